@@ -1,0 +1,64 @@
+"""The errors of the whole project's root, and the one record of a finding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["language", "protocol", "advice"]
+Severity = Literal["error", "review", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a source: a PTX text (`file` is None) or the user's Python file. Lines and columns count from 1."""
+
+    file: str | None
+    line: int
+    column: int = 0
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.file else f"line {self.line}"
+        return f"{place}:{self.column}" if self.file and self.column else place
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing said about a program: a stable rule name, one sentence, the way out, and where.
+
+    `kind`: "language" (not legal PTX), "protocol" (legal, but wrong or not provably right), "advice".
+    """
+
+    rule: str
+    message: str
+    fix: str = ""
+    position: Position | None = None
+    kind: Kind = "language"
+    severity: Severity = "error"
+
+    def __str__(self) -> str:
+        where = f"{self.position}: " if self.position else ""
+        way_out = f" ({self.fix})" if self.fix else ""
+        return f"{where}{self.severity} [{self.rule}]: {self.message}{way_out}"
+
+
+class PtxkitError(Exception):
+    """Root of every error that this project raises on purpose."""
+
+
+class ParseError(PtxkitError, ValueError):
+    """The text is not PTX: `position`, what was found and the alternatives that were `expected` there."""
+
+    def __init__(self, message: str, position: Position, expected: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{position}: {message}")
+        self.message = message
+        self.position = position
+        self.expected = expected
+
+
+class OpcodeError(PtxkitError, ValueError):
+    """An opcode that the table does not know: names the token that is wrong and the legal next ones (`expected`)."""
+
+    def __init__(self, message: str, expected: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.expected = expected

@@ -1,0 +1,187 @@
+"""The vocabulary of the instruction table: what one form of an instruction is made of.
+
+A form is one syntax line of the PTX manual, written in a regular notation, plus a description of each operand:
+
+    form("mbarrier.arrive{.sem.scope}{.space}.b64 state, [addr]{, count}",
+         slots={"sem": "release relaxed", "scope": "cta cluster", "space": "shared shared::cta"},
+         state=w("b64", sink=True, tag="state"), addr=at("space", tag="mbarrier"), count=r("u32", imm=Range(1)),
+         since="8.0", target="sm_90", ...)
+
+Opcode part (up to the first space): `.name` is the slot of that name if `slots` has it, else a literal token;
+`{...}` is optional; `(a|b)` alternates; both nest and may hold several tokens, so that couplings ("sem and scope, or neither")
+are structure rather than rules. A slot's tokens are given in one string, space separated, in the manual's order.
+The product of the choices is exactly the set of legal opcodes: a coupling that the notation cannot say is two forms.
+
+Operand part: names separated by commas; `[x]` is an address, `[x, y]` a tensor map with coordinates, `x|y` a pair,
+`{, x}` an operand that may be left out, `(x)` a call's list. Each name is described by a keyword of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Per:
+    """A value that depends on an opcode slot: `Per("shape", {"m64n8k16": 4, ...})`; `default` when the slot is absent."""
+
+    slot: str
+    values: Mapping[str, Any]
+    default: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The integers an immediate may be: low..high (None: open) in steps of `multiple`, or exactly `choices`."""
+
+    low: int | None = None
+    high: int | None = None
+    multiple: int = 1
+    choices: tuple[int, ...] = ()
+
+
+ANY = Range()
+Kind = Literal["register", "predicate", "immediate", "address", "coordinates", "vector", "label", "function", "symbol",
+               "arguments", "special", "literal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand of a form.
+
+    `type` is a scalar type ("f32"), the name of a slot whose token is the type, or a `Per`. In a resolved
+    `Signature` it is always a scalar type. The same holds for `count` and `space`.
+    """
+
+    kind: Kind
+    type: str | Per = ""
+    access: Literal["r", "w", "rw"] = "r"
+    count: int | str | Per = 1           # lanes of a vector; tensor coordinates; bytes never
+    immediate: Range | Per | None = None  # an immediate may stand in place of the register (or is the only choice)
+    float_immediate: bool = False        # a floating literal may stand in place of the register
+    sink: bool = False                   # `_` may stand here, for a vector in each lane
+    negate: bool = False                 # `!p` may stand here
+    wide: bool = False                   # the register may be wider than the type (ld, st, cvt)
+    scalar: bool = False                 # a vector operand of one lane is written without braces
+    float_ok: bool = True                # a .bN operand also accepts a float register of its width
+    space: str | Per = ""                # of an address: "global", "shared::cta", ...; "" is generic
+    tag: str = ""                        # what the bits mean: see TAGS
+    when: str = ""                       # present exactly when this slot or token is in the opcode
+    default: int | None = None           # what the DSL writes when the author does not say
+
+
+TAGS = (
+    "descriptor",   # a wgmma matrix descriptor in a 64-bit register
+    "transpose",    # the immediate that says whether the descriptor of the operand named in `space` is MN-major
+    "mbarrier",     # the address of an mbarrier object
+    "state",        # an mbarrier phase token
+    "parity",       # an mbarrier phase parity
+    "tensormap",    # the address of a 128-byte tensor map
+    "policy",       # an L2 cache policy
+    "mask",         # a CTA mask (b16) of a cluster
+    "members",      # a warp member mask (b32)
+    "bytes",        # a byte count
+    "hint",         # a suspend-time hint in nanoseconds
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A memory effect: which operand's memory, how, how much and through which proxy.
+
+    `bytes` is a number, an operand's name, or a word the simulator knows ("type", "box", "tile").
+    """
+
+    mode: Literal["r", "w", "rw"]
+    operand: str
+    bytes: int | str = "type"
+    proxy: Literal["generic", "async", "tensormap"] = "generic"
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What an instruction does besides writing its destination registers.
+
+    `sync`: words such as "mbarrier.arrive", "mbarrier.expect_tx", "mbarrier.complete_tx", "bulk.commit", "bulk.wait",
+    "wgmma.commit", "wgmma.wait", "cta.barrier", "cluster.arrive", "cluster.wait". `fence`: (from proxy, to proxy).
+    `convergence`: who must execute it together. `control`: how it leaves the line. `in_flight`: operands whose
+    registers stay in use after the instruction has issued. `semantics`: the simulator's key; the mnemonic unless said.
+    """
+
+    memory: tuple[Access, ...] = ()
+    sync: tuple[str, ...] = ()
+    fence: tuple[str, str] | None = None
+    convergence: Literal["none", "warp", "warpgroup", "cta", "cluster"] = "none"
+    control: Literal["", "branch", "call", "return", "exit", "trap"] = ""
+    in_flight: tuple[str, ...] = ()
+    carry: Literal["", "r", "w", "rw"] = ""
+    semantics: str = ""
+
+
+PURE = Effects()
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One syntax line. `since` is the lowest PTX version and `target` the lowest sm that accept it; `needs` raises the version for a token."""
+
+    syntax: str
+    slots: Mapping[str, tuple[str, ...]]
+    operands: Mapping[str, Operand]
+    since: str = "8.0"
+    target: str = "sm_90"
+    needs: Mapping[str, str] = field(default_factory=dict)
+    effects: Effects = PURE
+    section: str = ""
+    example: str = ""
+
+    @property
+    def mnemonic(self) -> str:
+        return self.syntax.partition(" ")[0].partition(".")[0].partition("{")[0].partition("(")[0]
+
+
+def form(syntax: str, *, slots: Mapping[str, str] | None = None, since: str = "8.0", target: str = "sm_90",
+         needs: Mapping[str, str] | None = None, effects: Effects = PURE, section: str = "", example: str = "",
+         **operands: Operand) -> Form:
+    """A row of the table; see the module's docstring for the notation."""
+    split = {name: tuple(tokens.split()) for name, tokens in (slots or {}).items()}
+    return Form(syntax, split, operands, since, target, needs or {}, effects, section, example)
+
+
+def r(type: str | Per, **how: Any) -> Operand:
+    """A register that is read; `imm=ANY` or a `Range` lets an immediate stand there."""
+    return _register("r", type, how)
+
+
+def w(type: str | Per, **how: Any) -> Operand:
+    """A register that is written."""
+    return _register("w", type, how)
+
+
+def rw(type: str | Per, **how: Any) -> Operand:
+    """A register that is read and written: an accumulator."""
+    return _register("rw", type, how)
+
+
+def _register(access: Any, type: str | Per, how: dict[str, Any]) -> Operand:
+    immediate = how.pop("imm", None)
+    count = how.pop("n", None)
+    kind: Kind = "vector" if count is not None else "predicate" if type == "pred" else "register"
+    return Operand(kind, type, access, count=1 if count is None else count, immediate=immediate, **how)
+
+
+def imm(allowed: Range | Per = ANY, type: str | Per = "s32", **how: Any) -> Operand:
+    """An operand that can only be an immediate."""
+    return Operand("immediate", type, immediate=allowed, **how)
+
+
+def at(space: str | Per = "", **how: Any) -> Operand:
+    """An address in a state space: a name, the slot that holds it, or a `Per`; "" is generic."""
+    return Operand("address", space=space, **how)
+
+
+def coordinates(count: int | str | Per, type: str = "s32", **how: Any) -> Operand:
+    """A brace list of registers or immediates: tensor coordinates, im2col offsets."""
+    return Operand("coordinates", type, count=count, immediate=ANY, **how)

@@ -1,0 +1,305 @@
+"""The one tree: a PTX module as frozen values, whether it was traced from Python or parsed from text.
+
+`repr` of any node evaluates back to an equal node. Positions never take part in comparison. Numbers are values, not
+spellings: `0x10`, `16` and `020` are the same `Integer(16)`, and `1.0` is the `Float` with those bits.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Union
+
+from .errors import Position
+
+# --------------------------------------------------------------------------------------------------- operands
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An identifier as an operand: a register (`%r1`), special register (`%tid.x`), variable, label or function."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """An integer literal or a folded constant expression; `unsigned` is the literal's `U` suffix (or its result)."""
+
+    value: int
+    unsigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Float:
+    """A floating-point literal by its bits: `width` 32 is written `0f` + 8 hex digits, 64 `0d` + 16."""
+
+    bits: int
+    width: int = 64
+
+    @classmethod
+    def of(cls, value: float, width: int = 64) -> Float:
+        """The literal of a Python float; width 32 rounds to nearest even."""
+        code, unsigned = ("<d", "<Q") if width == 64 else ("<f", "<I")
+        return cls(struct.unpack(unsigned, struct.pack(code, value))[0], width)
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A variable's address plus bytes outside brackets: `mov.u64 %rd1, table+8`."""
+
+    base: Name
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A brace list `{a, b, c, d}`; the sink lane is `Name("_")`."""
+
+    elements: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`[base+offset]` in bytes; the base is a register, a variable, or an integer (then `offset` is 0)."""
+
+    base: Name | Integer
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorAddress:
+    """`[tensormap, {coordinates}]` of a tensor copy; texture operands have the same shape."""
+
+    tensormap: Name
+    coordinates: Vector | Name
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """`first|second`: the two destinations of setp, shfl, elect, match, lop3."""
+
+    first: Operand
+    second: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """`!p`, a negated predicate operand."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """`(a, b)`: the result list or argument list of a call."""
+
+    elements: tuple[Operand, ...]
+
+
+Operand = Union[Name, Integer, Float, Offset, Vector, Address, TensorAddress, Pair, Not, Arguments]
+
+# --------------------------------------------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`@p` or `@!p` before an instruction."""
+
+    predicate: str
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction. `opcode` is the whole dotted word, mnemonic and modifiers: `ld.global.v2.f32`."""
+
+    opcode: str
+    operands: tuple[Operand, ...] = ()
+    guard: Guard | None = None
+    position: Position | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def mnemonic(self) -> str:
+        return self.opcode.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    name: str
+    position: Position | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A constant expression that names a variable and so cannot be folded: operator and operands, in initialisers.
+
+    `Expression("generic", (Name("x"),))`, `Expression("+", (Name("x"), Integer(4)))`,
+    `Expression("mask", (Integer(0xFF), Name("x")))` for `0xFF(x)`.
+    """
+
+    operator: str
+    operands: tuple[Constant, ...]
+
+
+Constant = Union[Integer, Float, Name, Expression]
+Initializer = Union[Constant, "Aggregate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A brace initialiser `{1, 2, {3, 4}}`."""
+
+    elements: tuple[Initializer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A declared register, parameter or variable.
+
+    `space`: "reg", "param", "shared", "global", "const", "local", "tex", "sreg". `type` has no dot ("b32", "f32", "pred",
+    "texref"). `count` is the range of `.reg .b32 %r<count>;`. `shape` is the array's extents, None for `[]`.
+    `linkage`: "", "extern", "visible", "weak", "common". `attributes` are kept words such as "managed", in order
+    (`.attribute(...)`); `pointer` is a kernel parameter's `.ptr{.space}` with its `.align`.
+    """
+
+    space: str
+    type: str
+    name: str
+    count: int | None = None
+    vector: int = 1
+    align: int | None = None
+    shape: tuple[int | None, ...] = ()
+    initializer: Initializer | None = None
+    linkage: str = ""
+    attributes: tuple[str, ...] = ()
+    pointer: Pointer | None = None
+    position: Position | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """`.ptr{.space}{.align N}` on a kernel parameter."""
+
+    space: str = ""
+    align: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """A directive with its operands: `.maxntid 128, 1, 1`, `.minnctapersm 1`, `.noreturn`, `.pragma "nounroll"`, `.file`, `.loc`.
+
+    `arguments` are integers, strings (a quoted text is a `Text`) or identifiers, in the order written.
+    """
+
+    name: str
+    arguments: tuple[int | str | Text, ...] = ()
+    position: Position | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A quoted string in a directive."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """`.loc file line column`, with `inlined` = (function label name, offset, file, line, column) of `inlined_at`."""
+
+    file: int
+    line: int
+    column: int
+    inlined: tuple[str, int, int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prototype:
+    """`label: .callprototype (returns) _ (parameters) directives;`"""
+
+    label: str
+    returns: tuple[Variable, ...] = ()
+    parameters: tuple[Variable, ...] = ()
+    directives: tuple[Directive, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """`label: .branchtargets a, b;` or `.calltargets f, g;` (`kind` without the dot)."""
+
+    label: str
+    kind: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`{ ... }`: a scope of registers, variables and labels."""
+
+    body: tuple[Statement, ...]
+
+
+Statement = Union[Instruction, Label, Variable, Directive, Loc, Prototype, Targets, Block]
+
+# --------------------------------------------------------------------------------------------------- the module
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """An `.entry` or `.func`. `body` is None for a declaration; `returns` is empty for an entry."""
+
+    kind: str
+    name: str
+    parameters: tuple[Variable, ...] = ()
+    returns: tuple[Variable, ...] = ()
+    directives: tuple[Directive, ...] = ()
+    body: tuple[Statement, ...] | None = None
+    linkage: str = ""
+    attributes: tuple[str, ...] = ()
+    position: Position | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """`.alias name, target;`"""
+
+    name: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """`.section .debug_info { ... }`: rows of (type, values) and labels, as they stand."""
+
+    name: str
+    rows: tuple[Label | Data, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """One row of a debug section: `.b8 1, 2, 3` or `.b32 .debug_abbrev` or `.b64 label+4`, `.b32 a-b`."""
+
+    type: str
+    values: tuple[Constant, ...]
+
+
+Item = Union[Variable, Function, Directive, Alias, Section, Loc]
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A PTX module: `.version`, `.target`, `.address_size` and its items in order."""
+
+    version: tuple[int, int]
+    target: tuple[str, ...]
+    address_size: int | None = 64
+    items: tuple[Item, ...] = ()
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return tuple(item for item in self.items if isinstance(item, Function))
+
+    @property
+    def entries(self) -> tuple[Function, ...]:
+        return tuple(f for f in self.functions if f.kind == "entry" and f.body is not None)
