@@ -69,10 +69,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class TensorAddress:
-    """`[tensormap, {coordinates}]` of a tensor copy; texture operands have the same shape."""
+    """`[tensormap, {coordinates}]` of a tensor copy; texture operands have the same shape, with an optional sampler between."""
 
     tensormap: Name
     coordinates: Vector | Name
+    sampler: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +92,20 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
+class Minus:
+    """`-a`, a negated integer register of a video instruction (a negative number is an `Integer`)."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True, slots=True)
 class Arguments:
     """`(a, b)`: the result list or argument list of a call."""
 
     elements: tuple[Operand, ...]
 
 
-Operand = Union[Name, Integer, Float, Offset, Vector, Address, TensorAddress, Pair, Not, Arguments]
+Operand = Union[Name, Integer, Float, Offset, Vector, Address, TensorAddress, Pair, Not, Minus, Arguments]
 
 # --------------------------------------------------------------------------------------------------- statements
 
@@ -222,6 +230,7 @@ class Prototype:
     returns: tuple[Variable, ...] = ()
     parameters: tuple[Variable, ...] = ()
     directives: tuple[Directive, ...] = ()
+    position: Position | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +240,7 @@ class Targets:
     label: str
     kind: str
     names: tuple[str, ...]
+    position: Position | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,284 @@
+"""Tree to text: one canonical spelling of a module, the same bytes for equal trees.
+
+One statement a line, four spaces a scope, labels at the scope's margin, integers in decimal, floating-point literals by
+their bits. What comes out parses back to an equal tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .tree import (
+    Address,
+    Aggregate,
+    Alias,
+    Arguments,
+    Block,
+    Data,
+    Directive,
+    Expression,
+    Float,
+    Function,
+    Initializer,
+    Instruction,
+    Integer,
+    Label,
+    Loc,
+    Minus,
+    Module,
+    Name,
+    Not,
+    Offset,
+    Operand,
+    Pair,
+    Prototype,
+    Section,
+    Statement,
+    Targets,
+    TensorAddress,
+    Text,
+    Variable,
+    Vector,
+)
+
+INDENT = "    "
+WIDTH = 120
+
+
+def write(module: Module, *, locs: bool = True) -> str:
+    """The module as PTX text; `locs=False` leaves out `.loc` and `.file`."""
+    lines = [f".version {module.version[0]}.{module.version[1]}", f".target {', '.join(module.target)}"]
+    if module.address_size is not None:
+        lines.append(f".address_size {module.address_size}")
+    before: type | None = None
+    for item in module.items:
+        kind = type(item)
+        if (kind is Loc or (kind is Directive and item.name == "file")) and not locs:  # type: ignore[union-attr]
+            continue
+        if kind is not before or kind is Function or kind is Section:
+            lines.append("")
+        before = kind
+        if isinstance(item, Variable):
+            lines.append(_variable(item) + ";")
+        elif isinstance(item, Function):
+            _function(item, lines, locs)
+        elif isinstance(item, Directive):
+            lines.append(_directive(item, ";"))
+        elif isinstance(item, Alias):
+            lines.append(f".alias {item.name}, {item.target};")
+        elif isinstance(item, Section):
+            _section(item, lines)
+        else:
+            lines.append(_loc(item))
+    lines.append("")
+    return "\n".join(lines)
+
+
+def write_instruction(instruction: Instruction) -> str:
+    """One instruction with its guard and semicolon, without indentation."""
+    operands = instruction.operands
+    guard = instruction.guard
+    text = instruction.opcode
+    if operands:
+        text += " " + ", ".join([o.name if type(o) is Name else write_operand(o) for o in operands])
+    if guard is None:
+        return text + ";"
+    return f"@{'!' if guard.negated else ''}{guard.predicate} {text};"
+
+
+def write_operand(operand: Operand) -> str:
+    """One operand as it stands in an instruction."""
+    kind = type(operand)
+    if isinstance(operand, Name):
+        return operand.name
+    if isinstance(operand, Integer):
+        return f"{operand.value}U" if operand.unsigned else str(operand.value)
+    if isinstance(operand, Address):
+        base = operand.base.name if type(operand.base) is Name else write_operand(operand.base)
+        return f"[{base}+{operand.offset}]" if operand.offset else f"[{base}]"
+    if isinstance(operand, Vector):
+        return "{" + _list(operand.elements) + "}"
+    if isinstance(operand, Float):
+        return f"0f{operand.bits:08X}" if operand.width == 32 else f"0d{operand.bits:016X}"
+    if isinstance(operand, Pair):
+        return f"{write_operand(operand.first)}|{write_operand(operand.second)}"
+    if isinstance(operand, Not):
+        return "!" + write_operand(operand.operand)
+    if isinstance(operand, Arguments):
+        return "(" + _list(operand.elements) + ")"
+    if isinstance(operand, TensorAddress):
+        sampler = "" if operand.sampler is None else f", {operand.sampler.name}"
+        return f"[{operand.tensormap.name}{sampler}, {write_operand(operand.coordinates)}]"
+    if isinstance(operand, Offset):
+        return f"{operand.base.name}+{operand.offset}"
+    if isinstance(operand, Minus):
+        return "-" + write_operand(operand.operand)
+    raise TypeError(f"{kind.__name__} is not an operand")
+
+
+def _list(operands: Iterable[Operand]) -> str:
+    return ", ".join([o.name if type(o) is Name else write_operand(o) for o in operands])
+
+
+# -------------------------------------------------------------------------------------------- functions and statements
+
+
+def _function(function: Function, lines: list[str], locs: bool) -> None:
+    head = f".{function.linkage} " if function.linkage else ""
+    head += f".{function.kind} {_attributes(function.attributes)}"
+    if function.returns:
+        head += f"({', '.join(map(_variable, function.returns))}) "
+    if function.parameters:
+        lines.append(f"{head}{function.name}(")
+        lines.append(",\n".join([INDENT + _variable(p) for p in function.parameters]))
+        lines.append(")")
+    else:
+        lines.append(f"{head}{function.name}()")
+    lines.extend([_directive(d, ";" if d.name == "pragma" else "") for d in function.directives])
+    if function.body is None:
+        lines[-1] += ";"
+        return
+    lines.append("{")
+    _body(function.body, lines, "", locs)
+    lines.append("}")
+
+
+def _body(body: tuple[Statement, ...], lines: list[str], margin: str, locs: bool) -> None:
+    indent = margin + INDENT
+    declaring = False
+    for statement in body:
+        kind = type(statement)
+        if declaring and kind is not Variable:
+            lines.append("")
+        declaring = kind is Variable
+        if isinstance(statement, Instruction):
+            lines.append(indent + write_instruction(statement))
+        elif isinstance(statement, Loc):
+            if locs:
+                lines.append(indent + _loc(statement))
+        elif isinstance(statement, Label):
+            lines.append(f"{margin}{statement.name}:")
+        elif isinstance(statement, Variable):
+            lines.append(f"{indent}{_variable(statement)};")
+        elif isinstance(statement, Block):
+            lines.append(indent + "{")
+            _body(statement.body, lines, indent, locs)
+            lines.append(indent + "}")
+        elif isinstance(statement, Directive):
+            if locs or statement.name != "file":
+                lines.append(indent + _directive(statement, ";"))
+        elif isinstance(statement, Targets):
+            lines.append(f"{margin}{statement.label}: .{statement.kind} {', '.join(statement.names)};")
+        else:
+            lines.append(margin + _prototype(statement))
+
+
+def _prototype(prototype: Prototype) -> str:
+    returns = ", ".join(map(_variable, prototype.returns))
+    parameters = ", ".join(map(_variable, prototype.parameters))
+    directives = "".join([" " + _directive(d, "") for d in prototype.directives])
+    return f"{prototype.label}: .callprototype ({returns}) _ ({parameters}){directives};"
+
+
+def _directive(directive: Directive, end: str) -> str:
+    words = [_quoted(a) if isinstance(a, Text) else str(a) for a in directive.arguments]
+    if directive.name == "file":
+        return f".file {words[0]} {', '.join(words[1:])}"
+    return f".{directive.name}{' ' if words else ''}{', '.join(words)}{end}"
+
+
+def _quoted(text: Text) -> str:
+    return '"' + text.value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _loc(loc: Loc) -> str:
+    text = f".loc {loc.file} {loc.line} {loc.column}"
+    if loc.inlined is None:
+        return text
+    name, offset, file, line, column = loc.inlined
+    return f"{text}, function_name {name}{f'+{offset}' if offset else ''}, inlined_at {file} {line} {column}"
+
+
+# ------------------------------------------------------------------------------------------ declarations and constants
+
+
+def _attributes(attributes: tuple[str, ...]) -> str:
+    return f".attribute({', '.join(['.' + a for a in attributes])}) " if attributes else ""
+
+
+def _variable(variable: Variable) -> str:
+    """A declaration without its semicolon."""
+    words = [f".{variable.linkage}"] if variable.linkage else []
+    words.append("." + variable.space)
+    if variable.attributes:
+        words.append(_attributes(variable.attributes).rstrip())
+    if variable.align is not None:
+        words.append(f".align {variable.align}")
+    if variable.vector != 1:
+        words.append(f".v{variable.vector}")
+    words.append("." + variable.type)
+    if variable.pointer is not None:
+        words.append(".ptr")
+        if variable.pointer.space:
+            words.append("." + variable.pointer.space)
+        if variable.pointer.align is not None:
+            words.append(f".align {variable.pointer.align}")
+    name = variable.name if variable.count is None else f"{variable.name}<{variable.count}>"
+    words.append(name + "".join(["[]" if extent is None else f"[{extent}]" for extent in variable.shape]))
+    text = " ".join(words)
+    return text if variable.initializer is None else f"{text} = {_initializer(variable.initializer)}"
+
+
+def _initializer(value: Initializer) -> str:
+    if isinstance(value, Aggregate):
+        return "{" + _wrapped([_initializer(e) for e in value.elements]) + "}"
+    if isinstance(value, Expression):
+        return _expression(value)
+    return write_operand(value)
+
+
+def _wrapped(words: list[str]) -> str:
+    """The words with commas between, broken into lines when they are too long for one."""
+    line = ", ".join(words)
+    if len(line) < WIDTH:
+        return line
+    lines, line = [], INDENT
+    for word in words:
+        if len(line) + len(word) > WIDTH:
+            lines.append(line.rstrip())
+            line = INDENT
+        line += word + ", "
+    return "\n" + "\n".join([*lines, line[:-2]]) + "\n"
+
+
+def _expression(value: Expression) -> str:
+    operator = value.operator
+    words = [_atom(o) for o in value.operands]
+    if operator == "generic":
+        return f"generic({_initializer(value.operands[0])})"
+    if operator == "mask":
+        return f"{words[0]}({_initializer(value.operands[1])})"
+    if operator == "?:":
+        return f"{words[0]} ? {words[1]} : {words[2]}"
+    if operator == "=":
+        return f"{words[0]} = {words[1]}"
+    if len(words) == 1:
+        return operator + words[0]
+    return f"{words[0]}{operator}{words[1]}"
+
+
+def _atom(value: Initializer) -> str:
+    """The value as an operand of an operator: in parentheses unless it binds tighter than every operator."""
+    text = _initializer(value)
+    return f"({text})" if isinstance(value, Expression) and value.operator not in ("generic", "mask") else text
+
+
+def _section(section: Section, lines: list[str]) -> None:
+    lines.append(f".section {section.name}")
+    lines.append("{")
+    lines.extend([_data(row) if isinstance(row, Data) else f"{row.name}:" for row in section.rows])
+    lines.append("}")
+
+
+def _data(row: Data) -> str:
+    return f".{row.type} {', '.join([_initializer(value) for value in row.values])}"
