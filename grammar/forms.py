@@ -1,0 +1,406 @@
+"""The engine over the instruction table: which opcodes are legal, and which operands each takes.
+
+Nothing is enumerated that is not asked for: a mnemonic's forms are compiled on first use, and a `State` is a set of automaton
+positions reached by one prefix, found token by token. `lookup` of a known opcode is one dictionary access.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal
+
+from . import tree
+from .errors import OpcodeError, PtxkitError
+from .notation import Notation, compile_form
+from .schema import Form, Operand, Per
+
+GroupKind = Literal["plain", "address", "tensor", "pair", "arguments", "literal"]
+Bindings = tuple[tuple[str, str], ...]
+Types = Mapping[str, str] | Callable[[str], "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One operand of a complete opcode: its type, count, space and immediates are resolved. `regions` nests optional brackets."""
+
+    name: str
+    operand: Operand
+    regions: tuple[int, ...] = ()
+
+    @property
+    def optional(self) -> bool:
+        return bool(self.regions)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Parameters (by index) that PTX writes as one operand; "literal" is the sink `_` that a form prescribes."""
+
+    kind: GroupKind
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signature:
+    """One complete opcode of one form, with its operands in PTX order."""
+
+    opcode: str
+    form: Form
+    bindings: Mapping[str, str]
+    parameters: tuple[Parameter, ...]
+    layout: tuple[Group, ...]
+    since: tuple[int, int]
+
+    @property
+    def target(self) -> str:
+        return self.form.target
+
+    def render(self, values: Sequence[tree.Operand | None]) -> tuple[tree.Operand, ...]:
+        """The operands as the tree holds them, from one value per parameter; None leaves an optional one out."""
+        self._check_presence(values)
+        written: list[tree.Operand] = []
+        for group in self.layout:
+            given = [value for value in (values[i] for i in group.indices) if value is not None]
+            if group.kind == "literal":
+                written.append(tree.Name("_"))
+            elif group.kind == "tensor" and given:
+                written.append(_tensor_address(given[0], given[1]))
+            elif group.kind == "pair" and len(given) == 2:
+                written.append(tree.Pair(given[0], given[1]))
+            else:
+                written += given
+        return tuple(written)
+
+    def _check_presence(self, values: Sequence[tree.Operand | None]) -> None:
+        if len(values) != len(self.parameters):
+            raise PtxkitError(f"`{self.opcode}` has {len(self.parameters)} operands, {len(values)} were given")
+        open_regions = {region for p, v in zip(self.parameters, values) if v is not None for region in p.regions}
+        for parameter, value in zip(self.parameters, values):
+            if value is None and open_regions.issuperset(parameter.regions):
+                why = "is required" if not parameter.regions else "must be given with the operands beside it"
+                raise PtxkitError(f"`{self.opcode}`: operand `{parameter.name}` {why}")
+
+    def __repr__(self) -> str:
+        return f"<{self.opcode} {', '.join(p.name + '?' * p.optional for p in self.parameters)}>"
+
+
+def _tensor_address(tensormap: tree.Operand, coordinates: tree.Operand) -> tree.TensorAddress:
+    if isinstance(tensormap, tree.Address) and isinstance(tensormap.base, tree.Name) and tensormap.offset == 0:
+        tensormap = tensormap.base
+    if not isinstance(tensormap, tree.Name) or not isinstance(coordinates, (tree.Vector, tree.Name)):
+        raise PtxkitError(f"a tensor address is a register or variable with coordinates, not {tensormap!r} with {coordinates!r}")
+    return tree.TensorAddress(tensormap, coordinates)
+
+
+# ------------------------------------------------------------------------------------------------ one form, compiled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Compiled:
+    """A row with its automaton, the slots and words that its operands and gates depend on, and what was resolved so far."""
+
+    form: Form
+    notation: Notation
+    slots: tuple[str, ...]
+    words: tuple[str, ...]
+    resolved: dict[Hashable, tuple[tuple[Parameter, ...], tuple[Group, ...], tuple[int, int]]]
+
+    def dependence(self, bindings: Bindings, tokens: Sequence[str]) -> Hashable:
+        """What of a path the operands depend on: two paths that agree here and in position have the same future."""
+        bound = dict(bindings)
+        return tuple(bound.get(slot) for slot in self.slots), tuple(word in tokens for word in self.words)
+
+    def signature(self, opcode: str, bindings: Bindings, tokens: Sequence[str]) -> Signature:
+        key = self.dependence(bindings, tokens)
+        bound = dict(bindings)
+        if key not in self.resolved:
+            self.resolved[key] = _resolve(self.form, self.notation, bound, tokens)
+        parameters, layout, since = self.resolved[key]
+        return Signature(opcode, self.form, bound, parameters, layout, since)
+
+
+_compiled_forms: dict[int, _Compiled] = {}
+
+
+def _compile(form: Form) -> _Compiled:
+    known = _compiled_forms.get(id(form))
+    if known is not None and known.form is form:
+        return known
+    notation = compile_form(form)
+    slots: dict[str, None] = {}
+    words = dict.fromkeys(form.needs)
+    for operand in form.operands.values():
+        for value in (operand.type, operand.count, operand.space, operand.immediate):
+            for text in (value.slot, *value.values.values()) if isinstance(value, Per) else (value,):
+                if isinstance(text, str) and text in form.slots:
+                    slots[text] = None
+        for word in operand.when.split():
+            (slots if word in form.slots else words)[word] = None
+    _compiled_forms[id(form)] = compiled = _Compiled(form, notation, tuple(slots), tuple(words), {})
+    return compiled
+
+
+def _resolve(form: Form, notation: Notation, bound: Mapping[str, str],
+             tokens: Sequence[str]) -> tuple[tuple[Parameter, ...], tuple[Group, ...], tuple[int, int]]:
+    parameters: list[Parameter] = []
+    layout: list[Group] = []
+    for places in notation.groups:
+        if places.kind == "literal":
+            layout.append(Group("literal", ()))
+            continue
+        indices: list[int] = []
+        for place in places.places:
+            operand = form.operands[place.name]
+            if operand.when and not any(word in bound or word in tokens for word in operand.when.split()):
+                continue
+            indices.append(len(parameters))
+            parameters.append(Parameter(place.name, _resolve_operand(form, operand, bound), () if operand.when else place.regions))
+        if indices:
+            layout.append(Group(places.kind if len(indices) == len(places.places) else "plain", tuple(indices)))
+    since = max([_version(form.since), *(_version(form.needs[word]) for word in form.needs if word in tokens)])
+    return tuple(parameters), tuple(layout), since
+
+
+def _resolve_operand(form: Form, operand: Operand, bound: Mapping[str, str]) -> Operand:
+    def value(of: Any, absent: Any) -> Any:
+        if isinstance(of, Per):
+            of = of.values.get(bound.get(of.slot, ""), of.default)
+        if isinstance(of, str) and of in form.slots:
+            of = bound.get(of)
+        return absent if of is None else of
+
+    count = value(operand.count, 1)
+    count = count if isinstance(count, int) else int(re.sub(r"\D", "", count))
+    kind = operand.kind
+    if kind == "vector" and operand.scalar and count == 1:
+        kind = "register"
+    return replace(operand, kind=kind, type=value(operand.type, ""), count=count, space=value(operand.space, ""),
+                   immediate=value(operand.immediate, None), when="")
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return int(major), int(minor)
+
+
+# ------------------------------------------------------------------------------------------------ the table
+
+
+@cache
+def _table() -> Mapping[str, tuple[Form, ...]]:
+    from .isa import FORMS
+
+    table: dict[str, list[Form]] = {}
+    for form in FORMS:
+        table.setdefault(form.mnemonic, []).append(form)
+    return {mnemonic: tuple(rows) for mnemonic, rows in table.items()}
+
+
+def forms(mnemonic: str | None = None) -> tuple[Form, ...]:
+    """The rows of the table, all or one mnemonic's, in the order of the manual."""
+    if mnemonic is None:
+        return tuple(form for rows in _table().values() for form in rows)
+    return _table().get(mnemonic, ())
+
+
+def mnemonics() -> tuple[str, ...]:
+    return tuple(_table())
+
+
+# ------------------------------------------------------------------------------------------------ states
+
+
+class State:
+    """An opcode so far: the automaton positions that its prefix reaches. One object per prefix, so identity is equality."""
+
+    __slots__ = ("_children", "_next", "_signatures", "_threads", "prefix", "tokens")
+
+    def __init__(self, prefix: str, tokens: tuple[str, ...], threads: tuple[tuple[_Compiled, int, Bindings], ...]) -> None:
+        self.prefix = prefix
+        self.tokens = tokens
+        self._threads = threads
+        self._children: dict[str, State | None] = {}
+        self._next: dict[str, State] | None = None
+        self._signatures: tuple[Signature, ...] | None = None
+
+    def step(self, token: str) -> State | None:
+        """The state after one more modifier, None when it is not legal here."""
+        if token not in self._children:
+            threads = tuple((row, p, (*bindings, (row.notation.slots[p], token)) if row.notation.slots[p] else bindings)
+                            for row, at, bindings in self._threads for p in _after(row.notation, at) if token in row.notation.tokens[p])
+            self._children[token] = State(f"{self.prefix}.{token}", (*self.tokens, token), threads) if threads else None
+        return self._children[token]
+
+    def next(self) -> dict[str, State]:
+        """The legal next modifiers in the manual's order; each leads to at least one complete opcode."""
+        if self._next is None:
+            legal = dict.fromkeys(token for row, at, _ in self._threads for p in _after(row.notation, at)
+                                  for token in row.notation.tokens[p])
+            self._next = {token: state for token in legal if (state := self.step(token)) is not None}
+        return self._next
+
+    def attributes(self) -> dict[str, State]:
+        """`next` as Python spells it: a token that starts with a digit is joined to the one before it."""
+        return {name: state for name, state in _attributes(self, "")}
+
+    def signatures(self) -> tuple[Signature, ...]:
+        """One per form that this opcode completes; () when more modifiers are due."""
+        if self._signatures is None:
+            self._signatures = tuple(
+                row.signature(self.prefix, bindings, self.tokens) for row, at, bindings in self._threads
+                if (at in row.notation.accepting if at >= 0 else row.notation.empty))
+        return self._signatures
+
+    @property
+    def key(self) -> Hashable:
+        """Equal keys have equal futures and equal operands, up to the opcode's prefix: the states of a minimised automaton."""
+        return frozenset((id(row), at, row.dependence(bindings, self.tokens)) for row, at, bindings in self._threads)
+
+    def __repr__(self) -> str:
+        return f"State({self.prefix!r})"
+
+
+def _after(notation: Notation, at: int) -> tuple[int, ...]:
+    return notation.follow[at] if at >= 0 else notation.first
+
+
+def _attributes(state: State, before: str) -> Iterator[tuple[str, State]]:
+    for token, after in state.next().items():
+        if token[0].isdigit() == bool(before):
+            name = f"{before}_{_spelled(token)}" if before else _spelled(token)
+            if after.signatures() or any(not later[0].isdigit() for later in after.next()):
+                yield name, after
+            yield from _attributes(after, name)
+
+
+@cache
+def start(mnemonic: str) -> State:
+    """The state before any modifier."""
+    rows = forms(mnemonic)
+    if not rows:
+        close = _close(mnemonic, mnemonics())
+        raise OpcodeError(f"`{mnemonic}` is not an instruction of PTX for sm_90a{close}", mnemonics())
+    return start_of(rows)
+
+
+def start_of(rows: Sequence[Form]) -> State:
+    """The state before any modifier of an automaton over these rows, in the table or not."""
+    return State(rows[0].mnemonic, (), tuple((_compile(row), -1, ()) for row in rows))
+
+
+@cache
+def lookup(opcode: str) -> tuple[Signature, ...]:
+    """The signatures of a complete opcode, one per form; `OpcodeError` names the token that is wrong and what is legal there."""
+    mnemonic, *tokens = opcode.split(".")
+    state = start(mnemonic)
+    for i, token in enumerate(tokens):
+        after = state.step(token)
+        if after is None:
+            raise _wrong(state, tokens, i)
+        state = after
+    found = state.signatures()
+    if not found:
+        legal = tuple(state.next())
+        raise OpcodeError(f"`{opcode}` is incomplete: {_one_of(legal)} is due next{_reordered(mnemonic, tokens)}", legal)
+    return found
+
+
+def variants(form: Form) -> Iterator[Signature]:
+    """Every legal opcode of the form, in the manual's order."""
+    row = _compile(form)
+    notation = row.notation
+    stack: list[tuple[int, tuple[str, ...], Bindings]] = [(-1, (), ())]
+    while stack:
+        at, tokens, bindings = stack.pop()
+        if at in notation.accepting if at >= 0 else notation.empty:
+            yield row.signature(".".join((notation.mnemonic, *tokens)), bindings, tokens)
+        stack += [(p, (*tokens, token), (*bindings, (notation.slots[p], token)) if notation.slots[p] else bindings)
+                  for p in reversed(_after(notation, at)) for token in reversed(notation.tokens[p])]
+
+
+# ------------------------------------------------------------------------------------------------ what is wrong
+
+
+def canonical(opcode: str) -> str | None:
+    """The same modifiers in the table's order, when some order of them is an opcode: ptxas accepts most reorderings."""
+    mnemonic, *tokens = opcode.split(".")
+
+    def search(state: State, left: tuple[str, ...]) -> str | None:
+        if not left:
+            return state.prefix if state.signatures() else None
+        for token in dict.fromkeys(left):
+            after = state.step(token)
+            if after is not None:
+                rest = list(left)
+                rest.remove(token)
+                found = search(after, tuple(rest))
+                if found:
+                    return found
+        return None
+
+    return search(start(mnemonic), tuple(tokens)) if forms(mnemonic) and len(tokens) <= 12 else None
+
+
+def _wrong(state: State, tokens: Sequence[str], i: int) -> OpcodeError:
+    mnemonic = state.prefix.partition(".")[0]
+    opcode, token, legal = ".".join((mnemonic, *tokens)), tokens[i], tuple(state.next())
+    elsewhere = any(token in choices for form in forms(mnemonic) for choices in _compile(form).notation.tokens)
+    ending = " (the opcode may also end there)" if state.signatures() else ""
+    due = f"{_one_of(legal)} is legal there{ending}" if legal else f"`{state.prefix}` is complete"
+    if not elsewhere:
+        return OpcodeError(f"`{opcode}`: `.{token}` is not a modifier of `{mnemonic}`{_close(token, legal)}; "
+                           f"after `{state.prefix}`, {due}", legal)
+    reordered = _reordered(mnemonic, tokens)
+    what = "is out of order" if reordered else f"is legal elsewhere in `{mnemonic}` but not"
+    return OpcodeError(f"`{opcode}`: `.{token}` {what} after `{state.prefix}`{reordered}{_close(token, legal)}; {due}", legal)
+
+
+def _reordered(mnemonic: str, tokens: Sequence[str]) -> str:
+    found = canonical(".".join((mnemonic, *tokens)))
+    return f"; in PTX's order it is `{found}`" if found else ""
+
+
+def _one_of(legal: Sequence[str]) -> str:
+    shown = [f"`.{token}`" for token in legal[:12]]
+    if len(legal) > 12:
+        return f"one of {', '.join(shown)}, … ({len(legal)} in all)"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}" if shown else "nothing"
+
+
+def _close(word: str, legal: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, legal, 1)
+    return f" (did you mean `{found[0]}`?)" if found else ""
+
+
+# ------------------------------------------------------------------------------------------------ spelling
+
+
+def _spelled(token: str) -> str:
+    name = token.replace("::", "__")
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def python_name(tokens: Sequence[str]) -> list[str]:
+    """An opcode's tokens as Python attributes: `::` is `__`, a keyword gets `_`, a token that starts with a digit joins its neighbour."""
+    names: list[str] = []
+    for token in tokens:
+        if names and token[0].isdigit():
+            names[-1] = f"{names[-1]}_{_spelled(token)}"
+        else:
+            names.append(_spelled(token))
+    return names
+
+
+def opcode_tokens(names: Sequence[str]) -> list[str]:
+    """The tokens that `python_name` spells so: its inverse."""
+    tokens: list[str] = []
+    for name in names:
+        bare = name.removesuffix("_")
+        tokens += re.split(r"(?<!_)_(?=\d)", bare.replace("__", "::"))
+    return tokens
