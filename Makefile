@@ -1,0 +1,52 @@
+# Every target sets up .venv by itself: Python >= 3.11 with venv is all that is needed.
+#   make demo PYTHON=python3.13       choose the Python that .venv is made of
+#   make test PY=/path/to/python      use an environment that has everything already; nothing is set up
+VENV ?= .venv
+PYTHON ?= $(shell for p in python3.12 python3.13 python3.11 python3.14 python3 python; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && command -v $$p && break; done)
+JOBS ?= 2
+PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+
+ifdef PY
+demo_ready test_ready :=
+else
+PY = $(VENV)/bin/python
+demo_ready = $(VENV)/.demo-ready
+test_ready = $(VENV)/.test-ready
+endif
+
+.PHONY: demo test lint docs bench clean
+
+demo: $(demo_ready)
+	$(PY) -m gemm hgemm -m 512 -n 512 -k 512
+
+test: $(test_ready)
+	$(PY) -m pytest -n $(JOBS)
+
+lint: $(test_ready)
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(PY) -m basedpyright --level error
+
+docs: $(demo_ready)
+	$(PY) docs/generate.py
+
+bench: $(demo_ready)
+	$(PY) -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 with the venv module was found; name one with PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+
+$(VENV)/.demo-ready: pyproject.toml | $(VENV)/bin/python
+	$(PIP_INSTALL) --editable . --group demo
+	@touch $@
+
+$(VENV)/.test-ready: pyproject.toml | $(VENV)/bin/python
+	$(PIP_INSTALL) --editable . --group dev
+	@touch $@ $(VENV)/.demo-ready
