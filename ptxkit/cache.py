@@ -1,0 +1,121 @@
+"""Assembled kernels kept on disk: one file an entry, safe for any number of processes.
+
+An entry is named by the sha256 of everything that decides its bytes. It is written aside and put in place by one
+`os.replace`, so a reader sees a whole entry or none, and two writers of one key write the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .settings import settings
+
+_LOG = logging.getLogger("ptxkit")
+_MAGIC = b"ptxkit-cubin-1\n"
+_DEBUG_LINE = re.compile(r"\s*\.(?:loc|file)\s")
+
+
+def strip_lines(ptx: str) -> tuple[str, tuple[int, ...]]:
+    """The text without its `.loc` and `.file` lines, and the number that each remaining line had in the full text."""
+    kept = [(number, line) for number, line in enumerate(ptx.splitlines(), 1) if not _DEBUG_LINE.match(line)]
+    return "\n".join(line for _, line in kept), tuple(number for number, _ in kept)
+
+
+def key(stripped: str, *recipe: str) -> str:
+    """The name of what the assembler described by `recipe` (tool, version, flags) makes of a text from `strip_lines`."""
+    return hashlib.sha256("\0".join((*recipe, stripped)).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A cubin and the assembler's log about it."""
+
+    cubin: bytes
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A directory of entries."""
+
+    directory: Path
+
+    def get(self, name: str) -> Entry | None:
+        """The entry of that name; None when there is none or the file is damaged, which also removes it."""
+        path = self._path(name)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        entry = _unpack(data)
+        if entry is None:
+            _LOG.warning("cache entry %s is damaged; it is made anew", path)
+            with contextlib.suppress(OSError):
+                path.unlink()
+        return entry
+
+    def put(self, name: str, entry: Entry) -> None:
+        """Keeps the entry. A directory that cannot be written to is logged, never an error: the cache only saves time."""
+        path = self._path(name)
+        aside = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".aside-")
+            with os.fdopen(handle, "wb") as file:
+                file.write(_pack(entry))
+            os.replace(aside, path)
+        except OSError as error:
+            _LOG.warning("cannot write to the cache: %s", error)
+            if aside is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(aside)
+
+    def clear(self) -> int:
+        """Removes every entry; the number removed."""
+        removed = 0
+        for path in self._entries():
+            with contextlib.suppress(OSError):
+                path.unlink()
+                removed += 1
+        return removed
+
+    def size(self) -> tuple[int, int]:
+        """The number of entries and their bytes."""
+        sizes = []
+        for path in self._entries():
+            with contextlib.suppress(OSError):
+                sizes.append(path.stat().st_size)
+        return len(sizes), sum(sizes)
+
+    def _entries(self) -> list[Path]:
+        return list(self.directory.glob("??/*.cubin"))
+
+    def _path(self, name: str) -> Path:
+        return self.directory / name[:2] / f"{name}.cubin"
+
+
+def cache() -> Cache | None:
+    """The cache that the settings name; None when it is off."""
+    directory = settings().cache_dir
+    return None if directory is None else Cache(directory)
+
+
+def _pack(entry: Entry) -> bytes:
+    log = entry.log.encode()
+    body = len(log).to_bytes(8, "little") + log + entry.cubin
+    return _MAGIC + hashlib.sha256(body).digest() + body
+
+
+def _unpack(data: bytes) -> Entry | None:
+    digest, body = data[len(_MAGIC):len(_MAGIC) + 32], data[len(_MAGIC) + 32:]
+    if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != digest:
+        return None
+    length = int.from_bytes(body[:8], "little")
+    return Entry(body[8 + length:], body[8:8 + length].decode())

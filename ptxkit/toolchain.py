@@ -1,0 +1,214 @@
+"""ptxas, nvdisasm and cuobjdump: found, run, and what they say put at Python lines."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import cache
+from .diagnostics import Resources, findings, renumber, resources
+from .errors import AssembleError, Finding, NoToolError, Position
+from .settings import settings
+
+_LOG = logging.getLogger("ptxkit")
+
+# A malformed operand can make ptxas crash, run for minutes or take all memory (measured, 13.0).
+TIMEOUT_S = 600.0
+MEMORY_BYTES = 16 << 30
+
+_VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
+_WHEELS = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm", "cuobjdump": "nvidia-cuda-cuobjdump"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """An executable of the CUDA toolkit. `version` is such as "13.0.88"."""
+
+    name: str
+    path: Path
+    version: str
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """Major and minor version."""
+        major, minor = self.version.split(".")[:2]
+        return int(major), int(minor)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What ptxas made of a module: the cubin, its log, each entry's resources, and its remarks as findings."""
+
+    cubin: bytes
+    log: str
+    resources: Mapping[str, Resources]
+    findings: tuple[Finding, ...]
+    tool: Tool
+    target: str
+
+
+def ptxas() -> Tool:
+    """The assembler: PTXKIT_PTXAS, then the wheel, then PATH. Raises NoToolError."""
+    wish = settings().ptxas
+    if wish == "driver":
+        raise NoToolError("PTXKIT_PTXAS=driver leaves assembling to the driver, which gives no cubin: unset it, or set it to a ptxas, "
+                          "to see a cubin, machine code or resources")
+    return _tool("ptxas", wish)
+
+
+def nvdisasm() -> Tool:
+    """The disassembler. Raises NoToolError."""
+    return _tool("nvdisasm")
+
+
+def cuobjdump() -> Tool:
+    """The reader of object files. Raises NoToolError."""
+    return _tool("cuobjdump")
+
+
+def has_ptxas() -> bool:
+    """Whether `assemble` has a ptxas to run; when not, a kernel can still be loaded as text by the driver."""
+    try:
+        ptxas()
+    except NoToolError:
+        return False
+    return True
+
+
+@functools.cache
+def _tool(name: str, path: Path | None = None) -> Tool:
+    path = path or _in_wheel(name) or _in_path(name)
+    if path is None:
+        raise NoToolError(f"{name} was not found: `pip install ptxkit[toolchain]` (or `pip install {_WHEELS[name]}`), or put the CUDA "
+                          f"toolkit's bin directory on PATH{', or set PTXKIT_PTXAS to it' if name == 'ptxas' else ''}")
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoToolError(f"{path} does not run: {error}") from error
+    version = _VERSION.search(said)
+    if version is None:
+        raise NoToolError(f"{path} does not answer `--version` as {name} does: it said {said.strip()[:80]!r}")
+    return Tool(name, path, version.group(1))
+
+
+def _in_wheel(name: str) -> Path | None:
+    try:
+        from cuda.pathfinder import find_nvidia_binary_utility
+    except ImportError:  # no cuda-python on this platform, or one older than the function
+        return None
+    found = find_nvidia_binary_utility(name)
+    return Path(found) if found else None
+
+
+def _in_path(name: str) -> Path | None:
+    found = shutil.which(name)
+    return Path(found) if found else None
+
+
+def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] | None = None, opt: int = 3) -> Assembly:
+    """The module assembled by ptxas, or taken from the cache when the same was assembled before.
+
+    `lines` gives the source position of a line of the PTX text; without it findings name PTX lines.
+    Raises AssembleError with every message of ptxas, NoToolError when there is no ptxas.
+    """
+    tool = ptxas()
+    flags = ("-v", f"-arch={target}", f"-O{opt}")
+    stripped, numbers = cache.strip_lines(ptx)
+    name = cache.key(stripped, tool.name, tool.version, *flags)
+    store = cache.cache()
+    entry = store.get(name) if store else None
+    if entry is None:
+        cubin, log = _assemble(tool, ptx, flags, lines)
+        if store:
+            ordinal = {number: index for index, number in enumerate(numbers, 1)}
+            store.put(name, cache.Entry(cubin, renumber(log, ordinal)))
+    else:
+        cubin, log = entry.cubin, renumber(entry.log, dict(enumerate(numbers, 1)))
+    found = findings(log, ptx, lines)
+    for finding in found:
+        _LOG.info("%s", finding)
+    assembly = Assembly(cubin, log, resources(log), found, tool, target)
+    _keep(name, ptx, assembly)
+    return assembly
+
+
+def _assemble(tool: Tool, ptx: str, flags: tuple[str, ...], lines: Mapping[int, Position] | None) -> tuple[bytes, str]:
+    with tempfile.TemporaryDirectory(prefix="ptxkit-") as folder:
+        source, made = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(ptx, encoding="utf-8")
+        code, log = _run([str(tool.path), *flags, str(source), "-o", str(made)])
+        log = log.replace(str(source), "kernel.ptx")
+        if code == 0 and made.exists():
+            return made.read_bytes(), log
+    found = tuple(finding for finding in findings(log, ptx, lines) if finding.severity == "error")
+    if code < 0:
+        crash = f"ptxas {tool.version} was killed by signal {-code}: a fault of ptxas that illegal operands can cause"
+        fix = "check the kernel against the instruction table, or leave instructions out until it assembles"
+        found = (*found, Finding("ptxas-crash", crash, fix))
+    raise AssembleError(log, found, summary=f"ptxas {tool.version} refused this PTX")
+
+
+def disassemble(cubin: bytes, *, lines: bool = False) -> str:
+    """The machine code of a cubin as nvdisasm writes it; `lines` adds source lines. Raises NoToolError."""
+    tool = nvdisasm()
+    with tempfile.TemporaryDirectory(prefix="ptxkit-") as folder:
+        path = Path(folder, "kernel.cubin")
+        path.write_bytes(cubin)
+        code, said = _run([str(tool.path), "-c", *(["-g"] if lines else []), str(path)])
+    if code != 0:
+        raise AssembleError(said, summary=f"nvdisasm {tool.version} refused this cubin")
+    return said
+
+
+def _run(command: list[str]) -> tuple[int, str]:
+    """Exit status and everything written; bounded in time and, where the system can, in memory."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace") as process:
+        _bound_memory(process.pid)
+        try:
+            said, _ = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            tool = Path(command[0]).name
+            raise AssembleError("", summary=f"{tool} did not finish in {TIMEOUT_S:.0f} s and was stopped") from None
+    return process.returncode, said
+
+
+def _bound_memory(pid: int) -> None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    limit = getattr(resource, "prlimit", None)
+    if limit is not None:  # Linux
+        with contextlib.suppress(OSError, ValueError):
+            limit(pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+
+def _keep(name: str, ptx: str, assembly: Assembly) -> None:
+    """Writes what PTXKIT_KEEP asks for, as `<first entry>-<hash>.<kind>`."""
+    wishes = settings().keep
+    if not wishes:
+        return
+    entry = next(iter(assembly.resources), "module")
+    stem = f"{entry[:80]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    folder = settings().keep_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    if "ptx" in wishes:
+        (folder / f"{stem}.ptx").write_text(ptx, encoding="utf-8")
+    if "cubin" in wishes:
+        (folder / f"{stem}.cubin").write_bytes(assembly.cubin)
+    if "sass" in wishes:
+        (folder / f"{stem}.sass").write_text(disassemble(assembly.cubin, lines=True), encoding="utf-8")
+    if "log" in wishes:
+        (folder / f"{stem}.log").write_text(assembly.log, encoding="utf-8")
