@@ -64,6 +64,7 @@ class Operand:
     sink: bool = False                   # `_` may stand here, for a vector in each lane
     negate: bool = False                 # `!p` may stand here
     wide: bool = False                   # the register may be wider than the type (ld, st, cvt)
+    variable: bool = False               # a variable's name, with an offset, may stand here: its address
     scalar: bool = False                 # a vector operand of one lane is written without braces
     float_ok: bool = True                # a .bN operand also accepts a float register of its width
     space: str | Per = ""                # of an address: "global", "shared::cta", ...; "" is generic
@@ -125,7 +126,10 @@ PURE = Effects()
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One syntax line. `since` is the lowest PTX version and `target` the lowest sm that accept it; `needs` raises the version for a token."""
+    """One syntax line. `since` is the lowest PTX version and `target` the lowest sm that accept it; `needs` raises the version for a token.
+
+    `rules` relate immediates, `"src_size <= cp_size"`: what holds between two operands when both are numbers.
+    """
 
     syntax: str
     slots: Mapping[str, tuple[str, ...]]
@@ -136,6 +140,7 @@ class Form:
     effects: Effects = PURE
     section: str = ""
     example: str = ""
+    rules: tuple[str, ...] = ()
 
     @property
     def mnemonic(self) -> str:
@@ -144,10 +149,10 @@ class Form:
 
 def form(syntax: str, *, slots: Mapping[str, str] | None = None, since: str = "8.0", target: str = "sm_90",
          needs: Mapping[str, str] | None = None, effects: Effects = PURE, section: str = "", example: str = "",
-         **operands: Operand) -> Form:
+         rules: tuple[str, ...] = (), **operands: Operand) -> Form:
     """A row of the table; see the module's docstring for the notation."""
     split = {name: tuple(tokens.split()) for name, tokens in (slots or {}).items()}
-    return Form(syntax, split, operands, since, target, needs or {}, effects, section, example)
+    return Form(syntax, split, operands, since, target, needs or {}, effects, section, example, rules)
 
 
 def r(type: str | Per, **how: Any) -> Operand:

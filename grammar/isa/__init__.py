@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from ..schema import Form
-from . import wgmma
+from . import barrier, bulk, cluster, matrix, mbarrier, tensormap, wgmma
 
 FORMS: tuple[Form, ...] = (
+    *barrier.FORMS,
+    *bulk.FORMS,
+    *tensormap.FORMS,
+    *mbarrier.FORMS,
+    *cluster.FORMS,
+    *matrix.FORMS,
     *wgmma.FORMS,
 )

@@ -1,0 +1,76 @@
+"""Memory barriers: phases that complete when every arrival and every announced byte is in."""
+
+from __future__ import annotations
+
+from ..schema import Access, Effects, Form, Range, at, form, r, w
+
+# The manual writes `.sem.scope` before or after the space, depending on the line; the table has them always before.
+_ORDER = {"sem": "release relaxed", "scope": "cta cluster"}
+_LOCAL = {"space": "shared shared::cta"}
+_MAX = 2**20 - 1
+_BARRIER = at("space", tag="mbarrier")
+_REMOTE = at("shared::cluster", tag="mbarrier")
+_STATE = w("b64", tag="state", sink=True, float_ok=False)
+_RELAXED = {"relaxed": "8.6"}
+
+
+def _effects(*sync: str, mode: str = "rw") -> Effects:
+    return Effects((Access("w" if mode == "w" else "rw", "addr", 8),), sync=sync)
+
+
+def _arrivals(name: str, *words: str) -> tuple[Form, ...]:
+    """`arrive` or `arrive_drop`, which also lowers the count of the phases to come: `words` are their effects."""
+    count = r("u32", imm=Range(1, _MAX))
+    tx_count = r("u32", imm=Range(0, _MAX), tag="bytes")
+    expecting = _effects("mbarrier.expect_tx", *words)
+    return (
+        form(f"mbarrier.{name}{{.sem.scope}}{{.space}}.b64 state, [addr]{{, count}}", slots=_ORDER | _LOCAL, needs=_RELAXED,
+             effects=_effects(*words), section=f"mbarrier.{name}", state=_STATE, addr=_BARRIER, count=count),
+        form(f"mbarrier.{name}{{.sem.scope}}.shared::cluster.b64 _, [addr]{{, count}}", slots=_ORDER, needs=_RELAXED,
+             effects=_effects(*words), section=f"mbarrier.{name}", addr=_REMOTE, count=count),
+        form(f"mbarrier.{name}.expect_tx{{.sem.scope}}{{.space}}.b64 state, [addr], tx_count", slots=_ORDER | _LOCAL, needs=_RELAXED,
+             effects=expecting, section=f"mbarrier.{name}", state=_STATE, addr=_BARRIER, tx_count=tx_count),
+        form(f"mbarrier.{name}.expect_tx{{.sem.scope}}.shared::cluster.b64 _, [addr], tx_count", slots=_ORDER, needs=_RELAXED,
+             effects=expecting, section=f"mbarrier.{name}", addr=_REMOTE, tx_count=tx_count),
+        form(f"mbarrier.{name}.noComplete{{.release.cta}}{{.space}}.b64 state, [addr], count", slots=_LOCAL, target="sm_80",
+             effects=_effects(*words), section=f"mbarrier.{name}", state=_STATE, addr=_BARRIER, count=count),
+    )
+
+
+def _bytes(name: str) -> Form:
+    return form(f"mbarrier.{name}{{.sem.scope}}{{.space}}.b64 [addr], tx_count",
+                slots={"sem": "relaxed", "scope": "cta cluster", "space": "shared shared::cta shared::cluster"},
+                effects=_effects(f"mbarrier.{name}"), section=f"mbarrier.{name}",
+                addr=_BARRIER, tx_count=r("u32", imm=Range(0, _MAX), tag="bytes"))
+
+
+def _waits(name: str, hint: str) -> tuple[Form, ...]:
+    """By phase token, and by parity: 0 asks for the phases that are completed first, third, fifth, ..."""
+    slots = {"sem": "acquire relaxed", "scope": "cta cluster", "space": "shared shared::cta"}
+    common = {"waitComplete": w("pred"), "addr": _BARRIER}
+    if hint:
+        common["suspendTimeHint"] = r("u32", imm=Range(0), tag="hint")
+    return (
+        form(f"mbarrier.{name}{{.sem.scope}}{{.space}}.b64 waitComplete, [addr], state{hint}", slots=slots, needs=_RELAXED,
+             effects=_effects("mbarrier.test"), section=f"mbarrier.{name}",
+             state=r("b64", tag="state", float_ok=False), **common),  # type: ignore[arg-type]
+        form(f"mbarrier.{name}.parity{{.sem.scope}}{{.space}}.b64 waitComplete, [addr], phaseParity{hint}", slots=slots, needs=_RELAXED,
+             effects=_effects("mbarrier.test"), section=f"mbarrier.{name}",
+             phaseParity=r("u32", imm=Range(0, 1), tag="parity"), **common),  # type: ignore[arg-type]
+    )
+
+
+FORMS: tuple[Form, ...] = (
+    form("mbarrier.init{.space}.b64 [addr], count", slots=_LOCAL, target="sm_80", effects=_effects("mbarrier.init", mode="w"),
+         section="mbarrier.init", addr=_BARRIER, count=r("u32", imm=Range(1, _MAX))),
+    form("mbarrier.inval{.space}.b64 [addr]", slots=_LOCAL, target="sm_80", effects=_effects("mbarrier.inval", mode="w"),
+         section="mbarrier.inval", addr=_BARRIER),
+    _bytes("expect_tx"),
+    _bytes("complete_tx"),
+    *_arrivals("arrive", "mbarrier.arrive"),
+    *_arrivals("arrive_drop", "mbarrier.arrive", "mbarrier.drop"),
+    *_waits("test_wait", ""),
+    *_waits("try_wait", "{, suspendTimeHint}"),
+    form("mbarrier.pending_count.b64 count, state", target="sm_80", section="mbarrier.pending_count",
+         count=w("u32"), state=r("b64", tag="state", float_ok=False)),
+)

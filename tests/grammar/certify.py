@@ -1,0 +1,248 @@
+"""ptxas as the oracle of the table: which lines does its front end accept?
+
+The sentinel method: an unknown mnemonic as the last statement makes ptxas report every semantic error with its line and stop
+before the back end. Only a parsing error ends the run earlier: that line is taken out and judged as rejected, and the rest again.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from grammar import forms, tree
+from grammar.schema import Form, Operand, Range
+from grammar.write import write_instruction
+
+CHUNK = 1000
+MEMORY_KIB = 6_000_000  # an ill-typed operand can make ptxas take more than 10 GB
+SECONDS = 60
+REGISTERS = {"b8": 40, "b16": 40, "b32": 200, "b64": 40, "b128": 8, "u8": 8, "s8": 8, "u16": 40, "s16": 40, "u32": 200, "s32": 200,
+             "u64": 40, "s64": 40, "f16": 40, "f16x2": 40, "f32": 200, "f64": 40, "pred": 40}
+DECLARED = {"bf16": "b16", "bf16x2": "b32", "tf32": "b32", "e4m3x2": "b16", "e5m2x2": "b16", "ue8m0x2": "b16", "b1": "b32"}
+SPACES = {"": "global_data", "global": "global_data", "const": "const_data", "shared": "shared_data", "shared::cta": "shared_data",
+          "shared::cluster": "shared_data", "local": "local_data", "param": "parameter", "param::entry": "parameter",
+          "param::func": "argument"}
+
+
+@functools.cache
+def ptxas() -> str | None:
+    """The ptxas that judges, None when there is none."""
+    try:
+        from ptxkit import toolchain
+    except ImportError:
+        return None
+    try:
+        return str(toolchain.ptxas())
+    except Exception:
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------- judging
+
+
+def judge(lines: Sequence[str], version: str = "9.0", target: str = "sm_90a") -> dict[int, str]:
+    """The lines (by index) that ptxas rejects, each with its first message."""
+    chunks = [range(start, min(start + CHUNK, len(lines))) for start in range(0, len(lines), CHUNK)]
+    with ThreadPoolExecutor(2) as pool:
+        parts = pool.map(lambda chunk: _judge_chunk(lines, list(chunk), version, target), chunks)
+        return {index: message for part in parts for index, message in part.items()}
+
+
+def _judge_chunk(lines: Sequence[str], indices: list[int], version: str, target: str) -> dict[int, str]:
+    rejected: dict[int, str] = {}
+    left = list(indices)
+    while left:
+        complete, found = _run([lines[i] for i in left], version, target)
+        if complete:
+            rejected.update({left[n]: message for n, message in found.items() if 0 <= n < len(left)})
+            return rejected
+        fatal = [n for n, message in found.items() if "Parsing error" in message and 0 <= n < len(left)]
+        if fatal:
+            rejected[left[fatal[0]]] = found[fatal[0]]
+            del left[fatal[0]]
+        elif len(left) == 1:
+            rejected[left[0]] = next(iter(found.values()), "ptxas crashed, or ran out of time or memory")
+            return rejected
+        else:
+            half = len(left) // 2
+            for part in (left[:half], left[half:]):
+                rejected.update(_judge_chunk(lines, part, version, target))
+            return rejected
+    return rejected
+
+
+def _run(lines: Sequence[str], version: str, target: str) -> tuple[bool, dict[int, str]]:
+    """Whether ptxas came to the sentinel, and its messages by line."""
+    head = _module_head(version, target)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "lines.ptx")
+        source.write_text("\n".join((head, *lines, "zzz_sentinel;", "}", "")))
+        command = ["sh", "-c", f'ulimit -v {MEMORY_KIB}; exec "$0" "$@"', ptxas() or "ptxas", f"-arch={target}", str(source),
+                   "-o", os.devnull]
+        try:
+            log = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False).stderr
+        except subprocess.TimeoutExpired:
+            return False, {}
+    first = head.count("\n") + 2
+    messages: dict[int, str] = {}
+    for number, message in re.findall(r"line (\d+); (?:error|fatal)\s*: (.*)", log):
+        messages.setdefault(int(number) - first, message)
+    return "zzz_sentinel" in log, messages
+
+
+@functools.cache
+def _module_head(version: str, target: str) -> str:
+    b128 = tuple(map(int, version.split("."))) >= (8, 3)
+    registers = [f".reg .{type} %{type}_<{count}>;" for type, count in REGISTERS.items() if type != "b128" or b128]
+    return "\n".join((
+        f".version {version}", f".target {target}", ".address_size 64",
+        ".global .align 128 .b8 global_data[1024];", ".const .align 128 .b8 const_data[1024];",
+        ".func (.param .b32 result) callee(.param .b32 argument_0);",
+        ".visible .entry kernel(.param .align 128 .b8 parameter[128])", "{",
+        ".shared .align 128 .b8 shared_data[1024];", ".local .align 16 .b8 local_data[64];",
+        ".param .align 16 .b8 argument[64];",
+        *registers, "somewhere:"))
+
+
+# ---------------------------------------------------------------------------------------------------- instances
+
+
+@dataclass(slots=True)
+class Names:
+    """Hands out registers, a different one for each operand of a line."""
+
+    used: int = 0
+
+    def register(self, type: str) -> tree.Name:
+        declared = DECLARED.get(type, type)
+        self.used += 1
+        return tree.Name(f"%{declared}_{self.used % REGISTERS[declared]}")
+
+
+def instances(signature: forms.Signature, *, alternatives: bool = True) -> Iterator[tree.Instruction]:
+    """Lines of one opcode: every choice of optional operands, and every other spelling of each operand in turn."""
+    presences = list(_presences(signature))
+    for present in presences:
+        yield _line(signature, present, None, 0)
+    if alternatives:
+        for position, parameter in enumerate(signature.parameters):
+            for choice in range(1, len(spellings(parameter.operand, Names()))):
+                line = _line(signature, presences[-1], position, choice)
+                if obeys(signature, line):
+                    yield line
+
+
+def _presences(signature: forms.Signature) -> Iterator[frozenset[int]]:
+    """The sets of optional brackets that may be filled together, the empty one first, the fullest last."""
+    regions = sorted({p.regions for p in signature.parameters if p.regions}, key=lambda region: (len(region), region))
+    chosen: list[frozenset[int]] = [frozenset()]
+    for region in regions:
+        chosen += [each | {region[-1]} for each in chosen if each.issuperset(region[:-1])]
+    yield from chosen
+
+
+def _line(signature: forms.Signature, present: frozenset[int], position: int | None, choice: int) -> tree.Instruction:
+    names = Names()
+    values: list[tree.Operand | None] = []
+    for index, parameter in enumerate(signature.parameters):
+        spelled = spellings(parameter.operand, names)
+        values.append(spelled[choice if index == position else 0] if present.issuperset(parameter.regions) else None)
+    return tree.Instruction(signature.opcode, signature.render(values))
+
+
+def obeys(signature: forms.Signature, line: tree.Instruction) -> bool:
+    """Whether the numbers of the line stand in the relations of its row."""
+    numbers = {p.name: v.value for p, v in zip(signature.parameters, line.operands) if isinstance(v, tree.Integer)}
+    return all(numbers[low] <= numbers[high] for low, _, high in map(str.split, signature.form.rules) if {low, high} <= numbers.keys())
+
+
+def spellings(operand: Operand, names: Names) -> list[tree.Operand]:
+    """The operand as registers first, then each other way that the table allows."""
+    kind = operand.kind
+    if kind == "immediate":
+        return [tree.Integer(value) for value in _immediates(operand.immediate)]
+    if kind == "address":
+        return _addresses(operand, names)
+    if kind == "label":
+        return [tree.Name("somewhere")]
+    if kind == "function":
+        return [tree.Name("callee")]
+    if kind == "symbol":
+        return [tree.Name(SPACES[str(operand.space)])]
+    if kind == "special":
+        return [tree.Name("%tid.x")]
+    if kind in ("vector", "coordinates"):
+        return _vectors(operand, names)
+    if kind == "arguments":
+        return [tree.Arguments((tree.Name("argument"),))]
+    name = names.register(str(operand.type))
+    found: list[tree.Operand] = [name]
+    if operand.negate:
+        found.append(tree.Not(name))
+    if operand.sink:
+        found.append(tree.Name("_"))
+    if operand.variable:
+        found += [tree.Name(SPACES["shared"]), tree.Offset(tree.Name(SPACES["shared"]), 16)]
+    return found + [tree.Integer(value) for value in _immediates(operand.immediate)] + _floats(operand)
+
+
+def _addresses(operand: Operand, names: Names) -> list[tree.Operand]:
+    space = str(operand.space)
+    symbol = tree.Name(SPACES[space])
+    by_symbol: list[tree.Operand] = [tree.Address(symbol), tree.Address(symbol, 16)]
+    if space.startswith("param"):
+        return by_symbol
+    register = names.register("b64")
+    found: list[tree.Operand] = [tree.Address(register), tree.Address(register, 16), tree.Address(register, -16)]
+    if operand.tag == "tensormap":
+        return found[:1]
+    if space.startswith("shared"):
+        found.append(tree.Address(names.register("b32")))
+    return found + by_symbol if space else found
+
+
+def _vectors(operand: Operand, names: Names) -> list[tree.Operand]:
+    lanes: tuple[tree.Operand, ...] = tuple(names.register(str(operand.type)) for _ in range(int(str(operand.count))))
+    found: list[tree.Operand] = [tree.Vector(lanes)]
+    if operand.sink and len(lanes) > 1:
+        found.append(tree.Vector((tree.Name("_"), *lanes[1:])))
+    if operand.immediate is not None:
+        found.append(tree.Vector(tuple(tree.Integer(n) for n in range(len(lanes)))))
+    if operand.float_immediate:
+        found.append(tree.Vector(tuple(tree.Float.of(1.0, 32) for _ in lanes)))
+    return found
+
+
+def _immediates(allowed: object) -> list[int]:
+    if not isinstance(allowed, Range):
+        return []
+    if allowed.choices:
+        return list(allowed.choices)
+    step = allowed.multiple
+    low = allowed.low if allowed.low is not None else min(0, allowed.high or 0)
+    high = allowed.high if allowed.high is not None else low + 2 * step
+    return sorted({low, low + step, high})
+
+
+def _floats(operand: Operand) -> list[tree.Operand]:
+    if not operand.float_immediate:
+        return []
+    return [tree.Float.of(1.0, 64 if operand.type == "f64" else 32)]
+
+
+def table_lines(rows: Iterable[Form]) -> Iterator[tuple[forms.Signature, str]]:
+    """Every variant of every row with every choice of optional operands; the other spellings once per distinct operand list."""
+    for row in rows:
+        seen: set[int] = set()
+        for signature in forms.variants(row):
+            fresh = id(signature.parameters) not in seen
+            seen.add(id(signature.parameters))
+            for instruction in instances(signature, alternatives=fresh):
+                yield signature, write_instruction(instruction)
