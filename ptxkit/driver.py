@@ -1,0 +1,364 @@
+"""The CUDA driver: whether there is one, its devices and memory, and modules loaded whole with their log.
+
+PTX goes through `cuLibraryLoadData` as one text. The driver's linker is never used here: it compiles relocatably, and
+then drops setmaxnreg.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .diagnostics import findings, resources
+from .errors import AssembleError, Finding, LaunchError, NoDriverError, Position
+
+_LOG = logging.getLogger("ptxkit")
+_LOG_BYTES = 1 << 16
+_TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.M)
+
+
+@functools.cache
+def _api() -> Any:
+    """`cuda.bindings.driver` after cuInit. Raises NoDriverError, and does so before anything of cuda.core is touched."""
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+    except ImportError as error:
+        raise NoDriverError("cuda-python is not installed (`pip install 'cuda-python>=13'`; there is none for macOS): "
+                            "kernels can be written, checked and assembled, but not run") from error
+    try:
+        load_nvidia_dynamic_lib("cuda")
+    except Exception as error:  # pathfinder's own class differs between its versions
+        raise NoDriverError("no NVIDIA driver was found (libcuda does not load): install the display driver, or pass the "
+                            "GPU to the container; `ptxkit doctor` shows the rest. Writing and assembling need none") from error
+    from cuda.bindings import driver
+
+    status, = driver.cuInit(0)
+    if int(status) != 0:
+        raise NoDriverError(f"the NVIDIA driver does not start: {describe(status, driver)}. "
+                            "`nvidia-smi` tells more; CUDA_VISIBLE_DEVICES may hide every GPU")
+    return driver
+
+
+def probe() -> None:
+    """Raises NoDriverError, saying what to do, unless a driver is there with at least one GPU."""
+    if device_count() == 0:
+        raise NoDriverError("the NVIDIA driver sees no GPU: CUDA_VISIBLE_DEVICES may hide every one of them")
+
+
+def available() -> bool:
+    """Whether a kernel could be launched in this process at all."""
+    try:
+        probe()
+    except NoDriverError:
+        return False
+    return True
+
+
+def describe(status: Any, api: Any = None) -> str:
+    """A CUresult as its name and the driver's sentence."""
+    api = api or _api()
+    status = api.CUresult(int(status))
+    _, sentence = api.cuGetErrorString(status)
+    return f"{status.name} ({sentence.decode()})" if sentence else str(status.name)
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """One driver function by name; its single result, or the tuple of them. A status other than success is a LaunchError."""
+    api = _api()
+    status, *results = getattr(api, name)(*arguments)
+    if int(status) != 0:
+        raise LaunchError(f"{name}: {describe(status, api)}")
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def driver_version() -> tuple[int, int]:
+    """The CUDA version that the driver implements."""
+    version = call("cuDriverGetVersion")
+    return version // 1000, version % 1000 // 10
+
+
+# --------------------------------------------------------------------------------------------------- devices
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU. Sizes in bytes; `shared_per_block` is the most a CTA may have when it asks for it."""
+
+    ordinal: int
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    shared_per_block: int
+    shared_per_multiprocessor: int
+    registers_per_multiprocessor: int
+    l2_bytes: int
+    memory_bytes: int
+
+
+@functools.cache
+def device_count() -> int:
+    """How many GPUs this process may use."""
+    status, count = _api().cuDeviceGetCount()
+    return int(count) if int(status) == 0 else 0
+
+
+@functools.cache
+def device(ordinal: int) -> Device:
+    """What the driver says of one GPU."""
+    probe()
+    if not 0 <= ordinal < device_count():
+        raise LaunchError(f"there is no CUDA device {ordinal}: this process sees {device_count()}, counted from 0")
+    handle = call("cuDeviceGet", ordinal)
+    kinds = _api().CUdevice_attribute
+
+    def attribute(word: str) -> int:
+        return int(call("cuDeviceGetAttribute", getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{word}"), handle))
+
+    return Device(
+        ordinal,
+        call("cuDeviceGetName", 256, handle).split(b"\0")[0].decode(),
+        (attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")),
+        attribute("MULTIPROCESSOR_COUNT"),
+        attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        attribute("MAX_REGISTERS_PER_MULTIPROCESSOR"),
+        attribute("L2_CACHE_SIZE"),
+        int(call("cuDeviceTotalMem", handle)),
+    )
+
+
+def current_device() -> int:
+    """The ordinal of the current context's device, or 0 when this thread has no context."""
+    status, handle = _api().cuCtxGetDevice()
+    return int(handle) if int(status) == 0 else 0
+
+
+@functools.cache
+def _primary_context(ordinal: int) -> Any:
+    """The device's primary context, retained for the life of the process (torch, CuPy and the run-time API share it)."""
+    device(ordinal)
+    return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", ordinal))
+
+
+@contextmanager
+def on(ordinal: int) -> Iterator[None]:
+    """Runs the block with a context of that device current: this thread's own if it is of that device, else the primary one."""
+    status, handle = _api().cuCtxGetDevice()
+    if int(status) == 0 and int(handle) == ordinal:
+        yield
+        return
+    call("cuCtxPushCurrent", _primary_context(ordinal))
+    try:
+        yield
+    finally:
+        call("cuCtxPopCurrent")
+
+
+def require_target(target: str, ordinal: int) -> None:
+    """Raises LaunchError unless code for `target` ("sm_90a", "sm_90") runs on the device.
+
+    An `a` target runs on exactly that compute capability, an `f` target on its family, a plain one on that and later ones.
+    """
+    found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", target)
+    if found is None:
+        raise LaunchError(f"{target!r} is not a target such as 'sm_90a'")
+    wanted, suffix = (int(found[1]), int(found[2])), found[3]
+    this = device(ordinal)
+    if suffix == "a":
+        fits = this.capability == wanted
+    else:
+        fits = this.capability >= wanted and (suffix == "" or this.capability[0] == wanted[0])
+    if not fits:
+        has = ".".join(map(str, this.capability))
+        needs = f"exactly {found[1]}.{found[2]}" if suffix == "a" else f"{found[1]}.{found[2]} or later"
+        raise LaunchError(f"the kernel's target is {target}, which needs compute capability {needs}; device {ordinal} ({this.name}) "
+                          f"has {has}: launch on another device, or give the kernel another target")
+
+
+# --------------------------------------------------------------------------------------------------- memory
+
+
+def allocate(size: int, ordinal: int) -> int:
+    """Device memory of at least `size` bytes, aligned to 256; its address. `free` gives it back."""
+    with on(ordinal):
+        return int(call("cuMemAlloc", max(size, 1)))
+
+
+def free(address: int, ordinal: int) -> None:
+    """Gives back what `allocate` gave."""
+    with on(ordinal):
+        call("cuMemFree", address)
+
+
+def copy_to_device(address: int, source: int, size: int, ordinal: int) -> None:
+    """Copies host memory at `source` to the device; returns when it is there."""
+    if size:
+        with on(ordinal):
+            call("cuMemcpyHtoD", address, source, size)
+
+
+def copy_to_host(target: int, address: int, size: int, ordinal: int) -> None:
+    """Copies device memory to the host after all work on blocking streams; returns when it is there."""
+    if size:
+        with on(ordinal):
+            call("cuMemcpyDtoH", target, address, size)
+
+
+def synchronize(ordinal: int | None = None) -> None:
+    """Waits for everything on the device; a fault in an earlier kernel appears here as a LaunchError."""
+    with on(current_device() if ordinal is None else ordinal):
+        call("cuCtxSynchronize")
+
+
+# --------------------------------------------------------------------------------------------------- modules
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What the driver says of a loaded kernel: registers a thread, bytes of local (a thread), static shared and constant memory."""
+
+    registers: int
+    local_bytes: int
+    shared_bytes: int
+    constant_bytes: int
+    max_threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedKernel:
+    """An entry of a loaded library. It serves every device of the process."""
+
+    name: str
+    handle: int
+
+    def attributes(self, ordinal: int) -> Attributes:
+        """What the driver says of the kernel on that device."""
+        kinds, handle = _api().CUfunction_attribute, call("cuDeviceGet", ordinal)
+
+        def attribute(word: str) -> int:
+            return int(call("cuKernelGetAttribute", getattr(kinds, f"CU_FUNC_ATTRIBUTE_{word}"), self._kernel(), handle))
+
+        with on(ordinal):
+            return Attributes(attribute("NUM_REGS"), attribute("LOCAL_SIZE_BYTES"), attribute("SHARED_SIZE_BYTES"),
+                              attribute("CONST_SIZE_BYTES"), attribute("MAX_THREADS_PER_BLOCK"))
+
+    def allow_shared(self, size: int, ordinal: int) -> None:
+        """Lets launches on that device have `size` bytes of dynamic shared memory."""
+        this = device(ordinal)
+        static = self.attributes(ordinal).shared_bytes
+        if size + static > this.shared_per_block:
+            raise LaunchError(f"{self.name} asks for {size} bytes of dynamic and {static} of static shared memory a CTA; "
+                              f"device {ordinal} ({this.name}) gives at most {this.shared_per_block} in all")
+        self._set("MAX_DYNAMIC_SHARED_SIZE_BYTES", size, ordinal)
+
+    def allow_cluster(self, size: int, ordinal: int) -> None:
+        """Lets launches on that device have clusters of more than the 8 CTAs that every Hopper device can place."""
+        if size > 8:
+            self._set("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1, ordinal)
+
+    def parameters(self) -> tuple[tuple[int, int], ...]:
+        """(offset, size) in bytes of each parameter, as the loaded code declares them."""
+        found: list[tuple[int, int]] = []
+        while True:
+            status, offset, size = _api().cuKernelGetParamInfo(self._kernel(), len(found))
+            if int(status) != 0:
+                return tuple(found)
+            found.append((int(offset), int(size)))
+
+    def max_clusters(self, ordinal: int, *, block: tuple[int, int, int], cluster: tuple[int, int, int], shared: int = 0) -> int:
+        """How many clusters of that shape the device holds at once: the persistent grid is this many."""
+        api = _api()
+        dimension = api.CUlaunchAttribute()
+        dimension.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        dimension.value.clusterDim.x, dimension.value.clusterDim.y, dimension.value.clusterDim.z = cluster
+        config = api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = cluster
+        config.blockDimX, config.blockDimY, config.blockDimZ = block
+        config.sharedMemBytes = shared
+        config.attrs, config.numAttrs = [dimension], 1
+        with on(ordinal):
+            return int(call("cuOccupancyMaxActiveClusters", api.CUfunction(self.handle), config))
+
+    def _set(self, word: str, value: int, ordinal: int) -> None:
+        kind = getattr(_api().CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{word}")
+        with on(ordinal):
+            call("cuKernelSetAttribute", kind, value, self._kernel(), call("cuDeviceGet", ordinal))
+
+    def _kernel(self) -> Any:
+        return _api().CUkernel(self.handle)
+
+
+class Library:
+    """A loaded module, with what the driver's assembler said about it. It stays loaded: a captured graph may hold its kernels."""
+
+    def __init__(self, handle: Any, log: str, found: tuple[Finding, ...]) -> None:
+        self._handle = handle
+        self.log = log
+        self.findings = found
+        self.resources = resources(log)
+
+    def kernel(self, name: str) -> LoadedKernel:
+        """The entry of that name, loaded into the current device. Raises LaunchError when there is none."""
+        status, handle = _api().cuLibraryGetKernel(self._handle, name.encode())
+        if int(status) != 0:
+            raise LaunchError(f"the loaded module has no entry {name!r} ({describe(status)}): it has {', '.join(self.names()) or 'none'}")
+        return LoadedKernel(name, int(handle))
+
+    def names(self) -> tuple[str, ...]:
+        """The entries' names."""
+        api = _api()
+        count = int(call("cuLibraryGetKernelCount", self._handle))
+        handles = call("cuLibraryEnumerateKernels", count, self._handle) if count else ()
+        return tuple(call("cuKernelGetName", api.CUkernel(int(handle))).decode() for handle in handles)
+
+
+def load(code: str | bytes, *, lines: Mapping[int, Position] | None = None, ordinal: int | None = None) -> Library:
+    """PTX text or a cubin, loaded whole. Raises AssembleError with the driver's log at Python lines, LaunchError for a wrong device.
+
+    `lines` gives the source position of a line of the PTX text. The library serves every device of the process; `ordinal` is
+    the one whose architecture is checked and for which text is assembled at once.
+    """
+    probe()
+    ordinal = current_device() if ordinal is None else ordinal
+    text = code if isinstance(code, str) else ""
+    target = _TARGET.search(text)
+    if target is not None:
+        require_target(target.group(1), ordinal)
+    data = code.encode() + b"\0" if isinstance(code, str) else code
+    api = _api()
+    option = api.CUjit_option
+    error_log, info_log = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
+    names = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, option.CU_JIT_INFO_LOG_BUFFER,
+             option.CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, option.CU_JIT_LOG_VERBOSE]
+    values = [error_log, _LOG_BYTES, info_log, _LOG_BYTES, 1]
+    with on(ordinal):
+        status, handle = api.cuLibraryLoadData(data, names, values, len(names), [], [], 0)
+    log = "\n".join(part for part in (_text(error_log), _text(info_log)) if part)
+    if int(status) != 0:
+        raise _refused(status, log, text, lines, ordinal)
+    found = findings(log, text, lines)
+    for finding in found:
+        _LOG.info("%s", finding)
+    return Library(handle, log, found)
+
+
+def _text(buffer: bytearray) -> str:
+    return buffer.partition(b"\0")[0].decode(errors="replace")
+
+
+def _refused(status: Any, log: str, text: str, lines: Mapping[int, Position] | None, ordinal: int) -> Exception:
+    name = _api().CUresult(int(status)).name
+    this = device(ordinal)
+    if name == "CUDA_ERROR_NO_BINARY_FOR_GPU":
+        return LaunchError(f"the code was assembled for another GPU than device {ordinal} ({this.name}, compute capability "
+                           f"{'.'.join(map(str, this.capability))}): assemble it for that one, or launch on another device")
+    found = tuple(finding for finding in findings(log, text, lines) if finding.severity == "error")
+    summary = f"the driver refused this {'PTX' if text else 'cubin'}: {describe(status)}"
+    if name == "CUDA_ERROR_UNSUPPORTED_PTX_VERSION":
+        summary += f"; the driver is for CUDA {'.'.join(map(str, driver_version()))}: install a newer one, or assemble with a ptxas"
+    return AssembleError(log, found, summary=summary)

@@ -1,0 +1,231 @@
+"""The warm path of a launch: tensor maps and kernel arguments written in place, and one call of the driver.
+
+The three driver functions that every launch may need are called through ctypes at the addresses that `cuGetProcAddress`
+gives, on structures made once: no object of cuda.bindings is built on the way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import driver
+from .errors import LaunchError
+
+if TYPE_CHECKING:
+    from .descriptor import TensorMapFields
+
+Extent = tuple[int, int, int]
+
+# CUtensorMapDataType by ptxkit's type; types without one travel as the unsigned integers of their width.
+_DATA_TYPES = {"u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "s64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
+_BY_WIDTH = {8: 0, 16: 1, 32: 2, 64: 4}
+_SWIZZLES = {0: 0, 16: 0, 32: 1, 64: 2, 128: 3}
+_INTERLEAVES = {0: 0, 16: 1, 32: 2}
+_PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
+_FILLS = {"zeros": 0, "nan": 1}
+
+_FORMATS = {"u8": "B", "s8": "b", "b8": "B", "u16": "H", "s16": "h", "b16": "H", "f16": "e", "bf16": "H",
+            "u32": "I", "s32": "i", "b32": "I", "f32": "f", "u64": "Q", "s64": "q", "b64": "Q", "f64": "d"}
+
+_CLUSTER_DIMENSION = 4
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+
+_Status = ctypes.c_int
+_ENCODE = ctypes.CFUNCTYPE(_Status, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, *[ctypes.c_void_p] * 5, *[ctypes.c_int] * 4)
+_REPLACE = ctypes.CFUNCTYPE(_Status, ctypes.c_void_p, ctypes.c_void_p)
+_LAUNCH = ctypes.CFUNCTYPE(_Status, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_GET_DEVICE = ctypes.CFUNCTYPE(_Status, ctypes.c_void_p)
+
+
+@functools.cache
+def _entry(name: str, version: int, prototype: Any) -> Any:
+    """The driver's function of that name, with the signature it has had since that CUDA version."""
+    address, *_ = driver.call("cuGetProcAddress", name.encode(), version, 0)
+    if not address:
+        raise LaunchError(f"this driver has no {name}: it is older than CUDA {version // 1000}.{version % 1000 // 10}")
+    return prototype(int(address))
+
+
+class EncodedTensorMap:
+    """A tensor map as the hardware reads it: 128 bytes at `address`, aligned to 64, copied into each launch that takes it."""
+
+    __slots__ = ("_buffer", "address", "fields")
+
+    def __init__(self, fields: TensorMapFields) -> None:
+        self._buffer = (ctypes.c_uint8 * 192)()
+        start = ctypes.addressof(self._buffer)
+        self.address = start + -start % 64
+        self.fields = fields
+
+    def replace(self, pointer: int) -> None:
+        """Points the map at another array of the same shape and strides."""
+        status = _entry("cuTensorMapReplaceAddress", 12000, _REPLACE)(self.address, pointer)
+        if status:
+            raise LaunchError(_unencodable(self.fields, pointer, status))
+
+    def __bytes__(self) -> bytes:
+        return ctypes.string_at(self.address, 128)
+
+
+def encode_tiled(fields: TensorMapFields, pointer: int) -> EncodedTensorMap:
+    """The tensor map over the array at `pointer`, encoded by the driver. Raises LaunchError with the reason where it refuses."""
+    made = EncodedTensorMap(fields)
+    status = _entry("cuTensorMapEncodeTiled", 12000, _ENCODE)(made.address, *_arguments(fields)(pointer))
+    if status:
+        raise LaunchError(_unencodable(fields, pointer, status))
+    return made
+
+
+@functools.lru_cache(maxsize=1024)
+def _arguments(fields: TensorMapFields) -> Any:
+    """What cuTensorMapEncodeTiled takes after the map, as a function of the pointer."""
+    rank = len(fields.dims)
+    dims, strides = (ctypes.c_uint64 * rank)(*fields.dims), (ctypes.c_uint64 * max(rank - 1, 1))(*fields.strides)
+    box, element_strides = (ctypes.c_uint32 * rank)(*fields.box), (ctypes.c_uint32 * rank)(*fields.element_strides)
+    kind = _DATA_TYPES.get(fields.type.__name__, _BY_WIDTH.get(fields.type.bits, -1))
+    modes = (_INTERLEAVES[fields.interleave], _SWIZZLES[fields.swizzle], _PROMOTIONS[fields.l2_promotion], _FILLS[fields.fill])
+    return lambda pointer: (kind, rank, pointer, dims, strides, box, element_strides, *modes)
+
+
+def _unencodable(fields: TensorMapFields, pointer: int, status: int) -> str:
+    reason = fields.problem(pointer) or f"{driver.describe(status)}, for {fields}"
+    return f"the driver cannot encode a tensor map at {pointer:#x}: {reason}"
+
+
+class Launcher:
+    """A kernel ready to be launched on one device, as often as one likes.
+
+    `parameters` are the kernel's, in order: "tensormap", or a scalar type's name; a pointer is "u64", and bits of a float that
+    struct cannot write (bf16) are an integer. Blocks, clusters and grids count threads, CTAs and CTAs. `pdl` lets the kernel
+    start before the one ahead of it in the stream has ended; it must then wait with griddepcontrol.wait.
+
+    A call writes the arguments into memory owned by this object and calls the driver, which copies them: nothing is
+    allocated, loaded or waited for, so it can be captured into a graph, and the next call may follow at once. Any thread may call.
+    """
+
+    __slots__ = ("_attributes", "_buffer", "_cell", "_cell_address", "_config", "_config_address", "_get_device", "_grid", "_launch", "_lock",
+                 "_map_places", "_maps", "_pack", "_pointers", "_pointers_address", "_stream", "block", "cluster", "kernel", "ordinal",
+                 "parameters", "shared")
+
+    def __init__(self, kernel: driver.LoadedKernel, parameters: Sequence[str], *, block: Extent, cluster: Extent = (1, 1, 1),
+                 shared: int = 0, pdl: bool = False, ordinal: int | None = None) -> None:
+        self.kernel = kernel
+        self.parameters = tuple(parameters)
+        self.block, self.cluster, self.shared = block, cluster, shared
+        self.ordinal = driver.current_device() if ordinal is None else ordinal
+        size = cluster[0] * cluster[1] * cluster[2]
+        if shared > 48 << 10 or shared + kernel.attributes(self.ordinal).shared_bytes > 48 << 10:
+            kernel.allow_shared(shared, self.ordinal)
+        kernel.allow_cluster(size, self.ordinal)
+        self._place_arguments()
+        self._attributes = (_Attribute * 2)()
+        count = 0
+        if size > 1:
+            self._attributes[count].id = _CLUSTER_DIMENSION
+            self._attributes[count].value[0], self._attributes[count].value[1], self._attributes[count].value[2] = cluster
+            count += 1
+        if pdl:
+            self._attributes[count].id = _PROGRAMMATIC_STREAM_SERIALIZATION
+            self._attributes[count].value[0] = 1
+            count += 1
+        self._config = _Config(0, 0, 0, *block, shared, None, ctypes.addressof(self._attributes), count)
+        self._config_address = ctypes.addressof(self._config)
+        self._launch = _entry("cuLaunchKernelEx", 11060, _LAUNCH)
+        self._get_device = _entry("cuCtxGetDevice", 2000, _GET_DEVICE)
+        self._cell = ctypes.c_int(-1)
+        self._cell_address = ctypes.addressof(self._cell)
+        self._lock = threading.Lock()
+        self._grid: Extent = (0, 0, 0)
+        self._stream = 0
+
+    def _place_arguments(self) -> None:
+        """One buffer for all scalars, written by one struct; a row of addresses, into the buffer or of tensor maps."""
+        layout, offset = "<", 0
+        places: list[int | None] = []
+        for word in self.parameters:
+            if word == "tensormap":
+                places.append(None)
+                continue
+            code = _FORMATS.get(word)
+            if code is None:
+                raise LaunchError(f"{self.kernel.name}: a parameter of type {word} cannot be passed, only tensormap, {', '.join(_FORMATS)}")
+            width = struct.calcsize(f"<{code}")
+            padding = -offset % width
+            layout += f"{padding}x{code}" if padding else code
+            places.append(offset + padding)
+            offset += padding + width
+        self._buffer = (ctypes.c_uint8 * max(offset, 1))()
+        self._pack = functools.partial(struct.Struct(layout).pack_into, self._buffer, 0)
+        base = ctypes.addressof(self._buffer)
+        self._map_places = tuple(index for index, place in enumerate(places) if place is None)
+        self._maps: tuple[EncodedTensorMap, ...] | None = None
+        self._pointers = (ctypes.c_void_p * max(len(places), 1))(*(None if place is None else base + place for place in places))
+        self._pointers_address = ctypes.addressof(self._pointers)
+
+    def __call__(self, stream: int, grid: Extent, scalars: tuple[Any, ...], maps: tuple[EncodedTensorMap, ...] = ()) -> None:
+        """Launches on `stream` (a CUstream as an integer). `scalars` and `maps` are the arguments of either kind, in order."""
+        with self._lock:
+            try:
+                self._pack(*scalars)
+            except (struct.error, OverflowError) as error:
+                raise LaunchError(self._misfit(scalars, error)) from None
+            if maps != self._maps:
+                self._point_at(maps)
+            if grid != self._grid:
+                self._config.grid_x, self._config.grid_y, self._config.grid_z = self._grid = grid
+            if stream != self._stream:
+                self._config.stream = self._stream = stream
+            if self._get_device(self._cell_address) == 0 and self._cell.value == self.ordinal:
+                status = self._launch(self._config_address, self.kernel.handle, self._pointers_address, None)
+            else:
+                with driver.on(self.ordinal):
+                    status = self._launch(self._config_address, self.kernel.handle, self._pointers_address, None)
+        if status:
+            raise LaunchError(self._refused(status, grid))
+
+    def _point_at(self, maps: tuple[EncodedTensorMap, ...]) -> None:
+        if len(maps) != len(self._map_places):
+            raise LaunchError(f"{self.kernel.name} takes {len(self._map_places)} tensor maps, not {len(maps)}")
+        for place, encoded in zip(self._map_places, maps, strict=True):
+            self._pointers[place] = encoded.address
+        self._maps = maps
+
+    def _misfit(self, scalars: tuple[Any, ...], error: Exception) -> str:
+        words = [word for word in self.parameters if word != "tensormap"]
+        if len(scalars) != len(words):
+            return f"{self.kernel.name} takes {len(words)} arguments besides tensor maps, not {len(scalars)}"
+        for word, value in zip(words, scalars, strict=True):
+            try:
+                struct.pack(f"<{_FORMATS[word]}", value)
+            except (struct.error, OverflowError):
+                return f"{self.kernel.name}: {value!r} is not a {word}"
+        return f"{self.kernel.name}: {error}"
+
+    def _refused(self, status: int, grid: Extent) -> str:
+        said = f"{self.kernel.name} was not launched: {driver.describe(status)}"
+        if min(grid) < 1:
+            return f"{said}: the grid {grid} is empty"
+        if any(g % c for g, c in zip(grid, self.cluster, strict=True)):
+            return f"{said}: the grid {grid} counts CTAs and must be a multiple of the cluster {self.cluster}"
+        if status >= 700:
+            return f"{said}; the fault may be of an earlier kernel, since launches do not wait"
+        shape = f"grid {grid}, block {self.block}, cluster {self.cluster}, {self.shared} bytes of dynamic shared memory"
+        return f"{said} ({shape}, device {self.ordinal})"
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute."""
+
+    _fields_ = (("id", ctypes.c_uint32), ("padding", ctypes.c_uint32), ("value", ctypes.c_uint32 * 16))
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (*((name, ctypes.c_uint32) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")),
+                ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint32))
