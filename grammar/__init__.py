@@ -1,1 +1,15 @@
-"""What PTX is: the instruction table, the tree, and text to tree and back."""
+"""What PTX is: the instruction table (`forms`), the tree (`tree`), and text to tree and back (`parse`, `write`)."""
+
+from __future__ import annotations
+
+from .tree import Module
+from .write import write
+
+__all__ = ["parse", "write"]
+
+
+def parse(text: str) -> Module:
+    """The module that a PTX text is; `ParseError` says where it is not PTX and what was expected there."""
+    from .read import parse  # lark is imported only when something is parsed
+
+    return parse(text)

@@ -43,6 +43,13 @@ class Float:
         code, unsigned = ("<d", "<Q") if width == 64 else ("<f", "<I")
         return cls(struct.unpack(unsigned, struct.pack(code, value))[0], width)
 
+    @property
+    def value(self) -> float:
+        """The number that the bits are."""
+        code, unsigned = ("<d", "<Q") if self.width == 64 else ("<f", "<I")
+        number: float = struct.unpack(code, struct.pack(unsigned, self.bits))[0]
+        return number
+
 
 @dataclass(frozen=True, slots=True)
 class Offset:
@@ -64,6 +71,15 @@ class Address:
     """`[base+offset]` in bytes; the base is a register, a variable, or an integer (then `offset` is 0)."""
 
     base: Name | Integer
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """`array[3]`, `array[%r1]`, `array[%r1+3]`: indices count elements of the declared type, not bytes."""
+
+    base: Name
+    index: Name | Integer
     offset: int = 0
 
 
@@ -105,7 +121,7 @@ class Arguments:
     elements: tuple[Operand, ...]
 
 
-Operand = Union[Name, Integer, Float, Offset, Vector, Address, TensorAddress, Pair, Not, Minus, Arguments]
+Operand = Union[Name, Integer, Float, Offset, Vector, Address, Element, TensorAddress, Pair, Not, Minus, Arguments]
 
 # --------------------------------------------------------------------------------------------------- statements
 
@@ -140,10 +156,11 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A constant expression that names a variable and so cannot be folded: operator and operands, in initialisers.
+    """A constant that names a variable and so cannot be folded.
 
-    `Expression("generic", (Name("x"),))`, `Expression("+", (Name("x"), Integer(4)))`,
-    `Expression("mask", (Integer(0xFF), Name("x")))` for `0xFF(x)`.
+    `Expression("generic", (Name("x"),))` is `generic(x)`, `Expression("+", (Name("x"), Integer(4)))` is `x+4` (the left side
+    may be a `generic`), `Expression("mask", (Integer(0xFF), Name("x")))` is `0xFF(x)`, one byte of an address. In a sampler's
+    initialiser `Expression("=", (Name(field), value))`; in a debug section `Expression("-", (Name("a"), Name("b")))`.
     """
 
     operator: str
@@ -207,7 +224,7 @@ class Directive:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A quoted string in a directive."""
+    """A quoted string in a directive: PTX has no escapes, so it holds neither a quote nor a line break."""
 
     value: str
 
@@ -294,7 +311,7 @@ class Data:
     values: tuple[Constant, ...]
 
 
-Item = Union[Variable, Function, Directive, Alias, Section, Loc]
+Item = Union[Variable, Function, Directive, Alias, Section]
 
 
 @dataclass(frozen=True, slots=True)

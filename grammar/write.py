@@ -16,6 +16,7 @@ from .tree import (
     Block,
     Data,
     Directive,
+    Element,
     Expression,
     Float,
     Function,
@@ -52,12 +53,11 @@ def write(module: Module, *, locs: bool = True) -> str:
         lines.append(f".address_size {module.address_size}")
     before: type | None = None
     for item in module.items:
-        kind = type(item)
-        if (kind is Loc or (kind is Directive and item.name == "file")) and not locs:  # type: ignore[union-attr]
+        if not locs and isinstance(item, Directive) and item.name == "file":
             continue
-        if kind is not before or kind is Function or kind is Section:
+        if type(item) is not before or isinstance(item, (Function, Section)):
             lines.append("")
-        before = kind
+        before = type(item)
         if isinstance(item, Variable):
             lines.append(_variable(item) + ";")
         elif isinstance(item, Function):
@@ -66,10 +66,8 @@ def write(module: Module, *, locs: bool = True) -> str:
             lines.append(_directive(item, ";"))
         elif isinstance(item, Alias):
             lines.append(f".alias {item.name}, {item.target};")
-        elif isinstance(item, Section):
-            _section(item, lines)
         else:
-            lines.append(_loc(item))
+            _section(item, lines)
     lines.append("")
     return "\n".join(lines)
 
@@ -111,6 +109,9 @@ def write_operand(operand: Operand) -> str:
         return f"[{operand.tensormap.name}{sampler}, {write_operand(operand.coordinates)}]"
     if isinstance(operand, Offset):
         return f"{operand.base.name}+{operand.offset}"
+    if isinstance(operand, Element):
+        index = operand.index.name if isinstance(operand.index, Name) else write_operand(operand.index)
+        return f"{operand.base.name}[{index}+{operand.offset}]" if operand.offset else f"{operand.base.name}[{index}]"
     if isinstance(operand, Minus):
         return "-" + write_operand(operand.operand)
     raise TypeError(f"{kind.__name__} is not an operand")
@@ -165,8 +166,7 @@ def _body(body: tuple[Statement, ...], lines: list[str], margin: str, locs: bool
             _body(statement.body, lines, indent, locs)
             lines.append(indent + "}")
         elif isinstance(statement, Directive):
-            if locs or statement.name != "file":
-                lines.append(indent + _directive(statement, ";"))
+            lines.append(indent + _directive(statement, ";"))
         elif isinstance(statement, Targets):
             lines.append(f"{margin}{statement.label}: .{statement.kind} {', '.join(statement.names)};")
         else:
@@ -188,7 +188,9 @@ def _directive(directive: Directive, end: str) -> str:
 
 
 def _quoted(text: Text) -> str:
-    return '"' + text.value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if '"' in text.value or "\n" in text.value:
+        raise ValueError(f"a PTX string cannot hold a quote or a line break: {text.value!r}")
+    return f'"{text.value}"'
 
 
 def _loc(loc: Loc) -> str:
@@ -252,25 +254,15 @@ def _wrapped(words: list[str]) -> str:
 
 
 def _expression(value: Expression) -> str:
-    operator = value.operator
-    words = [_atom(o) for o in value.operands]
-    if operator == "generic":
-        return f"generic({_initializer(value.operands[0])})"
-    if operator == "mask":
-        return f"{words[0]}({_initializer(value.operands[1])})"
-    if operator == "?:":
-        return f"{words[0]} ? {words[1]} : {words[2]}"
-    if operator == "=":
+    words = [_initializer(o) for o in value.operands]
+    if value.operator == "generic":
+        return f"generic({words[0]})"
+    if value.operator == "mask":
+        mask = value.operands[0]
+        return f"{mask.value:#x}({words[1]})" if isinstance(mask, Integer) else f"{words[0]}({words[1]})"
+    if value.operator == "=":
         return f"{words[0]} = {words[1]}"
-    if len(words) == 1:
-        return operator + words[0]
-    return f"{words[0]}{operator}{words[1]}"
-
-
-def _atom(value: Initializer) -> str:
-    """The value as an operand of an operator: in parentheses unless it binds tighter than every operator."""
-    text = _initializer(value)
-    return f"({text})" if isinstance(value, Expression) and value.operator not in ("generic", "mask") else text
+    return f"{words[0]}{value.operator}{words[1]}"
 
 
 def _section(section: Section, lines: list[str]) -> None:

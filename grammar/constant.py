@@ -1,0 +1,155 @@
+"""PTX's constants: literals to tree nodes and constant expressions to one number, in 64 bits as ptxas folds them.
+
+An integer is signed unless it has the `U` suffix, came out of an unsigned operation or does not fit 63 bits. Where ptxas and
+the manual differ ptxas is followed: `&`, `|`, `^` convert as `+` does, `%` is unsigned, a shift count counts modulo 64, and
+`c ? a : b` has the type of the arm that is taken. Every fault is a `ValueError` with a sentence.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+
+from .tree import Float, Integer
+
+Number = Integer | Float
+
+WARP_SIZE = Integer(32)
+SIGN = 1 << 63
+MASK = (1 << 64) - 1
+
+
+def integer(text: str) -> Integer:
+    """The literal `12`, `0x1F`, `017`, `0b101`, each with an optional `U`."""
+    unsigned = text[-1] == "U"
+    digits = text[:-1] if unsigned else text
+    if len(digits) > 1 and digits[0] == "0":
+        value = int(digits, 0 if digits[1] in "xXbB" else 8)
+    else:
+        value = int(digits)
+    if value > MASK:
+        raise ValueError(f"{text} does not fit 64 bits")
+    return Integer(value, unsigned)
+
+
+def single(text: str) -> Float:
+    """The literal `0f3F800000`."""
+    return Float(int(text[2:], 16), 32)
+
+
+def double(text: str) -> Float:
+    """The literal `0d3FF0000000000000`."""
+    return Float(int(text[2:], 16))
+
+
+def decimal(text: str) -> Float:
+    """The literal `1.5`, `.5` or `1e3`, a double."""
+    value = float(text)
+    if math.isinf(value) or (value == 0 and text.lower().partition("e")[0].strip("0.")):
+        raise ValueError(f"{text} does not fit a double")
+    return Float.of(value)
+
+
+def is_unsigned(value: Integer) -> bool:
+    return value.unsigned or value.value >= SIGN
+
+
+def unary(sign: str, value: Number) -> Number:
+    if isinstance(value, Float):
+        if sign == "+":
+            return value
+        if sign == "-" and value.width == 64:
+            return Float(value.bits ^ SIGN)
+        raise ValueError(f"{sign} needs an integer")
+    if sign == "+":
+        return value
+    if sign == "-":
+        return wrap(-value.value, is_unsigned(value))
+    if sign == "~":
+        return wrap(~value.value, True)
+    return Integer(int(value.value == 0))
+
+
+def cast(kind: str, value: Number) -> Integer:
+    """`(.s64)value` or `(.u64)value`."""
+    if kind not in (".s64", ".u64"):
+        raise ValueError(f"a constant is cast to .s64 or .u64, not to {kind}")
+    if isinstance(value, Float):
+        raise ValueError(f"({kind}) needs an integer")
+    return wrap(value.value, kind == ".u64")
+
+
+def binary(sign: str, left: Number, right: Number) -> Number:
+    if isinstance(left, Integer) and isinstance(right, Integer):
+        return _integers(sign, left, right)
+    if isinstance(left, Float) and isinstance(right, Float):
+        return _floats(sign, left, right)
+    raise ValueError(f"{sign} has an integer on one side and a floating-point number on the other")
+
+
+def conditional(condition: Number, yes: Number, no: Number) -> Integer:
+    """`condition ? yes : no`; ptxas takes integers only."""
+    if isinstance(condition, Float) or isinstance(yes, Float) or isinstance(no, Float):
+        raise ValueError("?: needs integers")
+    return yes if condition.value else no
+
+
+COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}
+BITWISE: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "&": operator.and_, "|": operator.or_, "^": operator.xor,
+}
+
+
+def _integers(sign: str, left: Integer, right: Integer) -> Integer:
+    a, b = left.value, right.value
+    if sign in ("<<", ">>"):
+        count = b & 63
+        a = a if is_unsigned(left) else _signed(a)
+        return wrap(a << count if sign == "<<" else a >> count, is_unsigned(left))
+    if sign == "&&":
+        return Integer(int(a != 0 and b != 0))
+    if sign == "||":
+        return Integer(int(a != 0 or b != 0))
+    unsigned = is_unsigned(left) or is_unsigned(right)
+    if unsigned or sign == "%":
+        a, b = a & MASK, b & MASK
+    if sign in COMPARE:
+        return Integer(int(COMPARE[sign](a, b)))
+    if sign in BITWISE:
+        return wrap(BITWISE[sign](a, b), unsigned)
+    if b == 0:
+        raise ValueError(f"{sign} divides by zero")
+    if sign == "%":
+        return wrap(a % b, True)
+    quotient = abs(a) // abs(b)
+    return wrap(-quotient if (a < 0) != (b < 0) else quotient, unsigned)
+
+
+def _floats(sign: str, left: Float, right: Float) -> Number:
+    a, b = left.value, right.value
+    if sign in COMPARE:
+        return Integer(int(COMPARE[sign](a, b)))
+    if sign == "+":
+        return Float.of(a + b)
+    if sign == "-":
+        return Float.of(a - b)
+    if sign == "*":
+        return Float.of(a * b)
+    if sign != "/":
+        raise ValueError(f"{sign} needs integers")
+    if b == 0:
+        raise ValueError("/ divides by zero")
+    return Float.of(a / b)
+
+
+def wrap(value: int, unsigned: bool = False) -> Integer:
+    """The 64 bits of a number as a signed or an unsigned integer."""
+    value &= MASK
+    return Integer(value, True) if unsigned else Integer(_signed(value))
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= SIGN else value

@@ -1,0 +1,82 @@
+"""A syntax error in plain words: what was found, what could have stood there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from lark.exceptions import UnexpectedInput, UnexpectedToken
+
+from .errors import ParseError, Position
+
+FOUND = re.compile(r'"[^"\n]*"?|[A-Za-z0-9_$%.]+(?:::[A-Za-z0-9_.]+)*|\S')
+
+# Terminals that are said together, in the order they are said.
+GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("an instruction", ("OPCODE", "CALL")),
+    ("a label", ("LABEL",)),
+    ("an operand", ("NAME",)),
+    ("a name", ("IDENT",)),
+    ("a number", ("INTEGER", "DECIMAL", "SINGLE", "DOUBLE", "WARP_SZ")),
+    ("a version such as 9.0", ("VERSION",)),
+    ("a target such as sm_90a", ("TARGET",)),
+    ("a string", ("STRING",)),
+    ("a state space such as .reg", ("SPACE",)),
+    ("a type such as .b32", ("TYPE",)),
+    ("a linkage such as .visible", ("LINKAGE",)),
+    (".v2, .v4 or .v8", ("VECTOR",)),
+    ("a directive such as .maxntid", ("DIRECTIVE",)),
+    (".managed or .unified", ("ATTRIBUTE",)),
+    ("a section's name", ("WORD",)),
+    ("an operator", ("TIMES", "OVER", "MODULO", "LEFT", "RIGHT", "LESS", "GREATER", "AT_MOST", "AT_LEAST", "EQUAL", "UNEQUAL", "AND",
+                     "XOR", "AND_THEN", "OR_ELSE", "QUERY")),
+)
+WORDS = {terminal: words for words, terminals in GROUPS for terminal in terminals}
+ORDER = [words for words, _ in GROUPS]
+SIGNS = {"PLUS", "MINUS", "NOT", "COMPLEMENT", "OR", "LPAR"}
+
+
+def explain(error: UnexpectedInput, text: str) -> ParseError:
+    """The error of the grammar as a `ParseError`; `text` is what the parser read."""
+    start = error.pos_in_stream if error.pos_in_stream is not None else len(text)
+    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
+        start = len(text)
+    terminals = _accepted(error)
+    spelled = _words(error, terminals)
+    before = text[:start].rstrip()
+    if "SEMICOLON" in terminals and "\n" in text[len(before) : start]:
+        position = _position(text, len(before))
+        return ParseError(f"expected {_either(spelled)} before the end of the line", position, spelled)
+    match = FOUND.match(text, start)
+    found = "the end of the text" if match is None else f"'{match[0]}'"
+    return ParseError(f"found {found}, expected {_either(spelled)}", _position(text, start), spelled)
+
+
+def _accepted(error: UnexpectedInput) -> set[str]:
+    """The terminals with which the parser could have gone on."""
+    if isinstance(error, UnexpectedToken) and error.interactive_parser is not None:
+        return set(error.interactive_parser.accepts())
+    return set(getattr(error, "allowed", None) or getattr(error, "expected", None) or ())
+
+
+def _words(error: UnexpectedInput, terminals: Iterable[str]) -> tuple[str, ...]:
+    names = getattr(error, "_terminals_by_name", None) or {}
+    said: set[str] = set()
+    plain: set[str] = set()
+    present = set(terminals)
+    for terminal in present:
+        if terminal == "$END":
+            plain.add("the end of the text")
+        elif terminal in WORDS:
+            said.add(WORDS[terminal])
+        elif not (terminal in SIGNS and ("INTEGER" in present or "TIMES" in present)):
+            plain.add(f"'{names[terminal].pattern.value}'" if terminal in names else terminal)
+    return (*[words for words in ORDER if words in said], *sorted(plain))
+
+
+def _either(words: tuple[str, ...]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _position(text: str, offset: int) -> Position:
+    return Position(None, text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
