@@ -156,7 +156,9 @@ def _messages(log: str, ptx: str, lines: Mapping[int, Position] | None) -> Itera
             kind, severity = remark.kind, remark.severity
         else:
             kind, severity = "advice", "review" if code or found["severity"] == "warning" else "info"
-        where = position(_line_of(line, text, ptx), lines)
+        number = _NUMBER.search(line)
+        function = _FUNCTION.search(text)
+        where = position(int(number["line"]), lines) if number else _declaration(function.group(1), ptx, lines) if function else None
         text = text.replace("around line", "around PTX line").replace("at line", "at PTX line")
         yield Finding(code or "ptxas", text, remark.fix if remark else "", where, kind, severity)  # type: ignore[arg-type]
 
@@ -166,28 +168,21 @@ def _spills(log: str, ptx: str, lines: Mapping[int, Position] | None) -> Iterato
         if entry.spills:
             message = f"{name} spills registers to local memory: {entry.spill_stores} bytes stored, {entry.spill_loads} bytes loaded"
             fix = "keep fewer values alive at once, or give each thread more registers (fewer threads, .maxnreg, setmaxnreg.inc)"
-            yield Finding("spill", message, fix, position(_declared_at(name, ptx), lines), "advice", "review")
+            yield Finding("spill", message, fix, _declaration(name, ptx, lines), "advice", "review")
 
 
-def _line_of(line: str, text: str, ptx: str) -> int | None:
-    number = _NUMBER.search(line)
-    if number is not None:
-        return int(number["line"])
-    function = _FUNCTION.search(text)
-    return _declared_at(function.group(1), ptx) if function else None
-
-
-def _declared_at(function: str, ptx: str) -> int | None:
+def _declaration(function: str, ptx: str, lines: Mapping[int, Position] | None) -> Position | None:
+    """The source position of a function: that of its first line that has one, since a declaration has none of its own."""
     declared = re.search(rf"\.(?:entry|func)\s+(?:\([^)]*\)\s*)?{re.escape(function)}(?![\w$])", ptx)
-    return ptx.count("\n", 0, declared.start()) + 1 if declared else None
-
-
-def position(line: int | None, lines: Mapping[int, Position] | None) -> Position | None:
-    """The source position of a line of the PTX text; the PTX line itself where the map does not know it."""
-    if line is None:
+    if declared is None:
         return None
-    known = lines.get(line) if lines else None
-    return known or Position(None, line)
+    line = ptx.count("\n", 0, declared.start()) + 1
+    return position(min((known for known in lines or () if known >= line), default=line), lines)
+
+
+def position(line: int, lines: Mapping[int, Position] | None) -> Position:
+    """The source position of a line of the PTX text; the PTX line itself where the map does not know it."""
+    return (lines.get(line) if lines else None) or Position(None, line)
 
 
 def renumber(log: str, numbers: Mapping[int, int]) -> str:

@@ -209,6 +209,15 @@ def copy_to_host(target: int, address: int, size: int, ordinal: int) -> None:
             call("cuMemcpyDtoH", target, address, size)
 
 
+def device_of(address: int) -> int:
+    """The ordinal of the device whose memory holds that address."""
+    kind = _api().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    status, ordinal = _api().cuPointerGetAttribute(kind, address)
+    if int(status) != 0:
+        raise LaunchError(f"{address:#x} is not an address of device memory: {describe(status)}")
+    return int(ordinal)
+
+
 def synchronize(ordinal: int | None = None) -> None:
     """Waits for everything on the device; a fault in an earlier kernel appears here as a LaunchError."""
     with on(current_device() if ordinal is None else ordinal):

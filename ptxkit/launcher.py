@@ -108,9 +108,9 @@ class Launcher:
     allocated, loaded or waited for, so it can be captured into a graph, and the next call may follow at once. Any thread may call.
     """
 
-    __slots__ = ("_attributes", "_buffer", "_cell", "_cell_address", "_config", "_config_address", "_get_device", "_grid", "_launch", "_lock",
-                 "_map_places", "_maps", "_pack", "_pointers", "_pointers_address", "_stream", "block", "cluster", "kernel", "ordinal",
-                 "parameters", "shared")
+    __slots__ = ("_attributes", "_buffer", "_cell", "_cell_address", "_config", "_config_address", "_get_device", "_grid", "_launch",
+                 "_lock", "_map_places", "_maps", "_pack", "_pointers", "_pointers_address", "_stream", "block", "cluster", "kernel",
+                 "ordinal", "parameters", "shared")
 
     def __init__(self, kernel: driver.LoadedKernel, parameters: Sequence[str], *, block: Extent, cluster: Extent = (1, 1, 1),
                  shared: int = 0, pdl: bool = False, ordinal: int | None = None) -> None:

@@ -1,0 +1,142 @@
+"""The arguments of a launch: what arrays must be, whose stream it runs on, and who allocates the result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .arrays import NUMPY_NAMES, ArrayView, DeviceArray, device_array, view
+from .errors import LaunchError
+from .types import TYPES
+
+__all__ = [
+    "ArrayView",
+    "DeviceArray",
+    "check_aligned",
+    "check_contiguous",
+    "check_device",
+    "check_dtype",
+    "check_shape",
+    "device_array",
+    "empty_like_owner",
+    "raw_stream",
+    "same_device",
+    "view",
+]
+
+LEGACY_STREAM = 1
+
+
+def raw_stream(stream: Any, like: ArrayView | None = None) -> int:
+    """The CUstream that `stream` names, as an integer: an object with `__cuda_stream__`, a torch or CuPy stream, or an integer.
+
+    None is the current stream of the library that `like` belongs to: torch's or CuPy's current stream; for `device_array`s, whose
+    copies are ordered with it, and for numba, the legacy stream. Other libraries do not say, and None is an error with them.
+    """
+    if stream is None:
+        return _current_stream(like)
+    if isinstance(stream, int):
+        return stream
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        said = protocol() if callable(protocol) else protocol
+        return int(said[1])
+    for attribute in ("cuda_stream", "ptr"):  # torch, CuPy before they had the protocol
+        handle = getattr(stream, attribute, None)
+        if isinstance(handle, int):
+            return handle
+    raise LaunchError(f"stream={stream!r} is not a stream: pass an object with __cuda_stream__, a CUstream as an integer, or None")
+
+
+def _current_stream(like: ArrayView | None) -> int:
+    owner = like.owner if like is not None else ""
+    if owner == "torch" and like is not None:
+        torch = sys.modules["torch"]
+        current = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        return int(current(like.device) if current else torch.cuda.current_stream(like.device).cuda_stream)
+    if owner == "cupy" and like is not None:
+        return int(sys.modules["cupy"].cuda.get_current_stream(like.device).ptr)
+    if owner in ("ptxkit", "numba"):
+        return LEGACY_STREAM
+    if like is None:
+        raise LaunchError("no argument is an array, so there is no library whose current stream could be meant: pass stream=")
+    raise LaunchError("the library of this launch's arrays does not say which stream it works on: pass stream=")
+
+
+def empty_like_owner(like: ArrayView, shape: tuple[int, ...], dtype: str) -> Any:
+    """A new uninitialised row-major array of ptxkit's `dtype`, made by the library and on the device that `like` belongs to."""
+    if like.owner == "torch":
+        torch = sys.modules["torch"]
+        return torch.empty(shape, dtype=getattr(torch, NUMPY_NAMES[dtype]), device=like.device)
+    if like.owner == "cupy":
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(like.device):
+            return cupy.empty(shape, dtype=_cupy_dtype(dtype))
+    if like.owner == "ptxkit":
+        return DeviceArray(shape, dtype, like.device)
+    raise LaunchError("the library of this launch's arrays cannot be asked for a new array: allocate the result and pass it (out=)")
+
+
+def _cupy_dtype(dtype: str) -> Any:
+    name = NUMPY_NAMES[dtype]
+    if dtype not in ("bf16", "e4m3", "e5m2"):
+        return name
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise LaunchError(f"CuPy needs the package ml_dtypes for {name}: `pip install ptxkit[dtypes]`, or pass the result (out=)") from None
+    return getattr(ml_dtypes, name)
+
+
+# --------------------------------------------------------------------------------------------------- checks
+
+
+def check_dtype(name: str, array: ArrayView, allowed: Sequence[str]) -> None:
+    """The element type is one of `allowed`, or has the same bits when that is a bit-size type ("b16")."""
+    if array.dtype in allowed:
+        return
+    bits = TYPES[array.dtype].bits
+    if f"b{bits}" not in allowed:
+        raise LaunchError(f"{name} has elements of {array.dtype}: it must have {' or '.join(allowed)}")
+
+
+def check_shape(name: str, array: ArrayView, shape: Sequence[int | None]) -> None:
+    """The shape is this one; None is any extent."""
+    if len(array.shape) != len(shape) or any(want is not None and want != have for want, have in zip(shape, array.shape, strict=True)):
+        wanted = ", ".join("any" if extent is None else str(extent) for extent in shape)
+        raise LaunchError(f"{name} has shape {array.shape}: it must have shape ({wanted})")
+
+
+def check_contiguous(name: str, array: ArrayView) -> None:
+    """Elements lie in row-major order without gaps; the stride of an extent of 1 does not matter."""
+    step = 1
+    for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        if extent != 1 and stride != step and 0 not in array.shape:
+            raise LaunchError(f"{name} has strides {array.strides} for shape {array.shape}: it must be row-major without gaps; "
+                              "pass .contiguous() or a copy")
+        step *= extent
+
+
+def check_aligned(name: str, array: ArrayView, alignment: int) -> None:
+    """The first element's address is a multiple of `alignment` bytes."""
+    if array.pointer % alignment:
+        raise LaunchError(f"{name} starts at address {array.pointer:#x}, which is not a multiple of {alignment} bytes: a slice may begin "
+                          "inside an aligned block; pass a copy, or slice at an aligned element")
+
+
+def check_device(name: str, array: ArrayView, device: int) -> None:
+    """The array lives on that device."""
+    if array.device != device:
+        raise LaunchError(f"{name} is on device {array.device}, this launch is on device {device}: move it there, or launch where it is")
+
+
+def same_device(arrays: Sequence[tuple[str, ArrayView]]) -> int:
+    """The one device of all (name, array) pairs. Raises LaunchError when they differ or there is none."""
+    if not arrays:
+        raise LaunchError("no argument is an array, so nothing says on which device to launch")
+    first_name, first = arrays[0]
+    for name, array in arrays[1:]:
+        if array.device != first.device:
+            raise LaunchError(f"{name} is on device {array.device} and {first_name} on device {first.device}: a launch has one device")
+    return first.device
