@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from grammar.errors import Finding, Kind, OpcodeError, ParseError, Position, PtxkitError, Severity
 
+from .source import user_position
+
 __all__ = [
     "AssembleError",
     "CheckError",
@@ -25,9 +27,10 @@ __all__ = [
 
 
 class TraceError(PtxkitError):
-    """A kernel function did something that cannot become PTX; `position` is the user's line."""
+    """A kernel function did something that cannot become PTX; `position` is the user's line, found on the stack unless given."""
 
     def __init__(self, message: str, position: Position | None = None) -> None:
+        position = position or user_position()
         super().__init__(f"{position}: {message}" if position else message)
         self.message = message
         self.position = position

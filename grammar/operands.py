@@ -1,0 +1,46 @@
+"""Type compatibility, in one place: which registers may stand for an operand of an instruction."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from .schema import Operand
+
+_BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "e4m3": 8, "e5m2": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16,
+         "e4m3x2": 16, "e5m2x2": 16, "b32": 32, "u32": 32, "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "tf32": 32,
+         "u16x2": 32, "s16x2": 32, "u8x4": 32, "s8x4": 32, "b64": 64, "u64": 64, "s64": 64, "f64": 64, "b128": 128}
+_FLOAT = {"f32", "f64"}
+_INTEGER = {"u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"}
+
+
+def width(type: str) -> int:
+    """Bits of a scalar type's register; 0 when the name is not a type."""
+    return _BITS.get(type, 0)
+
+
+def accepts(operand: Operand, register: str) -> bool:
+    """Whether a register declared with (or, in the DSL, holding) type `register` may stand for the operand.
+
+    A bit-size type takes any register of its width; integers take integers of either sign and bits; floats take their own type
+    and bits. `operand.wide` (ld, st, cvt) lets integers and bits stand in wider registers, floats in wider bits.
+    """
+    return _accepts(str(operand.type), register, operand.wide, operand.float_ok)
+
+
+@cache
+def _accepts(type: str, register: str, wide: bool, float_ok: bool) -> bool:
+    if type == register:
+        return True
+    if "pred" in (type, register):
+        return False
+    bits, given = width(type), width(register)
+    if not bits or not given or given < bits or (given > bits and not wide):
+        return False
+    untyped = register.startswith("b") and register in ("b8", "b16", "b32", "b64", "b128")
+    if type in ("b8", "b16", "b32", "b64", "b128"):
+        return float_ok or register not in _FLOAT
+    if type in _INTEGER:
+        return untyped or register in _INTEGER or (given == bits == 32 and register == "f16x2")
+    if given > bits:
+        return untyped and type in _FLOAT | {"f16"}
+    return untyped

@@ -1,0 +1,55 @@
+"""ptxkit: write, check and run PTX for NVIDIA Hopper from Python. One opcode call is one instruction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import smem
+from .errors import PtxkitError
+from .flow import Ring, for_range, if_, label, loop, ring
+from .kernel import Kernel, func, kernel
+from .layout import Layout
+from .reg import Ptr, Reg, Special, Vec
+from .smem import MBarrier, MBarriers, Shared, Tile
+from .special import (
+    clock,
+    clock64,
+    cluster_ctaid,
+    cluster_ctarank,
+    cluster_nctaid,
+    cluster_nctarank,
+    clusterid,
+    ctaid,
+    globaltimer,
+    laneid,
+    nclusterid,
+    nctaid,
+    ntid,
+    smid,
+    tid,
+    warpid,
+)
+from .tensormap import TensorMap
+
+if TYPE_CHECKING:
+    from .launch import device_array
+    from .toolchain import assemble
+
+_LAZY = {"device_array": "launch", "assemble": "toolchain", "link": "link", "join": "link"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__version__ = "0.1.0"
+__all__ = [
+    "Kernel", "Layout", "MBarrier", "MBarriers", "Ptr", "PtxkitError", "Reg", "Ring", "Shared", "Special", "TensorMap", "Tile", "Vec",
+    "assemble", "clock", "clock64", "cluster_ctaid", "cluster_ctarank", "cluster_nctaid", "cluster_nctarank", "clusterid", "ctaid",
+    "device_array", "for_range", "func", "globaltimer", "if_", "kernel", "label", "laneid", "loop", "nclusterid", "nctaid", "ntid", "ring",
+    "smem", "smid", "tid", "warpid",
+]

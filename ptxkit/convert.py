@@ -1,0 +1,226 @@
+"""Python arguments to operands: one parameter of a signature, one value, or the sentence that says why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grammar import forms, tree
+from grammar.operands import accepts
+from grammar.schema import Operand, Range
+
+from .descriptor import Descriptor
+from .reg import Negated, Ptr, Reg, Special, Value, Vec
+from .smem import MBarrier, SharedAddress
+from .tensormap import TensorMapParameter
+from .trace import Builder
+from .types import Scalar, pred
+
+
+class Mismatch(Exception):
+    """The value does not fit; `depth` counts how many operands did, so that the best overload's reason is told."""
+
+    def __init__(self, depth: int, reason: str) -> None:
+        super().__init__(reason)
+        self.depth = depth
+
+
+def convert(builder: Builder, parameter: forms.Parameter, value: Any, index: int) -> tree.Operand:
+    """The operand as the tree holds it; `Mismatch` says what was due."""
+    try:
+        return _CONVERTERS[parameter.operand.kind](builder, parameter.operand, value)
+    except _Unfit as unfit:
+        raise Mismatch(index + 1, f"operand `{parameter.name}` takes {unfit.due or due(parameter.operand)}, not {shown(value)}") from None
+
+
+class _Unfit(Exception):
+    def __init__(self, due: str = "") -> None:
+        self.due = due
+
+
+def due(operand: Operand) -> str:
+    """What an operand takes, in words."""
+    tags = {"descriptor": "a matrix descriptor (`tile[stage].desc(k)`)", "mbarrier": "an mbarrier (`barriers[i]`)", "tensormap": "a TensorMap"}
+    if operand.tag in tags:
+        return tags[operand.tag]
+    width = "wider or equal " if operand.wide else ""
+    words = {
+        "register": f"a {width}register of type .{operand.type}",
+        "predicate": "a predicate register" + (" or its negation" if operand.negate else ""),
+        "address": f"an address in .{operand.space} memory" if operand.space else "a generic address",
+        "coordinates": f"{operand.count} coordinates",
+        "vector": f"a Vec of {operand.count} .{operand.type}",
+        "special": "a special register (`tid.x`)",
+        "label": "a label",
+        "function": "a @func function",
+    }
+    what = words.get(operand.kind, "an immediate" if operand.kind == "immediate" else operand.kind)
+    if operand.immediate is not None and operand.kind != "coordinates":
+        allowed = _range(operand.immediate)  # type: ignore[arg-type]
+        what = f"an int{allowed}" if operand.kind == "immediate" else f"{what} or an int{allowed}"
+    return what
+
+
+def _range(allowed: Range) -> str:
+    if allowed.choices:
+        return f" ({', '.join(map(str, allowed.choices))})"
+    if allowed.low is None and allowed.high is None:
+        return ""
+    step = f" in steps of {allowed.multiple}" if allowed.multiple > 1 else ""
+    return f" ({'' if allowed.low is None else allowed.low}..{'' if allowed.high is None else allowed.high}{step})"
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, Vec | tuple | list):
+        elements = list(value)
+        kinds = {e.type.__name__ if isinstance(e, Reg) else type(e).__name__ for e in elements}
+        return f"{len(elements)} values of {', '.join(sorted(kinds))}"
+    if isinstance(value, SharedAddress):
+        return f"{type(value).__name__} (shared memory)"
+    return repr(value)
+
+
+def fits(operand: Operand, type: type[Scalar]) -> bool:
+    """Whether a register of `type` may stand for the operand: the ISA's type compatibility (wider for ld, st, cvt)."""
+    return accepts(operand, type.__name__)
+
+
+def _immediate(operand: Operand, value: int) -> tree.Integer:
+    allowed = operand.immediate
+    if not isinstance(allowed, Range):
+        raise _Unfit
+    bits = 64 if operand.type in ("", "b64", "u64", "s64", "f64") else 32 if operand.kind == "immediate" else _bits(operand)
+    inside = (value in allowed.choices if allowed.choices
+              else (allowed.low is None or value >= allowed.low) and (allowed.high is None or value <= allowed.high) and value % allowed.multiple == 0)
+    if not inside or not -(1 << bits - 1) <= value < 1 << bits:
+        raise _Unfit
+    return tree.Integer(value)
+
+
+def _bits(operand: Operand) -> int:
+    from .types import TYPES
+
+    return TYPES[str(operand.type)].bits if str(operand.type) in TYPES else 32
+
+
+def _register(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    if isinstance(value, bool):
+        raise _Unfit
+    if operand.tag == "descriptor":
+        if isinstance(value, Descriptor):
+            return value.operand()
+        if isinstance(value, int):
+            return _immediate(operand, value)
+        raise _Unfit
+    if isinstance(value, Reg):
+        if not fits(operand, value.type):
+            raise _Unfit
+        builder.own(value)
+        return value.operand()
+    if isinstance(value, int):
+        return _immediate(operand, value)
+    if isinstance(value, float):
+        if not operand.float_immediate:
+            raise _Unfit
+        return tree.Float.of(value, 32 if operand.type == "f32" else 64)
+    if isinstance(value, SharedAddress) and operand.access == "r" and _bits(operand) == 32:
+        return value.register().operand()
+    if isinstance(value, Ptr) and operand.access == "r" and _bits(operand) == 64 and not value.offset:
+        return value.reg.operand()
+    if isinstance(value, TensorMapParameter) and operand.access == "r" and _bits(operand) == 64:
+        return value.reg.operand()
+    raise _Unfit
+
+
+def _predicate(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    if isinstance(value, Reg) and value.type is pred:
+        builder.own(value)
+        return value.operand()
+    if isinstance(value, Negated) and operand.negate:
+        builder.own(value.reg)
+        return value.operand()
+    if isinstance(value, int) and isinstance(operand.immediate, Range) and value in (0, 1):
+        return tree.Integer(int(value))
+    raise _Unfit
+
+
+def _only_immediate(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    if isinstance(value, float) and operand.float_immediate:
+        return tree.Float.of(value, 32 if operand.type == "f32" else 64)
+    if isinstance(value, Reg) or not isinstance(value, int):
+        raise _Unfit
+    return _immediate(operand, int(value))
+
+
+def _address(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    space = str(operand.space)
+    if operand.tag == "mbarrier":
+        if not isinstance(value, MBarrier):
+            raise _Unfit
+        return value.operand()
+    if operand.tag == "tensormap" and isinstance(value, TensorMapParameter):
+        return value.operand()
+    if isinstance(value, SharedAddress):
+        if space and not space.startswith("shared"):
+            raise _Unfit
+        if not space:
+            raise _Unfit("a generic address (cvta.shared.u64 makes one), a Ptr or a 64-bit register")
+        if isinstance(value, MBarrier) and operand.tag == "tensormap":
+            raise _Unfit
+        return value.operand()
+    if isinstance(value, Ptr):
+        if space and value.space != space and not (value.space == "global" and space == "const"):
+            raise _Unfit
+        builder.own(value.reg)
+        return value.operand()
+    if isinstance(value, Reg) and value.type.register in ("b32", "b64") and (value.type.bits == 64 or space.startswith("shared")):
+        builder.own(value)
+        return tree.Address(value.operand())
+    if isinstance(value, Value) and isinstance(made := value.operand(), tree.Address):
+        return made
+    raise _Unfit
+
+
+def _coordinates(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    values = list(value) if isinstance(value, tuple | list | Vec) else [value]
+    if len(values) != operand.count:
+        raise _Unfit
+    return tree.Vector(tuple(_register(builder, operand, element) for element in values))
+
+
+def _vector(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    if not isinstance(value, Vec | tuple | list):
+        if operand.count == 1:
+            value = (value,)
+        else:
+            raise _Unfit
+    if len(value) != operand.count:
+        raise _Unfit(f"a Vec of {operand.count} .{operand.type} ({len(value)} elements were given)")
+    return tree.Vector(tuple(_register(builder, operand, element) for element in value))
+
+
+def _special(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    if isinstance(value, Special) and (not operand.type or fits(operand, value.type)):
+        return value.operand()
+    raise _Unfit
+
+
+def _name(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    name = value if isinstance(value, str) else getattr(value, "name", None)
+    if not isinstance(name, str) or isinstance(value, Reg | Special):
+        raise _Unfit
+    return tree.Name(name)
+
+
+_CONVERTERS = {
+    "register": _register,
+    "predicate": _predicate,
+    "immediate": _only_immediate,
+    "address": _address,
+    "coordinates": _coordinates,
+    "vector": _vector,
+    "special": _special,
+    "label": _name,
+    "function": _name,
+    "symbol": _name,
+    "arguments": _name,
+}

@@ -1,0 +1,123 @@
+"""wgmma matrix descriptors and tensor-map fields, as the hardware encodes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from grammar import tree
+
+from .errors import TraceError
+from .reg import Reg, Value
+from .types import Scalar
+
+if TYPE_CHECKING:
+    from .layout import Layout
+
+_WGMMA_SWIZZLE = {128: 1, 64: 2, 32: 3, 16: 0}
+
+
+class Descriptor(Value):
+    """A 64-bit wgmma matrix descriptor in a register. It is not a `u64`: only wgmma takes it. `layout` says how it was made."""
+
+    __slots__ = ("layout", "reg")
+
+    def __init__(self, reg: Reg[Any], layout: Layout | None) -> None:
+        self.reg = reg
+        self.layout = layout
+
+    def operand(self) -> tree.Operand:
+        return self.reg.operand()
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the operand is MN-major: wgmma's imm-trans."""
+        return self.layout is not None and self.layout.major == "mn"
+
+
+def template(layout: Layout) -> int:
+    """The descriptor's bits for a tile at address 0: leading and stride byte offsets and the swizzle mode.
+
+    K-major, swizzled: the stride offset leads to the next 8 rows; the leading one is ignored (1). MN-major, swizzled: leading to
+    the next span along MN, stride to the next 8 of K. Without swizzle the two trade places between K- and MN-major.
+    """
+    if layout.swizzle not in _WGMMA_SWIZZLE:
+        raise TraceError(
+            f"a tile of plain {layout.inner_bytes}-byte rows has no wgmma descriptor: give it swizzle=128, 64, 32 or 16 (no swizzle)"
+        )
+    if layout.major == "mn" and layout.type.bits != 16:
+        raise TraceError(f"wgmma reads MN-major operands of 16-bit types only, not {layout.type.__name__}; store the tile K-major")
+    lines = 8 * layout.span_bytes
+    if layout.swizzle == 16:
+        leading, stride = (layout.span_stride, lines) if layout.major == "k" else (lines, layout.span_stride)
+    elif layout.major == "k":
+        leading, stride = 16, lines
+    else:
+        leading, stride = layout.span_stride, lines
+    for name, value in (("leading", leading), ("stride", stride)):
+        if value >> 4 >= 1 << 14:
+            raise TraceError(f"the descriptor's {name} byte offset {value} does not fit its 14 bits of 16 bytes")
+    return leading >> 4 << 16 | stride >> 4 << 32 | _WGMMA_SWIZZLE[layout.swizzle] << 62
+
+
+def step(layout: Layout, mn: int, k: int) -> int:
+    """Bytes from the tile's start to the first element of the instruction at row `mn` and depth `k` (unswizzled).
+
+    Rows step by 8 (K-major) or by whole spans (MN-major), depth by 16 bytes (K-major) or by 8 (MN-major).
+    """
+    inner, outer = (k, mn) if layout.major == "k" else (mn, k)
+    span, within = divmod(inner, layout.span)
+    if outer % 8 or (within * layout.element_bytes) % 16:
+        raise TraceError(f"no descriptor starts at row {mn}, depth {k} of a {layout.major}-major tile of {layout.span_bytes}-byte spans")
+    return span * layout.span_stride + outer * layout.span_bytes + within * layout.element_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapFields:
+    """What a tiled tensor map encodes. Extents count elements, contiguous first; `strides` are bytes of dimensions 1..rank-1.
+
+    `swizzle` and `interleave` are bytes (0: none), `fill` is "zeros" or "nan". `l2_promotion` is bytes fetched per L2 sector group.
+    """
+
+    type: type[Scalar]
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...] = ()
+    swizzle: int = 0
+    interleave: int = 0
+    fill: str = "zeros"
+    l2_promotion: int = 128
+
+    def __post_init__(self) -> None:
+        if not self.element_strides:
+            object.__setattr__(self, "element_strides", (1,) * len(self.dims))
+
+    def problem(self, address: int = 0) -> str | None:
+        """A sentence when the hardware cannot have this map, None when it can."""
+        rank = len(self.dims)
+        size = self.type.bits // 8
+        if not 1 <= rank <= 5 or len(self.box) != rank or len(self.strides) != rank - 1 or len(self.element_strides) != rank:
+            return f"a tensor map has 1 to 5 dimensions with as many box extents and one stride less, not dims {self.dims}, box {self.box}, strides {self.strides}"
+        if address % (32 if self.interleave == 32 else 16):
+            return f"the base address {address:#x} is not a multiple of {32 if self.interleave == 32 else 16} bytes"
+        for axis, extent in enumerate(self.dims):
+            if not 1 <= extent <= 1 << 32:
+                return f"extent {extent} of dimension {axis} is not between 1 and 2^32"
+        for axis, stride in enumerate(self.strides, 1):
+            if stride % 16 or not 0 <= stride < 1 << 40:
+                return f"the stride of dimension {axis} is {stride} bytes: it must be a multiple of 16 below 2^40 (pad the rows to 16 bytes)"
+        for axis, extent in enumerate(self.box):
+            if not 1 <= extent <= 256:
+                return f"box extent {extent} of dimension {axis} is not between 1 and 256: load the tile in several boxes"
+        if any(not 1 <= s <= 8 for s in self.element_strides):
+            return f"element strides {self.element_strides} are not between 1 and 8"
+        inner = self.box[0] * size
+        if inner % 16:
+            return f"the box is {inner} bytes wide: the contiguous extent must be a multiple of 16 bytes"
+        if self.swizzle and inner > self.swizzle:
+            return f"the box is {inner} bytes wide, more than the {self.swizzle}-byte swizzle span: load it in {-(-inner // self.swizzle)} boxes or widen the swizzle"
+        return None
+
+    def with_box(self, *box: int) -> TensorMapFields:
+        return replace(self, box=box)

@@ -1,0 +1,379 @@
+"""@kernel and @func: a Python function becomes an `.entry` or a `.func`, once per choice of its compile-time parameters."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, get_args, get_origin, get_type_hints
+
+from grammar import tree
+from grammar.errors import Position
+
+from .errors import TraceError
+from .module import Copies, ModuleBuilder
+from .reg import Ptr, Reg
+from .rules import check_barriers, check_setmaxnreg, entry_registers
+from .smem import SharedPlan
+from .tensormap import TensorMap, TensorMapParameter
+from .trace import Builder, current, tracing
+from .types import Scalar, u64
+
+if TYPE_CHECKING:
+    from .runtime import Compiled
+    from .toolchain import Assembly
+
+P = ParamSpec("P")
+Dim = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One kernel parameter: kind "tensormap", "pointer" or "scalar", and its element or scalar type."""
+
+    name: str
+    kind: str
+    type: type[Scalar] | None
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A kernel for one configuration: its tree and what a launch must know. Sizes are in threads, CTAs and bytes."""
+
+    name: str
+    module: tree.Module
+    parameters: tuple[Parameter, ...]
+    block: tuple[int, int, int] | None
+    cluster: tuple[int, int, int]
+    shared: SharedPlan
+    copies: Copies
+    files: Mapping[int, str]
+    config: Mapping[str, Any]
+    setmaxnreg: bool
+    _text: dict[bool, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def dynamic_smem(self) -> int:
+        """Bytes of dynamic shared memory that the launch asks for."""
+        return self.shared.total if self.shared.dynamic else 0
+
+    def ptx(self, *, locs: bool = False) -> str:
+        """The PTX text; `locs` keeps `.file` and `.loc`."""
+        if locs not in self._text:
+            from grammar.write import write
+
+            self._text[locs] = write(self.module, locs=locs)
+        return self._text[locs]
+
+    def positions(self) -> dict[int, Position]:
+        """Python line by line number of `ptx(locs=True)`."""
+        found: dict[int, Position] = {}
+        here: Position | None = None
+        for number, line in enumerate(self.ptx(locs=True).splitlines(), 1):
+            words = line.split()
+            if words and words[0] == ".loc":
+                here = Position(self.files[int(words[1])], int(words[2]))
+            elif here is not None and words and not words[0].startswith("."):
+                found[number] = here
+        return found
+
+
+class Kernel(Generic[P]):
+    """A kernel function. Its keyword-only parameters are compile-time: each choice of them is traced once and kept.
+
+    `.ptx(**config)` text, `.module(**config)` tree, `.trace(**config)` with plan and records, `.assemble(**config)` what ptxas
+    says, `.launch(grid, *args, stream=None, **config)` runs it. A grid counts CTAs.
+    """
+
+    def __init__(self, function: Callable[P, None], *, target: str, block: Dim | None, cluster: Dim, min_ctas: int | None,
+                 max_registers: int | None, smem: str | None, name: str | None) -> None:
+        if smem not in (None, "static", "dynamic"):
+            raise TraceError(f"smem is 'static', 'dynamic' or None (by size), not {smem!r}")
+        self.function = function
+        self.name = name or function.__name__
+        self.target = target
+        self._block = block
+        self._cluster = cluster
+        self._min_ctas = min_ctas
+        self._max_registers = max_registers
+        self._dynamic = None if smem is None else smem == "dynamic"
+        self.__doc__ = function.__doc__
+        self.__name__ = self.name
+        self.__module__ = function.__module__
+        signature = inspect.signature(function)
+        self._defaults = {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
+        self._positional = tuple(p.name for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
+        self._traced: dict[tuple[Any, ...], Traced] = {}
+        self._compiled: dict[tuple[Any, ...], Compiled] = {}
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        raise TraceError(f"a kernel is not called but launched: {self.name}.launch(grid, ...); code shared by kernels is a plain function or a @func")
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}({', '.join(self._positional)})>"
+
+    def config(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The full configuration; raises for names that the kernel does not have and for values left open."""
+        for name in given:
+            if name not in self._defaults:
+                raise TraceError(f"kernel `{self.name}` has no compile-time parameter `{name}`; it has {', '.join(self._defaults) or 'none'}")
+        full = {**self._defaults, **given}
+        for name, value in full.items():
+            if value is inspect.Parameter.empty:
+                raise TraceError(f"kernel `{self.name}` needs a value for its compile-time parameter `{name}`")
+        return full
+
+    def trace(self, **config: Any) -> Traced:
+        """Run the function once for this configuration."""
+        full = self.config(config)
+        key = tuple(full.values())
+        if key not in self._traced:
+            self._traced[key] = self._trace(full)
+        return self._traced[key]
+
+    def ptx(self, *, locs: bool = False, **config: Any) -> str:
+        """The PTX text for this configuration; `locs` keeps `.file` and `.loc`."""
+        return self.trace(**config).ptx(locs=locs)
+
+    def module(self, **config: Any) -> tree.Module:
+        """The tree for this configuration."""
+        return self.trace(**config).module
+
+    def positions(self, **config: Any) -> dict[int, Position]:
+        """Python line by line number of `ptx(locs=True)`."""
+        return self.trace(**config).positions()
+
+    def assemble(self, **config: Any) -> Assembly:
+        """What ptxas makes of it: cubin, resources, findings at Python lines."""
+        from .toolchain import assemble
+
+        traced = self.trace(**config)
+        return assemble(traced.ptx(locs=True), self.target, lines=traced.positions())
+
+    def cubin(self, **config: Any) -> bytes:
+        return self.assemble(**config).cubin
+
+    def sass(self, **config: Any) -> str:
+        """The machine code as nvdisasm prints it."""
+        from .toolchain import disassemble
+
+        return disassemble(self.cubin(**config))
+
+    def compile(self, **config: Any) -> Compiled:
+        """The kernel loaded on the current device, ready to launch; kept per configuration."""
+        full = self.config(config)
+        key = tuple(full.values())
+        if key not in self._compiled:
+            from .runtime import Compiled
+
+            self._compiled[key] = Compiled(self.trace(**config))
+        return self._compiled[key]
+
+    def launch(self, grid: int | tuple[int, ...], *args: Any, stream: Any = None, pdl: bool = False, **config: Any) -> None:
+        """Launch on `grid` CTAs. Arrays come by protocol (torch, CuPy, device_array), a plain array also for a tensor map."""
+        self.compile(**config)(grid, *args, stream=stream, pdl=pdl)
+
+    # ------------------------------------------------------------------ one trace
+
+    def _trace(self, config: dict[str, Any]) -> Traced:
+        block = None if self._block is None else _dims(self._block, config, "block")
+        cluster = _dims(self._cluster, config, "cluster")
+        threads = None if block is None else block[0] * block[1] * block[2]
+        if threads is not None and not 1 <= threads <= 1024:
+            raise TraceError(f"a block has 1 to 1024 threads, not {threads}")
+        ctas = cluster[0] * cluster[1] * cluster[2]
+        if not 1 <= ctas <= 16:
+            raise TraceError(f"a cluster has 1 to 16 CTAs (8 unless the launch asks for a non-portable size), not {ctas}")
+        shared = SharedPlan(f"{self.name}_smem", dynamic=self._dynamic)
+        module = ModuleBuilder(self.name, self.target, threads, cluster, shared)
+        builder = Builder(module, self.name)
+        code = self.function.__code__
+        here = Position(code.co_filename, code.co_firstlineno)
+        parameters = self._parameters()
+        with tracing(builder):
+            arguments = [_argument(builder, p, here) for p in parameters]
+            self.function(*arguments, **config)  # type: ignore[call-arg, arg-type]
+            body = builder.finish()
+        check_barriers(shared.barriers)
+        self._check_registers(module, threads)
+        entry = tree.Function(
+            "entry", self.name, parameters=tuple(_declared(p) for p in parameters), directives=self._directives(block, cluster),
+            body=(*((declared,) if (declared := _local_shared(shared)) else ()), *body), linkage="visible")
+        outside = shared.variable()
+        items: list[tree.Item] = [*module.file_directives(), *module.variables]
+        if outside is not None and shared.dynamic:
+            items.append(outside)
+        items += [*module.functions.values(), entry]
+        version = max(module.since, (8, 0))
+        return Traced(self.name, tree.Module(version, (self.target,), 64, tuple(items)), parameters, block, cluster, shared, module.copies,
+                      module.files, config, bool(module.setmaxnreg))
+
+    def _parameters(self) -> tuple[Parameter, ...]:
+        hints = get_type_hints(self.function)
+        found = []
+        for name in self._positional:
+            hint = hints.get(name)
+            origin, args = get_origin(hint), get_args(hint)
+            if hint is TensorMap:
+                found.append(Parameter(name, "tensormap", None))
+            elif origin is Ptr and args:
+                found.append(Parameter(name, "pointer", args[0]))
+            elif origin is Reg and args and args[0].bits in (8, 16, 32, 64):
+                found.append(Parameter(name, "scalar", args[0]))
+            else:
+                raise TraceError(f"parameter `{name}` of kernel `{self.name}` is annotated {hint!r}: write TensorMap, Ptr[type] or Reg[type]",
+                                 Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno))
+        return tuple(found)
+
+    def _directives(self, block: tuple[int, int, int] | None, cluster: tuple[int, int, int]) -> tuple[tree.Directive, ...]:
+        found = []
+        if block is not None:
+            found.append(tree.Directive("reqntid", block))
+            if self._min_ctas:
+                found.append(tree.Directive("minnctapersm", (self._min_ctas,)))
+        if self._max_registers:
+            found.append(tree.Directive("maxnreg", (self._max_registers,)))
+        if cluster != (1, 1, 1):
+            found += [tree.Directive("explicitcluster"), tree.Directive("reqnctapercluster", cluster)]
+        return tuple(found)
+
+    def _check_registers(self, module: ModuleBuilder, threads: int | None) -> None:
+        if not module.setmaxnreg:
+            return
+        if not self._max_registers and (threads is None or not self._min_ctas):
+            raise TraceError(
+                "setmaxnreg would be ignored: ptxas honours it only with a register cap at entry; give @kernel(block=...) with min_ctas=1, "
+                "or max_registers=", module.setmaxnreg[0][3])
+        if threads is not None:
+            largest = max(count for _, count, _, _ in module.setmaxnreg)
+            registers = self._max_registers or min(entry_registers(threads * (self._min_ctas or 1), largest), 255)
+            check_setmaxnreg(module.setmaxnreg, threads, registers)
+
+
+def _dims(given: Dim, config: Mapping[str, Any], what: str) -> tuple[int, int, int]:
+    value = given(config) if callable(given) else given
+    dims = (value,) if isinstance(value, int) else tuple(value)
+    if not 1 <= len(dims) <= 3 or any(not isinstance(d, int) or d < 1 for d in dims):
+        raise TraceError(f"{what} is one to three positive extents, not {value!r}")
+    return (*dims, 1, 1)[:3]  # type: ignore[return-value]
+
+
+def _declared(parameter: Parameter) -> tree.Variable:
+    if parameter.kind == "tensormap":
+        return tree.Variable("param", "b8", parameter.name, align=64, shape=(128,))
+    if parameter.kind == "pointer":
+        return tree.Variable("param", "u64", parameter.name, pointer=tree.Pointer("global", 1))
+    assert parameter.type is not None
+    type = parameter.type
+    return tree.Variable("param", type.__name__ if type.__name__[0] in "usbf" and type.__name__[1:].isdigit() else f"b{type.bits}", parameter.name)
+
+
+def _local_shared(shared: SharedPlan) -> tree.Variable | None:
+    return None if shared.dynamic else shared.variable()
+
+
+def _argument(builder: Builder, parameter: Parameter, here: Position) -> Any:
+    name = tree.Name(parameter.name)
+    if parameter.kind == "tensormap":
+        address, generic = builder.register(u64), builder.register(u64)
+        builder.emit("mov.b64", (address.operand(), name), position=here)
+        builder.emit("cvta.param.u64", (generic.operand(), address.operand()), position=here)
+        return TensorMapParameter(parameter.name, generic)
+    assert parameter.type is not None
+    if parameter.kind == "pointer":
+        loaded, pointer = builder.register(u64), builder.register(u64)
+        builder.emit("ld.param.u64", (loaded.operand(), tree.Address(name)), position=here)
+        builder.emit("cvta.to.global.u64", (pointer.operand(), loaded.operand()), position=here)
+        return Ptr(pointer, parameter.type)
+    value = builder.register(parameter.type)
+    builder.emit(f"ld.param.{_declared(parameter).type}", (value.operand(), tree.Address(name)), position=here)
+    return value
+
+
+def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1, min_ctas: int | None = 1, max_registers: int | None = None,
+           smem: str | None = None, name: str | None = None) -> Callable[[Callable[P, None]], Kernel[P]]:
+    """Make a function a kernel.
+
+    `block` threads and `cluster` CTAs are an int, up to three extents, or a function of the configuration. The register cap that
+    setmaxnreg needs is derived from `block` and `min_ctas` (CTAs per SM); `max_registers` sets one directly. `smem` forces
+    "static" or "dynamic" shared memory; by default it is dynamic above 48 KiB.
+    """
+
+    def decorate(function: Callable[P, None]) -> Kernel[P]:
+        return Kernel(function, target=target, block=block, cluster=cluster, min_ctas=min_ctas, max_registers=max_registers, smem=smem, name=name)
+
+    return decorate
+
+
+class Func(Generic[P]):
+    """A device function: traced once per module, called with `call.uni`. Parameters and the result are `Reg[...]`."""
+
+    def __init__(self, function: Callable[P, Any]) -> None:
+        self.function = function
+        self.__name__ = self.name = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        builder = current()
+        hints = get_type_hints(self.function)
+        names = list(inspect.signature(self.function).parameters)
+        result = hints.pop("return", type(None))
+        types = [get_args(hints[name])[0] if get_origin(hints.get(name)) is Reg else None for name in names]
+        results = [] if result is type(None) else [get_args(result)[0]] if get_origin(result) is Reg else [None]
+        if None in types or None in results:
+            raise TraceError(f"@func `{self.name}` takes and returns Reg[...] values (or returns None)")
+        if kwargs or len(args) != len(names):
+            raise TraceError(f"@func `{self.name}` takes {len(names)} registers ({', '.join(names)}), {len(args)} were given")
+        for name, type_, value in zip(names, types, args):
+            if not isinstance(value, Reg) or value.type.bits != type_.bits or value.type.register != type_.register:
+                raise TraceError(f"@func `{self.name}`: parameter `{name}` is Reg[{type_.__name__}], not {value!r}")
+            builder.own(value)
+        if self not in builder.module.functions:
+            builder.module.functions[self] = self._trace(builder.module, names, types, results)
+        return self._call(builder, args, types, results)
+
+    def _trace(self, module: ModuleBuilder, names: list[str], types: list[Any], results: list[Any]) -> tree.Function:
+        builder = Builder(module, self.name)
+        here = Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno)
+        parameters = [tree.Variable("param", f"b{t.bits}", f"{self.name}_{n}") for n, t in zip(names, types)]
+        returns = [tree.Variable("param", f"b{t.bits}", f"{self.name}_result") for t in results]
+        with tracing(builder):
+            arguments = []
+            for parameter, type_ in zip(parameters, types):
+                value = builder.register(type_)
+                builder.emit(f"ld.param.{parameter.type}", (value.operand(), tree.Address(tree.Name(parameter.name))), position=here)
+                arguments.append(value)
+            value = self.function(*arguments)  # type: ignore[call-arg]
+            for variable, type_ in zip(returns, results):
+                if not isinstance(value, Reg) or value.type.bits != type_.bits:
+                    raise TraceError(f"@func `{self.name}` says it returns Reg[{type_.__name__}], but returned {value!r}", here)
+                builder.own(value)
+                builder.emit(f"st.param.{variable.type}", (tree.Address(tree.Name(variable.name)), value.operand()), position=here)
+            body = builder.finish()
+        return tree.Function("func", self.name, tuple(parameters), tuple(returns), body=body)
+
+    def _call(self, builder: Builder, args: tuple[Any, ...], types: list[Any], results: list[Any]) -> Any:
+        outer, builder.body = builder.body, []
+        sent = [tree.Variable("param", f"b{t.bits}", f"argument{i}") for i, t in enumerate(types)]
+        received = [tree.Variable("param", f"b{t.bits}", "result") for t in results]
+        for variable, value in zip(sent, args):
+            builder.emit(f"st.param.{variable.type}", (tree.Address(tree.Name(variable.name)), value.operand()))
+        call: list[tree.Operand] = [tree.Arguments((tree.Name("result"),))] if results else []
+        call.append(tree.Name(self.name))
+        if sent:
+            call.append(tree.Arguments(tuple(tree.Name(v.name) for v in sent)))
+        builder.emit("call.uni", tuple(call))
+        made = [builder.register(t) for t in results]
+        for variable, value in zip(received, made):
+            builder.emit(f"ld.param.{variable.type}", (value.operand(), tree.Address(tree.Name(variable.name))))
+        block, builder.body = builder.body, outer
+        builder.body.append(tree.Block((*sent, *received, *block)))
+        return made[0] if made else None
+
+
+def func(function: Callable[P, Any]) -> Func[P]:
+    """Make a function a `.func` that kernels call; a plain Python function is inlined instead."""
+    return Func(function)
+
+
+__all__ = ["Dim", "Func", "Kernel", "Parameter", "Traced", "func", "kernel"]

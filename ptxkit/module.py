@@ -1,0 +1,106 @@
+"""What one traced kernel collects besides its body: shared memory, device functions, tensor-map records, versions."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grammar import forms, tree
+
+from .descriptor import TensorMapFields
+from .errors import Position, TraceError
+from .smem import SharedPlan
+from .types import Scalar
+
+if TYPE_CHECKING:
+    from .tensormap import TensorMapParameter
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRecord:
+    """What a kernel copies through one tensor-map parameter: element type, box (contiguous first), swizzle in bytes."""
+
+    type: type[Scalar]
+    box: tuple[int, ...]
+    swizzle: int
+
+    def fields(self, dims: tuple[int, ...], strides: tuple[int, ...]) -> TensorMapFields:
+        """The map of an array with these extents (contiguous first) and byte strides."""
+        return TensorMapFields(self.type, dims, strides, self.box, swizzle=self.swizzle)
+
+    def __str__(self) -> str:
+        return f"box {'x'.join(map(str, self.box))} {self.type.__name__}, swizzle {self.swizzle or 'none'}"
+
+
+class Copies:
+    """The copy records of a kernel, by parameter name."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, CopyRecord] = {}
+
+    def record(self, tensormap: TensorMapParameter, type: type[Scalar], box: tuple[int, ...], swizzle: int) -> None:
+        new = CopyRecord(type, box, swizzle)
+        old = self.records.setdefault(tensormap.name, new)
+        if old != new:
+            raise TraceError(f"`{tensormap.name}` already copies {old}; one tensor map has one box: this copy has {new}, so pass a second map")
+
+
+class ModuleBuilder:
+    """The module around one kernel while it is traced."""
+
+    def __init__(self, name: str, target: str, threads: int | None, cluster: tuple[int, int, int], shared: SharedPlan) -> None:
+        self.name = name
+        self.target = target
+        self.threads = threads
+        self.cluster = cluster
+        self.shared = shared
+        self.copies = Copies()
+        self.functions: dict[Any, tree.Function] = {}
+        self.variables: list[tree.Variable] = []
+        self.setmaxnreg: list[tuple[str, int, int | None, Position | None]] = []
+        self.since = (8, 0)
+        self._files: dict[str, int] = {}
+
+    @property
+    def cluster_size(self) -> int:
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    def need(self, signature: forms.Signature) -> None:
+        """Raise the module's `.version` to what the instruction needs; refuse what its target does not have."""
+        self.since = max(self.since, signature.since)
+        if not has(self.target, signature.target):
+            raise TraceError(f"`{signature.opcode}` needs {signature.target}, this kernel's target is {self.target}")
+
+    def file_index(self, path: str) -> int:
+        """The `.file` number of a Python file."""
+        return self._files.setdefault(path, len(self._files) + 1)
+
+    @property
+    def files(self) -> dict[int, str]:
+        """Python files by `.file` number."""
+        return {index: path for path, index in self._files.items()}
+
+    def file_directives(self) -> tuple[tree.Directive, ...]:
+        return tuple(tree.Directive("file", (index, tree.Text(package_path(path)))) for index, path in self.files.items())
+
+
+def has(target: str, needed: str) -> bool:
+    """Whether code for `target` may use what needs `needed`: `sm_90a` has all of `sm_90`, but not the other way round."""
+    if needed.endswith("a"):
+        return target == needed
+    return int(target.strip("sm_af")) >= int(needed.strip("sm_af"))
+
+
+def package_path(path: str) -> str:
+    """A Python file relative to the package root (the first parent folder without `__init__.py`, or on `sys.path`), so that every machine writes the same PTX."""
+    file = Path(path)
+    root = file.parent
+    while (root / "__init__.py").exists() and root.parent != root:
+        root = root.parent
+    if root == file.parent:
+        for parent in file.parents:
+            if str(parent) in sys.path and parent != file.parent:
+                return file.relative_to(parent).as_posix()
+    return file.relative_to(root).as_posix()

@@ -1,0 +1,142 @@
+"""What a single instruction tells the trace: limits that are known at once, and records that are checked when the kernel is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from grammar import forms
+
+from .errors import TraceError
+from .smem import MBarrier, MBarriers, Shared, SharedAddress, TileView
+from .source import user_position
+from .tensormap import TensorMapParameter, encodable
+from .trace import Builder
+
+
+def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
+    """Check and record one emitted instruction; `values` are the Python operands, one per parameter."""
+    mnemonic = signature.form.mnemonic
+    if mnemonic in ("cp", "st", "red", "tensormap", "prefetch") and "async" in signature.opcode:
+        _copy(builder, signature, values)
+    elif mnemonic == "mbarrier":
+        _mbarrier(builder, signature, values)
+    elif mnemonic == "bra":
+        builder.branched(values[0] if isinstance(values[0], str) else values[0].name)
+    elif mnemonic == "setmaxnreg":
+        _setmaxnreg(builder, signature, values)
+
+
+def _copy(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
+    named = {p.name: (p, v) for p, v in zip(signature.parameters, values)}
+    if "multicast::cluster" in signature.opcode and builder.module.cluster_size == 1:
+        raise TraceError(
+            f"`{signature.opcode}` multicasts to the CTAs of a cluster, and this kernel has none: declare @kernel(cluster=2) or "
+            "leave `.multicast::cluster` out"
+        )
+    if signature.opcode.startswith("cp.async.mbarrier.arrive"):
+        _arrived(builder, values[0], 1)
+    tensormap = next((v for p, v in named.values() if p.operand.tag == "tensormap"), None)
+    if not isinstance(tensormap, TensorMapParameter):
+        return
+    coordinates = next(p for p, _ in named.values() if p.operand.kind == "coordinates")
+    rank = int(coordinates.operand.count)
+    place = next((v for p, v in named.values() if isinstance(v, SharedAddress) and not isinstance(v, MBarrier)), None)
+    if isinstance(place, TileView):
+        _whole_span(place, tensormap)
+        builder.module.copies.record(tensormap, place.layout.type, (*place.box, *(1,) * (rank - 2))[:rank], place.layout.swizzle & ~16)
+    elif isinstance(place, Shared) and place.count is not None and rank == 1:
+        builder.module.copies.record(tensormap, place.type, (place.count,), 0)
+
+
+def _whole_span(view: TileView[Any], tensormap: TensorMapParameter) -> None:
+    if view.inner > view.layout.span:
+        raise TraceError(
+            f"the swizzle span is smaller than the inner box: {view.inner * view.layout.element_bytes} bytes of a tile with "
+            f"{view.layout.span_bytes}-byte spans do not fit one copy through {tensormap!r}; copy `tile[stage].span(i)` for i in "
+            f"range({view.layout.spans})"
+        )
+    if max(view.box) > 256:
+        raise TraceError(f"a box of {view.box[0]}x{view.box[1]} through {tensormap!r}: no extent may exceed 256; copy `tile[stage].lines(start, 256)` in parts")
+
+
+def _mbarrier(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
+    named = {p.name: v for p, v in zip(signature.parameters, values)}
+    barrier = next((v for v in values if isinstance(v, MBarrier)), None)
+    if barrier is None or barrier.array is None:
+        return
+    if signature.opcode.startswith("mbarrier.init"):
+        count = named.get("count")
+        barrier.array.initial.append(count if isinstance(count, int) else None)
+    elif ".arrive" in signature.opcode:
+        count = named.get("count", 1)
+        _arrived(builder, barrier, 1 if count is None else count)
+    elif "_wait" in signature.opcode:
+        barrier.array.waited = True
+
+
+def _arrived(builder: Builder, barrier: Any, count: Any) -> None:
+    if isinstance(barrier, MBarrier) and barrier.array is not None:
+        population = builder.population()
+        known = isinstance(count, int) and population is not None
+        barrier.array.arrivals.append(count * population * builder.module.cluster_size if known else None)  # type: ignore[operator]
+
+
+def _setmaxnreg(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
+    direction = signature.opcode.split(".")[1]
+    builder.module.setmaxnreg.append((direction, int(values[0]), builder.population(), user_position()))
+
+
+def check_barriers(barriers: Sequence[MBarriers]) -> None:
+    """Raise when a barrier is used without init or its arrivals can never reach its count."""
+    for array in barriers:
+        if not array.checked:
+            continue
+        if not array.initial:
+            if array.waited or array.arrivals:
+                raise TraceError(f"the barriers `{array.name}` are used but never initialised: mbarrier.init.shared__cta.b64(barrier, count)")
+            continue
+        if not array.waited or None in array.initial or None in array.arrivals:
+            continue
+        most, counts = sum(c for c in array.arrivals if c), sorted({c for c in array.initial if c})
+        if counts and counts[0] > most:
+            raise TraceError(
+                f"the barriers `{array.name}` expect {counts[0]} arrivals a phase, but the arrives in this kernel make at most {most}: "
+                "no phase can complete (init the count to the threads that arrive, or pass smem.mbarrier(..., check=False) if a "
+                "thread arrives more than once a phase)"
+            )
+
+
+def check_setmaxnreg(sites: Sequence[tuple[str, int, int | None, Any]], threads: int, registers: int) -> None:
+    """Raise when the register counts asked for exceed the pool that the CTA has at entry (`registers` per thread)."""
+    pool = registers * threads
+    incs = [site for site in sites if site[0] == "inc"]
+    if not incs:
+        return
+    taken = others = 0
+    for _, count, population, _ in sites:
+        if population is None:
+            return
+        taken += population * count
+        others += population
+    taken += max(0, threads - others) * 24
+    if taken > pool:
+        listed = ", ".join(f"{direction} {count} on {population} threads" for direction, count, population, _ in sites)
+        raise TraceError(
+            f"setmaxnreg exceeds the pool: {listed} need {taken:,} registers, the CTA has {threads} x {registers} = {pool:,} at entry",
+            incs[0][3],
+        )
+
+
+def entry_registers(threads: int, largest: int) -> int:
+    """Registers per thread that ptxas gives a kernel of `threads` threads, one CTA per SM, whose largest setmaxnreg is `largest`."""
+    limit = min(255, 65536 // threads // 8 * 8)
+    return min(limit, largest) if largest else limit
+
+
+def tile_map(record: Any, dims: tuple[int, ...], strides: tuple[int, ...], address: int, name: str) -> Any:
+    """The tensor-map fields for an array that a kernel copies through its parameter `name`."""
+    return encodable(record.fields(dims, strides), address, f"the tensor map of `{name}`")
+
+
+__all__ = ["check_barriers", "check_setmaxnreg", "entry_registers", "observe", "tile_map"]

@@ -1,0 +1,332 @@
+"""The shared-memory plan: tiles, arrays and mbarriers with offsets, alignment and one total, known at trace time."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from grammar import tree
+
+from .descriptor import Descriptor, step, template
+from .errors import TraceError
+from .layout import Layout, Major
+from .reg import Reg, Value
+from .trace import Builder, current
+from .types import Scalar, u32, u64
+
+T = TypeVar("T", bound=Scalar, covariant=True)
+
+SHARED_LIMIT = 232_448
+"""Bytes of shared memory that one CTA of sm_90 may use (227 KiB)."""
+STATIC_LIMIT = 49_152
+"""Bytes that a CTA may declare statically; beyond it the memory is dynamic and the launch asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One row of the plan: bytes `offset` to `offset + bytes` of the CTA's shared memory."""
+
+    name: str
+    offset: int
+    bytes: int
+    align: int
+    what: str
+
+
+class SharedPlan:
+    """Allocations of one kernel in the order they were asked for, one symbol for all of them."""
+
+    def __init__(self, symbol: str, limit: int = SHARED_LIMIT, dynamic: bool | None = None) -> None:
+        self.symbol = symbol
+        self.limit = limit
+        self.allocations: list[Allocation] = []
+        self.barriers: list[MBarriers] = []
+        self._dynamic = dynamic
+
+    @property
+    def total(self) -> int:
+        return max((a.offset + a.bytes for a in self.allocations), default=0)
+
+    @property
+    def align(self) -> int:
+        return max((a.align for a in self.allocations), default=16)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the launch must ask for the memory (over 48 KiB, or the kernel says so)."""
+        return self.total > STATIC_LIMIT if self._dynamic is None else self._dynamic
+
+    def allocate(self, bytes: int, align: int, what: str, name: str | None) -> Allocation:
+        offset = -(-self.total // align) * align
+        allocation = Allocation(name or f"#{len(self.allocations)}", offset, bytes, align, what)
+        self.allocations.append(allocation)
+        if self.total > self.limit:
+            raise TraceError(f"shared memory over the limit of {self.limit:,} bytes per CTA:\n{self.table()}")
+        if self._dynamic is False and self.total > STATIC_LIMIT:
+            raise TraceError(f"static shared memory over {STATIC_LIMIT:,} bytes; leave `smem=` out to make it dynamic:\n{self.table()}")
+        return allocation
+
+    def table(self) -> str:
+        """The budget as text: offset, bytes, what."""
+        rows = [f"{a.offset:>9,} {a.bytes:>9,}  {a.what}" + (f"  ({a.name})" if not a.name.startswith("#") else "") for a in self.allocations]
+        kind = "dynamic" if self.dynamic else "static"
+        return "\n".join(["   offset     bytes  what", *rows, f"    total {self.total:>9,}  of {self.limit:,}, {kind}"])
+
+    def variable(self) -> tree.Variable | None:
+        """The declaration of the plan's symbol."""
+        if not self.allocations:
+            return None
+        if self.dynamic:
+            return tree.Variable("shared", "b8", self.symbol, align=self.align, shape=(None,), linkage="extern")
+        return tree.Variable("shared", "b8", self.symbol, align=self.align, shape=(self.total,))
+
+
+def _symbol(builder: Builder) -> tree.Name:
+    return tree.Name(builder.shared.symbol)
+
+
+def base_register(builder: Builder) -> Reg[u32]:
+    """The shared-window address of the plan's start, in a register."""
+
+    def make() -> Reg[u32]:
+        result: Reg[u32] = builder.register(u32)
+        builder.emit("mov.u32", (result.operand(), _symbol(builder)))
+        return result
+
+    return builder.memo(("smem",), (), make)
+
+
+class SharedAddress(Value):
+    """A place in shared memory: a constant offset into the plan plus, after indexing with a register, a register part.
+
+    Stands as an address `[smem+offset]`; where PTX wants the address as a value (`mapa`) it becomes a register.
+    """
+
+    __slots__ = ("dynamic", "offset")
+
+    def __init__(self, offset: int, dynamic: Reg[u32] | None = None) -> None:
+        self.offset = offset
+        self.dynamic = dynamic
+
+    def operand(self) -> tree.Address:
+        builder = current()
+        base = _symbol(builder) if self.dynamic is None else self.dynamic.operand()
+        return tree.Address(base, self.offset)
+
+    def register(self) -> Reg[u32]:
+        """The shared-window address (32 bits) in a register."""
+        builder = current()
+        if self.dynamic is None and not self.offset:
+            return base_register(builder)
+        inputs = () if self.dynamic is None else (self.dynamic,)
+
+        def make() -> Reg[u32]:
+            result: Reg[u32] = builder.register(u32)
+            if self.dynamic is None:
+                builder.emit("mov.u32", (result.operand(), tree.Offset(_symbol(builder), self.offset)))
+            else:
+                builder.emit("add.u32", (result.operand(), self.dynamic.operand(), tree.Integer(self.offset)))
+            return result
+
+        return builder.memo(("address", self.offset), inputs, make) if self.offset or self.dynamic is None else self.dynamic  # type: ignore[return-value]
+
+    def plus(self, index: int | Reg[Any], stride: int) -> tuple[int, Reg[u32] | None]:
+        """(offset, register part) of the place `index * stride` bytes further."""
+        if isinstance(index, int):
+            return self.offset + index * stride, self.dynamic
+        builder = current()
+        builder.own(index)
+        if index.type.bits != 32:
+            raise TraceError(f"shared memory is indexed with an int or a 32-bit register, not {index!r}")
+        base = base_register(builder) if self.dynamic is None else self.dynamic
+
+        def make() -> Reg[u32]:
+            result: Reg[u32] = builder.register(u32)
+            builder.emit("mad.lo.u32", (result.operand(), index.operand(), tree.Integer(stride), base.operand()))
+            return result
+
+        return self.offset, builder.memo(("index", stride), (index, base), make)
+
+
+class Shared(SharedAddress, Generic[T]):
+    """An array of elements in shared memory; arithmetic counts elements."""
+
+    __slots__ = ("count", "type")
+
+    def __init__(self, type: type[Scalar], offset: int, dynamic: Reg[u32] | None = None, count: int | None = None) -> None:
+        super().__init__(offset, dynamic)
+        self.type = type
+        self.count = count
+
+    def at(self, index: int | Reg[Any]) -> Shared[T]:
+        """The place of element `index`."""
+        if isinstance(index, int) and self.count is not None and not 0 <= index < self.count:
+            raise TraceError(f"element {index} is outside an array of {self.count} {self.type.__name__}")
+        return Shared(self.type, *self.plus(index, max(1, self.type.bits // 8)))
+
+    def __add__(self, index: int | Reg[Any]) -> Shared[T]:
+        return self.at(index)
+
+    def __getitem__(self, index: int | Reg[Any]) -> Shared[T]:
+        return self.at(index)
+
+
+class MBarrier(SharedAddress):
+    """One mbarrier object (8 bytes) in shared memory."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: MBarriers | None, offset: int, dynamic: Reg[u32] | None = None) -> None:
+        super().__init__(offset, dynamic)
+        self.array = array
+
+
+class MBarriers:
+    """An array of mbarriers, indexed by an int or a stage register. `initial` and `arrivals` collect what the
+    kernel's mbarrier.init and arrives say (None: a run-time value)."""
+
+    def __init__(self, offset: int, count: int, name: str, checked: bool = True) -> None:
+        self.base: Reg[u32] | None = None
+        self.offset = offset
+        self.count = count
+        self.name = name
+        self.checked = checked
+        self.waited = False
+        self.initial: list[int | None] = []
+        self.arrivals: list[int | None] = []
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int | Reg[Any]) -> MBarrier:
+        if isinstance(index, int) and not 0 <= index < self.count:
+            raise TraceError(f"barrier {index} is out of range: `{self.name}` has {self.count}, 0 to {self.count - 1}")
+        return MBarrier(self, *SharedAddress(self.offset, self.base).plus(index, 8))
+
+    def at(self, base: Reg[u32]) -> MBarriers:
+        """The same array as another CTA of the cluster holds it, `base` being the mapped address of its first barrier."""
+        mapped = copy(self)
+        mapped.base, mapped.offset = base, 0
+        return mapped
+
+
+class TileView(SharedAddress, Generic[T]):
+    """A tile in one stage, or some of its lines or one of its spans: what a tensor copy fills and a descriptor points at."""
+
+    __slots__ = ("inner", "layout", "outer")
+
+    def __init__(self, layout: Layout, offset: int, dynamic: Reg[u32] | None, inner: int, outer: int) -> None:
+        super().__init__(offset, dynamic)
+        self.layout = layout
+        self.inner = inner
+        self.outer = outer
+
+    @property
+    def box(self) -> tuple[int, int]:
+        """(contiguous, strided) elements."""
+        return self.inner, self.outer
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that a copy into this view delivers."""
+        return self.inner * self.outer * self.layout.element_bytes
+
+    def span(self, index: int | Reg[Any]) -> TileView[T]:
+        """Span `index` of the contiguous extent: what one box fills."""
+        if isinstance(index, int) and not 0 <= index < self.layout.spans:
+            raise TraceError(f"span {index} of a tile that has {self.layout.spans}")
+        return TileView(self.layout, *self.plus(index, self.layout.span_stride), self.layout.span, self.outer)
+
+    def lines(self, start: int | Reg[Any], count: int) -> TileView[T]:
+        """`count` strided lines from `start` (a multiple of 8, so that the swizzle pattern stays in step)."""
+        if count % 8 or not 8 <= count <= self.outer or (isinstance(start, int) and (start % 8 or not 0 <= start <= self.outer - count)):
+            raise TraceError(f"lines {start} to {start}+{count} of a tile with {self.outer}: start and count are multiples of 8 within it")
+        return TileView(self.layout, *self.plus(start, self.layout.span_bytes), self.inner, count)
+
+    def desc(self, k: int = 0, mn: int | Reg[Any] = 0) -> Descriptor:
+        """The wgmma matrix descriptor of the instruction tile that starts at depth `k` and row `mn`.
+
+        A register `mn` must be a multiple of 8 (K-major) or of the span (MN-major). Emits the address arithmetic once per region.
+        """
+        builder = current()
+        fixed = template(self.layout)
+        dynamic = self.dynamic
+        if isinstance(mn, int):
+            constant = self.offset + step(self.layout, mn, k)
+        else:
+            constant = self.offset + step(self.layout, 0, k)
+            factor = self.layout.span_bytes if self.layout.major == "k" else self.layout.span_stride // self.layout.span
+            _, dynamic = SharedAddress(0, dynamic).plus(mn, factor)
+        source = base_register(builder) if dynamic is None else dynamic
+
+        def sixteenths() -> Reg[u64]:
+            shifted: Reg[u32] = builder.register(u32)
+            wide: Reg[u64] = builder.register(u64)
+            builder.emit("shr.u32", (shifted.operand(), source.operand(), tree.Integer(4)))
+            builder.emit("cvt.u64.u32", (wide.operand(), shifted.operand()))
+            return wide
+
+        wide = builder.memo(("sixteenths",), (source,), sixteenths)
+
+        def make() -> Reg[u64]:
+            result: Reg[u64] = builder.register(u64)
+            builder.emit("add.u64", (result.operand(), wide.operand(), tree.Integer(fixed + (constant >> 4))))
+            return result
+
+        return Descriptor(builder.memo(("descriptor", fixed + (constant >> 4)), (wide,), make), self.layout)
+
+
+class Tile(Generic[T]):
+    """`stages` copies of one tile; `tile[stage]` is a view, by an int or a stage register."""
+
+    def __init__(self, layout: Layout, offset: int, stages: int) -> None:
+        self.layout = layout
+        self.offset = offset
+        self.stages = stages
+
+    def __len__(self) -> int:
+        return self.stages
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of one stage, padded to the alignment that the swizzle needs."""
+        return -(-self.layout.bytes // self.layout.alignment) * self.layout.alignment
+
+    def __getitem__(self, stage: int | Reg[Any]) -> TileView[T]:
+        if isinstance(stage, int) and not 0 <= stage < self.stages:
+            raise TraceError(f"stage {stage} is out of range: the tile has {self.stages}, 0 to {self.stages - 1}")
+        layout = self.layout
+        return TileView(layout, *SharedAddress(self.offset).plus(stage, self.stage_bytes), layout.inner, layout.outer)
+
+
+def tile(type: type[Scalar], shape: tuple[int, ...], *, major: Major = "k", swizzle: int | None = None, name: str | None = None) -> Tile[Any]:
+    """A (stages, rows, columns) or (rows, columns) tile. See `Layout` for `major` and `swizzle` (None: the widest that fits)."""
+    if len(shape) not in (2, 3):
+        raise TraceError(f"a tile is (rows, columns) or (stages, rows, columns), not {shape}")
+    stages, rows, columns = shape if len(shape) == 3 else (1, *shape)
+    layout = Layout.of(type, rows, columns, major=major, swizzle=swizzle)
+    made: Tile[Any] = Tile(layout, 0, stages)
+    what = f"tile {stages} x {rows} x {columns} {type.__name__}, {major}-major, " + (f"swizzle {layout.swizzle}" if layout.swizzle > 16 else "no swizzle")
+    made.offset = current().shared.allocate(made.stage_bytes * stages, layout.alignment, what, name).offset
+    return made
+
+
+def array(type: type[Scalar], count: int, *, align: int = 16, name: str | None = None) -> Shared[Any]:
+    """`count` elements; `align` in bytes, a power of two."""
+    if count < 1 or align < 1 or align & (align - 1):
+        raise TraceError(f"an array has at least one element and a power-of-two alignment, not {count} and {align}")
+    size = max(1, type.bits // 8)
+    allocation = current().shared.allocate(count * size, max(align, size), f"array {count} {type.__name__}", name)
+    return Shared(type, allocation.offset, count=count)
+
+
+def mbarrier(count: int, *, name: str | None = None, check: bool = True) -> MBarriers:
+    """`count` mbarrier objects of 8 bytes. `check` compares the init count with the arrives of the kernel when it is complete."""
+    if count < 1:
+        raise TraceError(f"mbarrier({count}): ask for at least one")
+    plan = current().shared
+    allocation = plan.allocate(8 * count, 8, f"mbarrier x {count}", name)
+    barriers = MBarriers(allocation.offset, count, name or f"mbarriers at {allocation.offset}", check)
+    plan.barriers.append(barriers)
+    return barriers

@@ -1,0 +1,67 @@
+"""TensorMap: the 128-byte description of an array that tensor copies read, as a kernel parameter and as a host object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grammar import tree
+
+from .descriptor import TensorMapFields
+from .errors import TraceError
+from .reg import Reg, Value
+from .types import TYPES, Scalar
+
+
+class TensorMap:
+    """An explicit tensor map over `array`: `box` is in the array's own axis order, slowest first, like its shape.
+
+    In a kernel's signature it annotates a tensor-map parameter; at a launch a plain array does as well, and the map is then encoded
+    from the tile that the kernel copies through it. `swizzle` and `interleave` are bytes (0: none), `fill` "zeros" or "nan".
+    """
+
+    def __init__(self, array: Any, *, box: tuple[int, ...], swizzle: int = 0, interleave: int = 0,
+                 element_strides: tuple[int, ...] | None = None, fill: str = "zeros", dtype: type[Scalar] | str | None = None) -> None:
+        if swizzle not in (0, 32, 64, 128):
+            raise TraceError(f"swizzle is 0, 32, 64 or 128 bytes, not {swizzle}")
+        if interleave not in (0, 16, 32):
+            raise TraceError(f"interleave is 0, 16 or 32 bytes, not {interleave}")
+        if fill not in ("zeros", "nan"):
+            raise TraceError(f"fill is 'zeros' or 'nan', not {fill!r}")
+        self.array = array
+        self.box = tuple(box)
+        self.swizzle = swizzle
+        self.interleave = interleave
+        self.element_strides = element_strides
+        self.fill = fill
+        self.dtype = TYPES[dtype] if isinstance(dtype, str) else dtype
+
+    def fields(self, shape: tuple[int, ...], strides: tuple[int, ...], type: type[Scalar]) -> TensorMapFields:
+        """The fields for an array of this shape and these element strides; raises when the hardware cannot have them."""
+        type = self.dtype or type
+        if len(self.box) != len(shape):
+            raise TraceError(f"box {self.box} has {len(self.box)} extents, the array has {len(shape)} dimensions")
+        return encodable(TensorMapFields(
+            type, tuple(reversed(shape)), tuple(s * type.bits // 8 for s in reversed(strides[:-1])), tuple(reversed(self.box)),
+            tuple(reversed(self.element_strides)) if self.element_strides else (), self.swizzle, self.interleave, self.fill))
+
+
+def encodable(fields: TensorMapFields, address: int = 0, what: str = "this tensor map") -> TensorMapFields:
+    """`fields`, or the error that says why the hardware cannot have such a map."""
+    problem = fields.problem(address)
+    if problem:
+        raise TraceError(f"{what} cannot be encoded: {problem}")
+    return fields
+
+
+class TensorMapParameter(TensorMap, Value):
+    """A tensor-map parameter inside a trace: the generic address of the map, and the tile it copies once one is used."""
+
+    def __init__(self, name: str, reg: Reg[Any]) -> None:
+        self.name = name
+        self.reg = reg
+
+    def operand(self) -> tree.Address:
+        return tree.Address(self.reg.operand())
+
+    def __repr__(self) -> str:
+        return f"TensorMap({self.name})"

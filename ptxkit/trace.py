@@ -1,0 +1,214 @@
+"""The trace of one function: the only place where state lives while a kernel is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from grammar import tree
+from grammar.errors import Position
+
+from .errors import TraceError
+from .reg import Reg
+from .source import user_position
+from .types import Scalar
+
+if TYPE_CHECKING:
+    from .module import ModuleBuilder
+    from .smem import SharedPlan
+
+V = TypeVar("V")
+
+_PREFIX = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "b128": "%rq", "f32": "%f", "f64": "%fd"}
+_builder: ContextVar[Builder | None] = ContextVar("ptxkit_builder", default=None)
+
+
+def current() -> Builder:
+    """The trace in progress."""
+    builder = _builder.get()
+    if builder is None:
+        raise TraceError("PTX instructions can only be called while a @kernel function is being traced")
+    return builder
+
+
+class Builder:
+    """The body of one `.entry` or `.func` while its Python function runs."""
+
+    def __init__(self, module: ModuleBuilder, name: str) -> None:
+        self.module = module
+        self.name = name
+        self.body: list[tree.Statement] = []
+        self.in_place: set[str] = set()
+        self.populations: list[int] = []
+        self.unlimited = 1 << 30
+        self.last_if: tuple[str, int] | None = None
+        self._counts: dict[str, int] = {}
+        self._memo: list[tuple[bool, dict[Hashable, Any]]] = [(False, {})]
+        self._versions: dict[str, int] = {}
+        self._labels: dict[str, Position | None] = {}
+        self._branches: dict[str, Position | None] = {}
+        self._label_count = 0
+
+    @property
+    def shared(self) -> SharedPlan:
+        """The shared-memory plan of the kernel."""
+        return self.module.shared
+
+    def register(self, type: type[Scalar]) -> Reg[Any]:
+        """A fresh virtual register."""
+        register_type = type.register
+        index = self._counts.get(register_type, 0)
+        self._counts[register_type] = index + 1
+        return Reg(self, f"{_PREFIX[register_type]}{index}", type)
+
+    def own(self, reg: Reg[Any]) -> None:
+        """Raise unless `reg` was made by this trace."""
+        if reg.builder is not self:
+            raise TraceError(f"{reg!r} belongs to the trace of `{reg.builder.name}`, not to `{self.name}`: pass it as a parameter")
+
+    def population(self) -> int | None:
+        """At most how many threads of a CTA execute the current line, as far as the enclosing `if_`s tell; None without a block size."""
+        threads = self.module.threads
+        return None if threads is None else min([threads, *self.populations])
+
+    def emit(self, opcode: str, operands: tuple[tree.Operand, ...] = (), guard: tree.Guard | None = None,
+             position: Position | None = None) -> None:
+        """Append one instruction at the user's line."""
+        self.body.append(tree.Instruction(opcode, operands, guard, position or user_position()))
+
+    def wrote(self, reg: Reg[Any]) -> None:
+        """`reg` was written in place: what was computed from its old value is no longer reused."""
+        self._versions[reg.name] = self._versions.get(reg.name, 0) + 1
+
+    # ------------------------------------------------------------------ labels
+
+    def new_label(self, hint: str) -> str:
+        """A label name that no other statement of this function has."""
+        self._label_count += 1
+        return f"${hint}_{self._label_count}"
+
+    def place(self, name: str) -> None:
+        """Put a label here."""
+        position = user_position()
+        if name in self._labels:
+            raise TraceError(f"label `{name}` is defined twice: first at {self._labels[name]}, again at {position}")
+        self._labels[name] = position
+        self.body.append(tree.Label(name, position))
+
+    def branch(self, name: str, guard: tree.Guard | None = None) -> None:
+        """`bra name`, which may be placed later."""
+        self.branched(name)
+        self.emit("bra", (tree.Name(name),), guard)
+
+    def branched(self, name: str) -> None:
+        """A branch instruction to `name` was emitted."""
+        self._branches.setdefault(name, user_position())
+
+    def forget(self) -> None:
+        """Control may arrive here from anywhere: reuse nothing that was computed before."""
+        for _, memo in self._memo:
+            memo.clear()
+
+    # ------------------------------------------------------------------ reuse of address arithmetic
+
+    @contextmanager
+    def scope(self, *, loop: bool = False) -> Iterator[None]:
+        """A region whose computed addresses are not visible after it; inside a loop only constants from before are."""
+        self._memo.append((loop, {}))
+        try:
+            yield
+        finally:
+            self._memo.pop()
+
+    def memo(self, key: tuple[Hashable, ...], inputs: tuple[Reg[Any], ...], make: Callable[[], V]) -> V:
+        """`make()`, or the value it gave before where that still stands: address arithmetic is emitted once per region."""
+        full = (*key, *((r.name, self._versions.get(r.name, 0)) for r in inputs))
+        for is_loop, memo in reversed(self._memo):
+            if full in memo:
+                return memo[full]  # type: ignore[no-any-return]
+            if is_loop and inputs:
+                break
+        value = make()
+        self._memo[-1][1][full] = value
+        return value
+
+    # ------------------------------------------------------------------ the finished body
+
+    def finish(self) -> tuple[tree.Statement, ...]:
+        """The body as the tree has it: register declarations first, positions as `.loc`."""
+        missing = [name for name in self._branches if name not in self._labels]
+        if missing:
+            raise TraceError(f"label `{missing[0]}` is branched to at {self._branches[missing[0]]} but never placed in `{self.name}`")
+        last = self.body[-1] if self.body else None
+        if not (isinstance(last, tree.Instruction) and last.opcode in ("ret", "exit", "trap") and last.guard is None):
+            self.emit("ret", position=_position(last))
+        declarations: list[tree.Statement] = [
+            tree.Variable("reg", type, _PREFIX[type], count=self._counts[type]) for type in _PREFIX if type in self._counts
+        ]
+        return (*declarations, *self._with_locs(self._sink_unused()))
+
+    def _sink_unused(self) -> Iterator[tree.Statement]:
+        """Replace results that nobody reads by `_` where the table allows it (the state of an mbarrier arrive)."""
+        from grammar.forms import lookup
+
+        first_reads: set[str] = set()
+        for statement in self.body:
+            if isinstance(statement, tree.Instruction):
+                for operand in statement.operands[1:]:
+                    first_reads.update(_names(operand))
+                if statement.operands and not isinstance(statement.operands[0], tree.Name):
+                    first_reads.update(_names(statement.operands[0]))
+                if statement.guard:
+                    first_reads.add(statement.guard.predicate)
+        for statement in self.body:
+            if (isinstance(statement, tree.Instruction) and statement.opcode.startswith("mbarrier.arrive")
+                    and isinstance(statement.operands[0], tree.Name) and statement.operands[0].name not in first_reads
+                    and any(s.parameters and s.parameters[0].operand.sink for s in lookup(statement.opcode))):
+                yield tree.Instruction(statement.opcode, (tree.Name("_"), *statement.operands[1:]), statement.guard, statement.position)
+            else:
+                yield statement
+
+    def _with_locs(self, statements: Iterator[tree.Statement]) -> Iterator[tree.Statement]:
+        last: tuple[str | None, int] | None = None
+        for statement in statements:
+            if isinstance(statement, tree.Instruction) and statement.position is not None and statement.position.file:
+                here = (statement.position.file, statement.position.line)
+                if here != last:
+                    last = here
+                    yield tree.Loc(self.module.file_index(statement.position.file), statement.position.line, 1)
+            yield statement
+
+
+@contextmanager
+def tracing(builder: Builder) -> Iterator[Builder]:
+    """Make `builder` the trace in progress."""
+    token = _builder.set(builder)
+    try:
+        yield builder
+    finally:
+        _builder.reset(token)
+
+
+def _position(statement: tree.Statement | None) -> Position | None:
+    position = getattr(statement, "position", None)
+    return position if position is not None else user_position()
+
+
+def _names(operand: Any) -> Iterator[str]:
+    if isinstance(operand, tree.Name):
+        yield operand.name
+    elif isinstance(operand, tree.Vector | tree.Arguments):
+        for element in operand.elements:
+            yield from _names(element)
+    elif isinstance(operand, tree.Address | tree.Offset):
+        yield from _names(operand.base)
+    elif isinstance(operand, tree.TensorAddress):
+        yield operand.tensormap.name
+        yield from _names(operand.coordinates)
+    elif isinstance(operand, tree.Pair):
+        yield from _names(operand.first)
+        yield from _names(operand.second)
+    elif isinstance(operand, tree.Not):
+        yield from _names(operand.operand)

@@ -1,0 +1,131 @@
+"""PTX's scalar types as Python classes: `Reg[u32]`, `Vec[f32, 4]`, `smem.tile(bf16, ...)`.
+
+"A bit-size type accepts any type of its width" is subtyping: `u32`, `s32` and `f32` are subclasses of `b32`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class _ScalarMeta(type):
+    def __repr__(cls) -> str:
+        return cls.__name__
+
+
+class Scalar(metaclass=_ScalarMeta):
+    """A scalar type. `bits` is its width; `register` the type its registers are declared with (`.reg .b32`)."""
+
+    bits: ClassVar[int]
+    register: ClassVar[str]
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        raise TypeError(f"{cls.__name__} is a scalar type; write Reg[{cls.__name__}] or Vec[{cls.__name__}, n]")
+
+
+class pred(Scalar):
+    bits = 1
+    register = "pred"
+
+
+class b8(Scalar):
+    bits = 8
+    register = "b16"
+
+
+class b16(Scalar):
+    bits = 16
+    register = "b16"
+
+
+class b32(Scalar):
+    bits = 32
+    register = "b32"
+
+
+class b64(Scalar):
+    bits = 64
+    register = "b64"
+
+
+class b128(Scalar):
+    bits = 128
+    register = "b128"
+
+
+class u8(b8): ...
+
+
+class s8(b8): ...
+
+
+class e4m3(b8): ...
+
+
+class e5m2(b8): ...
+
+
+class u16(b16): ...
+
+
+class s16(b16): ...
+
+
+class f16(b16): ...
+
+
+class bf16(b16): ...
+
+
+class u16x2(b32): ...
+
+
+class s16x2(b32): ...
+
+
+class e4m3x2(b16): ...
+
+
+class e5m2x2(b16): ...
+
+
+class u32(b32): ...
+
+
+class s32(b32): ...
+
+
+class f16x2(b32): ...
+
+
+class bf16x2(b32): ...
+
+
+class tf32(b32): ...
+
+
+class f32(b32):
+    register = "f32"
+
+
+class u64(b64): ...
+
+
+class s64(b64): ...
+
+
+class f64(b64):
+    register = "f64"
+
+
+TYPES: dict[str, type[Scalar]] = {
+    t.__name__: t
+    for t in (pred, b8, b16, b32, b64, b128, u8, s8, e4m3, e5m2, u16, s16, f16, bf16, u16x2, s16x2, e4m3x2, e5m2x2,
+              u32, s32, f16x2, bf16x2, tf32, f32, u64, s64, f64)
+}
+"""Every scalar type by its PTX name."""
+
+
+def scalar(name: str) -> type[Scalar]:
+    """The type of a PTX name ("f32"); types that the DSL gives no class of their own stand as the bits of their width."""
+    return TYPES[name] if name in TYPES else b32
