@@ -1,0 +1,106 @@
+"""Moves, conversions between types, and conversions between address spaces."""
+
+from __future__ import annotations
+
+from ..schema import ANY, Form, Operand, Per, Range, form, r, w
+
+_TYPES = "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"
+
+# What a vector of registers packs into, and what it unpacks from: type, lanes' type, lanes.
+_PACKS = (("b16", "b8", 2), ("b32", "b8", 4), ("b32", "b16", 2), ("b64", "b16", 4), ("b64", "b32", 2),
+          ("b128", "b32", 4), ("b128", "b64", 2))
+_WORDS = {type: f"u{type[1:]}" for type in ("b32", "u32", "s32", "b64", "u64", "s64")}
+
+_MOV = (
+    form("mov.pred d, a", section="mov", d=w("pred"), a=r("pred", negate=True, imm=Range(choices=(0, 1)))),
+    form("mov.type d, a", slots={"type": _TYPES}, section="mov", d=w("type"), a=r("type", imm=ANY, float_immediate=True)),
+    form("mov.b128 d, a", since="8.3", section="mov", d=w("b128"), a=r("b128")),
+    form("mov.pred d, sreg", section="mov", d=w("pred"), sreg=Operand("special", "pred")),
+    form("mov.type d, sreg", slots={"type": "b16 u16 s16 b32 u32 s32 b64 u64 s64"}, section="mov",
+         d=w("type"), sreg=Operand("special", Per("type", _WORDS, default="u32"))),
+    form("mov.type d, avar", slots={"type": " ".join(_WORDS)}, section="mov", d=w("type"), avar=Operand("symbol", "type")),
+    form("mov.type d, fname", slots={"type": " ".join(_WORDS)}, section="mov", d=w("type"), fname=Operand("function", "type")),
+    *(form(f"mov.{type} d, a", since="8.3" if type == "b128" else "8.0", section="mov", d=w(type), a=r(lane, n=lanes, imm=ANY))
+      for type, lane, lanes in _PACKS),
+    *(form(f"mov.{type} d, a", since="8.3" if type == "b128" else "8.0", section="mov", d=w(lane, n=lanes, sink=True), a=r(type))
+      for type, lane, lanes in _PACKS),
+)
+
+_INTEGERS = "u8 s8 u16 s16 u32 s32 u64 s64"
+_TO_INTEGER = "rni rzi rmi rpi"
+_TO_FLOAT = "rn rz rm rp"
+
+
+def _fits(source: str, destination: str) -> bool:
+    """Whether every value of one integer type is a value of another, so that there is nothing to saturate."""
+    bits, room = int(source[1:]), int(destination[1:]) - (destination[0] == "s" and source[0] == "u")
+    return bits <= room and not (source[0] == "s" and destination[0] == "u")
+
+
+def _cvt(modifiers: str, dtype: str, atype: str, *, irnd: str = _TO_INTEGER, frnd: str = _TO_FLOAT, wide: bool = True,
+         needs: dict[str, str] | None = None) -> Form:
+    """`d, a`. With bf16 both registers have exactly the types' widths."""
+    return form(f"cvt{modifiers}.dtype.atype d, a", needs=needs, section="cvt",
+                slots={"irnd": irnd, "frnd": frnd, "dtype": dtype, "atype": atype},
+                d=w("dtype", wide=wide), a=r("atype", wide=wide, imm=ANY, float_immediate=True))
+
+
+_CVT = (
+    _cvt("", _INTEGERS, _INTEGERS),
+    *(_cvt(".sat", dtype, " ".join(atype for atype in _INTEGERS.split() if not _fits(atype, dtype))) for dtype in _INTEGERS.split()),
+    form("cvt.dtype.atype d, sreg", slots={"dtype": _INTEGERS, "atype": "u32 s32 u64 s64"}, section="cvt",
+         d=w("dtype", wide=True), sreg=Operand("special", Per("atype", _WORDS))),
+    _cvt(".irnd{.sat}", _INTEGERS, "f16 f64"),
+    _cvt(".irnd{.ftz}{.sat}", _INTEGERS, "f32"),
+    _cvt(".irnd", _INTEGERS, "bf16", wide=False),
+    _cvt(".frnd{.sat}", "f16 f64", _INTEGERS),
+    _cvt(".frnd{.ftz}{.sat}", "f32", _INTEGERS),
+    _cvt(".frnd", "bf16", _INTEGERS, wide=False),
+    _cvt(".frnd{.sat}", "f16", "f64"),
+    _cvt(".frnd{.ftz}{.sat}", "f32", "f64"),
+    _cvt(".frnd{.ftz}{.sat}", "f16", "f32"),
+    _cvt(".frnd", "bf16", "f32 f64", wide=False),
+    *(_cvt(".frnd(.relu{.satfinite}|.satfinite)", dtype, "f32", frnd="rn rz", wide=dtype == "f16", needs={"satfinite": "8.1"})
+      for dtype in ("f16", "bf16")),
+    _cvt("{.sat}", "f64", "f16"),
+    _cvt("{.ftz}{.sat}", "f32", "f16"),
+    _cvt("{.ftz}{.sat}", "f64", "f32"),
+    _cvt("{.irnd}{.sat}", "f16", "f16"),
+    _cvt("{.irnd}{.sat}", "f64", "f64"),
+    _cvt("{.irnd}{.ftz}{.sat}", "f32", "f32"),
+    _cvt("{.irnd}", "bf16", "bf16", wide=False),
+    _cvt("{.frnd}", "bf16", "f16", wide=False),
+    _cvt("{.frnd}", "f16 f32 f64", "bf16", wide=False),
+)
+
+_F32 = r("f32", float_immediate=True)
+_FP8 = "e4m3x2 e5m2x2"
+
+# Two results in one register: `a` becomes the upper one, `b` the lower.
+_CVT_PACKED = (
+    form("cvt.frnd{.relu}{.satfinite}.dtype.f32 d, a, b", slots={"frnd": "rn rz", "dtype": "f16x2 bf16x2"}, section="cvt",
+         needs={"satfinite": "8.1"}, d=w("dtype"), a=_F32, b=_F32),
+    form("cvt.rna{.satfinite}.tf32.f32 d, a", needs={"satfinite": "8.1"}, section="cvt", d=w("tf32"), a=r("f32")),
+    form("cvt.frnd{.relu}.tf32.f32 d, a", slots={"frnd": "rn rz"}, section="cvt", d=w("tf32"), a=_F32),
+    form("cvt.rn.satfinite{.relu}.dtype.f32 d, a, b", slots={"dtype": _FP8}, section="cvt", d=w("dtype"), a=_F32, b=_F32),
+    form("cvt.rn.satfinite{.relu}.dtype.f16x2 d, a", slots={"dtype": _FP8}, section="cvt", d=w("dtype"), a=r("f16x2")),
+    form("cvt.rn{.relu}.f16x2.atype d, a", slots={"atype": _FP8}, section="cvt", d=w("f16x2"), a=r("atype")),
+    form("cvt.pack.sat.dtype.s32 d, a, b", slots={"dtype": "u16 s16"}, section="cvt.pack",
+         d=w("u32"), a=r("s32", imm=ANY), b=r("s32", imm=ANY)),
+    form("cvt.pack.sat.dtype.s32.b32 d, a, b, c", slots={"dtype": "u2 s2 u4 s4 u8 s8"}, section="cvt.pack",
+         d=w("u32"), a=r("s32", imm=ANY), b=r("s32", imm=ANY), c=r("b32", imm=ANY)),
+)
+
+_SPACES = "const global local shared shared::cta shared::cluster param param::entry"
+_ENTRY = {"param::entry": "8.3"}
+
+_ADDRESSES = (
+    form("cvta.space.size p, a", slots={"space": _SPACES, "size": "u32 u64"}, needs=_ENTRY, section="cvta", p=w("size"), a=r("size")),
+    form("cvta.space.size p, var", slots={"space": _SPACES, "size": "u32 u64"}, needs=_ENTRY, section="cvta",
+         p=w("size"), var=Operand("symbol", "size", space="space")),
+    form("cvta.to.space.size p, a", slots={"space": _SPACES, "size": "u32 u64"}, needs=_ENTRY, section="cvta", p=w("size"), a=r("size")),
+    *(form("isspacep.space p, a", slots={"space": _SPACES}, needs=_ENTRY, section="isspacep", p=w("pred"), a=r(size))
+      for size in ("u64", "u32")),
+)
+
+FORMS: tuple[Form, ...] = (*_MOV, *_CVT, *_CVT_PACKED, *_ADDRESSES)
