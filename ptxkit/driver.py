@@ -33,8 +33,8 @@ def _api() -> Any:
     try:
         load_nvidia_dynamic_lib("cuda")
     except Exception as error:  # pathfinder's own class differs between its versions
-        raise NoDriverError("no NVIDIA driver was found (libcuda does not load): install the display driver, or pass the "
-                            "GPU to the container; `ptxkit doctor` shows the rest. Writing and assembling need none") from error
+        raise NoDriverError("no NVIDIA driver was found (libcuda does not load): install the display driver, or pass the GPU to the "
+                            "container. Writing, checking and assembling kernels need none") from error
     from cuda.bindings import driver
 
     status, = driver.cuInit(0)

@@ -75,6 +75,14 @@ def cuobjdump() -> Tool:
     return _tool("cuobjdump")
 
 
+def ptx_level(cuda: tuple[int, int]) -> tuple[int, int]:
+    """The highest PTX version that a tool or driver of that CUDA version takes."""
+    major, minor = cuda
+    if major >= 13:
+        return major - 4, minor
+    return (8, minor if minor <= 5 else minor - 1) if major == 12 else (7, 0)
+
+
 def has_ptxas() -> bool:
     """Whether `assemble` has a ptxas to run; when not, a kernel can still be loaded as text by the driver."""
     try:

@@ -1,0 +1,114 @@
+"""What this machine has of what ptxkit can use, and what to do about what it lacks."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Literal
+
+from . import cache, driver, toolchain
+from .errors import PtxkitError
+from .settings import settings
+
+State = Literal["ok", "missing", "broken"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at. `fix` says what to do unless the state is "ok"."""
+
+    name: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+def examine() -> tuple[Check, ...]:
+    """Every check, in the order in which they matter."""
+    return (_python(), *_tools(), *_driver(), _cache(), *_extras())
+
+
+def healthy(checks: tuple[Check, ...]) -> bool:
+    """Nothing is broken, and kernels can at least be assembled: by ptxas, or by a driver."""
+    assembles = any(check.state == "ok" for check in checks if check.name in ("ptxas", "device 0"))
+    return assembles and all(check.state != "broken" for check in checks)
+
+
+def _python() -> Check:
+    packages = ", ".join(f"{name} {version}" for name in ("cuda-bindings", "cuda-core", "lark", "numpy") if (version := _version(name)))
+    return Check("python", "ok", f"{platform.python_version()} on {sys.platform} ({packages})")
+
+
+def _tools() -> Iterator[Check]:
+    tools: tuple[tuple[str, Callable[[], toolchain.Tool]], ...] = (
+        ("ptxas", toolchain.ptxas), ("nvdisasm", toolchain.nvdisasm), ("cuobjdump", toolchain.cuobjdump))
+    for name, find in tools:
+        try:
+            tool = find()
+        except PtxkitError as error:
+            what, _, fix = str(error).partition(": ")
+            yield Check(name, "missing", what, fix)
+            continue
+        level = f", PTX up to {_dotted(toolchain.ptx_level(tool.release))}" if name == "ptxas" else ""
+        yield Check(name, "ok", f"{tool.version}{level} ({tool.path})")
+
+
+def _driver() -> Iterator[Check]:
+    try:
+        driver.probe()
+        version = driver.driver_version()
+    except PtxkitError as error:
+        what, _, fix = str(error).partition(": ")
+        yield Check("driver", "missing", what, fix)
+        return
+    yield Check("driver", "ok", f"for CUDA {_dotted(version)}, PTX up to {_dotted(toolchain.ptx_level(version))}")
+    for ordinal in range(driver.device_count()):
+        device = driver.device(ordinal)
+        detail = (f"{device.name}, compute capability {_dotted(device.capability)}, {device.multiprocessors} SMs, "
+                  f"{device.shared_per_block} bytes of shared memory a CTA, {device.memory_bytes >> 20} MiB")
+        if device.capability == (9, 0):
+            yield Check(f"device {ordinal}", "ok", detail)
+        else:
+            fix = "kernels for sm_90a run on compute capability 9.0 only (H100, H200, GH200)"
+            yield Check(f"device {ordinal}", "missing", detail, fix)
+
+
+def _cache() -> Check:
+    store = cache.cache()
+    if store is None:
+        return Check("cache", "ok", "off (PTXKIT_CACHE_DIR=off)")
+    folder = store.directory
+    while not folder.exists() and folder.parent != folder:
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        return Check("cache", "broken", f"{store.directory} cannot be written to", "set PTXKIT_CACHE_DIR to a directory of yours, or to off")
+    entries, size = store.size()
+    return Check("cache", "ok", f"{store.directory}: {entries} kernels, {size / 2**20:.1f} MiB")
+
+
+def _extras() -> Iterator[Check]:
+    extras = (("rich", "cli", "coloured tables"), ("matplotlib", "plot", "plots"), ("ml_dtypes", "dtypes", "bf16 and fp8 in NumPy"))
+    for module, extra, use in extras:
+        if importlib.util.find_spec(module) is None:
+            yield Check(module, "missing", f"optional: {use}", f"pip install ptxkit[{extra}]")
+        else:
+            yield Check(module, "ok", f"{_version(module)}: {use}")
+    kept = ", ".join(sorted(settings().keep))
+    if kept:
+        yield Check("keep", "ok", f"{kept} of every assembly are written to {settings().keep_dir}")
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

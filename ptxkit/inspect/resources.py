@@ -1,0 +1,89 @@
+"""Per entry: what ptxas gave it, which of Hopper's instructions it has, and whether its setmaxnreg took effect."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from grammar import tree
+
+from ..diagnostics import Resources
+
+COUNTED = ("instructions", "wgmma", "tma_load", "tma_store", "tma_reduce", "tma_prefetch", "dsmem_copy", "mbarrier", "fence", "setmaxnreg")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One entry. `counts` has a number for every word of `COUNTED`; `resources` is None when nothing assembled it.
+
+    `setmaxnreg` is None when the entry has none, else whether it is in the machine code; None too when nothing could tell.
+    """
+
+    name: str
+    counts: Mapping[str, int]
+    resources: Resources | None = None
+    setmaxnreg: bool | None = None
+
+
+def report(module: tree.Module, resources: Mapping[str, Resources] | None = None, *, sass: str = "", log: str = "") -> tuple[Report, ...]:
+    """A report of every entry. With `sass` (nvdisasm's text), or else ptxas's `log`, it says whether setmaxnreg took effect."""
+    found = []
+    for entry in module.entries:
+        counts = count_instructions(module, entry)
+        effect = _in_effect(entry.name, sass, log) if counts["setmaxnreg"] else None
+        found.append(Report(entry.name, counts, (resources or {}).get(entry.name), effect))
+    return tuple(found)
+
+
+def count_instructions(module: tree.Module, entry: tree.Function) -> dict[str, int]:
+    """How many instructions of each kind stand in the entry and, once each, in the functions of the module that it calls."""
+    functions = {function.name: function for function in module.functions if function.body is not None}
+    waiting, seen, counts = [entry], {entry.name}, Counter[str]()
+    while waiting:
+        for instruction in _instructions(waiting.pop().body or ()):
+            counts["instructions"] += 1
+            kind = _kind(instruction.opcode)
+            if kind:
+                counts[kind] += 1
+            if instruction.mnemonic == "call":
+                for operand in instruction.operands:
+                    if isinstance(operand, tree.Name) and operand.name in functions and operand.name not in seen:
+                        seen.add(operand.name)
+                        waiting.append(functions[operand.name])
+    return {word: counts[word] for word in COUNTED}
+
+
+def _instructions(body: Iterable[tree.Statement]) -> Iterator[tree.Instruction]:
+    for statement in body:
+        if isinstance(statement, tree.Instruction):
+            yield statement
+        elif isinstance(statement, tree.Block):
+            yield from _instructions(statement.body)
+
+
+def _kind(opcode: str) -> str:
+    if opcode.startswith("wgmma.mma_async"):
+        return "wgmma"
+    if opcode.startswith("cp.reduce.async.bulk"):
+        return "tma_reduce"
+    if opcode.startswith("cp.async.bulk.prefetch"):
+        return "tma_prefetch"
+    if opcode.startswith(("cp.async.bulk.commit_group", "cp.async.bulk.wait_group")):
+        return ""
+    if opcode.startswith("cp.async.bulk"):
+        if ".global.shared::cta" in opcode:
+            return "tma_store"
+        return "dsmem_copy" if ".shared::cluster.shared::cta" in opcode else "tma_load"
+    mnemonic = opcode.partition(".")[0]
+    return {"mbarrier": "mbarrier", "fence": "fence", "membar": "fence", "setmaxnreg": "setmaxnreg"}.get(mnemonic, "")
+
+
+def _in_effect(entry: str, sass: str, log: str) -> bool | None:
+    if sass:
+        section = re.search(rf"^\s*\.section\s+\.text\.{re.escape(entry)},.*?(?=^\s*\.section\s|\Z)", sass, re.M | re.S)
+        return None if section is None else "USETMAXREG" in section.group()
+    if log:
+        return "'setmaxnreg' ignored" not in log
+    return None
