@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..schema import ANY, Form, Operand, Per, Range, form, r, w
 
-_TYPES = "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"
-
 # What a vector of registers packs into, and what it unpacks from: type, lanes' type, lanes.
 _PACKS = (("b16", "b8", 2), ("b32", "b8", 4), ("b32", "b16", 2), ("b64", "b16", 4), ("b64", "b32", 2),
           ("b128", "b32", 4), ("b128", "b64", 2))
@@ -13,7 +11,8 @@ _WORDS = {type: f"u{type[1:]}" for type in ("b32", "u32", "s32", "b64", "u64", "
 
 _MOV = (
     form("mov.pred d, a", section="mov", d=w("pred"), a=r("pred", negate=True, imm=Range(choices=(0, 1)))),
-    form("mov.type d, a", slots={"type": _TYPES}, section="mov", d=w("type"), a=r("type", imm=ANY, float_immediate=True)),
+    form("mov.type d, a", slots={"type": "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"}, section="mov",
+         d=w("type"), a=r("type", imm=ANY, float_immediate=True)),
     form("mov.b128 d, a", since="8.3", section="mov", d=w("b128"), a=r("b128")),
     form("mov.pred d, sreg", section="mov", d=w("pred"), sreg=Operand("special", "pred")),
     form("mov.type d, sreg", slots={"type": "b16 u16 s16 b32 u32 s32 b64 u64 s64"}, section="mov",
@@ -40,8 +39,8 @@ def _fits(source: str, destination: str) -> bool:
 def _cvt(modifiers: str, dtype: str, atype: str, *, irnd: str = _TO_INTEGER, frnd: str = _TO_FLOAT, wide: bool = True,
          needs: dict[str, str] | None = None) -> Form:
     """`d, a`. With bf16 both registers have exactly the types' widths."""
-    return form(f"cvt{modifiers}.dtype.atype d, a", needs=needs, section="cvt",
-                slots={"irnd": irnd, "frnd": frnd, "dtype": dtype, "atype": atype},
+    rounding = {"irnd": irnd} if ".irnd" in modifiers else {"frnd": frnd} if ".frnd" in modifiers else {}
+    return form(f"cvt{modifiers}.dtype.atype d, a", slots={**rounding, "dtype": dtype, "atype": atype}, needs=needs, section="cvt",
                 d=w("dtype", wide=wide), a=r("atype", wide=wide, imm=ANY, float_immediate=True))
 
 
