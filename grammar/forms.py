@@ -78,8 +78,8 @@ class Signature:
     def _check_presence(self, values: Sequence[tree.Operand | None]) -> None:
         if len(values) != len(self.parameters):
             raise PtxkitError(f"`{self.opcode}` has {len(self.parameters)} operands, {len(values)} were given")
-        open_regions = {region for p, v in zip(self.parameters, values) if v is not None for region in p.regions}
-        for parameter, value in zip(self.parameters, values):
+        open_regions = {region for p, v in zip(self.parameters, values, strict=True) if v is not None for region in p.regions}
+        for parameter, value in zip(self.parameters, values, strict=True):
             if value is None and open_regions.issuperset(parameter.regions):
                 why = "is required" if not parameter.regions else "must be given with the operands beside it"
                 raise PtxkitError(f"`{self.opcode}`: operand `{parameter.name}` {why}")
@@ -165,6 +165,11 @@ def _resolve(form: Form, notation: Notation, bound: Mapping[str, str],
     return tuple(parameters), tuple(layout), since
 
 
+# A floating operand takes no integer literal (`add.f32 d, a, 1`), and only these types take a floating one (measured, ptxas 13.0).
+_NO_INTEGERS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "tf32", "f32", "f64"))
+_FLOATING_LITERALS = frozenset(("f32", "f64", "b32", "b64"))
+
+
 def _resolve_operand(form: Form, operand: Operand, bound: Mapping[str, str]) -> Operand:
     def value(of: Any, absent: Any) -> Any:
         if isinstance(of, Per):
@@ -178,8 +183,10 @@ def _resolve_operand(form: Form, operand: Operand, bound: Mapping[str, str]) -> 
     kind = operand.kind
     if kind == "vector" and operand.scalar and count == 1:
         kind = "register"
-    return replace(operand, kind=kind, type=value(operand.type, ""), count=count, space=value(operand.space, ""),
-                   immediate=value(operand.immediate, None), when="")
+    type = value(operand.type, "")
+    return replace(operand, kind=kind, type=type, count=count, space=value(operand.space, ""), when="",
+                   immediate=None if type in _NO_INTEGERS else value(operand.immediate, None),
+                   float_immediate=operand.float_immediate and type in _FLOATING_LITERALS)
 
 
 def _version(text: str) -> tuple[int, int]:
@@ -245,7 +252,7 @@ class State:
 
     def attributes(self) -> dict[str, State]:
         """`next` as Python spells it: a token that starts with a digit is joined to the one before it."""
-        return {name: state for name, state in _attributes(self, "")}
+        return dict(_attributes(self, ""))
 
     def signatures(self) -> tuple[Signature, ...]:
         """One per form that this opcode completes; () when more modifiers are due."""

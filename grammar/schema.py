@@ -64,7 +64,7 @@ class Operand:
     sink: bool = False                   # `_` may stand here, for a vector in each lane
     negate: bool = False                 # `!p` may stand here
     wide: bool = False                   # the register may be wider than the type (ld, st, cvt)
-    variable: bool = False               # a variable's name, with an offset, may stand here: its address
+    variable: bool = False               # the name of a variable of `space`, with an offset, may stand here: its address
     scalar: bool = False                 # a vector operand of one lane is written without braces
     float_ok: bool = True                # a .bN operand also accepts a float register of its width
     space: str | Per = ""                # of an address: "global", "shared::cta", ...; "" is generic

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from ..schema import Form
-from . import barrier, bulk, cluster, matrix, mbarrier, tensormap, wgmma
+from . import barrier, bulk, cluster, compare, integer, logic, matrix, mbarrier, memory, move, tensormap, wgmma
 
 FORMS: tuple[Form, ...] = (
-    *barrier.FORMS,
+    *integer.FORMS,
+    *compare.FORMS,
+    *logic.FORMS,
+    *move.FORMS,
+    *memory.FORMS,
     *bulk.FORMS,
     *tensormap.FORMS,
+    *barrier.FORMS,
     *mbarrier.FORMS,
     *cluster.FORMS,
     *matrix.FORMS,

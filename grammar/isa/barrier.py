@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from ..schema import Access, Effects, Form, Range, at, form, imm, r, w
 
@@ -16,14 +16,14 @@ def _cta(name: str, convergence: Literal["none", "warp"]) -> tuple[Form, ...]:
     """`bar`, which is `barrier.aligned`; `name` stands before the operation and `.aligned` after it, marked by a star."""
     base, _, aligned = name.partition("*")
     effects = Effects(sync=("cta.barrier",), convergence=convergence)
+    how: dict[str, Any] = {"target": "sm_30", "section": "bar, barrier", "a": _BARRIER, "b": _THREADS}
     arrive = Effects(sync=("cta.arrive",), convergence=convergence)
     return (
-        form(f"{base}{{.cta}}.sync{aligned} a{{, b}}", effects=effects, section="bar, barrier", a=_BARRIER, b=_THREADS),
-        form(f"{base}{{.cta}}.arrive{aligned} a, b", effects=arrive, section="bar, barrier", a=_BARRIER, b=_THREADS),
-        form(f"{base}{{.cta}}.red.popc{aligned}.u32 d, a{{, b}}, c", effects=effects, section="bar, barrier",
-             d=w("u32"), a=_BARRIER, b=_THREADS, c=_CONDITION),
-        form(f"{base}{{.cta}}.red.op{aligned}.pred p, a{{, b}}, c", slots={"op": "and or"}, effects=effects, section="bar, barrier",
-             p=w("pred"), a=_BARRIER, b=_THREADS, c=_CONDITION),
+        form(f"{base}{{.cta}}.sync{aligned} a{{, b}}", effects=effects, **how),
+        form(f"{base}{{.cta}}.arrive{aligned} a, b", effects=arrive, **how),
+        form(f"{base}{{.cta}}.red.popc{aligned}.u32 d, a{{, b}}, c", effects=effects, d=w("u32"), c=_CONDITION, **how),
+        form(f"{base}{{.cta}}.red.op{aligned}.pred p, a{{, b}}, c", slots={"op": "and or"}, effects=effects,
+             p=w("pred"), c=_CONDITION, **how),
     )
 
 
@@ -49,7 +49,7 @@ FORMS: tuple[Form, ...] = (
     *_cluster("", "none"),
     *_cluster(".aligned", "warp"),
 
-    form("fence{.sem}.scope", slots={"sem": "sc acq_rel acquire release", **_SCOPE}, target="sm_70",
+    form("fence{.sem}.scope", slots={"sem": "sc acq_rel acquire release", **_SCOPE},
          effects=Effects(sync=("fence",)), section="membar, fence"),
     form("fence.acquire.sync_restrict::shared::cluster.cluster", since="8.6", effects=Effects(sync=("fence",)), section="membar, fence"),
     form("fence.release.sync_restrict::shared::cta.cluster", since="8.6", effects=Effects(sync=("fence",)), section="membar, fence"),

@@ -128,6 +128,4 @@ FORMS: tuple[Form, ...] = (
     *_THREADS,
     *_BULK,
     *_TENSOR,
-    form("prefetch{.tensormap_space}.tensormap [a]", slots={"tensormap_space": "const param"}, section="prefetch, prefetchu",
-         effects=Effects((Access("r", "a", 128, "tensormap"),), sync=("prefetch",)), a=at("tensormap_space", tag="tensormap")),
 )

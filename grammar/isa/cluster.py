@@ -9,13 +9,15 @@ _COMPLETES = ("mbarrier.complete_tx",)
 _STORE = Effects((Access("w", "a", "type", "async"), Access("rw", "mbar", 8, "async")), sync=_COMPLETES)
 _REDUCE = Effects((Access("rw", "a", "type", "async"), Access("rw", "mbar", 8, "async")), sync=_COMPLETES)
 _SPACE = {"space": "shared::cluster"}
+_VARIABLE = r("type", variable=True, space="shared")
 _POINTER = {"type": "u32 u64"}
 
 
 def _store(vector: str, types: str) -> Form:
+    value = r("type", n=Per("vec", {"v2": 2, "v4": 4}, 1), scalar=True, imm=ANY, float_immediate=True)
     return form(f"st.async{{.weak}}{{.space}}.mbarrier::complete_tx::bytes{vector}.type [a], b, [mbar]",
                 slots={"vec": "v2" if "{" in vector else "v4", "type": types, **_SPACE}, since="8.1", effects=_STORE, section="st.async",
-                a=at("shared::cluster"), mbar=_MBAR, b=r("type", n=Per("vec", {"v2": 2, "v4": 4}, 1), scalar=True))
+                a=at("shared::cluster"), b=value, mbar=_MBAR)
 
 
 def _reduce(operations: str, types: str) -> Form:
@@ -25,10 +27,9 @@ def _reduce(operations: str, types: str) -> Form:
 
 
 FORMS: tuple[Form, ...] = (
-    form("mapa.space.type d, a, b", slots=_SPACE | _POINTER, section="mapa",
-         d=w("type"), a=r("type", variable=True), b=r("u32", imm=Range(0))),
+    form("mapa.space.type d, a, b", slots=_SPACE | _POINTER, section="mapa", d=w("type"), a=_VARIABLE, b=r("u32", imm=Range(0))),
     form("mapa.type d, a, b", slots=_POINTER, section="mapa", d=w("type"), a=r("type"), b=r("u32", imm=Range(0))),
-    form("getctarank.space.type d, a", slots=_SPACE | _POINTER, section="getctarank", d=w("u32"), a=r("type", variable=True)),
+    form("getctarank.space.type d, a", slots=_SPACE | _POINTER, section="getctarank", d=w("u32"), a=_VARIABLE),
     form("getctarank.type d, a", slots=_POINTER, section="getctarank", d=w("u32"), a=r("type")),
 
     _store("{.vec}", "b32 b64 u32 u64 s32 s64 f32 f64"),

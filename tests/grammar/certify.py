@@ -25,7 +25,8 @@ MEMORY_KIB = 6_000_000  # an ill-typed operand can make ptxas take more than 10 
 SECONDS = 60
 REGISTERS = {"b8": 40, "b16": 40, "b32": 200, "b64": 40, "b128": 8, "u8": 8, "s8": 8, "u16": 40, "s16": 40, "u32": 200, "s32": 200,
              "u64": 40, "s64": 40, "f16": 40, "f16x2": 40, "f32": 200, "f64": 40, "pred": 40}
-DECLARED = {"bf16": "b16", "bf16x2": "b32", "tf32": "b32", "e4m3x2": "b16", "e5m2x2": "b16", "ue8m0x2": "b16", "b1": "b32"}
+DECLARED = {"bf16": "b16", "bf16x2": "b32", "tf32": "b32", "u16x2": "b32", "s16x2": "b32", "u8x4": "b32", "s8x4": "b32",
+            "e4m3x2": "b16", "e5m2x2": "b16", "b1": "b32"}
 SPACES = {"": "global_data", "global": "global_data", "const": "const_data", "shared": "shared_data", "shared::cta": "shared_data",
           "shared::cluster": "shared_data", "local": "local_data", "param": "parameter", "param::entry": "parameter",
           "param::func": "argument"}
@@ -34,14 +35,9 @@ SPACES = {"": "global_data", "global": "global_data", "const": "const_data", "sh
 @functools.cache
 def ptxas() -> str | None:
     """The ptxas that judges, None when there is none."""
-    try:
-        from ptxkit import toolchain
-    except ImportError:
-        return None
-    try:
-        return str(toolchain.ptxas())
-    except Exception:
-        return None
+    from ptxkit import toolchain
+
+    return str(toolchain.ptxas().path) if toolchain.has_ptxas() else None
 
 
 # ---------------------------------------------------------------------------------------------------- judging
@@ -133,7 +129,7 @@ def instances(signature: forms.Signature, *, alternatives: bool = True) -> Itera
         yield _line(signature, present, None, 0)
     if alternatives:
         for position, parameter in enumerate(signature.parameters):
-            for choice in range(1, len(spellings(parameter.operand, Names()))):
+            for choice in range(1, len(spellings(signature, parameter, Names()))):
                 line = _line(signature, presences[-1], position, choice)
                 if obeys(signature, line):
                     yield line
@@ -152,32 +148,35 @@ def _line(signature: forms.Signature, present: frozenset[int], position: int | N
     names = Names()
     values: list[tree.Operand | None] = []
     for index, parameter in enumerate(signature.parameters):
-        spelled = spellings(parameter.operand, names)
+        spelled = spellings(signature, parameter, names)
         values.append(spelled[choice if index == position else 0] if present.issuperset(parameter.regions) else None)
     return tree.Instruction(signature.opcode, signature.render(values))
 
 
 def obeys(signature: forms.Signature, line: tree.Instruction) -> bool:
     """Whether the numbers of the line stand in the relations of its row."""
-    numbers = {p.name: v.value for p, v in zip(signature.parameters, line.operands) if isinstance(v, tree.Integer)}
+    numbers = {p.name: v.value for p, v in zip(signature.parameters, line.operands, strict=False) if isinstance(v, tree.Integer)}
     return all(numbers[low] <= numbers[high] for low, _, high in map(str.split, signature.form.rules) if {low, high} <= numbers.keys())
 
 
-def spellings(operand: Operand, names: Names) -> list[tree.Operand]:
+def spellings(signature: forms.Signature, parameter: forms.Parameter, names: Names) -> list[tree.Operand]:
     """The operand as registers first, then each other way that the table allows."""
+    operand = parameter.operand
     kind = operand.kind
     if kind == "immediate":
         return [tree.Integer(value) for value in _immediates(operand.immediate)]
     if kind == "address":
-        return _addresses(operand, names)
+        written = any(access.operand == parameter.name and "w" in access.mode for access in signature.form.effects.memory)
+        return _addresses(operand, "argument" if written and operand.space == "param" else SPACES[str(operand.space)], names)
     if kind == "label":
         return [tree.Name("somewhere")]
     if kind == "function":
         return [tree.Name("callee")]
     if kind == "symbol":
-        return [tree.Name(SPACES[str(operand.space)])]
+        variable = tree.Name(SPACES[str(operand.space)])
+        return [variable, tree.Offset(variable, 16)]
     if kind == "special":
-        return [tree.Name("%tid.x")]
+        return [tree.Name("%clock64" if str(operand.type)[1:] == "64" else "%is_explicit_cluster" if operand.type == "pred" else "%tid.x")]
     if kind in ("vector", "coordinates"):
         return _vectors(operand, names)
     if kind == "arguments":
@@ -189,14 +188,15 @@ def spellings(operand: Operand, names: Names) -> list[tree.Operand]:
     if operand.sink:
         found.append(tree.Name("_"))
     if operand.variable:
-        found += [tree.Name(SPACES["shared"]), tree.Offset(tree.Name(SPACES["shared"]), 16)]
+        variable = tree.Name(SPACES[str(operand.space)])
+        found += [variable, tree.Offset(variable, 16)]
     return found + [tree.Integer(value) for value in _immediates(operand.immediate)] + _floats(operand)
 
 
-def _addresses(operand: Operand, names: Names) -> list[tree.Operand]:
+def _addresses(operand: Operand, variable: str, names: Names) -> list[tree.Operand]:
+    """By register and by variable; a kernel's own parameter cannot be written, a call's argument can."""
     space = str(operand.space)
-    symbol = tree.Name(SPACES[space])
-    by_symbol: list[tree.Operand] = [tree.Address(symbol), tree.Address(symbol, 16)]
+    by_symbol: list[tree.Operand] = [tree.Address(tree.Name(variable)), tree.Address(tree.Name(variable), 16)]
     if space.startswith("param"):
         return by_symbol
     register = names.register("b64")
@@ -216,7 +216,7 @@ def _vectors(operand: Operand, names: Names) -> list[tree.Operand]:
     if operand.immediate is not None:
         found.append(tree.Vector(tuple(tree.Integer(n) for n in range(len(lanes)))))
     if operand.float_immediate:
-        found.append(tree.Vector(tuple(tree.Float.of(1.0, 32) for _ in lanes)))
+        found.append(tree.Vector(tuple(_float(str(operand.type)) for _ in lanes)))
     return found
 
 
@@ -234,7 +234,11 @@ def _immediates(allowed: object) -> list[int]:
 def _floats(operand: Operand) -> list[tree.Operand]:
     if not operand.float_immediate:
         return []
-    return [tree.Float.of(1.0, 64 if operand.type == "f64" else 32)]
+    return [_float(str(operand.type))]
+
+
+def _float(type: str) -> tree.Float:
+    return tree.Float.of(1.0, 64 if type in ("f64", "b64") else 32)
 
 
 def table_lines(rows: Iterable[Form]) -> Iterator[tuple[forms.Signature, str]]:
