@@ -134,6 +134,8 @@ def view(array: Any, name: str = "argument") -> ArrayView:
     kind = type(array)
     if kind is DeviceArray:
         return ArrayView(array.pointer, array.shape, array.strides, array.dtype, array.device, "ptxkit")
+    if kind is ArrayView:
+        return array  # type: ignore[no-any-return]
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _view_torch(array, torch, name)

@@ -242,7 +242,7 @@ def _doctor(options: argparse.Namespace) -> int:
     if options.json:
         _json({"ok": fine, "checks": [asdict(check) for check in checks]})
     else:
-        rows = []
+        rows: list[tuple[str, str, str]] = []
         for check in checks:
             rows.append((check.name, check.state, check.detail))
             if check.fix:
@@ -261,14 +261,7 @@ def _show(options: argparse.Namespace, program: Program, reports: Sequence[Repor
                "entries": [asdict(entry) for entry in reports], "findings": [_finding(finding) for finding in findings]})
         return
     for entry in reports:
-        used = entry.resources
-        rows = [] if used is None else [
-            ("registers", used.registers), ("spills (bytes stored, loaded)", f"{used.spill_stores}, {used.spill_loads}"),
-            ("stack (bytes)", used.stack), ("static shared memory (bytes)", used.shared), ("barriers", used.barriers)]
-        rows += [(word.replace("_", " "), count) for word, count in entry.counts.items() if count or word in ("instructions", "wgmma")]
-        if entry.counts["setmaxnreg"]:
-            rows.append(("setmaxnreg in effect", {True: "yes", False: "no", None: "unknown"}[entry.setmaxnreg]))
-        _table((entry.name, ""), rows)
+        _table((entry.name, ""), entry.rows())
     for finding in findings:
         print(finding, file=sys.stderr)
 

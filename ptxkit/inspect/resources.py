@@ -26,6 +26,17 @@ class Report:
     resources: Resources | None = None
     setmaxnreg: bool | None = None
 
+    def rows(self) -> list[tuple[str, object]]:
+        """The report as (what, how much) lines; counts that are zero are left out."""
+        used = self.resources
+        rows: list[tuple[str, object]] = [] if used is None else [
+            ("registers", used.registers), ("spills (bytes stored, loaded)", f"{used.spill_stores}, {used.spill_loads}"),
+            ("stack (bytes)", used.stack), ("static shared memory (bytes)", used.shared), ("barriers", used.barriers)]
+        rows += [(word.replace("_", " "), count) for word, count in self.counts.items() if count or word in ("instructions", "wgmma")]
+        if self.counts["setmaxnreg"]:
+            rows.append(("setmaxnreg in effect", {True: "yes", False: "no", None: "unknown"}[self.setmaxnreg]))
+        return rows
+
 
 def report(module: tree.Module, resources: Mapping[str, Resources] | None = None, *, sass: str = "", log: str = "") -> tuple[Report, ...]:
     """A report of every entry. With `sass` (nvdisasm's text), or else ptxas's `log`, it says whether setmaxnreg took effect."""

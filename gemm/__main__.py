@@ -1,0 +1,114 @@
+"""`python -m gemm hgemm -m 512 -n 512 -k 512`: run one product, check it and time it. `python -m gemm bench`: the recorded benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ptxkit.errors import NoDriverError, PtxkitError
+
+LAYOUTS = ("nt", "nn", "tn", "tt")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: right (or assembled, where there is no GPU); 1: wrong or failed; 2: usage."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except PtxkitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m gemm", description="Hopper GEMM kernels written with ptxkit.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("hgemm", help="D = A B for f16 or bf16 with fp32 accumulation")
+    for name in "mnk":
+        run.add_argument(f"-{name}", type=_extent, default=4096, help=f"{name.upper()} (default 4096)")
+    run.add_argument("--dtype", choices=("bf16", "f16"), default="bf16", help="type of A and B")
+    run.add_argument("--out-dtype", choices=("bf16", "f16", "f32"), help="type of D (default: that of A)")
+    run.add_argument("--layout", choices=LAYOUTS, default="nt",
+                     help="A then B: n row-major, t column-major; nt (default) has K contiguous in both")
+    run.add_argument("--check", action=argparse.BooleanOptionalAction, default=True, help="compare with a float32 reference")
+    run.add_argument("--repeat", type=_extent, default=20, help="timed launches (default 20)")
+    run.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    run.set_defaults(run=_hgemm)
+    bench = commands.add_parser("bench", help="HGEMM beside cuBLAS, and the host's costs")
+    bench.add_argument("--json", metavar="FILE", help="write the results there (- for stdout)")
+    bench.add_argument("--rounds", type=_extent, default=20, help="interleaved rounds (default 20)")
+    bench.set_defaults(run=_bench)
+    verify = commands.add_parser("verify", help="random products on the GPU against float64, with guard bands")
+    verify.add_argument("--cases", type=_extent, default=400)
+    verify.add_argument("--seed", type=int, default=0)
+    verify.add_argument("--json", metavar="FILE", help="write the results there (- for stdout)")
+    verify.set_defaults(run=_verify)
+    return parser
+
+
+def _extent(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _hgemm(options: argparse.Namespace) -> int:
+    from ptxkit import driver
+
+    reason = ""
+    try:
+        driver.probe()
+    except NoDriverError as error:
+        reason = str(error).split(":")[0]
+    report = _assembled(options, reason) if reason else _on_gpu(options)
+    print(json.dumps(report) if options.json else "\n".join(report["lines"]))
+    return int(report["wrong"])
+
+
+def _on_gpu(options: argparse.Namespace) -> dict[str, Any]:
+    from . import run
+
+    return run.on_gpu(options.m, options.n, options.k, options.dtype, options.out_dtype or options.dtype, options.layout,
+                      check=options.check, repeat=options.repeat)
+
+
+def _assembled(options: argparse.Namespace, reason: str) -> dict[str, Any]:
+    from . import run
+
+    return run.assembled(options.m, options.n, options.k, options.dtype, options.out_dtype or options.dtype, options.layout, reason)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from . import verify
+
+    results = verify.run(options.cases, options.seed)
+    _write(results, options.json)
+    for failure in results["failures"]:
+        print(f"wrong: {failure}", file=sys.stderr)
+    print(f"{results['cases']} products on {results['device']}, {len(results['failures'])} wrong", file=sys.stderr)
+    return int(bool(results["failures"]))
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from . import bench
+
+    results = bench.run(options.rounds)
+    _write(results, options.json)
+    print(bench.table(results), file=sys.stderr if options.json == "-" else sys.stdout)
+    return 0
+
+
+def _write(results: dict[str, Any], path: str | None) -> None:
+    if path == "-":
+        print(json.dumps(results, indent=1))
+    elif path:
+        Path(path).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

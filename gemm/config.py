@@ -1,0 +1,100 @@
+"""Configurations of the HGEMM kernel: what is valid, how much shared memory it takes, and which one a shape gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ptxkit.errors import PtxkitError
+from ptxkit.layout import Major
+from ptxkit.smem import SHARED_LIMIT
+from ptxkit.types import Scalar
+
+from .hgemm import BK, BM, CONSUMERS, STORE_BYTES
+
+BARRIER_BYTES = 16          # a full and an empty mbarrier a stage
+STAGING_BYTES = CONSUMERS * 2 * 64 * STORE_BYTES
+ALIGN = 1024
+MAX_STAGES = 8
+
+
+class ConfigError(PtxkitError, ValueError):
+    """A configuration that the kernel cannot have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One specialisation of the kernel. A tile is 128 x BN x 64; GROUP counts clusters of tiles along M."""
+
+    type: type[Scalar]
+    out: type[Scalar]
+    a_major: Major = "k"
+    b_major: Major = "k"
+    BN: int = 256
+    STAGES: int = 0
+    CLUSTER: int = 2
+    GROUP: int = 8
+
+    def __post_init__(self) -> None:
+        if not self.STAGES:
+            object.__setattr__(self, "STAGES", stages_that_fit(self.BN))
+        problem = self.problem()
+        if problem:
+            raise ConfigError(problem)
+
+    def problem(self) -> str | None:
+        """A sentence when the kernel cannot have this configuration."""
+        if self.type.__name__ not in ("f16", "bf16"):
+            return f"operands are f16 or bf16, not {self.type.__name__}"
+        if self.out.__name__ not in ("f16", "bf16", "f32"):
+            return f"the result is f16, bf16 or f32, not {self.out.__name__}"
+        if self.BN not in (64, 128, 256):
+            return f"BN is 64, 128 or 256, not {self.BN}"
+        if self.CLUSTER not in (1, 2):
+            return f"a cluster has 1 or 2 CTAs, not {self.CLUSTER}"
+        if self.b_major == "mn" and self.BN // 64 < self.CLUSTER:
+            return f"{self.CLUSTER} CTAs cannot share the {self.BN // 64} span of an N-major B tile of {self.BN} columns"
+        if not 2 <= self.STAGES <= MAX_STAGES:
+            return f"a ring has 2 to {MAX_STAGES} stages, not {self.STAGES}"
+        if self.smem_bytes > SHARED_LIMIT:
+            return f"{self.STAGES} stages of {stage_bytes(self.BN):,} bytes take {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes; {stages_that_fit(self.BN)} fit"
+        return None
+
+    @property
+    def smem_bytes(self) -> int:
+        """Shared memory of one CTA."""
+        return self.STAGES * (stage_bytes(self.BN) + BARRIER_BYTES) + STAGING_BYTES
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The kernel's compile-time parameters."""
+        return {"TYPE": self.type, "OUT": self.out, "A_MAJOR": self.a_major, "B_MAJOR": self.b_major, "BN": self.BN,
+                "STAGES": self.STAGES, "CLUSTER": self.CLUSTER, "GROUP": self.GROUP}
+
+
+def stage_bytes(BN: int) -> int:
+    """Bytes of one stage of A and B."""
+    return (BM + BN) * BK * 2
+
+
+def stages_that_fit(BN: int) -> int:
+    """The deepest ring that shared memory holds beside the staging buffers."""
+    return min(MAX_STAGES, (SHARED_LIMIT - STAGING_BYTES) // (stage_bytes(BN) + BARRIER_BYTES))
+
+
+# Time of a tile's k step in units of a 64-column wgmma, by BN: below 256 columns the operands' shared-memory reads bind
+# (64 + 4096 / n bytes a clock of 128), and every tile pays a prologue and an epilogue besides.
+_STEP = {256: 4.0, 128: 2.3, 64: 1.6}
+
+
+def heuristic(m: int, n: int, k: int, type: type[Scalar], out: type[Scalar], a_major: Major = "k", b_major: Major = "k", *, sms: int = 132) -> Config:
+    """The configuration for a shape on a device with `sms` SMs: fewest waves, weighted by what a tile of each width costs."""
+    rows = -(-m // BM)
+
+    def cost(BN: int) -> float:
+        tiles = rows * -(-n // BN)
+        return -(-tiles // sms) * _STEP[BN]
+
+    BN = min((256, 128, 64), key=cost)
+    pairs = rows >= 2 and BN >= 128 and rows * -(-n // BN) > sms // 2
+    return Config(type, out, a_major, b_major, BN, CLUSTER=2 if pairs else 1, GROUP=8 if pairs else 16)

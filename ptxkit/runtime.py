@@ -1,0 +1,165 @@
+"""A traced kernel on a device: loaded once, launched with arrays and numbers, tensor maps encoded from what the kernel copies."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from . import driver
+from .errors import LaunchError, NoToolError, TraceError
+from .launch import check_aligned, raw_stream, same_device, view
+from .launcher import EncodedTensorMap, Launcher, encode_tiled
+from .rules import tile_map
+from .settings import settings
+from .tensormap import TensorMap
+from .types import TYPES
+
+if TYPE_CHECKING:
+    from .arrays import ArrayView
+    from .kernel import Parameter, Traced
+
+_MAPS_KEPT = 1024
+
+
+def load(traced: Traced, ordinal: int) -> driver.Library:
+    """The kernel's module on a device: a cubin of ptxas where there is one (kept in the cache), else the text, assembled by the driver.
+
+    Either way the module goes in whole: a linker would drop setmaxnreg.
+    """
+    text, lines = traced.ptx(locs=True), traced.positions()
+    driver.require_target(traced.module.target[0], ordinal)
+    if settings().ptxas != "driver":
+        from .toolchain import assemble
+
+        try:
+            return driver.load(assemble(text, traced.module.target[0], lines=lines).cubin, lines=lines, ordinal=ordinal)
+        except NoToolError:
+            pass
+    return driver.load(text, lines=lines, ordinal=ordinal)
+
+
+class Compiled:
+    """A kernel for one configuration, loaded on the device that is current when it is made. Call it to launch."""
+
+    def __init__(self, traced: Traced, ordinal: int | None = None, library: driver.Library | None = None) -> None:
+        if traced.block is None:
+            raise LaunchError(f"kernel `{traced.name}` has no block size: give @kernel(block=...)")
+        self.traced = traced
+        self.ordinal = driver.current_device() if ordinal is None else ordinal
+        self.library = library or load(traced, self.ordinal)
+        self.kernel = self.library.kernel(traced.name)
+        self._launchers: dict[bool, Launcher] = {}
+        self._maps: OrderedDict[Any, EncodedTensorMap] = OrderedDict()
+
+    @property
+    def attributes(self) -> driver.Attributes:
+        """Registers and memory as the driver reports them."""
+        return self.kernel.attributes(self.ordinal)
+
+    def max_clusters(self) -> int:
+        """Clusters (CTAs without clusters) that the device holds at once: the size of a persistent grid."""
+        assert self.traced.block is not None
+        return self.kernel.max_clusters(self.ordinal, block=self.traced.block, cluster=self.traced.cluster, shared=self.traced.dynamic_smem)
+
+    def launcher(self, pdl: bool = False) -> Launcher:
+        """The prepared launch; `pdl` sets programmatic stream serialization."""
+        if pdl not in self._launchers:
+            words = ["tensormap" if p.kind == "tensormap" else "u64" if p.kind == "pointer" else _word(p) for p in self.traced.parameters]
+            assert self.traced.block is not None
+            self._launchers[pdl] = Launcher(self.kernel, words, block=self.traced.block, cluster=self.traced.cluster,
+                                            shared=self.traced.dynamic_smem, pdl=pdl, ordinal=self.ordinal)
+        return self._launchers[pdl]
+
+    def __call__(self, grid: int | tuple[int, ...], *args: Any, stream: Any = None, pdl: bool = False) -> None:
+        """Launch on `grid` CTAs (one to three extents). `stream` None is the current stream of the arrays' library."""
+        parameters = self.traced.parameters
+        if len(args) != len(parameters):
+            names = ", ".join(p.name for p in parameters)
+            raise LaunchError(f"kernel `{self.traced.name}` takes {len(parameters)} arguments ({names}), {len(args)} were given")
+        arrays: list[tuple[str, ArrayView]] = []
+        scalars: list[Any] = []
+        maps: list[EncodedTensorMap] = []
+        for parameter, value in zip(parameters, args, strict=True):
+            if parameter.kind == "scalar":
+                scalars.append(_scalar(parameter, value))
+            elif parameter.kind == "pointer":
+                if isinstance(value, int):
+                    scalars.append(value)
+                    continue
+                seen = _pointer(parameter, view(value, parameter.name))
+                arrays.append((parameter.name, seen))
+                scalars.append(seen.pointer)
+            else:
+                seen = view(value.array if isinstance(value, TensorMap) else value, parameter.name)
+                arrays.append((parameter.name, seen))
+                maps.append(self._map(parameter.name, seen, value if isinstance(value, TensorMap) else None))
+        if arrays and same_device(arrays) != self.ordinal:
+            raise LaunchError(f"the arrays are on device {arrays[0][1].device}, kernel `{self.traced.name}` was loaded on device {self.ordinal}: "
+                              "make that device current first")
+        self.launcher(pdl)(raw_stream(stream, arrays[0][1] if arrays else None), _grid(grid), tuple(scalars), tuple(maps))
+
+    def _map(self, name: str, seen: ArrayView, explicit: TensorMap | None) -> EncodedTensorMap:
+        key = (name, seen, None if explicit is None else (explicit.box, explicit.swizzle, explicit.interleave, explicit.element_strides,
+                                                          explicit.fill, explicit.dtype))
+        known = self._maps.get(key)
+        if known is None:
+            known = self._maps[key] = self._encode(name, seen, explicit)
+            if len(self._maps) > _MAPS_KEPT:
+                self._maps.popitem(last=False)
+        return known
+
+    def _encode(self, name: str, seen: ArrayView, explicit: TensorMap | None) -> EncodedTensorMap:
+        record = self.traced.copies.records.get(name)
+        try:
+            if explicit is not None:
+                fields = explicit.fields(seen.shape, seen.strides, TYPES[seen.dtype])
+                if record is not None and (fields.box, fields.swizzle, fields.type.bits) != (record.box, record.swizzle, record.type.bits):
+                    raise LaunchError(f"the tensor map given for `{name}` (box {fields.box}, swizzle {fields.swizzle}, {fields.type.__name__}) "
+                                      f"differs from the tile that the kernel copies: {record}; pass the plain array and it is encoded to fit")
+                return encode_tiled(fields, seen.pointer)
+            if record is None:
+                raise LaunchError(f"kernel `{self.traced.name}` copies no tile through `{name}`, so its box is unknown: pass TensorMap(array, box=...)")
+            if len(seen.shape) != len(record.box):
+                raise LaunchError(f"`{name}` has {len(seen.shape)} dimensions, the kernel copies boxes of {len(record.box)}")
+            if seen.strides and seen.strides[-1] != 1:
+                raise LaunchError(f"`{name}` has strides {seen.strides}: a tensor map needs the last dimension contiguous")
+            if seen.dtype != record.type.__name__ and TYPES[seen.dtype].bits != record.type.bits:
+                raise LaunchError(f"`{name}` has elements of {seen.dtype}, the kernel copies {record.type.__name__}")
+            size = record.type.bits // 8
+            strides = tuple(s * size for s in reversed(seen.strides[:-1]))
+            return encode_tiled(tile_map(record, tuple(reversed(seen.shape)), strides, seen.pointer, name), seen.pointer)
+        except TraceError as error:
+            raise LaunchError(error.message) from None
+
+
+def _word(parameter: Parameter) -> str:
+    assert parameter.type is not None
+    return parameter.type.__name__
+
+
+def _scalar(parameter: Parameter, value: Any) -> Any:
+    item = getattr(value, "item", None)
+    value = item() if callable(item) else value
+    if not isinstance(value, int | float):
+        raise LaunchError(f"`{parameter.name}` is a {_word(parameter)}: pass a number, not {type(value).__name__}")
+    if isinstance(value, float) and not _word(parameter).startswith("f"):
+        raise LaunchError(f"`{parameter.name}` is a {_word(parameter)}: pass an int, not {value!r}")
+    return value
+
+
+def _pointer(parameter: Parameter, seen: ArrayView) -> ArrayView:
+    assert parameter.type is not None
+    if seen.dtype != parameter.type.__name__ and (not parameter.type.__name__.startswith("b") or TYPES[seen.dtype].bits != parameter.type.bits):
+        raise LaunchError(f"`{parameter.name}` points to {parameter.type.__name__}, the array has elements of {seen.dtype}")
+    check_aligned(parameter.name, seen, max(1, parameter.type.bits // 8))
+    return seen
+
+
+def _grid(grid: int | tuple[int, ...]) -> tuple[int, int, int]:
+    extents = (grid,) if isinstance(grid, int) else tuple(grid)
+    if not 1 <= len(extents) <= 3 or any(not isinstance(e, int) or e < 1 for e in extents):
+        raise LaunchError(f"a grid is one to three positive extents in CTAs, not {grid!r}")
+    return (*extents, 1, 1)[:3]  # type: ignore[return-value]
+
+
+__all__ = ["Compiled", "load"]
