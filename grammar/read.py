@@ -169,7 +169,10 @@ class Reader:
         bracket, base, *rest = children
         if type(base) is Float:
             raise ParseError("an address is an integer", _place(bracket))
-        return Address(base, _bytes(*rest) if rest else 0)
+        if not rest or rest[0] is None:
+            return Address(base)
+        offset = _bytes(*rest)
+        return Address(base, offset, offset == 0)
 
     def element(self, children: list[Any]) -> Operand:
         base, bracket, index, *rest = children

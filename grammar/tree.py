@@ -68,10 +68,14 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`[base+offset]` in bytes; the base is a register, a variable, or an integer (then `offset` is 0)."""
+    """`[base+offset]` in bytes; the base is a register, a variable, or an integer (then `offset` is 0).
+
+    `displaced` keeps `[base+0]` apart from `[base]`: without optimisation ptxas computes that sum.
+    """
 
     base: Name | Integer
     offset: int = 0
+    displaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
