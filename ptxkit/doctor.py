@@ -86,7 +86,8 @@ def _cache() -> Check:
     while not folder.exists() and folder.parent != folder:
         folder = folder.parent
     if not os.access(folder, os.W_OK):
-        return Check("cache", "broken", f"{store.directory} cannot be written to", "set PTXKIT_CACHE_DIR to a directory of yours, or to off")
+        fix = "set PTXKIT_CACHE_DIR to a directory of yours, or to off"
+        return Check("cache", "broken", f"{store.directory} cannot be written to", fix)
     entries, size = store.size()
     return Check("cache", "ok", f"{store.directory}: {entries} kernels, {size / 2**20:.1f} MiB")
 

@@ -1,0 +1,49 @@
+"""Skips what this machine cannot run, and keeps the tests' cubins apart from the user's."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in [name for name in os.environ if name.startswith("PTXKIT_") and name != "PTXKIT_PTXAS"]:
+        del os.environ[name]
+    os.environ["PTXKIT_CACHE_DIR"] = str(config.cache.mkdir("cubins")) if config.cache is not None else "off"
+
+
+@functools.cache
+def why_no_gpu() -> str:
+    """Why this machine cannot run the kernels; empty when it can."""
+    from ptxkit import driver
+    from ptxkit.errors import NoDriverError
+
+    try:
+        driver.probe()
+    except NoDriverError as error:
+        return str(error)
+    device = driver.device(0)
+    return "" if device.capability == (9, 0) else f"device 0 ({device.name}) is not a Hopper GPU"
+
+
+@functools.cache
+def why_no_ptxas() -> str:
+    """Why nothing can be assembled here; empty when it can."""
+    from ptxkit import toolchain
+    from ptxkit.errors import NoToolError
+
+    try:
+        toolchain.ptxas()
+        toolchain.nvdisasm()
+    except NoToolError as error:
+        return str(error)
+    return ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker, why in (("gpu", why_no_gpu), ("ptxas", why_no_ptxas)):
+            if item.get_closest_marker(marker) and why():
+                item.add_marker(pytest.mark.skip(reason=why()))
