@@ -50,11 +50,13 @@ def probe() -> None:
         raise NoDriverError("the NVIDIA driver sees no GPU: CUDA_VISIBLE_DEVICES may hide every one of them")
 
 
-def available() -> bool:
-    """Whether a kernel could be launched in this process at all."""
+def available(target: str | None = None) -> bool:
+    """Whether a kernel (for `target`, "sm_90a") could be launched in this process at all, on the current device."""
     try:
         probe()
-    except NoDriverError:
+        if target is not None:
+            require_target(target, current_device())
+    except (NoDriverError, LaunchError):
         return False
     return True
 

@@ -150,6 +150,20 @@ class Kernel(Generic[P]):
         traced = self.trace(**config)
         return assemble(traced.ptx(locs=True), self.target, lines=traced.positions())
 
+    def summary(self, **config: Any) -> str:
+        """One line: the block, its shared memory, and what ptxas says of registers and spills where there is one."""
+        from .toolchain import has_ptxas
+
+        traced = self.trace(**config)
+        threads = "x".join(map(str, traced.block)).removesuffix("x1").removesuffix("x1") if traced.block else "any number of"
+        words = [f"{threads} threads", f"{traced.shared.total:,} bytes of shared memory"]
+        if has_ptxas():
+            entry = self.assemble(**config).resources[self.name]
+            words += [f"{entry.registers} registers", f"{entry.spills} bytes spilled"]
+        else:
+            words.append("not assembled, there is no ptxas")
+        return ", ".join(words)
+
     def cubin(self, **config: Any) -> bytes:
         return self.assemble(**config).cubin
 
