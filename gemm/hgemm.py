@@ -75,6 +75,7 @@ def hgemm(a: TensorMap, b: TensorMap, d: TensorMap, m_tiles: Reg[u32], n_tiles: 
     with else_():
         setmaxnreg.inc.sync.aligned.u32(CONSUMER_REGISTERS)
         consumer = warpgroup - 1
+        rows = consumer * 64
         lane = thread & (WARPGROUP - 1)
         mma = opcode(f"wgmma.mma_async.sync.aligned.m64n{BN}k16.f32.{TYPE.__name__}.{TYPE.__name__}")
         acc = mma.fragment(zero=False)
@@ -89,14 +90,14 @@ def hgemm(a: TensorMap, b: TensorMap, d: TensorMap, m_tiles: Reg[u32], n_tiles: 
                 wait(full[stage], parity)
                 wgmma.fence.sync.aligned()
                 for kk in range(0, BK, 16):
-                    mma(acc, a_tile[stage].desc(kk, mn=consumer * 64), b_tile[stage].desc(kk), accumulate if kk == 0 else True)
+                    mma(acc, a_tile[stage].desc(kk, mn=rows), b_tile[stage].desc(kk), accumulate if kk == 0 else True)
                 wgmma.commit_group.sync.aligned()
                 wgmma.wait_group.sync.aligned(1)                     # all but the group just issued: `previous` has been read
                 release(released[previous], releases & accumulate, CLUSTER=CLUSTER)
                 mov.u32(previous, stage)
             wgmma.wait_group.sync.aligned(0)
             release(released[previous], releases, CLUSTER=CLUSTER)
-            stores.tile(acc, m * BM + consumer * 64, n * BN, BN)
+            stores.tile(acc, m * BM + rows, n * BN, BN)
         stores.drain()
 
 
@@ -126,7 +127,7 @@ def load_shared(view: TileView[Any], tensormap: TensorMap, mn: Reg[u32], k: Reg[
     else:
         share = layout.spans // CLUSTER
         for s in range(share):
-            span = rank * share + s
+            span = rank * share + s if s else rank * share
             copy(view.span(span), tensormap, (mn + span * layout.span, k), barrier, mask)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
@@ -36,41 +36,39 @@ ORDER = [words for words, _ in GROUPS]
 SIGNS = {"PLUS", "MINUS", "NOT", "COMPLEMENT", "OR", "LPAR"}
 
 
-def explain(error: UnexpectedInput, text: str) -> ParseError:
-    """The error of the grammar as a `ParseError`; `text` is what the parser read."""
+def explain(error: UnexpectedInput, text: str, spellings: Mapping[str, str]) -> ParseError:
+    """The error of the grammar as a `ParseError`; `text` is what the parser read, `spellings` how each terminal is written."""
     start = error.pos_in_stream if error.pos_in_stream is not None else len(text)
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         start = len(text)
     terminals = _accepted(error)
-    spelled = _words(error, terminals)
-    before = text[:start].rstrip()
-    if "SEMICOLON" in terminals and "\n" in text[len(before) : start]:
-        position = _position(text, len(before))
-        return ParseError(f"expected {_either(spelled)} before the end of the line", position, spelled)
+    expected = _words(terminals, spellings)
+    end = len(text[:start].rstrip())
+    if "SEMICOLON" in terminals and "\n" in text[end:start]:
+        return ParseError("expected ';' at the end of the line", _position(text, end), expected)
     match = FOUND.match(text, start)
     found = "the end of the text" if match is None else f"'{match[0]}'"
-    return ParseError(f"found {found}, expected {_either(spelled)}", _position(text, start), spelled)
+    hint = " (a negative offset is written +-8)" if found.startswith("'-") and "PLUS" in terminals else ""
+    return ParseError(f"found {found}, expected {_either(expected)}{hint}", _position(text, start), expected)
 
 
 def _accepted(error: UnexpectedInput) -> set[str]:
     """The terminals with which the parser could have gone on."""
     if isinstance(error, UnexpectedToken) and error.interactive_parser is not None:
-        return set(error.interactive_parser.accepts())
+        return set(error.interactive_parser.accepts())  # type: ignore[no-untyped-call]
     return set(getattr(error, "allowed", None) or getattr(error, "expected", None) or ())
 
 
-def _words(error: UnexpectedInput, terminals: Iterable[str]) -> tuple[str, ...]:
-    names = getattr(error, "_terminals_by_name", None) or {}
+def _words(terminals: set[str], spellings: Mapping[str, str]) -> tuple[str, ...]:
     said: set[str] = set()
     plain: set[str] = set()
-    present = set(terminals)
-    for terminal in present:
+    for terminal in terminals:
         if terminal == "$END":
             plain.add("the end of the text")
         elif terminal in WORDS:
             said.add(WORDS[terminal])
-        elif not (terminal in SIGNS and ("INTEGER" in present or "TIMES" in present)):
-            plain.add(f"'{names[terminal].pattern.value}'" if terminal in names else terminal)
+        elif not (terminal in SIGNS and ("INTEGER" in terminals or "TIMES" in terminals)):
+            plain.add(f"'{spellings[terminal]}'")
     return (*[words for words in ORDER if words in said], *sorted(plain))
 
 

@@ -20,7 +20,6 @@ from .schema import Form, Operand, Per
 
 GroupKind = Literal["plain", "address", "tensor", "pair", "arguments", "literal"]
 Bindings = tuple[tuple[str, str], ...]
-Types = Mapping[str, str] | Callable[[str], "str | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +382,13 @@ def _close(word: str, legal: Sequence[str]) -> str:
 
     found = get_close_matches(word, legal, 1)
     return f" (did you mean `{found[0]}`?)" if found else ""
+
+
+def check(instruction: tree.Instruction, types: Mapping[str, str] | Callable[[str], str | None], *, strict: bool = False) -> str | None:
+    """Why the instruction is illegal, in one sentence, or None; see `grammar.match`."""
+    from .match import check as match
+
+    return match(instruction, types, strict=strict)
 
 
 # ------------------------------------------------------------------------------------------------ spelling

@@ -63,7 +63,7 @@ def parse(text: str) -> Module:
     try:
         return cast(Module, _lark().parse(blank))
     except lark.exceptions.UnexpectedInput as error:
-        raise explain(error, blank) from None
+        raise explain(error, blank, {t.name: t.pattern.value for t in _lark().terminals}) from None
 
 
 @cache
@@ -265,7 +265,8 @@ class Reader:
 
     def attribute(self, children: list[Any]) -> str:
         word, *numbers = children
-        return word[1:] + (f"({', '.join([str(n.value) for n in numbers])})" if numbers else "")
+        given = f"({', '.join([str(n.value) for n in numbers])})" if numbers else ""
+        return f"{word[1:]}{given}"
 
     def parameters(self, children: list[Variable]) -> tuple[Variable, ...]:
         return tuple(children)

@@ -35,7 +35,7 @@ def _api() -> Any:
     except Exception as error:  # pathfinder's own class differs between its versions
         raise NoDriverError("no NVIDIA driver was found (libcuda does not load): install the display driver, or pass the GPU to the "
                             "container. Writing, checking and assembling kernels need none") from error
-    from cuda.bindings import driver
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module without a stub
 
     status, = driver.cuInit(0)
     if int(status) != 0:

@@ -40,7 +40,7 @@ def raw_stream(stream: Any, like: ArrayView | None = None) -> int:
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        said = protocol() if callable(protocol) else protocol
+        said: Any = protocol() if callable(protocol) else protocol
         return int(said[1])
     for attribute in ("cuda_stream", "ptr"):  # torch, CuPy before they had the protocol
         handle = getattr(stream, attribute, None)

@@ -260,10 +260,12 @@ class TileView(SharedAddress, Generic[T]):
             _, dynamic = SharedAddress(0, dynamic).plus(mn, factor)
         source = base_register(builder) if dynamic is None else dynamic
 
+        # Bits 4 to 17: in a cluster the address of shared memory has the CTA's rank above them, which would spill into the
+        # descriptor's next field.
         def sixteenths() -> Reg[u64]:
             shifted: Reg[u32] = builder.register(u32)
             wide: Reg[u64] = builder.register(u64)
-            builder.emit("shr.u32", (shifted.operand(), source.operand(), tree.Integer(4)))
+            builder.emit("bfe.u32", (shifted.operand(), source.operand(), tree.Integer(4), tree.Integer(14)))
             builder.emit("cvt.u64.u32", (wide.operand(), shifted.operand()))
             return wide
 

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 from ..schema import Form
-from . import barrier, bulk, cluster, compare, integer, logic, matrix, mbarrier, memory, move, tensormap, wgmma
+from . import (
+    atomic,
+    barrier,
+    bulk,
+    cluster,
+    compare,
+    control,
+    floating,
+    half,
+    integer,
+    logic,
+    matrix,
+    mbarrier,
+    memory,
+    mma,
+    move,
+    tensormap,
+    warp,
+    wgmma,
+)
 
 FORMS: tuple[Form, ...] = (
     *integer.FORMS,
+    *floating.FORMS,
+    *half.FORMS,
     *compare.FORMS,
     *logic.FORMS,
     *move.FORMS,
     *memory.FORMS,
+    *atomic.FORMS,
     *bulk.FORMS,
     *tensormap.FORMS,
     *barrier.FORMS,
     *mbarrier.FORMS,
     *cluster.FORMS,
+    *warp.FORMS,
     *matrix.FORMS,
+    *mma.FORMS,
     *wgmma.FORMS,
+    *control.FORMS,
 )

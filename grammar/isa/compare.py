@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..schema import ANY, Form, Per, Range, form, r, w
+from ..schema import ANY, Form, Per, form, r, w
 
 _BOOL = "and or xor"
 _ORDERED = "eq ne lt le gt ge"
@@ -18,7 +18,7 @@ _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
 _TYPES = "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"
 
 _P = w("pred", sink=True)
-_TRUTH = Range(choices=(0, 1))
+_TRUTH = ANY  # zero is false, anything else true
 _EITHER: dict[str, Any] = {"imm": ANY, "float_immediate": True}
 _NEITHER: dict[str, Any] = {}
 

@@ -9,7 +9,7 @@ _BITS = "b16 b32 b64"
 _D = w("type")
 _A = r("type", imm=ANY)
 _P = w("pred")
-_Q = r("pred", negate=True, imm=Range(choices=(0, 1)))
+_Q = r("pred", negate=True, imm=ANY)
 _LUT = imm(Range(0, 255))
 _SHIFT = r("u32", imm=Range(0))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import ANY, Form, Operand, Per, Range, form, r, w
+from ..schema import ANY, Form, Operand, Per, form, r, w
 
 # What a vector of registers packs into, and what it unpacks from: type, lanes' type, lanes.
 _PACKS = (("b16", "b8", 2), ("b32", "b8", 4), ("b32", "b16", 2), ("b64", "b16", 4), ("b64", "b32", 2),
@@ -10,7 +10,7 @@ _PACKS = (("b16", "b8", 2), ("b32", "b8", 4), ("b32", "b16", 2), ("b64", "b16", 
 _WORDS = {type: f"u{type[1:]}" for type in ("b32", "u32", "s32", "b64", "u64", "s64")}
 
 _MOV = (
-    form("mov.pred d, a", section="mov", d=w("pred"), a=r("pred", negate=True, imm=Range(choices=(0, 1)))),
+    form("mov.pred d, a", section="mov", d=w("pred"), a=r("pred", negate=True, imm=ANY)),
     form("mov.type d, a", slots={"type": "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"}, section="mov",
          d=w("type"), a=r("type", imm=ANY, float_immediate=True)),
     form("mov.b128 d, a", since="8.3", section="mov", d=w("b128"), a=r("b128")),

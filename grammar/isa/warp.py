@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..schema import ANY, Effects, Form, Range, form, r, w
+from ..schema import ANY, Effects, Form, form, r, w
 
 _WARP = Effects(convergence="warp")
 _MEMBERS = r("b32", imm=ANY, tag="members", float_ok=False)
-_PREDICATE = r("pred", negate=True, imm=Range(choices=(0, 1)))
+_PREDICATE = r("pred", negate=True, imm=ANY)
 
 FORMS: tuple[Form, ...] = (
     form("shfl.sync.mode.b32 d{|p}, a, b, c, membermask", slots={"mode": "up down bfly idx"}, effects=_WARP, section="shfl.sync",
