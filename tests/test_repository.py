@@ -1,0 +1,232 @@
+"""The house's own rules: who may import whom, what the linters and type checkers say, what a wheel holds."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("grammar", "ptxkit", "gemm")
+"""Each may import itself and those before it."""
+
+LAYERS = (
+    ("source", "errors", "types", "settings", "diagnostics"),
+    ("reg", "descriptor", "layout"),
+    ("trace", "smem", "tensormap", "special", "module"),
+    ("convert", "rules", "ptx", "flow", "idioms"),
+    ("kernel", "link"),
+    ("cache", "toolchain", "driver", "inspect", "check", "sim"),
+    ("arrays", "launcher", "launch", "runtime"),
+    ("bench", "profile", "doctor", "cli", "__main__"),
+)
+"""The rooms of ptxkit, lowest first. An import when the module is loaded goes to the same layer, without a circle, or to a lower one."""
+
+CUDA = {
+    "cuda.bindings": {"driver", "launcher", "launch", "cache"},
+    "cuda.core": {"driver", "launcher", "launch", "cache"},
+    "cuda.pathfinder": {"driver", "toolchain"},
+}
+BY_PROTOCOL_ONLY = ("torch", "cupy", "jax")
+
+
+@dataclass(frozen=True)
+class Import:
+    """An import statement: what it names, where, and whether it runs when the module is loaded."""
+
+    name: str
+    line: int
+    at_load: bool
+
+
+def imports(source: str, package: str = "", *, is_package: bool = False) -> list[Import]:
+    """Every import of a module's text that is not for type checkers alone; relative ones as absolute names."""
+    return list(_imports(ast.parse(source).body, package, True, is_package))
+
+
+def _imports(nodes: list[ast.stmt], package: str, at_load: bool, is_package: bool) -> Iterator[Import]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno, at_load) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")
+                parents = parents[:len(parents) - node.level + 1]
+                base = ".".join([*parents, base] if base else parents)
+            yield from (Import(f"{base}.{alias.name}", node.lineno, at_load) for alias in node.names)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from _imports(node.orelse, package, at_load, is_package)
+        else:
+            inside = at_load and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            for field in ("body", "orelse", "finalbody"):
+                yield from _imports(getattr(node, field, []), package, inside, is_package)
+            for handler in (*getattr(node, "handlers", []), *getattr(node, "cases", [])):
+                yield from _imports(handler.body, package, inside, is_package)
+
+
+def modules(package: str) -> list[tuple[Path, list[Import]]]:
+    found = []
+    for path in sorted((ROOT / package).rglob("*.py")):
+        within = ".".join(path.relative_to(ROOT).parent.parts)
+        found.append((path, imports(path.read_text(encoding="utf-8"), within)))
+    return found
+
+
+def room(path: Path) -> str:
+    """The name under which a module of ptxkit stands in LAYERS."""
+    first = path.relative_to(ROOT / "ptxkit").parts[0]
+    return first.removesuffix(".py")
+
+
+def rooms(name: str) -> str | None:
+    """The room of ptxkit that an absolute import goes to, None when it goes elsewhere."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "ptxkit" and len(parts) > 1 and any(parts[1] in layer for layer in LAYERS) else None
+
+
+def test_the_reader_of_imports_sees_every_kind() -> None:
+    source = """
+import a.b
+from . import c
+from ..d import e
+if TYPE_CHECKING:
+    import hidden
+else:
+    import shown
+def f():
+    from x import y
+try:
+    import t
+except ImportError:
+    import u
+with z:
+    import v
+class C:
+    import w
+"""
+    found = imports(source, "p.q")
+    assert [made.name for made in found] == ["a.b", "p.q.c", "p.d.e", "shown", "x.y", "t", "u", "v", "w"]
+    assert [made.name for made in found if not made.at_load] == ["x.y"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_import_only_those_below(package: str) -> None:
+    above = PACKAGES[PACKAGES.index(package) + 1:]
+    wrong = [f"{path.relative_to(ROOT)}:{made.line} imports {made.name}" for path, found in modules(package) for made in found
+             if made.name.split(".")[0] in (*above, "tests", "examples", "benchmarks")]
+    assert wrong == []
+
+
+def test_the_rooms_of_ptxkit_keep_their_arrows() -> None:
+    height = {name: level for level, layer in enumerate(LAYERS) for name in layer}
+    wrong, sideways = [], {}
+    for path, found in modules("ptxkit"):
+        here = room(path)
+        if here == "__init__":
+            continue
+        assert here in height, f"{path.relative_to(ROOT)} has no place in LAYERS"
+        for made in found:
+            there = rooms(made.name)
+            if not made.at_load or there is None or there == here:
+                continue
+            if height[there] > height[here]:
+                wrong.append(f"{path.relative_to(ROOT)}:{made.line} imports {there}")
+            elif height[there] == height[here]:
+                sideways.setdefault(here, set()).add(there)
+    assert wrong == []
+    while leaves := [name for name, needed in sideways.items() if not needed & set(sideways)]:
+        for name in leaves:
+            del sideways[name]
+    assert sideways == {}, "these import each other in a circle"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_cuda_is_imported_in_its_places_only(package: str) -> None:
+    wrong = []
+    for path, found in modules(package):
+        for made in found:
+            for library, places in CUDA.items():
+                if made.name.startswith(library) and (package != "ptxkit" or room(path) not in places):
+                    wrong.append(f"{path.relative_to(ROOT)}:{made.line} imports {made.name}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", PACKAGES[:2])
+def test_array_libraries_are_met_by_protocol_only(package: str) -> None:
+    wrong = [f"{path.relative_to(ROOT)}:{made.line} imports {made.name}" for path, found in modules(package) for made in found
+             if made.name.split(".")[0] in BY_PROTOCOL_ONLY]
+    assert wrong == []
+
+
+def test_importing_ptxkit_loads_nothing_heavy() -> None:
+    program = "import sys, ptxkit; print([m for m in ('numpy', 'lark', 'cuda', 'torch', 'rich', 'subprocess') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def run(*command: str) -> None:
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ruff() -> None:
+    run("ruff", "check", "--no-fix", ".")
+
+
+def test_mypy() -> None:
+    run("mypy", "--no-error-summary")
+
+
+def test_basedpyright() -> None:
+    run("basedpyright", "--level", "error")
+
+
+def tracked() -> list[Path]:
+    """The files of the repository; in a copy without git, those that its packages and tests hold."""
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return [path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+    return [path for folder in (*PACKAGES, "tests", "docs", "examples", "benchmarks") for path in (ROOT / folder).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts]
+
+
+def test_no_file_knows_a_machines_paths() -> None:
+    pattern = re.compile(rb"(?<![\w.$}])/(?:work|root|farm|home/\w+|Users/\w+)/")
+    wrong = [f"{path.relative_to(ROOT)}: {found.group().decode()}" for path in tracked() if path != Path(__file__).resolve()
+             if (found := pattern.search(path.read_bytes()))]
+    assert wrong == []
+
+
+def test_modules_stay_readable() -> None:
+    long = {}
+    for path in tracked():
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in PACKAGES:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            if len(lines) > 500 and "generated" not in "".join(lines[:1]).lower():
+                long[str(path.relative_to(ROOT))] = len(lines)
+    assert long == {}
+    assert not [path for path in tracked() if path.name == "utils.py"]
+
+
+def test_a_wheel_holds_every_package_and_its_data() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    included = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    for package in PACKAGES:
+        assert {package, f"{package}.*"} <= set(included)
+        assert (ROOT / package / "py.typed").is_file()
+        for folder in {path.parent for path in (ROOT / package).rglob("*.py")}:
+            assert (folder / "__init__.py").is_file(), f"{folder.relative_to(ROOT)} is no package"
+    patterns = project["tool"]["setuptools"]["package-data"]["*"]
+    data = [path for package in PACKAGES for path in (ROOT / package).rglob("*")
+            if path.is_file() and path.suffix not in (".py", ".pyc") and "__pycache__" not in path.parts]
+    assert data
+    for path in data:
+        assert any(path.match(pattern) for pattern in patterns), f"{path.relative_to(ROOT)} would not be in a wheel"
