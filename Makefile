@@ -32,7 +32,7 @@ docs: $(demo_ready)
 	$(PY) docs/generate.py
 
 bench: $(demo_ready)
-	$(PY) -m benchmarks
+	$(PY) -m gemm bench
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
