@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .errors import TraceError
-from .types import Scalar
+from .types import ScalarType
 
 Major = Literal["k", "mn"]
 SWIZZLES = (128, 64, 32, 16, 0)
@@ -22,14 +22,14 @@ SWIZZLES = (128, 64, 32, 16, 0)
 class Layout:
     """A tile in shared memory. `swizzle` is the span in bytes, one of `SWIZZLES`."""
 
-    type: type[Scalar]
+    type: ScalarType
     rows: int
     columns: int
     major: Major = "k"
     swizzle: int = 128
 
     @classmethod
-    def of(cls, type: type[Scalar], rows: int, columns: int, *, major: Major = "k", swizzle: int | None = None) -> Layout:
+    def of(cls, type: ScalarType, rows: int, columns: int, *, major: Major = "k", swizzle: int | None = None) -> Layout:
         """The layout with the widest swizzle whose span divides the contiguous extent, or with the one asked for."""
         inner = (columns if major == "k" else rows) * type.bits // 8
         if swizzle is None:

@@ -6,13 +6,14 @@ there are no float operators, and nothing here ever writes in place: PTX's own w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeAlias, TypeVar, overload
 
 from grammar import tree
 
 from .errors import TraceError
-from .types import Scalar, b32, b64, pred, s16, s32, s64, u16, u32, u64
+from .types import Scalar, b32, b64, integer, integer16, integer32, integer64, pred, s16, s32, s64, u16, u32, u64
 
 if TYPE_CHECKING:
     from .trace import Builder
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Scalar, covariant=True)
 N = TypeVar("N", covariant=True)
 S = TypeVar("S", bound=Scalar)
+K = TypeVar("K", bound=integer)
+I16 = TypeVar("I16", bound=integer16)
+I32 = TypeVar("I32", bound=integer32)
+I64 = TypeVar("I64", bound=integer64)
 
 _INTEGER = (u16, s16, u32, s32, u64, s64)
-_SIGNED = (s16, s32, s64)
 
 
 class Value:
@@ -35,12 +39,72 @@ class Value:
         raise NotImplementedError
 
 
+class _Binary:
+    """An operator of registers as a descriptor: what stands on its other side depends on the register's width."""
+
+    def __init__(self, mnemonic: str, *, swap: bool = False) -> None:
+        self.mnemonic = mnemonic
+        self.swap = swap
+
+
+class _Arithmetic(_Binary):
+    @overload
+    def __get__(self, reg: Reg[I32], owner: Any) -> Callable[[_Side32], Reg[I32]]: ...
+    @overload
+    def __get__(self, reg: Reg[I64], owner: Any) -> Callable[[_Side64], Reg[I64]]: ...
+    @overload
+    def __get__(self, reg: Reg[I16], owner: Any) -> Callable[[_Side16], Reg[I16]]: ...
+    def __get__(self, reg: Reg[Any], owner: Any) -> Callable[[Any], Reg[Any]]:
+        return partial(_arithmetic, self, reg)
+
+
+class _Bitwise(_Binary):
+    @overload
+    def __get__(self, reg: Reg[pred], owner: Any) -> Callable[[Reg[pred]], Reg[pred]]: ...
+    @overload
+    def __get__(self, reg: Reg[I32], owner: Any) -> Callable[[_Side32], Reg[I32]]: ...
+    @overload
+    def __get__(self, reg: Reg[I64], owner: Any) -> Callable[[_Side64], Reg[I64]]: ...
+    @overload
+    def __get__(self, reg: Reg[I16], owner: Any) -> Callable[[_Side16], Reg[I16]]: ...
+    def __get__(self, reg: Reg[Any], owner: Any) -> Callable[[Any], Reg[Any]]:
+        return partial(_bits, self, reg)
+
+
+class _Comparison(_Binary):
+    @overload
+    def __get__(self, reg: Reg[I32], owner: Any) -> Callable[[_Side32], Reg[pred]]: ...
+    @overload
+    def __get__(self, reg: Reg[I64], owner: Any) -> Callable[[_Side64], Reg[pred]]: ...
+    @overload
+    def __get__(self, reg: Reg[I16], owner: Any) -> Callable[[_Side16], Reg[pred]]: ...
+    def __get__(self, reg: Reg[Any], owner: Any) -> Callable[[Any], Reg[pred]]:
+        return partial(_compare, self.mnemonic, reg)
+
+
+class _InPlace:
+    """`x += y`, which is never legal."""
+
+    def __init__(self, sign: str, mnemonic: str) -> None:
+        self.sign = sign
+        self.mnemonic = mnemonic
+
+    def __get__(self, reg: Reg[Any], owner: Any) -> Callable[[Never], NoReturn]:
+        return partial(self.refuse, reg)
+
+    def refuse(self, reg: Reg[Any], other: object) -> NoReturn:
+        raise TraceError(
+            f"`x {self.sign}= y` would silently bind the Python name to a new register; to write in place say "
+            f"`{self.mnemonic}.{reg.type.__name__}(x, x, y)`, for a new value `z = x {self.sign} y`"
+        )
+
+
 class Reg(Value, Generic[T]):
     """A virtual register of scalar type `type`, belonging to one trace."""
 
     __slots__ = ("builder", "name", "type")
 
-    def __init__(self, builder: Builder, name: str, type: type[Scalar]) -> None:
+    def __init__(self, builder: Builder, name: str, type: type[T]) -> None:
         self.builder = builder
         self.name = name
         self.type = type
@@ -60,153 +124,94 @@ class Reg(Value, Generic[T]):
         )
 
     def __index__(self) -> NoReturn:
-        raise TraceError(f"{self!r} has no value while the kernel is being traced: it cannot index or count in Python; use `with ring(...)` or `for_range`")
-
-    def _arithmetic(self, mnemonic: str, other: Reg[Any] | int, *, swap: bool = False) -> Reg[Any]:
-        kind = self._integer(mnemonic)
-        result = self.builder.register(self.type)
-        value = _side(self, other, mnemonic)
-        operands = (value, self.operand()) if swap else (self.operand(), value)
-        self.builder.emit(f"{mnemonic}.{kind}", (result.operand(), *operands))
-        return result
+        raise TraceError(
+            f"{self!r} has no value while the kernel is being traced: it cannot index or count in Python; "
+            "use `with ring(...)` or `for_range`"
+        )
 
     def _integer(self, mnemonic: str) -> str:
         if self.type in _INTEGER:
             return self.type.__name__
         if self.type in (b32, b64):
             return f"u{self.type.bits}"
-        raise TraceError(
-            f"operators work on integer registers, and {self!r} is not one: "
-            + ("combine predicates with &, | and ~" if self.type is pred else f"say the instruction and its rounding, as in `fma.rn.{self.type.__name__}(a, b, c)`")
-        )
+        rounded = f"say the instruction and its rounding, as in `fma.rn.{self.type.__name__}(a, b, c)`"
+        instead = "combine predicates with &, | and ~" if self.type is pred else rounded
+        raise TraceError(f"operators work on integer registers, and {self!r} is not one: {instead}")
 
-    def _bits(self, mnemonic: str, other: Reg[Any] | int) -> Reg[T]:
-        width = "pred" if self.type is pred else f"b{self.type.bits}"
-        if self.type is not pred:
-            self._integer(mnemonic)
-        result: Reg[T] = self.builder.register(self.type)
-        self.builder.emit(f"{mnemonic}.{width}", (result.operand(), self.operand(), _side(self, other, mnemonic)))
-        return result
+    __add__ = __radd__ = _Arithmetic("add")
+    __sub__, __rsub__ = _Arithmetic("sub"), _Arithmetic("sub", swap=True)
+    __mul__ = __rmul__ = _Arithmetic("mul.lo")
+    __floordiv__, __mod__ = _Arithmetic("div"), _Arithmetic("rem")
+    __and__ = __rand__ = _Bitwise("and")
+    __or__ = __ror__ = _Bitwise("or")
+    __xor__ = __rxor__ = _Bitwise("xor")
+    __lt__, __le__, __gt__, __ge__ = _Comparison("lt"), _Comparison("le"), _Comparison("gt"), _Comparison("ge")
 
-    def __add__(self, other: Reg[Any] | int) -> Reg[T]:
-        return self._arithmetic("add", other)
-
-    def __radd__(self, other: int) -> Reg[T]:
-        return self._arithmetic("add", other)
-
-    def __sub__(self, other: Reg[Any] | int) -> Reg[T]:
-        return self._arithmetic("sub", other)
-
-    def __rsub__(self, other: int) -> Reg[T]:
-        return self._arithmetic("sub", other, swap=True)
-
-    def __mul__(self, other: Reg[Any] | int) -> Reg[T]:
-        return self._arithmetic("mul.lo", other)
-
-    def __rmul__(self, other: int) -> Reg[T]:
-        return self._arithmetic("mul.lo", other)
-
-    def __floordiv__(self, other: Reg[Any] | int) -> Reg[T]:
-        return self._arithmetic("div", other)
-
-    def __mod__(self, other: Reg[Any] | int) -> Reg[T]:
-        return self._arithmetic("rem", other)
-
-    def __lshift__(self, other: Reg[Any] | int) -> Reg[T]:
+    def __lshift__(self: Reg[K], amount: Reg[integer32] | int) -> Reg[K]:
         kind = self._integer("shl")
-        result: Reg[T] = self.builder.register(self.type)
-        self.builder.emit(f"shl.b{kind[1:]}", (result.operand(), self.operand(), _amount(self, other)))
+        result = self.builder.register(self.type)
+        self.builder.emit(f"shl.b{kind[1:]}", (result.operand(), self.operand(), _amount(self, amount)))
         return result
 
-    def __rshift__(self, other: Reg[Any] | int) -> Reg[T]:
+    def __rshift__(self: Reg[K], amount: Reg[integer32] | int) -> Reg[K]:
         kind = self._integer("shr")
-        result: Reg[T] = self.builder.register(self.type)
-        self.builder.emit(f"shr.{kind}", (result.operand(), self.operand(), _amount(self, other)))
+        result = self.builder.register(self.type)
+        self.builder.emit(f"shr.{kind}", (result.operand(), self.operand(), _amount(self, amount)))
         return result
-
-    def __and__(self, other: Reg[Any] | int) -> Reg[T]:
-        return self._bits("and", other)
-
-    def __or__(self, other: Reg[Any] | int) -> Reg[T]:
-        return self._bits("or", other)
-
-    def __xor__(self, other: Reg[Any] | int) -> Reg[T]:
-        return self._bits("xor", other)
-
-    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
     @overload
     def __invert__(self: Reg[pred]) -> Negated: ...
     @overload
-    def __invert__(self) -> Reg[T]: ...
-    def __invert__(self) -> Any:
+    def __invert__(self: Reg[K]) -> Reg[K]: ...
+    def __invert__(self: Reg[Any]) -> Any:
         if self.type is pred:
             return Negated(self)
-        result: Reg[T] = self.builder.register(self.type)
+        result = self.builder.register(self.type)
         self.builder.emit(f"not.b{self._integer('not')[1:]}", (result.operand(), self.operand()))
         return result
 
-    def __neg__(self) -> Reg[T]:
+    def __neg__(self: Reg[K]) -> Reg[K]:
         kind = self._integer("neg")
-        result: Reg[T] = self.builder.register(self.type)
+        result = self.builder.register(self.type)
         self.builder.emit(f"neg.s{kind[1:]}", (result.operand(), self.operand()))
         return result
 
-    def _compare(self, relation: str, other: Any) -> Reg[pred]:
-        kind = self._integer("setp")
-        if not isinstance(other, Reg | int):
-            raise TraceError(f"{self!r} can be compared with a register or an int, not with {type(other).__name__}")
-        result: Reg[pred] = self.builder.register(pred)
-        self.builder.emit(f"setp.{relation}.{kind}", (result.operand(), self.operand(), _side(self, other, "setp")))
-        return result
-
     def __eq__(self, other: object) -> Reg[pred]:  # type: ignore[override]
-        return self._compare("eq", other)
+        return _compare("eq", self, other)
 
     def __ne__(self, other: object) -> Reg[pred]:  # type: ignore[override]
-        return self._compare("ne", other)
+        return _compare("ne", self, other)
 
-    def __lt__(self, other: Reg[Any] | int) -> Reg[pred]:
-        return self._compare("lt", other)
+    __iadd__, __isub__, __imul__ = _InPlace("+", "add"), _InPlace("-", "sub"), _InPlace("*", "mul.lo")
+    __iand__, __ior__, __ixor__ = _InPlace("&", "and_"), _InPlace("|", "or_"), _InPlace("^", "xor")
+    __ilshift__, __irshift__ = _InPlace("<<", "shl"), _InPlace(">>", "shr")
 
-    def __le__(self, other: Reg[Any] | int) -> Reg[pred]:
-        return self._compare("le", other)
 
-    def __gt__(self, other: Reg[Any] | int) -> Reg[pred]:
-        return self._compare("gt", other)
+def _arithmetic(operator: _Binary, reg: Reg[Any], other: Any) -> Reg[Any]:
+    kind = reg._integer(operator.mnemonic)
+    result = reg.builder.register(reg.type)
+    value = _side(reg, other, operator.mnemonic)
+    operands = (value, reg.operand()) if operator.swap else (reg.operand(), value)
+    reg.builder.emit(f"{operator.mnemonic}.{kind}", (result.operand(), *operands))
+    return result
 
-    def __ge__(self, other: Reg[Any] | int) -> Reg[pred]:
-        return self._compare("ge", other)
 
-    def _in_place(self, sign: str, mnemonic: str) -> NoReturn:
-        raise TraceError(
-            f"`x {sign}= y` would silently bind the Python name to a new register; to write in place say "
-            f"`{mnemonic}.{self.type.__name__}(x, x, y)`, for a new value `z = x {sign} y`"
-        )
+def _bits(operator: _Binary, reg: Reg[Any], other: Any) -> Reg[Any]:
+    width = "pred" if reg.type is pred else f"b{reg.type.bits}"
+    if reg.type is not pred:
+        reg._integer(operator.mnemonic)
+    result = reg.builder.register(reg.type)
+    reg.builder.emit(f"{operator.mnemonic}.{width}", (result.operand(), reg.operand(), _side(reg, other, operator.mnemonic)))
+    return result
 
-    def __iadd__(self, other: object) -> NoReturn:
-        self._in_place("+", "add")
 
-    def __isub__(self, other: object) -> NoReturn:
-        self._in_place("-", "sub")
-
-    def __imul__(self, other: object) -> NoReturn:
-        self._in_place("*", "mul.lo")
-
-    def __iand__(self, other: object) -> NoReturn:
-        self._in_place("&", "and_")
-
-    def __ior__(self, other: object) -> NoReturn:
-        self._in_place("|", "or_")
-
-    def __ixor__(self, other: object) -> NoReturn:
-        self._in_place("^", "xor")
-
-    def __ilshift__(self, other: object) -> NoReturn:
-        self._in_place("<<", "shl")
-
-    def __irshift__(self, other: object) -> NoReturn:
-        self._in_place(">>", "shr")
+def _compare(relation: str, reg: Reg[Any], other: Any) -> Reg[pred]:
+    kind = reg._integer("setp")
+    if not isinstance(other, Reg | int | Special):
+        raise TraceError(f"{reg!r} can be compared with a register or an int, not with {type(other).__name__}")
+    result = reg.builder.register(pred)
+    reg.builder.emit(f"setp.{relation}.{kind}", (result.operand(), reg.operand(), _side(reg, other, "setp")))
+    return result
 
 
 def _side(reg: Reg[Any], other: Any, mnemonic: str) -> tree.Operand:
@@ -220,17 +225,16 @@ def _side(reg: Reg[Any], other: Any, mnemonic: str) -> tree.Operand:
         if not -(limit >> 1) <= other < limit:
             raise TraceError(f"{other} does not fit the {reg.type.bits} bits of {reg!r}")
         return tree.Integer(other)
-    if isinstance(other, Special):
-        other = other.read()
-    if other.type.bits != reg.type.bits or (other.type.register == "pred") != (reg.type.register == "pred"):
+    given: Reg[Any] = other.read() if isinstance(other, Special) else other
+    if given.type.bits != reg.type.bits or (given.type.register == "pred") != (reg.type.register == "pred"):
         raise TraceError(
-            f"`{mnemonic}` needs two registers of one width: {reg!r} has {reg.type.bits} bits, {other!r} has {other.type.bits}; "
+            f"`{mnemonic}` needs two registers of one width: {reg!r} has {reg.type.bits} bits, {given!r} has {given.type.bits}; "
             "convert one with cvt, as in `cvt.u64.u32(x)`"
         )
     if reg.type is not pred:
-        other._integer(mnemonic)
-    reg.builder.own(other)
-    return other.operand()
+        given._integer(mnemonic)
+    reg.builder.own(given)
+    return given.operand()
 
 
 def _amount(reg: Reg[Any], other: Any) -> tree.Operand:
@@ -267,7 +271,13 @@ class Vec(Value, Generic[T, N]):
 
     __slots__ = ("elements",)
 
-    def __init__(self, elements: Iterable[Reg[T] | int | float]) -> None:
+    @overload
+    def __init__(self: Vec[S, Literal[2]], elements: tuple[_Element[S], _Element[S]]) -> None: ...
+    @overload
+    def __init__(self: Vec[S, Literal[4]], elements: tuple[_Element[S], _Element[S], _Element[S], _Element[S]]) -> None: ...
+    @overload
+    def __init__(self: Vec[S, Any], elements: Iterable[_Element[S]]) -> None: ...
+    def __init__(self, elements: Iterable[Any]) -> None:
         self.elements: tuple[Any, ...] = tuple(elements)
 
     def __len__(self) -> int:
@@ -292,7 +302,7 @@ class Special(Value, Generic[T]):
 
     __slots__ = ("name", "type")
 
-    def __init__(self, name: str, type: type[Scalar]) -> None:
+    def __init__(self, name: str, type: type[T]) -> None:
         self.name = name
         self.type = type
 
@@ -307,7 +317,7 @@ class Special(Value, Generic[T]):
         from .trace import current
 
         builder = current()
-        result: Reg[T] = builder.register(self.type)
+        result = builder.register(self.type)
         builder.emit(f"mov.{self.type.__name__}", (result.operand(), self.operand()))
         return result
 
@@ -320,7 +330,7 @@ class Ptr(Value, Generic[T]):
 
     __slots__ = ("offset", "reg", "space", "type")
 
-    def __init__(self, reg: Reg[u64], type: type[Scalar], space: str = "global", offset: int = 0) -> None:
+    def __init__(self, reg: Reg[u64], type: type[T], space: str = "global", offset: int = 0) -> None:
         self.reg = reg
         self.type = type
         self.space = space
@@ -337,7 +347,7 @@ class Ptr(Value, Generic[T]):
         """Bytes of one element."""
         return max(1, self.type.bits // 8)
 
-    def __add__(self, index: int | Reg[Any]) -> Ptr[T]:
+    def __add__(self, index: int | Reg[integer32] | Reg[integer64]) -> Ptr[T]:
         if isinstance(index, int):
             return Ptr(self.reg, self.type, self.space, self.offset + index * self.size)
         return self.at(index)
@@ -345,13 +355,13 @@ class Ptr(Value, Generic[T]):
     def __sub__(self, index: int) -> Ptr[T]:
         return self + -index
 
-    def at(self, index: int | Reg[Any]) -> Ptr[T]:
+    def at(self, index: int | Reg[integer32] | Reg[integer64]) -> Ptr[T]:
         """The pointer to element `index`: folded for an int, one mad.wide (32-bit index) or mad.lo (64-bit) for a register."""
         if isinstance(index, int):
             return self + index
         builder = self.reg.builder
         kind = index._integer("mad")
-        result: Reg[u64] = builder.register(u64)
+        result = builder.register(u64)
         opcode = f"mad.wide.{kind}" if index.type.bits == 32 else f"mad.lo.{kind}"
         builder.emit(opcode, (result.operand(), index.operand(), tree.Integer(self.size), self.reg.operand()))
         return Ptr(result, self.type, self.space, self.offset)
@@ -366,11 +376,13 @@ def registers(values: Sequence[Any]) -> Iterator[Reg[Any]]:
     for value in values:
         if isinstance(value, Reg):
             yield value
-        elif isinstance(value, Negated):
-            yield value.reg
-        elif isinstance(value, Ptr):
+        elif isinstance(value, Negated | Ptr):
             yield value.reg
         elif isinstance(value, Vec | tuple | list):
             yield from registers(tuple(value))
 
 
+_Element: TypeAlias = Reg[S] | int | float
+_Side16: TypeAlias = Reg[integer16] | Special[integer16] | int
+_Side32: TypeAlias = Reg[integer32] | Special[integer32] | int
+_Side64: TypeAlias = Reg[integer64] | Special[integer64] | int

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .module import ModuleBuilder
     from .smem import SharedPlan
 
+S = TypeVar("S", bound=Scalar)
 V = TypeVar("V")
 
 _PREFIX = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "b128": "%rq", "f32": "%f", "f64": "%fd"}
@@ -56,7 +57,7 @@ class Builder:
         """The shared-memory plan of the kernel."""
         return self.module.shared
 
-    def register(self, type: type[Scalar]) -> Reg[Any]:
+    def register(self, type: type[S]) -> Reg[S]:
         """A fresh virtual register."""
         register_type = type.register
         index = self._counts.get(register_type, 0)

@@ -25,6 +25,10 @@ class Scalar(metaclass=_ScalarMeta):
         raise TypeError(f"{cls.__name__} is a scalar type; write Reg[{cls.__name__}] or Vec[{cls.__name__}, n]")
 
 
+class integer(Scalar):
+    """What operators work on. Not a type of a register, as none of the classes between the bit sizes and PTX's types is."""
+
+
 class pred(Scalar):
     bits = 1
     register = "pred"
@@ -58,16 +62,16 @@ class b128(Scalar):
 class integer8(b8): ...
 
 
-class integer16(b16): ...
+class integer16(b16, integer): ...
 
 
 class nonfloat32(b32): ...
 
 
-class integer32(nonfloat32): ...
+class integer32(nonfloat32, integer): ...
 
 
-class integer64(b64): ...
+class integer64(b64, integer): ...
 
 
 class u8(integer8): ...
