@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ..schema import ANY, Access, Effects, Form, Per, Range, at, form, imm, r, w
+from ..schema import ANY, Access, Effects, Form, Range, at, form, imm, r, w
 
 _NARROW = "b8 b16 b32 u8 u16 u32 s8 s16 s32 f32"
 _SCALAR = "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64"
@@ -18,11 +18,12 @@ _GATES = {"param::entry": "8.3", "param::func": "8.3"}
 
 # A vector holds at most 128 bits: v4 of 64-bit types, and v8, need a later target.
 _SHAPES: tuple[Any, ...] = (
-    ("{.vec}.type", "8.0", {"vec": "v2", "type": _SCALAR}, {"n": Per("vec", {"v2": 2}, default=1), "scalar": True}),
+    (".type", "8.0", {"type": _SCALAR}, {}),
+    (".vec.type", "8.0", {"vec": "v2", "type": _SCALAR}, {"n": 2}),
     (".vec.type", "8.0", {"vec": "v4", "type": _NARROW}, {"n": 4}),
     (".type", "8.3", {"type": "b128"}, {}),
 )
-_NO_VECTORS: tuple[Any, ...] = ((".type", "8.0", {"type": _SCALAR}, {}), _SHAPES[2])
+_NO_VECTORS: tuple[Any, ...] = (_SHAPES[0], _SHAPES[3])
 
 
 def _row(line: str, mode: Literal["r", "w"], section: str, since: str, slots: dict[str, str], **data: Any) -> Form:
@@ -36,8 +37,9 @@ def _row(line: str, mode: Literal["r", "w"], section: str, since: str, slots: di
 
 
 def _load(opcode: str, section: str = "ld", *, since: str = "8.0", shapes: Any = _SHAPES, **slots: str) -> tuple[Form, ...]:
-    """The rows of one load, one per shape."""
-    return tuple(_row(f"{opcode}{shape} d, [a]", "r", section, max(since, gate), slots | types, d=w("type", wide=True, **lanes))
+    """The rows of one load, one per shape. A lane may be left out with `_`, a scalar not."""
+    return tuple(_row(f"{opcode}{shape} d, [a]", "r", section, max(since, gate), slots | types,
+                      d=w("type", wide=True, sink="n" in lanes, **lanes))
                  for shape, gate, types, lanes in shapes)
 
 

@@ -43,9 +43,9 @@ def ptxas() -> str | None:
 # ---------------------------------------------------------------------------------------------------- judging
 
 
-def judge(lines: Sequence[str], version: str = "9.0", target: str = "sm_90a") -> dict[int, str]:
-    """The lines (by index) that ptxas rejects, each with its first message."""
-    chunks = [range(start, min(start + CHUNK, len(lines))) for start in range(0, len(lines), CHUNK)]
+def judge(lines: Sequence[str], version: str = "9.0", target: str = "sm_90a", chunk: int = CHUNK) -> dict[int, str]:
+    """The lines (by index) that ptxas rejects, each with its first message; a smaller `chunk` where many are not even parsed."""
+    chunks = [range(start, min(start + chunk, len(lines))) for start in range(0, len(lines), chunk)]
     with ThreadPoolExecutor(2) as pool:
         parts = pool.map(lambda chunk: _judge_chunk(lines, list(chunk), version, target), chunks)
         return {index: message for part in parts for index, message in part.items()}
@@ -100,11 +100,12 @@ def _module_head(version: str, target: str) -> str:
     return "\n".join((
         f".version {version}", f".target {target}", ".address_size 64",
         ".global .align 128 .b8 global_data[1024];", ".const .align 128 .b8 const_data[1024];",
-        ".func (.param .b32 result) callee(.param .b32 argument_0);",
+        ".func callee();", ".func (.param .b32 result) giver(.param .b32 given);",
         ".visible .entry kernel(.param .align 128 .b8 parameter[128])", "{",
         ".shared .align 128 .b8 shared_data[1024];", ".local .align 16 .b8 local_data[64];",
-        ".param .align 16 .b8 argument[64];",
-        *registers, "somewhere:"))
+        ".param .align 16 .b8 argument[64];", ".param .b32 passed;", *registers,
+        "targets: .branchtargets somewhere;", "prototype: .callprototype _ ();",
+        "giving: .callprototype (.param .b32 _) _ (.param .b32 _);", "somewhere:"))
 
 
 # ---------------------------------------------------------------------------------------------------- instances
@@ -168,10 +169,11 @@ def spellings(signature: forms.Signature, parameter: forms.Parameter, names: Nam
     if kind == "address":
         written = any(access.operand == parameter.name and "w" in access.mode for access in signature.form.effects.memory)
         return _addresses(operand, "argument" if written and operand.space == "param" else SPACES[str(operand.space)], names)
+    gives = any(p.name == "ret_param" for p in signature.parameters)
     if kind == "label":
-        return [tree.Name("somewhere")]
+        return [tree.Name({"tlist": "targets", "fproto": "giving" if gives else "prototype"}.get(parameter.name, "somewhere"))]
     if kind == "function":
-        return [tree.Name("callee")]
+        return [tree.Name("giver" if gives else "callee")]
     if kind == "symbol":
         variable = tree.Name(SPACES[str(operand.space)])
         return [variable, tree.Offset(variable, 16)]
@@ -180,7 +182,7 @@ def spellings(signature: forms.Signature, parameter: forms.Parameter, names: Nam
     if kind in ("vector", "coordinates"):
         return _vectors(operand, names)
     if kind == "arguments":
-        return [tree.Arguments((tree.Name("argument"),))]
+        return [tree.Arguments((tree.Name("passed"),) if gives else ())]
     name = names.register(str(operand.type))
     found: list[tree.Operand] = [name]
     if operand.negate:
