@@ -18,13 +18,20 @@ _WGMMA_SWIZZLE = {128: 1, 64: 2, 32: 3, 16: 0}
 
 
 class Descriptor(Value):
-    """A 64-bit wgmma matrix descriptor in a register. It is not a `u64`: only wgmma takes it. `layout` says how it was made."""
+    """A 64-bit wgmma matrix descriptor in a register. It is not a `u64`: only wgmma takes it.
 
-    __slots__ = ("layout", "reg")
+    `layout` says how it was made, `rows` and `columns` what the tile still has from the descriptor's row and depth on (None: the
+    row is a run-time value), `within` how many bytes of a span lie before it.
+    """
 
-    def __init__(self, reg: Reg[Any], layout: Layout | None) -> None:
+    __slots__ = ("columns", "layout", "reg", "rows", "within")
+
+    def __init__(self, reg: Reg[Any], layout: Layout, rows: int | None, columns: int, within: int) -> None:
         self.reg = reg
         self.layout = layout
+        self.rows = rows
+        self.columns = columns
+        self.within = within
 
     def operand(self) -> tree.Operand:
         return self.reg.operand()
@@ -32,7 +39,22 @@ class Descriptor(Value):
     @property
     def transposed(self) -> bool:
         """Whether the operand is MN-major: wgmma's imm-trans."""
-        return self.layout is not None and self.layout.major == "mn"
+        return self.layout.major == "mn"
+
+    def problem(self, rows: int, type: type[Scalar]) -> str | None:
+        """A sentence when an instruction cannot read `rows` rows and its 32 bytes of depth, of elements of `type`, from here."""
+        layout = self.layout
+        depth = 256 // type.bits
+        if layout.type.__name__ not in (type.__name__, f"b{type.bits}", {"tf32": "f32"}.get(type.__name__)):
+            return f"reads {type.__name__}, the tile has {layout.type.__name__}"
+        if (self.rows is not None and rows > self.rows) or depth > self.columns:
+            have = "any" if self.rows is None else str(max(self.rows, 0))
+            return f"reads {rows} rows x {depth} of depth, the tile has {have} x {max(self.columns, 0)} from there on"
+        inner = (depth if layout.major == "k" else rows) * layout.element_bytes
+        if layout.swizzle > 16 and self.within and self.within + inner > layout.span_bytes:
+            return (f"reads {inner} contiguous bytes from byte {self.within} of a {layout.span_bytes}-byte span, and would go on in the "
+                    f"wrong one: start at a multiple of {layout.span if layout.major == 'mn' else depth} elements")
+        return None
 
 
 def template(layout: Layout) -> int:

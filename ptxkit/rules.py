@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from grammar import forms
 
+from .descriptor import Descriptor
 from .errors import TraceError
 from .smem import MBarrier, MBarriers, Shared, SharedAddress, TileView
 from .source import user_position
 from .tensormap import TensorMapParameter, encodable
 from .trace import Builder
+from .types import TYPES
 
 
 def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
@@ -25,6 +28,8 @@ def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any])
         builder.branched(values[0] if isinstance(values[0], str) else values[0].name)
     elif mnemonic == "setmaxnreg":
         _setmaxnreg(builder, signature, values)
+    elif signature.opcode.startswith("wgmma.mma_async"):
+        _operands_of_mma(signature, values)
 
 
 def _copy(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
@@ -85,6 +90,20 @@ def _arrived(builder: Builder, barrier: Any, count: Any) -> None:
 def _setmaxnreg(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
     direction = signature.opcode.split(".")[1]
     builder.module.setmaxnreg.append((direction, int(values[0]), builder.population(), user_position()))
+
+
+def _operands_of_mma(signature: forms.Signature, values: Sequence[Any]) -> None:
+    """The tiles behind the descriptors have what the instruction reads: A 64 rows, B the columns of the shape."""
+    columns = re.search(r"\.m64n(\d+)k", signature.opcode)
+    a_type, b_type = (TYPES.get(name) for name in signature.opcode.split(".")[-2:])
+    if columns is None or a_type is None or b_type is None:
+        return
+    for parameter, value in zip(signature.parameters, values):
+        if isinstance(value, Descriptor):
+            is_a = parameter.name.startswith("a")
+            problem = value.problem(64 if is_a else int(columns[1]), a_type if is_a else b_type)
+            if problem:
+                raise TraceError(f"`{signature.opcode}`: operand `{parameter.name}` {problem}")
 
 
 def check_barriers(barriers: Sequence[MBarriers]) -> None:

@@ -276,7 +276,11 @@ class TileView(SharedAddress, Generic[T]):
             builder.emit("add.u64", (result.operand(), wide.operand(), tree.Integer(fixed + (constant >> 4))))
             return result
 
-        return Descriptor(builder.memo(("descriptor", fixed + (constant >> 4)), (wide,), make), self.layout)
+        made = builder.memo(("descriptor", fixed + (constant >> 4)), (wide,), make)
+        rows, columns = (self.outer, self.inner) if self.layout.major == "k" else (self.inner, self.outer)
+        inner = k if self.layout.major == "k" else mn if isinstance(mn, int) else 0
+        return Descriptor(made, self.layout, rows - mn if isinstance(mn, int) else None, columns - k,
+                          inner * self.layout.element_bytes % self.layout.span_bytes)
 
 
 class Tile(Generic[T]):
