@@ -13,7 +13,7 @@ from .reg import Negated, Ptr, Reg, Special, Value, Vec
 from .smem import MBarrier, SharedAddress
 from .tensormap import TensorMapParameter
 from .trace import Builder
-from .types import Scalar, pred
+from .types import ScalarType, pred
 
 
 class Mismatch(Exception):
@@ -39,7 +39,8 @@ class _Unfit(Exception):
 
 def due(operand: Operand) -> str:
     """What an operand takes, in words."""
-    tags = {"descriptor": "a matrix descriptor (`tile[stage].desc(k)`)", "mbarrier": "an mbarrier (`barriers[i]`)", "tensormap": "a TensorMap"}
+    tags = {"descriptor": "a matrix descriptor (`tile[stage].desc(k)`)", "mbarrier": "an mbarrier (`barriers[i]`)",
+            "tensormap": "a TensorMap"}
     if operand.tag in tags:
         return tags[operand.tag]
     width = "wider or equal " if operand.wide else ""
@@ -79,7 +80,7 @@ def shown(value: Any) -> str:
     return repr(value)
 
 
-def fits(operand: Operand, type: type[Scalar]) -> bool:
+def fits(operand: Operand, type: ScalarType) -> bool:
     """Whether a register of `type` may stand for the operand: the ISA's type compatibility (wider for ld, st, cvt)."""
     return accepts(operand, type.__name__)
 
@@ -89,8 +90,11 @@ def _immediate(operand: Operand, value: int) -> tree.Integer:
     if not isinstance(allowed, Range):
         raise _Unfit
     bits = 64 if operand.type in ("", "b64", "u64", "s64", "f64") else 32 if operand.kind == "immediate" else _bits(operand)
-    inside = (value in allowed.choices if allowed.choices
-              else (allowed.low is None or value >= allowed.low) and (allowed.high is None or value <= allowed.high) and value % allowed.multiple == 0)
+    if allowed.choices:
+        inside = value in allowed.choices
+    else:
+        above, below = allowed.low is None or value >= allowed.low, allowed.high is None or value <= allowed.high
+        inside = above and below and value % allowed.multiple == 0
     if not inside or not -(1 << bits - 1) <= value < 1 << bits:
         raise _Unfit
     return tree.Integer(value)

@@ -10,7 +10,7 @@ from typing import Any
 from grammar import tree
 
 from .errors import TraceError
-from .reg import Negated, Reg
+from .reg import Index, Negated, Reg
 from .trace import Builder, current
 from .types import pred, u32
 
@@ -126,7 +126,7 @@ def loop() -> Iterator[Loop]:
 
 
 @contextmanager
-def for_range(stop: int | Reg[Any], *, start: int | Reg[Any] = 0, step: int | Reg[Any] = 1) -> Iterator[Reg[u32]]:
+def for_range(stop: Index, *, start: Index = 0, step: Index = 1) -> Iterator[Reg[u32]]:
     """`with for_range(n) as i:` counts a u32 register from `start` below `stop` on the GPU; the body may run zero times."""
     builder = current()
     index = _set(builder, start)
@@ -175,7 +175,7 @@ class Ring:
 
 
 @contextmanager
-def ring(stages: int | Ring, rounds: int | Reg[Any]) -> Iterator[tuple[Reg[u32], Reg[u32], Reg[u32]]]:
+def ring(stages: int | Ring, rounds: Index) -> Iterator[tuple[Reg[u32], Reg[u32], Reg[u32]]]:
     """`with ring(STAGES, n) as (k, stage, parity):` counts k from 0 below `rounds` while the ring advances once a round."""
     position = stages if isinstance(stages, Ring) else Ring(stages)
     with for_range(rounds) as k:
@@ -183,12 +183,12 @@ def ring(stages: int | Ring, rounds: int | Reg[Any]) -> Iterator[tuple[Reg[u32],
         position.advance()
 
 
-def _operand(value: int | Reg[Any]) -> tree.Operand:
+def _operand(value: Index) -> tree.Operand:
     return value.operand() if isinstance(value, Reg) else tree.Integer(value)
 
 
-def _set(builder: Builder, value: int | Reg[Any]) -> Reg[u32]:
-    result: Reg[u32] = builder.register(u32)
+def _set(builder: Builder, value: Index) -> Reg[u32]:
+    result = builder.register(u32)
     builder.emit("mov.u32", (result.operand(), _operand(value)))
     return result
 
@@ -200,21 +200,29 @@ def _population(builder: Builder, p: Any) -> int:
     definition = _definition(builder, p.name)
     if definition is None:
         return builder.unlimited
-    operands = definition.operands
     if definition.opcode == "elect.sync" and builder.module.threads is not None:
         return max(1, builder.module.threads // 32)
-    if definition.opcode.startswith("setp.") and len(operands) == 3 and isinstance(operands[2], tree.Integer) and isinstance(operands[1], tree.Name):
-        source = _definition(builder, operands[1].name)
-        bound, shift = operands[2].value, 0
-        if source is not None and source.opcode.startswith("shr.") and isinstance(source.operands[1], tree.Name) and isinstance(source.operands[2], tree.Integer):
-            shift = source.operands[2].value
-            source = _definition(builder, source.operands[1].name)
-        if source is not None and source.opcode in ("mov.u32", "mov.b32") and source.operands[1] == tree.Name("%tid.x"):
-            relation = definition.opcode.split(".")[1]
-            count = {"eq": 1, "lt": bound, "le": bound + 1, "lo": bound, "ls": bound + 1}.get(relation)
-            if count is not None:
-                return max(1, count) << shift
+    if (compared := _by_constant(definition, "setp")) is None:
+        return builder.unlimited
+    name, bound = compared
+    source, shift = _definition(builder, name), 0
+    if source is not None and (shifted := _by_constant(source, "shr")) is not None:
+        name, shift = shifted
+        source = _definition(builder, name)
+    if source is not None and source.opcode in ("mov.u32", "mov.b32") and source.operands[1] == tree.Name("%tid.x"):
+        relation = definition.opcode.split(".")[1]
+        count = {"eq": 1, "lt": bound, "le": bound + 1, "lo": bound, "ls": bound + 1}.get(relation)
+        if count is not None:
+            return max(1, count) << shift
     return builder.unlimited
+
+
+def _by_constant(instruction: tree.Instruction, mnemonic: str) -> tuple[str, int] | None:
+    """(register, constant) of `mnemonic result, register, constant`."""
+    match instruction.operands:
+        case (_, tree.Name(name), tree.Integer(value)) if instruction.opcode.startswith(f"{mnemonic}."):
+            return name, value
+    return None
 
 
 def _definition(builder: Builder, name: str) -> tree.Instruction | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from grammar import tree
 from grammar.errors import Position
@@ -17,13 +17,14 @@ from .rules import check_barriers, check_setmaxnreg, entry_registers
 from .smem import SharedPlan
 from .tensormap import TensorMap, TensorMapParameter
 from .trace import Builder, current, tracing
-from .types import Scalar, u64
+from .types import ScalarType, u64
 
 if TYPE_CHECKING:
     from .runtime import Compiled
     from .toolchain import Assembly
 
 P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
 Dim = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
 
 
@@ -33,7 +34,7 @@ class Parameter:
 
     name: str
     kind: str
-    type: type[Scalar] | None
+    type: ScalarType | None
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class Kernel(Generic[P]):
         if smem not in (None, "static", "dynamic"):
             raise TraceError(f"smem is 'static', 'dynamic' or None (by size), not {smem!r}")
         self.function = function
+        self._call: Callable[..., Any] = function
         self.name = name or function.__name__
         self.target = target
         self._block = block
@@ -107,7 +109,9 @@ class Kernel(Generic[P]):
         self._compiled: dict[tuple[Any, ...], Compiled] = {}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        raise TraceError(f"a kernel is not called but launched: {self.name}.launch(grid, ...); code shared by kernels is a plain function or a @func")
+        raise TraceError(
+            f"a kernel is not called but launched: {self.name}.launch(grid, ...); code shared by kernels is a plain function or a @func"
+        )
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self._positional)})>"
@@ -116,7 +120,8 @@ class Kernel(Generic[P]):
         """The full configuration; raises for names that the kernel does not have and for values left open."""
         for name in given:
             if name not in self._defaults:
-                raise TraceError(f"kernel `{self.name}` has no compile-time parameter `{name}`; it has {', '.join(self._defaults) or 'none'}")
+                has = ", ".join(self._defaults) or "none"
+                raise TraceError(f"kernel `{self.name}` has no compile-time parameter `{name}`; it has {has}")
         full = {**self._defaults, **given}
         for name, value in full.items():
             if value is inspect.Parameter.empty:
@@ -206,7 +211,7 @@ class Kernel(Generic[P]):
         parameters = self._parameters()
         with tracing(builder):
             arguments = [_argument(builder, p, here) for p in parameters]
-            self.function(*arguments, **config)  # type: ignore[call-arg, arg-type]
+            self._call(*arguments, **config)
             body = builder.finish()
         check_barriers(shared.barriers)
         self._check_registers(module, threads)
@@ -235,8 +240,9 @@ class Kernel(Generic[P]):
             elif origin is Reg and args and args[0].bits in (8, 16, 32, 64):
                 found.append(Parameter(name, "scalar", args[0]))
             else:
-                raise TraceError(f"parameter `{name}` of kernel `{self.name}` is annotated {hint!r}: write TensorMap, Ptr[type] or Reg[type]",
-                                 Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno))
+                raise TraceError(
+                    f"parameter `{name}` of kernel `{self.name}` is annotated {hint!r}: write TensorMap, Ptr[type] or Reg[type]",
+                    Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno))
         return tuple(found)
 
     def _directives(self, block: tuple[int, int, int] | None, cluster: tuple[int, int, int]) -> tuple[tree.Directive, ...]:
@@ -278,8 +284,9 @@ def _declared(parameter: Parameter) -> tree.Variable:
     if parameter.kind == "pointer":
         return tree.Variable("param", "u64", parameter.name, pointer=tree.Pointer("global", 1))
     assert parameter.type is not None
-    type = parameter.type
-    return tree.Variable("param", type.__name__ if type.__name__[0] in "usbf" and type.__name__[1:].isdigit() else f"b{type.bits}", parameter.name)
+    name = parameter.type.__name__
+    fundamental = name[0] in "usbf" and name[1:].isdigit()
+    return tree.Variable("param", name if fundamental else f"b{parameter.type.bits}", parameter.name)
 
 
 def _local_shared(shared: SharedPlan) -> tree.Variable | None:
@@ -304,8 +311,8 @@ def _argument(builder: Builder, parameter: Parameter, here: Position) -> Any:
     return value
 
 
-def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1, min_ctas: int | None = 1, max_registers: int | None = None,
-           smem: str | None = None, name: str | None = None) -> Callable[[Callable[P, None]], Kernel[P]]:
+def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1, min_ctas: int | None = 1,
+           max_registers: int | None = None, smem: str | None = None, name: str | None = None) -> Callable[[Callable[P, None]], Kernel[P]]:
     """Make a function a kernel.
 
     `block` threads and `cluster` CTAs are an int, up to three extents, or a function of the configuration. The register cap that
@@ -314,51 +321,57 @@ def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1
     """
 
     def decorate(function: Callable[P, None]) -> Kernel[P]:
-        return Kernel(function, target=target, block=block, cluster=cluster, min_ctas=min_ctas, max_registers=max_registers, smem=smem, name=name)
+        return Kernel(function, target=target, block=block, cluster=cluster, min_ctas=min_ctas, max_registers=max_registers,
+                      smem=smem, name=name)
 
     return decorate
 
 
-class Func(Generic[P]):
+class Func(Generic[P, R]):
     """A device function: traced once per module, called with `call.uni`. Parameters and the result are `Reg[...]`."""
 
-    def __init__(self, function: Callable[P, Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.function: Callable[..., R] = function
         self.__name__ = self.name = function.__name__
         self.__doc__ = function.__doc__
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         builder = current()
-        hints = get_type_hints(self.function)
-        names = list(inspect.signature(self.function).parameters)
-        result = hints.pop("return", type(None))
-        types = [get_args(hints[name])[0] if get_origin(hints.get(name)) is Reg else None for name in names]
-        results = [] if result is type(None) else [get_args(result)[0]] if get_origin(result) is Reg else [None]
-        if None in types or None in results:
-            raise TraceError(f"@func `{self.name}` takes and returns Reg[...] values (or returns None)")
+        names, types, results = self._types()
         if kwargs or len(args) != len(names):
             raise TraceError(f"@func `{self.name}` takes {len(names)} registers ({', '.join(names)}), {len(args)} were given")
-        for name, type_, value in zip(names, types, args):
+        for name, type_, value in zip(names, types, args, strict=True):
             if not isinstance(value, Reg) or value.type.bits != type_.bits or value.type.register != type_.register:
                 raise TraceError(f"@func `{self.name}`: parameter `{name}` is Reg[{type_.__name__}], not {value!r}")
             builder.own(value)
         if self not in builder.module.functions:
             builder.module.functions[self] = self._trace(builder.module, names, types, results)
-        return self._call(builder, args, types, results)
+        made: Any = self._call(builder, args, types, results)
+        return made  # type: ignore[no-any-return]
 
-    def _trace(self, module: ModuleBuilder, names: list[str], types: list[Any], results: list[Any]) -> tree.Function:
+    def _types(self) -> tuple[list[str], list[ScalarType], list[ScalarType]]:
+        """The parameters' names, their types, and the result's: () or (type,)."""
+        hints = get_type_hints(self.function)
+        names = list(inspect.signature(self.function).parameters)
+        annotated = [hints.get(name) for name in names]
+        if hints.get("return") not in (None, type(None)):
+            annotated.append(hints["return"])
+        types: list[ScalarType] = [get_args(hint)[0] for hint in annotated if get_origin(hint) is Reg]
+        if len(types) != len(annotated):
+            raise TraceError(f"@func `{self.name}` takes and returns Reg[...] values (or returns None)")
+        return names, types[:len(names)], types[len(names):]
+
+    def _trace(self, module: ModuleBuilder, names: list[str], types: list[ScalarType], results: list[ScalarType]) -> tree.Function:
         builder = Builder(module, self.name)
         here = Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno)
-        parameters = [tree.Variable("param", f"b{t.bits}", f"{self.name}_{n}") for n, t in zip(names, types)]
+        parameters = [tree.Variable("param", f"b{t.bits}", f"{self.name}_{n}") for n, t in zip(names, types, strict=True)]
         returns = [tree.Variable("param", f"b{t.bits}", f"{self.name}_result") for t in results]
         with tracing(builder):
-            arguments = []
-            for parameter, type_ in zip(parameters, types):
-                value = builder.register(type_)
-                builder.emit(f"ld.param.{parameter.type}", (value.operand(), tree.Address(tree.Name(parameter.name))), position=here)
-                arguments.append(value)
-            value = self.function(*arguments)  # type: ignore[call-arg]
-            for variable, type_ in zip(returns, results):
+            arguments = [builder.register(type_) for type_ in types]
+            for parameter, argument in zip(parameters, arguments, strict=True):
+                builder.emit(f"ld.param.{parameter.type}", (argument.operand(), tree.Address(tree.Name(parameter.name))), position=here)
+            value = self.function(*arguments)
+            for variable, type_ in zip(returns, results, strict=True):
                 if not isinstance(value, Reg) or value.type.bits != type_.bits:
                     raise TraceError(f"@func `{self.name}` says it returns Reg[{type_.__name__}], but returned {value!r}", here)
                 builder.own(value)
@@ -366,11 +379,11 @@ class Func(Generic[P]):
             body = builder.finish()
         return tree.Function("func", self.name, tuple(parameters), tuple(returns), body=body)
 
-    def _call(self, builder: Builder, args: tuple[Any, ...], types: list[Any], results: list[Any]) -> Any:
+    def _call(self, builder: Builder, args: tuple[Any, ...], types: list[ScalarType], results: list[ScalarType]) -> Reg[Any] | None:
         outer, builder.body = builder.body, []
         sent = [tree.Variable("param", f"b{t.bits}", f"argument{i}") for i, t in enumerate(types)]
         received = [tree.Variable("param", f"b{t.bits}", "result") for t in results]
-        for variable, value in zip(sent, args):
+        for variable, value in zip(sent, args, strict=True):
             builder.emit(f"st.param.{variable.type}", (tree.Address(tree.Name(variable.name)), value.operand()))
         call: list[tree.Operand] = [tree.Arguments((tree.Name("result"),))] if results else []
         call.append(tree.Name(self.name))
@@ -378,14 +391,14 @@ class Func(Generic[P]):
             call.append(tree.Arguments(tuple(tree.Name(v.name) for v in sent)))
         builder.emit("call.uni", tuple(call))
         made = [builder.register(t) for t in results]
-        for variable, value in zip(received, made):
+        for variable, value in zip(received, made, strict=True):
             builder.emit(f"ld.param.{variable.type}", (value.operand(), tree.Address(tree.Name(variable.name))))
         block, builder.body = builder.body, outer
         builder.body.append(tree.Block((*sent, *received, *block)))
         return made[0] if made else None
 
 
-def func(function: Callable[P, Any]) -> Func[P]:
+def func(function: Callable[P, R]) -> Func[P, R]:
     """Make a function a `.func` that kernels call; a plain Python function is inlined instead."""
     return Func(function)
 

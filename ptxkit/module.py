@@ -12,7 +12,7 @@ from grammar import forms, tree
 from .descriptor import TensorMapFields
 from .errors import Position, TraceError
 from .smem import SharedPlan
-from .types import Scalar
+from .types import ScalarType
 
 if TYPE_CHECKING:
     from .tensormap import TensorMapParameter
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class CopyRecord:
     """What a kernel copies through one tensor-map parameter: element type, box (contiguous first), swizzle in bytes."""
 
-    type: type[Scalar]
+    type: ScalarType
     box: tuple[int, ...]
     swizzle: int
 
@@ -40,11 +40,13 @@ class Copies:
     def __init__(self) -> None:
         self.records: dict[str, CopyRecord] = {}
 
-    def record(self, tensormap: TensorMapParameter, type: type[Scalar], box: tuple[int, ...], swizzle: int) -> None:
+    def record(self, tensormap: TensorMapParameter, type: ScalarType, box: tuple[int, ...], swizzle: int) -> None:
         new = CopyRecord(type, box, swizzle)
         old = self.records.setdefault(tensormap.name, new)
         if old != new:
-            raise TraceError(f"`{tensormap.name}` already copies {old}; one tensor map has one box: this copy has {new}, so pass a second map")
+            raise TraceError(
+                f"`{tensormap.name}` already copies {old}; one tensor map has one box: this copy has {new}, so pass a second map"
+            )
 
 
 class ModuleBuilder:
@@ -94,7 +96,10 @@ def has(target: str, needed: str) -> bool:
 
 
 def package_path(path: str) -> str:
-    """A Python file relative to the package root (the first parent folder without `__init__.py`, or on `sys.path`), so that every machine writes the same PTX."""
+    """A Python file relative to the package root, so that every machine writes the same PTX.
+
+    The root is the first parent folder without `__init__.py`, or one on `sys.path`.
+    """
     file = Path(path)
     root = file.parent
     while (root / "__init__.py").exists() and root.parent != root:

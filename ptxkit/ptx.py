@@ -49,15 +49,16 @@ class _Plan:
         required = ", ".join(parameters[i].name for i in (*self.outputs, *self.inputs))
         return f"({required}{''.join(f', {name}=' for name in self.options)})"
 
-    def bind(self, builder: Builder, args: Sequence[Any], options: dict[str, Any]) -> tuple[list[tree.Operand | None], list[Any], list[Any]]:
+    def bind(self, builder: Builder, args: Sequence[Any],
+             options: dict[str, Any]) -> tuple[list[tree.Operand | None], list[Any], list[Any]]:
         """(tree operands per parameter, Python values per parameter, destinations made here); raises Mismatch."""
         parameters = self.signature.parameters
         given_outputs = len(args) == len(self.outputs) + len(self.inputs)
         if not given_outputs and len(args) != len(self.inputs):
-            takes = f"{len(self.inputs)}" + (f" or, with the destination first, {len(self.outputs) + len(self.inputs)}" if self.outputs else "")
-            raise Mismatch(0, f"takes {takes} operands {self.usage()}, {len(args)} were given")
+            in_place = f" or, with the destination first, {len(self.outputs) + len(self.inputs)}" if self.outputs else ""
+            raise Mismatch(0, f"takes {len(self.inputs)}{in_place} operands {self.usage()}, {len(args)} were given")
         values: list[Any] = [None] * len(parameters)
-        for i, value in zip((*self.outputs, *self.inputs) if given_outputs else self.inputs, args):
+        for i, value in zip((*self.outputs, *self.inputs) if given_outputs else self.inputs, args, strict=True):
             values[i] = value
         for name, value in options.items():
             if name not in self.options:
@@ -82,7 +83,7 @@ class _Plan:
 
     def _default(self, operand: Any, values: list[Any]) -> int:
         if operand.tag == "transpose":
-            for parameter, value in zip(self.signature.parameters, values):
+            for parameter, value in zip(self.signature.parameters, values, strict=True):
                 if parameter.name == operand.space:
                     return int(getattr(value, "transposed", False))
         return int(operand.default)

@@ -382,6 +382,7 @@ def registers(values: Sequence[Any]) -> Iterator[Reg[Any]]:
             yield from registers(tuple(value))
 
 
+Index: TypeAlias = int | Reg[integer32]
 _Element: TypeAlias = Reg[S] | int | float
 _Side16: TypeAlias = Reg[integer16] | Special[integer16] | int
 _Side32: TypeAlias = Reg[integer32] | Special[integer32] | int

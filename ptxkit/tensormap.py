@@ -9,7 +9,7 @@ from grammar import tree
 from .descriptor import TensorMapFields
 from .errors import TraceError
 from .reg import Reg, Value
-from .types import TYPES, Scalar
+from .types import TYPES, ScalarType
 
 
 class TensorMap:
@@ -20,7 +20,7 @@ class TensorMap:
     """
 
     def __init__(self, array: Any, *, box: tuple[int, ...], swizzle: int = 0, interleave: int = 0,
-                 element_strides: tuple[int, ...] | None = None, fill: str = "zeros", dtype: type[Scalar] | str | None = None) -> None:
+                 element_strides: tuple[int, ...] | None = None, fill: str = "zeros", dtype: ScalarType | str | None = None) -> None:
         if swizzle not in (0, 32, 64, 128):
             raise TraceError(f"swizzle is 0, 32, 64 or 128 bytes, not {swizzle}")
         if interleave not in (0, 16, 32):
@@ -35,7 +35,7 @@ class TensorMap:
         self.fill = fill
         self.dtype = TYPES[dtype] if isinstance(dtype, str) else dtype
 
-    def fields(self, shape: tuple[int, ...], strides: tuple[int, ...], type: type[Scalar]) -> TensorMapFields:
+    def fields(self, shape: tuple[int, ...], strides: tuple[int, ...], type: ScalarType) -> TensorMapFields:
         """The fields for an array of this shape and these element strides; raises when the hardware cannot have them."""
         type = self.dtype or type
         if len(self.box) != len(shape):
