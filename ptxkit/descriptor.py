@@ -9,7 +9,7 @@ from grammar import tree
 
 from .errors import TraceError
 from .reg import Reg, Value
-from .types import Scalar
+from .types import ScalarType
 
 if TYPE_CHECKING:
     from .layout import Layout
@@ -41,7 +41,7 @@ class Descriptor(Value):
         """Whether the operand is MN-major: wgmma's imm-trans."""
         return self.layout.major == "mn"
 
-    def problem(self, rows: int, type: type[Scalar]) -> str | None:
+    def problem(self, rows: int, type: ScalarType) -> str | None:
         """A sentence when an instruction cannot read `rows` rows and its 32 bytes of depth, of elements of `type`, from here."""
         layout = self.layout
         depth = 256 // type.bits
@@ -101,7 +101,7 @@ class TensorMapFields:
     `swizzle` and `interleave` are bytes (0: none), `fill` is "zeros" or "nan". `l2_promotion` is bytes fetched per L2 sector group.
     """
 
-    type: type[Scalar]
+    type: ScalarType
     dims: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
@@ -120,7 +120,8 @@ class TensorMapFields:
         rank = len(self.dims)
         size = self.type.bits // 8
         if not 1 <= rank <= 5 or len(self.box) != rank or len(self.strides) != rank - 1 or len(self.element_strides) != rank:
-            return f"a tensor map has 1 to 5 dimensions with as many box extents and one stride less, not dims {self.dims}, box {self.box}, strides {self.strides}"
+            return ("a tensor map has 1 to 5 dimensions with as many box extents and one stride less, "
+                    f"not dims {self.dims}, box {self.box}, strides {self.strides}")
         if address % (32 if self.interleave == 32 else 16):
             return f"the base address {address:#x} is not a multiple of {32 if self.interleave == 32 else 16} bytes"
         for axis, extent in enumerate(self.dims):
@@ -128,7 +129,8 @@ class TensorMapFields:
                 return f"extent {extent} of dimension {axis} is not between 1 and 2^32"
         for axis, stride in enumerate(self.strides, 1):
             if stride % 16 or not 0 <= stride < 1 << 40:
-                return f"the stride of dimension {axis} is {stride} bytes: it must be a multiple of 16 below 2^40 (pad the rows to 16 bytes)"
+                return (f"the stride of dimension {axis} is {stride} bytes: it must be a multiple of 16 below 2^40 "
+                        "(pad the rows to 16 bytes)")
         for axis, extent in enumerate(self.box):
             if not 1 <= extent <= 256:
                 return f"box extent {extent} of dimension {axis} is not between 1 and 256: load the tile in several boxes"
@@ -138,7 +140,8 @@ class TensorMapFields:
         if inner % 16:
             return f"the box is {inner} bytes wide: the contiguous extent must be a multiple of 16 bytes"
         if self.swizzle and inner > self.swizzle:
-            return f"the box is {inner} bytes wide, more than the {self.swizzle}-byte swizzle span: load it in {-(-inner // self.swizzle)} boxes or widen the swizzle"
+            return (f"the box is {inner} bytes wide, more than the {self.swizzle}-byte swizzle span: load it in "
+                    f"{-(-inner // self.swizzle)} boxes or widen the swizzle")
         return None
 
     def with_box(self, *box: int) -> TensorMapFields:

@@ -33,7 +33,7 @@ def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any])
 
 
 def _copy(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
-    named = {p.name: (p, v) for p, v in zip(signature.parameters, values)}
+    named = {p.name: (p, v) for p, v in zip(signature.parameters, values, strict=True)}
     if "multicast::cluster" in signature.opcode and builder.module.cluster_size == 1:
         raise TraceError(
             f"`{signature.opcode}` multicasts to the CTAs of a cluster, and this kernel has none: declare @kernel(cluster=2) or "
@@ -45,7 +45,8 @@ def _copy(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -
     if not isinstance(tensormap, TensorMapParameter):
         return
     coordinates = next(p for p, _ in named.values() if p.operand.kind == "coordinates")
-    rank = int(coordinates.operand.count)
+    rank = coordinates.operand.count
+    assert isinstance(rank, int)
     place = next((v for p, v in named.values() if isinstance(v, SharedAddress) and not isinstance(v, MBarrier)), None)
     if isinstance(place, TileView):
         _whole_span(place, tensormap)
@@ -62,11 +63,14 @@ def _whole_span(view: TileView[Any], tensormap: TensorMapParameter) -> None:
             f"range({view.layout.spans})"
         )
     if max(view.box) > 256:
-        raise TraceError(f"a box of {view.box[0]}x{view.box[1]} through {tensormap!r}: no extent may exceed 256; copy `tile[stage].lines(start, 256)` in parts")
+        raise TraceError(
+            f"a box of {view.box[0]}x{view.box[1]} through {tensormap!r}: no extent may exceed 256; "
+            "copy `tile[stage].lines(start, 256)` in parts"
+        )
 
 
 def _mbarrier(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
-    named = {p.name: v for p, v in zip(signature.parameters, values)}
+    named = {p.name: v for p, v in zip(signature.parameters, values, strict=True)}
     barrier = next((v for v in values if isinstance(v, MBarrier)), None)
     if barrier is None or barrier.array is None:
         return
@@ -83,8 +87,8 @@ def _mbarrier(builder: Builder, signature: forms.Signature, values: Sequence[Any
 def _arrived(builder: Builder, barrier: Any, count: Any) -> None:
     if isinstance(barrier, MBarrier) and barrier.array is not None:
         population = builder.population()
-        known = isinstance(count, int) and population is not None
-        barrier.array.arrivals.append(count * population * builder.module.cluster_size if known else None)  # type: ignore[operator]
+        at_most = count * population * builder.module.cluster_size if isinstance(count, int) and population is not None else None
+        barrier.array.arrivals.append(at_most)
 
 
 def _setmaxnreg(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
@@ -98,7 +102,7 @@ def _operands_of_mma(signature: forms.Signature, values: Sequence[Any]) -> None:
     a_type, b_type = (TYPES.get(name) for name in signature.opcode.split(".")[-2:])
     if columns is None or a_type is None or b_type is None:
         return
-    for parameter, value in zip(signature.parameters, values):
+    for parameter, value in zip(signature.parameters, values, strict=True):
         if isinstance(value, Descriptor):
             is_a = parameter.name.startswith("a")
             problem = value.problem(64 if is_a else int(columns[1]), a_type if is_a else b_type)
@@ -113,7 +117,8 @@ def check_barriers(barriers: Sequence[MBarriers]) -> None:
             continue
         if not array.initial:
             if array.waited or array.arrivals:
-                raise TraceError(f"the barriers `{array.name}` are used but never initialised: mbarrier.init.shared__cta.b64(barrier, count)")
+                raise TraceError(
+                    f"the barriers `{array.name}` are used but never initialised: mbarrier.init.shared__cta.b64(barrier, count)")
             continue
         if not array.waited or None in array.initial or None in array.arrivals:
             continue

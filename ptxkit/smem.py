@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from grammar import tree
 
 from .descriptor import Descriptor, step, template
 from .errors import TraceError
 from .layout import Layout, Major
-from .reg import Reg, Value
+from .reg import Index, Reg, Value
 from .trace import Builder, current
 from .types import Scalar, u32, u64
 
 T = TypeVar("T", bound=Scalar, covariant=True)
+S = TypeVar("S", bound=Scalar)
 
 SHARED_LIMIT = 232_448
 """Bytes of shared memory that one CTA of sm_90 may use (227 KiB)."""
@@ -69,7 +70,7 @@ class SharedPlan:
 
     def table(self) -> str:
         """The budget as text: offset, bytes, what."""
-        rows = [f"{a.offset:>9,} {a.bytes:>9,}  {a.what}" + (f"  ({a.name})" if not a.name.startswith("#") else "") for a in self.allocations]
+        rows = [f"{a.offset:>9,} {a.bytes:>9,}  {a.what}" + ("" if a.name.startswith("#") else f"  ({a.name})") for a in self.allocations]
         kind = "dynamic" if self.dynamic else "static"
         return "\n".join(["   offset     bytes  what", *rows, f"    total {self.total:>9,}  of {self.limit:,}, {kind}"])
 
@@ -90,7 +91,7 @@ def base_register(builder: Builder) -> Reg[u32]:
     """The shared-window address of the plan's start, in a register."""
 
     def make() -> Reg[u32]:
-        result: Reg[u32] = builder.register(u32)
+        result = builder.register(u32)
         builder.emit("mov.u32", (result.operand(), _symbol(builder)))
         return result
 
@@ -122,16 +123,18 @@ class SharedAddress(Value):
         inputs = () if self.dynamic is None else (self.dynamic,)
 
         def make() -> Reg[u32]:
-            result: Reg[u32] = builder.register(u32)
+            result = builder.register(u32)
             if self.dynamic is None:
                 builder.emit("mov.u32", (result.operand(), tree.Offset(_symbol(builder), self.offset)))
             else:
                 builder.emit("add.u32", (result.operand(), self.dynamic.operand(), tree.Integer(self.offset)))
             return result
 
-        return builder.memo(("address", self.offset), inputs, make) if self.offset or self.dynamic is None else self.dynamic  # type: ignore[return-value]
+        if self.dynamic is not None and not self.offset:
+            return self.dynamic
+        return builder.memo(("address", self.offset), inputs, make)
 
-    def plus(self, index: int | Reg[Any], stride: int) -> tuple[int, Reg[u32] | None]:
+    def plus(self, index: Index, stride: int) -> tuple[int, Reg[u32] | None]:
         """(offset, register part) of the place `index * stride` bytes further."""
         if isinstance(index, int):
             return self.offset + index * stride, self.dynamic
@@ -142,7 +145,7 @@ class SharedAddress(Value):
         base = base_register(builder) if self.dynamic is None else self.dynamic
 
         def make() -> Reg[u32]:
-            result: Reg[u32] = builder.register(u32)
+            result = builder.register(u32)
             builder.emit("mad.lo.u32", (result.operand(), index.operand(), tree.Integer(stride), base.operand()))
             return result
 
@@ -154,21 +157,21 @@ class Shared(SharedAddress, Generic[T]):
 
     __slots__ = ("count", "type")
 
-    def __init__(self, type: type[Scalar], offset: int, dynamic: Reg[u32] | None = None, count: int | None = None) -> None:
+    def __init__(self, type: type[T], offset: int, dynamic: Reg[u32] | None = None, count: int | None = None) -> None:
         super().__init__(offset, dynamic)
         self.type = type
         self.count = count
 
-    def at(self, index: int | Reg[Any]) -> Shared[T]:
+    def at(self, index: Index) -> Shared[T]:
         """The place of element `index`."""
         if isinstance(index, int) and self.count is not None and not 0 <= index < self.count:
             raise TraceError(f"element {index} is outside an array of {self.count} {self.type.__name__}")
         return Shared(self.type, *self.plus(index, max(1, self.type.bits // 8)))
 
-    def __add__(self, index: int | Reg[Any]) -> Shared[T]:
+    def __add__(self, index: Index) -> Shared[T]:
         return self.at(index)
 
-    def __getitem__(self, index: int | Reg[Any]) -> Shared[T]:
+    def __getitem__(self, index: Index) -> Shared[T]:
         return self.at(index)
 
 
@@ -199,7 +202,7 @@ class MBarriers:
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: int | Reg[Any]) -> MBarrier:
+    def __getitem__(self, index: Index) -> MBarrier:
         if isinstance(index, int) and not 0 <= index < self.count:
             raise TraceError(f"barrier {index} is out of range: `{self.name}` has {self.count}, 0 to {self.count - 1}")
         return MBarrier(self, *SharedAddress(self.offset, self.base).plus(index, 8))
@@ -232,19 +235,19 @@ class TileView(SharedAddress, Generic[T]):
         """Bytes that a copy into this view delivers."""
         return self.inner * self.outer * self.layout.element_bytes
 
-    def span(self, index: int | Reg[Any]) -> TileView[T]:
+    def span(self, index: Index) -> TileView[T]:
         """Span `index` of the contiguous extent: what one box fills."""
         if isinstance(index, int) and not 0 <= index < self.layout.spans:
             raise TraceError(f"span {index} of a tile that has {self.layout.spans}")
         return TileView(self.layout, *self.plus(index, self.layout.span_stride), self.layout.span, self.outer)
 
-    def lines(self, start: int | Reg[Any], count: int) -> TileView[T]:
+    def lines(self, start: Index, count: int) -> TileView[T]:
         """`count` strided lines from `start` (a multiple of 8, so that the swizzle pattern stays in step)."""
         if count % 8 or not 8 <= count <= self.outer or (isinstance(start, int) and (start % 8 or not 0 <= start <= self.outer - count)):
             raise TraceError(f"lines {start} to {start}+{count} of a tile with {self.outer}: start and count are multiples of 8 within it")
         return TileView(self.layout, *self.plus(start, self.layout.span_bytes), self.inner, count)
 
-    def desc(self, k: int = 0, mn: int | Reg[Any] = 0) -> Descriptor:
+    def desc(self, k: int = 0, mn: Index = 0) -> Descriptor:
         """The wgmma matrix descriptor of the instruction tile that starts at depth `k` and row `mn`.
 
         A register `mn` must be a multiple of 8 (K-major) or of the span (MN-major). Emits the address arithmetic once per region.
@@ -263,8 +266,8 @@ class TileView(SharedAddress, Generic[T]):
         # Bits 4 to 17: in a cluster the address of shared memory has the CTA's rank above them, which would spill into the
         # descriptor's next field.
         def sixteenths() -> Reg[u64]:
-            shifted: Reg[u32] = builder.register(u32)
-            wide: Reg[u64] = builder.register(u64)
+            shifted = builder.register(u32)
+            wide = builder.register(u64)
             builder.emit("bfe.u32", (shifted.operand(), source.operand(), tree.Integer(4), tree.Integer(14)))
             builder.emit("cvt.u64.u32", (wide.operand(), shifted.operand()))
             return wide
@@ -272,7 +275,7 @@ class TileView(SharedAddress, Generic[T]):
         wide = builder.memo(("sixteenths",), (source,), sixteenths)
 
         def make() -> Reg[u64]:
-            result: Reg[u64] = builder.register(u64)
+            result = builder.register(u64)
             builder.emit("add.u64", (result.operand(), wide.operand(), tree.Integer(fixed + (constant >> 4))))
             return result
 
@@ -299,26 +302,28 @@ class Tile(Generic[T]):
         """Bytes of one stage, padded to the alignment that the swizzle needs."""
         return -(-self.layout.bytes // self.layout.alignment) * self.layout.alignment
 
-    def __getitem__(self, stage: int | Reg[Any]) -> TileView[T]:
+    def __getitem__(self, stage: Index) -> TileView[T]:
         if isinstance(stage, int) and not 0 <= stage < self.stages:
             raise TraceError(f"stage {stage} is out of range: the tile has {self.stages}, 0 to {self.stages - 1}")
         layout = self.layout
         return TileView(layout, *SharedAddress(self.offset).plus(stage, self.stage_bytes), layout.inner, layout.outer)
 
 
-def tile(type: type[Scalar], shape: tuple[int, ...], *, major: Major = "k", swizzle: int | None = None, name: str | None = None) -> Tile[Any]:
+def tile(type: type[S], shape: tuple[int, ...], *, major: Major = "k", swizzle: int | None = None,
+         name: str | None = None) -> Tile[S]:
     """A (stages, rows, columns) or (rows, columns) tile. See `Layout` for `major` and `swizzle` (None: the widest that fits)."""
     if len(shape) not in (2, 3):
         raise TraceError(f"a tile is (rows, columns) or (stages, rows, columns), not {shape}")
     stages, rows, columns = shape if len(shape) == 3 else (1, *shape)
     layout = Layout.of(type, rows, columns, major=major, swizzle=swizzle)
-    made: Tile[Any] = Tile(layout, 0, stages)
-    what = f"tile {stages} x {rows} x {columns} {type.__name__}, {major}-major, " + (f"swizzle {layout.swizzle}" if layout.swizzle > 16 else "no swizzle")
+    made: Tile[S] = Tile(layout, 0, stages)
+    swizzled = f"swizzle {layout.swizzle}" if layout.swizzle > 16 else "no swizzle"
+    what = f"tile {stages} x {rows} x {columns} {type.__name__}, {major}-major, {swizzled}"
     made.offset = current().shared.allocate(made.stage_bytes * stages, layout.alignment, what, name).offset
     return made
 
 
-def array(type: type[Scalar], count: int, *, align: int = 16, name: str | None = None) -> Shared[Any]:
+def array(type: type[S], count: int, *, align: int = 16, name: str | None = None) -> Shared[S]:
     """`count` elements; `align` in bytes, a power of two."""
     if count < 1 or align < 1 or align & (align - 1):
         raise TraceError(f"an array has at least one element and a power-of-two alignment, not {count} and {align}")
