@@ -60,27 +60,17 @@ def _extent(text: str) -> int:
 def _hgemm(options: argparse.Namespace) -> int:
     from ptxkit import driver
 
+    from . import run
+
     reason = ""
     try:
         driver.probe()
     except NoDriverError as error:
         reason = str(error).split(":")[0]
-    report = _assembled(options, reason) if reason else _on_gpu(options)
+    product = run.Product(options.m, options.n, options.k, options.dtype, options.out_dtype or options.dtype, options.layout)
+    report = run.assembled(product, reason) if reason else run.on_gpu(product, check=options.check, repeat=options.repeat)
     print(json.dumps(report) if options.json else "\n".join(report["lines"]))
     return int(report["wrong"])
-
-
-def _on_gpu(options: argparse.Namespace) -> dict[str, Any]:
-    from . import run
-
-    return run.on_gpu(options.m, options.n, options.k, options.dtype, options.out_dtype or options.dtype, options.layout,
-                      check=options.check, repeat=options.repeat)
-
-
-def _assembled(options: argparse.Namespace, reason: str) -> dict[str, Any]:
-    from . import run
-
-    return run.assembled(options.m, options.n, options.k, options.dtype, options.out_dtype or options.dtype, options.layout, reason)
 
 
 def _verify(options: argparse.Namespace) -> int:

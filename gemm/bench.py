@@ -45,7 +45,8 @@ def clocks() -> dict[str, Any]:
     """SM clock, power and temperature now, as nvidia-smi reads them."""
     fields = "clocks.sm,power.draw,temperature.gpu"
     try:
-        said = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=20)
+        command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=20)
         mhz, watts, celsius = said.stdout.strip().splitlines()[0].split(",")
     except (OSError, subprocess.TimeoutExpired, IndexError, ValueError):
         return {}
@@ -60,7 +61,7 @@ def product(torch: Any, m: int, n: int, k: int, dtype: str, layout: str, rounds:
     d = torch.empty((m, n), device="cuda", dtype=a.dtype)
     contestants: dict[str, Callable[[], Any]] = {"ptxkit": lambda: hgemm(a, b, d), "cublas": lambda: torch.matmul(a, b, out=d)}
     times: dict[str, list[float]] = {name: [] for name in contestants}
-    estimate = max(2e-9 * m * n * k / 600, 4.0)
+    estimate = max(2e-6 * m * n * k / 600, 4.0)
     count = max(1, int(1e3 * BURST_MS / estimate))
     graphs = {name: _graph(torch, call, count) for name, call in contestants.items()}
     order = list(contestants)

@@ -26,7 +26,7 @@ class ConfigError(PtxkitError, ValueError):
 class Config:
     """One specialisation of the kernel. A tile is 128 x BN x 64; GROUP counts clusters of tiles along M."""
 
-    type: type[Scalar]
+    dtype: type[Scalar]
     out: type[Scalar]
     a_major: Major = "k"
     b_major: Major = "k"
@@ -44,8 +44,8 @@ class Config:
 
     def problem(self) -> str | None:
         """A sentence when the kernel cannot have this configuration."""
-        if self.type.__name__ not in ("f16", "bf16"):
-            return f"operands are f16 or bf16, not {self.type.__name__}"
+        if self.dtype.__name__ not in ("f16", "bf16"):
+            return f"operands are f16 or bf16, not {self.dtype.__name__}"
         if self.out.__name__ not in ("f16", "bf16", "f32"):
             return f"the result is f16, bf16 or f32, not {self.out.__name__}"
         if self.BN not in (64, 128, 256):
@@ -57,7 +57,8 @@ class Config:
         if not 2 <= self.STAGES <= MAX_STAGES:
             return f"a ring has 2 to {MAX_STAGES} stages, not {self.STAGES}"
         if self.smem_bytes > SHARED_LIMIT:
-            return f"{self.STAGES} stages of {stage_bytes(self.BN):,} bytes take {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes; {stages_that_fit(self.BN)} fit"
+            return (f"{self.STAGES} stages of {stage_bytes(self.BN):,} bytes take {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes; "
+                    f"{stages_that_fit(self.BN)} fit")
         return None
 
     @property
@@ -68,7 +69,7 @@ class Config:
     @property
     def parameters(self) -> dict[str, Any]:
         """The kernel's compile-time parameters."""
-        return {"TYPE": self.type, "OUT": self.out, "A_MAJOR": self.a_major, "B_MAJOR": self.b_major, "BN": self.BN,
+        return {"TYPE": self.dtype, "OUT": self.out, "A_MAJOR": self.a_major, "B_MAJOR": self.b_major, "BN": self.BN,
                 "STAGES": self.STAGES, "CLUSTER": self.CLUSTER, "GROUP": self.GROUP}
 
 
@@ -87,7 +88,8 @@ def stages_that_fit(BN: int) -> int:
 _STEP = {256: 4.0, 128: 2.3, 64: 1.6}
 
 
-def heuristic(m: int, n: int, k: int, type: type[Scalar], out: type[Scalar], a_major: Major = "k", b_major: Major = "k", *, sms: int = 132) -> Config:
+def heuristic(m: int, n: int, k: int, dtype: type[Scalar], out: type[Scalar], a_major: Major = "k", b_major: Major = "k", *,
+              sms: int = 132) -> Config:
     """The configuration for a shape on a device with `sms` SMs: fewest waves, weighted by what a tile of each width costs."""
     rows = -(-m // BM)
 
@@ -97,4 +99,4 @@ def heuristic(m: int, n: int, k: int, type: type[Scalar], out: type[Scalar], a_m
 
     BN = min((256, 128, 64), key=cost)
     pairs = rows >= 2 and BN >= 128 and rows * -(-n // BN) > sms // 2
-    return Config(type, out, a_major, b_major, BN, CLUSTER=2 if pairs else 1, GROUP=8 if pairs else 16)
+    return Config(dtype, out, a_major, b_major, BN, CLUSTER=2 if pairs else 1, GROUP=8 if pairs else 16)

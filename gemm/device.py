@@ -24,7 +24,7 @@ _PLANS_KEPT = 512
 class Problem:
     """Shapes, strides and types of one product, checked; the same for every pointer. `dims` are (contiguous, strided, byte stride)."""
 
-    __slots__ = ("a", "a_major", "b", "b_major", "d", "k", "m", "n", "out", "type")
+    __slots__ = ("a", "a_major", "b", "b_major", "d", "dtype", "k", "m", "n", "out")
 
     def __init__(self, a: ArrayView, b: ArrayView, out: ArrayView) -> None:
         self.m, self.n, self.k = extents(a, b)
@@ -36,14 +36,14 @@ class Problem:
             raise LaunchError(f"out has elements of {out.dtype}: it is f16, bf16 or f32")
         if out.shape != (self.m, self.n):
             raise LaunchError(f"out has shape {out.shape}: a {a.shape} times b {b.shape} gives ({self.m}, {self.n})")
-        self.type, self.out = TYPES[a.dtype], TYPES[out.dtype]
+        self.dtype, self.out = TYPES[a.dtype], TYPES[out.dtype]
         self.a_major, self.a = operand("a", a, rows_are_mn=True) if self.k else ("k", (0, 0, 0))
         self.b_major, self.b = operand("b", b, rows_are_mn=False) if self.k else ("k", (0, 0, 0))
         self.d = result(out)
 
     @property
     def key(self) -> tuple[Any, ...]:
-        return self.a, self.b, self.d, self.a_major, self.b_major, self.type, self.out
+        return self.a, self.b, self.d, self.a_major, self.b_major, self.dtype, self.out
 
 
 def extents(a: ArrayView, b: ArrayView) -> tuple[int, int, int]:
@@ -105,8 +105,8 @@ class Plan:
         from ptxkit import driver
 
         self.problem = problem
-        sms = driver.device(ordinal).multiprocessors
-        self.config = config or heuristic(problem.m, problem.n, problem.k, problem.type, problem.out, problem.a_major, problem.b_major, sms=sms)
+        self.config = config or heuristic(problem.m, problem.n, problem.k, problem.dtype, problem.out, problem.a_major, problem.b_major,
+                                          sms=driver.device(ordinal).multiprocessors)
         self.compiled = _compiled(self.config, ordinal)
         self.launcher: Launcher = self.compiled.launcher()
         tiles = -(-problem.m // BM), -(-problem.n // self.config.BN), -(-problem.k // 64)
@@ -188,8 +188,9 @@ def _prepare(a: ArrayView, b: ArrayView, out: ArrayView, config: Config | None) 
         problem = Problem(a, b, out)
         if not (problem.m and problem.n and problem.k):
             return None, ()
-        if config is not None and (config.type, config.out, config.a_major, config.b_major) != (problem.type, problem.out, problem.a_major, problem.b_major):
-            raise LaunchError(f"{config} is not for this problem: {problem.type.__name__}, out {problem.out.__name__}, "
+        wanted = (problem.dtype, problem.out, problem.a_major, problem.b_major)
+        if config is not None and (config.dtype, config.out, config.a_major, config.b_major) != wanted:
+            raise LaunchError(f"{config} is not for this problem: {problem.dtype.__name__}, out {problem.out.__name__}, "
                               f"a {problem.a_major}-major, b {problem.b_major}-major")
         plan = _plans[shapes] = Plan(problem, ordinal, config)
         if len(_plans) > _PLANS_KEPT:

@@ -7,7 +7,7 @@ from typing import Any
 from ptxkit import Reg, Ring, TensorMap, Vec, cluster_ctarank, if_, kernel, laneid, ring, smem, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import cluster_sync, elect, init_barriers, multicast_mask, prefetch_tensormaps, remote, wait
-from ptxkit.layout import Layout
+from ptxkit.layout import Layout, Major
 from ptxkit.ptx import bar, cp, fence, mbarrier, mov, opcode, setmaxnreg, shfl, st, stmatrix, wgmma, xor
 from ptxkit.smem import Tile, TileView
 from ptxkit.types import Scalar, f32, u32
@@ -24,7 +24,7 @@ STORE_BYTES = 128                   # a store box is 64 rows of one span
 
 @kernel(target="sm_90a", block=THREADS, cluster=lambda config: config["CLUSTER"])
 def hgemm(a: TensorMap, b: TensorMap, d: TensorMap, m_tiles: Reg[u32], n_tiles: Reg[u32], k_tiles: Reg[u32], *,
-          TYPE: type[Scalar], OUT: type[Scalar], A_MAJOR: str = "k", B_MAJOR: str = "k",
+          TYPE: type[Scalar], OUT: type[Scalar], A_MAJOR: Major = "k", B_MAJOR: Major = "k",
           BN: int = 256, STAGES: int = 4, CLUSTER: int = 2, GROUP: int = 8) -> None:
     """Persistent HGEMM: D[M, N] = A[M, K] B[K, N], tiles of 128 x BN x 64.
 
@@ -178,7 +178,7 @@ class Stores:
             fence.proxy.async_.shared__cta()
             bar.sync(self.barrier, b=WARPGROUP)
             with if_(self.leader):
-                source = TileView(self.layout, self.view.offset + offset, self.view.dynamic, self.columns, 64)
+                source: TileView[Any] = TileView(self.layout, self.view.offset + offset, self.view.dynamic, self.columns, 64)
                 cp.async_.bulk.tensor_2d.global_.shared__cta.tile.bulk_group(self.d, (column + j * self.columns, row), source)
                 cp.async_.bulk.commit_group()
 

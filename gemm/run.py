@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from ptxkit.layout import Major
 from ptxkit.types import TYPES
 
 from . import reference
-from .config import heuristic
+from .config import Config, heuristic
 from .hgemm import hgemm as kernel
 
-_MAJORS: dict[str, Any] = {"n": {"a": "k", "b": "mn"}, "t": {"a": "mn", "b": "k"}}
+_MAJORS: dict[str, dict[str, Major]] = {"a": {"n": "k", "t": "mn"}, "b": {"n": "mn", "t": "k"}}
 
 
-def majors(layout: str) -> tuple[Any, Any]:
-    """(major of A, major of B) of a BLAS layout: "nt" is A [M, K] row-major and B [K, N] column-major, K contiguous in both."""
-    return _MAJORS[layout[0]]["a"], _MAJORS[layout[1]]["b"]
+@dataclass(frozen=True, slots=True)
+class Product:
+    """D[m, n] = A[m, k] B[k, n]. `layout` is BLAS's: A then B, n row-major and t column-major, so that "nt" has K contiguous in both."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "bf16"
+    out: str = "bf16"
+    layout: str = "nt"
+
+    def config(self) -> Config:
+        majors = _MAJORS["a"][self.layout[0]], _MAJORS["b"][self.layout[1]]
+        return heuristic(self.m, self.n, self.k, TYPES[self.dtype], TYPES[self.out], *majors)
+
+    def __str__(self) -> str:
+        return f"hgemm {self.m} x {self.n} x {self.k} {self.dtype} {self.layout} -> {self.out}"
 
 
-def assembled(m: int, n: int, k: int, dtype: str, out: str, layout: str, reason: str) -> dict[str, Any]:
+def assembled(product: Product, reason: str) -> dict[str, Any]:
     """Emit and assemble the kernel that this product would run; nothing is executed."""
     from ptxkit.errors import NoToolError
     from ptxkit.inspect import report
     from ptxkit.toolchain import disassemble
 
-    config = heuristic(m, n, k, TYPES[dtype], TYPES[out], *majors(layout))
+    config = product.config()
     traced = kernel.trace(**config.parameters)
     assembly = kernel.assemble(**config.parameters)
     try:
@@ -35,34 +52,33 @@ def assembled(m: int, n: int, k: int, dtype: str, out: str, layout: str, reason:
         sass = ""
     (entry,) = report(traced.module, assembly.resources, sass=sass, log=assembly.log)
     lines = [
-        f"hgemm {m} x {n} x {k} {dtype} {layout} -> {out}: tile 128 x {config.BN} x 64, {config.STAGES} stages, cluster {config.CLUSTER}",
-        *(f"{what:<32}{value}" for what, value in entry.rows()), "shared memory", traced.shared.table(), *map(str, assembly.findings),
+        f"{product}: tile 128 x {config.BN} x 64, {config.STAGES} stages, cluster {config.CLUSTER}",
+        *(f"{what:<32}{value}" for what, value in entry.rows()),
+        traced.shared.table(),
+        *map(str, assembly.findings),
         f"assembled with ptxas {assembly.tool.version}; not executed: {reason}",
     ]
-    return {"m": m, "n": n, "k": k, "dtype": dtype, "executed": False, "wrong": 0, "lines": lines}
+    return {**asdict(product), "executed": False, "wrong": 0, "resources": dict(entry.rows()), "lines": lines}
 
 
-def on_gpu(m: int, n: int, k: int, dtype: str, out: str, layout: str, *, check: bool, repeat: int) -> dict[str, Any]:
+def on_gpu(product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
     """Run it on the current device; beside cuBLAS when torch can be imported."""
     try:
         import torch
     except ImportError:
-        return _with_numpy(m, n, k, dtype, out, layout, check=check, repeat=repeat)
-    return _with_torch(torch, m, n, k, dtype, out, layout, check=check, repeat=repeat)
-
-
-def _report(m: int, n: int, k: int, dtype: str, out: str, layout: str, us: float, share: float | None, error: float | None,
-            cublas_us: float | None) -> dict[str, Any]:
-    tflops = 2e-6 * m * n * k / us
-    lines = [f"hgemm {m} x {n} x {k} {dtype} {layout} -> {out}: {us:.2f} us, {tflops:.1f} TFLOP/s"]
-    wrong = 0
+        found = _with_numpy(product, check=check, repeat=repeat)
+    else:
+        found = _with_torch(torch, product, check=check, repeat=repeat)
+    work = 2e-6 * product.m * product.n * product.k
+    us, share, cublas = found["us"], found.get("error_share"), found.get("cublas_us")
+    lines = [f"{product}: {us:.2f} us, {work / us:.1f} TFLOP/s"]
+    wrong = share is not None and not share <= 1
     if share is not None:
-        wrong = int(not share <= 1)
-        lines.append(f"largest error {error:.3g}, {share:.2f} of what fp32 accumulation and rounding allow: {'WRONG' if wrong else 'right'}")
-    if cublas_us is not None:
-        lines.append(f"cuBLAS {cublas_us:.2f} us, {2e-6 * m * n * k / cublas_us:.1f} TFLOP/s: ptxkit runs at {cublas_us / us:.3f} of its speed")
-    return {"m": m, "n": n, "k": k, "dtype": dtype, "layout": layout, "out": out, "executed": True, "wrong": wrong, "us": us, "tflops": tflops,
-            "error": error, "error_share": share, "cublas_us": cublas_us, "lines": lines}
+        verdict = "WRONG" if wrong else "right"
+        lines.append(f"largest error {found['error']:.3g}, {share:.2f} of what fp32 accumulation and rounding allow: {verdict}")
+    if cublas is not None:
+        lines.append(f"cuBLAS {cublas:.2f} us, {work / cublas:.1f} TFLOP/s: ptxkit runs at {cublas / us:.3f} of its speed")
+    return {**asdict(product), "executed": True, "wrong": int(wrong), "tflops": work / us, **found, "lines": lines}
 
 
 def operands(torch: Any, m: int, n: int, k: int, dtype: str, layout: str) -> tuple[Any, Any]:
@@ -73,20 +89,22 @@ def operands(torch: Any, m: int, n: int, k: int, dtype: str, layout: str) -> tup
     return (a if layout[0] == "n" else a.T), (b if layout[1] == "n" else b.T)
 
 
-def _with_torch(torch: Any, m: int, n: int, k: int, dtype: str, out: str, layout: str, *, check: bool, repeat: int) -> dict[str, Any]:
+def _with_torch(torch: Any, product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
     from . import hgemm
 
-    a, b = operands(torch, m, n, k, dtype, layout)
-    d = torch.full((m, n), float("nan"), device="cuda", dtype={"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[out])
+    a, b = operands(torch, product.m, product.n, product.k, product.dtype, product.layout)
+    kind = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[product.out]
+    d = torch.full((product.m, product.n), float("nan"), device="cuda", dtype=kind)
     hgemm(a, b, d)
-    share = error = None
+    found: dict[str, Any] = {}
     if check:
         exact, magnitude = a.float() @ b.float(), a.float().abs() @ b.float().abs()
-        share = reference.worst(d.float().cpu().numpy(), exact.cpu().numpy(), magnitude.cpu().numpy(), k, out)
-        error = float((d.float() - exact).abs().max())
-    us = _time(torch, lambda: hgemm(a, b, d), repeat)
-    cublas_us = _time(torch, lambda: torch.matmul(a, b), repeat)
-    return _report(m, n, k, dtype, out, layout, us, share, error, cublas_us)
+        found["error"] = float((d.float() - exact).abs().max())
+        host = [x.float().cpu().numpy() for x in (d, exact, magnitude)]
+        found["error_share"] = reference.worst(host[0], host[1], host[2], product.k, product.out)
+    found["us"] = _time(torch, lambda: hgemm(a, b, d), repeat)
+    found["cublas_us"] = _time(torch, lambda: torch.matmul(a, b), repeat)
+    return found
 
 
 def _time(torch: Any, call: Any, repeat: int) -> float:
@@ -102,34 +120,35 @@ def _time(torch: Any, call: Any, repeat: int) -> float:
     return float(np.median([1e3 * start.elapsed_time(end) for start, end in events]))
 
 
-def _with_numpy(m: int, n: int, k: int, dtype: str, out: str, layout: str, *, check: bool, repeat: int) -> dict[str, Any]:
-    import time
-
+def _with_numpy(product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
     from ptxkit import device_array, driver
-
     from ptxkit.arrays import view
 
-    from .device import hgemm
+    from . import hgemm
 
+    m, n, k = product.m, product.n, product.k
     generator = np.random.default_rng()
-    host = [generator.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n))]
-    rounded = [_rounded(array, dtype) for array in host]
-    held = [device_array(np.ascontiguousarray(bits if letter == "n" else bits.T), dtype) for (bits, _), letter in zip(rounded, layout, strict=True)]
-    views = [seen if letter == "n" else seen._replace(shape=seen.shape[::-1], strides=seen.strides[::-1])
-             for seen, letter in zip(map(view, held), layout, strict=True)]
-    d = device_array(np.zeros((m, n), np.uint32 if out == "f32" else np.uint16), out)
-    hgemm(*views, d)
+    rounded = [_rounded(generator.standard_normal(shape, dtype=np.float32), product.dtype) for shape in ((m, k), (k, n))]
+    held, views = [], []
+    for (bits, _), letter in zip(rounded, product.layout, strict=True):
+        held.append(device_array(np.ascontiguousarray(bits if letter == "n" else bits.T), product.dtype))
+        seen = view(held[-1])
+        views.append(seen if letter == "n" else seen._replace(shape=seen.shape[::-1], strides=seen.strides[::-1]))
+    d = device_array(np.zeros((m, n), np.uint32 if product.out == "f32" else np.uint16), product.out)
+    hgemm(views[0], views[1], d)
     driver.synchronize()
-    share = error = None
+    found: dict[str, Any] = {}
     if check:
         exact, magnitude = reference.product(rounded[0][1], rounded[1][1])
-        actual = d.numpy().astype(np.float64) if d.numpy().dtype.kind == "f" else _widened(d.numpy(), out)
-        share, error = reference.worst(actual, exact, magnitude, k, out), float(np.abs(actual - exact).max())
+        actual = _widened(d.numpy(), product.out)
+        found["error"] = float(np.abs(actual - exact).max())
+        found["error_share"] = reference.worst(actual, exact, magnitude, k, product.out)
     begin = time.perf_counter()
     for _ in range(repeat):
-        hgemm(*views, d)
+        hgemm(views[0], views[1], d)
     driver.synchronize()
-    return _report(m, n, k, dtype, out, layout, 1e6 * (time.perf_counter() - begin) / repeat, share, error, None)
+    found["us"] = 1e6 * (time.perf_counter() - begin) / repeat
+    return found
 
 
 def _rounded(array: Any, dtype: str) -> tuple[Any, Any]:
@@ -142,5 +161,7 @@ def _rounded(array: Any, dtype: str) -> tuple[Any, Any]:
     return bf16, (bf16.astype(np.uint32) << 16).view(np.float32)
 
 
-def _widened(bits: Any, dtype: str) -> Any:
-    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64) if dtype == "bf16" else bits.astype(np.float64)
+def _widened(array: Any, dtype: str) -> Any:
+    if dtype == "bf16" and array.dtype == np.uint16:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float64)

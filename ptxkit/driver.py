@@ -1,15 +1,16 @@
 """The CUDA driver: whether there is one, its devices and memory, and modules loaded whole with their log.
 
-PTX goes through `cuLibraryLoadData` as one text. The driver's linker is never used here: it compiles relocatably, and
-then drops setmaxnreg.
+PTX goes through `cuLibraryLoadData` as one text. `link` is for modules without setmaxnreg: a linker compiles relocatably, and ptxas
+then drops it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -356,6 +357,32 @@ def load(code: str | bytes, *, lines: Mapping[int, Position] | None = None, ordi
     for finding in found:
         _LOG.info("%s", finding)
     return Library(handle, log, found)
+
+
+def link(texts: Sequence[str], target: str, ordinal: int | None = None) -> bytes:
+    """A cubin of several PTX texts from the driver's linker, which drops setmaxnreg: see `ptxkit.link`. Raises AssembleError."""
+    probe()
+    ordinal = current_device() if ordinal is None else ordinal
+    require_target(target, ordinal)
+    api = _api()
+    log = bytearray(_LOG_BYTES)
+    options = [api.CUjit_option.CU_JIT_ERROR_LOG_BUFFER, api.CUjit_option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
+    with on(ordinal):
+        state = call("cuLinkCreate", len(options), options, [log, _LOG_BYTES])
+        try:
+            for index, text in enumerate(texts):
+                data = text.encode() + b"\0"
+                name = f"module{index}".encode()
+                status = api.cuLinkAddData(state, api.CUjitInputType.CU_JIT_INPUT_PTX, data, len(data), name, 0, [], [])[0]
+                if int(status) != 0:
+                    raise _refused(status, _text(log), text, None, ordinal)
+            status, *made = api.cuLinkComplete(state)
+            if int(status) != 0:
+                raise _refused(status, _text(log), "", None, ordinal)
+            address, size = made
+            return ctypes.string_at(int(address), int(size))
+        finally:
+            call("cuLinkDestroy", state)
 
 
 def _text(buffer: bytearray) -> str:

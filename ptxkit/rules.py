@@ -12,7 +12,7 @@ from .descriptor import Descriptor
 from .errors import TraceError
 from .smem import MBarrier, MBarriers, Shared, SharedAddress, TileView
 from .source import user_position
-from .tensormap import TensorMapParameter, encodable
+from .tensormap import TensorMapParameter
 from .trace import Builder
 from .types import TYPES
 
@@ -158,9 +158,4 @@ def entry_registers(threads: int, largest: int) -> int:
     return min(limit, largest) if largest else limit
 
 
-def tile_map(record: Any, dims: tuple[int, ...], strides: tuple[int, ...], address: int, name: str) -> Any:
-    """The tensor-map fields for an array that a kernel copies through its parameter `name`."""
-    return encodable(record.fields(dims, strides), address, f"the tensor map of `{name}`")
-
-
-__all__ = ["check_barriers", "check_setmaxnreg", "entry_registers", "observe", "tile_map"]
+__all__ = ["check_barriers", "check_setmaxnreg", "entry_registers", "observe"]

@@ -2,40 +2,60 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import driver
-from .errors import LaunchError, NoToolError, TraceError
+from .errors import CheckError, Finding, LaunchError, NoToolError, Position, TraceError
 from .launch import check_aligned, raw_stream, same_device, view
 from .launcher import EncodedTensorMap, Launcher, encode_tiled
-from .rules import tile_map
 from .settings import settings
-from .tensormap import TensorMap
+from .tensormap import TensorMap, encodable
 from .types import TYPES
 
 if TYPE_CHECKING:
     from .arrays import ArrayView
+    from .descriptor import TensorMapFields
     from .kernel import Parameter, Traced
 
 _MAPS_KEPT = 1024
 
 
 def load(traced: Traced, ordinal: int) -> driver.Library:
-    """The kernel's module on a device: a cubin of ptxas where there is one (kept in the cache), else the text, assembled by the driver.
+    """The kernel's module on a device."""
+    return load_text(traced.ptx(locs=True), traced.module.target[0], traced.positions(), ordinal)
 
-    Either way the module goes in whole: a linker would drop setmaxnreg.
+
+def load_text(text: str, target: str, lines: Mapping[int, Position], ordinal: int) -> driver.Library:
+    """PTX text on a device: as a cubin of ptxas where there is one (kept in the cache), else assembled by the driver.
+
+    Either way the module goes in whole: a linker would drop setmaxnreg. With PTXKIT_CHECK=error what the assembler finds wanting
+    (wgmma serialised, setmaxnreg ignored) is an error, with =warn it is logged.
     """
-    text, lines = traced.ptx(locs=True), traced.positions()
-    driver.require_target(traced.module.target[0], ordinal)
+    driver.require_target(target, ordinal)
     if settings().ptxas != "driver":
         from .toolchain import assemble
 
         try:
-            return driver.load(assemble(text, traced.module.target[0], lines=lines).cubin, lines=lines, ordinal=ordinal)
+            assembly = assemble(text, target, lines=lines)
         except NoToolError:
             pass
-    return driver.load(text, lines=lines, ordinal=ordinal)
+        else:
+            _judge(assembly.findings)
+            return driver.load(assembly.cubin, lines=lines, ordinal=ordinal)
+    library = driver.load(text, lines=lines, ordinal=ordinal)
+    _judge(library.findings)
+    return library
+
+
+def _judge(findings: Sequence[Finding]) -> None:
+    if findings and settings().check == "error":
+        raise CheckError(findings)
+    if settings().check != "off":
+        for finding in findings:
+            logging.getLogger("ptxkit").warning("%s", finding)
 
 
 class Compiled:
@@ -94,42 +114,45 @@ class Compiled:
                 arrays.append((parameter.name, seen))
                 maps.append(self._map(parameter.name, seen, value if isinstance(value, TensorMap) else None))
         if arrays and same_device(arrays) != self.ordinal:
-            raise LaunchError(f"the arrays are on device {arrays[0][1].device}, kernel `{self.traced.name}` was loaded on device {self.ordinal}: "
-                              "make that device current first")
-        self.launcher(pdl)(raw_stream(stream, arrays[0][1] if arrays else None), _grid(grid), tuple(scalars), tuple(maps))
+            raise LaunchError(f"the arrays are on device {arrays[0][1].device}, kernel `{self.traced.name}` was loaded on device "
+                              f"{self.ordinal}: make that device current first")
+        stream = raw_stream(stream, arrays[0][1] if arrays else None)
+        self.launcher(pdl)(stream, _grid(grid), tuple(scalars), tuple(maps))
 
     def _map(self, name: str, seen: ArrayView, explicit: TensorMap | None) -> EncodedTensorMap:
-        key = (name, seen, None if explicit is None else (explicit.box, explicit.swizzle, explicit.interleave, explicit.element_strides,
-                                                          explicit.fill, explicit.dtype))
+        key = (name, seen, explicit and explicit.key)
         known = self._maps.get(key)
         if known is None:
-            known = self._maps[key] = self._encode(name, seen, explicit)
+            try:
+                fields = self._fields(name, seen, explicit)
+            except TraceError as error:
+                raise LaunchError(error.message) from None
+            known = self._maps[key] = encode_tiled(fields, seen.pointer)
             if len(self._maps) > _MAPS_KEPT:
                 self._maps.popitem(last=False)
         return known
 
-    def _encode(self, name: str, seen: ArrayView, explicit: TensorMap | None) -> EncodedTensorMap:
+    def _fields(self, name: str, seen: ArrayView, explicit: TensorMap | None) -> TensorMapFields:
+        """What the map of this argument encodes: as the kernel's copies need it, and as the author says, if both then the same."""
         record = self.traced.copies.records.get(name)
-        try:
-            if explicit is not None:
-                fields = explicit.fields(seen.shape, seen.strides, TYPES[seen.dtype])
-                if record is not None and (fields.box, fields.swizzle, fields.type.bits) != (record.box, record.swizzle, record.type.bits):
-                    raise LaunchError(f"the tensor map given for `{name}` (box {fields.box}, swizzle {fields.swizzle}, {fields.type.__name__}) "
-                                      f"differs from the tile that the kernel copies: {record}; pass the plain array and it is encoded to fit")
-                return encode_tiled(fields, seen.pointer)
-            if record is None:
-                raise LaunchError(f"kernel `{self.traced.name}` copies no tile through `{name}`, so its box is unknown: pass TensorMap(array, box=...)")
-            if len(seen.shape) != len(record.box):
-                raise LaunchError(f"`{name}` has {len(seen.shape)} dimensions, the kernel copies boxes of {len(record.box)}")
-            if seen.strides and seen.strides[-1] != 1:
-                raise LaunchError(f"`{name}` has strides {seen.strides}: a tensor map needs the last dimension contiguous")
-            if seen.dtype != record.type.__name__ and TYPES[seen.dtype].bits != record.type.bits:
-                raise LaunchError(f"`{name}` has elements of {seen.dtype}, the kernel copies {record.type.__name__}")
-            size = record.type.bits // 8
-            strides = tuple(s * size for s in reversed(seen.strides[:-1]))
-            return encode_tiled(tile_map(record, tuple(reversed(seen.shape)), strides, seen.pointer, name), seen.pointer)
-        except TraceError as error:
-            raise LaunchError(error.message) from None
+        if explicit is not None:
+            fields = encodable(explicit.fields(seen.shape, seen.strides, TYPES[seen.dtype]), seen.pointer, f"the tensor map of `{name}`")
+            if record is not None and (fields.box, fields.swizzle, fields.type.bits) != (record.box, record.swizzle, record.type.bits):
+                given = f"box {'x'.join(map(str, fields.box))} {fields.type.__name__}, swizzle {fields.swizzle or 'none'}"
+                raise LaunchError(f"the tensor map given for `{name}` ({given}) differs from the tile that the kernel copies: {record}; "
+                                  "pass the plain array and it is encoded to fit")
+            return fields
+        if record is None:
+            raise LaunchError(f"kernel `{self.traced.name}` copies no tile through `{name}`, so its box is unknown: "
+                              "pass TensorMap(array, box=...)")
+        if len(seen.shape) != len(record.box):
+            raise LaunchError(f"`{name}` has {len(seen.shape)} dimensions, the kernel copies boxes of {len(record.box)}")
+        if seen.strides[-1] != 1:
+            raise LaunchError(f"`{name}` has strides {seen.strides}: a tensor map needs the last dimension contiguous")
+        if seen.dtype != record.type.__name__ and TYPES[seen.dtype].bits != record.type.bits:
+            raise LaunchError(f"`{name}` has elements of {seen.dtype}, the kernel copies {record.type.__name__}")
+        strides = tuple(s * record.type.bits // 8 for s in reversed(seen.strides[:-1]))
+        return encodable(record.fields(tuple(reversed(seen.shape)), strides), seen.pointer, f"the tensor map of `{name}`")
 
 
 def _word(parameter: Parameter) -> str:
@@ -149,7 +172,8 @@ def _scalar(parameter: Parameter, value: Any) -> Any:
 
 def _pointer(parameter: Parameter, seen: ArrayView) -> ArrayView:
     assert parameter.type is not None
-    if seen.dtype != parameter.type.__name__ and (not parameter.type.__name__.startswith("b") or TYPES[seen.dtype].bits != parameter.type.bits):
+    bits_alone = parameter.type.__name__.startswith("b") and TYPES[seen.dtype].bits == parameter.type.bits
+    if seen.dtype != parameter.type.__name__ and not bits_alone:
         raise LaunchError(f"`{parameter.name}` points to {parameter.type.__name__}, the array has elements of {seen.dtype}")
     check_aligned(parameter.name, seen, max(1, parameter.type.bits // 8))
     return seen
@@ -162,4 +186,4 @@ def _grid(grid: int | tuple[int, ...]) -> tuple[int, int, int]:
     return (*extents, 1, 1)[:3]  # type: ignore[return-value]
 
 
-__all__ = ["Compiled", "load"]
+__all__ = ["Compiled", "load", "load_text"]

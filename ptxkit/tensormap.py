@@ -35,6 +35,11 @@ class TensorMap:
         self.fill = fill
         self.dtype = TYPES[dtype] if isinstance(dtype, str) else dtype
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal descriptions, whatever the array."""
+        return self.box, self.swizzle, self.interleave, self.element_strides, self.fill, self.dtype
+
     def fields(self, shape: tuple[int, ...], strides: tuple[int, ...], type: ScalarType) -> TensorMapFields:
         """The fields for an array of this shape and these element strides; raises when the hardware cannot have them."""
         type = self.dtype or type
