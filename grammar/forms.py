@@ -164,7 +164,8 @@ def _resolve(form: Form, notation: Notation, bound: Mapping[str, str],
     return tuple(parameters), tuple(layout), since
 
 
-# A floating operand takes no integer literal (`add.f32 d, a, 1`), and only these types take a floating one (measured, ptxas 13.0).
+# An integer operand takes an .f16x2 register where the opcode names its type, not where it is an integer by nature (a count, a size);
+# a floating operand takes no integer literal (`add.f32 d, a, 1`), and only these types take a floating one (measured, ptxas 13.0).
 _NO_INTEGERS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "tf32", "f32", "f64"))
 _FLOATING_LITERALS = frozenset(("f32", "f64", "b32", "b64"))
 
@@ -185,7 +186,8 @@ def _resolve_operand(form: Form, operand: Operand, bound: Mapping[str, str]) -> 
     type = value(operand.type, "")
     return replace(operand, kind=kind, type=type, count=count, space=value(operand.space, ""), when="",
                    immediate=None if type in _NO_INTEGERS else value(operand.immediate, None),
-                   float_immediate=operand.float_immediate and type in _FLOATING_LITERALS)
+                   float_immediate=operand.float_immediate and type in _FLOATING_LITERALS,
+                   float_ok=operand.float_ok and operand.type not in ("u32", "s32"))
 
 
 def _version(text: str) -> tuple[int, int]:

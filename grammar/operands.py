@@ -40,7 +40,7 @@ def _accepts(type: str, register: str, wide: bool, float_ok: bool) -> bool:
     if type in ("b8", "b16", "b32", "b64", "b128"):
         return float_ok or register not in _FLOAT
     if type in _INTEGER:
-        return untyped or register in _INTEGER or register == "f16x2"
+        return untyped or register in _INTEGER or (float_ok and register == "f16x2")
     if given > bits:
         return untyped and type in _FLOAT | {"f16"}
     return untyped

@@ -25,7 +25,7 @@ FORMS: tuple[Form, ...] = (
     form("lop3.BoolOp.b32 d|p, a, b, c, immLut, q", slots={"BoolOp": "or and"}, since="8.2", section="lop3",
          d=w("b32", sink=True), p=_P, a=r("b32", imm=ANY), b=r("b32", imm=ANY), c=r("b32", imm=ANY), immLut=_LUT, q=_Q),
     form("shf.direction.mode.b32 d, a, b, c", slots={"direction": "l r", "mode": "clamp wrap"}, section="shf",
-         d=w("b32"), a=r("b32", imm=ANY), b=r("b32", imm=ANY), c=r("b32", imm=ANY)),
+         d=w("b32"), a=r("b32", imm=ANY), b=r("b32", imm=ANY), c=_SHIFT),
     form("shl.type d, a, b", slots={"type": _BITS}, section="shl", d=_D, a=_A, b=_SHIFT),
     form("shr.type d, a, b", slots={"type": f"{_BITS} u16 u32 u64 s16 s32 s64"}, section="shr", d=_D, a=_A, b=_SHIFT),
     form("prmt.b32{.mode} d, a, b, c", slots={"mode": "f4e b4e rc8 ecl ecr rc16"}, section="prmt",

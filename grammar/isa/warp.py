@@ -19,7 +19,7 @@ FORMS: tuple[Form, ...] = (
     form("match.all.sync.type d{|p}, a, membermask", slots={"type": "b32 b64"}, effects=_WARP, section="match.sync",
          d=w("b32", sink=True, float_ok=False), p=w("pred", sink=True), a=r("type", imm=ANY), membermask=_MEMBERS),
     form("redux.sync.op.type dst, src, membermask", slots={"op": "add min max", "type": "u32 s32"}, effects=_WARP, section="redux.sync",
-         dst=w("type"), src=r("type", imm=ANY), membermask=_MEMBERS),
+         dst=w("type", float_ok=False), src=r("type", imm=ANY, float_ok=False), membermask=_MEMBERS),
     form("redux.sync.op.b32 dst, src, membermask", slots={"op": "and or xor"}, effects=_WARP, section="redux.sync",
          dst=w("b32", float_ok=False), src=r("b32", imm=ANY, float_ok=False), membermask=_MEMBERS),
     form("elect.sync d|p, membermask", effects=_WARP, section="elect.sync",

@@ -1,0 +1,312 @@
+"""One instruction against the table: which operand is wrong, and why. The same matcher serves parsed text and the DSL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from . import tree
+from .errors import OpcodeError
+from .forms import Group, Parameter, Signature, canonical, lookup
+from .operands import accepts, width
+from .schema import Operand, Range
+from .special import SPECIAL
+
+Types = Callable[[str], "str | None"]
+Values = tuple["tree.Operand | None", ...]
+
+# Generic and global addresses are 64 bits wide; the others fit in 32, and both widths are taken.
+_NARROW_SPACES = ("shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func")
+_LANE_CLASS = {"u": "integer", "s": "integer"}
+_REGISTER_TYPES = ("pred", "b8", "b16", "b32", "b64", "b128", "f16", "f16x2", "f32", "f64")
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Why operands do not fit a signature; `depth` is how many of them did, so that the nearest signature can speak."""
+
+    depth: int
+    sentence: str
+
+
+def check(instruction: tree.Instruction, types: Mapping[str, str] | Types, *, strict: bool = False) -> str | None:
+    """Why the instruction is illegal, in one sentence, or None.
+
+    `types` gives the type of a declared register, "." and its state space for a variable, None for any other name.
+    ptxas takes modifiers in most orders; `strict` wants PTX's.
+    """
+    known: Types = types.get if isinstance(types, Mapping) else types
+    guard = instruction.guard
+    if guard is not None and known(guard.predicate) not in ("pred", None):
+        return f"`{instruction.opcode}`: the guard `{guard.predicate}` is a .{known(guard.predicate)} register, not a predicate"
+    try:
+        signatures = lookup(instruction.opcode)
+    except OpcodeError as error:
+        ordered = None if strict else canonical(instruction.opcode)
+        if ordered is None:
+            return str(error)
+        signatures = lookup(ordered)
+    failures = []
+    for signature in signatures:
+        found = bind(signature, instruction.operands, known)
+        if not isinstance(found, Mismatch):
+            return None
+        failures.append(found)
+    nearest = max(failures, key=lambda failure: failure.depth)
+    return f"`{instruction.opcode}`: {nearest.sentence}"
+
+
+def bind(signature: Signature, operands: tuple[tree.Operand, ...], types: Types) -> Values | Mismatch:
+    """One value per parameter (None: left out), the inverse of `Signature.render`, or why the operands do not fit."""
+    nearest = None
+    for present in _presences(signature):
+        layout = _layout(signature, present)
+        if len(layout) != len(operands):
+            continue
+        values: list[tree.Operand | None] = [None] * len(signature.parameters)
+        failure = _fill(signature, layout, operands, values, types)
+        if failure is None:
+            return tuple(values)
+        if nearest is None or failure.depth > nearest.depth:
+            nearest = failure
+    if nearest is not None:
+        return nearest
+    return Mismatch(-1, f"{len(operands)} operands where `{signature.form.syntax.partition(' ')[2]}` is due" if operands
+                    else f"the operands `{signature.form.syntax.partition(' ')[2]}` are missing")
+
+
+def _presences(signature: Signature) -> list[frozenset[int]]:
+    """The sets of optional brackets that may be filled, the fullest first."""
+    nested = {parameter.regions for parameter in signature.parameters if parameter.regions}
+    regions = sorted({region for path in nested for region in path})
+    sets = [frozenset(chosen) for size in range(len(regions), -1, -1) for chosen in combinations(regions, size)]
+    return [chosen for chosen in sets if all(chosen.issuperset(path[:-1]) for path in nested if path[-1] in chosen)]
+
+
+def _layout(signature: Signature, present: frozenset[int]) -> list[Group]:
+    """The groups that are written when these brackets are filled."""
+    written = []
+    for group in signature.layout:
+        there = tuple(i for i in group.indices if present.issuperset(signature.parameters[i].regions))
+        if there or group.kind == "literal":
+            written.append(Group("plain" if group.kind == "pair" and len(there) == 1 else group.kind, there))
+    return written
+
+
+def _fill(signature: Signature, layout: list[Group], operands: tuple[tree.Operand, ...], values: list[tree.Operand | None],
+          types: Types) -> Mismatch | None:
+    for depth, (group, operand) in enumerate(zip(layout, operands, strict=True)):
+        if group.kind == "literal":
+            if operand != tree.Name("_"):
+                return Mismatch(depth, "the result must be `_`: nothing is returned from another CTA's barrier")
+            continue
+        parts = _parts(group, operand)
+        names = "|".join(signature.parameters[i].name for i in group.indices)
+        if parts is None:
+            return Mismatch(depth, f"operand `{names}` must be {_shape(group)}, not `{_written(operand)}`")
+        for index, part in zip(group.indices, parts, strict=True):
+            wrong = mismatch(signature.parameters[index], part, types, paired=group.kind in ("pair", "tensor"))
+            if wrong is not None:
+                return Mismatch(depth, wrong)
+            values[index] = part
+    return _broken_rule(signature, values, len(operands))
+
+
+def _parts(group: Group, operand: tree.Operand) -> tuple[tree.Operand, ...] | None:
+    """The parts of a written operand, one per parameter of the group; None when it has another shape."""
+    if group.kind == "tensor":
+        return (tree.Address(operand.tensormap), operand.coordinates) if isinstance(operand, tree.TensorAddress) else None
+    if group.kind == "pair":
+        return (operand.first, operand.second) if isinstance(operand, tree.Pair) else None
+    wanted = {"address": tree.Address, "arguments": tree.Arguments}.get(group.kind)
+    return (operand,) if wanted is None or isinstance(operand, wanted) else None
+
+
+def _broken_rule(signature: Signature, values: list[tree.Operand | None], depth: int) -> Mismatch | None:
+    numbers = {p.name: v.value for p, v in zip(signature.parameters, values, strict=True) if isinstance(v, tree.Integer)}
+    for rule in signature.form.rules:
+        low, _, high = rule.split()
+        if low in numbers and high in numbers and numbers[low] > numbers[high]:
+            return Mismatch(depth, f"`{low}` is {numbers[low]}, more than `{high}`, which is {numbers[high]}")
+    return None
+
+
+# ------------------------------------------------------------------------------------------------ one operand
+
+
+def mismatch(parameter: Parameter, value: tree.Operand, types: Types, *, paired: bool = False) -> str | None:
+    """Why a value cannot stand for a parameter. `paired`: it is written as part of a pair or of a tensor address."""
+    operand = parameter.operand
+    kind = operand.kind
+    if kind == "immediate":
+        wrong = _integer(operand, value)
+    elif kind == "address":
+        wrong = _address(operand, value, types)
+    elif kind in ("vector", "coordinates"):
+        wrong = _vector(operand, value, types)
+    elif kind in ("register", "predicate"):
+        wrong = _register(operand, value, types, paired or parameter.operand.access != "w" or operand.type != "pred")
+    elif kind == "special":
+        wrong = _special(operand, value)
+    elif kind == "arguments":
+        wrong = None if isinstance(value, tree.Arguments) else "must be a list in parentheses"
+    elif kind == "symbol":
+        wrong = _variable(operand, value, types)
+    else:
+        named = isinstance(value, tree.Name) and value.name != "_" and value.name not in SPECIAL and types(value.name) is None
+        wrong = None if named else f"must be the name of a {kind}, not `{_written(value)}`"
+    return None if wrong is None else f"operand `{parameter.name}` {wrong}"
+
+
+def _register(operand: Operand, value: tree.Operand, types: Types, sinkable: bool = True) -> str | None:
+    if isinstance(value, tree.Not):
+        if not operand.negate:
+            return f"cannot be negated: `{_written(value)}`"
+        return _register(operand, value.operand, types, False)
+    if isinstance(value, tree.Integer):
+        if operand.immediate is None:
+            literal = ", or a floating-point literal" if operand.float_immediate else ""
+            return f"must be {_wanted(operand)}{literal}, not the integer {value.value}"
+        return _integer(operand, value)
+    if isinstance(value, tree.Float):
+        return _float(operand, value)
+    if isinstance(value, tree.Offset):
+        return _variable(operand, value, types) if operand.variable else f"must be {_wanted(operand)}, not an address expression"
+    if not isinstance(value, tree.Name):
+        return f"must be {_wanted(operand)}, not `{_written(value)}`"
+    if value.name == "_":
+        return None if operand.sink and sinkable else f"must be {_wanted(operand)}: it cannot be left out with `_`"
+    type = types(value.name)
+    if type is None or type[0] == ".":
+        return _no_register(operand, value, types)
+    return None if accepts(operand, type) else f"must be {_wanted(operand)}; `{value.name}` is .{type}"
+
+
+def _float(operand: Operand, value: tree.Float) -> str | None:
+    """A floating type takes literals of either width, a bit type only those of its own."""
+    if not operand.float_immediate:
+        return f"must be {_wanted(operand)}, not a floating-point literal"
+    bits = width(str(operand.type))
+    wrong = str(operand.type).startswith("b") and bits != value.width
+    return f"takes a {bits}-bit floating-point literal (`{'0f' if bits == 32 else '0d'}...`)" if wrong else None
+
+
+def _no_register(operand: Operand, value: tree.Name, types: Types) -> str | None:
+    name = value.name
+    if name == "WARP_SZ":
+        return None if operand.immediate is not None else f"must be {_wanted(operand)}, not a constant"
+    if name in SPECIAL:
+        return f"must be {_wanted(operand)}; the special register `{name}` is read by `mov.{SPECIAL[name]}` first"
+    return _variable(operand, value, types) if operand.variable else f"must be {_wanted(operand)}; `{name}` is not a register"
+
+
+def _variable(operand: Operand, value: tree.Operand, types: Types) -> str | None:
+    """The name of a variable, with an offset or without, of the operand's space if it has one."""
+    name = value.base.name if isinstance(value, tree.Offset) else value.name if isinstance(value, tree.Name) else "_"
+    type = types(name)
+    if name == "_" or name in SPECIAL or (type is not None and type[0] != "."):
+        return f"must be the name of a variable, not `{_written(value)}`"
+    return _in_space(operand, name, type)
+
+
+def _in_space(operand: Operand, name: str, type: str | None) -> str | None:
+    """A variable (of type ".space", if it is known) must lie in the operand's space; a tensor map behind a generic address in .global."""
+    space = "global" if operand.tag == "tensormap" and not operand.space else str(operand.space).partition("::")[0]
+    return f"must be in .{space}; `{name}` is in {type}" if type is not None and space and type != f".{space}" else None
+
+
+def _special(operand: Operand, value: tree.Operand) -> str | None:
+    if not isinstance(value, tree.Name) or value.name not in SPECIAL:
+        return f"must be a special register, not `{_written(value)}`"
+    type = SPECIAL[value.name]
+    return None if width(type) == width(str(operand.type)) else f"is {width(str(operand.type))} bits wide, and `{value.name}` is .{type}"
+
+
+def _integer(operand: Operand, value: tree.Operand) -> str | None:
+    if isinstance(value, tree.Name) and value.name == "WARP_SZ":
+        value = tree.Integer(32)
+    if not isinstance(value, tree.Integer):
+        return f"must be an immediate, not `{_written(value)}`"
+    allowed = operand.immediate
+    return None if not isinstance(allowed, Range) or within(allowed, value.value) else f"is {value.value}; legal is {legal(allowed)}"
+
+
+def _address(operand: Operand, value: tree.Operand, types: Types) -> str | None:
+    if not isinstance(value, tree.Address):
+        return f"must be an address in brackets, not `{_written(value)}`"
+    space = str(operand.space)
+    if isinstance(value.base, tree.Integer):
+        return None if space == "local" else "is an absolute address, which only the local space has"
+    type = types(value.base.name)
+    if value.base.name == "_":
+        return "must be an address, and `_` is none"
+    if value.base.name in SPECIAL and type is None:
+        return f"is at the special register `{value.base.name}`"
+    if type is None or type[0] == ".":
+        return _in_space(operand, value.base.name, type)
+    bits = width(type)
+    if type[0] not in "bus" or not (bits == 64 or (bits == 32 and space in _NARROW_SPACES)):
+        widths = "a 32-bit or 64-bit" if space in _NARROW_SPACES else "a 64-bit"
+        return f"must be at {widths} register of bits or integers; `{value.base.name}` is .{type}"
+    return None
+
+
+def _vector(operand: Operand, value: tree.Operand, types: Types) -> str | None:
+    lanes = int(str(operand.count))
+    if not isinstance(value, tree.Vector):
+        return f"must be {lanes} registers in braces, not `{_written(value)}`"
+    if len(value.elements) != lanes:
+        return f"must have {lanes} lane{'s' * (lanes != 1)}, not {len(value.elements)}"
+    for lane, element in enumerate(value.elements):
+        wrong = _register(operand, element, types)
+        if wrong is not None:
+            return f"{wrong} (lane {lane})"
+    held = [type for element in value.elements if isinstance(element, tree.Name) and (type := types(element.name)) is not None
+            and type[0] != "."]
+    if len({width(type) for type in held}) > 1:
+        return f"has lanes of different widths: .{', .'.join(dict.fromkeys(held))}"
+    if len({_LANE_CLASS.get(type[0], type) for type in held if type[0] != "b"}) > 1:
+        return f"mixes registers of different types, .{', .'.join(dict.fromkeys(held))}: only bits go with another type"
+    return None
+
+
+# ------------------------------------------------------------------------------------------------ words
+
+
+def within(allowed: Range, value: int) -> bool:
+    """Whether the range has the value."""
+    if allowed.choices:
+        return value in allowed.choices
+    return ((allowed.low is None or value >= allowed.low) and (allowed.high is None or value <= allowed.high)
+            and (value - (allowed.low or 0)) % allowed.multiple == 0)
+
+
+def legal(allowed: Range) -> str:
+    """The range in words: "24 to 256 in steps of 8", "-1 or 1"."""
+    if allowed.choices:
+        *others, last = map(str, allowed.choices)
+        return f"{', '.join(others)} or {last}" if others else last
+    steps = f" in steps of {allowed.multiple}" if allowed.multiple != 1 else ""
+    if allowed.high is None:
+        return f"{'any integer' if allowed.low is None else f'{allowed.low} or more'}{steps}"
+    return f"{'up to' if allowed.low is None else f'{allowed.low} to'} {allowed.high}{steps}"
+
+
+def _wanted(operand: Operand) -> str:
+    if operand.type == "pred":
+        return "a predicate"
+    taken = [type for type in _REGISTER_TYPES if accepts(operand, type)]
+    shown = str(operand.type) if accepts(operand, str(operand.type)) and width(str(operand.type)) else "/.".join(taken)
+    return f"a .{shown} register"
+
+
+def _shape(group: Group) -> str:
+    return {"address": "an address in brackets", "tensor": "a tensor map and coordinates in brackets",
+            "pair": "two registers with a bar between", "arguments": "a list in parentheses"}.get(group.kind, "an operand")
+
+
+def _written(operand: tree.Operand) -> str:
+    from .write import write_operand
+
+    return write_operand(operand)
