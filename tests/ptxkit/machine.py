@@ -40,6 +40,12 @@ def opcodes(traced: Traced) -> list[str]:
     return found[:-1] if found[-1] == "ret" else found
 
 
+def lines(traced: Traced) -> list[str]:
+    """The entry's body as text: without declarations and without what loads the parameters."""
+    body = traced.ptx().split(f".entry {traced.name}", 1)[1].split("{", 1)[1].rsplit("}", 1)[0]
+    return [line.strip() for line in body.splitlines() if line.strip() and not line.strip().startswith((".", "ld.param", "cvta"))]
+
+
 @dataclass(frozen=True)
 class Event:
     """An instruction that the machine does not compute: its opcode and its operands' values."""
@@ -53,15 +59,16 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
 }
 _BINARY: dict[str, Callable[[int, int], int]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "and": lambda a, b: a & b, "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b, "shl": lambda a, b: a << b, "shr": lambda a, b: a >> b, "div": lambda a, b: a // b, "rem": lambda a, b: a % b,
-    "min": min, "max": max,
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "shl": lambda a, b: a << b, "shr": lambda a, b: a >> b,
+    "div": lambda a, b: a // b, "rem": lambda a, b: a % b, "min": min, "max": max,
 }
 _BITS = {"pred": 1, "u16": 16, "b16": 16, "u32": 32, "s32": 32, "b32": 32, "u64": 64, "s64": 64, "b64": 64}
 
 
-def run(traced: Traced, parameters: Mapping[str, int] | None = None, symbols: Mapping[str, int] | None = None, limit: int = 200_000) -> list[Event]:
-    """Execute the entry in one thread; every effect in order. `symbols` are the addresses of variables, by default 1024 for shared memory."""
+def run(traced: Traced, parameters: Mapping[str, int] | None = None, symbols: Mapping[str, int] | None = None,
+        limit: int = 200_000) -> list[Event]:
+    """Execute the entry in one thread; every effect in order. `symbols` are addresses of variables, 1024 for shared memory if not said."""
     known = {traced.shared.symbol: 1024, **(parameters or {}), **(symbols or {})}
     body = statements(traced)
     places = {s.name: i for i, s in enumerate(body) if isinstance(s, tree.Label)}
@@ -111,7 +118,8 @@ def run(traced: Traced, parameters: Mapping[str, int] | None = None, symbols: Ma
         result: int | None = None
         if statement.opcode.startswith("ld.param"):
             address = operands[1]
-            assert isinstance(address, tree.Address) and isinstance(address.base, tree.Name)
+            assert isinstance(address, tree.Address)
+            assert isinstance(address.base, tree.Name)
             result = known[address.base.name]
         elif name in ("mov", "cvta", "cvt"):
             result = value(operands[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -193,7 +194,7 @@ def test_lines_and_spans_fill_the_same_memory_as_the_whole(operand: tuple[str, L
         barrier = smem.mbarrier(1, check=False)
         for span in range(layout.spans):
             load(whole[0].span(zero + span if runtime else span), a, (span * layout.span, 0), barrier[0])
-            for start, end in zip(cuts, cuts[1:], strict=False):
+            for start, end in itertools.pairwise(cuts):
                 place = parts[0].span(span).lines(zero + 8 * start if runtime else 8 * start, 8 * (end - start))
                 cp.async_.bulk.shared__cluster.global_.mbarrier__complete_tx__bytes(place, b_pointer(b), place.bytes, barrier[0])
 
@@ -227,4 +228,5 @@ def test_a_tensor_map_record_has_the_box_of_what_is_copied() -> None:
             load(plain[0], c, (0, 0), barrier[0])
 
     records = machine.trace(kernel).copies.records
-    assert [str(records[name]) for name in "abc"] == ["box 64x128 bf16, swizzle 128", "box 64x32 bf16, swizzle 128", "box 24x8 f32, swizzle none"]
+    boxes = ["box 64x128 bf16, swizzle 128", "box 64x32 bf16, swizzle 128", "box 24x8 f32, swizzle none"]
+    assert [str(records[name]) for name in "abc"] == boxes
