@@ -215,13 +215,11 @@ class Kernel(Generic[P]):
             body = builder.finish()
         check_barriers(shared.barriers)
         self._check_registers(module, threads)
-        entry = tree.Function(
-            "entry", self.name, parameters=tuple(_declared(p) for p in parameters), directives=self._directives(block, cluster),
-            body=(*((declared,) if (declared := _local_shared(shared)) else ()), *body), linkage="visible")
-        outside = shared.variable()
+        entry = tree.Function("entry", self.name, tuple(_declared(p) for p in parameters), directives=self._directives(block, cluster),
+                              body=body, linkage="visible")
         items: list[tree.Item] = [*module.file_directives(), *module.variables]
-        if outside is not None and shared.dynamic:
-            items.append(outside)
+        if (memory := shared.variable()) is not None:
+            items.append(memory)
         items += [*module.functions.values(), entry]
         version = max(module.since, (8, 0))
         return Traced(self.name, tree.Module(version, (self.target,), 64, tuple(items)), parameters, block, cluster, shared, module.copies,
@@ -287,10 +285,6 @@ def _declared(parameter: Parameter) -> tree.Variable:
     name = parameter.type.__name__
     fundamental = name[0] in "usbf" and name[1:].isdigit()
     return tree.Variable("param", name if fundamental else f"b{parameter.type.bits}", parameter.name)
-
-
-def _local_shared(shared: SharedPlan) -> tree.Variable | None:
-    return None if shared.dynamic else shared.variable()
 
 
 def _argument(builder: Builder, parameter: Parameter, here: Position) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -154,32 +154,40 @@ class Builder:
         """Replace results that nobody reads by `_` where the table allows it (the state of an mbarrier arrive)."""
         from grammar.forms import lookup
 
-        first_reads: set[str] = set()
-        for statement in self.body:
-            if isinstance(statement, tree.Instruction):
-                for operand in statement.operands[1:]:
-                    first_reads.update(_names(operand))
-                if statement.operands and not isinstance(statement.operands[0], tree.Name):
-                    first_reads.update(_names(statement.operands[0]))
-                if statement.guard:
-                    first_reads.add(statement.guard.predicate)
+        reads: set[str] = set()
+        for instruction in _instructions(self.body):
+            for operand in instruction.operands[1:]:
+                reads.update(_names(operand))
+            if instruction.operands and not isinstance(instruction.operands[0], tree.Name):
+                reads.update(_names(instruction.operands[0]))
+            if instruction.guard:
+                reads.add(instruction.guard.predicate)
         for statement in self.body:
             if (isinstance(statement, tree.Instruction) and statement.opcode.startswith("mbarrier.arrive")
-                    and isinstance(statement.operands[0], tree.Name) and statement.operands[0].name not in first_reads
+                    and isinstance(statement.operands[0], tree.Name) and statement.operands[0].name not in reads
                     and any(s.parameters and s.parameters[0].operand.sink for s in lookup(statement.opcode))):
                 yield tree.Instruction(statement.opcode, (tree.Name("_"), *statement.operands[1:]), statement.guard, statement.position)
             else:
                 yield statement
 
     def _with_locs(self, statements: Iterator[tree.Statement]) -> Iterator[tree.Statement]:
-        last: tuple[str | None, int] | None = None
-        for statement in statements:
-            if isinstance(statement, tree.Instruction) and statement.position is not None and statement.position.file:
-                here = (statement.position.file, statement.position.line)
-                if here != last:
-                    last = here
-                    yield tree.Loc(self.module.file_index(statement.position.file), statement.position.line, 1)
-            yield statement
+        """The statements with a `.loc` wherever the Python line changes."""
+        last: tuple[str, int] | None = None
+
+        def placed(statements: Iterable[tree.Statement]) -> Iterator[tree.Statement]:
+            nonlocal last
+            for statement in statements:
+                if isinstance(statement, tree.Block):
+                    yield tree.Block(tuple(placed(statement.body)))
+                    continue
+                if isinstance(statement, tree.Instruction) and statement.position is not None and statement.position.file:
+                    here = (statement.position.file, statement.position.line)
+                    if here != last:
+                        last = here
+                        yield tree.Loc(self.module.file_index(here[0]), here[1], 1)
+                yield statement
+
+        return placed(statements)
 
 
 @contextmanager
@@ -195,6 +203,14 @@ def tracing(builder: Builder) -> Iterator[Builder]:
 def _position(statement: tree.Statement | None) -> Position | None:
     position = getattr(statement, "position", None)
     return position if position is not None else user_position()
+
+
+def _instructions(statements: Iterable[tree.Statement]) -> Iterator[tree.Instruction]:
+    for statement in statements:
+        if isinstance(statement, tree.Block):
+            yield from _instructions(statement.body)
+        elif isinstance(statement, tree.Instruction):
+            yield statement
 
 
 def _names(operand: Any) -> Iterator[str]:
