@@ -291,7 +291,7 @@ def start(mnemonic: str) -> State:
     rows = forms(mnemonic)
     if not rows:
         close = _close(mnemonic, mnemonics())
-        raise OpcodeError(f"`{mnemonic}` is not an instruction of PTX for sm_90a{close}", mnemonics())
+        raise OpcodeError(f"`{mnemonic}` is not an instruction of the table for sm_90a{close}", mnemonics())
     return start_of(rows)
 
 

@@ -19,6 +19,7 @@ Values = tuple["tree.Operand | None", ...]
 # Generic and global addresses are 64 bits wide; the others fit in 32, and both widths are taken.
 _NARROW_SPACES = ("shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func")
 _LANE_CLASS = {"u": "integer", "s": "integer"}
+_AXES = ("x", "y", "z", "w", "r", "g", "b", "a")
 _REGISTER_TYPES = ("pred", "b8", "b16", "b32", "b64", "b128", "f16", "f16x2", "f32", "f64")
 
 
@@ -33,7 +34,8 @@ class Mismatch:
 def check(instruction: tree.Instruction, types: Mapping[str, str] | Types, *, strict: bool = False) -> str | None:
     """Why the instruction is illegal, in one sentence, or None.
 
-    `types` gives the type of a declared register, "." and its state space for a variable, None for any other name.
+    `types` gives the type of a declared register ("u32", "pred", "v4.f32" of a vector), "." and the state space of a variable,
+    None for any other name.
     ptxas takes modifiers in most orders; `strict` wants PTX's.
     """
     known: Types = types.get if isinstance(types, Mapping) else types
@@ -119,8 +121,9 @@ def _parts(group: Group, operand: tree.Operand) -> tuple[tree.Operand, ...] | No
         return (tree.Address(operand.tensormap), operand.coordinates) if isinstance(operand, tree.TensorAddress) else None
     if group.kind == "pair":
         return (operand.first, operand.second) if isinstance(operand, tree.Pair) else None
-    wanted = {"address": tree.Address, "arguments": tree.Arguments}.get(group.kind)
-    return (operand,) if wanted is None or isinstance(operand, wanted) else None
+    if group.kind == "address":
+        return (operand,) if isinstance(operand, (tree.Address, tree.Element)) else None
+    return (operand,) if group.kind != "arguments" or isinstance(operand, tree.Arguments) else None
 
 
 def _broken_rule(signature: Signature, values: list[tree.Operand | None], depth: int) -> Mismatch | None:
@@ -171,13 +174,13 @@ def _register(operand: Operand, value: tree.Operand, types: Types, sinkable: boo
         return _integer(operand, value)
     if isinstance(value, tree.Float):
         return _float(operand, value)
-    if isinstance(value, tree.Offset):
+    if isinstance(value, (tree.Offset, tree.Element)):
         return _variable(operand, value, types) if operand.variable else f"must be {_wanted(operand)}, not an address expression"
     if not isinstance(value, tree.Name):
         return f"must be {_wanted(operand)}, not `{_written(value)}`"
     if value.name == "_":
         return None if operand.sink and sinkable else f"must be {_wanted(operand)}: it cannot be left out with `_`"
-    type = types(value.name)
+    type = _lane(value.name, types)
     if type is None or type[0] == ".":
         return _no_register(operand, value, types)
     return None if accepts(operand, type) else f"must be {_wanted(operand)}; `{value.name}` is .{type}"
@@ -192,6 +195,16 @@ def _float(operand: Operand, value: tree.Float) -> str | None:
     return f"takes a {bits}-bit floating-point literal (`{'0f' if bits == 32 else '0d'}...`)" if wrong else None
 
 
+def _lane(name: str, types: Types) -> str | None:
+    """The type of a register, or of a lane `v.x` of a vector register, whose own type is such as "v4.f32"."""
+    type = types(name)
+    vector, dot, axis = name.rpartition(".")
+    if type is None and dot and axis in _AXES:
+        shape, _, lane = (types(vector) or "").partition(".")
+        return lane if shape[:1] == "v" else None
+    return type
+
+
 def _no_register(operand: Operand, value: tree.Name, types: Types) -> str | None:
     name = value.name
     if name == "WARP_SZ":
@@ -203,7 +216,7 @@ def _no_register(operand: Operand, value: tree.Name, types: Types) -> str | None
 
 def _variable(operand: Operand, value: tree.Operand, types: Types) -> str | None:
     """The name of a variable, with an offset or without, of the operand's space if it has one."""
-    name = value.base.name if isinstance(value, tree.Offset) else value.name if isinstance(value, tree.Name) else "_"
+    name = value.base.name if isinstance(value, (tree.Offset, tree.Element)) else value.name if isinstance(value, tree.Name) else "_"
     type = types(name)
     if name == "_" or name in SPECIAL or (type is not None and type[0] != "."):
         return f"must be the name of a variable, not `{_written(value)}`"
@@ -233,6 +246,8 @@ def _integer(operand: Operand, value: tree.Operand) -> str | None:
 
 
 def _address(operand: Operand, value: tree.Operand, types: Types) -> str | None:
+    if isinstance(value, tree.Element):
+        return _variable(operand, value, types)
     if not isinstance(value, tree.Address):
         return f"must be an address in brackets, not `{_written(value)}`"
     space = str(operand.space)
@@ -254,6 +269,10 @@ def _address(operand: Operand, value: tree.Operand, types: Types) -> str | None:
 
 def _vector(operand: Operand, value: tree.Operand, types: Types) -> str | None:
     lanes = int(str(operand.count))
+    if isinstance(value, tree.Name):
+        shape, _, lane_type = (types(value.name) or "").partition(".")
+        if shape == f"v{lanes}" and accepts(operand, lane_type):
+            return None
     if not isinstance(value, tree.Vector):
         return f"must be {lanes} registers in braces, not `{_written(value)}`"
     if len(value.elements) != lanes:
