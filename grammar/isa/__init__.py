@@ -19,9 +19,11 @@ from . import (
     memory,
     mma,
     move,
+    multimem,
     tensormap,
     warp,
     wgmma,
+    wmma,
 )
 
 FORMS: tuple[Form, ...] = (
@@ -33,6 +35,7 @@ FORMS: tuple[Form, ...] = (
     *move.FORMS,
     *memory.FORMS,
     *atomic.FORMS,
+    *multimem.FORMS,
     *bulk.FORMS,
     *tensormap.FORMS,
     *barrier.FORMS,
@@ -41,6 +44,7 @@ FORMS: tuple[Form, ...] = (
     *warp.FORMS,
     *matrix.FORMS,
     *mma.FORMS,
+    *wmma.FORMS,
     *wgmma.FORMS,
     *control.FORMS,
 )

@@ -1,10 +1,10 @@
-"""Control flow, and what stops or delays a thread."""
+"""Control flow, the stack, and what stops or delays a thread."""
 
 from __future__ import annotations
 
-from ..schema import ANY, Effects, Form, Operand, Range, form, imm, r
+from ..schema import ANY, Effects, Form, Operand, Range, form, imm, r, w
 
-_BRANCH, _CALL = Effects(control="branch"), Effects(control="call")
+_BRANCH, _CALL, _STACK = Effects(control="branch"), Effects(control="call"), Effects(sync=("stack",))
 
 _RETURNS = Operand("arguments", access="w")
 _ARGUMENTS = Operand("arguments")
@@ -28,6 +28,10 @@ FORMS: tuple[Form, ...] = (
     form("ret{.uni}", effects=Effects(control="return"), section="ret"),
     form("exit", effects=Effects(control="exit"), section="exit"),
     form("trap", effects=Effects(control="trap"), section="trap"),
+    form("alloca.type ptr, size{, immAlign}", slots={"type": "u32 u64"}, effects=_STACK, section="alloca",
+         ptr=w("type"), size=r("type", imm=Range(0)), immAlign=imm(Range(choices=tuple(2**n for n in range(24))))),
+    form("stacksave.type d", slots={"type": "u32 u64"}, effects=_STACK, section="stacksave", d=w("type")),
+    form("stackrestore.type a", slots={"type": "u32 u64"}, effects=_STACK, section="stackrestore", a=r("type")),
     form("brkpt", effects=Effects(sync=("breakpoint",)), section="brkpt"),
     form("nanosleep.u32 t", effects=Effects(sync=("sleep",)), section="nanosleep", t=r("u32", imm=ANY)),
     form("pmevent a", effects=Effects(sync=("pmevent",)), section="pmevent", a=imm(Range(0, 15))),
