@@ -205,9 +205,9 @@ class Kernel(Generic[P]):
             raise TraceError(f"a cluster has 1 to 16 CTAs (8 unless the launch asks for a non-portable size), not {ctas}")
         shared = SharedPlan(f"{self.name}_smem", dynamic=self._dynamic)
         module = ModuleBuilder(self.name, self.target, threads, cluster, shared)
-        builder = Builder(module, self.name)
         code = self.function.__code__
         here = Position(code.co_filename, code.co_firstlineno)
+        builder = Builder(module, self.name, here)
         parameters = self._parameters()
         with tracing(builder):
             arguments = [_argument(builder, p, here) for p in parameters]
@@ -356,8 +356,8 @@ class Func(Generic[P, R]):
         return names, types[:len(names)], types[len(names):]
 
     def _trace(self, module: ModuleBuilder, names: list[str], types: list[ScalarType], results: list[ScalarType]) -> tree.Function:
-        builder = Builder(module, self.name)
         here = Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno)
+        builder = Builder(module, self.name, here)
         parameters = [tree.Variable("param", f"b{t.bits}", f"{self.name}_{n}") for n, t in zip(names, types, strict=True)]
         returns = [tree.Variable("param", f"b{t.bits}", f"{self.name}_result") for t in results]
         with tracing(builder):

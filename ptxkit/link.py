@@ -31,10 +31,12 @@ def join(sources: Sequence[Source]) -> tree.Module:
         raise TraceError("link([...]): give at least one module")
     items: list[tree.Item] = []
     places: dict[str, int] = {}
-    files = 0
+    files: dict[Any, int] = {}
     for module in modules:
-        shift, files = files, files + _files(module)
-        for item in (_renumber(item, shift) for item in module.items):
+        renumbered = _files(module, files)
+        for item in (_renumber(item, renumbered) for item in module.items):
+            if isinstance(item, tree.Directive) and item.name == "file" and item in items:
+                continue
             name = getattr(item, "name", None) if isinstance(item, tree.Variable | tree.Function) else None
             if name is None:
                 items.append(item)
@@ -157,26 +159,32 @@ def _target(modules: Sequence[tree.Module]) -> tuple[str, ...]:
     return best
 
 
-def _files(module: tree.Module) -> int:
-    return max((int(a) for item in module.items if isinstance(item, tree.Directive) and item.name == "file"
-                for a in item.arguments[:1] if isinstance(a, int)), default=0)
+def _files(module: tree.Module, known: dict[Any, int]) -> dict[int, int]:
+    """This module's `.file` numbers to those of the joined one, where a file has one number: a @func in two modules stays one."""
+    found: dict[int, int] = {}
+    for item in module.items:
+        if isinstance(item, tree.Directive) and item.name == "file" and isinstance(item.arguments[0], int):
+            found[item.arguments[0]] = known.setdefault(item.arguments[1:], len(known) + 1)
+    return found
 
 
-def _renumber(item: tree.Item, shift: int) -> tree.Item:
-    if shift and isinstance(item, tree.Directive) and item.name == "file" and isinstance(item.arguments[0], int):
-        return replace(item, arguments=(item.arguments[0] + shift, *item.arguments[1:]))
-    if shift and isinstance(item, tree.Function) and item.body is not None:
-        return replace(item, body=tuple(_shifted(item.body, shift)))
+def _renumber(item: tree.Item, files: dict[int, int]) -> tree.Item:
+    if isinstance(item, tree.Directive) and item.name == "file" and isinstance(item.arguments[0], int):
+        return replace(item, arguments=(files[item.arguments[0]], *item.arguments[1:]))
+    if isinstance(item, tree.Function) and item.body is not None and any(old != new for old, new in files.items()):
+        return replace(item, body=tuple(_renumbered(item.body, files)))
     return item
 
 
-def _shifted(body: Iterable[tree.Statement], shift: int) -> Iterator[tree.Statement]:
+def _renumbered(body: Iterable[tree.Statement], files: dict[int, int]) -> Iterator[tree.Statement]:
     for statement in body:
         if isinstance(statement, tree.Loc):
-            inlined = statement.inlined and (*statement.inlined[:2], statement.inlined[2] + shift, *statement.inlined[3:])
-            yield replace(statement, file=statement.file + shift, inlined=inlined)
+            inlined = statement.inlined
+            if inlined is not None:
+                inlined = (*inlined[:2], files.get(inlined[2], inlined[2]), *inlined[3:])
+            yield replace(statement, file=files.get(statement.file, statement.file), inlined=inlined)
         elif isinstance(statement, tree.Block):
-            yield tree.Block(tuple(_shifted(statement.body, shift)))
+            yield tree.Block(tuple(_renumbered(statement.body, files)))
         else:
             yield statement
 

@@ -37,9 +37,10 @@ def current() -> Builder:
 class Builder:
     """The body of one `.entry` or `.func` while its Python function runs."""
 
-    def __init__(self, module: ModuleBuilder, name: str) -> None:
+    def __init__(self, module: ModuleBuilder, name: str, start: Position | None = None) -> None:
         self.module = module
         self.name = name
+        self.start = start
         self.body: list[tree.Statement] = []
         self.in_place: set[str] = set()
         self.populations: list[int] = []
@@ -144,7 +145,7 @@ class Builder:
             raise TraceError(f"label `{missing[0]}` is branched to at {self._branches[missing[0]]} but never placed in `{self.name}`")
         last = self.body[-1] if self.body else None
         if not (isinstance(last, tree.Instruction) and last.opcode in ("ret", "exit", "trap") and last.guard is None):
-            self.emit("ret", position=_position(last))
+            self.emit("ret", position=next((i.position for i in reversed([*_instructions(self.body)])), self.start))
         declarations: list[tree.Statement] = [
             tree.Variable("reg", type, _PREFIX[type], count=self._counts[type]) for type in _PREFIX if type in self._counts
         ]
@@ -198,11 +199,6 @@ def tracing(builder: Builder) -> Iterator[Builder]:
         yield builder
     finally:
         _builder.reset(token)
-
-
-def _position(statement: tree.Statement | None) -> Position | None:
-    position = getattr(statement, "position", None)
-    return position if position is not None else user_position()
 
 
 def _instructions(statements: Iterable[tree.Statement]) -> Iterator[tree.Instruction]:

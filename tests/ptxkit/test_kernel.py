@@ -1,0 +1,504 @@
+"""Kernels as a whole: specialisation, directives, source positions, shared memory, device functions, the same bytes everywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemm.config import Config
+from gemm.hgemm import hgemm
+from grammar import parse, tree
+from ptxkit import Ptr, Reg, TensorMap, if_, kernel, smem, tid
+from ptxkit import func as device_function
+from ptxkit.kernel import Kernel, Traced
+from ptxkit.ptx import add, bar, cp, fence, ld, mbarrier, mov, mul, setmaxnreg
+from ptxkit.ptx import st as store
+from ptxkit.types import b64, bf16, f16, f32, s32, u16, u32, u64
+from tests.ptxkit.machine import lines, opcodes, run, stored, trace
+
+pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).name
+
+
+# --------------------------------------------------------------------------------------------------- specialisation
+
+
+@kernel(block=lambda config: 32 * config["WARPS"], cluster=lambda config: config["CLUSTER"])
+def specialised(out: Ptr[u32], *, WARPS: int = 1, CLUSTER: int = 1, UNROLL: int) -> None:
+    for i in range(UNROLL):
+        store.global_.u32(out + i, WARPS)
+
+
+def test_a_configuration_is_traced_once() -> None:
+    assert specialised.trace(UNROLL=2) is specialised.trace(UNROLL=2, WARPS=1)
+    assert specialised.trace(UNROLL=2) is not specialised.trace(UNROLL=3)
+    assert len(opcodes(specialised.trace(UNROLL=5))) == 5
+
+
+def test_directives_follow_the_configuration() -> None:
+    text = specialised.ptx(UNROLL=1, WARPS=4, CLUSTER=2)
+    assert ".reqntid 128, 1, 1\n.minnctapersm 1\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{" in text
+    assert "cluster" not in specialised.ptx(UNROLL=1)
+
+    def plain(n: Reg[u32]) -> None:
+        mov.u32(n)
+
+    assert "reqntid" not in trace(plain, block=None).ptx()
+    assert ".maxnreg 64" in trace(plain, max_registers=64).ptx()
+    assert ".reqntid 8, 4, 2" in trace(plain, block=(8, 4, 2)).ptx()
+    assert "minnctapersm 2" in trace(plain, min_ctas=2).ptx()
+
+
+def test_parameters_are_declared_as_annotated() -> None:
+    def everything(a: TensorMap, p: Ptr[f32], i: Reg[u32], j: Reg[s32], x: Reg[f32], y: Reg[bf16], h: Reg[u16], w: Reg[u64]) -> None:
+        pass
+
+    text = trace(everything).ptx()
+    for declared in (".align 64 .b8 a[128]", ".u64 .ptr .global .align 1 p", ".u32 i", ".s32 j", ".f32 x", ".b16 y", ".u16 h", ".u64 w"):
+        assert f".param {declared}" in text
+
+
+def test_the_text_parses_back_to_the_tree() -> None:
+    for traced in (hgemm.trace(**Config(bf16, f32).parameters), specialised.trace(UNROLL=2)):
+        assert parse(traced.ptx(locs=True)) == traced.module
+
+
+def test_the_version_is_the_lowest_that_the_instructions_need() -> None:
+    def old(n: Reg[u32]) -> None:
+        add.u32(n, n, 1)
+
+    def new(n: Reg[u32]) -> None:
+        array, barrier = smem.array(u32, 4), smem.mbarrier(1, check=False)
+        source = Ptr(mov.u64(0), u32)
+        cp.async_.bulk.shared__cta.global_.mbarrier__complete_tx__bytes(array, source, 16, barrier[0])
+
+    assert trace(old).module.version == (8, 0)
+    assert trace(new).module.version == (8, 6)
+
+
+# --------------------------------------------------------------------------------------------------- the same bytes everywhere
+
+DIGEST = """
+import hashlib, sys
+sys.path.insert(0, {root!r})
+from examples.tile_gemm import tile_gemm
+from gemm.config import Config
+from gemm.hgemm import hgemm
+from ptxkit.types import bf16, f32
+text = tile_gemm.ptx(locs=True) + hgemm.ptx(locs=True, **Config(bf16, f32, "mn", "k").parameters)
+print(hashlib.sha256(text.encode()).hexdigest())
+"""
+
+
+def test_a_kernel_has_the_same_bytes_in_every_process(tmp_path: Path) -> None:
+    digests = set()
+    for seed, folder in (("0", ROOT), ("1", tmp_path), ("4711", "/")):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", DIGEST.format(root=str(ROOT))], cwd=folder, env=environment, capture_output=True,
+                              text=True, timeout=60, check=True)
+        digests.add(done.stdout.strip())
+    assert len(digests) == 1
+    assert len(digests.pop()) == len(hashlib.sha256().hexdigest())
+
+
+# --------------------------------------------------------------------------------------------------- source positions
+
+
+def with_places(body: Iterable[tree.Statement], here: tree.Loc | None = None) -> Iterator[tuple[tree.Instruction, tree.Loc]]:
+    """Every instruction with the `.loc` in effect."""
+    for statement in body:
+        if isinstance(statement, tree.Loc):
+            here = statement
+        elif isinstance(statement, tree.Block):
+            for instruction, place in with_places(statement.body, here):
+                yield instruction, place
+                here = place
+        elif isinstance(statement, tree.Instruction):
+            assert here is not None, f"{statement} before the first .loc"
+            yield statement, here
+
+
+def marked(function: Any, mark: str) -> int:
+    """The line of the function's source that ends in `# mark`."""
+    source, first = inspect.getsourcelines(function)
+    (at,) = [first + i for i, line in enumerate(source) if line.rstrip().endswith(f"# {mark}")]
+    return at
+
+
+def test_each_instruction_is_at_the_line_that_wrote_it() -> None:
+    def helper(n: Reg[u32]) -> Reg[u32]:
+        return mul.lo.u32(n, 3)                      # helper
+
+    def function(out: Ptr[u32], n: Reg[u32]) -> None:
+        array = smem.array(u32, 4)
+        with if_(n == 4):                            # if
+            store.shared__cta.u32(                   # call
+                array.at(n),
+                helper(n + 1),                       # argument
+            )
+        store.global_.u32(out, n)                    # last
+
+    found: dict[str, int] = {}
+    traced = trace(function)
+    (entry,) = traced.module.entries
+    for instruction, place in with_places(entry.body or ()):
+        assert traced.files[place.file].endswith(HERE)
+        found.setdefault(instruction.opcode, place.line)
+    assert found["setp.eq.u32"] == found["bra"] == marked(function, "if")
+    assert found["add.u32"] == marked(function, "argument")
+    assert found["mul.lo.u32"] == marked(helper, "helper")
+    assert found["st.shared::cta.u32"] == marked(function, "call")
+    assert found["st.global.u32"] == marked(function, "last")
+
+
+@device_function
+def tripled(n: Reg[u32]) -> Reg[u32]:
+    return mul.lo.u32(n, 3)
+
+
+def calls(out: Ptr[u32], n: Reg[u32]) -> None:
+    store.global_.u32(out, n)
+    m = tripled(n)                                   # called
+    store.global_.u32(out + 1, m)
+
+
+def test_a_call_is_at_its_line() -> None:
+    traced = trace(calls)
+    (entry,) = traced.module.entries
+    places = [place.line for instruction, place in with_places(entry.body or ()) if instruction.opcode == "call.uni"]
+    assert places == [marked(calls, "called")]
+
+
+@pytest.mark.parametrize("config", [Config(bf16, bf16), Config(bf16, f32, "mn", "mn", BN=128)])
+def test_no_instruction_is_at_a_line_of_ptxkit(config: Config) -> None:
+    traced = hgemm.trace(**config.parameters)
+    for function in traced.module.functions:
+        for instruction, place in with_places(function.body or ()):
+            path = Path(traced.files[place.file])
+            assert path.parent.name == "gemm", (instruction, path)
+            assert instruction.position is not None
+            assert place.line == instruction.position.line
+            assert 0 < place.line <= len(path.read_text().splitlines())
+    assert all(not Path(name).is_absolute() for item in traced.module.items if isinstance(item, tree.Directive) and item.name == "file"
+               for name in [item.arguments[1].value])  # type: ignore[union-attr]
+
+
+def test_the_last_ret_is_in_the_kernel_whoever_asks() -> None:
+    def empty() -> None:
+        pass
+
+    def ends_in_a_call(n: Reg[u32]) -> None:
+        tripled(n)                                   # end
+
+    for function, line in ((empty, empty.__code__.co_firstlineno), (ends_in_a_call, marked(ends_in_a_call, "end"))):
+        traced = trace(function)
+        (entry,) = traced.module.entries
+        *_, (last, place) = with_places(entry.body or ())
+        assert last.opcode == "ret"
+        assert (traced.files[place.file], place.line) == (__file__, line)
+
+
+def test_positions_give_every_line_of_text_its_python_line() -> None:
+    traced = trace(calls)
+    positions, text = traced.positions(), traced.ptx(locs=True).splitlines()
+    for number, line in enumerate(text, 1):
+        if line.strip().endswith(";") and not line.strip().startswith("."):
+            assert number in positions, line
+    (at,) = [number for number, line in enumerate(text, 1) if "call.uni" in line]
+    assert positions[at].line == marked(calls, "called")
+    assert positions[at].file == __file__
+
+
+# --------------------------------------------------------------------------------------------------- shared memory
+
+
+def budget(*tiles: tuple[int, int]) -> Traced:
+    def function() -> None:
+        for i, (elements, align) in enumerate(tiles):
+            smem.array(u32, elements, align=align, name=f"part {i}")
+
+    return trace(function)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3000), st.sampled_from([4, 16, 128, 1024])), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=60)
+def test_allocations_are_aligned_and_do_not_overlap(parts: list[tuple[int, int]]) -> None:
+    traced = budget(*parts)
+    end = 0
+    for allocation, (elements, align) in zip(traced.shared.allocations, parts, strict=True):
+        assert allocation.offset >= end
+        assert allocation.offset % align == 0
+        assert allocation.bytes == 4 * elements
+        end = allocation.offset + allocation.bytes
+    assert traced.shared.total == end
+    assert traced.shared.align == max(align for _, align in parts)
+    dynamic = end > 49_152
+    assert traced.dynamic_smem == (end if dynamic else 0)
+    declared = f".align {traced.shared.align} .b8 function_smem[{'' if dynamic else end}];"
+    assert f"{'.extern .shared' if dynamic else '.shared'} {declared}" in traced.ptx()
+
+
+def test_shared_memory_can_be_forced_either_way() -> None:
+    def function() -> None:
+        smem.array(u32, 4)
+
+    assert trace(function).dynamic_smem == 0
+    assert trace(function, smem="dynamic").dynamic_smem == 16
+    assert ".extern .shared" in trace(function, smem="dynamic").ptx()
+
+
+def test_no_shared_memory_is_declared_where_none_is_used() -> None:
+    assert ".shared" not in specialised.ptx(UNROLL=1)
+
+
+def test_the_budget_is_printable() -> None:
+    def function() -> None:
+        smem.tile(bf16, (4, 64, 64), name="A")
+        smem.array(f32, 100)
+        smem.mbarrier(4, name="full")
+
+    assert trace(function).shared.table().splitlines() == [
+        "   offset     bytes  what",
+        "        0    32,768  tile 4 x 64 x 64 bf16, k-major, swizzle 128  (A)",
+        "   32,768       400  array 100 f32",
+        "   33,168        32  mbarrier x 4  (full)",
+        "    total    33,200  of 232,448, static",
+    ]
+
+
+def test_all_of_the_shared_memory_of_a_cta_may_be_used() -> None:
+    def function() -> None:
+        smem.array(u32, 232_448 // 4)
+
+    assert trace(function).dynamic_smem == 232_448
+
+
+# --------------------------------------------------------------------------------------------------- results that nobody reads
+
+
+def test_the_state_of_an_arrive_that_nobody_reads_becomes_a_sink() -> None:
+    def function() -> None:
+        full = smem.mbarrier(1)
+        mbarrier.init.shared__cta.b64(full[0], 128)
+        mbarrier.arrive.shared__cta.b64(full[0])
+        mbarrier.arrive.expect_tx.shared__cta.b64(full[0], 16)
+
+    found = lines(trace(function))
+    assert "mbarrier.arrive.shared::cta.b64 _, [function_smem];" in found
+    assert "mbarrier.arrive.expect_tx.shared::cta.b64 _, [function_smem], 16;" in found
+
+
+def test_a_state_that_is_read_stays() -> None:
+    @device_function
+    def keep(state: Reg[b64]) -> None:
+        store.shared__cta.b64(smem.array(u64, 1), state)
+
+    def waits() -> None:
+        full = smem.mbarrier(1)
+        mbarrier.init.shared__cta.b64(full[0], 128)
+        state = mbarrier.arrive.shared__cta.b64(full[0])
+        mbarrier.test_wait.shared__cta.b64(full[0], state)
+
+    def passes() -> None:
+        full = smem.mbarrier(1)
+        mbarrier.init.shared__cta.b64(full[0], 128)
+        keep(mbarrier.arrive.shared__cta.b64(full[0]))
+
+    assert "mbarrier.arrive.shared::cta.b64 %rd0, [waits_smem];" in lines(trace(waits))
+    assert "mbarrier.arrive.shared::cta.b64 %rd0, [passes_smem];" in lines(trace(passes))
+
+
+# --------------------------------------------------------------------------------------------------- device functions and modules
+
+
+@device_function
+def scaled(n: Reg[u32], factor: Reg[u32]) -> Reg[u32]:
+    return tripled(n * factor)
+
+
+@device_function
+def note(out: Reg[u64], value: Reg[u32]) -> None:
+    store.global_.u32(Ptr(out, u32), value)
+
+
+def uses_functions(out: Ptr[u32], n: Reg[u32]) -> None:
+    note(out.reg, scaled(n, mov.u32(5)))
+    note(out.reg, scaled(n, n))
+
+
+def test_a_function_is_written_once_and_callees_come_first() -> None:
+    module = trace(uses_functions).module
+    assert [f.name for f in module.functions] == ["tripled", "scaled", "note", "uses_functions"]
+    assert parse(trace(uses_functions).ptx()).functions == parse(trace(uses_functions).ptx(locs=False)).functions
+    assert ".func (.param .b32 scaled_result) scaled(" in trace(uses_functions).ptx()
+    assert trace(uses_functions).ptx().count("call.uni (result), scaled, (argument0, argument1);") == 2
+
+
+def test_a_plain_function_is_inlined() -> None:
+    def helper(n: Reg[u32]) -> Reg[u32]:
+        return n + 1
+
+    def function(out: Ptr[u32], n: Reg[u32]) -> None:
+        store.global_.u32(out, helper(helper(n)))
+
+    traced = trace(function)
+    assert len(traced.module.functions) == 1
+    assert stored(run(traced, {"out": 0, "n": 5})) == [7]
+
+
+@kernel(block=32)
+def first(out: Ptr[u32]) -> None:
+    store.global_.u32(out, tripled(mov.u32(tid.x)))
+    store.shared__cta.u32(smem.array(u32, 8), 1)
+
+
+@kernel(block=64)
+def second(out: Ptr[u32]) -> None:
+    store.global_.u32(out, tripled(mov.u32(7)))
+    store.shared__cta.u32(smem.array(u32, 16), 1)
+
+
+def test_several_kernels_make_one_module() -> None:
+    from ptxkit.link import join
+
+    module = join([first, second])
+    assert [f.name for f in module.functions] == ["tripled", "first", "second"]
+    assert parse(_text(module)).functions == module.functions
+
+
+def _text(module: tree.Module) -> str:
+    from grammar.write import write
+
+    return write(module)
+
+
+@pytest.mark.ptxas
+def test_functions_shared_memory_and_joined_modules_assemble() -> None:
+    from ptxkit.link import join
+    from ptxkit.toolchain import assemble
+
+    @device_function
+    def through_shared(n: Reg[u32]) -> Reg[u32]:
+        array = smem.array(u32, 64)
+        store.shared__cta.u32(array.at(n), n)
+        bar.sync(0)
+        return ld.shared__cta.u32(array.at(n))
+
+    def function(out: Ptr[u32], n: Reg[u32]) -> None:
+        store.global_.u32(out, through_shared(n))
+
+    assert kernel(block=32)(function).assemble().resources["function"].shared == 256
+    assert kernel(block=32)(uses_functions).assemble().findings == ()
+    found = assemble(_text(join([first, second]))).resources
+    assert {name: r.shared for name, r in found.items()} == {"first": 32, "second": 64}
+
+
+# --------------------------------------------------------------------------------------------------- everything assembles
+
+EXAMPLES = ("vector_add", "tma_copy", "tile_gemm", "cluster_multicast", "warp_reduction")
+
+
+def example_kernels() -> dict[str, Kernel[Any]]:
+    import importlib
+
+    found = {}
+    for name in EXAMPLES:
+        module = importlib.import_module(f"examples.{name}")
+        found.update({f"{name}.{attribute}": value for attribute, value in vars(module).items() if isinstance(value, Kernel)})
+    return found
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("name", example_kernels())
+def test_the_examples_kernels_assemble_without_spills_or_findings(name: str) -> None:
+    assembly = example_kernels()[name].assemble()
+    (entry,) = assembly.resources.values()
+    assert (entry.spills, entry.stack) == (0, 0)
+    assert assembly.findings == ()
+
+
+def hgemm_configs() -> list[Config]:
+    """Every value of every parameter, and every pair of layout and BN."""
+    found = []
+    majors: Any = [("k", "k"), ("k", "mn"), ("mn", "k"), ("mn", "mn")]
+    for i, (a, b) in enumerate(majors):
+        for j, BN in enumerate((64, 128, 256)):
+            cluster = 1 if b == "mn" and BN == 64 else 1 + (i + j) % 2
+            found.append(Config(f16 if i % 2 else bf16, (bf16, f16, f32)[(i + j) % 3], a, b, BN, CLUSTER=cluster, GROUP=8 + 8 * (j % 2)))
+    return [*found, Config(bf16, bf16, STAGES=2, CLUSTER=1), Config(bf16, f32, STAGES=3, CLUSTER=2)]
+
+
+@pytest.mark.ptxas
+@pytest.mark.timeout(300)
+def test_hgemm_assembles_without_spills_or_findings_and_keeps_setmaxnreg() -> None:
+    from ptxkit.toolchain import disassemble
+
+    configs = hgemm_configs()
+    assert {c.CLUSTER for c in configs} == {1, 2}
+    for config in configs:
+        assembly = hgemm.assemble(**config.parameters)
+        entry = assembly.resources["hgemm"]
+        assert (entry.spills, entry.stack, assembly.findings) == (0, 0, ()), config
+        assert entry.registers == 168
+        sass = disassemble(assembly.cubin)
+        counts = [line.split("USETMAXREG", 1)[1] for line in sass.splitlines() if "USETMAXREG" in line]
+        assert len(counts) == 2, config
+        assert sum("DEALLOC" in c for c in counts) == 1
+
+
+@pytest.mark.ptxas
+def test_a_dropped_setmaxnreg_is_a_finding() -> None:
+    """The gate above can fail: without the cap at entry ptxas ignores setmaxnreg and says so."""
+    from ptxkit.toolchain import assemble
+
+    def function(n: Reg[u32]) -> None:
+        setmaxnreg.dec.sync.aligned.u32(40)
+
+    text = trace(function, block=128).ptx().replace(".minnctapersm 1\n", "").replace(".reqntid 128, 1, 1\n", "")
+    assert [f.rule for f in assemble(text).findings] == ["C7508"]
+
+
+@pytest.mark.ptxas
+def test_the_summary_of_a_kernel_is_one_line() -> None:
+    from examples.tile_gemm import tile_gemm
+
+    assert tile_gemm.summary() == "256 threads, 163,904 bytes of shared memory, 232 registers, 0 bytes spilled"
+
+
+# --------------------------------------------------------------------------------------------------- what it costs
+
+IMPORTED = """
+import json, sys
+sys.path.insert(0, {root!r})
+import ptxkit
+print(json.dumps([name for name in ("numpy", "lark", "cuda", "torch", "cupy", "jax") if name in sys.modules]))
+"""
+
+
+def test_importing_ptxkit_imports_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTED.format(root=str(ROOT))], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout) == []
+
+
+def test_fences_and_barriers_are_plain_instructions() -> None:
+    def function() -> None:
+        fence.proxy.async_.shared__cta()
+        fence.mbarrier_init.release.cluster()
+        bar.sync(0)
+        bar.sync(1, b=64)
+
+    assert lines(trace(function)) == ["fence.proxy.async.shared::cta;", "fence.mbarrier_init.release.cluster;", "bar.sync 0;",
+                                      "bar.sync 1, 64;", "ret;"]
