@@ -44,6 +44,7 @@ from .tree import (
 
 INDENT = "    "
 WIDTH = 120
+LOWEST = -(1 << 63)
 
 
 def write(module: Module, *, locs: bool = True) -> str:
@@ -90,6 +91,8 @@ def write_operand(operand: Operand) -> str:
     if isinstance(operand, Name):
         return operand.name
     if isinstance(operand, Integer):
+        if operand.value == LOWEST:
+            return "(.s64)9223372036854775808"  # its digits alone do not fit 63 bits and so are unsigned
         return f"{operand.value}U" if operand.unsigned else str(operand.value)
     if isinstance(operand, Address):
         base = operand.base.name if type(operand.base) is Name else write_operand(operand.base)
