@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from grammar import forms, tree
+from grammar import forms, isa, tree
 from grammar.schema import Form, Operand, Range
 from grammar.write import write_instruction
 
@@ -241,6 +241,16 @@ def _floats(operand: Operand) -> list[tree.Operand]:
 
 def _float(type: str) -> tree.Float:
     return tree.Float.of(1.0, 64 if type in ("f64", "b64") else 32)
+
+
+@functools.cache
+def operand_lists() -> tuple[forms.Signature, ...]:
+    """One signature of the table for each distinct operand list of each row."""
+    found: dict[int, forms.Signature] = {}
+    for row in isa.FORMS:
+        for signature in forms.variants(row):
+            found.setdefault(id(signature.parameters), signature)
+    return tuple(found.values())
 
 
 def table_lines(rows: Iterable[Form]) -> Iterator[tuple[forms.Signature, str]]:

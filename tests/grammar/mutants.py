@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from grammar import forms, isa, tree
+from grammar import forms, tree
 from tests.grammar import certify
 
 _REGISTERS = tuple(tree.Name(f"%{type}_5") for type in certify.REGISTERS)
@@ -32,15 +32,13 @@ def types(name: str) -> str | None:
 def sample(count: int, seed: int) -> list[tree.Instruction]:
     """Mutants of `count` operand lists of the table, the same for the same seed, every mnemonic among them."""
     chosen = random.Random(seed)
-    by_mnemonic: dict[str, dict[int, forms.Signature]] = {}
-    for row in isa.FORMS:
-        for signature in forms.variants(row):
-            if not signature.parameters:
-                continue
-            by_mnemonic.setdefault(row.mnemonic, {}).setdefault(id(signature.parameters), signature)
+    by_mnemonic: dict[str, list[forms.Signature]] = {}
+    for signature in certify.operand_lists():
+        if signature.parameters:
+            by_mnemonic.setdefault(signature.form.mnemonic, []).append(signature)
     each = max(1, count // len(by_mnemonic))
     return [mutant for found in by_mnemonic.values()
-            for signature in chosen.sample(list(found.values()), min(each, len(found)))
+            for signature in chosen.sample(found, min(each, len(found)))
             for mutant in chosen.sample(list(mutants(signature)), 8)]
 
 
