@@ -290,7 +290,7 @@ def start(mnemonic: str) -> State:
     """The state before any modifier."""
     rows = forms(mnemonic)
     if not rows:
-        close = _close(mnemonic, mnemonics())
+        close = _close(mnemonic, mnemonics(), "")
         raise OpcodeError(f"`{mnemonic}` is not an instruction of the table for sm_90a{close}", mnemonics())
     return start_of(rows)
 
@@ -379,11 +379,11 @@ def _one_of(legal: Sequence[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}" if shown else "nothing"
 
 
-def _close(word: str, legal: Sequence[str]) -> str:
+def _close(word: str, legal: Sequence[str], dot: str = ".") -> str:
     from difflib import get_close_matches
 
     found = get_close_matches(word, legal, 1)
-    return f" (did you mean `{found[0]}`?)" if found else ""
+    return f" (did you mean `{dot}{found[0]}`?)" if found else ""
 
 
 def check(instruction: tree.Instruction, types: Mapping[str, str] | Callable[[str], str | None], *, strict: bool = False) -> str | None:

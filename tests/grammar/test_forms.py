@@ -77,7 +77,7 @@ def test_rows_are_found_by_mnemonic() -> None:
     ("wgmma.fence.aligned.sync", ["`.aligned` is out of order after `wgmma.fence`", "`wgmma.fence.sync.aligned`"]),
     ("wgmma.fence.sync", ["incomplete", "`.aligned` is due next"]),
     ("wgmma.fence.sync.aligned.aligned", ["`.aligned` is legal elsewhere in `wgmma`", "`wgmma.fence.sync.aligned` is complete"]),
-    ("wgmma.mma_async.sync.aligned.m64n250k16.f32.f16.f16", ["`.m64n250k16` is not a modifier", "did you mean `m64n2", "in all"]),
+    ("wgmma.mma_async.sync.aligned.m64n250k16.f32.f16.f16", ["`.m64n250k16` is not a modifier", "did you mean `.m64n2", "in all"]),
     ("mbarrier.try_wait.shared::cta.parity.b64", ["`.parity` is out of order", "`mbarrier.try_wait.parity.shared::cta.b64`"]),
 ])
 def test_a_wrong_opcode_says_what_is_wrong(opcode: str, words: list[str]) -> None:

@@ -90,7 +90,7 @@ def test_what_nvcc_writes_is_legal(path: Path) -> None:
     ("mbarrier.arrive.shared::cluster.b64", (RD, tree.Address(R)), "the result must be `_`"),
     ("ldmatrix.sync.aligned.m8n8.x2.b16", (tree.Vector((R, F)), tree.Address(RD)), None),
     ("st.global.v2.b32", (tree.Address(RD), tree.Vector((tree.Name("%u"), F))), "mixes registers of different types, .u32, .f32"),
-    ("bar.snyc", (tree.Integer(0),), "`.snyc` is not a modifier of `bar` (did you mean `sync`?)"),
+    ("bar.snyc", (tree.Integer(0),), "`.snyc` is not a modifier of `bar` (did you mean `.sync`?)"),
 ])
 def test_what_is_wrong_is_said(opcode: str, operands: tuple[tree.Operand, ...], words: str | None) -> None:
     sentence = match.check(tree.Instruction(opcode, operands), NAMES | {"%u": "u32"})
