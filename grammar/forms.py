@@ -358,7 +358,7 @@ def _wrong(state: State, tokens: Sequence[str], i: int) -> OpcodeError:
     opcode, token, legal = ".".join((mnemonic, *tokens)), tokens[i], tuple(state.next())
     elsewhere = any(token in choices for form in forms(mnemonic) for choices in _compile(form).notation.tokens)
     ending = " (the opcode may also end there)" if state.signatures() else ""
-    due = f"{_one_of(legal)} is legal there{ending}" if legal else f"`{state.prefix}` is complete"
+    due = f"{_one_of(legal, token)} is legal there{ending}" if legal else f"`{state.prefix}` is complete"
     if not elsewhere:
         return OpcodeError(f"`{opcode}`: `.{token}` is not a modifier of `{mnemonic}`{_close(token, legal)}; "
                            f"after `{state.prefix}`, {due}", legal)
@@ -372,17 +372,25 @@ def _reordered(mnemonic: str, tokens: Sequence[str]) -> str:
     return f"; in PTX's order it is `{found}`" if found else ""
 
 
-def _one_of(legal: Sequence[str]) -> str:
-    shown = [f"`.{token}`" for token in legal[:12]]
+def _one_of(legal: Sequence[str], word: str = "") -> str:
     if len(legal) > 12:
-        return f"one of {', '.join(shown)}, … ({len(legal)} in all)"
+        near = list(dict.fromkeys((*_alike(word, legal), *legal)))[:12]
+        return f"one of {', '.join(f'`.{token}`' for token in near)}, … ({len(legal)} in all)"
+    shown = [f"`.{token}`" for token in legal]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}" if shown else "nothing"
+
+
+def _alike(word: str, legal: Sequence[str]) -> list[str]:
+    """The tokens that differ from `word` in numbers only, the nearest first: `m64n96k16` for `m64n100k16`."""
+    pattern, numbers = re.sub(r"\d+", "#", word), [int(n) for n in re.findall(r"\d+", word)]
+    alike = [token for token in legal if numbers and re.sub(r"\d+", "#", token) == pattern]
+    return sorted(alike, key=lambda token: sum(abs(int(n) - m) for n, m in zip(re.findall(r"\d+", token), numbers, strict=True)))
 
 
 def _close(word: str, legal: Sequence[str], dot: str = ".") -> str:
     from difflib import get_close_matches
 
-    found = get_close_matches(word, legal, 1)
+    found = _alike(word, legal) or get_close_matches(word, legal, 1)
     return f" (did you mean `{dot}{found[0]}`?)" if found else ""
 
 

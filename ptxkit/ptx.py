@@ -17,13 +17,18 @@ from .convert import Mismatch, convert
 from .errors import TraceError
 from .reg import Negated, Reg, Vec
 from .rules import observe
+from .source import user_position
 from .trace import Builder, current
 from .types import pred as predicate
 from .types import scalar
 
 
 class UnknownModifier(OpcodeError, AttributeError):
-    """The chain continues with a modifier that is not legal there; the message names the legal ones."""
+    """The chain continues with a modifier that is not legal there; the message names the legal ones and begins with the user's line."""
+
+    def __init__(self, message: str, expected: tuple[str, ...] = ()) -> None:
+        self.position = user_position()
+        super().__init__(f"{self.position}: {message}" if self.position else message, expected)
 
 
 class _Plan:
@@ -131,8 +136,10 @@ class Opcode:
         try:
             forms.lookup(".".join([self._state.prefix, *forms.opcode_tokens([name])]))
         except OpcodeError as error:
-            spelled = ", ".join(f".{n}" for n in list(self._state.attributes())[:12])
-            return UnknownModifier(f"{error} (in Python: {spelled})", tuple(self._state.attributes()))
+            spelled = {name: ".".join(forms.opcode_tokens([name])) for name in self._state.attributes()}
+            differs = [f".{name}" for name, tokens in spelled.items() if f"`.{tokens}`" in str(error) and name != tokens]
+            in_python = f" (in Python: {', '.join(differs)})" if differs else ""
+            return UnknownModifier(f"{error}{in_python}", tuple(spelled))
         raise AssertionError(name)
 
     def __dir__(self) -> list[str]:
@@ -216,7 +223,10 @@ def _guard(builder: Builder, pred: Any) -> tree.Guard | None:
 
 def opcode(text: str) -> Opcode:
     """The opcode of a PTX word: `opcode("ld.global.v2.f32")`. `OpcodeError` when the table does not have it."""
-    forms.lookup(text)
+    try:
+        forms.lookup(text)
+    except OpcodeError as error:
+        raise UnknownModifier(str(error), error.expected) from None
     mnemonic, *tokens = text.split(".")
     state = forms.start(mnemonic)
     for token in tokens:
