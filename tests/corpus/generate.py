@@ -16,17 +16,21 @@ BYTES = re.compile(r"(?:^\.b8 [\d,]+.*\n)+", re.MULTILINE)
 
 
 def compiled(source: Path) -> str:
-    """The PTX with no path of this machine in it, and with no size or time of a header."""
+    """What nvcc makes of a source, compiled in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(source, folder)
         flags = FLAGS.get(source.stem, [])
         command = ["nvcc", "-std=c++17", "-arch=sm_90a", "-ptx", *flags, source.name, "-o", "out.ptx"]
         subprocess.run(command, cwd=folder, check=True)
-        text = Path(folder, "out.ptx").read_text()
-        text = FILE.sub(r'\1"\2"', text)
-        text = BYTES.sub(lambda match: _without(match[0], str(Path(folder).resolve())), text)
+        return neutral(Path(folder, "out.ptx").read_text(), str(Path(folder).resolve()))
+
+
+def neutral(text: str, folder: str) -> str:
+    """The PTX with no path of this machine in it, and with no size or time of a source."""
+    text = FILE.sub(r'\1"\2"', text)
+    text = BYTES.sub(lambda match: _without(match[0], folder), text)
     if found := re.search(r"/(?:tmp|usr|home|root|opt|work)/", text):
-        raise SystemExit(f"{source.name}: {found[0]} is still in the PTX")
+        raise SystemExit(f"{found[0]} is still in the PTX")
     return "\n".join([line.rstrip() for line in text.splitlines()]) + "\n"
 
 

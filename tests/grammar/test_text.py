@@ -60,7 +60,9 @@ def test_the_corpus_survives_the_round_trip(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("@!", "@"), ("|_", ", _"), ("+0]", "]"), (".align 8 ", ""), ("= 0f", "= 0d00000000"), ("{h0, _}", "{h0, h1}")], ids=repr
+    ("old", "new"),
+    [("@!", "@"), ("|_", ", _"), ("+0]", "]"), (".align 8 ", ""), ("= 0f", "= 0d00000000"), ("{h0, _}", "{h0, h1}")],
+    ids=repr,
 )
 def test_the_round_trip_catches_a_writer_that_loses_something(old: str, new: str) -> None:
     module = grammar.parse(next(path for path in CORPUS if path.stem == "language").read_text() + ".global .f32 last = 0f3F800000;")
@@ -75,9 +77,9 @@ def test_a_strategy_reaches_every_node_of_the_tree() -> None:
     seen: set[str] = set()
 
     @settings(max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-    @given(trees.modules)
-    def look(module: tree.Module) -> None:
-        text = repr(module)
+    @given(trees.modules, st.lists(trees.instructions, max_size=9))
+    def look(module: tree.Module, body: list[tree.Instruction]) -> None:
+        text = repr((module, body))
         seen.update(name for name in wanted if f"{name}(" in text)
 
     look()
