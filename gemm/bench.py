@@ -26,7 +26,7 @@ def run(rounds: int) -> dict[str, Any]:
     """Host costs; with torch and a GPU also the products."""
     results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "host": host()}
     if driver.available():
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
 
         results["device"] = describe(torch)
         results["launch"] = launches(torch)

@@ -27,6 +27,8 @@ class Problem:
     __slots__ = ("a", "a_major", "b", "b_major", "d", "dtype", "k", "m", "n", "out")
 
     def __init__(self, a: ArrayView, b: ArrayView, out: ArrayView) -> None:
+        self.a_major: Major
+        self.b_major: Major
         self.m, self.n, self.k = extents(a, b)
         if a.dtype not in ("f16", "bf16"):
             raise LaunchError(f"a has elements of {a.dtype}: hgemm multiplies f16 or bf16")
@@ -37,8 +39,9 @@ class Problem:
         if out.shape != (self.m, self.n):
             raise LaunchError(f"out has shape {out.shape}: a {a.shape} times b {b.shape} gives ({self.m}, {self.n})")
         self.dtype, self.out = TYPES[a.dtype], TYPES[out.dtype]
-        self.a_major, self.a = operand("a", a, rows_are_mn=True) if self.k else ("k", (0, 0, 0))
-        self.b_major, self.b = operand("b", b, rows_are_mn=False) if self.k else ("k", (0, 0, 0))
+        nothing: tuple[Major, tuple[int, int, int]] = ("k", (0, 0, 0))
+        self.a_major, self.a = operand("a", a, rows_are_mn=True) if self.k else nothing
+        self.b_major, self.b = operand("b", b, rows_are_mn=False) if self.k else nothing
         self.d = result(out)
 
     @property

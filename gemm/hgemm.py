@@ -10,7 +10,7 @@ from ptxkit.idioms import cluster_sync, elect, init_barriers, multicast_mask, pr
 from ptxkit.layout import Layout, Major
 from ptxkit.ptx import bar, cp, fence, mbarrier, mov, opcode, setmaxnreg, shfl, st, stmatrix, wgmma, xor
 from ptxkit.smem import Tile, TileView
-from ptxkit.types import Scalar, f32, u32
+from ptxkit.types import Scalar, bf16, f32, u32
 
 from .scheduler import grouped
 
@@ -24,7 +24,7 @@ STORE_BYTES = 128                   # a store box is 64 rows of one span
 
 @kernel(target="sm_90a", block=THREADS, cluster=lambda config: config["CLUSTER"])
 def hgemm(a: TensorMap, b: TensorMap, d: TensorMap, m_tiles: Reg[u32], n_tiles: Reg[u32], k_tiles: Reg[u32], *,
-          TYPE: type[Scalar], OUT: type[Scalar], A_MAJOR: Major = "k", B_MAJOR: Major = "k",
+          TYPE: type[Scalar] = bf16, OUT: type[Scalar] = bf16, A_MAJOR: Major = "k", B_MAJOR: Major = "k",
           BN: int = 256, STAGES: int = 4, CLUSTER: int = 2, GROUP: int = 8) -> None:
     """Persistent HGEMM: D[M, N] = A[M, K] B[K, N], tiles of 128 x BN x 64.
 

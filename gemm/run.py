@@ -64,7 +64,7 @@ def assembled(product: Product, reason: str) -> dict[str, Any]:
 def on_gpu(product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
     """Run it on the current device; beside cuBLAS when torch can be imported."""
     try:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
         found = _with_numpy(product, check=check, repeat=repeat)
     else:

@@ -24,7 +24,7 @@ def grouped(m_tiles: Reg[u32], n_tiles: Reg[u32], *, GROUP: int, CLUSTER: int) -
         units, start, step = m_tiles, mov.u32(ctaid.x), mov.u32(nctaid.x)
     else:
         units, start, step = (m_tiles + (CLUSTER - 1)) >> (CLUSTER.bit_length() - 1), mov.u32(clusterid.x), mov.u32(nclusterid.x)
-        rank = mov.u32(cluster_ctarank)
+    rank = mov.u32(cluster_ctarank) if CLUSTER > 1 else None
     group_units = n_tiles * GROUP
     with for_range(units * n_tiles, start=start, step=step) as unit:
         group = unit // group_units
@@ -33,4 +33,4 @@ def grouped(m_tiles: Reg[u32], n_tiles: Reg[u32], *, GROUP: int, CLUSTER: int) -
         rows = min_.u32(units - first, GROUP)
         n = within // rows
         row = first + (within - n * rows)
-        yield (row if CLUSTER == 1 else row * CLUSTER + rank), n
+        yield (row if rank is None else row * CLUSTER + rank), n

@@ -116,7 +116,7 @@ def _matrix(torch: Any, rows: int, columns: int, kind: Any, transposed: bool, pa
 
 def run(count: int, seed: int) -> dict[str, Any]:
     """Check `count` cases and the empty ones; {"cases", "failures": [(case, sentence)], ...}."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     from . import hgemm
 

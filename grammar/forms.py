@@ -16,9 +16,11 @@ from typing import Any, Literal
 from . import tree
 from .errors import OpcodeError, PtxkitError
 from .notation import Notation, compile_form
+from .operands import width
 from .schema import Form, Operand, Per
 
 GroupKind = Literal["plain", "address", "tensor", "pair", "arguments", "literal"]
+_SPACES = frozenset(("const", "global", "local", "param", "shared"))
 Bindings = tuple[tuple[str, str], ...]
 
 
@@ -340,7 +342,9 @@ def canonical(opcode: str) -> str | None:
     def search(state: State, left: tuple[str, ...]) -> str | None:
         if not left:
             return state.prefix if state.signatures() else None
-        for token in dict.fromkeys(left):
+        for i, token in enumerate(left):
+            if token in left[:i] or any(_ordered(token) and _ordered(token) == _ordered(before) for before in left[:i]):
+                continue
             after = state.step(token)
             if after is not None:
                 rest = list(left)
@@ -351,6 +355,13 @@ def canonical(opcode: str) -> str | None:
         return None
 
     return search(start(mnemonic), tuple(tokens)) if forms(mnemonic) and len(tokens) <= 12 else None
+
+
+def _ordered(token: str) -> str:
+    """The ordered list that a modifier belongs to: types and state spaces keep their order (`cvt.f32.f64` is not `cvt.f64.f32`)."""
+    if width(token):
+        return "type"
+    return "space" if token.partition("::")[0] in _SPACES else ""
 
 
 def _wrong(state: State, tokens: Sequence[str], i: int) -> OpcodeError:

@@ -204,7 +204,7 @@ def _view_dlpack(array: Any, name: str, owner: str) -> ArrayView:
     where, device = array.__dlpack_device__()
     if int(where) not in (_DLPACK_CUDA, _DLPACK_MANAGED):
         raise LaunchError(f"{name} is {_a(array)} in host memory: copy it to the GPU, for NumPy with ptxkit.device_array({name})")
-    capsule = array.__dlpack__(stream=-1)
+    capsule = array.__dlpack__() if owner == "jax" else array.__dlpack__(stream=-1)  # JAX takes no -1 ("do not synchronise")
     tensor = _Tensor.from_address(_get_pointer(capsule, b"dltensor"))
     word = _DLPACK_FLOAT8.get(tensor.code, _DLPACK_KINDS.get(tensor.code, "?") + str(tensor.bits))
     if word not in TYPES or tensor.lanes != 1:

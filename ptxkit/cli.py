@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import AssembleError, CheckError, Finding, NoToolError, Position, PtxkitError
+from .types import TYPES
 
 if TYPE_CHECKING:
     from grammar.tree import Module
@@ -172,13 +173,14 @@ def _import(place: str) -> Any:
 
 
 def _pair(text: str) -> tuple[str, Any]:
+    """A name and its value: a Python literal, a scalar type by its name, or else a text."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise UsageError(f"--set {text}: write name=value")
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):
-        return name, value
+        return name, TYPES.get(value, value)
 
 
 # --------------------------------------------------------------------------------------------------- the commands

@@ -20,8 +20,10 @@ majors = st.sampled_from(["k", "mn"])
 
 @pytest.mark.pure
 @settings(deadline=None, max_examples=300)
-@given(extents, extents, extents, st.sampled_from([f16, bf16]), st.sampled_from([f16, bf16, f32]), majors, majors, st.sampled_from([78, 114, 132]))
-def test_the_heuristic_returns_valid_configurations(m, n, k, dtype, out, a_major, b_major, sms):
+@given(st.tuples(extents, extents, extents), st.sampled_from([f16, bf16]), st.sampled_from([f16, bf16, f32]), majors, majors,
+       st.sampled_from([78, 114, 132]))
+def test_the_heuristic_returns_valid_configurations(shape, dtype, out, a_major, b_major, sms):
+    m, n, k = shape
     config = heuristic(m, n, k, dtype, out, a_major, b_major, sms=sms)
     assert config.problem() is None
     assert config.smem_bytes <= SHARED_LIMIT
@@ -41,7 +43,8 @@ def test_the_budget_is_the_plan_of_the_trace(BN, CLUSTER):
 
 @pytest.mark.pure
 @pytest.mark.parametrize(("change", "word"), [
-    ({"BN": 192}, "BN is 64, 128 or 256"), ({"CLUSTER": 4}, "a cluster has 1 or 2"), ({"STAGES": 5}, "4 fit"), ({"STAGES": 1}, "2 to 8 stages"),
+    ({"BN": 192}, "BN is 64, 128 or 256"), ({"CLUSTER": 4}, "a cluster has 1 or 2"),
+    ({"STAGES": 5}, "4 fit"), ({"STAGES": 1}, "2 to 8 stages"),
     ({"BN": 64, "b_major": "mn"}, "cannot share"), ({"dtype": f32}, "f16 or bf16"), ({"out": None}, "the result is")])
 def test_a_configuration_that_cannot_be_is_refused(change, word):
     class NoType:

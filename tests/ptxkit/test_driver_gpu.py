@@ -207,8 +207,8 @@ def test_refusals() -> None:
         driver.device(99)
     with pytest.raises(LaunchError, match="gives at most"):
         driver.load(AXPY).kernel("axpy").allow_shared(232448 + 1, 0)
-    with pytest.raises(AssembleError):
-        driver.load(b"\x7fELF nonsense")
+    with pytest.raises((AssembleError, LaunchError)):  # with lazy loading the driver looks at a cubin when an entry is asked for
+        driver.load(b"\x7fELF nonsense").kernel("axpy")
 
 
 @pytest.mark.ptxas
