@@ -167,7 +167,7 @@ def _register(operand: Operand, value: tree.Operand, types: Types, sinkable: boo
         if not operand.negate:
             return f"cannot be negated: `{_written(value)}`"
         return _register(operand, value.operand, types, False)
-    if isinstance(value, tree.Vector) and operand.wide and len(value.elements) == 1:  # Triton's `ld.global.b32 {%r1}, [%rd1]`
+    if isinstance(value, tree.Vector) and operand.scalar and len(value.elements) == 1:  # Triton's `ld.global.b32 {%r1}, [%rd1]`
         return _register(operand, value.elements[0], types, sinkable)
     if isinstance(value, tree.Integer):
         if operand.immediate is None:
