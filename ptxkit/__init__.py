@@ -9,7 +9,7 @@ from .errors import PtxkitError
 from .flow import Ring, for_range, if_, label, loop, ring
 from .kernel import Kernel, func, kernel
 from .layout import Layout
-from .reg import Ptr, Reg, Special, Vec
+from .reg import Ptr, Reg, Special, Vec, sink
 from .smem import MBarrier, MBarriers, Shared, Tile
 from .special import (
     clock,
@@ -51,5 +51,5 @@ __all__ = [
     "Kernel", "Layout", "MBarrier", "MBarriers", "Ptr", "PtxkitError", "Reg", "Ring", "Shared", "Special", "TensorMap", "Tile", "Vec",
     "assemble", "clock", "clock64", "cluster_ctaid", "cluster_ctarank", "cluster_nctaid", "cluster_nctarank", "clusterid", "ctaid",
     "device_array", "for_range", "func", "globaltimer", "if_", "kernel", "label", "laneid", "loop", "nclusterid", "nctaid", "ntid", "ring",
-    "smem", "smid", "tid", "warpid",
+    "sink", "smem", "smid", "tid", "warpid",
 ]

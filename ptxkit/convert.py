@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from grammar import forms, tree
-from grammar.operands import accepts
+from grammar.errors import OpcodeError
+from grammar.operands import accepts, width
 from grammar.schema import Operand, Range
 
 from .descriptor import Descriptor
-from .reg import Negated, Ptr, Reg, Special, Value, Vec
+from .reg import Negated, Ptr, Reg, Sink, Special, Value, Vec
 from .smem import MBarrier, SharedAddress
 from .tensormap import TensorMapParameter
 from .trace import Builder
@@ -29,7 +30,8 @@ def convert(builder: Builder, parameter: forms.Parameter, value: Any, index: int
     try:
         return _CONVERTERS[parameter.operand.kind](builder, parameter.operand, value)
     except _Unfit as unfit:
-        raise Mismatch(index + 1, f"operand `{parameter.name}` takes {unfit.due or due(parameter.operand)}, not {shown(value)}") from None
+        takes = unfit.due or due(parameter.operand)
+        raise Mismatch(index + 1, f"operand `{parameter.name}` takes {takes}, not {shown(value)}{_way_out(parameter.operand, value)}") from None
 
 
 class _Unfit(Exception):
@@ -47,7 +49,7 @@ def due(operand: Operand) -> str:
     words = {
         "register": f"a {width}register of type .{operand.type}",
         "predicate": "a predicate register" + (" or its negation" if operand.negate else ""),
-        "address": f"an address in .{operand.space} memory" if operand.space else "a generic address",
+        "address": _address_due(str(operand.space)),
         "coordinates": f"{operand.count} coordinates",
         "vector": f"a Vec of {operand.count} .{operand.type}",
         "special": "a special register (`tid.x`)",
@@ -55,10 +57,40 @@ def due(operand: Operand) -> str:
         "function": "a @func function",
     }
     what = words.get(operand.kind, "an immediate" if operand.kind == "immediate" else operand.kind)
+    if operand.kind == "vector" and operand.access == "rw":
+        what += " (the opcode's `.fragment()`)"
     if operand.immediate is not None and operand.kind != "coordinates":
-        allowed = _range(operand.immediate)  # type: ignore[arg-type]
-        what = f"an int{allowed}" if operand.kind == "immediate" else f"{what} or an int{allowed}"
-    return what
+        assert isinstance(operand.immediate, Range)
+        number = f"an int{_range(operand.immediate) or f' of {_immediate_bits(operand)} bits'}"
+        what = number if operand.kind == "immediate" else f"{what} or {number}"
+    return f"{what} or a float" if operand.float_immediate else what
+
+
+def _address_due(space: str) -> str:
+    if space.startswith("shared"):
+        return f"an address in .{space} memory (of `smem`, or a 32-bit register)"
+    return f"an address in .{space} memory (a Ptr or a 64-bit register)" if space else "a generic address (a Ptr or a 64-bit register)"
+
+
+def _way_out(operand: Operand, value: Any) -> str:
+    """What to write instead of a register of the wrong width or class."""
+    if not isinstance(value, Reg) or value.type is pred:
+        return ""
+    if operand.kind == "predicate":
+        return "; compare first, as in `x != 0`"
+    if operand.kind != "register" or operand.tag or operand.type == "pred":
+        return ""
+    wanted, given = str(operand.type), value.type.__name__
+    if width(wanted) == width(given):
+        return f"; `mov.b{width(given)}(x)` takes its bits as they are"
+    wanted, given = (f"u{name[1:]}" if name.startswith("b") and name[1:].isdigit() else name for name in (wanted, given))
+    for opcode in (f"cvt.{wanted}.{given}", f"cvt.rn.{wanted}.{given}", f"cvt.rzi.{wanted}.{given}"):
+        try:
+            forms.lookup(opcode)
+        except OpcodeError:
+            continue
+        return f"; convert it: `{opcode}(x)`"
+    return ""
 
 
 def _range(allowed: Range) -> str:
@@ -89,7 +121,7 @@ def _immediate(operand: Operand, value: int) -> tree.Integer:
     allowed = operand.immediate
     if not isinstance(allowed, Range):
         raise _Unfit
-    bits = 64 if operand.type in ("", "b64", "u64", "s64", "f64") else 32 if operand.kind == "immediate" else _bits(operand)
+    bits = _immediate_bits(operand)
     if allowed.choices:
         inside = value in allowed.choices
     else:
@@ -98,6 +130,10 @@ def _immediate(operand: Operand, value: int) -> tree.Integer:
     if not inside or not -(1 << bits - 1) <= value < 1 << bits:
         raise _Unfit
     return tree.Integer(value)
+
+
+def _immediate_bits(operand: Operand) -> int:
+    return 64 if operand.type in ("", "b64", "u64", "s64", "f64") else 32 if operand.kind == "immediate" else _bits(operand)
 
 
 def _bits(operand: Operand) -> int:
@@ -109,8 +145,11 @@ def _bits(operand: Operand) -> int:
 def _register(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
     if isinstance(value, bool):
         raise _Unfit
+    if isinstance(value, Sink) and operand.sink:
+        return value.operand()
     if operand.tag == "descriptor":
         if isinstance(value, Descriptor):
+            builder.own(value.reg)
             return value.operand()
         if isinstance(value, int):
             return _immediate(operand, value)
@@ -129,8 +168,10 @@ def _register(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
     if isinstance(value, SharedAddress) and operand.access == "r" and _bits(operand) == 32:
         return value.register().operand()
     if isinstance(value, Ptr) and operand.access == "r" and _bits(operand) == 64 and not value.offset:
+        builder.own(value.reg)
         return value.reg.operand()
     if isinstance(value, TensorMapParameter) and operand.access == "r" and _bits(operand) == 64:
+        builder.own(value.reg)
         return value.reg.operand()
     raise _Unfit
 
@@ -138,6 +179,8 @@ def _register(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
 def _predicate(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
     if isinstance(value, Reg) and value.type is pred:
         builder.own(value)
+        return value.operand()
+    if isinstance(value, Sink) and operand.sink:
         return value.operand()
     if isinstance(value, Negated) and operand.negate:
         builder.own(value.reg)
@@ -162,12 +205,13 @@ def _address(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
             raise _Unfit
         return value.operand()
     if operand.tag == "tensormap" and isinstance(value, TensorMapParameter):
+        builder.own(value.reg)
         return value.operand()
     if isinstance(value, SharedAddress):
         if space and not space.startswith("shared"):
             raise _Unfit
         if not space:
-            raise _Unfit("a generic address (cvta.shared.u64 makes one), a Ptr or a 64-bit register")
+            raise _Unfit("a generic address (a Ptr or a 64-bit register; cvta.shared.u64 makes one)")
         if isinstance(value, MBarrier) and operand.tag == "tensormap":
             raise _Unfit
         return value.operand()
@@ -198,7 +242,7 @@ def _vector(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
         else:
             raise _Unfit
     if len(value) != operand.count:
-        raise _Unfit(f"a Vec of {operand.count} .{operand.type} ({len(value)} elements were given)")
+        raise _Unfit
     return tree.Vector(tuple(_register(builder, operand, element) for element in value))
 
 

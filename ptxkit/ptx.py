@@ -216,7 +216,7 @@ def _guard(builder: Builder, pred: Any) -> tree.Guard | None:
         return None
     reg = pred.reg if isinstance(pred, Negated) else pred
     if not isinstance(reg, Reg) or reg.type is not predicate:
-        raise TraceError(f"pred= takes a predicate register or its negation `~p`, not {pred!r}")
+        raise TraceError(f"pred= takes a predicate register or its negation `~p`, not {pred!r}; a comparison makes one, as in `x != 0`")
     builder.own(reg)
     return tree.Guard(reg.name, isinstance(pred, Negated))
 

@@ -39,15 +39,15 @@ class Value:
         raise NotImplementedError
 
 
-class _Binary:
-    """An operator of registers as a descriptor: what stands on its other side depends on the register's width."""
+class _Operator:
+    """An operator of registers as a descriptor: what it takes and gives depends on the register's width."""
 
     def __init__(self, mnemonic: str, *, swap: bool = False) -> None:
         self.mnemonic = mnemonic
         self.swap = swap
 
 
-class _Arithmetic(_Binary):
+class _Arithmetic(_Operator):
     @overload
     def __get__(self, reg: Reg[I32], owner: Any) -> Callable[[_Side32], Reg[I32]]: ...
     @overload
@@ -58,9 +58,9 @@ class _Arithmetic(_Binary):
         return partial(_arithmetic, self, reg)
 
 
-class _Bitwise(_Binary):
+class _Bitwise(_Operator):
     @overload
-    def __get__(self, reg: Reg[pred], owner: Any) -> Callable[[Reg[pred]], Reg[pred]]: ...
+    def __get__(self, reg: Reg[pred], owner: Any) -> Callable[[Reg[pred] | Negated], Reg[pred]]: ...
     @overload
     def __get__(self, reg: Reg[I32], owner: Any) -> Callable[[_Side32], Reg[I32]]: ...
     @overload
@@ -71,7 +71,7 @@ class _Bitwise(_Binary):
         return partial(_bits, self, reg)
 
 
-class _Comparison(_Binary):
+class _Comparison(_Operator):
     @overload
     def __get__(self, reg: Reg[I32], owner: Any) -> Callable[[_Side32], Reg[pred]]: ...
     @overload
@@ -80,6 +80,25 @@ class _Comparison(_Binary):
     def __get__(self, reg: Reg[I16], owner: Any) -> Callable[[_Side16], Reg[pred]]: ...
     def __get__(self, reg: Reg[Any], owner: Any) -> Callable[[Any], Reg[pred]]:
         return partial(_compare, self.mnemonic, reg)
+
+
+class _Shift(_Operator):
+    def __get__(self, reg: Reg[K], owner: Any) -> Callable[[Index], Reg[K]]:
+        return partial(_shift, self.mnemonic, reg)
+
+
+class _Inversion(_Operator):
+    @overload
+    def __get__(self, reg: Reg[pred], owner: Any) -> Callable[[], Negated]: ...
+    @overload
+    def __get__(self, reg: Reg[K], owner: Any) -> Callable[[], Reg[K]]: ...
+    def __get__(self, reg: Reg[Any], owner: Any) -> Callable[[], Any]:
+        return partial(Negated, reg) if reg.type is pred else partial(_unary, self.mnemonic, "b", reg)
+
+
+class _Negation(_Operator):
+    def __get__(self, reg: Reg[K], owner: Any) -> Callable[[], Reg[K]]:
+        return partial(_unary, self.mnemonic, "s", reg)
 
 
 class _InPlace:
@@ -129,6 +148,14 @@ class Reg(Value, Generic[T]):
             "use `with ring(...)` or `for_range`"
         )
 
+    def _here(self) -> Builder:
+        """The trace in progress, which must be this register's."""
+        from .trace import current
+
+        builder = current()
+        builder.own(self)
+        return builder
+
     def _integer(self, mnemonic: str) -> str:
         if self.type in _INTEGER:
             return self.type.__name__
@@ -147,34 +174,8 @@ class Reg(Value, Generic[T]):
     __xor__ = __rxor__ = _Bitwise("xor")
     __lt__, __le__, __gt__, __ge__ = _Comparison("lt"), _Comparison("le"), _Comparison("gt"), _Comparison("ge")
 
-    def __lshift__(self: Reg[K], amount: Reg[integer32] | int) -> Reg[K]:
-        kind = self._integer("shl")
-        result = self.builder.register(self.type)
-        self.builder.emit(f"shl.b{kind[1:]}", (result.operand(), self.operand(), _amount(self, amount)))
-        return result
-
-    def __rshift__(self: Reg[K], amount: Reg[integer32] | int) -> Reg[K]:
-        kind = self._integer("shr")
-        result = self.builder.register(self.type)
-        self.builder.emit(f"shr.{kind}", (result.operand(), self.operand(), _amount(self, amount)))
-        return result
-
-    @overload
-    def __invert__(self: Reg[pred]) -> Negated: ...
-    @overload
-    def __invert__(self: Reg[K]) -> Reg[K]: ...
-    def __invert__(self: Reg[Any]) -> Any:
-        if self.type is pred:
-            return Negated(self)
-        result = self.builder.register(self.type)
-        self.builder.emit(f"not.b{self._integer('not')[1:]}", (result.operand(), self.operand()))
-        return result
-
-    def __neg__(self: Reg[K]) -> Reg[K]:
-        kind = self._integer("neg")
-        result = self.builder.register(self.type)
-        self.builder.emit(f"neg.s{kind[1:]}", (result.operand(), self.operand()))
-        return result
+    __lshift__, __rshift__ = _Shift("shl"), _Shift("shr")
+    __invert__, __neg__ = _Inversion("not"), _Negation("neg")
 
     def __eq__(self, other: object) -> Reg[pred]:  # type: ignore[override]
         return _compare("eq", self, other)
@@ -187,21 +188,37 @@ class Reg(Value, Generic[T]):
     __ilshift__, __irshift__ = _InPlace("<<", "shl"), _InPlace(">>", "shr")
 
 
-def _arithmetic(operator: _Binary, reg: Reg[Any], other: Any) -> Reg[Any]:
-    kind = reg._integer(operator.mnemonic)
-    result = reg.builder.register(reg.type)
+def _arithmetic(operator: _Operator, reg: Reg[Any], other: Any) -> Reg[Any]:
+    kind, builder = reg._integer(operator.mnemonic), reg._here()
     value = _side(reg, other, operator.mnemonic)
+    result = builder.register(reg.type)
     operands = (value, reg.operand()) if operator.swap else (reg.operand(), value)
-    reg.builder.emit(f"{operator.mnemonic}.{kind}", (result.operand(), *operands))
+    builder.emit(f"{operator.mnemonic}.{kind}", (result.operand(), *operands))
     return result
 
 
-def _bits(operator: _Binary, reg: Reg[Any], other: Any) -> Reg[Any]:
+def _bits(operator: _Operator, reg: Reg[Any], other: Any) -> Reg[Any]:
     width = "pred" if reg.type is pred else f"b{reg.type.bits}"
     if reg.type is not pred:
         reg._integer(operator.mnemonic)
-    result = reg.builder.register(reg.type)
-    reg.builder.emit(f"{operator.mnemonic}.{width}", (result.operand(), reg.operand(), _side(reg, other, operator.mnemonic)))
+    builder, value = reg._here(), _side(reg, other, operator.mnemonic)
+    result = builder.register(reg.type)
+    builder.emit(f"{operator.mnemonic}.{width}", (result.operand(), reg.operand(), value))
+    return result
+
+
+def _shift(mnemonic: str, reg: Reg[K], amount: Index) -> Reg[K]:
+    kind, builder = reg._integer(mnemonic), reg._here()
+    value = _amount(reg, amount)
+    result = builder.register(reg.type)
+    builder.emit(f"{mnemonic}.{kind if mnemonic == 'shr' else f'b{kind[1:]}'}", (result.operand(), reg.operand(), value))
+    return result
+
+
+def _unary(mnemonic: str, letter: str, reg: Reg[K]) -> Reg[K]:
+    kind, builder = reg._integer(mnemonic), reg._here()
+    result = builder.register(reg.type)
+    builder.emit(f"{mnemonic}.{letter}{kind[1:]}", (result.operand(), reg.operand()))
     return result
 
 
@@ -209,13 +226,17 @@ def _compare(relation: str, reg: Reg[Any], other: Any) -> Reg[pred]:
     kind = reg._integer("setp")
     if not isinstance(other, Reg | int | Special):
         raise TraceError(f"{reg!r} can be compared with a register or an int, not with {type(other).__name__}")
-    result = reg.builder.register(pred)
-    reg.builder.emit(f"setp.{relation}.{kind}", (result.operand(), reg.operand(), _side(reg, other, "setp")))
+    builder, value = reg._here(), _side(reg, other, "setp")
+    result = builder.register(pred)
+    builder.emit(f"setp.{relation}.{kind}", (result.operand(), reg.operand(), value))
     return result
 
 
 def _side(reg: Reg[Any], other: Any, mnemonic: str) -> tree.Operand:
     """The other operand of an operator, of the same width and class as `reg`."""
+    if isinstance(other, Negated) and reg.type is pred:
+        reg.builder.own(other.reg)
+        return other.operand()
     if isinstance(other, bool) or not isinstance(other, Reg | int | Special):
         raise TraceError(f"`{mnemonic}` on {reg!r} takes a register of its width or an int, not {type(other).__name__}")
     if isinstance(other, int):
@@ -262,8 +283,39 @@ class Negated(Value):
     def __invert__(self) -> Reg[pred]:
         return self.reg
 
+    def __and__(self, other: Reg[pred] | Negated) -> Reg[pred]:
+        return self._combine("and", other)
+
+    def __or__(self, other: Reg[pred] | Negated) -> Reg[pred]:
+        return self._combine("or", other)
+
+    def __xor__(self, other: Reg[pred] | Negated) -> Reg[pred]:
+        return self._combine("xor", other)
+
+    def _combine(self, mnemonic: str, other: Any) -> Reg[pred]:
+        builder, value = self.reg._here(), _side(self.reg, other, mnemonic)
+        result = builder.register(pred)
+        builder.emit(f"{mnemonic}.pred", (result.operand(), self.operand(), value))
+        return result
+
     def __bool__(self) -> NoReturn:
         self.reg.__bool__()
+
+
+class Sink(Value):
+    """The type of `sink`."""
+
+    __slots__ = ()
+
+    def operand(self) -> tree.Name:
+        return tree.Name("_")
+
+    def __repr__(self) -> str:
+        return "sink"
+
+
+sink: Any = Sink()
+"""PTX's `_`: a destination, or a lane of a vector destination, that is thrown away, where the ISA has it."""
 
 
 class Vec(Value, Generic[T, N]):
@@ -359,8 +411,8 @@ class Ptr(Value, Generic[T]):
         """The pointer to element `index`: folded for an int, one mad.wide (32-bit index) or mad.lo (64-bit) for a register."""
         if isinstance(index, int):
             return self + index
-        builder = self.reg.builder
-        kind = index._integer("mad")
+        kind, builder = index._integer("mad"), index._here()
+        builder.own(self.reg)
         result = builder.register(u64)
         opcode = f"mad.wide.{kind}" if index.type.bits == 32 else f"mad.lo.{kind}"
         builder.emit(opcode, (result.operand(), index.operand(), tree.Integer(self.size), self.reg.operand()))

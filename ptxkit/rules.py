@@ -87,6 +87,8 @@ def _mbarrier(builder: Builder, signature: forms.Signature, values: Sequence[Any
 def _arrived(builder: Builder, barrier: Any, count: Any) -> None:
     if isinstance(barrier, MBarrier) and barrier.array is not None:
         population = builder.population()
+        if isinstance(count, int):
+            barrier.array.counts.append((count, user_position()))
         at_most = count * population * builder.module.cluster_size if isinstance(count, int) and population is not None else None
         barrier.array.arrivals.append(at_most)
 
@@ -118,8 +120,14 @@ def check_barriers(barriers: Sequence[MBarriers]) -> None:
         if not array.initial:
             if array.waited or array.arrivals:
                 raise TraceError(
-                    f"the barriers `{array.name}` are used but never initialised: mbarrier.init.shared__cta.b64(barrier, count)")
+                    f"the barriers `{array.name}` are used but never initialised: mbarrier.init.shared__cta.b64(barrier, count)",
+                    array.position)
             continue
+        known = [count for count in array.initial if count is not None]
+        for count, position in array.counts:
+            if len(known) == len(array.initial) and count > max(known):
+                raise TraceError(f"one arrive counts {count}, but the barriers `{array.name}` expect {max(known)} a phase: "
+                                 "init them to the arrivals of a whole phase", position)
         if not array.waited or None in array.initial or None in array.arrivals:
             continue
         most, counts = sum(c for c in array.arrivals if c), sorted({c for c in array.initial if c})
@@ -127,7 +135,8 @@ def check_barriers(barriers: Sequence[MBarriers]) -> None:
             raise TraceError(
                 f"the barriers `{array.name}` expect {counts[0]} arrivals a phase, but the arrives in this kernel make at most {most}: "
                 "no phase can complete (init the count to the threads that arrive, or pass smem.mbarrier(..., check=False) if a "
-                "thread arrives more than once a phase)"
+                "thread arrives more than once a phase)",
+                array.position,
             )
 
 

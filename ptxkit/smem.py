@@ -9,9 +9,10 @@ from typing import Generic, TypeVar
 from grammar import tree
 
 from .descriptor import Descriptor, step, template
-from .errors import TraceError
+from .errors import Position, TraceError
 from .layout import Layout, Major
 from .reg import Index, Reg, Value
+from .source import user_position
 from .trace import Builder, current
 from .types import Scalar, u32, u64
 
@@ -87,6 +88,15 @@ def _symbol(builder: Builder) -> tree.Name:
     return tree.Name(builder.shared.symbol)
 
 
+def _within(plan: SharedPlan) -> Builder:
+    """The trace in progress, which must be of the kernel that the plan belongs to."""
+    builder = current()
+    if builder.shared is not plan:
+        raise TraceError(f"this shared memory belongs to `{plan.symbol.removesuffix('_smem')}`, not to `{builder.module.name}`: "
+                         "allocate it inside the kernel that uses it")
+    return builder
+
+
 def base_register(builder: Builder) -> Reg[u32]:
     """The shared-window address of the plan's start, in a register."""
 
@@ -104,20 +114,21 @@ class SharedAddress(Value):
     Stands as an address `[smem+offset]`; where PTX wants the address as a value (`mapa`) it becomes a register.
     """
 
-    __slots__ = ("dynamic", "offset")
+    __slots__ = ("dynamic", "offset", "plan")
 
     def __init__(self, offset: int, dynamic: Reg[u32] | None = None) -> None:
         self.offset = offset
         self.dynamic = dynamic
+        self.plan = current().shared
 
     def operand(self) -> tree.Address:
-        builder = current()
+        builder = _within(self.plan)
         base = _symbol(builder) if self.dynamic is None else self.dynamic.operand()
         return tree.Address(base, self.offset)
 
     def register(self) -> Reg[u32]:
         """The shared-window address (32 bits) in a register."""
-        builder = current()
+        builder = _within(self.plan)
         if self.dynamic is None and not self.offset:
             return base_register(builder)
         inputs = () if self.dynamic is None else (self.dynamic,)
@@ -136,9 +147,11 @@ class SharedAddress(Value):
 
     def plus(self, index: Index, stride: int) -> tuple[int, Reg[u32] | None]:
         """(offset, register part) of the place `index * stride` bytes further."""
+        builder = _within(self.plan)
         if isinstance(index, int):
             return self.offset + index * stride, self.dynamic
-        builder = current()
+        if not isinstance(index, Reg):
+            raise TraceError(f"shared memory is indexed with an int or a 32-bit register, not {index!r}")
         builder.own(index)
         if index.type.bits != 32:
             raise TraceError(f"shared memory is indexed with an int or a 32-bit register, not {index!r}")
@@ -186,17 +199,23 @@ class MBarrier(SharedAddress):
 
 
 class MBarriers:
-    """An array of mbarriers, indexed by an int or a stage register. `initial` and `arrivals` collect what the
-    kernel's mbarrier.init and arrives say (None: a run-time value)."""
+    """An array of mbarriers, indexed by an int or a stage register.
+
+    `initial` collects the counts of the kernel's mbarrier.init, `counts` those of its single arrives, and `arrivals` how many threads
+    at most make each of them (None: a run-time value).
+    """
 
     def __init__(self, offset: int, count: int, name: str, checked: bool = True) -> None:
         self.base: Reg[u32] | None = None
+        self.plan = current().shared
+        self.position = user_position()
         self.offset = offset
         self.count = count
         self.name = name
         self.checked = checked
         self.waited = False
         self.initial: list[int | None] = []
+        self.counts: list[tuple[int, Position | None]] = []
         self.arrivals: list[int | None] = []
 
     def __len__(self) -> int:
@@ -205,6 +224,7 @@ class MBarriers:
     def __getitem__(self, index: Index) -> MBarrier:
         if isinstance(index, int) and not 0 <= index < self.count:
             raise TraceError(f"barrier {index} is out of range: `{self.name}` has {self.count}, 0 to {self.count - 1}")
+        _within(self.plan)
         return MBarrier(self, *SharedAddress(self.offset, self.base).plus(index, 8))
 
     def at(self, base: Reg[u32]) -> MBarriers:
@@ -290,6 +310,7 @@ class Tile(Generic[T]):
     """`stages` copies of one tile; `tile[stage]` is a view, by an int or a stage register."""
 
     def __init__(self, layout: Layout, offset: int, stages: int) -> None:
+        self.plan = current().shared
         self.layout = layout
         self.offset = offset
         self.stages = stages
@@ -305,6 +326,7 @@ class Tile(Generic[T]):
     def __getitem__(self, stage: Index) -> TileView[T]:
         if isinstance(stage, int) and not 0 <= stage < self.stages:
             raise TraceError(f"stage {stage} is out of range: the tile has {self.stages}, 0 to {self.stages - 1}")
+        _within(self.plan)
         layout = self.layout
         return TileView(layout, *SharedAddress(self.offset).plus(stage, self.stage_bytes), layout.inner, layout.outer)
 
