@@ -98,7 +98,10 @@ def _layout(signature: Signature, present: frozenset[int]) -> list[Group]:
 
 def _fill(signature: Signature, layout: list[Group], operands: tuple[tree.Operand, ...], values: list[tree.Operand | None],
           types: Types) -> Mismatch | None:
+    loads_or_stores = signature.form.mnemonic in ("ld", "ldu", "st")
     for depth, (group, operand) in enumerate(zip(layout, operands, strict=True)):
+        if loads_or_stores and isinstance(operand, tree.Vector) and len(operand.elements) == 1:
+            operand = operand.elements[0]  # Triton writes `ld.global.b32 {%r1}, [%rd1]`
         if group.kind == "literal":
             if operand != tree.Name("_"):
                 return Mismatch(depth, "the result must be `_`: nothing is returned from another CTA's barrier")
@@ -167,8 +170,6 @@ def _register(operand: Operand, value: tree.Operand, types: Types, sinkable: boo
         if not operand.negate:
             return f"cannot be negated: `{_written(value)}`"
         return _register(operand, value.operand, types, False)
-    if isinstance(value, tree.Vector) and operand.scalar and len(value.elements) == 1:  # Triton's `ld.global.b32 {%r1}, [%rd1]`
-        return _register(operand, value.elements[0], types, sinkable)
     if isinstance(value, tree.Integer):
         if operand.immediate is None:
             literal = ", or a floating-point literal" if operand.float_immediate else ""
