@@ -129,6 +129,10 @@ def loop() -> Iterator[Loop]:
 def for_range(stop: Index, *, start: Index = 0, step: Index = 1) -> Iterator[Reg[u32]]:
     """`with for_range(n) as i:` counts a u32 register from `start` below `stop` on the GPU; the body may run zero times."""
     builder = current()
+    _operand(builder, stop)
+    by = _operand(builder, step)
+    if by == tree.Integer(0):
+        raise TraceError("for_range with step 0 does not end")
     index = _set(builder, start)
     top, next_, end = builder.new_label("for"), builder.new_label("next"), builder.new_label("done")
     builder.place(top)
@@ -137,7 +141,7 @@ def for_range(stop: Index, *, start: Index = 0, step: Index = 1) -> Iterator[Reg
     with builder.scope(loop=True):
         yield index
     builder.place(next_)
-    builder.emit("add.u32", (index.operand(), index.operand(), _operand(step)))
+    builder.emit("add.u32", (index.operand(), index.operand(), by))
     builder.wrote(index)
     builder.branch(top)
     builder.place(end)
@@ -161,6 +165,7 @@ class Ring:
     def advance(self) -> None:
         """Go to the next slot; past the last one to the first, with the other parity."""
         builder = current()
+        builder.own(self.stage)
         stage, parity = self.stage.operand(), self.parity.operand()
         if self.stages == 1:
             builder.emit("xor.b32", (parity, parity, tree.Integer(1)))
@@ -183,13 +188,18 @@ def ring(stages: int | Ring, rounds: Index) -> Iterator[tuple[Reg[u32], Reg[u32]
         position.advance()
 
 
-def _operand(value: Index) -> tree.Operand:
-    return value.operand() if isinstance(value, Reg) else tree.Integer(value)
+def _operand(builder: Builder, value: Index) -> tree.Operand:
+    if isinstance(value, Reg) and value.type.register == "b32":
+        builder.own(value)
+        return value.operand()
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 32:
+        raise TraceError(f"a loop counts in u32: it takes an int from 0 to 2^32 - 1 or a 32-bit register, not {value!r}")
+    return tree.Integer(value)
 
 
 def _set(builder: Builder, value: Index) -> Reg[u32]:
-    result = builder.register(u32)
-    builder.emit("mov.u32", (result.operand(), _operand(value)))
+    operand, result = _operand(builder, value), builder.register(u32)
+    builder.emit("mov.u32", (result.operand(), operand))
     return result
 
 
@@ -213,7 +223,7 @@ def _population(builder: Builder, p: Any) -> int:
         relation = definition.opcode.split(".")[1]
         count = {"eq": 1, "lt": bound, "le": bound + 1, "lo": bound, "ls": bound + 1}.get(relation)
         if count is not None:
-            return max(1, count) << shift
+            return (max(1, count) << shift) * builder.module.layers
     return builder.unlimited
 
 

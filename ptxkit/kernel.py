@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
@@ -204,7 +205,7 @@ class Kernel(Generic[P]):
         if not 1 <= ctas <= 16:
             raise TraceError(f"a cluster has 1 to 16 CTAs (8 unless the launch asks for a non-portable size), not {ctas}")
         shared = SharedPlan(f"{self.name}_smem", dynamic=self._dynamic)
-        module = ModuleBuilder(self.name, self.target, threads, cluster, shared)
+        module = ModuleBuilder(self.name, self.target, block, cluster, shared)
         code = self.function.__code__
         here = Position(code.co_filename, code.co_firstlineno)
         builder = Builder(module, self.name, here)
@@ -339,9 +340,18 @@ class Func(Generic[P, R]):
                 raise TraceError(f"@func `{self.name}`: parameter `{name}` is Reg[{type_.__name__}], not {value!r}")
             builder.own(value)
         if self not in builder.module.functions:
+            self._check_name(builder.module)
+            builder.module.open.append(self)
             builder.module.functions[self] = self._trace(builder.module, names, types, results)
+            builder.module.open.remove(self)
         made: Any = self._call(builder, args, types, results)
         return made  # type: ignore[no-any-return]
+
+    def _check_name(self, module: ModuleBuilder) -> None:
+        if self in module.open:
+            raise TraceError(f"@func `{self.name}` calls itself: a trace would never end; write the recursion as a loop")
+        if self.name == module.name or any(other.name == self.name for other in (*module.functions, *module.open)):
+            raise TraceError(f"two functions of this module are called `{self.name}`: rename one")
 
     def _types(self) -> tuple[list[str], list[ScalarType], list[ScalarType]]:
         """The parameters' names, their types, and the result's: () or (type,)."""

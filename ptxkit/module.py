@@ -52,14 +52,16 @@ class Copies:
 class ModuleBuilder:
     """The module around one kernel while it is traced."""
 
-    def __init__(self, name: str, target: str, threads: int | None, cluster: tuple[int, int, int], shared: SharedPlan) -> None:
+    def __init__(self, name: str, target: str, block: tuple[int, int, int] | None, cluster: tuple[int, int, int], shared: SharedPlan) -> None:
         self.name = name
         self.target = target
-        self.threads = threads
+        self.threads = None if block is None else block[0] * block[1] * block[2]
+        self.layers = 1 if block is None else block[1] * block[2]    # threads with the same %tid.x
         self.cluster = cluster
         self.shared = shared
         self.copies = Copies()
         self.functions: dict[Any, tree.Function] = {}
+        self.open: list[Any] = []                                    # device functions whose trace has begun but not ended
         self.variables: list[tree.Variable] = []
         self.setmaxnreg: list[tuple[str, int, int | None, Position | None]] = []
         self.since = (8, 0)
@@ -73,7 +75,8 @@ class ModuleBuilder:
         """Raise the module's `.version` to what the instruction needs; refuse what its target does not have."""
         self.since = max(self.since, signature.since)
         if not has(self.target, signature.target):
-            raise TraceError(f"`{signature.opcode}` needs {signature.target}, this kernel's target is {self.target}")
+            raise TraceError(f"`{signature.opcode}` needs {signature.target}, this kernel's target is {self.target}: "
+                             f"say @kernel(target=\"{signature.target}\")")
 
     def file_index(self, path: str) -> int:
         """The `.file` number of a Python file."""

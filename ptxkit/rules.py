@@ -42,17 +42,29 @@ def _copy(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -
     if signature.opcode.startswith("cp.async.mbarrier.arrive"):
         _arrived(builder, values[0], 1)
     tensormap = next((v for p, v in named.values() if p.operand.tag == "tensormap"), None)
+    place = next((v for p, v in named.values() if isinstance(v, SharedAddress) and not isinstance(v, MBarrier)), None)
+    if place is not None and "bulk" in signature.opcode:
+        _aligned(builder, signature.opcode, place, 128 if tensormap is not None else 16)
     if not isinstance(tensormap, TensorMapParameter):
         return
     coordinates = next(p for p, _ in named.values() if p.operand.kind == "coordinates")
     rank = coordinates.operand.count
     assert isinstance(rank, int)
-    place = next((v for p, v in named.values() if isinstance(v, SharedAddress) and not isinstance(v, MBarrier)), None)
     if isinstance(place, TileView):
         _whole_span(place, tensormap)
         builder.module.copies.record(tensormap, place.layout.type, (*place.box, *(1,) * (rank - 2))[:rank], place.layout.swizzle & ~16)
     elif isinstance(place, Shared) and place.count is not None and rank == 1:
         builder.module.copies.record(tensormap, place.type, (place.count,), 0)
+
+
+def _aligned(builder: Builder, opcode: str, place: SharedAddress, bytes: int) -> None:
+    """A bulk copy moves whole lines of 16 bytes, a tensor copy of 128. Places that a register indexes are not known here."""
+    allocation = next((a for a in builder.shared.allocations if a.offset <= place.offset < a.offset + a.bytes), None)
+    if place.dynamic is None and allocation is not None and (place.offset % bytes or allocation.align % bytes):
+        raise TraceError(
+            f"`{opcode}` needs shared memory aligned to {bytes} bytes: offset {place.offset} is in `{allocation.what}`, which is aligned to "
+            f"{allocation.align}: give it align={bytes} and copy at multiples of it"
+        )
 
 
 def _whole_span(view: TileView[Any], tensormap: TensorMapParameter) -> None:

@@ -142,7 +142,8 @@ class Builder:
         """The body as the tree has it: register declarations first, positions as `.loc`."""
         missing = [name for name in self._branches if name not in self._labels]
         if missing:
-            raise TraceError(f"label `{missing[0]}` is branched to at {self._branches[missing[0]]} but never placed in `{self.name}`")
+            raise TraceError(f"label `{missing[0]}` is branched to but never placed in `{self.name}`: `label.place()` puts it",
+                             self._branches[missing[0]])
         last = self.body[-1] if self.body else None
         if not (isinstance(last, tree.Instruction) and last.opcode in ("ret", "exit", "trap") and last.guard is None):
             self.emit("ret", position=next((i.position for i in reversed([*_instructions(self.body)])), self.start))
