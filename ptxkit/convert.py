@@ -14,7 +14,7 @@ from .reg import Negated, Ptr, Reg, Sink, Special, Value, Vec
 from .smem import MBarrier, SharedAddress
 from .tensormap import TensorMapParameter
 from .trace import Builder
-from .types import ScalarType, pred
+from .types import ScalarType, pred, u32, u64
 
 
 class Mismatch(Exception):
@@ -31,7 +31,8 @@ def convert(builder: Builder, parameter: forms.Parameter, value: Any, index: int
         return _CONVERTERS[parameter.operand.kind](builder, parameter.operand, value)
     except _Unfit as unfit:
         takes = unfit.due or due(parameter.operand)
-        raise Mismatch(index + 1, f"operand `{parameter.name}` takes {takes}, not {shown(value)}{_way_out(parameter.operand, value)}") from None
+        not_this = f"not {shown(value)}{_way_out(parameter.operand, value)}"
+        raise Mismatch(index + 1, f"operand `{parameter.name}` takes {takes}, {not_this}") from None
 
 
 class _Unfit(Exception):
@@ -165,12 +166,12 @@ def _register(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
         if not operand.float_immediate:
             raise _Unfit
         return tree.Float.of(value, 32 if operand.type == "f32" else 64)
-    if isinstance(value, SharedAddress) and operand.access == "r" and _bits(operand) == 32:
+    if isinstance(value, SharedAddress) and operand.access == "r" and _bits(operand) == 32 and fits(operand, u32):
         return value.register().operand()
-    if isinstance(value, Ptr) and operand.access == "r" and _bits(operand) == 64 and not value.offset:
+    if isinstance(value, Ptr) and operand.access == "r" and _bits(operand) == 64 and fits(operand, u64) and not value.offset:
         builder.own(value.reg)
         return value.reg.operand()
-    if isinstance(value, TensorMapParameter) and operand.access == "r" and _bits(operand) == 64:
+    if isinstance(value, TensorMapParameter) and operand.access == "r" and _bits(operand) == 64 and fits(operand, u64):
         builder.own(value.reg)
         return value.reg.operand()
     raise _Unfit
@@ -223,8 +224,9 @@ def _address(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
     if isinstance(value, Reg) and value.type.register in ("b32", "b64") and (value.type.bits == 64 or space.startswith("shared")):
         builder.own(value)
         return tree.Address(value.operand())
-    if isinstance(value, Value) and isinstance(made := value.operand(), tree.Address):
-        return made
+    if isinstance(value, TensorMapParameter) and not space:
+        builder.own(value.reg)
+        return value.operand()
     raise _Unfit
 
 
@@ -254,7 +256,7 @@ def _special(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
 
 def _name(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
     name = value if isinstance(value, str) else getattr(value, "name", None)
-    if not isinstance(name, str) or isinstance(value, Reg | Special):
+    if not isinstance(name, str) or isinstance(value, Value):
         raise _Unfit
     return tree.Name(name)
 

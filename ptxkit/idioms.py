@@ -27,7 +27,7 @@ def wait(barrier: MBarrier, parity: Reg[u32] | int) -> None:
 def elect() -> Reg[pred]:
     """A predicate that holds in one lane of the (converged) warp: elect.sync."""
     _, elected = ptx.elect.sync(FULL_WARP)
-    return elected  # type: ignore[no-any-return]
+    return elected
 
 
 def init_barriers(*counts: tuple[MBarriers, int]) -> None:
