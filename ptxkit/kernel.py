@@ -93,7 +93,7 @@ class Kernel(Generic[P]):
             raise TraceError(f"smem is 'static', 'dynamic' or None (by size), not {smem!r}")
         self.function = function
         self._call: Callable[..., Any] = function
-        self.name = name or function.__name__
+        self.name = _identifier(name or function.__name__, "give @kernel(name=...)")
         self.target = target
         self._block = block
         self._cluster = cluster
@@ -105,7 +105,7 @@ class Kernel(Generic[P]):
         self.__module__ = function.__module__
         signature = inspect.signature(function)
         self._defaults = {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
-        self._positional = tuple(p.name for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
+        self._positional = tuple(_identifier(p.name, "rename it") for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
         self._traced: dict[tuple[Any, ...], Traced] = {}
         self._compiled: dict[tuple[Any, ...], Compiled] = {}
 
@@ -269,6 +269,13 @@ class Kernel(Generic[P]):
             check_setmaxnreg(module.setmaxnreg, threads, registers)
 
 
+def _identifier(name: str, way_out: str) -> str:
+    """A Python name that is a name in PTX too."""
+    if not re.fullmatch(r"[A-Za-z]\w*|_\w+", name, re.ASCII):
+        raise TraceError(f"`{name}` is not an identifier of PTX (ASCII letters, digits and _): {way_out}")
+    return name
+
+
 def _dims(given: Dim, config: Mapping[str, Any], what: str) -> tuple[int, int, int]:
     value = given(config) if callable(given) else given
     dims = (value,) if isinstance(value, int) else tuple(value)
@@ -327,7 +334,7 @@ class Func(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R]) -> None:
         self.function: Callable[..., R] = function
-        self.__name__ = self.name = function.__name__
+        self.__name__ = self.name = _identifier(function.__name__, "rename it")
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -19,7 +19,9 @@ Array = np.ndarray[Any, Any]
 
 
 def trace(function: Callable[..., None], *, block: Dim | None = 128, **how: Any) -> Traced:
-    """The trace of a function as a kernel."""
+    """The trace of a function as a kernel, which is called `kernel` when the function has no name."""
+    if function.__name__ == "<lambda>":
+        how.setdefault("name", "kernel")
     return kernel(block=block, **how)(function).trace()
 
 
@@ -61,9 +63,9 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
 _BINARY: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "and": lambda a, b: a & b,
     "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "shl": lambda a, b: a << b, "shr": lambda a, b: a >> b,
-    "div": lambda a, b: a // b, "rem": lambda a, b: a % b, "min": min, "max": max,
+    "div": lambda a, b: quotient(a, b), "rem": lambda a, b: a - b * quotient(a, b), "min": min, "max": max,
 }
-_BITS = {"pred": 1, "u16": 16, "b16": 16, "u32": 32, "s32": 32, "b32": 32, "u64": 64, "s64": 64, "b64": 64}
+_BITS = {"pred": 1, "u16": 16, "s16": 16, "b16": 16, "u32": 32, "s32": 32, "b32": 32, "u64": 64, "s64": 64, "b64": 64}
 
 
 def run(traced: Traced, parameters: Mapping[str, int] | None = None, symbols: Mapping[str, int] | None = None,
@@ -72,7 +74,7 @@ def run(traced: Traced, parameters: Mapping[str, int] | None = None, symbols: Ma
     known = {traced.shared.symbol: 1024, **(parameters or {}), **(symbols or {})}
     body = statements(traced)
     places = {s.name: i for i, s in enumerate(body) if isinstance(s, tree.Label)}
-    values: dict[str, int] = {}
+    values: dict[str, Any] = {}
     events: list[Event] = []
 
     def value(operand: tree.Operand) -> Any:
@@ -115,7 +117,7 @@ def run(traced: Traced, parameters: Mapping[str, int] | None = None, symbols: Ma
             assert isinstance(operands[0], tree.Name)
             at = places[operands[0].name]
             continue
-        result: int | None = None
+        result: Any = None
         if statement.opcode.startswith("ld.param"):
             address = operands[1]
             assert isinstance(address, tree.Address)
@@ -133,8 +135,8 @@ def run(traced: Traced, parameters: Mapping[str, int] | None = None, symbols: Ma
             bits = 64 if modifiers[0] == "wide" else bits
         elif name == "bfe":
             result = value(operands[1]) >> value(operands[2]) & ((1 << value(operands[3])) - 1)
-        elif name == "not":
-            result = ~value(operands[1])
+        elif name in ("not", "neg"):
+            result = ~value(operands[1]) if name == "not" else -value(operands[1])
         elif name in _BINARY and len(operands) == 3 and len(modifiers) <= 2:
             signed = modifiers[-1][0] == "s" and name in ("shr", "div", "rem", "min", "max")
             result = _BINARY[name](*(_as(value(o), bits, signed) for o in operands[1:]))
@@ -145,8 +147,13 @@ def run(traced: Traced, parameters: Mapping[str, int] | None = None, symbols: Ma
             events.append(Event(statement.opcode, tuple(value(o) for o in operands)))
             continue
         assert isinstance(operands[0], tree.Name)
-        values[operands[0].name] = result & ((1 << bits) - 1)
+        values[operands[0].name] = result if isinstance(result, float) else result & ((1 << bits) - 1)
     raise AssertionError("the program ran past its end")
+
+
+def quotient(a: int, b: int) -> int:
+    """PTX's integer division, towards zero."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
 def _as(number: int, bits: int, signed: bool) -> int:
