@@ -6,7 +6,7 @@ from grammar.errors import OpcodeError
 from .descriptor import Descriptor
 from .flow import Label
 from .kernel import Func
-from .reg import Negated, Ptr, Reg, Special, Vec
+from .reg import Negated, Ptr, Reg, Sink, Special, Vec
 from .smem import MBarrier, SharedAddress
 from .tensormap import TensorMap
 from .types import (
@@ -115,6 +115,12 @@ _E4m3x2: TypeAlias = Reg[e4m3x2]
 _E5m2x2: TypeAlias = Reg[e5m2x2]
 _I32: TypeAlias = Reg[integer32]
 _Global: TypeAlias = Ptr[Any] | Reg[integer64]
+_B32_sink: TypeAlias = Reg[b32] | Sink
+_B64_sink: TypeAlias = Reg[b64] | Sink
+_I32_f16x2_sink: TypeAlias = Reg[integer32 | f16x2] | Sink
+_I64_sink: TypeAlias = Reg[integer64] | Sink
+_F32_sink: TypeAlias = Reg[f32] | Sink
+_F64_sink: TypeAlias = Reg[f64] | Sink
 _F16_x2: TypeAlias = Vec[f16, Literal[2]] | tuple[Reg[f16], Reg[f16]]
 _F16_vec2: TypeAlias = Vec[f16, Literal[2]]
 _Bf16_x2: TypeAlias = Vec[bf16, Literal[2]] | tuple[Reg[bf16], Reg[bf16]]
@@ -138,11 +144,13 @@ _F32_vec2: TypeAlias = Vec[f32, Literal[2]]
 _F32_x4: TypeAlias = Vec[f32, Literal[4]] | tuple[Reg[f32], Reg[f32], Reg[f32], Reg[f32]]
 _F32_vec4: TypeAlias = Vec[f32, Literal[4]]
 _B128: TypeAlias = Reg[b128]
+_B128_sink: TypeAlias = Reg[b128] | Sink
 _Generic: TypeAlias = Ptr[Any] | Reg[integer64] | TensorMap
 _Shared: TypeAlias = SharedAddress | Reg[nonfloat32 | integer64]
 _I32_f16x2_in: TypeAlias = Reg[integer32 | f16x2] | SharedAddress
 _I64_in: TypeAlias = Reg[integer64] | Ptr[Any] | TensorMap
 _Pred_not: TypeAlias = Reg[pred] | Negated
+_B16_sink: TypeAlias = Reg[b16] | Sink
 _F32_vec8: TypeAlias = Vec[f32, Literal[8]]
 _F64_x1: TypeAlias = Vec[f64, Literal[1]] | tuple[Reg[f64]] | Reg[f64]
 _F64_x2: TypeAlias = Vec[f64, Literal[2]] | tuple[Reg[f64], Reg[f64]]
@@ -197,57 +205,60 @@ _B16_wide: TypeAlias = Reg[b16 | b32 | b64 | b128]
 _B32_wide: TypeAlias = Reg[b32 | b64 | b128]
 _B64_wide: TypeAlias = Reg[b64 | b128]
 _Bits8_vec2: TypeAlias = Vec[bits8, Literal[2]]
-_B8_wide_x2: TypeAlias = Vec[b8 | b16 | b32 | b64 | b128, Literal[2]] | tuple[Reg[b8 | b16 | b32 | b64 | b128], Reg[b8 | b16 | b32 | b64 | b128]]
+_B8_wide_sink_x2: TypeAlias = Vec[b8 | b16 | b32 | b64 | b128, Literal[2]] | tuple[Reg[b8 | b16 | b32 | b64 | b128] | Sink, Reg[b8 | b16 | b32 | b64 | b128] | Sink]
 _Bits16_vec2: TypeAlias = Vec[bits16, Literal[2]]
-_B16_wide_x2: TypeAlias = Vec[b16 | b32 | b64 | b128, Literal[2]] | tuple[Reg[b16 | b32 | b64 | b128], Reg[b16 | b32 | b64 | b128]]
+_B16_wide_sink_x2: TypeAlias = Vec[b16 | b32 | b64 | b128, Literal[2]] | tuple[Reg[b16 | b32 | b64 | b128] | Sink, Reg[b16 | b32 | b64 | b128] | Sink]
 _Bits32_vec2: TypeAlias = Vec[bits32, Literal[2]]
-_B32_wide_x2: TypeAlias = Vec[b32 | b64 | b128, Literal[2]] | tuple[Reg[b32 | b64 | b128], Reg[b32 | b64 | b128]]
+_B32_wide_sink_x2: TypeAlias = Vec[b32 | b64 | b128, Literal[2]] | tuple[Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink]
 _Bits64_vec2: TypeAlias = Vec[bits64, Literal[2]]
-_B64_wide_x2: TypeAlias = Vec[b64 | b128, Literal[2]] | tuple[Reg[b64 | b128], Reg[b64 | b128]]
+_B64_wide_sink_x2: TypeAlias = Vec[b64 | b128, Literal[2]] | tuple[Reg[b64 | b128] | Sink, Reg[b64 | b128] | Sink]
 _U8_vec2: TypeAlias = Vec[u8, Literal[2]]
-_I8_wide_x2: TypeAlias = Vec[integer8 | integer16 | integer32 | f16x2 | integer64 | b128, Literal[2]] | tuple[Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128], Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128]]
+_I8_wide_sink_x2: TypeAlias = Vec[integer8 | integer16 | integer32 | f16x2 | integer64 | b128, Literal[2]] | tuple[Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | Sink]
 _U16_vec2: TypeAlias = Vec[u16, Literal[2]]
-_I16_wide_x2: TypeAlias = Vec[integer16 | integer32 | f16x2 | integer64 | b128, Literal[2]] | tuple[Reg[integer16 | integer32 | f16x2 | integer64 | b128], Reg[integer16 | integer32 | f16x2 | integer64 | b128]]
+_I16_wide_sink_x2: TypeAlias = Vec[integer16 | integer32 | f16x2 | integer64 | b128, Literal[2]] | tuple[Reg[integer16 | integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer16 | integer32 | f16x2 | integer64 | b128] | Sink]
 _U32_vec2: TypeAlias = Vec[u32, Literal[2]]
-_I32_f16x2_wide_x2: TypeAlias = Vec[integer32 | f16x2 | integer64 | b128, Literal[2]] | tuple[Reg[integer32 | f16x2 | integer64 | b128], Reg[integer32 | f16x2 | integer64 | b128]]
+_I32_f16x2_wide_sink_x2: TypeAlias = Vec[integer32 | f16x2 | integer64 | b128, Literal[2]] | tuple[Reg[integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer32 | f16x2 | integer64 | b128] | Sink]
 _U64_vec2: TypeAlias = Vec[u64, Literal[2]]
-_I64_wide_x2: TypeAlias = Vec[integer64 | b128, Literal[2]] | tuple[Reg[integer64 | b128], Reg[integer64 | b128]]
+_I64_wide_sink_x2: TypeAlias = Vec[integer64 | b128, Literal[2]] | tuple[Reg[integer64 | b128] | Sink, Reg[integer64 | b128] | Sink]
 _S8_vec2: TypeAlias = Vec[s8, Literal[2]]
 _S16_vec2: TypeAlias = Vec[s16, Literal[2]]
 _S64_vec2: TypeAlias = Vec[s64, Literal[2]]
-_F32_wide_x2: TypeAlias = Vec[f32 | bits64 | b128, Literal[2]] | tuple[Reg[f32 | bits64 | b128], Reg[f32 | bits64 | b128]]
-_F64_wide_x2: TypeAlias = Vec[f64 | b128, Literal[2]] | tuple[Reg[f64 | b128], Reg[f64 | b128]]
+_F32_wide_sink_x2: TypeAlias = Vec[f32 | bits64 | b128, Literal[2]] | tuple[Reg[f32 | bits64 | b128] | Sink, Reg[f32 | bits64 | b128] | Sink]
+_F64_wide_sink_x2: TypeAlias = Vec[f64 | b128, Literal[2]] | tuple[Reg[f64 | b128] | Sink, Reg[f64 | b128] | Sink]
 _Bits8_vec4: TypeAlias = Vec[bits8, Literal[4]]
-_B8_wide_x4: TypeAlias = Vec[b8 | b16 | b32 | b64 | b128, Literal[4]] | tuple[Reg[b8 | b16 | b32 | b64 | b128], Reg[b8 | b16 | b32 | b64 | b128], Reg[b8 | b16 | b32 | b64 | b128], Reg[b8 | b16 | b32 | b64 | b128]]
+_B8_wide_sink_x4: TypeAlias = Vec[b8 | b16 | b32 | b64 | b128, Literal[4]] | tuple[Reg[b8 | b16 | b32 | b64 | b128] | Sink, Reg[b8 | b16 | b32 | b64 | b128] | Sink, Reg[b8 | b16 | b32 | b64 | b128] | Sink, Reg[b8 | b16 | b32 | b64 | b128] | Sink]
 _Bits16_vec4: TypeAlias = Vec[bits16, Literal[4]]
-_B16_wide_x4: TypeAlias = Vec[b16 | b32 | b64 | b128, Literal[4]] | tuple[Reg[b16 | b32 | b64 | b128], Reg[b16 | b32 | b64 | b128], Reg[b16 | b32 | b64 | b128], Reg[b16 | b32 | b64 | b128]]
+_B16_wide_sink_x4: TypeAlias = Vec[b16 | b32 | b64 | b128, Literal[4]] | tuple[Reg[b16 | b32 | b64 | b128] | Sink, Reg[b16 | b32 | b64 | b128] | Sink, Reg[b16 | b32 | b64 | b128] | Sink, Reg[b16 | b32 | b64 | b128] | Sink]
 _Bits32_vec4: TypeAlias = Vec[bits32, Literal[4]]
-_B32_wide_x4: TypeAlias = Vec[b32 | b64 | b128, Literal[4]] | tuple[Reg[b32 | b64 | b128], Reg[b32 | b64 | b128], Reg[b32 | b64 | b128], Reg[b32 | b64 | b128]]
+_B32_wide_sink_x4: TypeAlias = Vec[b32 | b64 | b128, Literal[4]] | tuple[Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink]
 _U8_vec4: TypeAlias = Vec[u8, Literal[4]]
-_I8_wide_x4: TypeAlias = Vec[integer8 | integer16 | integer32 | f16x2 | integer64 | b128, Literal[4]] | tuple[Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128], Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128], Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128], Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128]]
+_I8_wide_sink_x4: TypeAlias = Vec[integer8 | integer16 | integer32 | f16x2 | integer64 | b128, Literal[4]] | tuple[Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | Sink]
 _U16_vec4: TypeAlias = Vec[u16, Literal[4]]
-_I16_wide_x4: TypeAlias = Vec[integer16 | integer32 | f16x2 | integer64 | b128, Literal[4]] | tuple[Reg[integer16 | integer32 | f16x2 | integer64 | b128], Reg[integer16 | integer32 | f16x2 | integer64 | b128], Reg[integer16 | integer32 | f16x2 | integer64 | b128], Reg[integer16 | integer32 | f16x2 | integer64 | b128]]
+_I16_wide_sink_x4: TypeAlias = Vec[integer16 | integer32 | f16x2 | integer64 | b128, Literal[4]] | tuple[Reg[integer16 | integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer16 | integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer16 | integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer16 | integer32 | f16x2 | integer64 | b128] | Sink]
 _U32_vec4: TypeAlias = Vec[u32, Literal[4]]
-_I32_f16x2_wide_x4: TypeAlias = Vec[integer32 | f16x2 | integer64 | b128, Literal[4]] | tuple[Reg[integer32 | f16x2 | integer64 | b128], Reg[integer32 | f16x2 | integer64 | b128], Reg[integer32 | f16x2 | integer64 | b128], Reg[integer32 | f16x2 | integer64 | b128]]
+_I32_f16x2_wide_sink_x4: TypeAlias = Vec[integer32 | f16x2 | integer64 | b128, Literal[4]] | tuple[Reg[integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer32 | f16x2 | integer64 | b128] | Sink]
 _S8_vec4: TypeAlias = Vec[s8, Literal[4]]
 _S16_vec4: TypeAlias = Vec[s16, Literal[4]]
-_F32_wide_x4: TypeAlias = Vec[f32 | bits64 | b128, Literal[4]] | tuple[Reg[f32 | bits64 | b128], Reg[f32 | bits64 | b128], Reg[f32 | bits64 | b128], Reg[f32 | bits64 | b128]]
+_F32_wide_sink_x4: TypeAlias = Vec[f32 | bits64 | b128, Literal[4]] | tuple[Reg[f32 | bits64 | b128] | Sink, Reg[f32 | bits64 | b128] | Sink, Reg[f32 | bits64 | b128] | Sink, Reg[f32 | bits64 | b128] | Sink]
 _B32_in: TypeAlias = Reg[b32] | SharedAddress
 _Cvta_u32_a: TypeAlias = Reg[integer32 | f16x2] | SharedAddress | str
 _Cvta_u64_a: TypeAlias = Reg[integer64] | Ptr[Any] | TensorMap | str
 _Isspacep_const_a: TypeAlias = Reg[integer64] | Ptr[Any] | TensorMap | Reg[integer32] | SharedAddress
+_Pred_sink: TypeAlias = Reg[pred] | Sink
 _Pred_pred: TypeAlias = tuple[Reg[pred], Reg[pred]]
 _Bits32_pred: TypeAlias = tuple[Reg[bits32], Reg[pred]]
 _Mov_b16_a: TypeAlias = Reg[b16] | int | Special[integer32] | Vec[b8, Literal[2]] | tuple[Reg[b8] | int, Reg[b8] | int]
-_B8_x2: TypeAlias = Vec[b8, Literal[2]] | tuple[Reg[b8], Reg[b8]]
+_B8_sink_x2: TypeAlias = Vec[b8, Literal[2]] | tuple[Reg[b8] | Sink, Reg[b8] | Sink]
 _Mov_b32_a: TypeAlias = Reg[b32] | SharedAddress | float | Special[integer32] | str | Func[..., Any] | Vec[b8, Literal[4]] | tuple[Reg[b8] | int, Reg[b8] | int, Reg[b8] | int, Reg[b8] | int] | Vec[b16, Literal[2]] | tuple[Reg[b16] | int, Reg[b16] | int]
-_B8_x4: TypeAlias = Vec[b8, Literal[4]] | tuple[Reg[b8], Reg[b8], Reg[b8], Reg[b8]]
-_B16_x2: TypeAlias = Vec[b16, Literal[2]] | tuple[Reg[b16], Reg[b16]]
+_B8_sink_x4: TypeAlias = Vec[b8, Literal[4]] | tuple[Reg[b8] | Sink, Reg[b8] | Sink, Reg[b8] | Sink, Reg[b8] | Sink]
+_B16_sink_x2: TypeAlias = Vec[b16, Literal[2]] | tuple[Reg[b16] | Sink, Reg[b16] | Sink]
 _Mov_b64_a: TypeAlias = Reg[b64] | Ptr[Any] | TensorMap | float | Special[integer64] | str | Func[..., Any] | Vec[b16, Literal[4]] | tuple[Reg[b16] | int, Reg[b16] | int, Reg[b16] | int, Reg[b16] | int] | Vec[b32, Literal[2]] | tuple[Reg[b32] | int, Reg[b32] | int]
-_B16_x4: TypeAlias = Vec[b16, Literal[4]] | tuple[Reg[b16], Reg[b16], Reg[b16], Reg[b16]]
+_B16_sink_x4: TypeAlias = Vec[b16, Literal[4]] | tuple[Reg[b16] | Sink, Reg[b16] | Sink, Reg[b16] | Sink, Reg[b16] | Sink]
 _B64_in: TypeAlias = Reg[b64] | Ptr[Any] | TensorMap
+_B32_sink_x2: TypeAlias = Vec[b32, Literal[2]] | tuple[Reg[b32] | Sink, Reg[b32] | Sink]
 _Mov_b128_a: TypeAlias = Reg[b128] | Vec[b32, Literal[4]] | tuple[Reg[b32] | int, Reg[b32] | int, Reg[b32] | int, Reg[b32] | int] | Vec[b64, Literal[2]] | tuple[Reg[b64] | int, Reg[b64] | int]
-_B64_x2: TypeAlias = Vec[b64, Literal[2]] | tuple[Reg[b64], Reg[b64]]
+_B32_sink_x4: TypeAlias = Vec[b32, Literal[4]] | tuple[Reg[b32] | Sink, Reg[b32] | Sink, Reg[b32] | Sink, Reg[b32] | Sink]
+_B64_sink_x2: TypeAlias = Vec[b64, Literal[2]] | tuple[Reg[b64] | Sink, Reg[b64] | Sink]
 _B8_wide_int: TypeAlias = Reg[b8 | b16 | b32 | b64 | b128] | int
 _B16_wide_int: TypeAlias = Reg[b16 | b32 | b64 | b128] | int
 _B32_wide_float: TypeAlias = Reg[b32 | b64 | b128] | SharedAddress | float
@@ -284,12 +295,14 @@ _I32_int_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32] | int
 _I32_int_x2: TypeAlias = Vec[integer32, Literal[2]] | tuple[Reg[integer32] | int, Reg[integer32] | int]
 _I32_int_x3: TypeAlias = Vec[integer32, Literal[3]] | tuple[Reg[integer32] | int, Reg[integer32] | int, Reg[integer32] | int]
 _I32_int_x4: TypeAlias = Vec[integer32, Literal[4]] | tuple[Reg[integer32] | int, Reg[integer32] | int, Reg[integer32] | int, Reg[integer32] | int]
-_I32_vec5: TypeAlias = Vec[integer32, Literal[5]]
+_I32_int_x5: TypeAlias = Vec[integer32, Literal[5]] | tuple[Reg[integer32] | int, Reg[integer32] | int, Reg[integer32] | int, Reg[integer32] | int, Reg[integer32] | int]
 _B16_int_x1: TypeAlias = Vec[b16, Literal[1]] | tuple[Reg[b16] | int] | Reg[b16] | int
 _B16_int_x2: TypeAlias = Vec[b16, Literal[2]] | tuple[Reg[b16] | int, Reg[b16] | int]
 _B16_int_x3: TypeAlias = Vec[b16, Literal[3]] | tuple[Reg[b16] | int, Reg[b16] | int, Reg[b16] | int]
 _Nonfloat32_int: TypeAlias = Reg[nonfloat32] | SharedAddress | int
+_Nonfloat32_sink: TypeAlias = Reg[nonfloat32] | Sink
 _Bits32_vec1: TypeAlias = Vec[bits32, Literal[1]]
+_B32_sink_x1: TypeAlias = Vec[b32, Literal[1]] | tuple[Reg[b32] | Sink] | Reg[b32] | Sink
 _U32_vec1: TypeAlias = Vec[u32, Literal[1]]
 _Tf32_vec4: TypeAlias = Vec[tf32, Literal[4]]
 _F64_vec1: TypeAlias = Vec[f64, Literal[1]]
@@ -454,9 +467,9 @@ class _p_a(Opcode, Generic[_T0, _T1, _T2]):
     def __call__(self, p: _T2, a: _T0, /, *, pred: _Guard = None) -> _T1: ...
 class _p_a_b_c_q(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, a: _T0, b: _T0, c: _Pred_not_int, /, *, q: _Pred | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, a: _T0, b: _T0, c: _Pred_not_int, /, *, q: _Pred_sink | None = None, pred: _Guard = None) -> _Pred: ...
     @overload
-    def __call__(self, p: _Pred, a: _T0, b: _T0, c: _Pred_not_int, /, *, q: _Pred | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, p: _Pred_sink, a: _T0, b: _T0, c: _Pred_not_int, /, *, q: _Pred_sink | None = None, pred: _Guard = None) -> _Pred: ...
 class _p_a_b_c(Opcode, Generic[_T0, _T1]):
     @overload
     def __call__(self, a: _T0, b: _T0, c: _T1, /, *, pred: _Guard = None) -> _Pred: ...
@@ -466,12 +479,12 @@ class _p_q_a_b_c(Opcode, Generic[_T0, _T1]):
     @overload
     def __call__(self, a: _T0, b: _T0, c: _T1, /, *, pred: _Guard = None) -> _Pred_pred: ...
     @overload
-    def __call__(self, p: _Pred, q: _Pred, a: _T0, b: _T0, c: _T1, /, *, pred: _Guard = None) -> _Pred_pred: ...
+    def __call__(self, p: _Pred_sink, q: _Pred_sink, a: _T0, b: _T0, c: _T1, /, *, pred: _Guard = None) -> _Pred_pred: ...
 class _p_a_b_q(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, a: _T0, b: _T0, /, *, q: _Pred | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, a: _T0, b: _T0, /, *, q: _Pred_sink | None = None, pred: _Guard = None) -> _Pred: ...
     @overload
-    def __call__(self, p: _Pred, a: _T0, b: _T0, /, *, q: _Pred | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, p: _Pred_sink, a: _T0, b: _T0, /, *, q: _Pred_sink | None = None, pred: _Guard = None) -> _Pred: ...
 class _p_a_b(Opcode, Generic[_T0]):
     @overload
     def __call__(self, a: _T0, b: _T0, /, *, pred: _Guard = None) -> _Pred: ...
@@ -481,7 +494,7 @@ class _p_q_a_b(Opcode, Generic[_T0]):
     @overload
     def __call__(self, a: _T0, b: _T0, /, *, pred: _Guard = None) -> _Pred_pred: ...
     @overload
-    def __call__(self, p: _Pred, q: _Pred, a: _T0, b: _T0, /, *, pred: _Guard = None) -> _Pred_pred: ...
+    def __call__(self, p: _Pred_sink, q: _Pred_sink, a: _T0, b: _T0, /, *, pred: _Guard = None) -> _Pred_pred: ...
 class _d_a_b_c_immLut(Opcode):
     @overload
     def __call__(self, a: _B32_int, b: _B32_int, c: _B32_int, immLut: int, /, *, pred: _Guard = None) -> _Bits32: ...
@@ -491,14 +504,14 @@ class _d_p_a_b_c_immLut_q(Opcode):
     @overload
     def __call__(self, a: _B32_int, b: _B32_int, c: _B32_int, immLut: int, q: _Pred_not_int, /, *, pred: _Guard = None) -> _Bits32_pred: ...
     @overload
-    def __call__(self, d: _B32, p: _Pred, a: _B32_int, b: _B32_int, c: _B32_int, immLut: int, q: _Pred_not_int, /, *, pred: _Guard = None) -> _Bits32_pred: ...
+    def __call__(self, d: _B32_sink, p: _Pred, a: _B32_int, b: _B32_int, c: _B32_int, immLut: int, q: _Pred_not_int, /, *, pred: _Guard = None) -> _Bits32_pred: ...
 class _d_a_2(Opcode):
     @overload
     def __call__(self, a: _Mov_b16_a, /, *, pred: _Guard = None) -> _Bits16: ...
     @overload
     def __call__(self, d: _B16, a: _Mov_b16_a, /, *, pred: _Guard = None) -> _Bits16: ...
     @overload
-    def __call__(self, d: _B8_x2, a: _B16, /, *, pred: _Guard = None) -> _Bits8_vec2: ...
+    def __call__(self, d: _B8_sink_x2, a: _B16, /, *, pred: _Guard = None) -> _Bits8_vec2: ...
 class _d_a_3(Opcode, Generic[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7]):
     @overload
     def __call__(self, a: _T0, /, *, pred: _Guard = None) -> _T1: ...
@@ -615,19 +628,19 @@ class _state_addr_count(Opcode):
     @overload
     def __call__(self, addr: MBarrier, /, *, count: _I32_int | None = None, pred: _Guard = None) -> _Bits64: ...
     @overload
-    def __call__(self, state: _I64, addr: MBarrier, /, *, count: _I32_int | None = None, pred: _Guard = None) -> _Bits64: ...
+    def __call__(self, state: _I64_sink, addr: MBarrier, /, *, count: _I32_int | None = None, pred: _Guard = None) -> _Bits64: ...
 class _addr_count_2(Opcode):
     def __call__(self, addr: MBarrier, /, *, count: _I32_int | None = None, pred: _Guard = None) -> None: ...
 class _state_addr_tx_count(Opcode):
     @overload
     def __call__(self, addr: MBarrier, tx_count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
     @overload
-    def __call__(self, state: _I64, addr: MBarrier, tx_count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
+    def __call__(self, state: _I64_sink, addr: MBarrier, tx_count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
 class _state_addr_count_2(Opcode):
     @overload
     def __call__(self, addr: MBarrier, count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
     @overload
-    def __call__(self, state: _I64, addr: MBarrier, count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
+    def __call__(self, state: _I64_sink, addr: MBarrier, count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
 class _waitComplete_addr_state(Opcode):
     @overload
     def __call__(self, addr: MBarrier, state: _I64_in, /, *, pred: _Guard = None) -> _Pred: ...
@@ -657,9 +670,9 @@ class _imm_reg_count(Opcode):
     def __call__(self, imm_reg_count: int, /, *, pred: _Guard = None) -> None: ...
 class _d_a_b_c_membermask_p(Opcode):
     @overload
-    def __call__(self, a: _B32_int, b: _I32_int, c: _I32_int, membermask: _Nonfloat32_int, /, *, p: _Pred | None = None, pred: _Guard = None) -> _Bits32: ...
+    def __call__(self, a: _B32_int, b: _I32_int, c: _I32_int, membermask: _Nonfloat32_int, /, *, p: _Pred_sink | None = None, pred: _Guard = None) -> _Bits32: ...
     @overload
-    def __call__(self, d: _B32, a: _B32_int, b: _I32_int, c: _I32_int, membermask: _Nonfloat32_int, /, *, p: _Pred | None = None, pred: _Guard = None) -> _Bits32: ...
+    def __call__(self, d: _B32, a: _B32_int, b: _I32_int, c: _I32_int, membermask: _Nonfloat32_int, /, *, p: _Pred_sink | None = None, pred: _Guard = None) -> _Bits32: ...
 class _d_a_membermask(Opcode, Generic[_T0, _T1, _T2]):
     @overload
     def __call__(self, a: _T0, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> _T1: ...
@@ -667,9 +680,9 @@ class _d_a_membermask(Opcode, Generic[_T0, _T1, _T2]):
     def __call__(self, d: _T2, a: _T0, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> _T1: ...
 class _d_a_membermask_p(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, a: _T0, membermask: _Nonfloat32_int, /, *, p: _Pred | None = None, pred: _Guard = None) -> _Bits32: ...
+    def __call__(self, a: _T0, membermask: _Nonfloat32_int, /, *, p: _Pred_sink | None = None, pred: _Guard = None) -> _Bits32: ...
     @overload
-    def __call__(self, d: _Nonfloat32, a: _T0, membermask: _Nonfloat32_int, /, *, p: _Pred | None = None, pred: _Guard = None) -> _Bits32: ...
+    def __call__(self, d: _Nonfloat32_sink, a: _T0, membermask: _Nonfloat32_int, /, *, p: _Pred_sink | None = None, pred: _Guard = None) -> _Bits32: ...
 class _dst_src_membermask(Opcode, Generic[_T0, _T1, _T2]):
     @overload
     def __call__(self, src: _T0, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> _T1: ...
@@ -679,7 +692,7 @@ class _d_p_membermask(Opcode):
     @overload
     def __call__(self, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> _Bits32_pred: ...
     @overload
-    def __call__(self, d: _Nonfloat32, p: _Pred, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> _Bits32_pred: ...
+    def __call__(self, d: _Nonfloat32_sink, p: _Pred, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> _Bits32_pred: ...
 class _d(Opcode, Generic[_T0, _T1]):
     @overload
     def __call__(self, *, pred: _Guard = None) -> _T0: ...
@@ -1261,8 +1274,8 @@ class _prmt_b32(Opcode):
 class _mov(_Prefix):
     pred: _d_a[_Mov_pred_a, _Pred, _Pred]
     b16: _d_a_2
-    b32: _d_a_3[_Mov_b32_a, _Bits32, _B32, _B8_x4, _B32_in, _Bits8_vec4, _B16_x2, _Bits16_vec2]
-    b64: _d_a_3[_Mov_b64_a, _Bits64, _B64, _B16_x4, _B64_in, _Bits16_vec4, _B32_x2, _Bits32_vec2]
+    b32: _d_a_3[_Mov_b32_a, _Bits32, _B32, _B8_sink_x4, _B32_in, _Bits8_vec4, _B16_sink_x2, _Bits16_vec2]
+    b64: _d_a_3[_Mov_b64_a, _Bits64, _B64, _B16_sink_x4, _B64_in, _Bits16_vec4, _B32_sink_x2, _Bits32_vec2]
     u16: _d_a[_Mov_u16_a, _U16, _I16]
     u32: _d_a[_Mov_u32_a, _U32, _I32_f16x2]
     u64: _d_a[_Mov_u64_a, _U64, _I64]
@@ -1271,7 +1284,7 @@ class _mov(_Prefix):
     s64: _d_a[_Mov_u64_a, _S64, _I64]
     f32: _d_a[_F32_float, _F32, _F32]
     f64: _d_a[_F64_float, _F64, _F64]
-    b128: _d_a_3[_Mov_b128_a, _B128, _B128, _B32_x4, _B128, _Bits32_vec4, _B64_x2, _Bits64_vec2]
+    b128: _d_a_3[_Mov_b128_a, _B128, _B128, _B32_sink_x4, _B128, _Bits32_vec4, _B64_sink_x2, _Bits64_vec2]
 class _cvt_u8(_Prefix, Generic[_T0, _T1, _T2, _T3]):
     u8: _d_a[_I8_wide_int, _T0, _T1]
     s8: _d_a[_I8_wide_int, _T0, _T1]
@@ -1458,57 +1471,57 @@ class _isspacep(_Prefix):
     param: _p_a[_Isspacep_const_a, _Pred, _Pred]
     param__entry: _p_a[_Isspacep_const_a, _Pred, _Pred]
 class _ld_v2(_Prefix, Generic[_T0]):
-    b8: _d_a_cache_policy[_T0, _Bits8_vec2, _B8_wide_x2]
-    b16: _d_a_cache_policy[_T0, _Bits16_vec2, _B16_wide_x2]
-    b32: _d_a_cache_policy[_T0, _Bits32_vec2, _B32_wide_x2]
-    b64: _d_a_cache_policy[_T0, _Bits64_vec2, _B64_wide_x2]
-    u8: _d_a_cache_policy[_T0, _U8_vec2, _I8_wide_x2]
-    u16: _d_a_cache_policy[_T0, _U16_vec2, _I16_wide_x2]
-    u32: _d_a_cache_policy[_T0, _U32_vec2, _I32_f16x2_wide_x2]
-    u64: _d_a_cache_policy[_T0, _U64_vec2, _I64_wide_x2]
-    s8: _d_a_cache_policy[_T0, _S8_vec2, _I8_wide_x2]
-    s16: _d_a_cache_policy[_T0, _S16_vec2, _I16_wide_x2]
-    s32: _d_a_cache_policy[_T0, _S32_vec2, _I32_f16x2_wide_x2]
-    s64: _d_a_cache_policy[_T0, _S64_vec2, _I64_wide_x2]
-    f32: _d_a_cache_policy[_T0, _F32_vec2, _F32_wide_x2]
-    f64: _d_a_cache_policy[_T0, _F64_vec2, _F64_wide_x2]
+    b8: _d_a_cache_policy[_T0, _Bits8_vec2, _B8_wide_sink_x2]
+    b16: _d_a_cache_policy[_T0, _Bits16_vec2, _B16_wide_sink_x2]
+    b32: _d_a_cache_policy[_T0, _Bits32_vec2, _B32_wide_sink_x2]
+    b64: _d_a_cache_policy[_T0, _Bits64_vec2, _B64_wide_sink_x2]
+    u8: _d_a_cache_policy[_T0, _U8_vec2, _I8_wide_sink_x2]
+    u16: _d_a_cache_policy[_T0, _U16_vec2, _I16_wide_sink_x2]
+    u32: _d_a_cache_policy[_T0, _U32_vec2, _I32_f16x2_wide_sink_x2]
+    u64: _d_a_cache_policy[_T0, _U64_vec2, _I64_wide_sink_x2]
+    s8: _d_a_cache_policy[_T0, _S8_vec2, _I8_wide_sink_x2]
+    s16: _d_a_cache_policy[_T0, _S16_vec2, _I16_wide_sink_x2]
+    s32: _d_a_cache_policy[_T0, _S32_vec2, _I32_f16x2_wide_sink_x2]
+    s64: _d_a_cache_policy[_T0, _S64_vec2, _I64_wide_sink_x2]
+    f32: _d_a_cache_policy[_T0, _F32_vec2, _F32_wide_sink_x2]
+    f64: _d_a_cache_policy[_T0, _F64_vec2, _F64_wide_sink_x2]
 class _ld_v4(_Prefix, Generic[_T0]):
-    b8: _d_a_cache_policy[_T0, _Bits8_vec4, _B8_wide_x4]
-    b16: _d_a_cache_policy[_T0, _Bits16_vec4, _B16_wide_x4]
-    b32: _d_a_cache_policy[_T0, _Bits32_vec4, _B32_wide_x4]
-    u8: _d_a_cache_policy[_T0, _U8_vec4, _I8_wide_x4]
-    u16: _d_a_cache_policy[_T0, _U16_vec4, _I16_wide_x4]
-    u32: _d_a_cache_policy[_T0, _U32_vec4, _I32_f16x2_wide_x4]
-    s8: _d_a_cache_policy[_T0, _S8_vec4, _I8_wide_x4]
-    s16: _d_a_cache_policy[_T0, _S16_vec4, _I16_wide_x4]
-    s32: _d_a_cache_policy[_T0, _S32_vec4, _I32_f16x2_wide_x4]
-    f32: _d_a_cache_policy[_T0, _F32_vec4, _F32_wide_x4]
+    b8: _d_a_cache_policy[_T0, _Bits8_vec4, _B8_wide_sink_x4]
+    b16: _d_a_cache_policy[_T0, _Bits16_vec4, _B16_wide_sink_x4]
+    b32: _d_a_cache_policy[_T0, _Bits32_vec4, _B32_wide_sink_x4]
+    u8: _d_a_cache_policy[_T0, _U8_vec4, _I8_wide_sink_x4]
+    u16: _d_a_cache_policy[_T0, _U16_vec4, _I16_wide_sink_x4]
+    u32: _d_a_cache_policy[_T0, _U32_vec4, _I32_f16x2_wide_sink_x4]
+    s8: _d_a_cache_policy[_T0, _S8_vec4, _I8_wide_sink_x4]
+    s16: _d_a_cache_policy[_T0, _S16_vec4, _I16_wide_sink_x4]
+    s32: _d_a_cache_policy[_T0, _S32_vec4, _I32_f16x2_wide_sink_x4]
+    f32: _d_a_cache_policy[_T0, _F32_vec4, _F32_wide_sink_x4]
 class _ld_v2_2(_Prefix, Generic[_T0]):
-    b8: _d_a[_T0, _Bits8_vec2, _B8_wide_x2]
-    b16: _d_a[_T0, _Bits16_vec2, _B16_wide_x2]
-    b32: _d_a[_T0, _Bits32_vec2, _B32_wide_x2]
-    b64: _d_a[_T0, _Bits64_vec2, _B64_wide_x2]
-    u8: _d_a[_T0, _U8_vec2, _I8_wide_x2]
-    u16: _d_a[_T0, _U16_vec2, _I16_wide_x2]
-    u32: _d_a[_T0, _U32_vec2, _I32_f16x2_wide_x2]
-    u64: _d_a[_T0, _U64_vec2, _I64_wide_x2]
-    s8: _d_a[_T0, _S8_vec2, _I8_wide_x2]
-    s16: _d_a[_T0, _S16_vec2, _I16_wide_x2]
-    s32: _d_a[_T0, _S32_vec2, _I32_f16x2_wide_x2]
-    s64: _d_a[_T0, _S64_vec2, _I64_wide_x2]
-    f32: _d_a[_T0, _F32_vec2, _F32_wide_x2]
-    f64: _d_a[_T0, _F64_vec2, _F64_wide_x2]
+    b8: _d_a[_T0, _Bits8_vec2, _B8_wide_sink_x2]
+    b16: _d_a[_T0, _Bits16_vec2, _B16_wide_sink_x2]
+    b32: _d_a[_T0, _Bits32_vec2, _B32_wide_sink_x2]
+    b64: _d_a[_T0, _Bits64_vec2, _B64_wide_sink_x2]
+    u8: _d_a[_T0, _U8_vec2, _I8_wide_sink_x2]
+    u16: _d_a[_T0, _U16_vec2, _I16_wide_sink_x2]
+    u32: _d_a[_T0, _U32_vec2, _I32_f16x2_wide_sink_x2]
+    u64: _d_a[_T0, _U64_vec2, _I64_wide_sink_x2]
+    s8: _d_a[_T0, _S8_vec2, _I8_wide_sink_x2]
+    s16: _d_a[_T0, _S16_vec2, _I16_wide_sink_x2]
+    s32: _d_a[_T0, _S32_vec2, _I32_f16x2_wide_sink_x2]
+    s64: _d_a[_T0, _S64_vec2, _I64_wide_sink_x2]
+    f32: _d_a[_T0, _F32_vec2, _F32_wide_sink_x2]
+    f64: _d_a[_T0, _F64_vec2, _F64_wide_sink_x2]
 class _ld_v4_2(_Prefix, Generic[_T0]):
-    b8: _d_a[_T0, _Bits8_vec4, _B8_wide_x4]
-    b16: _d_a[_T0, _Bits16_vec4, _B16_wide_x4]
-    b32: _d_a[_T0, _Bits32_vec4, _B32_wide_x4]
-    u8: _d_a[_T0, _U8_vec4, _I8_wide_x4]
-    u16: _d_a[_T0, _U16_vec4, _I16_wide_x4]
-    u32: _d_a[_T0, _U32_vec4, _I32_f16x2_wide_x4]
-    s8: _d_a[_T0, _S8_vec4, _I8_wide_x4]
-    s16: _d_a[_T0, _S16_vec4, _I16_wide_x4]
-    s32: _d_a[_T0, _S32_vec4, _I32_f16x2_wide_x4]
-    f32: _d_a[_T0, _F32_vec4, _F32_wide_x4]
+    b8: _d_a[_T0, _Bits8_vec4, _B8_wide_sink_x4]
+    b16: _d_a[_T0, _Bits16_vec4, _B16_wide_sink_x4]
+    b32: _d_a[_T0, _Bits32_vec4, _B32_wide_sink_x4]
+    u8: _d_a[_T0, _U8_vec4, _I8_wide_sink_x4]
+    u16: _d_a[_T0, _U16_vec4, _I16_wide_sink_x4]
+    u32: _d_a[_T0, _U32_vec4, _I32_f16x2_wide_sink_x4]
+    s8: _d_a[_T0, _S8_vec4, _I8_wide_sink_x4]
+    s16: _d_a[_T0, _S16_vec4, _I16_wide_sink_x4]
+    s32: _d_a[_T0, _S32_vec4, _I32_f16x2_wide_sink_x4]
+    f32: _d_a[_T0, _F32_vec4, _F32_wide_sink_x4]
 class _ld_global(_Prefix):
     b8: _d_a[_Global, _Bits8, _B8_wide]
     b16: _d_a[_Global, _Bits16, _B16_wide]
@@ -1526,31 +1539,31 @@ class _ld_global(_Prefix):
     f64: _d_a[_Global, _F64, _F64_wide]
     b128: _d_a[_Global, _B128, _B128]
 class _ldu_v2(_Prefix, Generic[_T0]):
-    b8: _d_a[_T0, _Bits8_vec2, _B8_wide_x2]
-    b16: _d_a[_T0, _Bits16_vec2, _B16_wide_x2]
-    b32: _d_a[_T0, _Bits32_vec2, _B32_wide_x2]
-    b64: _d_a[_T0, _Bits64_vec2, _B64_wide_x2]
-    u8: _d_a[_T0, _U8_vec2, _I8_wide_x2]
-    u16: _d_a[_T0, _U16_vec2, _I16_wide_x2]
-    u32: _d_a[_T0, _U32_vec2, _I32_f16x2_wide_x2]
-    u64: _d_a[_T0, _U64_vec2, _I64_wide_x2]
-    s8: _d_a[_T0, _S8_vec2, _I8_wide_x2]
-    s16: _d_a[_T0, _S16_vec2, _I16_wide_x2]
-    s32: _d_a[_T0, _S32_vec2, _I32_f16x2_wide_x2]
-    s64: _d_a[_T0, _S64_vec2, _I64_wide_x2]
-    f32: _d_a[_T0, _F32_vec2, _F32_wide_x2]
-    f64: _d_a[_T0, _F64_vec2, _F64_wide_x2]
+    b8: _d_a[_T0, _Bits8_vec2, _B8_wide_sink_x2]
+    b16: _d_a[_T0, _Bits16_vec2, _B16_wide_sink_x2]
+    b32: _d_a[_T0, _Bits32_vec2, _B32_wide_sink_x2]
+    b64: _d_a[_T0, _Bits64_vec2, _B64_wide_sink_x2]
+    u8: _d_a[_T0, _U8_vec2, _I8_wide_sink_x2]
+    u16: _d_a[_T0, _U16_vec2, _I16_wide_sink_x2]
+    u32: _d_a[_T0, _U32_vec2, _I32_f16x2_wide_sink_x2]
+    u64: _d_a[_T0, _U64_vec2, _I64_wide_sink_x2]
+    s8: _d_a[_T0, _S8_vec2, _I8_wide_sink_x2]
+    s16: _d_a[_T0, _S16_vec2, _I16_wide_sink_x2]
+    s32: _d_a[_T0, _S32_vec2, _I32_f16x2_wide_sink_x2]
+    s64: _d_a[_T0, _S64_vec2, _I64_wide_sink_x2]
+    f32: _d_a[_T0, _F32_vec2, _F32_wide_sink_x2]
+    f64: _d_a[_T0, _F64_vec2, _F64_wide_sink_x2]
 class _ldu_v4(_Prefix, Generic[_T0]):
-    b8: _d_a[_T0, _Bits8_vec4, _B8_wide_x4]
-    b16: _d_a[_T0, _Bits16_vec4, _B16_wide_x4]
-    b32: _d_a[_T0, _Bits32_vec4, _B32_wide_x4]
-    u8: _d_a[_T0, _U8_vec4, _I8_wide_x4]
-    u16: _d_a[_T0, _U16_vec4, _I16_wide_x4]
-    u32: _d_a[_T0, _U32_vec4, _I32_f16x2_wide_x4]
-    s8: _d_a[_T0, _S8_vec4, _I8_wide_x4]
-    s16: _d_a[_T0, _S16_vec4, _I16_wide_x4]
-    s32: _d_a[_T0, _S32_vec4, _I32_f16x2_wide_x4]
-    f32: _d_a[_T0, _F32_vec4, _F32_wide_x4]
+    b8: _d_a[_T0, _Bits8_vec4, _B8_wide_sink_x4]
+    b16: _d_a[_T0, _Bits16_vec4, _B16_wide_sink_x4]
+    b32: _d_a[_T0, _Bits32_vec4, _B32_wide_sink_x4]
+    u8: _d_a[_T0, _U8_vec4, _I8_wide_sink_x4]
+    u16: _d_a[_T0, _U16_vec4, _I16_wide_sink_x4]
+    u32: _d_a[_T0, _U32_vec4, _I32_f16x2_wide_sink_x4]
+    s8: _d_a[_T0, _S8_vec4, _I8_wide_sink_x4]
+    s16: _d_a[_T0, _S16_vec4, _I16_wide_sink_x4]
+    s32: _d_a[_T0, _S32_vec4, _I32_f16x2_wide_sink_x4]
+    f32: _d_a[_T0, _F32_vec4, _F32_wide_sink_x4]
 class _st_v2(_Prefix, Generic[_T0]):
     b8: _a_b_cache_policy[_T0, _B8_wide_int_x2]
     b16: _a_b_cache_policy[_T0, _B16_wide_int_x2]
@@ -1656,8 +1669,8 @@ class _createpolicy_L2__evict_first_2(_Prefix, Generic[_T0]):
 class _createpolicy_L2(_Prefix):
     b64: _cache_policy_access_property
 class _atom_L2__cache_hint(_Prefix, Generic[_T0]):
-    b32: _d_a_b_cache_policy[_T0, _B32_float, _Bits32, _B32]
-    b64: _d_a_b_cache_policy[_T0, _B64_float, _Bits64, _B64]
+    b32: _d_a_b_cache_policy[_T0, _B32_float, _Bits32, _B32_sink]
+    b64: _d_a_b_cache_policy[_T0, _B64_float, _Bits64, _B64_sink]
 class _atom_v2(_Prefix, Generic[_T0, _T1, _T2]):
     f32: _d_a_b_cache_policy[_T0, _T1, _T2, _T1]
 class _atom_v2_2(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8]):
@@ -1679,40 +1692,40 @@ class _atom_v8_2(_Prefix, Generic[_T0]):
 class _atom_v2_4(_Prefix, Generic[_T0, _T1, _T2]):
     f32: _d_a_b[_T0, _T1, _T2, _T1]
 class _atom_L2__cache_hint_2(_Prefix, Generic[_T0]):
-    u32: _d_a_b_cache_policy[_T0, _I32_f16x2_int, _U32, _I32_f16x2]
+    u32: _d_a_b_cache_policy[_T0, _I32_f16x2_int, _U32, _I32_f16x2_sink]
 class _atom_L2__cache_hint_3(_Prefix, Generic[_T0]):
-    u32: _d_a_b_cache_policy[_T0, _I32_f16x2_int, _U32, _I32_f16x2]
-    s32: _d_a_b_cache_policy[_T0, _I32_f16x2_int, _S32, _I32_f16x2]
-    u64: _d_a_b_cache_policy[_T0, _I64_int, _U64, _I64]
-    s64: _d_a_b_cache_policy[_T0, _I64_int, _S64, _I64]
+    u32: _d_a_b_cache_policy[_T0, _I32_f16x2_int, _U32, _I32_f16x2_sink]
+    s32: _d_a_b_cache_policy[_T0, _I32_f16x2_int, _S32, _I32_f16x2_sink]
+    u64: _d_a_b_cache_policy[_T0, _I64_int, _U64, _I64_sink]
+    s64: _d_a_b_cache_policy[_T0, _I64_int, _S64, _I64_sink]
 class _atom_L2__cache_hint_4(_Prefix, Generic[_T0]):
-    b32: _d_a_b_cache_policy[_T0, _B32_float, _Bits32, _B32]
-    b64: _d_a_b_cache_policy[_T0, _B64_float, _Bits64, _B64]
-    b128: _d_a_b_cache_policy[_T0, _B128, _B128, _B128]
+    b32: _d_a_b_cache_policy[_T0, _B32_float, _Bits32, _B32_sink]
+    b64: _d_a_b_cache_policy[_T0, _B64_float, _Bits64, _B64_sink]
+    b128: _d_a_b_cache_policy[_T0, _B128, _B128, _B128_sink]
 class _atom_cas(_Prefix, Generic[_T0]):
-    b16: _d_a_b_c[_T0, _B16_int, _B16_int, _Bits16, _B16]
-    b32: _d_a_b_c[_T0, _B32_float, _B32_float, _Bits32, _B32]
-    b64: _d_a_b_c[_T0, _B64_float, _B64_float, _Bits64, _B64]
-    b128: _d_a_b_c[_T0, _B128, _B128, _B128, _B128]
+    b16: _d_a_b_c[_T0, _B16_int, _B16_int, _Bits16, _B16_sink]
+    b32: _d_a_b_c[_T0, _B32_float, _B32_float, _Bits32, _B32_sink]
+    b64: _d_a_b_c[_T0, _B64_float, _B64_float, _Bits64, _B64_sink]
+    b128: _d_a_b_c[_T0, _B128, _B128, _B128, _B128_sink]
 class _atom_and(_Prefix):
-    b32: _d_a_b[_Shared, _B32_float, _Bits32, _B32]
-    b64: _d_a_b[_Shared, _B64_float, _Bits64, _B64]
+    b32: _d_a_b[_Shared, _B32_float, _Bits32, _B32_sink]
+    b64: _d_a_b[_Shared, _B64_float, _Bits64, _B64_sink]
 class _atom_noftz(_Prefix):
     f16: _d_a_b[_Shared, _F16, _F16, _F16]
     f16x2: _d_a_b[_Shared, _F16x2, _F16x2, _F16x2]
     bf16: _d_a_b[_Shared, _Bf16, _Bf16, _Bf16]
     bf16x2: _d_a_b[_Shared, _Bf16x2, _Bf16x2, _Bf16x2]
 class _atom_inc(_Prefix):
-    u32: _d_a_b[_Shared, _I32_f16x2_int, _U32, _I32_f16x2]
+    u32: _d_a_b[_Shared, _I32_f16x2_int, _U32, _I32_f16x2_sink]
 class _atom_min(_Prefix):
-    u32: _d_a_b[_Shared, _I32_f16x2_int, _U32, _I32_f16x2]
-    s32: _d_a_b[_Shared, _I32_f16x2_int, _S32, _I32_f16x2]
-    u64: _d_a_b[_Shared, _I64_int, _U64, _I64]
-    s64: _d_a_b[_Shared, _I64_int, _S64, _I64]
+    u32: _d_a_b[_Shared, _I32_f16x2_int, _U32, _I32_f16x2_sink]
+    s32: _d_a_b[_Shared, _I32_f16x2_int, _S32, _I32_f16x2_sink]
+    u64: _d_a_b[_Shared, _I64_int, _U64, _I64_sink]
+    s64: _d_a_b[_Shared, _I64_int, _S64, _I64_sink]
 class _atom_exch(_Prefix):
-    b32: _d_a_b[_Shared, _B32_float, _Bits32, _B32]
-    b64: _d_a_b[_Shared, _B64_float, _Bits64, _B64]
-    b128: _d_a_b[_Shared, _B128, _B128, _B128]
+    b32: _d_a_b[_Shared, _B32_float, _Bits32, _B32_sink]
+    b64: _d_a_b[_Shared, _B64_float, _Bits64, _B64_sink]
+    b128: _d_a_b[_Shared, _B128, _B128, _B128_sink]
 class _red_L2__cache_hint(_Prefix, Generic[_T0]):
     b32: _a_b_cache_policy[_T0, _B32_float]
     b64: _a_b_cache_policy[_T0, _B64_float]
@@ -2618,14 +2631,14 @@ class _createpolicy_cvt(_Prefix):
     L2: _createpolicy_L2
 class _atom_and_2(_Prefix, Generic[_T0]):
     L2__cache_hint: _atom_L2__cache_hint[_T0]
-    b32: _d_a_b[_T0, _B32_float, _Bits32, _B32]
-    b64: _d_a_b[_T0, _B64_float, _Bits64, _B64]
+    b32: _d_a_b[_T0, _B32_float, _Bits32, _B32_sink]
+    b64: _d_a_b[_T0, _B64_float, _Bits64, _B64_sink]
 class _atom_L2__cache_hint_5(_Prefix, Generic[_T0]):
-    u32: _d_a_b_cache_policy[_T0, _I32_f16x2_int, _U32, _I32_f16x2]
-    s32: _d_a_b_cache_policy[_T0, _I32_f16x2_int, _S32, _I32_f16x2]
-    u64: _d_a_b_cache_policy[_T0, _I64_int, _U64, _I64]
-    f32: _d_a_b_cache_policy[_T0, _F32_float, _F32, _F32]
-    f64: _d_a_b_cache_policy[_T0, _F64_float, _F64, _F64]
+    u32: _d_a_b_cache_policy[_T0, _I32_f16x2_int, _U32, _I32_f16x2_sink]
+    s32: _d_a_b_cache_policy[_T0, _I32_f16x2_int, _S32, _I32_f16x2_sink]
+    u64: _d_a_b_cache_policy[_T0, _I64_int, _U64, _I64_sink]
+    f32: _d_a_b_cache_policy[_T0, _F32_float, _F32, _F32_sink]
+    f64: _d_a_b_cache_policy[_T0, _F64_float, _F64, _F64_sink]
     v2: _atom_v2[_T0, _F32_x2, _F32_vec2]
     v4: _atom_v2[_T0, _F32_x4, _F32_vec4]
 class _atom_L2__cache_hint_6(_Prefix, Generic[_T0]):
@@ -2638,22 +2651,22 @@ class _atom_L2__cache_hint_6(_Prefix, Generic[_T0]):
     v8: _atom_v8[_T0]
 class _atom_inc_2(_Prefix, Generic[_T0]):
     L2__cache_hint: _atom_L2__cache_hint_2[_T0]
-    u32: _d_a_b[_T0, _I32_f16x2_int, _U32, _I32_f16x2]
+    u32: _d_a_b[_T0, _I32_f16x2_int, _U32, _I32_f16x2_sink]
 class _atom_L2__cache_hint_7(_Prefix, Generic[_T0]):
     v2: _atom_v2_2[_T0, _F16_x2, _F16_vec2, _Bf16_x2, _Bf16_vec2, _F16x2_x2, _F16x2_vec2, _Bf16x2_x2, _Bf16x2_vec2]
     v4: _atom_v2_2[_T0, _F16_x4, _F16_vec4, _Bf16_x4, _Bf16_vec4, _F16x2_x4, _F16x2_vec4, _Bf16x2_x4, _Bf16x2_vec4]
     v8: _atom_v8[_T0]
 class _atom_exch_2(_Prefix, Generic[_T0]):
     L2__cache_hint: _atom_L2__cache_hint_4[_T0]
-    b32: _d_a_b[_T0, _B32_float, _Bits32, _B32]
-    b64: _d_a_b[_T0, _B64_float, _Bits64, _B64]
-    b128: _d_a_b[_T0, _B128, _B128, _B128]
+    b32: _d_a_b[_T0, _B32_float, _Bits32, _B32_sink]
+    b64: _d_a_b[_T0, _B64_float, _Bits64, _B64_sink]
+    b128: _d_a_b[_T0, _B128, _B128, _B128_sink]
 class _atom_add(_Prefix):
-    u32: _d_a_b[_Shared, _I32_f16x2_int, _U32, _I32_f16x2]
-    s32: _d_a_b[_Shared, _I32_f16x2_int, _S32, _I32_f16x2]
-    u64: _d_a_b[_Shared, _I64_int, _U64, _I64]
-    f32: _d_a_b[_Shared, _F32_float, _F32, _F32]
-    f64: _d_a_b[_Shared, _F64_float, _F64, _F64]
+    u32: _d_a_b[_Shared, _I32_f16x2_int, _U32, _I32_f16x2_sink]
+    s32: _d_a_b[_Shared, _I32_f16x2_int, _S32, _I32_f16x2_sink]
+    u64: _d_a_b[_Shared, _I64_int, _U64, _I64_sink]
+    f32: _d_a_b[_Shared, _F32_float, _F32, _F32_sink]
+    f64: _d_a_b[_Shared, _F64_float, _F64, _F64_sink]
     noftz: _atom_noftz
 class _red_and_3(_Prefix, Generic[_T0]):
     L2__cache_hint: _red_L2__cache_hint[_T0]
@@ -4195,20 +4208,20 @@ class _createpolicy_range(_Prefix):
     L2__evict_unchanged: _createpolicy_L2__evict_last_2[_Generic]
 class _atom_add_2(_Prefix, Generic[_T0]):
     L2__cache_hint: _atom_L2__cache_hint_5[_T0]
-    u32: _d_a_b[_T0, _I32_f16x2_int, _U32, _I32_f16x2]
-    s32: _d_a_b[_T0, _I32_f16x2_int, _S32, _I32_f16x2]
-    u64: _d_a_b[_T0, _I64_int, _U64, _I64]
-    f32: _d_a_b[_T0, _F32_float, _F32, _F32]
-    f64: _d_a_b[_T0, _F64_float, _F64, _F64]
+    u32: _d_a_b[_T0, _I32_f16x2_int, _U32, _I32_f16x2_sink]
+    s32: _d_a_b[_T0, _I32_f16x2_int, _S32, _I32_f16x2_sink]
+    u64: _d_a_b[_T0, _I64_int, _U64, _I64_sink]
+    f32: _d_a_b[_T0, _F32_float, _F32, _F32_sink]
+    f64: _d_a_b[_T0, _F64_float, _F64, _F64_sink]
     noftz: _atom_noftz_2[_T0]
     v2: _atom_v2_4[_T0, _F32_x2, _F32_vec2]
     v4: _atom_v2_4[_T0, _F32_x4, _F32_vec4]
 class _atom_min_2(_Prefix, Generic[_T0]):
     L2__cache_hint: _atom_L2__cache_hint_3[_T0]
-    u32: _d_a_b[_T0, _I32_f16x2_int, _U32, _I32_f16x2]
-    s32: _d_a_b[_T0, _I32_f16x2_int, _S32, _I32_f16x2]
-    u64: _d_a_b[_T0, _I64_int, _U64, _I64]
-    s64: _d_a_b[_T0, _I64_int, _S64, _I64]
+    u32: _d_a_b[_T0, _I32_f16x2_int, _U32, _I32_f16x2_sink]
+    s32: _d_a_b[_T0, _I32_f16x2_int, _S32, _I32_f16x2_sink]
+    u64: _d_a_b[_T0, _I64_int, _U64, _I64_sink]
+    s64: _d_a_b[_T0, _I64_int, _S64, _I64_sink]
     noftz: _atom_noftz_3[_T0]
 class _red_add_3(_Prefix, Generic[_T0]):
     L2__cache_hint: _red_L2__cache_hint_4[_T0]
@@ -4369,9 +4382,9 @@ class _setmaxnreg(_Prefix):
     inc: _setmaxnreg_inc
     dec: _setmaxnreg_inc
 class _ldmatrix_m8n8(_Prefix):
-    x1: _ldmatrix_x1[_Bits32_vec1, _B32_x1]
-    x2: _ldmatrix_x1[_Bits32_vec2, _B32_x2]
-    x4: _ldmatrix_x1[_Bits32_vec4, _B32_x4]
+    x1: _ldmatrix_x1[_Bits32_vec1, _B32_sink_x1]
+    x2: _ldmatrix_x1[_Bits32_vec2, _B32_sink_x2]
+    x4: _ldmatrix_x1[_Bits32_vec4, _B32_sink_x4]
 class _stmatrix_m8n8(_Prefix):
     x1: _stmatrix_x1[_B32_x1]
     x2: _stmatrix_x1[_B32_x2]
@@ -4763,7 +4776,7 @@ class _cp_prefetch(_Prefix):
     tensor_2d: _cp_tensor_1d[_I32_int_x2]
     tensor_3d: _cp_tensor_3d[_I32_int_x3, _B16_int_x1]
     tensor_4d: _cp_tensor_3d[_I32_int_x4, _B16_int_x2]
-    tensor_5d: _cp_tensor_3d[_I32_vec5, _B16_int_x3]
+    tensor_5d: _cp_tensor_3d[_I32_int_x5, _B16_int_x3]
 class _cp_shared__cluster_3(_Prefix, Generic[_T0]):
     global_: _cp_global_10[_T0]
 class _cp_shared__cluster_4(_Prefix, Generic[_T0, _T1]):
@@ -5347,7 +5360,7 @@ class _cp_bulk(_Prefix):
     tensor_2d: _cp_tensor_1d_2[_I32_int_x2]
     tensor_3d: _cp_tensor_3d_2[_I32_int_x3, _B16_int_x1]
     tensor_4d: _cp_tensor_3d_2[_I32_int_x4, _B16_int_x2]
-    tensor_5d: _cp_tensor_3d_2[_I32_vec5, _B16_int_x3]
+    tensor_5d: _cp_tensor_3d_2[_I32_int_x5, _B16_int_x3]
 class _cp_bulk_2(_Prefix):
     shared__cluster: _cp_shared__cluster_2
     global_: _cp_global_16
@@ -5355,7 +5368,7 @@ class _cp_bulk_2(_Prefix):
     tensor_2d: _cp_tensor_1d_3[_I32_int_x2]
     tensor_3d: _cp_tensor_3d_3[_I32_int_x3]
     tensor_4d: _cp_tensor_3d_3[_I32_int_x4]
-    tensor_5d: _cp_tensor_3d_3[_I32_vec5]
+    tensor_5d: _cp_tensor_3d_3[_I32_int_x5]
 class _tensormap_cp_fenceproxy(_Prefix):
     global_: _tensormap_global_5
 class _ldmatrix(_Prefix):

@@ -314,7 +314,7 @@ class Sink(Value):
         return "sink"
 
 
-sink: Any = Sink()
+sink = Sink()
 """PTX's `_`: a destination, or a lane of a vector destination, that is thrown away, where the ISA has it."""
 
 
@@ -435,7 +435,7 @@ def registers(values: Sequence[Any]) -> Iterator[Reg[Any]]:
 
 
 Index: TypeAlias = int | Reg[integer32]
-_Element: TypeAlias = Reg[S] | int | float
+_Element: TypeAlias = Reg[S] | int | float | Sink
 _Side16: TypeAlias = Reg[integer16] | Special[integer16] | int
 _Side32: TypeAlias = Reg[integer32] | Special[integer32] | int
 _Side64: TypeAlias = Reg[integer64] | Special[integer64] | int

@@ -33,7 +33,7 @@ from grammar.errors import OpcodeError
 from .descriptor import Descriptor
 from .flow import Label
 from .kernel import Func
-from .reg import Negated, Ptr, Reg, Special, Vec
+from .reg import Negated, Ptr, Reg, Sink, Special, Vec
 from .smem import MBarrier, SharedAddress
 from .tensormap import TensorMap
 from .types import (
@@ -112,28 +112,30 @@ def _said(scalars: tuple[str, ...]) -> tuple[str, ...]:
     return *narrow, *(["wide"] if len(narrow) < len(scalars) else [])
 
 
-def _literal(operand: Operand) -> tuple[str, ...]:
-    return ("float",) if operand.float_immediate else ("int",) if operand.immediate is not None else ()
+def _others(operand: Operand) -> tuple[str, ...]:
+    """What may stand in place of a register."""
+    literal = ("float",) if operand.float_immediate else ("int",) if operand.immediate is not None else ()
+    return *literal, *(["Sink"] if operand.sink else [])
 
 
 def _registers(operand: Operand) -> Takes:
-    scalars, literal = _scalars(operand), _literal(operand)
+    scalars, others = _scalars(operand), _others(operand)
     places: tuple[str, ...] = ()
     if operand.access == "r" and scalars[0] in _SETS:
         places = {32: ("SharedAddress",), 64: ("Ptr[Any]", "TensorMap")}.get(_bits(scalars[0]), ())
-    suffix = literal or (("in",) if places else ())
-    return Takes(_alias(*_said(scalars), *suffix), (f"Reg[{' | '.join(scalars)}]", *places, *literal))
+    suffix = others or (("in",) if places else ())
+    return Takes(_alias(*_said(scalars), *suffix), (f"Reg[{' | '.join(scalars)}]", *places, *others))
 
 
 def _vector(operand: Operand) -> Takes:
-    scalars, literal, count = _scalars(operand), _literal(operand), operand.count
+    scalars, others, count = _scalars(operand), _others(operand), operand.count
     assert isinstance(count, int)
     whole = f"Vec[{' | '.join(scalars)}, Literal[{count}]]"
-    if count > 4:
+    if count > 5:
         return Takes(_alias(*_said(scalars), f"vec{count}"), (whole,))
-    element = (f"Reg[{' | '.join(scalars)}]", *literal)
+    element = (f"Reg[{' | '.join(scalars)}]", *others)
     several = f"tuple[{', '.join([' | '.join(element)] * count)}]"
-    return Takes(_alias(*_said(scalars), *literal, f"x{count}"), (whole, several, *(element if count == 1 else ())))
+    return Takes(_alias(*_said(scalars), *others, f"x{count}"), (whole, several, *(element if count == 1 else ())))
 
 
 def _address(operand: Operand) -> Takes:
@@ -152,7 +154,7 @@ def _address(operand: Operand) -> Takes:
 
 def _predicate(operand: Operand) -> Takes:
     negated = ("Negated",) if operand.negate else ()
-    return Takes(_alias("pred", *(["not"] if negated else []), *_literal(operand)), ("Reg[pred]", *negated, *_literal(operand)))
+    return Takes(_alias("pred", *(["not"] if negated else []), *_others(operand)), ("Reg[pred]", *negated, *_others(operand)))
 
 
 def _special(operand: Operand) -> Takes:
@@ -176,7 +178,7 @@ def takes(operand: Operand) -> Takes:
         case "special":
             return _special(operand)
         case "immediate":
-            return Takes(_literal(operand)[0], _literal(operand))
+            return Takes(_others(operand)[0], _others(operand))
         case "label":
             return Takes("_Label", ("Label", "str"))
         case "function":
