@@ -25,7 +25,7 @@ LAYERS = (
     ("kernel", "link"),
     ("cache", "toolchain", "driver", "inspect", "check", "sim"),
     ("arrays", "launcher", "launch", "runtime"),
-    ("bench", "profile", "doctor", "cli", "__main__"),
+    ("bench", "profile", "doctor", "stubs", "cli", "__main__"),
 )
 """The rooms of ptxkit, lowest first. An import when the module is loaded goes to the same layer, without a circle, or to a lower one."""
 
