@@ -10,7 +10,9 @@ from grammar.operands import accepts, width
 from grammar.schema import Operand, Range
 
 from .descriptor import Descriptor
-from .reg import Negated, Ptr, Reg, Sink, Special, Value, Vec
+from .flow import Label
+from .kernel import Func
+from .reg import Negated, Ptr, Reg, Sink, Special, Vec
 from .smem import MBarrier, SharedAddress
 from .tensormap import TensorMapParameter
 from .trace import Builder
@@ -205,7 +207,7 @@ def _address(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
         if not isinstance(value, MBarrier):
             raise _Unfit
         return value.operand()
-    if operand.tag == "tensormap" and isinstance(value, TensorMapParameter):
+    if operand.tag == "tensormap" and isinstance(value, TensorMapParameter) and not space.startswith("shared"):
         builder.own(value.reg)
         return value.operand()
     if isinstance(value, SharedAddress):
@@ -254,11 +256,18 @@ def _special(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
     raise _Unfit
 
 
-def _name(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
-    name = value if isinstance(value, str) else getattr(value, "name", None)
-    if not isinstance(name, str) or isinstance(value, Value):
+def _label(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    return _symbol(builder, operand, value.name if isinstance(value, Label) else value)
+
+
+def _function(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    return _symbol(builder, operand, value.name if isinstance(value, Func) else value)
+
+
+def _symbol(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    if not isinstance(value, str):
         raise _Unfit
-    return tree.Name(name)
+    return tree.Name(value)
 
 
 _CONVERTERS = {
@@ -269,8 +278,8 @@ _CONVERTERS = {
     "coordinates": _coordinates,
     "vector": _vector,
     "special": _special,
-    "label": _name,
-    "function": _name,
-    "symbol": _name,
-    "arguments": _name,
+    "label": _label,
+    "function": _function,
+    "symbol": _symbol,
+    "arguments": _symbol,
 }

@@ -161,20 +161,22 @@ _Tf32_x4: TypeAlias = Vec[tf32, Literal[4]] | tuple[Reg[tf32], Reg[tf32], Reg[tf
 _Tf32_x2: TypeAlias = Vec[tf32, Literal[2]] | tuple[Reg[tf32], Reg[tf32]]
 _F64_x4: TypeAlias = Vec[f64, Literal[4]] | tuple[Reg[f64], Reg[f64], Reg[f64], Reg[f64]]
 _F64_vec4: TypeAlias = Vec[f64, Literal[4]]
-_B32_x2: TypeAlias = Vec[b32, Literal[2]] | tuple[Reg[b32], Reg[b32]]
-_B32_x1: TypeAlias = Vec[b32, Literal[1]] | tuple[Reg[b32]] | Reg[b32]
+_B32_in_x2: TypeAlias = Vec[b32, Literal[2]] | tuple[Reg[b32] | SharedAddress, Reg[b32] | SharedAddress]
+_B32_in_x1: TypeAlias = Vec[b32, Literal[1]] | tuple[Reg[b32] | SharedAddress] | Reg[b32] | SharedAddress
 _F64_vec8: TypeAlias = Vec[f64, Literal[8]]
-_I32_x4: TypeAlias = Vec[integer32, Literal[4]] | tuple[Reg[integer32], Reg[integer32], Reg[integer32], Reg[integer32]]
+_I32_in_x4: TypeAlias = Vec[integer32, Literal[4]] | tuple[Reg[integer32] | SharedAddress, Reg[integer32] | SharedAddress, Reg[integer32] | SharedAddress, Reg[integer32] | SharedAddress]
 _S32_vec4: TypeAlias = Vec[s32, Literal[4]]
+_I32_x4: TypeAlias = Vec[integer32, Literal[4]] | tuple[Reg[integer32], Reg[integer32], Reg[integer32], Reg[integer32]]
 _Tf32_x1: TypeAlias = Vec[tf32, Literal[1]] | tuple[Reg[tf32]] | Reg[tf32]
-_B32_x4: TypeAlias = Vec[b32, Literal[4]] | tuple[Reg[b32], Reg[b32], Reg[b32], Reg[b32]]
-_I32_x2: TypeAlias = Vec[integer32, Literal[2]] | tuple[Reg[integer32], Reg[integer32]]
+_B32_in_x4: TypeAlias = Vec[b32, Literal[4]] | tuple[Reg[b32] | SharedAddress, Reg[b32] | SharedAddress, Reg[b32] | SharedAddress, Reg[b32] | SharedAddress]
+_I32_in_x2: TypeAlias = Vec[integer32, Literal[2]] | tuple[Reg[integer32] | SharedAddress, Reg[integer32] | SharedAddress]
 _S32_vec2: TypeAlias = Vec[s32, Literal[2]]
+_I32_x2: TypeAlias = Vec[integer32, Literal[2]] | tuple[Reg[integer32], Reg[integer32]]
 _F16x2_vec8: TypeAlias = Vec[f16x2, Literal[8]]
 _I32_vec8: TypeAlias = Vec[integer32, Literal[8]]
 _S32_vec8: TypeAlias = Vec[s32, Literal[8]]
 _Bf16x2_vec8: TypeAlias = Vec[bf16x2, Literal[8]]
-_I32_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32]] | Reg[integer32]
+_I32_in_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32] | SharedAddress] | Reg[integer32] | SharedAddress
 _Mov_pred_a: TypeAlias = Reg[pred] | Negated | int | Special[pred]
 _Mov_u16_a: TypeAlias = Reg[integer16] | int | Special[integer32]
 _Mov_u32_a: TypeAlias = Reg[integer32 | f16x2] | SharedAddress | int | Special[integer32] | str | Func[..., Any]
@@ -252,11 +254,11 @@ _B8_sink_x2: TypeAlias = Vec[b8, Literal[2]] | tuple[Reg[b8] | Sink, Reg[b8] | S
 _Mov_b32_a: TypeAlias = Reg[b32] | SharedAddress | float | Special[integer32] | str | Func[..., Any] | Vec[b8, Literal[4]] | tuple[Reg[b8] | int, Reg[b8] | int, Reg[b8] | int, Reg[b8] | int] | Vec[b16, Literal[2]] | tuple[Reg[b16] | int, Reg[b16] | int]
 _B8_sink_x4: TypeAlias = Vec[b8, Literal[4]] | tuple[Reg[b8] | Sink, Reg[b8] | Sink, Reg[b8] | Sink, Reg[b8] | Sink]
 _B16_sink_x2: TypeAlias = Vec[b16, Literal[2]] | tuple[Reg[b16] | Sink, Reg[b16] | Sink]
-_Mov_b64_a: TypeAlias = Reg[b64] | Ptr[Any] | TensorMap | float | Special[integer64] | str | Func[..., Any] | Vec[b16, Literal[4]] | tuple[Reg[b16] | int, Reg[b16] | int, Reg[b16] | int, Reg[b16] | int] | Vec[b32, Literal[2]] | tuple[Reg[b32] | int, Reg[b32] | int]
+_Mov_b64_a: TypeAlias = Reg[b64] | Ptr[Any] | TensorMap | float | Special[integer64] | str | Func[..., Any] | Vec[b16, Literal[4]] | tuple[Reg[b16] | int, Reg[b16] | int, Reg[b16] | int, Reg[b16] | int] | Vec[b32, Literal[2]] | tuple[Reg[b32] | SharedAddress | int, Reg[b32] | SharedAddress | int]
 _B16_sink_x4: TypeAlias = Vec[b16, Literal[4]] | tuple[Reg[b16] | Sink, Reg[b16] | Sink, Reg[b16] | Sink, Reg[b16] | Sink]
 _B64_in: TypeAlias = Reg[b64] | Ptr[Any] | TensorMap
 _B32_sink_x2: TypeAlias = Vec[b32, Literal[2]] | tuple[Reg[b32] | Sink, Reg[b32] | Sink]
-_Mov_b128_a: TypeAlias = Reg[b128] | Vec[b32, Literal[4]] | tuple[Reg[b32] | int, Reg[b32] | int, Reg[b32] | int, Reg[b32] | int] | Vec[b64, Literal[2]] | tuple[Reg[b64] | int, Reg[b64] | int]
+_Mov_b128_a: TypeAlias = Reg[b128] | Vec[b32, Literal[4]] | tuple[Reg[b32] | SharedAddress | int, Reg[b32] | SharedAddress | int, Reg[b32] | SharedAddress | int, Reg[b32] | SharedAddress | int] | Vec[b64, Literal[2]] | tuple[Reg[b64] | Ptr[Any] | TensorMap | int, Reg[b64] | Ptr[Any] | TensorMap | int]
 _B32_sink_x4: TypeAlias = Vec[b32, Literal[4]] | tuple[Reg[b32] | Sink, Reg[b32] | Sink, Reg[b32] | Sink, Reg[b32] | Sink]
 _B64_sink_x2: TypeAlias = Vec[b64, Literal[2]] | tuple[Reg[b64] | Sink, Reg[b64] | Sink]
 _B8_wide_int: TypeAlias = Reg[b8 | b16 | b32 | b64 | b128] | int
@@ -265,37 +267,37 @@ _B32_wide_float: TypeAlias = Reg[b32 | b64 | b128] | SharedAddress | float
 _B64_wide_float: TypeAlias = Reg[b64 | b128] | Ptr[Any] | TensorMap | float
 _B8_wide_int_x2: TypeAlias = Vec[b8 | b16 | b32 | b64 | b128, Literal[2]] | tuple[Reg[b8 | b16 | b32 | b64 | b128] | int, Reg[b8 | b16 | b32 | b64 | b128] | int]
 _B16_wide_int_x2: TypeAlias = Vec[b16 | b32 | b64 | b128, Literal[2]] | tuple[Reg[b16 | b32 | b64 | b128] | int, Reg[b16 | b32 | b64 | b128] | int]
-_B32_wide_float_x2: TypeAlias = Vec[b32 | b64 | b128, Literal[2]] | tuple[Reg[b32 | b64 | b128] | float, Reg[b32 | b64 | b128] | float]
-_B64_wide_float_x2: TypeAlias = Vec[b64 | b128, Literal[2]] | tuple[Reg[b64 | b128] | float, Reg[b64 | b128] | float]
+_B32_wide_float_x2: TypeAlias = Vec[b32 | b64 | b128, Literal[2]] | tuple[Reg[b32 | b64 | b128] | SharedAddress | float, Reg[b32 | b64 | b128] | SharedAddress | float]
+_B64_wide_float_x2: TypeAlias = Vec[b64 | b128, Literal[2]] | tuple[Reg[b64 | b128] | Ptr[Any] | TensorMap | float, Reg[b64 | b128] | Ptr[Any] | TensorMap | float]
 _I8_wide_int_x2: TypeAlias = Vec[integer8 | integer16 | integer32 | f16x2 | integer64 | b128, Literal[2]] | tuple[Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | int, Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | int]
 _I16_wide_int_x2: TypeAlias = Vec[integer16 | integer32 | f16x2 | integer64 | b128, Literal[2]] | tuple[Reg[integer16 | integer32 | f16x2 | integer64 | b128] | int, Reg[integer16 | integer32 | f16x2 | integer64 | b128] | int]
-_I32_f16x2_wide_int_x2: TypeAlias = Vec[integer32 | f16x2 | integer64 | b128, Literal[2]] | tuple[Reg[integer32 | f16x2 | integer64 | b128] | int, Reg[integer32 | f16x2 | integer64 | b128] | int]
-_I64_wide_int_x2: TypeAlias = Vec[integer64 | b128, Literal[2]] | tuple[Reg[integer64 | b128] | int, Reg[integer64 | b128] | int]
+_I32_f16x2_wide_int_x2: TypeAlias = Vec[integer32 | f16x2 | integer64 | b128, Literal[2]] | tuple[Reg[integer32 | f16x2 | integer64 | b128] | SharedAddress | int, Reg[integer32 | f16x2 | integer64 | b128] | SharedAddress | int]
+_I64_wide_int_x2: TypeAlias = Vec[integer64 | b128, Literal[2]] | tuple[Reg[integer64 | b128] | Ptr[Any] | TensorMap | int, Reg[integer64 | b128] | Ptr[Any] | TensorMap | int]
 _F32_wide_float_x2: TypeAlias = Vec[f32 | bits64 | b128, Literal[2]] | tuple[Reg[f32 | bits64 | b128] | float, Reg[f32 | bits64 | b128] | float]
 _F64_wide_float_x2: TypeAlias = Vec[f64 | b128, Literal[2]] | tuple[Reg[f64 | b128] | float, Reg[f64 | b128] | float]
 _B8_wide_int_x4: TypeAlias = Vec[b8 | b16 | b32 | b64 | b128, Literal[4]] | tuple[Reg[b8 | b16 | b32 | b64 | b128] | int, Reg[b8 | b16 | b32 | b64 | b128] | int, Reg[b8 | b16 | b32 | b64 | b128] | int, Reg[b8 | b16 | b32 | b64 | b128] | int]
 _B16_wide_int_x4: TypeAlias = Vec[b16 | b32 | b64 | b128, Literal[4]] | tuple[Reg[b16 | b32 | b64 | b128] | int, Reg[b16 | b32 | b64 | b128] | int, Reg[b16 | b32 | b64 | b128] | int, Reg[b16 | b32 | b64 | b128] | int]
-_B32_wide_float_x4: TypeAlias = Vec[b32 | b64 | b128, Literal[4]] | tuple[Reg[b32 | b64 | b128] | float, Reg[b32 | b64 | b128] | float, Reg[b32 | b64 | b128] | float, Reg[b32 | b64 | b128] | float]
+_B32_wide_float_x4: TypeAlias = Vec[b32 | b64 | b128, Literal[4]] | tuple[Reg[b32 | b64 | b128] | SharedAddress | float, Reg[b32 | b64 | b128] | SharedAddress | float, Reg[b32 | b64 | b128] | SharedAddress | float, Reg[b32 | b64 | b128] | SharedAddress | float]
 _I8_wide_int_x4: TypeAlias = Vec[integer8 | integer16 | integer32 | f16x2 | integer64 | b128, Literal[4]] | tuple[Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | int, Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | int, Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | int, Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | int]
 _I16_wide_int_x4: TypeAlias = Vec[integer16 | integer32 | f16x2 | integer64 | b128, Literal[4]] | tuple[Reg[integer16 | integer32 | f16x2 | integer64 | b128] | int, Reg[integer16 | integer32 | f16x2 | integer64 | b128] | int, Reg[integer16 | integer32 | f16x2 | integer64 | b128] | int, Reg[integer16 | integer32 | f16x2 | integer64 | b128] | int]
-_I32_f16x2_wide_int_x4: TypeAlias = Vec[integer32 | f16x2 | integer64 | b128, Literal[4]] | tuple[Reg[integer32 | f16x2 | integer64 | b128] | int, Reg[integer32 | f16x2 | integer64 | b128] | int, Reg[integer32 | f16x2 | integer64 | b128] | int, Reg[integer32 | f16x2 | integer64 | b128] | int]
+_I32_f16x2_wide_int_x4: TypeAlias = Vec[integer32 | f16x2 | integer64 | b128, Literal[4]] | tuple[Reg[integer32 | f16x2 | integer64 | b128] | SharedAddress | int, Reg[integer32 | f16x2 | integer64 | b128] | SharedAddress | int, Reg[integer32 | f16x2 | integer64 | b128] | SharedAddress | int, Reg[integer32 | f16x2 | integer64 | b128] | SharedAddress | int]
 _F32_wide_float_x4: TypeAlias = Vec[f32 | bits64 | b128, Literal[4]] | tuple[Reg[f32 | bits64 | b128] | float, Reg[f32 | bits64 | b128] | float, Reg[f32 | bits64 | b128] | float, Reg[f32 | bits64 | b128] | float]
 _B128_int: TypeAlias = Reg[b128] | int
-_B32_float_x2: TypeAlias = Vec[b32, Literal[2]] | tuple[Reg[b32] | float, Reg[b32] | float]
-_B64_float_x2: TypeAlias = Vec[b64, Literal[2]] | tuple[Reg[b64] | float, Reg[b64] | float]
-_I32_f16x2_int_x2: TypeAlias = Vec[integer32 | f16x2, Literal[2]] | tuple[Reg[integer32 | f16x2] | int, Reg[integer32 | f16x2] | int]
-_I64_int_x2: TypeAlias = Vec[integer64, Literal[2]] | tuple[Reg[integer64] | int, Reg[integer64] | int]
+_B32_float_x2: TypeAlias = Vec[b32, Literal[2]] | tuple[Reg[b32] | SharedAddress | float, Reg[b32] | SharedAddress | float]
+_B64_float_x2: TypeAlias = Vec[b64, Literal[2]] | tuple[Reg[b64] | Ptr[Any] | TensorMap | float, Reg[b64] | Ptr[Any] | TensorMap | float]
+_I32_f16x2_int_x2: TypeAlias = Vec[integer32 | f16x2, Literal[2]] | tuple[Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int]
+_I64_int_x2: TypeAlias = Vec[integer64, Literal[2]] | tuple[Reg[integer64] | Ptr[Any] | TensorMap | int, Reg[integer64] | Ptr[Any] | TensorMap | int]
 _F32_float_x2: TypeAlias = Vec[f32, Literal[2]] | tuple[Reg[f32] | float, Reg[f32] | float]
 _F64_float_x2: TypeAlias = Vec[f64, Literal[2]] | tuple[Reg[f64] | float, Reg[f64] | float]
-_B32_float_x4: TypeAlias = Vec[b32, Literal[4]] | tuple[Reg[b32] | float, Reg[b32] | float, Reg[b32] | float, Reg[b32] | float]
-_I32_f16x2_int_x4: TypeAlias = Vec[integer32 | f16x2, Literal[4]] | tuple[Reg[integer32 | f16x2] | int, Reg[integer32 | f16x2] | int, Reg[integer32 | f16x2] | int, Reg[integer32 | f16x2] | int]
+_B32_float_x4: TypeAlias = Vec[b32, Literal[4]] | tuple[Reg[b32] | SharedAddress | float, Reg[b32] | SharedAddress | float, Reg[b32] | SharedAddress | float, Reg[b32] | SharedAddress | float]
+_I32_f16x2_int_x4: TypeAlias = Vec[integer32 | f16x2, Literal[4]] | tuple[Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int]
 _F32_float_x4: TypeAlias = Vec[f32, Literal[4]] | tuple[Reg[f32] | float, Reg[f32] | float, Reg[f32] | float, Reg[f32] | float]
 _Map: TypeAlias = TensorMap | Ptr[Any] | Reg[integer64]
-_I32_int_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32] | int] | Reg[integer32] | int
-_I32_int_x2: TypeAlias = Vec[integer32, Literal[2]] | tuple[Reg[integer32] | int, Reg[integer32] | int]
-_I32_int_x3: TypeAlias = Vec[integer32, Literal[3]] | tuple[Reg[integer32] | int, Reg[integer32] | int, Reg[integer32] | int]
-_I32_int_x4: TypeAlias = Vec[integer32, Literal[4]] | tuple[Reg[integer32] | int, Reg[integer32] | int, Reg[integer32] | int, Reg[integer32] | int]
-_I32_int_x5: TypeAlias = Vec[integer32, Literal[5]] | tuple[Reg[integer32] | int, Reg[integer32] | int, Reg[integer32] | int, Reg[integer32] | int, Reg[integer32] | int]
+_I32_int_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32] | SharedAddress | int] | Reg[integer32] | SharedAddress | int
+_I32_int_x2: TypeAlias = Vec[integer32, Literal[2]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
+_I32_int_x3: TypeAlias = Vec[integer32, Literal[3]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
+_I32_int_x4: TypeAlias = Vec[integer32, Literal[4]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
+_I32_int_x5: TypeAlias = Vec[integer32, Literal[5]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
 _B16_int_x1: TypeAlias = Vec[b16, Literal[1]] | tuple[Reg[b16] | int] | Reg[b16] | int
 _B16_int_x2: TypeAlias = Vec[b16, Literal[2]] | tuple[Reg[b16] | int, Reg[b16] | int]
 _B16_int_x3: TypeAlias = Vec[b16, Literal[3]] | tuple[Reg[b16] | int, Reg[b16] | int, Reg[b16] | int]
@@ -304,10 +306,12 @@ _Nonfloat32_sink: TypeAlias = Reg[nonfloat32] | Sink
 _Bits32_vec1: TypeAlias = Vec[bits32, Literal[1]]
 _B32_sink_x1: TypeAlias = Vec[b32, Literal[1]] | tuple[Reg[b32] | Sink] | Reg[b32] | Sink
 _U32_vec1: TypeAlias = Vec[u32, Literal[1]]
+_I32_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32]] | Reg[integer32]
 _Tf32_vec4: TypeAlias = Vec[tf32, Literal[4]]
 _F64_vec1: TypeAlias = Vec[f64, Literal[1]]
 _Nonfloat32_x2: TypeAlias = Vec[nonfloat32, Literal[2]] | tuple[Reg[nonfloat32], Reg[nonfloat32]]
 _Descriptor: TypeAlias = Descriptor | int
+_Nonfloat32_in_x4: TypeAlias = Vec[nonfloat32, Literal[4]] | tuple[Reg[nonfloat32] | SharedAddress, Reg[nonfloat32] | SharedAddress, Reg[nonfloat32] | SharedAddress, Reg[nonfloat32] | SharedAddress]
 _Nonfloat32_x4: TypeAlias = Vec[nonfloat32, Literal[4]] | tuple[Reg[nonfloat32], Reg[nonfloat32], Reg[nonfloat32], Reg[nonfloat32]]
 _Nonfloat32_vec6: TypeAlias = Vec[nonfloat32, Literal[6]]
 _Bits32_vec6: TypeAlias = Vec[bits32, Literal[6]]
@@ -399,7 +403,7 @@ _F32_vec124: TypeAlias = Vec[f32, Literal[124]]
 _Nonfloat32_vec64: TypeAlias = Vec[nonfloat32, Literal[64]]
 _Bits32_vec64: TypeAlias = Vec[bits32, Literal[64]]
 _F32_vec128: TypeAlias = Vec[f32, Literal[128]]
-_Wgmma_tf32_a_desc: TypeAlias = Descriptor | int | Vec[nonfloat32, Literal[4]] | tuple[Reg[nonfloat32], Reg[nonfloat32], Reg[nonfloat32], Reg[nonfloat32]]
+_Wgmma_tf32_a_desc: TypeAlias = Descriptor | int | Vec[nonfloat32, Literal[4]] | tuple[Reg[nonfloat32] | SharedAddress, Reg[nonfloat32] | SharedAddress, Reg[nonfloat32] | SharedAddress, Reg[nonfloat32] | SharedAddress]
 _I32_vec12: TypeAlias = Vec[integer32, Literal[12]]
 _S32_vec12: TypeAlias = Vec[s32, Literal[12]]
 _I32_vec16: TypeAlias = Vec[integer32, Literal[16]]
@@ -705,11 +709,11 @@ class _r_p(Opcode, Generic[_T0, _T1, _T2]):
     def __call__(self, r: _T2, p: _T0, /, *, pred: _Guard = None) -> _T1: ...
 class _p_r(Opcode, Generic[_T0, _T1]):
     def __call__(self, p: _T0, r: _T1, /, *, pred: _Guard = None) -> None: ...
-class _d_a_b_c_e_f(Opcode, Generic[_T0, _T1, _T2]):
+class _d_a_b_c_e_f(Opcode, Generic[_T0, _T1, _T2, _T3]):
     @overload
     def __call__(self, a: _T0, b: _T0, c: _T1, e: _B32_in, f: int, /, *, pred: _Guard = None) -> _T2: ...
     @overload
-    def __call__(self, d: _T1, a: _T0, b: _T0, c: _T1, e: _B32_in, f: int, /, *, pred: _Guard = None) -> _T2: ...
+    def __call__(self, d: _T3, a: _T0, b: _T0, c: _T1, e: _B32_in, f: int, /, *, pred: _Guard = None) -> _T2: ...
 class _r_p_stride(Opcode, Generic[_T0, _T1, _T2]):
     @overload
     def __call__(self, p: _T0, /, *, stride: _I32_int | None = None, pred: _Guard = None) -> _T1: ...
@@ -721,7 +725,7 @@ class _d_a_desc_b_desc_scale_d_imm_scale_a_imm_scale_b_imm_trans_a_imm_trans_b(O
     @overload
     def __call__(self, d: _T0, a_desc: _Descriptor, b_desc: _Descriptor, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, imm_trans_a: int = ..., imm_trans_b: int = ..., pred: _Guard = None) -> None: ...
     @overload
-    def __call__(self, d: _T0, a: _Nonfloat32_x4, b_desc: _Descriptor, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, imm_trans_b: int = ..., pred: _Guard = None) -> None: ...
+    def __call__(self, d: _T0, a: _Nonfloat32_in_x4, b_desc: _Descriptor, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, imm_trans_b: int = ..., pred: _Guard = None) -> None: ...
     def fragment(self, zero: bool = True) -> _T1: ...
 class _d_a_desc_b_desc_scale_d_imm_scale_a_imm_scale_b(Opcode, Generic[_T0, _T1]):
     def __call__(self, d: _T0, a_desc: _Wgmma_tf32_a_desc, b_desc: _Descriptor, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, pred: _Guard = None) -> None: ...
@@ -2024,16 +2028,16 @@ class _mma_f64(_Prefix, Generic[_T0, _T1, _T2, _T3]):
     f64: _d_a_b_c[_T0, _T1, _T2, _T3, _T2]
 class _mma_f16_3(_Prefix, Generic[_T0, _T1]):
     f32: _d_a_b_c[_T0, _T1, _F32_x4, _F32_vec4, _F32_x4]
-class _mma_u8(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    s32: _d_a_b_c[_T0, _T1, _T2, _T3, _T2]
-class _mma_xor(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    popc: _d_a_b_c[_T0, _T1, _T2, _T3, _T2]
+class _mma_u8(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    s32: _d_a_b_c[_T0, _T1, _T2, _T3, _T4]
+class _mma_xor(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    popc: _d_a_b_c[_T0, _T1, _T2, _T3, _T4]
 class _mma_f16_4(_Prefix, Generic[_T0]):
-    f16: _d_a_b_c_e_f[_T0, _F16x2_x2, _F16x2_vec2]
+    f16: _d_a_b_c_e_f[_T0, _F16x2_x2, _F16x2_vec2, _F16x2_x2]
 class _mma_f16_5(_Prefix, Generic[_T0]):
-    f32: _d_a_b_c_e_f[_T0, _F32_x4, _F32_vec4]
+    f32: _d_a_b_c_e_f[_T0, _F32_x4, _F32_vec4, _F32_x4]
 class _mma_u8_2(_Prefix, Generic[_T0]):
-    s32: _d_a_b_c_e_f[_T0, _I32_x4, _S32_vec4]
+    s32: _d_a_b_c_e_f[_T0, _I32_in_x4, _S32_vec4, _I32_x4]
 class _wmma_global(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
     f16: _r_p_stride[_T0, _F16x2_vec8, _F16x2_vec8]
     bf16: _r_p_stride[_T0, _T1, _T2]
@@ -2063,7 +2067,7 @@ class _wmma_global_9(_Prefix, Generic[_T0]):
 class _wmma_global_10(_Prefix, Generic[_T0]):
     f32: _p_r_stride[_T0, _F32_vec8]
 class _wmma_global_11(_Prefix, Generic[_T0]):
-    s32: _p_r_stride[_T0, _I32_x2]
+    s32: _p_r_stride[_T0, _I32_in_x2]
 class _wmma_global_12(_Prefix, Generic[_T0]):
     f64: _p_r_stride[_T0, _F64_x2]
 class _wmma_f16(_Prefix):
@@ -2071,16 +2075,16 @@ class _wmma_f16(_Prefix):
     f32: _d_a_b_c[_F16x2_vec8, _F16x2_vec8, _F32_vec8, _F16x2_vec4, _F16x2_x4]
 class _wmma_bf16(_Prefix, Generic[_T0, _T1]):
     f32: _d_a_b_c[_T0, _T1, _F32_vec8, _F32_vec8, _F32_vec8]
-class _wmma_s32(Opcode, Generic[_T0, _T1, _T2, _T3]):
+class _wmma_s32(Opcode, Generic[_T0, _T1, _T2, _T3, _T4]):
     @overload
     def __call__(self, a: _T0, b: _T1, c: _T2, /, *, pred: _Guard = None) -> _T3: ...
     @overload
-    def __call__(self, d: _T2, a: _T0, b: _T1, c: _T2, /, *, pred: _Guard = None) -> _T3: ...
-    satfinite: _d_a_b_c[_T0, _T1, _T2, _T3, _T2]
+    def __call__(self, d: _T4, a: _T0, b: _T1, c: _T2, /, *, pred: _Guard = None) -> _T3: ...
+    satfinite: _d_a_b_c[_T0, _T1, _T2, _T3, _T4]
 class _wmma_f64(_Prefix):
     f64: _d_a_b_c[_F64_x1, _F64_x1, _F64_x2, _F64_vec2, _F64_x2]
 class _wmma_b1(_Prefix):
-    s32: _d_a_b_c[_I32_x1, _I32_x1, _I32_x2, _S32_vec2, _I32_x2]
+    s32: _d_a_b_c[_I32_in_x1, _I32_in_x1, _I32_in_x2, _S32_vec2, _I32_x2]
 class _wgmma_f16(_Prefix, Generic[_T0, _T1]):
     f16: _d_a_desc_b_desc_scale_d_imm_scale_a_imm_scale_b_imm_trans_a_imm_trans_b[_T0, _T1]
 class _wgmma_bf16(_Prefix, Generic[_T0, _T1]):
@@ -2978,15 +2982,15 @@ class _mma_e4m3(_Prefix, Generic[_T0, _T1]):
 class _mma_e4m3_2(_Prefix, Generic[_T0, _T1]):
     e4m3: _mma_f16_3[_T0, _T1]
     e5m2: _mma_f16_3[_T0, _T1]
-class _mma_u8_3(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    u8: _mma_u8[_T0, _T1, _T2, _T3]
-    s8: _mma_u8[_T0, _T1, _T2, _T3]
-class _mma_u4(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    u4: _mma_u8[_T0, _T1, _T2, _T3]
-    s4: _mma_u8[_T0, _T1, _T2, _T3]
-class _mma_s32(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    xor: _mma_xor[_T0, _T1, _T2, _T3]
-    and_: _mma_xor[_T0, _T1, _T2, _T3]
+class _mma_u8_3(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    u8: _mma_u8[_T0, _T1, _T2, _T3, _T4]
+    s8: _mma_u8[_T0, _T1, _T2, _T3, _T4]
+class _mma_u4(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    u4: _mma_u8[_T0, _T1, _T2, _T3, _T4]
+    s4: _mma_u8[_T0, _T1, _T2, _T3, _T4]
+class _mma_s32(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    xor: _mma_xor[_T0, _T1, _T2, _T3, _T4]
+    and_: _mma_xor[_T0, _T1, _T2, _T3, _T4]
 class _mma_f16_9(_Prefix, Generic[_T0]):
     f16: _mma_f16_4[_T0]
 class _mma_f16_10(_Prefix, Generic[_T0]):
@@ -2999,8 +3003,8 @@ class _mma_u8_4(_Prefix, Generic[_T0]):
     u8: _mma_u8_2[_T0]
     s8: _mma_u8_2[_T0]
 class _mma_e4m3_3(_Prefix):
-    e4m3: _mma_f16_5[_B32_x4]
-    e5m2: _mma_f16_5[_B32_x4]
+    e4m3: _mma_f16_5[_B32_in_x4]
+    e5m2: _mma_f16_5[_B32_in_x4]
 class _mma_u4_2(_Prefix, Generic[_T0]):
     u4: _mma_u8_2[_T0]
     s4: _mma_u8_2[_T0]
@@ -3066,7 +3070,7 @@ class _wmma_m8n8k32_3(_Prefix):
     global_: _wmma_global_11[_Global]
     shared: _wmma_global_11[_Shared]
     shared__cta: _wmma_global_11[_Shared]
-    s32: _p_r_stride[_Generic, _I32_x2]
+    s32: _p_r_stride[_Generic, _I32_in_x2]
 class _wmma_m8n8k4_2(_Prefix):
     global_: _wmma_global_12[_Global]
     shared: _wmma_global_12[_Shared]
@@ -3074,8 +3078,8 @@ class _wmma_m8n8k4_2(_Prefix):
     f64: _p_r_stride[_Generic, _F64_x2]
 class _wmma_bf16_2(_Prefix, Generic[_T0, _T1]):
     bf16: _wmma_bf16[_T0, _T1]
-class _wmma_s8(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    s32: _wmma_s32[_T0, _T1, _T2, _T3]
+class _wmma_s8(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    s32: _wmma_s32[_T0, _T1, _T2, _T3, _T4]
 class _wmma_tf32(_Prefix):
     tf32: _wmma_bf16[_Tf32_x4, _Tf32_x4]
 class _wmma_f64_2(_Prefix):
@@ -3789,34 +3793,34 @@ class _mma_f32_2(_Prefix):
     tf32: _mma_tf32[_Tf32_x4, _Tf32_x2]
 class _mma_f16_12(_Prefix):
     f16: _mma_f16_6[_F16x2_x4, _F16x2_x2, _F16x2_x2, _F16x2_vec2]
-    e4m3: _mma_e4m3[_B32_x2, _B32_x1]
-    e5m2: _mma_e4m3[_B32_x2, _B32_x1]
+    e4m3: _mma_e4m3[_B32_in_x2, _B32_in_x1]
+    e5m2: _mma_e4m3[_B32_in_x2, _B32_in_x1]
 class _mma_f32_3(_Prefix):
     f16: _mma_f16_8[_F16x2_x4, _F16x2_x2]
     bf16: _mma_bf16[_Bf16x2_x4, _Bf16x2_x2]
-    e4m3: _mma_e4m3_2[_B32_x2, _B32_x1]
-    e5m2: _mma_e4m3_2[_B32_x2, _B32_x1]
-class _mma_s32_2(_Prefix, Generic[_T0, _T1, _T2]):
-    u8: _mma_u8_3[_T0, _B32_x1, _T1, _T2]
-    s8: _mma_u8_3[_T0, _B32_x1, _T1, _T2]
+    e4m3: _mma_e4m3_2[_B32_in_x2, _B32_in_x1]
+    e5m2: _mma_e4m3_2[_B32_in_x2, _B32_in_x1]
+class _mma_s32_2(_Prefix, Generic[_T0, _T1, _T2, _T3]):
+    u8: _mma_u8_3[_T0, _B32_in_x1, _T1, _T2, _T3]
+    s8: _mma_u8_3[_T0, _B32_in_x1, _T1, _T2, _T3]
 class _mma_f32_4(_Prefix):
     tf32: _mma_tf32[_Tf32_x2, _Tf32_x1]
 class _mma_f16_13(_Prefix):
-    e4m3: _mma_e4m3[_B32_x4, _B32_x2]
-    e5m2: _mma_e4m3[_B32_x4, _B32_x2]
+    e4m3: _mma_e4m3[_B32_in_x4, _B32_in_x2]
+    e5m2: _mma_e4m3[_B32_in_x4, _B32_in_x2]
 class _mma_f32_5(_Prefix):
-    e4m3: _mma_e4m3_2[_B32_x4, _B32_x2]
-    e5m2: _mma_e4m3_2[_B32_x4, _B32_x2]
+    e4m3: _mma_e4m3_2[_B32_in_x4, _B32_in_x2]
+    e5m2: _mma_e4m3_2[_B32_in_x4, _B32_in_x2]
 class _mma_s32_3(_Prefix):
-    u8: _mma_u8_3[_B32_x4, _B32_x2, _I32_x4, _S32_vec4]
-    s8: _mma_u8_3[_B32_x4, _B32_x2, _I32_x4, _S32_vec4]
-    u4: _mma_u4[_B32_x2, _B32_x1, _I32_x4, _S32_vec4]
-    s4: _mma_u4[_B32_x2, _B32_x1, _I32_x4, _S32_vec4]
-class _mma_s32_4(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    u4: _mma_u4[_T0, _T1, _T2, _T3]
-    s4: _mma_u4[_T0, _T1, _T2, _T3]
-class _mma_b1(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    s32: _mma_s32[_T0, _T1, _T2, _T3]
+    u8: _mma_u8_3[_B32_in_x4, _B32_in_x2, _I32_in_x4, _S32_vec4, _I32_x4]
+    s8: _mma_u8_3[_B32_in_x4, _B32_in_x2, _I32_in_x4, _S32_vec4, _I32_x4]
+    u4: _mma_u4[_B32_in_x2, _B32_in_x1, _I32_in_x4, _S32_vec4, _I32_x4]
+    s4: _mma_u4[_B32_in_x2, _B32_in_x1, _I32_in_x4, _S32_vec4, _I32_x4]
+class _mma_s32_4(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    u4: _mma_u4[_T0, _T1, _T2, _T3, _T4]
+    s4: _mma_u4[_T0, _T1, _T2, _T3, _T4]
+class _mma_b1(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    s32: _mma_s32[_T0, _T1, _T2, _T3, _T4]
 class _mma_f16_14(_Prefix, Generic[_T0]):
     f16: _mma_f16_9[_T0]
 class _mma_f32_6(_Prefix):
@@ -3827,21 +3831,21 @@ class _mma_f32_7(_Prefix):
     f16: _mma_f16_10[_F16x2_x4]
     bf16: _mma_bf16_2[_Bf16x2_x4]
 class _mma_s32_5(_Prefix):
-    u8: _mma_u8_4[_B32_x2]
-    s8: _mma_u8_4[_B32_x2]
+    u8: _mma_u8_4[_B32_in_x2]
+    s8: _mma_u8_4[_B32_in_x2]
 class _mma_f32_8(_Prefix):
     tf32: _mma_tf32_2[_Tf32_x2]
 class _mma_f32_9(_Prefix):
     e4m3: _mma_e4m3_3
     e5m2: _mma_e4m3_3
 class _mma_s32_6(_Prefix):
-    u8: _mma_u8_4[_B32_x4]
-    s8: _mma_u8_4[_B32_x4]
-    u4: _mma_u4_2[_B32_x2]
-    s4: _mma_u4_2[_B32_x2]
+    u8: _mma_u8_4[_B32_in_x4]
+    s8: _mma_u8_4[_B32_in_x4]
+    u4: _mma_u4_2[_B32_in_x2]
+    s4: _mma_u4_2[_B32_in_x2]
 class _mma_s32_7(_Prefix):
-    u4: _mma_u4_2[_B32_x4]
-    s4: _mma_u4_2[_B32_x4]
+    u4: _mma_u4_2[_B32_in_x4]
+    s4: _mma_u4_2[_B32_in_x4]
 class _wmma_row(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7]):
     m16n16k16: _wmma_m16n16k16[_Bf16x2_vec4, _Bf16x2_x4, _U32_vec2, _I32_x2]
     m8n32k16: _wmma_m16n16k16[_T0, _T1, _T2, _T3]
@@ -3877,17 +3881,17 @@ class _wmma_f32(_Prefix, Generic[_T0, _T1]):
     f32: _d_a_b_c[_F16x2_vec8, _F16x2_vec8, _F32_vec8, _F32_vec8, _F32_vec8]
     bf16: _wmma_bf16_2[_T0, _T1]
 class _wmma_s8_2(_Prefix, Generic[_T0, _T1]):
-    s8: _wmma_s8[_T0, _T1, _I32_vec8, _S32_vec8]
+    s8: _wmma_s8[_T0, _T1, _I32_vec8, _S32_vec8, _I32_vec8]
 class _wmma_u8(_Prefix, Generic[_T0, _T1]):
-    u8: _wmma_s8[_T0, _T1, _I32_vec8, _S32_vec8]
+    u8: _wmma_s8[_T0, _T1, _I32_vec8, _S32_vec8, _I32_vec8]
 class _wmma_f32_2(_Prefix):
     tf32: _wmma_tf32
 class _wmma_f64_3(_Prefix):
     f64: _wmma_f64_2
 class _wmma_s4(_Prefix):
-    s4: _wmma_s8[_I32_x1, _I32_x1, _I32_x2, _S32_vec2]
+    s4: _wmma_s8[_I32_in_x1, _I32_in_x1, _I32_in_x2, _S32_vec2, _I32_x2]
 class _wmma_u4(_Prefix):
-    u4: _wmma_s8[_I32_x1, _I32_x1, _I32_x2, _S32_vec2]
+    u4: _wmma_s8[_I32_in_x1, _I32_in_x1, _I32_in_x2, _S32_vec2, _I32_x2]
 class _wmma_s32_2(_Prefix):
     b1: _wmma_b1_2
 class _wgmma_m64n8k16(_Prefix, Generic[_T0, _T1, _T2, _T3]):
@@ -4386,9 +4390,9 @@ class _ldmatrix_m8n8(_Prefix):
     x2: _ldmatrix_x1[_Bits32_vec2, _B32_sink_x2]
     x4: _ldmatrix_x1[_Bits32_vec4, _B32_sink_x4]
 class _stmatrix_m8n8(_Prefix):
-    x1: _stmatrix_x1[_B32_x1]
-    x2: _stmatrix_x1[_B32_x2]
-    x4: _stmatrix_x1[_B32_x4]
+    x1: _stmatrix_x1[_B32_in_x1]
+    x2: _stmatrix_x1[_B32_in_x2]
+    x4: _stmatrix_x1[_B32_in_x4]
 class _movmatrix_sync(_Prefix):
     aligned: _movmatrix_aligned
 class _mma_row(_Prefix):
@@ -4402,17 +4406,17 @@ class _mma_col_2(_Prefix):
     f16: _mma_f16_11[_F16x2_x1, _F16x2_x2, _F16x2_vec2]
     f32: _mma_f32_2
     f64: _mma_f64_3[_F64_x4, _F64_x2, _F64_x4, _F64_vec4]
-class _mma_satfinite(_Prefix, Generic[_T0, _T1, _T2]):
-    s32: _mma_s32_2[_T0, _T1, _T2]
+class _mma_satfinite(_Prefix, Generic[_T0, _T1, _T2, _T3]):
+    s32: _mma_s32_2[_T0, _T1, _T2, _T3]
 class _mma_col_3(_Prefix):
     f32: _mma_f32_4
     f64: _mma_f64_3[_F64_x2, _F64_x1, _F64_x4, _F64_vec4]
 class _mma_satfinite_2(_Prefix):
     s32: _mma_s32_3
-class _mma_satfinite_3(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    s32: _mma_s32_4[_T0, _T1, _T2, _T3]
-class _mma_b1_2(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    b1: _mma_b1[_T0, _T1, _T2, _T3]
+class _mma_satfinite_3(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    s32: _mma_s32_4[_T0, _T1, _T2, _T3, _T4]
+class _mma_b1_2(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    b1: _mma_b1[_T0, _T1, _T2, _T3, _T4]
 class _mma_col_4(_Prefix):
     f16: _mma_f16_14[_F16x2_x2]
     f32: _mma_f32_6
@@ -4849,8 +4853,8 @@ class _mma_col_7(_Prefix):
     f16: _mma_f16_12
     f32: _mma_f32_3
     f64: _mma_f64_3[_F64_vec8, _F64_x4, _F64_x4, _F64_vec4]
-    satfinite: _mma_satfinite[_B32_x2, _I32_x4, _S32_vec4]
-    s32: _mma_s32_2[_B32_x2, _I32_x4, _S32_vec4]
+    satfinite: _mma_satfinite[_B32_in_x2, _I32_in_x4, _S32_vec4, _I32_x4]
+    s32: _mma_s32_2[_B32_in_x2, _I32_in_x4, _S32_vec4, _I32_x4]
 class _mma_row_4(_Prefix):
     col: _mma_col_3
 class _mma_col_8(_Prefix):
@@ -4859,13 +4863,13 @@ class _mma_col_8(_Prefix):
     satfinite: _mma_satfinite_2
     s32: _mma_s32_3
 class _mma_col_9(_Prefix):
-    satfinite: _mma_satfinite[_B32_x1, _I32_x2, _S32_vec2]
-    s32: _mma_s32_2[_B32_x1, _I32_x2, _S32_vec2]
-class _mma_col_10(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    satfinite: _mma_satfinite_3[_T0, _T1, _T2, _T3]
-    s32: _mma_s32_4[_T0, _T1, _T2, _T3]
-class _mma_s32_8(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    b1: _mma_b1_2[_T0, _T1, _T2, _T3]
+    satfinite: _mma_satfinite[_B32_in_x1, _I32_in_x2, _S32_vec2, _I32_x2]
+    s32: _mma_s32_2[_B32_in_x1, _I32_in_x2, _S32_vec2, _I32_x2]
+class _mma_col_10(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    satfinite: _mma_satfinite_3[_T0, _T1, _T2, _T3, _T4]
+    s32: _mma_s32_4[_T0, _T1, _T2, _T3, _T4]
+class _mma_s32_8(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    b1: _mma_b1_2[_T0, _T1, _T2, _T3, _T4]
 class _mma_row_5(_Prefix):
     col: _mma_col_4
 class _mma_col_11(_Prefix):
@@ -5104,10 +5108,10 @@ class _mma_row_8(_Prefix):
     col: _mma_col_8
 class _mma_row_9(_Prefix):
     col: _mma_col_9
-class _mma_row_10(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    col: _mma_col_10[_T0, _T1, _T2, _T3]
-class _mma_col_14(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    s32: _mma_s32_8[_T0, _T1, _T2, _T3]
+class _mma_row_10(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    col: _mma_col_10[_T0, _T1, _T2, _T3, _T4]
+class _mma_col_14(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    s32: _mma_s32_8[_T0, _T1, _T2, _T3, _T4]
 class _mma_m16n8k16(_Prefix):
     row: _mma_row_5
 class _mma_row_11(_Prefix):
@@ -5127,15 +5131,15 @@ class _wmma_c(_Prefix):
 class _wmma_d(_Prefix):
     sync: _wmma_sync_4
 class _wmma_row_4(_Prefix):
-    m16n16k16: _wmma_m16n16k16_4[_Bf16x2_x4, _Bf16x2_x4, _I32_x2, _I32_x2]
-    m8n32k16: _wmma_m16n16k16_4[_Bf16x2_x2, _Bf16x2_vec8, _I32_x1, _I32_x4]
-    m32n8k16: _wmma_m16n16k16_4[_Bf16x2_vec8, _Bf16x2_x2, _I32_x4, _I32_x1]
+    m16n16k16: _wmma_m16n16k16_4[_Bf16x2_x4, _Bf16x2_x4, _I32_in_x2, _I32_in_x2]
+    m8n32k16: _wmma_m16n16k16_4[_Bf16x2_x2, _Bf16x2_vec8, _I32_in_x1, _I32_in_x4]
+    m32n8k16: _wmma_m16n16k16_4[_Bf16x2_vec8, _Bf16x2_x2, _I32_in_x4, _I32_in_x1]
     m16n16k8: _wmma_m16n16k8_4
     m8n8k4: _wmma_m8n8k4_3
 class _wmma_col_3(_Prefix):
-    m16n16k16: _wmma_m16n16k16_4[_Bf16x2_x4, _Bf16x2_x4, _I32_x2, _I32_x2]
-    m8n32k16: _wmma_m16n16k16_4[_Bf16x2_x2, _Bf16x2_vec8, _I32_x1, _I32_x4]
-    m32n8k16: _wmma_m16n16k16_4[_Bf16x2_vec8, _Bf16x2_x2, _I32_x4, _I32_x1]
+    m16n16k16: _wmma_m16n16k16_4[_Bf16x2_x4, _Bf16x2_x4, _I32_in_x2, _I32_in_x2]
+    m8n32k16: _wmma_m16n16k16_4[_Bf16x2_x2, _Bf16x2_vec8, _I32_in_x1, _I32_in_x4]
+    m32n8k16: _wmma_m16n16k16_4[_Bf16x2_vec8, _Bf16x2_x2, _I32_in_x4, _I32_in_x1]
     m16n16k8: _wmma_m16n16k8_4
     m8n8k4: _wmma_m8n8k4_3
     m8n8k32: _wmma_m8n8k32_4
@@ -5381,10 +5385,10 @@ class _mma_m16n8k32(_Prefix):
     row: _mma_row_8
 class _mma_m8n8k16(_Prefix):
     row: _mma_row_9
-class _mma_m8n8k32(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    row: _mma_row_10[_T0, _T1, _T2, _T3]
-class _mma_row_14(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    col: _mma_col_14[_T0, _T1, _T2, _T3]
+class _mma_m8n8k32(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    row: _mma_row_10[_T0, _T1, _T2, _T3, _T4]
+class _mma_row_14(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    col: _mma_col_14[_T0, _T1, _T2, _T3, _T4]
 class _mma_m16n8k32_2(_Prefix):
     row: _mma_row_11
 class _mma_m16n8k64(_Prefix):
@@ -5513,8 +5517,8 @@ class _cp_async_2(_Prefix):
 class _tensormap(_Prefix):
     replace: _tensormap_replace
     cp_fenceproxy: _tensormap_cp_fenceproxy
-class _mma_m8n8k128(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    row: _mma_row_14[_T0, _T1, _T2, _T3]
+class _mma_m8n8k128(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    row: _mma_row_14[_T0, _T1, _T2, _T3, _T4]
 class _mma_aligned(_Prefix):
     m16n8k16: _mma_m16n8k16
     m16n8k32: _mma_m16n8k32_2
@@ -5537,11 +5541,11 @@ class _mma_aligned_2(_Prefix):
     m16n8k4: _mma_m16n8k4
     m16n8k32: _mma_m16n8k32
     m8n8k16: _mma_m8n8k16
-    m8n8k32: _mma_m8n8k32[_B32_x1, _B32_x1, _I32_x2, _S32_vec2]
-    m16n8k64: _mma_m8n8k32[_B32_x4, _B32_x2, _I32_x4, _S32_vec4]
-    m8n8k128: _mma_m8n8k128[_B32_x1, _B32_x1, _I32_x2, _S32_vec2]
-    m16n8k128: _mma_m8n8k128[_B32_x2, _B32_x1, _I32_x4, _S32_vec4]
-    m16n8k256: _mma_m8n8k128[_B32_x4, _B32_x2, _I32_x4, _S32_vec4]
+    m8n8k32: _mma_m8n8k32[_B32_in_x1, _B32_in_x1, _I32_in_x2, _S32_vec2, _I32_x2]
+    m16n8k64: _mma_m8n8k32[_B32_in_x4, _B32_in_x2, _I32_in_x4, _S32_vec4, _I32_x4]
+    m8n8k128: _mma_m8n8k128[_B32_in_x1, _B32_in_x1, _I32_in_x2, _S32_vec2, _I32_x2]
+    m16n8k128: _mma_m8n8k128[_B32_in_x2, _B32_in_x1, _I32_in_x4, _S32_vec4, _I32_x4]
+    m16n8k256: _mma_m8n8k128[_B32_in_x4, _B32_in_x2, _I32_in_x4, _S32_vec4, _I32_x4]
 class _mma_sync(_Prefix):
     aligned: _mma_aligned
 class _wmma_sync_6(_Prefix):

@@ -128,14 +128,14 @@ def _registers(operand: Operand) -> Takes:
 
 
 def _vector(operand: Operand) -> Takes:
-    scalars, others, count = _scalars(operand), _others(operand), operand.count
+    scalars, count = _scalars(operand), operand.count
     assert isinstance(count, int)
     whole = f"Vec[{' | '.join(scalars)}, Literal[{count}]]"
     if count > 5:
         return Takes(_alias(*_said(scalars), f"vec{count}"), (whole,))
-    element = (f"Reg[{' | '.join(scalars)}]", *others)
-    several = f"tuple[{', '.join([' | '.join(element)] * count)}]"
-    return Takes(_alias(*_said(scalars), *others, f"x{count}"), (whole, several, *(element if count == 1 else ())))
+    element = _registers(operand)
+    several = f"tuple[{', '.join([element.text] * count)}]"
+    return Takes(f"{element.alias}_x{count}", (whole, several, *(element.members if count == 1 else ())))
 
 
 def _address(operand: Operand) -> Takes:
@@ -331,7 +331,8 @@ class Stub:
 
     def __init__(self, automaton: Automaton) -> None:
         self.automaton = automaton
-        self.aliases: dict[str, str] = {}  # by what they stand for
+        self.aliases: dict[str, str] = {}
+        self._unnamed: dict[str, str] = {}
         self.classes: list[Class] = []
         self._names: dict[str, int] = {}
         self._uses: dict[int, tuple[int, tuple[str, ...]]] = {}
@@ -367,9 +368,9 @@ class Stub:
         """The alias of a type; the unions of several forms of an opcode are named by the first that has them."""
         if taken.alias == taken.text:
             return taken.alias
-        alias = self.aliases.setdefault(taken.text, taken.alias or _alias(node.name[1:], operand))
-        if taken.alias not in ("", alias):
-            raise AssertionError(f"{taken.text} is both {alias} and {taken.alias}")
+        alias = taken.alias or self._unnamed.setdefault(taken.text, _alias(node.name[1:], operand))
+        if self.aliases.setdefault(alias, taken.text) != taken.text:
+            raise AssertionError(f"{alias} is both {self.aliases[alias]} and {taken.text}")
         return alias
 
     def _add(self, group: list[int]) -> None:
@@ -398,9 +399,9 @@ class Stub:
         lines += [f"{name}: {self._use(index)}" for name, index in self.automaton.starts.items()]
         most = max(made.parameters for made in self.classes)
         body = [f'_T{i} = TypeVar("_T{i}")' for i in range(most)]
-        body += [f"{alias}: TypeAlias = {text}" for text, alias in self.aliases.items()]
+        body += [f"{alias}: TypeAlias = {text}" for alias, text in self.aliases.items()]
         body += lines
-        used = {word for text in self.aliases for word in re.findall(r"\w+", text) if hasattr(types, word) and word.islower()}
+        used = {word for text in self.aliases.values() for word in re.findall(r"\w+", text) if hasattr(types, word) and word.islower()}
         natural = sorted({"pred", *used}, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
         header = _HEADER.format(types=",\n    ".join(natural))
         return header + "\n".join(body) + "\n"
