@@ -20,7 +20,7 @@ from .types import ScalarType, pred, u32, u64
 
 
 class Mismatch(Exception):
-    """The value does not fit; `depth` counts how many operands did, so that the best overload's reason is told."""
+    """The value does not fit; `depth` grows with the operands that did and with how near it came: the best overload's reason is told."""
 
     def __init__(self, depth: int, reason: str) -> None:
         super().__init__(reason)
@@ -34,7 +34,14 @@ def convert(builder: Builder, parameter: forms.Parameter, value: Any, index: int
     except _Unfit as unfit:
         takes = unfit.due or due(parameter.operand)
         not_this = f"not {shown(value)}{_way_out(parameter.operand, value)}"
-        raise Mismatch(index + 1, f"operand `{parameter.name}` takes {takes}, {not_this}") from None
+        raise Mismatch(2 * index + 1 + _alike(parameter.operand, value), f"operand `{parameter.name}` takes {takes}, {not_this}") from None
+
+
+def _alike(operand: Operand, value: Any) -> bool:
+    """Whether the value is at least the kind of thing that the operand takes."""
+    if isinstance(value, Vec | tuple | list):
+        return operand.kind in ("vector", "coordinates")
+    return (operand.kind == "special") == isinstance(value, Special) and operand.kind != "vector"
 
 
 class _Unfit(Exception):
@@ -66,7 +73,7 @@ def due(operand: Operand) -> str:
         assert isinstance(operand.immediate, Range)
         number = f"an int{_range(operand.immediate) or f' of {_immediate_bits(operand)} bits'}"
         what = number if operand.kind == "immediate" else f"{what} or {number}"
-    return f"{what} or a float" if operand.float_immediate else what
+    return f"{what} or a float" if operand.float_immediate and operand.kind == "register" else what
 
 
 def _address_due(space: str) -> str:

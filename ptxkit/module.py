@@ -52,7 +52,8 @@ class Copies:
 class ModuleBuilder:
     """The module around one kernel while it is traced."""
 
-    def __init__(self, name: str, target: str, block: tuple[int, int, int] | None, cluster: tuple[int, int, int], shared: SharedPlan) -> None:
+    def __init__(self, name: str, target: str, block: tuple[int, int, int] | None, cluster: tuple[int, int, int],
+                 shared: SharedPlan) -> None:
         self.name = name
         self.target = target
         self.threads = None if block is None else block[0] * block[1] * block[2]

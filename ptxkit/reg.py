@@ -112,9 +112,16 @@ class _InPlace:
         return partial(self.refuse, reg)
 
     def refuse(self, reg: Reg[Any], other: object) -> NoReturn:
+        mnemonic, kind = self.mnemonic, reg.type.__name__
+        if mnemonic in ("and_", "or_", "xor", "shl"):
+            kind = "pred" if reg.type is pred else f"b{reg.type.bits}"
+        elif reg.type.register in ("f32", "f64"):
+            mnemonic = f"{mnemonic.partition('.')[0]}.rn"
+        elif reg.type not in _INTEGER:
+            kind = f"u{reg.type.bits}"
         raise TraceError(
             f"`x {self.sign}= y` would silently bind the Python name to a new register; to write in place say "
-            f"`{self.mnemonic}.{reg.type.__name__}(x, x, y)`, for a new value `z = x {self.sign} y`"
+            f"`{mnemonic}.{kind}(x, x, y)`, for a new value `z = x {self.sign} y`"
         )
 
 

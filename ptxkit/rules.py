@@ -62,8 +62,8 @@ def _aligned(builder: Builder, opcode: str, place: SharedAddress, bytes: int) ->
     allocation = next((a for a in builder.shared.allocations if a.offset <= place.offset < a.offset + a.bytes), None)
     if place.dynamic is None and allocation is not None and (place.offset % bytes or allocation.align % bytes):
         raise TraceError(
-            f"`{opcode}` needs shared memory aligned to {bytes} bytes: offset {place.offset} is in `{allocation.what}`, which is aligned to "
-            f"{allocation.align}: give it align={bytes} and copy at multiples of it"
+            f"`{opcode}` needs shared memory aligned to {bytes} bytes: offset {place.offset} is in `{allocation.what}`, which is "
+            f"aligned to {allocation.align}: give it align={bytes} and copy at multiples of it"
         )
 
 

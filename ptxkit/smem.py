@@ -272,7 +272,7 @@ class TileView(SharedAddress, Generic[T]):
 
         A register `mn` must be a multiple of 8 (K-major) or of the span (MN-major). Emits the address arithmetic once per region.
         """
-        builder = current()
+        builder = _within(self.plan)
         fixed = template(self.layout)
         dynamic = self.dynamic
         if isinstance(mn, int):
