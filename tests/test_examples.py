@@ -1,0 +1,45 @@
+"""Each example runs, checks itself and prints one line, on a GPU and without one."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ptxkit import driver
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem != "__init__")
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_the_examples_are_these() -> None:
+    assert EXAMPLES == ["cluster_multicast", "tile_gemm", "tma_copy", "vector_add", "warp_reduction"]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("ptxas", ["found", "driver"])
+def test_an_example_prints_one_line(name: str, ptxas: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **({"PTXKIT_PTXAS": "driver"} if ptxas == "driver" else {})}
+    done = subprocess.run([sys.executable, ROOT / "examples" / f"{name}.py"], cwd=ROOT, env=environment, capture_output=True, text=True,
+                          timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(f"{name}: ")
+    if not driver.available("sm_90a"):
+        assert line.endswith("not executed, there is no Hopper GPU")
+        if ptxas == "driver":
+            assert "not assembled, there is no ptxas" in line
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_right_on_the_gpu(name: str) -> None:
+    assert importlib.import_module(f"examples.{name}").check()
