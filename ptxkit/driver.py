@@ -350,9 +350,9 @@ def load(code: str | bytes, *, lines: Mapping[int, Position] | None = None, ordi
     values = [error_log, _LOG_BYTES, info_log, _LOG_BYTES, 1]
     with on(ordinal):
         status, handle = api.cuLibraryLoadData(data, names, values, len(names), [], [], 0)
-    log = "\n".join(part for part in (_text(error_log), _text(info_log)) if part)
         if int(status) == 0 and text:
             status = _assembled_at_once(handle)
+    log = "\n".join(part for part in (_text(error_log), _text(info_log)) if part)
     if int(status) != 0:
         raise _refused(status, log or _linker_log(text, ordinal), text, lines, ordinal)
     found = findings(log, text, lines)
