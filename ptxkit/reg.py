@@ -6,7 +6,7 @@ there are no float operators, and nothing here ever writes in place: PTX's own w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeAlias, TypeVar, overload
 
@@ -428,17 +428,6 @@ class Ptr(Value, Generic[T]):
     def cast(self, type: type[S]) -> Ptr[S]:
         """The same address seen as elements of another type."""
         return Ptr(self.reg, type, self.space, self.offset)
-
-
-def registers(values: Sequence[Any]) -> Iterator[Reg[Any]]:
-    """Every register inside operands, vectors and pointers."""
-    for value in values:
-        if isinstance(value, Reg):
-            yield value
-        elif isinstance(value, Negated | Ptr):
-            yield value.reg
-        elif isinstance(value, Vec | tuple | list):
-            yield from registers(tuple(value))
 
 
 Index: TypeAlias = int | Reg[integer32]

@@ -340,7 +340,7 @@ def tile(type: type[S], shape: tuple[int, ...], *, major: Major = "k", swizzle: 
     layout = Layout.of(type, rows, columns, major=major, swizzle=swizzle)
     made: Tile[S] = Tile(layout, 0, stages)
     swizzled = f"swizzle {layout.swizzle}" if layout.swizzle > 16 else "no swizzle"
-    what = f"tile {stages} x {rows} x {columns} {type.__name__}, {major}-major, {swizzled}"
+    what = f"tile {' x '.join(map(str, shape))} {type.__name__}, {major}-major, {swizzled}"
     made.offset = current().shared.allocate(made.stage_bytes * stages, layout.alignment, what, name).offset
     return made
 

@@ -42,7 +42,6 @@ class Builder:
         self.name = name
         self.start = start
         self.body: list[tree.Statement] = []
-        self.in_place: set[str] = set()
         self.populations: list[int] = []
         self.unlimited = 1 << 30
         self.last_if: tuple[str, int] | None = None
