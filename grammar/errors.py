@@ -26,7 +26,8 @@ class Position:
 class Finding:
     """One thing said about a program: a stable rule name, one sentence, the way out, and where.
 
-    `kind`: "language" (not legal PTX), "protocol" (legal, but wrong or not provably right), "advice".
+    `kind`: "language" (not legal PTX), "protocol" (legal, but wrong or not provably right), "advice". `position` is the author's
+    line where it is known, else the PTX line; `ptx_line` is the line of the PTX text.
     """
 
     rule: str
@@ -35,9 +36,12 @@ class Finding:
     position: Position | None = None
     kind: Kind = "language"
     severity: Severity = "error"
+    ptx_line: int | None = None
 
     def __str__(self) -> str:
         where = f"{self.position}: " if self.position else ""
+        if self.ptx_line is not None and self.position is not None and self.position.file is not None:
+            where = f"{self.position} (PTX line {self.ptx_line}): "
         way_out = f" ({self.fix})" if self.fix else ""
         return f"{where}{self.severity} [{self.rule}]: {self.message}{way_out}"
 
