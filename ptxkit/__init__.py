@@ -43,6 +43,10 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    if name == "sim":
+        from importlib import import_module
+
+        return import_module(".sim", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

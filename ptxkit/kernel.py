@@ -22,6 +22,7 @@ from .types import ScalarType, u64
 
 if TYPE_CHECKING:
     from .runtime import Compiled
+    from .sim import Report
     from .toolchain import Assembly
 
 P = ParamSpec("P")
@@ -192,6 +193,13 @@ class Kernel(Generic[P]):
     def launch(self, grid: int | tuple[int, ...], *args: Any, stream: Any = None, pdl: bool = False, **config: Any) -> None:
         """Launch on `grid` CTAs. Arrays come by protocol (torch, CuPy, device_array), a plain array also for a tensor map."""
         self.compile(**config)(grid, *args, stream=stream, pdl=pdl)
+
+    def simulate(self, grid: int | tuple[int, ...], *args: Any, schedule: str = "fifo", seed: int = 0, check: bool = True,
+                 max_steps: int | None = None, **config: Any) -> Report:
+        """Run on the CPU device: NumPy arrays, updated in place, a plain array also for a tensor map. See `ptxkit.sim.run`."""
+        from .sim import run
+
+        return run(self.trace(**config), grid=grid, args=args, schedule=schedule, seed=seed, check=check, max_steps=max_steps)
 
     # ------------------------------------------------------------------ one trace
 

@@ -1,0 +1,325 @@
+"""The device while a grid runs: resident clusters, ready fragments, operations in flight."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from grammar.errors import Finding
+
+from .barriers import MBarrier
+from .compile import BLOCK, Code
+from .cta import Cluster
+from .errors import Fault
+from .fragment import Fragment, Join, Wait, merged
+from .memory import Memory
+from .operand import Immediate, Register
+from .spaces import RESERVED_SHARED
+from .symbols import round_up
+from .tasks import DONE, READ, Task
+from .values import FULL
+
+if TYPE_CHECKING:
+    from .observer import Observer
+    from .policy import Policy
+    from .program import Op, Program, Routine
+
+RESIDENT_CTAS = 132
+"""CTAs that run at the same time; a larger grid follows as clusters end, in order."""
+FRAME_ROOM = 1 << 14
+"""Bytes of local memory per lane beyond the entry's own frame, for calls."""
+
+
+class Deadlock(Exception):
+    """No fragment can go on."""
+
+
+class Machine:
+    """Runs one grid. `watch` is the observer (the checker) or None; `progress` counts whatever may let a waiting fragment go on."""
+
+    def __init__(self, program: Program, code: list[Code], policy: Policy, *, grid: tuple[int, int, int], block: tuple[int, int, int],
+                 cluster: tuple[int, int, int], dynamic_smem: int, memory: Memory, parameters: bytes, registers_at_entry: int,
+                 honours_setmaxnreg: bool = True,
+                 watch: Observer | None = None, max_steps: int | None = None, explicit_cluster: bool = False,
+                 name_of: Callable[[int], str] | None = None) -> None:
+        self.program = program
+        self.code = code
+        self.policy = policy
+        self.grid, self.block, self.cluster = grid, block, cluster
+        self.threads = block[0] * block[1] * block[2]
+        self.dynamic_smem = dynamic_smem
+        layout = program.layout
+        end = layout.dynamic_start + dynamic_smem if layout.dynamic or dynamic_smem else layout.sizes["shared"]
+        self.shared_bytes = round_up(max(end, RESERVED_SHARED), 16)
+        self.shared_stride = round_up(self.shared_bytes, 1024)
+        self.memory = memory
+        self.const = Memory(np.frombuffer(bytes(layout.contents("const")).ljust(16, b"\0"), np.uint8), "const")
+        self.parameters = Memory(np.frombuffer(parameters.ljust(round_up(len(parameters), 16) or 16, b"\0"), np.uint8), "param")
+        self.local_bytes = round_up(program.entry.frame + (FRAME_ROOM if len(program.routines) > 1 else 0), 16) or 16
+        self.registers_at_entry = registers_at_entry
+        self.honours_setmaxnreg = honours_setmaxnreg
+        self.explicit_cluster = explicit_cluster
+        self.resident = RESIDENT_CTAS
+        self.watch = watch
+        self.max_steps = max_steps
+        self.name_of: Callable[[int], str] = name_of or (lambda offset: f"mbarrier at shared +{offset - RESERVED_SHARED:#x}")
+        self.ready: deque[Fragment] = deque()
+        self.sleeping: dict[Fragment, None] = {}
+        self.flying: list[Task] = []
+        self.clusters: list[Cluster] = []
+        self.progress = 0
+        self.steps = 0
+        self.tasks = 0
+        self.clock = 0
+        self.counts = [0] * len(program.blocks)
+        self.findings: list[Finding] = []
+        self.externals: dict[str, Callable[[Fragment, Op], None]] = {}
+        self.output: list[str] = []
+        self.live = cache(self._live)
+        self._blank: dict[str, list[Any]] = {}
+        self._sizes = [len(b.ops) + 1 for b in program.blocks]
+        self._functions = {address: name for name, address in layout.functions.items()}
+        self._waiting = self._positions()
+
+    # ------------------------------------------------------------------------------------------- the run
+
+    def run(self) -> None:
+        """Run the grid to its end; raises `Fault` or `Deadlock`."""
+        if self.watch is not None:
+            self.watch.begin(self)
+        self._admit()
+        ready, policy = self.ready, self.policy
+        while True:
+            while ready:
+                f = policy.next(ready)
+                self._turn(f)
+                policy.between(self)
+            if not self.clusters:
+                break
+            self._stalled()
+        while self.flying:
+            self.land(self.flying[0])
+        if self.watch is not None:
+            self.watch.end(self)
+
+    def _turn(self, start: Fragment) -> None:
+        """Run a fragment until it waits, ends, joins others, or its turn is over."""
+        f = start
+        code, counts, sizes = self.code, self.counts, self._sizes
+        block = f.block
+        turns = self.policy.turn(f)
+        while True:
+            counts[block] += 1
+            self.steps += sizes[block]
+            f.block = block
+            after = code[block](f)
+            if after >= 0:
+                block = after
+                join = f.join
+                while join is not None and join.block == block and join.depth == (0 if f.stack is None else f.stack.depth):
+                    whole = f.arrive(block)
+                    if whole is None:
+                        return
+                    f, join = whole, whole.join
+                turns -= 1
+                if turns <= 0:
+                    f.block = block
+                    self._check_steps()
+                    self.ready.append(f)
+                    return
+            elif after == BLOCK:
+                counts[block] -= 1
+                self.sleeping[f] = None
+                return
+            else:
+                f.exit(f.mask)
+                return
+
+    def _check_steps(self) -> None:
+        if self.max_steps is not None and self.steps > self.max_steps:
+            raise Fault("max-steps", f"the program has not ended after {self.steps} warp instructions", "raise max_steps if it needs more")
+
+    def _stalled(self) -> None:
+        """Nothing is ready: land something, let a try_wait time out, or find that nobody can ever go on."""
+        self._check_steps()
+        if self.flying:
+            for task in self.policy.choose([task for task in self.flying if task.state < DONE]):
+                self.land(task)
+            return
+        for f in self.sleeping:
+            if f.wait is not None and f.wait.times_out and f.stalled_at != self.progress:
+                f.stalled_at = self.progress
+                f.timed_out = True
+                self._rouse(f)
+                return
+        raise Deadlock
+
+    # ------------------------------------------------------------------------------------------- clusters
+
+    def _positions(self) -> deque[list[tuple[int, int, int]]]:
+        found: deque[list[tuple[int, int, int]]] = deque()
+        x, y, z = self.cluster
+        for cz in range(0, self.grid[2], z):
+            for cy in range(0, self.grid[1], y):
+                for cx in range(0, self.grid[0], x):
+                    found.append([(cx + i, cy + j, cz + k) for k in range(z) for j in range(y) for i in range(x)])
+        return found
+
+    def _admit(self) -> None:
+        """Make as many clusters resident as there is room for."""
+        room = max(1, self.resident // (self.cluster[0] * self.cluster[1] * self.cluster[2]))
+        while self._waiting and len(self.clusters) < room:
+            made = Cluster(self, self.tasks, self._waiting.popleft())
+            self.clusters.append(made)
+            for cta in made.ctas:
+                if self.watch is not None:
+                    self.watch.cta_begin(cta)
+                for warp in cta.warps:
+                    registers = self.blank(self.program.entry)
+                    self.ready.append(Fragment(self, warp, registers, warp.lanes, self.program.entry.entry))
+
+    def exited(self, f: Fragment, mask: int) -> None:
+        """Lanes of a warp have ended: joins, barriers and the cluster no longer count on them."""
+        warp, cta = f.warp, f.cta
+        warp.live &= ~mask
+        self.progress += 1
+        if self.watch is not None:
+            self.watch.exited(f, mask)
+        join = f.join
+        while join is not None:
+            join.expected &= ~mask
+            whole = self.complete(join) if join.arrived else None
+            if whole is not None:
+                self.ready.append(whole)
+            join = join.parent
+        if warp.live:
+            return
+        for barrier in cta.barriers.values():
+            barrier.check()
+        cta.cluster.barrier.check()
+        if not cta.live:
+            if self.watch is not None:
+                self.watch.cta_end(cta)
+            if not cta.cluster.live:
+                self.clusters.remove(cta.cluster)
+                self._admit()
+
+    def complete(self, join: Join) -> Fragment | None:
+        """The merged fragment, once all lanes that the join expects are there."""
+        arrived = join.arrived
+        mask = 0
+        for f in arrived:
+            mask |= f.mask
+        if mask != join.expected or not arrived:
+            return None
+        whole = arrived[0]
+        if len(arrived) > 1:
+            if self.watch is not None:
+                self.watch.joined(arrived)
+            whole = merged(arrived, self.live(join.block), self.program.owner[join.block].widths)
+        whole.block = join.block
+        whole.join = join.parent
+        join.arrived = []
+        return whole
+
+    # ------------------------------------------------------------------------------------------- waiting and waking
+
+    def sleep(self, f: Fragment, waiters: list[Fragment], wait: Wait) -> None:
+        """The fragment waits among `waiters`; its instruction must return BLOCKED."""
+        f.wait = wait
+        waiters.append(f)
+
+    def wake(self, waiters: list[Fragment]) -> None:
+        for f in waiters:
+            self._rouse(f)
+        waiters.clear()
+
+    def _rouse(self, f: Fragment) -> None:
+        if f in self.sleeping:
+            del self.sleeping[f]
+            f.wait = None
+            self.ready.append(f)
+
+    # ------------------------------------------------------------------------------------------- tasks and barriers
+
+    def issue(self, f: Fragment, task: Task) -> None:
+        """Start an asynchronous operation."""
+        self.tasks += 1
+        task.number = self.tasks
+        if self.watch is not None:
+            self.watch.issued(f, task)
+        if self.policy.lands_at_once(task):
+            task.land(self)
+        else:
+            self.flying.append(task)
+
+    def land(self, task: Task, milestone: int = DONE) -> None:
+        if task.state == READ == milestone:
+            return
+        task.land(self, milestone)
+        if task.state == DONE:
+            self.flying.remove(task)
+
+    def mbarrier(self, f: Fragment, op: Op, place: int) -> MBarrier:
+        found = f.cta.cluster.mbarriers.get(place)
+        if found is None:
+            cta = f.cta.cluster.ctas[place // self.shared_stride]
+            name = self.name_of(place - cta.start)
+            raise Fault("mbarrier-uninitialised", f"{f.warp!r}: `{op.opcode}` on {name} of {cta!r}, which is not initialised",
+                        "mbarrier.init it, and let a barrier separate the init from its first use", op.position)
+        return found
+
+    def complete_tx(self, cluster: Cluster, place: int, count: int, task: Task) -> None:
+        barrier = cluster.mbarriers.get(place)
+        if barrier is None:
+            cta = cluster.ctas[place // self.shared_stride]
+            name = self.name_of(place - cta.start)
+            raise Fault("mbarrier-uninitialised", f"{count} bytes complete on {name} of {cta!r}, which is not initialised",
+                        "mbarrier.init it before the copy is issued", task.op.position)
+        if self.watch is not None:
+            self.watch.mbarrier_complete_tx(task, barrier, count)
+        barrier.complete_tx(count)
+
+    # ------------------------------------------------------------------------------------------- registers
+
+    def _live(self, block: int) -> tuple[int, ...]:
+        """The registers live at the begin of a block."""
+        if block < 0:
+            return tuple(range(len(self.program.entry.widths)))
+        bits = self.program.blocks[block].live
+        return tuple(i for i in range(bits.bit_length()) if bits >> i & 1)
+
+    def blank(self, routine: Routine) -> list[Any]:
+        """Registers that hold nothing yet: a poison of their width."""
+        known = self._blank.get(routine.name)
+        if known is None:
+            known = self._blank[routine.name] = [False if bits == 1 else 0xDEADBEEFDEADBEEFDEADBEEFDEADBEEF & (1 << bits) - 1
+                                                 for bits in routine.widths]
+        return known.copy()
+
+    def read(self, f: Fragment, operand: Any, registers: list[Any]) -> Any:
+        """The value of a call's argument."""
+        if isinstance(operand, Register):
+            return registers[operand.index]
+        if isinstance(operand, Immediate):
+            return operand.value
+        raise AssertionError(operand)
+
+    def function_at(self, address: int) -> str | None:
+        return self._functions.get(address)
+
+    def special(self, f: Fragment, name: str) -> Any:
+        """A special register that is not a constant of the warp. Clocks count warp instructions, so that runs repeat."""
+        self.clock += 1
+        now = self.steps + self.clock
+        values = {"%clock64": now, "%clock": now & FULL, "%clock_hi": now >> 32, "%globaltimer": now, "%globaltimer_lo": now & FULL,
+                  "%globaltimer_hi": now >> 32}
+        return values[name]
+
+    def trap(self, f: Fragment, mask: int, op: Op) -> None:
+        raise Fault("trap", f"{f.warp!r} executes trap", "", op.position)
+

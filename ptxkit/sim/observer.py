@@ -1,0 +1,127 @@
+"""What the engine tells a checker. Every method does nothing; the engine calls none when there is no observer.
+
+`f` is the executing fragment, `mask` its executing lanes, `op` the instruction (the site). An observer never changes execution;
+it may raise `Fault`, and keeps its findings itself. Slots named `shadow` (Fragment, Memory, MBarrier, Task, WGroup) are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .barriers import MBarrier, NamedBarrier
+    from .cta import Cluster, Cta
+    from .fragment import Fragment
+    from .machine import Machine
+    from .memory import Memory, Places
+    from .program import Op
+    from .tasks import Group, Task
+    from .warpgroup import Product, WGroup
+
+
+class Observer:
+    """The hooks, in the order in which things happen. Subclass it and override what you need."""
+
+    # ---------------------------------------------------------------------------------------------- life
+
+    def begin(self, machine: Machine) -> None: ...
+    def end(self, machine: Machine) -> None: ...
+
+    def cta_begin(self, cta: Cta) -> None: ...
+    def cta_end(self, cta: Cta) -> None:
+        """The last thread of the CTA has exited."""
+
+    def exited(self, f: Fragment, mask: int) -> None: ...
+
+    def part(self, f: Fragment, other: Fragment) -> None:
+        """Lanes leave `f` and are now `other`: copy the shadow. No lane synchronises with another."""
+
+    def joined(self, parts: Sequence[Fragment]) -> None:
+        """Fragments become one again, the one with most lanes (the first of them): merge the shadows. This synchronises nothing."""
+
+    # ---------------------------------------------------------------------------------------------- memory
+
+    def access(self, f: Fragment, mask: int, op: Op, mode: str, memory: Memory, places: Places, size: int, strong: bool) -> None:
+        """A generic access, before it happens. `mode` "r", "w", or "a" (atomic read-modify-write); `size` bytes from each lane's place.
+
+        `places` is an int (all lanes at one place) or 32 places. `strong`: not weak; the opcode's tokens say order and scope.
+        """
+
+    def issued(self, f: Fragment, task: Task) -> None:
+        """An asynchronous copy or reduction starts; `task.reads` and `task.writes` are its footprint, `task.signals` its mbarriers."""
+
+    def landed(self, task: Task, milestone: int) -> None:
+        """`tasks.READ`: the sources have just been read. `tasks.DONE`: the destination has just been written (signals come next)."""
+
+    # ---------------------------------------------------------------------------------------------- order
+
+    def warp_sync(self, f: Fragment, mask: int, op: Op) -> None:
+        """The lanes meet: bar.warp.sync, and whatever else is `.sync` among them (shfl, vote, elect, wgmma, setmaxnreg, ...)."""
+
+    def fence(self, f: Fragment, mask: int, op: Op) -> None:
+        """fence.*, membar.*, tensormap.cp_fenceproxy: the opcode's tokens say which."""
+
+    def mbarrier_init(self, f: Fragment, op: Op, barrier: MBarrier, before: MBarrier | None) -> None:
+        """`before` is the live barrier that was at this place."""
+
+    def mbarrier_inval(self, f: Fragment, op: Op, barrier: MBarrier) -> None: ...
+
+    def mbarrier_expect_tx(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, count: int) -> None:
+        """Before the bytes are added to the current phase, `barrier.phase`."""
+
+    def mbarrier_arrive(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, count: int, drop: bool) -> None:
+        """Before the arrival is counted in the current phase. Order and scope are the opcode's (default release, cta)."""
+
+    def mbarrier_complete_tx(self, task: Task | None, barrier: MBarrier, count: int) -> None:
+        """Before the bytes are taken from the current phase; `task` None: by mbarrier.complete_tx."""
+
+    def mbarrier_flip(self, barrier: MBarrier, phase: int) -> None:
+        """`phase` is complete; waiters have not been woken."""
+
+    def mbarrier_test(self, f: Fragment, mask: int, op: Op, barrier: MBarrier, phase: int, done: bool) -> None:
+        """test_wait or try_wait has an answer about `phase` (of a parity: the phase that a correct waiter means)."""
+
+    def barrier_arrive(self, f: Fragment, mask: int, op: Op, barrier: NamedBarrier, count: int | None, waits: bool) -> None:
+        """bar.sync, bar.red (`waits`) or bar.arrive, before it is counted in `barrier.generation`."""
+
+    def barrier_complete(self, barrier: NamedBarrier, generation: int) -> None: ...
+
+    def barrier_pass(self, f: Fragment, mask: int, op: Op, barrier: NamedBarrier, generation: int) -> None:
+        """A waiting fragment goes on."""
+
+    def cluster_arrive(self, f: Fragment, mask: int, op: Op, cluster: Cluster) -> None:
+        """Before it is counted in `cluster.barrier.phase`. `.relaxed` is in the opcode, else it releases."""
+
+    def cluster_complete(self, cluster: Cluster, phase: int) -> None: ...
+
+    def cluster_pass(self, f: Fragment, mask: int, op: Op, cluster: Cluster, phase: int) -> None: ...
+
+    # ---------------------------------------------------------------------------------------------- groups
+
+    def group_commit(self, f: Fragment, mask: int, op: Op, group: Group) -> None:
+        """cp.async.commit_group, cp.async.bulk.commit_group: the opcode says which."""
+
+    def group_wait(self, f: Fragment, mask: int, op: Op, groups: Sequence[Group], milestone: int) -> None:
+        """A wait is over: all tasks of `groups` have reached the milestone (`tasks.READ` for `.read`)."""
+
+    def wgmma_issue(self, f: Fragment, op: Op, product: Product) -> None: ...
+    def wgmma_fence(self, f: Fragment, op: Op) -> None: ...
+    def wgmma_commit(self, f: Fragment, op: Op, group: WGroup) -> None: ...
+
+    def wgmma_done(self, group: Any, run: WGroup, products: Sequence[Product]) -> None:
+        """The group (of Warpgroup `group`) has read its operands and written its results; `group.regions(product)` is what it reads."""
+
+    def wgmma_wait(self, f: Fragment, op: Op, finished: int) -> None:
+        """The warp has waited for the groups numbered below `finished`."""
+
+    def touch(self, f: Fragment, op: Op) -> None:
+        """Before any other instruction that names a register of some wgmma: `op.reads()`, `op.writes()`."""
+
+    # ---------------------------------------------------------------------------------------------- the rest
+
+    def registers(self, f: Fragment, op: Op, before: int, after: int) -> None:
+        """setmaxnreg has taken effect: registers per thread of this warp."""
+
+    def polled(self, f: Fragment, mask: int, op: Op) -> None:
+        """A value that depends on timing has been read: test_wait, a clock, an atomic's result."""

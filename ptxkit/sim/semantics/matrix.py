@@ -1,0 +1,58 @@
+"""ldmatrix, stmatrix, movmatrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..memory import resolve
+from ..operand import Vector
+from ..program import Op
+from ..values import Array, spread
+from .registry import Run, action
+from .warp import synchronise
+
+
+def _rows(f: Any, mask: int, op: Op, address: Any, count: int, mode: str) -> tuple[Any, Array]:
+    """(memory, chunk of each of the 8 * count rows): lane i has the address of row i."""
+    lanes = (1 << 8 * count) - 1
+    memory, places = resolve(f, mask & lanes, op, op.space("p"), address, 16)
+    if f.machine.watch is not None:
+        f.machine.watch.access(f, mask & lanes, op, mode, memory, places, 16, False)
+    rows = np.broadcast_to(np.asarray(places), 32)[:8 * count]
+    return memory, rows >> 4
+
+
+@action("stmatrix")
+def stmatrix(op: Op) -> Run:
+    count = len(op.operand("r").elements)  # type: ignore[union-attr]
+    transposed = op.has("trans")
+
+    def run(f: Any, mask: int, address: Any, values: Any) -> None:
+        synchronise(f, mask, op)
+        memory, rows = _rows(f, mask, op, address, count, "w")
+        data = np.array([spread(v, 32) for v in values], np.uint32).view(np.uint16).reshape(count, 8, 8)
+        if transposed:
+            data = np.ascontiguousarray(data.transpose(0, 2, 1))
+        memory.data[:len(memory.data) & ~15].view(np.complex128)[rows] = data.reshape(-1).view(np.complex128)
+
+    return run
+
+
+@action("ldmatrix")
+def ldmatrix(op: Op) -> Run:
+    r = op.operand("r")
+    assert isinstance(r, Vector)
+    count = len(r.elements)
+    transposed = op.has("trans")
+
+    def run(f: Any, mask: int, address: Any) -> Any:
+        synchronise(f, mask, op)
+        memory, rows = _rows(f, mask, op, address, count, "r")
+        data = memory.data[:len(memory.data) & ~15].view(np.complex128)[rows].view(np.uint16).reshape(count, 8, 8)
+        if transposed:
+            data = data.transpose(0, 2, 1)
+        return list(np.ascontiguousarray(data).reshape(count, 64).view(np.uint32))
+
+    return run

@@ -1,0 +1,143 @@
+"""mbarrier.*"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..barriers import MBarrier
+from ..cta import cta_of_place
+from ..fragment import Wait
+from ..memory import resolve
+from ..operand import Sink
+from ..program import Op
+from ..values import lane_list, lane_of, merge
+from .registry import BLOCKED, Run, action, blocking
+
+
+def each(f: Any, mask: int, op: Op, address: Any, *values: Any) -> list[tuple[Any, ...]]:
+    """(lane, place in the cluster's shared memory, values) of every executing lane."""
+    _, places = resolve(f, mask, op, op.space("addr"), address, 8)
+    return [(lane, lane_of(places, lane), *(lane_of(v, lane) for v in values)) for lane in lane_list(mask)]
+
+
+@action("mbarrier.init")
+def init(op: Op) -> Run:
+    def run(f: Any, mask: int, address: Any, count: Any) -> None:
+        barriers = f.cta.cluster.mbarriers
+        for _, place, number in each(f, mask, op, address, count):
+            made = MBarrier(cta_of_place(f.cta.cluster, place), place, number)
+            if f.machine.watch is not None:
+                f.machine.watch.mbarrier_init(f, op, made, barriers.get(place))
+            barriers[place] = made
+            f.machine.progress += 1
+
+    return run
+
+
+@action("mbarrier.inval")
+def inval(op: Op) -> Run:
+    def run(f: Any, mask: int, address: Any) -> None:
+        for _, place in each(f, mask, op, address):
+            barrier = f.machine.mbarrier(f, op, place)
+            if f.machine.watch is not None:
+                f.machine.watch.mbarrier_inval(f, op, barrier)
+            del f.cta.cluster.mbarriers[place]
+
+    return run
+
+
+@action("mbarrier.arrive", "mbarrier.arrive_drop")
+def arrive(op: Op) -> Run:
+    """`.expect_tx` announces its bytes first, then arrives once; `arrive_drop` also lowers the count of the phases to come."""
+    drop = op.tokens[1] == "arrive_drop"
+    expects = op.has("expect_tx")
+    wanted = op.operand("state") is not None and not isinstance(op.operand("state"), Sink)
+    returns = op.operand("state") is not None
+
+    def run(f: Any, mask: int, address: Any, number: Any = None) -> Any:
+        machine = f.machine
+        watch = machine.watch
+        state: Any = 0
+        for lane, place, count in each(f, mask, op, address, 1 if number is None else number):
+            barrier = machine.mbarrier(f, op, place)
+            token = barrier.state()
+            if expects:
+                if watch is not None:
+                    watch.mbarrier_expect_tx(f, lane, op, barrier, count)
+                barrier.tx += count
+                count = 1
+            if watch is not None:
+                watch.mbarrier_arrive(f, lane, op, barrier, count, drop)
+            if drop:
+                barrier.expected -= count
+            barrier.arrive(count, op, f.warp)
+            machine.progress += 1
+            if wanted:
+                state = token if f.lane is not None else merge(1 << lane, token, state, 64)
+        return state if returns else None
+
+    return run
+
+
+@action("mbarrier.expect_tx", "mbarrier.complete_tx")
+def bytes_only(op: Op) -> Run:
+    expects = op.tokens[1] == "expect_tx"
+
+    def run(f: Any, mask: int, address: Any, count: Any) -> None:
+        watch = f.machine.watch
+        for lane, place, number in each(f, mask, op, address, count):
+            barrier = f.machine.mbarrier(f, op, place)
+            if expects:
+                if watch is not None:
+                    watch.mbarrier_expect_tx(f, lane, op, barrier, number)
+                barrier.tx += number
+                barrier.check()
+            else:
+                if watch is not None:
+                    watch.mbarrier_complete_tx(None, barrier, number)
+                barrier.complete_tx(number)
+            f.machine.progress += 1
+
+    return run
+
+
+@blocking("mbarrier.try_wait", "mbarrier.test_wait")
+def wait(op: Op) -> Run:
+    """A try_wait sleeps until the phase completes; the schedule may let it say no."""
+    sleeps = op.tokens[1] == "try_wait"
+    by_parity = op.has("parity")
+
+    def run(f: Any, mask: int, address: Any, phase: Any, hint: Any = None) -> Any:
+        machine = f.machine
+        watch = machine.watch
+        result: Any = None
+        late, f.timed_out = f.timed_out, False
+        for lane, place, asked in _distinct(each(f, mask, op, address, phase)):
+            barrier = machine.mbarrier(f, op, place)
+            number = barrier.phase
+            done = barrier.done(asked & 1) if by_parity else number > asked >> 32
+            meant = (number - 1 if done else number) if by_parity else asked >> 32
+            if done and sleeps and machine.policy.fails(f):
+                done = False
+            elif not done and sleeps and not late:
+                machine.sleep(f, barrier.waiters, Wait("mbarrier", op, barrier, meant, times_out=True))
+                return BLOCKED
+            if watch is not None:
+                watch.mbarrier_test(f, mask if lane is None else 1 << lane, op, barrier, meant, done)
+                if not sleeps:
+                    watch.polled(f, mask, op)
+            result = done if lane is None or f.lane is not None else merge(1 << lane, done, False if result is None else result, 1)
+        return result
+
+    return run
+
+
+def _distinct(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """One entry with lane None where all lanes ask the same."""
+    first = found[0][1:]
+    return [(None, *first)] if all(entry[1:] == first for entry in found) else found
+
+
+@action("mbarrier.pending_count")
+def pending_count(op: Op) -> Run:
+    return lambda f, mask, state: (state & 0xFFFFFFFF) if isinstance(state, int) else state.astype("uint32")

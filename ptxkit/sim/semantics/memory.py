@@ -1,0 +1,66 @@
+"""ld, st, prefetches and addresses of other CTAs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grammar.operands import width
+
+from ..memory import load, store
+from ..operand import Vector
+from ..program import Op
+from ..spaces import OFFSET_MASK, RANK_BITS, SHARED
+from ..values import array_of
+from .registry import Run, action, pure
+
+_STRONG = {"relaxed", "acquire", "release", "volatile", "mmio"}
+
+
+@action("ld", "ldu")
+def ld(op: Op) -> Run:
+    space, size = op.space("a"), width(op.bindings["type"]) // 8
+    d = op.operand("d")
+    count = len(d.elements) if isinstance(d, Vector) else 1
+    strong = not _STRONG.isdisjoint(op.tokens)
+
+    def run(f: Any, mask: int, address: Any, policy: Any = None) -> Any:
+        return load(f, mask, op, space, address, size, count, strong)
+
+    return run
+
+
+@action("st")
+def st(op: Op) -> Run:
+    space, size = op.space("a"), width(op.bindings["type"]) // 8
+    vector = isinstance(op.operand("b"), Vector)
+    strong = not _STRONG.isdisjoint(op.tokens)
+
+    def run(f: Any, mask: int, address: Any, value: Any, policy: Any = None) -> None:
+        store(f, mask, op, space, address, value if vector else (value,), size, strong)
+
+    return run
+
+
+@action("prefetch", "prefetchu", "applypriority")
+def prefetch(op: Op) -> Run:
+    return lambda f, mask, *operands: None
+
+
+@pure("mapa")
+def mapa(op: Op) -> Run:
+    """The same offset in another CTA's shared memory."""
+    window = 0 if op.has("shared::cluster") else SHARED
+    bits = width(op.bindings["type"])
+
+    def run(address: Any, rank: Any) -> Any:
+        if isinstance(address, int) and isinstance(rank, int):
+            return address & OFFSET_MASK | rank << RANK_BITS | window
+        offset = array_of(address, bits) & OFFSET_MASK
+        return offset | array_of(rank, 32).astype(offset.dtype) << RANK_BITS | window
+
+    return run
+
+
+@pure("getctarank")
+def getctarank(op: Op) -> Run:
+    return lambda address: (address >> RANK_BITS & 0xFF) if isinstance(address, int) else (address >> RANK_BITS & 0xFF).astype("uint32")
