@@ -21,10 +21,10 @@ from gemm.hgemm import hgemm
 from grammar import parse, tree
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, smem, tid
 from ptxkit import func as device_function
-from ptxkit.kernel import Kernel, Traced
-from ptxkit.ptx import add, bar, cp, fence, ld, mbarrier, mov, mul, setmaxnreg
+from ptxkit.kernel import Traced
+from ptxkit.ptx import add, bar, cp, fence, mbarrier, mov, mul
 from ptxkit.ptx import st as store
-from ptxkit.types import b64, bf16, f16, f32, s32, u16, u32, u64
+from ptxkit.types import b64, bf16, f32, s32, u16, u32, u64
 from tests.ptxkit.machine import lines, opcodes, run, stored, trace
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
@@ -383,99 +383,6 @@ def _text(module: tree.Module) -> str:
     from grammar.write import write
 
     return write(module)
-
-
-@pytest.mark.ptxas
-def test_functions_shared_memory_and_joined_modules_assemble() -> None:
-    from ptxkit.link import join
-    from ptxkit.toolchain import assemble
-
-    @device_function
-    def through_shared(n: Reg[u32]) -> Reg[u32]:
-        array = smem.array(u32, 64)
-        store.shared__cta.u32(array.at(n), n)
-        bar.sync(0)
-        return ld.shared__cta.u32(array.at(n))
-
-    def function(out: Ptr[u32], n: Reg[u32]) -> None:
-        store.global_.u32(out, through_shared(n))
-
-    assert kernel(block=32)(function).assemble().resources["function"].shared == 256
-    assert kernel(block=32)(uses_functions).assemble().findings == ()
-    found = assemble(_text(join([first, second]))).resources
-    assert {name: r.shared for name, r in found.items()} == {"first": 32, "second": 64}
-
-
-# --------------------------------------------------------------------------------------------------- everything assembles
-
-EXAMPLES = ("vector_add", "tma_copy", "tile_gemm", "cluster_multicast", "warp_reduction")
-
-
-def example_kernels() -> dict[str, Kernel[Any]]:
-    import importlib
-
-    found = {}
-    for name in EXAMPLES:
-        module = importlib.import_module(f"examples.{name}")
-        found.update({f"{name}.{attribute}": value for attribute, value in vars(module).items() if isinstance(value, Kernel)})
-    return found
-
-
-@pytest.mark.ptxas
-@pytest.mark.parametrize("name", example_kernels())
-def test_the_examples_kernels_assemble_without_spills_or_findings(name: str) -> None:
-    assembly = example_kernels()[name].assemble()
-    (entry,) = assembly.resources.values()
-    assert (entry.spills, entry.stack) == (0, 0)
-    assert assembly.findings == ()
-
-
-def hgemm_configs() -> list[Config]:
-    """Every value of every parameter, and every pair of layout and BN."""
-    found = []
-    majors: Any = [("k", "k"), ("k", "mn"), ("mn", "k"), ("mn", "mn")]
-    for i, (a, b) in enumerate(majors):
-        for j, BN in enumerate((64, 128, 256)):
-            cluster = 1 if b == "mn" and BN == 64 else 1 + (i + j) % 2
-            found.append(Config(f16 if i % 2 else bf16, (bf16, f16, f32)[(i + j) % 3], a, b, BN, CLUSTER=cluster, GROUP=8 + 8 * (j % 2)))
-    return [*found, Config(bf16, bf16, STAGES=2, CLUSTER=1), Config(bf16, f32, STAGES=3, CLUSTER=2)]
-
-
-@pytest.mark.ptxas
-@pytest.mark.timeout(300)
-def test_hgemm_assembles_without_spills_or_findings_and_keeps_setmaxnreg() -> None:
-    from ptxkit.toolchain import disassemble
-
-    configs = hgemm_configs()
-    assert {c.CLUSTER for c in configs} == {1, 2}
-    for config in configs:
-        assembly = hgemm.assemble(**config.parameters)
-        entry = assembly.resources["hgemm"]
-        assert (entry.spills, entry.stack, assembly.findings) == (0, 0, ()), config
-        assert entry.registers == 168
-        sass = disassemble(assembly.cubin)
-        counts = [line.split("USETMAXREG", 1)[1] for line in sass.splitlines() if "USETMAXREG" in line]
-        assert len(counts) == 2, config
-        assert sum("DEALLOC" in c for c in counts) == 1
-
-
-@pytest.mark.ptxas
-def test_a_dropped_setmaxnreg_is_a_finding() -> None:
-    """The gate above can fail: without the cap at entry ptxas ignores setmaxnreg and says so."""
-    from ptxkit.toolchain import assemble
-
-    def function(n: Reg[u32]) -> None:
-        setmaxnreg.dec.sync.aligned.u32(40)
-
-    text = trace(function, block=128).ptx().replace(".minnctapersm 1\n", "").replace(".reqntid 128, 1, 1\n", "")
-    assert [f.rule for f in assemble(text).findings] == ["C7508"]
-
-
-@pytest.mark.ptxas
-def test_the_summary_of_a_kernel_is_one_line() -> None:
-    from examples.tile_gemm import tile_gemm
-
-    assert tile_gemm.summary() == "256 threads, 163,904 bytes of shared memory, 232 registers, 0 bytes spilled"
 
 
 # --------------------------------------------------------------------------------------------------- what it costs
