@@ -107,6 +107,8 @@ class Kernel(Generic[P]):
         signature = inspect.signature(function)
         self._defaults = {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
         self._positional = tuple(_identifier(p.name, "rename it") for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
+        for taken in self._defaults.keys() & {"locs", "pdl", "stream"}:
+            raise TraceError(f"a compile-time parameter cannot be called `{taken}`: it is an option of .ptx or .launch")
         self._traced: dict[tuple[Any, ...], Traced] = {}
         self._compiled: dict[tuple[Any, ...], Compiled] = {}
 
@@ -133,7 +135,7 @@ class Kernel(Generic[P]):
     def trace(self, **config: Any) -> Traced:
         """Run the function once for this configuration."""
         full = self.config(config)
-        key = tuple(full.values())
+        key = _key(full)
         if key not in self._traced:
             self._traced[key] = self._trace(full)
         return self._traced[key]
@@ -182,8 +184,7 @@ class Kernel(Generic[P]):
 
     def compile(self, **config: Any) -> Compiled:
         """The kernel loaded on the current device, ready to launch; kept per configuration."""
-        full = self.config(config)
-        key = tuple(full.values())
+        key = _key(self.config(config))
         if key not in self._compiled:
             from .runtime import Compiled
 
@@ -275,6 +276,17 @@ class Kernel(Generic[P]):
             largest = max(count for _, count, _, _ in module.setmaxnreg)
             registers = self._max_registers or min(entry_registers(threads * (self._min_ctas or 1), largest), 255)
             check_setmaxnreg(module.setmaxnreg, threads, registers)
+
+
+def _key(config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a configuration is kept by: 1, 1.0 and True are different."""
+    for name, value in config.items():
+        try:
+            hash(value)
+        except TypeError:
+            raise TraceError(f"compile-time parameter `{name}` is {value!r}, which may change: pass a value that can be hashed, "
+                             "as a tuple") from None
+    return tuple((type(value), value) for value in config.values())
 
 
 def _identifier(name: str, way_out: str) -> str:

@@ -958,6 +958,12 @@ def test_configurations_that_a_kernel_does_not_have() -> None:
             configured.ptx(**how)
         assert words in str(caught.value)
         assert str(caught.value).startswith(__file__)
+    with pytest.raises(TraceError, match=r"compile-time parameter `STAGES` is \[1, 2\], which may change: .* a tuple"):
+        configured.ptx(STAGES=[1, 2])
+    with pytest.raises(TraceError, match="a compile-time parameter cannot be called `stream`"):
+        @kernel(block=32)
+        def takes(n: Reg[u32], *, stream: int = 0) -> None:
+            pass
     with pytest.raises(TraceError, match=r"a kernel is not called but launched: configured\.launch\(grid,"):
         configured(1, STAGES=3)  # type: ignore[arg-type]
 

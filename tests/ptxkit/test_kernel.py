@@ -21,6 +21,7 @@ from gemm.hgemm import hgemm
 from grammar import parse, tree
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, smem, tid
 from ptxkit import func as device_function
+from ptxkit.errors import TraceError
 from ptxkit.kernel import Traced
 from ptxkit.ptx import add, bar, cp, fence, mbarrier, mov, mul
 from ptxkit.ptx import st as store
@@ -46,6 +47,30 @@ def test_a_configuration_is_traced_once() -> None:
     assert specialised.trace(UNROLL=2) is specialised.trace(UNROLL=2, WARPS=1)
     assert specialised.trace(UNROLL=2) is not specialised.trace(UNROLL=3)
     assert len(opcodes(specialised.trace(UNROLL=5))) == 5
+
+
+def test_configurations_that_compare_equal_are_still_different() -> None:
+    @kernel(block=32)
+    def function(out: Ptr[u32], *, V: object) -> None:
+        store.global_.u32(out, 5 if isinstance(V, bool) else 6)
+
+    assert function.trace(V=1) is not function.trace(V=True)
+    assert function.trace(V=1) is not function.trace(V=1.0)
+
+
+def test_a_trace_that_fails_leaves_nothing_behind() -> None:
+    @kernel(block=32)
+    def function(n: Reg[u32], *, FAIL: bool) -> None:
+        smem.array(u32, 4)
+        if FAIL:
+            raise KeyError("the user's own error")
+
+    for _ in range(2):
+        with pytest.raises(KeyError, match="the user's own error"):
+            function.ptx(FAIL=True)
+    assert function.trace(FAIL=False).shared.total == 16
+    with pytest.raises(TraceError, match="can only be called while"):
+        smem.array(u32, 4)
 
 
 def test_directives_follow_the_configuration() -> None:
