@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ptxkit.errors import NoDriverError, PtxkitError
+from ptxkit.errors import PtxkitError
 
 LAYOUTS = ("nt", "nn", "tn", "tt")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: right (or assembled, where there is no GPU); 1: wrong or failed; 2: usage."""
+    """0: right; 1: wrong, an error or incomplete verdict, or failed; 2: usage."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
@@ -34,8 +34,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out-dtype", choices=("bf16", "f16", "f32"), help="type of D (default: that of A)")
     run.add_argument("--layout", choices=LAYOUTS, default="nt",
                      help="A then B: n row-major, t column-major; nt (default) has K contiguous in both")
-    run.add_argument("--check", action=argparse.BooleanOptionalAction, default=True, help="compare with a float32 reference")
+    run.add_argument("--check", action=argparse.BooleanOptionalAction, default=True,
+                     help="compare with a reference; on the CPU device also run the checker")
     run.add_argument("--repeat", type=_extent, default=20, help="timed launches (default 20)")
+    run.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU if there is one, else the CPU device")
+    run.add_argument("--schedule", default="fifo", help="of the CPU device: fifo, random, adversarial or a named adversary")
+    run.add_argument("--seed", type=int, default=0, help="of --schedule random")
     run.add_argument("--json", action="store_true", help="one JSON object on stdout")
     run.set_defaults(run=_hgemm)
     bench = commands.add_parser("bench", help="HGEMM beside cuBLAS, and the host's costs")
@@ -62,13 +66,12 @@ def _hgemm(options: argparse.Namespace) -> int:
 
     from . import run
 
-    reason = ""
-    try:
-        driver.probe()
-    except NoDriverError as error:
-        reason = str(error).split(":")[0]
     product = run.Product(options.m, options.n, options.k, options.dtype, options.out_dtype or options.dtype, options.layout)
-    report = run.assembled(product, reason) if reason else run.on_gpu(product, check=options.check, repeat=options.repeat)
+    if options.device == "gpu" or (options.device == "auto" and driver.available("sm_90a")):
+        driver.probe()
+        report = run.on_gpu(product, check=options.check, repeat=options.repeat)
+    else:
+        report = run.simulated(product, schedule=options.schedule, seed=options.seed, check=options.check)
     print(json.dumps(report) if options.json else "\n".join(report["lines"]))
     return int(report["wrong"])
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptxkit import Reg, Ring, TensorMap, Vec, cluster_ctarank, if_, kernel, laneid, ring, smem, tid
+from ptxkit import MBarrier, Reg, Ring, TensorMap, Vec, cluster_ctarank, if_, kernel, laneid, ring, smem, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import cluster_sync, elect, init_barriers, multicast_mask, prefetch_tensormaps, remote, wait
 from ptxkit.layout import Layout, Major
 from ptxkit.ptx import bar, cp, fence, mbarrier, mov, opcode, setmaxnreg, shfl, st, stmatrix, wgmma, xor
 from ptxkit.smem import Tile, TileView
-from ptxkit.types import Scalar, bf16, f32, u32
+from ptxkit.types import Scalar, bf16, f32, pred, u32
 
 from .scheduler import grouped
 
@@ -101,7 +101,7 @@ def hgemm(a: TensorMap, b: TensorMap, d: TensorMap, m_tiles: Reg[u32], n_tiles: 
         stores.drain()
 
 
-def load(view: TileView[Any], tensormap: TensorMap, mn: Reg[u32], k: Reg[u32], barrier: Any) -> None:
+def load(view: TileView[Any], tensormap: TensorMap, mn: Reg[u32], k: Reg[u32], barrier: MBarrier) -> None:
     """Copy a whole tile, one box per span: a K-major tile is one box of all rows, an MN-major one a box per 64 rows."""
     copy = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
     layout = view.layout
@@ -112,7 +112,7 @@ def load(view: TileView[Any], tensormap: TensorMap, mn: Reg[u32], k: Reg[u32], b
             copy(view.span(s), tensormap, (mn + s * layout.span, k), barrier)
 
 
-def load_shared(view: TileView[Any], tensormap: TensorMap, mn: Reg[u32], k: Reg[u32], barrier: Any, *, CLUSTER: int) -> None:
+def load_shared(view: TileView[Any], tensormap: TensorMap, mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *, CLUSTER: int) -> None:
     """Copy this CTA's share of a tile that the whole cluster needs, to all of its CTAs."""
     if CLUSTER == 1:
         load(view, tensormap, mn, k, barrier)
@@ -131,7 +131,7 @@ def load_shared(view: TileView[Any], tensormap: TensorMap, mn: Reg[u32], k: Reg[
             copy(view.span(span), tensormap, (mn + span * layout.span, k), barrier, mask)
 
 
-def release(barrier: Any, p: Any, *, CLUSTER: int) -> None:
+def release(barrier: MBarrier, p: Reg[pred], *, CLUSTER: int) -> None:
     """Where `p` holds, say that this warpgroup has read the stage; each of the first CLUSTER threads says it to one CTA."""
     arrive = mbarrier.arrive.shared__cluster.b64 if CLUSTER > 1 else mbarrier.arrive.shared__cta.b64
     arrive(barrier, pred=p)

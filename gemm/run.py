@@ -1,4 +1,4 @@
-"""One product from the command line: on the GPU with a check and a time, or assembled where there is none."""
+"""One product from the command line: on the GPU with a check and a time, or on the CPU device with its checker."""
 
 from __future__ import annotations
 
@@ -37,28 +37,52 @@ class Product:
         return f"hgemm {self.m} x {self.n} x {self.k} {self.dtype} {self.layout} -> {self.out}"
 
 
-def assembled(product: Product, reason: str) -> dict[str, Any]:
-    """Emit and assemble the kernel that this product would run; nothing is executed."""
+def resources(product: Product) -> tuple[list[str], dict[str, object]]:
+    """What ptxas makes of the kernel that this product runs, as lines and as a table; only its plan where there is no ptxas."""
     from ptxkit.errors import NoToolError
     from ptxkit.inspect import report
     from ptxkit.toolchain import disassemble
 
     config = product.config()
     traced = kernel.trace(**config.parameters)
-    assembly = kernel.assemble(**config.parameters)
+    lines = [f"{product}: tile 128 x {config.BN} x 64, {config.STAGES} stages, cluster {config.CLUSTER}"]
+    try:
+        assembly = kernel.assemble(**config.parameters)
+    except NoToolError as error:
+        return [*lines, f"not assembled: {error}", traced.shared.table()], {}
     try:
         sass = disassemble(assembly.cubin)
     except NoToolError:
         sass = ""
     (entry,) = report(traced.module, assembly.resources, sass=sass, log=assembly.log)
-    lines = [
-        f"{product}: tile 128 x {config.BN} x 64, {config.STAGES} stages, cluster {config.CLUSTER}",
-        *(f"{what:<32}{value}" for what, value in entry.rows()),
-        traced.shared.table(),
-        *map(str, assembly.findings),
-        f"assembled with ptxas {assembly.tool.version}; not executed: {reason}",
-    ]
-    return {**asdict(product), "executed": False, "wrong": 0, "resources": dict(entry.rows()), "lines": lines}
+    lines += [f"assembled with ptxas {assembly.tool.version}", *(f"{what:<32}{value}" for what, value in entry.rows())]
+    return [*lines, traced.shared.table(), *map(str, assembly.findings)], dict(entry.rows())
+
+
+def simulated(product: Product, *, schedule: str = "fifo", seed: int = 0, check: bool = True) -> dict[str, Any]:
+    """Run it on the CPU device, check the numbers against float64 and the protocol by the simulator's rules."""
+    from .simulate import simulate
+
+    lines, table = resources(product)
+    (a, a_value), (b, b_value) = _random(product)
+    out = np.full((product.m, product.n), 0x7FC0_7FC0 if product.out == "f32" else 0x7FC0, np.uint32 if product.out == "f32" else np.uint16)
+    d = out.view(np.float32) if product.out == "f32" else out.view(np.float16) if product.out == "f16" else out
+    begin = time.perf_counter()
+    report = simulate(a, b, d, dtype=product.dtype, out_dtype=product.out, schedule=schedule, seed=seed, check=check)
+    seconds = time.perf_counter() - begin
+    exact, magnitude = reference.product(a_value, b_value)
+    actual = _widened(d, product.out)
+    share = reference.worst(actual, exact, magnitude, product.k, product.out)
+    wrong = not share <= 1
+    lines.append(f"executed on the CPU device, not a GPU, in {seconds:.2f} s: {_verdict(float(np.abs(actual - exact).max()), share, wrong)}")
+    lines.append(f"verdict: {report}")
+    return {**asdict(product), "executed": True, "device": "sim", "wrong": int(wrong or report.verdict in ("error", "incomplete")),
+            "seconds": seconds, "error_share": share, "verdict": report.verdict, "findings": [str(f) for f in report.findings],
+            "resources": table, "lines": lines}
+
+
+def _verdict(error: float, share: float, wrong: bool) -> str:
+    return f"largest error {error:.3g}, {share:.2f} of what fp32 accumulation and rounding allow: {'WRONG' if wrong else 'right'}"
 
 
 def on_gpu(product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
@@ -74,8 +98,7 @@ def on_gpu(product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
     lines = [f"{product}: {us:.2f} us, {work / us:.1f} TFLOP/s"]
     wrong = share is not None and not share <= 1
     if share is not None:
-        verdict = "WRONG" if wrong else "right"
-        lines.append(f"largest error {found['error']:.3g}, {share:.2f} of what fp32 accumulation and rounding allow: {verdict}")
+        lines.append(_verdict(found["error"], share, wrong))
     if cublas is not None:
         lines.append(f"cuBLAS {cublas:.2f} us, {work / cublas:.1f} TFLOP/s: ptxkit runs at {cublas / us:.3f} of its speed")
     return {**asdict(product), "executed": True, "wrong": int(wrong), "tflops": work / us, **found, "lines": lines}
@@ -127,11 +150,10 @@ def _with_numpy(product: Product, *, check: bool, repeat: int) -> dict[str, Any]
     from . import hgemm
 
     m, n, k = product.m, product.n, product.k
-    generator = np.random.default_rng()
-    rounded = [_rounded(generator.standard_normal(shape, dtype=np.float32), product.dtype) for shape in ((m, k), (k, n))]
+    rounded = _random(product)
     held, views = [], []
     for (bits, _), letter in zip(rounded, product.layout, strict=True):
-        held.append(device_array(np.ascontiguousarray(bits if letter == "n" else bits.T), product.dtype))
+        held.append(device_array(bits if letter == "n" else bits.T, product.dtype))
         seen = view(held[-1])
         views.append(seen if letter == "n" else seen._replace(shape=seen.shape[::-1], strides=seen.strides[::-1]))
     d = device_array(np.zeros((m, n), np.uint32 if product.out == "f32" else np.uint16), product.out)
@@ -148,6 +170,16 @@ def _with_numpy(product: Product, *, check: bool, repeat: int) -> dict[str, Any]
         hgemm(views[0], views[1], d)
     driver.synchronize()
     found["us"] = 1e6 * (time.perf_counter() - begin) / repeat
+    return found
+
+
+def _random(product: Product) -> list[tuple[Any, Any]]:
+    """(bits, value) of normally distributed A [M, K] and B [K, N], the bits with the strides of the layout."""
+    generator = np.random.default_rng()
+    found = []
+    for shape, letter in zip(((product.m, product.k), (product.k, product.n)), product.layout, strict=True):
+        bits, value = _rounded(generator.standard_normal(shape, dtype=np.float32), product.dtype)
+        found.append((bits if letter == "n" else np.ascontiguousarray(bits.T).T, value))
     return found
 
 

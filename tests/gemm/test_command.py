@@ -1,4 +1,4 @@
-"""`python -m gemm` as a user runs it, without a GPU."""
+"""`python -m gemm` as a user runs it on the CPU device."""
 
 from __future__ import annotations
 
@@ -16,15 +16,31 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.ptxas
-@pytest.mark.skipif(not why_no_gpu(), reason="there is a GPU")
-def test_without_a_gpu_it_assembles_and_says_so():
-    done = command("hgemm", "-m", "512", "-n", "512", "-k", "512")
-    assert done.returncode == 0, done.stderr
+def test_it_shows_resources_executes_and_gives_a_verdict():
+    done = command("hgemm", "--device", "sim", "-m", "256", "-n", "264", "-k", "200")
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "setmaxnreg in effect            yes" in done.stdout
-    assert "not executed: no NVIDIA driver" in done.stdout.splitlines()[-1]
-    report = json.loads(command("hgemm", "--json", "--layout", "tn", "--dtype", "f16", "--out-dtype", "f32").stdout)
-    assert report["executed"] is False
+    assert "executed on the CPU device" in done.stdout
+    assert done.stdout.split("executed on")[1].splitlines()[0].endswith("right")
+    assert "verdict: clean" in done.stdout
+
+
+@pytest.mark.ptxas
+@pytest.mark.skipif(not why_no_gpu(), reason="there is a GPU")
+def test_auto_takes_the_cpu_device_where_there_is_no_gpu():
+    words = ("-m", "64", "-n", "64", "-k", "64", "--layout", "tn", "--dtype", "f16", "--out-dtype", "f32", "--schedule", "random")
+    report = json.loads(command("hgemm", "--json", *words).stdout)
+    assert report["device"] == "sim"
+    assert report["verdict"] == "clean"
     assert report["resources"]["registers"] == 168
+
+
+@pytest.mark.pure
+@pytest.mark.skipif(not why_no_gpu(), reason="there is a GPU")
+def test_a_gpu_asked_for_must_be_there():
+    done = command("hgemm", "--device", "gpu", "-m", "64", "-n", "64", "-k", "64")
+    assert done.returncode == 1
+    assert "no NVIDIA driver was found" in done.stderr
 
 
 @pytest.mark.pure
