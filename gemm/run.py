@@ -65,8 +65,8 @@ def simulated(product: Product, *, schedule: str = "fifo", seed: int = 0, check:
 
     lines, table = resources(product)
     (a, a_value), (b, b_value) = _random(product)
-    out = np.full((product.m, product.n), 0x7FC0_7FC0 if product.out == "f32" else 0x7FC0, np.uint32 if product.out == "f32" else np.uint16)
-    d = out.view(np.float32) if product.out == "f32" else out.view(np.float16) if product.out == "f16" else out
+    kinds: dict[str, type[np.generic]] = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
+    d = np.full((product.m, product.n), 0x7FC0 if product.out == "bf16" else np.nan, kinds[product.out])
     begin = time.perf_counter()
     report = simulate(a, b, d, dtype=product.dtype, out_dtype=product.out, schedule=schedule, seed=seed, check=check)
     seconds = time.perf_counter() - begin
