@@ -74,7 +74,8 @@ def simulated(product: Product, *, schedule: str = "fifo", seed: int = 0, check:
     actual = _widened(d, product.out)
     share = reference.worst(actual, exact, magnitude, product.k, product.out)
     wrong = not share <= 1
-    lines.append(f"executed on the CPU device, not a GPU, in {seconds:.2f} s: {_verdict(float(np.abs(actual - exact).max()), share, wrong)}")
+    error = float(np.abs(actual - exact).max())
+    lines.append(f"executed on the CPU device, not a GPU, in {seconds:.2f} s: {_verdict(error, share, wrong)}")
     lines.append(f"verdict: {report}")
     return {**asdict(product), "executed": True, "device": "sim", "wrong": int(wrong or report.verdict in ("error", "incomplete")),
             "seconds": seconds, "error_share": share, "verdict": report.verdict, "findings": [str(f) for f in report.findings],
