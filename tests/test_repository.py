@@ -18,7 +18,7 @@ PACKAGES = ("grammar", "ptxkit", "gemm")
 """Each may import itself and those before it."""
 
 LAYERS = (
-    ("source", "errors", "types", "settings", "diagnostics"),
+    ("source", "errors", "types", "settings", "diagnostics", "graph"),
     ("reg", "descriptor", "layout"),
     ("trace", "smem", "tensormap", "special", "module"),
     ("convert", "rules", "ptx", "flow", "idioms"),

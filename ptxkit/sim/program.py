@@ -12,8 +12,8 @@ from grammar.match import Mismatch, bind
 from grammar.operands import width
 from grammar.special import SPECIAL
 
+from ..graph import liveness, post_dominators
 from .errors import SimulationError
-from .graph import liveness, post_dominators
 from .operand import Address, Immediate, Indexed, Negated, Operand, Register, Sink, SpecialRegister, Symbol, SymbolValue, Vector, Word
 from .symbols import Layout
 
