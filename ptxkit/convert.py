@@ -118,7 +118,8 @@ def shown(value: Any) -> str:
         kinds = {e.type.__name__ if isinstance(e, Reg) else type(e).__name__ for e in elements}
         return f"{len(elements)} values of {', '.join(sorted(kinds))}"
     if isinstance(value, SharedAddress):
-        return f"{type(value).__name__} (shared memory)"
+        remote = isinstance(value, MBarrier) and value.remote
+        return f"{type(value).__name__} ({'shared memory of another CTA' if remote else 'shared memory'})"
     return repr(value)
 
 
@@ -213,6 +214,10 @@ def _address(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
     if operand.tag == "mbarrier":
         if not isinstance(value, MBarrier):
             raise _Unfit
+        if not space:
+            raise _Unfit("a generic address (a barrier is in shared memory: say `.shared::cta`)")
+        if value.remote and space != "shared::cluster":
+            raise _Unfit("a barrier of this CTA (`.shared::cluster` reaches those of others)")
         return value.operand()
     if operand.tag == "tensormap" and isinstance(value, TensorMapParameter) and not space.startswith("shared"):
         builder.own(value.reg)

@@ -10,7 +10,7 @@ from typing import Any
 from grammar import tree
 
 from .errors import TraceError
-from .reg import Index, Negated, Reg
+from .reg import Index, Negated, Reg, Special
 from .trace import Builder, current
 from .types import pred, u32
 
@@ -98,19 +98,26 @@ class Loop:
     def __init__(self, top: str, end: str) -> None:
         self._top = top
         self._end = end
+        self._running = True
 
     def break_if(self, p: Predicate) -> None:
         """Leave the loop in the threads where `p` holds."""
-        builder = current()
+        builder = self._within()
         builder.branch(self._end, _guard(builder, p))
 
     def continue_if(self, p: Predicate) -> None:
         """Start the next round in the threads where `p` holds."""
-        builder = current()
+        builder = self._within()
         builder.branch(self._top, _guard(builder, p))
 
     def break_(self) -> None:
-        current().branch(self._end)
+        """Leave the loop."""
+        self._within().branch(self._end)
+
+    def _within(self) -> Builder:
+        if not self._running:
+            raise TraceError("this loop has ended: break and continue stand inside its `with` block")
+        return current()
 
 
 @contextmanager
@@ -119,8 +126,10 @@ def loop() -> Iterator[Loop]:
     builder = current()
     top, end = builder.new_label("loop"), builder.new_label("done")
     builder.place(top)
+    running = Loop(top, end)
     with builder.scope(loop=True):
-        yield Loop(top, end)
+        yield running
+    running._running = False
     builder.branch(top)
     builder.place(end)
 
@@ -129,6 +138,7 @@ def loop() -> Iterator[Loop]:
 def for_range(stop: Index, *, start: Index = 0, step: Index = 1) -> Iterator[Reg[u32]]:
     """`with for_range(n) as i:` counts a u32 register from `start` below `stop` on the GPU; the body may run zero times."""
     builder = current()
+    stop = stop.read() if isinstance(stop, Special) else stop
     _operand(builder, stop)
     by = _operand(builder, step)
     if by == tree.Integer(0):
@@ -189,6 +199,8 @@ def ring(stages: int | Ring, rounds: Index) -> Iterator[tuple[Reg[u32], Reg[u32]
 
 
 def _operand(builder: Builder, value: Index) -> tree.Operand:
+    if isinstance(value, Special):
+        value = value.read()
     if isinstance(value, Reg) and value.type.register == "b32":
         builder.own(value)
         return value.operand()

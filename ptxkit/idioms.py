@@ -46,7 +46,7 @@ def remote(barriers: MBarriers | MBarrier, cta: Reg[u32] | int) -> MBarriers | M
     """The barrier, or array of barriers, at the same place in another CTA of the cluster, for `.shared::cluster` operations: one mapa."""
     first = barriers[0] if isinstance(barriers, MBarriers) else barriers
     address = ptx.mapa.shared__cluster.u32(first.register(), cta)
-    return barriers.at(address) if isinstance(barriers, MBarriers) else MBarrier(barriers.array, 0, address)
+    return barriers.at(address) if isinstance(barriers, MBarriers) else MBarrier(barriers.array, 0, address, remote=True)
 
 
 def arrive_remote(barrier: MBarrier, cta: Reg[u32] | int, **how: Any) -> None:

@@ -221,7 +221,9 @@ class Kernel(Generic[P]):
         parameters = self._parameters()
         with tracing(builder):
             arguments = [_argument(builder, p, here) for p in parameters]
-            self._call(*arguments, **config)
+            returned = self._call(*arguments, **config)
+            if returned is not None:
+                raise TraceError(f"kernel `{self.name}` returned {returned!r}: a kernel returns nothing, it stores its results", here)
             body = builder.finish()
         check_barriers(shared.barriers)
         self._check_registers(module, threads)

@@ -49,55 +49,55 @@ class _Operator:
 
 class _Arithmetic(_Operator):
     @overload
-    def __get__(self, reg: Reg[I32], owner: Any) -> Callable[[_Side32], Reg[I32]]: ...
+    def __get__(self, reg: Scalars[I32], owner: Any) -> Callable[[_Side32], Reg[I32]]: ...
     @overload
-    def __get__(self, reg: Reg[I64], owner: Any) -> Callable[[_Side64], Reg[I64]]: ...
+    def __get__(self, reg: Scalars[I64], owner: Any) -> Callable[[_Side64], Reg[I64]]: ...
     @overload
-    def __get__(self, reg: Reg[I16], owner: Any) -> Callable[[_Side16], Reg[I16]]: ...
-    def __get__(self, reg: Reg[Any], owner: Any) -> Callable[[Any], Reg[Any]]:
+    def __get__(self, reg: Scalars[I16], owner: Any) -> Callable[[_Side16], Reg[I16]]: ...
+    def __get__(self, reg: Scalars[Any], owner: Any) -> Callable[[Any], Reg[Any]]:
         return partial(_arithmetic, self, reg)
 
 
 class _Bitwise(_Operator):
     @overload
-    def __get__(self, reg: Reg[pred], owner: Any) -> Callable[[Reg[pred] | Negated], Reg[pred]]: ...
+    def __get__(self, reg: Scalars[pred], owner: Any) -> Callable[[Reg[pred] | Negated], Reg[pred]]: ...
     @overload
-    def __get__(self, reg: Reg[I32], owner: Any) -> Callable[[_Side32], Reg[I32]]: ...
+    def __get__(self, reg: Scalars[I32], owner: Any) -> Callable[[_Side32], Reg[I32]]: ...
     @overload
-    def __get__(self, reg: Reg[I64], owner: Any) -> Callable[[_Side64], Reg[I64]]: ...
+    def __get__(self, reg: Scalars[I64], owner: Any) -> Callable[[_Side64], Reg[I64]]: ...
     @overload
-    def __get__(self, reg: Reg[I16], owner: Any) -> Callable[[_Side16], Reg[I16]]: ...
-    def __get__(self, reg: Reg[Any], owner: Any) -> Callable[[Any], Reg[Any]]:
+    def __get__(self, reg: Scalars[I16], owner: Any) -> Callable[[_Side16], Reg[I16]]: ...
+    def __get__(self, reg: Scalars[Any], owner: Any) -> Callable[[Any], Reg[Any]]:
         return partial(_bits, self, reg)
 
 
 class _Comparison(_Operator):
     @overload
-    def __get__(self, reg: Reg[I32], owner: Any) -> Callable[[_Side32], Reg[pred]]: ...
+    def __get__(self, reg: Scalars[I32], owner: Any) -> Callable[[_Side32], Reg[pred]]: ...
     @overload
-    def __get__(self, reg: Reg[I64], owner: Any) -> Callable[[_Side64], Reg[pred]]: ...
+    def __get__(self, reg: Scalars[I64], owner: Any) -> Callable[[_Side64], Reg[pred]]: ...
     @overload
-    def __get__(self, reg: Reg[I16], owner: Any) -> Callable[[_Side16], Reg[pred]]: ...
-    def __get__(self, reg: Reg[Any], owner: Any) -> Callable[[Any], Reg[pred]]:
+    def __get__(self, reg: Scalars[I16], owner: Any) -> Callable[[_Side16], Reg[pred]]: ...
+    def __get__(self, reg: Scalars[Any], owner: Any) -> Callable[[Any], Reg[pred]]:
         return partial(_compare, self.mnemonic, reg)
 
 
 class _Shift(_Operator):
-    def __get__(self, reg: Reg[K], owner: Any) -> Callable[[Index], Reg[K]]:
+    def __get__(self, reg: Scalars[K], owner: Any) -> Callable[[Index], Reg[K]]:
         return partial(_shift, self.mnemonic, reg)
 
 
 class _Inversion(_Operator):
     @overload
-    def __get__(self, reg: Reg[pred], owner: Any) -> Callable[[], Negated]: ...
+    def __get__(self, reg: Scalars[pred], owner: Any) -> Callable[[], Negated]: ...
     @overload
-    def __get__(self, reg: Reg[K], owner: Any) -> Callable[[], Reg[K]]: ...
-    def __get__(self, reg: Reg[Any], owner: Any) -> Callable[[], Any]:
-        return partial(Negated, reg) if reg.type is pred else partial(_unary, self.mnemonic, "b", reg)
+    def __get__(self, reg: Scalars[K], owner: Any) -> Callable[[], Reg[K]]: ...
+    def __get__(self, reg: Scalars[Any], owner: Any) -> Callable[[], Any]:
+        return partial(Negated, _read(reg)) if reg.type is pred else partial(_unary, self.mnemonic, "b", reg)
 
 
 class _Negation(_Operator):
-    def __get__(self, reg: Reg[K], owner: Any) -> Callable[[], Reg[K]]:
+    def __get__(self, reg: Scalars[K], owner: Any) -> Callable[[], Reg[K]]:
         return partial(_unary, self.mnemonic, "s", reg)
 
 
@@ -108,10 +108,10 @@ class _InPlace:
         self.sign = sign
         self.mnemonic = mnemonic
 
-    def __get__(self, reg: Reg[Any], owner: Any) -> Callable[[Never], NoReturn]:
+    def __get__(self, reg: Scalars[Any], owner: Any) -> Callable[[Never], NoReturn]:
         return partial(self.refuse, reg)
 
-    def refuse(self, reg: Reg[Any], other: object) -> NoReturn:
+    def refuse(self, reg: Scalars[Any], other: object) -> NoReturn:
         mnemonic, kind = self.mnemonic, reg.type.__name__
         if mnemonic in ("and_", "or_", "xor", "shl"):
             kind = "pred" if reg.type is pred else f"b{reg.type.bits}"
@@ -125,21 +125,12 @@ class _InPlace:
         )
 
 
-class Reg(Value, Generic[T]):
-    """A virtual register of scalar type `type`, belonging to one trace."""
+class Scalars(Value, Generic[T]):
+    """What registers and special registers have in common: a scalar type, the operators, and that Python cannot look inside."""
 
-    __slots__ = ("builder", "name", "type")
+    __slots__ = ()
 
-    def __init__(self, builder: Builder, name: str, type: type[T]) -> None:
-        self.builder = builder
-        self.name = name
-        self.type = type
-
-    def operand(self) -> tree.Name:
-        return tree.Name(self.name)
-
-    def __repr__(self) -> str:
-        return f"Reg[{self.type.__name__}]({self.name})"
+    type: type[T]
 
     __hash__ = object.__hash__
 
@@ -154,23 +145,6 @@ class Reg(Value, Generic[T]):
             f"{self!r} has no value while the kernel is being traced: it cannot index or count in Python; "
             "use `with ring(...)` or `for_range`"
         )
-
-    def _here(self) -> Builder:
-        """The trace in progress, which must be this register's."""
-        from .trace import current
-
-        builder = current()
-        builder.own(self)
-        return builder
-
-    def _integer(self, mnemonic: str) -> str:
-        if self.type in _INTEGER:
-            return self.type.__name__
-        if self.type in (b32, b64):
-            return f"u{self.type.bits}"
-        rounded = f"say the instruction and its rounding, as in `fma.rn.{self.type.__name__}(a, b, c)`"
-        instead = "combine predicates with &, | and ~" if self.type is pred else rounded
-        raise TraceError(f"operators work on integer registers, and {self!r} is not one: {instead}")
 
     __add__ = __radd__ = _Arithmetic("add")
     __sub__, __rsub__ = _Arithmetic("sub"), _Arithmetic("sub", swap=True)
@@ -195,7 +169,48 @@ class Reg(Value, Generic[T]):
     __ilshift__, __irshift__ = _InPlace("<<", "shl"), _InPlace(">>", "shr")
 
 
-def _arithmetic(operator: _Operator, reg: Reg[Any], other: Any) -> Reg[Any]:
+class Reg(Scalars[T]):
+    """A virtual register of scalar type `type`, belonging to one trace."""
+
+    __slots__ = ("builder", "name", "type")
+
+    def __init__(self, builder: Builder, name: str, type: type[T]) -> None:
+        self.builder = builder
+        self.name = name
+        self.type = type
+
+    def operand(self) -> tree.Name:
+        return tree.Name(self.name)
+
+    def __repr__(self) -> str:
+        return f"Reg[{self.type.__name__}]({self.name})"
+
+    def _here(self) -> Builder:
+        """The trace in progress, which must be this register's."""
+        from .trace import current
+
+        builder = current()
+        builder.own(self)
+        return builder
+
+    def _integer(self, mnemonic: str) -> str:
+        if self.type in _INTEGER:
+            return self.type.__name__
+        if self.type in (b32, b64):
+            return f"u{self.type.bits}"
+        rounded = f"say the instruction and its rounding, as in `fma.rn.{self.type.__name__}(a, b, c)`"
+        instead = "combine predicates with &, | and ~" if self.type is pred else rounded
+        raise TraceError(f"operators work on integer registers, and {self!r} is not one: {instead}")
+
+
+def _read(value: Scalars[S]) -> Reg[S]:
+    """The register, or one that a special register is read into."""
+    assert isinstance(value, Reg | Special)
+    return value.read() if isinstance(value, Special) else value
+
+
+def _arithmetic(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]:
+    reg = _read(left)
     kind, builder = reg._integer(operator.mnemonic), reg._here()
     value = _side(reg, other, operator.mnemonic)
     result = builder.register(reg.type)
@@ -204,7 +219,8 @@ def _arithmetic(operator: _Operator, reg: Reg[Any], other: Any) -> Reg[Any]:
     return result
 
 
-def _bits(operator: _Operator, reg: Reg[Any], other: Any) -> Reg[Any]:
+def _bits(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]:
+    reg = _read(left)
     width = "pred" if reg.type is pred else f"b{reg.type.bits}"
     if reg.type is not pred:
         reg._integer(operator.mnemonic)
@@ -214,7 +230,8 @@ def _bits(operator: _Operator, reg: Reg[Any], other: Any) -> Reg[Any]:
     return result
 
 
-def _shift(mnemonic: str, reg: Reg[K], amount: Index) -> Reg[K]:
+def _shift(mnemonic: str, left: Scalars[K], amount: Index) -> Reg[K]:
+    reg = _read(left)
     kind, builder = reg._integer(mnemonic), reg._here()
     value = _amount(reg, amount)
     result = builder.register(reg.type)
@@ -222,14 +239,16 @@ def _shift(mnemonic: str, reg: Reg[K], amount: Index) -> Reg[K]:
     return result
 
 
-def _unary(mnemonic: str, letter: str, reg: Reg[K]) -> Reg[K]:
+def _unary(mnemonic: str, letter: str, value: Scalars[K]) -> Reg[K]:
+    reg = _read(value)
     kind, builder = reg._integer(mnemonic), reg._here()
     result = builder.register(reg.type)
     builder.emit(f"{mnemonic}.{letter}{kind[1:]}", (result.operand(), reg.operand()))
     return result
 
 
-def _compare(relation: str, reg: Reg[Any], other: Any) -> Reg[pred]:
+def _compare(relation: str, left: Scalars[Any], other: Any) -> Reg[pred]:
+    reg = _read(left)
     kind = reg._integer("setp")
     if not isinstance(other, Reg | int | Special):
         raise TraceError(f"{reg!r} can be compared with a register or an int, not with {type(other).__name__}")
@@ -266,6 +285,8 @@ def _side(reg: Reg[Any], other: Any, mnemonic: str) -> tree.Operand:
 
 
 def _amount(reg: Reg[Any], other: Any) -> tree.Operand:
+    if isinstance(other, Special):
+        other = other.read()
     if isinstance(other, int):
         if not 0 <= other < reg.type.bits:
             raise TraceError(f"a shift of {reg!r} is by 0 to {reg.type.bits - 1}, not {other}")
@@ -356,7 +377,7 @@ class Vec(Value, Generic[T, N]):
         return f"Vec({list(self.elements)!r})"
 
 
-class Special(Value, Generic[T]):
+class Special(Scalars[T]):
     """A special register (`%tid.x`): `mov.u32(tid.x)` reads it; in an operator it is read for you."""
 
     __slots__ = ("name", "type")
@@ -406,7 +427,7 @@ class Ptr(Value, Generic[T]):
         """Bytes of one element."""
         return max(1, self.type.bits // 8)
 
-    def __add__(self, index: int | Reg[integer32] | Reg[integer64]) -> Ptr[T]:
+    def __add__(self, index: Index | Reg[integer64]) -> Ptr[T]:
         if isinstance(index, int):
             return Ptr(self.reg, self.type, self.space, self.offset + index * self.size)
         return self.at(index)
@@ -414,15 +435,18 @@ class Ptr(Value, Generic[T]):
     def __sub__(self, index: int) -> Ptr[T]:
         return self + -index
 
-    def at(self, index: int | Reg[integer32] | Reg[integer64]) -> Ptr[T]:
+    def at(self, index: Index | Reg[integer64]) -> Ptr[T]:
         """The pointer to element `index`: folded for an int, one mad.wide (32-bit index) or mad.lo (64-bit) for a register."""
         if isinstance(index, int):
             return self + index
-        kind, builder = index._integer("mad"), index._here()
+        if not isinstance(index, Scalars):
+            raise TraceError(f"a pointer is indexed with an int or an integer register, not {index!r}")
+        reg: Reg[Any] = _read(index)
+        kind, builder = reg._integer("mad"), reg._here()
         builder.own(self.reg)
         result = builder.register(u64)
-        opcode = f"mad.wide.{kind}" if index.type.bits == 32 else f"mad.lo.{kind}"
-        builder.emit(opcode, (result.operand(), index.operand(), tree.Integer(self.size), self.reg.operand()))
+        opcode = f"mad.wide.{kind}" if reg.type.bits == 32 else f"mad.lo.{kind}"
+        builder.emit(opcode, (result.operand(), reg.operand(), tree.Integer(self.size), self.reg.operand()))
         return Ptr(result, self.type, self.space, self.offset)
 
     def cast(self, type: type[S]) -> Ptr[S]:
@@ -430,7 +454,7 @@ class Ptr(Value, Generic[T]):
         return Ptr(self.reg, type, self.space, self.offset)
 
 
-Index: TypeAlias = int | Reg[integer32]
+Index: TypeAlias = int | Reg[integer32] | Special[integer32]
 _Element: TypeAlias = Reg[S] | int | float | Sink
 _Side16: TypeAlias = Reg[integer16] | Special[integer16] | int
 _Side32: TypeAlias = Reg[integer32] | Special[integer32] | int

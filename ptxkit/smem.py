@@ -11,7 +11,7 @@ from grammar import tree
 from .descriptor import Descriptor, step, template
 from .errors import Position, TraceError
 from .layout import Layout, Major
-from .reg import Index, Reg, Value
+from .reg import Index, Reg, Special, Value
 from .source import user_position
 from .trace import Builder, current
 from .types import Scalar, u32, u64
@@ -150,6 +150,8 @@ class SharedAddress(Value):
         builder = _within(self.plan)
         if isinstance(index, int):
             return self.offset + index * stride, self.dynamic
+        if isinstance(index, Special):
+            index = index.read()
         if not isinstance(index, Reg):
             raise TraceError(f"shared memory is indexed with an int or a 32-bit register, not {index!r}")
         builder.own(index)
@@ -189,13 +191,14 @@ class Shared(SharedAddress, Generic[T]):
 
 
 class MBarrier(SharedAddress):
-    """One mbarrier object (8 bytes) in shared memory."""
+    """One mbarrier object (8 bytes) in shared memory; `remote` when it is another CTA's."""
 
-    __slots__ = ("array",)
+    __slots__ = ("array", "remote")
 
-    def __init__(self, array: MBarriers | None, offset: int, dynamic: Reg[u32] | None = None) -> None:
+    def __init__(self, array: MBarriers | None, offset: int, dynamic: Reg[u32] | None = None, *, remote: bool = False) -> None:
         super().__init__(offset, dynamic)
         self.array = array
+        self.remote = remote
 
 
 class MBarriers:
@@ -225,7 +228,7 @@ class MBarriers:
         if isinstance(index, int) and not 0 <= index < self.count:
             raise TraceError(f"barrier {index} is out of range: `{self.name}` has {self.count}, 0 to {self.count - 1}")
         _within(self.plan)
-        return MBarrier(self, *SharedAddress(self.offset, self.base).plus(index, 8))
+        return MBarrier(self, *SharedAddress(self.offset, self.base).plus(index, 8), remote=self.base is not None)
 
     def at(self, base: Reg[u32]) -> MBarriers:
         """The same array as another CTA of the cluster holds it, `base` being the mapped address of its first barrier."""
@@ -273,6 +276,8 @@ class TileView(SharedAddress, Generic[T]):
         A register `mn` must be a multiple of 8 (K-major) or of the span (MN-major). Emits the address arithmetic once per region.
         """
         builder = _within(self.plan)
+        if not isinstance(k, int):
+            raise TraceError(f"the depth of a descriptor is an int, not {k!r}: unroll the depth in Python, or choose a stage by register")
         fixed = template(self.layout)
         dynamic = self.dynamic
         if isinstance(mn, int):

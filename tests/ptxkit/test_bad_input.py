@@ -14,7 +14,7 @@ from ptxkit.arrays import ArrayView
 from ptxkit.descriptor import TensorMapFields
 from ptxkit.errors import LaunchError, OpcodeError, Position, PtxkitError, TraceError
 from ptxkit.flow import else_
-from ptxkit.idioms import multicast_mask, wait
+from ptxkit.idioms import arrive_remote, multicast_mask, remote, wait
 from ptxkit.ptx import add, bar, bra, cp, ld, mbarrier, mov, opcode, setmaxnreg, wgmma
 from ptxkit.ptx import st as store
 from ptxkit.types import bf16, e4m3, f16, f32, pred, s32, u16, u32, u64
@@ -97,6 +97,10 @@ def test_wrong_register_class() -> None:
     def generic() -> None:
         ld.u32(smem.array(u32, 4))
 
+    def fraction(p: Ptr[u32]) -> None:
+        p.at(1.5)  # type: ignore[arg-type]
+
+    refused(fraction, "a pointer is indexed with an int or an integer register, not 1.5")
     refused(class_, "`add.u32` operand `b`", ".u32", "not Reg[f32](%f0)", "`mov.b32(x)` takes its bits as they are")
     refused(rounding, "operators work on integer registers", "`fma.rn.f32(a, b, c)`")
     refused(predicate, "pred= takes a predicate register", "not Reg[u32]", "`x != 0`")
@@ -260,6 +264,10 @@ def test_a_tile_that_wgmma_cannot_describe() -> None:
     def between() -> None:
         smem.tile(bf16, (64, 64))[0].desc(mn=4)
 
+    def at_run_time(k: Reg[u32]) -> None:
+        smem.tile(bf16, (64, 64))[0].desc(k)  # type: ignore[arg-type]
+
+    refused(at_run_time, "the depth of a descriptor is an int, not Reg[u32](%r0)", "choose a stage by register")
     refused(plain, "has no wgmma descriptor: give it swizzle=128, 64, 32 or 16")
     refused(transposed_bytes, "MN-major operands of 16-bit types only, not e4m3", "store the tile K-major")
     refused(between, "no descriptor starts at row 4, depth 0")
@@ -326,10 +334,13 @@ def test_python_cannot_look_at_a_register() -> None:
     def of_negated(a: Reg[u32]) -> None:
         _ = ~(a == 1) and True
 
+    def special(a: Reg[u32]) -> None:
+        _ = tid.x == 0 and True
+
     words = ("has no value while the kernel is being traced", "`with if_(p):`", "`p & q`")
     for function in (branch, repeat):
         refused(function, *words, at=function.__code__.co_firstlineno + 1)
-    for function in (conjunction, negation, member, chained, of_negated):
+    for function in (conjunction, negation, member, chained, of_negated, special):
         refused(function, *words)
 
 
@@ -412,6 +423,12 @@ def test_what_a_loop_counts_with() -> None:
     def no_stages() -> None:
         Ring(0)
 
+    def ended(n: Reg[u32]) -> None:
+        with loop() as repeat:
+            repeat.break_if(n == 0)
+        repeat.break_()
+
+    refused(ended, "this loop has ended: break and continue stand inside its `with` block")
     for function, given in ((wide, "Reg[u64](%rd0)"), (negative, "-1"), (fractional, "1.5")):
         refused(function, "an int from 0 to 2^32 - 1 or a 32-bit register", f"not {given}")
     refused(stuck, "step 0 does not end")
@@ -796,14 +813,12 @@ def test_arrivals_of_blocks_with_more_than_one_dimension() -> None:
 
 
 def test_arrivals_of_a_cluster() -> None:
-    def remote(barrier: Any, thread: Any) -> None:
-        from ptxkit.idioms import arrive_remote
-
+    def in_the_second(barrier: Any, thread: Any) -> None:
         with if_(thread == 0):
             arrive_remote(barrier, 1)
 
-    trace(arrivals(2, remote), cluster=2)
-    function = arrivals(3, remote)
+    trace(arrivals(2, in_the_second), cluster=2)
+    function = arrivals(3, in_the_second)
     refused(function, "expect 3 arrivals", "at most 2", at=function.__code__.co_firstlineno + 2, cluster=2)
 
 
@@ -823,6 +838,24 @@ def test_a_barrier_that_is_never_initialised() -> None:
         wait(full[0], 0)
 
     refused(function, "the barriers `full` are used but never initialised", "mbarrier.init.shared__cta.b64(barrier, count)")
+
+
+def test_a_barrier_of_another_cta() -> None:
+    def one() -> None:
+        far = remote(smem.mbarrier(1, check=False)[0], 1)
+        mbarrier.arrive.shared__cta.b64(far)
+
+    def array() -> None:
+        far = remote(smem.mbarrier(2, check=False), 1)
+        wait(far[1], 0)
+
+    def generic() -> None:
+        mbarrier.arrive.b64(smem.mbarrier(1, check=False)[0])
+
+    for function in (one, array):
+        refused(function, "takes a barrier of this CTA (`.shared::cluster` reaches those of others)",
+                "not MBarrier (shared memory of another CTA)", cluster=2)
+    refused(generic, "a generic address (a barrier is in shared memory: say `.shared::cta`)")
 
 
 def test_a_count_that_no_barrier_can_have() -> None:
@@ -930,6 +963,16 @@ def test_kernels_that_cannot_be() -> None:
     def boolean(p: Reg[pred]) -> None:
         pass
 
+    def returns(n: Reg[u32]) -> Reg[u32]:
+        return n
+
+    def generates(n: Reg[u32]) -> Any:
+        yield n
+
+    for wrong, shown in ((returns, r"Reg\[u32\]"), (generates, "<generator object")):
+        with pytest.raises(TraceError, match=f"kernel `{wrong.__name__}` returned {shown}.*a kernel returns nothing") as caught:
+            trace(wrong)
+        assert caught.value.position == Position(__file__, wrong.__code__.co_firstlineno)
     with pytest.raises(TraceError, match="a block has 1 to 1024 threads, not 2048"):
         trace(plain, block=2048)
     with pytest.raises(TraceError, match="a cluster has 1 to 16 CTAs"):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grammar import forms
-from ptxkit import Ptr, Reg, Vec, ptx, sink, smem, tid
+from ptxkit import Ptr, Reg, Vec, laneid, ptx, sink, smem, tid
 from ptxkit.errors import OpcodeError, TraceError
 from ptxkit.flow import if_
 from ptxkit.ptx import add, atom, bar, cp, cvt, elect, fma, ld, mad, mbarrier, mov, opcode, selp, setmaxnreg, setp, shfl, wgmma
@@ -349,6 +349,17 @@ def test_special_registers_are_read_by_mov_or_in_an_operator() -> None:
         _ = x + tid.y
 
     assert lines(trace(kernel))[:3] == ["mov.u32 %r1, %tid.x;", "mov.u32 %r2, %tid.y;", "add.u32 %r3, %r0, %r2;"]
+
+    def others(p: Ptr[u32], x: Reg[u32]) -> None:
+        array = smem.array(u32, 4)
+        ld.global_.u32(p.at(tid.x))
+        ld.shared__cta.u32(array.at(tid.x))
+        with if_(tid.x == 0):
+            _ = (tid.x >> 5) + -tid.x, 3 - tid.x, x << laneid
+
+    assert [opcode for opcode in opcodes(trace(others)) if opcode != "mov.u32"] == [
+        "mad.wide.u32", "ld.global.u32", "mad.lo.u32", "ld.shared::cta.u32", "setp.eq.u32", "bra", "shr.u32", "neg.s32", "add.u32",
+        "sub.u32", "shl.b32"]
     with pytest.raises(TraceError, match=r"takes a register .*, not Special"):
         kernel_of("u32", lambda out, x, y: add.u32(x, tid.x))
 
