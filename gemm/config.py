@@ -83,20 +83,23 @@ def stages_that_fit(BN: int) -> int:
     return min(MAX_STAGES, (SHARED_LIMIT - STAGING_BYTES) // (stage_bytes(BN) + BARRIER_BYTES))
 
 
-# Time of a tile's k step in units of a 64-column wgmma, by BN: below 256 columns the operands' shared-memory reads bind
-# (64 + 4096 / n bytes a clock of 128), and every tile pays a prologue and an epilogue besides.
-_STEP = {256: 4.0, 128: 2.3, 64: 1.6}
+# Time of a tile's k step by BN, in quarters of a 256-column one, and what a last tile's epilogue adds, in k steps: fitted to a sweep of
+# BN x CLUSTER x GROUP over twelve shapes on an H200 (docs/performance.md). Two narrow tiles take as long as one twice as wide.
+_STEP = {256: 4.0, 128: 2.01, 64: 1.08}
+_EPILOGUE = 2.0
 
 
 def heuristic(m: int, n: int, k: int, dtype: type[Scalar], out: type[Scalar], a_major: Major = "k", b_major: Major = "k", *,
               sms: int = 132) -> Config:
-    """The configuration for a shape on a device with `sms` SMs: fewest waves, weighted by what a tile of each width costs."""
+    """The configuration for a shape on a device with `sms` SMs: the least time by waves of tiles, their width and the last epilogue."""
     rows = -(-m // BM)
 
-    def cost(BN: int) -> float:
-        tiles = rows * -(-n // BN)
-        return -(-tiles // sms) * _STEP[BN]
+    def waves(BN: int) -> int:
+        return -(-rows * -(-n // BN) // sms)
 
-    BN = min((256, 128, 64), key=cost)
-    pairs = rows >= 2 and BN >= 128 and rows * -(-n // BN) > sms // 2
+    def time(BN: int) -> float:
+        return _STEP[BN] * (waves(BN) * max(1, -(-k // BK)) + _EPILOGUE)
+
+    BN = min(_STEP, key=time)
+    pairs = rows >= 2 and BN >= 128 and waves(BN) > 2
     return Config(dtype, out, a_major, b_major, BN, CLUSTER=2 if pairs else 1, GROUP=8 if pairs else 16)

@@ -176,8 +176,9 @@ def test_wrong_arguments(axpy: launcher.Launcher) -> None:
         launcher.Launcher(axpy.kernel, ("pred",), block=(32, 1, 1))
 
 
-def test_ptx_errors_of_the_driver_are_mapped() -> None:
-    case = planted.ERRORS["wrong operand type"]
+@pytest.mark.parametrize("name", ["unknown instruction", "unknown label", "parse error"])
+def test_ptx_errors_of_the_driver_are_mapped(name: str) -> None:
+    case = planted.ERRORS[name]
     assert case.line is not None
     with pytest.raises(AssembleError, match="the driver refused this PTX") as caught:
         driver.load(case.ptx, lines={case.line: Position("kernel.py", 77)})
