@@ -11,7 +11,6 @@ from grammar.schema import Operand, Range
 
 from .descriptor import Descriptor
 from .flow import Label
-from .kernel import Func
 from .reg import Negated, Ptr, Reg, Sink, Special, Vec
 from .smem import MBarrier, SharedAddress
 from .tensormap import TensorMapParameter
@@ -53,7 +52,7 @@ def due(operand: Operand) -> str:
     """What an operand takes, in words."""
     tags = {"descriptor": "a matrix descriptor (`tile[stage].desc(k)`)", "mbarrier": "an mbarrier (`barriers[i]`)",
             "tensormap": "a TensorMap"}
-    if operand.tag in tags:
+    if operand.tag in tags and (operand.tag != "mbarrier" or operand.space):
         return tags[operand.tag]
     width = "wider or equal " if operand.wide else ""
     words = {
@@ -211,11 +210,9 @@ def _only_immediate(builder: Builder, operand: Operand, value: Any) -> tree.Oper
 
 def _address(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
     space = str(operand.space)
-    if operand.tag == "mbarrier":
+    if operand.tag == "mbarrier" and space:
         if not isinstance(value, MBarrier):
             raise _Unfit
-        if not space:
-            raise _Unfit("a generic address (a barrier is in shared memory: say `.shared::cta`)")
         if value.remote and space != "shared::cluster":
             raise _Unfit("a barrier of this CTA (`.shared::cluster` reaches those of others)")
         return value.operand()
@@ -226,7 +223,8 @@ def _address(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
         if space and not space.startswith("shared"):
             raise _Unfit
         if not space:
-            raise _Unfit("a generic address (a Ptr or a 64-bit register; cvta.shared.u64 makes one)")
+            way = "; for a barrier of this CTA say `.shared::cta`" if operand.tag == "mbarrier" else ""
+            raise _Unfit(f"a generic address (a Ptr or a 64-bit register; cvta.shared.u64 makes one){way}")
         if isinstance(value, MBarrier) and operand.tag == "tensormap":
             raise _Unfit
         return value.operand()
@@ -273,6 +271,8 @@ def _label(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
 
 
 def _function(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    from .kernel import Func
+
     return _symbol(builder, operand, value.name if isinstance(value, Func) else value)
 
 

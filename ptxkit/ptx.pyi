@@ -574,8 +574,8 @@ class _nothing(Opcode):
     def __call__(self, *, pred: _Guard = None) -> None: ...
 class _n(Opcode):
     def __call__(self, n: int, /, *, pred: _Guard = None) -> None: ...
-class _addr(Opcode):
-    def __call__(self, addr: MBarrier, /, *, pred: _Guard = None) -> None: ...
+class _addr(Opcode, Generic[_T0]):
+    def __call__(self, addr: _T0, /, *, pred: _Guard = None) -> None: ...
 class _dstMem_srcMem_size_mbar_cache_policy(Opcode):
     def __call__(self, dstMem: _Shared, srcMem: _Global, size: _I32_int, mbar: MBarrier, cache_policy: _I64_int, /, *, pred: _Guard = None) -> None: ...
 class _dstMem_srcMem_size_mbar_ctaMask_cache_policy(Opcode):
@@ -624,47 +624,47 @@ class _membermask(Opcode):
     def __call__(self, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> None: ...
 class _addr_size(Opcode):
     def __call__(self, addr: _Map, /, *, size: int = 128, pred: _Guard = None) -> None: ...
-class _addr_count(Opcode):
-    def __call__(self, addr: MBarrier, count: _I32_int, /, *, pred: _Guard = None) -> None: ...
-class _addr_tx_count(Opcode):
-    def __call__(self, addr: MBarrier, tx_count: _I32_int, /, *, pred: _Guard = None) -> None: ...
-class _state_addr_count(Opcode):
+class _addr_count(Opcode, Generic[_T0]):
+    def __call__(self, addr: _T0, count: _I32_int, /, *, pred: _Guard = None) -> None: ...
+class _addr_tx_count(Opcode, Generic[_T0]):
+    def __call__(self, addr: _T0, tx_count: _I32_int, /, *, pred: _Guard = None) -> None: ...
+class _state_addr_count(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, addr: MBarrier, /, *, count: _I32_int | None = None, pred: _Guard = None) -> _Bits64: ...
+    def __call__(self, addr: _T0, /, *, count: _I32_int | None = None, pred: _Guard = None) -> _Bits64: ...
     @overload
-    def __call__(self, state: _I64_sink, addr: MBarrier, /, *, count: _I32_int | None = None, pred: _Guard = None) -> _Bits64: ...
+    def __call__(self, state: _I64_sink, addr: _T0, /, *, count: _I32_int | None = None, pred: _Guard = None) -> _Bits64: ...
 class _addr_count_2(Opcode):
     def __call__(self, addr: MBarrier, /, *, count: _I32_int | None = None, pred: _Guard = None) -> None: ...
-class _state_addr_tx_count(Opcode):
+class _state_addr_tx_count(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, addr: MBarrier, tx_count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
+    def __call__(self, addr: _T0, tx_count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
     @overload
-    def __call__(self, state: _I64_sink, addr: MBarrier, tx_count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
-class _state_addr_count_2(Opcode):
+    def __call__(self, state: _I64_sink, addr: _T0, tx_count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
+class _state_addr_count_2(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, addr: MBarrier, count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
+    def __call__(self, addr: _T0, count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
     @overload
-    def __call__(self, state: _I64_sink, addr: MBarrier, count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
-class _waitComplete_addr_state(Opcode):
+    def __call__(self, state: _I64_sink, addr: _T0, count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
+class _waitComplete_addr_state(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, addr: MBarrier, state: _I64_in, /, *, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, addr: _T0, state: _I64_in, /, *, pred: _Guard = None) -> _Pred: ...
     @overload
-    def __call__(self, waitComplete: _Pred, addr: MBarrier, state: _I64_in, /, *, pred: _Guard = None) -> _Pred: ...
-class _waitComplete_addr_phaseParity(Opcode):
+    def __call__(self, waitComplete: _Pred, addr: _T0, state: _I64_in, /, *, pred: _Guard = None) -> _Pred: ...
+class _waitComplete_addr_phaseParity(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, addr: MBarrier, phaseParity: _I32_int, /, *, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, addr: _T0, phaseParity: _I32_int, /, *, pred: _Guard = None) -> _Pred: ...
     @overload
-    def __call__(self, waitComplete: _Pred, addr: MBarrier, phaseParity: _I32_int, /, *, pred: _Guard = None) -> _Pred: ...
-class _waitComplete_addr_state_suspendTimeHint(Opcode):
+    def __call__(self, waitComplete: _Pred, addr: _T0, phaseParity: _I32_int, /, *, pred: _Guard = None) -> _Pred: ...
+class _waitComplete_addr_state_suspendTimeHint(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, addr: MBarrier, state: _I64_in, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, addr: _T0, state: _I64_in, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
     @overload
-    def __call__(self, waitComplete: _Pred, addr: MBarrier, state: _I64_in, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
-class _waitComplete_addr_phaseParity_suspendTimeHint(Opcode):
+    def __call__(self, waitComplete: _Pred, addr: _T0, state: _I64_in, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
+class _waitComplete_addr_phaseParity_suspendTimeHint(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, addr: MBarrier, phaseParity: _I32_int, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, addr: _T0, phaseParity: _I32_int, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
     @overload
-    def __call__(self, waitComplete: _Pred, addr: MBarrier, phaseParity: _I32_int, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, waitComplete: _Pred, addr: _T0, phaseParity: _I32_int, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
 class _count_state(Opcode):
     @overload
     def __call__(self, state: _I64_in, /, *, pred: _Guard = None) -> _U32: ...
@@ -1829,7 +1829,7 @@ class _cp_L2__cache_hint(Opcode):
     L2__128B: _dst_src_cp_size_ignore_src_cache_policy
     L2__256B: _dst_src_cp_size_ignore_src_cache_policy
 class _cp_shared(_Prefix):
-    b64: _addr
+    b64: _addr[MBarrier]
 class _cp_mbarrier__complete_tx__bytes(Opcode):
     def __call__(self, dstMem: _Shared, srcMem: _Global, size: _I32_int, mbar: MBarrier, /, *, pred: _Guard = None) -> None: ...
     L2__cache_hint: _dstMem_srcMem_size_mbar_cache_policy
@@ -1958,27 +1958,27 @@ class _fence_acquire(_Prefix):
 class _membar_proxy(_Prefix):
     alias: _nothing
 class _mbarrier_shared(_Prefix):
-    b64: _addr_count
+    b64: _addr_count[MBarrier]
 class _mbarrier_shared_2(_Prefix):
-    b64: _addr
+    b64: _addr[MBarrier]
 class _mbarrier_shared_3(_Prefix):
-    b64: _addr_tx_count
+    b64: _addr_tx_count[MBarrier]
 class _mbarrier_shared_4(_Prefix):
-    b64: _state_addr_count
+    b64: _state_addr_count[MBarrier]
 class _mbarrier_shared__cluster(_Prefix):
     b64: _addr_count_2
 class _mbarrier_shared_5(_Prefix):
-    b64: _state_addr_tx_count
+    b64: _state_addr_tx_count[MBarrier]
 class _mbarrier_shared_6(_Prefix):
-    b64: _state_addr_count_2
+    b64: _state_addr_count_2[MBarrier]
 class _mbarrier_shared_7(_Prefix):
-    b64: _waitComplete_addr_state
+    b64: _waitComplete_addr_state[MBarrier]
 class _mbarrier_shared_8(_Prefix):
-    b64: _waitComplete_addr_phaseParity
+    b64: _waitComplete_addr_phaseParity[MBarrier]
 class _mbarrier_shared_9(_Prefix):
-    b64: _waitComplete_addr_state_suspendTimeHint
+    b64: _waitComplete_addr_state_suspendTimeHint[MBarrier]
 class _mbarrier_shared_10(_Prefix):
-    b64: _waitComplete_addr_phaseParity_suspendTimeHint
+    b64: _waitComplete_addr_phaseParity_suspendTimeHint[MBarrier]
 class _mbarrier_pending_count(_Prefix):
     b64: _count_state
 class _mapa_shared__cluster(_Prefix):
@@ -2768,7 +2768,7 @@ class _cp_global_2(Opcode):
 class _cp_noinc(_Prefix):
     shared: _cp_shared
     shared__cta: _cp_shared
-    b64: _addr
+    b64: _addr[_Global]
 class _cp_global_3(_Prefix):
     mbarrier__complete_tx__bytes: _cp_mbarrier__complete_tx__bytes
 class _cp_mbarrier__complete_tx__bytes_4(Opcode):
@@ -2883,46 +2883,46 @@ class _membar(_Prefix):
 class _mbarrier_init(_Prefix):
     shared: _mbarrier_shared
     shared__cta: _mbarrier_shared
-    b64: _addr_count
+    b64: _addr_count[_Global]
 class _mbarrier_inval(_Prefix):
     shared: _mbarrier_shared_2
     shared__cta: _mbarrier_shared_2
-    b64: _addr
+    b64: _addr[_Global]
 class _mbarrier_cta(_Prefix):
     shared: _mbarrier_shared_3
     shared__cta: _mbarrier_shared_3
     shared__cluster: _mbarrier_shared_3
-    b64: _addr_tx_count
+    b64: _addr_tx_count[_Global]
 class _mbarrier_cta_2(_Prefix):
     shared: _mbarrier_shared_4
     shared__cta: _mbarrier_shared_4
-    b64: _state_addr_count
+    b64: _state_addr_count[_Global]
     shared__cluster: _mbarrier_shared__cluster
 class _mbarrier_cta_3(_Prefix):
     shared: _mbarrier_shared_5
     shared__cta: _mbarrier_shared_5
-    b64: _state_addr_tx_count
+    b64: _state_addr_tx_count[_Global]
     shared__cluster: _mbarrier_shared_3
 class _mbarrier_cta_4(_Prefix):
     shared: _mbarrier_shared_6
     shared__cta: _mbarrier_shared_6
-    b64: _state_addr_count_2
+    b64: _state_addr_count_2[_Global]
 class _mbarrier_cta_5(_Prefix):
     shared: _mbarrier_shared_7
     shared__cta: _mbarrier_shared_7
-    b64: _waitComplete_addr_state
+    b64: _waitComplete_addr_state[_Global]
 class _mbarrier_cta_6(_Prefix):
     shared: _mbarrier_shared_8
     shared__cta: _mbarrier_shared_8
-    b64: _waitComplete_addr_phaseParity
+    b64: _waitComplete_addr_phaseParity[_Global]
 class _mbarrier_cta_7(_Prefix):
     shared: _mbarrier_shared_9
     shared__cta: _mbarrier_shared_9
-    b64: _waitComplete_addr_state_suspendTimeHint
+    b64: _waitComplete_addr_state_suspendTimeHint[_Global]
 class _mbarrier_cta_8(_Prefix):
     shared: _mbarrier_shared_10
     shared__cta: _mbarrier_shared_10
-    b64: _waitComplete_addr_phaseParity_suspendTimeHint
+    b64: _waitComplete_addr_phaseParity_suspendTimeHint[_Global]
 class _mapa(_Prefix):
     shared__cluster: _mapa_shared__cluster
     u32: _d_a_b[_I32_f16x2_in, _I32_int, _U32, _I32_f16x2]
@@ -3660,7 +3660,7 @@ class _cp_arrive(_Prefix):
     noinc: _cp_noinc
     shared: _cp_shared
     shared__cta: _cp_shared
-    b64: _addr
+    b64: _addr[_Global]
 class _cp_shared__cta_3(_Prefix):
     global_: _cp_global_3
 class _cp_global_6(_Prefix):
@@ -4357,31 +4357,31 @@ class _mbarrier_expect_tx(_Prefix):
     shared: _mbarrier_shared_3
     shared__cta: _mbarrier_shared_3
     shared__cluster: _mbarrier_shared_3
-    b64: _addr_tx_count
+    b64: _addr_tx_count[_Global]
 class _mbarrier_expect_tx_2(_Prefix):
     release: _mbarrier_release_2
     relaxed: _mbarrier_release_2
     shared: _mbarrier_shared_5
     shared__cta: _mbarrier_shared_5
-    b64: _state_addr_tx_count
+    b64: _state_addr_tx_count[_Global]
     shared__cluster: _mbarrier_shared_3
 class _mbarrier_noComplete(_Prefix):
     release: _mbarrier_release_3
     shared: _mbarrier_shared_6
     shared__cta: _mbarrier_shared_6
-    b64: _state_addr_count_2
+    b64: _state_addr_count_2[_Global]
 class _mbarrier_parity(_Prefix):
     acquire: _mbarrier_acquire_2
     relaxed: _mbarrier_acquire_2
     shared: _mbarrier_shared_8
     shared__cta: _mbarrier_shared_8
-    b64: _waitComplete_addr_phaseParity
+    b64: _waitComplete_addr_phaseParity[_Global]
 class _mbarrier_parity_2(_Prefix):
     acquire: _mbarrier_acquire_4
     relaxed: _mbarrier_acquire_4
     shared: _mbarrier_shared_10
     shared__cta: _mbarrier_shared_10
-    b64: _waitComplete_addr_phaseParity_suspendTimeHint
+    b64: _waitComplete_addr_phaseParity_suspendTimeHint[_Global]
 class _setmaxnreg(_Prefix):
     inc: _setmaxnreg_inc
     dec: _setmaxnreg_inc
@@ -4817,7 +4817,7 @@ class _mbarrier_arrive(_Prefix):
     relaxed: _mbarrier_release
     shared: _mbarrier_shared_4
     shared__cta: _mbarrier_shared_4
-    b64: _state_addr_count
+    b64: _state_addr_count[_Global]
     shared__cluster: _mbarrier_shared__cluster
     expect_tx: _mbarrier_expect_tx_2
     noComplete: _mbarrier_noComplete
@@ -4826,14 +4826,14 @@ class _mbarrier_test_wait(_Prefix):
     relaxed: _mbarrier_acquire
     shared: _mbarrier_shared_7
     shared__cta: _mbarrier_shared_7
-    b64: _waitComplete_addr_state
+    b64: _waitComplete_addr_state[_Global]
     parity: _mbarrier_parity
 class _mbarrier_try_wait(_Prefix):
     acquire: _mbarrier_acquire_3
     relaxed: _mbarrier_acquire_3
     shared: _mbarrier_shared_9
     shared__cta: _mbarrier_shared_9
-    b64: _waitComplete_addr_state_suspendTimeHint
+    b64: _waitComplete_addr_state_suspendTimeHint[_Global]
     parity: _mbarrier_parity_2
 class _ldmatrix_aligned(_Prefix):
     m8n8: _ldmatrix_m8n8

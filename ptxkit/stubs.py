@@ -140,7 +140,7 @@ def _vector(operand: Operand) -> Takes:
 
 def _address(operand: Operand) -> Takes:
     if operand.tag == "mbarrier":
-        return Takes("MBarrier", ("MBarrier",))
+        return Takes("MBarrier", ("MBarrier",)) if operand.space else Takes("_Global", ("Ptr[Any]", "Reg[integer64]"))
     if str(operand.space).startswith("shared"):
         return Takes("_Shared", ("SharedAddress", "Reg[nonfloat32 | integer64]"))
     if operand.tag == "tensormap":

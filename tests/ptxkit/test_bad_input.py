@@ -855,7 +855,7 @@ def test_a_barrier_of_another_cta() -> None:
     for function in (one, array):
         refused(function, "takes a barrier of this CTA (`.shared::cluster` reaches those of others)",
                 "not MBarrier (shared memory of another CTA)", cluster=2)
-    refused(generic, "a generic address (a barrier is in shared memory: say `.shared::cta`)")
+    refused(generic, "takes a generic address", "for a barrier of this CTA say `.shared::cta`")
 
 
 def test_a_count_that_no_barrier_can_have() -> None:

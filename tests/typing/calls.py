@@ -93,7 +93,7 @@ class Pool:
             return f"({', '.join(rng.choice([f'r_{rng.choice(registers)}', '0']) for _ in range(count))},)"
         if operand.kind == "address":
             shared = str(operand.space).startswith("shared")
-            return ("barrier" if operand.tag == "mbarrier" else rng.choice(["view", "numbers", "r_u32", "r_u64"]) if shared
+            return ("barrier" if operand.tag == "mbarrier" and shared else rng.choice(["view", "numbers", "r_u32", "r_u64"]) if shared
                     else "tensormap" if operand.tag == "tensormap" and operand.space == ""
                     else rng.choice(["r_b64", *(["pointer"] if operand.space in ("", "global") else [])]))
         return {"label": "place", "function": "function"}.get(operand.kind, "'name'")
