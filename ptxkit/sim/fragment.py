@@ -61,7 +61,7 @@ class Fragment:
     checker's.
     """
 
-    __slots__ = ("R", "block", "cta", "frame", "join", "lane", "machine", "mask", "shadow", "stack", "stalled_at", "timed_out",
+    __slots__ = ("R", "block", "carry", "cta", "frame", "join", "lane", "machine", "mask", "shadow", "stack", "stalled_at", "timed_out",
                  "token", "wait", "warp", "window")
 
     def __init__(self, machine: Machine, warp: Warp, registers: list[Any], mask: int, block: int) -> None:
@@ -76,6 +76,7 @@ class Fragment:
         self.join: Join | None = None
         self.stack: Activation | None = None
         self.frame = 0
+        self.carry: Any = 0
         self.token: Any = None
         self.wait: Wait | None = None
         self.timed_out = False
