@@ -8,7 +8,7 @@ from .errors import Fault
 from .values import mask_of
 
 if TYPE_CHECKING:
-    from .cta import Cluster, Cta
+    from .cta import Cluster, Cta, Warp
     from .fragment import Fragment
     from .program import Op
 
@@ -22,7 +22,7 @@ class MBarrier:
     `tx` is 0. `tx` may be negative for a while: bytes may come before they are announced.
     """
 
-    __slots__ = ("cta", "expected", "pending", "phase", "place", "shadow", "tx", "waiters")
+    __slots__ = ("arrivals", "before", "cta", "expected", "most", "pending", "phase", "place", "seen", "shadow", "tx", "waiters")
 
     def __init__(self, cta: Cta, place: int, count: int) -> None:
         self.cta = cta
@@ -31,6 +31,12 @@ class MBarrier:
         self.tx = 0
         self.phase = 0
         self.waiters: list[Fragment] = []
+        self.arrivals: dict[Warp, int] = {}
+        """Who has arrived in this phase, how often; `before`: in the last one; `most`: the most arrivals that a phase has had."""
+        self.before: dict[Warp, int] = {}
+        self.most = 0
+        self.seen: dict[Warp, int] = {}
+        """The last phase that each waiting warp has seen complete."""
         self.shadow: Any = None
 
     @property
@@ -42,12 +48,20 @@ class MBarrier:
     def name(self) -> str:
         return self.cta.machine.name_of(self.offset)
 
-    def arrive(self, count: int, op: Op, who: Any) -> None:
+    def arrive(self, count: int, op: Op, who: Warp) -> None:
         if count > self.pending:
             raise Fault("mbarrier-underflow", f"{who!r} arrives {count} times on {self}, which awaits {self.pending} more in phase "
-                        f"{self.phase}", "the init count is too small, or a phase is arrived on twice", op.position)
+                        f"{self.phase}", "the init count is too small, or a phase is arrived on twice", op)
         self.pending -= count
+        self.arrivals[who] = self.arrivals.get(who, 0) + count
         self.check()
+
+    def expect(self, count: int, op: Op, who: Warp) -> None:
+        """Announce bytes for this phase."""
+        self.tx += count
+        if abs(self.tx) > MAX_COUNT:
+            raise Fault("mbarrier-tx-overflow", f"{who!r} announces {count:,} bytes on {self}: {self.tx:,} are outstanding, at most "
+                        f"{MAX_COUNT:,} may be", "split the copies over several barriers", op)
 
     def complete_tx(self, count: int) -> None:
         self.tx -= count
@@ -58,6 +72,8 @@ class MBarrier:
             machine = self.cta.machine
             self.phase += 1
             self.pending = self.expected
+            self.before, self.arrivals = self.arrivals, {}
+            self.most = max(self.most, self.expected)
             machine.progress += 1
             if machine.watch is not None:
                 machine.watch.mbarrier_flip(self, self.phase - 1)
@@ -85,6 +101,8 @@ class NamedBarrier:
         self.arrived = 0
         self.count: int | None = None
         self.partial: dict[int, int] = {}
+        self.warps: list[Warp] = []
+        """The warps that have come in this generation."""
         self.waiters: list[Fragment] = []
         self.votes: dict[int, tuple[str, int, int]] = {}
         self.all = False
@@ -95,7 +113,7 @@ class NamedBarrier:
         if count is not None and self.count not in (None, count):
             raise Fault("barrier-count",
                         f"{f.warp!r} gives barrier {self.index} {count} threads, others of its generation gave {self.count}",
-                        "every thread of one generation names the same count", op.position)
+                        "every thread of one generation names the same count", op)
         self.all = self.all or count is None
         if count is not None:
             self.count = count
@@ -104,6 +122,7 @@ class NamedBarrier:
         if came & warp.live == warp.live:
             self.partial.pop(warp.index, None)
             self.arrived += 32
+            self.warps.append(warp)
         else:
             self.partial[warp.index] = came
 
@@ -125,7 +144,7 @@ class NamedBarrier:
             return False
         machine = self.cta.machine
         self.generation += 1
-        self.arrived, self.count, self.all = 0, None, False
+        self.arrived, self.count, self.all, self.warps = 0, None, False, []
         machine.progress += 1
         if machine.watch is not None:
             machine.watch.barrier_complete(self, self.generation - 1)
@@ -150,7 +169,7 @@ class ClusterBarrier:
         before = self.arrived.get(key, 0)
         if before & mask:
             raise Fault("cluster-barrier-twice", f"{f.warp!r} arrives twice in one phase of the cluster barrier",
-                        "pair each barrier.cluster.arrive with a barrier.cluster.wait", op.position)
+                        "pair each barrier.cluster.arrive with a barrier.cluster.wait", op)
         self.arrived[key] = before | mask
         self.check()
 

@@ -131,6 +131,10 @@ class Compiler:
         run, inline = (made.run, made.expression) if isinstance(made, Inline) else (made, None)
         name = self._constant("i", run)
         sources = self._sources(op)
+        members = op.operand("membermask")
+        if members is not None:
+            given = self._source(members, "b32", False, "")
+            self.lines.append(f" if f.mask != f.warp.live and f.meet({self._constant('o', op)}, {given}): return {BLOCK}")
         if semantics.kind == "pure":
             call = f"{name}({', '.join(sources)})"
             if inline is not None:

@@ -13,6 +13,7 @@ from .symbols import round_up
 from .values import DTYPES, FULL, LANE, Array, frozen, indices, uniform
 
 if TYPE_CHECKING:
+    from .fragment import Fragment
     from .machine import Machine
     from .tasks import Group
     from .warpgroup import Warpgroup
@@ -32,6 +33,8 @@ class Warp:
         self.lanes = self.live = (1 << count) - 1
         self.bulk: list[Group] = []
         self.copies: list[Group] = []
+        self.meetings: dict[tuple[int, int], list[Fragment]] = {}
+        """Fragments that wait for the other lanes of a `.sync`, by its lanes and place."""
         self.cluster_phase: int | None = None
         """The phase of the cluster barrier that its threads arrived in last."""
         self.registers = machine.registers_at_entry

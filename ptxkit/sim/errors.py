@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from grammar.errors import Finding, Position, PtxkitError
+
+if TYPE_CHECKING:
+    from .program import Op
 
 
 class SimulationError(PtxkitError, ValueError):
@@ -16,6 +21,12 @@ class UnsupportedError(PtxkitError, NotImplementedError):
 class Fault(Exception):
     """The program did what has no meaning: an access out of bounds, a barrier underflow. It ends the run with a finding."""
 
-    def __init__(self, rule: str, message: str, fix: str = "", position: Position | None = None) -> None:
+    def __init__(self, rule: str, message: str, fix: str = "", site: Op | Position | None = None) -> None:
+        """`site` is the instruction, or just its place."""
         super().__init__(message)
-        self.finding = Finding(rule, message, fix, position, "protocol", "error")
+        if site is None or isinstance(site, Position):
+            self.finding = Finding(rule, message, fix, site, "protocol", "error")
+            return
+        python, line = site.python, site.position
+        written = line.line if line is not None and line.file is None else None
+        self.finding = Finding(rule, message, fix, python or line, "protocol", "error", written if python else None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import Fault, UnsupportedError
 from .operand import SymbolValue, Vector, Word
-from .values import lane_list, lane_of, mask_of, merge, signed
+from .values import FULL, lane_list, lane_of, mask_of, merge, signed
 
 if TYPE_CHECKING:
     from .cta import Warp
@@ -51,6 +51,10 @@ class Wait:
     on: Any
     phase: int = 0
     times_out: bool = False
+
+
+MET = object()
+"""The token of a fragment whose meeting with other lanes is complete."""
 
 
 class Fragment:
@@ -156,6 +160,50 @@ class Fragment:
         join.arrived.append(self)
         return self.machine.complete(join)
 
+    def meet(self, op: Op, members: Any) -> bool:
+        """At an instruction for the lanes `members` of the warp: whether this fragment must wait for lanes that are elsewhere.
+
+        At a bar.warp.sync they only meet; at any other they must be at this very instruction, and become one fragment.
+        """
+        guard = self.mask if op.guard is None else self.mask & (mask_of(self.R[op.guard.index]) ^ (FULL if op.negated else 0))
+        wanted = lane_of(members, self.first()) & self.warp.live
+        if self.token is MET or not guard or not wanted & ~self.mask:
+            self.token = None
+            return False
+        machine, meetings = self.machine, self.warp.meetings
+        apart = op.tokens[0] == "bar"
+        key = (wanted, -1) if apart else (wanted, op.index)
+        others = meetings.setdefault(key, [])
+        here = self.mask
+        for other in others:
+            here |= other.mask
+        if wanted & ~here:
+            machine.sleep(self, others, Wait("warp", op, self.warp, wanted))
+            return True
+        del meetings[key]
+        machine.progress += 1
+        if apart:
+            for other in others:
+                other.token = MET
+            machine.wake(others)
+            return False
+        if any(other.join is not self.join or other.stack is not self.stack for other in others):
+            raise Fault("divergent-sync", f"lanes of {self.warp!r} come to `{op.opcode}` from places that do not meet again together",
+                        "execute it where the lanes have reconverged", op)
+        parts = [*others, self]
+        if machine.watch is not None:
+            machine.watch.joined(sorted(parts, key=lambda f: -f.mask.bit_count()))
+        whole = merged(parts, machine.live(op.block), machine.program.owner[op.block].widths)
+        for part in parts:
+            machine.sleeping.pop(part, None)
+            part.wait = None
+            if part is not whole:
+                part.mask = 0
+        whole.block = op.block
+        if whole is not self:
+            machine.ready.append(whole)
+        return True
+
     def exit(self, mask: int) -> None:
         """Some of the lanes end."""
         self._keep(self.mask & ~mask)
@@ -175,7 +223,7 @@ class Fragment:
             return back
         depth = 1 if self.stack is None else self.stack.depth + 1
         if depth > 256:
-            raise Fault("stack-overflow", f"calls are nested more than 256 deep in `{name}`", "", op.position)
+            raise Fault("stack-overflow", f"calls are nested more than 256 deep in `{name}`", "", op)
         caller = self.R
         self.stack = Activation(back, caller, self.frame, op, self.stack, depth)
         above = self.frame + machine.program.owner[back].frame
@@ -207,7 +255,7 @@ class Fragment:
             pointer = first
         name: str | None = self.machine.function_at(pointer)
         if name is None:
-            raise Fault("bad-call", f"a call through {pointer:#x}, which is no function's address", "", op.position)
+            raise Fault("bad-call", f"a call through {pointer:#x}, which is no function's address", "", op)
         return name
 
     def ret(self) -> int:

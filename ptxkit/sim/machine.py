@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 
@@ -34,8 +35,22 @@ FRAME_ROOM = 1 << 14
 """Bytes of local memory per lane beyond the entry's own frame, for calls."""
 
 
+PATIENCE = 30_000
+"""Warp instructions without any progress after which the machine asks whether there can be any."""
+SPIN = 3_000
+"""Blocks within which a fragment that polls must come back to the same state to be found spinning."""
+
+
 class Deadlock(Exception):
     """No fragment can go on."""
+
+
+class Livelock(Exception):
+    """All that can go on go round in the same states for ever."""
+
+    def __init__(self, spinning: list[Fragment]) -> None:
+        super().__init__()
+        self.spinning = spinning
 
 
 class Machine:
@@ -73,6 +88,7 @@ class Machine:
         self.clusters: list[Cluster] = []
         self.progress = 0
         self.steps = 0
+        self._seen_progress, self._seen_at, self._patience = 0, 0, PATIENCE
         self.tasks = 0
         self.clock = 0
         self.counts = [0] * len(program.blocks)
@@ -91,6 +107,7 @@ class Machine:
         """Run the grid to its end; raises `Fault` or `Deadlock`."""
         if self.watch is not None:
             self.watch.begin(self)
+        self.policy.begin(self)
         self._admit()
         ready, policy = self.ready, self.policy
         while True:
@@ -98,6 +115,8 @@ class Machine:
                 f = policy.next(ready)
                 self._turn(f)
                 policy.between(self)
+                if self.steps - self._seen_at > self._patience:
+                    self._look_for_progress()
             if not self.clusters:
                 break
             self._stalled()
@@ -106,8 +125,8 @@ class Machine:
         if self.watch is not None:
             self.watch.end(self)
 
-    def _turn(self, start: Fragment) -> None:
-        """Run a fragment until it waits, ends, joins others, or its turn is over."""
+    def _turn(self, start: Fragment, states: set[Any] | None = None) -> bool:
+        """Run a fragment until it waits, ends, joins others, or its turn is over. With `states`: until a state comes again (True)."""
         f = start
         code, counts, sizes = self.code, self.counts, self._sizes
         block = f.block
@@ -123,21 +142,29 @@ class Machine:
                 while join is not None and join.block == block and join.depth == (0 if f.stack is None else f.stack.depth):
                     whole = f.arrive(block)
                     if whole is None:
-                        return
+                        return False
                     f, join = whole, whole.join
                 turns -= 1
-                if turns <= 0:
+                repeats = False
+                if states is not None:
+                    state = self._state(f, block)
+                    repeats = state in states
+                    states.add(state)
+                if turns <= 0 or repeats:
                     f.block = block
                     self._check_steps()
                     self.ready.append(f)
-                    return
+                    return repeats
             elif after == BLOCK:
                 counts[block] -= 1
-                self.sleeping[f] = None
-                return
+                if f.wait is not None:
+                    self.sleeping[f] = None
+                elif f.mask:
+                    self.ready.append(f)
+                return False
             else:
                 f.exit(f.mask)
-                return
+                return False
 
     def _check_steps(self) -> None:
         if self.max_steps is not None and self.steps > self.max_steps:
@@ -146,17 +173,71 @@ class Machine:
     def _stalled(self) -> None:
         """Nothing is ready: land something, let a try_wait time out, or find that nobody can ever go on."""
         self._check_steps()
+        if not (self._help() or self._part_joins()):
+            raise Deadlock
+
+    def _help(self) -> bool:
+        """What happens by itself when no thread does anything: operations land, a try_wait times out."""
         if self.flying:
             for task in self.policy.choose([task for task in self.flying if task.state < DONE]):
                 self.land(task)
-            return
+            return True
         for f in self.sleeping:
             if f.wait is not None and f.wait.times_out and f.stalled_at != self.progress:
                 f.stalled_at = self.progress
                 f.timed_out = True
                 self._rouse(f)
-                return
-        raise Deadlock
+                return True
+        return False
+
+    def _part_joins(self) -> bool:
+        """Let lanes go on that wait for others of their warp only to run together: the others may need them to."""
+        found = False
+        for f in list(self.sleeping):
+            join = f.join
+            while join is not None:
+                for parked in join.arrived:
+                    parked.join = join.parent
+                    parked.block = join.block
+                    join.expected &= ~parked.mask
+                    self.ready.append(parked)
+                    found = True
+                join.arrived = []
+                join = join.parent
+        return found
+
+    def _look_for_progress(self) -> None:
+        """Fragments run and nothing that others could wait for has happened for long: find out whether it ever can."""
+        if self.progress != self._seen_progress:
+            self._seen_progress, self._seen_at, self._patience = self.progress, self.steps, PATIENCE
+            return
+        if not self._help():
+            before = self._contents()
+            spinning = [f for f in list(self.ready) if self._spins(f)]
+            if spinning and len(spinning) == len(self.ready) and self.progress == self._seen_progress and before == self._contents() \
+                    and not self._part_joins():
+                raise Livelock(spinning)
+            self._patience *= 2
+        self._seen_at = self.steps
+
+    def _spins(self, f: Fragment) -> bool:
+        """Whether the fragment, run alone, comes back to a state that it was in."""
+        self.ready.remove(f)
+        limit = self.policy.turn
+        self.policy.turn = lambda f: SPIN  # type: ignore[method-assign]
+        try:
+            return self._turn(f, {self._state(f, f.block)})
+        finally:
+            self.policy.turn = limit  # type: ignore[method-assign]
+
+    def _state(self, f: Fragment, block: int) -> Any:
+        registers = f.R
+        values = tuple(v if isinstance(v, int) else v.tobytes() for v in (registers[i] for i in self.live(block)))
+        return block, f.mask, id(f.stack), hash(values)
+
+    def _contents(self) -> tuple[int, ...]:
+        memories = [self.memory, *(cluster.shared for cluster in self.clusters)]
+        return tuple(crc32(memory.data.data) for memory in memories)
 
     # ------------------------------------------------------------------------------------------- clusters
 
@@ -196,6 +277,8 @@ class Machine:
             if whole is not None:
                 self.ready.append(whole)
             join = join.parent
+        for waiting in warp.meetings.values():
+            self.wake(waiting)
         if warp.live:
             return
         for barrier in cta.barriers.values():
@@ -270,7 +353,7 @@ class Machine:
             cta = f.cta.cluster.ctas[place // self.shared_stride]
             name = self.name_of(place - cta.start)
             raise Fault("mbarrier-uninitialised", f"{f.warp!r}: `{op.opcode}` on {name} of {cta!r}, which is not initialised",
-                        "mbarrier.init it, and let a barrier separate the init from its first use", op.position)
+                        "mbarrier.init it, and let a barrier separate the init from its first use", op)
         return found
 
     def complete_tx(self, cluster: Cluster, place: int, count: int, task: Task) -> None:
@@ -279,7 +362,7 @@ class Machine:
             cta = cluster.ctas[place // self.shared_stride]
             name = self.name_of(place - cta.start)
             raise Fault("mbarrier-uninitialised", f"{count} bytes complete on {name} of {cta!r}, which is not initialised",
-                        "mbarrier.init it before the copy is issued", task.op.position)
+                        "mbarrier.init it before the copy is issued", task.op)
         if self.watch is not None:
             self.watch.mbarrier_complete_tx(task, barrier, count)
         barrier.complete_tx(count)
@@ -321,5 +404,5 @@ class Machine:
         return values[name]
 
     def trap(self, f: Fragment, mask: int, op: Op) -> None:
-        raise Fault("trap", f"{f.warp!r} executes trap", "", op.position)
+        raise Fault("trap", f"{f.warp!r} executes trap", "", op)
 

@@ -133,7 +133,7 @@ def remote(f: Fragment, op: Op, rank: int) -> None:
     cta = f.cta.cluster.ctas[rank]
     if not cta.live:
         raise Fault("dsmem-lifetime", f"{f.warp!r} accesses the shared memory of {cta!r}, which has exited",
-                    "end the kernel with a cluster barrier after the last remote access", op.position)
+                    "end the kernel with a cluster barrier after the last remote access", op)
 
 
 def _global(f: Fragment, mask: int, op: Op, address: Any, size: int) -> tuple[Memory, Places]:
@@ -195,9 +195,9 @@ def _fault(f: Fragment, mask: int, op: Op, address: Any, size: int, why: str) ->
     wrong = [place for place in reached if place & size - 1]
     if wrong:
         return Fault("misaligned", f"{f.warp!r}: `{op.opcode}` at {wrong[0]:#x}, which is not a multiple of its {size} bytes", "",
-                     op.position)
+                     op)
     return Fault("out-of-bounds", f"{f.warp!r}: `{op.opcode}` of {size} bytes at {first:#x}{_range(address, mask)}, where {why}", "",
-                 op.position)
+                 op)
 
 
 def _range(address: Any, mask: int) -> str:

@@ -12,8 +12,9 @@ from ..rules import entry_registers
 from ..smem import SHARED_LIMIT
 from .arguments import Arguments
 from .compile import Code, Compiler
+from .deadlock import explain, livelock
 from .errors import Fault, SimulationError
-from .machine import Deadlock, Machine
+from .machine import Deadlock, Livelock, Machine
 from .operand import Immediate
 from .policy import policy_of
 from .program import Decoder, Program, entry_of
@@ -60,7 +61,9 @@ def run(source: Any, entry: str | None = None, *, grid: Dim, block: Dim | None =
     except Fault as fault:
         findings.append(fault.finding)
     except Deadlock:
-        findings.append(Fault("deadlock", "every thread waits", "").finding)
+        findings.append(explain(machine))
+    except Livelock as found:
+        findings.append(livelock(machine, found.spinning))
     arguments.copy_back()
     return Report(tuple(findings), _stats(machine), check, schedule=schedule, seed=seed, output="".join(machine.output))
 
@@ -88,7 +91,7 @@ def _program(module: tree.Module, function: tree.Function) -> Program:
     if kept is None:
         def blocks(op: Any) -> bool:
             found = find(op)
-            return found is not None and found.kind == "blocking"
+            return (found is not None and found.kind == "blocking") or op.operand("membermask") is not None
 
         kept = _programs[key] = module, Decoder(module, blocks).program(function)
         if len(_programs) > _KEPT:

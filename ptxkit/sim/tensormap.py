@@ -136,7 +136,7 @@ class Box:
         last = place + sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) + m.size
         if memory.allocation(place, last) is None:
             raise Fault("out-of-bounds", f"the tensor map of `{op.opcode}` describes {last - place} bytes at {m.address:#x}, where no "
-                        "buffer lies", "", op.position)
+                        "buffer lies", "", op)
         dtype = np.dtype(DTYPES[8 * m.size])
         return np.ndarray(shape, dtype, memory.data, place, strides)
 

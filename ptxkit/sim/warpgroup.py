@@ -109,13 +109,13 @@ class Warpgroup:
         position = at - self.dropped
         if type(b) is not int or type(accumulate) is not bool or (not shape.from_registers and type(a) is not int):
             raise Fault("wgmma-uniform", f"{f.warp!r}: the descriptors and scale-d of `{shape.op.opcode}` differ between lanes",
-                        "compute them from values that are the same in the warpgroup", shape.op.position)
+                        "compute them from values that are the same in the warpgroup", shape.op)
         if position == len(self.queue):
             self.queue.append(Product(shape, b, accumulate))
         product = self.queue[position]
         if product.shape is not shape or product.b != b or product.accumulate != accumulate:
             raise Fault("wgmma-rendezvous", f"{f.warp!r} issues `{shape.op.opcode}` with other operands or at another place than the "
-                        "other warps of its warpgroup", "all four warps issue the same wgmma in the same order", shape.op.position)
+                        "other warps of its warpgroup", "all four warps issue the same wgmma in the same order", shape.op)
         product.a[quarter] = a
         flying = self.open[quarter]
         if shape.registers not in flying:

@@ -66,7 +66,7 @@ def cluster_wait(op: Op) -> Run:
         phase = f.warp.cluster_phase
         if phase is None:
             raise Fault("cluster-barrier-wait", f"{f.warp!r} waits at the cluster barrier without having arrived",
-                        "pair each barrier.cluster.wait with a barrier.cluster.arrive before it", op.position)
+                        "pair each barrier.cluster.wait with a barrier.cluster.arrive before it", op)
         if barrier.phase == phase:
             f.machine.sleep(f, barrier.waiters, Wait("cluster", op, barrier, phase))
             return BLOCKED

@@ -21,7 +21,7 @@ def _map(f: Any, lane: int, op: Op, address: int) -> Map:
     found = decode(encoded)
     if found is None:
         raise Fault("bad-tensormap", f"{f.warp!r}: `{op.opcode}` with a tensor map at {address:#x}, where there is none",
-                    "pass a TensorMap argument, or copy one before editing it", op.position)
+                    "pass a TensorMap argument, or copy one before editing it", op)
     return found
 
 
@@ -34,7 +34,7 @@ def _ctas(f: Any, op: Op, place: int, mask: Any) -> list[tuple[Any, int]]:
     ranks = [rank for rank in range(16) if mask >> rank & 1]
     if ranks and ranks[-1] >= len(cluster.ctas):
         raise Fault("multicast-mask", f"{f.warp!r}: `{op.opcode}` to CTA {ranks[-1]} of a cluster of {len(cluster.ctas)}", "",
-                    op.position)
+                    op)
     return [(cluster.ctas[rank], place % stride) for rank in ranks]
 
 
@@ -42,10 +42,10 @@ def check_shared(f: Any, op: Op, offset: int, size: int, align: int) -> None:
     """A fault where an asynchronous copy may not begin at this offset of a CTA's shared memory, or does not fit behind it."""
     if offset % align:
         raise Fault("misaligned", f"{f.warp!r}: `{op.opcode}` with shared memory at +{offset:#x}: it must be a multiple of {align} bytes",
-                    "", op.position)
+                    "", op)
     if offset + size > f.machine.shared_bytes:
         raise Fault("out-of-bounds", f"{f.warp!r}: `{op.opcode}` of {size} bytes of shared memory at +{offset:#x}, of "
-                    f"{f.machine.shared_bytes}", "", op.position)
+                    f"{f.machine.shared_bytes}", "", op)
 
 
 @action("cp.async.bulk.tensor")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..barriers import MBarrier
+from ..barriers import MAX_COUNT, MBarrier
 from ..cta import cta_of_place
+from ..errors import Fault
 from ..fragment import Wait
 from ..memory import resolve
 from ..operand import Sink
@@ -25,6 +26,9 @@ def init(op: Op) -> Run:
     def run(f: Any, mask: int, address: Any, count: Any) -> None:
         barriers = f.cta.cluster.mbarriers
         for _, place, number in each(f, mask, op, address, count):
+            if not 1 <= number <= MAX_COUNT:
+                raise Fault("mbarrier-count", f"{f.warp!r} initialises {f.machine.name_of(place % f.machine.shared_stride)} with {number} "
+                            f"arrivals: 1 to {MAX_COUNT:,} are possible", "", op)
             made = MBarrier(cta_of_place(f.cta.cluster, place), place, number)
             if f.machine.watch is not None:
                 f.machine.watch.mbarrier_init(f, op, made, barriers.get(place))
@@ -64,7 +68,7 @@ def arrive(op: Op) -> Run:
             if expects:
                 if watch is not None:
                     watch.mbarrier_expect_tx(f, lane, op, barrier, count)
-                barrier.tx += count
+                barrier.expect(count, op, f.warp)
                 count = 1
             if watch is not None:
                 watch.mbarrier_arrive(f, lane, op, barrier, count, drop)
@@ -90,7 +94,7 @@ def bytes_only(op: Op) -> Run:
             if expects:
                 if watch is not None:
                     watch.mbarrier_expect_tx(f, lane, op, barrier, number)
-                barrier.tx += number
+                barrier.expect(number, op, f.warp)
                 barrier.check()
             else:
                 if watch is not None:
@@ -126,6 +130,8 @@ def wait(op: Op) -> Run:
                 watch.mbarrier_test(f, mask if lane is None else 1 << lane, op, barrier, meant, done)
                 if not sleeps:
                     watch.polled(f, mask, op)
+            if done:
+                barrier.seen[f.warp] = meant
             result = done if lane is None or f.lane is not None else merge(1 << lane, done, False if result is None else result, 1)
         return result
 

@@ -15,7 +15,7 @@ from .registry import BLOCKED, Run, action, blocking
 def _whole(f: Any, mask: int, op: Op) -> None:
     if mask != f.warp.lanes or len(f.warp.group.warps) != 4:
         raise Fault("wgmma-participation", f"{f.warp!r} executes `{op.opcode}` with lanes {mask:#010x} only: all 128 threads of a "
-                    "warpgroup must", "keep it out of divergent code", op.position)
+                    "warpgroup must", "keep it out of divergent code", op)
     if f.machine.watch is not None:
         f.machine.watch.warp_sync(f, mask, op)
 
