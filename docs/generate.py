@@ -17,7 +17,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "writing": ("Writing kernels", ("ptxkit.kernel", "ptxkit.types", "ptxkit.reg", "ptxkit.special", "ptxkit.ptx", "ptxkit.flow",
                                     "ptxkit.idioms", "ptxkit.smem", "ptxkit.layout", "ptxkit.descriptor", "ptxkit.tensormap",
                                     "ptxkit.errors")),
-    "running": ("Assembling and running", ("ptxkit.toolchain", "ptxkit.diagnostics", "ptxkit.inspect", "ptxkit.link", "ptxkit.runtime",
+    "running": ("Assembling and running", ("ptxkit.toolchain", "ptxkit.diagnostics", "ptxkit.inspect", "ptxkit.joining", "ptxkit.runtime",
                                            "ptxkit.launch", "ptxkit.arrays", "ptxkit.launcher", "ptxkit.driver", "ptxkit.cache",
                                            "ptxkit.settings")),
     "grammar": ("PTX as text and as a tree", ("grammar", "grammar.tree", "grammar.read", "grammar.write", "grammar.forms", "grammar.schema",

@@ -32,10 +32,11 @@ from .special import (
 from .tensormap import TensorMap
 
 if TYPE_CHECKING:
+    from .joining import join, link
     from .launch import device_array
     from .toolchain import assemble
 
-_LAZY = {"device_array": "launch", "assemble": "toolchain", "link": "link", "join": "link"}
+_LAZY = {"device_array": "launch", "assemble": "toolchain", "link": "joining", "join": "joining"}
 
 
 def __getattr__(name: str) -> Any:
@@ -54,6 +55,6 @@ __version__ = "0.1.0"
 __all__ = [
     "Kernel", "Layout", "MBarrier", "MBarriers", "Ptr", "PtxkitError", "Reg", "Ring", "Shared", "Special", "TensorMap", "Tile", "Vec",
     "assemble", "clock", "clock64", "cluster_ctaid", "cluster_ctarank", "cluster_nctaid", "cluster_nctarank", "clusterid", "ctaid",
-    "device_array", "for_range", "func", "globaltimer", "if_", "kernel", "label", "laneid", "loop", "nclusterid", "nctaid", "ntid", "ring",
+    "device_array", "for_range", "func", "globaltimer", "if_", "join", "kernel", "label", "laneid", "link", "loop", "nclusterid", "nctaid", "ntid", "ring",
     "sink", "smem", "smid", "tid", "warpid",
 ]

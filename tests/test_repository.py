@@ -22,7 +22,7 @@ LAYERS = (
     ("reg", "descriptor", "layout"),
     ("trace", "smem", "tensormap", "special", "module"),
     ("convert", "rules", "ptx", "flow", "idioms"),
-    ("kernel", "link"),
+    ("kernel", "joining"),
     ("cache", "toolchain", "driver", "inspect", "check", "sim"),
     ("arrays", "launcher", "launch", "runtime"),
     ("bench", "profile", "doctor", "stubs", "cli", "__main__"),

@@ -10,10 +10,9 @@ import pytest
 
 from gemm.config import Config
 from gemm.hgemm import hgemm
-from ptxkit import Ptr, Reg, kernel, smem
+from ptxkit import Ptr, Reg, kernel, link, smem
 from ptxkit import func as device_function
 from ptxkit.kernel import Kernel
-from ptxkit.link import link
 from ptxkit.ptx import bar, ld, setmaxnreg
 from ptxkit.ptx import st as store
 from ptxkit.toolchain import assemble, disassemble

@@ -397,7 +397,7 @@ def second(out: Ptr[u32]) -> None:
 
 
 def test_several_kernels_make_one_module() -> None:
-    from ptxkit.link import join
+    from ptxkit import join
 
     module = join([first, second])
     assert [f.name for f in module.functions] == ["tripled", "first", "second"]
