@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from . import (
+    atomic,
     barrier,
+    bits,
     bulk,
+    cache,
+    carry,
+    compare,
     control,
     convert,
+    floating,
+    half,
     integer,
     logic,
     matrix,
     mbarrier,
     memory,
+    mma,
     move,
+    votes,
     warp,
     wgmma,
 )
 from .registry import BLOCKED, Inline, action, blocking, find, pure, semantics_of
 
-__all__ = ["BLOCKED", "Inline", "action", "barrier", "blocking", "bulk", "control", "convert", "find", "integer",
-           "logic", "matrix", "mbarrier", "memory", "move", "pure", "semantics_of", "warp", "wgmma"]
+__all__ = ["BLOCKED", "Inline", "action", "atomic", "barrier", "bits", "blocking", "bulk", "cache", "carry",
+           "compare", "control", "convert", "find", "floating", "half", "integer", "logic", "matrix",
+           "mbarrier", "memory", "mma", "move", "pure", "semantics_of", "votes", "warp", "wgmma"]

@@ -1,4 +1,4 @@
-"""mov, selp, cvta."""
+"""mov, selp, cvta, isspacep."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from grammar.operands import width
 
 from ..operand import SymbolValue, Vector
 from ..program import Op
-from ..spaces import WINDOWS
-from ..values import DTYPES, Array, spread, uniform
+from ..spaces import GLOBAL, WINDOWS
+from ..values import DTYPES, Array, array_of, spread, truth, uniform
 from .registry import Inline, Run, action, pure
 
 
@@ -83,5 +83,20 @@ def cvta(op: Op) -> Run:
     def run(f: Any, mask: int, address: Any) -> Any:
         value = address.astype(np.uint64) if type(address) is not int else address
         return value & (1 << 40) - 1 if to and base else value if to else value + base
+
+    return run
+
+
+@action("isspacep")
+def isspacep(op: Op) -> Run:
+    """Whether a generic address lies in the space; of `shared::cta`, in the executing CTA's part."""
+    space = op.bindings["space"]
+    low = GLOBAL if space == "global" else WINDOWS[space]
+
+    def run(f: Any, mask: int, address: Any) -> Any:
+        value = array_of(address, width("u64")).astype(np.uint64)
+        start, size = (low, 1 << 40) if space != "shared::cta" and space != "shared" else (low + f.window, 1 << 24)
+        found = (value >= np.uint64(start)) & (value < np.uint64(start + size))
+        return bool(found[0]) if found.size == 1 else truth(found)
 
     return run
