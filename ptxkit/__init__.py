@@ -55,6 +55,6 @@ __version__ = "0.1.0"
 __all__ = [
     "Kernel", "Layout", "MBarrier", "MBarriers", "Ptr", "PtxkitError", "Reg", "Ring", "Shared", "Special", "TensorMap", "Tile", "Vec",
     "assemble", "clock", "clock64", "cluster_ctaid", "cluster_ctarank", "cluster_nctaid", "cluster_nctarank", "clusterid", "ctaid",
-    "device_array", "for_range", "func", "globaltimer", "if_", "join", "kernel", "label", "laneid", "link", "loop", "nclusterid", "nctaid", "ntid", "ring",
-    "sink", "smem", "smid", "tid", "warpid",
+    "device_array", "for_range", "func", "globaltimer", "if_", "join", "kernel", "label", "laneid", "link", "loop", "nclusterid",
+    "nctaid", "ntid", "ring", "sink", "smem", "smid", "tid", "warpid",
 ]
