@@ -31,10 +31,10 @@ def broadcast(source: Ptr[u32], target: Ptr[u32]) -> None:
     cluster_sync()                                   # no copy may arrive at a barrier that is not initialised
     with if_(thread == 0):
         part = rank * PART
-        first = mov.u32(clusterid.x) * BLOCK
+        first = clusterid.x * BLOCK
         copy(block.at(part), source.at(first + part), PART * 4, full[0], multicast_mask(CLUSTER))
     wait(full[0], 0)
-    out = target.at(mov.u32(ctaid.x) * BLOCK + thread)
+    out = target.at(ctaid.x * BLOCK + thread)
     for i in range(CLUSTER):                         # Python: unrolled
         st.global_.u32(out + i * PART, ld.shared__cta.u32(block.at(thread) + i * PART))
     cluster_sync()                                   # no CTA leaves while another may still copy into it

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ptxkit import TensorMap, ctaid, device_array, driver, if_, kernel, loop, smem, tid
-from ptxkit.ptx import cp, fence, mbarrier, mov
+from ptxkit.ptx import cp, fence, mbarrier
 from ptxkit.types import f32
 
 ROWS, COLUMNS = 64, 32                               # a line of 32 floats is 128 bytes, one swizzle span
@@ -22,8 +22,8 @@ def tma_copy(source: TensorMap, target: TensorMap) -> None:
     """One CTA a box; its first thread does everything. full: 1 arrival, the thread's own arrive.expect_tx."""
     box = smem.tile(f32, (ROWS, COLUMNS), name="box")
     full = smem.mbarrier(1, name="full")
-    with if_(mov.u32(tid.x) == 0):
-        column, row = mov.u32(ctaid.x) * COLUMNS, mov.u32(ctaid.y) * ROWS
+    with if_(tid.x == 0):
+        column, row = ctaid.x * COLUMNS, ctaid.y * ROWS
         mbarrier.init.shared__cta.b64(full[0], 1)
         fence.proxy.async_.shared__cta()             # the copy engine sees the barrier that was just written
         mbarrier.arrive.expect_tx.shared__cta.b64(full[0], box.layout.bytes)

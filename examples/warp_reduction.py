@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from ptxkit import Ptr, Reg, ctaid, device_array, driver, for_range, if_, kernel, laneid, tid
-from ptxkit.ptx import add, ld, mad, mov, shfl, st
+from ptxkit.ptx import add, ld, mov, shfl, st
 from ptxkit.types import f32, u32
 
 WARPS = 8
@@ -22,7 +22,7 @@ def warp_sum(value: Reg[f32]) -> Reg[f32]:
 
 @kernel(block=WARPS * LANES)
 def row_sums(matrix: Ptr[f32], sums: Ptr[f32], rows: Reg[u32], columns: Reg[u32]) -> None:
-    row = mad.lo.u32(mov.u32(ctaid.x), WARPS, mov.u32(tid.x) >> 5)
+    row = ctaid.x * WARPS + (tid.x >> 5)
     lane = mov.u32(laneid)
     with if_(row < rows):                            # the same in all lanes of a warp
         start = matrix.at(row * columns)
