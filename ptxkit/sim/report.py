@@ -26,7 +26,8 @@ class Stats:
 @dataclass(slots=True)
 class Report:
     """`verdict`: "error" (wrong, or certain to fail), "incomplete" (a certificate failed, or control depends on a polled value), "review"
-    (not provably right), "clean". `checked` says whether the checker ran: without it only faults are findings.
+    (not provably right), "clean". `checked` says whether the checker ran: without it only faults are findings, and a run without one
+    is "incomplete".
     """
 
     findings: tuple[Finding, ...] = ()
@@ -45,14 +46,14 @@ class Report:
         severities = {finding.severity for finding in self.findings}
         if "error" in severities:
             return "error"
-        if self.incomplete:
+        if self.incomplete or not self.checked:
             return "incomplete"
         return "review" if "review" in severities else "clean"
 
     def __str__(self) -> str:
-        checked = "" if self.checked else ", not checked"
         schedule = self.schedule + (f" {self.seed}" if self.schedule == "random" else "")
-        lines = [f"{self.verdict}{checked}: {self.stats.instructions:,} warp instructions, schedule {schedule}"]
+        verdict = self.verdict if self.checked else "error, not checked" if self.verdict == "error" else "not checked"
+        lines = [f"{verdict}: {self.stats.instructions:,} warp instructions, schedule {schedule}"]
         if self.checked and self.every_schedule and self.verdict in ("clean", "review"):
             lines.append("every schedule of this input is equivalent to the one that ran")
         lines += [str(finding) for finding in self.findings]

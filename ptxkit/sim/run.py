@@ -24,12 +24,12 @@ from .spaces import RESERVED_SHARED
 
 if TYPE_CHECKING:
     from ..kernel import Traced
-    from .observer import Observer
+    from .checker import Checker
 
 Dim = int | tuple[int, ...]
 _KEPT = 32
 _programs: OrderedDict[tuple[int, str], tuple[tree.Module, Program]] = OrderedDict()
-_codes: OrderedDict[int, tuple[Program, list[Code]]] = OrderedDict()
+_codes: OrderedDict[tuple[int, bool], tuple[Program, list[Code]]] = OrderedDict()
 
 
 def run(source: Any, entry: str | None = None, *, grid: Dim, block: Dim | None = None, cluster: Dim | None = None,
@@ -47,9 +47,12 @@ def run(source: Any, entry: str | None = None, *, grid: Dim, block: Dim | None =
     policy = policy_of(schedule, seed)
     shape = _Shape(program, grid, block, cluster, dynamic_smem, traced)
     arguments = Arguments(program, args, traced)
-    watch: Observer | None = None
-    watched: frozenset[int] = frozenset()
-    code = _code(program, watched)
+    watch: Checker | None = None
+    if check:
+        from .checker import Checker
+
+        watch = Checker()
+    code = _code(program, check)
     registers, honoured = _registers(program, shape)
     machine = Machine(program, code, policy, grid=shape.grid, block=shape.block, cluster=shape.cluster, dynamic_smem=shape.dynamic_smem,
                       memory=arguments.memory, parameters=bytes(arguments.parameters), registers_at_entry=registers,
@@ -65,7 +68,12 @@ def run(source: Any, entry: str | None = None, *, grid: Dim, block: Dim | None =
     except Livelock as found:
         findings.append(livelock(machine, found.spinning))
     arguments.copy_back()
-    return Report(tuple(findings), _stats(machine), check, schedule=schedule, seed=seed, output="".join(machine.output))
+    ended = not findings
+    if watch is not None:
+        findings += watch.findings()
+    return Report(tuple(findings), _stats(machine), check, incomplete=watch is not None and watch.incomplete,
+                  every_schedule=ended and watch is not None and watch.every_schedule, schedule=schedule, seed=seed,
+                  output="".join(machine.output))
 
 
 def _module(source: Any, config: dict[str, Any]) -> tuple[tree.Module, Traced | None]:
@@ -99,12 +107,16 @@ def _program(module: tree.Module, function: tree.Function) -> Program:
     return kept[1]
 
 
-def _code(program: Program, watched: frozenset[int]) -> list[Code]:
-    if watched:
-        return Compiler(program, watched).compile()
-    kept = _codes.get(id(program))
+def _code(program: Program, check: bool) -> list[Code]:
+    """The program's functions; a checker wants to be told of accesses to the registers of wgmma."""
+    watched: frozenset[int] = frozenset()
+    if check:
+        watched = frozenset(index for op in program.ops if op.tokens[:2] == ["wgmma", "mma_async"]
+                            for name in ("d", "a") if op.operand(name) is not None for index in op.registers(name) if index >= 0)
+    key = id(program), bool(watched)
+    kept = _codes.get(key)
     if kept is None:
-        kept = _codes[id(program)] = program, Compiler(program).compile()
+        kept = _codes[key] = program, Compiler(program, watched).compile()
         if len(_codes) > _KEPT:
             _codes.popitem(last=False)
     return kept[1]

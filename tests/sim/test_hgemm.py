@@ -17,7 +17,8 @@ NUMPY = {bf16: ml_dtypes.bfloat16, f16: np.float16, f32: np.float32}
 
 
 def product(m: int, n: int, k: int, *, TYPE: Any = bf16, OUT: Any = bf16, BN: int = 256, CLUSTER: int = 2, STAGES: int = 3,
-            A_MAJOR: str = "k", B_MAJOR: str = "k", schedule: str = "fifo", seed: int = 0, ctas: int = 1000) -> sim.Report:
+            A_MAJOR: str = "k", B_MAJOR: str = "k", schedule: str = "fifo", seed: int = 0, ctas: int = 1000,
+            check: bool = False) -> sim.Report:
     """Run hgemm on small integers, whose products are exact in every order, and compare all bits."""
     generator = np.random.default_rng(m + n + k)
     a = generator.integers(-3, 4, (m, k)).astype(NUMPY[TYPE])
@@ -28,14 +29,14 @@ def product(m: int, n: int, k: int, *, TYPE: Any = bf16, OUT: Any = bf16, BN: in
     given_a = a if A_MAJOR == "k" else np.asfortranarray(a)
     given_b = b if B_MAJOR == "k" else np.asfortranarray(b)
     report = hgemm.simulate(min(units, ctas) * CLUSTER, given_a, given_b, d, *tiles, TYPE=TYPE, OUT=OUT, BN=BN, CLUSTER=CLUSTER,
-                            STAGES=STAGES, A_MAJOR=A_MAJOR, B_MAJOR=B_MAJOR, schedule=schedule, seed=seed, check=False)
+                            STAGES=STAGES, A_MAJOR=A_MAJOR, B_MAJOR=B_MAJOR, schedule=schedule, seed=seed, check=check)
     expected = a.astype(np.float32) @ b.astype(np.float32).T
     np.testing.assert_array_equal(d.astype(np.float32), expected.astype(NUMPY[OUT]).astype(np.float32))
     return report
 
 
 def test_square() -> None:
-    report = product(512, 512, 512)
+    report = product(512, 512, 512, check=True)
     assert report.verdict == "clean"
     assert report.stats.opcodes["wgmma.commit_group.sync.aligned"] == 8 * 8 * 8
 

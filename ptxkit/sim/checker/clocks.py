@@ -1,0 +1,297 @@
+"""Happens-before: who is known to have done what, per lane, in four views.
+
+An *agent* is a lane of the cluster or something asynchronous that completes in order: the copies that signal an mbarrier (clock: its
+completed phases), a warpgroup's wgmma groups, the bulk copies of a lane (their reads, their writes), the cp.async of a lane. A *stamp* is an
+(agent, clock). A `View` says, per agent, up to which clock its events are known: executed (row `DONE`), visible to generic accesses
+(`SEEN`), and visible to the async proxy in shared and in global memory (`SHARED`, `GLOBAL`: what was visible at a proxy fence).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..values import FULL, Array, indices
+
+if TYPE_CHECKING:
+    from ..cta import Cluster
+    from ..fragment import Fragment
+
+DONE, SEEN, SHARED, GLOBAL = range(4)
+ROOM = 128
+"""Asynchronous agents that a new view has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Who an agent is; `kind` "lane", "copies" (of an mbarrier), "wgmma", "bulk reads", "bulk writes", "cp.async"."""
+
+    kind: str
+    name: str
+
+
+class Home:
+    """The agents of one cluster: its lanes first, then asynchronous ones as they appear."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        machine = cluster.machine
+        self.cluster = cluster
+        self.number = number
+        self.warps_per_cta = -(-machine.threads // 32)
+        self.lanes = 32 * self.warps_per_cta * len(cluster.ctas)
+        self.width = self.lanes + ROOM
+        self.others: list[Agent] = []
+        self.known: dict[Any, int] = {}
+        self.warps = [WarpClock(32 * i, cluster.ctas[i // self.warps_per_cta].warps[i % self.warps_per_cta])
+                      for i in range(self.lanes // 32)]
+
+    def warp(self, f: Fragment) -> WarpClock:
+        return self.warps[f.cta.rank * self.warps_per_cta + f.warp.index]
+
+    def agent(self, key: Any, kind: str, name: str, count: int = 1) -> int:
+        """The agent of a key, made when it is new; `count` neighbouring ones."""
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self.lanes + len(self.others)
+            self.others += [Agent(kind, name)] * count
+            while self.lanes + len(self.others) > self.width:
+                self.width += ROOM
+        return found
+
+    def describe(self, agent: int) -> Agent:
+        if agent >= self.lanes:
+            return self.others[agent - self.lanes]
+        return Agent("lane", f"{self.warps[agent // 32].warp!r} lane {agent % 32}")
+
+    def new(self) -> View:
+        return View(self, np.zeros((4, self.width), np.int32))
+
+
+class WarpClock:
+    """`epoch` ticks at each release and meeting. `fenced`: per lane, its epoch at its last proxy fence (shared, global)."""
+
+    def __init__(self, base: int, warp: Any) -> None:
+        self.base = base
+        self.warp = warp
+        self.own = slice(base, base + 32)
+        self.epoch = 1
+        self.used = True
+        self.fenced: Array = np.zeros((2, 32), np.int32)
+        self.copies = -1
+        """The agent of lane 0's cp.async, and up to which of them each lane has waited."""
+        self.copied: Array = np.zeros(32, np.int32)
+
+    def tick(self) -> int:
+        """The epoch that ends."""
+        self.epoch += 1
+        self.used = False
+        return self.epoch - 1
+
+
+class View:
+    """Clocks known, by agent; `far` holds what is known of other clusters."""
+
+    __slots__ = ("a", "far", "home")
+
+    def __init__(self, home: Home, a: Array, far: dict[Home, Array] | None = None) -> None:
+        self.home = home
+        self.a = a
+        self.far = far
+
+    def copy(self) -> View:
+        return View(self.home, self.a.copy(), dict(self.far) if self.far else None)
+
+    def fit(self) -> Array:
+        """The clocks, wide enough for every agent."""
+        missing = self.home.width - self.a.shape[1]
+        if missing:
+            self.a = np.pad(self.a, ((0, 0), (0, missing)))
+        return self.a
+
+    def join(self, other: View) -> View:
+        if other.home is self.home:
+            np.maximum(self.fit(), other.fit(), out=self.a)
+        else:
+            self._far(other.home, other.a)
+        for home, a in (other.far or {}).items():
+            if home is self.home:
+                self.join(View(home, a))
+            else:
+                self._far(home, a)
+        return self
+
+    def _far(self, home: Home, a: Array) -> None:
+        self.far = self.far or {}
+        kept = View(home, self.far[home].copy() if home in self.far else np.zeros_like(a))
+        self.far[home] = kept.join(View(home, a)).a
+
+    def join_done(self, other: View) -> None:
+        """Learn what has been executed, not what is visible."""
+        if other.home is self.home:
+            a, b = self.fit(), other.fit()
+            np.maximum(a[DONE], b[DONE], out=a[DONE])
+
+    def complete(self, agent: int, clock: int) -> None:
+        """An asynchronous agent's events are over: they are visible everywhere."""
+        a = self.fit()
+        if a.item(0, agent) < clock or a.item(1, agent) < clock:
+            a[:, agent] = np.maximum(a[:, agent], clock)
+
+
+class Lanes:
+    """What the lanes of a fragment know: groups of lanes (mask, view), one group unless lanes have learnt different things.
+
+    `pending` is what relaxed waits have seen and the next acquiring fence makes visible; `sealed` what the last releasing fence covered.
+    """
+
+    __slots__ = ("groups", "pending", "sealed", "warp")
+
+    def __init__(self, warp: WarpClock, groups: list[tuple[int, View]]) -> None:
+        self.warp = warp
+        self.groups = groups
+        self.pending: View | None = None
+        self.sealed: View | None = None
+
+    def part(self, mask: int) -> Lanes:
+        """Lanes that leave, with what they know."""
+        other = Lanes(self.warp, [(m & mask, view.copy()) for m, view in self.groups if m & mask])
+        self.groups = [(m & ~mask, view) for m, view in self.groups if m & ~mask]
+        other.pending = self.pending.copy() if self.pending else None
+        other.sealed = self.sealed
+        return other
+
+    def adopt(self, others: list[Lanes]) -> None:
+        """Lanes come back; those that know the same are one group."""
+        for other in others:
+            self.groups += other.groups
+            self.pending = self.pending or other.pending
+        self.tidy()
+
+    def tidy(self) -> None:
+        if len(self.groups) == 1:
+            return
+        kept: list[tuple[int, View]] = []
+        for mask, view in self.groups:
+            a = view.fit()
+            for i, (m, other) in enumerate(kept):
+                if np.array_equal(other.fit(), a) and not other.far and not view.far:
+                    kept[i] = m | mask, other
+                    break
+            else:
+                kept.append((mask, view))
+        self.groups = kept
+
+    def view(self, mask: int) -> View:
+        """What any of these lanes knows; not to be written to."""
+        if len(self.groups) == 1:
+            return self.groups[0][1]
+        found: View | None = None
+        for m, view in self.groups:
+            if m & mask:
+                found = view if found is None else found.copy().join(view)
+        assert found is not None
+        return found
+
+    def release(self, mask: int, *, visible: bool = True) -> View:
+        """What these lanes publish: all they know and have done. Not `visible`: only that they have done it (a relaxed arrival)."""
+        warp = self.warp
+        out = self.view(mask).copy()
+        a = out.fit()
+        if not visible:
+            a[SEEN:] = 0
+            if self.sealed is not None:
+                sealed = self.sealed.fit()
+                np.maximum(a[SEEN:], sealed[SEEN:], out=a[SEEN:])
+        lanes = indices(mask)
+        own: Any = warp.own if mask == FULL else lanes + warp.base
+        epoch = warp.tick()
+        a[DONE, own] = epoch
+        if visible:
+            a[SEEN, own] = epoch
+            a[SHARED:, own] = warp.fenced if mask == FULL else warp.fenced[:, lanes]
+            if warp.copies >= 0:
+                self._copies(a, lanes)
+        return out
+
+    def _copies(self, a: Array, lanes: Array) -> None:
+        at = lanes + self.warp.copies
+        a[:SHARED, at] = np.maximum(a[:SHARED, at], self.warp.copied[lanes])
+
+    def meet(self, mask: int) -> None:
+        """bar.warp.sync: the lanes know what each has done."""
+        met = self.release(mask)
+        self.groups = [(m & ~mask, view) for m, view in self.groups if m & ~mask] + [(mask, met)]
+
+    def meet_done(self, mask: int) -> None:
+        """Lanes execute something together that orders no memory accesses."""
+        warp = self.warp
+        if not warp.used:
+            return
+        epoch = warp.tick()
+        own: Any = warp.own if mask == FULL else indices(mask) + warp.base
+        if len(self.groups) == 1:
+            self.groups[0][1].fit()[DONE, own] = epoch
+            return
+        done = self.view(mask).copy().fit()[DONE]
+        done[own] = epoch
+        for m, view in self.groups:
+            if m & mask:
+                view.fit()[DONE] = done
+
+    def acquire(self, mask: int, other: View, *, visible: bool = True) -> None:
+        self._separate(mask)
+        for m, view in self.groups:
+            if m & mask:
+                if visible:
+                    view.join(other)
+                else:
+                    view.join_done(other)
+        if not visible:
+            self.pending = other.copy() if self.pending is None else self.pending.join(other)
+        self.tidy()
+
+    def complete(self, mask: int, agent: int, clock: int) -> None:
+        self._separate(mask)
+        for m, view in self.groups:
+            if m & mask:
+                view.complete(agent, clock)
+
+    def _separate(self, mask: int) -> None:
+        """Lanes of one group that learn different things become two groups."""
+        for i, (m, view) in enumerate(self.groups):
+            if m & mask and m & ~mask:
+                self.groups[i] = m & mask, view
+                self.groups.append((m & ~mask, view.copy()))
+
+    def fence_proxy(self, mask: int, rows: list[int]) -> None:
+        """What is visible to these lanes is, from here on, visible to the async proxy."""
+        warp = self.warp
+        self._separate(mask)
+        chosen = indices(mask)
+        for row in rows:
+            warp.fenced[row - SHARED, chosen] = warp.epoch
+            for m, view in self.groups:
+                if m & mask:
+                    a = view.fit()
+                    np.maximum(a[row], a[SEEN], out=a[row])
+                    if warp.copies >= 0:
+                        at = chosen + warp.copies
+                        a[row, at] = np.maximum(a[row, at], warp.copied[chosen])
+        warp.epoch += 1
+
+    def generic(self, mask: int) -> tuple[Array, int]:
+        """(what generic accesses of these lanes may rely on, the first own lane). Only for lanes of one group."""
+        return self.view(mask).fit()[SEEN], self.warp.base
+
+    def asynchronous(self, mask: int, row: int) -> Array:
+        """What an asynchronous operation issued by these lanes may rely on."""
+        warp = self.warp
+        found: Array = self.view(mask).fit()[row].copy()
+        if mask & mask - 1 == 0:
+            lane = mask.bit_length() - 1
+            found[warp.base + lane] = warp.fenced[row - SHARED, lane]
+        else:
+            np.maximum(found[warp.own], warp.fenced[row - SHARED], out=found[warp.own])
+        return found

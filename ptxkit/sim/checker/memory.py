@@ -1,0 +1,384 @@
+"""Races, missing proxy fences and uninitialised reads, in shared and in global memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..memory import Allocation
+from ..tasks import DONE as LANDED
+from ..tasks import Region, Task
+from ..values import LANE, Array, indices
+from .base import Base
+from .clocks import GLOBAL, SEEN, SHARED, Home, Lanes, View
+from .shadow import CLOCK_BITS, GlobalShadow, Prior, Shadow, parts, stamps
+
+if TYPE_CHECKING:
+    from ..cta import Cluster
+    from ..fragment import Fragment
+    from ..memory import Memory, Places
+    from ..program import Op
+
+BANKS_LOOKED_AT = 4
+"""How many executions of an instruction the bank advice looks at."""
+EVER = np.iinfo(np.int32).max
+
+
+class MemoryRules(Base):
+    """Every access is compared with the last write, and a write with all reads since, of the same bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._globals: dict[int, tuple[Allocation, GlobalShadow]] = {}
+        self._published: dict[tuple[int, int], View] = {}
+        self._looked: dict[int, int] = {}
+
+    # ------------------------------------------------------------------------------------------- generic accesses
+
+    def access(self, f: Fragment, mask: int, op: Op, mode: str, memory: Memory, places: Places, size: int, strong: bool) -> None:
+        space = memory.space
+        if space != "shared" and space != "global":
+            return
+        self.accesses += 1
+        lanes = self.lanes(f)
+        lanes.warp.used = True
+        if strong:
+            self._acquire(f, lanes, mask, op, mode, memory, places)
+        at: Any = places if type(places) is int else places[indices(mask)]
+        if space == "shared":
+            self._remote(f, mask, op, at)
+            self._overlaps(f, op, mode, at, size)
+            if type(at) is not int:
+                self._banks(op, at, size)
+        for m, view in lanes.groups:
+            if m & mask:
+                some = m & mask
+                chosen = at if type(at) is int or some == mask else places[indices(some)]
+                if space == "shared":
+                    self._shared(f, lanes, view, some, op, mode, chosen, size, strong)
+                else:
+                    self._global(f, lanes, view, some, op, mode, memory, chosen, size, strong)
+        if strong and mode != "r":
+            self._release(lanes, mask, op, mode, memory, at)
+
+    def _shared(self, f: Fragment, lanes: Lanes, view: View, mask: int, op: Op, mode: str, at: Any, size: int, strong: bool) -> None:
+        shadow = self.shadow(f.cta.cluster)
+        shadow.fit(at, size)
+        warp = lanes.warp
+        each: Array
+        if type(at) is int:
+            cells = np.arange(at >> shadow.shift, at + size >> shadow.shift)
+            each = np.full(len(cells), mask.bit_length() - 1)
+        else:
+            count = size >> shadow.shift
+            cells, each = at >> shadow.shift, indices(mask)
+            if count > 1:
+                cells = (cells[:, None] + np.arange(count)).reshape(-1)
+                each = np.repeat(each, count)
+        known = view.fit()[SEEN]
+        together = type(at) is int and mask & mask - 1 != 0
+        bad = shadow.writes_unknown(cells, known)
+        if bad is not None:
+            self._write_conflict(f, lanes, op, shadow, cells, each, bad, mode, together=together, strong=strong)
+        if mode != "w" and shadow.unwritten(cells):
+            self._uninitialised(f, op, shadow, cells)
+        if mode != "r":
+            if not (strong and mode == "a"):
+                prior = shadow.reads_unknown(cells, known, each, warp.base)
+                if prior is not None:
+                    self._race(f, op, prior, "shared", "writes", f.cta.cluster)
+            shadow.wrote(cells, each + warp.base, warp.epoch, op.index, strong)
+        elif not strong:
+            shadow.read_by_lanes(warp.base, cells, mask if type(at) is int else each, warp.epoch, op.index)
+
+    def _write_conflict(self, f: Fragment, lanes: Lanes, op: Op, shadow: Shadow, cells: Any, each: Array, bad: Array, mode: str, *,
+                        together: bool, strong: bool) -> None:
+        warp = lanes.warp
+        agents, clocks = shadow.agent[cells][bad], shadow.epoch[cells][bad]
+        wrong = np.ones(len(bad), bool) if together else agents != warp.base + each[bad]
+        if strong:
+            wrong &= ~shadow.strong[cells][bad]
+        if warp.copies >= 0:
+            wrong &= ~((agents == warp.copies + each[bad]) & (clocks <= warp.copied[each[bad]]))
+        if wrong.any():
+            first = int(np.flatnonzero(wrong)[0])
+            prior = shadow.write_at(cells, int(bad[first]), int(each[bad[first]]))
+            self._race(f, op, prior, "shared", "reads" if mode == "r" else "writes", f.cta.cluster)
+
+    def _race(self, f: Fragment, op: Op, prior: Prior, space: str, verb: str, cluster: Cluster) -> None:
+        home = self.home(cluster)
+        shadow = self.shadow(cluster)
+        who = home.describe(prior.agent)
+        where = self.place(cluster, prior.cell << shadow.shift)
+        did = "wrote" if prior.wrote else "read"
+        lane = f" lane {prior.lane}" if prior.lane >= 0 else ""
+        earlier = f"{self.site(prior.site)} of {who.name}"
+        if who.kind == "lane":
+            message = f"{f.warp!r}{lane} {verb} {where}, which {earlier} {did}, with nothing that orders the two"
+        else:
+            message = f"{f.warp!r}{lane} {verb} {where}, while {earlier} may still be {'writing' if prior.wrote else 'reading'} it"
+        self.report("shared-race" if space == "shared" else "global-race", op, message, other=(prior.site, prior.wrote))
+
+    def _uninitialised(self, f: Fragment, op: Op, shadow: Shadow, cells: Any, rule: str = "shared-uninitialised") -> None:
+        first = int(np.flatnonzero(shadow.epoch[cells] == 0)[0])
+        cell = cells.start + first if isinstance(cells, slice) else int(cells[first])
+        self.report(rule, op, f"{f.warp!r} reads {self.place(f.cta.cluster, cell << shadow.shift)} with `{op.opcode}`, which nothing has "
+                    "written")
+
+    # ------------------------------------------------------------------------------------------- global memory
+
+    def _allocation(self, memory: Memory, place: int) -> GlobalShadow | None:
+        found = memory.allocation(place, place + 1)
+        if found is None:
+            return None
+        kept = self._globals.get(id(found))
+        if kept is None:
+            kept = self._globals[id(found)] = found, GlobalShadow(found.start, found.stop)
+        return kept[1]
+
+    def _global(self, f: Fragment, lanes: Lanes, view: View, mask: int, op: Op, mode: str, memory: Memory, at: Any, size: int,
+                strong: bool) -> None:
+        shadow = self._allocation(memory, at if type(at) is int else int(at[0]))
+        if shadow is None or (type(at) is not int and (int(at.min()) < shadow.start or int(at.max()) >= shadow.start + shadow.bytes)):
+            return
+        cells = shadow.cells(at, size)
+        each = np.repeat(indices(mask), len(cells) // mask.bit_count()) if type(at) is not int \
+            else np.full(len(cells), mask.bit_length() - 1)
+        warp = lanes.warp
+        known = view.fit()[SEEN]
+        stamp = stamps(view.home.number, (each + warp.base).astype(np.int64), warp.epoch)
+        own = each + warp.base
+        if shadow.touched:
+            self._global_conflict(f, op, shadow, cells, shadow.write[cells], view, known, SEEN, own, strong, mode, wrote=True)
+        if mode == "r":
+            shadow.was_read(cells, stamp, op.index)
+            return
+        if not (strong and mode == "a"):
+            for slot in shadow.reads:
+                self._global_conflict(f, op, shadow, cells, slot[cells], view, known, SEEN, own, strong, mode, wrote=False)
+        shadow.wrote(cells, stamp, op.index, strong)
+
+    def _global_conflict(self, f: Fragment, op: Op, shadow: GlobalShadow, cells: Array, stamp: Array, view: View, known: Array, row: int,
+                         own: Array | None, strong: bool, mode: str, *, wrote: bool) -> None:
+        if not stamp.any():
+            return
+        number, agent, clock = parts(stamp)
+        mine = number == view.home.number
+        fine = (stamp == 0) | (mine & (known[np.where(mine, agent, 0)] >= clock))
+        if own is not None:
+            fine |= mine & (agent == own)
+        if strong:
+            fine |= shadow.strong[cells]
+        if fine.all():
+            return
+        for other in {int(n) for n in number[~fine]} - {view.home.number}:
+            home = self.homes[other]
+            theirs = view.far.get(home) if view.far else None
+            if theirs is not None:
+                there = number == other
+                fine |= there & (theirs[row][np.where(there, agent, 0)] >= clock)
+        if fine.all():
+            return
+        i = int(np.flatnonzero(~fine)[0])
+        who = self.homes[int(number[i])].describe(int(agent[i]))
+        place = shadow.start + (int(cells[i]) << shadow.shift)
+        name = self._global_name(place)
+        site = int((shadow.site if wrote else shadow.sites)[int(cells[i])])
+        rule = "global-race"
+        if row != SEEN and self._is_seen(f, view, int(number[i]), int(agent[i]), int(clock[i])):
+            rule = "proxy-fence"
+        verb = "reads" if mode == "r" else "writes"
+        message = f"{f.warp!r} {verb} {name}, which {self.site(site)} of {who.name} {'wrote' if wrote else 'read'}, with "
+        self.report(rule, op, message + ("no proxy fence between the two" if rule == "proxy-fence" else "nothing that orders the two"),
+                    other=(site, wrote))
+
+    def _is_seen(self, f: Fragment, view: View, number: int, agent: int, clock: int) -> bool:
+        if number != view.home.number:
+            theirs = view.far.get(self.homes[number]) if view.far else None
+            return theirs is not None and bool(theirs[SEEN][agent] >= clock)
+        base = self.lanes(f).warp.base
+        return bool(view.fit()[SEEN][agent] >= clock) or base <= agent < base + 32
+
+    def _global_name(self, place: int) -> str:
+        found = self.machine.memory.allocation(place, place + 1)
+        return f"global memory +{place:#x}" if found is None else f"{found.name} +{place - found.start:#x}"
+
+    # ------------------------------------------------------------------------------------------- strong accesses
+
+    def _acquire(self, f: Fragment, lanes: Lanes, mask: int, op: Op, mode: str, memory: Memory, places: Places) -> None:
+        """A strong read may synchronise with the strong write that it reads."""
+        if mode == "w":
+            return
+        self.polled(f, mask, op)
+        tokens = op.tokens
+        visible = "acquire" in tokens or "acq_rel" in tokens
+        for place in {places} if isinstance(places, int) else {int(p) for p in places[indices(mask)]}:
+            found = self._published.get((id(memory), place))
+            if found is not None:
+                lanes.acquire(mask, found, visible=visible)
+
+    def _release(self, lanes: Lanes, mask: int, op: Op, mode: str, memory: Memory, at: Any) -> None:
+        tokens = op.tokens
+        out = lanes.release(mask, visible="release" in tokens or "acq_rel" in tokens)
+        for place in {at} if isinstance(at, int) else {int(p) for p in at}:
+            key = id(memory), place
+            before = self._published.get(key)
+            self._published[key] = out.copy().join(before) if before is not None and mode == "a" else out
+
+    # ------------------------------------------------------------------------------------------- asynchronous accesses
+
+    def issued(self, f: Fragment, task: Task) -> None:
+        self.accesses += 1
+        lanes = self.lanes(f)
+        home = self.home(f.cta.cluster)
+        lanes.warp.used = True
+        if task.kind == "copy":
+            self._copy(f, task, lanes, home)
+            return
+        reader, writers = self._agents(f, task, home)
+        for region in task.reads:
+            self._async_read(f, task, lanes, home, region, *reader)
+        for i, region in enumerate(task.writes):
+            self._async_write(f, task, lanes, home, region, *writers[min(i, len(writers) - 1)])
+
+    def _agents(self, f: Fragment, task: Task, home: Home) -> tuple[tuple[int, int], list[tuple[int, int]]]:
+        """(agent, clock) of the task's reads, and of each of its writes."""
+        raise NotImplementedError
+
+    def _rely(self, lanes: Lanes, mask: int, row: int, task: Task | None) -> Array:
+        if task is not None and task.kind in ("store", "reduce"):
+            found: Array = lanes.view(mask).fit()[SEEN].copy()
+            found[lanes.warp.base + mask.bit_length() - 1] = EVER
+            return found
+        return lanes.asynchronous(mask, row)
+
+    def _async_read(self, f: Fragment, task: Task, lanes: Lanes, home: Home, region: Region, agent: int, clock: int) -> None:
+        if region.memory.space == "shared":
+            shadow = self.shadow(f.cta.cluster)
+            cells = _region_cells(shadow, region)
+            self.async_read(f, task.op, lanes, task.mask, cells, shadow, "bulk-source-uninitialised", task)
+            shadow.read(agent, cells, clock, task.op.index)
+        elif region.memory.space == "global":
+            self._global_async(f, task, lanes, home, region, agent, clock, "r")
+
+    def async_read(self, f: Fragment, op: Op, lanes: Lanes, mask: int, cells: Any, shadow: Shadow, rule: str,
+                   task: Task | None = None) -> None:
+        """The async proxy reads cells of shared memory on behalf of these lanes."""
+        known = self._rely(lanes, mask, SHARED, task)
+        bad = shadow.writes_unknown(cells, known)
+        if bad is not None:
+            self._async_conflict(f, op, lanes, mask, shadow.write_at(cells, int(bad[0])), "reads")
+        if shadow.unwritten(cells):
+            self._uninitialised(f, op, shadow, cells, rule)
+
+    def _async_write(self, f: Fragment, task: Task, lanes: Lanes, home: Home, region: Region, agent: int, clock: int) -> None:
+        if region.memory.space == "global":
+            self._global_async(f, task, lanes, home, region, agent, clock, "w")
+            return
+        shadow = self.shadow(f.cta.cluster)
+        cells = _region_cells(shadow, region)
+        known = self._rely(lanes, task.mask, SHARED, task)
+        bad = shadow.writes_unknown(cells, known)
+        prior = None if bad is None else shadow.write_at(cells, int(bad[0]))
+        prior = prior or shadow.reads_unknown(cells, known, None, -1)
+        if prior is not None:
+            self._async_conflict(f, task.op, lanes, task.mask, prior, "writes")
+        shadow.wrote(cells, agent, clock, task.op.index)
+        low = cells.start if isinstance(cells, slice) else int(cells[0])
+        self._overlaps(f, task.op, "w", low << shadow.shift, region.length)
+
+    def _async_conflict(self, f: Fragment, op: Op, lanes: Lanes, mask: int, prior: Prior, verb: str) -> None:
+        home = self.home(f.cta.cluster)
+        who = home.describe(prior.agent)
+        seen = bool(lanes.view(mask).fit()[SEEN][prior.agent] >= prior.clock)
+        if who.kind == "lane":
+            lane = prior.agent - lanes.warp.base
+            seen = seen or (0 <= lane < 32 and mask >> lane & 1 == 1)
+        if not seen or who.kind not in ("lane", "cp.async"):
+            self._race(f, op, prior, "shared", verb + " (asynchronously)", f.cta.cluster)
+            return
+        shadow = self.shadow(f.cta.cluster)
+        where = self.place(f.cta.cluster, prior.cell << shadow.shift)
+        self.report("proxy-fence", op, f"`{op.opcode}` of {f.warp!r} {verb} {where} through the async proxy, which {self.site(prior.site)} of "
+                    f"{who.name} {'wrote' if prior.wrote else 'read'} through the generic proxy, with no proxy fence between the two",
+                    other=(prior.site, prior.wrote))
+
+    def _global_async(self, f: Fragment, task: Task, lanes: Lanes, home: Home, region: Region, agent: int, clock: int, mode: str) -> None:
+        starts = region.starts
+        if not region.length or (not isinstance(starts, int) and not len(starts)):
+            return
+        first = starts if isinstance(starts, int) else int(starts[0])
+        shadow = self._allocation(region.memory, first)
+        if shadow is None:
+            return
+        cells = shadow.cells(starts, region.length)
+        view = lanes.view(task.mask)
+        known = self._rely(lanes, task.mask, GLOBAL, task)
+        atomic = task.kind.endswith("reduce")
+        stamp = stamps(home.number, agent, clock)
+        if shadow.touched:
+            self._global_conflict(f, task.op, shadow, cells, shadow.write[cells], view, known, GLOBAL, None, atomic, mode, wrote=True)
+        if mode == "r":
+            shadow.was_read(cells, stamp, task.op.index)
+            return
+        if not atomic:
+            for slot in shadow.reads:
+                self._global_conflict(f, task.op, shadow, cells, slot[cells], view, known, GLOBAL, None, False, mode, wrote=False)
+        shadow.wrote(cells, stamp, task.op.index, atomic)
+
+    def _copy(self, f: Fragment, task: Task, lanes: Lanes, home: Home) -> None:
+        """cp.async: generic accesses of the lanes that are over when the lane has waited."""
+        warp = lanes.warp
+        if warp.copies < 0:
+            warp.copies = home.agent(("copies", warp.base), "cp.async", f"{warp.warp!r}", 32)
+        task.shadow = warp.epoch
+        shadow = self.shadow(f.cta.cluster)
+        each = indices(task.mask)
+        for region in task.writes:
+            shadow.fit(region.starts, region.length)
+            at = np.broadcast_to(np.asarray(region.starts), len(each))
+            count = region.length >> shadow.shift
+            cells = ((at >> shadow.shift)[:, None] + np.arange(count)).reshape(-1)
+            owners = np.repeat(each, count)
+            known = lanes.view(task.mask).fit()[SEEN]
+            bad = shadow.writes_unknown(cells, known)
+            if bad is not None:
+                self._write_conflict(f, lanes, task.op, shadow, cells, owners, bad, "w", together=False, strong=False)
+            prior = shadow.reads_unknown(cells, known, owners, warp.base)
+            if prior is not None:
+                self._race(f, task.op, prior, "shared", "writes", f.cta.cluster)
+            shadow.wrote(cells, owners + warp.copies, warp.epoch, task.op.index)
+
+    # ------------------------------------------------------------------------------------------- advice
+
+    def _banks(self, op: Op, at: Array, size: int) -> None:
+        """How many of the lanes' words lie in one bank: 32 banks of 4 bytes, a pass per 128 bytes."""
+        looked = self._looked.get(op.index, 0)
+        if looked >= BANKS_LOOKED_AT or len(at) < 8:
+            return
+        self._looked[op.index] = looked + 1
+        words = np.unique((at[:, None] + np.arange(0, max(size, 4), 4)) >> 2)
+        degree = int(np.bincount(words & 31, minlength=32).max())
+        least = -(-len(words) // 32)
+        if degree >= 4 * least:
+            self.report("bank-conflict", op, f"`{op.opcode}` takes {degree} passes over shared memory where {least} would do: its lanes' "
+                        "addresses fall into the same banks")
+
+    def _remote(self, f: Fragment, mask: int, op: Op, at: Any) -> None:
+        """An access to shared memory, perhaps another CTA's."""
+
+    def _overlaps(self, f: Fragment, op: Op, mode: str, at: Any, size: int) -> None:
+        """An access to shared memory, perhaps to a live mbarrier's bytes."""
+
+
+def _region_cells(shadow: Shadow, region: Region) -> Any:
+    if isinstance(region.starts, int):
+        return shadow.span(region.starts, region.length)
+    shadow.fit(region.starts, region.length)
+    first = region.starts >> shadow.shift
+    count = region.length >> shadow.shift
+    return first if count == 1 else (first[:, None] + np.arange(count)).reshape(-1)
+
+
+_ = LANE, LANDED, CLOCK_BITS

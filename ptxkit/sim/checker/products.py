@@ -1,0 +1,169 @@
+"""wgmma: registers in flight, fences, and what the operands' descriptors read."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ..warpgroup import Product, Warpgroup, WGroup, chunks
+from .order import OrderRules
+
+if TYPE_CHECKING:
+    from ..fragment import Fragment
+    from ..program import Op
+
+POISON = 0xDEADBEEF
+
+
+class Quarter:
+    """One warp's registers, as sets of bits: of accumulators (`d`) and of A (`a`) per group in flight; accessed since the last fence."""
+
+    def __init__(self) -> None:
+        self.groups: dict[int, tuple[int, int]] = {}
+        self.d = self.a = 0
+        self.accessed = 0
+        self.fenced = False
+        self.shapes: dict[int, str] = {}
+
+    def add(self, group: int, d: int, a: int) -> None:
+        was = self.groups.get(group, (0, 0))
+        self.groups[group] = was[0] | d, was[1] | a
+        self.d |= d
+        self.a |= a
+
+    def retire(self, finished: int) -> None:
+        for number in [n for n in self.groups if n < finished]:
+            del self.groups[number]
+        self.d = self.a = 0
+        for d, a in self.groups.values():
+            self.d |= d
+            self.a |= a
+
+
+def bits(registers: Any) -> int:
+    found = 0
+    for index in registers:
+        if index >= 0:
+            found |= 1 << index
+    return found
+
+
+class ProductRules(OrderRules):
+    def __init__(self) -> None:
+        super().__init__()
+        self._quarters: dict[Any, Quarter] = {}
+        self._touches: dict[int, tuple[int, int]] = {}
+        self._named_by: dict[int, tuple[int, int]] = {}
+        self._mine: set[int] = set()
+
+    def _quarter(self, f: Fragment) -> Quarter:
+        found = self._quarters.get(f.warp)
+        if found is None:
+            found = self._quarters[f.warp] = Quarter()
+        return found
+
+    def touch(self, f: Fragment, op: Op) -> None:
+        named = self._touches.get(op.index)
+        if named is None:
+            own = op.opcode.startswith("wgmma.")
+            named = self._touches[op.index] = (0, 0) if own else (bits(op.reads()), bits(op.writes()))
+        reads, writes = named
+        if not reads | writes:
+            return
+        q = self._quarter(f)
+        wrong = (reads | writes) & q.d
+        if wrong or writes & q.a:
+            self._flying(f, op, q, wrong or writes & q.a, "accumulator" if wrong else "A operand")
+        q.accessed |= reads | writes
+
+    def _flying(self, f: Fragment, op: Op, q: Quarter, wrong: int, what: str) -> None:
+        register = (wrong & -wrong).bit_length() - 1
+        names = op.routine.names
+        name = names[register] if register < len(names) else f"register {register}"
+        self.report("wgmma-in-flight", op, f"`{op.opcode}` of {f.warp!r} touches `{name}`, an {what} of a wgmma that the warp has not waited for")
+
+    def wgmma_issue(self, f: Fragment, op: Op, product: Product) -> None:
+        q = self._quarter(f)
+        group = f.warp.group
+        number = group.committed[f.warp.index & 3]
+        d, a = self._operands(op)
+        shape = f"{product.shape.n} {product.shape.d}"
+        if not q.fenced or (d | a) & q.accessed or q.a & d or self._other_shape(q, d, shape):
+            self.report("wgmma-fence", op, f"{f.warp!r} executes `{op.opcode}` on registers that it has accessed since its last wgmma.fence"
+                        if q.fenced else f"{f.warp!r} executes `{op.opcode}` before any wgmma.fence")
+        q.add(number, d, a)
+        q.shapes[d] = shape
+        if product.accumulate and product.d[f.warp.index & 3] is not None:
+            given = product.d[f.warp.index & 3]
+            if any(type(value) is int and value == POISON for value in given):
+                self.report("wgmma-uninitialised", op, f"`{op.opcode}` of {f.warp!r} adds to accumulators that nothing has written")
+        self._read_operands(f, op, group, product, number)
+
+    def _operands(self, op: Op) -> tuple[int, int]:
+        found = self._named_by.get(op.index)
+        if found is None:
+            found = self._named_by[op.index] = bits(op.registers("d")), bits(op.registers("a")) if op.operand("a") is not None else 0
+        return found
+
+    def _other_shape(self, q: Quarter, d: int, shape: str) -> bool:
+        return bool(d & q.d) and any(other & d and (other != d or was != shape) for other, was in q.shapes.items() if other & q.d)
+
+    def _read_operands(self, f: Fragment, op: Op, group: Warpgroup, product: Product, number: int) -> None:
+        home = self.home(f.cta.cluster)
+        shadow = self.shadow(f.cta.cluster)
+        lanes = self.lanes(f)
+        agent = home.agent(group, "wgmma", f"the warpgroup of {group.warps[0]!r}")
+        first = product.came == 1
+        for descriptor, extent, transposed in self._descriptors(product):
+            cells = _cells(descriptor, extent, transposed, group.cta.start, shadow.shift)
+            self.accesses += 1
+            if int(cells.max()) >= len(shadow.agent):
+                return
+            self.async_read(f, op, lanes, f.warp.lanes, cells, shadow, "shared-uninitialised")
+            if first:
+                shadow.read(agent, cells, number + 1, op.index)
+
+    def _descriptors(self, product: Product) -> list[tuple[int, int, int]]:
+        shape = product.shape
+        given = next(a for a in product.a if a is not None)
+        found = [] if shape.from_registers else [(given, 64, shape.trans_a)]
+        return [*found, (product.b, shape.n, shape.trans_b)]
+
+    def wgmma_fence(self, f: Fragment, op: Op) -> None:
+        q = self._quarter(f)
+        q.accessed = 0
+        q.fenced = True
+
+    def wgmma_commit(self, f: Fragment, op: Op, group: WGroup) -> None:
+        lanes = self.lanes(f)
+        view = lanes.view(f.mask)
+        if group.shadow is None:
+            group.shadow = view.copy()
+        else:
+            group.shadow.join_done(view)
+
+    def wgmma_wait(self, f: Fragment, op: Op, finished: int) -> None:
+        if finished <= 0:
+            return
+        group = f.warp.group
+        home = self.home(f.cta.cluster)
+        lanes = self.lanes(f)
+        lanes.complete(f.mask, home.agent(group, "wgmma", f"the warpgroup of {group.warps[0]!r}"), finished)
+        last = group.groups[finished - 1]
+        if last.shadow is not None:
+            for m, view in lanes.groups:
+                if m & f.mask:
+                    view.join_done(last.shadow)
+        self._quarter(f).retire(finished)
+
+
+@lru_cache(maxsize=2048)
+def _cells(descriptor: int, extent: int, transposed: int, start: int, shift: int) -> Any:
+    import numpy as np
+
+    index, base = chunks((descriptor,), extent, transposed)
+    cells = index.reshape(-1) + (base + (start >> 4))
+    if shift < 4:
+        count = 1 << 4 - shift
+        cells = (cells[:, None] * count + np.arange(count)).reshape(-1)
+    return cells

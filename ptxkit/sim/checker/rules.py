@@ -1,0 +1,47 @@
+"""The dynamic rules: their severity, and the way out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grammar.errors import Kind, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`certificate`: what fails is a condition under which other schedules are known to be equivalent."""
+
+    severity: Severity
+    fix: str
+    certificate: bool = False
+    kind: Kind = "protocol"
+
+
+RULES: dict[str, Rule] = {
+    "shared-race": Rule("error", "order the two with a barrier or an mbarrier that both sides use"),
+    "global-race": Rule("error", "order the two with a barrier, or with release and acquire at a scope that includes both"),
+    "proxy-fence": Rule("error", "fence.proxy.async in the writer before it releases, or in the issuer after it acquires"),
+    "shared-uninitialised": Rule("error", "write it first, or wait for the copy that does"),
+    "bulk-source-uninitialised": Rule("review", "write the whole box before it is stored"),
+    "wgmma-in-flight": Rule("error", "wgmma.wait_group for the group that uses the register first"),
+    "wgmma-fence": Rule("error", "wgmma.fence.sync.aligned between the register's access and the wgmma"),
+    "wgmma-uninitialised": Rule("error", "scale-d 0 on the first wgmma of a tile, or clear the accumulator"),
+    "wgmma-uncommitted": Rule("review", "wgmma.commit_group and wgmma.wait_group before the thread exits"),
+    "mbarrier-init": Rule("error", "order the init before the use: a barrier of the CTA, for other CTAs one of the cluster (a relaxed one "
+                          "needs fence.mbarrier_init.release.cluster)"),
+    "mbarrier-reinit": Rule("error", "mbarrier.inval before its storage is used again"),
+    "mbarrier-overlap": Rule("error", "give the barrier 8 bytes of its own"),
+    "mbarrier-arrival": Rule("error", "arrive only after waiting for the phase before, or after something that did", True),
+    "mbarrier-wait": Rule("error", "every waiter must have seen a phase before the next one can complete: it must arrive, or be waited for, "
+                          "on the way to that arrival", True),
+    "mbarrier-early-wait": Rule("error", "a wait for a phase must come after the phase before is known to be complete", True),
+    "mbarrier-unobserved": Rule("error", "a thread that waited for the phase must come before the next phase's first arrival", True),
+    "mbarrier-bytes": Rule("error", "announce exactly the bytes of the copies that signal the phase", True),
+    "barrier-generation": Rule("error", "threads of one generation of a barrier must have passed the one before", True),
+    "bulk-exit": Rule("review", "cp.async.bulk.wait_group.read 0 before the thread that committed exits"),
+    "dsmem-entry": Rule("error", "a cluster barrier before the first access to another CTA's shared memory"),
+    "dsmem-exit": Rule("error", "a cluster barrier (or a wait that implies it) between the last remote access and the CTA's exit"),
+    "setmaxnreg-direction": Rule("error", ".inc to more registers than the warp has, .dec to fewer"),
+    "tensormap-fence": Rule("error", "fence.proxy.tensormap::generic.acquire after the map was edited and published"),
+    "bank-conflict": Rule("info", "a swizzled layout or padding spreads the addresses over the banks", kind="advice"),
+}
