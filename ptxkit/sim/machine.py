@@ -72,7 +72,8 @@ class Machine:
         self.shared_bytes = round_up(max(end, RESERVED_SHARED), 16)
         self.shared_stride = round_up(self.shared_bytes, 1024)
         self.memory = memory
-        self.const = Memory(np.frombuffer(bytes(layout.contents("const")).ljust(16, b"\0"), np.uint8), "const")
+        constants = bytes(layout.contents("const"))
+        self.const = Memory(np.frombuffer(constants.ljust(round_up(len(constants), 16) or 16, b"\0"), np.uint8), "const")
         self.parameters = Memory(np.frombuffer(parameters.ljust(round_up(len(parameters), 16) or 16, b"\0"), np.uint8), "param")
         self.local_bytes = round_up(program.entry.frame + (FRAME_ROOM if len(program.routines) > 1 else 0), 16) or 16
         self.registers_at_entry = registers_at_entry

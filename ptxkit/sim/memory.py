@@ -84,7 +84,7 @@ def _generic(f: Fragment, mask: int, op: Op, address: Any, size: int) -> tuple[M
         raise _fault(f, mask, op, address, size, "no memory lies")
     if space == "global":
         return _global(f, mask, op, address, size)
-    return resolve(f, mask, op, space, address & (1 << WINDOW_BITS) - 1, size)
+    return resolve(f, mask, op, "param::entry" if space == "param" else space, address & (1 << WINDOW_BITS) - 1, size)
 
 
 class Mixed(Exception):

@@ -183,12 +183,27 @@ class Decoder:
     def program(self, entry: tree.Function) -> Program:
         routine = self.routine(entry)
         todo = [routine]
+        for name in self._in_initialisers():
+            if name in self.functions and name not in self.routines:
+                todo.append(self.routine(self.functions[name]))
         while todo:
             for op in self._body(todo.pop()):
                 for name in _called(op):
                     if name in self.functions and name not in self.routines:
                         todo.append(self.routine(self.functions[name]))
         return Program(self.module, routine, self.routines, self.blocks, self.owner, self.ops, self.layout, self.files)  # type: ignore[arg-type]
+
+    def _in_initialisers(self) -> Iterator[str]:
+        """The names in initialisers: tables of functions."""
+        todo: list[Any] = [item.initializer for item in self.module.items if isinstance(item, tree.Variable)]
+        while todo:
+            value = todo.pop()
+            if isinstance(value, tree.Name):
+                yield value.name
+            elif isinstance(value, tree.Aggregate):
+                todo += value.elements
+            elif isinstance(value, tree.Expression):
+                todo += value.operands
 
     def routine(self, function: tree.Function) -> Routine:
         routine = Routine(function, self.layout)
@@ -362,7 +377,13 @@ class Decoder:
         blocks = self.blocks[first:]
         graph = {b.index: b.successors for b in blocks}
         joins = post_dominators(graph)
-        live = liveness(graph, {b.index: _effects(b) for b in blocks})
+        effects = {b.index: _effects(b) for b in blocks}
+        read, written = effects[last.index]
+        for symbol in routine.returns:
+            if symbol.region == "reg":
+                read |= 1 << routine.names.index(symbol.name)
+        effects[last.index] = read, written
+        live = liveness(graph, effects)
         for b in blocks:
             b.join, b.live = joins[b.index], live[b.index]
 
@@ -425,7 +446,7 @@ def _effects(block: Block) -> tuple[int, int]:
 
 def _called(op: Op) -> tuple[str, ...]:
     """The device functions that an instruction names: by a call, or by taking an address."""
-    found: list[str] = [o.text for p, o in op.parameters() if p.operand.kind in ("function", "label") and isinstance(o, Word)]
+    found = [o.text for o in op.operands if isinstance(o, Word)]
     return tuple(name for word in found for name in op.routine.tables.get(word, (word,)))
 
 

@@ -212,10 +212,10 @@ def _names(program: Program, traced: Traced | None) -> Any:
                     return f"{barriers.name}[{index}]"
             for a in traced.shared.allocations:
                 if a.offset <= offset - base < a.offset + a.bytes:
-                    return f"{a.name}+{offset - base - a.offset}"
+                    return a.name + (f"+{offset - base - a.offset}" if offset - base > a.offset else "")
         for address, symbol in symbols:
             if address <= offset < address + symbol.size:
-                return f"{symbol.name}+{offset - address}"
+                return symbol.name + (f"+{offset - address}" if offset > address else "")
         return f"shared+{offset - start if offset >= start else offset - RESERVED_SHARED}"
 
     return name

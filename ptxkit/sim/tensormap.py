@@ -17,6 +17,7 @@ from grammar.operands import width
 
 from ..descriptor import TensorMapFields
 from .errors import Fault, UnsupportedError
+from .reduction import reduced
 from .spaces import GLOBAL
 from .tasks import Region
 from .values import DTYPES, Array
@@ -170,11 +171,16 @@ class Box:
             found[target] = view[source]
         return found.reshape(-1).view(np.uint8)
 
-    def put(self, memory: Memory, op: Op, data: Array) -> None:
-        """Write the box; what is out of bounds is dropped."""
+    def put(self, memory: Memory, op: Op, data: Array, operation: str | None = None) -> None:
+        """Write the box, or combine it with what is there; what is out of bounds is dropped."""
         view = self._view(memory, op)
         source, target, _ = self._clip()
-        view[source] = data.view(view.dtype).reshape(self.map.extents[::-1])[target]
+        new = data.view(view.dtype).reshape(self.map.extents[::-1])[target]
+        if operation is not None:
+            old = np.ascontiguousarray(view[source])
+            made = reduced(operation, self.map.type, old.reshape(-1).view(np.uint8), np.ascontiguousarray(new).reshape(-1).view(np.uint8))
+            new = made.view(view.dtype).reshape(new.shape)
+        view[source] = new
 
     def inside(self, memory: Memory, op: Op) -> tuple[Array, tuple[slice, ...], tuple[slice, ...]]:
         """(the array, the part of it under the box, the part of the box that is inside)."""

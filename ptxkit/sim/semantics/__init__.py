@@ -12,6 +12,7 @@ from . import (
     compare,
     control,
     convert,
+    copies,
     floating,
     half,
     integer,
@@ -21,6 +22,7 @@ from . import (
     memory,
     mma,
     move,
+    tensormaps,
     votes,
     warp,
     wgmma,
@@ -28,5 +30,5 @@ from . import (
 from .registry import BLOCKED, Inline, action, blocking, find, pure, semantics_of
 
 __all__ = ["BLOCKED", "Inline", "action", "atomic", "barrier", "bits", "blocking", "bulk", "cache", "carry",
-           "compare", "control", "convert", "find", "floating", "half", "integer", "logic", "matrix",
-           "mbarrier", "memory", "mma", "move", "pure", "semantics_of", "votes", "warp", "wgmma"]
+           "compare", "control", "convert", "copies", "find", "floating", "half", "integer", "logic", "matrix",
+           "mbarrier", "memory", "mma", "move", "pure", "semantics_of", "tensormaps", "votes", "warp", "wgmma"]

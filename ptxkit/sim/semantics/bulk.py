@@ -1,4 +1,4 @@
-"""Asynchronous copies: bulk and tensor copies, their groups, and tensor maps."""
+"""Tensor copies and reductions, and the groups of bulk copies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _map(f: Any, lane: int, op: Op, address: int) -> Map:
     return found
 
 
-def _ctas(f: Any, op: Op, place: int, mask: Any) -> list[tuple[Any, int]]:
+def bulk_targets(f: Any, op: Op, place: int, mask: Any) -> list[tuple[Any, int]]:
     """(CTA, offset in its shared memory) of each destination of a copy to `place`: all of the mask when there is one."""
     cluster = f.cta.cluster
     stride = f.machine.shared_stride
@@ -48,6 +48,13 @@ def check_shared(f: Any, op: Op, offset: int, size: int, align: int) -> None:
                     f"{f.machine.shared_bytes}", "", op)
 
 
+def check_peer(task: Task, cta: Any) -> None:
+    """A fault when what lands in another CTA's shared memory finds it gone."""
+    if cta is not task.warp.cta and not cta.live:
+        raise Fault("dsmem-lifetime", f"`{task.op.opcode}` of {task.warp!r} writes to the shared memory of {cta!r}, which has exited",
+                    "end the kernel with a cluster barrier behind the last wait for it", task.op)
+
+
 @action("cp.async.bulk.tensor")
 def tensor(op: Op) -> Run:
     if op.has("im2col") or op.has("im2col_no_offs"):
@@ -67,7 +74,7 @@ def _tensor_load(op: Op) -> Run:
             _, place = resolve(f, 1 << lane, op, space, lane_of(given["dstMem"], lane), 16)
             _, signal = resolve(f, 1 << lane, op, space, lane_of(given["mbar"], lane), 8)
             chosen = given.get("ctaMask")
-            targets = _ctas(f, op, place, None if chosen is None else lane_of(chosen, lane))
+            targets = bulk_targets(f, op, place, None if chosen is None else lane_of(chosen, lane))
             _issue_load(f, lane, op, Box(m, at), targets, signal)
 
     return run
@@ -85,6 +92,7 @@ def _issue_load(f: Any, lane: int, op: Op, box: Box, targets: list[tuple[Any, in
 
     def deliver(data: Any) -> None:
         for cta, offset in targets:
+            check_peer(task, cta)
             scatter(cta.chunks, offset >> 4, data, span)
 
     task = Task("tensor load", op, f.warp, 1 << lane, fetch, deliver, bytes=size,
@@ -93,6 +101,13 @@ def _issue_load(f: Any, lane: int, op: Op, box: Box, targets: list[tuple[Any, in
         task.reads = [box.region(memory)]
         task.writes = [Region(shared, cta.start + offset, size) for cta, offset in targets]
     machine.issue(f, task)
+
+
+@action("cp.reduce.async.bulk.tensor")
+def tensor_reduce(op: Op) -> Run:
+    if op.has("im2col") or op.has("im2col_no_offs"):
+        raise UnsupportedError(f"the simulator does not execute im2col copies: `{op.opcode}`")
+    return _tensor_store(op)
 
 
 def _tensor_store(op: Op) -> Run:
@@ -106,7 +121,7 @@ def _tensor_store(op: Op) -> Run:
             m = _map(f, lane, op, lane_of(given["tensorMap"], lane))
             box = Box(m, tuple(_signed(lane_of(c, lane)) for c in given["tensorCoords"]))
             _, place = resolve(f, 1 << lane, op, "shared::cta", lane_of(given["srcMem"], lane), 16)
-            _, offset = _ctas(f, op, place, None)[0]
+            _, offset = bulk_targets(f, op, place, None)[0]
             check_shared(f, op, offset, m.box_bytes, 128)
             _issue_store(f, lane, op, box, place, offset, memory, shared)
 
@@ -116,8 +131,10 @@ def _tensor_store(op: Op) -> Run:
 def _issue_store(f: Any, lane: int, op: Op, box: Box, place: int, offset: int, memory: Any, shared: Any) -> None:
     size, span = box.map.box_bytes, box.map.swizzle
     machine, cta = f.machine, f.cta
-    task = Task("tensor store", op, f.warp, 1 << lane, lambda: gather(cta.chunks, offset >> 4, size, span),
-                lambda data: box.put(memory, op, data), bytes=size)
+    operation = op.bindings.get("redOp")
+    kind = "tensor reduce" if operation else "tensor store"
+    task = Task(kind, op, f.warp, 1 << lane, lambda: gather(cta.chunks, offset >> 4, size, span),
+                lambda data: box.put(memory, op, data, operation), bytes=size)
     if machine.watch is not None:
         task.reads = [Region(shared, place, size)]
         task.writes = [box.region(memory)]

@@ -56,3 +56,15 @@ def ldmatrix(op: Op) -> Run:
         return list(np.ascontiguousarray(data).reshape(count, 64).view(np.uint32))
 
     return run
+
+
+@action("movmatrix")
+def movmatrix(op: Op) -> Run:
+    """Lane l holds elements 2 (l % 4) and the next of row l / 4, before and after."""
+
+    def run(f: Any, mask: int, a: Any) -> Any:
+        synchronise(f, mask, op)
+        matrix = np.ascontiguousarray(spread(a, 32)).view(np.uint16).reshape(8, 8)
+        return np.ascontiguousarray(matrix.T).reshape(64).view(np.uint32)
+
+    return run

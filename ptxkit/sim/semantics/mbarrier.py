@@ -55,6 +55,7 @@ def arrive(op: Op) -> Run:
     """`.expect_tx` announces its bytes first, then arrives once; `arrive_drop` also lowers the count of the phases to come."""
     drop = op.tokens[1] == "arrive_drop"
     expects = op.has("expect_tx")
+    stays = op.has("noComplete")
     wanted = op.operand("state") is not None and not isinstance(op.operand("state"), Sink)
     returns = op.operand("state") is not None
 
@@ -72,6 +73,9 @@ def arrive(op: Op) -> Run:
                 count = 1
             if watch is not None:
                 watch.mbarrier_arrive(f, lane, op, barrier, count, drop)
+            if stays and count >= barrier.pending:
+                raise Fault("mbarrier-no-complete", f"{f.warp!r}: `{op.opcode}` completes phase {barrier.phase} of {barrier}, and says "
+                            "that it does not", "leave out .noComplete", op)
             if drop:
                 barrier.expected -= count
             barrier.arrive(count, op, f.warp)

@@ -9,8 +9,8 @@ from grammar.operands import width
 from ..memory import load, store
 from ..operand import Vector
 from ..program import Op
-from ..spaces import OFFSET_MASK, RANK_BITS, SHARED
-from ..values import array_of
+from ..spaces import GLOBAL, OFFSET_MASK, RANK_BITS, SHARED, WINDOW_BITS, WINDOWS
+from ..values import array_of, truth
 from .registry import Run, action, pure
 
 _STRONG = {"relaxed", "acquire", "release", "volatile", "mmio"}
@@ -64,3 +64,16 @@ def mapa(op: Op) -> Run:
 @pure("getctarank")
 def getctarank(op: Op) -> Run:
     return lambda address: (address >> RANK_BITS & 0xFF) if isinstance(address, int) else (address >> RANK_BITS & 0xFF).astype("uint32")
+
+
+@pure("isspacep")
+def isspacep(op: Op) -> Run:
+    space = op.bindings["space"]
+    window = (GLOBAL if space == "global" else WINDOWS[space]) >> WINDOW_BITS
+
+    def run(address: Any) -> Any:
+        if isinstance(address, int):
+            return address >> WINDOW_BITS == window
+        return truth(address.astype("uint64") >> WINDOW_BITS == window)
+
+    return run

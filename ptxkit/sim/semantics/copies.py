@@ -1,0 +1,287 @@
+"""Asynchronous copies without a tensor map: cp.async by threads, bulk copies, st.async, red.async."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from grammar.operands import width
+
+from ..errors import Fault
+from ..fragment import Wait
+from ..memory import resolve
+from ..operand import Immediate
+from ..program import Op
+from ..reduction import reduced
+from ..tasks import DONE, Region, Task, commit, due, join_group
+from ..values import lane_list, lane_of, mask_of
+from .bulk import bulk_targets, check_peer, check_shared
+from .mbarrier import each
+from .registry import BLOCKED, Run, action, blocking
+
+
+def places_of(f: Any, mask: int, op: Op, space: str, address: Any, size: int) -> tuple[Any, Any]:
+    """(memory, the place of each lane of the mask, in order)."""
+    memory, places = resolve(f, mask, op, space, address, size)
+    return memory, np.array([lane_of(places, lane) for lane in lane_list(mask)], np.intp)
+
+
+# ----------------------------------------------------------------------------------------------------- by threads
+
+
+@action("cp.async.ca", "cp.async.cg")
+def copy(op: Op) -> Run:
+    """The bytes that the source does not give are zero."""
+    operand = op.operand("cp_size")
+    assert isinstance(operand, Immediate)
+    size = operand.value
+    to, source = op.space("dst"), op.space("src")
+    names = [p.name for p, o in op.parameters() if p.operand.access == "r"]
+
+    def run(f: Any, mask: int, *operands: Any) -> None:
+        given = dict(zip(names, operands, strict=True))
+        shared, targets = places_of(f, mask, op, to, given["dst"], size)
+        lanes = lane_list(mask)
+        if given.get("src_size") is not None:
+            counts = np.array([lane_of(given["src_size"], lane) for lane in lanes])
+        else:
+            ignored = mask_of(given["ignore_src"]) if given.get("ignore_src") is not None else 0
+            counts = np.array([0 if ignored >> lane & 1 else size for lane in lanes])
+        if counts.max() > size:
+            raise Fault("cp-async-size", f"{f.warp!r}: `{op.opcode}` copies {size} bytes, its src_size is {counts.max()}", "", op)
+        reading = sum(1 << lane for lane, count in zip(lanes, counts.tolist(), strict=True) if count)
+        data = np.zeros((len(lanes), size), np.uint8)
+        column = np.arange(size)
+        memory, sources = places_of(f, reading, op, source, given["src"], size) if reading else (None, np.zeros(0, np.intp))
+        inside = counts[counts > 0]
+
+        def fetch() -> Any:
+            if memory is not None:
+                data[counts > 0] = np.where(column < inside[:, None], memory.data[sources[:, None] + column], 0)
+            return data
+
+        def deliver(data: Any) -> None:
+            shared.data[targets[:, None] + column] = data
+
+        task = Task("copy", op, f.warp, mask, fetch, deliver, bytes=size)
+        if f.machine.watch is not None:
+            task.reads = [] if memory is None else [Region(memory, sources, size)]
+            task.writes = [Region(shared, targets, size)]
+        join_group(f.warp.copies, task)
+        f.machine.issue(f, task)
+
+    return run
+
+
+@action("cp.async.commit_group")
+def copy_commit(op: Op) -> Run:
+    def run(f: Any, mask: int) -> None:
+        group = commit(f.warp.copies, mask)
+        if f.machine.watch is not None:
+            f.machine.watch.group_commit(f, mask, op, group)
+
+    return run
+
+
+@blocking("cp.async.wait_group", "cp.async.wait_all")
+def copy_wait(op: Op) -> Run:
+    keep = op.operand("n")
+    newest = keep.value if isinstance(keep, Immediate) else 0
+    everything = op.has("wait_all")
+
+    def run(f: Any, mask: int, *_: Any) -> Any:
+        warp = f.warp
+        if everything and f.token is None:
+            f.token = commit(warp.copies, mask)
+        groups = due(warp.copies, mask, newest)
+        for group in groups:
+            for task in group.tasks:
+                if task.state < DONE:
+                    f.machine.sleep(f, task.waiters, Wait("copies", op, task, DONE))
+                    return BLOCKED
+        f.token = None
+        if f.machine.watch is not None:
+            f.machine.watch.group_wait(f, mask, op, groups, DONE)
+        warp.copies = [g for g in warp.copies if g.open or g.mask & ~mask or g not in groups]
+        return None
+
+    return run
+
+
+@action("cp.async.mbarrier.arrive")
+def copy_arrive(op: Op) -> Run:
+    """Arrives when all copies that the lane has issued are done; without `.noinc` the phase awaits one arrival more."""
+    counted = op.has("noinc")
+
+    def run(f: Any, mask: int, address: Any) -> None:
+        machine = f.machine
+        for lane, place in each(f, mask, op, address):
+            barrier = machine.mbarrier(f, op, place)
+            if not counted:
+                barrier.pending += 1
+            before = [t for group in f.warp.copies for t in group.tasks if t.mask >> lane & 1 and t.state < DONE]
+
+            def fetch(before: Any = before) -> None:
+                for task in before:
+                    if task.state < DONE:
+                        machine.land(task)
+
+            def deliver(_: Any, lane: int = lane, barrier: Any = barrier) -> None:
+                if machine.watch is not None:
+                    machine.watch.mbarrier_arrive(f, lane, op, barrier, 1, False)
+                barrier.arrive(1, op, f.warp)
+
+            machine.issue(f, Task("copy arrive", op, f.warp, 1 << lane, fetch, deliver))
+
+    return run
+
+
+# ----------------------------------------------------------------------------------------------------- bulk
+
+
+def _size(f: Any, op: Op, size: int) -> int:
+    if size % 16:
+        raise Fault("misaligned", f"{f.warp!r}: `{op.opcode}` of {size} bytes: it must be a multiple of 16", "", op)
+    return size
+
+
+def _buffer(f: Any, lane: int, op: Op, address: Any, size: int) -> tuple[Any, int]:
+    """(global memory, place) of all bytes of a bulk copy."""
+    memory, place = resolve(f, 1 << lane, op, "global", lane_of(address, lane), 16)
+    if memory.allocation(place, place + size) is None:
+        raise Fault("out-of-bounds", f"{f.warp!r}: `{op.opcode}` of {size} bytes at {lane_of(address, lane):#x} leaves the buffer", "", op)
+    return memory, int(place)
+
+
+@action("cp.async.bulk.shared::cta.global", "cp.async.bulk.shared::cluster.global")
+def bulk_load(op: Op) -> Run:
+    names = [p.name for p, o in op.parameters() if p.operand.access == "r"]
+    space = op.space("dstMem")
+
+    def run(f: Any, mask: int, *operands: Any) -> None:
+        given = dict(zip(names, operands, strict=True))
+        for lane in lane_list(mask):
+            size = _size(f, op, lane_of(given["size"], lane))
+            memory, source = _buffer(f, lane, op, given["srcMem"], size)
+            _, place = resolve(f, 1 << lane, op, space, lane_of(given["dstMem"], lane), 16)
+            _, signal = resolve(f, 1 << lane, op, space, lane_of(given["mbar"], lane), 8)
+            chosen = given.get("ctaMask")
+            targets = bulk_targets(f, op, place, None if chosen is None else lane_of(chosen, lane))
+            _load(f, lane, op, memory, source, targets, signal, size)
+
+    return run
+
+
+def _load(f: Any, lane: int, op: Op, memory: Any, source: int, targets: list[tuple[Any, int]], signal: int, size: int) -> None:
+    for _, offset in targets:
+        check_shared(f, op, offset, size, 16)
+
+    def deliver(data: Any) -> None:
+        for cta, offset in targets:
+            check_peer(task, cta)
+            cta.shared[offset:offset + size] = data
+
+    task = Task("bulk load", op, f.warp, 1 << lane, lambda: memory.data[source:source + size].copy(), deliver, bytes=size,
+                signals=[cta.start + signal % f.machine.shared_stride for cta, _ in targets])
+    if f.machine.watch is not None:
+        task.reads = [Region(memory, source, size)]
+        task.writes = [Region(f.cta.cluster.shared, cta.start + offset, size) for cta, offset in targets]
+    f.machine.issue(f, task)
+
+
+@action("cp.async.bulk.shared::cluster.shared::cta", "cp.reduce.async.bulk.shared::cluster.shared::cta")
+def bulk_peer(op: Op) -> Run:
+    """From this CTA's shared memory to one of the cluster; the barrier is the destination's."""
+    reduces = op.tokens[1] == "reduce"
+    kind = (op.bindings["redOp"], op.bindings["type"]) if reduces else None
+
+    def run(f: Any, mask: int, to: Any, source: Any, size: Any, mbar: Any) -> None:
+        shared = f.cta.cluster.shared
+        for lane in lane_list(mask):
+            count = _size(f, op, lane_of(size, lane))
+            _, target = resolve(f, 1 << lane, op, "shared::cluster", lane_of(to, lane), 16)
+            _, begin = resolve(f, 1 << lane, op, "shared::cta", lane_of(source, lane), 16)
+            _, signal = resolve(f, 1 << lane, op, "shared::cluster", lane_of(mbar, lane), 8)
+            stride = f.machine.shared_stride
+            check_shared(f, op, target % stride, count, 16)
+            check_shared(f, op, begin % stride, count, 16)
+            if target // stride != signal // stride:
+                raise Fault("bulk-barrier", f"{f.warp!r}: `{op.opcode}` signals a barrier of another CTA than its destination's", "", op)
+            _to_bytes(f, lane, op, "bulk peer", shared, begin, shared, target, count, kind, f.cta.cluster.ctas[target // stride], [signal])
+
+    return run
+
+
+@action("cp.async.bulk.global.shared::cta", "cp.reduce.async.bulk.global.shared::cta")
+def bulk_store(op: Op) -> Run:
+    names = [p.name for p, o in op.parameters() if p.operand.access == "r"]
+    kind = (op.bindings["redOp"], op.bindings["type"]) if op.tokens[1] == "reduce" else None
+
+    def run(f: Any, mask: int, *operands: Any) -> None:
+        given = dict(zip(names, operands, strict=True))
+        for lane in lane_list(mask):
+            size = _size(f, op, lane_of(given["size"], lane))
+            memory, target = _buffer(f, lane, op, given["dstMem"], size)
+            _, begin = resolve(f, 1 << lane, op, "shared::cta", lane_of(given["srcMem"], lane), 16)
+            check_shared(f, op, begin % f.machine.shared_stride, size, 16)
+            _to_bytes(f, lane, op, "bulk store", f.cta.cluster.shared, begin, memory, target, size, kind, None, [])
+
+    return run
+
+
+def _to_bytes(f: Any, lane: int, op: Op, what: str, source: Any, begin: int, memory: Any, target: int, size: int,
+              kind: tuple[str, str] | None, peer: Any, signals: list[int]) -> None:
+    def deliver(data: Any) -> None:
+        if peer is not None:
+            check_peer(task, peer)
+        there = memory.data[target:target + size]
+        there[:] = data if kind is None else reduced(*kind, there, data)
+
+    task = Task(what if kind is None else "bulk reduce", op, f.warp, 1 << lane, lambda: source.data[begin:begin + size].copy(), deliver,
+                bytes=size, signals=signals)
+    if f.machine.watch is not None:
+        task.reads = [Region(source, begin, size)]
+        task.writes = [Region(memory, target, size)]
+    if not signals:
+        join_group(f.warp.bulk, task)
+    f.machine.issue(f, task)
+
+
+# ----------------------------------------------------------------------------------------------------- words
+
+
+@action("st.async", "red.async")
+def word(op: Op) -> Run:
+    """A word, or a few, to a CTA of the cluster; each lane's bytes complete on its barrier."""
+    size = width(op.bindings["type"]) // 8
+    reduces = op.tokens[0] == "red"
+    dtype = np.dtype(f"u{size}")
+
+    def run(f: Any, mask: int, address: Any, *rest: Any) -> None:
+        values, mbar = (rest[0], rest[1]) if isinstance(op.signature.parameters[1].name, str) and op.signature.parameters[1].name == "b" \
+            else (rest[1], rest[0])
+        words = values if isinstance(values, (tuple, list)) else (values,)
+        total = size * len(words)
+        shared = f.cta.cluster.shared
+        for lane in lane_list(mask):
+            _, target = resolve(f, 1 << lane, op, "shared::cluster", lane_of(address, lane), total)
+            _, signal = resolve(f, 1 << lane, op, "shared::cluster", lane_of(mbar, lane), 8)
+            data = np.array([lane_of(value, lane) for value in words], dtype).view(np.uint8)
+            _word(f, lane, op, shared, target, data, (op.bindings["op"], op.bindings["type"]) if reduces else None, signal)
+
+    return run
+
+
+def _word(f: Any, lane: int, op: Op, shared: Any, target: int, data: Any, kind: tuple[str, str] | None, signal: int) -> None:
+    peer = f.cta.cluster.ctas[target // f.machine.shared_stride]
+
+    def deliver(data: Any) -> None:
+        check_peer(task, peer)
+        there = shared.data[target:target + len(data)]
+        there[:] = data if kind is None else reduced(*kind, there, data)
+
+    task = Task("store" if kind is None else "reduce", op, f.warp, 1 << lane, lambda: data, deliver, bytes=len(data), signals=[signal])
+    if f.machine.watch is not None:
+        task.writes = [Region(shared, target, len(data))]
+    f.machine.issue(f, task)
