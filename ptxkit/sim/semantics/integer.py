@@ -132,7 +132,7 @@ def relu(op: Op) -> Run:
     return run
 
 
-@pure("add.sat", "sub.sat")
+@pure("add.sat", "sub.sat", types="s32")
 def saturating(op: Op) -> Run:
     sign = 1 if op.tokens[0] == "add" else -1
 
