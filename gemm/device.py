@@ -40,9 +40,10 @@ class Problem:
             raise LaunchError(f"out has shape {out.shape}: a {a.shape} times b {b.shape} gives ({self.m}, {self.n})")
         self.dtype, self.out = TYPES[a.dtype], TYPES[out.dtype]
         nothing: tuple[Major, tuple[int, int, int]] = ("k", (0, 0, 0))
-        self.a_major, self.a = operand("a", a, rows_are_mn=True) if self.k else nothing
-        self.b_major, self.b = operand("b", b, rows_are_mn=False) if self.k else nothing
-        self.d = result(out)
+        some = self.m and self.n and self.k
+        self.a_major, self.a = operand("a", a, rows_are_mn=True) if some else nothing
+        self.b_major, self.b = operand("b", b, rows_are_mn=False) if some else nothing
+        self.d = result(out) if self.m and self.n else nothing[1]
 
     @property
     def key(self) -> tuple[Any, ...]:
