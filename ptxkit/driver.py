@@ -350,44 +350,15 @@ def load(code: str | bytes, *, lines: Mapping[int, Position] | None = None, ordi
     values = [error_log, _LOG_BYTES, info_log, _LOG_BYTES, 1]
     with on(ordinal):
         status, handle = api.cuLibraryLoadData(data, names, values, len(names), [], [], 0)
-        if int(status) == 0 and text:
-            status = _assembled_at_once(handle)
+        if int(status) == 0 and text:  # a text that does not assemble loads all the same, with a log and no entries
+            status, _ = api.cuLibraryGetModule(handle)
     log = "\n".join(part for part in (_text(error_log), _text(info_log)) if part)
     if int(status) != 0:
-        raise _refused(status, log or _linker_log(text, ordinal), text, lines, ordinal)
+        raise _refused(status, log, text, lines, ordinal)
     found = findings(log, text, lines)
     for finding in found:
         _LOG.info("%s", finding)
     return Library(handle, log, found)
-
-
-def _assembled_at_once(library: Any) -> Any:
-    """The status of loading every entry now: with lazy loading (the default) a text that does not assemble loads without a word."""
-    api = _api()
-    status, count = api.cuLibraryGetKernelCount(library)
-    if int(status) != 0 or not count:
-        return status
-    status, handles = api.cuLibraryEnumerateKernels(count, library)
-    for handle in handles if int(status) == 0 else ():
-        status, _ = api.cuKernelGetFunction(handle)
-        if int(status) != 0:
-            break
-    return status
-
-
-def _linker_log(text: str, ordinal: int) -> str:
-    """What the assembler inside the driver's linker says of a text that it refuses: lazy loading keeps no log."""
-    if not text:
-        return ""
-    api = _api()
-    log = bytearray(_LOG_BYTES)
-    options = [api.CUjit_option.CU_JIT_ERROR_LOG_BUFFER, api.CUjit_option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
-    with on(ordinal):
-        state = call("cuLinkCreate", len(options), options, [log, _LOG_BYTES])
-        data = text.encode() + b"\0"
-        api.cuLinkAddData(state, api.CUjitInputType.CU_JIT_INPUT_PTX, data, len(data), b"module", 0, [], [])
-        call("cuLinkDestroy", state)
-    return _text(log)
 
 
 def link(texts: Sequence[str], target: str, ordinal: int | None = None) -> bytes:

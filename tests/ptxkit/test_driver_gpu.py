@@ -176,7 +176,7 @@ def test_wrong_arguments(axpy: launcher.Launcher) -> None:
         launcher.Launcher(axpy.kernel, ("pred",), block=(32, 1, 1))
 
 
-@pytest.mark.parametrize("name", ["unknown instruction", "unknown label", "parse error"])
+@pytest.mark.parametrize("name", ["wrong operand type", "unknown instruction", "unknown label", "parse error"])
 def test_ptx_errors_of_the_driver_are_mapped(name: str) -> None:
     case = planted.ERRORS[name]
     assert case.line is not None
