@@ -54,6 +54,9 @@ class Observer:
     def landed(self, task: Task, milestone: int) -> None:
         """`tasks.READ`: the sources have just been read. `tasks.DONE`: the destination has just been written (signals come next)."""
 
+    def tensormap(self, f: Fragment, lane: int, op: Op, memory: Memory, place: int) -> None:
+        """A copy is about to be issued by a lane with the tensor map at this place."""
+
     # ---------------------------------------------------------------------------------------------- order
 
     def warp_sync(self, f: Fragment, mask: int, op: Op) -> None:

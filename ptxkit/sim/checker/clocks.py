@@ -3,7 +3,8 @@
 An *agent* is a lane of the cluster or something asynchronous that completes in order: the copies that signal an mbarrier (clock: its
 completed phases), a warpgroup's wgmma groups, the bulk copies of a lane (their reads, their writes), the cp.async of a lane. A *stamp* is an
 (agent, clock). A `View` says, per agent, up to which clock its events are known: executed (row `DONE`), visible to generic accesses
-(`SEEN`), and visible to the async proxy in shared and in global memory (`SHARED`, `GLOBAL`: what was visible at a proxy fence).
+(`SEEN`), and visible to the async proxy in shared and in global memory (`SHARED`, `GLOBAL`: what was visible at a proxy fence). `PUBLISHED` is what has been released to the tensormap proxy, `MAPS` what that
+proxy has acquired.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..cta import Cluster
     from ..fragment import Fragment
 
-DONE, SEEN, SHARED, GLOBAL = range(4)
+DONE, SEEN, SHARED, GLOBAL, PUBLISHED, MAPS = range(6)
 ROOM = 128
 """Asynchronous agents that a new view has room for."""
 
@@ -44,6 +45,8 @@ class Home:
         self.width = self.lanes + ROOM
         self.others: list[Agent] = []
         self.known: dict[Any, int] = {}
+        self.generic: list[int] = []
+        """First agents of the warps' cp.async, which belong to the generic proxy."""
         self.warps = [WarpClock(32 * i, cluster.ctas[i // self.warps_per_cta].warps[i % self.warps_per_cta])
                       for i in range(self.lanes // 32)]
 
@@ -66,11 +69,11 @@ class Home:
         return Agent("lane", f"{self.warps[agent // 32].warp!r} lane {agent % 32}")
 
     def new(self) -> View:
-        return View(self, np.zeros((4, self.width), np.int32))
+        return View(self, np.zeros((6, self.width), np.int32))
 
 
 class WarpClock:
-    """`epoch` ticks at each release and meeting. `fenced`: per lane, its epoch at its last proxy fence (shared, global)."""
+    """`epoch` ticks at each release and meeting. `fenced`: per lane, its epoch at its last proxy fence (shared, global, tensormap)."""
 
     def __init__(self, base: int, warp: Any) -> None:
         self.base = base
@@ -78,7 +81,7 @@ class WarpClock:
         self.own = slice(base, base + 32)
         self.epoch = 1
         self.used = True
-        self.fenced: Array = np.zeros((2, 32), np.int32)
+        self.fenced: Array = np.zeros((3, 32), np.int32)
         self.copies = -1
         """The agent of lane 0's cp.async, and up to which of them each lane has waited."""
         self.copied: Array = np.zeros(32, np.int32)
@@ -210,7 +213,7 @@ class Lanes:
         a[DONE, own] = epoch
         if visible:
             a[SEEN, own] = epoch
-            a[SHARED:, own] = warp.fenced if mask == FULL else warp.fenced[:, lanes]
+            a[SHARED:MAPS, own] = warp.fenced if mask == FULL else warp.fenced[:, lanes]
             if warp.copies >= 0:
                 self._copies(a, lanes)
         return out
@@ -252,6 +255,13 @@ class Lanes:
             self.pending = other.copy() if self.pending is None else self.pending.join(other)
         self.tidy()
 
+    def learn(self, mask: int, other: View) -> None:
+        """What `other` says has been executed."""
+        self._separate(mask)
+        for m, view in self.groups:
+            if m & mask:
+                view.join_done(other)
+
     def complete(self, mask: int, agent: int, clock: int) -> None:
         self._separate(mask)
         for m, view in self.groups:
@@ -281,14 +291,26 @@ class Lanes:
                         a[row, at] = np.maximum(a[row, at], warp.copied[chosen])
         warp.epoch += 1
 
-    def generic(self, mask: int) -> tuple[Array, int]:
-        """(what generic accesses of these lanes may rely on, the first own lane). Only for lanes of one group."""
-        return self.view(mask).fit()[SEEN], self.warp.base
+    def fence_maps(self, mask: int) -> None:
+        """What has been released to the tensormap proxy is, from here on, what copies issued by these lanes find in their maps."""
+        self._separate(mask)
+        warp = self.warp
+        chosen = indices(mask)
+        for m, view in self.groups:
+            if m & mask:
+                a = view.fit()
+                np.maximum(a[MAPS], a[PUBLISHED], out=a[MAPS])
+                a[MAPS, chosen + warp.base] = warp.fenced[PUBLISHED - SHARED, chosen]
 
     def asynchronous(self, mask: int, row: int) -> Array:
-        """What an asynchronous operation issued by these lanes may rely on."""
+        """What an asynchronous operation issued by these lanes may rely on: of other asynchronous ones, that they are over."""
         warp = self.warp
-        found: Array = self.view(mask).fit()[row].copy()
+        a = self.view(mask).fit()
+        home = self.view(mask).home
+        found: Array = a[row].copy()
+        np.maximum(found[home.lanes:], a[DONE, home.lanes:], out=found[home.lanes:])
+        for first in home.generic:
+            found[first:first + 32] = a[row, first:first + 32]
         if mask & mask - 1 == 0:
             lane = mask.bit_length() - 1
             found[warp.base + lane] = warp.fenced[row - SHARED, lane]

@@ -12,7 +12,7 @@ from .products import ProductRules
 
 if TYPE_CHECKING:
     from ..barriers import MBarrier
-    from ..cta import Cta
+    from ..cta import Cta, Warp
     from ..fragment import Fragment
     from ..machine import Machine
     from ..program import Op
@@ -34,6 +34,7 @@ class Checker(ProductRules):
         super().__init__()
         self._issued = {}
         self._lives: dict[Cta, Lifetime] = {}
+        self._counts: dict[Warp, list[Op]] = {}
 
     def _life(self, cta: Cta) -> Lifetime:
         found = self._lives.get(cta)
@@ -100,7 +101,18 @@ class Checker(ProductRules):
         if quarter is not None and quarter.groups and not f.warp.live:
             self.report("wgmma-uncommitted", None, f"{f.warp!r} exits with a wgmma in flight")
 
+    def _same_counts(self, cta: Cta) -> None:
+        """All warps of a warpgroup execute the same setmaxnreg."""
+        for group in cta.warpgroups:
+            done = [self._counts.pop(warp, []) for warp in group.warps]
+            most = max(done, key=len)
+            for warp, ops in zip(group.warps, done, strict=True):
+                if ops != most:
+                    op = next(op for i, op in enumerate(most) if ops[i:i + 1] != [op])
+                    self.report("setmaxnreg-participation", op, f"{warp!r} does not execute `{op.opcode}`, other warps of its warpgroup do")
+
     def cta_end(self, cta: Cta) -> None:
+        self._same_counts(cta)
         life = self._lives.get(cta)
         if life is None or not life.events:
             return
@@ -110,6 +122,7 @@ class Checker(ProductRules):
                 self.report("dsmem-exit", op, f"{cta!r} may exit before `{op.opcode}` of {home.describe(agent).name} has reached it")
 
     def registers(self, f: Fragment, op: Op, before: int, after: int) -> None:
+        self._counts.setdefault(f.warp, []).append(op)
         grows = "inc" in op.tokens
         if (after < before) if grows else (after > before):
             self.report("setmaxnreg-direction", op, f"`{op.opcode}` of {f.warp!r} goes from {before} to {after} registers")

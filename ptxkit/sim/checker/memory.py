@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..memory import Allocation
-from ..tasks import DONE as LANDED
 from ..tasks import Region, Task
-from ..values import LANE, Array, indices
+from ..values import Array, indices
 from .base import Base
-from .clocks import GLOBAL, SEEN, SHARED, Home, Lanes, View
-from .shadow import CLOCK_BITS, GlobalShadow, Prior, Shadow, parts, stamps
+from .clocks import GLOBAL, MAPS, SEEN, SHARED, Home, Lanes, View
+from .shadow import GlobalShadow, Prior, Shadow, parts, stamps
 
 if TYPE_CHECKING:
     from ..cta import Cluster
@@ -31,7 +30,8 @@ class MemoryRules(Base):
     def __init__(self) -> None:
         super().__init__()
         self._globals: dict[int, tuple[Allocation, GlobalShadow]] = {}
-        self._published: dict[tuple[int, int], View] = {}
+        self._published: dict[tuple[int, int], tuple[View, int, Fragment]] = {}
+        self._map: tuple[GlobalShadow, Array] | None = None
         self._looked: dict[int, int] = {}
 
     # ------------------------------------------------------------------------------------------- generic accesses
@@ -60,7 +60,7 @@ class MemoryRules(Base):
                 else:
                     self._global(f, lanes, view, some, op, mode, memory, chosen, size, strong)
         if strong and mode != "r":
-            self._release(lanes, mask, op, mode, memory, at)
+            self._release(f, lanes, mask, op, mode, memory, at)
 
     def _shared(self, f: Fragment, lanes: Lanes, view: View, mask: int, op: Op, mode: str, at: Any, size: int, strong: bool) -> None:
         shadow = self.shadow(f.cta.cluster)
@@ -186,12 +186,14 @@ class MemoryRules(Base):
         name = self._global_name(place)
         site = int((shadow.site if wrote else shadow.sites)[int(cells[i])])
         rule = "global-race"
-        if row != SEEN and self._is_seen(f, view, int(number[i]), int(agent[i]), int(clock[i])):
+        if row == MAPS:
+            rule = "tensormap-fence"
+        elif row != SEEN and self._is_seen(f, view, int(number[i]), int(agent[i]), int(clock[i])):
             rule = "proxy-fence"
         verb = "reads" if mode == "r" else "writes"
         message = f"{f.warp!r} {verb} {name}, which {self.site(site)} of {who.name} {'wrote' if wrote else 'read'}, with "
-        self.report(rule, op, message + ("no proxy fence between the two" if rule == "proxy-fence" else "nothing that orders the two"),
-                    other=(site, wrote))
+        words = {"proxy-fence": "no proxy fence between the two", "tensormap-fence": "no fence of the tensormap proxy between the two"}
+        self.report(rule, op, message + words.get(rule, "nothing that orders the two"), other=(site, wrote))
 
     def _is_seen(self, f: Fragment, view: View, number: int, agent: int, clock: int) -> bool:
         if number != view.home.number:
@@ -216,15 +218,34 @@ class MemoryRules(Base):
         for place in {places} if isinstance(places, int) else {int(p) for p in places[indices(mask)]}:
             found = self._published.get((id(memory), place))
             if found is not None:
-                lanes.acquire(mask, found, visible=visible)
+                view, scope, writer = found
+                apart = 0 if writer.cta is f.cta else 1 if writer.cta.cluster is f.cta.cluster else 2
+                lanes.acquire(mask, view, visible=visible and min(scope, _scope(tokens)) >= apart)
 
-    def _release(self, lanes: Lanes, mask: int, op: Op, mode: str, memory: Memory, at: Any) -> None:
+    def _release(self, f: Fragment, lanes: Lanes, mask: int, op: Op, mode: str, memory: Memory, at: Any) -> None:
         tokens = op.tokens
         out = lanes.release(mask, visible="release" in tokens or "acq_rel" in tokens)
         for place in {at} if isinstance(at, int) else {int(p) for p in at}:
             key = id(memory), place
             before = self._published.get(key)
-            self._published[key] = out.copy().join(before) if before is not None and mode == "a" else out
+            kept = out.copy().join(before[0]) if before is not None and mode == "a" else out
+            self._published[key] = kept, _scope(tokens), f
+
+    # ------------------------------------------------------------------------------------------- tensor maps
+
+    def tensormap(self, f: Fragment, lane: int, op: Op, memory: Memory, place: int) -> None:
+        """The map must have been published, and acquired by the issuing thread, since it was last written."""
+        self._map = None
+        if memory.space != "global":
+            return
+        shadow = self._allocation(memory, place)
+        if shadow is None:
+            return
+        cells = shadow.cells(place, 128)
+        self._map = shadow, cells
+        if shadow.touched:
+            view = self.lanes(f).view(1 << lane)
+            self._global_conflict(f, op, shadow, cells, shadow.write[cells], view, view.fit()[MAPS], MAPS, None, False, "r", wrote=True)
 
     # ------------------------------------------------------------------------------------------- asynchronous accesses
 
@@ -237,6 +258,11 @@ class MemoryRules(Base):
             self._copy(f, task, lanes, home)
             return
         reader, writers = self._agents(f, task, home)
+        if self._map is not None:
+            shadow, cells = self._map
+            agent, clock = writers[0] if task.signals else reader
+            shadow.was_read(cells, stamps(home.number, agent, clock), task.op.index)
+            self._map = None
         for region in task.reads:
             self._async_read(f, task, lanes, home, region, *reader)
         for i, region in enumerate(task.writes):
@@ -332,6 +358,7 @@ class MemoryRules(Base):
         warp = lanes.warp
         if warp.copies < 0:
             warp.copies = home.agent(("copies", warp.base), "cp.async", f"{warp.warp!r}", 32)
+            home.generic.append(warp.copies)
         task.shadow = warp.epoch
         shadow = self.shadow(f.cta.cluster)
         each = indices(task.mask)
@@ -381,4 +408,6 @@ def _region_cells(shadow: Shadow, region: Region) -> Any:
     return first if count == 1 else (first[:, None] + np.arange(count)).reshape(-1)
 
 
-_ = LANE, LANDED, CLOCK_BITS
+def _scope(tokens: list[str]) -> int:
+    """0 the CTA, 1 its cluster, 2 the device or the system (and what has no scope)."""
+    return 0 if "cta" in tokens else 1 if "cluster" in tokens else 2

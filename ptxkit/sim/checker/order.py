@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..tasks import DONE as LANDED
-from ..tasks import READ, Group, Task
+from ..tasks import Group, Task
 from ..values import Array, indices, lane_list
-from .clocks import DONE, GLOBAL, SEEN, SHARED, Home, Lanes, View
+from .clocks import DONE, GLOBAL, PUBLISHED, SEEN, SHARED, Home, Lanes, View
 from .memory import MemoryRules
 
 if TYPE_CHECKING:
@@ -28,11 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Phase:
-    """One phase: what its arrivals publish, and the stamps (clock per lane) of its arrivals and of the waits for it."""
+    """One phase: what its arrivals publish (at cluster scope; `near`: within the CTA that they come from), and the stamps (clock per lane)
+    of its arrivals and of the waits for it.
+    """
 
     view: View
     arrivals: Array
     waits: Array
+    near: dict[int, View] = field(default_factory=dict)
     bytes: bool = False
     arrived: int = 0
     op: Any = None
@@ -76,8 +79,10 @@ class OrderRules(MemoryRules):
     def fence(self, f: Fragment, mask: int, op: Op) -> None:
         lanes = self.lanes(f)
         tokens = op.tokens
-        if "proxy" in tokens:
-            if "async" in tokens:
+        if "proxy" in tokens or tokens[0] == "tensormap":
+            if any(t.startswith("tensormap") for t in tokens):
+                self._fence_maps(lanes, mask, tokens)
+            elif "async" in tokens:
                 rows = [GLOBAL] if "global" in tokens else [SHARED] if any(t.startswith("shared::") for t in tokens) else [SHARED, GLOBAL]
                 lanes.fence_proxy(mask, rows)
             return
@@ -92,6 +97,14 @@ class OrderRules(MemoryRules):
         if "release" not in tokens and lanes.pending is not None:
             lanes.acquire(mask, lanes.pending)
             lanes.pending = None
+
+    def _fence_maps(self, lanes: Lanes, mask: int, tokens: list[str]) -> None:
+        if "acquire" not in tokens:
+            lanes.fence_proxy(mask, [PUBLISHED])
+        if "release" not in tokens:
+            lanes.fence_maps(mask)
+        if tokens[0] == "tensormap":
+            lanes.meet(mask)
 
     # ------------------------------------------------------------------------------------------- mbarriers
 
@@ -160,7 +173,15 @@ class OrderRules(MemoryRules):
         self._distant(f, lane, op, barrier)
         out = lanes.release(1 << lane, visible="relaxed" not in op.tokens)
         phase.arrivals[own] = lanes.warp.epoch - 1
-        phase.view.join(out)
+        rank = f.cta.rank
+        if rank in phase.near:
+            phase.near[rank].join(out)
+        else:
+            phase.near[rank] = out
+        if _wide(op.tokens):
+            phase.view.join(out)
+        else:
+            phase.view.join_done(out)
 
     def _tight(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, state: Barrier, before: Phase, known: Array, own: int,
                number: int) -> None:
@@ -219,13 +240,22 @@ class OrderRules(MemoryRules):
         warp.used = True
         now = state.phase(phase)
         now.waits[indices(mask) + warp.base] = warp.epoch
+        if phase < 0:
+            return
         visible = "relaxed" not in op.tokens
-        if visible and phase >= 0:
-            now.view.complete(state.agent, phase + 1)
+        near = now.near.get(f.cta.rank)
+        if near is not None:
+            lanes.acquire(mask, near, visible=visible)
+        if visible:
+            lanes.complete(mask, state.agent, phase + 1)
+        else:
+            done = state.home.new()
+            done.complete(state.agent, phase + 1)
+            lanes.acquire(mask, done, visible=False)
+        if visible and _wide(op.tokens):
             lanes.acquire(mask, now.view)
-        elif phase >= 0:
-            now.view.complete(state.agent, phase + 1)
-            lanes.acquire(mask, now.view, visible=False)
+        else:
+            lanes.learn(mask, now.view)
 
     def _early(self, f: Fragment, lanes: Lanes, mask: int, op: Op, barrier: MBarrier, state: Barrier, before: Phase, phase: int) -> None:
         known = lanes.view(mask).fit()[DONE]
@@ -337,4 +367,9 @@ class OrderRules(MemoryRules):
         """An operation on an mbarrier, perhaps of another CTA; a copy has an asynchronous stamp."""
 
 
-_ = READ
+def _wide(tokens: list[str]) -> bool:
+    """Whether an operation's scope goes beyond the CTA."""
+    return not _WIDE.isdisjoint(tokens)
+
+
+_WIDE = {"cluster", "gpu", "sys"}

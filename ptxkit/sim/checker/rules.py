@@ -42,6 +42,8 @@ RULES: dict[str, Rule] = {
     "dsmem-entry": Rule("error", "a cluster barrier before the first access to another CTA's shared memory"),
     "dsmem-exit": Rule("error", "a cluster barrier (or a wait that implies it) between the last remote access and the CTA's exit"),
     "setmaxnreg-direction": Rule("error", ".inc to more registers than the warp has, .dec to fewer"),
-    "tensormap-fence": Rule("error", "fence.proxy.tensormap::generic.acquire after the map was edited and published"),
+    "setmaxnreg-participation": Rule("error", "all four warps of a warpgroup execute the same setmaxnreg"),
+    "tensormap-fence": Rule("error", "publish the edited map with tensormap.cp_fenceproxy (or fence.proxy.tensormap::generic.release) and "
+                            "fence.proxy.tensormap::generic.acquire it before the copy"),
     "bank-conflict": Rule("info", "a swizzled layout or padding spreads the addresses over the banks", kind="advice"),
 }

@@ -17,6 +17,8 @@ from .registry import BLOCKED, Run, action, blocking
 
 def _map(f: Any, lane: int, op: Op, address: int) -> Map:
     """The tensor map at a generic address."""
+    if f.machine.watch is not None:
+        f.machine.watch.tensormap(f, lane, op, *resolve(f, 1 << lane, op, "", address, 16))
     encoded = load_bytes(f, 1 << lane, op, "", address, BYTES)
     found = decode(encoded)
     if found is None:
