@@ -333,7 +333,8 @@ def load(code: str | bytes, *, lines: Mapping[int, Position] | None = None, ordi
     """PTX text or a cubin, loaded whole. Raises AssembleError with the driver's log at Python lines, LaunchError for a wrong device.
 
     `lines` gives the source position of a line of the PTX text. The library serves every device of the process; `ordinal` is
-    the one whose architecture is checked and for which text is assembled at once.
+    the one whose architecture is checked and for which text is assembled at once. A text that the driver finds in its own cache
+    comes without remarks.
     """
     probe()
     ordinal = current_device() if ordinal is None else ordinal
