@@ -40,7 +40,7 @@ class Finding:
 
     def __str__(self) -> str:
         where = f"{self.position}: " if self.position else ""
-        if self.ptx_line is not None and self.position is not None and self.position.file is not None:
+        if self.position is not None and self.position.file is not None and self.ptx_line not in (None, self.position.line):
             where = f"{self.position} (PTX line {self.ptx_line}): "
         way_out = f" ({self.fix})" if self.fix else ""
         return f"{where}{self.severity} [{self.rule}]: {self.message}{way_out}"

@@ -1,4 +1,4 @@
-"""The command `ptxkit`: emit, assemble and inspect kernels; doctor looks at the machine.
+"""The command `ptxkit`: emit, assemble, inspect and check kernels; doctor looks at the machine.
 
 Data goes to stdout, messages to stderr. Exit status: 0 fine, 1 a finding of severity error or a failure, 2 usage.
 """
@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,10 @@ def _parser() -> argparse.ArgumentParser:
     look = command("inspect", _inspect, "report each entry's resources and instruction counts")
     takes_kernel(look, "FILE|module:kernel")
     look.add_argument("--target", help="sm_90a unless the PTX says otherwise")
+    judge = command("check", _check, "check a kernel without running it: is it legal PTX, and does its synchronisation hold")
+    takes_kernel(judge, "FILE|module:kernel")
+    judge.add_argument("--language", action="store_true", help="only the language, not the protocols")
+    judge.add_argument("--strict", action="store_true", help="exit 1 also on findings of severity review")
     command("doctor", _doctor, "say what this machine has, and what to do about what it lacks")
     return parser
 
@@ -236,6 +240,34 @@ def _reports(program: Program, assembly: Assembly | None) -> tuple[Report, ...]:
     return report(program.module(), assembly.resources, sass=sass, log=assembly.log)
 
 
+def _check(options: argparse.Namespace) -> int:
+    from .check import check
+
+    name: str = options.source
+    found: tuple[Finding, ...]
+    if name == "-" or Path(name).is_file():
+        program = _program(options)
+        name = program.name
+        found = tuple(replace(finding, position=Position(name, finding.position.line)) if finding.position and not finding.position.file
+                      else finding for finding in check(program.text))
+    else:
+        if ":" not in name:
+            raise UsageError(f"{name!r} is neither a file nor module:kernel")
+        kernel, config = _kernel(name, options.config)
+        found = kernel.check(**config)
+    if options.language:
+        found = tuple(finding for finding in found if finding.kind == "language")
+    counts = {severity: sum(finding.severity == severity for finding in found) for severity in ("error", "review", "info")}
+    if options.json:
+        _json({"source": name, "counts": counts, "findings": [_finding(finding) for finding in found]})
+    else:
+        for finding in found:
+            print(finding)
+        words = {"error": "errors" if counts["error"] > 1 else "error", "review": "to review", "info": "for information"}
+        print(f"{name}: {', '.join(f'{count} {words[severity]}' for severity, count in counts.items() if count) or 'no findings'}")
+    return 1 if counts["error"] or (options.strict and counts["review"]) else 0
+
+
 def _doctor(options: argparse.Namespace) -> int:
     from .doctor import examine, healthy
 
@@ -294,7 +326,7 @@ def _json(value: Any) -> None:
 def _finding(finding: Finding) -> dict[str, Any]:
     where = finding.position
     return {"rule": finding.rule, "severity": finding.severity, "kind": finding.kind, "message": finding.message, "fix": finding.fix,
-            "file": where.file if where else None, "line": where.line if where else None}
+            "file": where.file if where else None, "line": where.line if where else None, "ptx_line": finding.ptx_line}
 
 
 def _write(output: str, data: bytes) -> None:

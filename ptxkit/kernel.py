@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from grammar import tree
-from grammar.errors import Position
+from grammar.errors import Finding, Position
 
 from .errors import TraceError
 from .module import Copies, ModuleBuilder
@@ -194,6 +194,12 @@ class Kernel(Generic[P]):
     def launch(self, grid: int | tuple[int, ...], *args: Any, stream: Any = None, pdl: bool = False, **config: Any) -> None:
         """Launch on `grid` CTAs. Arrays come by protocol (torch, CuPy, device_array), a plain array also for a tensor map."""
         self.compile(**config)(grid, *args, stream=stream, pdl=pdl)
+
+    def check(self, **config: Any) -> tuple[Finding, ...]:
+        """What the static rules find, by line; see `ptxkit.check`."""
+        from .check import check
+
+        return check(self.trace(**config))
 
     def simulate(self, grid: int | tuple[int, ...], *args: Any, schedule: str = "fifo", seed: int = 0, check: bool = True,
                  max_steps: int | None = None, **config: Any) -> Report:

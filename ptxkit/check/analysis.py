@@ -1,0 +1,104 @@
+"""What the protocol rules ask of one entry: its values, threads, memory, barriers, and the facts that reach a place."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from grammar import tree
+from grammar.errors import Finding, Severity
+
+from .barriers import Barriers
+from .lanes import Lanes, Launch
+from .memory import Memory, bytes_of
+from .places import Places, finding
+from .program import Routine, Site, routine
+from .values import Linear, Values
+
+if TYPE_CHECKING:
+    from ..kernel import Traced
+
+
+class Analysis:
+    """One entry of a module; `traced` adds what a trace knows: the shared-memory plan, tensor-map boxes, the cluster."""
+
+    def __init__(self, module: tree.Module, function: tree.Function, places: Places, traced: Traced | None = None) -> None:
+        self.routine: Routine = routine(module, function, places)
+        self.traced = traced
+        self.values = Values(self.routine)
+        self.launch = Launch(self.routine, traced.cluster if traced else None)
+        self.lanes = Lanes(self.routine, self.values, self.launch)
+        self._ranked: dict[int, Lanes] = {}
+
+    @cached_property
+    def memory(self) -> Memory:
+        plan = self.traced.shared if self.traced else None
+        return Memory(self.routine, self.values, self.lanes, {plan.symbol: [a.offset for a in plan.allocations]} if plan else {})
+
+    @cached_property
+    def barriers(self) -> Barriers:
+        plan = self.traced.shared if self.traced else None
+        arrays = [(plan.symbol, array.offset, array.count, array.name) for array in plan.barriers] if plan else []
+        return Barriers(self.routine, self.values, self.memory, arrays)
+
+    @cached_property
+    def sites(self) -> list[Site]:
+        """The sites that the entry reaches, in the order of the text."""
+        return list(self.routine.body())
+
+    @property
+    def cluster(self) -> int | None:
+        return self.launch.cluster
+
+    def ranked(self, rank: int) -> Lanes:
+        """The threads by place in the CTA of that rank."""
+        if rank not in self._ranked:
+            self._ranked[rank] = self.lanes if self.cluster == 1 else Lanes(self.routine, self.values, self.launch, rank)
+        return self._ranked[rank]
+
+    def constant(self, site: Site, name: str) -> int | None:
+        """The operand of that name when it is a constant."""
+        operand = site.value(name)
+        return None if operand is None else self.values.number(self.values.of(site, operand))
+
+    def tensormap(self, site: Site) -> Linear | None:
+        operand = site.tagged("tensormap")
+        return None if operand is None else self.values.address(site, operand)
+
+    def bytes(self, site: Site) -> int | None:
+        """Bytes that one execution completes on its barrier: of a tensor copy, what the trace recorded of its box."""
+        address = self.tensormap(site)
+        if address is None:
+            return bytes_of(self.values, site)
+        record = self.traced.copies.records.get(address.symbol or "") if self.traced else None
+        if record is None or address.terms or "im2col" in site.tokens:
+            return None
+        total = record.type.bits
+        for extent in record.box:
+            total *= extent
+        return total // 8
+
+    def in_loop(self, site: Site) -> bool:
+        """Whether control can come back to the site."""
+        return site.block in self.reaches(site.block)
+
+    def reaches(self, block: int, without: frozenset[int] = frozenset()) -> frozenset[int]:
+        """The blocks that control can come to from the end of a block, not passing through the blocks `without`."""
+        key = (block, without)
+        if key not in self._reaches:
+            seen: set[int] = set()
+            todo = [block]
+            while todo:
+                for successor in self.routine.blocks[todo.pop()].successors:
+                    if successor not in seen and successor not in without:
+                        seen.add(successor)
+                        todo.append(successor)
+            self._reaches[key] = frozenset(seen)
+        return self._reaches[key]
+
+    @cached_property
+    def _reaches(self) -> dict[tuple[int, frozenset[int]], frozenset[int]]:
+        return {}
+
+    def report(self, rule: str, site: Site, message: str, fix: str, severity: Severity = "review") -> Finding:
+        return finding(rule, message, fix, site.place, severity)

@@ -1,0 +1,185 @@
+"""Arrivals and waits: the count that an mbarrier is initialised with against the threads that arrive, and waits that nothing ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+from grammar.errors import Finding
+
+from .analysis import Analysis
+from .barriers import Barrier, Use
+from .program import Site
+
+RULES = {
+    "arrive-count": "the threads that arrive cannot make the count that an mbarrier is initialised with",
+    "barrier-uninitialised": "an mbarrier is used that no mbarrier.init initialises",
+    "wait-without-arrival": "a wait on an mbarrier that nobody arrives on",
+    "parity-start": "a wait for data passes in the first round, before any has come",
+    "parity-fixed": "a wait in a loop asks for the same parity in every round",
+    "wait-result": "the result of a wait is not used, or is not asked for again",
+}
+
+
+def findings(analysis: Analysis) -> Iterator[Finding]:
+    for site in analysis.sites:
+        if "mbarrier.test" in site.sync:
+            yield from _result(analysis, site)
+    understood = analysis.barriers.understood and not any(site.control == "unknown" for site in analysis.sites)
+    for barrier in analysis.barriers.all:
+        inits, waits = barrier.having("init"), barrier.having("test")
+        arrives = barrier.having("arrive", "arrive_async")
+        if not inits and understood:
+            site = barrier.uses[0].site
+            yield analysis.report("barrier-uninitialised", site,
+                                  f"`{site.name}` uses the mbarrier {barrier}, which no mbarrier.init initialises",
+                                  "mbarrier.init in one thread, and a barrier, before the first use", "error")
+        elif waits and not arrives and understood:
+            site = waits[0].site
+            yield analysis.report("wait-without-arrival", site,
+                                  f"`{site.name}` waits on the mbarrier {barrier}, and nothing arrives on it: its "
+                                  "first phase never completes", "mbarrier.arrive (or arrive.expect_tx, with a copy) on this barrier",
+                                  "error" if _first(analysis, waits) else "review")
+        elif inits:
+            yield from _missing(analysis, barrier, inits)
+            yield from _parities(analysis, barrier, waits)
+            if understood and arrives:
+                yield from _Count(analysis, barrier, inits, arrives).findings()
+
+
+def _first(analysis: Analysis, waits: list[Use]) -> bool:
+    """Whether a wait asks for the first phase: the phase of parity 1 passes at once on a fresh barrier."""
+    return any(analysis.constant(use.site, "phaseParity") != 1 for use in waits)
+
+
+def _missing(analysis: Analysis, barrier: Barrier, inits: list[Use]) -> Iterator[Finding]:
+    """Barriers of a declared array that no init reaches, or a single one that is used apart from those initialised."""
+    if any(use.address.terms for use in inits) or not analysis.barriers.understood:
+        return
+    made = {use.low for use in inits}
+    for use in barrier.uses:
+        if not use.address.terms and not use.remote and use.low not in made:
+            yield analysis.report("barrier-uninitialised", use.site, f"`{use.site.name}` uses an mbarrier of {barrier} at byte {use.low} "
+                                  "that no mbarrier.init initialises", "mbarrier.init for every barrier of the array", "error")
+            return
+    if barrier.count is not None and len(made) < barrier.count and any(use.address.terms for use in barrier.uses):
+        yield analysis.report("barrier-uninitialised", inits[0].site, f"{len(made)} of the {barrier.count} barriers {barrier} are "
+                              "initialised, and an index chooses among all of them", "mbarrier.init for every barrier of the array")
+
+
+def _parities(analysis: Analysis, barrier: Barrier, waits: list[Use]) -> Iterator[Finding]:
+    """The parity of the phase waited for: 0 the first time that data is due, and another one in the next round of the ring."""
+    asked = {use.site.index: use.site.value("phaseParity") for use in waits}
+    values = {index: analysis.values.of(analysis.routine.sites[index], operand) for index, operand in asked.items() if operand is not None}
+    fixed = {index: analysis.values.number(value) for index, value in values.items()}
+    for index, value in values.items():
+        site, use = analysis.routine.sites[index], analysis.barriers.by_site[index]
+        if barrier.having("complete_tx") and analysis.values.initial(value) == 1 and all(n is None for n in fixed.values()):
+            yield analysis.report("parity-start", site, f"`{site.name}` first waits for parity 1 of {barrier}, which a barrier has before "
+                                  "its first phase: it passes before the first copy has come",
+                                  "start with parity 0 where data is waited for, with 1 where a free buffer is")
+        if fixed[index] is not None and set(fixed.values()) == {fixed[index]} and _wraps(analysis, use) and _rounds(analysis, site):
+            yield analysis.report("parity-fixed", site, f"`{site.name}` waits for parity {fixed[index]} of {barrier} in every round of "
+                                  "its loop: from the second phase on it waits for the wrong one",
+                                  "xor the parity with 1 whenever the ring wraps to its first stage")
+
+
+def _wraps(analysis: Analysis, use: Use) -> bool:
+    """Whether the loop comes back to the same barrier: it has no index, or one that starts again."""
+    wrapping = ("selp", "rem", "and", "xor")
+    return not use.address.terms or any(part.site is not None and (part.site.mnemonic in wrapping or part.kind == "select")
+                                        for term, _ in use.address.terms for part in analysis.values.depends(term))
+
+
+def _rounds(analysis: Analysis, site: Site) -> bool:
+    """Whether control comes back to the wait after doing something with a barrier, not only to ask again."""
+    after = analysis.reaches(site.block)
+    uses = [use for use in analysis.barriers.uses if use.site.index != site.index and use.site.block in after
+            and site.block in analysis.reaches(use.site.block)]
+    return bool(uses) and not any("init" in use.kinds for use in uses)
+
+
+def _result(analysis: Analysis, site: Site) -> Iterator[Finding]:
+    """test_wait and try_wait may say no: the loop around them is part of the wait."""
+    result = site.writes[0] if site.writes else None
+    used = result is not None and any(result in other.reads and _defines(analysis, site, other, result) for other in analysis.sites)
+    if not used:
+        yield analysis.report("wait-result", site, f"`{site.name}` does not wait: its result, which nothing reads, says whether the phase "
+                              "has completed", "branch back to it until the result is true", "error")
+    elif "try_wait" in site.tokens and not analysis.in_loop(site):
+        yield analysis.report("wait-result", site, f"`{site.name}` may give up before the phase has completed, and is not asked again",
+                              "branch back to it until the result is true")
+
+
+def _defines(analysis: Analysis, site: Site, reader: Site, name: str) -> bool:
+    """Whether the reader may see what the site writes."""
+    return any(value.site is site for value in analysis.values.depends(analysis.values.register(reader, name)))
+
+
+class _Count:
+    """The arrivals that one CTA's barrier gets from each site, by every thread of the cluster that executes it once."""
+
+    def __init__(self, analysis: Analysis, barrier: Barrier, inits: list[Use], arrives: list[Use]) -> None:
+        self.analysis = analysis
+        self.barrier = barrier
+        self.inits = inits
+        self.arrives = arrives
+
+    def findings(self) -> Iterator[Finding]:
+        analysis = self.analysis
+        counts = {analysis.constant(use.site, "count") for use in self.inits}
+        count = counts.pop() if len(counts) == 1 else None
+        if count is None or not analysis.launch.exact or any("drop" in use.kinds for use in self.arrives):
+            return
+        if analysis.cluster is None and any(use.remote for use in self.arrives):
+            return
+        for rank in range(analysis.cluster or 1):
+            given = [self._arrivals(use, rank) for use in self.arrives]
+            if any(number is None for number in given):
+                return
+            numbers = [number for number in given if number]
+            if self._fits(count, numbers):
+                continue
+            step = gcd(*numbers) if numbers else 0
+            certain = not step or count % step != 0
+            listed = ", ".join(f"{number} at {use.site.place}" for number, use in zip(given, self.arrives, strict=True) if number)
+            yield analysis.report(
+                "arrive-count", self.inits[0].site, f"the mbarrier {self.barrier} expects {count} arrivals a phase, and no choice of the "
+                f"arrives makes that many: {listed or 'none'}", f"mbarrier.init with the arrivals of one phase ({self._likely(numbers)})",
+                "error" if certain else "review")
+            return
+
+    @staticmethod
+    def _likely(numbers: list[int]) -> str:
+        return str(max(numbers)) if numbers else "there are none"
+
+    def _fits(self, count: int, numbers: list[int]) -> bool:
+        """Whether some of the sites together make the count; a site in a loop without a wait may do so several times a phase."""
+        sums = {0}
+        for use, number in zip(self.arrives, numbers, strict=False):
+            times = count // number if self._repeats(use.site) else 1
+            sums |= {s + number * n for s in sums for n in range(1, times + 1) if s + number * n <= count}
+        return count in sums
+
+    def _repeats(self, site: Site) -> bool:
+        """Whether the thread can come back to the arrive without waiting on any mbarrier, or with an index that makes it another one."""
+        waits = frozenset(use.site.block for use in self.analysis.barriers.uses if "test" in use.kinds)
+        return site.block not in waits and site.block in self.analysis.reaches(site.block, waits)
+
+    def _arrivals(self, use: Use, rank: int) -> int | None:
+        analysis, site = self.analysis, use.site
+        if use.kinds & {"arrive_async"} and "noinc" not in site.tokens:
+            return 0
+        count = 1 if site.value("count") is None else analysis.constant(site, "count")
+        sources = range(analysis.cluster) if analysis.cluster and use.remote else (rank,)
+        total = 0
+        for source in sources:
+            lanes = analysis.ranked(source) if analysis.cluster else analysis.lanes
+            threads = lanes.of(site)
+            if count is None or not lanes.exact(site):
+                return None
+            targets = lanes.vector(use.address.rank) if use.address.rank is not None else (rank,) * analysis.launch.threads
+            if targets is None or any(targets[t] is None for t in range(len(targets)) if threads >> t & 1):
+                return None
+            total += count * sum(1 for thread, target in enumerate(targets) if threads >> thread & 1 and target == rank)
+        return total

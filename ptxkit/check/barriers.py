@@ -1,0 +1,102 @@
+"""The mbarriers of a routine: which instructions use which, by the address that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import gcd
+
+from .memory import Memory
+from .program import Routine, Site
+from .values import Linear, Values
+
+WORDS = ("init", "inval", "arrive", "arrive_async", "expect_tx", "complete_tx", "test", "drop")
+
+
+@dataclass(eq=False, slots=True)
+class Use:
+    """An instruction that touches an mbarrier. `kinds` are words of the table's effects (`WORDS`).
+
+    `barrier` is None where the address is not understood. `low` is the address in the barrier's symbol, as `Memory.low` has it.
+    """
+
+    site: Site
+    kinds: frozenset[str]
+    address: Linear
+    low: int
+    barrier: Barrier | None = None
+
+    @property
+    def remote(self) -> bool:
+        """Whether the barrier is that of another CTA of the cluster: its address comes from mapa."""
+        return self.address.rank is not None
+
+
+@dataclass(eq=False, slots=True)
+class Barrier:
+    """An mbarrier or an array of them, `stride` bytes from one to the next; `count` of them where a trace declares it."""
+
+    symbol: str
+    base: int
+    stride: int
+    name: str
+    count: int | None = None
+    uses: list[Use] = field(default_factory=list)
+
+    def having(self, *kinds: str) -> list[Use]:
+        return [use for use in self.uses if not use.kinds.isdisjoint(kinds)]
+
+    def __str__(self) -> str:
+        return f"`{self.name}`"
+
+
+class Barriers:
+    """All uses of mbarriers, grouped. `arrays`: (symbol, offset, count, name) of those that a trace declared."""
+
+    def __init__(self, routine: Routine, values: Values, memory: Memory, arrays: Iterable[tuple[str, int, int, str]] = ()) -> None:
+        self.uses: list[Use] = []
+        for site in routine.body():
+            kinds = frozenset(word.partition(".")[2] for word in site.sync if word.startswith("mbarrier."))
+            operand = site.tagged("mbarrier")
+            if operand is not None and kinds & set(WORDS):
+                address = values.address(site, operand)
+                self.uses.append(Use(site, kinds, address, memory.low(site, address)))
+        self.by_site = {use.site.index: use for use in self.uses}
+        self.all: list[Barrier] = [Barrier(symbol, offset, 8, name, count) for symbol, offset, count, name in arrays]
+        sizes = {(symbol, offset): 8 * count for symbol, offset, count, _ in arrays}
+        for use in self.uses:
+            use.barrier = next((barrier for barrier in self.all if barrier.symbol == use.address.symbol
+                                and 0 <= use.low - barrier.base < sizes[barrier.symbol, barrier.base]), None)
+        self._group([use for use in self.uses if use.barrier is None and memory.is_shared(use.address.symbol)])
+        for use in self.uses:
+            if use.barrier is not None:
+                use.barrier.uses.append(use)
+        self.all = [barrier for barrier in self.all if barrier.uses]
+
+    @property
+    def understood(self) -> bool:
+        """Whether the address of every use is known."""
+        return all(use.barrier is not None for use in self.uses)
+
+    def _group(self, uses: list[Use]) -> None:
+        """An indexed use makes an array; an address without an index belongs to the array below it that it is in step with."""
+        strides: dict[tuple[str, int], int] = {}
+        for use in uses:
+            if use.address.terms:
+                key = (use.address.symbol or "", use.low)
+                step = gcd(*(factor for _, factor in use.address.terms))
+                strides[key] = gcd(strides.get(key, 0), step if step % 8 == 0 else 8)
+        fixed = {(use.address.symbol, use.low) for use in uses if not use.address.terms}
+        made: dict[tuple[str, int], Barrier] = {}
+        for use in uses:
+            symbol = use.address.symbol or ""
+            key = (symbol, use.low)
+            if not use.address.terms:
+                arrays = [base for (other, base), stride in strides.items() if other == symbol and base <= use.low
+                          and (use.low - base) % stride == 0
+                          and all((symbol, at) in fixed for at in range(base, use.low, stride))]
+                key = (symbol, max(arrays, default=use.low))
+            if key not in made:
+                made[key] = Barrier(symbol, key[1], strides.get(key, 8), f"{symbol}+{key[1]}" if key[1] else symbol)
+                self.all.append(made[key])
+            use.barrier = made[key]

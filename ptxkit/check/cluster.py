@@ -1,0 +1,112 @@
+"""Clusters: no CTA is touched after it may have exited; a multicast goes to CTAs that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grammar.errors import Finding
+
+from .analysis import Analysis
+from .flow import Flow, State
+from .program import Site
+from .startup import remote_accesses
+
+RULES = {
+    "cluster-exit": "a CTA may have exited when another still touches its shared memory or mbarriers",
+    "multicast-mask": "the CTA mask of a multicast names CTAs that the cluster does not have, or none",
+}
+
+
+def findings(analysis: Analysis) -> Iterator[Finding]:
+    if analysis.cluster != 1:
+        yield from _Exit(analysis).findings()
+    yield from _masks(analysis)
+
+
+class _Exit(Flow):
+    """("touch", site, armed): no cluster barrier since; `armed` once this CTA has arrived on one. ("ended", site): some path has one."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        super().__init__(analysis)
+        self.touches = {site.index for site in analysis.sites if remote_accesses(analysis, site)}
+        self._said: set[int] = set()
+
+    def relevant(self, site: Site) -> bool:
+        return bool(self.touches) and (site.index in self.touches or site.control == "exit"
+                                       or not {"cluster.arrive", "cluster.wait"}.isdisjoint(site.sync))
+
+    def step(self, site: Site, threads: int, state: State) -> None:
+        if site.index in self.touches:
+            state["touch", site.index, False] = self.everyone
+            self.drop(state, self.everyone, lambda fact: fact[:2] == ("ended", site.index))
+        elif "cluster.arrive" in site.sync:
+            for fact in [fact for fact in state if fact[0] == "touch" and not fact[2]]:
+                state["touch", fact[1], True] = state.pop(fact)
+        elif "cluster.wait" in site.sync:
+            for fact in [fact for fact in state if fact[0] == "touch" and fact[2]]:
+                state["ended", fact[1]] = state.pop(fact)
+
+    def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
+        if site.control != "exit":
+            return
+        for fact in sorted(fact for fact in state if fact[0] == "touch"):
+            touch = self.analysis.routine.sites[fact[1]]
+            awaited = self._awaited(touch)
+            if awaited is None or touch.index in self._said:
+                continue
+            self._said.add(touch.index)
+            certain = ("ended", touch.index) not in state and not awaited and self.analysis.cluster is not None
+            what = remote_accesses(self.analysis, touch)[0]
+            yield self.analysis.report(
+                "cluster-exit", touch, f"`{touch.name}` touches {what} of another CTA, which may have exited by then: "
+                f"{'on some path ' if ('ended', touch.index) in state else ''}no cluster barrier follows, and no CTA waits at its end for "
+                "what the others still do to it",
+                "barrier.cluster.arrive and barrier.cluster.wait before the kernel ends, or a last wait on what the others arrive on",
+                "error" if certain else "review")
+
+    def _awaited(self, touch: Site) -> bool | None:
+        """None when the CTA that is touched surely waits for it before it exits; True when it may, False when it does not."""
+        use = self.analysis.barriers.by_site.get(touch.index)
+        if use is None:
+            return self._announced(touch)
+        if use.barrier is None:
+            return True
+        if "complete_tx" in use.kinds:  # bytes that its CTA expects are waited for by whoever uses them
+            return None if use.barrier.having("test") else False
+        return None if any(self._last(wait.site) for wait in use.barrier.having("test")) else False
+
+    def _announced(self, touch: Site) -> bool | None:
+        """A plain access: an arrive on the other CTA after it tells that it is over."""
+        later = self.analysis.reaches(touch.block) | {touch.block}
+        arrives = [use for use in self.analysis.barriers.uses if "arrive" in use.kinds and use.remote and use.site.block in later
+                   and (use.site.block != touch.block or use.site.index > touch.index)]
+        if any(use.barrier is None or any(self._last(wait.site) for wait in use.barrier.having("test")) for use in arrives):
+            return None
+        return False
+
+    def _last(self, wait: Site) -> bool:
+        """Whether the kernel can end after this wait without asking its peers for more: no load is issued on a way from it to an exit."""
+        issues = {use.site.block for use in self.analysis.barriers.uses if use.kinds & {"complete_tx", "expect_tx"}}
+        exits = {site.block for site in self.analysis.sites if site.control == "exit"}
+        return not exits.isdisjoint({wait.block} | self.analysis.reaches(wait.block, frozenset(issues)))
+
+
+def _masks(analysis: Analysis) -> Iterator[Finding]:
+    size = analysis.cluster
+    for site in analysis.sites:
+        operand = site.value("ctaMask")
+        if operand is None:
+            continue
+        value = analysis.values.of(site, operand)
+        for rank in range(size or 1):
+            lanes = analysis.ranked(rank) if size else analysis.lanes
+            vector = lanes.vector(value)
+            threads = lanes.of(site)
+            masks = {number for thread, number in enumerate(vector or ()) if number is not None and threads >> thread & 1}
+            wrong = next((mask & 0xFFFF for mask in sorted(masks) if mask & 0xFFFF == 0 or (size and (mask & 0xFFFF) >> size)), None)
+            if wrong is not None:
+                beyond = [cta for cta in range(16) if wrong >> cta & 1 and size and cta >= size]
+                what = (f"CTA {beyond[0]} of a cluster of {size}" if beyond else "no CTA at all")
+                yield analysis.report("multicast-mask", site, f"the mask {wrong:#x} of `{site.name}` names {what}",
+                                      "a mask of the cluster's own CTAs: bits 0 to the cluster's size minus 1", "error")
+                break

@@ -1,0 +1,145 @@
+"""Shared memory as the rules see it: where an access starts, and which accesses may meet."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Literal
+
+from grammar import tree
+from grammar.operands import width
+
+from .lanes import Lanes
+from .program import Routine, Site
+from .values import Linear, Value, Values, sources
+
+Mode = Literal["r", "w", "rw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Bytes of shared memory that an instruction reads or writes. `low`: the lowest address that its threads have, in bytes of `symbol`.
+
+    `by`: "generic" (a thread's own load or store), "async" (the copy engine or wgmma).
+    """
+
+    site: Site
+    operand: str
+    mode: Mode
+    by: Literal["generic", "async"]
+    address: Linear
+    symbol: str
+    low: int
+
+
+class Memory:
+    """The accesses of a routine to shared memory, and the regions that its symbols fall into.
+
+    A region starts wherever an asynchronous operation, a barrier or an allocation of the plan does.
+    """
+
+    def __init__(self, routine: Routine, values: Values, lanes: Lanes, starts: dict[str, list[int]]) -> None:
+        self.routine = routine
+        self.values = values
+        self.lanes = lanes
+        self.accesses: dict[int, list[Access]] = {}
+        for site in routine.body():
+            found = [access for access in self._accesses(site) if access is not None]
+            if found:
+                self.accesses[site.index] = found
+        self._starts: dict[str, list[int]] = {symbol: [0, *given] for symbol, given in starts.items()}
+        for access in (access for found in self.accesses.values() for access in found):
+            if access.by == "async" or access.operand == "addr":
+                self._starts.setdefault(access.symbol, [0]).append(access.low)
+        self._starts = {symbol: sorted(set(given)) for symbol, given in self._starts.items()}
+
+    def of(self, site: Site) -> list[Access]:
+        return self.accesses.get(site.index, [])
+
+    def region(self, access: Access) -> tuple[str, int]:
+        """The region in which the access starts."""
+        starts = self._starts.get(access.symbol, [0])
+        return access.symbol, starts[max(0, bisect_right(starts, access.low) - 1)]
+
+    def may_meet(self, one: Access, other: Access) -> bool:
+        """Whether two accesses may touch the same bytes: they start in the same region."""
+        return self.region(one) == self.region(other)
+
+    def is_shared(self, symbol: str | None) -> bool:
+        variable = self.routine.variables.get((symbol or "").partition("+")[0])
+        return variable is not None and variable.space == "shared"
+
+    def low(self, site: Site, address: Linear) -> int:
+        """The lowest offset that the threads of the site have; what is not known of a term counts as 0."""
+        threads = self.lanes.of(site)
+        low = address.offset
+        for term, factor in address.terms:
+            vector = self.lanes.vector(term)
+            if vector is not None:
+                known = [number for thread, number in enumerate(vector) if threads >> thread & 1 and number is not None]
+                low += min((number * factor for number in known), default=0)
+        return low
+
+    # ------------------------------------------------------------------------------------------- one instruction
+
+    def _accesses(self, site: Site) -> list[Access | None]:
+        if site.mnemonic == "wgmma":
+            return [self._tile(site, name) for name in ("a_desc", "b_desc") if site.value(name) is not None]
+        found = []
+        for effect in site.effects.memory:
+            operand = site.value(effect.operand)
+            if isinstance(operand, tree.Address | tree.Element) and effect.proxy != "tensormap":
+                # st.async and cp.async are asynchronous, but of the generic proxy.
+                generic = effect.proxy == "generic" or site.mnemonic in ("st", "red")
+                found.append(self._access(site, effect.operand, effect.mode, "generic" if generic else "async",
+                                          self.values.address(site, operand)))
+        return found
+
+    def _access(self, site: Site, operand: str, mode: Mode, by: Literal["generic", "async"], address: Linear) -> Access | None:
+        if address.symbol is None or not self.is_shared(address.symbol):
+            return None
+        return Access(site, operand, mode, by, address, address.symbol, self.low(site, address))
+
+    def _tile(self, site: Site, operand: str) -> Access | None:
+        address = self.descriptor(self.values.of(site, site.value(operand)))
+        return None if address is None else self._access(site, operand, "r", "async", address)
+
+    def descriptor(self, value: Value, depth: int = 0) -> Linear | None:
+        """The shared address that a wgmma descriptor holds in its low 14 bits, in units of 16 bytes."""
+        if depth > 24:
+            return None
+        if value.kind in ("phi", "select"):
+            found = [self.descriptor(other, depth + 8) for other in self.values.alternatives(value)]
+            return next((Linear(form.symbol, form.offset, form.terms | {(value, 1)}) for form in found if form is not None), None)
+        if value.kind != "op" or value.site is None:
+            return None
+        site, given = value.site, self.values.arguments(value)
+        if site.mnemonic in ("add", "or") and len(given) == 2:
+            for one, other in (given, given[::-1]):
+                form = self.descriptor(one, depth + 1)
+                if form is not None:
+                    added = self.values.number(other)
+                    return form.plus((added & 0x3FFF) << 4) if added is not None else Linear(
+                        form.symbol, form.offset, form.terms | {(other, 16)})
+        elif site.mnemonic in ("cvt", "mov", "and") and given:
+            if site.mnemonic == "mov" and isinstance(sources(site)[0], tree.Vector):
+                packed = sources(site)[0]
+                assert isinstance(packed, tree.Vector)
+                return self.descriptor(self.values.of(site, packed.elements[0]), depth + 1)
+            return self.descriptor(given[0], depth + 1)
+        elif (site.mnemonic == "shr" or site.mnemonic == "bfe") and self.values.number(given[1]) == 4:
+            form = self.values.linear(given[0])
+            return form if form.symbol is not None else None
+        return None
+
+
+def bytes_of(values: Values, site: Site) -> int | None:
+    """The bytes that one execution of a bulk copy, st.async or red.async completes on its barrier, where the PTX says it."""
+    size = site.value("size")
+    if size is not None:
+        return values.number(values.of(site, size))
+    if site.mnemonic in ("st", "red") and "async" in site.tokens:
+        type = site.opcode.split(".")[-1]
+        lanes = 2 if "v2" in site.tokens else 4 if "v4" in site.tokens else 1
+        return width(type) // 8 * lanes
+    return None

@@ -1,0 +1,180 @@
+"""What the names of a PTX function stand for: registers, variables, labels and functions, by scope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from grammar import forms, tree
+from grammar.errors import OpcodeError
+from grammar.match import Mismatch, bind
+
+_AXES = ("x", "y", "z", "w", "r", "g", "b", "a")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a name stands for. `type` is as `grammar.match` wants it: "u32", "v4.f32", or "." and a variable's space."""
+
+    type: str
+    unique: str
+    variable: tree.Variable
+
+
+@dataclass(eq=False)
+class Scope:
+    """The names of one `{}`; inner ones hide outer ones. `prefix` makes the names of inlined and nested scopes unique."""
+
+    outer: Scope | None = None
+    prefix: str = ""
+    names: dict[str, Declared] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def declare(self, variable: tree.Variable) -> Iterator[str]:
+        """Add the variable; yields the names that this scope had already."""
+        for name in spelled(variable):
+            if name in self.names:
+                yield name
+            self.names[name] = Declared(match_type(variable), self.prefix + name, variable)
+
+    def find(self, name: str) -> Declared | None:
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.names.get(name)
+            if found is not None:
+                return found
+            scope = scope.outer
+        return None
+
+    def lane(self, name: str) -> Declared | None:
+        """The vector register of which `v.x` is a lane."""
+        vector, dot, axis = name.rpartition(".")
+        found = self.find(vector) if dot and axis in _AXES else None
+        return found if found is not None and found.type[:1] == "v" else None
+
+    def label(self, name: str) -> str | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.labels:
+                return scope.labels[name]
+            scope = scope.outer
+        return None
+
+    def table(self, name: str) -> tuple[str, ...] | None:
+        """The names that a `.branchtargets` or `.calltargets` lists."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.tables:
+                return scope.tables[name]
+            scope = scope.outer
+        return None
+
+    def type(self, name: str) -> str | None:
+        found = self.find(name)
+        return None if found is None else found.type
+
+    def take_labels(self, body: tuple[tree.Statement, ...]) -> Iterator[tuple[str, tree.Statement]]:
+        """Add the labels of this scope's own statements, which are visible everywhere in it; yields those it had already."""
+        for statement in body:
+            if isinstance(statement, tree.Label):
+                name = statement.name
+            elif isinstance(statement, tree.Prototype | tree.Targets):
+                name = statement.label
+            else:
+                continue
+            if name in self.labels:
+                yield name, statement
+            self.labels[name] = self.prefix + name
+            if isinstance(statement, tree.Targets):
+                self.tables[name] = statement.names
+
+
+def spelled(variable: tree.Variable) -> list[str]:
+    """The names that a declaration makes: `%r<4>` is four."""
+    return [variable.name] if variable.count is None else [f"{variable.name}{n}" for n in range(variable.count)]
+
+
+def match_type(variable: tree.Variable) -> str:
+    """The type of a register, or "." and the space of a variable."""
+    if variable.space != "reg":
+        return f".{variable.space}"
+    return f"v{variable.vector}.{variable.type}" if variable.vector > 1 else variable.type
+
+
+def signatures(opcode: str) -> tuple[forms.Signature, ...]:
+    """The signatures of an opcode in PTX's order of modifiers or another; () when the table does not know it."""
+    try:
+        return forms.lookup(opcode)
+    except OpcodeError:
+        ordered = forms.canonical(opcode)
+        return forms.lookup(ordered) if ordered else ()
+
+
+Bound = tuple[forms.Signature, tuple["tree.Operand | None", ...]]
+
+
+def bound(instruction: tree.Instruction, types: Callable[[str], str | None]) -> Bound | None:
+    """The signature that the operands fit, that of the lowest version if several do, with one value per parameter."""
+    found: Bound | None = None
+    for signature in signatures(instruction.opcode):
+        values = bind(signature, instruction.operands, types)
+        if not isinstance(values, Mismatch) and (found is None or signature.since < found[0].since):
+            found = signature, values
+    return found
+
+
+def names_in(operand: tree.Operand | None) -> Iterator[str]:
+    """Every name that an operand holds, in order."""
+    if isinstance(operand, tree.Name):
+        yield operand.name
+    elif isinstance(operand, tree.Vector | tree.Arguments):
+        for element in operand.elements:
+            yield from names_in(element)
+    elif isinstance(operand, tree.Address | tree.Offset):
+        yield from names_in(operand.base)
+    elif isinstance(operand, tree.Element):
+        yield from names_in(operand.base)
+        yield from names_in(operand.index)
+    elif isinstance(operand, tree.TensorAddress):
+        yield operand.tensormap.name
+        yield from names_in(operand.coordinates)
+        if operand.sampler is not None:
+            yield operand.sampler.name
+    elif isinstance(operand, tree.Pair):
+        yield from names_in(operand.first)
+        yield from names_in(operand.second)
+    elif isinstance(operand, tree.Not | tree.Minus):
+        yield from names_in(operand.operand)
+
+
+def renamed(operand: tree.Operand, rename: Callable[[str], str]) -> tree.Operand:
+    """The operand with every name replaced."""
+
+    def name(of: tree.Name) -> tree.Name:
+        return tree.Name(rename(of.name))
+
+    if isinstance(operand, tree.Name):
+        return name(operand)
+    if isinstance(operand, tree.Vector):
+        return tree.Vector(tuple(renamed(element, rename) for element in operand.elements))
+    if isinstance(operand, tree.Arguments):
+        return tree.Arguments(tuple(renamed(element, rename) for element in operand.elements))
+    if isinstance(operand, tree.Address):
+        return tree.Address(name(operand.base), operand.offset, operand.displaced) if isinstance(operand.base, tree.Name) else operand
+    if isinstance(operand, tree.Offset):
+        return tree.Offset(name(operand.base), operand.offset)
+    if isinstance(operand, tree.Element):
+        index = name(operand.index) if isinstance(operand.index, tree.Name) else operand.index
+        return tree.Element(name(operand.base), index, operand.offset)
+    if isinstance(operand, tree.TensorAddress):
+        coordinates = renamed(operand.coordinates, rename)
+        assert isinstance(coordinates, tree.Vector | tree.Name)
+        return tree.TensorAddress(name(operand.tensormap), coordinates, name(operand.sampler) if operand.sampler else None)
+    if isinstance(operand, tree.Pair):
+        return tree.Pair(renamed(operand.first, rename), renamed(operand.second, rename))
+    if isinstance(operand, tree.Not):
+        return tree.Not(renamed(operand.operand, rename))
+    if isinstance(operand, tree.Minus):
+        return tree.Minus(renamed(operand.operand, rename))
+    return operand

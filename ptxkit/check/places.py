@@ -1,0 +1,59 @@
+"""Where an instruction stands: its PTX line, and the author's line where `.loc` or the trace tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grammar import tree
+from grammar.errors import Finding, Kind, Position, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of PTX (None in a tree that was not read from text) and the author's position of it."""
+
+    line: int | None
+    author: Position | None
+
+    @property
+    def position(self) -> Position | None:
+        return self.author or (None if self.line is None else Position(None, self.line))
+
+    def __str__(self) -> str:
+        """As other findings name it: `line 12`, or the author's file and line."""
+        return str(self.position) if self.position else "a line without a position"
+
+
+NOWHERE = Place(None, None)
+
+
+class Places:
+    """The positions of a module's statements. `lines`: the author's line by PTX line, of a traced kernel."""
+
+    def __init__(self, module: tree.Module, lines: Mapping[int, Position] | None = None) -> None:
+        self.lines = lines
+        self.files = {item.arguments[0]: item.arguments[1].value for item in module.items
+                      if isinstance(item, tree.Directive) and item.name == "file" and len(item.arguments) > 1
+                      and isinstance(item.arguments[1], tree.Text)}
+
+    def of(self, position: Position | None, loc: tree.Loc | None = None) -> Place:
+        """The place of a statement at this position, under this `.loc`."""
+        if position is None:
+            return Place(None, self._author(loc))
+        if position.file is not None:
+            return Place(None, position)
+        if self.lines is not None:
+            return Place(position.line, self.lines.get(position.line))
+        return Place(position.line, self._author(loc))
+
+    def _author(self, loc: tree.Loc | None) -> Position | None:
+        """Inlined code is told by the line that called it."""
+        if loc is None:
+            return None
+        file, line = loc.inlined[2:4] if loc.inlined else (loc.file, loc.line)
+        return Position(self.files[file], line) if file in self.files and line else None
+
+
+def finding(rule: str, message: str, fix: str, place: Place, severity: Severity, kind: Kind = "protocol") -> Finding:
+    return Finding(rule, message, fix, place.position, kind, severity, place.line)

@@ -1,0 +1,333 @@
+"""An entry made ready for the rules: instructions with unique names, device functions inlined, basic blocks and their edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from grammar import forms, tree
+from grammar.schema import PURE, Effects
+
+from ..graph import post_dominators
+from .names import Declared, Scope, bound, names_in, renamed
+from .places import Place, Places
+
+DEEPEST, LONGEST = 12, 60_000
+"""Calls inlined into one another, and instructions of a routine; what is beyond stays a call into the unknown."""
+
+HARMLESS = frozenset(("vprintf", "__assertfail", "malloc", "free"))
+"""What nvcc calls and never defines; neither synchronises."""
+
+
+@dataclass(eq=False, slots=True)
+class Site:
+    """One instruction of a routine. Its registers have names that are unique in the routine.
+
+    `values` holds one operand per parameter of the signature (None: left out, or the instruction is not legal).
+    """
+
+    instruction: tree.Instruction
+    signature: forms.Signature | None
+    values: tuple[tree.Operand | None, ...]
+    place: Place
+    control: str = ""
+    targets: tuple[str, ...] = ()
+    index: int = -1
+    block: int = -1
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    tokens: frozenset[str] = frozenset()
+
+    @property
+    def opcode(self) -> str:
+        return self.instruction.opcode
+
+    @property
+    def name(self) -> str:
+        """The instruction as the manual calls it, `cp.async.bulk.tensor`, for messages."""
+        section = self.signature.form.section if self.signature is not None else ""
+        tokens = self.opcode.split(".")
+        return section if section and f"{self.opcode}.".startswith(f"{section}.") else ".".join(tokens[:2])
+
+    @property
+    def mnemonic(self) -> str:
+        return self.instruction.mnemonic
+
+    @property
+    def effects(self) -> Effects:
+        return PURE if self.signature is None else self.signature.form.effects
+
+    @property
+    def sync(self) -> tuple[str, ...]:
+        return self.effects.sync
+
+    def value(self, name: str) -> tree.Operand | None:
+        """The operand of that name in the table, None when it is left out."""
+        if self.signature is not None:
+            for parameter, value in zip(self.signature.parameters, self.values, strict=True):
+                if parameter.name == name:
+                    return value
+        return None
+
+    def tagged(self, tag: str) -> tree.Operand | None:
+        """The operand with that tag (`schema.TAGS`)."""
+        if self.signature is not None:
+            for parameter, value in zip(self.signature.parameters, self.values, strict=True):
+                if parameter.operand.tag == tag:
+                    return value
+        return None
+
+    def space(self, name: str) -> str:
+        """The state space of an address operand, without its sub-space; "" is generic."""
+        if self.signature is not None:
+            for parameter in self.signature.parameters:
+                if parameter.name == name:
+                    return str(parameter.operand.space)
+        return ""
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """A basic block: the sites from `first` to before `end`. `taken` says, per successor, whether the last site's branch leads there."""
+
+    index: int
+    first: int
+    end: int
+    successors: list[int] = field(default_factory=list)
+    taken: list[bool | None] = field(default_factory=list)
+    predecessors: list[int] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Routine:
+    """An entry. `registers` are types by unique name; `variables` the other names, by unique name."""
+
+    function: tree.Function
+    module: tree.Module
+    sites: list[Site]
+    blocks: list[Block]
+    registers: dict[str, str]
+    variables: dict[str, tree.Variable]
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The blocks that the entry reaches, in reverse post-order."""
+        seen, found = {0}, []
+        stack = [(0, iter(self.blocks[0].successors))]
+        while stack:
+            index, rest = stack[-1]
+            for successor in rest:
+                if successor not in seen:
+                    seen.add(successor)
+                    stack.append((successor, iter(self.blocks[successor].successors)))
+                    break
+            else:
+                found.append(index)
+                stack.pop()
+        return found[::-1]
+
+    @cached_property
+    def reachable(self) -> frozenset[int]:
+        return frozenset(self.order)
+
+    @cached_property
+    def dominators(self) -> dict[int, int | None]:
+        """The nearest block that every path from the entry to a block passes."""
+        back = {index: [p for p in self.blocks[index].predecessors if p in self.reachable] for index in self.order}
+        return post_dominators(back)
+
+    def body(self) -> Iterator[Site]:
+        """The sites that the entry reaches, in the order of the text."""
+        for block in sorted(self.reachable):
+            yield from self.sites[self.blocks[block].first:self.blocks[block].end]
+
+    def directive(self, name: str) -> tuple[int, ...] | None:
+        """The integers of a directive of the entry, None without it."""
+        for directive in self.function.directives:
+            if directive.name == name:
+                return tuple(argument for argument in directive.arguments if isinstance(argument, int))
+        return None
+
+
+def above(block: int, other: int, parents: Mapping[int, int | None]) -> bool:
+    """Whether `block` is `other` or one of its (post-)dominators."""
+    here: int | None = other
+    while here is not None:
+        if here == block:
+            return True
+        here = parents.get(here)
+    return False
+
+
+def routine(module: tree.Module, function: tree.Function, places: Places) -> Routine:
+    """The entry with every device function that it calls by name inlined."""
+    return _Flattener(module, function, places).routine()
+
+
+class _Flattener:
+    def __init__(self, module: tree.Module, function: tree.Function, places: Places) -> None:
+        self.module = module
+        self.function = function
+        self.places = places
+        self.sites: list[Site] = []
+        self.labels: dict[str, int] = {}
+        self.registers: dict[str, str] = {}
+        self.variables: dict[str, tree.Variable] = {}
+        self.functions = {f.name: f for f in module.functions if f.kind == "func" and f.body is not None}
+        self.functions |= {item.name: self.functions[item.target] for item in module.items
+                           if isinstance(item, tree.Alias) and item.target in self.functions}
+        self.outer = Scope()
+        for item in module.items:
+            if isinstance(item, tree.Variable):
+                self._declare(self.outer, item)
+        self.scopes = 0
+
+    def routine(self) -> Routine:
+        scope = Scope(self.outer)
+        for variable in self.function.parameters:
+            self._declare(scope, variable)
+        self._body(self.function.body or (), scope, "", ())
+        self.sites.append(Site(tree.Instruction("ret"), None, (), self.sites[-1].place if self.sites else Place(None, None), "exit"))
+        return Routine(self.function, self.module, self.sites, _blocks(self.sites, self.labels), self.registers, self.variables)
+
+    def _declare(self, scope: Scope, variable: tree.Variable) -> None:
+        list(scope.declare(variable))
+        if variable.space == "reg":
+            self.registers |= {scope.prefix + name: variable.type for name in _spelled(variable)}
+        else:
+            self.variables[scope.prefix + variable.name] = variable
+
+    def _inner(self, scope: Scope) -> Scope:
+        self.scopes += 1
+        return Scope(scope, f"{self.scopes}:")
+
+    def _body(self, body: tuple[tree.Statement, ...], scope: Scope, end: str, within: tuple[str, ...]) -> None:
+        """`end` is the label behind an inlined function; `within` the functions that are being inlined."""
+        list(scope.take_labels(body))
+        loc: tree.Loc | None = None
+        for statement in body:
+            if isinstance(statement, tree.Variable):
+                self._declare(scope, statement)
+            elif isinstance(statement, tree.Loc):
+                self.loc = loc = statement
+            elif isinstance(statement, tree.Block):
+                self._body(statement.body, self._inner(scope), end, within)
+            elif isinstance(statement, tree.Label):
+                self.labels[scope.prefix + statement.name] = len(self.sites)
+            elif isinstance(statement, tree.Instruction):
+                self._instruction(statement, scope, end, within)
+                if loc is not None:
+                    self.loc = loc
+
+    loc: tree.Loc | None = None
+
+    def _instruction(self, instruction: tree.Instruction, scope: Scope, end: str, within: tuple[str, ...]) -> None:
+        place = self.places.of(instruction.position, self.loc)
+        found = bound(instruction, scope.type)
+        signature, values = found if found is not None else (None, ())
+
+        def rename(name: str) -> str:
+            known: Declared | None = scope.find(name) or scope.lane(name)
+            return known.unique if known is not None else name
+
+        operands = tuple(renamed(operand, rename) for operand in instruction.operands)
+        guard = replace(instruction.guard, predicate=rename(instruction.guard.predicate)) if instruction.guard else None
+        site = Site(tree.Instruction(instruction.opcode, operands, guard, instruction.position), signature,
+                    tuple(None if value is None else renamed(value, rename) for value in values), place)
+        site.tokens = frozenset(instruction.opcode.split("."))
+        site.reads, site.writes = self._registers(site)
+        site.control = "call" if instruction.mnemonic == "call" else site.effects.control
+        self.sites.append(site)
+        if site.control == "branch":
+            names = [name for value in values for name in names_in(value) if scope.find(name) is None]
+            listed = [label for name in names for label in (scope.table(name) or (name,))]
+            site.targets = tuple(label for name in listed if (label := scope.label(name)) is not None)
+        elif site.control == "return":
+            site.control, site.targets = ("branch", (end,)) if end else ("exit", ())
+        elif site.control == "call":
+            self._call(instruction, site, scope, within)
+
+    def _registers(self, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The registers that the instruction reads and writes."""
+        reads = [site.instruction.guard.predicate] if site.instruction.guard else []
+        writes: list[str] = []
+        parameters = site.signature.parameters if site.signature else ()
+        for parameter, value in zip(parameters, site.values, strict=True):
+            names = [name for name in names_in(value) if name in self.registers]
+            is_address = isinstance(value, tree.Address | tree.Element) or parameter.operand.kind == "arguments"
+            if is_address or parameter.operand.access != "w":
+                reads += names
+            if not is_address and parameter.operand.access != "r":
+                writes += names
+        return tuple(reads), tuple(writes)
+
+    # ------------------------------------------------------------------------------------------- calls
+
+    def _call(self, instruction: tree.Instruction, site: Site, scope: Scope, within: tuple[str, ...]) -> None:
+        """A call of a function that the module defines becomes its body; its parameters become copies through variables."""
+        named = next((o.name for o in instruction.operands if isinstance(o, tree.Name)), "")
+        function = self.functions.get(named)
+        if function is None or named in within or len(within) >= DEEPEST or len(self.sites) > LONGEST:
+            site.control = "" if named in HARMLESS else "unknown"
+            return
+        lists = [o.elements for o in site.instruction.operands if isinstance(o, tree.Arguments)]
+        before = instruction.operands.index(tree.Name(named))
+        results, arguments = (lists[0], lists[1:]) if before else ((), lists)
+        site.control = ""
+        inner = self._inner(self.outer)
+        self.scopes += 1
+        end = f"{self.scopes}:return"
+        for variable in (*function.returns, *function.parameters):
+            self._declare(inner, variable)
+        for variable, value in zip(function.parameters, arguments[0] if arguments else (), strict=False):
+            self._copy(inner.prefix + variable.name, value, variable, site.place)
+        caller = self.loc
+        self._body(function.body or (), inner, end, (*within, named))
+        self.loc = caller
+        self.labels[end] = len(self.sites)
+        for variable, value in zip(function.returns, results, strict=False):
+            if isinstance(value, tree.Name):
+                self._copy(value.name, tree.Name(inner.prefix + variable.name), variable, site.place)
+
+    def _copy(self, to: str, value: tree.Operand, variable: tree.Variable, place: Place) -> None:
+        """A parameter passed: `values` follows it as it does a move."""
+        site = Site(tree.Instruction(f"mov.{variable.type}", (tree.Name(to), value)), None, (), place)
+        site.reads = tuple(names_in(value))
+        site.writes = (to,)
+        self.sites.append(site)
+
+
+def _spelled(variable: tree.Variable) -> list[str]:
+    from .names import spelled
+
+    return spelled(variable)
+
+
+def _blocks(sites: list[Site], labels: dict[str, int]) -> list[Block]:
+    """Split at labels that are branched to and behind everything that may leave the line."""
+    starts = {0}
+    for index, site in enumerate(sites):
+        site.index = index
+        if site.control in ("branch", "exit", "trap"):
+            starts.add(index + 1)
+            starts.update(labels[target] for target in site.targets if target in labels)
+    bounds = sorted(start for start in starts if start < len(sites))
+    blocks = [Block(number, first, end) for number, (first, end) in enumerate(zip(bounds, [*bounds[1:], len(sites)], strict=True))]
+    at = {block.first: block.index for block in blocks}
+    for block in blocks:
+        for index in range(block.first, block.end):
+            sites[index].block = block.index
+        last = sites[block.end - 1]
+        for target in last.targets if last.control == "branch" else ():
+            if target in labels and labels[target] in at:
+                block.successors.append(at[labels[target]])
+                block.taken.append(True)
+        falls = last.control in ("", "call", "unknown") or last.instruction.guard is not None
+        if falls and block.end in at:
+            block.successors.append(at[block.end])
+            block.taken.append(False if last.control == "branch" else None)
+    for block in blocks:
+        for successor in block.successors:
+            blocks[successor].predecessors.append(block.index)
+    return blocks

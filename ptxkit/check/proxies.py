@@ -1,0 +1,209 @@
+"""Shared memory that threads write and asynchronous operations read: the proxy fence, and the barrier between writers and reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grammar.errors import Finding
+
+from .analysis import Analysis
+from .flow import Flow, State, is_barrier, members
+from .memory import Access
+from .program import Site
+
+RULES = {
+    "proxy-fence": "shared memory that threads wrote is used by a bulk copy or wgmma without fence.proxy.async between",
+    "store-barrier": "shared memory that other threads wrote is read by a bulk copy or wgmma without a barrier between",
+    "elected-arrive": "one lane arrives for a warp whose other lanes' stores are not ordered before its arrive",
+}
+
+
+def findings(analysis: Analysis) -> Iterator[Finding]:
+    yield from _Fences(analysis).findings()
+    yield from _Writers(analysis).findings()
+
+
+def _writes(analysis: Analysis, site: Site) -> list[Access]:
+    """What the threads themselves write to shared memory; a barrier object is not data."""
+    if any(word.startswith("mbarrier") for word in site.sync) and site.mnemonic != "st":
+        return []
+    return [access for access in analysis.memory.of(site) if access.by == "generic" and access.mode != "r"]
+
+
+def _uses(analysis: Analysis, site: Site) -> list[Access]:
+    """What asynchronous operations read or overwrite."""
+    return [access for access in analysis.memory.of(site) if access.by == "async" and access.operand != "mbar"]
+
+
+class _Shared(Flow):
+    """Both analyses follow the stores that some asynchronous operation may meet."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        super().__init__(analysis)
+        memory = analysis.memory
+        used = {memory.region(access) for site in analysis.sites for access in _uses(analysis, site)}
+        self.stores = {site.index: written for site in analysis.sites
+                       if (written := [a for a in _writes(analysis, site) if memory.region(a) in used])}
+
+    def relevant(self, site: Site) -> bool:
+        sync = site.sync
+        return bool(self.stores) and (site.index in self.stores or bool(_uses(self.analysis, site)) or is_barrier(site)
+                                      or site.effects.fence is not None or "warp.barrier" in sync or "cta.arrive" in sync
+                                      or site.index in self.analysis.barriers.by_site)
+
+    def met(self, use: Access, store: int) -> bool:
+        return any(self.analysis.memory.may_meet(use, written) for written in self.stores[store])
+
+    def surely_met(self, use: Access, store: int) -> bool:
+        """Whether a store begins where the use does, or inside the bytes that it is known to take."""
+        size = self.analysis.constant(use.site, "size") or 1
+        return any(0 <= written.low - use.low < size for written in self.stores[store])
+
+    def place(self, store: int) -> str:
+        site = self.analysis.routine.sites[store]
+        return f"`{site.name}` at {site.place}"
+
+
+def _fences(site: Site) -> bool:
+    """Whether the site orders this thread's generic accesses to shared memory before asynchronous ones."""
+    fence = site.effects.fence
+    return fence is not None and fence[1] == "async" and "global" not in site.tokens
+
+
+class _Fences(_Shared):
+    """("stale", store): the thread has made or seen the store, and no proxy fence since. ("fenced", store): on some path there is one."""
+
+    narrow = frozenset(("stale", "fenced"))
+
+    def step(self, site: Site, threads: int, state: State) -> None:
+        if site.index in self.stores:
+            state["stale", site.index] = state.get(("stale", site.index), 0) | threads
+            self.drop(state, threads, lambda fact: fact == ("fenced", site.index))
+        if _fences(site):
+            for fact in [fact for fact in state if fact[0] == "stale" and state[fact] & threads]:
+                state["fenced", fact[1]] = state.get(("fenced", fact[1]), 0) | threads
+            self.drop(state, threads, lambda fact: fact[0] == "stale")
+        if is_barrier(site):
+            self._spread(state, threads, members(self.analysis, site, threads))
+            for other in self._partners(site, threads):
+                self.receive(other, state, threads)
+        elif "warp.barrier" in site.sync:
+            self._spread(state, threads, self.analysis.launch.warps(threads))
+        if "cta.barrier" in site.sync or "cta.arrive" in site.sync:
+            self.send(site.index, state, threads, "stale", "fenced")
+        use = self.analysis.barriers.by_site.get(site.index)
+        if use is not None and use.barrier is not None:
+            if use.kinds & {"arrive", "arrive_async"}:
+                self.send(use.barrier, state, threads, "stale", "fenced")
+            elif "test" in use.kinds:
+                self.receive(use.barrier, state, threads)
+
+    def _spread(self, state: State, threads: int, to: int) -> None:
+        for fact in [fact for fact in state if state[fact] & threads]:
+            state[fact] |= to
+
+    def _partners(self, site: Site, threads: int) -> list[int]:
+        """Where threads of another role come to the same barrier."""
+        if site.value("a") is None:
+            return []
+        name = self.analysis.constant(site, "a")
+        return [other.index for other in self.analysis.sites if ("cta.barrier" in other.sync or "cta.arrive" in other.sync)
+                and self.analysis.constant(other, "a") == name and not self.analysis.lanes.of(other) & threads]
+
+    def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
+        for use in _uses(self.analysis, site):
+            stale = [fact[1] for fact, holders in state.items() if fact[0] == "stale" and holders & threads and self.met(use, fact[1])]
+            if stale:
+                certain = [store for store in stale if ("fenced", store) not in state and self.surely_met(use, store)]
+                store = min(certain or stale)
+                verb = "reads" if use.mode == "r" else "overwrites"
+                path = "" if certain else " on some path"
+                yield self.analysis.report(
+                    "proxy-fence", site, f"`{site.name}` {verb} shared memory that {self.place(store)} wrote, and{path} no "
+                    "fence.proxy.async stands between: the asynchronous proxy may see the old bytes",
+                    "fence.proxy.async.shared::cta in every thread that wrote, before the barrier that precedes this line",
+                    "error" if certain else "review")
+                return
+
+
+class _Writers(_Shared):
+    """("alone", store): threads whose store only they know to be done; ("warp", store): only their warp; ("ordered", store): some path
+    has a barrier; ("sent", store, barrier): threads that have arrived on an mbarrier since."""
+
+    def step(self, site: Site, threads: int, state: State) -> None:
+        if site.index in self.stores:
+            state["alone", site.index] = state.get(("alone", site.index), 0) | threads
+            self.drop(state, self.everyone, lambda fact: fact[0] in ("ordered", "sent") and fact[1] == site.index)
+        if is_barrier(site):
+            self._order(state, members(self.analysis, site, threads))
+        elif "warp.barrier" in site.sync:
+            warps = self.analysis.launch.warps(threads)
+            for fact in [fact for fact in state if fact[0] == "alone" and state[fact] & warps]:
+                state["warp", fact[1]] = state.get(("warp", fact[1]), 0) | state[fact] & warps
+            self.drop(state, warps, lambda fact: fact[0] == "alone")
+        use = self.analysis.barriers.by_site.get(site.index)
+        if use is not None and use.barrier is not None:
+            if "arrive" in use.kinds:
+                warps = self.analysis.launch.warps(threads)
+                for fact in [fact for fact in state if fact[0] in ("alone", "warp")]:
+                    sent = state[fact] & (threads if fact[0] == "alone" else warps)
+                    if sent:
+                        key = ("sent", fact[1], use.barrier)
+                        state[key] = state.get(key, 0) | sent
+            elif "test" in use.kinds:
+                for fact in [fact for fact in state if fact[0] == "sent" and fact[2] is use.barrier]:
+                    self._order(state, state.pop(fact), fact[1])
+
+    def _order(self, state: State, threads: int, store: int | None = None) -> None:
+        for fact in [fact for fact in state if fact[0] in ("alone", "warp") and state[fact] & threads and store in (None, fact[1])]:
+            state["ordered", fact[1]] = self.everyone
+        self.drop(state, threads, lambda fact: fact[0] in ("alone", "warp") and store in (None, fact[1]))
+
+    def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
+        warps = self.analysis.launch.warps(threads)
+        together = site.effects.convergence == "warpgroup"
+        for use in _uses(self.analysis, site):
+            found = []
+            for fact, writers in state.items():
+                others = {"alone": writers if together else writers & ~threads, "warp": writers & ~warps}.get(fact[0], 0)
+                if together and not others & ~(warps if warps.bit_count() <= 32 else 0):
+                    others = 0
+                if others and self.met(use, fact[1]):
+                    found.append(fact[1])
+            if found:
+                certain = [store for store in found if ("ordered", store) not in state and self.surely_met(use, store)]
+                yield self.analysis.report(
+                    "store-barrier", site, f"`{site.name}` reads shared memory that other threads write with "
+                    f"{self.place(min(certain or found))}, and {'' if certain else 'on some path '}no barrier stands between",
+                    "bar.sync (or an mbarrier that every writer arrives on) between the stores and this line",
+                    "error" if certain else "review")
+                break
+        use_of = self.analysis.barriers.by_site.get(site.index)
+        if use_of is not None and "arrive" in use_of.kinds and use_of.barrier is not None:
+            yield from self._elected(site, threads, state)
+
+    def _elected(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
+        """One lane of a warp arrives, and other lanes of it have stored what a waiter then reads."""
+        launch = self.analysis.launch
+        warps = launch.warps(threads)
+        if threads.bit_count() * 32 > warps.bit_count():
+            return
+        for fact, writers in state.items():
+            mates = writers & warps & ~threads
+            if fact[0] == "alone" and mates and self._waited_for(site, fact[1], threads):
+                yield self.analysis.report(
+                    "elected-arrive", site, f"one lane arrives for its warp, but {self.place(fact[1])} of the other lanes is not ordered "
+                    "before its arrive: a waiter may not see it",
+                    "bar.warp.sync before the arrive, or let every lane arrive")
+                return
+
+    def _waited_for(self, site: Site, store: int, threads: int) -> bool:
+        """Whether others, after a wait on this barrier, use what the store wrote."""
+        barrier = self.analysis.barriers.by_site[site.index].barrier
+        for use in barrier.having("test") if barrier is not None else ():
+            if self.analysis.lanes.of(use.site) & ~self.analysis.launch.warps(threads):
+                later = {use.site.block, *self.analysis.reaches(use.site.block)}
+                if any(self.met(access, store) for other in self.analysis.sites if other.block in later
+                       for access in self.analysis.memory.of(other) if other.index != store):
+                    return True
+        return False

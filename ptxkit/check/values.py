@@ -1,0 +1,430 @@
+"""What a register holds: its definition at a place (static single assignment, found on demand), and addresses as symbol + bytes + terms."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from grammar import tree
+from grammar.operands import width
+
+from .program import Routine, Site, above
+
+DEEP = 120
+"""Definitions followed one into another; beyond, a value is taken for unknown."""
+
+CIRCLE = 400
+"""Phis of one register looked at together."""
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """One definition. `kind`: "int" (`number`), "symbol" (`name` + `number` bytes), "special" (`name`), "op" (result of `site`),
+    "select" (a guarded instruction: its result or what was there before), "phi" (joins at the begin of `block`), "unknown".
+    """
+
+    kind: str
+    name: str = ""
+    number: int = 0
+    site: Site | None = None
+    block: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """`symbol + offset + sum(coefficient * term)`; terms are values that nothing more is known of.
+
+    `rank` is the CTA of the cluster whose memory it is (mapa), None for the executing one.
+    """
+
+    symbol: str | None
+    offset: int
+    terms: frozenset[tuple[Value, int]] = frozenset()
+    rank: Value | None = None
+
+    @property
+    def constant(self) -> bool:
+        return not self.terms
+
+    def plus(self, bytes: int) -> Linear:
+        return Linear(self.symbol, self.offset + bytes, self.terms, self.rank) if bytes else self
+
+
+_UNKNOWN = Value("unknown")
+
+
+class Values:
+    """The values of one routine."""
+
+    def __init__(self, routine: Routine) -> None:
+        self.routine = routine
+        self._defined: dict[tuple[int, str], list[int]] = {}
+        for site in routine.sites:
+            for name in dict.fromkeys(site.writes):
+                self._defined.setdefault((site.block, name), []).append(site.index)
+        self._writers: dict[str, int] = {}
+        for _, name in self._defined:
+            self._writers[name] = self._writers.get(name, 0) + 1
+        self._results: dict[tuple[int, str], Value] = {}
+        self._joined: dict[tuple[int, str], Value] = {}
+        self._simple: dict[Value, Value] = {}
+        self._linear: dict[Value, Linear] = {}
+        self._integers: dict[int, Value] = {}
+        self._named: dict[tuple[str, int], Value] = {}
+
+    # ------------------------------------------------------------------------------------------- definitions
+
+    def of(self, site: Site, operand: tree.Operand | None) -> Value:
+        """The value of an operand: of a register, literal, special register or variable's address; of the base of an address."""
+        if isinstance(operand, tree.Integer):
+            return self.integer(operand.value)
+        if isinstance(operand, tree.Offset):
+            return self._symbol(operand.base.name, operand.offset)
+        if isinstance(operand, tree.Name):
+            return self.register(site, operand.name)
+        if isinstance(operand, tree.Not):
+            return self.of(site, operand.operand)
+        if isinstance(operand, tree.Address) and isinstance(operand.base, tree.Name):
+            return self.register(site, operand.base.name)
+        return _UNKNOWN
+
+    def register(self, site: Site, name: str) -> Value:
+        """What the name stands for just before the site."""
+        if name not in self.routine.registers and name not in self._writers:
+            if name in self.routine.variables:
+                return self._symbol(name, 0)
+            return self._named.setdefault((name, -1), Value("special", name))
+        return self._simplified(self._before(site.block, name, site.index))
+
+    def integer(self, number: int) -> Value:
+        return self._integers.setdefault(number, Value("int", number=number))
+
+    def _symbol(self, name: str, offset: int) -> Value:
+        return self._named.setdefault((name, offset), Value("symbol", name, offset))
+
+    def _before(self, block: int, name: str, index: int) -> Value:
+        places = self._defined.get((block, name))
+        at = bisect_left(places, index) if places else 0
+        if places and at:
+            return self._result(self.routine.sites[places[at - 1]], name)
+        return self._at_begin(block, name)
+
+    def _at_begin(self, block: int, name: str) -> Value:
+        blocks, seen = self.routine.blocks, set()
+        while True:
+            known = self._joined.get((block, name))
+            if known is not None:
+                return known
+            before = [p for p in blocks[block].predecessors if p in self.routine.reachable]
+            if len(before) != 1 or block in seen:
+                made = Value("phi" if before else "unknown", name, block=block)
+                self._joined[block, name] = made
+                return made
+            seen.add(block)
+            block = before[0]
+            places = self._defined.get((block, name))
+            if places:
+                return self._result(self.routine.sites[places[-1]], name)
+
+    def _at_end(self, block: int, name: str) -> Value:
+        return self._before(block, name, self.routine.blocks[block].end)
+
+    def _result(self, site: Site, name: str) -> Value:
+        key = (site.index, name)
+        if key not in self._results:
+            guarded = site.instruction.guard is not None
+            self._results[key] = Value("select" if guarded else "op", name, site=site)
+        return self._results[key]
+
+    def alternatives(self, value: Value) -> list[Value]:
+        """What a phi joins, or a select chooses from."""
+        if value.kind == "phi":
+            before = self.routine.blocks[value.block].predecessors
+            return [self._simplified(self._at_end(p, value.name)) for p in before if p in self.routine.reachable]
+        if value.kind == "select" and value.site is not None:
+            return [self._simplified(self._before(value.site.block, value.name, value.site.index))]
+        return []
+
+    def _simplified(self, value: Value) -> Value:
+        """The one value that a phi, or the phis that it joins in a circle, always has."""
+        seen = []
+        while value.kind == "phi" and self._simple.get(value) is not value:
+            if value not in self._simple:
+                joined = self._joins(value) - {value}
+                self._simple[value] = next(iter(joined)) if len(joined) == 1 else self._leaf(value)
+            seen.append(value)
+            value = self._simple[value]
+        self._simple |= dict.fromkeys(seen, value)
+        return value
+
+    def _joins(self, value: Value) -> set[Value]:
+        before = self.routine.blocks[value.block].predecessors
+        found = {self._at_end(block, value.name) for block in before if block in self.routine.reachable}
+        return {self._simple.get(other, other) for other in found}
+
+    def _leaf(self, value: Value) -> Value:
+        """What a circle of phis takes in from outside, if that is one value; else the same of the circle's inner part."""
+        joins: dict[Value, set[Value]] = {}
+        todo = [value]
+        while todo and len(joins) < CIRCLE:
+            phi = todo.pop()
+            if phi not in joins:
+                joins[phi] = self._joins(phi)
+                todo += [other for other in joins[phi] if other.kind == "phi"]
+        inside = set(joins)
+        while value in inside:
+            circle = _circle(value, {phi: joins[phi] & inside for phi in inside})
+            taken = set().union(*(joins[phi] for phi in circle)) - circle
+            if len(taken) == 1:
+                return next(iter(taken))
+            inside = {phi for phi in circle if joins[phi] <= circle}
+        return value
+
+    def initial(self, value: Value, depth: int = 0) -> int | None:
+        """The number that the value is the first time, when that is known: of a loop's register, what it has before the loop."""
+        known = self.number(value)
+        if known is not None or depth > 24:
+            return known
+        if value.kind == "phi":
+            parents, blocks = self.routine.dominators, self.routine.blocks[value.block].predecessors
+            before = [p for p in blocks if p in self.routine.reachable and not above(value.block, p, parents)]
+            return self.initial(self._simplified(self._at_end(before[0], value.name)), depth + 1) if len(before) == 1 else None
+        given = [self.initial(argument, depth + 1) for argument in self.arguments(value)] if value.kind == "op" else []
+        if value.site is not None and value.site.mnemonic in ("xor", "and") and len(given) == 2 and None not in given:
+            one, other = (number or 0 for number in given)
+            return one ^ other if value.site.mnemonic == "xor" else one & other
+        return None
+
+    def arguments(self, value: Value) -> list[Value]:
+        """The operands of the instruction that a value results from, without its destination."""
+        if value.site is None:
+            return []
+        return [self.of(value.site, operand) for operand in sources(value.site)]
+
+    def depends(self, value: Value, most: int = 400) -> Iterator[Value]:
+        """The value and what it is computed from; after `most` definitions an unknown ends the list."""
+        seen, todo = {value}, [value]
+        while todo:
+            here = todo.pop()
+            yield here
+            if len(seen) > most:
+                yield _UNKNOWN
+                return
+            for other in (*self.alternatives(here), *self.arguments(here)):
+                if other not in seen:
+                    seen.add(other)
+                    todo.append(other)
+
+    # ------------------------------------------------------------------------------------------- linear forms
+
+    def address(self, site: Site, operand: tree.Operand | None) -> Linear:
+        """The place that an address operand names."""
+        if isinstance(operand, tree.Address):
+            if isinstance(operand.base, tree.Integer):
+                return Linear(None, operand.base.value)
+            return self.linear(self.register(site, operand.base.name)).plus(operand.offset)
+        if isinstance(operand, tree.Element):
+            variable = self.routine.variables.get(operand.base.name)
+            size = max(1, width(variable.type) // 8) if variable is not None else 1
+            if isinstance(operand.index, tree.Integer):
+                return Linear(operand.base.name, (operand.index.value + operand.offset) * size)
+            index = _scaled(self.linear(self.register(site, operand.index.name)), size)
+            return _sum(Linear(operand.base.name, operand.offset * size), index) or Linear(operand.base.name, 0, _atom(_UNKNOWN).terms)
+        return self.linear(self.of(site, operand))
+
+    def linear(self, value: Value) -> Linear:
+        return self._form(value, (), 0)[0]
+
+    def number(self, value: Value) -> int | None:
+        """The value when it is a constant."""
+        form = self.linear(value)
+        return form.offset if form.symbol is None and not form.terms else None
+
+    def _form(self, value: Value, open_phis: tuple[Value, ...], depth: int) -> tuple[Linear, bool]:
+        """The form, and whether it holds for good: not when it was found while a phi that it depends on was still open."""
+        if value.kind == "int":
+            return Linear(None, value.number), True
+        if value.kind == "symbol":
+            return Linear(value.name, value.number), True
+        known = self._linear.get(value)
+        if known is not None:
+            return known, True
+        if value in open_phis or depth > DEEP or value.kind in ("special", "unknown"):
+            return _atom(value), value.kind in ("special", "unknown")
+        if value.kind == "op":
+            form, final = self._operation(value, open_phis, depth)
+        else:
+            form, final = self._joined_form(value, open_phis, depth)
+        if final:
+            self._linear[value] = form
+        return form, final
+
+    def _joined_form(self, value: Value, open_phis: tuple[Value, ...], depth: int) -> tuple[Linear, bool]:
+        """Alternatives of one symbol are that symbol plus something unknown, from the lowest offset on."""
+        inside = (*open_phis, value)
+        found = [self._form(other, inside, depth + 1)[0] for other in self.alternatives(value)]
+        if value.kind == "select":
+            found.append(self._operation(value, inside, depth + 1)[0])
+        forms = [form for form in found if all(term is not value for term, _ in form.terms)]
+        final = not open_phis
+        if not forms:
+            return _atom(value), final
+        if all(form == forms[0] for form in forms) and len(forms) == len(found):
+            return forms[0], final
+        symbols = {form.symbol for form in forms}
+        ranks = {form.rank for form in forms}
+        if len(symbols) != 1 or len(ranks) != 1 or None in symbols:
+            return _atom(value), final
+        return Linear(forms[0].symbol, min(form.offset for form in forms), frozenset(((value, 1),)), forms[0].rank), final
+
+    def _operation(self, value: Value, open_phis: tuple[Value, ...], depth: int) -> tuple[Linear, bool]:
+        site = value.site
+        assert site is not None
+        final = True
+
+        def form(operand: tree.Operand) -> Linear:
+            nonlocal final
+            made, holds = self._form(self.of(site, operand), open_phis, depth + 1)
+            final = final and holds
+            return made
+
+        made = self._computed(value, site, [form(operand) for operand in sources(site)])
+        return made or self._load(value, site) or _atom(value), final
+
+    def _computed(self, value: Value, site: Site, given: list[Linear]) -> Linear | None:
+        mnemonic = site.mnemonic
+        match mnemonic, given:
+            case ("mov" | "cvta" | "cvt"), [one] if isinstance(site.instruction.operands[0], tree.Name) and _integral(site):
+                return one
+            case ("add" | "sub"), [one, other] if _integral(site):
+                return _sum(_signed(one, site), _scaled(_signed(other, site), -1 if mnemonic == "sub" else 1))
+            case "mul", [one, other] if _integral(site) and "hi" not in site.tokens:
+                return _product(one, other)
+            case "mad", [one, other, base] if _integral(site) and "hi" not in site.tokens:
+                product = _product(one, other)
+                return None if product is None else _sum(product, base)
+            case "shl", [one, other] if other.constant and other.symbol is None and 0 <= other.offset < 64:
+                return _scaled(one, 1 << other.offset) if one.symbol is None else None
+            case "mapa", [one, _]:
+                return Linear(one.symbol, one.offset, one.terms, self.of(site, sources(site)[1]))
+            case "and", [one, mask] if one.symbol is not None and mask.constant and mask.symbol is None:
+                return self._aligned(value, one, mask.offset)
+            case ("or" | "xor" | "and" | "selp" | "min" | "max" | "shfl"), [*_]:
+                return self._same_symbol(value, site, given)
+        return None
+
+    def _aligned(self, value: Value, one: Linear, mask: int) -> Linear:
+        """An address rounded down to a power of two starts a region of its own: `smem+1023&-1024`."""
+        low = -mask if mask < 0 else (~mask & 0xFFFFFFFF) + 1
+        if one.constant and low & (low - 1) == 0:
+            return Linear(f"{one.symbol}+{one.offset}&-{low}", 0, rank=one.rank)
+        return Linear(one.symbol, one.offset, _merged((*one.terms, (value, 1))), one.rank)
+
+    def _same_symbol(self, value: Value, site: Site, given: list[Linear]) -> Linear | None:
+        """Bits of an address changed, or one of several addresses of a variable: that variable plus something unknown."""
+        based = [form for form in given if form.symbol is not None]
+        if not based or len({(form.symbol, form.rank) for form in based}) != 1:
+            return None
+        if site.mnemonic == "selp" and len(based) == 2 and based[0] == based[1]:
+            return based[0]
+        terms = based[0].terms if len(based) == 1 else frozenset()
+        return Linear(based[0].symbol, min(form.offset for form in based), _merged((*terms, (value, 1))), based[0].rank)
+
+    def _load(self, value: Value, site: Site) -> Linear | None:
+        """A kernel parameter is the same value wherever it is loaded."""
+        if site.mnemonic == "ld" and "param" in "".join(site.tokens) and len(site.writes) == 1:
+            operand = site.value("a")
+            if isinstance(operand, tree.Address) and isinstance(operand.base, tree.Name) and operand.base.name in self.routine.variables:
+                if operand.base.name in self._writers and site.writes[0] != operand.base.name:
+                    return self.linear(self.register(site, operand.base.name)) if not operand.offset else None
+                return _atom(self._named.setdefault((operand.base.name, 1 << 40 | operand.offset), Value("param", operand.base.name)))
+        return None
+
+
+def _circle(value: Value, joins: dict[Value, set[Value]]) -> set[Value]:
+    """The phis that the phi depends on and that depend on it."""
+    back: dict[Value, set[Value]] = {phi: set() for phi in joins}
+    for phi, others in joins.items():
+        for other in others:
+            back[other].add(phi)
+
+    def reached(graph: dict[Value, set[Value]]) -> set[Value]:
+        seen, todo = {value}, [value]
+        while todo:
+            new = graph[todo.pop()] - seen
+            seen |= new
+            todo += new
+        return seen
+
+    return reached(joins) & reached(back)
+
+
+def sources(site: Site) -> list[tree.Operand]:
+    """The operands that are read as values: all but destinations."""
+    if site.signature is None:
+        return list(site.instruction.operands[1:])
+    return [value for parameter, value in zip(site.signature.parameters, site.values, strict=True)
+            if value is not None and parameter.operand.access != "w"]
+
+
+def uniform(values: Values, value: Value) -> bool:
+    """Whether every thread of the CTA surely has the same value (where it has executed the same)."""
+    same = ("ctaid", "nctaid", "ntid", "clusterid", "nclusterid", "cluster_", "gridid", "nwarpid", "smid", "nsmid", "dynamic_smem",
+            "total_smem", "is_explicit")
+    for part in values.depends(value):
+        if part.kind == "special" and not part.name.lstrip("%").startswith(same):
+            return False
+        if part.kind == "unknown":
+            return False
+        if part.kind in ("op", "select") and part.site is not None and not _uniform_operation(part.site):
+            return False
+    return True
+
+
+def _uniform_operation(site: Site) -> bool:
+    return site.mnemonic not in ("atom", "elect", "activemask", "mbarrier", "clock", "call", "shfl", "match", "ldmatrix", "mma", "wgmma")
+
+
+def _integral(site: Site) -> bool:
+    types = [token for token in site.opcode.split(".") if width(token)]
+    return not types or all(token[0] in "usb" and token != "bf16" and not token.startswith("bf") for token in types)
+
+
+def _signed(form: Linear, site: Site) -> Linear:
+    """A 32-bit literal from 2^31 on is a negative number."""
+    narrow = site.opcode.endswith("32")
+    if narrow and form.symbol is None and not form.terms and form.offset >= 1 << 31:
+        return Linear(None, form.offset - (1 << 32))
+    return form
+
+
+def _atom(value: Value) -> Linear:
+    return Linear(None, 0, frozenset(((value, 1),)))
+
+
+def _merged(terms: Iterable[tuple[Value, int]]) -> frozenset[tuple[Value, int]]:
+    added: dict[Value, int] = {}
+    for term, factor in terms:
+        added[term] = added.get(term, 0) + factor
+    return frozenset((term, factor) for term, factor in added.items() if factor)
+
+
+def _sum(one: Linear, other: Linear) -> Linear | None:
+    if one.symbol is not None and other.symbol is not None:
+        return None
+    return Linear(one.symbol or other.symbol, one.offset + other.offset, _merged((*one.terms, *other.terms)), one.rank or other.rank)
+
+
+def _scaled(form: Linear, factor: int) -> Linear:
+    if form.symbol is not None and factor != 1:
+        return _atom(_UNKNOWN)
+    return Linear(form.symbol, form.offset * factor, _merged((t, f * factor) for t, f in form.terms), form.rank)
+
+
+def _product(one: Linear, other: Linear) -> Linear | None:
+    if other.constant and other.symbol is None:
+        return _scaled(one, other.offset) if one.symbol is None else None
+    if one.constant and one.symbol is None:
+        return _scaled(other, one.offset) if other.symbol is None else None
+    return None
