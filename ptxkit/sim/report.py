@@ -46,7 +46,7 @@ class Report:
         severities = {finding.severity for finding in self.findings}
         if "error" in severities:
             return "error"
-        if self.incomplete or not self.checked:
+        if self.incomplete or (self.stats.instructions and not self.checked):
             return "incomplete"
         return "review" if "review" in severities else "clean"
 

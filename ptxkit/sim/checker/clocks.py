@@ -302,15 +302,18 @@ class Lanes:
                 np.maximum(a[MAPS], a[PUBLISHED], out=a[MAPS])
                 a[MAPS, chosen + warp.base] = warp.fenced[PUBLISHED - SHARED, chosen]
 
-    def asynchronous(self, mask: int, row: int) -> Array:
-        """What an asynchronous operation issued by these lanes may rely on: of other asynchronous ones, that they are over."""
+    def asynchronous(self, mask: int, row: int, *, writes: bool) -> Array:
+        """What an asynchronous operation issued by these lanes may rely on. One that writes needs of other asynchronous ones no more than
+        that they are over.
+        """
         warp = self.warp
         a = self.view(mask).fit()
         home = self.view(mask).home
         found: Array = a[row].copy()
-        np.maximum(found[home.lanes:], a[DONE, home.lanes:], out=found[home.lanes:])
-        for first in home.generic:
-            found[first:first + 32] = a[row, first:first + 32]
+        if writes:
+            np.maximum(found[home.lanes:], a[DONE, home.lanes:], out=found[home.lanes:])
+            for first in home.generic:
+                found[first:first + 32] = a[row, first:first + 32]
         if mask & mask - 1 == 0:
             lane = mask.bit_length() - 1
             found[warp.base + lane] = warp.fenced[row - SHARED, lane]

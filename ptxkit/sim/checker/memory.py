@@ -33,6 +33,7 @@ class MemoryRules(Base):
         self._published: dict[tuple[int, int], tuple[View, int, Fragment]] = {}
         self._map: tuple[GlobalShadow, Array] | None = None
         self._looked: dict[int, int] = {}
+        self._read: set[int] | None = None
 
     # ------------------------------------------------------------------------------------------- generic accesses
 
@@ -81,6 +82,8 @@ class MemoryRules(Base):
         bad = shadow.writes_unknown(cells, known)
         if bad is not None:
             self._write_conflict(f, lanes, op, shadow, cells, each, bad, mode, together=together, strong=strong)
+            if strong and mode != "w" and self._used(op):
+                self.polled(f, mask, op)
         if mode != "w" and shadow.unwritten(cells):
             self._uninitialised(f, op, shadow, cells)
         if mode != "r":
@@ -166,6 +169,8 @@ class MemoryRules(Base):
         number, agent, clock = parts(stamp)
         mine = number == view.home.number
         fine = (stamp == 0) | (mine & (known[np.where(mine, agent, 0)] >= clock))
+        if strong and wrote and mode != "w" and not fine.all() and self._used(op):
+            self.polled(f, f.mask, op)
         if own is not None:
             fine |= mine & (agent == own)
         if strong:
@@ -212,7 +217,6 @@ class MemoryRules(Base):
         """A strong read may synchronise with the strong write that it reads."""
         if mode == "w":
             return
-        self.polled(f, mask, op)
         tokens = op.tokens
         visible = "acquire" in tokens or "acq_rel" in tokens
         for place in {places} if isinstance(places, int) else {int(p) for p in places[indices(mask)]}:
@@ -230,6 +234,12 @@ class MemoryRules(Base):
             before = self._published.get(key)
             kept = out.copy().join(before[0]) if before is not None and mode == "a" else out
             self._published[key] = kept, _scope(tokens), f
+
+    def _used(self, op: Op) -> bool:
+        """Whether anything reads what the instruction writes into registers."""
+        if self._read is None:
+            self._read = set().union(*(other.reads() for other in self.machine.program.ops))
+        return not self._read.isdisjoint(op.writes())
 
     # ------------------------------------------------------------------------------------------- tensor maps
 
@@ -272,12 +282,12 @@ class MemoryRules(Base):
         """(agent, clock) of the task's reads, and of each of its writes."""
         raise NotImplementedError
 
-    def _rely(self, lanes: Lanes, mask: int, row: int, task: Task | None) -> Array:
+    def _rely(self, lanes: Lanes, mask: int, row: int, task: Task | None, *, writes: bool) -> Array:
         if task is not None and task.kind in ("store", "reduce"):
             found: Array = lanes.view(mask).fit()[SEEN].copy()
             found[lanes.warp.base + mask.bit_length() - 1] = EVER
             return found
-        return lanes.asynchronous(mask, row)
+        return lanes.asynchronous(mask, row, writes=writes)
 
     def _async_read(self, f: Fragment, task: Task, lanes: Lanes, home: Home, region: Region, agent: int, clock: int) -> None:
         if region.memory.space == "shared":
@@ -291,7 +301,7 @@ class MemoryRules(Base):
     def async_read(self, f: Fragment, op: Op, lanes: Lanes, mask: int, cells: Any, shadow: Shadow, rule: str,
                    task: Task | None = None) -> None:
         """The async proxy reads cells of shared memory on behalf of these lanes."""
-        known = self._rely(lanes, mask, SHARED, task)
+        known = self._rely(lanes, mask, SHARED, task, writes=False)
         bad = shadow.writes_unknown(cells, known)
         if bad is not None:
             self._async_conflict(f, op, lanes, mask, shadow.write_at(cells, int(bad[0])), "reads")
@@ -304,7 +314,7 @@ class MemoryRules(Base):
             return
         shadow = self.shadow(f.cta.cluster)
         cells = _region_cells(shadow, region)
-        known = self._rely(lanes, task.mask, SHARED, task)
+        known = self._rely(lanes, task.mask, SHARED, task, writes=True)
         bad = shadow.writes_unknown(cells, known)
         prior = None if bad is None else shadow.write_at(cells, int(bad[0]))
         prior = prior or shadow.reads_unknown(cells, known, None, -1)
@@ -340,7 +350,7 @@ class MemoryRules(Base):
             return
         cells = shadow.cells(starts, region.length)
         view = lanes.view(task.mask)
-        known = self._rely(lanes, task.mask, GLOBAL, task)
+        known = self._rely(lanes, task.mask, GLOBAL, task, writes=mode == "w")
         atomic = task.kind.endswith("reduce")
         stamp = stamps(home.number, agent, clock)
         if shadow.touched:

@@ -249,9 +249,9 @@ class OrderRules(MemoryRules):
         if visible:
             lanes.complete(mask, state.agent, phase + 1)
         else:
-            done = state.home.new()
-            done.complete(state.agent, phase + 1)
-            lanes.acquire(mask, done, visible=False)
+            landed = state.home.new()
+            landed.complete(state.agent, phase + 1)
+            lanes.acquire(mask, landed, visible=False)
         if visible and _wide(op.tokens):
             lanes.acquire(mask, now.view)
         else:
