@@ -1,0 +1,269 @@
+"""What is mutated: kernels with a launch of each and the NumPy result that it must leave."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import grammar
+from examples import cluster_multicast, tile_gemm, tma_copy, vector_add, warp_reduction
+from gemm.config import Config
+from gemm.hgemm import hgemm
+from ptxkit import TensorMap, sim
+from ptxkit.types import bf16, f16, f32
+
+from . import kernels
+from .edit import Edit, written
+
+HERE = Path(__file__).parent
+CORPUS = HERE.parents[1] / "corpus"
+NUMPY = {bf16: ml_dtypes.bfloat16, f16: np.float16, f32: np.float32}
+MAX_STEPS = 400_000
+"""Warp instructions, several times what any subject needs: a mutant that never ends is stopped."""
+
+Launch = Callable[[], tuple[list[Any], Callable[[], bool], dict[str, Any]]]
+"""Fresh arguments, the comparison of the result with NumPy's, the rest of the launch (`grid`, `block`, ...)."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel that is right. `source` makes its tree or trace (kept, so that it is decoded once); `launch` the arguments of a run."""
+
+    name: str
+    source: Callable[[], Any]
+    launch: Launch
+    entry: str | None = None
+    compiled: bool = field(default=False)
+    """Whether nvcc made it."""
+
+    @functools.cached_property
+    def original(self) -> Any:
+        return self.source()
+
+    def run(self, source: Any = None, *, schedule: str = "fifo", seed: int = 0, check: bool = True) -> tuple[sim.Report, bool]:
+        """The report, and whether the numbers are right."""
+        args, right, how = self.launch()
+        with np.errstate(all="ignore"):
+            report = sim.run(self.original if source is None else source, self.entry, args=args, schedule=schedule, seed=seed, check=check,
+                             max_steps=MAX_STEPS, **how)
+            return report, right()
+
+
+SUBJECTS: dict[str, Subject] = {}
+
+
+def subject(name: str, source: Callable[[], Any], *, entry: str | None = None, compiled: bool = False) -> Callable[[Launch], Launch]:
+    def register(launch: Launch) -> Launch:
+        SUBJECTS[name] = Subject(name, source, launch, entry, compiled)
+        return launch
+
+    return register
+
+
+def integers(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Any:
+    """Small integers: their products and sums are exact in every order."""
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
+
+
+def same(found: Any, expected: Any) -> bool:
+    return bool(np.array_equal(found, expected.astype(found.dtype)))
+
+
+# The products: two tiles for every CTA, so that what is carried from tile to tile is exercised; k steps beyond the ring.
+
+
+def _product(config: Config, m: int, n: int, k: int, ctas: int) -> Launch:
+    def launch() -> tuple[list[Any], Callable[[], bool], dict[str, Any]]:
+        a, b = integers((m, k), NUMPY[config.dtype], 1), integers((n, k), NUMPY[config.dtype], 2)
+        d = np.full((m, n), 77, NUMPY[config.out])
+        expected = a.astype(np.float32) @ b.astype(np.float32).T
+        tiles = -(-m // 128), -(-n // config.BN), -(-k // 64)
+        given = [a if config.a_major == "k" else np.asfortranarray(a), b if config.b_major == "k" else np.asfortranarray(b), d, *tiles]
+        return given, lambda: same(d, expected), {"grid": ctas}
+
+    return launch
+
+
+PRODUCTS = {
+    "hgemm": (Config(bf16, bf16, BN=64, CLUSTER=2, STAGES=3), 512, 64, 320, 2),
+    "hgemm.alone": (Config(f16, f16, BN=128, CLUSTER=1, STAGES=2), 256, 136, 200, 2),
+    "hgemm.f32": (Config(bf16, f32, BN=64, CLUSTER=1, STAGES=2), 256, 64, 192, 1),
+    "hgemm.mn": (Config(bf16, bf16, "mn", "mn", BN=128, CLUSTER=2, STAGES=2), 512, 128, 192, 2),
+}
+for _name, (_config, *_shape) in PRODUCTS.items():
+    subject(_name, functools.partial(hgemm.trace, **_config.parameters))(_product(_config, *_shape))
+
+
+# The examples.
+
+
+@subject("tile_gemm", tile_gemm.tile_gemm.trace)
+def _tile_gemm():
+    a, b = integers((64, 384), ml_dtypes.bfloat16, 1), integers((256, 384), ml_dtypes.bfloat16, 2)
+    c = np.full((64, 256), np.nan, np.float32)
+    return [a, b, c, 6], lambda: same(c, a.astype(np.float32) @ b.astype(np.float32).T), {"grid": 1}
+
+
+@subject("cluster_multicast", cluster_multicast.broadcast.trace)
+def _cluster_multicast():
+    source = np.random.default_rng(0).integers(0, 2**32, (2, cluster_multicast.BLOCK), dtype=np.uint32)
+    target = np.zeros((2 * cluster_multicast.CLUSTER, cluster_multicast.BLOCK), np.uint32)
+    return [source, target], lambda: same(target, np.repeat(source, cluster_multicast.CLUSTER, axis=0)), {"grid": 8}
+
+
+@subject("tma_copy", tma_copy.tma_copy.trace)
+def _tma_copy():
+    source = np.random.default_rng(0).standard_normal((150, 68), dtype=np.float32)
+    target = np.full((150, 68), np.nan, np.float32)
+    return [source, target], lambda: same(target, source), {"grid": (3, 3)}
+
+
+@subject("vector_add", vector_add.vector_add.trace)
+def _vector_add():
+    a, b = np.random.default_rng(0).standard_normal((2, 600), dtype=np.float32)
+    a, b, c = a.copy(), b.copy(), np.full(600, np.nan, np.float32)
+    return [a, b, c, 600], lambda: same(c, a + b), {"grid": 3}
+
+
+@subject("row_sums", warp_reduction.row_sums.trace)
+def _row_sums():
+    matrix = integers((20, 77), np.float32)
+    sums = np.full(20, np.nan, np.float32)
+    return [matrix, sums, 20, 77], lambda: same(sums, matrix.sum(axis=1)), {"grid": 3}
+
+
+# Kernels of `kernels.py`.
+
+
+@subject("staged_mma", kernels.staged_mma.trace)
+def _staged_mma():
+    a, b = integers((64, 192), ml_dtypes.bfloat16, 1), integers((64, 192), ml_dtypes.bfloat16, 2)
+    c = np.full((64, 64), np.nan, np.float32)
+    return [a, b, c, 3], lambda: same(c, a.astype(np.float32) @ b.astype(np.float32).T), {"grid": 1}
+
+
+@subject("exchange", kernels.exchange.trace)
+def _exchange():
+    source = np.arange(128, dtype=np.uint32)
+    target = np.zeros(128, np.uint32)
+    expected = source.reshape(2, 2, 32)[:, ::-1].reshape(-1) + 3
+    return [source, target], lambda: same(target, expected), {"grid": 4}
+
+
+@subject("named", kernels.named.trace)
+def _named():
+    source = np.arange(256, dtype=np.uint32)
+    target = np.zeros(256, np.uint32)
+    return [source, target, 4], lambda: same(target, source.reshape(4, 64)[:, ::-1].reshape(-1)), {"grid": 1}
+
+
+@subject("publish", kernels.publish.trace)
+def _publish():
+    source = np.arange(160, dtype=np.uint32)
+    target = np.zeros(160, np.uint32)
+    return [source, target, 5], lambda: same(target, source.reshape(-1, 2)[:, ::-1].reshape(-1)), {"grid": 1}
+
+
+def _retargeted() -> Any:
+    """The trace copies through its parameter; here it copies through the edited map in global memory."""
+    edit = Edit(kernels.retarget.trace())
+    (maps,) = {written(s).partition(" ")[2].partition(",")[0] for s in edit.find(r"ld\.param\.u64 .*\[maps\]")}  # type: ignore[arg-type]
+    return edit.text(r"cp\.async\.bulk\.tensor", r"\[%rd\d+, \{", f"[{maps}, {{").done()
+
+
+@subject("retarget", _retargeted)
+def _retarget():
+    source = np.zeros((32, 32), np.float32)
+    other, target = integers((96, 32), np.float32), np.full((96, 32), np.nan, np.float32)
+    template = _encoded(source)
+    maps = np.zeros(64, np.uint32)
+    return [source, template, maps, other, target, 3], lambda: same(target, other), {"grid": 1}
+
+
+def _encoded(array: Any) -> Any:
+    """The 128 bytes of the tensor map of 32 x 32 floats, as the simulator encodes it."""
+    from ptxkit.sim.tensormap import of_fields
+    from ptxkit.types import f32 as word
+
+    fields = TensorMap(array, box=(32, 32)).fields(array.shape, (32, 1), word)
+    return np.frombuffer(of_fields(fields, 0).encode(), np.uint32).copy()
+
+
+@subject("pool", kernels.pool.trace)
+def _pool():
+    target = np.zeros(256, np.uint32)
+    return [target], lambda: same(target, np.arange(128, 384)), {"grid": 1}
+
+
+@subject("transpose", kernels.transpose.trace)
+def _transpose():
+    source = np.arange(1024, dtype=np.uint32).reshape(32, 32)
+    target = np.zeros((32, 32), np.uint32)
+    return [source, target], lambda: same(target, source.T), {"grid": 1}
+
+
+# What nvcc makes of the CUDA sources here and of two kernels of the corpus.
+
+
+def _text(path: Path) -> Callable[[], Any]:
+    return lambda: grammar.parse(path.read_text())
+
+
+@subject("nvcc.matmul", _text(HERE / "matmul.ptx"), compiled=True)
+def _nvcc_matmul():
+    a, b = integers((64, 320), ml_dtypes.bfloat16, 1), integers((64, 320), ml_dtypes.bfloat16, 2)
+    c = np.full((64, 64), np.nan, np.float32)
+    maps = [TensorMap(x, box=(64, 64), swizzle=128) for x in (a, b)]
+    return [*maps, c, 5], lambda: same(c, a.astype(np.float32) @ b.astype(np.float32).T), {"grid": 1, "block": 256}
+
+
+@subject("nvcc.add_one", _text(HERE / "pipeline.ptx"), compiled=True)
+def _nvcc_add_one():
+    source = np.arange(5 * 512, dtype=np.uint32)
+    target = np.zeros(5 * 512, np.uint32)
+    return [source, target, 5], lambda: same(target, source + 1), {"grid": 1, "block": 128}
+
+
+@subject("nvcc.around", _text(HERE / "neighbours.ptx"), entry="around", compiled=True)
+def _nvcc_around():
+    source = np.arange(512, dtype=np.uint32)
+    target = np.zeros(512, np.uint32)
+    swapped = source.reshape(2, 4, 32, 2).astype(np.int64) + 6
+    return [source, target], lambda: same(target, swapped.reshape(-1)), {"grid": 8, "block": 64}
+
+
+@subject("nvcc.total", _text(HERE / "neighbours.ptx"), entry="total", compiled=True)
+def _nvcc_total():
+    source = np.arange(3 * 300, dtype=np.uint32)
+    target = np.zeros(3, np.uint32)
+    return [source, target, 300], lambda: same(target, source.reshape(3, 300).sum(axis=1)), {"grid": 3, "block": 128}
+
+
+@subject("nvcc.staged", _text(CORPUS / "clusters.ptx"), entry="staged", compiled=True)
+def _nvcc_staged():
+    source = np.arange(5 * 128 * 4, dtype=np.float32).reshape(5, 128, 4)
+    target = np.zeros((4, 128, 4), np.float32)
+    expected = source[:4].reshape(4, 64, 2, 4)[:, :, ::-1].reshape(4, 128, 4)
+    return [source, target, 5], lambda: same(target, expected), {"grid": 1, "block": 128}
+
+
+@subject("nvcc.distributed", _text(CORPUS / "clusters.ptx"), entry="distributed", compiled=True)
+def _nvcc_distributed():
+    source = np.random.default_rng(0).integers(0, 512, 128, dtype=np.int32)
+    target = np.full(512, -1, np.int32)
+
+    def right() -> bool:
+        bins = np.zeros((4, 128), np.int64)
+        np.add.at(bins, (source & 3, source >> 2 & 127), 4)
+        return same(target, (bins + (source & 3)).reshape(-1))
+
+    return [source, target], right, {"grid": 4, "block": 128}
+
+
+__all__ = ["MAX_STEPS", "NUMPY", "PRODUCTS", "SUBJECTS", "Subject", "integers", "same"]
