@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
                     compared += THREADS
                     found = compare(case, case.results[index], simulated[row], measured[row], words[_KINDS.index("f32") * SLOTS])
                     if found is not None:
-                        taken = words[list(batch.operands[case.opcode])]
+                        taken = words[batch.operands[batch.cases.index(case)]]
                         for lane in found["lanes"]:
                             lane["operands"] = [hex(int(v)) for v in taken[:, lane["thread"]]]
                         findings.append({**found, "seed": seed, "result": index})

@@ -161,8 +161,10 @@ class Batch:
         self.rows: list[tuple[Case, int]] = [(case, i) for case in self.cases for i in range(len(case.results))]
         self.rng = np.random.default_rng(seed)
         self.used: dict[int, None] = {}
-        self.operands: dict[str, dict[int, None]] = {}
-        """The rows of the inputs that an opcode reads."""
+        self.operands: list[list[int]] = []
+        """The rows of the inputs that each case reads, in order (a chain's carry comes from the last two)."""
+        self.tables: list[int] = []
+        """The immediate of each case that has one."""
         body: list[str] = []
         row = 0
         for case in self.cases:
@@ -180,7 +182,8 @@ class Batch:
 
     def _operand(self, type: str, slot: int, small: str, wide: bool = True) -> str:
         row = _row(type, slot % SLOTS, small)
-        self.used[row] = self.reading[row] = None
+        self.used[row] = None
+        self.operands[-1].append(row)
         bits = 1 if type == "pred" else width(type)
         names = {1: "q", 8: "h" if wide else "b", 16: "h", 32: "w", 64: "in"}
         return f"%{names[bits]}{row}"
@@ -188,7 +191,8 @@ class Batch:
     def _one(self, case: Case, row: int) -> list[str]:
         signature = case.signature
         tokens = case.opcode.split(".")
-        self.reading = self.operands.setdefault(case.opcode, {})
+        self.operands.append([])
+        self.tables.append(int(self.rng.integers(0, 256)))
         values: list[tree.Operand | None] = []
         results: list[tuple[str, str]] = []
         declared: list[str] = []
@@ -213,7 +217,7 @@ class Batch:
             elif operand.tag == "members":
                 values.append(tree.Integer(0xFFFFFFFF))
             elif operand.kind == "immediate":
-                values.append(tree.Integer(int(self.rng.integers(0, 256)) if parameter.name == "immLut" else 0))
+                values.append(tree.Integer(self.tables[-1] if parameter.name == "immLut" else 0))
             elif operand.kind == "vector":
                 values.append(tree.Vector(tuple(tree.Name(self._operand(type, index + i, small))
                                                 for i in range(int(operand.count)))))  # type: ignore[arg-type]
@@ -230,7 +234,7 @@ class Batch:
         if "w" in carry:
             lines.append(f"addc.{type} {result(type).name}, 0, 0;")
         for i, (name, of) in enumerate(results):
-            bits = 1 if of == "pred" else 8 if f".reg .{of} {name};" in declared else max(width(of), 16)
+            bits = 1 if of == "pred" else 8 if of in ("u8", "s8") and f".reg .{of} {name};" in declared else max(width(of), 16)
             lines.append(f"selp.b64 %word, 1, 0, {name};" if bits == 1 else f"mov.b64 %word, {name};" if bits == 64
                          else f"cvt.u64.u{bits} %word, {name};")
             lines.append(f"st.global.b64 [%out+{(row + i) * 8 * THREADS}], %word;")

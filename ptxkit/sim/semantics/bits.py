@@ -17,14 +17,20 @@ from .registry import Inline, Run, pure
 _WORD = 0xFFFFFFFF
 
 
+def _place(value: int, bits: int) -> int:
+    return value & 0xFF if bits == 32 else min(value, 64)
+
+
 @pure("bfe")
 def bfe(op: Op) -> Run:
-    """A field of position b and length c; a signed one is filled with its sign, or the number's where it ends outside."""
+    """A field of position b and length c; a signed one is filled with its sign, or the number's where it ends outside.
+
+    Of 32 bits, only the lowest 8 of position and length count; of 64, all (the ISA wants them below 256)."""
     type = op.bindings["type"]
     bits = width(type)
 
     def one(a: int, position: int, length: int) -> int:
-        position, length = position & 0xFF, length & 0xFF
+        position, length = _place(position, bits), _place(length, bits)
         if type[0] == "u" or not length:
             return a >> position & (1 << length) - 1
         last = position + length - 1
@@ -41,7 +47,7 @@ def bfi(op: Op) -> Run:
     bits = width(op.bindings["type"])
 
     def one(a: int, b: int, position: int, length: int) -> int:
-        position, length = position & 0xFF, length & 0xFF
+        position, length = _place(position, bits), _place(length, bits)
         field = ((1 << length) - 1 << position) & (1 << bits) - 1
         return b & ~field | a << position & field
 

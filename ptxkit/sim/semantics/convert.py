@@ -1,7 +1,9 @@
 """cvt and cvt.pack.
 
 From floating to integer: saturated to the integer's range. A NaN is 0, but the lowest number (unsigned: the highest bit alone) where
-64 bits are read or written. From or to f32, `.ftz` flushes subnormal numbers.
+64 bits are read or written. From or to f32, `.ftz` flushes subnormal numbers, but not from f32 to f16. All of this as an H200 does it:
+the ISA says 0 for every NaN. The bits of a NaN result are canonical except from f32 to f32 and from bf16 to f32, which keep them, and in
+tf32, whose lower 13 bits are zeros; the ISA leaves them open.
 """
 
 from __future__ import annotations
@@ -127,7 +129,7 @@ def _from_integer(op: Op, to: str, source: str, mode: str) -> Run:
 def _to_integer(op: Op, to: str, source: str, mode: str) -> Run:
     wanted, is_signed = width(to), to[0] == "s"
     low, high = (-1 << wanted - 1, (1 << wanted - 1) - 1) if is_signed else (0, (1 << wanted) - 1)
-    lost = 1 << wanted - 1 if 64 in (wanted, width(source)) and wanted >= 32 else 0
+    lost = 1 << wanted - 1 if 64 in (wanted, width(source)) else 0
     ftz = op.has("ftz")
     integers: Any = np.int64 if is_signed else np.uint64
 
@@ -152,11 +154,21 @@ def _between_floats(op: Op, to: str, source: str, mode: str) -> Run:
     rounding = mode if mode in _TO_FLOAT else "rn"
     if operand == result == "f64" and integral is None:
         return _wide(sat)
+    if op.tokens == ["cvt", "f32", "f32"]:
+        return lambda a: a
+    if (operand, to) == ("bf16", "f32"):
+        return lambda a: resize(a, 16, 32) << (16 if isinstance(a, int) else np.uint32(16))
 
     def convert(bits: Array) -> Array:
-        x = decode(flush(bits, "f32") if ftz and operand == "f32" else bits, operand)
+        if ftz and operand == "f32" and result != "f16":
+            bits = flush(bits, "f32")
+        if rounding == "rna":
+            bits = np.where((bits & np.uint32(0x7FFFE000)) == np.uint32(0x7F800000), bits & np.uint32(0xFFFFE000), bits)
+        x = decode(bits, operand)
         found = encode(x if integral is None else integral(x), result, rounding, finite)
-        if result != "f64":
+        if result == "tf32" and rounding != "rna":
+            found = np.where(x != x, np.uint32(0x7FFFE000), found)
+        elif result != "f64":
             found = canonical(found, result)
         elif operand == "f32" or operand == "f16":
             found = np.where(x != x, DTYPES[64](FORMATS["f64"].nan), found)

@@ -278,7 +278,7 @@ def testp(op: Op) -> Run:
             case "notanumber":
                 found = bits > dtype(format.infinity)
             case "normal":
-                found = (exponent != 0) & (exponent != dtype(format.infinity))
+                found = ((exponent != 0) | (bits == 0)) & (exponent != dtype(format.infinity))
             case _:
                 found = (exponent == 0) & (bits != 0)
         return predicate(found)

@@ -62,14 +62,14 @@ def min_max(op: Op) -> Run | Inline:
 
 @pure("div", "rem", types=INTEGERS)
 def div_rem(op: Op) -> Run | Inline:
-    """Toward zero; a division by zero gives all ones, its remainder the dividend."""
+    """Toward zero; by zero, both are all ones."""
     type, what = op.bindings["type"], op.tokens[0]
     bits = width(type)
     ones = (1 << bits) - 1
 
     def one(a: int, b: int) -> int:
         if not b:
-            return ones if what == "div" else a
+            return ones
         if type[0] == "u":
             return a // b if what == "div" else a % b
         x, y = signed(a, bits), signed(b, bits)
@@ -79,7 +79,7 @@ def div_rem(op: Op) -> Run | Inline:
     run = lanewise(one, bits, bits, to=bits)
     if type[0] == "s":
         return run
-    return Inline(run, f"{{0}} // {{1}} if {{1}} else {ones}" if what == "div" else "{0} % {1} if {1} else {0}")
+    return Inline(run, f"{{0}} // {{1}} if {{1}} else {ones}" if what == "div" else f"{{0}} % {{1}} if {{1}} else {ones}")
 
 
 def lanewise(one: Callable[..., int], *bits: int, to: int) -> Run:
