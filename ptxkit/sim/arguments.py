@@ -14,7 +14,7 @@ from grammar.operands import width
 
 from ..tensormap import TensorMap, encodable
 from ..types import TYPES
-from .errors import SimulationError
+from .errors import SimulationError, UnsupportedError
 from .memory import Allocation, Memory
 from .operand import Symbol
 from .spaces import GLOBAL
@@ -47,6 +47,7 @@ class Arguments:
         self.buffers: dict[int, tuple[Any, int]] = {}
         self.size = 0
         self._allocations: list[Allocation] = []
+        self._kinds(given)
         self._variables()
         placed = [self._place(symbol.name, value) for symbol, value in zip(symbols, given, strict=True)]
         self.memory = self._fill()
@@ -54,6 +55,20 @@ class Arguments:
         for symbol, variable, value, address in zip(symbols, function.parameters, given, placed, strict=True):
             data = self._encode(symbol, variable, value, address)
             self.parameters[symbol.address:symbol.address + len(data)] = data
+
+    def _kinds(self, given: Sequence[Any]) -> None:
+        """A kernel object says more of its parameters than PTX does: which are pointers, and to elements of which width."""
+        for parameter, value in zip(() if self.traced is None else self.traced.parameters, given, strict=False):
+            name = parameter.name
+            if parameter.kind == "pointer":
+                if not isinstance(value, np.ndarray):
+                    raise SimulationError(f"`{name}` is a pointer: pass a NumPy array, not {value!r}")
+                bits = 8 * value.dtype.itemsize
+                if parameter.type is not None and parameter.type.bits != bits:
+                    raise SimulationError(f"`{name}` points to {parameter.type.__name__}, of {parameter.type.bits} bits; the array's "
+                                          f"{value.dtype} has {bits}")
+            elif parameter.kind == "scalar" and isinstance(value, np.ndarray) and value.ndim:
+                raise SimulationError(f"`{name}` is a number of type {parameter.type.__name__ if parameter.type else 'int'}, not an array")
 
     # ------------------------------------------------------------------------------------------- buffers
 
@@ -71,6 +86,8 @@ class Arguments:
             return 0
         base, low, _ = _extent(array)
         key = id(base) if base is not None else id(array)
+        if array.dtype.hasobject:
+            raise SimulationError(f"`{name}`: an array of Python objects has no bytes for a kernel")
         if key not in self.buffers:
             start = round_up(self.size + RED_ZONE, 256)
             owner = base if base is not None else array
@@ -140,6 +157,8 @@ class Arguments:
                 raise SimulationError(f"`{name}`: the kernel copies {record.type.__name__}, the array has {array.dtype}")
             dims, steps = _contiguous_first(name, array)
             fields = encodable(record.fields(dims, steps), address, f"the tensor map of `{name}`")
+        if fields.interleave:
+            raise UnsupportedError(f"`{name}`: the simulator has no interleaved tensor maps")
         problem = fields.problem(address)
         if problem:
             raise SimulationError(f"the tensor map of `{name}` cannot be encoded: {problem}")

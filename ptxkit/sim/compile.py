@@ -11,7 +11,8 @@ from typing import Any
 
 from grammar.operands import width
 
-from .errors import SimulationError
+from .errors import SimulationError, UnsupportedError
+from .externals import EXTERNALS
 from .operand import Address, Immediate, Indexed, Negated, Operand, Register, Sink, SpecialRegister, SymbolValue, Vector, Word
 from .program import Block, Op, Program
 from .semantics.registry import BLOCKED, Inline, semantics_of
@@ -86,6 +87,10 @@ class Compiler:
         if control == "call":
             self._guarded_jump(op, block)
             parts = [self._constant("o", op)]
+            name = op.operand("func")
+            if isinstance(name, Word) and name.text not in self.program.routines and name.text not in EXTERNALS:
+                place = f"{op.position}: " if op.position else ""
+                raise UnsupportedError(f"{place}`{name.text}` is declared but not defined, and the simulator does not provide it")
             called = op.operand("fptr")
             parts.append(f"R[{called.index}]" if isinstance(called, Register) else "None")
             out.append(f" return f.call({', '.join(parts)}, {block.index + 1}, {block.join})")

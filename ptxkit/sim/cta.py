@@ -64,6 +64,7 @@ class Warp:
         if self._local is None:
             size = self.machine.local_bytes
             self._local = Memory(np.full(32 * size, POISON, np.uint8), "local", stride=size)
+            self._local.traffic = self.machine.traffic["local"]
         return self._local
 
     def copy_local(self, mask: int, to: int, source: int, size: int) -> None:
@@ -166,6 +167,7 @@ class Cluster:
         self.index = index
         size = machine.shared_stride * len(positions)
         self.shared = Memory(np.full(size, POISON, np.uint8), "shared", stride=machine.shared_stride, limit=machine.shared_bytes)
+        self.shared.traffic = machine.traffic["shared"]
         self.mbarriers: dict[int, MBarrier] = {}
         self.barrier = ClusterBarrier(self)
         self.ctas = [Cta(machine, self, rank, position) for rank, position in enumerate(positions)]

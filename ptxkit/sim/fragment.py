@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .errors import Fault, UnsupportedError
+from .errors import Fault
+from .externals import EXTERNALS
 from .operand import SymbolValue, Vector, Word
 from .values import FULL, lane_list, lane_of, mask_of, merge, signed
 
@@ -214,12 +214,9 @@ class Fragment:
     def call(self, op: Op, pointer: Any, back: int, join: int | None) -> int:
         machine = self.machine
         name = self._callee(op, pointer, back, join)
-        external: Callable[[Fragment, Op], None] | None = machine.externals.get(name)
         routine = machine.program.routines.get(name)
         if routine is None:
-            if external is None:
-                raise UnsupportedError(f"`{name}` is declared but not defined")
-            external(self, op)
+            EXTERNALS[name](self, op)
             return back
         depth = 1 if self.stack is None else self.stack.depth + 1
         if depth > 256:

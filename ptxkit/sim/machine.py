@@ -41,6 +41,11 @@ SPIN = 3_000
 """Blocks within which a fragment that polls must come back to the same state to be found spinning."""
 
 
+_MOVES = {"tensor load": ("global", "shared"), "bulk load": ("global", "shared"), "copy": ("global", "shared"),
+          "tensor store": ("shared", "global"), "tensor reduce": ("shared", "global"), "bulk store": ("shared", "global"),
+          "bulk reduce": ("shared", "global"), "bulk peer": ("shared", "shared"), "store": ("", "shared"), "reduce": ("", "shared")}
+
+
 class Deadlock(Exception):
     """No fragment can go on."""
 
@@ -92,9 +97,13 @@ class Machine:
         self._seen_progress, self._seen_at, self._patience = 0, 0, PATIENCE
         self.tasks = 0
         self.clock = 0
+        self.bank_conflicts = 0
+        self.barrier_waits = 0
+        self.traffic = {space: [0, 0] for space in ("global", "shared", "local", "const", "param")}
+        for of in (self.memory, self.const, self.parameters):
+            of.traffic = self.traffic[of.space]
         self.counts = [0] * len(program.blocks)
         self.findings: list[Finding] = []
-        self.externals: dict[str, Callable[[Fragment, Op], None]] = {}
         self.output: list[str] = []
         self.live = cache(self._live)
         self._blank: dict[str, list[Any]] = {}
@@ -316,6 +325,8 @@ class Machine:
         """The fragment waits among `waiters`; its instruction must return BLOCKED."""
         f.wait = wait
         waiters.append(f)
+        if wait.kind in ("mbarrier", "barrier", "cluster"):
+            self.barrier_waits += 1
 
     def wake(self, waiters: list[Fragment]) -> None:
         for f in waiters:
@@ -334,6 +345,12 @@ class Machine:
         """Start an asynchronous operation."""
         self.tasks += 1
         task.number = self.tasks
+        source, target = _MOVES.get(task.kind, ("", ""))
+        target = "shared" if target and task.signals else target
+        if source:
+            self.traffic[source][0] += task.bytes * (task.mask.bit_count() if task.kind == "copy" else 1)
+        if target:
+            self.traffic[target][1] += task.bytes * (task.mask.bit_count() if task.kind == "copy" else len(task.signals) or 1)
         if self.watch is not None:
             self.watch.issued(f, task)
         if self.policy.lands_at_once(task):

@@ -6,6 +6,7 @@ array of 32 (those of inactive lanes repeat an active one's, so that nothing out
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,8 @@ class Memory:
         self.limit = limit or stride
         self.allocations: list[Allocation] = []
         self.last: Allocation | None = None
+        self.traffic = [0, 0]
+        """Bytes read and written by the lanes of loads, stores and copies."""
         self.words: dict[int, Array] = {1: data}
         usable = len(data) & ~15
         for size in (2, 4, 8):
@@ -238,9 +241,12 @@ def load(f: Fragment, mask: int, op: Op, space: str, address: Any, size: int, co
         memory, places = resolve(f, mask, op, space, address, size * count)
     except Mixed as mixed:
         return _load_mixed(f, mixed, op, address, size, count, strong)
-    watch = f.machine.watch
-    if watch is not None:
-        watch.access(f, mask, op, "r", memory, places, size * count, strong)
+    machine = f.machine
+    memory.traffic[0] += size * count * mask.bit_count()
+    if machine.watch is not None:
+        machine.watch.access(f, mask, op, "r", memory, places, size * count, strong)
+    if memory is f.cta.cluster.shared and type(places) is not int:
+        machine.bank_conflicts += conflicts(places, size * count)
     if type(places) is int:
         if count == 1:
             return memory.words[size].item(places // size)
@@ -260,11 +266,30 @@ def store(f: Fragment, mask: int, op: Op, space: str, address: Any, values: Any,
         for part in mixed.masks.values():
             store(f, part, op, space, _one_of(address, part), values, size, strong)
         return
-    watch = f.machine.watch
-    if watch is not None:
-        watch.access(f, mask, op, "w", memory, places, size * len(values), strong)
+    machine = f.machine
+    memory.traffic[1] += size * len(values) * mask.bit_count()
+    if machine.watch is not None:
+        machine.watch.access(f, mask, op, "w", memory, places, size * len(values), strong)
+    if memory is f.cta.cluster.shared and type(places) is not int:
+        machine.bank_conflicts += conflicts(places, size * len(values))
     for i, value in enumerate(values):
         write(memory, places, value, size, mask, i * size)
+
+
+def conflicts(places: Array, size: int) -> int:
+    """The passes that an access of shared memory takes beyond those that its size needs: lanes at one bank but not one word."""
+    return _passes(np.subtract(places, int(places[0]) & ~127, dtype=np.intp).tobytes(), size)
+
+
+@lru_cache(maxsize=4096)
+def _passes(encoded: bytes, size: int) -> int:
+    places = np.frombuffer(encoded, np.intp)
+    together = 128 // max(size, 4)
+    extra = 0
+    for first in range(0, len(places), together):
+        words = np.unique((places[first:first + together, None] + np.arange(0, max(size, 4), 4)) >> 2)
+        extra += int(np.bincount(words & 31).max()) - 1
+    return extra
 
 
 def _one_of(address: Array, mask: int) -> Array:

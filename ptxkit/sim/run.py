@@ -42,6 +42,10 @@ def run(source: Any, entry: str | None = None, *, grid: Dim, block: Dim | None =
     `dynamic_smem` default to what the kernel says. `schedule`: "fifo", "random" (by `seed`), "adversarial" or a named adversary.
     `check` runs the checker, whose findings the report holds; without it only faults are found.
     """
+    if max_steps is not None and max_steps < 1:
+        raise SimulationError(f"max_steps is a positive number of warp instructions, not {max_steps}")
+    if not isinstance(args, Sequence) or isinstance(args, str | bytes):
+        raise SimulationError(f"args is a sequence, one entry per parameter, not {type(args).__name__}")
     module, traced = _module(source, config)
     program = _program(module, entry_of(module, entry or (traced.name if traced else None)))
     policy = policy_of(schedule, seed)
@@ -156,6 +160,10 @@ class _Shape:
             self.block = _dims(block, "block")
             if required is not None and self.block != required:
                 raise SimulationError(f"block {self.block} conflicts with .reqntid {required} of `{function.name}`")
+        if any(extent > limit for extent, limit in zip(self.grid, (2**31 - 1, 65535, 65535), strict=True)):
+            raise SimulationError(f"a grid of {self.grid}: at most 2,147,483,647 x 65,535 x 65,535 CTAs")
+        if self.block[2] > 64:
+            raise SimulationError(f"a block of {self.block}: at most 64 threads deep")
         threads = self.block[0] * self.block[1] * self.block[2]
         if threads > 1024:
             raise SimulationError(f"a block of {threads} threads: at most 1024")
@@ -175,6 +183,8 @@ class _Shape:
             raise SimulationError(f"a cluster of {self.cluster}: at most 16 CTAs")
         planned = 0 if traced is None else traced.dynamic_smem
         self.dynamic_smem = planned if dynamic_smem is None else dynamic_smem
+        if self.dynamic_smem < 0:
+            raise SimulationError(f"dynamic_smem {self.dynamic_smem}: at least 0 bytes")
         if self.dynamic_smem < planned:
             raise SimulationError(f"dynamic_smem {self.dynamic_smem} is less than the {planned} bytes of the kernel's plan")
         layout = program.layout
@@ -227,6 +237,9 @@ def _stats(machine: Machine) -> Stats:
         if count:
             for op in block.ops:
                 opcodes[op.opcode] = opcodes.get(op.opcode, 0) + count
-    return Stats(sum(opcodes.values()), dict(sorted(opcodes.items(), key=lambda item: -item[1])))
+    moved = {f"{verb} {space}": count for space, counts in machine.traffic.items()
+             for verb, count in zip(("read", "write"), counts, strict=True) if count}
+    return Stats(sum(opcodes.values()), dict(sorted(opcodes.items(), key=lambda item: -item[1])), machine.bank_conflicts,
+                 machine.barrier_waits, moved)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..memory import resolve
+from ..memory import conflicts, resolve
 from ..operand import Vector
 from ..program import Op
 from ..values import Array, spread
@@ -21,6 +21,8 @@ def _rows(f: Any, mask: int, op: Op, address: Any, count: int, mode: str) -> tup
     if f.machine.watch is not None:
         f.machine.watch.access(f, mask & lanes, op, mode, memory, places, 16, False)
     rows = np.broadcast_to(np.asarray(places), 32)[:8 * count]
+    memory.traffic[mode == "w"] += 16 * len(rows)
+    f.machine.bank_conflicts += conflicts(rows, 16)
     return memory, rows >> 4
 
 
