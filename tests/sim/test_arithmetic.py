@@ -66,8 +66,9 @@ def test_every_instruction_gives_what_the_oracle_says(start: int) -> None:
 
 def test_what_neither_the_oracle_nor_another_test_knows() -> None:
     """The rest has tests of its own or is compared with a GPU only (`gpu_differential`)."""
-    unknown = {case.opcode.split(".")[0] for case in CASES if expected(case.opcode, _type(case), [0, 0, 0, 0, 0]) is None}
-    assert unknown == set()
+    unknown = {case.opcode.split(".")[0] for case in CASES
+               if expected(case.opcode, _type(case), [0] * sum(p.operand.access == "r" for p in case.signature.parameters)) is None}
+    assert sorted(unknown) == []
 
 
 def test_what_the_simulator_refuses() -> None:
