@@ -77,7 +77,8 @@ def simulated(product: Product, *, schedule: str = "fifo", seed: int = 0, check:
     error = float(np.abs(actual - exact).max())
     lines.append(f"executed on the CPU device, not a GPU, in {seconds:.2f} s: {_verdict(error, share, wrong)}")
     lines.append(f"verdict: {report}")
-    return {**asdict(product), "executed": True, "device": "sim", "wrong": int(wrong or report.verdict == "error" or (check and report.verdict == "incomplete")),
+    bad = ("error", "incomplete") if check else ("error",)
+    return {**asdict(product), "executed": True, "device": "sim", "wrong": int(wrong or report.verdict in bad),
             "seconds": seconds, "error_share": share, "verdict": report.verdict, "findings": [str(f) for f in report.findings],
             "resources": table, "lines": lines}
 
