@@ -20,7 +20,7 @@ def _rows(f: Any, mask: int, op: Op, address: Any, count: int, mode: str) -> tup
     memory, places = resolve(f, mask & lanes, op, op.space("p"), address, 16)
     if f.machine.watch is not None:
         f.machine.watch.access(f, mask & lanes, op, mode, memory, places, 16, False)
-    rows = np.broadcast_to(np.asarray(places), 32)[:8 * count]
+    rows = np.full(8 * count, places, np.intp) if type(places) is int else places[:8 * count]
     memory.traffic[mode == "w"] += 16 * len(rows)
     f.machine.bank_conflicts += conflicts(rows, 16)
     return memory, rows >> 4

@@ -114,13 +114,19 @@ def wait(op: Op) -> Run:
     """A try_wait sleeps until the phase completes; the schedule may let it say no."""
     sleeps = op.tokens[1] == "try_wait"
     by_parity = op.has("parity")
+    space = op.space("addr")
 
     def run(f: Any, mask: int, address: Any, phase: Any, hint: Any = None) -> Any:
         machine = f.machine
         watch = machine.watch
         result: Any = None
         late, f.timed_out = f.timed_out, False
-        for lane, place, asked in _distinct(each(f, mask, op, address, phase)):
+        asking: list[tuple[Any, ...]]
+        if type(address) is int and type(phase) is int:
+            asking = [(None, resolve(f, mask, op, space, address, 8)[1], phase)]
+        else:
+            asking = _distinct(each(f, mask, op, address, phase))
+        for lane, place, asked in asking:
             barrier = machine.mbarrier(f, op, place)
             number = barrier.phase
             done = barrier.done(asked & 1) if by_parity else number > asked >> 32
