@@ -1,10 +1,10 @@
-"""Happens-before: who is known to have done what, per lane, in four views.
+"""Happens-before: who is known to have done what, per lane, in several views.
 
 An *agent* is a lane of the cluster or something asynchronous that completes in order: the copies that signal an mbarrier (clock: its
-completed phases), a warpgroup's wgmma groups, the bulk copies of a lane (their reads, their writes), the cp.async of a lane. A *stamp* is an
-(agent, clock). A `View` says, per agent, up to which clock its events are known: executed (row `DONE`), visible to generic accesses
-(`SEEN`), and visible to the async proxy in shared and in global memory (`SHARED`, `GLOBAL`: what was visible at a proxy fence). `PUBLISHED` is what has been released to the tensormap proxy, `MAPS` what that
-proxy has acquired.
+completed phases), a warpgroup's wgmma groups, the bulk copies of a lane (their reads, their writes), the cp.async of a lane. A *stamp* is
+an (agent, clock). A `View` says, per agent, up to which clock its events are known: executed (row `DONE`), visible to generic accesses
+(`SEEN`), and visible to the async proxy in shared and in global memory (`SHARED`, `GLOBAL`: what was visible at a proxy fence).
+`PUBLISHED` is what has been released to the tensormap proxy, `MAPS` what that proxy has acquired.
 """
 
 from __future__ import annotations

@@ -155,7 +155,8 @@ class MemoryRules(Base):
         if shadow.touched:
             self._global_conflict(f, op, shadow, cells, shadow.write[cells], view, known, SEEN, own, strong, mode, wrote=True)
         if mode == "r":
-            shadow.was_read(cells, stamp, op.index)
+            if not strong:
+                shadow.was_read(cells, stamp, op.index)
             return
         if not (strong and mode == "a"):
             for slot in shadow.reads:
@@ -336,7 +337,8 @@ class MemoryRules(Base):
             return
         shadow = self.shadow(f.cta.cluster)
         where = self.place(f.cta.cluster, prior.cell << shadow.shift)
-        self.report("proxy-fence", op, f"`{op.opcode}` of {f.warp!r} {verb} {where} through the async proxy, which {self.site(prior.site)} of "
+        self.report("proxy-fence", op, f"`{op.opcode}` of {f.warp!r} {verb} {where} through the async proxy, which "
+                    f"{self.site(prior.site)} of "
                     f"{who.name} {'wrote' if prior.wrote else 'read'} through the generic proxy, with no proxy fence between the two",
                     other=(prior.site, prior.wrote))
 

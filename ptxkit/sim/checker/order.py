@@ -1,8 +1,8 @@
 """Barriers, fences and groups: what they make known, and the certificates under which every schedule counts alike.
 
 Of an mbarrier (and likewise of a named barrier): an arrival is *tight* when it comes after everything that completed the phase before,
-else it may be counted there; a phase is *observed* when somebody waited for it before the next one's first arrival; a wait is tight when the
-next phase cannot complete before it, else the waiter may be two phases late and, seeing only a parity, wait for the wrong one.
+else it may be counted there; a phase is *observed* when somebody waited for it before the next one's first arrival; a wait is tight when
+the next phase cannot complete before it, else the waiter may be two phases late and, seeing only a parity, wait for the wrong one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..barriers import MBarrier, NamedBarrier
     from ..cta import Cluster
     from ..fragment import Fragment
-    from ..program import Op
+    from ..program import Op, Program
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +66,7 @@ class OrderRules(MemoryRules):
         super().__init__()
         self._named: dict[Any, Barrier] = {}
         self._inits: dict[int, list[Barrier]] = {}
+        self._looks: dict[int, bool] = {}
 
     # ------------------------------------------------------------------------------------------- warps and fences
 
@@ -199,7 +200,8 @@ class OrderRules(MemoryRules):
     def _observed(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, before: Phase, known: Array, own: int, number: int) -> None:
         waited = before.waits > 0
         if not waited[own] and not (known[:len(waited)][waited] >= before.waits[waited]).any():
-            self.report("mbarrier-unobserved", op, f"{f.warp!r} lane {lane} is the first to arrive on {barrier} in phase {number}, and nobody "
+            self.report("mbarrier-unobserved", op, f"{f.warp!r} lane {lane} is the first to arrive on {barrier} in phase {number}, and "
+                        f"nobody "
                         f"is known to have waited for phase {number - 1}", other=barrier.place)
 
     def mbarrier_complete_tx(self, task: Task | None, barrier: MBarrier, count: int) -> None:
@@ -211,7 +213,8 @@ class OrderRules(MemoryRules):
         phase = issued.get(barrier.place)
         state.phase(barrier.phase).view.join_done(view)
         if phase is not None and phase != barrier.phase:
-            self.report("mbarrier-bytes", task.op, f"the {count} bytes of `{task.op.opcode}` issued by {task.warp!r} in phase {phase} of {barrier} "
+            self.report("mbarrier-bytes", task.op, f"the {count} bytes of `{task.op.opcode}` issued by {task.warp!r} in phase {phase} "
+                        f"of {barrier} "
                         f"complete in phase {barrier.phase}", other=barrier.place)
 
     def mbarrier_flip(self, barrier: MBarrier, phase: int) -> None:
@@ -223,13 +226,20 @@ class OrderRules(MemoryRules):
         late = before.waits > known[:len(before.waits)]
         if late.any():
             who = state.home.describe(int(np.flatnonzero(late)[0])).name
-            self.report("mbarrier-wait", now.op, f"phase {phase} of {barrier} completes without being ordered after the wait of {who} for phase "
+            self.report("mbarrier-wait", now.op, f"phase {phase} of {barrier} completes without being ordered after the wait of {who} "
+                        f"for phase "
                         f"{phase - 1}: a late waiter would miss it", other=barrier.place)
 
     def mbarrier_test(self, f: Fragment, mask: int, op: Op, barrier: MBarrier, phase: int, done: bool) -> None:
         lanes = self.lanes(f)
         first = (mask & -mask).bit_length() - 1
         state = self._use(f, lanes, first, op, barrier)
+        if op.index not in self._looks:
+            self._looks[op.index] = read_later(self.machine.program, op)
+        if not self._looks[op.index]:
+            self.report("mbarrier-ignored", op, f"nothing looks at what `{op.opcode}` of {f.warp!r} on {barrier} returns",
+                        other=barrier.place)
+            return
         if not done:
             return
         warp = lanes.warp
@@ -262,7 +272,8 @@ class OrderRules(MemoryRules):
         late = before.arrivals > known[:len(before.arrivals)]
         late[indices(mask) + lanes.warp.base] = False
         if late.any() or (before.bytes and known[state.agent] < phase):
-            self.report("mbarrier-early-wait", op, f"{f.warp!r} waits for phase {phase} of {barrier} and is not ordered after the completion of "
+            self.report("mbarrier-early-wait", op, f"{f.warp!r} waits for phase {phase} of {barrier} and is not ordered after the "
+                        f"completion of "
                         f"phase {phase - 1}: earlier, the same parity means phase {phase - 2}", other=barrier.place)
 
     # ------------------------------------------------------------------------------------------- named barriers, cluster
@@ -343,7 +354,8 @@ class OrderRules(MemoryRules):
         late = before.arrivals > known[:len(before.arrivals)]
         late[lanes.warp.base + lane] = False
         if late.any() or (before.bytes and known[state.agent] < barrier.phase):
-            self.report("mbarrier-arrival", task.op, f"{f.warp!r} issues a copy that signals {barrier} in phase {barrier.phase} and is not ordered "
+            self.report("mbarrier-arrival", task.op, f"{f.warp!r} issues a copy that signals {barrier} in phase {barrier.phase} and is "
+                        f"not ordered "
                         f"after the completion of phase {barrier.phase - 1}, where its bytes may be counted instead", other=barrier.place)
 
     def group_wait(self, f: Fragment, mask: int, op: Op, groups: Sequence[Group], milestone: int) -> None:
@@ -365,6 +377,28 @@ class OrderRules(MemoryRules):
 
     def _distant(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, stamp: tuple[int, int] | None = None) -> None:
         """An operation on an mbarrier, perhaps of another CTA; a copy has an asynchronous stamp."""
+
+
+def read_later(program: Program, op: Op) -> bool:
+    """Whether some instruction may read what this one writes into registers."""
+    left = op.writes()
+    block = program.blocks[op.block]
+    after = block.ops[block.ops.index(op) + 1:]
+    seen: set[int] = set()
+    work = [(after, block.successors)]
+    while work:
+        ops, successors = work.pop()
+        for other in ops:
+            if not left.isdisjoint(other.reads()):
+                return True
+            if other.guard is None and left <= other.writes():
+                break
+        else:
+            for index in successors:
+                if index >= 0 and index not in seen:
+                    seen.add(index)
+                    work.append((program.blocks[index].ops, program.blocks[index].successors))
+    return False
 
 
 def _wide(tokens: list[str]) -> bool:

@@ -80,7 +80,8 @@ class ProductRules(OrderRules):
         register = (wrong & -wrong).bit_length() - 1
         names = op.routine.names
         name = names[register] if register < len(names) else f"register {register}"
-        self.report("wgmma-in-flight", op, f"`{op.opcode}` of {f.warp!r} touches `{name}`, an {what} of a wgmma that the warp has not waited for")
+        self.report("wgmma-in-flight", op, f"`{op.opcode}` of {f.warp!r} touches `{name}`, an {what} of a wgmma that the warp has not "
+                    f"waited for")
 
     def wgmma_issue(self, f: Fragment, op: Op, product: Product) -> None:
         q = self._quarter(f)

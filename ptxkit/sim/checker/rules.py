@@ -32,10 +32,11 @@ RULES: dict[str, Rule] = {
     "mbarrier-reinit": Rule("error", "mbarrier.inval before its storage is used again"),
     "mbarrier-overlap": Rule("error", "give the barrier 8 bytes of its own"),
     "mbarrier-arrival": Rule("error", "arrive only after waiting for the phase before, or after something that did", True),
-    "mbarrier-wait": Rule("error", "every waiter must have seen a phase before the next one can complete: it must arrive, or be waited for, "
-                          "on the way to that arrival", True),
+    "mbarrier-wait": Rule("error", "every waiter must have seen a phase before the next one can complete: it must arrive, or be waited "
+                          "for, on the way to that arrival", True),
     "mbarrier-early-wait": Rule("error", "a wait for a phase must come after the phase before is known to be complete", True),
     "mbarrier-unobserved": Rule("error", "a thread that waited for the phase must come before the next phase's first arrival", True),
+    "mbarrier-ignored": Rule("error", "loop until it says yes: it may say no when its time is over"),
     "mbarrier-bytes": Rule("error", "announce exactly the bytes of the copies that signal the phase", True),
     "barrier-generation": Rule("error", "threads of one generation of a barrier must have passed the one before", True),
     "bulk-exit": Rule("review", "cp.async.bulk.wait_group.read 0 before the thread that committed exits"),
