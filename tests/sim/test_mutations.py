@@ -19,8 +19,9 @@ import pytest
 
 from ptxkit.sim.policy import SCHEDULES
 
-from .mutants.catalogue import MUTANTS, VARIANTS, Mutant
+from .mutants.catalogue import Mutant
 from .mutants.deletions import HARMLESS, MISSED, count, without
+from .mutants.more import MUTANTS, VARIANTS
 from .mutants.outcome import Outcome, caught, outcome, refusal
 from .mutants.subjects import SUBJECTS
 

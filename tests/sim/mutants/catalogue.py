@@ -500,17 +500,6 @@ mutant("R8.dst", "hgemm", "tile_gemm", "nvcc.matmul")(replaced(COPY, r"(bytes) \
 mutant("R8.size", "nvcc.add_one")(replaced(r"mov\.u32 .*, 2048;", "2048", "2040"))
 mutant("R8.bounds", "vector_add")(replaced(r"st\.global", r"\]", "+4]"))
 mutant("R8.shared", "transpose")(replaced(r"ld\.shared", r"\]", "+2]", FIRST))
-mutant("R9", "transpose", expect="advice")(
-    lambda e: (e.text(r"mad\.lo\.u32 .*, 132,", "132", "128"), _rows_of_128(e)))
-
-
-def _rows_of_128(edit: Edit) -> None:
-    def to(statement: Any) -> tuple[tree.Statement, ...]:
-        text = written(statement)
-        head, plus, rest = text.partition("+")
-        return ptx(f"{head}+{int(rest[:rest.index(']')]) // 132 * 128}{rest[rest.index(']'):]}" if plus else text)
-
-    edit.change(r"st\.shared", to)
 
 
 __all__ = ["MUTANTS", "VARIANTS", "Mutant", "mutant", "variant"]

@@ -1,0 +1,139 @@
+"""More of each kind: mistakes that hide in an order, a space, a scope or a share of the threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grammar import tree
+
+from .catalogue import (
+    ARRIVE,
+    COPY,
+    DRAIN,
+    EXPECT,
+    MMA,
+    MUTANTS,
+    NAMED,
+    PROXY,
+    READ,
+    TRY_WAIT,
+    VARIANTS,
+    _after,
+    mutant,
+    operand,
+    replaced,
+    skip_wait,
+    variant,
+)
+from .edit import FIRST, LAST, Edit, ptx, written
+
+WARP = "mov.u32 %q1, %tid.x;\nand.b32 %q1, %q1, 127;\nshr.u32 %q1, %q1, 5;\n"
+
+
+def share(edit: Edit, match: str, condition: str, which: Any = None, *, of: str = WARP) -> None:
+    """Let only some threads execute the matches: `condition` is about %q1, the warp in its warpgroup."""
+    edit.before(match, ptx(f"{of}{condition}"), which).guard(match, "%q0", which).top(".reg .pred %q0;\n.reg .b32 %q1;")
+
+
+# P.
+
+mutant("P2", "hgemm", "hgemm.alone", "hgemm.f32")(lambda e: e.before(r"stmatrix|st\.shared", e.take(PROXY, FIRST), 3))
+mutant("P8.space", "hgemm", "staged_mma", "nvcc.add_one")(replaced(PROXY, r"shared::\w+", "global"))
+mutant("P4.half", "hgemm", "staged_mma")(lambda e: share(e, PROXY, "setp.lt.u32 %q0, %q1, 2;"))
+mutant("P4.lane", "hgemm")(lambda e: share(e, PROXY, "setp.ne.u32 %q0, %q1, 5;", of="mov.u32 %q1, %laneid;\n"))
+mutant("P5.early", "staged_mma")(lambda e: e.before(r"cp\.async\.wait_group", e.take(PROXY)))
+mutant("P7.late", "retarget")(lambda e: e.after(COPY, e.take(r"^fence\.proxy\.tensormap")))
+variant("P5.right", "staged_mma")(lambda e: e.after(r"^bar\.sync", e.take(PROXY), FIRST))
+variant("P1.wide", "hgemm", "staged_mma", "nvcc.add_one")(replaced(PROXY, r"\.shared::\w+", ""))
+
+# B.
+
+mutant("B8", "cluster_multicast", "tma_copy")(replaced(TRY_WAIT, r"\], 0;", "], 1;"))
+mutant("B11.expect", "hgemm", "tile_gemm", "cluster_multicast", "nvcc.matmul")(lambda e: e.twice(EXPECT, FIRST))
+mutant("B14.late", "tile_gemm", "publish", "hgemm.alone")(lambda e: e.after(r"^bar\.sync 0", e.take(r"mbarrier\.init", LAST), FIRST))
+mutant("B18.early", "publish")(lambda e: e.before(r"ld\.shared", e.take(ARRIVE, LAST), FIRST))
+mutant("B18.store", "publish")(lambda e: e.after(ARRIVE, e.take(r"st\.shared"), FIRST))
+mutant("B18.store", "named")(lambda e: e.after(r"bar\.arrive 1", e.take(r"st\.shared")))
+mutant("B18.load", "named")(lambda e: e.after(r"^st\.global", e.take(r"bar\.sync 1")))
+mutant("B18.store", "exchange")(lambda e: e.after(ARRIVE, e.take(r"st\.shared"), FIRST))
+mutant("B18.load", "exchange")(lambda e: e.after(ARRIVE, e.take(r"ld\.shared"), LAST))
+mutant("B22.warp", "tile_gemm")(lambda e: _one_warp_waits(e))
+variant("B23.late", "cluster_multicast")(lambda e: e.after(r"cp\.async\.bulk\.shared", e.take(EXPECT)))
+
+
+def _one_warp_waits(edit: Edit) -> None:
+    """Warp 1 goes on without having asked."""
+    done = next(s for s in _after(edit, edit.find(TRY_WAIT)[LAST]) if getattr(s, "mnemonic", "") == "bra").operands[0].name
+    edit.before(TRY_WAIT, ptx(f"{WARP}setp.eq.u32 %q0, %q1, 1;\n@%q0 bra {done};"), LAST).top(".reg .pred %q0;\n.reg .b32 %q1;")
+
+
+@variant("B1.warps", "tile_gemm")
+def _one_arrival_a_warp(edit: Edit) -> None:
+    edit.text(r"mbarrier\.init.*, 128;", ", 128;", ", 4;")
+    share(edit, ARRIVE, "setp.eq.u32 %q0, %q1, 3;", LAST, of="mov.u32 %q1, %laneid;\n")
+
+
+@variant("B1.one", "tile_gemm")
+def _one_arrival_a_warpgroup(edit: Edit) -> None:
+    """Any warp's wait covers the operand reads of the whole warpgroup."""
+    edit.text(r"mbarrier\.init.*, 128;", ", 128;", ", 1;")
+    share(edit, ARRIVE, "setp.eq.u32 %q0, %q1, 77;", LAST, of="mov.u32 %q1, %tid.x;\nand.b32 %q1, %q1, 127;\n")
+
+
+# W.
+
+mutant("W3", "tile_gemm", "nvcc.matmul")(lambda e: e.before(r"wgmma\.wait_group", e.take(ARRIVE, LAST)))
+mutant("W3.lag", "hgemm", "hgemm.alone")(lambda e: e.after(ARRIVE, e.take(r"wgmma\.wait_group.* 1;"), FIRST))
+mutant("W4.mma", "tile_gemm", "nvcc.matmul")(lambda e: e.after(r"wgmma\.wait_group", e.take(MMA, LAST)))
+mutant("W4.commit", "tile_gemm", "nvcc.matmul", "staged_mma")(lambda e: e.after(r"wgmma\.wait_group", e.take(r"wgmma\.commit_group")))
+mutant("W5.late", "staged_mma")(lambda e: e.after(MMA, e.take(r"wgmma\.fence"), LAST))
+mutant("W5.warp", "staged_mma")(lambda e: share(e, r"wgmma\.fence", "setp.ne.u32 %q0, %q1, 1;"))
+mutant("W8.major", "hgemm", "tile_gemm", "nvcc.matmul", expect="wrong")(replaced(MMA, "0, 0;", "1, 0;"))
+mutant("W8.swapped", "hgemm.alone", "nvcc.matmul", expect="wrong")(replaced(MMA, r"(%rd\d+), (%rd\d+)", r"\2, \1"))
+mutant("W8.sign", "hgemm", "tile_gemm", expect="wrong")(replaced(MMA, r"1, 1, (\d), (\d);", r"1, -1, \1, \2;"))
+
+# D.
+
+mutant("D2.partial", "hgemm", "hgemm.mn")(lambda e: e.change(
+    rf"^setp\.ge\.u32 .*, {_stages(e)};", lambda s: ptx(f"setp.ge.u32 {s.operands[0].name}, {s.operands[1].name}, {_stages(e) - 1};")))
+mutant("D7", "hgemm", "exchange")(lambda e: e.twice(r"barrier\.cluster\.arrive", FIRST))
+mutant("D8", "exchange", expect="wrong")(replaced(r"^xor\.b32 .*, 1;", ", 1;", ", 0;", FIRST))
+mutant("D9", "exchange")(lambda e: (skip_wait(e, FIRST), e.text(ARRIVE, r"\.release\.cluster", ".relaxed.cluster", LAST)))
+
+
+def _stages(edit: Edit) -> int:
+    return int(operand(edit, r"^setp\.eq\.u32 .*, \d;", LAST, 2))
+
+
+# S.
+
+mutant("S1.others", "hgemm", "hgemm.alone")(
+    lambda e: e.guard(READ, e.find(READ)[0].guard.predicate, negated=True))  # type: ignore[union-attr]
+mutant("S1.late", "hgemm", "hgemm.f32")(lambda e: e.after(NAMED, e.take(READ, FIRST), 1))
+mutant("S4.others", "hgemm", expect="review")(
+    lambda e: e.guard(DRAIN, e.find(DRAIN)[0].guard.predicate, negated=True))  # type: ignore[union-attr]
+mutant("S8", "nvcc.add_one")(lambda e: e.after(r"^bar\.sync", e.take(r"^st\.shared", LAST), LAST))
+
+# R.
+
+mutant("R3.half", "tile_gemm")(lambda e: share(e, r"^bar\.sync 0", "setp.lt.u32 %q0, %q1, 2;"))
+mutant("R3.other", "hgemm")(replaced(NAMED, "128;", "256;", 1))
+mutant("R6.early", "transpose")(lambda e: e.before(r"^st\.shared", e.take(r"bar\.warp\.sync"), LAST))
+mutant("R6.early", "nvcc.total")(lambda e: e.before(r"^@%p\d+ bra", e.take(r"^bar\.sync"), FIRST))
+mutant("R6.global", "vector_add")(replaced(r"mad\.lo", "256", "128"))
+mutant("R8.source", "nvcc.add_one")(replaced(r"cp\.async\.bulk\.shared", r"(\[%r\d+\], \[%rd\d+)", r"\1+8", FIRST))
+mutant("R8.coordinates", "tma_copy", expect="wrong")(replaced(COPY, r"\{(%r\d+), (%r\d+)\}", r"{\2, \1}"))
+mutant("R9", "transpose", expect="advice")(
+    lambda e: (e.text(r"mad\.lo\.u32 .*, 132,", "132", "128"), _rows_of_128(e)))
+
+
+def _rows_of_128(edit: Edit) -> None:
+    def to(statement: Any) -> tuple[tree.Statement, ...]:
+        text = written(statement)
+        head, plus, rest = text.partition("+")
+        return ptx(f"{head}+{int(rest[:rest.index(']')]) // 132 * 128}{rest[rest.index(']'):]}" if plus else text)
+
+    edit.change(r"st\.shared", to)
+
+
+__all__ = ["MUTANTS", "VARIANTS"]
