@@ -21,7 +21,7 @@ LAYERS = (
     ("source", "errors", "types", "settings", "diagnostics", "graph"),
     ("reg", "descriptor", "layout"),
     ("trace", "smem", "tensormap", "special", "module"),
-    ("convert", "rules", "ptx", "flow", "idioms"),
+    ("convert", "rules", "ptx", "flow", "idioms", "debug"),
     ("kernel", "joining"),
     ("cache", "toolchain", "driver", "inspect", "check", "sim"),
     ("arrays", "launcher", "launch", "runtime"),
