@@ -154,9 +154,10 @@ def supported(case: Case) -> bool:
 
 
 class Batch:
-    """One kernel for some cases: `ptx`, and the rows of its output."""
+    """One kernel for some cases: `ptx`, and the rows of its output, of which the first `block` threads write theirs."""
 
-    def __init__(self, chosen: Sequence[Case], seed: int = 0) -> None:
+    def __init__(self, chosen: Sequence[Case], seed: int = 0, block: int = THREADS) -> None:
+        self.block = block
         self.cases = tuple(chosen)
         self.rows: list[tuple[Case, int]] = [(case, i) for case in self.cases for i in range(len(case.results))]
         self.rng = np.random.default_rng(seed)
@@ -176,7 +177,7 @@ class Batch:
         declared = "".join(f".reg .b64 %in{i}; .reg .b32 %w{i}; .reg .b16 %h{i}; .reg .u8 %b{i}; .reg .pred %q{i};\n" for i in self.used)
         self.ptx = "\n".join((
             ".version 8.7", ".target sm_90a", ".address_size 64", ".visible .entry batch(.param .u64 input, .param .u64 output)",
-            f".reqntid {THREADS}", "{", ".reg .b64 %base, %out, %word, %n; .reg .b32 %thread, %bit;", declared,
+            f".reqntid {block}", "{", ".reg .b64 %base, %out, %word, %n; .reg .b32 %thread, %bit;", declared,
             "ld.param.u64 %base, [input];", "ld.param.u64 %out, [output];", "mov.u32 %thread, %tid.x;", "cvt.u64.u32 %n, %thread;",
             "shl.b64 %n, %n, 3;", "add.u64 %base, %base, %n;", "add.u64 %out, %out, %n;", *loads, *body, "ret;", "}", ""))
 
@@ -245,7 +246,7 @@ class Batch:
         from ptxkit.sim import run
 
         out = np.zeros((len(self.rows), THREADS), np.uint64)
-        report = run(self.ptx, "batch", grid=1, block=THREADS, args=[words, out], check=False)
+        report = run(self.ptx, "batch", grid=1, block=self.block, args=[words, out], check=False)
         assert not report.findings, report.findings
         return out
 

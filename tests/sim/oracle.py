@@ -388,3 +388,91 @@ def _comparison(tokens: Sequence[str], operands: Sequence[int]) -> list[int]:
     result = 16 if len(found) == 2 else width(to)
     one = bits_of(Fraction(1), to) if to in _FORMATS else (1 << result) - 1
     return [sum((one if _combine(tokens, f, operands) else 0) << result * i for i, f in enumerate(found))]
+
+
+# ------------------------------------------------------------------------------------------------ the rest
+
+
+def other(opcode: str, type: str, operands: Sequence[int], table: int) -> list[int] | None:
+    """Selection, bytes and bits, chains with a carry; `table` is lop3's."""
+    tokens, word = opcode.split("."), 0xFFFFFFFF
+    name, bits = tokens[0], width(type)
+    u = [v & (1 << (bits or 32)) - 1 for v in operands]
+    if "cc" in tokens or name in ("addc", "subc", "madc"):
+        return _chain(tokens, type, operands)
+    if type.endswith("x2") and name in ("abs", "neg") and type[:-2] in _FORMATS:
+        low, high = (_signs(tokens, type[:-2], [operands[0] >> shift & 0xFFFF])[0] for shift in (0, 16))
+        return [low | high << 16]
+    if type in _FORMATS and name in ("abs", "neg", "copysign", "testp"):
+        return _signs(tokens, type, u)
+    match name:
+        case "selp":
+            return [u[0] if operands[2] & 1 else u[1]]
+        case "slct":
+            bits_c = flushed(operands[2] & word, "f32") if "ftz" in tokens else operands[2] & word
+            c = number(bits_c, "f32") if tokens[-1] == "f32" else signed(bits_c, "s32")
+            return [u[0] if c >= 0 else u[1]]
+        case "lop3":
+            found = sum((table >> (u[0] >> i & 1) * 4 + (u[1] >> i & 1) * 2 + (u[2] >> i & 1) & 1) << i for i in range(32))
+            truth = [int((found != 0) | (operands[3] & 1) if "or" in tokens else (found != 0) & operands[3] & 1)] if len(tokens) > 2 else []
+            return [found, *truth]
+        case "shf":
+            count = u[2] & 31 if "wrap" in tokens else min(u[2], 32)
+            pair = u[1] << 32 | u[0]
+            return [(pair << count >> 32 if "l" in tokens else pair >> count) & word]
+        case "szext" | "bmsk":
+            a, b = (v & 31 if "wrap" in tokens else min(v, 32) for v in u[:2])
+            if name == "bmsk":
+                return [sum(1 << i for i in range(32) if a <= i < a + b)]
+            field = u[0] % (1 << b)
+            return [(field - (1 << b) if type == "s32" and b and field >> b - 1 else field) & word]
+        case "dp4a" | "dp2a":
+            half = name == "dp2a"
+            left, right = tokens[-2][0] == "s", tokens[-1][0] == "s"
+            x = _bytes(operands[0], 2 if half else 1, left)
+            y = _bytes(operands[1], 1, right)
+            y = y[2:] if "hi" in tokens else y[:2] if half else y
+            return [sum(p * q for p, q in zip(x, y, strict=True)) + operands[2] & word]
+        case "prmt" if len(tokens) == 2:
+            octets = (operands[0] & word).to_bytes(4, "little") + (operands[1] & word).to_bytes(4, "little")
+            chosen = [operands[2] >> 4 * i & 15 for i in range(4)]
+            return [sum((0xFF * (octets[s & 7] >> 7) if s & 8 else octets[s & 7]) << 8 * i for i, s in enumerate(chosen))]
+    return None
+
+
+def _bytes(value: int, size: int, is_signed: bool) -> list[int]:
+    raw = (value & 0xFFFFFFFF).to_bytes(4, "little")
+    return [int.from_bytes(raw[i:i + size], "little", signed=is_signed) for i in range(0, 4, size)]
+
+
+def _signs(tokens: Sequence[str], type: str, u: Sequence[int]) -> list[int]:
+    top = 1 << width(type) - 1
+    if tokens[0] == "copysign":
+        return [u[1] & ~top | u[0] & top]
+    a, value = u[0], number(u[0], type)
+    if tokens[0] == "testp":
+        subnormal = bool(value) and not flushed(a, type) & ~top
+        special = isinstance(value, float) and not math.isfinite(value)
+        return [int({"finite": not special, "infinite": special and value == value, "number": value == value, "notanumber": value != value,
+                     "normal": not special and not subnormal, "subnormal": subnormal}[tokens[1]])]
+    if value != value:
+        return [_NAN.get(type, -1)]
+    a = flushed(a, type) if "ftz" in tokens else a
+    return [a ^ top if tokens[0] == "neg" else a & ~top]
+
+
+def _chain(tokens: Sequence[str], type: str, operands: Sequence[int]) -> list[int]:
+    """The last two operands make the carry; a second result, of `.cc`, is the carry."""
+    bits, name = width(type), tokens[0]
+    size = 1 << bits
+    u = [v % size for v in operands]
+    reads = name in ("addc", "subc", "madc")
+    carry = (u[-2] + u[-1]) // size if reads else 0
+    if name[:3] == "mad":
+        product = signed(u[0], type) * signed(u[1], type)
+        total = (product >> bits if "hi" in tokens else product) % size + u[2] + carry
+    elif name[:3] == "sub":
+        total = u[0] - u[1] - (1 - carry if reads else 0) + size
+    else:
+        total = u[0] + u[1] + carry
+    return [total % size, total // size][:1 + ("cc" in tokens)]

@@ -89,8 +89,8 @@ def test_integers(rng: np.random.Generator) -> None:
         dot = sum(s * t for s, t in zip(np.array([x], np.int32).view(np.int8).tolist(), np.array([y], np.int32).view(np.int8).tolist(),
                                         strict=True)) + 5
         first = (x & -x).bit_length() if x else 0
-        total = bin(x & word).count("1") + 100 * (32 - (y & word).bit_length()) + 10000 * first + permuted + int(f"{y & word:032b}"[::-1], 2)
-        assert c[i] == total + dot & word
+        counts = bin(x & word).count("1") + 100 * (32 - (y & word).bit_length()) + 10000 * first
+        assert c[i] == counts + permuted + int(f"{y & word:032b}"[::-1], 2) + dot & word
 
 
 def _quotient(x: int, y: int) -> int:

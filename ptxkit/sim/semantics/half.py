@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import UnsupportedError
 from ..program import Op
 from ..rounding import add_odd, canonical, decode, encode, flush, multiply_add, parts, quiet, relu, saturate, whole
 from ..values import Array
@@ -23,7 +24,7 @@ def rounded(op: Op, function: Callable[..., Array]) -> Run:
     """A function on float64 numbers, its result in the instruction's type."""
     type = op.bindings["type"]
     of = type.removesuffix("x2")
-    ftz, sat, clamps, oob = op.has("ftz"), op.has("sat"), op.has("relu"), op.has("oob")
+    ftz, sat, clamps = op.has("ftz"), op.has("sat"), op.has("relu")
 
     @quiet
     def run(*sources: Any) -> Any:
@@ -33,19 +34,11 @@ def rounded(op: Op, function: Callable[..., Array]) -> Run:
         found = canonical(encode(function(*(decode(b, of) for b in bits)), of), of)
         if ftz:
             found = flush(found, of)
-        if oob:
-            found = np.where(is_out_of_bounds(bits[0]) | is_out_of_bounds(bits[1]), found.dtype.type(0), found)
         if sat:
             found = saturate(found, of)
         return whole(relu(found, of) if clamps else found)
 
     return run
-
-
-def is_out_of_bounds(bits: Array) -> Array:
-    """Whether a half is the NaN with which a tensor copy fills what lies outside of the tensor."""
-    found: Array = bits == np.uint16(0x7FFF)
-    return found
 
 
 @pure("add", "sub", "mul", types=HALVES)
@@ -58,6 +51,8 @@ def arithmetic(op: Op) -> Run:
 
 @pure("fma", types=HALVES)
 def fma(op: Op) -> Run:
+    if op.has("oob"):  # the ISA does not say which NaN is the one that a tensor copy fills in
+        raise UnsupportedError(f"the simulator does not execute `{op.opcode}`")
     return rounded(op, multiply_add)
 
 
