@@ -123,6 +123,10 @@ mutant("R6.early", "nvcc.total")(lambda e: e.before(r"^@%p\d+ bra", e.take(r"^ba
 mutant("R6.global", "vector_add")(replaced(r"mad\.lo", "256", "128"))
 mutant("R8.source", "nvcc.add_one")(replaced(r"cp\.async\.bulk\.shared", r"(\[%r\d+\], \[%rd\d+)", r"\1+8", FIRST))
 mutant("R8.coordinates", "tma_copy", expect="wrong")(replaced(COPY, r"\{(%r\d+), (%r\d+)\}", r"{\2, \1}"))
+mutant("R8.dst", "hgemm", "tile_gemm", "nvcc.matmul")(replaced(COPY, r"(bytes) \[(%r\d+)", r"\1 [\2+64", FIRST))
+mutant("R8.size", "nvcc.add_one")(replaced(r"mov\.u32 .*, 2048;", "2048", "2040"))
+mutant("R8.bounds", "vector_add")(replaced(r"st\.global", r"\]", "+4]"))
+mutant("R8.shared", "transpose")(replaced(r"ld\.shared", r"\]", "+2]", FIRST))
 mutant("R9", "transpose", expect="advice")(
     lambda e: (e.text(r"mad\.lo\.u32 .*, 132,", "132", "128"), _rows_of_128(e)))
 
