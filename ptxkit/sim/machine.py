@@ -140,7 +140,7 @@ class Machine:
         f = start
         code, counts, sizes = self.code, self.counts, self._sizes
         block = f.block
-        turns = self.policy.turn(f)
+        turns = self.policy.turn(f) if states is None else SPIN
         while True:
             counts[block] += 1
             self.steps += sizes[block]
@@ -233,12 +233,7 @@ class Machine:
     def _spins(self, f: Fragment) -> bool:
         """Whether the fragment, run alone, comes back to a state that it was in."""
         self.ready.remove(f)
-        limit = self.policy.turn
-        self.policy.turn = lambda f: SPIN  # type: ignore[method-assign]
-        try:
-            return self._turn(f, {self._state(f, f.block)})
-        finally:
-            self.policy.turn = limit  # type: ignore[method-assign]
+        return self._turn(f, {self._state(f, f.block)})
 
     def _state(self, f: Fragment, block: int) -> Any:
         registers = f.R
