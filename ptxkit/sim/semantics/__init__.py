@@ -26,9 +26,10 @@ from . import (
     votes,
     warp,
     wgmma,
+    wmma,
 )
 from .registry import BLOCKED, Inline, action, blocking, find, pure, semantics_of
 
 __all__ = ["BLOCKED", "Inline", "action", "atomic", "barrier", "bits", "blocking", "bulk", "cache", "carry",
            "compare", "control", "convert", "copies", "find", "floating", "half", "integer", "logic", "matrix",
-           "mbarrier", "memory", "mma", "move", "pure", "semantics_of", "tensormaps", "votes", "warp", "wgmma"]
+           "mbarrier", "memory", "mma", "move", "pure", "semantics_of", "tensormaps", "votes", "warp", "wgmma", "wmma"]
