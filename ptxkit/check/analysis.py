@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from grammar import tree
 from grammar.errors import Finding, Severity
+from grammar.operands import width
 
 from .barriers import Barriers
 from .lanes import Lanes, Launch
@@ -77,6 +78,25 @@ class Analysis:
         for extent in record.box:
             total *= extent
         return total // 8
+
+    def aligned(self, symbol: str) -> int:
+        """Bytes that a shared variable is aligned to; of an address rounded down (`smem+1023&-1024`) what it is rounded to."""
+        name, rounded, low = symbol.partition("&-")
+        if rounded:
+            return int(low)
+        variable = self.routine.variables.get(name)
+        return 1 if variable is None else max(variable.align or 1, width(variable.type) // 8)
+
+    def first_parity(self, site: Site) -> int | None:
+        """The parity that a wait asks for the first time, when that is known."""
+        operand = site.value("phaseParity")
+        return None if operand is None else self.values.initial(self.values.of(site, operand))
+
+    def wraps(self, address: Linear) -> bool:
+        """Whether a loop comes back to the same place: the address has no index, or one that starts again."""
+        wrapping = ("selp", "rem", "and", "xor")
+        return address.constant or any(part.site is not None and (part.site.mnemonic in wrapping or part.kind == "select")
+                                       for term, _ in address.terms for part in self.values.depends(term))
 
     def in_loop(self, site: Site) -> bool:
         """Whether control can come back to the site."""

@@ -9,12 +9,13 @@ from grammar.errors import Finding
 
 from .analysis import Analysis
 from .barriers import Barrier, Use
-from .program import Site
+from .program import Site, above
 
 RULES = {
     "arrive-count": "the threads that arrive cannot make the count that an mbarrier is initialised with",
     "barrier-uninitialised": "an mbarrier is used that no mbarrier.init initialises",
     "wait-without-arrival": "a wait on an mbarrier that nobody arrives on",
+    "phase-deadlock": "the first phases of mbarriers wait for each other",
     "parity-start": "a wait for data passes in the first round, before any has come",
     "parity-fixed": "a wait in a loop asks for the same parity in every round",
     "wait-result": "the result of a wait is not used, or is not asked for again",
@@ -25,6 +26,7 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
     for site in analysis.sites:
         if "mbarrier.test" in site.sync:
             yield from _result(analysis, site)
+    yield from _circle(analysis)
     understood = analysis.barriers.understood and not any(site.control == "unknown" for site in analysis.sites)
     for barrier in analysis.barriers.all:
         inits, waits = barrier.having("init"), barrier.having("test")
@@ -45,6 +47,30 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
             yield from _parities(analysis, barrier, waits)
             if understood and arrives:
                 yield from _Count(analysis, barrier, inits, arrives).findings()
+
+
+def _circle(analysis: Analysis) -> Iterator[Finding]:
+    """Barriers whose every arrive comes after a wait for the first phase of another, in a circle."""
+    needs: dict[Barrier, dict[Barrier, Use]] = {}
+    dominators = analysis.routine.dominators
+    waits = [use for use in analysis.barriers.uses if "test" in use.kinds and analysis.first_parity(use.site) == 0]
+    if not analysis.barriers.understood:
+        return
+    for barrier in analysis.barriers.all:
+        arrives = barrier.having("arrive", "arrive_async")
+        for wait in waits if arrives else ():
+            before = [use for use in arrives if above(wait.site.block, use.site.block, dominators)
+                      and (wait.site.block != use.site.block or wait.site.index < use.site.index)]
+            if len(before) == len(arrives) and wait.barrier is not None:
+                needs.setdefault(barrier, {}).setdefault(wait.barrier, wait)
+    for barrier, others in needs.items():
+        for other, wait in others.items():
+            if barrier in needs.get(other, {}) and analysis.barriers.all.index(barrier) <= analysis.barriers.all.index(other):
+                back = needs[other][barrier]
+                yield analysis.report(
+                    "phase-deadlock", wait.site, f"`{wait.site.name}` waits for the first phase of {other}, whose arrives all come after "
+                    f"the wait at {back.site.place} for the first phase of {barrier}, which this line keeps from completing",
+                    "wait with the other parity where a buffer is free at the start", "error")
 
 
 def _first(analysis: Analysis, waits: list[Use]) -> bool:
@@ -72,23 +98,18 @@ def _parities(analysis: Analysis, barrier: Barrier, waits: list[Use]) -> Iterato
     asked = {use.site.index: use.site.value("phaseParity") for use in waits}
     values = {index: analysis.values.of(analysis.routine.sites[index], operand) for index, operand in asked.items() if operand is not None}
     fixed = {index: analysis.values.number(value) for index, value in values.items()}
-    for index, value in values.items():
+    for index in values:
         site, use = analysis.routine.sites[index], analysis.barriers.by_site[index]
-        if barrier.having("complete_tx") and analysis.values.initial(value) == 1 and all(n is None for n in fixed.values()):
+        if barrier.having("complete_tx") and analysis.first_parity(site) == 1 and all(n is None for n in fixed.values()):
             yield analysis.report("parity-start", site, f"`{site.name}` first waits for parity 1 of {barrier}, which a barrier has before "
                                   "its first phase: it passes before the first copy has come",
                                   "start with parity 0 where data is waited for, with 1 where a free buffer is")
-        if fixed[index] is not None and set(fixed.values()) == {fixed[index]} and _wraps(analysis, use) and _rounds(analysis, site):
+        beside = {fixed[other.site.index] for other in waits if other.site.block in analysis.reaches(site.block)
+                  and site.block in analysis.reaches(other.site.block)}
+        if fixed[index] is not None and beside == {fixed[index]} and analysis.wraps(use.address) and _rounds(analysis, site):
             yield analysis.report("parity-fixed", site, f"`{site.name}` waits for parity {fixed[index]} of {barrier} in every round of "
                                   "its loop: from the second phase on it waits for the wrong one",
                                   "xor the parity with 1 whenever the ring wraps to its first stage")
-
-
-def _wraps(analysis: Analysis, use: Use) -> bool:
-    """Whether the loop comes back to the same barrier: it has no index, or one that starts again."""
-    wrapping = ("selp", "rem", "and", "xor")
-    return not use.address.terms or any(part.site is not None and (part.site.mnemonic in wrapping or part.kind == "select")
-                                        for term, _ in use.address.terms for part in analysis.values.depends(term))
 
 
 def _rounds(analysis: Analysis, site: Site) -> bool:
@@ -106,9 +127,31 @@ def _result(analysis: Analysis, site: Site) -> Iterator[Finding]:
     if not used:
         yield analysis.report("wait-result", site, f"`{site.name}` does not wait: its result, which nothing reads, says whether the phase "
                               "has completed", "branch back to it until the result is true", "error")
-    elif "try_wait" in site.tokens and not analysis.in_loop(site):
+    elif "try_wait" in site.tokens and not _spins(analysis, site):
         yield analysis.report("wait-result", site, f"`{site.name}` may give up before the phase has completed, and is not asked again",
                               "branch back to it until the result is true")
+
+
+def _spins(analysis: Analysis, site: Site) -> bool:
+    """Whether control can come back to the site with nothing else done that synchronises: it asks again."""
+    routine = analysis.routine
+
+    def quiet(first: int, end: int) -> bool:
+        return not any(other.sync for other in routine.sites[first:end])
+
+    block = routine.blocks[site.block]
+    if not quiet(site.index + 1, block.end) or not quiet(block.first, site.index):
+        return False
+    seen: set[int] = set()
+    todo = list(block.successors)
+    while todo:
+        here = todo.pop()
+        if here == site.block:
+            return True
+        if here not in seen and quiet(routine.blocks[here].first, routine.blocks[here].end):
+            seen.add(here)
+            todo += routine.blocks[here].successors
+    return False
 
 
 def _defines(analysis: Analysis, site: Site, reader: Site, name: str) -> bool:
@@ -127,39 +170,60 @@ class _Count:
 
     def findings(self) -> Iterator[Finding]:
         analysis = self.analysis
-        counts = {analysis.constant(use.site, "count") for use in self.inits}
-        count = counts.pop() if len(counts) == 1 else None
-        if count is None or not analysis.launch.exact or any("drop" in use.kinds for use in self.arrives):
+        if analysis.launch.block is None or any("drop" in use.kinds for use in self.arrives):
             return
         if analysis.cluster is None and any(use.remote for use in self.arrives):
             return
-        for rank in range(analysis.cluster or 1):
-            given = [self._arrivals(use, rank) for use in self.arrives]
-            if any(number is None for number in given):
+        for init in self.inits:
+            found = self._wrong(init.site)
+            if found is not None:
+                yield found
                 return
-            numbers = [number for number in given if number]
-            if self._fits(count, numbers):
+
+    def _wrong(self, init: Site) -> Finding | None:
+        count = self.analysis.constant(init, "count")
+        for rank in range(self.analysis.cluster or 1):
+            given = {use.site.index: self._arrivals(use, rank) for use in self.arrives}
+            if count is None or any(number is None for number in given.values()):
+                return None
+            numbers = [number for number in given.values() if number]
+            if self._fits(count, {index: number for index, number in given.items() if number}):
                 continue
             step = gcd(*numbers) if numbers else 0
-            certain = not step or count % step != 0
-            listed = ", ".join(f"{number} at {use.site.place}" for number, use in zip(given, self.arrives, strict=True) if number)
-            yield analysis.report(
-                "arrive-count", self.inits[0].site, f"the mbarrier {self.barrier} expects {count} arrivals a phase, and no choice of the "
-                f"arrives makes that many: {listed or 'none'}", f"mbarrier.init with the arrivals of one phase ({self._likely(numbers)})",
+            certain = self.analysis.launch.exact and (not step or count % step != 0)
+            listed = ", ".join(f"{number} at {self.analysis.routine.sites[index].place}" for index, number in given.items() if number)
+            return self.analysis.report(
+                "arrive-count", init, f"the mbarrier {self.barrier} expects {count} arrivals a phase, and no choice of the arrives makes "
+                f"that many: {listed or 'none'}", f"mbarrier.init with the arrivals of one phase ({self._likely(numbers)})",
                 "error" if certain else "review")
-            return
+        return None
 
     @staticmethod
     def _likely(numbers: list[int]) -> str:
         return str(max(numbers)) if numbers else "there are none"
 
-    def _fits(self, count: int, numbers: list[int]) -> bool:
+    def _fits(self, count: int, numbers: dict[int, int]) -> bool:
         """Whether some of the sites together make the count; a site in a loop without a wait may do so several times a phase."""
         sums = {0}
-        for use, number in zip(self.arrives, numbers, strict=False):
-            times = count // number if self._repeats(use.site) else 1
+        for together in self._units(numbers):
+            number = sum(numbers[index] for index in together)
+            times = count // number if self._repeats(self.analysis.routine.sites[together[0]]) else 1
             sums |= {s + number * n for s in sums for n in range(1, times + 1) if s + number * n <= count}
         return count in sums
+
+    def _units(self, numbers: dict[int, int]) -> list[list[int]]:
+        """Sites of one block with one address and no wait between: whoever executes one executes them all in the same phase."""
+        units: list[list[int]] = []
+        for index in sorted(numbers):
+            site, use = self.analysis.routine.sites[index], self.analysis.barriers.by_site[index]
+            last = units[-1] if units else []
+            before = self.analysis.routine.sites[last[-1]] if last else None
+            if (before is not None and before.block == site.block and self.analysis.barriers.by_site[before.index].address == use.address
+                    and not any("mbarrier.test" in other.sync for other in self.analysis.routine.sites[before.index:index])):
+                last.append(index)
+            else:
+                units.append([index])
+        return units
 
     def _repeats(self, site: Site) -> bool:
         """Whether the thread can come back to the arrive without waiting on any mbarrier, or with an index that makes it another one."""

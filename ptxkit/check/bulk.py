@@ -117,8 +117,8 @@ class _Bulk(Flow):
                 "error" if state[fact] == self.everyone & ~self.issuers[copy.index] else "review")
         _, _, commits, waited = fact
         indexed = any(self.analysis.lanes.vector(term) is None for source in self.sources[copy.index] for term, _ in source.address.terms)
-        if waited and indexed:
-            return None  # a ring of buffers: the wait leaves the newest groups, which read others
+        if indexed and (waited or ("free", copy.index) in state):
+            return None  # a ring of buffers: the newest groups read others than the one that is written
         if not commits:
             return self._uncommitted(copy, f"{site.place} overwrites its source") if waited else self._reused(site, named, severity)
         return self._reused(site, named, severity)

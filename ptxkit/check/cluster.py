@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from grammar.errors import Finding
 
 from .analysis import Analysis
+from .barriers import Barrier, Use
 from .flow import Flow, State
-from .program import Site
+from .program import Site, above
 from .startup import remote_accesses
 
 RULES = {
     "cluster-exit": "a CTA may have exited when another still touches its shared memory or mbarriers",
+    "multicast-release": "a multicast overwrites buffers that only their own CTA has released",
     "multicast-mask": "the CTA mask of a multicast names CTAs that the cluster does not have, or none",
 }
 
@@ -21,6 +23,7 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
     if analysis.cluster != 1:
         yield from _Exit(analysis).findings()
     yield from _masks(analysis)
+    yield from _releases(analysis)
 
 
 class _Exit(Flow):
@@ -73,20 +76,26 @@ class _Exit(Flow):
             return True
         if "complete_tx" in use.kinds:  # bytes that its CTA expects are waited for by whoever uses them
             return None if use.barrier.having("test") else False
-        return None if any(self._last(wait.site) for wait in use.barrier.having("test")) else False
+        return None if self._drained(use.barrier) else False
 
     def _announced(self, touch: Site) -> bool | None:
         """A plain access: an arrive on the other CTA after it tells that it is over."""
         later = self.analysis.reaches(touch.block) | {touch.block}
         arrives = [use for use in self.analysis.barriers.uses if "arrive" in use.kinds and use.remote and use.site.block in later
                    and (use.site.block != touch.block or use.site.index > touch.index)]
-        if any(use.barrier is None or any(self._last(wait.site) for wait in use.barrier.having("test")) for use in arrives):
+        if any(use.barrier is None or self._drained(use.barrier) for use in arrives):
             return None
         return False
 
+    def _drained(self, barrier: Barrier) -> bool:
+        """Whether a CTA waits for every arrival on it: from the first phase on, or, where the first wait is free, once more at its end."""
+        return any(self.analysis.first_parity(wait.site) == 0 or self._last(wait.site) for wait in barrier.having("test"))
+
     def _last(self, wait: Site) -> bool:
-        """Whether the kernel can end after this wait without asking its peers for more: no load is issued on a way from it to an exit."""
+        """Whether the kernel can end after this wait without asking its peers for more: no load, and nothing that touches them, comes
+        on a way from it to an exit."""
         issues = {use.site.block for use in self.analysis.barriers.uses if use.kinds & {"complete_tx", "expect_tx"}}
+        issues |= {self.analysis.routine.sites[index].block for index in self.touches if self.analysis.first_parity(wait) is not None}
         exits = {site.block for site in self.analysis.sites if site.control == "exit"}
         return not exits.isdisjoint({wait.block} | self.analysis.reaches(wait.block, frozenset(issues)))
 
@@ -110,3 +119,33 @@ def _masks(analysis: Analysis) -> Iterator[Finding]:
                 yield analysis.report("multicast-mask", site, f"the mask {wrong:#x} of `{site.name}` names {what}",
                                       "a mask of the cluster's own CTAs: bits 0 to the cluster's size minus 1", "error")
                 break
+
+
+def _releases(analysis: Analysis) -> Iterator[Finding]:
+    """A multicast after a wait for free buffers: the arrives on that mbarrier must come from the other CTAs too."""
+    for site in analysis.sites:
+        if "multicast::cluster" not in site.tokens or not analysis.cluster or analysis.cluster < 2 or not analysis.in_loop(site):
+            continue
+        for wait in analysis.barriers.uses:
+            barrier = wait.barrier
+            if (barrier is None or "test" not in wait.kinds or barrier.having("complete_tx") or not barrier.having("arrive")
+                    or not above(wait.site.block, site.block, analysis.routine.dominators)):
+                continue
+            if all(_stays(analysis, use) for use in barrier.having("arrive")):
+                yield analysis.report(
+                    "multicast-release", site, f"`{site.name}` writes into other CTAs after the wait at {wait.site.place} on {barrier}, on "
+                    "which only threads of this CTA arrive: the others may still read what it overwrites",
+                    "let every CTA that reads the buffer arrive on the mbarriers of all that fill it (mapa, .shared::cluster)", "error")
+                return
+
+
+def _stays(analysis: Analysis, use: Use) -> bool:
+    """Whether the arrive is on the barrier of the executing CTA."""
+    if use.address.rank is None:
+        return True
+    for rank in range(analysis.cluster or 1):
+        lanes = analysis.ranked(rank)
+        targets, threads = lanes.vector(use.address.rank), lanes.of(use.site)
+        if targets is None or any(target != rank for thread, target in enumerate(targets) if threads >> thread & 1):
+            return False
+    return True

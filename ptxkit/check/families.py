@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import arrivals, bulk, cluster, convergence, proxies, registers, startup, tensormaps, transactions, wgmma
+from . import arrivals, bulk, cluster, convergence, order, proxies, races, reads, registers, startup, tensormaps, transactions, wgmma
 
-FAMILIES = (startup, arrivals, transactions, proxies, tensormaps, bulk, wgmma, cluster, convergence, registers)
+FAMILIES = (startup, arrivals, transactions, order, reads, races, proxies, tensormaps, bulk, wgmma, cluster, convergence, registers)

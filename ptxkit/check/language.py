@@ -18,6 +18,9 @@ OUTSIDE = frozenset((
     "vset", *(f"{name}{lanes}" for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", "vset") for lanes in (2, 4))))
 """PTX of sm_90 that the table does not have (textures, surfaces, video): not judged."""
 
+GATES = ("version", "target")
+"""Rules that say when an instruction came, not that it is none."""
+
 RULES = {
     "opcode": "an opcode that PTX does not have for this target",
     "operands": "operands that the opcode does not take",

@@ -11,7 +11,7 @@ from grammar.operands import width
 
 from .lanes import Lanes
 from .program import Routine, Site
-from .values import Linear, Value, Values, sources
+from .values import Linear, Value, Values, sources, uniform
 
 Mode = Literal["r", "w", "rw"]
 
@@ -30,6 +30,14 @@ class Access:
     address: Linear
     symbol: str
     low: int
+    bytes: int | None = None
+    """Bytes that one thread moves, where that is known."""
+
+    @property
+    def strong(self) -> bool:
+        """Whether the access may race with others of its kind: atomics, volatile, relaxed."""
+        tokens = ("volatile", "relaxed", "acquire", "release", "mmio")
+        return self.site.mnemonic in ("atom", "red") or not self.site.tokens.isdisjoint(tokens)
 
 
 class Memory:
@@ -43,6 +51,7 @@ class Memory:
         self.values = values
         self.lanes = lanes
         self.accesses: dict[int, list[Access]] = {}
+        self._places: dict[Access, list[int | None] | None] = {}
         for site in routine.body():
             found = [access for access in self._accesses(site) if access is not None]
             if found:
@@ -80,6 +89,26 @@ class Memory:
                 low += min((number * factor for number in known), default=0)
         return low
 
+    def places(self, access: Access) -> list[int | None] | None:
+        """The offset in each thread, without the terms that are the same in all threads (`rest`); None where it is not known."""
+        if access not in self._places:
+            self._places[access] = self._spread(access)
+        return self._places[access]
+
+    def _spread(self, access: Access) -> list[int | None] | None:
+        found: list[int | None] = [access.address.offset] * self.lanes.launch.threads
+        for term, factor in access.address.terms:
+            vector = self.lanes.vector(term)
+            if vector is not None:
+                found = [None if at is None or number is None else at + number * factor for at, number in zip(found, vector, strict=True)]
+            elif not uniform(self.values, term):
+                return None
+        return found
+
+    def rest(self, access: Access) -> frozenset[tuple[Value, int]]:
+        """The terms that are the same in all threads."""
+        return frozenset((term, factor) for term, factor in access.address.terms if self.lanes.vector(term) is None)
+
     # ------------------------------------------------------------------------------------------- one instruction
 
     def _accesses(self, site: Site) -> list[Access | None]:
@@ -98,7 +127,7 @@ class Memory:
     def _access(self, site: Site, operand: str, mode: Mode, by: Literal["generic", "async"], address: Linear) -> Access | None:
         if address.symbol is None or not self.is_shared(address.symbol):
             return None
-        return Access(site, operand, mode, by, address, address.symbol, self.low(site, address))
+        return Access(site, operand, mode, by, address, address.symbol, self.low(site, address), _moved(site))
 
     def _tile(self, site: Site, operand: str) -> Access | None:
         address = self.descriptor(self.values.of(site, site.value(operand)))
@@ -143,3 +172,16 @@ def bytes_of(values: Values, site: Site) -> int | None:
         lanes = 2 if "v2" in site.tokens else 4 if "v4" in site.tokens else 1
         return width(type) // 8 * lanes
     return None
+
+
+def _moved(site: Site) -> int | None:
+    """Bytes that one thread loads, stores or addresses: a row of ldmatrix and stmatrix, the size of a cp.async."""
+    if site.mnemonic in ("ldmatrix", "stmatrix"):
+        return 16
+    size = site.value("cp_size")
+    if isinstance(size, tree.Integer):
+        return size.value
+    tokens = site.opcode.split(".")
+    bits = width(tokens[-1])
+    lanes = next((int(token[1:]) for token in tokens if token in ("v2", "v4", "v8")), 1)
+    return bits // 8 * lanes or None if site.mnemonic in ("ld", "st", "atom", "red") else None

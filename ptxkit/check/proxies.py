@@ -14,7 +14,6 @@ from .program import Site
 RULES = {
     "proxy-fence": "shared memory that threads wrote is used by a bulk copy or wgmma without fence.proxy.async between",
     "store-barrier": "shared memory that other threads wrote is read by a bulk copy or wgmma without a barrier between",
-    "elected-arrive": "one lane arrives for a warp whose other lanes' stores are not ordered before its arrive",
 }
 
 
@@ -177,33 +176,4 @@ class _Writers(_Shared):
                     f"{self.place(min(certain or found))}, and {'' if certain else 'on some path '}no barrier stands between",
                     "bar.sync (or an mbarrier that every writer arrives on) between the stores and this line",
                     "error" if certain else "review")
-                break
-        use_of = self.analysis.barriers.by_site.get(site.index)
-        if use_of is not None and "arrive" in use_of.kinds and use_of.barrier is not None:
-            yield from self._elected(site, threads, state)
-
-    def _elected(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
-        """One lane of a warp arrives, and other lanes of it have stored what a waiter then reads."""
-        launch = self.analysis.launch
-        warps = launch.warps(threads)
-        if threads.bit_count() * 32 > warps.bit_count():
-            return
-        for fact, writers in state.items():
-            mates = writers & warps & ~threads
-            if fact[0] == "alone" and mates and self._waited_for(site, fact[1], threads):
-                yield self.analysis.report(
-                    "elected-arrive", site, f"one lane arrives for its warp, but {self.place(fact[1])} of the other lanes is not ordered "
-                    "before its arrive: a waiter may not see it",
-                    "bar.warp.sync before the arrive, or let every lane arrive")
                 return
-
-    def _waited_for(self, site: Site, store: int, threads: int) -> bool:
-        """Whether others, after a wait on this barrier, use what the store wrote."""
-        barrier = self.analysis.barriers.by_site[site.index].barrier
-        for use in barrier.having("test") if barrier is not None else ():
-            if self.analysis.lanes.of(use.site) & ~self.analysis.launch.warps(threads):
-                later = {use.site.block, *self.analysis.reaches(use.site.block)}
-                if any(self.met(access, store) for other in self.analysis.sites if other.block in later
-                       for access in self.analysis.memory.of(other) if other.index != store):
-                    return True
-        return False

@@ -13,6 +13,7 @@ from .program import Site
 from .values import Linear
 
 RULES = {
+    "init-twice": "an mbarrier is initialised again while it is one, without mbarrier.inval",
     "init-before-use": "a thread uses an mbarrier that another has initialised, without a barrier between",
     "init-fence": "an mbarrier is used by other CTAs after a relaxed cluster arrive without fence.mbarrier_init",
     "cluster-entry": "the shared memory or an mbarrier of another CTA is used before a cluster barrier",
@@ -27,7 +28,8 @@ class _Startup(Flow):
     """("fresh", init): threads that may not rely on it yet. ("known", init): on some path a barrier came between.
 
     ("remote", init, stage): how far the news is on its way to other CTAs: "made", "fenced", "sent" and "sent unfenced" after
-    the cluster's arrive, "unfenced" after the wait. ("early",): no cluster barrier yet; ("joined",): on some path there was one.
+    the cluster's arrive, "unfenced" after the wait. ("live", symbol, offset): an mbarrier is there. ("early",): no cluster barrier yet;
+    ("joined",): on some path there was one.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -43,7 +45,12 @@ class _Startup(Flow):
                 or "warp.barrier" in site.sync or bool(remote_accesses(self.analysis, site)))
 
     def step(self, site: Site, threads: int, state: State) -> None:
+        use = self.analysis.barriers.by_site.get(site.index)
+        if use is not None and "inval" in use.kinds:
+            self.drop(state, self.everyone, lambda fact: fact[0] == "live")
         if site.index in self.inits:
+            if use is not None and not use.address.terms:
+                state["live", use.address.symbol, use.low] = self.everyone
             state["fresh", site.index] = self.everyone & ~threads
             self.drop(state, self.everyone, lambda fact: fact[0] in ("remote", "known") and fact[1] == site.index)
             state["remote", site.index, "made"] = self.everyone
@@ -77,6 +84,10 @@ class _Startup(Flow):
 
     def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
         use = self.analysis.barriers.by_site.get(site.index)
+        if use is not None and use.kinds & {"init"} and ("live", use.address.symbol, use.low) in state and not use.address.terms:
+            yield self.analysis.report(
+                "init-twice", site, f"`{site.name}` initialises an mbarrier of {use.barrier} that is one already: who waits or arrives on "
+                "it loses its phase", "mbarrier.inval before, or one mbarrier.init for each barrier", "error")
         if use is not None and use.barrier is not None and "init" not in use.kinds and not use.remote:
             for fact in sorted(fact for fact in state if fact[0] == "fresh" and state[fact] & threads):
                 init = self.inits[fact[1]]

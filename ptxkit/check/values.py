@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from grammar import tree
@@ -14,6 +15,7 @@ from .program import Routine, Site, above
 DEEP = 120
 """Definitions followed one into another; beyond, a value is taken for unknown."""
 
+_BITS: dict[str, Callable[[int, int], int]] = {"or": operator.or_, "xor": operator.xor, "and": operator.and_}
 CIRCLE = 400
 """Phis of one register looked at together."""
 
@@ -191,9 +193,9 @@ class Values:
             before = [p for p in blocks if p in self.routine.reachable and not above(value.block, p, parents)]
             return self.initial(self._simplified(self._at_end(before[0], value.name)), depth + 1) if len(before) == 1 else None
         given = [self.initial(argument, depth + 1) for argument in self.arguments(value)] if value.kind == "op" else []
-        if value.site is not None and value.site.mnemonic in ("xor", "and") and len(given) == 2 and None not in given:
+        if value.site is not None and value.site.mnemonic in _BITS and len(given) == 2 and None not in given:
             one, other = (number or 0 for number in given)
-            return one ^ other if value.site.mnemonic == "xor" else one & other
+            return _BITS[value.site.mnemonic](one, other)
         return None
 
     def arguments(self, value: Value) -> list[Value]:
@@ -311,8 +313,15 @@ class Values:
             case "and", [one, mask] if one.symbol is not None and mask.constant and mask.symbol is None:
                 return self._aligned(value, one, mask.offset)
             case ("or" | "xor" | "and" | "selp" | "min" | "max" | "shfl"), [*_]:
-                return self._same_symbol(value, site, given)
+                return self._folded(site, given) or self._same_symbol(value, site, given)
         return None
+
+    @staticmethod
+    def _folded(site: Site, given: list[Linear]) -> Linear | None:
+        """Bits of constants."""
+        if site.mnemonic not in _BITS or len(given) != 2 or any(form.terms or form.symbol is not None for form in given):
+            return None
+        return Linear(None, _BITS[site.mnemonic](given[0].offset, given[1].offset))
 
     def _aligned(self, value: Value, one: Linear, mask: int) -> Linear:
         """An address rounded down to a power of two starts a region of its own: `smem+1023&-1024`."""

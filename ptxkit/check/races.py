@@ -1,0 +1,249 @@
+"""Shared memory among the threads themselves: loads and stores of different threads with nothing that orders them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grammar.errors import Finding
+
+from .analysis import Analysis
+from .flow import Flow, State, is_barrier, members
+from .memory import Access
+from .program import Site
+
+RULES = {
+    "shared-race": "a thread uses shared memory that another writes or reads, without a barrier between",
+    "elected-arrive": "one lane arrives for a warp whose other lanes' accesses are not ordered before its arrive",
+    "copy-wait": "the destination of a cp.async is used before the copy has been waited for",
+}
+
+MOST = 6000
+"""Pairs of instructions compared thread by thread in one entry."""
+ASSUMED = 64
+"""Threads compared of a kernel that does not say how many it has: blocks are seldom smaller."""
+
+
+def findings(analysis: Analysis) -> Iterator[Finding]:
+    yield from _Races(analysis).findings()
+    yield from _Copies(analysis).findings()
+
+
+def _accesses(analysis: Analysis, site: Site) -> list[Access]:
+    """What the threads themselves read and write in their own CTA; a barrier object is not data."""
+    if any(word.startswith("mbarrier") for word in site.sync) or site.mnemonic == "tensormap":
+        return []
+    return [access for access in analysis.memory.of(site) if access.by == "generic" and access.address.rank is None]
+
+
+class _Meetings:
+    """Which threads of two accesses touch the same bytes."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        self.left = MOST
+        self._known: dict[tuple[Access, Access], list[tuple[int, int]]] = {}
+
+    def pairs(self, one: Access, other: Access) -> list[tuple[int, int]]:
+        """(thread of the one, thread of the other), not the same, with common bytes; [] where the addresses are not known."""
+        key = (one, other)
+        if key not in self._known:
+            self._known[key] = self._pairs(one, other)
+        return self._known[key]
+
+    def _pairs(self, one: Access, other: Access) -> list[tuple[int, int]]:
+        memory, threads = self.analysis.memory, self.analysis.launch.threads if self.analysis.launch.block else ASSUMED
+        if one.symbol != other.symbol or one.bytes is None or other.bytes is None or self.left <= 0:
+            return []
+        self.left -= 1
+        here, there = memory.places(one), memory.places(other)
+        if here is None or there is None or memory.rest(one) != memory.rest(other):
+            return []
+        touched: dict[int, list[int]] = {}
+        reach = self.analysis.lanes.of(one.site)
+        for thread, at in enumerate(here[:threads]):
+            if at is not None and reach >> thread & 1:
+                for byte in range(at, at + one.bytes):
+                    touched.setdefault(byte, []).append(thread)
+        found: set[tuple[int, int]] = set()
+        reach = self.analysis.lanes.of(other.site)
+        for thread, at in enumerate(there[:threads]):
+            if at is not None and reach >> thread & 1:
+                for byte in range(at, at + other.bytes):
+                    found.update((first, thread) for first in touched.get(byte, ())[:8] if first != thread)
+        return sorted(found)[:4096]
+
+
+class _Races(Flow):
+    """("alone", access): threads whose access is ordered before nobody else; ("warp", access): only before their own warp.
+
+    ("ordered", access): some path has a barrier. ("sent", access, mbarrier): threads that have arrived on it since. Accesses are known
+    by (site, operand); an index that a loop changes ends the fact.
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        super().__init__(analysis)
+        self.of = {site.index: found for site in analysis.sites if (found := _accesses(analysis, site))}
+        self.by_key = {(index, access.operand): access for index, found in self.of.items() for access in found}
+        if all(access.mode == "r" for access in self.by_key.values()):
+            self.of, self.by_key = {}, {}
+        self.meetings = _Meetings(analysis)
+        self._said: set[tuple[str, int, int]] = set()
+
+    def relevant(self, site: Site) -> bool:
+        return bool(self.of) and (site.index in self.of or is_barrier(site) or "warp.barrier" in site.sync
+                                  or site.index in self.analysis.barriers.by_site)
+
+    def entered(self, block: int, state: State) -> None:
+        for fact in [fact for fact in state if fact[0] in ("alone", "warp")]:
+            if any(term.kind == "phi" and term.block == block for term, _ in self.analysis.memory.rest(self.by_key[fact[1]])):
+                del state[fact]
+
+    def step(self, site: Site, threads: int, state: State) -> None:
+        launch = self.analysis.launch
+        for access in self.of.get(site.index, ()):
+            key = (site.index, access.operand)
+            state["alone", key] = state.get(("alone", key), 0) | threads
+            self.drop(state, self.everyone, lambda fact, key=key: fact[0] in ("ordered", "sent") and fact[1] == key)  # type: ignore[misc]
+        if is_barrier(site):
+            self._order(state, members(self.analysis, site, threads))
+        elif "warp.barrier" in site.sync:
+            warps = launch.warps(threads)
+            for fact in [fact for fact in state if fact[0] == "alone" and state[fact] & warps]:
+                state["warp", fact[1]] = state.get(("warp", fact[1]), 0) | state[fact] & warps
+            self.drop(state, warps, lambda fact: fact[0] == "alone")
+        use = self.analysis.barriers.by_site.get(site.index)
+        if use is None or use.barrier is None:
+            return
+        if "arrive" in use.kinds:
+            warps = launch.warps(threads)
+            for fact in [fact for fact in state if fact[0] in ("alone", "warp")]:
+                sent = state[fact] & (threads if fact[0] == "alone" else warps)
+                if sent:
+                    state["sent", fact[1], use.barrier] = state.get(("sent", fact[1], use.barrier), 0) | sent
+        elif "test" in use.kinds:
+            for fact in [fact for fact in state if fact[0] == "sent" and fact[2] is use.barrier]:
+                self._order(state, state.pop(fact), fact[1])
+
+    def _order(self, state: State, threads: int, key: tuple[int, str] | None = None) -> None:
+        for fact in [fact for fact in state if fact[0] in ("alone", "warp") and state[fact] & threads and key in (None, fact[1])]:
+            state["ordered", fact[1]] = self.everyone
+        self.drop(state, threads, lambda fact: fact[0] in ("alone", "warp") and key in (None, fact[1]))
+
+    # ------------------------------------------------------------------------------------------- what is wrong
+
+    def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
+        for access in self.of.get(site.index, ()):
+            for fact in sorted(fact for fact in state if fact[0] in ("alone", "warp")):
+                before = self.by_key[fact[1]]
+                harmless = before.mode == access.mode or (before.mode != "r" and access.mode == "w")  # two stores mostly store the same
+                if not harmless and not (before.strong and access.strong):
+                    yield from self._race(before, access, threads, state[fact], fact[0] == "warp", ("ordered", fact[1]) in state)
+        use = self.analysis.barriers.by_site.get(site.index)
+        if use is not None and "arrive" in use.kinds and use.barrier is not None:
+            yield from self._elected(site, threads, state)
+
+    def _race(self, before: Access, access: Access, threads: int, holders: int, synced: bool, ordered: bool) -> Iterator[Finding]:
+        """`synced`: each warp is ordered in itself; a matrix instruction brings its warp together anyway."""
+        matrix = "matrix" in before.site.mnemonic or "matrix" in access.site.mnemonic
+        key = ("shared-race", before.site.block, access.site.block)
+        if key in self._said:
+            return
+        for first, second in self.meetings.pairs(before, access):
+            if not (holders >> first & 1 and threads >> second & 1) or ((synced or matrix) and first // 32 == second // 32):
+                continue
+            self._said.add(key)
+            within = first // 32 == second // 32
+            certain = not ordered and not within and self.analysis.launch.exact
+            did, does = "reads" if before.mode == "r" else "writes", "reads" if access.mode == "r" else "overwrites"
+            path = "on some path " if ordered else ""
+            yield self.analysis.report(
+                "shared-race", access.site, f"`{access.site.name}` in thread {second} {does} shared memory that thread {first} {did} with "
+                f"`{before.site.name}` at {before.site.place}, and {path}no barrier stands between",
+                "bar.warp.sync between them" if within else "bar.sync between them", "error" if certain else "review")
+            return
+
+    def _elected(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
+        """One lane of a warp arrives, and other lanes of it have accessed what a waiter then uses."""
+        warps = self.analysis.launch.warps(threads)
+        if threads.bit_count() * 32 > warps.bit_count():
+            return
+        for fact in sorted(fact for fact in state if fact[0] == "alone" and state[fact] & warps & ~threads):
+            before = self.by_key[fact[1]]
+            if self._waited_for(site, before, threads):
+                yield self.analysis.report(
+                    "elected-arrive", site, f"one lane arrives for its warp, but the {'load' if before.mode == 'r' else 'store'} "
+                    f"`{before.site.name}` at {before.site.place} of the other lanes is not ordered before its arrive",
+                    "bar.warp.sync before the arrive, or let every lane arrive")
+                return
+
+    def _waited_for(self, site: Site, before: Access, threads: int) -> bool:
+        """Whether others, after a wait on this barrier, use the same memory, one of the two writing it."""
+        barrier = self.analysis.barriers.by_site[site.index].barrier
+        warps = self.analysis.launch.warps(threads)
+        for use in barrier.having("test") if barrier is not None else ():
+            if self.analysis.lanes.of(use.site) & ~warps:
+                later = {use.site.block, *self.analysis.reaches(use.site.block)}
+                if any((before.mode != "r" or access.mode != "r") and self.analysis.memory.may_meet(access, before)
+                       for other in self.analysis.sites if other.block in later and self.analysis.lanes.of(other) & ~warps
+                       for access in self.analysis.memory.of(other) if access.operand not in ("mbar", "addr")):
+                    return True
+        return False
+
+
+class _Copies(Flow):
+    """("copying", site, commits, waited): the thread's cp.async may not have landed; `waited` after a wait that leaves its group."""
+
+    narrow = frozenset(("copying",))
+
+    def __init__(self, analysis: Analysis) -> None:
+        super().__init__(analysis)
+        self.copies = {site.index: next((a for a in analysis.memory.of(site) if a.operand == "dst"), None)
+                       for site in analysis.sites if "async.issue" in site.sync}
+        self.meetings = _Meetings(analysis)
+        self._said: set[int] = set()
+
+    def relevant(self, site: Site) -> bool:
+        return bool(self.copies) and (site.index in self.copies or bool(self.analysis.memory.of(site))
+                                      or not {"async.commit", "async.wait", "mbarrier.arrive_async"}.isdisjoint(site.sync))
+
+    def step(self, site: Site, threads: int, state: State) -> None:
+        mine = sorted((fact for fact in state if fact[0] == "copying" and state[fact] & threads), key=lambda fact: -fact[2])
+        if site.index in self.copies:
+            state["copying", site.index, 0, False] = threads
+        elif "mbarrier.arrive_async" in site.sync:
+            self.drop(state, threads, lambda fact: fact[0] == "copying")  # whoever waits on the barrier waits for the copies
+        elif "async.commit" in site.sync:
+            for fact in mine:
+                new = (*fact[:2], min(fact[2] + 1, 9), fact[3])
+                state[new] = state.get(new, 0) | state.pop(fact)
+        elif "async.wait" in site.sync:
+            left = self.analysis.constant(site, "n") if site.value("n") is not None else -1
+            for fact in mine:
+                holders = state.pop(fact)
+                if fact[2] <= (left if left is not None else 0):
+                    new = (*fact[:3], True)
+                    state[new] = state.get(new, 0) | holders
+
+    def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
+        if site.index in self.copies:
+            return
+        for access in self.analysis.memory.of(site):
+            for fact in sorted(fact for fact in state if fact[0] == "copying" and state[fact] & threads):
+                copy = self.copies[fact[1]]
+                if copy is not None and site.index not in self._said and self._used(copy, access, fact[3]):
+                    self._said.add(site.index)
+                    yield self.analysis.report(
+                        "copy-wait", site, f"`{site.name}` uses shared memory that the `{copy.site.name}` at {copy.site.place} may not "
+                        "have filled yet", "a cp.async.wait_group that covers its group, in the thread that copies; then a barrier",
+                        "review" if fact[3] else "error")
+
+    def _used(self, copy: Access, access: Access, waited: bool) -> bool:
+        if access.operand in ("mbar", "addr"):
+            return False
+        if access.by == "async":
+            return self.analysis.memory.may_meet(copy, access) and not (waited and self.analysis.memory.rest(copy))
+        memory = self.analysis.memory
+        here, there = memory.places(copy), memory.places(access)
+        if here is None or there is None or copy.symbol != access.symbol or memory.rest(copy) != memory.rest(access):
+            return False
+        return bool(self.meetings.pairs(copy, access)) or any(a is not None and a == b for a, b in zip(here, there, strict=True))

@@ -1,0 +1,123 @@
+"""Buffers that copies fill: not read before the copy's mbarrier has been waited for, not filled again before they were released."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grammar.errors import Finding
+
+from .analysis import Analysis
+from .barriers import Barrier
+from .flow import Flow, State, is_barrier, members
+from .memory import Access
+from .program import Site
+
+RULES = {
+    "read-before-wait": "shared memory that a bulk copy fills is read without a wait on the copy's mbarrier",
+    "copy-overwrite": "a loop copies into the same buffer again without waiting for anything",
+    "bulk-alignment": "a bulk copy whose shared address or size is not aligned",
+}
+
+
+def findings(analysis: Analysis) -> Iterator[Finding]:
+    yield from _Waits(analysis).findings()
+    for site in analysis.sites:
+        if "mbarrier.complete_tx" in site.sync and site.mnemonic == "cp":
+            yield from _overwritten(analysis, site)
+        if site.mnemonic == "cp" and any(access.by == "async" for access in analysis.memory.of(site)):
+            yield from _aligned(analysis, site)
+
+
+class _Waits(Flow):
+    """("unwaited", mbarrier): threads that have not waited on it since the entry; ("waited", mbarrier): threads that have."""
+
+    narrow = frozenset(("unwaited", "waited"))
+
+    def __init__(self, analysis: Analysis) -> None:
+        super().__init__(analysis)
+        self.filled = self._filled()
+        self._said: set[tuple[str, int]] = set()
+
+    def _filled(self) -> dict[tuple[str, int], set[Barrier]]:
+        """The mbarriers of the copies into each region; regions that threads also store to are left out."""
+        memory = self.analysis.memory
+        found: dict[tuple[str, int], set[Barrier]] = {}
+        spoiled: set[tuple[str, int]] = set()
+        for site in self.analysis.sites:
+            use = self.analysis.barriers.by_site.get(site.index)
+            for access in memory.of(site):
+                if access.mode == "r" or access.operand in ("mbar", "addr"):
+                    continue
+                if access.by == "async" and use is not None and use.barrier is not None and self.analysis.barriers.understood:
+                    found.setdefault(memory.region(access), set()).add(use.barrier)
+                else:
+                    spoiled.add(memory.region(access))
+        return {region: barriers for region, barriers in found.items() if region not in spoiled}
+
+    def start(self) -> State:
+        return {("unwaited", barrier): self.everyone for barriers in self.filled.values() for barrier in barriers}
+
+    def relevant(self, site: Site) -> bool:
+        return bool(self.filled) and (bool(self._reads(site)) or is_barrier(site) or "warp.barrier" in site.sync
+                                      or "mbarrier.test" in site.sync)
+
+    def _reads(self, site: Site) -> list[Access]:
+        memory = self.analysis.memory
+        return [access for access in memory.of(site) if access.mode == "r" and memory.region(access) in self.filled]
+
+    def step(self, site: Site, threads: int, state: State) -> None:
+        use = self.analysis.barriers.by_site.get(site.index)
+        if use is not None and "test" in use.kinds:
+            self._waited(state, threads, [use.barrier] if use.barrier is not None else [fact[1] for fact in state])
+        elif is_barrier(site) or "warp.barrier" in site.sync:
+            together = self.analysis.launch.warps(threads) if "warp.barrier" in site.sync else members(self.analysis, site, threads)
+            self._waited(state, together, [fact[1] for fact in state if fact[0] == "waited" and state[fact] & together])
+
+    def _waited(self, state: State, threads: int, barriers: list[Barrier]) -> None:
+        for barrier in barriers:
+            state["waited", barrier] = state.get(("waited", barrier), 0) | threads
+        self.drop(state, threads, lambda fact: fact[0] == "unwaited" and fact[1] in barriers)
+
+    def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
+        for access in self._reads(site):
+            region = self.analysis.memory.region(access)
+            barriers = self.filled[region]
+            if region not in self._said and all(state.get(("unwaited", barrier), 0) & threads for barrier in barriers):
+                self._said.add(region)
+                never = not any(state.get(("waited", barrier), 0) & threads for barrier in barriers)
+                names, path = " or ".join(sorted(map(str, barriers))), "" if never else "on some path "
+                yield self.analysis.report(
+                    "read-before-wait", site, f"`{site.name}` reads shared memory that a copy fills, and {path}no wait on the mbarrier "
+                    f"{names} comes before", "wait (mbarrier.try_wait in a loop) for the copy's phase before this line",
+                    "error" if never else "review")
+
+
+def _overwritten(analysis: Analysis, site: Site) -> Iterator[Finding]:
+    """A copy in a loop whose buffer comes round again, with neither a wait nor a barrier on the way back to it."""
+    target = next((access for access in analysis.memory.of(site) if access.operand == "dstMem"), None)
+    if target is None or not analysis.wraps(target.address) or not analysis.in_loop(site):
+        return
+    stops = frozenset(other.block for other in analysis.sites
+                      if "mbarrier.test" in other.sync or is_barrier(other) or other.control == "unknown")
+    if site.block not in stops and site.block in analysis.reaches(site.block, stops):
+        yield analysis.report(
+            "copy-overwrite", site, f"`{site.name}` fills the same buffer again in a later round of its loop, and neither a wait nor a "
+            "barrier comes between: what was there may still be in use, or on its way",
+            "wait on the mbarrier on which the readers of the buffer arrive before each copy into it", "error")
+
+
+def _aligned(analysis: Analysis, site: Site) -> Iterator[Finding]:
+    """Shared addresses of tensor copies are multiples of 128 bytes, of other bulk copies of 16, and so is their size."""
+    needed = 128 if "tensor" in site.tokens else 16
+    size = analysis.constant(site, "size")
+    if size is not None and size % 16:
+        yield analysis.report("bulk-alignment", site, f"`{site.name}` moves {size} bytes, which is not a multiple of 16",
+                              "a size that is a multiple of 16", "error")
+    for access in analysis.memory.of(site):
+        steps = [factor for _, factor in access.address.terms]
+        if access.operand == "mbar" or access.by != "async" or any(step % needed for step in steps):
+            continue
+        if access.address.offset % needed and analysis.aligned(access.symbol) % needed == 0:
+            yield analysis.report(
+                "bulk-alignment", site, f"`{site.name}` uses byte {access.address.offset} of `{access.symbol}`, and a shared address there "
+                f"is a multiple of {needed}", f"a buffer aligned to {needed} bytes, and offsets that are multiples of it", "error")
