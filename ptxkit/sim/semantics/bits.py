@@ -117,6 +117,8 @@ def fns(op: Op) -> Run:
 
     def one(mask: int, base: int, offset: int) -> int:
         count = signed(offset, 32)
+        if offset == 1 << 31:  # whose magnitude is no s32: as an H200 does it
+            return 0
         if base > 31:
             return _WORD
         if not count:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedError
 from ..program import Op
 from ..rounding import add_odd, canonical, decode, encode, flush, multiply_add, parts, quiet, relu, saturate, whole
 from ..values import Array
@@ -24,7 +23,7 @@ def rounded(op: Op, function: Callable[..., Array]) -> Run:
     """A function on float64 numbers, its result in the instruction's type."""
     type = op.bindings["type"]
     of = type.removesuffix("x2")
-    ftz, sat, clamps = op.has("ftz"), op.has("sat"), op.has("relu")
+    ftz, sat, clamps, oob = op.has("ftz"), op.has("sat"), op.has("relu"), op.has("oob")
 
     @quiet
     def run(*sources: Any) -> Any:
@@ -34,11 +33,18 @@ def rounded(op: Op, function: Callable[..., Array]) -> Run:
         found = canonical(encode(function(*(decode(b, of) for b in bits)), of), of)
         if ftz:
             found = flush(found, of)
+        if oob:
+            found = np.where(is_fill(bits[0]) | is_fill(bits[1]), np.uint16(0), found)
         if sat:
             found = saturate(found, of)
         return whole(relu(found, of) if clamps else found)
 
     return run
+
+
+def is_fill(bits: Array) -> Array:
+    """Whether a half is what a tensor copy fills in outside of the tensor: the NaN 0x7FF7 of either sign (measured on an H200)."""
+    return np.asarray((bits & np.uint16(0x7FFF)) == np.uint16(0x7FF7))
 
 
 @pure("add", "sub", "mul", types=HALVES)
@@ -51,8 +57,6 @@ def arithmetic(op: Op) -> Run:
 
 @pure("fma", types=HALVES)
 def fma(op: Op) -> Run:
-    if op.has("oob"):  # the ISA does not say which NaN is the one that a tensor copy fills in
-        raise UnsupportedError(f"the simulator does not execute `{op.opcode}`")
     return rounded(op, multiply_add)
 
 
