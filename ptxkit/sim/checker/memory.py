@@ -46,7 +46,8 @@ class MemoryRules(Base):
         lanes.warp.used = True
         if strong:
             self._acquire(f, lanes, mask, op, mode, memory, places)
-        at: Any = places if type(places) is int else places[indices(mask)]
+        every: Any = places
+        at: Any = every if type(every) is int else every[indices(mask)]
         if space == "shared":
             self._remote(f, mask, op, at)
             self._overlaps(f, op, mode, at, size)
@@ -55,7 +56,7 @@ class MemoryRules(Base):
         for m, view in lanes.groups:
             if m & mask:
                 some = m & mask
-                chosen = at if type(at) is int or some == mask else places[indices(some)]
+                chosen = at if isinstance(at, int) or some == mask else np.asarray(places)[indices(some)]
                 if space == "shared":
                     self._shared(f, lanes, view, some, op, mode, chosen, size, strong)
                 else:
@@ -142,8 +143,9 @@ class MemoryRules(Base):
 
     def _global(self, f: Fragment, lanes: Lanes, view: View, mask: int, op: Op, mode: str, memory: Memory, at: Any, size: int,
                 strong: bool) -> None:
-        shadow = self._allocation(memory, at if type(at) is int else int(at[0]))
-        if shadow is None or (type(at) is not int and (int(at.min()) < shadow.start or int(at.max()) >= shadow.start + shadow.bytes)):
+        low, high = (at, at) if type(at) is int else (int(np.min(at)), int(np.max(at)))
+        shadow = self._allocation(memory, low)
+        if shadow is None or high >= shadow.start + shadow.bytes:
             return
         cells = shadow.cells(at, size)
         each = np.repeat(indices(mask), len(cells) // mask.bit_count()) if type(at) is not int \
@@ -220,7 +222,7 @@ class MemoryRules(Base):
             return
         tokens = op.tokens
         visible = "acquire" in tokens or "acq_rel" in tokens
-        for place in {places} if isinstance(places, int) else {int(p) for p in places[indices(mask)]}:
+        for place in {places} if type(places) is int else {int(p) for p in places[indices(mask)]}:
             found = self._published.get((id(memory), place))
             if found is not None:
                 view, scope, writer = found
@@ -300,9 +302,10 @@ class MemoryRules(Base):
             self._global_async(f, task, lanes, home, region, agent, clock, "r")
 
     def async_read(self, f: Fragment, op: Op, lanes: Lanes, mask: int, cells: Any, shadow: Shadow, rule: str,
-                   task: Task | None = None) -> None:
+                   task: Task | None = None, known: Array | None = None) -> None:
         """The async proxy reads cells of shared memory on behalf of these lanes."""
-        known = self._rely(lanes, mask, SHARED, task, writes=False)
+        if known is None:
+            known = self._rely(lanes, mask, SHARED, task, writes=False)
         bad = shadow.writes_unknown(cells, known)
         if bad is not None:
             self._async_conflict(f, op, lanes, mask, shadow.write_at(cells, int(bad[0])), "reads")

@@ -379,6 +379,23 @@ class OrderRules(MemoryRules):
         """An operation on an mbarrier, perhaps of another CTA; a copy has an asynchronous stamp."""
 
 
+def _goes_on(program: Program, op: Op) -> bool:
+    """Whether an instruction is a branch both of whose ways lead to the same place."""
+    if op.signature.form.effects.control != "branch":
+        return False
+    ends: set[int] = set()
+    for index in program.blocks[op.block].successors:
+        for _ in program.blocks:
+            if index < 0:
+                break
+            block = program.blocks[index]
+            if len(block.successors) != 1 or any(o.signature.form.effects.control != "branch" for o in block.ops):
+                break
+            index = block.successors[0]
+        ends.add(index)
+    return len(ends) == 1
+
+
 def read_later(program: Program, op: Op) -> bool:
     """Whether some instruction may read what this one writes into registers."""
     left = op.writes()
@@ -389,7 +406,7 @@ def read_later(program: Program, op: Op) -> bool:
     while work:
         ops, successors = work.pop()
         for other in ops:
-            if not left.isdisjoint(other.reads()):
+            if not left.isdisjoint(other.reads()) and not _goes_on(program, other):
                 return True
             if other.guard is None and left <= other.writes():
                 break

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..warpgroup import Product, Warpgroup, WGroup, chunks
+from .clocks import SHARED
 from .order import OrderRules
 
 if TYPE_CHECKING:
@@ -115,12 +116,13 @@ class ProductRules(OrderRules):
         lanes = self.lanes(f)
         agent = home.agent(group, "wgmma", f"the warpgroup of {group.warps[0]!r}")
         first = product.came == 1
+        known = lanes.asynchronous(f.warp.lanes, SHARED, writes=False)
         for descriptor, extent, transposed in self._descriptors(product):
-            cells = _cells(descriptor, extent, transposed, group.cta.start, shadow.shift)
+            cells, last = _cells(descriptor, extent, transposed, group.cta.start, shadow.shift)
             self.accesses += 1
-            if int(cells.max()) >= len(shadow.agent):
+            if last >= len(shadow.agent):
                 return
-            self.async_read(f, op, lanes, f.warp.lanes, cells, shadow, "shared-uninitialised")
+            self.async_read(f, op, lanes, f.warp.lanes, cells, shadow, "shared-uninitialised", known=known)
             if first:
                 shadow.read(agent, cells, number + 1, op.index)
 
@@ -167,4 +169,4 @@ def _cells(descriptor: int, extent: int, transposed: int, start: int, shift: int
     if shift < 4:
         count = 1 << 4 - shift
         cells = (cells[:, None] * count + np.arange(count)).reshape(-1)
-    return cells
+    return cells, int(cells.max())
