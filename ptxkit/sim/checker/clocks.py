@@ -83,7 +83,8 @@ class WarpClock:
         self.used = True
         self.fenced: Array = np.zeros((3, 32), np.int32)
         self.copies = -1
-        """The agent of lane 0's cp.async, and up to which of them each lane has waited."""
+        """The agent of lane 0's cp.async, how many the warp has issued, and up to which of them each lane has waited."""
+        self.issued_copies = 0
         self.copied: Array = np.zeros(32, np.int32)
 
     def tick(self) -> int:

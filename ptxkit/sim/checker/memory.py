@@ -374,7 +374,8 @@ class MemoryRules(Base):
         if warp.copies < 0:
             warp.copies = home.agent(("copies", warp.base), "cp.async", f"{warp.warp!r}", 32)
             home.generic.append(warp.copies)
-        task.shadow = warp.epoch
+        warp.issued_copies += 1
+        task.shadow = warp.issued_copies
         shadow = self.shadow(f.cta.cluster)
         each = indices(task.mask)
         for region in task.writes:
@@ -390,7 +391,7 @@ class MemoryRules(Base):
             prior = shadow.reads_unknown(cells, known, owners, warp.base)
             if prior is not None:
                 self._race(f, task.op, prior, "shared", "writes", f.cta.cluster)
-            shadow.wrote(cells, owners + warp.copies, warp.epoch, task.op.index)
+            shadow.wrote(cells, owners + warp.copies, task.shadow, task.op.index)
 
     # ------------------------------------------------------------------------------------------- advice
 
