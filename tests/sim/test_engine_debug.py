@@ -90,7 +90,7 @@ def test_on_the_device() -> None:
     program = ("import numpy as np\nfrom ptxkit import device_array\nfrom ptxkit.driver import synchronize\n"
                "from tests.sim.test_engine_debug import checks, prints\n"
                "prints.launch(1, device_array(np.array([0.5, 1.25, -3, *range(29)], np.float32)), 7, 0xABCDEF0123)\n"
-               "synchronize(0)\nchecks.launch(1, 64)\nsynchronize(0)\nchecks.launch(1, 40)\n"
+               "synchronize(0)\nchecks.launch(1, 64, stream=0)\nsynchronize(0)\nchecks.launch(1, 40, stream=0)\n"
                "synchronize(0)\n")
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, cwd=Path(__file__).parents[2])
     for i, value in enumerate((0.5, 1.25, -3)):
