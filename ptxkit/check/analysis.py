@@ -47,6 +47,12 @@ class Analysis:
         """The sites that the entry reaches, in the order of the text."""
         return list(self.routine.body())
 
+    @cached_property
+    def in_clusters(self) -> bool:
+        """Whether the kernel is for clusters, by a directive or by a cluster barrier; else one of CTAs that stand alone may run it."""
+        return (self.cluster or 1) > 1 or self.routine.directive("explicitcluster") is not None or any(
+            "cluster.wait" in site.sync for site in self.sites)
+
     @property
     def cluster(self) -> int | None:
         return self.launch.cluster

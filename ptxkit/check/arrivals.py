@@ -127,7 +127,7 @@ def _result(analysis: Analysis, site: Site) -> Iterator[Finding]:
     if not used:
         yield analysis.report("wait-result", site, f"`{site.name}` does not wait: its result, which nothing reads, says whether the phase "
                               "has completed", "branch back to it until the result is true", "error")
-    elif "try_wait" in site.tokens and not _spins(analysis, site):
+    elif "try_wait" in site.tokens and not _spins(analysis, site) and not _heard(analysis, site):
         yield analysis.report("wait-result", site, f"`{site.name}` may give up before the phase has completed, and is not asked again",
                               "branch back to it until the result is true")
 
@@ -151,6 +151,16 @@ def _spins(analysis: Analysis, site: Site) -> bool:
         if here not in seen and quiet(routine.blocks[here].first, routine.blocks[here].end):
             seen.add(here)
             todo += routine.blocks[here].successors
+    return False
+
+
+def _heard(analysis: Analysis, site: Site) -> bool:
+    """Whether the result makes a difference: it decides where control goes, or is kept (a first look before the real wait)."""
+    for other in analysis.sites:
+        if any(name in other.reads for name in site.writes) and any(_defines(analysis, site, other, name) for name in site.writes):
+            block = analysis.routine.blocks[other.block]
+            if other.control != "branch" or len(set(block.successors)) > 1:
+                return True
     return False
 
 
@@ -245,5 +255,13 @@ class _Count:
             targets = lanes.vector(use.address.rank) if use.address.rank is not None else (rank,) * analysis.launch.threads
             if targets is None or any(targets[t] is None for t in range(len(targets)) if threads >> t & 1):
                 return None
-            total += count * sum(1 for thread, target in enumerate(targets) if threads >> thread & 1 and target == rank)
+            # Threads may choose barriers of the array by their number: each gets its part.
+            parts: dict[int, int] = {}
+            for thread, target in enumerate(targets):
+                if threads >> thread & 1 and target == rank:
+                    chosen = sum((vector[thread] or 0) * factor for term, factor in use.address.terms if (vector := lanes.vector(term)))
+                    parts[chosen] = parts.get(chosen, 0) + 1
+            if len(set(parts.values())) > 1:
+                return None
+            total += count * next(iter(parts.values()), 0)
         return total

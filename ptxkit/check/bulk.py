@@ -75,8 +75,9 @@ class _Bulk(Flow):
         for fact in [fact for fact in state if fact[0] == "out" and self.issuers[fact[1]] & threads]:
             _, copy, commits, _ = fact
             issuers = state.pop(fact)
+            # A wait is for the groups of the thread that executes it: it tells the others nothing.
             if commits > left:
-                state["known", copy] = state.get(("known", copy), 0) | self.everyone & ~threads
+                state["known", copy] = state.get(("known", copy), 0) | self.everyone & ~issuers
                 state["free", copy] = self.everyone
             else:
                 state["out", copy, commits, True] = state.get(("out", copy, commits, True), 0) | issuers
@@ -137,6 +138,8 @@ class _Bulk(Flow):
         for fact in sorted(fact for fact in state if fact[0] == "out"):
             _, index, commits, _ = fact
             rule = "bulk-exit" if commits else "bulk-commit"
+            if ("free", index) in state:
+                continue  # a wait on some path: mostly those where there was something to wait for
             if state[fact] & threads and (rule, index) not in self._said:
                 self._said.add((rule, index))
                 copy = self.copies[index]

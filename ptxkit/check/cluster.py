@@ -20,7 +20,7 @@ RULES = {
 
 
 def findings(analysis: Analysis) -> Iterator[Finding]:
-    if analysis.cluster != 1:
+    if analysis.in_clusters:
         yield from _Exit(analysis).findings()
     yield from _masks(analysis)
     yield from _releases(analysis)
@@ -32,7 +32,7 @@ class _Exit(Flow):
     def __init__(self, analysis: Analysis) -> None:
         super().__init__(analysis)
         self.touches = {site.index for site in analysis.sites if remote_accesses(analysis, site)}
-        self._said: set[int] = set()
+        self._said: set[object] = set()
 
     def relevant(self, site: Site) -> bool:
         return bool(self.touches) and (site.index in self.touches or site.control == "exit"
@@ -55,9 +55,11 @@ class _Exit(Flow):
         for fact in sorted(fact for fact in state if fact[0] == "touch"):
             touch = self.analysis.routine.sites[fact[1]]
             awaited = self._awaited(touch)
-            if awaited is None or touch.index in self._said:
+            use = self.analysis.barriers.by_site.get(touch.index)
+            what_of = use.barrier if use is not None and use.barrier is not None else touch.index
+            if awaited is None or what_of in self._said:
                 continue
-            self._said.add(touch.index)
+            self._said.add(what_of)
             certain = ("ended", touch.index) not in state and not awaited and self.analysis.cluster is not None
             what = remote_accesses(self.analysis, touch)[0]
             yield self.analysis.report(

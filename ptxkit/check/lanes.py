@@ -14,9 +14,11 @@ from grammar.operands import width
 
 from ..graph import post_dominators
 from .program import Routine, Site
-from .values import DEEP, Value, Values, sources, uniform
+from .values import Value, Values, sources, uniform
 
 Vector = tuple["int | None", ...]
+DEEP = 60
+"""Definitions followed one into another; beyond, a value is not known."""
 NOMINAL = 1024
 """Threads assumed of a kernel that does not say how many it has."""
 
@@ -165,7 +167,7 @@ class Lanes:
         """The value in each thread, None where it is not known."""
         if value in self._vectors:
             return self._vectors[value]
-        if depth > DEEP // 2:
+        if depth > DEEP:
             return None
         self._vectors[value] = None  # a value that depends on itself is not known
         found = self._vector(value, depth)
@@ -186,9 +188,19 @@ class Lanes:
     def _merged(self, value: Value, depth: int) -> Vector | None:
         vectors = [self.vector(other, depth + 1) for other in self.values.alternatives(value)]
         if value.kind == "select" and value.site is not None:
-            vectors.append(self._result(value.site, value, depth))
+            return self._chosen(value, value.site, vectors[0] if vectors else None, self._result(value.site, value, depth), depth)
         first = vectors[0] if vectors else None
         return first if first is not None and all(vector == first for vector in vectors) else None
+
+    def _chosen(self, value: Value, site: Site, before: Vector | None, after: Vector | None, depth: int) -> Vector | None:
+        """Of a guarded instruction: its result where the guard holds, what was there before where it does not."""
+        guard = site.instruction.guard
+        unknown = (None,) * self.launch.threads
+        holds = self.vector(self.values.register(site, guard.predicate), depth + 1) if guard is not None else None
+        if guard is None or (before is None and after is None):
+            return None
+        rows = zip(holds or unknown, before or unknown, after or unknown, strict=True)
+        return tuple((old if old == new else None) if bit is None else new if bool(bit) != guard.negated else old for bit, old, new in rows)
 
     def _special(self, name: str) -> Vector | None:
         threads, shape = range(self.launch.threads), self.launch.block or (NOMINAL, 1, 1)

@@ -80,14 +80,12 @@ class Memory:
 
     def low(self, site: Site, address: Linear) -> int:
         """The lowest offset that the threads of the site have; what is not known of a term counts as 0."""
+        vectors = [(vector, factor) for term, factor in address.terms if (vector := self.lanes.vector(term)) is not None]
+        if not vectors:
+            return address.offset
         threads = self.lanes.of(site)
-        low = address.offset
-        for term, factor in address.terms:
-            vector = self.lanes.vector(term)
-            if vector is not None:
-                known = [number for thread, number in enumerate(vector) if threads >> thread & 1 and number is not None]
-                low += min((number * factor for number in known), default=0)
-        return low
+        return min((address.offset + sum((vector[thread] or 0) * factor for vector, factor in vectors)
+                    for thread in range(self.lanes.launch.threads) if threads >> thread & 1), default=address.offset)
 
     def places(self, access: Access) -> list[int | None] | None:
         """The offset in each thread, without the terms that are the same in all threads (`rest`); None where it is not known."""

@@ -76,7 +76,8 @@ class _Meetings:
 class _Races(Flow):
     """("alone", access): threads whose access is ordered before nobody else; ("warp", access): only before their own warp.
 
-    ("ordered", access): some path has a barrier. ("sent", access, mbarrier): threads that have arrived on it since. Accesses are known
+    ("ordered", access): some path has a barrier. ("sent", access, mbarrier): threads that have arrived on it since;
+    ("handed", access): some path waits for that. Accesses are known
     by (site, operand); an index that a loop changes ends the fact.
     """
 
@@ -103,7 +104,7 @@ class _Races(Flow):
         for access in self.of.get(site.index, ()):
             key = (site.index, access.operand)
             state["alone", key] = state.get(("alone", key), 0) | threads
-            self.drop(state, self.everyone, lambda fact, key=key: fact[0] in ("ordered", "sent") and fact[1] == key)  # type: ignore[misc]
+            self.drop(state, self.everyone, lambda fact, key=key: fact[0] in ("ordered", "sent", "handed") and fact[1] == key)  # type: ignore[misc]
         if is_barrier(site):
             self._order(state, members(self.analysis, site, threads))
         elif "warp.barrier" in site.sync:
@@ -123,6 +124,7 @@ class _Races(Flow):
         elif "test" in use.kinds:
             for fact in [fact for fact in state if fact[0] == "sent" and fact[2] is use.barrier]:
                 self._order(state, state.pop(fact), fact[1])
+                state["handed", fact[1]] = self.everyone
 
     def _order(self, state: State, threads: int, key: tuple[int, str] | None = None) -> None:
         for fact in [fact for fact in state if fact[0] in ("alone", "warp") and state[fact] & threads and key in (None, fact[1])]:
@@ -136,7 +138,7 @@ class _Races(Flow):
             for fact in sorted(fact for fact in state if fact[0] in ("alone", "warp")):
                 before = self.by_key[fact[1]]
                 harmless = before.mode == access.mode or (before.mode != "r" and access.mode == "w")  # two stores mostly store the same
-                if not harmless and not (before.strong and access.strong):
+                if not harmless and not (before.strong and access.strong) and ("handed", fact[1]) not in state:
                     yield from self._race(before, access, threads, state[fact], fact[0] == "warp", ("ordered", fact[1]) in state)
         use = self.analysis.barriers.by_site.get(site.index)
         if use is not None and "arrive" in use.kinds and use.barrier is not None:

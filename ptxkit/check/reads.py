@@ -35,35 +35,43 @@ class _Waits(Flow):
 
     def __init__(self, analysis: Analysis) -> None:
         super().__init__(analysis)
-        self.filled = self._filled()
+        self.filled, self.spoiled = self._filled()
         self._said: set[tuple[str, int]] = set()
 
-    def _filled(self) -> dict[tuple[str, int], set[Barrier]]:
-        """The mbarriers of the copies into each region; regions that threads also store to are left out."""
-        memory = self.analysis.memory
-        found: dict[tuple[str, int], set[Barrier]] = {}
-        spoiled: set[tuple[str, int]] = set()
+    def _filled(self) -> tuple[list[tuple[Access, Barrier]], list[Access]]:
+        """The copies into shared memory with their mbarriers, and what else is stored to it."""
+        copies: list[tuple[Access, Barrier]] = []
+        stores: list[Access] = []
         for site in self.analysis.sites:
             use = self.analysis.barriers.by_site.get(site.index)
-            for access in memory.of(site):
+            for access in self.analysis.memory.of(site):
                 if access.mode == "r" or access.operand in ("mbar", "addr"):
                     continue
                 if access.by == "async" and use is not None and use.barrier is not None and self.analysis.barriers.understood:
-                    found.setdefault(memory.region(access), set()).add(use.barrier)
+                    copies.append((access, use.barrier))
                 else:
-                    spoiled.add(memory.region(access))
-        return {region: barriers for region, barriers in found.items() if region not in spoiled}
+                    stores.append(access)
+        return copies, stores
+
+    def _sources(self, access: Access) -> set[Barrier]:
+        """The mbarriers of the copies that may fill what the access reads; none where threads may store it."""
+        memory = self.analysis.memory
+        if any(memory.may_meet(access, store) for store in self.spoiled):
+            return set()
+        found = [(copy, barrier) for copy, barrier in self.filled if copy.symbol == access.symbol and copy.low <= access.low]
+        if self.analysis.traced is not None:  # the plan tells where each buffer ends
+            found = [(copy, barrier) for copy, barrier in found if memory.may_meet(copy, access)]
+        return {barrier for _, barrier in found}
 
     def start(self) -> State:
-        return {("unwaited", barrier): self.everyone for barriers in self.filled.values() for barrier in barriers}
+        return {("unwaited", barrier): self.everyone for _, barrier in self.filled}
 
     def relevant(self, site: Site) -> bool:
         return bool(self.filled) and (bool(self._reads(site)) or is_barrier(site) or "warp.barrier" in site.sync
                                       or "mbarrier.test" in site.sync)
 
     def _reads(self, site: Site) -> list[Access]:
-        memory = self.analysis.memory
-        return [access for access in memory.of(site) if access.mode == "r" and memory.region(access) in self.filled]
+        return [access for access in self.analysis.memory.of(site) if access.mode == "r"]
 
     def step(self, site: Site, threads: int, state: State) -> None:
         use = self.analysis.barriers.by_site.get(site.index)
@@ -80,9 +88,8 @@ class _Waits(Flow):
 
     def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
         for access in self._reads(site):
-            region = self.analysis.memory.region(access)
-            barriers = self.filled[region]
-            if region not in self._said and all(state.get(("unwaited", barrier), 0) & threads for barrier in barriers):
+            region, barriers = self.analysis.memory.region(access), self._sources(access)
+            if region not in self._said and barriers and all(state.get(("unwaited", barrier), 0) & threads for barrier in barriers):
                 self._said.add(region)
                 never = not any(state.get(("waited", barrier), 0) & threads for barrier in barriers)
                 names, path = " or ".join(sorted(map(str, barriers))), "" if never else "on some path "

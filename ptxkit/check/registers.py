@@ -23,8 +23,9 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
     sites = [site for site in analysis.sites if site.mnemonic == "setmaxnreg"]
     if not sites:
         return
-    capped = analysis.launch.max_registers or (analysis.launch.block is not None and analysis.launch.min_ctas)
-    if not capped:
+    # A kernel with wgmma gets a cap from its block alone (ptxas 13.0).
+    sized = analysis.launch.block is not None and (analysis.launch.min_ctas or any(site.mnemonic == "wgmma" for site in analysis.sites))
+    if not analysis.launch.max_registers and not sized:
         yield analysis.report("setmaxnreg-ignored", sites[0], f"ptxas ignores `{sites[0].name}`: the kernel has no register cap at entry",
                               ".maxntid or .reqntid with .minnctapersm 1, or .maxnreg")
         return

@@ -99,14 +99,15 @@ class _Startup(Flow):
                         f"{init.site.place}, and {'' if certain else 'on some path '}no barrier stands between",
                         "bar.sync 0 (in a cluster barrier.cluster.arrive and wait) between mbarrier.init and the first use",
                         "error" if certain else "review")
-        if self.analysis.cluster != 1:
+        if self.analysis.in_clusters:
             yield from self._remote(site, state)
 
     def _remote(self, site: Site, state: State) -> Iterator[Finding]:
         what = remote_accesses(self.analysis, site)
         if not what:
             return
-        if ("early",) in state and self._new("cluster-entry", site.index):
+        use = self.analysis.barriers.by_site.get(site.index)
+        if ("early",) in state and self._new("cluster-entry", use.barrier if use is not None and use.barrier is not None else site.index):
             never = ("joined",) not in state
             path = "" if never else "on some path "
             yield self.analysis.report(
@@ -114,7 +115,6 @@ class _Startup(Flow):
                 "CTA may not have started", "barrier.cluster.arrive and barrier.cluster.wait in every thread before this line",
                 "error" if never and self.analysis.cluster is not None else "review")
             return
-        use = self.analysis.barriers.by_site.get(site.index)
         for fact in sorted(fact for fact in state if fact[0] == "remote"):
             init = self.inits[fact[1]]
             if use is None or use.barrier is not init.barrier or not self._new("init-fence", init.barrier):

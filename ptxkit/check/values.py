@@ -12,10 +12,10 @@ from grammar.operands import width
 
 from .program import Routine, Site, above
 
-DEEP = 120
-"""Definitions followed one into another; beyond, a value is taken for unknown."""
-
 _BITS: dict[str, Callable[[int, int], int]] = {"or": operator.or_, "xor": operator.xor, "and": operator.and_}
+_FOLLOWED = frozenset(("mov", "cvta", "cvt", "add", "sub", "mul", "mad", "shl", "mapa", "or", "xor", "and", "selp", "min", "max", "shfl"))
+LOWERED = 6
+"""How often the form of one value may change before it is taken for unknown."""
 CIRCLE = 400
 """Phis of one register looked at together."""
 
@@ -74,6 +74,7 @@ class Values:
         self._linear: dict[Value, Linear] = {}
         self._integers: dict[int, Value] = {}
         self._named: dict[tuple[str, int], Value] = {}
+        self.uniform: dict[Value, bool] = {}
 
     # ------------------------------------------------------------------------------------------- definitions
 
@@ -236,63 +237,92 @@ class Values:
         return self.linear(self.of(site, operand))
 
     def linear(self, value: Value) -> Linear:
-        return self._form(value, (), 0)[0]
+        if value not in self._linear:
+            self._solve(value)
+        return self._linear[value]
 
     def number(self, value: Value) -> int | None:
         """The value when it is a constant."""
         form = self.linear(value)
         return form.offset if form.symbol is None and not form.terms else None
 
-    def _form(self, value: Value, open_phis: tuple[Value, ...], depth: int) -> tuple[Linear, bool]:
-        """The form, and whether it holds for good: not when it was found while a phi that it depends on was still open."""
+    def _solve(self, value: Value) -> None:
+        """The forms of the value and of all that it is computed from: each is lowered until none changes."""
+        needs: dict[Value, list[Value]] = {}
+        users: dict[Value, list[Value]] = {}
+        todo = [value]
+        while todo:
+            here = todo.pop()
+            if here not in needs and here not in self._linear:
+                needs[here] = self._needed(here)
+                todo += needs[here]
+                for other in needs[here]:
+                    users.setdefault(other, []).append(here)
+        forms: dict[Value, Linear] = {}
+        lowered: dict[Value, int] = {}
+        waiting = dict.fromkeys(reversed(needs))
+        while waiting:
+            here = next(iter(waiting))
+            del waiting[here]
+            new = self._evaluated(here, [self._linear.get(other, forms.get(other)) for other in needs[here]])
+            if new is None or new == forms.get(here):
+                continue
+            lowered[here] = lowered.get(here, 0) + 1
+            if lowered[here] > LOWERED:
+                if lowered[here] > 2 * LOWERED:
+                    continue
+                new = _atom(here)
+            forms[here] = new
+            waiting.update(dict.fromkeys(users.get(here, ())))
+        for here in needs:
+            self._linear[here] = forms.get(here) or _atom(here)
+
+    def _needed(self, value: Value) -> list[Value]:
+        """What the form is made of: `alternatives`, then the operands of an operation that keeps addresses."""
+        needed = self.alternatives(value) if value.kind in ("phi", "select") else []
+        if value.kind in ("op", "select") and value.site is not None:
+            if value.site.mnemonic in _FOLLOWED:
+                needed = needed + self.arguments(value)
+            elif (passed := self._passed(value.site)) is not None:
+                needed = [*needed, passed]
+        return needed
+
+    def _evaluated(self, value: Value, given: list[Linear | None]) -> Linear | None:
+        """None as long as too little is known of what it is made of."""
         if value.kind == "int":
-            return Linear(None, value.number), True
+            return Linear(None, value.number)
         if value.kind == "symbol":
-            return Linear(value.name, value.number), True
-        known = self._linear.get(value)
-        if known is not None:
-            return known, True
-        if value in open_phis or depth > DEEP or value.kind in ("special", "unknown"):
-            return _atom(value), value.kind in ("special", "unknown")
-        if value.kind == "op":
-            form, final = self._operation(value, open_phis, depth)
-        else:
-            form, final = self._joined_form(value, open_phis, depth)
-        if final:
-            self._linear[value] = form
-        return form, final
-
-    def _joined_form(self, value: Value, open_phis: tuple[Value, ...], depth: int) -> tuple[Linear, bool]:
-        """Alternatives of one symbol are that symbol plus something unknown, from the lowest offset on."""
-        inside = (*open_phis, value)
-        found = [self._form(other, inside, depth + 1)[0] for other in self.alternatives(value)]
+            return Linear(value.name, value.number)
+        if value.kind == "phi":
+            return self._joined_form(value, given)
         if value.kind == "select":
-            found.append(self._operation(value, inside, depth + 1)[0])
-        forms = [form for form in found if all(term is not value for term, _ in form.terms)]
-        final = not open_phis
-        if not forms:
-            return _atom(value), final
-        if all(form == forms[0] for form in forms) and len(forms) == len(found):
-            return forms[0], final
-        symbols = {form.symbol for form in forms}
-        ranks = {form.rank for form in forms}
-        if len(symbols) != 1 or len(ranks) != 1 or None in symbols:
-            return _atom(value), final
-        return Linear(forms[0].symbol, min(form.offset for form in forms), frozenset(((value, 1),)), forms[0].rank), final
+            before = len(self.alternatives(value))
+            after = self._operation(value, given[before:])
+            return self._joined_form(value, [*given[:before], after])
+        return self._operation(value, given) if value.kind == "op" else _atom(value)
 
-    def _operation(self, value: Value, open_phis: tuple[Value, ...], depth: int) -> tuple[Linear, bool]:
+    def _joined_form(self, value: Value, given: list[Linear | None]) -> Linear | None:
+        """Alternatives of one symbol are that symbol plus something unknown, from the lowest offset on."""
+        known = [form for form in given if form is not None]
+        if not known:
+            return None
+        forms = [form for form in known if all(term is not value for term, _ in form.terms)]
+        if len(forms) == len(known) and all(form == forms[0] for form in forms):
+            return forms[0]
+        symbols, ranks = {form.symbol for form in forms}, {form.rank for form in forms}
+        if len(symbols) != 1 or len(ranks) != 1 or None in symbols:
+            return _atom(value)
+        return Linear(forms[0].symbol, min(form.offset for form in forms), frozenset(((value, 1),)), forms[0].rank)
+
+    def _operation(self, value: Value, given: list[Linear | None]) -> Linear | None:
         site = value.site
         assert site is not None
-        final = True
-
-        def form(operand: tree.Operand) -> Linear:
-            nonlocal final
-            made, holds = self._form(self.of(site, operand), open_phis, depth + 1)
-            final = final and holds
-            return made
-
-        made = self._computed(value, site, [form(operand) for operand in sources(site)])
-        return made or self._load(value, site) or _atom(value), final
+        if site.mnemonic in _FOLLOWED:
+            forms = [form for form in given if form is not None]
+            return self._computed(value, site, forms) or _atom(value) if len(forms) == len(given) else None
+        if given:
+            return given[0]
+        return self._parameter(site) or _atom(value)
 
     def _computed(self, value: Value, site: Site, given: list[Linear]) -> Linear | None:
         mnemonic = site.mnemonic
@@ -340,14 +370,19 @@ class Values:
         terms = based[0].terms if len(based) == 1 else frozenset()
         return Linear(based[0].symbol, min(form.offset for form in based), _merged((*terms, (value, 1))), based[0].rank)
 
-    def _load(self, value: Value, site: Site) -> Linear | None:
+    def _passed(self, site: Site) -> Value | None:
+        """What a load of a parameter of an inlined function gives: what its caller has put there."""
+        operand = site.value("a") if site.mnemonic == "ld" and len(site.writes) == 1 else None
+        if not isinstance(operand, tree.Address) or not isinstance(operand.base, tree.Name) or operand.offset:
+            return None
+        name = operand.base.name
+        return self.register(site, name) if name in self._writers and site.writes[0] != name else None
+
+    def _parameter(self, site: Site) -> Linear | None:
         """A kernel parameter is the same value wherever it is loaded."""
-        if site.mnemonic == "ld" and "param" in "".join(site.tokens) and len(site.writes) == 1:
-            operand = site.value("a")
-            if isinstance(operand, tree.Address) and isinstance(operand.base, tree.Name) and operand.base.name in self.routine.variables:
-                if operand.base.name in self._writers and site.writes[0] != operand.base.name:
-                    return self.linear(self.register(site, operand.base.name)) if not operand.offset else None
-                return _atom(self._named.setdefault((operand.base.name, 1 << 40 | operand.offset), Value("param", operand.base.name)))
+        operand = site.value("a") if site.mnemonic == "ld" and "param" in site.tokens and len(site.writes) == 1 else None
+        if isinstance(operand, tree.Address) and isinstance(operand.base, tree.Name) and operand.base.name in self.routine.variables:
+            return _atom(self._named.setdefault((operand.base.name, 1 << 40 | operand.offset), Value("param", operand.base.name)))
         return None
 
 
@@ -379,6 +414,12 @@ def sources(site: Site) -> list[tree.Operand]:
 
 def uniform(values: Values, value: Value) -> bool:
     """Whether every thread of the CTA surely has the same value (where it has executed the same)."""
+    if value not in values.uniform:
+        values.uniform[value] = _uniform(values, value)
+    return values.uniform[value]
+
+
+def _uniform(values: Values, value: Value) -> bool:
     same = ("ctaid", "nctaid", "ntid", "clusterid", "nclusterid", "cluster_", "gridid", "nwarpid", "smid", "nsmid", "dynamic_smem",
             "total_smem", "is_explicit")
     for part in values.depends(value):
