@@ -31,7 +31,7 @@ class _Bulk(Flow):
     yet that it has read, though its issuer has waited. ("free", copy): on some path the copy has been waited for.
     """
 
-    narrow = frozenset(("out",))
+    narrow = frozenset(("out", "free"))
 
     def __init__(self, analysis: Analysis) -> None:
         super().__init__(analysis)
@@ -78,7 +78,7 @@ class _Bulk(Flow):
             # A wait is for the groups of the thread that executes it: it tells the others nothing.
             if commits > left:
                 state["known", copy] = state.get(("known", copy), 0) | self.everyone & ~issuers
-                state["free", copy] = self.everyone
+                state["free", copy] = state.get(("free", copy), 0) | issuers
             else:
                 state["out", copy, commits, True] = state.get(("out", copy, commits, True), 0) | issuers
 

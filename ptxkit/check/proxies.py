@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 
 from grammar.errors import Finding
@@ -35,10 +36,16 @@ def _uses(analysis: Analysis, site: Site) -> list[Access]:
 
 
 class _Shared(Flow):
-    """Both analyses follow the stores that some asynchronous operation may meet."""
+    """Both analyses follow the stores that some asynchronous operation may meet.
+
+    ("pending", cp.async, commits): the thread's copy, which stores only when it is waited for.
+    """
+
+    narrow = frozenset(("pending",))
 
     def __init__(self, analysis: Analysis) -> None:
         super().__init__(analysis)
+        self._said: set[tuple[int, bool]] = set()
         memory = analysis.memory
         used = {memory.region(access) for site in analysis.sites for access in _uses(analysis, site)}
         self.stores = {site.index: written for site in analysis.sites
@@ -48,7 +55,36 @@ class _Shared(Flow):
         sync = site.sync
         return bool(self.stores) and (site.index in self.stores or bool(_uses(self.analysis, site)) or is_barrier(site)
                                       or site.effects.fence is not None or "warp.barrier" in sync or "cta.arrive" in sync
-                                      or site.index in self.analysis.barriers.by_site)
+                                      or site.index in self.analysis.barriers.by_site
+                                      or not {"async.commit", "async.wait", "mbarrier.arrive_async"}.isdisjoint(sync))
+
+    def new(self, site: Site, certain: bool) -> bool:
+        """One finding speaks for the products of one block, which read what the same stores wrote."""
+        key = (site.block if site.mnemonic == "wgmma" else ~site.index, certain)
+        said = key in self._said or (site.block, True) in self._said
+        self._said.add(key)
+        return not said
+
+    @abstractmethod
+    def stored(self, store: int, threads: int, state: State) -> None:
+        """These threads have stored."""
+
+    def step(self, site: Site, threads: int, state: State) -> None:
+        sync = site.sync
+        if site.index in self.stores and "async.issue" in sync:
+            state["pending", site.index, 0] = threads
+        elif site.index in self.stores:
+            self.stored(site.index, threads, state)
+        pending = sorted((fact for fact in state if fact[0] == "pending" and state[fact] & threads), key=lambda fact: -fact[2])
+        if "async.commit" in sync:
+            for fact in pending:
+                new = (*fact[:2], min(fact[2] + 1, 9))
+                state[new] = state.get(new, 0) | state.pop(fact)
+        elif "async.wait" in sync or "mbarrier.arrive_async" in sync:
+            left = self.analysis.constant(site, "n") if site.value("n") is not None else -1
+            for fact in pending:
+                if fact[2] > (left if left is not None else 0):
+                    self.stored(fact[1], state.pop(fact) & threads, state)
 
     def met(self, use: Access, store: int) -> bool:
         return any(self.analysis.memory.may_meet(use, written) for written in self.stores[store])
@@ -72,12 +108,14 @@ def _fences(site: Site) -> bool:
 class _Fences(_Shared):
     """("stale", store): the thread has made or seen the store, and no proxy fence since. ("fenced", store): on some path there is one."""
 
-    narrow = frozenset(("stale", "fenced"))
+    narrow = frozenset(("stale", "fenced", "pending"))
+
+    def stored(self, store: int, threads: int, state: State) -> None:
+        state["stale", store] = state.get(("stale", store), 0) | threads
+        self.drop(state, threads, lambda fact: fact == ("fenced", store))
 
     def step(self, site: Site, threads: int, state: State) -> None:
-        if site.index in self.stores:
-            state["stale", site.index] = state.get(("stale", site.index), 0) | threads
-            self.drop(state, threads, lambda fact: fact == ("fenced", site.index))
+        super().step(site, threads, state)
         if _fences(site):
             for fact in [fact for fact in state if fact[0] == "stale" and state[fact] & threads]:
                 state["fenced", fact[1]] = state.get(("fenced", fact[1]), 0) | threads
@@ -98,7 +136,7 @@ class _Fences(_Shared):
                 self.receive(use.barrier, state, threads)
 
     def _spread(self, state: State, threads: int, to: int) -> None:
-        for fact in [fact for fact in state if state[fact] & threads]:
+        for fact in [fact for fact in state if fact[0] != "pending" and state[fact] & threads]:
             state[fact] |= to
 
     def _partners(self, site: Site, threads: int) -> list[int]:
@@ -114,6 +152,8 @@ class _Fences(_Shared):
             stale = [fact[1] for fact, holders in state.items() if fact[0] == "stale" and holders & threads and self.met(use, fact[1])]
             if stale:
                 certain = [store for store in stale if ("fenced", store) not in state and self.surely_met(use, store)]
+                if not self.new(site, bool(certain)):
+                    return
                 store = min(certain or stale)
                 verb = "reads" if use.mode == "r" else "overwrites"
                 path = "" if certain else " on some path"
@@ -129,10 +169,12 @@ class _Writers(_Shared):
     """("alone", store): threads whose store only they know to be done; ("warp", store): only their warp; ("ordered", store): some path
     has a barrier; ("sent", store, barrier): threads that have arrived on an mbarrier since."""
 
+    def stored(self, store: int, threads: int, state: State) -> None:
+        state["alone", store] = state.get(("alone", store), 0) | threads
+        self.drop(state, self.everyone, lambda fact: fact[0] in ("ordered", "sent") and fact[1] == store)
+
     def step(self, site: Site, threads: int, state: State) -> None:
-        if site.index in self.stores:
-            state["alone", site.index] = state.get(("alone", site.index), 0) | threads
-            self.drop(state, self.everyone, lambda fact: fact[0] in ("ordered", "sent") and fact[1] == site.index)
+        super().step(site, threads, state)
         if is_barrier(site):
             self._order(state, members(self.analysis, site, threads))
         elif "warp.barrier" in site.sync:
@@ -171,6 +213,8 @@ class _Writers(_Shared):
                     found.append(fact[1])
             if found:
                 certain = [store for store in found if ("ordered", store) not in state and self.surely_met(use, store)]
+                if not self.new(site, bool(certain)):
+                    return
                 yield self.analysis.report(
                     "store-barrier", site, f"`{site.name}` reads shared memory that other threads write with "
                     f"{self.place(min(certain or found))}, and {'' if certain else 'on some path '}no barrier stands between",

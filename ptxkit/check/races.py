@@ -9,7 +9,7 @@ from grammar.errors import Finding
 from .analysis import Analysis
 from .flow import Flow, State, is_barrier, members
 from .memory import Access
-from .program import Site
+from .program import Site, above
 
 RULES = {
     "shared-race": "a thread uses shared memory that another writes or reads, without a barrier between",
@@ -150,7 +150,10 @@ class _Races(Flow):
         key = ("shared-race", before.site.block, access.site.block)
         if key in self._said:
             return
+        taken_in_turn = self._after_wait(before.site)
         for first, second in self.meetings.pairs(before, access):
+            if taken_in_turn and first // 128 != second // 128:
+                continue  # warpgroups that run the same code one after the other, as mbarriers let them
             if not (holders >> first & 1 and threads >> second & 1) or ((synced or matrix) and first // 32 == second // 32):
                 continue
             self._said.add(key)
@@ -163,6 +166,10 @@ class _Races(Flow):
                 f"`{before.site.name}` at {before.site.place}, and {path}no barrier stands between",
                 "bar.warp.sync between them" if within else "bar.sync between them", "error" if certain else "review")
             return
+
+    def _after_wait(self, site: Site) -> bool:
+        return any("test" in use.kinds and above(use.site.block, site.block, self.analysis.routine.dominators)
+                   for use in self.analysis.barriers.uses)
 
     def _elected(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
         """One lane of a warp arrives, and other lanes of it have accessed what a waiter then uses."""

@@ -18,7 +18,10 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
 
 
 class _Edits(Flow):
-    """("edited", edit): not yet handed over with a release; ("released", edit): not yet acquired by those that use it."""
+    """("edited", edit): not yet handed over with a release; ("released", edit): not yet acquired by those that use it.
+
+    ("given", edit), ("taken", edit): on some path it was: kernels edit and fence under a condition that comes again.
+    """
 
     def __init__(self, analysis: Analysis) -> None:
         super().__init__(analysis)
@@ -36,10 +39,11 @@ class _Edits(Flow):
         if "replace" in site.tokens:
             state["edited", site.index] = self.everyone
         elif "acquire" in site.tokens:
-            self.drop(state, self.everyone, lambda fact: fact[0] == "released")
+            for fact in [fact for fact in state if fact[0] == "released"]:
+                state["taken", fact[1]] = state.pop(fact)
         elif site.effects.fence == ("generic", "tensormap"):
             for fact in [fact for fact in state if fact[0] == "edited"]:
-                state["released", fact[1]] = state.pop(fact)
+                state["released", fact[1]] = state["given", fact[1]] = state.pop(fact)
 
     def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
         if not self._uses(site):
@@ -47,7 +51,9 @@ class _Edits(Flow):
         address = self.analysis.tensormap(site)
         if address is not None and address.symbol in {parameter.name for parameter in self.analysis.routine.function.parameters}:
             return  # a parameter of the kernel cannot be edited
-        for fact in sorted(state):
+        for fact in sorted(fact for fact in state if fact[0] in ("edited", "released")):
+            if ("given" if fact[0] == "edited" else "taken", fact[1]) in state:
+                continue
             edit = self.analysis.routine.sites[fact[1]]
             if (fact[0], edit.block) not in self._said:
                 self._said.add((fact[0], edit.block))
