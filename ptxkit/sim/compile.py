@@ -30,7 +30,7 @@ def displace(value: Any, offset: int, mask: int) -> Any:
 
 
 class Compiler:
-    """Writes the functions of a program's blocks; `watched` adds the calls that a checker of registers needs."""
+    """Writes the functions of a program's blocks; before the instructions `watched` (by index) a checker of registers is called."""
 
     def __init__(self, program: Program, watched: frozenset[int] = frozenset()) -> None:
         self.program = program
@@ -51,7 +51,7 @@ class Compiler:
         out = self.lines
         out += [f"def b{block.index}(f):", " R = f.R"]
         for op in block.ops:
-            if self.watched and not self.watched.isdisjoint(op.reads() | op.writes()):
+            if op.index in self.watched:
                 out.append(f" f.machine.watch.touch(f, {self._constant('o', op)})")
             if op.signature.form.effects.control:
                 self._control(block, op)

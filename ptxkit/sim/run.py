@@ -13,6 +13,7 @@ from ..smem import SHARED_LIMIT
 from .arguments import Arguments
 from .compile import Code, Compiler
 from .deadlock import explain, livelock
+from .definite import followed
 from .errors import Fault, SimulationError
 from .machine import Deadlock, Livelock, Machine
 from .operand import Immediate
@@ -112,11 +113,8 @@ def _program(module: tree.Module, function: tree.Function) -> Program:
 
 
 def _code(program: Program, check: bool) -> list[Code]:
-    """The program's functions; a checker wants to be told of accesses to the registers of wgmma."""
-    watched: frozenset[int] = frozenset()
-    if check:
-        watched = frozenset(index for op in program.ops if op.tokens[:2] == ["wgmma", "mma_async"]
-                            for name in ("d", "a") if op.operand(name) is not None for index in op.registers(name) if index >= 0)
+    """The program's functions; a checker wants to be told of accesses to registers that may hold nothing, and to those of wgmma."""
+    watched: frozenset[int] = followed(program) if check else frozenset()
     key = id(program), bool(watched)
     kept = _codes.get(key)
     if kept is None:

@@ -128,6 +128,21 @@ CASES: list[tuple[str, str, str, int, int]] = [
      "bar.sync 0;\n"
      "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 256;\n@%p0 " + BULK + "\n" + wait("w", 0), 64, 1),
     ("shared-uninitialised", "ld", "+st.shared.u32 [%r4], %r0;\nld.shared.u32 %r7, [%r4];\nst.global.u32 [%rd1], %r7;", 64, 1),
+    ("register-uninitialised", "a sum", "+mov.u32 %r10, 0;\nadd.u32 %r10, %r10, %r0;\nst.global.u32 [%rd1], %r10;", 64, 1),
+    ("register-uninitialised", "a counter", "+mov.u32 %r10, 0;\nmore:\nadd.u32 %r10, %r10, 1;\nsetp.lt.u32 %p3, %r10, 4;\n@%p3 bra more;",
+     64, 1),
+    ("register-uninitialised", "some lanes", "+mov.u32 %r10, 5;\nsetp.lt.u32 %p3, %r0, 40;\n@%p3 mov.u32 %r10, 7;\n"
+     "st.shared.u32 [%r4], %r10;", 64, 1),
+    ("register-uninitialised", "one way", "setp.lt.u32 %p3, %r0, 40;\n@%p3 bra this;\n+mov.u32 %r10, 7;\nbra join;\nthis:\n"
+     "mov.u32 %r10, 8;\njoin:\nst.shared.u32 [%r4], %r10;", 64, 1),
+    ("register-uninitialised", "a guard", "+setp.eq.u32 %p3, %r0, 1;\n@%p3 st.shared.u32 [%r4], %r0;", 64, 1),
+    ("register-uninitialised", "an address", "+mov.u32 %r10, 0;\n-add.u32 %r11, %r10, 0;\n-mul.lo.u32 %r11, %r11, 0;\n+mov.u32 %r11, 0;\n"
+     "add.u32 %r12, %r4, %r11;\nst.shared.u32 [%r12], %r0;", 64, 1),
+    ("register-uninitialised", "a value that is shuffled", "+mov.u32 %r10, 5;\nshfl.sync.bfly.b32 %r11, %r10, 1, 31, -1;\n"
+     "st.global.u32 [%rd1], %r11;", 64, 1),
+    ("register-uninitialised", "an atomic's operand", "+mov.u32 %r10, 5;\nred.global.add.u32 [%rd1], %r10;", 64, 1),
+    ("register-uninitialised", "a parity", init(64) + "+mov.u32 %r10, 0;\nmbarrier.arrive.shared.b64 _, [%r2];\n"
+     + wait("w", 0).replace(", 0;", ", %r10;"), 64, 1),
     ("bulk-source-uninitialised", "store", "setp.lt.u32 %p3, %r0, 32;\n-@%p3 st.shared.u32 [%r4], %r0;\n+st.shared.u32 [%r4], %r0;\n"
      f"fence.proxy.async;\nbar.sync 0;\n@%p0 {STORE}\n@%p0 cp.async.bulk.commit_group;\n@%p0 cp.async.bulk.wait_group 0;", 64, 1),
     ("bulk-exit", "store", f"st.shared.u32 [%r4], %r0;\nfence.proxy.async;\nbar.sync 0;\n@%p0 {STORE}\n@%p0 cp.async.bulk.commit_group;\n"
@@ -177,6 +192,37 @@ def test_a_planted_mistake_and_its_twin(rule: str, name: str, body: str, threads
     assert accepted & rules(wrong), str(wrong)
     severity = RULES[rule].severity
     assert wrong.verdict == {"error": "error", "review": "review", "info": "clean"}[severity], str(wrong)
+
+
+@pytest.mark.parametrize("lines", [
+    "mov.u32 %r11, %r10;\nsetp.lt.u32 %p3, %r0, 99;\nselp.u32 %r12, %r0, %r11, %p3;\nst.global.u32 [%rd1], %r12;",
+    "add.u32 %r11, %r10, 1;\nsetp.lt.u32 %p3, %r0, 40;\n@%p3 mov.u32 %r11, 3;\n@%p3 st.global.u32 [%rd1], %r11;",
+    "mov.b64 %rd2, {%r0, %r10};\ncvt.u32.u64 %r11, %rd2;\nst.global.u32 [%rd1], %r11;",
+    "prmt.b32 %r11, %r0, %r10, 0x3210;\nst.global.u32 [%rd1], %r11;",
+    "xor.b32 %r10, %r10, %r10;\nst.global.u32 [%rd1], %r10;",
+    "setp.lt.u32 %p3, %r0, 40;\n@%p3 mov.u32 %r10, 1;\n@!%p3 mov.u32 %r10, 2;\nst.global.u32 [%rd1], %r10;"])
+def test_a_register_that_holds_nothing_may_be_copied_and_dropped(lines: str) -> None:
+    report = launch(lines, True, "fifo", 0, 64, 1)
+    assert report.verdict == "clean", str(report)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_each_activation_of_a_function_has_registers_of_its_own(given: bool) -> None:
+    function = """.func (.reg .u32 sum) add(.reg .u32 a) {
+.reg .u32 %x<4>; .reg .pred %q;
+setp.eq.u32 %q, a, 0;
+GIVEN
+@%q bra done;
+mov.u32 %x0, 5;
+done:
+add.u32 sum, %x0, a;
+ret;
+}
+.visible .entry""".replace("GIVEN", "mov.u32 %x0, 1;" if given else "")
+    body = "call (%r10), add, (1);\nst.global.u32 [%rd1], %r10;\ncall (%r10), add, (0);\nst.global.u32 [%rd1], %r10;"
+    report = sim.run(text(body, True, 64).replace(".visible .entry", function), grid=1, args=[np.zeros(4096, np.uint32)])
+    assert report.verdict == ("clean" if given else "error"), str(report)
+    assert ("register-uninitialised" in rules(report)) != given
 
 
 def test_the_init_must_be_known_to_the_user() -> None:

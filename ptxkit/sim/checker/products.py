@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ..definite import bits
 from ..warpgroup import Product, Warpgroup, WGroup, chunks
 from .clocks import SHARED
-from .order import OrderRules
+from .registers import RegisterRules, name_of
 
 if TYPE_CHECKING:
     from ..fragment import Fragment
     from ..program import Op
-
-POISON = 0xDEADBEEF
 
 
 class Quarter:
@@ -41,15 +40,7 @@ class Quarter:
             self.a |= a
 
 
-def bits(registers: Any) -> int:
-    found = 0
-    for index in registers:
-        if index >= 0:
-            found |= 1 << index
-    return found
-
-
-class ProductRules(OrderRules):
+class ProductRules(RegisterRules):
     def __init__(self) -> None:
         super().__init__()
         self._quarters: dict[Any, Quarter] = {}
@@ -71,6 +62,7 @@ class ProductRules(OrderRules):
         reads, writes = named
         if not reads | writes:
             return
+        self.follow(f, op)
         q = self._quarter(f)
         wrong = (reads | writes) & q.d
         if wrong or writes & q.a:
@@ -79,10 +71,8 @@ class ProductRules(OrderRules):
 
     def _flying(self, f: Fragment, op: Op, q: Quarter, wrong: int, what: str) -> None:
         register = (wrong & -wrong).bit_length() - 1
-        names = op.routine.names
-        name = names[register] if register < len(names) else f"register {register}"
-        self.report("wgmma-in-flight", op, f"`{op.opcode}` of {f.warp!r} touches `{name}`, an {what} of a wgmma that the warp has not "
-                    f"waited for")
+        self.report("wgmma-in-flight", op, f"`{op.opcode}` of {f.warp!r} touches `{name_of(op, register)}`, an {what} of a wgmma that the "
+                    "warp has not waited for")
 
     def wgmma_issue(self, f: Fragment, op: Op, product: Product) -> None:
         q = self._quarter(f)
@@ -95,10 +85,13 @@ class ProductRules(OrderRules):
                         if q.fenced else f"{f.warp!r} executes `{op.opcode}` before any wgmma.fence")
         q.add(number, d, a)
         q.shapes[d] = shape
-        if product.accumulate and product.d[f.warp.index & 3] is not None:
-            given = product.d[f.warp.index & 3]
-            if any(type(value) is int and value == POISON for value in given):
+        state = self.registers_of(f, op)
+        if (d | a) & state.any:
+            if product.accumulate and d & state.any:
                 self.report("wgmma-uninitialised", op, f"`{op.opcode}` of {f.warp!r} adds to accumulators that nothing has written")
+            if a & state.any:
+                self._decides(f, op, state, op.registers("a"), f.mask)
+            state.wrote(d, f.mask)
         self._read_operands(f, op, group, product, number)
 
     def _operands(self, op: Op) -> tuple[int, int]:

@@ -22,6 +22,7 @@ RULES: dict[str, Rule] = {
     "global-race": Rule("error", "order the two with a barrier, or with release and acquire at a scope that includes both"),
     "proxy-fence": Rule("error", "fence.proxy.async in the writer before it releases, or in the issuer after it acquires"),
     "shared-uninitialised": Rule("error", "write it first, or wait for the copy that does"),
+    "register-uninitialised": Rule("error", "write the register on every path that leads to its use"),
     "bulk-source-uninitialised": Rule("review", "write the whole box before it is stored"),
     "wgmma-in-flight": Rule("error", "wgmma.wait_group for the group that uses the register first"),
     "wgmma-fence": Rule("error", "wgmma.fence.sync.aligned between the register's access and the wgmma"),
