@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from grammar import tree
-from grammar.errors import Finding, Severity
+from grammar.errors import Finding, Kind, Severity
 from grammar.operands import width
 
 from .barriers import Barriers
@@ -126,5 +126,5 @@ class Analysis:
     def _reaches(self) -> dict[tuple[int, frozenset[int]], frozenset[int]]:
         return {}
 
-    def report(self, rule: str, site: Site, message: str, fix: str, severity: Severity = "review") -> Finding:
-        return finding(rule, message, fix, site.place, severity)
+    def report(self, rule: str, site: Site, message: str, fix: str, severity: Severity = "review", kind: Kind = "protocol") -> Finding:
+        return finding(rule, message, fix, site.place, severity, kind)

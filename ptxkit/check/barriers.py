@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import gcd
 
+from grammar.operands import width
+
 from .memory import Memory
 from .program import Routine, Site
 from .values import Linear, Values
@@ -34,7 +36,7 @@ class Use:
 
 @dataclass(eq=False, slots=True)
 class Barrier:
-    """An mbarrier or an array of them, `stride` bytes from one to the next; `count` of them where a trace declares it."""
+    """An mbarrier or an array of them, `stride` bytes from one to the next; `count` of them where a trace or their variable tells it."""
 
     symbol: str
     base: int
@@ -72,11 +74,25 @@ class Barriers:
             if use.barrier is not None:
                 use.barrier.uses.append(use)
         self.all = [barrier for barrier in self.all if barrier.uses]
+        for barrier in self.all:
+            if barrier.count is None:
+                barrier.count = self._declared(routine, barrier)
 
     @property
     def understood(self) -> bool:
         """Whether the address of every use is known."""
         return all(use.barrier is not None for use in self.uses)
+
+    def _declared(self, routine: Routine, barrier: Barrier) -> int | None:
+        """How many there are in a variable of its own that holds nothing else."""
+        variable = routine.variables.get(barrier.symbol)
+        alone = all(other is barrier for other in self.all if other.symbol == barrier.symbol)
+        if variable is None or barrier.base or barrier.stride != 8 or not alone or None in variable.shape:
+            return None
+        size = width(variable.type) // 8
+        for extent in variable.shape:
+            size *= extent or 0
+        return size // 8
 
     def _group(self, uses: list[Use]) -> None:
         """An indexed use makes an array; an address without an index belongs to the array below it that it is in step with."""

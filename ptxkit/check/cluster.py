@@ -14,6 +14,7 @@ from .startup import remote_accesses
 
 RULES = {
     "cluster-exit": "a CTA may have exited when another still touches its shared memory or mbarriers",
+    "cluster-barrier": "a thread arrives on the cluster barrier twice without waiting, or waits without having arrived",
     "multicast-release": "a multicast overwrites buffers that only their own CTA has released",
     "multicast-mask": "the CTA mask of a multicast names CTAs that the cluster does not have, or none",
 }
@@ -22,6 +23,7 @@ RULES = {
 def findings(analysis: Analysis) -> Iterator[Finding]:
     if analysis.in_clusters:
         yield from _Exit(analysis).findings()
+    yield from _Turns(analysis).findings()
     yield from _masks(analysis)
     yield from _releases(analysis)
 
@@ -100,6 +102,44 @@ class _Exit(Flow):
         issues |= {self.analysis.routine.sites[index].block for index in self.touches if self.analysis.first_parity(wait) is not None}
         exits = {site.block for site in self.analysis.sites if site.control == "exit"}
         return not exits.isdisjoint({wait.block} | self.analysis.reaches(wait.block, frozenset(issues)))
+
+
+class _Turns(Flow):
+    """("away",): threads that have waited, or not yet arrived; ("arrived",): threads that have arrived and not yet waited."""
+
+    narrow = frozenset(("away", "arrived"))
+
+    def __init__(self, analysis: Analysis) -> None:
+        super().__init__(analysis)
+        self._said = False
+
+    def start(self) -> State:
+        return {("away",): self.everyone}
+
+    def relevant(self, site: Site) -> bool:
+        return not {"cluster.arrive", "cluster.wait"}.isdisjoint(site.sync)
+
+    def step(self, site: Site, threads: int, state: State) -> None:
+        for word in ("away", "arrived"):
+            self.drop(state, threads, lambda fact, word=word: fact == (word,))  # type: ignore[misc]
+        for word, now in (("cluster.arrive", ("arrived",)), ("cluster.wait", ("away",))):
+            if word in site.sync:
+                state[now] = state.get(now, 0) | threads
+
+    def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
+        if not self.relevant(site):
+            return
+        arrives = "cluster.arrive" in site.sync
+        wrong, right = (("arrived",), ("away",)) if arrives else (("away",), ("arrived",))
+        if not state.get(wrong, 0) & threads or self._said:
+            return
+        self._said = True
+        certain = not state.get(right, 0) & threads
+        path = "" if certain else " on some path"
+        what = "after an arrive with no wait between" if arrives else "without an arrive before it"
+        yield self.analysis.report(
+            "cluster-barrier", site, f"`{site.name}` comes{path} {what}: each thread arrives on the cluster barrier once, then waits",
+            "barrier.cluster.arrive and barrier.cluster.wait in every thread, in turn", "error" if certain and arrives else "review")
 
 
 def _masks(analysis: Analysis) -> Iterator[Finding]:

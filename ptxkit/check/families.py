@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
-from . import arrivals, bulk, cluster, convergence, order, proxies, races, reads, registers, startup, tensormaps, transactions, wgmma
+from . import (
+    arrivals,
+    bulk,
+    cluster,
+    convergence,
+    layout,
+    order,
+    proxies,
+    races,
+    reads,
+    registers,
+    startup,
+    tensormaps,
+    transactions,
+    wgmma,
+)
 
-FAMILIES = (startup, arrivals, transactions, order, reads, races, proxies, tensormaps, bulk, wgmma, cluster, convergence, registers)
+FAMILIES = (startup, arrivals, transactions, order, reads, races, proxies, tensormaps, bulk, wgmma, cluster, convergence, registers,
+            layout)
+RULES: dict[str, str] = {rule: sentence for family in FAMILIES for rule, sentence in family.RULES.items()}
+"""Every protocol and advice rule, with what it says in one sentence."""

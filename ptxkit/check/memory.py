@@ -14,6 +14,7 @@ from .program import Routine, Site
 from .values import Linear, Value, Values, sources, uniform
 
 Mode = Literal["r", "w", "rw"]
+_DESCRIPTOR = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,22 @@ class Access:
         """Whether the access may race with others of its kind: atomics, volatile, relaxed."""
         tokens = ("volatile", "relaxed", "acquire", "release", "mmio")
         return self.site.mnemonic in ("atom", "red") or not self.site.tokens.isdisjoint(tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A wgmma descriptor: the shared address that its low 14 bits hold in units of 16 bytes, and the bits above them, where known."""
+
+    address: Linear
+    bits: int | None
+
+    def with_bits(self, number: int | None, value: Value, added: bool) -> Matrix:
+        """After `add` or `or` of the value, which may be this number."""
+        if number is None:
+            return Matrix(Linear(self.address.symbol, self.address.offset, self.address.terms | {(value, 16)}), None)
+        low, high = number & 0x3FFF, number & 0xFFFF_FFFF_FFFF_C000
+        bits = None if self.bits is None else self.bits + high & _DESCRIPTOR if added else self.bits | high
+        return Matrix(self.address.plus(low << 4), bits)
 
 
 class Memory:
@@ -128,35 +145,45 @@ class Memory:
         return Access(site, operand, mode, by, address, address.symbol, self.low(site, address), _moved(site))
 
     def _tile(self, site: Site, operand: str) -> Access | None:
-        address = self.descriptor(self.values.of(site, site.value(operand)))
-        return None if address is None else self._access(site, operand, "r", "async", address)
+        matrix = self.matrix(site, operand)
+        return None if matrix is None else self._access(site, operand, "r", "async", matrix.address)
 
-    def descriptor(self, value: Value, depth: int = 0) -> Linear | None:
-        """The shared address that a wgmma descriptor holds in its low 14 bits, in units of 16 bytes."""
+    def matrix(self, site: Site, operand: str) -> Matrix | None:
+        """What the descriptor operand of a wgmma says, None where its address is not understood."""
+        return self.descriptor(self.values.of(site, site.value(operand)))
+
+    def descriptor(self, value: Value, depth: int = 0) -> Matrix | None:
         if depth > 24:
             return None
         if value.kind in ("phi", "select"):
-            found = [self.descriptor(other, depth + 8) for other in self.values.alternatives(value)]
-            return next((Linear(form.symbol, form.offset, form.terms | {(value, 1)}) for form in found if form is not None), None)
+            found = [matrix for other in self.values.alternatives(value) if (matrix := self.descriptor(other, depth + 8)) is not None]
+            if not found:
+                return None
+            form = found[0].address
+            bits = found[0].bits if len({matrix.bits for matrix in found}) == 1 else None
+            return Matrix(Linear(form.symbol, form.offset, form.terms | {(value, 1)}), bits)
         if value.kind != "op" or value.site is None:
             return None
         site, given = value.site, self.values.arguments(value)
         if site.mnemonic in ("add", "or") and len(given) == 2:
             for one, other in (given, given[::-1]):
-                form = self.descriptor(one, depth + 1)
-                if form is not None:
-                    added = self.values.number(other)
-                    return form.plus((added & 0x3FFF) << 4) if added is not None else Linear(
-                        form.symbol, form.offset, form.terms | {(other, 16)})
+                matrix = self.descriptor(one, depth + 1)
+                if matrix is not None:
+                    return matrix.with_bits(self.values.number(other), other, site.mnemonic == "add")
         elif site.mnemonic in ("cvt", "mov", "and") and given:
             if site.mnemonic == "mov" and isinstance(sources(site)[0], tree.Vector):
                 packed = sources(site)[0]
                 assert isinstance(packed, tree.Vector)
-                return self.descriptor(self.values.of(site, packed.elements[0]), depth + 1)
+                low, *high = (self.values.of(site, element) for element in packed.elements)
+                matrix = self.descriptor(low, depth + 1)
+                upper = self.values.number(high[0]) if len(high) == 1 else None
+                if matrix is None or upper is None or matrix.bits is None:
+                    return None if matrix is None else Matrix(matrix.address, None)
+                return Matrix(matrix.address, matrix.bits | (upper & 0xFFFFFFFF) << 32)
             return self.descriptor(given[0], depth + 1)
         elif (site.mnemonic == "shr" or site.mnemonic == "bfe") and self.values.number(given[1]) == 4:
             form = self.values.linear(given[0])
-            return form if form.symbol is not None else None
+            return Matrix(form, 0) if form.symbol is not None else None
         return None
 
 

@@ -22,7 +22,7 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
         elif copies and analysis.barriers.understood and barrier.having("test"):
             site = copies[0].site
             yield analysis.report("expect-tx", site, f"`{site.name}` completes bytes on the mbarrier {barrier}, and nothing tells it "
-                                  "to expect any: its phase never completes",
+                                  "to expect any: its phase completes before they have come, or never",
                                   "mbarrier.arrive.expect_tx with the bytes of the copies", "error")
 
 
@@ -61,6 +61,10 @@ class _Balance:
                 if all(self._balanced(group, rank) for group in together) and not all(self._balanced(group, rank) for group in groups):
                     yield self._elsewhere(next(group for group in groups if not self._balanced(group, rank)), groups)
                     return
+        alone = self._alone(together)
+        if alone is not None:
+            yield alone
+            return
         paired = all({"expect_tx"} <= {kind for use in group for kind in use.kinds} for group in groups)
         for rank in ranks:
             for group in groups if paired else [list(uses)]:
@@ -68,6 +72,24 @@ class _Balance:
                 if found.expected != found.completed and (paired or self._comparable()):
                     yield self._mismatch(group, found, certain=paired)
                     return
+
+    def _alone(self, groups: list[list[Use]]) -> Finding | None:
+        """Where elsewhere what is expected is also copied: copies that nothing expects, or bytes expected that nothing copies."""
+        mixed: list[list[Use]] = []
+        alone: list[list[Use]] = []
+        for group in groups:
+            (mixed if len({"expect_tx" in use.kinds for use in group}) == 2 else alone).append(group)
+        expecting = {"expect_tx" in group[0].kinds for group in alone}
+        balanced = all(self._balanced(group, rank) for group in mixed for rank in range(self.analysis.cluster or 1))
+        if not mixed or not balanced or len(expecting) != 1:
+            return None
+        site = alone[0][0].site
+        if expecting == {True}:
+            message, fix = f"expects bytes on the mbarrier {self.barrier} that no copy beside it completes", "a copy for every expect_tx"
+        else:
+            message, fix = (f"completes bytes on the mbarrier {self.barrier} that no expect_tx beside it announces",
+                            "mbarrier.arrive.expect_tx with its bytes where the copy is issued")
+        return self.analysis.report("expect-tx", site, f"`{site.name}` {message}, while the other copies on it are in balance", fix)
 
     def _balanced(self, group: list[Use], rank: int) -> bool:
         found = self._sum(group, rank)

@@ -354,7 +354,12 @@ class Values:
         return Linear(None, _BITS[site.mnemonic](given[0].offset, given[1].offset))
 
     def _aligned(self, value: Value, one: Linear, mask: int) -> Linear:
-        """An address rounded down to a power of two starts a region of its own: `smem+1023&-1024`."""
+        """An address rounded down to a power of two starts a region of its own: `smem+1023&-1024`.
+
+        A mask of the low 18 bits or more keeps all that a shared address has.
+        """
+        if mask >= 0x3FFFF and mask & (mask + 1) == 0:
+            return one
         low = -mask if mask < 0 else (~mask & 0xFFFFFFFF) + 1
         if one.constant and low & (low - 1) == 0:
             return Linear(f"{one.symbol}+{one.offset}&-{low}", 0, rank=one.rank)
