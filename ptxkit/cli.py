@@ -72,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     from . import __version__
+    from .explain.command import arguments as explain_arguments
 
     parser = argparse.ArgumentParser(prog="ptxkit", description="Write, assemble and look at PTX kernels.",
                                      epilog="Exit status: 0 fine, 1 a finding of severity error or a failure, 2 usage.")
@@ -104,6 +105,8 @@ def _parser() -> argparse.ArgumentParser:
     takes_kernel(judge, "FILE|module:kernel")
     judge.add_argument("--language", action="store_true", help="only the language, not the protocols")
     judge.add_argument("--strict", action="store_true", help="exit 1 also on findings of severity review")
+    explain = command("explain", _explain, "explain an opcode, a matrix descriptor, a tensor map or a swizzle")
+    explain_arguments(explain)
     command("doctor", _doctor, "say what this machine has, and what to do about what it lacks")
     return parser
 
@@ -266,6 +269,12 @@ def _check(options: argparse.Namespace) -> int:
         words = {"error": "errors" if counts["error"] > 1 else "error", "review": "to review", "info": "for information"}
         print(f"{name}: {', '.join(f'{count} {words[severity]}' for severity, count in counts.items() if count) or 'no findings'}")
     return 1 if counts["error"] or (options.strict and counts["review"]) else 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from .explain.command import run
+
+    return run(options)
 
 
 def _doctor(options: argparse.Namespace) -> int:

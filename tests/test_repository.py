@@ -21,9 +21,9 @@ LAYERS = (
     ("source", "errors", "types", "settings", "diagnostics", "graph"),
     ("reg", "descriptor", "layout"),
     ("trace", "smem", "tensormap", "special", "module"),
-    ("convert", "rules", "ptx", "flow", "idioms", "debug"),
+    ("convert", "rules", "ptx", "flow", "idioms", "debug", "raw"),
     ("kernel", "joining"),
-    ("cache", "toolchain", "driver", "inspect", "check", "sim"),
+    ("cache", "toolchain", "driver", "inspect", "explain", "check", "sim"),
     ("arrays", "launcher", "launch", "runtime"),
     ("bench", "profile", "doctor", "stubs", "cli", "__main__"),
 )
