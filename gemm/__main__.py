@@ -25,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from . import tune
+    from .bench import command as bench
+
     parser = argparse.ArgumentParser(prog="python -m gemm", description="Hopper GEMM kernels written with ptxkit.")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("hgemm", help="D = A B for f16 or bf16 with fp32 accumulation")
@@ -42,10 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--seed", type=int, default=0, help="of --schedule random")
     run.add_argument("--json", action="store_true", help="one JSON object on stdout")
     run.set_defaults(run=_hgemm)
-    bench = commands.add_parser("bench", help="HGEMM beside cuBLAS, and the host's costs")
-    bench.add_argument("--json", metavar="FILE", help="write the results there (- for stdout)")
-    bench.add_argument("--rounds", type=_extent, default=20, help="interleaved rounds (default 20)")
-    bench.set_defaults(run=_bench)
+    bench.add_arguments(commands.add_parser("bench", help="products beside other libraries' and beside the card's ceilings, interleaved"))
+    tune.add_arguments(commands.add_parser("tune", help="find the fastest configuration of shapes and keep it in a table"))
     verify = commands.add_parser("verify", help="random products on the GPU against float64, with guard bands")
     verify.add_argument("--cases", type=_extent, default=400)
     verify.add_argument("--seed", type=int, default=0)
@@ -85,15 +86,6 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"wrong: {failure}", file=sys.stderr)
     print(f"{results['cases']} products on {results['device']}, {len(results['failures'])} wrong", file=sys.stderr)
     return int(bool(results["failures"]))
-
-
-def _bench(options: argparse.Namespace) -> int:
-    from . import bench
-
-    results = bench.run(options.rounds)
-    _write(results, options.json)
-    print(bench.table(results), file=sys.stderr if options.json == "-" else sys.stdout)
-    return 0
 
 
 def _write(results: dict[str, Any], path: str | None) -> None:

@@ -1,0 +1,197 @@
+"""Who is measured. A contestant turns a problem and its operand sets into entries: launches on torch's current stream.
+
+Built in: `ours`, `cublas` (torch.matmul), `cublaslt` (the best of the algorithms that it proposes), `scaled_mm` (fp8), and the two
+ceilings `wgmma` and `read`. Anything else is `module:function`, called as `function(a, b, d)` with a [M, K], b [K, N], d [M, N].
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ptxkit.errors import PtxkitError
+from ptxkit.types import TYPES
+
+from .operands import TORCH_NAMES, Operands
+from .shapes import BYTES, Problem
+
+Launch = Callable[[], Any]
+
+
+class ContestantError(PtxkitError, ValueError):
+    """A contestant that is not there."""
+
+
+class NotImplementedHere(Exception):
+    """A problem that a contestant has no product for; the sentence says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One way to run a problem: a launch for each operand set, used in turn.
+
+    `scale` is the work of a launch in products of the problem. A ceiling computes no D.
+    """
+
+    name: str
+    launches: list[Launch]
+    label: str = ""
+    scale: float = 1.0
+    ceiling: bool = False
+    detail: dict[str, Any] = field(default_factory=dict)
+    keeps: tuple[Any, ...] = ()
+
+
+Make = Callable[[Any, Problem, Sequence[Operands]], list[Entry]]
+"""(torch, problem, operand sets) -> entries; of several, the fastest is kept. Raises NotImplementedHere."""
+
+
+def ours(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
+    """The product of this package, with the configuration that it chooses by itself."""
+    return [Entry("ours", [our_launch(problem, data) for data in sets], detail=our_choice(problem))]
+
+
+def our_launch(problem: Problem, data: Operands, config: Any = None) -> Launch:
+    """One product by this package's public entry."""
+    import gemm
+
+    if BYTES[problem.dtype] == 2:
+        return functools.partial(gemm.hgemm, data.a, data.b, data.d, config=config)
+    general: Any = getattr(gemm, "gemm", None)
+    if not callable(general):
+        raise NotImplementedHere("this package has no fp8 product")
+    return functools.partial(general, data.a, data.b, data.d, a_scale=data.a_scale, b_scale=data.b_scale, config=config)
+
+
+def our_choice(problem: Problem) -> dict[str, Any]:
+    """The configuration that the package chooses, as text for the record."""
+    from ..tune import chosen
+
+    config = chosen(problem)
+    return {} if config is None else {"config": str(config)}
+
+
+def cublas(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
+    """torch.matmul."""
+    if BYTES[problem.dtype] == 1:
+        raise NotImplementedHere("torch.matmul has no fp8 product: scaled_mm has")
+    return [Entry("cublas", [functools.partial(torch.matmul, data.a, data.b, out=data.d) for data in sets])]
+
+
+def cublaslt(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
+    """Every algorithm that the heuristic of cuBLASLt proposes."""
+    from .cublaslt import LtError, proposals
+
+    if problem.block:
+        raise NotImplementedHere("cuBLASLt is asked for products with one scale")
+    try:
+        found = proposals(torch, problem, sets)
+    except LtError as error:
+        raise NotImplementedHere(str(error)) from None
+    if not found:
+        raise NotImplementedHere("cuBLASLt proposes nothing")
+    return [Entry("cublaslt", launches, f"#{place}", detail={"algorithm": place, "of": len(found)}) for place, launches in enumerate(found)]
+
+
+def scaled_mm(torch: Any, problem: Problem, sets: Sequence[Operands], fast: bool = True) -> list[Entry]:
+    """torch._scaled_mm with one scale for each operand and fast accumulation."""
+    if BYTES[problem.dtype] == 2:
+        raise NotImplementedHere("torch._scaled_mm multiplies fp8")
+    if problem.block:
+        raise NotImplementedHere("torch._scaled_mm is asked for products with one scale")
+    if problem.layout != "nt":
+        raise NotImplementedHere("torch._scaled_mm takes the layout nt")
+    kind = getattr(torch, TORCH_NAMES[problem.out])
+
+    def launch(data: Operands) -> Launch:
+        return lambda: torch._scaled_mm(data.a, data.b, data.a_scale, data.b_scale, out_dtype=kind, use_fast_accum=fast, out=data.d)
+
+    return [Entry("scaled_mm" if fast else "scaled_mm_slow", [launch(data) for data in sets])]
+
+
+def wgmma(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
+    """wgmma alone on resident operands of the problem's type, in launches long enough for their loads not to count."""
+    from ptxkit import driver
+
+    from .ceilings import BM, BN, resident, resident_flops, resident_k
+
+    type_ = TYPES[problem.dtype]
+    grid = driver.device(driver.current_device()).multiprocessors
+    k = resident_k(type_)
+    kind = getattr(torch, TORCH_NAMES[problem.dtype])
+    a, b = (torch.randn((rows, k), device="cuda").to(kind) for rows in (grid * BM, BN))
+    d = torch.empty((grid * BM, BN), device="cuda", dtype=torch.float32)
+    once = resident_flops(grid, 1, type_)
+    rounds = max(64, round(max(problem.flops, _LEAST_FLOPS * BYTES["bf16"] / BYTES[problem.dtype]) / once))
+
+    def launch() -> None:
+        resident.launch(grid, a, b, d, rounds, TYPE=type_)
+
+    scale = resident_flops(grid, rounds, type_) / problem.flops
+    return [Entry("wgmma", [launch], scale=scale, ceiling=True, keeps=(a, b, d))]
+
+
+_LEAST_FLOPS = 6e11
+"""Of one launch of wgmma alone: with 16-bit operands 0.7 ms on an H200, of which loading 192 KiB an SM takes about 1 %."""
+_READ_SHAPES = ((8192, 24), (16384, 12), (4096, 48))
+
+
+def read(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
+    """A streaming read of as many bytes as the product moves at least, from places that are as cold; pieces of several sizes."""
+    return reads(torch, problem.bytes, max(1, len(sets)))
+
+
+def reads(torch: Any, size: int, count: int) -> list[Entry]:
+    """Streaming reads of `size` bytes in `count` places in turn."""
+    from ptxkit import driver
+
+    from .ceilings import READ_WARPS, stream
+
+    grid = driver.device(driver.current_device()).multiprocessors
+    total = torch.empty(grid * READ_WARPS, device="cuda", dtype=torch.int32)
+    whole = -(-size // 16384) * 16384
+    sources = [torch.randint(-(1 << 31), (1 << 31) - 1, (whole // 4,), device="cuda", dtype=torch.int32) for _ in range(count)]
+    found = []
+    for chunk, stages in _READ_SHAPES:
+        chunks = max(1, round(size / chunk))
+        launches: list[Launch] = [functools.partial(stream.launch, min(grid, chunks), source, total, chunks, CHUNK=chunk, STAGES=stages)
+                                  for source in sources]
+        pieces = f"{stages} x {chunk}"
+        found.append(Entry("read", launches, pieces, chunks * chunk / size, True, {"pieces": pieces}))
+    return found
+
+
+def foreign(name: str) -> Make:
+    """A contestant from `module:function`."""
+    module, _, attribute = name.partition(":")
+    try:
+        function: Any = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise ContestantError(f"--against {name}: {error}") from None
+
+    def make(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
+        return [Entry(name, [functools.partial(function, data.a, data.b, data.d) for data in sets])]
+
+    return make
+
+
+BUILT_IN: dict[str, Make] = {"ours": ours, "cublas": cublas, "cublaslt": cublaslt, "scaled_mm": scaled_mm,
+                             "scaled_mm_slow": functools.partial(scaled_mm, fast=False), "wgmma": wgmma, "read": read}
+CEILINGS = ("wgmma", "read")
+
+
+def contestants(names: Sequence[str]) -> dict[str, Make]:
+    """The contestants of these names, each once, in that order."""
+    found: dict[str, Make] = {}
+    for name in names:
+        if name not in BUILT_IN and ":" not in name:
+            raise ContestantError(f"--against {name}: there are {', '.join(BUILT_IN)}, and module:function")
+        found[name] = BUILT_IN[name] if name in BUILT_IN else foreign(name)
+    return found
+
+
+__all__ = ["BUILT_IN", "CEILINGS", "ContestantError", "Entry", "Launch", "Make", "NotImplementedHere", "contestants", "our_choice",
+           "our_launch", "reads"]
