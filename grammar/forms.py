@@ -69,7 +69,7 @@ class Signature:
             if group.kind == "literal":
                 written.append(tree.Name("_"))
             elif group.kind == "tensor" and given:
-                written.append(_tensor_address(given[0], given[1]))
+                written.append(_tensor_address(given[0], given[-1], given[1] if len(given) == 3 else None))
             elif group.kind == "pair" and len(given) == 2:
                 written.append(tree.Pair(given[0], given[1]))
             else:
@@ -89,12 +89,12 @@ class Signature:
         return f"<{self.opcode} {', '.join(p.name + '?' * p.optional for p in self.parameters)}>"
 
 
-def _tensor_address(tensormap: tree.Operand, coordinates: tree.Operand) -> tree.TensorAddress:
-    if isinstance(tensormap, tree.Address) and isinstance(tensormap.base, tree.Name) and tensormap.offset == 0:
-        tensormap = tensormap.base
-    if not isinstance(tensormap, tree.Name) or not isinstance(coordinates, (tree.Vector, tree.Name)):
+def _tensor_address(tensormap: tree.Operand, coordinates: tree.Operand, sampler: tree.Operand | None) -> tree.TensorAddress:
+    named = [handle.base if isinstance(handle, tree.Address) and handle.offset == 0 else handle for handle in (tensormap, sampler)]
+    if (not isinstance(named[0], tree.Name) or not isinstance(named[1], (tree.Name, type(None)))
+            or not isinstance(coordinates, (tree.Vector, tree.Name))):
         raise PtxkitError(f"a tensor address is a register or variable with coordinates, not {tensormap!r} with {coordinates!r}")
-    return tree.TensorAddress(tensormap, coordinates)
+    return tree.TensorAddress(named[0], coordinates, named[1])
 
 
 # ------------------------------------------------------------------------------------------------ one form, compiled
@@ -135,7 +135,7 @@ def _compile(form: Form) -> _Compiled:
     slots: dict[str, None] = {}
     words = dict.fromkeys(form.needs)
     for operand in form.operands.values():
-        for value in (operand.type, operand.count, operand.space, operand.immediate):
+        for value in (operand.type, operand.count, operand.space, operand.immediate, operand.selector):
             for text in (value.slot, *value.values.values()) if isinstance(value, Per) else (value,):
                 if isinstance(text, str) and text in form.slots:
                     slots[text] = None
@@ -187,7 +187,7 @@ def _resolve_operand(form: Form, operand: Operand, bound: Mapping[str, str]) -> 
         kind = "register"
     type = value(operand.type, "")
     return replace(operand, kind=kind, type=type, count=count, space=value(operand.space, ""), when="",
-                   immediate=None if type in _NO_INTEGERS else value(operand.immediate, None),
+                   selector=value(operand.selector, ""), immediate=None if type in _NO_INTEGERS else value(operand.immediate, None),
                    float_immediate=operand.float_immediate and type in _FLOATING_LITERALS,
                    float_ok=operand.float_ok and operand.type not in ("u32", "s32"))
 
@@ -281,7 +281,7 @@ def _after(notation: Notation, at: int) -> tuple[int, ...]:
 def _attributes(state: State, before: str) -> Iterator[tuple[str, State]]:
     for token, after in state.next().items():
         if token[0].isdigit() == bool(before):
-            name = f"{before}_{_spelled(token)}" if before else _spelled(token)
+            name = _joined(before, token) if before else _spelled(token)
             if after.signatures() or any(not later[0].isdigit() for later in after.next()):
                 yield name, after
             yield from _attributes(after, name)
@@ -420,12 +420,17 @@ def _spelled(token: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
+def _joined(name: str, token: str) -> str:
+    """`2d` joined to the name before it, which needs no `_` of its own then: `tensor_2d`, `and_1d`."""
+    return f"{name.removesuffix('_')}_{token}"
+
+
 def python_name(tokens: Sequence[str]) -> list[str]:
     """An opcode's tokens as Python attributes: `::` is `__`, a keyword gets `_`, a token that starts with a digit joins its neighbour."""
     names: list[str] = []
     for token in tokens:
         if names and token[0].isdigit():
-            names[-1] = f"{names[-1]}_{_spelled(token)}"
+            names[-1] = _joined(names[-1], token)
         else:
             names.append(_spelled(token))
     return names
@@ -436,5 +441,5 @@ def opcode_tokens(names: Sequence[str]) -> list[str]:
     tokens: list[str] = []
     for name in names:
         bare = name.removesuffix("_")
-        tokens += re.split(r"(?<!_)_(?=\d)", bare.replace("__", "::"))
+        tokens += re.split(r"(?<!_)_(?=\d+[A-Za-z])", bare.replace("__", "::"))
     return tokens

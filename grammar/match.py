@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -9,8 +10,8 @@ from itertools import combinations
 from . import tree
 from .errors import OpcodeError
 from .forms import Group, Parameter, Signature, canonical, lookup
-from .operands import accepts, width
-from .schema import Operand, Range
+from .operands import accepts, layer, width
+from .schema import SELECTORS, Operand, Range
 from .special import SPECIAL
 
 Types = Callable[[str], "str | None"]
@@ -98,7 +99,7 @@ def _layout(signature: Signature, present: frozenset[int]) -> list[Group]:
 
 def _fill(signature: Signature, layout: list[Group], operands: tuple[tree.Operand, ...], values: list[tree.Operand | None],
           types: Types) -> Mismatch | None:
-    loads_or_stores = signature.form.mnemonic in ("ld", "ldu", "st")
+    loads_or_stores = signature.form.mnemonic in ("ld", "ldu", "st", "suld", "sust")
     for depth, (group, operand) in enumerate(zip(layout, operands, strict=True)):
         if loads_or_stores and isinstance(operand, tree.Vector) and len(operand.elements) == 1:
             operand = operand.elements[0]  # Triton writes `ld.global.b32 {%r1}, [%rd1]`
@@ -121,7 +122,12 @@ def _fill(signature: Signature, layout: list[Group], operands: tuple[tree.Operan
 def _parts(group: Group, operand: tree.Operand) -> tuple[tree.Operand, ...] | None:
     """The parts of a written operand, one per parameter of the group; None when it has another shape."""
     if group.kind == "tensor":
-        return (tree.Address(operand.tensormap), operand.coordinates) if isinstance(operand, tree.TensorAddress) else None
+        if not isinstance(operand, tree.TensorAddress) or len(group.indices) != (2 if operand.sampler is None else 3):
+            return None
+        if operand.sampler is not None and isinstance(operand.coordinates, tree.Name):
+            return None
+        sampler = () if operand.sampler is None else (tree.Address(operand.sampler),)
+        return (tree.Address(operand.tensormap), *sampler, operand.coordinates)
     if group.kind == "pair":
         return (operand.first, operand.second) if isinstance(operand, tree.Pair) else None
     if group.kind == "address":
@@ -131,8 +137,11 @@ def _parts(group: Group, operand: tree.Operand) -> tuple[tree.Operand, ...] | No
 
 def _broken_rule(signature: Signature, values: list[tree.Operand | None], depth: int) -> Mismatch | None:
     numbers = {p.name: v.value for p, v in zip(signature.parameters, values, strict=True) if isinstance(v, tree.Integer)}
+    minus = {p.name for p, v in zip(signature.parameters, values, strict=True) if isinstance(v, tree.Minus)}
     for rule in signature.form.rules:
-        low, _, high = rule.split()
+        low, relation, high = rule.split()
+        if relation == "excludes" and {low, high} <= minus:
+            return Mismatch(depth, f"`{low}` and `{high}` cannot both be negated")
         if low in numbers and high in numbers and numbers[low] > numbers[high]:
             return Mismatch(depth, f"`{low}` is {numbers[low]}, more than `{high}`, which is {numbers[high]}")
     return None
@@ -170,6 +179,10 @@ def _register(operand: Operand, value: tree.Operand, types: Types, sinkable: boo
         if not operand.negate:
             return f"cannot be negated: `{_written(value)}`"
         return _register(operand, value.operand, types, False)
+    if isinstance(value, tree.Minus):
+        if not operand.minus or not isinstance(value.operand, tree.Name):
+            return f"cannot be negated: `{_written(value)}`"
+        return _register(operand, value.operand, types, False)
     if isinstance(value, tree.Integer):
         if operand.immediate is None:
             literal = ", or a floating-point literal" if operand.float_immediate else ""
@@ -183,7 +196,9 @@ def _register(operand: Operand, value: tree.Operand, types: Types, sinkable: boo
         return f"must be {_wanted(operand)}, not `{_written(value)}`"
     if value.name == "_":
         return None if operand.sink and sinkable else f"must be {_wanted(operand)}: it cannot be left out with `_`"
-    type = _lane(value.name, types)
+    register, dot, word = value.name.rpartition(".")
+    selected = bool(operand.selector and dot and re.fullmatch(SELECTORS[str(operand.selector)], word))
+    type = _lane(register if selected else value.name, types)
     if type is None or type[0] == ".":
         return _no_register(operand, value, types)
     return None if accepts(operand, type) else f"must be {_wanted(operand)}; `{value.name}` is .{type}"
@@ -228,7 +243,8 @@ def _variable(operand: Operand, value: tree.Operand, types: Types) -> str | None
 
 def _in_space(operand: Operand, name: str, type: str | None) -> str | None:
     """A variable (of type ".space", if it is known) must lie in the operand's space; a tensor map behind a generic address in .global."""
-    space = "global" if operand.tag == "tensormap" and not operand.space else str(operand.space).partition("::")[0]
+    opaque = operand.tag in ("tensormap", "texture", "sampler", "surface")
+    space = "global" if opaque and not operand.space else str(operand.space).partition("::")[0]
     return f"must be in .{space}; `{name}` is in {type}" if type is not None and space and type != f".{space}" else None
 
 
@@ -276,14 +292,19 @@ def _vector(operand: Operand, value: tree.Operand, types: Types) -> str | None:
         shape, _, lane_type = (types(value.name) or "").partition(".")
         if shape == f"v{lanes}" and accepts(operand, lane_type):
             return None
+        if operand.scalar and lanes == 1:
+            return _register(operand, value, types)
     if not isinstance(value, tree.Vector):
         return f"must be {lanes} registers in braces, not `{_written(value)}`"
-    if len(value.elements) != lanes:
-        return f"must have {lanes} lane{'s' * (lanes != 1)}, not {len(value.elements)}"
+    given = len(value.elements)
+    if given != lanes and not (operand.padded and lanes < given and given in (2, 4)):
+        return f"must have {lanes} lane{'s' * (lanes != 1)}, not {given}"
     for lane, element in enumerate(value.elements):
-        wrong = _register(operand, element, types)
+        wrong = _register(layer(operand) if operand.index and lane == 0 else operand, element, types)
         if wrong is not None:
             return f"{wrong} (lane {lane})"
+    if operand.index:
+        value = tree.Vector(value.elements[1:])
     held = [type for element in value.elements if isinstance(element, tree.Name) and (type := types(element.name)) is not None
             and type[0] != "."]
     if len({width(type) for type in held}) > 1:

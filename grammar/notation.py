@@ -2,7 +2,7 @@
 
     mnemonic  part*  ' '  place (, place)*
     part      .token | { parts } | ( parts | parts )            { } is optional, | alternates, both nest
-    place     name | [name] | [name, name] | name|name | (name) | _ | {, place} | {place, } | name{|name}
+    place     name | [name] | [name, name] | [name, {name,} name] | name|name | (name) | _ | {, place} | {place, } | name{|name}
 
 The automaton is Glushkov's: one position per written token or slot, so a set of positions is a state and nothing is expanded.
 """
@@ -156,7 +156,7 @@ class _Places:
             elif word in "[(":
                 inner = [g.places[0] for g in self.places(regions)]
                 self.expect("]" if word == "[" else ")")
-                if len(inner) not in ((1, 2) if word == "[" else (1,)):
+                if len(inner) not in ((1, 2, 3) if word == "[" else (1,)):
                     raise NotationError(f"`{self.form.syntax}`: {len(inner)} operands inside {word!r}")
                 groups.append(PlaceGroup("arguments" if word == "(" else "address" if len(inner) == 1 else "tensor", tuple(inner)))
             elif word != ",":

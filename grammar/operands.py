@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
-from .schema import Operand
+from .schema import ANY, Operand
 
 _BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "e4m3": 8, "e5m2": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16,
          "e4m3x2": 16, "e5m2x2": 16, "b32": 32, "u32": 32, "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "tf32": 32,
@@ -24,7 +25,14 @@ def accepts(operand: Operand, register: str) -> bool:
     A bit-size type takes any register of its width; integers take integers of either sign and bits; floats take their own type
     and bits. `operand.wide` (ld, st, cvt) lets integers and bits stand in wider registers, floats in wider bits.
     """
+    if operand.integer_ok and operand.type == "f32" and register in ("u32", "s32"):
+        return True
     return _accepts(str(operand.type), register, operand.wide, operand.float_ok)
+
+
+def layer(coordinates: Operand) -> Operand:
+    """The first lane of coordinates with an `index`, as an operand of its own."""
+    return replace(coordinates, kind="register", type="u32", immediate=ANY, float_immediate=False, integer_ok=False, float_ok=False)
 
 
 @cache

@@ -12,7 +12,8 @@ Opcode part (up to the first space): `.name` is the slot of that name if `slots`
 are structure rather than rules. A slot's tokens are given in one string, space separated, in the manual's order.
 The product of the choices is exactly the set of legal opcodes: a coupling that the notation cannot say is two forms.
 
-Operand part: names separated by commas; `[x]` is an address, `[x, y]` a tensor map with coordinates, `x|y` a pair,
+Operand part: names separated by commas; `[x]` is an address, `[x, y]` a tensor map with coordinates, `[x, {s,} y]` a texture with
+its sampler and coordinates, `x|y` a pair,
 `{, x}` an operand that may be left out, `(x)` a call's list. Each name is described by a keyword of the same name.
 """
 
@@ -65,13 +66,27 @@ class Operand:
     negate: bool = False                 # `!p` may stand here
     wide: bool = False                   # the register may be wider than the type (ld, st, cvt)
     variable: bool = False               # the name of a variable of `space`, with an offset, may stand here: its address
-    scalar: bool = False                 # a vector operand of one lane is written without braces
+    scalar: bool = False                 # a vector operand of one lane is written without braces, coordinates with or without
     float_ok: bool = True                # a .bN operand also accepts a float register of its width
+    integer_ok: bool = False             # lanes of a float type may be integer registers: texture coordinates and texels
+    index: bool = False                  # the first coordinate is a .u32, the layer of an array of textures
+    padded: bool = False                 # more coordinates than count, 2 or 4, may stand there; what is too much is not looked at
+    minus: bool = False                  # `-a` may stand here
+    selector: str | Per = ""             # which bytes or halves of the register, `a.b0`: a key of SELECTORS
     space: str | Per = ""                # of an address: "global", "shared::cta", ...; "" is generic
     tag: str = ""                        # what the bits mean: see TAGS
     when: str = ""                       # present exactly when this slot or token is in the opcode
     default: int | None = None           # what the DSL writes when the author does not say
 
+
+# What may follow the name of a register in a video instruction, as regular expressions.
+SELECTORS = {
+    "part": r"b[0-3]|h[01]",           # one byte or half
+    "halves": r"h[0-3]{2}",            # two of the four halves of both sources
+    "bytes": r"b[0-7]{4}",             # four of the eight bytes of both sources
+    "mask2": r"h(?:0|1|10)",          # the halves that are written
+    "mask4": r"b(?=[0-3])3?2?1?0?",    # the bytes that are written
+}
 
 TAGS = (
     "descriptor",   # a wgmma matrix descriptor in a 64-bit register
@@ -85,6 +100,9 @@ TAGS = (
     "members",      # a warp member mask (b32)
     "bytes",        # a byte count
     "hint",         # a suspend-time hint in nanoseconds
+    "texture",      # a texture: a 64-bit handle or a .texref variable
+    "sampler",      # a sampler: a 64-bit handle or a .samplerref variable
+    "surface",      # a surface: a 64-bit handle or a .surfref variable
 )
 
 

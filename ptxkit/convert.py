@@ -6,7 +6,7 @@ from typing import Any
 
 from grammar import forms, tree
 from grammar.errors import OpcodeError
-from grammar.operands import accepts, width
+from grammar.operands import accepts, layer, width
 from grammar.schema import Operand, Range
 
 from .descriptor import Descriptor
@@ -244,9 +244,10 @@ def _address(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
 
 def _coordinates(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
     values = list(value) if isinstance(value, tuple | list | Vec) else [value]
-    if len(values) != operand.count:
+    if len(values) != operand.count or (operand.index and isinstance(value, Vec)):
         raise _Unfit
-    return tree.Vector(tuple(_register(builder, operand, element) for element in values))
+    lanes = [layer(operand) if operand.index and lane == 0 else operand for lane in range(len(values))]
+    return tree.Vector(tuple(_register(builder, lane, element) for lane, element in zip(lanes, values, strict=True)))
 
 
 def _vector(builder: Builder, operand: Operand, value: Any) -> tree.Operand:

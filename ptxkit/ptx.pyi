@@ -149,6 +149,28 @@ _Generic: TypeAlias = Ptr[Any] | Reg[integer64] | TensorMap
 _Shared: TypeAlias = SharedAddress | Reg[nonfloat32 | integer64]
 _I32_f16x2_in: TypeAlias = Reg[integer32 | f16x2] | SharedAddress
 _I64_in: TypeAlias = Reg[integer64] | Ptr[Any] | TensorMap
+_I32_int_x2: TypeAlias = Vec[integer32, Literal[2]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
+_Bits8: TypeAlias = Reg[bits8]
+_B8_wide: TypeAlias = Reg[b8 | b16 | b32 | b64 | b128]
+_B16_wide: TypeAlias = Reg[b16 | b32 | b64 | b128]
+_B32_wide: TypeAlias = Reg[b32 | b64 | b128]
+_B64_wide: TypeAlias = Reg[b64 | b128]
+_Bits8_vec2: TypeAlias = Vec[bits8, Literal[2]]
+_B8_wide_sink_x2: TypeAlias = Vec[b8 | b16 | b32 | b64 | b128, Literal[2]] | tuple[Reg[b8 | b16 | b32 | b64 | b128] | Sink, Reg[b8 | b16 | b32 | b64 | b128] | Sink]
+_Bits16_vec2: TypeAlias = Vec[bits16, Literal[2]]
+_B16_wide_sink_x2: TypeAlias = Vec[b16 | b32 | b64 | b128, Literal[2]] | tuple[Reg[b16 | b32 | b64 | b128] | Sink, Reg[b16 | b32 | b64 | b128] | Sink]
+_Bits32_vec2: TypeAlias = Vec[bits32, Literal[2]]
+_B32_wide_sink_x2: TypeAlias = Vec[b32 | b64 | b128, Literal[2]] | tuple[Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink]
+_Bits64_vec2: TypeAlias = Vec[bits64, Literal[2]]
+_B64_wide_sink_x2: TypeAlias = Vec[b64 | b128, Literal[2]] | tuple[Reg[b64 | b128] | Sink, Reg[b64 | b128] | Sink]
+_Bits8_vec4: TypeAlias = Vec[bits8, Literal[4]]
+_B8_wide_sink_x4: TypeAlias = Vec[b8 | b16 | b32 | b64 | b128, Literal[4]] | tuple[Reg[b8 | b16 | b32 | b64 | b128] | Sink, Reg[b8 | b16 | b32 | b64 | b128] | Sink, Reg[b8 | b16 | b32 | b64 | b128] | Sink, Reg[b8 | b16 | b32 | b64 | b128] | Sink]
+_Bits16_vec4: TypeAlias = Vec[bits16, Literal[4]]
+_B16_wide_sink_x4: TypeAlias = Vec[b16 | b32 | b64 | b128, Literal[4]] | tuple[Reg[b16 | b32 | b64 | b128] | Sink, Reg[b16 | b32 | b64 | b128] | Sink, Reg[b16 | b32 | b64 | b128] | Sink, Reg[b16 | b32 | b64 | b128] | Sink]
+_Bits32_vec4: TypeAlias = Vec[bits32, Literal[4]]
+_B32_wide_sink_x4: TypeAlias = Vec[b32 | b64 | b128, Literal[4]] | tuple[Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink]
+_I32_int_x4: TypeAlias = Vec[integer32, Literal[4]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
+_I32_int_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32] | SharedAddress | int] | Reg[integer32] | SharedAddress | int
 _Pred_not: TypeAlias = Reg[pred] | Negated
 _B16_sink: TypeAlias = Reg[b16] | Sink
 _F32_vec8: TypeAlias = Vec[f32, Literal[8]]
@@ -177,6 +199,7 @@ _I32_vec8: TypeAlias = Vec[integer32, Literal[8]]
 _S32_vec8: TypeAlias = Vec[s32, Literal[8]]
 _Bf16x2_vec8: TypeAlias = Vec[bf16x2, Literal[8]]
 _I32_in_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32] | SharedAddress] | Reg[integer32] | SharedAddress
+_I32_in: TypeAlias = Reg[integer32] | SharedAddress
 _Mov_pred_a: TypeAlias = Reg[pred] | Negated | int | Special[pred]
 _Mov_u16_a: TypeAlias = Reg[integer16] | int | Special[integer32]
 _Mov_u32_a: TypeAlias = Reg[integer32 | f16x2] | SharedAddress | int | Special[integer32] | str | Func[..., Any]
@@ -201,19 +224,6 @@ _F32_wide: TypeAlias = Reg[f32 | bits64 | b128]
 _I8: TypeAlias = Reg[integer8]
 _I8_int: TypeAlias = Reg[integer8] | int
 _Tf32: TypeAlias = Reg[tf32]
-_Bits8: TypeAlias = Reg[bits8]
-_B8_wide: TypeAlias = Reg[b8 | b16 | b32 | b64 | b128]
-_B16_wide: TypeAlias = Reg[b16 | b32 | b64 | b128]
-_B32_wide: TypeAlias = Reg[b32 | b64 | b128]
-_B64_wide: TypeAlias = Reg[b64 | b128]
-_Bits8_vec2: TypeAlias = Vec[bits8, Literal[2]]
-_B8_wide_sink_x2: TypeAlias = Vec[b8 | b16 | b32 | b64 | b128, Literal[2]] | tuple[Reg[b8 | b16 | b32 | b64 | b128] | Sink, Reg[b8 | b16 | b32 | b64 | b128] | Sink]
-_Bits16_vec2: TypeAlias = Vec[bits16, Literal[2]]
-_B16_wide_sink_x2: TypeAlias = Vec[b16 | b32 | b64 | b128, Literal[2]] | tuple[Reg[b16 | b32 | b64 | b128] | Sink, Reg[b16 | b32 | b64 | b128] | Sink]
-_Bits32_vec2: TypeAlias = Vec[bits32, Literal[2]]
-_B32_wide_sink_x2: TypeAlias = Vec[b32 | b64 | b128, Literal[2]] | tuple[Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink]
-_Bits64_vec2: TypeAlias = Vec[bits64, Literal[2]]
-_B64_wide_sink_x2: TypeAlias = Vec[b64 | b128, Literal[2]] | tuple[Reg[b64 | b128] | Sink, Reg[b64 | b128] | Sink]
 _U8_vec2: TypeAlias = Vec[u8, Literal[2]]
 _I8_wide_sink_x2: TypeAlias = Vec[integer8 | integer16 | integer32 | f16x2 | integer64 | b128, Literal[2]] | tuple[Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | Sink]
 _U16_vec2: TypeAlias = Vec[u16, Literal[2]]
@@ -227,12 +237,6 @@ _S16_vec2: TypeAlias = Vec[s16, Literal[2]]
 _S64_vec2: TypeAlias = Vec[s64, Literal[2]]
 _F32_wide_sink_x2: TypeAlias = Vec[f32 | bits64 | b128, Literal[2]] | tuple[Reg[f32 | bits64 | b128] | Sink, Reg[f32 | bits64 | b128] | Sink]
 _F64_wide_sink_x2: TypeAlias = Vec[f64 | b128, Literal[2]] | tuple[Reg[f64 | b128] | Sink, Reg[f64 | b128] | Sink]
-_Bits8_vec4: TypeAlias = Vec[bits8, Literal[4]]
-_B8_wide_sink_x4: TypeAlias = Vec[b8 | b16 | b32 | b64 | b128, Literal[4]] | tuple[Reg[b8 | b16 | b32 | b64 | b128] | Sink, Reg[b8 | b16 | b32 | b64 | b128] | Sink, Reg[b8 | b16 | b32 | b64 | b128] | Sink, Reg[b8 | b16 | b32 | b64 | b128] | Sink]
-_Bits16_vec4: TypeAlias = Vec[bits16, Literal[4]]
-_B16_wide_sink_x4: TypeAlias = Vec[b16 | b32 | b64 | b128, Literal[4]] | tuple[Reg[b16 | b32 | b64 | b128] | Sink, Reg[b16 | b32 | b64 | b128] | Sink, Reg[b16 | b32 | b64 | b128] | Sink, Reg[b16 | b32 | b64 | b128] | Sink]
-_Bits32_vec4: TypeAlias = Vec[bits32, Literal[4]]
-_B32_wide_sink_x4: TypeAlias = Vec[b32 | b64 | b128, Literal[4]] | tuple[Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink]
 _U8_vec4: TypeAlias = Vec[u8, Literal[4]]
 _I8_wide_sink_x4: TypeAlias = Vec[integer8 | integer16 | integer32 | f16x2 | integer64 | b128, Literal[4]] | tuple[Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | Sink, Reg[integer8 | integer16 | integer32 | f16x2 | integer64 | b128] | Sink]
 _U16_vec4: TypeAlias = Vec[u16, Literal[4]]
@@ -293,10 +297,7 @@ _B32_float_x4: TypeAlias = Vec[b32, Literal[4]] | tuple[Reg[b32] | SharedAddress
 _I32_f16x2_int_x4: TypeAlias = Vec[integer32 | f16x2, Literal[4]] | tuple[Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int]
 _F32_float_x4: TypeAlias = Vec[f32, Literal[4]] | tuple[Reg[f32] | float, Reg[f32] | float, Reg[f32] | float, Reg[f32] | float]
 _Map: TypeAlias = TensorMap | Ptr[Any] | Reg[integer64]
-_I32_int_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32] | SharedAddress | int] | Reg[integer32] | SharedAddress | int
-_I32_int_x2: TypeAlias = Vec[integer32, Literal[2]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
 _I32_int_x3: TypeAlias = Vec[integer32, Literal[3]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
-_I32_int_x4: TypeAlias = Vec[integer32, Literal[4]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
 _I32_int_x5: TypeAlias = Vec[integer32, Literal[5]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
 _B16_int_x1: TypeAlias = Vec[b16, Literal[1]] | tuple[Reg[b16] | int] | Reg[b16] | int
 _B16_int_x2: TypeAlias = Vec[b16, Literal[2]] | tuple[Reg[b16] | int, Reg[b16] | int]
@@ -436,9 +437,21 @@ _I32_vec120: TypeAlias = Vec[integer32, Literal[120]]
 _S32_vec120: TypeAlias = Vec[s32, Literal[120]]
 _I32_vec128: TypeAlias = Vec[integer32, Literal[128]]
 _S32_vec128: TypeAlias = Vec[s32, Literal[128]]
+_Nonfloat32_in: TypeAlias = Reg[nonfloat32] | SharedAddress
 _Label: TypeAlias = Label | str
-_I32_in: TypeAlias = Reg[integer32] | SharedAddress
 _Function: TypeAlias = Func[..., Any] | str
+_I32_int_I32_int_x2: TypeAlias = tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
+_I32_f16x2_sink_x4: TypeAlias = Vec[integer32 | f16x2, Literal[4]] | tuple[Reg[integer32 | f16x2] | Sink, Reg[integer32 | f16x2] | Sink, Reg[integer32 | f16x2] | Sink, Reg[integer32 | f16x2] | Sink]
+_F16_sink_x4: TypeAlias = Vec[f16, Literal[4]] | tuple[Reg[f16] | Sink, Reg[f16] | Sink, Reg[f16] | Sink, Reg[f16] | Sink]
+_I32_f32_sink_x4: TypeAlias = Vec[integer32 | f32, Literal[4]] | tuple[Reg[integer32 | f32] | Sink, Reg[integer32 | f32] | Sink, Reg[integer32 | f32] | Sink, Reg[integer32 | f32] | Sink]
+_I32_int_I32_int_x4: TypeAlias = tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
+_I32_f32_float_x4: TypeAlias = Vec[integer32 | f32, Literal[4]] | tuple[Reg[integer32 | f32] | SharedAddress | float, Reg[integer32 | f32] | SharedAddress | float, Reg[integer32 | f32] | SharedAddress | float, Reg[integer32 | f32] | SharedAddress | float]
+_I32_int_I32_f32_float_x2: TypeAlias = tuple[Reg[integer32] | SharedAddress | int, Reg[integer32 | f32] | SharedAddress | float]
+_I32_int_I32_f32_float_x4: TypeAlias = tuple[Reg[integer32] | SharedAddress | int, Reg[integer32 | f32] | SharedAddress | float, Reg[integer32 | f32] | SharedAddress | float, Reg[integer32 | f32] | SharedAddress | float]
+_I32_f32_float_x1: TypeAlias = Vec[integer32 | f32, Literal[1]] | tuple[Reg[integer32 | f32] | SharedAddress | float] | Reg[integer32 | f32] | SharedAddress | float
+_I32_f32_float_x2: TypeAlias = Vec[integer32 | f32, Literal[2]] | tuple[Reg[integer32 | f32] | SharedAddress | float, Reg[integer32 | f32] | SharedAddress | float]
+_F32_float_x1: TypeAlias = Vec[f32, Literal[1]] | tuple[Reg[f32] | float] | Reg[f32] | float
+_Vadd_sat_d: TypeAlias = Reg[integer32] | SharedAddress | int
 class _d_a_b(Opcode, Generic[_T0, _T1, _T2, _T3]):
     @overload
     def __call__(self, a: _T0, b: _T1, /, *, pred: _Guard = None) -> _T2: ...
@@ -733,6 +746,18 @@ class _d_a_desc_b_desc_scale_d_imm_scale_a_imm_scale_b(Opcode, Generic[_T0, _T1]
 class _d_a_desc_b_desc_scale_d(Opcode, Generic[_T0, _T1]):
     def __call__(self, d: _T0, a_desc: _Wgmma_tf32_a_desc, b_desc: _Descriptor, scale_d: _Pred_not_int, /, *, pred: _Guard = None) -> None: ...
     def fragment(self, zero: bool = True) -> _T1: ...
+class _d_a_desc_b_desc_sp_meta_sp_sel_scale_d_imm_scale_a_imm_scale_b_imm_trans_a_imm_trans_b(Opcode, Generic[_T0, _T1]):
+    @overload
+    def __call__(self, d: _T0, a_desc: _Descriptor, b_desc: _Descriptor, sp_meta: _Nonfloat32_in, sp_sel: int, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, imm_trans_a: int = ..., imm_trans_b: int = ..., pred: _Guard = None) -> None: ...
+    @overload
+    def __call__(self, d: _T0, a: _Nonfloat32_in_x4, b_desc: _Descriptor, sp_meta: _Nonfloat32_in, sp_sel: int, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, imm_trans_b: int = ..., pred: _Guard = None) -> None: ...
+    def fragment(self, zero: bool = True) -> _T1: ...
+class _d_a_desc_b_desc_sp_meta_sp_sel_scale_d_imm_scale_a_imm_scale_b(Opcode, Generic[_T0, _T1]):
+    def __call__(self, d: _T0, a_desc: _Wgmma_tf32_a_desc, b_desc: _Descriptor, sp_meta: _Nonfloat32_in, sp_sel: int, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, pred: _Guard = None) -> None: ...
+    def fragment(self, zero: bool = True) -> _T1: ...
+class _d_a_desc_b_desc_sp_meta_sp_sel_scale_d(Opcode, Generic[_T0, _T1]):
+    def __call__(self, d: _T0, a_desc: _Wgmma_tf32_a_desc, b_desc: _Descriptor, sp_meta: _Nonfloat32_in, sp_sel: int, scale_d: _Pred_not_int, /, *, pred: _Guard = None) -> None: ...
+    def fragment(self, zero: bool = True) -> _T1: ...
 class _tgt(Opcode):
     def __call__(self, tgt: _Label, /, *, pred: _Guard = None) -> None: ...
 class _index_tlist(Opcode):
@@ -757,6 +782,58 @@ class _ptr_size_immAlign(Opcode, Generic[_T0, _T1, _T2]):
     def __call__(self, ptr: _T2, size: _T0, /, *, immAlign: int | None = None, pred: _Guard = None) -> _T1: ...
 class _t(Opcode):
     def __call__(self, t: _I32_int, /, *, pred: _Guard = None) -> None: ...
+class _d_a_c_p_b_e(Opcode, Generic[_T0, _T1, _T2, _T3]):
+    @overload
+    def __call__(self, a: _Generic, c: _T0, /, *, p: _Pred | None = None, b: _Generic | None = None, e: _T1 | None = None, pred: _Guard = None) -> _T2: ...
+    @overload
+    def __call__(self, d: _T3, a: _Generic, c: _T0, /, *, p: _Pred | None = None, b: _Generic | None = None, e: _T1 | None = None, pred: _Guard = None) -> _T2: ...
+class _d_a_c_p_b_e_f(Opcode, Generic[_T0, _T1, _T2, _T3]):
+    @overload
+    def __call__(self, a: _Generic, c: _T0, /, *, p: _Pred | None = None, b: _Generic | None = None, e: _T1 | None = None, f: _F32_float | None = None, pred: _Guard = None) -> _T2: ...
+    @overload
+    def __call__(self, d: _T3, a: _Generic, c: _T0, /, *, p: _Pred | None = None, b: _Generic | None = None, e: _T1 | None = None, f: _F32_float | None = None, pred: _Guard = None) -> _T2: ...
+class _d_a_c_p_b_f(Opcode, Generic[_T0, _T1, _T2]):
+    @overload
+    def __call__(self, a: _Generic, c: _T0, /, *, p: _Pred | None = None, b: _Generic | None = None, f: _F32_float | None = None, pred: _Guard = None) -> _T1: ...
+    @overload
+    def __call__(self, d: _T2, a: _Generic, c: _T0, /, *, p: _Pred | None = None, b: _Generic | None = None, f: _F32_float | None = None, pred: _Guard = None) -> _T1: ...
+class _d_a_c_lod_p_b_e(Opcode, Generic[_T0, _T1, _T2, _T3, _T4]):
+    @overload
+    def __call__(self, a: _Generic, c: _T0, lod: _T1, /, *, p: _Pred | None = None, b: _Generic | None = None, e: _T2 | None = None, pred: _Guard = None) -> _T3: ...
+    @overload
+    def __call__(self, d: _T4, a: _Generic, c: _T0, lod: _T1, /, *, p: _Pred | None = None, b: _Generic | None = None, e: _T2 | None = None, pred: _Guard = None) -> _T3: ...
+class _d_a_c_lod_p_b_e_f(Opcode, Generic[_T0, _T1, _T2, _T3]):
+    @overload
+    def __call__(self, a: _Generic, c: _T0, lod: _F32_float, /, *, p: _Pred | None = None, b: _Generic | None = None, e: _T1 | None = None, f: _F32_float | None = None, pred: _Guard = None) -> _T2: ...
+    @overload
+    def __call__(self, d: _T3, a: _Generic, c: _T0, lod: _F32_float, /, *, p: _Pred | None = None, b: _Generic | None = None, e: _T1 | None = None, f: _F32_float | None = None, pred: _Guard = None) -> _T2: ...
+class _d_a_c_lod_p_b_f(Opcode, Generic[_T0, _T1, _T2]):
+    @overload
+    def __call__(self, a: _Generic, c: _T0, lod: _F32_float, /, *, p: _Pred | None = None, b: _Generic | None = None, f: _F32_float | None = None, pred: _Guard = None) -> _T1: ...
+    @overload
+    def __call__(self, d: _T2, a: _Generic, c: _T0, lod: _F32_float, /, *, p: _Pred | None = None, b: _Generic | None = None, f: _F32_float | None = None, pred: _Guard = None) -> _T1: ...
+class _d_a_c_dPdx_dPdy_p_b_e(Opcode, Generic[_T0, _T1, _T2, _T3, _T4]):
+    @overload
+    def __call__(self, a: _Generic, c: _T0, dPdx: _T1, dPdy: _T1, /, *, p: _Pred | None = None, b: _Generic | None = None, e: _T2 | None = None, pred: _Guard = None) -> _T3: ...
+    @overload
+    def __call__(self, d: _T4, a: _Generic, c: _T0, dPdx: _T1, dPdy: _T1, /, *, p: _Pred | None = None, b: _Generic | None = None, e: _T2 | None = None, pred: _Guard = None) -> _T3: ...
+class _d_a_c_dPdx_dPdy_p_b_e_f(Opcode, Generic[_T0, _T1, _T2, _T3, _T4]):
+    @overload
+    def __call__(self, a: _Generic, c: _T0, dPdx: _T1, dPdy: _T1, /, *, p: _Pred | None = None, b: _Generic | None = None, e: _T2 | None = None, f: _F32_float | None = None, pred: _Guard = None) -> _T3: ...
+    @overload
+    def __call__(self, d: _T4, a: _Generic, c: _T0, dPdx: _T1, dPdy: _T1, /, *, p: _Pred | None = None, b: _Generic | None = None, e: _T2 | None = None, f: _F32_float | None = None, pred: _Guard = None) -> _T3: ...
+class _d_a_c_dPdx_dPdy_p_b_f(Opcode, Generic[_T0, _T1, _T2]):
+    @overload
+    def __call__(self, a: _Generic, c: _T0, dPdx: _F32_float_x4, dPdy: _F32_float_x4, /, *, p: _Pred | None = None, b: _Generic | None = None, f: _F32_float | None = None, pred: _Guard = None) -> _T1: ...
+    @overload
+    def __call__(self, d: _T2, a: _Generic, c: _T0, dPdx: _F32_float_x4, dPdy: _F32_float_x4, /, *, p: _Pred | None = None, b: _Generic | None = None, f: _F32_float | None = None, pred: _Guard = None) -> _T1: ...
+class _d_a_lod(Opcode):
+    @overload
+    def __call__(self, a: _Generic, lod: _I32_int, /, *, pred: _Guard = None) -> _Bits32: ...
+    @overload
+    def __call__(self, d: _B32, a: _Generic, lod: _I32_int, /, *, pred: _Guard = None) -> _Bits32: ...
+class _a_b_c(Opcode, Generic[_T0, _T1]):
+    def __call__(self, a: _Generic, b: _T0, c: _T1, /, *, pred: _Guard = None) -> None: ...
 class _add_sat(_Prefix):
     s32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _S32, _I32_f16x2]
     f32: _d_a_b[_F32_float, _F32_float, _F32, _F32]
@@ -2099,6 +2176,18 @@ class _wgmma_s8(_Prefix, Generic[_T0, _T1]):
     u8: _d_a_desc_b_desc_scale_d[_T0, _T1]
 class _wgmma_and(_Prefix, Generic[_T0, _T1]):
     popc: _d_a_desc_b_desc_scale_d[_T0, _T1]
+class _wgmma_f16_2(_Prefix, Generic[_T0, _T1]):
+    f16: _d_a_desc_b_desc_sp_meta_sp_sel_scale_d_imm_scale_a_imm_scale_b_imm_trans_a_imm_trans_b[_T0, _T1]
+class _wgmma_bf16_2(_Prefix, Generic[_T0, _T1]):
+    bf16: _d_a_desc_b_desc_sp_meta_sp_sel_scale_d_imm_scale_a_imm_scale_b_imm_trans_a_imm_trans_b[_T0, _T1]
+class _wgmma_tf32_2(_Prefix, Generic[_T0, _T1]):
+    tf32: _d_a_desc_b_desc_sp_meta_sp_sel_scale_d_imm_scale_a_imm_scale_b[_T0, _T1]
+class _wgmma_e4m3_2(_Prefix, Generic[_T0, _T1]):
+    e4m3: _d_a_desc_b_desc_sp_meta_sp_sel_scale_d_imm_scale_a_imm_scale_b[_T0, _T1]
+    e5m2: _d_a_desc_b_desc_sp_meta_sp_sel_scale_d_imm_scale_a_imm_scale_b[_T0, _T1]
+class _wgmma_s8_2(_Prefix, Generic[_T0, _T1]):
+    s8: _d_a_desc_b_desc_sp_meta_sp_sel_scale_d[_T0, _T1]
+    u8: _d_a_desc_b_desc_sp_meta_sp_sel_scale_d[_T0, _T1]
 class _wgmma_sync(_Prefix):
     aligned: _nothing
 class _wgmma_sync_2(_Prefix):
@@ -2140,6 +2229,241 @@ class _nanosleep(_Prefix):
 class _pmevent(Opcode):
     def __call__(self, a: int, /, *, pred: _Guard = None) -> None: ...
     mask: _a[int]
+class _tex_u32(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    s32: _d_a_c_p_b_e[_T0, _T1, _T2, _T3]
+    f32: _d_a_c_p_b_e_f[_T4, _T1, _T2, _T3]
+class _tex_u32_2(_Prefix, Generic[_T0, _T1, _T2]):
+    f32: _d_a_c_p_b_f[_T0, _T1, _T2]
+class _tex_u32_3(_Prefix, Generic[_T0, _T1, _T2]):
+    s32: _d_a_c_p_b_e[_T0, _I32_int_x2, _T1, _T2]
+class _tex_u32_4(_Prefix, Generic[_T0, _T1]):
+    s32: _d_a_c_p_b_e[_I32_int_x4, _I32_int_x4, _T0, _T1]
+    f32: _d_a_c_p_b_e[_I32_f32_float_x4, _I32_int_x4, _T0, _T1]
+class _tex_u32_5(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    s32: _d_a_c_lod_p_b_e[_T0, _I32_int, _T1, _T2, _T3]
+    f32: _d_a_c_lod_p_b_e_f[_T4, _T1, _T2, _T3]
+class _tex_u32_6(_Prefix, Generic[_T0, _T1, _T2]):
+    f32: _d_a_c_lod_p_b_f[_T0, _T1, _T2]
+class _tex_u32_7(_Prefix, Generic[_T0, _T1]):
+    s32: _d_a_c_lod_p_b_e[_I32_int_x4, _I32_int, _I32_int_x4, _T0, _T1]
+    f32: _d_a_c_lod_p_b_e[_I32_f32_float_x4, _F32_float, _I32_int_x4, _T0, _T1]
+class _tex_u32_8(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4, _T5]):
+    s32: _d_a_c_dPdx_dPdy_p_b_e[_T0, _T1, _T2, _T3, _T4]
+    f32: _d_a_c_dPdx_dPdy_p_b_e_f[_T5, _T1, _T2, _T3, _T4]
+class _tex_u32_9(_Prefix, Generic[_T0, _T1, _T2]):
+    f32: _d_a_c_dPdx_dPdy_p_b_f[_T0, _T1, _T2]
+class _tex_u32_10(_Prefix, Generic[_T0, _T1]):
+    s32: _d_a_c_dPdx_dPdy_p_b_e[_I32_int_x4, _F32_float_x4, _I32_int_x4, _T0, _T1]
+    f32: _d_a_c_dPdx_dPdy_p_b_e[_I32_f32_float_x4, _F32_float_x4, _I32_int_x4, _T0, _T1]
+class _tld4_u32(_Prefix, Generic[_T0, _T1, _T2]):
+    f32: _d_a_c_p_b_e_f[_T0, _I32_int_x2, _T1, _T2]
+class _tld4_u32_2(_Prefix, Generic[_T0, _T1, _T2]):
+    f32: _d_a_c_p_b_f[_T0, _T1, _T2]
+class _txq_width(_Prefix):
+    b32: _d_a[_Generic, _Bits32, _B32]
+class _txq_width_2(_Prefix):
+    b32: _d_a_lod
+class _suq_width(_Prefix):
+    b32: _d_a[_Generic, _Bits32, _B32]
+class _istypep(_Prefix):
+    texref: _p_a[_I64_int, _Pred, _Pred]
+    samplerref: _p_a[_I64_int, _Pred, _Pred]
+    surfref: _p_a[_I64_int, _Pred, _Pred]
+class _suld_b8(_Prefix, Generic[_T0, _T1, _T2]):
+    trap: _d_a_b[_Generic, _T0, _T1, _T2]
+    clamp: _d_a_b[_Generic, _T0, _T1, _T2]
+    zero: _d_a_b[_Generic, _T0, _T1, _T2]
+class _sust_b8(_Prefix, Generic[_T0, _T1]):
+    trap: _a_b_c[_T0, _T1]
+    clamp: _a_b_c[_T0, _T1]
+    zero: _a_b_c[_T0, _T1]
+class _sured_u32(_Prefix, Generic[_T0, _T1]):
+    trap: _a_b_c[_T0, _T1]
+    clamp: _a_b_c[_T0, _T1]
+    zero: _a_b_c[_T0, _T1]
+class _vadd_sat(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vsub_sat(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vabsdiff_sat(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vmin_sat(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vmax_sat(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vshl_clamp(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vshr_clamp(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vmad_sat(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    shr7: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    shr15: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vset_eq(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vadd2_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vsub2_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vavrg2_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vabsdiff2_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vmin2_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vmax2_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vadd4_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vsub4_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vavrg4_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vabsdiff4_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vmin4_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vmax4_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vset2_eq(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+class _vset4_eq(Opcode):
+    @overload
+    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
 class _add_ftz(_Prefix):
     sat: _add_sat_2
     f32: _d_a_b[_F32_float, _F32_float, _F32, _F32]
@@ -3086,14 +3410,14 @@ class _wmma_f64_2(_Prefix):
     f64: _wmma_f64
 class _wmma_b1_2(_Prefix):
     b1: _wmma_b1
-class _wgmma_f16_2(_Prefix, Generic[_T0, _T1]):
+class _wgmma_f16_3(_Prefix, Generic[_T0, _T1]):
     f16: _wgmma_f16[_T0, _T1]
 class _wgmma_f32(_Prefix, Generic[_T0, _T1]):
     f16: _wgmma_f16[_T0, _T1]
     bf16: _wgmma_bf16[_T0, _T1]
 class _wgmma_f32_2(_Prefix, Generic[_T0, _T1]):
     tf32: _wgmma_tf32[_T0, _T1]
-class _wgmma_f16_3(_Prefix, Generic[_T0, _T1]):
+class _wgmma_f16_4(_Prefix, Generic[_T0, _T1]):
     e4m3: _wgmma_e4m3[_T0, _T1]
     e5m2: _wgmma_e4m3[_T0, _T1]
 class _wgmma_s32(_Prefix, Generic[_T0, _T1]):
@@ -3101,12 +3425,275 @@ class _wgmma_s32(_Prefix, Generic[_T0, _T1]):
     u8: _wgmma_s8[_T0, _T1]
 class _wgmma_b1(_Prefix, Generic[_T0, _T1]):
     and_: _wgmma_and[_T0, _T1]
+class _wgmma_f16_5(_Prefix, Generic[_T0, _T1]):
+    f16: _wgmma_f16_2[_T0, _T1]
+class _wgmma_f32_3(_Prefix, Generic[_T0, _T1]):
+    f16: _wgmma_f16_2[_T0, _T1]
+    bf16: _wgmma_bf16_2[_T0, _T1]
+class _wgmma_f32_4(_Prefix, Generic[_T0, _T1]):
+    tf32: _wgmma_tf32_2[_T0, _T1]
+class _wgmma_f16_6(_Prefix, Generic[_T0, _T1]):
+    e4m3: _wgmma_e4m3_2[_T0, _T1]
+    e5m2: _wgmma_e4m3_2[_T0, _T1]
+class _wgmma_s32_2(_Prefix, Generic[_T0, _T1]):
+    s8: _wgmma_s8_2[_T0, _T1]
+    u8: _wgmma_s8_2[_T0, _T1]
 class _wgmma_fence(_Prefix):
     sync: _wgmma_sync
 class _wgmma_wait_group(_Prefix):
     sync: _wgmma_sync_2
 class _brx(_Prefix):
     idx: _brx_idx
+class _tex_v4(_Prefix, Generic[_T0, _T1, _T2]):
+    u32: _tex_u32[_T0, _T1, _U32_vec4, _I32_f16x2_sink_x4, _T2]
+    s32: _tex_u32[_T0, _T1, _S32_vec4, _I32_f16x2_sink_x4, _T2]
+    f16: _tex_u32[_T0, _T1, _F16_vec4, _F16_sink_x4, _T2]
+    f32: _tex_u32[_T0, _T1, _F32_vec4, _I32_f32_sink_x4, _T2]
+class _tex_v2(_Prefix, Generic[_T0, _T1, _T2]):
+    f16x2: _tex_u32[_T0, _T1, _F16x2_vec2, _F16x2_x2, _T2]
+class _tex_v4_2(_Prefix, Generic[_T0]):
+    u32: _tex_u32_2[_T0, _U32_vec4, _I32_f16x2_sink_x4]
+    s32: _tex_u32_2[_T0, _S32_vec4, _I32_f16x2_sink_x4]
+    f16: _tex_u32_2[_T0, _F16_vec4, _F16_sink_x4]
+    f32: _tex_u32_2[_T0, _F32_vec4, _I32_f32_sink_x4]
+class _tex_v2_2(_Prefix, Generic[_T0]):
+    f16x2: _tex_u32_2[_T0, _F16x2_vec2, _F16x2_x2]
+class _tex_v4_3(_Prefix, Generic[_T0]):
+    u32: _tex_u32_3[_T0, _U32_vec4, _I32_f16x2_sink_x4]
+    s32: _tex_u32_3[_T0, _S32_vec4, _I32_f16x2_sink_x4]
+    f16: _tex_u32_3[_T0, _F16_vec4, _F16_sink_x4]
+    f32: _tex_u32_3[_T0, _F32_vec4, _I32_f32_sink_x4]
+class _tex_v2_3(_Prefix, Generic[_T0]):
+    f16x2: _tex_u32_3[_T0, _F16x2_vec2, _F16x2_x2]
+class _tex_v4_4(_Prefix):
+    u32: _tex_u32_4[_U32_vec4, _I32_f16x2_sink_x4]
+    s32: _tex_u32_4[_S32_vec4, _I32_f16x2_sink_x4]
+    f16: _tex_u32_4[_F16_vec4, _F16_sink_x4]
+    f32: _tex_u32_4[_F32_vec4, _I32_f32_sink_x4]
+class _tex_v2_4(_Prefix):
+    f16x2: _tex_u32_4[_F16x2_vec2, _F16x2_x2]
+class _tex_v4_5(_Prefix, Generic[_T0, _T1, _T2]):
+    u32: _tex_u32_5[_T0, _T1, _U32_vec4, _I32_f16x2_sink_x4, _T2]
+    s32: _tex_u32_5[_T0, _T1, _S32_vec4, _I32_f16x2_sink_x4, _T2]
+    f16: _tex_u32_5[_T0, _T1, _F16_vec4, _F16_sink_x4, _T2]
+    f32: _tex_u32_5[_T0, _T1, _F32_vec4, _I32_f32_sink_x4, _T2]
+class _tex_v2_5(_Prefix, Generic[_T0, _T1, _T2]):
+    f16x2: _tex_u32_5[_T0, _T1, _F16x2_vec2, _F16x2_x2, _T2]
+class _tex_v4_6(_Prefix, Generic[_T0]):
+    u32: _tex_u32_6[_T0, _U32_vec4, _I32_f16x2_sink_x4]
+    s32: _tex_u32_6[_T0, _S32_vec4, _I32_f16x2_sink_x4]
+    f16: _tex_u32_6[_T0, _F16_vec4, _F16_sink_x4]
+    f32: _tex_u32_6[_T0, _F32_vec4, _I32_f32_sink_x4]
+class _tex_v2_6(_Prefix, Generic[_T0]):
+    f16x2: _tex_u32_6[_T0, _F16x2_vec2, _F16x2_x2]
+class _tex_v4_7(_Prefix):
+    u32: _tex_u32_7[_U32_vec4, _I32_f16x2_sink_x4]
+    s32: _tex_u32_7[_S32_vec4, _I32_f16x2_sink_x4]
+    f16: _tex_u32_7[_F16_vec4, _F16_sink_x4]
+    f32: _tex_u32_7[_F32_vec4, _I32_f32_sink_x4]
+class _tex_v2_7(_Prefix):
+    f16x2: _tex_u32_7[_F16x2_vec2, _F16x2_x2]
+class _tex_v4_8(_Prefix, Generic[_T0, _T1, _T2, _T3]):
+    u32: _tex_u32_8[_T0, _T1, _T2, _U32_vec4, _I32_f16x2_sink_x4, _T3]
+    s32: _tex_u32_8[_T0, _T1, _T2, _S32_vec4, _I32_f16x2_sink_x4, _T3]
+    f16: _tex_u32_8[_T0, _T1, _T2, _F16_vec4, _F16_sink_x4, _T3]
+    f32: _tex_u32_8[_T0, _T1, _T2, _F32_vec4, _I32_f32_sink_x4, _T3]
+class _tex_v2_8(_Prefix, Generic[_T0, _T1, _T2, _T3]):
+    f16x2: _tex_u32_8[_T0, _T1, _T2, _F16x2_vec2, _F16x2_x2, _T3]
+class _tex_v4_9(_Prefix, Generic[_T0]):
+    u32: _tex_u32_9[_T0, _U32_vec4, _I32_f16x2_sink_x4]
+    s32: _tex_u32_9[_T0, _S32_vec4, _I32_f16x2_sink_x4]
+    f16: _tex_u32_9[_T0, _F16_vec4, _F16_sink_x4]
+    f32: _tex_u32_9[_T0, _F32_vec4, _I32_f32_sink_x4]
+class _tex_v2_9(_Prefix, Generic[_T0]):
+    f16x2: _tex_u32_9[_T0, _F16x2_vec2, _F16x2_x2]
+class _tex_v4_10(_Prefix):
+    u32: _tex_u32_10[_U32_vec4, _I32_f16x2_sink_x4]
+    s32: _tex_u32_10[_S32_vec4, _I32_f16x2_sink_x4]
+    f16: _tex_u32_10[_F16_vec4, _F16_sink_x4]
+    f32: _tex_u32_10[_F32_vec4, _I32_f32_sink_x4]
+class _tex_v2_10(_Prefix):
+    f16x2: _tex_u32_10[_F16x2_vec2, _F16x2_x2]
+class _tld4_v4(_Prefix, Generic[_T0]):
+    u32: _tld4_u32[_T0, _U32_vec4, _I32_f16x2_sink_x4]
+    s32: _tld4_u32[_T0, _S32_vec4, _I32_f16x2_sink_x4]
+    f32: _tld4_u32[_T0, _F32_vec4, _I32_f32_sink_x4]
+class _tld4_v4_2(_Prefix, Generic[_T0]):
+    u32: _tld4_u32_2[_T0, _U32_vec4, _I32_f16x2_sink_x4]
+    s32: _tld4_u32_2[_T0, _S32_vec4, _I32_f16x2_sink_x4]
+    f32: _tld4_u32_2[_T0, _F32_vec4, _I32_f32_sink_x4]
+class _txq_level(_Prefix):
+    width: _txq_width_2
+    height: _txq_width_2
+    depth: _txq_width_2
+class _suq(_Prefix):
+    width: _suq_width
+    height: _suq_width
+    depth: _suq_width
+    channel_data_type: _suq_width
+    channel_order: _suq_width
+    array_size: _suq_width
+    memory_layout: _suq_width
+class _suld_v2(_Prefix, Generic[_T0]):
+    b8: _suld_b8[_T0, _Bits8_vec2, _B8_wide_sink_x2]
+    b16: _suld_b8[_T0, _Bits16_vec2, _B16_wide_sink_x2]
+    b32: _suld_b8[_T0, _Bits32_vec2, _B32_wide_sink_x2]
+    b64: _suld_b8[_T0, _Bits64_vec2, _B64_wide_sink_x2]
+class _suld_v4(_Prefix, Generic[_T0]):
+    b8: _suld_b8[_T0, _Bits8_vec4, _B8_wide_sink_x4]
+    b16: _suld_b8[_T0, _Bits16_vec4, _B16_wide_sink_x4]
+    b32: _suld_b8[_T0, _Bits32_vec4, _B32_wide_sink_x4]
+class _sust_v2(_Prefix, Generic[_T0]):
+    b8: _sust_b8[_T0, _B8_wide_int_x2]
+    b16: _sust_b8[_T0, _B16_wide_int_x2]
+    b32: _sust_b8[_T0, _B32_wide_float_x2]
+    b64: _sust_b8[_T0, _B64_wide_float_x2]
+class _sust_v4(_Prefix, Generic[_T0]):
+    b8: _sust_b8[_T0, _B8_wide_int_x4]
+    b16: _sust_b8[_T0, _B16_wide_int_x4]
+    b32: _sust_b8[_T0, _B32_wide_float_x4]
+class _sust_v2_2(_Prefix, Generic[_T0, _T1]):
+    b32: _sust_b8[_T0, _T1]
+class _sured_add_1d(_Prefix, Generic[_T0]):
+    u32: _sured_u32[_T0, _I32_f16x2_int]
+    s32: _sured_u32[_T0, _I32_f16x2_int]
+    u64: _sured_u32[_T0, _I64_int]
+class _sured_min_1d(_Prefix, Generic[_T0]):
+    u32: _sured_u32[_T0, _I32_f16x2_int]
+    s32: _sured_u32[_T0, _I32_f16x2_int]
+    u64: _sured_u32[_T0, _I64_int]
+    s64: _sured_u32[_T0, _I64_int]
+class _sured_and_1d(_Prefix, Generic[_T0]):
+    b32: _sured_u32[_T0, _B32_int]
+class _sured_min_1d_2(_Prefix, Generic[_T0]):
+    b32: _sured_u32[_T0, _B32_int]
+    b64: _sured_u32[_T0, _B64_int]
+class _vadd_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _vadd_sat
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vsub_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _vsub_sat
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vabsdiff_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _vabsdiff_sat
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vmin_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _vmin_sat
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vmax_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _vmax_sat
+    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vshl_sat(_Prefix):
+    clamp: _vshl_clamp
+    wrap: _vshl_clamp
+class _vshr_sat(_Prefix):
+    clamp: _vshr_clamp
+    wrap: _vshr_clamp
+class _vmad_po(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _vmad_sat
+    shr7: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    shr15: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+class _vset_u32(_Prefix):
+    eq: _vset_eq
+    ne: _vset_eq
+    lt: _vset_eq
+    le: _vset_eq
+    gt: _vset_eq
+    ge: _vset_eq
+class _vadd2_u32_2(_Prefix):
+    u32: _vadd2_u32
+    s32: _vadd2_u32
+class _vsub2_u32_2(_Prefix):
+    u32: _vsub2_u32
+    s32: _vsub2_u32
+class _vavrg2_u32_2(_Prefix):
+    u32: _vavrg2_u32
+    s32: _vavrg2_u32
+class _vabsdiff2_u32_2(_Prefix):
+    u32: _vabsdiff2_u32
+    s32: _vabsdiff2_u32
+class _vmin2_u32_2(_Prefix):
+    u32: _vmin2_u32
+    s32: _vmin2_u32
+class _vmax2_u32_2(_Prefix):
+    u32: _vmax2_u32
+    s32: _vmax2_u32
+class _vadd4_u32_2(_Prefix):
+    u32: _vadd4_u32
+    s32: _vadd4_u32
+class _vsub4_u32_2(_Prefix):
+    u32: _vsub4_u32
+    s32: _vsub4_u32
+class _vavrg4_u32_2(_Prefix):
+    u32: _vavrg4_u32
+    s32: _vavrg4_u32
+class _vabsdiff4_u32_2(_Prefix):
+    u32: _vabsdiff4_u32
+    s32: _vabsdiff4_u32
+class _vmin4_u32_2(_Prefix):
+    u32: _vmin4_u32
+    s32: _vmin4_u32
+class _vmax4_u32_2(_Prefix):
+    u32: _vmax4_u32
+    s32: _vmax4_u32
+class _vset2_u32(_Prefix):
+    eq: _vset2_eq
+    ne: _vset2_eq
+    lt: _vset2_eq
+    le: _vset2_eq
+    gt: _vset2_eq
+    ge: _vset2_eq
+class _vset4_u32(_Prefix):
+    eq: _vset4_eq
+    ne: _vset4_eq
+    lt: _vset4_eq
+    le: _vset4_eq
+    gt: _vset4_eq
+    ge: _vset4_eq
 class _add_rn(_Prefix):
     ftz: _add_ftz
     sat: _add_sat_2
@@ -3895,17 +4482,205 @@ class _wmma_u4(_Prefix):
 class _wmma_s32_2(_Prefix):
     b1: _wmma_b1_2
 class _wgmma_m64n8k16(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    f16: _wgmma_f16_2[_T0, _T1]
+    f16: _wgmma_f16_3[_T0, _T1]
     f32: _wgmma_f32[_T2, _T3]
 class _wgmma_m64n8k8(_Prefix, Generic[_T0, _T1]):
     f32: _wgmma_f32_2[_T0, _T1]
 class _wgmma_satfinite(_Prefix, Generic[_T0, _T1]):
     s32: _wgmma_s32[_T0, _T1]
 class _wgmma_m64n40k32(_Prefix, Generic[_T0, _T1, _T2]):
-    f16: _wgmma_f16_3[_T0, _T1]
-    f32: _wgmma_f16_3[_T2, _T2]
+    f16: _wgmma_f16_4[_T0, _T1]
+    f32: _wgmma_f16_4[_T2, _T2]
 class _wgmma_b1_2(_Prefix, Generic[_T0, _T1]):
     b1: _wgmma_b1[_T0, _T1]
+class _wgmma_m64n8k32(_Prefix, Generic[_T0, _T1, _T2, _T3]):
+    f16: _wgmma_f16_5[_T0, _T1]
+    f32: _wgmma_f32_3[_T2, _T3]
+class _wgmma_m64n8k16_2(_Prefix, Generic[_T0, _T1]):
+    f32: _wgmma_f32_4[_T0, _T1]
+class _wgmma_satfinite_2(_Prefix, Generic[_T0, _T1]):
+    s32: _wgmma_s32_2[_T0, _T1]
+class _wgmma_m64n40k64(_Prefix, Generic[_T0, _T1, _T2]):
+    f16: _wgmma_f16_6[_T0, _T1]
+    f32: _wgmma_f16_6[_T2, _T2]
+class _tex_a1d(_Prefix, Generic[_T0, _T1, _T2]):
+    v4: _tex_v4[_T0, _T1, _T2]
+    v2: _tex_v2[_T0, _T1, _T2]
+class _tex_cube(_Prefix, Generic[_T0]):
+    v4: _tex_v4_2[_T0]
+    v2: _tex_v2_2[_T0]
+class _tex_a2dms(_Prefix, Generic[_T0]):
+    v4: _tex_v4_3[_T0]
+    v2: _tex_v2_3[_T0]
+class _tex_base_3d(_Prefix):
+    v4: _tex_v4_4
+    v2: _tex_v2_4
+class _tex_a1d_2(_Prefix, Generic[_T0, _T1, _T2]):
+    v4: _tex_v4_5[_T0, _T1, _T2]
+    v2: _tex_v2_5[_T0, _T1, _T2]
+class _tex_cube_2(_Prefix, Generic[_T0]):
+    v4: _tex_v4_6[_T0]
+    v2: _tex_v2_6[_T0]
+class _tex_level_3d(_Prefix):
+    v4: _tex_v4_7
+    v2: _tex_v2_7
+class _tex_a1d_3(_Prefix, Generic[_T0, _T1, _T2, _T3]):
+    v4: _tex_v4_8[_T0, _T1, _T2, _T3]
+    v2: _tex_v2_8[_T0, _T1, _T2, _T3]
+class _tex_cube_3(_Prefix, Generic[_T0]):
+    v4: _tex_v4_9[_T0]
+    v2: _tex_v2_9[_T0]
+class _tex_grad_3d(_Prefix):
+    v4: _tex_v4_10
+    v2: _tex_v2_10
+class _tld4_a2d(_Prefix, Generic[_T0]):
+    v4: _tld4_v4[_T0]
+class _tld4_cube(_Prefix, Generic[_T0]):
+    v4: _tld4_v4_2[_T0]
+class _txq(_Prefix):
+    width: _txq_width
+    height: _txq_width
+    depth: _txq_width
+    channel_data_type: _txq_width
+    channel_order: _txq_width
+    normalized_coords: _txq_width
+    array_size: _txq_width
+    num_mipmap_levels: _txq_width
+    num_samples: _txq_width
+    memory_layout: _txq_width
+    force_unnormalized_coords: _txq_width
+    filter_mode: _txq_width
+    addr_mode_0: _txq_width
+    addr_mode_1: _txq_width
+    addr_mode_2: _txq_width
+    level: _txq_level
+class _suld_ca(_Prefix, Generic[_T0]):
+    b8: _suld_b8[_T0, _Bits8, _B8_wide]
+    b16: _suld_b8[_T0, _Bits16, _B16_wide]
+    b32: _suld_b8[_T0, _Bits32, _B32_wide]
+    b64: _suld_b8[_T0, _Bits64, _B64_wide]
+    v2: _suld_v2[_T0]
+    v4: _suld_v4[_T0]
+class _sust_wb(_Prefix, Generic[_T0]):
+    b8: _sust_b8[_T0, _B8_wide_int]
+    b16: _sust_b8[_T0, _B16_wide_int]
+    b32: _sust_b8[_T0, _B32_wide_float]
+    b64: _sust_b8[_T0, _B64_wide_float]
+    v2: _sust_v2[_T0]
+    v4: _sust_v4[_T0]
+class _sust_p_1d(_Prefix, Generic[_T0]):
+    b32: _sust_b8[_T0, _B32_wide_float]
+    v2: _sust_v2_2[_T0, _B32_wide_float_x2]
+    v4: _sust_v2_2[_T0, _B32_wide_float_x4]
+class _sured_b(_Prefix):
+    add_1d: _sured_add_1d[_I32_int_x1]
+    add_2d: _sured_add_1d[_I32_int_x2]
+    add_3d: _sured_add_1d[_I32_int_x4]
+    min_1d: _sured_min_1d[_I32_int_x1]
+    min_2d: _sured_min_1d[_I32_int_x2]
+    min_3d: _sured_min_1d[_I32_int_x4]
+    max_1d: _sured_min_1d[_I32_int_x1]
+    max_2d: _sured_min_1d[_I32_int_x2]
+    max_3d: _sured_min_1d[_I32_int_x4]
+    and_1d: _sured_and_1d[_I32_int_x1]
+    and_2d: _sured_and_1d[_I32_int_x2]
+    and_3d: _sured_and_1d[_I32_int_x4]
+    or_1d: _sured_and_1d[_I32_int_x1]
+    or_2d: _sured_and_1d[_I32_int_x2]
+    or_3d: _sured_and_1d[_I32_int_x4]
+class _sured_p(_Prefix):
+    add_1d: _sured_and_1d[_I32_int_x1]
+    add_2d: _sured_and_1d[_I32_int_x2]
+    add_3d: _sured_and_1d[_I32_int_x4]
+    min_1d: _sured_min_1d_2[_I32_int_x1]
+    min_2d: _sured_min_1d_2[_I32_int_x2]
+    min_3d: _sured_min_1d_2[_I32_int_x4]
+    max_1d: _sured_min_1d_2[_I32_int_x1]
+    max_2d: _sured_min_1d_2[_I32_int_x2]
+    max_3d: _sured_min_1d_2[_I32_int_x4]
+    and_1d: _sured_and_1d[_I32_int_x1]
+    and_2d: _sured_and_1d[_I32_int_x2]
+    and_3d: _sured_and_1d[_I32_int_x4]
+    or_1d: _sured_and_1d[_I32_int_x1]
+    or_2d: _sured_and_1d[_I32_int_x2]
+    or_3d: _sured_and_1d[_I32_int_x4]
+class _vadd_u32_2(_Prefix):
+    u32: _vadd_u32
+    s32: _vadd_u32
+class _vsub_u32_2(_Prefix):
+    u32: _vsub_u32
+    s32: _vsub_u32
+class _vabsdiff_u32_2(_Prefix):
+    u32: _vabsdiff_u32
+    s32: _vabsdiff_u32
+class _vmin_u32_2(_Prefix):
+    u32: _vmin_u32
+    s32: _vmin_u32
+class _vmax_u32_2(_Prefix):
+    u32: _vmax_u32
+    s32: _vmax_u32
+class _vshl_u32(_Prefix):
+    sat: _vshl_sat
+    clamp: _vshl_clamp
+    wrap: _vshl_clamp
+class _vshr_u32(_Prefix):
+    sat: _vshr_sat
+    clamp: _vshr_clamp
+    wrap: _vshr_clamp
+class _vmad_u32(Opcode):
+    @overload
+    def __call__(self, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _vmad_sat
+    shr7: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    shr15: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    po: _vmad_po
+class _vset_u32_2(_Prefix):
+    u32: _vset_u32
+    s32: _vset_u32
+class _vadd2_u32_3(_Prefix):
+    u32: _vadd2_u32_2
+    s32: _vadd2_u32_2
+class _vsub2_u32_3(_Prefix):
+    u32: _vsub2_u32_2
+    s32: _vsub2_u32_2
+class _vavrg2_u32_3(_Prefix):
+    u32: _vavrg2_u32_2
+    s32: _vavrg2_u32_2
+class _vabsdiff2_u32_3(_Prefix):
+    u32: _vabsdiff2_u32_2
+    s32: _vabsdiff2_u32_2
+class _vmin2_u32_3(_Prefix):
+    u32: _vmin2_u32_2
+    s32: _vmin2_u32_2
+class _vmax2_u32_3(_Prefix):
+    u32: _vmax2_u32_2
+    s32: _vmax2_u32_2
+class _vadd4_u32_3(_Prefix):
+    u32: _vadd4_u32_2
+    s32: _vadd4_u32_2
+class _vsub4_u32_3(_Prefix):
+    u32: _vsub4_u32_2
+    s32: _vsub4_u32_2
+class _vavrg4_u32_3(_Prefix):
+    u32: _vavrg4_u32_2
+    s32: _vavrg4_u32_2
+class _vabsdiff4_u32_3(_Prefix):
+    u32: _vabsdiff4_u32_2
+    s32: _vabsdiff4_u32_2
+class _vmin4_u32_3(_Prefix):
+    u32: _vmin4_u32_2
+    s32: _vmin4_u32_2
+class _vmax4_u32_3(_Prefix):
+    u32: _vmax4_u32_2
+    s32: _vmax4_u32_2
+class _vset2_u32_2(_Prefix):
+    u32: _vset2_u32
+    s32: _vset2_u32
+class _vset4_u32_2(_Prefix):
+    u32: _vset4_u32
+    s32: _vset4_u32
 class _add(_Prefix):
     u16: _d_a_b[_I16_int, _I16_int, _U16, _I16]
     u32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _U32, _I32_f16x2]
@@ -4452,13 +5227,130 @@ class _wmma_s32_4(_Prefix):
     u4: _wmma_u4
 class _wmma_m8n8k128_2(_Prefix):
     s32: _wmma_s32_2
-class _wgmma_m64n8k32(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4, _T5]):
-    f16: _wgmma_f16_3[_T0, _T1]
-    f32: _wgmma_f16_3[_T2, _T3]
+class _wgmma_m64n8k32_2(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4, _T5]):
+    f16: _wgmma_f16_4[_T0, _T1]
+    f32: _wgmma_f16_4[_T2, _T3]
     satfinite: _wgmma_satfinite[_T4, _T5]
     s32: _wgmma_s32[_T4, _T5]
-class _wgmma_s32_2(_Prefix, Generic[_T0, _T1]):
+class _wgmma_s32_3(_Prefix, Generic[_T0, _T1]):
     b1: _wgmma_b1_2[_T0, _T1]
+class _wgmma_m64n8k64(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4, _T5]):
+    f16: _wgmma_f16_6[_T0, _T1]
+    f32: _wgmma_f16_6[_T2, _T3]
+    satfinite: _wgmma_satfinite_2[_T4, _T5]
+    s32: _wgmma_s32_2[_T4, _T5]
+class _tex_base(_Prefix):
+    a1d: _tex_a1d[_I32_int_I32_int_x2, _I32_int_x1, _I32_int_I32_f32_float_x2]
+    a2d: _tex_a1d[_I32_int_I32_int_x4, _I32_int_x2, _I32_int_I32_f32_float_x4]
+    cube: _tex_cube[_I32_f32_float_x4]
+    acube: _tex_cube[_I32_int_I32_f32_float_x4]
+    a2dms: _tex_a2dms[_I32_int_I32_int_x4]
+class _tex_level(_Prefix):
+    a1d: _tex_a1d_2[_I32_int_I32_int_x2, _I32_int_x1, _I32_int_I32_f32_float_x2]
+    a2d: _tex_a1d_2[_I32_int_I32_int_x4, _I32_int_x2, _I32_int_I32_f32_float_x4]
+    cube: _tex_cube_2[_I32_f32_float_x4]
+    acube: _tex_cube_2[_I32_int_I32_f32_float_x4]
+class _tex_grad(_Prefix):
+    a1d: _tex_a1d_3[_I32_int_I32_int_x2, _F32_float_x1, _I32_int_x1, _I32_int_I32_f32_float_x2]
+    a2d: _tex_a1d_3[_I32_int_I32_int_x4, _F32_float_x2, _I32_int_x2, _I32_int_I32_f32_float_x4]
+    cube: _tex_cube_3[_I32_f32_float_x4]
+    acube: _tex_cube_3[_I32_int_I32_f32_float_x4]
+class _tld4_r(_Prefix):
+    a2d: _tld4_a2d[_I32_int_I32_f32_float_x4]
+    cube: _tld4_cube[_I32_f32_float_x4]
+    acube: _tld4_cube[_I32_int_I32_f32_float_x4]
+class _suld_a1d(_Prefix, Generic[_T0]):
+    ca: _suld_ca[_T0]
+    cg: _suld_ca[_T0]
+    cs: _suld_ca[_T0]
+    cv: _suld_ca[_T0]
+    b8: _suld_b8[_T0, _Bits8, _B8_wide]
+    b16: _suld_b8[_T0, _Bits16, _B16_wide]
+    b32: _suld_b8[_T0, _Bits32, _B32_wide]
+    b64: _suld_b8[_T0, _Bits64, _B64_wide]
+    v2: _suld_v2[_T0]
+    v4: _suld_v4[_T0]
+class _sust_a1d(_Prefix, Generic[_T0]):
+    wb: _sust_wb[_T0]
+    cg: _sust_wb[_T0]
+    cs: _sust_wb[_T0]
+    wt: _sust_wb[_T0]
+    b8: _sust_b8[_T0, _B8_wide_int]
+    b16: _sust_b8[_T0, _B16_wide_int]
+    b32: _sust_b8[_T0, _B32_wide_float]
+    b64: _sust_b8[_T0, _B64_wide_float]
+    v2: _sust_v2[_T0]
+    v4: _sust_v4[_T0]
+class _sured(_Prefix):
+    b: _sured_b
+    p: _sured_p
+class _vadd_u32_3(_Prefix):
+    u32: _vadd_u32_2
+    s32: _vadd_u32_2
+class _vsub_u32_3(_Prefix):
+    u32: _vsub_u32_2
+    s32: _vsub_u32_2
+class _vabsdiff_u32_3(_Prefix):
+    u32: _vabsdiff_u32_2
+    s32: _vabsdiff_u32_2
+class _vmin_u32_3(_Prefix):
+    u32: _vmin_u32_2
+    s32: _vmin_u32_2
+class _vmax_u32_3(_Prefix):
+    u32: _vmax_u32_2
+    s32: _vmax_u32_2
+class _vshl_u32_2(_Prefix):
+    u32: _vshl_u32
+class _vshr_u32_2(_Prefix):
+    u32: _vshr_u32
+class _vmad_u32_2(_Prefix):
+    u32: _vmad_u32
+    s32: _vmad_u32
+class _vset(_Prefix):
+    u32: _vset_u32_2
+    s32: _vset_u32_2
+class _vadd2(_Prefix):
+    u32: _vadd2_u32_3
+    s32: _vadd2_u32_3
+class _vsub2(_Prefix):
+    u32: _vsub2_u32_3
+    s32: _vsub2_u32_3
+class _vavrg2(_Prefix):
+    u32: _vavrg2_u32_3
+    s32: _vavrg2_u32_3
+class _vabsdiff2(_Prefix):
+    u32: _vabsdiff2_u32_3
+    s32: _vabsdiff2_u32_3
+class _vmin2(_Prefix):
+    u32: _vmin2_u32_3
+    s32: _vmin2_u32_3
+class _vmax2(_Prefix):
+    u32: _vmax2_u32_3
+    s32: _vmax2_u32_3
+class _vadd4(_Prefix):
+    u32: _vadd4_u32_3
+    s32: _vadd4_u32_3
+class _vsub4(_Prefix):
+    u32: _vsub4_u32_3
+    s32: _vsub4_u32_3
+class _vavrg4(_Prefix):
+    u32: _vavrg4_u32_3
+    s32: _vavrg4_u32_3
+class _vabsdiff4(_Prefix):
+    u32: _vabsdiff4_u32_3
+    s32: _vabsdiff4_u32_3
+class _vmin4(_Prefix):
+    u32: _vmin4_u32_3
+    s32: _vmin4_u32_3
+class _vmax4(_Prefix):
+    u32: _vmax4_u32_3
+    s32: _vmax4_u32_3
+class _vset2(_Prefix):
+    u32: _vset2_u32_2
+    s32: _vset2_u32_2
+class _vset4(_Prefix):
+    u32: _vset4_u32_2
+    s32: _vset4_u32_2
 class _min(_Prefix):
     u16: _d_a_b[_I16_int, _I16_int, _U16, _I16]
     u32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _U32, _I32_f16x2]
@@ -4909,7 +5801,162 @@ class _wmma_m8n8k32_4(_Prefix):
 class _wmma_col_2(_Prefix):
     m8n8k128: _wmma_m8n8k128_2
 class _wgmma_m64n8k256(_Prefix, Generic[_T0, _T1]):
-    s32: _wgmma_s32_2[_T0, _T1]
+    s32: _wgmma_s32_3[_T0, _T1]
+class _wgmma_aligned(_Prefix):
+    m64n8k32: _wgmma_m64n8k32[_Nonfloat32_x2, _Bits32_vec2, _F32_x4, _F32_vec4]
+    m64n16k32: _wgmma_m64n8k32[_Nonfloat32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8]
+    m64n24k32: _wgmma_m64n8k32[_Nonfloat32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12]
+    m64n32k32: _wgmma_m64n8k32[_Nonfloat32_vec8, _Bits32_vec8, _F32_vec16, _F32_vec16]
+    m64n40k32: _wgmma_m64n8k32[_Nonfloat32_vec10, _Bits32_vec10, _F32_vec20, _F32_vec20]
+    m64n48k32: _wgmma_m64n8k32[_Nonfloat32_vec12, _Bits32_vec12, _F32_vec24, _F32_vec24]
+    m64n56k32: _wgmma_m64n8k32[_Nonfloat32_vec14, _Bits32_vec14, _F32_vec28, _F32_vec28]
+    m64n64k32: _wgmma_m64n8k32[_Nonfloat32_vec16, _Bits32_vec16, _F32_vec32, _F32_vec32]
+    m64n72k32: _wgmma_m64n8k32[_Nonfloat32_vec18, _Bits32_vec18, _F32_vec36, _F32_vec36]
+    m64n80k32: _wgmma_m64n8k32[_Nonfloat32_vec20, _Bits32_vec20, _F32_vec40, _F32_vec40]
+    m64n88k32: _wgmma_m64n8k32[_Nonfloat32_vec22, _Bits32_vec22, _F32_vec44, _F32_vec44]
+    m64n96k32: _wgmma_m64n8k32[_Nonfloat32_vec24, _Bits32_vec24, _F32_vec48, _F32_vec48]
+    m64n104k32: _wgmma_m64n8k32[_Nonfloat32_vec26, _Bits32_vec26, _F32_vec52, _F32_vec52]
+    m64n112k32: _wgmma_m64n8k32[_Nonfloat32_vec28, _Bits32_vec28, _F32_vec56, _F32_vec56]
+    m64n120k32: _wgmma_m64n8k32[_Nonfloat32_vec30, _Bits32_vec30, _F32_vec60, _F32_vec60]
+    m64n128k32: _wgmma_m64n8k32[_Nonfloat32_vec32, _Bits32_vec32, _F32_vec64, _F32_vec64]
+    m64n136k32: _wgmma_m64n8k32[_Nonfloat32_vec34, _Bits32_vec34, _F32_vec68, _F32_vec68]
+    m64n144k32: _wgmma_m64n8k32[_Nonfloat32_vec36, _Bits32_vec36, _F32_vec72, _F32_vec72]
+    m64n152k32: _wgmma_m64n8k32[_Nonfloat32_vec38, _Bits32_vec38, _F32_vec76, _F32_vec76]
+    m64n160k32: _wgmma_m64n8k32[_Nonfloat32_vec40, _Bits32_vec40, _F32_vec80, _F32_vec80]
+    m64n168k32: _wgmma_m64n8k32[_Nonfloat32_vec42, _Bits32_vec42, _F32_vec84, _F32_vec84]
+    m64n176k32: _wgmma_m64n8k32[_Nonfloat32_vec44, _Bits32_vec44, _F32_vec88, _F32_vec88]
+    m64n184k32: _wgmma_m64n8k32[_Nonfloat32_vec46, _Bits32_vec46, _F32_vec92, _F32_vec92]
+    m64n192k32: _wgmma_m64n8k32[_Nonfloat32_vec48, _Bits32_vec48, _F32_vec96, _F32_vec96]
+    m64n200k32: _wgmma_m64n8k32[_Nonfloat32_vec50, _Bits32_vec50, _F32_vec100, _F32_vec100]
+    m64n208k32: _wgmma_m64n8k32[_Nonfloat32_vec52, _Bits32_vec52, _F32_vec104, _F32_vec104]
+    m64n216k32: _wgmma_m64n8k32[_Nonfloat32_vec54, _Bits32_vec54, _F32_vec108, _F32_vec108]
+    m64n224k32: _wgmma_m64n8k32[_Nonfloat32_vec56, _Bits32_vec56, _F32_vec112, _F32_vec112]
+    m64n232k32: _wgmma_m64n8k32[_Nonfloat32_vec58, _Bits32_vec58, _F32_vec116, _F32_vec116]
+    m64n240k32: _wgmma_m64n8k32[_Nonfloat32_vec60, _Bits32_vec60, _F32_vec120, _F32_vec120]
+    m64n248k32: _wgmma_m64n8k32[_Nonfloat32_vec62, _Bits32_vec62, _F32_vec124, _F32_vec124]
+    m64n256k32: _wgmma_m64n8k32[_Nonfloat32_vec64, _Bits32_vec64, _F32_vec128, _F32_vec128]
+    m64n8k16: _wgmma_m64n8k16_2[_F32_x4, _F32_vec4]
+    m64n16k16: _wgmma_m64n8k16_2[_F32_vec8, _F32_vec8]
+    m64n24k16: _wgmma_m64n8k16_2[_F32_vec12, _F32_vec12]
+    m64n32k16: _wgmma_m64n8k16_2[_F32_vec16, _F32_vec16]
+    m64n40k16: _wgmma_m64n8k16_2[_F32_vec20, _F32_vec20]
+    m64n48k16: _wgmma_m64n8k16_2[_F32_vec24, _F32_vec24]
+    m64n56k16: _wgmma_m64n8k16_2[_F32_vec28, _F32_vec28]
+    m64n64k16: _wgmma_m64n8k16_2[_F32_vec32, _F32_vec32]
+    m64n72k16: _wgmma_m64n8k16_2[_F32_vec36, _F32_vec36]
+    m64n80k16: _wgmma_m64n8k16_2[_F32_vec40, _F32_vec40]
+    m64n88k16: _wgmma_m64n8k16_2[_F32_vec44, _F32_vec44]
+    m64n96k16: _wgmma_m64n8k16_2[_F32_vec48, _F32_vec48]
+    m64n104k16: _wgmma_m64n8k16_2[_F32_vec52, _F32_vec52]
+    m64n112k16: _wgmma_m64n8k16_2[_F32_vec56, _F32_vec56]
+    m64n120k16: _wgmma_m64n8k16_2[_F32_vec60, _F32_vec60]
+    m64n128k16: _wgmma_m64n8k16_2[_F32_vec64, _F32_vec64]
+    m64n136k16: _wgmma_m64n8k16_2[_F32_vec68, _F32_vec68]
+    m64n144k16: _wgmma_m64n8k16_2[_F32_vec72, _F32_vec72]
+    m64n152k16: _wgmma_m64n8k16_2[_F32_vec76, _F32_vec76]
+    m64n160k16: _wgmma_m64n8k16_2[_F32_vec80, _F32_vec80]
+    m64n168k16: _wgmma_m64n8k16_2[_F32_vec84, _F32_vec84]
+    m64n176k16: _wgmma_m64n8k16_2[_F32_vec88, _F32_vec88]
+    m64n184k16: _wgmma_m64n8k16_2[_F32_vec92, _F32_vec92]
+    m64n192k16: _wgmma_m64n8k16_2[_F32_vec96, _F32_vec96]
+    m64n200k16: _wgmma_m64n8k16_2[_F32_vec100, _F32_vec100]
+    m64n208k16: _wgmma_m64n8k16_2[_F32_vec104, _F32_vec104]
+    m64n216k16: _wgmma_m64n8k16_2[_F32_vec108, _F32_vec108]
+    m64n224k16: _wgmma_m64n8k16_2[_F32_vec112, _F32_vec112]
+    m64n232k16: _wgmma_m64n8k16_2[_F32_vec116, _F32_vec116]
+    m64n240k16: _wgmma_m64n8k16_2[_F32_vec120, _F32_vec120]
+    m64n248k16: _wgmma_m64n8k16_2[_F32_vec124, _F32_vec124]
+    m64n256k16: _wgmma_m64n8k16_2[_F32_vec128, _F32_vec128]
+    m64n8k64: _wgmma_m64n8k64[_Nonfloat32_x2, _Bits32_vec2, _F32_x4, _F32_vec4, _I32_x4, _S32_vec4]
+    m64n16k64: _wgmma_m64n8k64[_Nonfloat32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8, _I32_vec8, _S32_vec8]
+    m64n24k64: _wgmma_m64n8k64[_Nonfloat32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12, _I32_vec12, _S32_vec12]
+    m64n32k64: _wgmma_m64n8k64[_Nonfloat32_vec8, _Bits32_vec8, _F32_vec16, _F32_vec16, _I32_vec16, _S32_vec16]
+    m64n40k64: _wgmma_m64n40k64[_Nonfloat32_vec10, _Bits32_vec10, _F32_vec20]
+    m64n48k64: _wgmma_m64n8k64[_Nonfloat32_vec12, _Bits32_vec12, _F32_vec24, _F32_vec24, _I32_vec24, _S32_vec24]
+    m64n56k64: _wgmma_m64n40k64[_Nonfloat32_vec14, _Bits32_vec14, _F32_vec28]
+    m64n64k64: _wgmma_m64n8k64[_Nonfloat32_vec16, _Bits32_vec16, _F32_vec32, _F32_vec32, _I32_vec32, _S32_vec32]
+    m64n72k64: _wgmma_m64n40k64[_Nonfloat32_vec18, _Bits32_vec18, _F32_vec36]
+    m64n80k64: _wgmma_m64n8k64[_Nonfloat32_vec20, _Bits32_vec20, _F32_vec40, _F32_vec40, _I32_vec40, _S32_vec40]
+    m64n88k64: _wgmma_m64n40k64[_Nonfloat32_vec22, _Bits32_vec22, _F32_vec44]
+    m64n96k64: _wgmma_m64n8k64[_Nonfloat32_vec24, _Bits32_vec24, _F32_vec48, _F32_vec48, _I32_vec48, _S32_vec48]
+    m64n104k64: _wgmma_m64n40k64[_Nonfloat32_vec26, _Bits32_vec26, _F32_vec52]
+    m64n112k64: _wgmma_m64n8k64[_Nonfloat32_vec28, _Bits32_vec28, _F32_vec56, _F32_vec56, _I32_vec56, _S32_vec56]
+    m64n120k64: _wgmma_m64n40k64[_Nonfloat32_vec30, _Bits32_vec30, _F32_vec60]
+    m64n128k64: _wgmma_m64n8k64[_Nonfloat32_vec32, _Bits32_vec32, _F32_vec64, _F32_vec64, _I32_vec64, _S32_vec64]
+    m64n136k64: _wgmma_m64n40k64[_Nonfloat32_vec34, _Bits32_vec34, _F32_vec68]
+    m64n144k64: _wgmma_m64n8k64[_Nonfloat32_vec36, _Bits32_vec36, _F32_vec72, _F32_vec72, _I32_vec72, _S32_vec72]
+    m64n152k64: _wgmma_m64n40k64[_Nonfloat32_vec38, _Bits32_vec38, _F32_vec76]
+    m64n160k64: _wgmma_m64n8k64[_Nonfloat32_vec40, _Bits32_vec40, _F32_vec80, _F32_vec80, _I32_vec80, _S32_vec80]
+    m64n168k64: _wgmma_m64n40k64[_Nonfloat32_vec42, _Bits32_vec42, _F32_vec84]
+    m64n176k64: _wgmma_m64n8k64[_Nonfloat32_vec44, _Bits32_vec44, _F32_vec88, _F32_vec88, _I32_vec88, _S32_vec88]
+    m64n184k64: _wgmma_m64n40k64[_Nonfloat32_vec46, _Bits32_vec46, _F32_vec92]
+    m64n192k64: _wgmma_m64n8k64[_Nonfloat32_vec48, _Bits32_vec48, _F32_vec96, _F32_vec96, _I32_vec96, _S32_vec96]
+    m64n200k64: _wgmma_m64n40k64[_Nonfloat32_vec50, _Bits32_vec50, _F32_vec100]
+    m64n208k64: _wgmma_m64n8k64[_Nonfloat32_vec52, _Bits32_vec52, _F32_vec104, _F32_vec104, _I32_vec104, _S32_vec104]
+    m64n216k64: _wgmma_m64n40k64[_Nonfloat32_vec54, _Bits32_vec54, _F32_vec108]
+    m64n224k64: _wgmma_m64n8k64[_Nonfloat32_vec56, _Bits32_vec56, _F32_vec112, _F32_vec112, _I32_vec112, _S32_vec112]
+    m64n232k64: _wgmma_m64n40k64[_Nonfloat32_vec58, _Bits32_vec58, _F32_vec116]
+    m64n240k64: _wgmma_m64n8k64[_Nonfloat32_vec60, _Bits32_vec60, _F32_vec120, _F32_vec120, _I32_vec120, _S32_vec120]
+    m64n248k64: _wgmma_m64n40k64[_Nonfloat32_vec62, _Bits32_vec62, _F32_vec124]
+    m64n256k64: _wgmma_m64n8k64[_Nonfloat32_vec64, _Bits32_vec64, _F32_vec128, _F32_vec128, _I32_vec128, _S32_vec128]
+class _tex(_Prefix):
+    base: _tex_base
+    base_1d: _tex_a1d[_I32_int_x1, _I32_int_x1, _I32_f32_float_x1]
+    base_2d: _tex_a1d[_I32_int_x2, _I32_int_x2, _I32_f32_float_x2]
+    base_3d: _tex_base_3d
+    base_2dms: _tex_a2dms[_I32_int_x4]
+    level: _tex_level
+    level_1d: _tex_a1d_2[_I32_int_x1, _I32_int_x1, _I32_f32_float_x1]
+    level_2d: _tex_a1d_2[_I32_int_x2, _I32_int_x2, _I32_f32_float_x2]
+    level_3d: _tex_level_3d
+    grad: _tex_grad
+    grad_1d: _tex_a1d_3[_I32_int_x1, _F32_float_x1, _I32_int_x1, _I32_f32_float_x1]
+    grad_2d: _tex_a1d_3[_I32_int_x2, _F32_float_x2, _I32_int_x2, _I32_f32_float_x2]
+    grad_3d: _tex_grad_3d
+    a1d: _tex_a1d[_I32_int_I32_int_x2, _I32_int_x1, _I32_int_I32_f32_float_x2]
+    a2d: _tex_a1d[_I32_int_I32_int_x4, _I32_int_x2, _I32_int_I32_f32_float_x4]
+    cube: _tex_cube[_I32_f32_float_x4]
+    acube: _tex_cube[_I32_int_I32_f32_float_x4]
+    a2dms: _tex_a2dms[_I32_int_I32_int_x4]
+class _tld4(_Prefix):
+    r: _tld4_r
+    r_2d: _tld4_a2d[_I32_f32_float_x2]
+    g: _tld4_r
+    g_2d: _tld4_a2d[_I32_f32_float_x2]
+    b: _tld4_r
+    b_2d: _tld4_a2d[_I32_f32_float_x2]
+    a: _tld4_r
+    a_2d: _tld4_a2d[_I32_f32_float_x2]
+class _suld_b(_Prefix):
+    a1d: _suld_a1d[_I32_int_x2]
+    a2d: _suld_a1d[_I32_int_x4]
+class _sust_b(_Prefix):
+    a1d: _sust_a1d[_I32_int_x2]
+    a2d: _sust_a1d[_I32_int_x4]
+class _vadd(_Prefix):
+    u32: _vadd_u32_3
+    s32: _vadd_u32_3
+class _vsub(_Prefix):
+    u32: _vsub_u32_3
+    s32: _vsub_u32_3
+class _vabsdiff(_Prefix):
+    u32: _vabsdiff_u32_3
+    s32: _vabsdiff_u32_3
+class _vmin(_Prefix):
+    u32: _vmin_u32_3
+    s32: _vmin_u32_3
+class _vmax(_Prefix):
+    u32: _vmax_u32_3
+    s32: _vmax_u32_3
+class _vshl_u32_3(_Prefix):
+    u32: _vshl_u32_2
+    s32: _vshl_u32_2
+class _vshr_u32_3(_Prefix):
+    u32: _vshr_u32_2
+    s32: _vshr_u32_2
+class _vmad_u32_3(_Prefix):
+    u32: _vmad_u32_2
+    s32: _vmad_u32_2
 class _ld_weak(_Prefix):
     global_: _ld_global_3
     ca: _ld_ca[_Generic]
@@ -5145,7 +6192,7 @@ class _wmma_col_3(_Prefix):
     m8n8k32: _wmma_m8n8k32_4
 class _wmma_row_5(_Prefix):
     col: _wmma_col_2
-class _wgmma_aligned(_Prefix):
+class _wgmma_aligned_2(_Prefix):
     m64n8k16: _wgmma_m64n8k16[_Nonfloat32_x2, _Bits32_vec2, _F32_x4, _F32_vec4]
     m64n16k16: _wgmma_m64n8k16[_Nonfloat32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8]
     m64n24k16: _wgmma_m64n8k16[_Nonfloat32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12]
@@ -5210,38 +6257,38 @@ class _wgmma_aligned(_Prefix):
     m64n240k8: _wgmma_m64n8k8[_F32_vec120, _F32_vec120]
     m64n248k8: _wgmma_m64n8k8[_F32_vec124, _F32_vec124]
     m64n256k8: _wgmma_m64n8k8[_F32_vec128, _F32_vec128]
-    m64n8k32: _wgmma_m64n8k32[_Nonfloat32_x2, _Bits32_vec2, _F32_x4, _F32_vec4, _I32_x4, _S32_vec4]
-    m64n16k32: _wgmma_m64n8k32[_Nonfloat32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8, _I32_vec8, _S32_vec8]
-    m64n24k32: _wgmma_m64n8k32[_Nonfloat32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12, _I32_vec12, _S32_vec12]
-    m64n32k32: _wgmma_m64n8k32[_Nonfloat32_vec8, _Bits32_vec8, _F32_vec16, _F32_vec16, _I32_vec16, _S32_vec16]
+    m64n8k32: _wgmma_m64n8k32_2[_Nonfloat32_x2, _Bits32_vec2, _F32_x4, _F32_vec4, _I32_x4, _S32_vec4]
+    m64n16k32: _wgmma_m64n8k32_2[_Nonfloat32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8, _I32_vec8, _S32_vec8]
+    m64n24k32: _wgmma_m64n8k32_2[_Nonfloat32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12, _I32_vec12, _S32_vec12]
+    m64n32k32: _wgmma_m64n8k32_2[_Nonfloat32_vec8, _Bits32_vec8, _F32_vec16, _F32_vec16, _I32_vec16, _S32_vec16]
     m64n40k32: _wgmma_m64n40k32[_Nonfloat32_vec10, _Bits32_vec10, _F32_vec20]
-    m64n48k32: _wgmma_m64n8k32[_Nonfloat32_vec12, _Bits32_vec12, _F32_vec24, _F32_vec24, _I32_vec24, _S32_vec24]
+    m64n48k32: _wgmma_m64n8k32_2[_Nonfloat32_vec12, _Bits32_vec12, _F32_vec24, _F32_vec24, _I32_vec24, _S32_vec24]
     m64n56k32: _wgmma_m64n40k32[_Nonfloat32_vec14, _Bits32_vec14, _F32_vec28]
-    m64n64k32: _wgmma_m64n8k32[_Nonfloat32_vec16, _Bits32_vec16, _F32_vec32, _F32_vec32, _I32_vec32, _S32_vec32]
+    m64n64k32: _wgmma_m64n8k32_2[_Nonfloat32_vec16, _Bits32_vec16, _F32_vec32, _F32_vec32, _I32_vec32, _S32_vec32]
     m64n72k32: _wgmma_m64n40k32[_Nonfloat32_vec18, _Bits32_vec18, _F32_vec36]
-    m64n80k32: _wgmma_m64n8k32[_Nonfloat32_vec20, _Bits32_vec20, _F32_vec40, _F32_vec40, _I32_vec40, _S32_vec40]
+    m64n80k32: _wgmma_m64n8k32_2[_Nonfloat32_vec20, _Bits32_vec20, _F32_vec40, _F32_vec40, _I32_vec40, _S32_vec40]
     m64n88k32: _wgmma_m64n40k32[_Nonfloat32_vec22, _Bits32_vec22, _F32_vec44]
-    m64n96k32: _wgmma_m64n8k32[_Nonfloat32_vec24, _Bits32_vec24, _F32_vec48, _F32_vec48, _I32_vec48, _S32_vec48]
+    m64n96k32: _wgmma_m64n8k32_2[_Nonfloat32_vec24, _Bits32_vec24, _F32_vec48, _F32_vec48, _I32_vec48, _S32_vec48]
     m64n104k32: _wgmma_m64n40k32[_Nonfloat32_vec26, _Bits32_vec26, _F32_vec52]
-    m64n112k32: _wgmma_m64n8k32[_Nonfloat32_vec28, _Bits32_vec28, _F32_vec56, _F32_vec56, _I32_vec56, _S32_vec56]
+    m64n112k32: _wgmma_m64n8k32_2[_Nonfloat32_vec28, _Bits32_vec28, _F32_vec56, _F32_vec56, _I32_vec56, _S32_vec56]
     m64n120k32: _wgmma_m64n40k32[_Nonfloat32_vec30, _Bits32_vec30, _F32_vec60]
-    m64n128k32: _wgmma_m64n8k32[_Nonfloat32_vec32, _Bits32_vec32, _F32_vec64, _F32_vec64, _I32_vec64, _S32_vec64]
+    m64n128k32: _wgmma_m64n8k32_2[_Nonfloat32_vec32, _Bits32_vec32, _F32_vec64, _F32_vec64, _I32_vec64, _S32_vec64]
     m64n136k32: _wgmma_m64n40k32[_Nonfloat32_vec34, _Bits32_vec34, _F32_vec68]
-    m64n144k32: _wgmma_m64n8k32[_Nonfloat32_vec36, _Bits32_vec36, _F32_vec72, _F32_vec72, _I32_vec72, _S32_vec72]
+    m64n144k32: _wgmma_m64n8k32_2[_Nonfloat32_vec36, _Bits32_vec36, _F32_vec72, _F32_vec72, _I32_vec72, _S32_vec72]
     m64n152k32: _wgmma_m64n40k32[_Nonfloat32_vec38, _Bits32_vec38, _F32_vec76]
-    m64n160k32: _wgmma_m64n8k32[_Nonfloat32_vec40, _Bits32_vec40, _F32_vec80, _F32_vec80, _I32_vec80, _S32_vec80]
+    m64n160k32: _wgmma_m64n8k32_2[_Nonfloat32_vec40, _Bits32_vec40, _F32_vec80, _F32_vec80, _I32_vec80, _S32_vec80]
     m64n168k32: _wgmma_m64n40k32[_Nonfloat32_vec42, _Bits32_vec42, _F32_vec84]
-    m64n176k32: _wgmma_m64n8k32[_Nonfloat32_vec44, _Bits32_vec44, _F32_vec88, _F32_vec88, _I32_vec88, _S32_vec88]
+    m64n176k32: _wgmma_m64n8k32_2[_Nonfloat32_vec44, _Bits32_vec44, _F32_vec88, _F32_vec88, _I32_vec88, _S32_vec88]
     m64n184k32: _wgmma_m64n40k32[_Nonfloat32_vec46, _Bits32_vec46, _F32_vec92]
-    m64n192k32: _wgmma_m64n8k32[_Nonfloat32_vec48, _Bits32_vec48, _F32_vec96, _F32_vec96, _I32_vec96, _S32_vec96]
+    m64n192k32: _wgmma_m64n8k32_2[_Nonfloat32_vec48, _Bits32_vec48, _F32_vec96, _F32_vec96, _I32_vec96, _S32_vec96]
     m64n200k32: _wgmma_m64n40k32[_Nonfloat32_vec50, _Bits32_vec50, _F32_vec100]
-    m64n208k32: _wgmma_m64n8k32[_Nonfloat32_vec52, _Bits32_vec52, _F32_vec104, _F32_vec104, _I32_vec104, _S32_vec104]
+    m64n208k32: _wgmma_m64n8k32_2[_Nonfloat32_vec52, _Bits32_vec52, _F32_vec104, _F32_vec104, _I32_vec104, _S32_vec104]
     m64n216k32: _wgmma_m64n40k32[_Nonfloat32_vec54, _Bits32_vec54, _F32_vec108]
-    m64n224k32: _wgmma_m64n8k32[_Nonfloat32_vec56, _Bits32_vec56, _F32_vec112, _F32_vec112, _I32_vec112, _S32_vec112]
+    m64n224k32: _wgmma_m64n8k32_2[_Nonfloat32_vec56, _Bits32_vec56, _F32_vec112, _F32_vec112, _I32_vec112, _S32_vec112]
     m64n232k32: _wgmma_m64n40k32[_Nonfloat32_vec58, _Bits32_vec58, _F32_vec116]
-    m64n240k32: _wgmma_m64n8k32[_Nonfloat32_vec60, _Bits32_vec60, _F32_vec120, _F32_vec120, _I32_vec120, _S32_vec120]
+    m64n240k32: _wgmma_m64n8k32_2[_Nonfloat32_vec60, _Bits32_vec60, _F32_vec120, _F32_vec120, _I32_vec120, _S32_vec120]
     m64n248k32: _wgmma_m64n40k32[_Nonfloat32_vec62, _Bits32_vec62, _F32_vec124]
-    m64n256k32: _wgmma_m64n8k32[_Nonfloat32_vec64, _Bits32_vec64, _F32_vec128, _F32_vec128, _I32_vec128, _S32_vec128]
+    m64n256k32: _wgmma_m64n8k32_2[_Nonfloat32_vec64, _Bits32_vec64, _F32_vec128, _F32_vec128, _I32_vec128, _S32_vec128]
     m64n8k256: _wgmma_m64n8k256[_I32_x4, _S32_vec4]
     m64n16k256: _wgmma_m64n8k256[_I32_vec8, _S32_vec8]
     m64n24k256: _wgmma_m64n8k256[_I32_vec12, _S32_vec12]
@@ -5260,6 +6307,30 @@ class _wgmma_aligned(_Prefix):
     m64n224k256: _wgmma_m64n8k256[_I32_vec112, _S32_vec112]
     m64n240k256: _wgmma_m64n8k256[_I32_vec120, _S32_vec120]
     m64n256k256: _wgmma_m64n8k256[_I32_vec128, _S32_vec128]
+class _wgmma_sync_3(_Prefix):
+    aligned: _wgmma_aligned
+class _suld(_Prefix):
+    b: _suld_b
+    b_1d: _suld_a1d[_I32_int_x1]
+    b_2d: _suld_a1d[_I32_int_x2]
+    b_3d: _suld_a1d[_I32_int_x4]
+class _sust(_Prefix):
+    b: _sust_b
+    b_1d: _sust_a1d[_I32_int_x1]
+    b_2d: _sust_a1d[_I32_int_x2]
+    b_3d: _sust_a1d[_I32_int_x4]
+    p_1d: _sust_p_1d[_I32_int_x1]
+    p_2d: _sust_p_1d[_I32_int_x2]
+    p_3d: _sust_p_1d[_I32_int_x4]
+class _vshl(_Prefix):
+    u32: _vshl_u32_3
+    s32: _vshl_u32_3
+class _vshr(_Prefix):
+    u32: _vshr_u32_3
+    s32: _vshr_u32_3
+class _vmad(_Prefix):
+    u32: _vmad_u32_3
+    s32: _vmad_u32_3
 class _ld_relaxed_2(_Prefix):
     cta: _ld_cta
     cluster: _ld_cta
@@ -5409,8 +6480,10 @@ class _wmma_col_4(_Prefix):
     col: _wmma_row_4
 class _wmma_aligned_5(_Prefix):
     row: _wmma_row_5
-class _wgmma_sync_3(_Prefix):
-    aligned: _wgmma_aligned
+class _wgmma_sync_4(_Prefix):
+    aligned: _wgmma_aligned_2
+class _wgmma_sp(_Prefix):
+    sync: _wgmma_sync_3
 class _ld(_Prefix):
     weak: _ld_weak
     global_: _ld_global_5
@@ -5531,7 +6604,8 @@ class _wmma_aligned_6(_Prefix):
 class _wmma_sync_5(_Prefix):
     aligned: _wmma_aligned_5
 class _wgmma_mma_async(_Prefix):
-    sync: _wgmma_sync_3
+    sync: _wgmma_sync_4
+    sp: _wgmma_sp
 class _cp_reduce(_Prefix):
     async_: _cp_async_2
 class _mma_aligned_2(_Prefix):
@@ -5680,3 +6754,34 @@ stackrestore: _stackrestore
 brkpt: _nothing
 nanosleep: _nanosleep
 pmevent: _pmevent
+tex: _tex
+tld4: _tld4
+txq: _txq
+suq: _suq
+istypep: _istypep
+suld: _suld
+sust: _sust
+sured: _sured
+vadd: _vadd
+vsub: _vsub
+vabsdiff: _vabsdiff
+vmin: _vmin
+vmax: _vmax
+vshl: _vshl
+vshr: _vshr
+vmad: _vmad
+vset: _vset
+vadd2: _vadd2
+vsub2: _vsub2
+vavrg2: _vavrg2
+vabsdiff2: _vabsdiff2
+vmin2: _vmin2
+vmax2: _vmax2
+vadd4: _vadd4
+vsub4: _vsub4
+vavrg4: _vavrg4
+vabsdiff4: _vabsdiff4
+vmin4: _vmin4
+vmax4: _vmax4
+vset2: _vset2
+vset4: _vset4

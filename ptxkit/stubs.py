@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grammar import forms
-from grammar.operands import accepts
+from grammar.operands import accepts, layer
 from grammar.schema import Operand
 
 from . import types
@@ -134,6 +134,9 @@ def _vector(operand: Operand) -> Takes:
     if count > 5:
         return Takes(_alias(*_said(scalars), f"vec{count}"), (whole,))
     element = _registers(operand)
+    if operand.index:
+        first = _registers(layer(operand))
+        return Takes(f"{first.alias}{element.alias}_x{count}", (f"tuple[{', '.join([first.text] + [element.text] * (count - 1))}]",))
     several = f"tuple[{', '.join([element.text] * count)}]"
     return Takes(f"{element.alias}_x{count}", (whole, several, *(element.members if count == 1 else ())))
 

@@ -21,6 +21,8 @@ from . import (
     move,
     multimem,
     tensormap,
+    texture,
+    video,
     warp,
     wgmma,
     wmma,
@@ -47,4 +49,6 @@ FORMS: tuple[Form, ...] = (
     *wmma.FORMS,
     *wgmma.FORMS,
     *control.FORMS,
+    *texture.FORMS,
+    *video.FORMS,
 )

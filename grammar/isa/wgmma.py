@@ -1,4 +1,4 @@
-"""Asynchronous warpgroup matrix multiply: dense wgmma with A from shared memory (a descriptor) or from registers."""
+"""Asynchronous warpgroup matrix multiply: wgmma, dense and sparse, with A from shared memory (a descriptor) or from registers."""
 
 from __future__ import annotations
 
@@ -32,16 +32,21 @@ _FROM_REGISTERS = Effects((_read("b_desc"),), sync=("wgmma.issue",), convergence
 
 
 def _rows(types: str, columns: tuple[int, ...], k: int, d: str, columns_per_register: int, immediates: str = "", *,
-          since: str = "8.0", **slots: str) -> tuple[Form, Form]:
-    """The two rows of one `types` list: A behind a descriptor, then A in four registers, where a transpose of A has no place."""
+          since: str = "8.0", selectors: int = 0, **slots: str) -> tuple[Form, Form]:
+    """The two rows of one `types` list: A behind a descriptor, then A in four registers, where a transpose of A has no place.
+
+    A sparse A has half of its elements; `sp_meta` says which, in the threads that `sp_sel` (below `selectors`) picks.
+    """
     shapes = {f"m64n{n}k{k}": n // columns_per_register for n in columns}
-    opcode = f"wgmma.mma_async.sync.aligned.shape{types} d"
+    opcode = f"wgmma.mma_async{'.sp' * bool(selectors)}.sync.aligned.shape{types} d"
+    selector = imm(Range(choices=tuple(range(selectors))))
+    sparse: dict[str, Any] = {"sp_meta": r("b32", float_ok=False), "sp_sel": selector} if selectors else {}
     fragment = rw(d, n=Per("shape", shapes), float_ok=d == "f32")
 
     def row(a: str, operand: Operand, names: list[str], effects: Effects) -> Form:
-        operands: dict[str, Any] = {a: operand, **{name: _IMMEDIATES[name] for name in names}}
-        return form(f"{opcode}, {', '.join((a, 'b_desc', 'scale_d', *names))}", slots={"shape": " ".join(shapes), **slots},
-                    since=since, target="sm_90a", effects=effects, section=_SECTION,
+        operands: dict[str, Any] = {a: operand, **sparse, **{name: _IMMEDIATES[name] for name in names}}
+        return form(f"{opcode}, {', '.join((a, 'b_desc', *sparse, 'scale_d', *names))}", slots={"shape": " ".join(shapes), **slots},
+                    since=since, target="sm_90a", effects=effects, section=f"{_SECTION}{'.sp' * bool(selectors)}",
                     d=fragment, b_desc=_DESCRIPTOR, scale_d=_SCALE_D, **operands)
 
     names = immediates.split()
@@ -63,6 +68,17 @@ FORMS: tuple[Form, ...] = (
     *_rows("{.satfinite}.s32.u8.s8", _INTEGER_N, 32, "s32", 2, since="8.4"),
     *_rows("{.satfinite}.s32.u8.u8", _INTEGER_N, 32, "s32", 2),
     *_rows(".s32.b1.b1.and.popc", _INTEGER_N, 256, "s32", 2),
+
+    *_rows(".f16.f16.f16", _FLOAT_N, 32, "b32", 4, f"{_SCALES} imm_trans_a imm_trans_b", since="8.2", selectors=2),
+    *_rows(".f32.f16.f16", _FLOAT_N, 32, "f32", 2, f"{_SCALES} imm_trans_a imm_trans_b", since="8.2", selectors=2),
+    *_rows(".f32.bf16.bf16", _FLOAT_N, 32, "f32", 2, f"{_SCALES} imm_trans_a imm_trans_b", since="8.2", selectors=2),
+    *_rows(".f32.tf32.tf32", _FLOAT_N, 16, "f32", 2, _SCALES, since="8.2", selectors=2),
+    *_rows(".f16.atype.btype", _FLOAT_N, 64, "b32", 4, _SCALES, since="8.2", selectors=1, atype=_FP8, btype=_FP8),
+    *_rows(".f32.atype.btype", _FLOAT_N, 64, "f32", 2, _SCALES, since="8.2", selectors=1, atype=_FP8, btype=_FP8),
+    *_rows("{.satfinite}.s32.s8.s8", _INTEGER_N, 64, "s32", 2, since="8.2", selectors=1),
+    *_rows("{.satfinite}.s32.s8.u8", _INTEGER_N, 64, "s32", 2, since="8.4", selectors=1),
+    *_rows("{.satfinite}.s32.u8.s8", _INTEGER_N, 64, "s32", 2, since="8.4", selectors=1),
+    *_rows("{.satfinite}.s32.u8.u8", _INTEGER_N, 64, "s32", 2, since="8.2", selectors=1),
 
     form("wgmma.fence.sync.aligned", target="sm_90a", section="wgmma.fence",
          effects=Effects(sync=("wgmma.fence",), convergence="warpgroup")),

@@ -21,12 +21,17 @@ from grammar.schema import Form, Operand, Range
 from grammar.write import write_instruction
 
 CHUNK = 1000
+SELECTED = {"part": ("b0", "b3", "h0", "h1"), "halves": ("h00", "h31", "h22"), "bytes": ("b3210", "b7654", "b0070"),
+            "mask2": ("h0", "h1", "h10"), "mask4": ("b0", "b31", "b3210", "b210")}
 MEMORY_KIB = 6_000_000  # an ill-typed operand can make ptxas take more than 10 GB
 SECONDS = 60
+# A texture with a sampler of its own is for a module of texmode_independent, one without for any other.
+SAMPLED = re.compile(r"\[[^\],{}]+,\s*[^\],{}\s]+\s*,")
 REGISTERS = {"b8": 40, "b16": 40, "b32": 200, "b64": 40, "b128": 8, "u8": 8, "s8": 8, "u16": 40, "s16": 40, "u32": 200, "s32": 200,
              "u64": 40, "s64": 40, "f16": 40, "f16x2": 40, "f32": 200, "f64": 40, "pred": 40}
 DECLARED = {"bf16": "b16", "bf16x2": "b32", "tf32": "b32", "u16x2": "b32", "s16x2": "b32", "u8x4": "b32", "s8x4": "b32",
             "e4m3x2": "b16", "e5m2x2": "b16", "b1": "b32"}
+HANDLES = {"texture": "texture", "sampler": "sampler", "surface": "surface"}
 SPACES = {"": "global_data", "global": "global_data", "const": "const_data", "shared": "shared_data", "shared::cta": "shared_data",
           "shared::cluster": "shared_data", "local": "local_data", "param": "parameter", "param::entry": "parameter",
           "param::func": "argument"}
@@ -45,9 +50,12 @@ def ptxas() -> str | None:
 
 def judge(lines: Sequence[str], version: str = "9.0", target: str = "sm_90a", chunk: int = CHUNK) -> dict[int, str]:
     """The lines (by index) that ptxas rejects, each with its first message; a smaller `chunk` where many are not even parsed."""
-    chunks = [range(start, min(start + chunk, len(lines))) for start in range(0, len(lines), chunk)]
+    sampled = [i for i, line in enumerate(lines) if SAMPLED.search(line)]
+    apart = set(sampled)
+    work = [(group[start:start + chunk], mode) for group, mode in (([i for i in range(len(lines)) if i not in apart], target),
+            (sampled, f"{target}, texmode_independent")) for start in range(0, len(group), chunk)]
     with ThreadPoolExecutor(2) as pool:
-        parts = pool.map(lambda chunk: _judge_chunk(lines, list(chunk), version, target), chunks)
+        parts = pool.map(lambda part: _judge_chunk(lines, part[0], version, part[1]), work)
         return {index: message for part in parts for index, message in part.items()}
 
 
@@ -80,7 +88,8 @@ def _run(lines: Sequence[str], version: str, target: str) -> tuple[bool, dict[in
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "lines.ptx")
         source.write_text("\n".join((head, *lines, "zzz_sentinel;", "}", "")))
-        command = ["sh", "-c", f'ulimit -v {MEMORY_KIB}; exec "$0" "$@"', ptxas() or "ptxas", f"-arch={target}", str(source),
+        chip = target.partition(",")[0]
+        command = ["sh", "-c", f'ulimit -v {MEMORY_KIB}; exec "$0" "$@"', ptxas() or "ptxas", f"-arch={chip}", str(source),
                    "-o", os.devnull]
         try:
             log = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False).stderr
@@ -100,6 +109,7 @@ def _module_head(version: str, target: str) -> str:
     return "\n".join((
         f".version {version}", f".target {target}", ".address_size 64",
         ".global .align 128 .b8 global_data[1024];", ".const .align 128 .b8 const_data[1024];",
+        ".global .texref texture;", ".global .samplerref sampler;", ".global .surfref surface;",
         ".func callee();", ".func (.param .b32 result) giver(.param .b32 given);",
         ".visible .entry kernel(.param .align 128 .b8 parameter[128])", "{",
         ".shared .align 128 .b8 shared_data[1024];", ".local .align 16 .b8 local_data[64];",
@@ -187,6 +197,9 @@ def spellings(signature: forms.Signature, parameter: forms.Parameter, names: Nam
     found: list[tree.Operand] = [name]
     if operand.negate:
         found.append(tree.Not(name))
+    if operand.minus:
+        found.append(tree.Minus(name))
+    found += [tree.Name(f"{name.name}.{word}") for word in SELECTED.get(str(operand.selector), ())]
     if operand.sink:
         found.append(tree.Name("_"))
     if operand.variable:
@@ -205,20 +218,25 @@ def _addresses(operand: Operand, variable: str, names: Names) -> list[tree.Opera
     found: list[tree.Operand] = [tree.Address(register), tree.Address(register, 16), tree.Address(register, -16)]
     if operand.tag == "tensormap":
         return found[:1]
+    if operand.tag in HANDLES:
+        return [found[0], tree.Address(tree.Name(HANDLES[operand.tag]))]
     if space.startswith("shared"):
         found.append(tree.Address(names.register("b32")))
     return found + by_symbol if space else found
 
 
 def _vectors(operand: Operand, names: Names) -> list[tree.Operand]:
-    lanes: tuple[tree.Operand, ...] = tuple(names.register(str(operand.type)) for _ in range(int(str(operand.count))))
+    types = [str(operand.type)] * int(str(operand.count))
+    if operand.index:
+        types[0] = "u32"
+    lanes: tuple[tree.Operand, ...] = tuple(names.register(type) for type in types)
     found: list[tree.Operand] = [tree.Vector(lanes)]
     if operand.sink and len(lanes) > 1:
         found.append(tree.Vector((tree.Name("_"), *lanes[1:])))
     if operand.immediate is not None:
         found.append(tree.Vector(tuple(tree.Integer(n) for n in range(len(lanes)))))
     if operand.float_immediate:
-        found.append(tree.Vector(tuple(_float(str(operand.type)) for _ in lanes)))
+        found.append(tree.Vector(tuple(tree.Integer(n) if type == "u32" else _float(type) for n, type in enumerate(types))))
     return found
 
 

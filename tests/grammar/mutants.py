@@ -21,6 +21,8 @@ _ANY: tuple[tree.Operand, ...] = (*_LANES, tree.Name("_"), tree.Address(tree.Nam
 
 def types(name: str) -> str | None:
     """The types of the names of `certify`."""
+    if name in certify.HANDLES.values():
+        return ".global"
     if name in ("parameter", "argument"):
         return ".param"
     if name.endswith("_data"):

@@ -20,7 +20,7 @@ BROKEN = {
                            form("a.b d", d=w("u32", tag="colour")), form("a.b d", d=w("u32", when="c")),
                            form("a.t d", slots={"t": "u32 u64"}, d=w(Per("u", {"u32": "u32"})))],
     laws.operands_resolve: [form("a.b d", d=w("type")), form("a.b d", d=w("u32", n=0))],
-    laws.spelling_is_injective: [form("a.b_2 d", d=w("u32")), form("a.b__c d", d=w("u32"))],
+    laws.spelling_is_injective: [form("a.b_2x d", d=w("u32")), form("a.b__c d", d=w("u32"))],
     laws.addresses_have_effects: [form("a.b [p]", p=at())],
     laws.collectives_converge: [form("a.sync.aligned d", d=w("u32")), form("a.aligned", effects=Effects(sync=("cta.barrier",)))],
     laws.shapes_are_distinct: [(form("a.t d, e{, g}", slots={"t": "b32 f32"}, d=w("t"), e=r("t"), g=r("t")),

@@ -90,7 +90,8 @@ class Pool:
             several = f"({', '.join(rng.choice(lanes) for _ in range(count))},)"
             return rng.choice([self.vector(rng.choice(registers), count), *([several] if count <= 5 else [])])
         if operand.kind == "coordinates":
-            return f"({', '.join(rng.choice([f'r_{rng.choice(registers)}', '0']) for _ in range(count))},)"
+            lanes = [rng.choice([f"r_{rng.choice(registers)}", "0.5" if operand.float_immediate else "0"]) for _ in range(count)]
+            return f"({', '.join(['r_u32', *lanes[1:]] if operand.index else lanes)},)"
         if operand.kind == "address":
             shared = str(operand.space).startswith("shared")
             return ("barrier" if operand.tag == "mbarrier" and shared else rng.choice(["view", "numbers", "r_u32", "r_u64"]) if shared
