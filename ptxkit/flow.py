@@ -99,6 +99,7 @@ class Loop:
         self._top = top
         self._end = end
         self._running = True
+        self._repeat: tree.Statement | None = None
 
     def break_if(self, p: Predicate) -> None:
         """Leave the loop in the threads where `p` holds."""
@@ -114,6 +115,16 @@ class Loop:
         """Leave the loop."""
         self._within().branch(self._end)
 
+    def continue_(self) -> None:
+        """Start the next round."""
+        self._within().branch(self._top)
+
+    def repeat_if(self, p: Predicate) -> None:
+        """The loop's last statement: the next round in the threads where `p` holds, the others leave. One branch, at the bottom."""
+        builder = self._within()
+        builder.branch(self._top, _guard(builder, p))
+        self._repeat = builder.body[-1]
+
     def _within(self) -> Builder:
         if not self._running:
             raise TraceError("this loop has ended: break and continue stand inside its `with` block")
@@ -122,7 +133,7 @@ class Loop:
 
 @contextmanager
 def loop() -> Iterator[Loop]:
-    """`with loop() as l:` repeats its body until `l.break_if(p)`."""
+    """`with loop() as l:` repeats its body until `l.break_if(p)`, or ends with `l.repeat_if(p)`."""
     builder = current()
     top, end = builder.new_label("loop"), builder.new_label("done")
     builder.place(top)
@@ -130,7 +141,10 @@ def loop() -> Iterator[Loop]:
     with builder.scope(loop=True):
         yield running
     running._running = False
-    builder.branch(top)
+    if running._repeat is None:
+        builder.branch(top)
+    elif builder.body[-1] is not running._repeat:
+        raise TraceError("repeat_if(p) is the end of its loop: nothing stands after it")
     builder.place(end)
 
 
@@ -171,6 +185,15 @@ class Ring:
         self.stages = stages
         self.stage: Reg[u32] = _set(builder, 0)
         self.parity: Reg[u32] = _set(builder, 0)
+
+    def skip(self, rounds: Reg[u32]) -> None:
+        """Go on by `rounds` slots, as that many `advance()` would: past those that another warpgroup works on."""
+        from .ptx import mov
+
+        at = self.stage + rounds
+        turns = at // self.stages
+        mov.u32(self.stage, at - turns * self.stages)
+        mov.u32(self.parity, self.parity ^ (turns & 1))
 
     def advance(self) -> None:
         """Go to the next slot; past the last one to the first, with the other parity."""
