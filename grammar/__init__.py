@@ -10,6 +10,6 @@ __all__ = ["parse", "write"]
 
 def parse(text: str) -> Module:
     """The module that a PTX text is; `ParseError` says where it is not PTX and what was expected there."""
-    from .read import parse  # lark is imported only when something is parsed
+    from .read import parse
 
     return parse(text)

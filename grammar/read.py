@@ -1,390 +1,398 @@
-"""Text to tree: `grammar/ptx.lark` says what a module looks like, this says which tree each phrase becomes."""
+"""Text to tree by lines: what compilers write is read here, line by line, and all else is handed to the grammar.
+
+A line that is one plain statement is read by its words, each of which is read once (`words`). Statements of other shapes go
+through one pattern, and those that it does not know through `grammar/ptx.lark`, statement by statement. The tree is the one
+that the grammar alone makes; so are the errors, since nothing is refused here but nesting.
+"""
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
-from importlib.resources import files
-from typing import Any, TypeVar, cast
+from bisect import bisect_right
+from itertools import accumulate
+from typing import Any, Protocol
 
-import lark
-from lark import Token
-
-from . import constant
+from . import heads
+from .blanks import DEPTH, too_deep, without_comments
 from .errors import ParseError, Position
-from .expected import explain
-from .tree import (
-    Address,
-    Aggregate,
-    Alias,
-    Arguments,
-    Block,
-    Data,
-    Directive,
-    Element,
-    Expression,
-    Float,
-    Function,
-    Guard,
-    Initializer,
-    Instruction,
-    Integer,
-    Label,
-    Loc,
-    Minus,
-    Module,
-    Name,
-    Not,
-    Offset,
-    Operand,
-    Pair,
-    Pointer,
-    Prototype,
-    Section,
-    Statement,
-    Targets,
-    TensorAddress,
-    Text,
-    Variable,
-    Vector,
-)
+from .tree import Block, Data, Directive, Function, Guard, Instruction, Label, Loc, Module, Operand, Section, Text
+from .words import BLANKS, IDENT, NAME, OPCODE, Ended, Guards, Lists, Odd, Words, setter
 
-COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/|/\*', re.DOTALL)
-INK = re.compile(r"[^\n]")
+W = r"[ \t\r\n]*+"
+BLANK = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*+")
+LABEL = re.compile(rf"({IDENT}){W}:(?!:)")
+ONE_LABEL = re.compile(rf"({IDENT}):")
+LISTING = re.compile(r"\.(?:branchtargets|calltargets|callprototype)\b")
+STATEMENT = re.compile(rf"(?:@{W}(!?){W}({NAME})[ \t\r\n]+)?({OPCODE})(?![A-Za-z0-9_$.:])([^;\"/@]*+);")
+END = re.compile(r'"[^"\n]*"|//[^\n]*|;')
+LOC = re.compile(rf"\.loc[ \t]+([0-9]+)[ \t]+([0-9]+)[ \t]+([0-9]+)(?:[ \t]*,[ \t]*function_name[ \t]+({IDENT})[ \t]*"
+                 r"(?:\+[ \t]*([0-9]+)[ \t]*)?,[ \t]*inlined_at[ \t]+([0-9]+)[ \t]+([0-9]+)[ \t]+([0-9]+))?"
+                 r"(?=[ \t\r]*(?:\n[ \t\r\n]*(?![ \t\r\n,])|\Z))")
+PRAGMA = re.compile(rf'\.pragma{W}("[^"\n]*"){W};')
+ONE_OPCODE = re.compile(OPCODE)
+CALLS = ("call", "call.uni")
+STRANGE = re.compile(r"[\x0b\x0c\x1c-\x1f]|[^\x00-\x7f]")
 
-T = TypeVar("T")
+set_opcode, set_operands = setter(Instruction, "opcode"), setter(Instruction, "operands")
+set_guard, set_place = setter(Instruction, "guard"), setter(Instruction, "position")
+set_file, set_line, set_column = setter(Position, "file"), setter(Position, "line"), setter(Position, "column")
+new = object.__new__
 
 
 def parse(text: str) -> Module:
     """The module that a PTX text is; `ParseError` says where it is not PTX and what was expected there."""
-    blank = COMMENT.sub(_blanked, text) if "/" in text else text
+    collecting = gc.isenabled()
+    gc.disable()  # a tree has no cycles, and looking for some takes a third of the time
     try:
-        return cast(Module, _lark().parse(blank))
-    except lark.exceptions.UnexpectedInput as error:
-        raise explain(error, blank, {t.name: t.pattern.value for t in _lark().terminals}) from None
-
-
-@cache
-def _lark() -> lark.Lark:
-    grammar = files("grammar").joinpath("ptx.lark").read_text(encoding="utf-8")
-    return lark.Lark(grammar, parser="lalr", lexer="contextual", start="module", transformer=Reader())
-
-
-def _blanked(match: re.Match[str]) -> str:
-    """A comment as blanks and line breaks, so that places stay; a string as it stands."""
-    found = match[0]
-    if found[0] == '"':
-        return found
-    if found == "/*":
-        before = match.string[: match.start()]
-        place = Position(None, before.count("\n") + 1, len(before) - before.rfind("\n"))
-        raise ParseError("the comment that opens here has no end", place, ("'*/'",))
-    return INK.sub(" ", found) if "\n" in found else " " * len(found)
-
-
-class Names(dict[str, Name]):
-    """One `Name` for each spelling: lark's tokens are not plain strings and must not get into the tree."""
-
-    def __missing__(self, word: str) -> Name:
-        name = self[word] = Name(str(word))
-        return name
-
-
-class Opcodes(dict[str, str]):
-    """One string for each opcode, without the blanks that may stand before its dots."""
-
-    def __missing__(self, word: str) -> str:
-        opcode = self[word] = "".join(word.split())
-        return opcode
-
-
-class Reader:
-    """lark's callbacks: a method in capitals makes a terminal's value, the others a rule's from its children."""
-
-    def __init__(self) -> None:
-        self.names = Names()
-        self.opcodes = Opcodes()
-
-    # ----------------------------------------------------------------------------------------- numbers and constants
-
-    def NAME(self, token: Token) -> Name:
-        return self.names[token]
-
-    def INTEGER(self, token: Token) -> Integer:
-        return _checked(token, constant.integer, token)
-
-    def DECIMAL(self, token: Token) -> Float:
-        return _checked(token, constant.decimal, token)
-
-    def SINGLE(self, token: Token) -> Float:
-        return constant.single(token)
-
-    def DOUBLE(self, token: Token) -> Float:
-        return constant.double(token)
-
-    def WARP_SZ(self, _: Token) -> Integer:
-        return constant.WARP_SIZE
-
-    def STRING(self, token: Token) -> Text:
-        return Text(token[1:-1])
-
-    def unary(self, children: list[Any]) -> constant.Number:
-        return _checked(children[0], constant.unary, *children)
-
-    def binary(self, children: list[Any]) -> constant.Number:
-        left, sign, right = children
-        return _checked(sign, constant.binary, sign, left, right)
-
-    def cast(self, children: list[Any]) -> Integer:
-        return _checked(children[0], constant.cast, *children)
-
-    def conditional(self, children: list[Any]) -> Integer:
-        condition, mark, yes, no = children
-        return _checked(mark, constant.conditional, condition, yes, no)
-
-    # --------------------------------------------------------------------------------------------------- operands
-
-    def pair(self, children: list[Name]) -> Operand:
-        return Pair(children[0], children[1])
-
-    def negated(self, children: list[Name]) -> Operand:
-        return Not(children[0])
-
-    def minus(self, children: list[Name]) -> Operand:
-        return Minus(children[0])
-
-    def vector(self, children: list[Operand]) -> Vector:
-        return Vector(tuple(children))
-
-    def arguments(self, children: list[Operand]) -> Operand:
-        return Arguments(tuple(children))
-
-    def offset(self, children: list[Any]) -> Operand:
-        name, plus, value = children
-        return Offset(name, _bytes(plus, value))
-
-    def address(self, children: list[Any]) -> Operand:
-        bracket, base, *rest = children
-        if type(base) is Float:
-            raise ParseError("an address is an integer", _place(bracket))
-        if not rest or rest[0] is None:
-            return Address(base)
-        offset = _bytes(*rest)
-        return Address(base, offset, offset == 0)
-
-    def element(self, children: list[Any]) -> Operand:
-        base, bracket, index, *rest = children
-        if type(index) is Float:
-            raise ParseError("an index is an integer", _place(bracket))
-        return Element(base, index, _bytes(*rest) if rest else 0)
-
-    def tensor(self, children: list[Any]) -> Operand:
-        tensormap, *sampler, coordinates = children
-        return TensorAddress(tensormap, coordinates, sampler[0] if sampler else None)
-
-    # ------------------------------------------------------------------------------------------------- statements
-
-    def guard(self, children: list[Any]) -> Guard:
-        negation, predicate = children
-        return Guard(predicate.name, negation is not None)
-
-    def instruction(self, children: list[Any]) -> Instruction:
-        opcode = children[1]
-        return Instruction(self.opcodes[opcode], tuple(children[2:]), children[0], _place(opcode))
-
-    def label(self, children: list[Token]) -> Label:
-        return Label(_label(children[0]), _place(children[0]))
-
-    def block(self, children: list[Any]) -> Block:
-        return Block(_flat(children))
-
-    def pragma(self, children: list[Any]) -> Directive:
-        return Directive("pragma", tuple(children[1:]), _place(children[0]))
-
-    def file(self, children: list[Any]) -> Directive:
-        word, index, text, *numbers = children
-        return Directive("file", (index.value, text, *[n.value for n in numbers]), _place(word))
-
-    def loc(self, children: list[Any]) -> Loc:
-        file, line, column, inlined = children
-        return Loc(file.value, line.value, column.value, inlined)
-
-    def inlined(self, children: list[Any]) -> tuple[str, int, int, int, int]:
-        name, offset, file, line, column = children
-        return str(name), 0 if offset is None else offset.value, file.value, line.value, column.value
-
-    def targets(self, children: list[Any]) -> Targets:
-        label, kind, *listed = children
-        return Targets(_label(label), kind[1:], tuple([name for names in listed for name in names]), _place(label))
-
-    def listed(self, children: list[Any]) -> list[str]:
-        name, count = children
-        return [str(name)] if count is None else [f"{name}{i}" for i in range(count.value)]
-
-    def prototype(self, children: list[Any]) -> Prototype:
-        label, returns, _, parameters, *directives = children
-        return Prototype(_label(label), returns or (), parameters or (), tuple(directives), _place(label))
-
-    # ----------------------------------------------------------------------------------- declarations and functions
-
-    def public(self, children: list[Any]) -> list[Variable]:
-        linkage, variables = children
-        return variables if linkage is None else [replace(v, linkage=linkage[1:]) for v in variables]
-
-    def declaration(self, children: list[Any]) -> list[Variable]:
-        space, attributes, align, vector, type, *declarators = children
-        lanes = 1 if vector is None else int(vector[2:])
-        return [
-            Variable(space[1:], type[1:], str(name), count, lanes, align, shape, initializer, "", attributes or (), None, _place(name))
-            for name, count, shape, initializer in declarators
-        ]
-
-    def declarator(self, children: list[Any]) -> tuple[Token, int | None, tuple[int | None, ...], Initializer | None]:
-        name, count, *shape, initializer = children
-        return name, None if count is None else count.value, tuple(shape), initializer
-
-    def parameter(self, children: list[Any]) -> Variable:
-        space, align, vector, type, pointer, name, *shape = children
-        lanes = 1 if vector is None else int(vector[2:])
-        return Variable(space[1:], type[1:], str(name), None, lanes, align, tuple(shape), pointer=pointer, position=_place(name))
-
-    def pointer(self, children: list[Any]) -> Pointer:
-        space, align = children
-        return Pointer("" if space is None else space[1:], align)
-
-    def extent(self, children: list[Integer | None]) -> int | None:
-        return None if children[0] is None else children[0].value
-
-    def align(self, children: list[Integer]) -> int:
-        return children[0].value
-
-    def attributes(self, children: list[str]) -> tuple[str, ...]:
-        return tuple(children)
-
-    def attribute(self, children: list[Any]) -> str:
-        word, *numbers = children
-        given = f"({', '.join([str(n.value) for n in numbers])})" if numbers else ""
-        return f"{word[1:]}{given}"
-
-    def parameters(self, children: list[Variable]) -> tuple[Variable, ...]:
-        return tuple(children)
-
-    def entry(self, children: list[Any]) -> Function:
-        linkage, word, attributes, name, parameters, *directives, body = children
-        return _function(linkage, word, attributes, None, name, parameters, directives, body)
-
-    def func(self, children: list[Any]) -> Function:
-        linkage, word, attributes, returns, name, parameters, *directives, body = children
-        return _function(linkage, word, attributes, returns, name, parameters, directives, body)
-
-    def directive(self, children: list[Any]) -> Directive:
-        word, *numbers = children
-        return Directive(word[1:], tuple([n.value for n in numbers]), _place(word))
-
-    def undefined(self, _: list[Any]) -> None:
-        return None
-
-    def body(self, children: list[Any]) -> tuple[Statement, ...]:
-        return _flat(children)
-
-    # --------------------------------------------------------------------------------------------- initialisers
-
-    def aggregate(self, children: list[Initializer]) -> Aggregate:
-        return Aggregate(tuple(children))
-
-    def name(self, children: list[Token]) -> Name:
-        return self.names[children[0]]
-
-    def displaced(self, children: list[Any]) -> Expression:
-        base, sign, value = children
-        if type(value) is Float:
-            raise ParseError("an address is displaced by an integer", _place(sign))
-        return Expression(str(sign), (base, value))
-
-    def generic(self, children: list[Token]) -> Expression:
-        return Expression("generic", (self.names[children[0]],))
-
-    def mask(self, children: list[Any]) -> Expression:
-        return Expression("mask", tuple(children))
-
-    def assignment(self, children: list[Any]) -> Expression:
-        field, value = children
-        return Expression("=", (self.names[field], value))
-
-    # --------------------------------------------------------------------------------------------------- the module
-
-    def module(self, children: list[Any]) -> Module:
-        version, target, address_size, *items = children
-        return Module(version, target, address_size, _flat(items))
-
-    def version(self, children: list[Token]) -> tuple[int, int]:
-        major, _, minor = children[0].partition(".")
-        return int(major), int(minor)
-
-    def target(self, children: list[Token]) -> tuple[str, ...]:
-        return tuple([str(word) for word in children])
-
-    def address_size(self, children: list[Integer]) -> int:
-        return children[0].value
-
-    def alias(self, children: list[Token]) -> Alias:
-        return Alias(str(children[0]), str(children[1]))
-
-    def section(self, children: list[Any]) -> Section:
-        return Section(str(children[0]), tuple(children[1:]))
-
-    def data(self, children: list[Any]) -> Data:
-        return Data(children[0][1:], tuple(children[1:]))
-
-
-def _place(token: Token) -> Position:
-    return Position(None, cast(int, token.line), cast(int, token.column))
-
-
-def _checked(token: Token, make: Callable[..., T], *arguments: Any) -> T:
-    """`make(*arguments)`, its `ValueError` told at the token's place."""
-    try:
-        return make(*arguments)
-    except ValueError as error:
-        raise ParseError(str(error), _place(token)) from None
-
-
-def _bytes(plus: Token | None, value: constant.Number | None) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, Float):
-        raise ParseError("an address is displaced by an integer", _place(cast(Token, plus)))
-    return constant.wrap(value.value).value
-
-
-def _label(token: Token) -> str:
-    return token[:-1].rstrip()
-
-
-def _flat(children: list[Any]) -> tuple[Any, ...]:
-    """The nodes in order; a declaration is a list of as many variables as it has names."""
-    flat: list[Any] = []
-    for child in children:
-        if type(child) is list:
-            flat.extend(child)
+        blank = without_comments(text) if "/*" in text else text
+        if not blank.isascii() or any(sign in blank for sign in "\x0b\x0c\x1c\x1d\x1e\x1f"):
+            blank = STRANGE.sub("\x01", blank)  # `str.split` takes some of them for blanks; none of them is PTX
+        try:
+            return Lines(blank, text).module()
+        except Odd:
+            return _grammar().parse(text)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class Grammar(Protocol):
+    """What is used of the module `reference`."""
+
+    def parse(self, text: str) -> Module: ...
+
+    def fragment(self, text: str, start: str, place: Position) -> list[Any]: ...
+
+
+class Lines:
+    """One reading of a text."""
+
+    def __init__(self, text: str, original: str) -> None:
+        self.text = text
+        self.original = original
+        self.lines = text.split("\n")
+        self.starts = [0, *accumulate([len(line) + 1 for line in self.lines])]
+        self.words = Words()
+        self.lists = Lists(self.words)
+        self.guards = Guards()
+        self.middle: Ended[Operand] = Ended(",", self.words.__getitem__)
+        self.last: Ended[Operand] = Ended(";", self.words.__getitem__)
+        self.opcodes: dict[str, str] = {}
+        self.known = {word: word for word in CALLS}
+        self.locs: dict[str, Loc] = {}
+        self.rows: dict[str, Data] = {}
+        self.stack: list[list[Any]] = []
+        self.body: list[Any] = []
+
+    # ------------------------------------------------------------------------------------------------ places
+
+    def place(self, offset: int) -> Position:
+        line = bisect_right(self.starts, offset)
+        return Position(None, line, offset - self.starts[line - 1] + 1)
+
+    def skip(self, offset: int) -> int:
+        """The next offset that is neither blank nor comment."""
+        match = BLANK.match(self.text, offset)
+        assert match is not None
+        return match.end()
+
+    def wrong(self, offset: int, *, body: bool) -> Exception:
+        """What the grammar says about the statement or item at the offset; `Odd` if it finds no fault."""
+        place = self.place(offset)
+        opening = f".func f() {'{' * (len(self.stack) + 1)}" if body else ""
+        stub = f".version 9.0 .target sm_90a .address_size 64 {opening}\n{' ' * (place.column - 1)}{self.original[offset:]}"
+        try:
+            _grammar().parse(stub)
+        except ParseError as error:
+            found = error.position
+            return ParseError(error.message, Position(None, found.line - 2 + place.line, found.column), error.expected)
+        return Odd()
+
+    def grammar(self, start: str, offset: int, stop: int) -> list[Any]:
+        """The nodes that the grammar makes of a part of the text."""
+        return _grammar().fragment(self.original[offset:stop], start, self.place(offset))
+
+    # --------------------------------------------------------------------------------------------- the module
+
+    def module(self) -> Module:
+        head = heads.HEADER.match(self.text, self.skip(0))
+        if head is None:
+            raise Odd
+        version, target, address_size = heads.header(head)
+        items: list[Any] = []
+        at, end = self.skip(head.end()), len(self.text)
+        while at < end:
+            at = self.skip(self.item(at, items))
+        return Module(version, target, address_size, tuple(items))
+
+    def item(self, at: int, items: list[Any]) -> int:
+        """Reads the item that begins at the offset; the offset behind it."""
+        text = self.text
+        try:
+            if (match := heads.FUNCTION.match(text, at)) is not None:
+                function = heads.function(match, self)
+                if match["end"] == "{":
+                    return self.function(function, match.end(), items)
+                items.append(function)
+                return match.end()
+            if (match := heads.VARIABLES.match(text, at)) is not None:
+                items += heads.variables(match, self, public=True)
+                return match.end()
+            if (match := heads.SECTION.match(text, at)) is not None and (stop := text.find("}", match.end())) >= 0:
+                items.append(Section(match[1], heads.rows(self, match.end(), stop)))
+                return stop + 1
+            if (match := heads.FILE.match(text, at)) is not None:
+                items.append(heads.file(match, self))
+                return match.end()
+        except Odd:
+            pass
+        return self.odd_item(at, items)
+
+    def odd_item(self, at: int, items: list[Any]) -> int:
+        """An item that is left to the grammar."""
+        section = heads.SECTION.match(self.text, at)
+        match = heads.EXTENT.match(self.text, at)
+        stop = self.text.find("}", at) + 1 if section is not None else match.end() if match is not None else 0
+        try:
+            if stop == 0:
+                raise Odd
+            if section is None and match is not None and match["head"] is not None:
+                found = _grammar().fragment(self.original[at:stop] + "}", "items", self.place(at))
+                return self.function(found[0], stop, items)
+            items += self.grammar("items", at, stop)
+        except Odd:
+            if not items:
+                raise  # the head of the module may still go on there
+            raise self.wrong(at, body=False) from None
+        return stop
+
+    def function(self, function: Function, at: int, items: list[Any]) -> int:
+        """The statements of a function whose opening brace ends before the offset; the offset behind its closing one."""
+        body: list[Any] = []
+        self.body, self.stack = body, []
+        stop = self.statements(at, started=True)
+        while stop < 0:
+            stop = self.statements(self.run(-1 - stop))
+        items.append(Function(function.kind, function.name, function.parameters, function.returns, function.directives, tuple(body),
+                              function.linkage, function.attributes, function.position))
+        return stop
+
+    # --------------------------------------------------------------------------------------------- statements
+
+    def run(self, at: int) -> int:
+        """Reads lines from number `at` on, as long as each is one plain statement; the offset where another one begins."""
+        lines, opcodes, middle, last, guards = self.lines, self.opcodes, self.middle.__getitem__, self.last, self.guards
+        append, split = self.body.append, str.split
+        for number in range(at, len(lines)):
+            line = lines[number]
+            words = split(line)
+            if not words:
+                continue
+            first = words[0]
+            opcode = opcodes.get(first)
+            if opcode is None:
+                guarded = first[0] == "@" and len(words) > 2
+                if guarded:
+                    second = words[1]
+                    opcode = opcodes.get(second) or self.opcode(second)
+                    if opcode is None:
+                        return self.starts[number]
+                    try:
+                        guard: Guard | None = guards[first]
+                        operands = (*map(middle, words[2:-1]), last[words[-1]])
+                    except Odd:
+                        if self.single(line, number):
+                            continue
+                        return self.starts[number]
+                    column = line.find(second, line.find(first) + len(first)) + 1
+                else:
+                    opcode = self.opcode(first)
+                    if opcode is None:
+                        if first[:2] == "//":
+                            continue
+                        if not self.other(line, words, number):
+                            return self.starts[number]
+                        append = self.body.append
+                        continue
+            else:
+                guarded = False
+            if not guarded:
+                try:
+                    operands = (*map(middle, words[1:-1]), last[words[-1]])
+                except Odd:
+                    if self.single(line, number):
+                        continue
+                    return self.starts[number]
+                guard = None
+                column = line.find(first) + 1
+            node = new(Instruction)
+            set_opcode(node, opcode)
+            set_operands(node, operands)
+            set_guard(node, guard)
+            place = new(Position)
+            set_file(place, None)
+            set_line(place, number + 1)
+            set_column(place, column)
+            set_place(node, place)
+            append(node)
+        return len(self.text)
+
+    def single(self, line: str, number: int) -> bool:
+        """Reads a line that is one instruction with operands of several words, such as vectors; False leaves it as it is."""
+        match = STATEMENT.match(line, len(line) - len(line.lstrip(BLANKS)))
+        if match is None or (match.end() < len(line) and line[match.end():].lstrip(BLANKS)[:2] not in ("", "//")):
+            return False
+        return self.instruction(match, Position(None, number + 1, match.start(3) + 1))
+
+    def instruction(self, match: re.Match[str], place: Position) -> bool:
+        negated, predicate, opcode, rest = match.groups()
+        try:
+            operands = self.lists.callees(rest) if opcode in CALLS else self.lists.operands(rest)
+            guard = None if predicate is None else self.guards[f"@{negated}{predicate}"]
+        except Odd:
+            return False
+        self.body.append(Instruction(self.known.setdefault(opcode, opcode), operands, guard, place))
+        return True
+
+    def opcode(self, word: str) -> str | None:
+        """The opcode that a word is; None if it is none, or a call, whose operands are of another kind."""
+        if word in CALLS or ONE_OPCODE.fullmatch(word) is None:
+            return None
+        known = self.opcodes[word] = self.known.setdefault(word, word)
+        return known
+
+    def other(self, line: str, words: list[str], number: int) -> bool:
+        """Reads a line that is a label, a brace, a `.loc`, a declaration or an instruction without operands; False leaves it as it is."""
+        first = words[0]
+        alone = len(words) == 1 or words[1][:2] == "//"
+        if first == ".loc":
+            loc = self.locs.get(line)
+            if loc is None:
+                match = LOC.fullmatch(line.partition("//")[0].strip(BLANKS))
+                if match is None:
+                    return False
+                loc = self.locs[line] = _loc(match)
+            if number + 1 < len(self.lines) and self.lines[number + 1].lstrip(BLANKS)[:1] in ("", ",", "/"):
+                return False
+            self.body.append(loc)
+            return True
+        if not alone:
+            if first[0] == "." and first != ".pragma":
+                match = heads.VARIABLES.fullmatch(line.strip(BLANKS))
+                return match is not None and self.declared(match, self.starts[number] + len(line) - len(line.lstrip(BLANKS)))
+            return False
+        if first == "{":
+            self.push(self.starts[number] + line.find(first))
+        elif first == "}":
+            if not self.stack:
+                return False
+            self.pop()
+        elif first[-1] == ";" and (opcode := self.opcode(first[:-1])) is not None:
+            self.body.append(Instruction(opcode, (), None, Position(None, number + 1, line.find(first) + 1)))
+        elif (label := ONE_LABEL.fullmatch(first)) is not None:
+            self.body.append(Label(label[1], Position(None, number + 1, line.find(first) + 1)))
         else:
-            flat.append(child)
-    return tuple(flat)
+            return False
+        return True
+
+    def declared(self, match: re.Match[str], offset: int) -> bool:
+        """Adds the variables of a declaration that was matched in the text itself or, from the offset on, in a line of it."""
+        try:
+            if match.string is not self.text:
+                match = heads.VARIABLES.match(self.text, offset) or match
+            self.body += heads.variables(match, self, public=False)
+        except Odd:
+            return False
+        return True
+
+    def push(self, offset: int) -> None:
+        if len(self.stack) + 2 > DEPTH:
+            raise too_deep(self.place(offset))
+        self.stack.append(self.body)
+        self.body = []
+
+    def pop(self) -> None:
+        block = Block(tuple(self.body))
+        self.body = self.stack.pop()
+        self.body.append(block)
+
+    def statements(self, at: int, *, started: bool = False) -> int:
+        """Reads statements from the offset on, until one begins a line: -1 - its number. At the function's end: the offset behind it.
+
+        `started`: what stands before the offset was read already, so that the very next statement may begin a line.
+        """
+        text, end = self.text, len(self.text)
+        while True:
+            stop = self.skip(at)
+            if started and stop < end and "\n" in text[at:stop]:
+                return -bisect_right(self.starts, stop)
+            at, started = stop, True
+            if at == end:
+                raise self.wrong(at, body=True)
+            sign = text[at]
+            if sign == "}":
+                if not self.stack:
+                    return at + 1
+                self.pop()
+                at += 1
+            elif sign == "{":
+                self.push(at)
+                at += 1
+            else:
+                at = self.statement(at, sign)
+
+    def statement(self, at: int, sign: str) -> int:
+        """Reads one statement that is no block; the offset behind it."""
+        text = self.text
+        if sign == ".":
+            if (match := heads.VARIABLES.match(text, at)) is not None and self.declared(match, at):
+                return match.end()
+            if (match := LOC.match(text, at)) is not None:
+                self.body.append(_loc(match))
+                return match.end()
+            if (match := PRAGMA.match(text, at)) is not None:
+                said = Text(self.original[match.start(1) + 1:match.end(1) - 1])
+                self.body.append(Directive("pragma", (said,), self.place(at)))
+                return match.end()
+            if LISTING.match(text, at) and self.body and type(self.body[-1]) is Label:
+                label = self.body.pop().position
+                at = self.starts[label.line - 1] + label.column - 1
+            return self.odd_statement(at)
+        if (match := LABEL.match(text, at)) is not None:
+            if LISTING.match(text, self.skip(match.end())):
+                return self.odd_statement(at)
+            self.body.append(Label(match[1], self.place(at)))
+            return match.end()
+        match = STATEMENT.match(text, at)
+        if match is None or not self.instruction(match, self.place(match.start(3))):
+            return self.odd_statement(at)
+        return match.end()
+
+    def odd_statement(self, at: int) -> int:
+        """A statement that is left to the grammar: up to its semicolon."""
+        for match in END.finditer(self.text, at):
+            if match[0] == ";":
+                try:
+                    self.body += self.grammar("statements", at, match.end())
+                except Odd:
+                    break
+                return match.end()
+        raise self.wrong(at, body=True)
 
 
-def _function(
-    linkage: Token | None,
-    word: Token,
-    attributes: tuple[str, ...] | None,
-    returns: tuple[Variable, ...] | None,
-    name: Token,
-    parameters: tuple[Variable, ...] | None,
-    directives: list[Directive],
-    body: tuple[Statement, ...] | None,
-) -> Function:
-    return Function(
-        word[1:], str(name), parameters or (), returns or (), tuple(directives), body,
-        linkage[1:] if linkage is not None else "", attributes or (), _place(name),
-    )
+def _grammar() -> Grammar:
+    """The grammar's own reader; lark is imported only when something needs it."""
+    from . import reference
+
+    return reference
+
+
+def _loc(match: re.Match[str]) -> Loc:
+    file, line, column, name, offset, *inlined = match.groups()
+    if any(len(number) > 1 and number[0] == "0" for number in (file, line, column, offset or "", *inlined) if number):
+        raise Odd
+    if name is None:
+        return Loc(int(file), int(line), int(column))
+    by = [int(number) for number in inlined]
+    return Loc(int(file), int(line), int(column), (name, int(offset or 0), by[0], by[1], by[2]))

@@ -1,0 +1,225 @@
+"""The plain spellings of a module's head, its declarations, function heads and debug sections; `Odd` leaves the rest to the grammar."""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from . import constant
+from .errors import Position
+from .tree import (
+    Aggregate,
+    Constant,
+    Data,
+    Directive,
+    Expression,
+    Function,
+    Initializer,
+    Integer,
+    Label,
+    Name,
+    Pointer,
+    Text,
+    Variable,
+)
+from .words import BLANKS, IDENT, NUMBER, Odd, Words
+
+W = r"[ \t\r\n]*+"
+SPACES = "reg|sreg|const|global|local|param|shared|tex"
+TYPES = r"[bus](?:8|16|32|64)|b128|f16x2|f16|f32|f64|pred|texref|samplerref|surfref"
+DIRECTIVES = ("maxntid|reqntid|minnctapersm|maxnctapersm|maxnreg|noreturn|reqnctapercluster|explicitcluster|maxclusterrank"
+              "|blocksareclusters|abi_preserve_control|abi_preserve")
+STOP = "(?![A-Za-z0-9_$])"
+
+HEADER = re.compile(rf"\.version[ \t]+([0-9]+)\.([0-9]+)[ \t\r\n]+\.target[ \t]+([a-z][a-z0-9_]*(?:{W},{W}[a-z][a-z0-9_]*)*)"
+                    r"(?:[ \t\r\n]+\.address_size[ \t]+(32|64))?(?=[ \t\r\n]|\Z)")
+VARIABLES = re.compile(
+    rf"(?:\.(?P<linkage>extern|visible|weak|common){STOP}{W})?\.(?P<space>{SPACES}){W}(?:\.align[ \t]+(?P<align>{NUMBER}){W})?"
+    rf"(?:\.v(?P<vector>[248]){W})?\.(?P<type>{TYPES}){STOP}(?P<names>[^;={{}}\"/:]*+)"
+    rf"(?:={W}\{{(?P<values>[0-9, \t\r\n]*+)\}}{W})?;")
+DECLARATOR = re.compile(rf"({IDENT})(?:<({NUMBER})>)?((?:\[(?:{NUMBER})?\])*)")
+EXTENT_OF = re.compile(r"\[([^\]]*)\]")
+FUNCTION = re.compile(
+    rf"(?:\.(?P<linkage>extern|visible|weak|common){STOP}{W})?\.(?P<kind>entry|func)(?=[ \t\r\n(]){W}"
+    rf"(?:\((?P<returns>[^()\"/]*+)\){W})?(?P<name>{IDENT}){W}(?:\((?P<parameters>[^()\"/]*+)\))?{W}"
+    rf"(?P<directives>[^{{}};\"/()]*+)(?P<end>[{{;])")
+PARAMETER = re.compile(
+    rf"\.({SPACES}){W}(?:\.align[ \t]+({NUMBER}){W})?(?:\.v([248]){W})?\.({TYPES}){STOP}{W}"
+    rf"(?:(\.ptr){STOP}{W}(?:\.({SPACES}){STOP}{W})?(?:\.align[ \t]+({NUMBER})[ \t]+)?)?({IDENT}|_)((?:\[(?:{NUMBER})?\])*)")
+DIRECTIVE = re.compile(rf"{W}(\.(?:{DIRECTIVES})){STOP}(?:{W}({NUMBER}(?:{W},{W}{NUMBER})*))?{W}")
+FILE = re.compile(rf"\.file[ \t]+([0-9]+)[ \t]+(\"[^\"\n]*\")(?:[ \t]*,[ \t]*([0-9]+)(?:[ \t]*,[ \t]*([0-9]+))?)?(?={W}(?:[.]|//|\Z))")
+SECTION = re.compile(rf"\.section[ \t]+(\.[A-Za-z_][A-Za-z0-9_$]*){W}\{{")
+ROW = re.compile(rf"\.({TYPES})[ \t]+([^\n]*)")
+DATUM = re.compile(rf"(-?[0-9]+)|((?:{IDENT})|\.[A-Za-z_][A-Za-z0-9_$]*)(?:\+([0-9]+)|-({IDENT}|\.[A-Za-z_][A-Za-z0-9_$]*))?")
+ONE_LABEL = re.compile(rf"({IDENT}):")
+# An item of any spelling: a function's head up to its brace or semicolon (a pragma in it has one of its own), or all up to a semicolon.
+EXTENT = re.compile(
+    rf"(?:\.(?:extern|visible|weak|common){STOP}{W})?(?:\.(?:entry|func){STOP}"
+    rf"(?>\"[^\"\n]*\"{W};|\"[^\"\n]*\"|//[^\n]*|/(?!/)|[^{{}};\"/]+)*+(?:(?P<head>\{{)|;)"
+    r"|(?!\.(?:section|file|entry|func)\b)(?>\"[^\"\n]*\"|//[^\n]*|/(?!/)|[^;\"/]+)*+;)")
+
+
+class Reading(Protocol):
+    """What these readers need of the text's reader."""
+
+    text: str
+    original: str
+    words: Words
+    rows: dict[str, Data]
+
+    def place(self, offset: int) -> Position: ...
+
+
+def header(match: re.Match[str]) -> tuple[tuple[int, int], tuple[str, ...], int | None]:
+    targets = tuple([target.strip(BLANKS) for target in match[3].split(",")])
+    return (int(match[1]), int(match[2])), targets, None if match[4] is None else int(match[4])
+
+
+def number(text: str) -> int:
+    try:
+        return constant.integer(text).value
+    except ValueError:
+        raise Odd from None
+
+
+def _optional(text: str | None) -> int | None:
+    return None if text is None else number(text)
+
+
+def _shape(text: str) -> tuple[int | None, ...]:
+    return tuple([number(extent) if extent else None for extent in EXTENT_OF.findall(text)]) if text else ()
+
+
+def variables(match: re.Match[str], reading: Reading, *, public: bool) -> list[Variable]:
+    """The variables of one declaration, one for each name."""
+    linkage, space, align, vector, type, names, values = match.groups()
+    if linkage is not None and not public:
+        raise Odd
+    initializer: Initializer | None = None
+    if values is not None:
+        initializer = _integers(values, reading.words)
+    given, lanes = _optional(align), 1 if vector is None else int(vector)
+    found: list[Variable] = []
+    at = match.start("names")
+    for part in names.split(","):
+        name = part.strip(BLANKS)
+        declared = DECLARATOR.fullmatch(name)
+        if declared is None:
+            raise Odd
+        place = reading.place(at + len(part) - len(part.lstrip(BLANKS)))
+        found.append(Variable(space, type, declared[1], _optional(declared[2]), lanes, given, _shape(declared[3]), None, linkage or "",
+                              (), None, place))
+        at += len(part) + 1
+    if initializer is not None:
+        last = found.pop()
+        found.append(Variable(space, type, last.name, last.count, lanes, given, last.shape, initializer, linkage or "", (), None,
+                              last.position))
+    return found
+
+
+def _integers(text: str, words: Words) -> Aggregate:
+    if not text.strip(BLANKS):
+        return Aggregate(())
+    values = [words[word.strip(BLANKS)] for word in text.split(",")]
+    if not all(type(value) is Integer for value in values):
+        raise Odd
+    return Aggregate(tuple(values))  # type: ignore[arg-type]  # integers all
+
+
+def function(match: re.Match[str], reading: Reading) -> Function:
+    """A function without its body: that of a declaration is None, that of a definition comes later."""
+    linkage, kind, returns, name, parameters, directives, _ = match.groups()
+    if returns is not None and kind == "entry":
+        raise Odd
+    given = _parameters(returns, match.start("returns"), reading), _parameters(parameters, match.start("parameters"), reading)
+    return Function(kind, name, given[1], given[0], _directives(directives, match.start("directives"), reading), None, linkage or "", (),
+                    reading.place(match.start("name")))
+
+
+def _parameters(text: str | None, at: int, reading: Reading) -> tuple[Variable, ...]:
+    if text is None or not text.strip(BLANKS):
+        return ()
+    found = []
+    for part in text.split(","):
+        match = PARAMETER.fullmatch(part.strip(BLANKS))
+        if match is None:
+            raise Odd
+        space, align, vector, type, pointer, pointed, pointer_align, name, shape = match.groups()
+        place = reading.place(at + len(part) - len(part.lstrip(BLANKS)) + match.start(8))
+        target = None if pointer is None else Pointer(pointed or "", _optional(pointer_align))
+        found.append(Variable(space, type, name, None, 1 if vector is None else int(vector), _optional(align), _shape(shape), None, "", (),
+                              target, place))
+        at += len(part) + 1
+    return tuple(found)
+
+
+def _directives(text: str, at: int, reading: Reading) -> tuple[Directive, ...]:
+    found = []
+    end = 0
+    while end < len(text):
+        match = DIRECTIVE.match(text, end)
+        if match is None:
+            raise Odd
+        numbers = () if match[2] is None else tuple([number(word.strip(BLANKS)) for word in match[2].split(",")])
+        found.append(Directive(match[1][1:], numbers, reading.place(at + match.start(1))))
+        end = match.end()
+    return tuple(found)
+
+
+def file(match: re.Match[str], reading: Reading) -> Directive:
+    index, text, *numbers = match.groups()
+    start = match.start(2)
+    said = Text(reading.original[start + 1:start + len(text) - 1])
+    rest = [number(word) for word in numbers if word is not None]
+    return Directive("file", (number(index), said, *rest), reading.place(match.start()))
+
+
+def rows(reading: Reading, at: int, stop: int) -> tuple[Label | Data, ...]:
+    """The rows of a debug section, one a line; equal rows are one object."""
+    found: list[Label | Data] = []
+    known = reading.rows
+    for line in reading.text[at:stop].split("\n"):
+        row = known.get(line)
+        if row is None:
+            bare = line.partition("//")[0].strip(BLANKS)
+            if not bare:
+                at += len(line) + 1
+                continue
+            label = ONE_LABEL.fullmatch(bare)
+            if label is not None:
+                found.append(Label(label[1], reading.place(at + len(line) - len(line.lstrip(BLANKS)))))
+                at += len(line) + 1
+                continue
+            row = known[line] = _row(bare, reading.words)
+        found.append(row)
+        at += len(line) + 1
+    return tuple(found)
+
+
+def _row(text: str, words: Words) -> Data:
+    match = ROW.fullmatch(text)
+    if match is None:
+        raise Odd
+    return Data(match[1], tuple([_datum(word.strip(BLANKS), words) for word in match[2].split(",")]))
+
+
+def _datum(text: str, words: Words) -> Constant:
+    match = DATUM.fullmatch(text)
+    if match is None:
+        raise Odd
+    integer, place, plus, minus = match.groups()
+    if integer is not None:
+        value = words[integer]
+        if type(value) is not Integer:
+            raise Odd
+        return value
+    name = _name(place, words)
+    if plus is not None:
+        return Expression("+", (name, Integer(number(plus))))
+    return name if minus is None else Expression("-", (name, _name(minus, words)))
+
+
+def _name(text: str, words: Words) -> Constant:
+    return Name(text) if text[0] == "." else words.name(text)
+
+

@@ -1,0 +1,206 @@
+"""Operands by their spelling: a word that was read once is the same object wherever it stands again.
+
+Only the plain spellings are known here, those that compilers write; `Odd` leaves every other one to the grammar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from . import constant
+from .tree import Address, Arguments, Element, Float, Guard, Integer, Name, Not, Offset, Operand, Pair, TensorAddress, Vector
+
+T = TypeVar("T")
+
+IDENT = r"(?:[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+)"
+NAME = r"[A-Za-z_$%][A-Za-z0-9_$]*(?:\.(?:[xyzwrgba]|[bh][0-9]+))?"
+NUMBER = r"(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)U?"
+OPCODE = r"[a-z][a-z0-9_]*(?:\.(?!(?:reg|loc|pragma)\b)[A-Za-z0-9_]+(?:::[A-Za-z0-9_]+)*)*"
+
+WORD = re.compile(
+    rf"({NAME})|(-?)({NUMBER})|(0[fF][0-9a-fA-F]{{8}})|(0[dD][0-9a-fA-F]{{16}})|\[({NAME})(?:\+(-?{NUMBER}))?\]|!({NAME})"
+    rf"|({NAME})\|({NAME})|({NAME})\+(-?{NUMBER})|({NAME})\[(?:({NUMBER})|({NAME}))\]"
+)
+PLAIN = re.compile(r"[A-Za-z_$%][A-Za-z0-9_$]*")
+LOOSE = re.compile(r"[ \t\r\n]+(?=[\[\]{}(),+|!])|(?<=[\[\]{}(),+|!])[ \t\r\n]+|^[ \t\r\n]+|[ \t\r\n]+$")
+PIECE = re.compile(r"(\[[^\[\]{},]*(?:,[^\[\]{},]*){0,2}\{[^{}]*\}\]|\{[^{}]*\}|\([^()]*\)|[^\s{}(),;]+)(,|\Z)")
+TENSOR = re.compile(rf"\[({NAME}),(?:({NAME}),)?(\{{[^{{}}]*\}})\]")
+GUARD = re.compile(rf"@(!?)({NAME})")
+BLANKS = " \t\r\n"
+
+
+class Odd(Exception):
+    """A spelling that is left to the grammar: it may be right or wrong."""
+
+
+def setter(node: type, field: str) -> Callable[[Any, Any], None]:
+    """Writes a slot of a frozen node that is being made: a quarter of the time that its `__init__` takes."""
+    set: Callable[[Any, Any], None] = vars(node)[field].__set__
+    return set
+
+
+new = object.__new__
+set_name = setter(Name, "name")
+set_base, set_offset, set_displaced = setter(Address, "base"), setter(Address, "offset"), setter(Address, "displaced")
+
+
+class Words(dict[str, Operand]):
+    """The operand that a word without blanks is."""
+
+    def __missing__(self, word: str) -> Operand:
+        if PLAIN.fullmatch(word) is not None and word != "WARP_SZ":
+            name: Operand = new(Name)
+            set_name(name, word)
+            self[word] = name
+            return name
+        value = self[word] = self._read(word)
+        return value
+
+    def _read(self, word: str) -> Operand:
+        match = WORD.fullmatch(word)
+        if match is None or "WARP_SZ" in word:
+            raise Odd
+        kind = match.lastindex
+        if kind == 1:
+            return Name(word)
+        if kind == 3:
+            return _number(word)
+        if kind == 4:
+            return constant.single(word)
+        if kind == 5:
+            return constant.double(word)
+        if kind == 6 or kind == 7:
+            offset = 0 if kind == 6 else _bytes(match[7])
+            address: Operand = new(Address)
+            set_base(address, self.name(match[6]))
+            set_offset(address, offset)
+            set_displaced(address, kind == 7 and offset == 0)
+            return address
+        if kind == 8:
+            return Not(self.name(match[8]))
+        if kind == 10:
+            return Pair(self.name(match[9]), self.name(match[10]))
+        if kind == 12:
+            return Offset(self.name(match[11]), _bytes(match[12]))
+        base = self.name(match[13])
+        return Element(base, _number(match[14]) if kind == 14 else self.name(match[15]))
+
+    def name(self, word: str) -> Name:
+        found = self[word]
+        if type(found) is not Name:
+            raise Odd
+        return found
+
+
+def _number(word: str) -> Integer:
+    try:
+        if word[0] == "-":
+            value = constant.unary("-", constant.integer(word[1:]))
+            assert isinstance(value, Integer)
+            return value
+        return constant.integer(word)
+    except ValueError:
+        raise Odd from None
+
+
+def _bytes(word: str) -> int:
+    return constant.wrap(_number(word).value).value
+
+
+class Ended(dict[str, T]):
+    """What a word is with the comma or semicolon behind it."""
+
+    def __init__(self, end: str, read: Callable[[str], T]) -> None:
+        super().__init__()
+        self.end = end
+        self.read = read
+
+    def __missing__(self, word: str) -> T:
+        if word[-1] != self.end:
+            raise Odd
+        value = self[word] = self.read(word[:-1])
+        return value
+
+
+class Lists:
+    """Operand lists with vectors, tensor addresses and arguments, and with blanks anywhere between."""
+
+    def __init__(self, words: Words) -> None:
+        self.words = words
+        self.vectors: dict[str, Vector] = {}
+
+    def operands(self, text: str) -> tuple[Operand, ...]:
+        """The operands of any instruction but a call."""
+        tight = LOOSE.sub("", text)
+        if not tight:
+            return ()
+        words = self.words
+        if "{" not in tight:
+            return tuple([words[word] for word in tight.split(",")])
+        return tuple([self._operand(piece) for piece in _pieces(tight)])
+
+    def callees(self, text: str) -> tuple[Operand, ...]:
+        """The operands of a call."""
+        found: list[Operand] = []
+        for piece in _pieces(LOOSE.sub("", text)):
+            if piece[0] == "(":
+                found.append(Arguments(self._lanes(piece[1:-1]) if len(piece) > 2 else ()))
+            else:
+                found.append(self.words.name(piece))
+        if not found:
+            raise Odd
+        return tuple(found)
+
+    def _operand(self, piece: str) -> Operand:
+        if piece[0] == "{":
+            return self._vector(piece)
+        if "{" in piece:
+            match = TENSOR.fullmatch(piece)
+            if match is None:
+                raise Odd
+            sampler = None if match[2] is None else self.words.name(match[2])
+            return TensorAddress(self.words.name(match[1]), self._vector(match[3]), sampler)
+        return self.words[piece]
+
+    def _vector(self, piece: str) -> Vector:
+        vector = self.vectors.get(piece)
+        if vector is None:
+            vector = self.vectors[piece] = Vector(self._lanes(piece[1:-1]))
+        return vector
+
+    def _lanes(self, text: str) -> tuple[Operand, ...]:
+        words = self.words
+        lanes = tuple([words[lane] for lane in text.split(",")])
+        for lane in lanes:
+            if type(lane) is not Name and type(lane) is not Integer and type(lane) is not Float:
+                raise Odd
+        return lanes
+
+
+def _pieces(text: str) -> list[str]:
+    """The operands of a list without blanks, split at the commas outside brackets."""
+    found: list[str] = []
+    at, end, comma = 0, len(text), ","
+    while at < end:
+        match = PIECE.match(text, at)
+        if match is None:
+            raise Odd
+        piece, comma = match.groups()
+        found.append(piece)
+        at = match.end()
+    if comma:
+        raise Odd
+    return found
+
+
+class Guards(dict[str, Guard]):
+    """The guard that `@p` or `@!p` is."""
+
+    def __missing__(self, word: str) -> Guard:
+        match = GUARD.fullmatch(word)
+        if match is None:
+            raise Odd
+        guard = self[word] = Guard(match[2], bool(match[1]))
+        return guard
