@@ -7,29 +7,37 @@ slower half is dropped, and the rest measured twice as long, until a few are lef
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import contextlib
+import itertools
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from ptxkit import driver
-from ptxkit.errors import PtxkitError
-from ptxkit.layout import Major
-from ptxkit.types import TYPES, Scalar
+from ptxkit.arrays import ArrayView
+from ptxkit.errors import NoToolError, PtxkitError
 
-from . import config as configs
-from .bench.shapes import LAYOUTS, OPERAND_TYPES, Problem, parse
-from .config import Config
+from .bench.shapes import BYTES, LAYOUTS, OPERAND_TYPES, Problem, parse
+from .config import Config, ConfigError
+from .heuristic import candidates, clocks, heuristic
+from .problem import Arrays
+from .problem import Problem as Asked
+from .scheduler import Raster
 from .tables import Table, file_name, forget, user_path
+from .tables.choice import kind, knobs, tuned
+
+if TYPE_CHECKING:
+    from .bench.contestants import Entry
+    from .bench.regimes import Captured, Regime
 
 T = TypeVar("T")
-OF_THE_PROBLEM = ("dtype", "out", "a_major", "b_major")
-"""Fields of a configuration that the operands decide; the others are its knobs."""
 FINALISTS = 4
+MOST = 64
 BOTH_REGIMES_FROM_US = 50.0
 """A product as long as this is also measured under sustained load, where another configuration may win."""
 
@@ -38,89 +46,53 @@ class TuneError(PtxkitError, ValueError):
     """Nothing to tune, or nowhere to keep it."""
 
 
-# The configurations, as this package's own config module has them.
+def described(problem: Problem) -> Asked:
+    """The problem as this package's kernels see it: arrays without memory."""
+    m, n, k = problem.m, problem.n, problem.k
+
+    def matrix(rows: int, columns: int, dtype: str, letter: str = "n") -> ArrayView:
+        return ArrayView(0, (rows, columns), (columns, 1) if letter == "n" else (1, rows), dtype, 0, "other")
+
+    scales: list[ArrayView | None] = [None, None]
+    if problem.block:
+        scales = [matrix(m, -(-k // 128), "f32", "t"), matrix(-(-k // 128), -(-n // 128), "f32")]
+    elif BYTES[problem.dtype] == 1:
+        scales = [ArrayView(0, (), (), "f32", 0, "other")] * 2
+    a, b = matrix(m, k, problem.dtype, problem.layout[0]), matrix(k, n, problem.dtype, problem.layout[1])
+    return Asked(Arrays(a, b, matrix(m, n, problem.out), a_scale=scales[0], b_scale=scales[1]))
 
 
-def majors(layout: str) -> tuple[Major, Major]:
-    """Which extent of A and of B is contiguous."""
-    return ("k" if layout[0] == "n" else "mn"), ("mn" if layout[1] == "n" else "k")
+def configurations(asked: Asked, sms: int, most: int | None = None) -> list[Config]:
+    """Valid configurations for a problem: the one of the heuristic, then the others, the fastest by its model first."""
+    ranked = sorted(candidates(asked, sms), key=lambda config: clocks(asked, config, sms))
+    return list(dict.fromkeys([heuristic(asked, sms), *ranked]))[:most]
 
 
-def knobs(config: Config) -> dict[str, Any]:
-    """What a table keeps of a configuration: everything but what the operands decide; types by name."""
-    found = {}
-    for field in dataclasses.fields(config):
-        if field.name not in OF_THE_PROBLEM and field.init:
-            value = getattr(config, field.name)
-            found[field.name] = value.__name__ if isinstance(value, type) else value
-    return found
-
-
-def revive(kept: dict[str, Any], problem: Problem) -> Config:
-    """The configuration of these knobs for a problem. Raises ConfigError when it is not valid, TypeError for an unknown knob."""
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
-    a_major, b_major = majors(problem.layout)
-    return Config(TYPES[problem.dtype], TYPES[problem.out], a_major, b_major, **values)
-
-
-def candidates(problem: Problem, sms: int) -> list[Config]:
-    """Every valid configuration of this package for a problem, the one that it would choose first."""
-    first = chosen(problem, sms)
-    enumerate_ = getattr(configs, "candidates", None)
-    how = (TYPES[problem.dtype], TYPES[problem.out], *majors(problem.layout))
-    if enumerate_ is not None:
-        found: Iterable[Config] = enumerate_(problem.m, problem.n, problem.k, *how, sms=sms)
-    else:
-        found = _valid(*how)
-    return list(dict.fromkeys([*([first] if first is not None else []), *found]))
-
-
-def _valid(dtype: type[Scalar], out: type[Scalar], a_major: Major, b_major: Major) -> Iterator[Config]:
-    for BN in (256, 128, 64):
-        for CLUSTER in (1, 2):
-            for GROUP in (4, 8, 16):
-                try:
-                    yield Config(dtype, out, a_major, b_major, BN, CLUSTER=CLUSTER, GROUP=GROUP)
-                except configs.ConfigError:
-                    continue
-
-
-def chosen(problem: Problem, sms: int | None = None) -> Config | None:
+def chosen(problem: Problem, device: str, sms: int) -> Config | None:
     """The configuration that the package chooses for a problem by itself; None where it has no product for it."""
-    if sms is None:
-        sms = driver.device(driver.current_device()).multiprocessors if driver.available() else 132
-    how = (TYPES[problem.dtype], TYPES[problem.out], *majors(problem.layout))
     try:
-        return configs.heuristic(problem.m, problem.n, problem.k, *how, sms=sms)
+        asked = described(problem)
+        return tuned(asked, device) or heuristic(asked, sms)
     except PtxkitError:
         return None
 
 
 def assemble(config: Config) -> None:
     """Brings the configuration's kernel into the cache of cubins."""
-    from .hgemm import hgemm as kernel
+    from .dense import gemm as kernel
 
     kernel.assemble(**config.parameters)
 
 
-# The search.
-
-
-def halving(entries: Sequence[T], seconds_of: Callable[[Sequence[T], int], Sequence[float]], *, keep: int = FINALISTS, rounds: int = 2,
-            always: T | None = None) -> list[tuple[float, T]]:
-    """(time, entry) of the `keep` fastest, fastest first: measured over `rounds`, the slower half dropped, over twice as many, and so on.
-
-    `always` stays to the end, so that its time is comparable.
-    """
+def halving(entries: Sequence[T], times_of: Callable[[Sequence[T], int], Sequence[float]], *, keep: int = FINALISTS,
+            rounds: int = 2) -> list[tuple[float, T]]:
+    """(time, entry) of the `keep` fastest, fastest first: measured over `rounds`, the slower half dropped, over twice as many, and on."""
     rest = list(entries)
     while True:
-        ranked = sorted(zip(seconds_of(rest, rounds), range(len(rest)), strict=True))
+        ranked = sorted(zip(times_of(rest, rounds), range(len(rest)), strict=True))
         if len(rest) <= keep:
             return [(time_, rest[place]) for time_, place in ranked]
-        survivors = [rest[place] for _, place in ranked[:max(keep, len(rest) // 2)]]
-        if always is not None and always in rest and always not in survivors:
-            survivors[-1] = always
-        rest = survivors
+        rest = [rest[place] for _, place in ranked[:max(keep, len(rest) // 2)]]
         rounds *= 2
 
 
@@ -152,103 +124,144 @@ class Progress:
             self.stream.flush()
 
 
-def tune(torch: Any, problem: Problem, regimes: Sequence[str], *, most: int | None = None, rounds: int = 12) -> dict[str, Any]:
-    """The entry of one problem: the best configuration's knobs, how it was measured, and the finalists."""
-    from .bench import operands
-    from .bench.contestants import Entry, NotImplementedHere, cublas, our_launch, scaled_mm
-    from .bench.power import Sampler
-    from .bench.regimes import REGIMES, Captured, capture, measure
-    from .bench.run import reader
+class Field:
+    """The configurations of one problem that are right, as launches on its operands, and their graphs."""
 
-    this = driver.device(driver.current_device())
-    found = candidates(problem, this.multiprocessors)[:most]
-    if not found:
-        raise TuneError(f"{problem}: this package has no configuration for it")
-    sets = operands.make(torch, problem, operands.sets_that_are_cold(problem, this.l2_bytes))
-    assembled(found)
-    right, wrong = checked(torch, problem, found, sets[0])
-    if not right:
-        raise TuneError(f"{problem}: no configuration is right: {next(iter(wrong.values()))}")
-    entries = {config: Entry(str(config), [our_launch(problem, data, config) for data in sets]) for config in right}
-    graphs: dict[tuple[str, Config], Captured] = {}
-    powers: dict[str, dict[str, float]] = {}
-    progress = Progress(0, str(problem))
+    def __init__(self, torch: Any, problem: Problem) -> None:
+        from .bench import operands
 
-    def times(regime: str) -> Callable[[Sequence[Config], int], list[float]]:
-        def seconds_of(some: Sequence[Config], count: int) -> list[float]:
-            for config in some:
-                if (regime, config) not in graphs:
-                    graphs[regime, config] = capture(torch, entries[config], REGIMES[regime], 0.5 if REGIMES[regime].pause else 8.0)
-            progress.total += 1
-            progress.step(f"{len(some)} configurations {count} times, {regime}")
-            here = [graphs[regime, config] for config in some]
-            return [timed.median for timed in measure(torch, here, REGIMES[regime], count, settle_s=0.2)]
-        return seconds_of
+        self.torch, self.problem, self.asked = torch, problem, described(problem)
+        self.device = driver.device(driver.current_device())
+        self.sets = operands.make(torch, problem, operands.sets_that_are_cold(problem, self.device.l2_bytes))
+        self.entries: dict[Config, Entry] = {}
+        self.wrong: dict[Config, str] = {}
+        self.graphs: dict[tuple[str, Config], Captured] = {}
 
-    finalists: list[Config] = []
-    for regime in regimes:
-        for _, config in halving(right, times(regime), always=right[0]):
-            if config not in finalists:
-                finalists.append(config)
-    peers = []
-    for make in (cublas, scaled_mm):
-        try:
-            peers += make(torch, problem, sets)
-        except NotImplementedHere:
-            continue
-    columns, beside = [], {}
-    for regime in regimes:
-        with Sampler(reader(torch)) as sampler:
-            final = [capture(torch, entry, REGIMES[regime]) for entry in [*(entries[config] for config in finalists), *peers]]
-            timed = measure(torch, final, REGIMES[regime], rounds)
-        columns.append([one.median for one in timed[:len(finalists)]])
-        beside[regime] = {one.captured.entry.name: one.median for one in timed[len(finalists):]}
-        powers[regime] = sampler.within()
-    progress.close()
-    best = score(list(zip(*columns, strict=True)))
-    return {"config": knobs(finalists[best]),
-            "measured": {regime: {"us": column[best], "heuristic_us": column[finalists.index(right[0])] if right[0] in finalists else None,
-                                  **{f"{name}_us": us for name, us in beside[regime].items()}, **powers[regime]}
-                         for regime, column in zip(regimes, columns, strict=True)},
-            "of": len(right), "wrong": len(wrong)}
+    def admit(self, found: Sequence[Config]) -> list[Config]:
+        """Those whose product is right and the same twice; `wrong` says why the others are not."""
+        from .bench.contestants import Entry, our_launch
 
-
-def assembled(found: Sequence[Config], jobs: int | None = None) -> None:
-    """All of them in the cache of cubins, several at a time; the assembler runs in its own process."""
-    progress = Progress(len(found), "assembling")
-    with ThreadPoolExecutor(jobs) as pool:
-        for _ in pool.map(assemble, found):
+        new = [config for config in found if config not in self.entries and config not in self.wrong]
+        self.wrong.update(assembled(new))
+        progress = Progress(len(new), f"{self.problem} checking")
+        for config in new:
+            sentence = self.wrong.get(config) or self._fault(our_launch(self.problem, self.sets[0], config))
             progress.step()
-    progress.close()
+            if sentence is None:
+                self.entries[config] = Entry(str(config), [our_launch(self.problem, data, config) for data in self.sets])
+            else:
+                self.wrong[config] = sentence
+        progress.close()
+        return [config for config in found if config in self.entries]
 
+    def _fault(self, launch: Callable[[], Any]) -> str | None:
+        """A sentence when the product is not right, or two runs differ in a bit."""
+        from .bench.operands import wrong
 
-def checked(torch: Any, problem: Problem, found: Sequence[Config], data: Any) -> tuple[list[Config], dict[Config, str]]:
-    """The configurations whose product is right and the same twice, and why the others are not."""
-    from .bench.contestants import our_launch
-    from .bench.operands import wrong as sentence_of
-
-    right, wrong = [], {}
-    progress = Progress(len(found), "checking")
-    for config in found:
-        launch = our_launch(problem, data, config)
+        data = self.sets[0]
         try:
             data.d.fill_(math.nan)
             launch()
-            sentence = sentence_of(torch, problem, data)
+            sentence = wrong(self.torch, self.problem, data)
             first = data.d.clone()
             data.d.fill_(math.nan)
             launch()
-            if sentence is None and not torch.equal(first, data.d):
-                sentence = "two runs differ"
         except PtxkitError as error:
-            sentence = str(error)
-        progress.step()
-        if sentence is None:
-            right.append(config)
-        else:
-            wrong[config] = sentence
+            return str(error)
+        return sentence or (None if self.torch.equal(first, data.d) else "two runs differ")
+
+    def times(self, regime: Regime) -> Callable[[Sequence[Config], int], list[float]]:
+        """Medians of some configurations over so many rounds, in graphs shorter than the bench's."""
+        from .bench.regimes import capture, measure
+
+        def medians(some: Sequence[Config], rounds: int) -> list[float]:
+            progress = Progress(len(some), f"{self.problem} {regime.name}, {rounds} rounds")
+            for config in some:
+                if (regime.name, config) not in self.graphs:
+                    shorter = regime.graph_ms * (0.5 if regime.pause else 0.3)
+                    self.graphs[regime.name, config] = capture(self.torch, self.entries[config], regime, shorter)
+                progress.step()
+            here = [self.graphs[regime.name, config] for config in some]
+            timed = measure(self.torch, here, regime, rounds, settle_s=0.2)
+            progress.close()
+            return [one.median for one in timed]
+
+        return medians
+
+    def final(self, regime: Regime, finalists: Sequence[Config], rounds: int) -> tuple[list[float], dict[str, Any]]:
+        """(microseconds of the finalists, those of the peers with MHz and W), in the bench's own graphs."""
+        from .bench.contestants import NotImplementedHere, cublas, scaled_mm
+        from .bench.power import Sampler
+        from .bench.regimes import capture, measure
+        from .bench.run import reader
+
+        entries = [self.entries[config] for config in finalists]
+        for make in (cublas, scaled_mm):
+            with contextlib.suppress(NotImplementedHere):
+                entries += make(self.torch, self.problem, self.sets)
+        graphs = [capture(self.torch, entry, regime) for entry in entries]
+        with Sampler(reader(self.torch)) as sampler:
+            timed = measure(self.torch, graphs, regime, rounds)
+        own = len(finalists)
+        beside = {f"{one.captured.entry.name}_us": one.median for one in timed[own:]}
+        return [one.median for one in timed[:own]], {**beside, **sampler.within()}
+
+
+def rasters(config: Config) -> list[Config]:
+    """The same tile in other orders of tiles."""
+    found = []
+    ways: tuple[Raster, ...] = ("along_m", "along_n")
+    for group, raster, serpentine in itertools.product((1, 4, 8, 16), ways, (False, True)):
+        with contextlib.suppress(ConfigError):
+            found.append(replace(config, GROUP=group, RASTER=raster, SERPENTINE=serpentine))
+    return found
+
+
+def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, most: int | None = None, rounds: int = 12) -> dict[str, Any]:
+    """The entry of one problem: the best configuration's knobs and how it was measured beside the heuristic's and cuBLAS."""
+    from .bench.regimes import REGIMES
+
+    regimes = [REGIMES[name] for name in regime_names]
+    field = Field(torch, problem)
+    usual = heuristic(field.asked, field.device.multiprocessors)
+    right = field.admit(configurations(field.asked, field.device.multiprocessors, most))
+    if not right:
+        raise TuneError(f"no configuration is right: {next(iter(field.wrong.values()))}")
+    finalists: dict[Config, None] = {usual: None} if usual in right else {}
+    for regime in regimes:
+        best = [config for _, config in halving(right, field.times(regime))]
+        if -(-problem.m // best[0].BM) * -(-problem.n // best[0].BN) > field.device.multiprocessors:
+            again = dict.fromkeys([*best, *(config for one in best[:2] for config in rasters(one))])
+            best = [config for _, config in halving(field.admit(list(again)), field.times(regime))]
+        finalists.update(dict.fromkeys(best))
+    final = {regime.name: field.final(regime, list(finalists), rounds) for regime in regimes}
+    place = score(list(zip(*(times for times, _ in final.values()), strict=True)))
+    measured = {name: {"us": times[place], **({"heuristic_us": times[0]} if usual in finalists else {}), **beside}
+                for name, (times, beside) in final.items()}
+    return {"config": knobs(list(finalists)[place], field.asked), "measured": measured, "of": len(field.entries), "wrong": len(field.wrong)}
+
+
+def assembled(found: Sequence[Config], jobs: int | None = None) -> dict[Config, str]:
+    """Brings all of them into the cache of cubins, several at a time (the assembler runs in its own process); why some could not be.
+
+    Without an assembler nothing is done: the driver assembles what is launched.
+    """
+    refused: dict[Config, str] = {}
+    progress = Progress(len(found), "assembling")
+
+    def one(config: Config) -> None:
+        try:
+            assemble(config)
+        except NoToolError:
+            pass
+        except PtxkitError as error:
+            refused[config] = str(error)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for _ in pool.map(one, found):
+            progress.step()
     progress.close()
-    return right, wrong
+    return refused
 
 
 def run(problems: Sequence[Problem], path: Path, *, regime: str = "auto", seconds: float | None = None, most: int | None = None,
@@ -268,10 +281,10 @@ def run(problems: Sequence[Problem], path: Path, *, regime: str = "auto", second
         started = time.perf_counter()
         try:
             entry = tune(torch, problem, regimes_of(torch, problem, regime), most=most)
-        except TuneError as error:
-            say(str(error))
+        except PtxkitError as error:
+            say(f"{problem}: {error}")
             continue
-        table.put(f"{problem.dtype}/{problem.out}/{problem.layout}", (problem.m, problem.n, problem.k), _short(entry))
+        table.put(kind(described(problem)), (problem.m, problem.n, problem.k), _short(entry))
         table.write(path)
         say(f"{problem}: {line(entry)}  ({time.perf_counter() - started:.1f} s)")
         torch.cuda.empty_cache()
@@ -315,7 +328,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--regime", choices=("auto", "burst", "warm", "sustained", "both"), default="auto",
                         help="auto (default): burst, and sustained too for products that take long")
     parser.add_argument("--seconds", type=float, metavar="S", help="begin no further problem after that long")
-    parser.add_argument("--most", type=int, metavar="N", help="at most N configurations a problem")
+    parser.add_argument("--most", type=int, default=MOST, metavar="N", help=f"at most N configurations a problem (default {MOST})")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the table to add to (default: this device's in the cache directory)")
     parser.add_argument("--prepare", action="store_true", help="only assemble every configuration into the cache: needs no GPU")
     parser.add_argument("--sms", type=int, default=132, metavar="N", help="of --prepare: SMs of the device (default 132)")
@@ -323,7 +336,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> int:
-    """0: tuned, or prepared."""
+    """0: tuned, or all prepared; 1: the assembler refused a configuration."""
     given = [getattr(options, name) for name in "mnk"]
     if options.shapes is not None and any(value is not None for value in given):
         raise TuneError("give -m -n -k or --shapes, not both")
@@ -332,11 +345,14 @@ def command(options: argparse.Namespace) -> int:
     spec = options.shapes if options.shapes is not None else "x".join(map(str, given))
     problems = parse(spec, options.dtype or (), options.layout)
     if options.prepare:
-        found = list(dict.fromkeys(config for problem in problems for config in candidates(problem, options.sms)[:options.most]))
+        wanted = [configurations(described(problem), options.sms, options.most) for problem in problems]
+        found = list(dict.fromkeys(itertools.chain.from_iterable(wanted)))
         begin = time.perf_counter()
-        assembled(found)
-        print(f"{len(found)} configurations assembled in {time.perf_counter() - begin:.0f} s")
-        return 0
+        refused = assembled(found)
+        print(f"{len(found) - len(refused)} configurations assembled in {time.perf_counter() - begin:.0f} s")
+        for config, sentence in refused.items():
+            print(f"{config}: {sentence}", file=sys.stderr)
+        return int(bool(refused))
     driver.probe()
     device = driver.device(driver.current_device()).name
     path = options.output or user_path(device)
@@ -347,4 +363,4 @@ def command(options: argparse.Namespace) -> int:
     return 0
 
 
-__all__ = ["add_arguments", "candidates", "chosen", "halving", "knobs", "revive", "run", "score", "tune"]
+__all__ = ["add_arguments", "chosen", "configurations", "described", "halving", "run", "score", "tune"]

@@ -68,9 +68,12 @@ def our_launch(problem: Problem, data: Operands, config: Any = None) -> Launch:
 
 def our_choice(problem: Problem) -> dict[str, Any]:
     """The configuration that the package chooses, as text for the record."""
+    from ptxkit import driver
+
     from ..tune import chosen
 
-    config = chosen(problem)
+    this = driver.device(driver.current_device())
+    config = chosen(problem, this.name, this.multiprocessors)
     return {} if config is None else {"config": str(config)}
 
 

@@ -63,7 +63,8 @@ def _one(torch: Any, problem: Problem) -> Operands:
 def wrong(torch: Any, problem: Problem, data: Operands, rows: int = 32) -> str | None:
     """A sentence when a sample of D's rows is not the product, by a float32 product of the same operands."""
     picked = torch.linspace(0, problem.m - 1, min(rows, problem.m), device="cuda").long()
-    a = data.a[picked].float()
+    bits = data.a.view(torch.uint8) if BYTES[problem.dtype] == 1 else data.a    # fp8 may have no indexing of its own
+    a = bits[picked].view(data.a.dtype).float()
     actual = data.d[picked].float()
     if not bool(torch.isfinite(actual).all()):
         return f"{int((~torch.isfinite(actual)).sum())} of {actual.numel()} sampled elements are not finite or were not written"

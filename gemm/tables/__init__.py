@@ -108,10 +108,10 @@ def _known(device: str) -> dict[str, dict[Shape, Knobs]]:
     return {kind: {extents(shape): entry["config"] for shape, entry in shapes.items()} for kind, shapes in merged.entries.items()}
 
 
-def lookup(device: str, dtype: str, out: str, layout: str, m: int, n: int, k: int) -> Knobs | None:
-    """The knobs tuned for this product on this device, or for one with the same N and K and M within a factor of the square root of two
-    (the nearest); None when there is none. Types are ptxkit's names, the layout BLAS's ("nt": K contiguous in both)."""
-    shapes = _known(device).get(f"{dtype}/{out}/{layout}")
+def lookup(device: str, kind: str, m: int, n: int, k: int) -> Knobs | None:
+    """The knobs tuned for a product of this kind ("bf16/bf16/nt") on this device, or for one with the same N and K and M within a factor
+    of the square root of two (the nearest); None when there is none."""
+    shapes = _known(device).get(kind)
     if not shapes:
         return None
     exact = shapes.get((m, n, k))

@@ -1,0 +1,61 @@
+"""Between tables and configurations: what a problem decides of one, and which tuned one it gets."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Any
+
+from ..config import Config, ConfigError
+from ..problem import Problem
+from . import Knobs, lookup
+
+AUTO = ("BK", "STAGES", "CONSUMERS", "STORE")
+"""Knobs that a configuration derives when they are left out."""
+
+
+def fixed(problem: Problem) -> dict[str, Any]:
+    """The fields of a configuration that the problem decides; the others are its knobs."""
+    return {"a": problem.a, "b": problem.b, "out": problem.out, "accumulator": problem.accumulator, "a_major": problem.a_major,
+            "b_major": problem.b_major, "PROMOTE": problem.promote, "BLOCK_SCALES": problem.block_scales,
+            "BATCHED": problem.batches is not None, "FUSION": problem.fusion}
+
+
+def kind(problem: Problem) -> str:
+    """Under which a table keeps the problem: operands, result, layout ("nt": K contiguous in both)."""
+    layout = ("n" if problem.a_major == "k" else "t") + ("t" if problem.b_major == "k" else "n")
+    operands = problem.a.__name__ + ("" if problem.a is problem.b else f"-{problem.b.__name__}")
+    operands += "-block" if problem.block_scales else "-promoted" if problem.promote else ""
+    operands += "" if problem.accumulator.__name__ == "f32" else f"-{problem.accumulator.__name__}"
+    operands += "" if problem.batches is None else "-batched"
+    return f"{operands}/{problem.out.__name__}/{layout}"
+
+
+def knobs(config: Config, problem: Problem) -> dict[str, Any]:
+    """What a table keeps of a configuration: the fields that differ from their defaults and that the rest does not give."""
+    decided = fixed(problem)
+    found = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in decided
+             and (field.default is MISSING or getattr(config, field.name) != field.default)}
+    for name in AUTO:
+        shorter = {other: value for other, value in found.items() if other != name}
+        if len(shorter) < len(found) and Config(**decided, **shorter) == config:
+            found = shorter
+    return found
+
+
+def revive(kept: Knobs, problem: Problem) -> Config:
+    """The configuration of these knobs for a problem. Raises ConfigError when it is not valid, TypeError for an unknown knob."""
+    return Config(**fixed(problem), **kept)
+
+
+def tuned(problem: Problem, device: str) -> Config | None:
+    """The configuration that a table of this device has for the problem; None when there is none, or none that it can have."""
+    kept = lookup(device, kind(problem), problem.m, problem.n, problem.k)
+    if kept is None:
+        return None
+    try:
+        return revive(kept, problem)
+    except (ConfigError, TypeError):        # a fusion may take the room of a stage; a user's table may be another version's
+        return None
+
+
+__all__ = ["fixed", "kind", "knobs", "revive", "tuned"]
