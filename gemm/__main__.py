@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     from . import tune
     from .bench import command as bench
+    from .ladder import command as ladder
 
     parser = argparse.ArgumentParser(prog="python -m gemm", description="Hopper GEMM kernels written with ptxkit.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -47,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(run=_hgemm)
     bench.add_arguments(commands.add_parser("bench", help="products beside other libraries' and beside the card's ceilings, interleaved"))
     tune.add_arguments(commands.add_parser("tune", help="find the fastest configuration of shapes and keep it in a table"))
+    ladder.add_arguments(commands.add_parser("ladder", help="from CUDA cores to the fastest kernel, step by step, checked and measured"))
     verify = commands.add_parser("verify", help="random products on the GPU against float64, with guard bands")
     verify.add_argument("--cases", type=_extent, default=400)
     verify.add_argument("--seed", type=int, default=0)

@@ -1,0 +1,75 @@
+"""Step 2: load the next tile, and read the next registers, while this one is multiplied."""
+
+from __future__ import annotations
+
+from ptxkit import Ptr, Reg, ctaid, for_range, if_, kernel, nctaid, smem, tid
+from ptxkit.ptx import bar, cp, mov
+from ptxkit.types import b32, b64, bf16, pred, u32
+
+from .parts import Clocks
+from .rung import Rung
+from .thread_tile import BK, BM, BN, CHUNK, ROW, THREADS, TILE, ThreadTile
+
+STAGES = 2
+CHUNKS = BK // CHUNK
+
+
+@kernel(block=THREADS)
+def pipelined(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
+              PROFILE: bool = False) -> None:
+    """Two buffers of shared memory and two of registers. cp.async fills the one while the other is read.
+
+    Order within a tile: while chunk c is multiplied, the registers of chunk c + 1 are being read. Before the last chunk the next tile
+    must have landed (wait_group 0) and everybody must have read all of this one (the barrier): then its buffer is free for
+    the tile after the next, and the first registers of the next tile can be read.
+    """
+    a_tile, b_tile = ([smem.array(b32, TILE, name=f"{name}{stage}") for stage in range(STAGES)] for name in "AB")
+    thread = mov.u32(tid.x)
+    row, column = ctaid.y * BM, ctaid.x * BN
+    line, half = thread >> 1, thread & 1
+    a_from, b_from = a.at((row + line) * k + half * 8), b.at((column + line) * k + half * 8)
+    place = line * ROW + half * 4
+    steps = k // BK
+
+    def load(step: Reg[u32] | int, stage: int, wanted: Reg[pred] | None = None) -> None:
+        """One group of copies of this thread: 16 bytes of A and of B, or none past the end."""
+        for source, target in ((a_from, a_tile), (b_from, b_tile)):
+            cp.async_.cg.shared__cta.global_(target[stage].at(place), source.at(step * BK), 16, pred=wanted)
+        cp.async_.commit_group()
+
+    tile = ThreadTile()
+    clocks = Clocks(PROFILE)
+    for stage in range(STAGES):
+        load(stage, stage)
+    cp.async_.wait_group(STAGES - 1)
+    bar.sync(0)
+    first = tile.read(a_tile[0], b_tile[0], 0)          # chunk 0 of a tile: written in place at the end of the tile before
+    clocks.lap("load")
+    with for_range(steps, step=STAGES) as step:
+        for stage in range(STAGES):                     # Python: unrolled, so that each buffer has constant addresses
+            following = (stage + 1) % STAGES
+            words = first
+            for chunk in range(CHUNKS - 1):
+                prefetched = tile.read(a_tile[stage], b_tile[stage], chunk + 1)
+                tile.multiply(words)
+                words = prefetched
+            clocks.lap("mma")
+            cp.async_.wait_group(0)
+            bar.sync(0)
+            load(step + stage + STAGES, stage, step + stage + STAGES < steps)
+            clocks.lap("load")
+            with if_(step + stage + 1 < steps):
+                for register, value in zip(flat(first), flat(tile.read(a_tile[following], b_tile[following], 0)), strict=True):
+                    mov.b32(register, value)
+            tile.multiply(words)
+            clocks.lap("mma")
+    tile.store(d, row, column, n)
+    clocks.lap("store")
+    clocks.write(marks, ctaid.y * nctaid.x + ctaid.x, thread == 0)
+
+
+def flat(words: tuple[list[tuple[Reg[b32], Reg[b32]]], list[tuple[Reg[b32], Reg[b32]]]]) -> list[Reg[b32]]:
+    return [word for side in words for pair in side for word in pair]
+
+
+RUNG = Rung(2, pipelined, (BM, BN, STAGES * BK), "cp.async into two buffers of shared memory, and two of registers")

@@ -1,0 +1,123 @@
+"""Step 12: tiles in the order of a Hilbert curve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ptxkit import Ptr, Reg, Ring, TensorMap, cluster_ctarank, clusterid, ctaid, for_range, if_, kernel, nclusterid, ring, smem, tid
+from ptxkit.flow import else_
+from ptxkit.idioms import cluster_sync, init_barriers, multicast_mask, remote, wait
+from ptxkit.ptx import cp, ld, mbarrier, mov, setmaxnreg, shfl, wgmma
+from ptxkit.types import b32, b64, bf16, u32
+
+from .parts import Clocks
+from .rung import Rung
+from .step11_staged_store import BOX, BUFFERS, Stores
+
+BM, BN, BK = 128, 256, 64
+STAGES = 4
+CLUSTER = 2
+SHARE = BN // CLUSTER
+WARPGROUP = 128
+CONSUMERS = BM // 64
+PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232
+
+load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
+multicast = load.multicast__cluster
+mma = wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16
+
+
+@kernel(block=WARPGROUP * (1 + CONSUMERS), cluster=CLUSTER)
+def hilbert(a: TensorMap, b: TensorMap, d: TensorMap, marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], order: Ptr[b32], *,
+            PROFILE: bool = False) -> None:
+    """As step 11, with the tiles from a table: a cluster takes entry c, c + clusters, ... Entries that are near each other in the table are
+    near each other in D, in both directions and on every scale, so that what is in flight shares rows of A and columns of B.
+
+    full[stage]: 1 arrival, the producer's arrive.expect_tx of the whole stage. empty[stage]: 4, one thread of each consumer warpgroup
+    of both CTAs. At its end the producer waits until every stage is empty, and each storing thread until its stores are done.
+    """
+    a_tile, b_tile = smem.tile(bf16, (STAGES, BM, BK), name="A"), smem.tile(bf16, (STAGES, BN, BK), name="B")
+    d_tile = smem.tile(bf16, (CONSUMERS * BUFFERS, 64, BOX), name="D staging")
+    full, empty = smem.mbarrier(STAGES, name="full"), smem.mbarrier(STAGES, name="empty")
+    thread = mov.u32(tid.x)
+    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)
+    tiles, steps = m // (BM * CLUSTER) * (n // BN), k // BK
+    with if_(thread == 0):
+        init_barriers((full, 1), (empty, CONSUMERS * CLUSTER))
+    cluster_sync()
+
+    with if_(thread < WARPGROUP):
+        setmaxnreg.dec.sync.aligned.u32(PRODUCER_REGISTERS)
+        with if_(thread == 0):
+            start = cluster_ctarank * SHARE
+            position = Ring(STAGES)
+            with listed(order, tiles) as (tile_row, tile_column):
+                row, column = tile_row * BM, tile_column * BN
+                with ring(position, steps) as (step, stage, parity):
+                    wait(empty[stage], parity ^ 1)
+                    mbarrier.arrive.expect_tx.shared__cta.b64(full[stage], a_tile.layout.bytes + b_tile.layout.bytes)
+                    load(a_tile[stage], a, (step * BK, row), full[stage])
+                    multicast(b_tile[stage].lines(start, SHARE), b, (step * BK, column + start), full[stage], multicast_mask(CLUSTER))
+            with ring(position, STAGES) as (_, stage, parity):
+                wait(empty[stage], parity ^ 1)
+
+    with else_():
+        setmaxnreg.inc.sync.aligned.u32(CONSUMER_REGISTERS)
+        consumer = warpgroup - 1
+        lane = thread & (WARPGROUP - 1)
+        acc = mma.fragment(zero=False)
+        released = remote(empty, lane)
+        stores = Stores(d_tile, d, consumer, lane)
+        position = Ring(STAGES)
+        clocks = Clocks(PROFILE)
+        with listed(order, tiles) as (tile_row, tile_column):
+            with ring(position, steps) as (step, stage, parity):
+                wait(full[stage], parity)
+                clocks.lap("load")
+                wgmma.fence.sync.aligned()
+                for kk in range(0, BK, 16):
+                    mma(acc, a_tile[stage].desc(kk, mn=consumer * 64), b_tile[stage].desc(kk), step != 0 if kk == 0 else True)
+                wgmma.commit_group.sync.aligned()
+                wgmma.wait_group.sync.aligned(0)
+                mbarrier.arrive.shared__cluster.b64(released[stage], pred=lane < CLUSTER)
+                clocks.lap("mma")
+            stores.tile(acc, tile_row * BM + consumer * 64, tile_column * BN)
+            clocks.lap("store")
+        stores.drain()
+        clocks.write(marks, mov.u32(ctaid.x), thread == WARPGROUP)
+
+
+@contextmanager
+def listed(order: Ptr[b32], tiles: Reg[u32]) -> Iterator[tuple[Reg[u32], Reg[u32]]]:
+    """A loop over this CTA's (row, column) in the table: a cluster's row in the upper half of a word, its column in the lower."""
+    with for_range(tiles, start=clusterid.x, step=nclusterid.x) as i:
+        entry = ld.global_.nc.u32(order.at(i))
+        yield (entry >> 16) * CLUSTER + cluster_ctarank, entry & 0xFFFF
+
+
+def curve(m: int, n: int) -> list[int]:
+    """The table: every cluster's tiles of an m x n D, along the Hilbert curve through the smallest square that holds them."""
+    rows, columns = m // (BM * CLUSTER), n // BN
+    side = 1 << (max(rows, columns) - 1).bit_length()
+    places = (place(side, i) for i in range(side * side))
+    return [row << 16 | column for row, column in places if row < rows and column < columns]
+
+
+def place(side: int, index: int) -> tuple[int, int]:
+    """(row, column) of point `index` on the Hilbert curve through a square of `side`, a power of two: two bits of the index a scale."""
+    row = column = 0
+    scale = 1
+    while scale < side:
+        down, right = index >> 1 & 1, (index ^ index >> 1) & 1
+        if not right:
+            if down:
+                row, column = scale - 1 - row, scale - 1 - column
+            row, column = column, row
+        row, column = row + scale * down, column + scale * right
+        index >>= 2
+        scale *= 2
+    return row, column
+
+
+RUNG = Rung(12, hilbert, (BM, BN, BK), "tiles along a Hilbert curve", cluster=CLUSTER, persistent=True, order=curve)

@@ -1,0 +1,166 @@
+"""The process that touches the GPU: `python -m gemm.ladder.worker TASK ...`, one line of JSON for everything it begins and finds.
+
+A step that hangs or crashes takes this process with it and nothing else: `supervise` ends it and goes on without that step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..bench import operands, regimes
+from ..bench.contestants import Entry, contestants
+from ..bench.figures import paired, spread
+from ..bench.power import Sampler
+from ..bench.run import device, reader
+from ..bench.shapes import Problem
+from ..reference import HALF_TINY, HALF_ULP, accumulation
+from .parts import MARKS, PHASES
+from .rung import Rung
+from .rungs import BY_NAME, OURS
+
+PEERS = ("cublas", "wgmma")
+SLOW_US = 20_000.0      # steps that take longer are timed a few times only
+SLOW_ROUNDS = 3
+FLOPS_PER_CLOCK = 4096
+"""Of an SM of sm_90 in bf16: m64n256k16 takes 128 clocks."""
+CHECKED = (512, 768, 320)
+"""A product of a few tiles that every step can do, checked besides the one that is measured."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m gemm.ladder.worker")
+    parser.add_argument("task", choices=("verify", "measure", "profile"))
+    parser.add_argument("--size", type=int, required=True)
+    parser.add_argument("--names", required=True)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args(arguments)
+    import torch  # pyright: ignore[reportMissingImports]
+
+    names = options.names.split(",")
+    if options.task == "verify":
+        verify(torch, names, options.size)
+    elif options.task == "measure":
+        measure(torch, names, options.size, options.rounds)
+    else:
+        profile(torch, names, options.size)
+    return 0
+
+
+def say(**what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def launches(torch: Any, name: str, sets: Sequence[operands.Operands], *, marks: Any = None) -> list[Any]:
+    """A launch of the step for each operand set; `marks` makes it the profiled kernel."""
+    if name == OURS:
+        import gemm
+
+        return [functools.partial(gemm.hgemm, data.a, data.b, data.d) for data in sets]
+    rung = BY_NAME[name]
+    (m, k), n = sets[0].a.shape, sets[0].b.shape[1]
+    rung.require(m, n, k)
+    compiled = rung.kernel.compile(PROFILE=marks is not None)
+    grid = rung.grid(m, n, compiled.max_clusters() if rung.persistent else 0)
+    order = None if rung.order is None else torch.tensor(rung.order(m, n), dtype=torch.int32, device="cuda")
+    unused = torch.zeros(MARKS, dtype=torch.int64, device="cuda") if marks is None else marks
+    return [functools.partial(compiled, grid, *rung.arguments(data.a, data.b.T, data.d, unused, m, n, k, order)) for data in sets]
+
+
+def verify(torch: Any, names: Sequence[str], size: int) -> None:
+    """Every element of D against a float64 product, on the checked and on the measured shape."""
+    for shape in (CHECKED, (size, size, size)):
+        (data,) = operands.make(torch, Problem(*shape), 1)
+        for name in names:
+            say(begin=name, shape=shape)
+            data.d.fill_(float("nan"))
+            (launch,) = launches(torch, name, [data])
+            launch()
+            torch.cuda.synchronize()
+            say(name=name, shape=shape, wrong=wrong(torch, data))
+        del data
+
+
+def wrong(torch: Any, data: operands.Operands, rows: int = 1024) -> str | None:
+    """A sentence when D is further from the product than accumulation in float32 and one rounding can be."""
+    b = data.b.double()
+    worst = 0.0
+    for first in range(0, data.a.shape[0], rows):
+        a, actual = data.a[first:first + rows].double(), data.d[first:first + rows].double()
+        if not bool(torch.isfinite(actual).all()):
+            return f"{int((~torch.isfinite(actual)).sum())} elements of rows {first} to {first + rows} are not finite or were not written"
+        exact = a @ b
+        allowed = (a.abs() @ b.abs()) * accumulation(a.shape[1]) + exact.abs() * HALF_ULP["bf16"] * 1.01 + HALF_TINY["bf16"]
+        worst = max(worst, float(((actual - exact).abs() / allowed).max()))
+    return None if worst <= 1 else f"an error is {worst:.3g} times what float32 accumulation and rounding allow"
+
+
+def measure(torch: Any, names: Sequence[str], size: int, rounds: int) -> None:
+    """All steps and the peers, captured in graphs, in interleaved rounds of the burst regime; the slow ones apart, and seldom."""
+    problem = Problem(size, size, size)
+    burst = regimes.REGIMES["burst"]
+    description = device(torch)
+    sets = operands.make(torch, problem, operands.sets_that_are_cold(problem, description["l2_bytes"]))
+    captured = []
+    for name in names:
+        say(begin=name)
+        captured.append(regimes.capture(torch, Entry(name, launches(torch, name, sets)), burst))
+    for name, make in contestants(PEERS).items():
+        say(begin=name)
+        captured += [regimes.capture(torch, entry, burst) for entry in make(torch, problem, sets)]
+    fast = [one for one in captured if one.estimate_us < SLOW_US]
+    slow = [one for one in captured if one.estimate_us >= SLOW_US]
+    say(begin="rounds")
+    with Sampler(reader(torch)) as sampler:
+        timed = regimes.measure(torch, fast, burst, rounds)
+    power = sampler.within()
+    say(begin="slow rounds")
+    timed += regimes.measure(torch, slow, replace(burst, pause=0.1), SLOW_ROUNDS)
+    times = {one.captured.entry.name: one.us for one in timed}
+    found = {name: {**spread(us), "rounds": len(us), "tflops": 1e-6 * problem.flops / spread(us)["us"],
+                    "of_cublas": _ratio(us, times["cublas"]), "of_ceiling": _ratio(us, times["wgmma"])} for name, us in times.items()}
+    for before, name in itertools.pairwise(names):
+        found[name]["gain"] = {**_ratio(times[name], times[before]), "over": before}
+    say(measured={"size": size, "regime": burst.name, "sets": len(sets), **power, "results": found}, device=description)
+
+
+def _ratio(us: Sequence[float], other: Sequence[float]) -> dict[str, float]:
+    """How many times faster than the other; of the same rounds where both were timed in them, else of medians, without a spread."""
+    if len(us) == len(other):
+        return paired(us, other)
+    return {"ratio": spread(other)["us"] / spread(us)["us"]}
+
+
+def profile(torch: Any, names: Sequence[str], size: int) -> None:
+    """Clocks of load, mma and store per tile, from a profiled launch with a warm L2."""
+    data = operands.make(torch, Problem(size, size, size), 1)
+    for name in names:
+        if name == OURS:
+            continue
+        say(begin=name)
+        rung = BY_NAME[name]
+        ctas = rung.ctas(size, size, rung.kernel.compile(PROFILE=True).max_clusters() if rung.persistent else 0)
+        marks = torch.zeros(MARKS * ctas, dtype=torch.int64, device="cuda")
+        (launch,) = launches(torch, name, data, marks=marks)
+        for _ in range(2):
+            launch()
+        torch.cuda.synchronize()
+        say(name=name, clocks=clocks(rung, marks.cpu().numpy().reshape(-1, MARKS), size))
+
+
+def clocks(rung: Rung, marks: Any, k: int) -> dict[str, float]:
+    """Mean clocks of each phase of a tile, and what its products take on the tensor cores at their full rate."""
+    tiles = float(marks[:, -1].sum())
+    found = {phase: float(marks[:, i].sum()) / tiles for i, phase in enumerate(PHASES)}
+    rows, columns, _ = rung.tile
+    return {**found, "at_rate": 2 * rows * columns * k / FLOPS_PER_CLOCK, "tiles": tiles}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
