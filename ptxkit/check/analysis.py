@@ -14,7 +14,7 @@ from .lanes import Lanes, Launch
 from .memory import Memory, bytes_of
 from .places import Places, finding
 from .program import Routine, Site, routine
-from .values import Linear, Values
+from .values import Linear, Value, Values
 
 if TYPE_CHECKING:
     from ..kernel import Traced
@@ -103,6 +103,20 @@ class Analysis:
         wrapping = ("selp", "rem", "and", "xor")
         return address.constant or any(part.site is not None and (part.site.mnemonic in wrapping or part.kind == "select")
                                        for term, _ in address.terms for part in self.values.depends(term))
+
+    def extent(self, term: Value) -> int | None:
+        """How many values an index has, counted from 0, when a mask, a remainder or the comparison that wraps it tells."""
+        if term.kind == "op" and term.site is not None and term.site.mnemonic in ("and", "rem"):
+            bounds = [number for part in self.values.arguments(term) if (number := self.values.number(part)) is not None]
+            return bounds[0] + (term.site.mnemonic == "and") if bounds else None
+        for part in self.values.depends(term) if term.kind in ("phi", "select") else ():
+            if part.site is not None and part.site.mnemonic == "selp":
+                chosen = self.values.arguments(part)[-1]
+                given = self.values.arguments(chosen) if chosen.site is not None and chosen.site.mnemonic == "setp" else []
+                bounds = [number for one in given if (number := self.values.number(one)) is not None]
+                if bounds:
+                    return bounds[0]
+        return None
 
     def in_loop(self, site: Site) -> bool:
         """Whether control can come back to the site."""

@@ -88,9 +88,19 @@ def _missing(analysis: Analysis, barrier: Barrier, inits: list[Use]) -> Iterator
             yield analysis.report("barrier-uninitialised", use.site, f"`{use.site.name}` uses an mbarrier of {barrier} at byte {use.low} "
                                   "that no mbarrier.init initialises", "mbarrier.init for every barrier of the array", "error")
             return
-    if barrier.count is not None and len(made) < barrier.count and any(use.address.terms for use in barrier.uses):
-        yield analysis.report("barrier-uninitialised", inits[0].site, f"{len(made)} of the {barrier.count} barriers {barrier} are "
+    count = _indexed(analysis, barrier)
+    if count is not None and len(made) < count:
+        yield analysis.report("barrier-uninitialised", inits[0].site, f"{len(made)} of the {count} barriers {barrier} are "
                               "initialised, and an index chooses among all of them", "mbarrier.init for every barrier of the array")
+
+
+def _indexed(analysis: Analysis, barrier: Barrier) -> int | None:
+    """How many barriers of an array an index chooses among."""
+    if barrier.declared is not None:
+        return barrier.declared if any(use.address.terms for use in barrier.uses) else None
+    extents = [extent * factor // 8 for use in barrier.uses if len(use.address.terms) == 1 for term, factor in use.address.terms
+               if factor % 8 == 0 and use.low == barrier.base and (extent := analysis.extent(term)) is not None]
+    return min(max(extents), barrier.size) if extents and barrier.size else None
 
 
 def _parities(analysis: Analysis, barrier: Barrier, waits: list[Use]) -> Iterator[Finding]:

@@ -36,13 +36,16 @@ class Use:
 
 @dataclass(eq=False, slots=True)
 class Barrier:
-    """An mbarrier or an array of them, `stride` bytes from one to the next; `count` of them where a trace or their variable tells it."""
+    """An mbarrier or an array of them, `stride` bytes from one to the next. `declared` is how many a trace declares, `size` how many
+    their variable has room for, where these are known.
+    """
 
     symbol: str
     base: int
     stride: int
     name: str
-    count: int | None = None
+    declared: int | None = None
+    size: int | None = None
     uses: list[Use] = field(default_factory=list)
 
     def having(self, *kinds: str) -> list[Use]:
@@ -75,16 +78,15 @@ class Barriers:
                 use.barrier.uses.append(use)
         self.all = [barrier for barrier in self.all if barrier.uses]
         for barrier in self.all:
-            if barrier.count is None:
-                barrier.count = self._declared(routine, barrier)
+            barrier.size = self._size(routine, barrier)
 
     @property
     def understood(self) -> bool:
         """Whether the address of every use is known."""
         return all(use.barrier is not None for use in self.uses)
 
-    def _declared(self, routine: Routine, barrier: Barrier) -> int | None:
-        """How many there are in a variable of its own that holds nothing else."""
+    def _size(self, routine: Routine, barrier: Barrier) -> int | None:
+        """How many there is room for in a variable of its own that holds nothing else."""
         variable = routine.variables.get(barrier.symbol)
         alone = all(other is barrier for other in self.all if other.symbol == barrier.symbol)
         if variable is None or barrier.base or barrier.stride != 8 or not alone or None in variable.shape:

@@ -54,8 +54,10 @@ class _Bulk(Flow):
             self._commit(state, threads)
         elif "bulk.wait" in site.sync:
             self._wait(state, threads, self.analysis.constant(site, "n") or 0)
-        elif is_barrier(site) or "warp.barrier" in site.sync:
+        elif is_barrier(site):
             self._share(state, threads, members(self.analysis, site, threads))
+        elif "warp.barrier" in site.sync:
+            self._share(state, threads, None)
         use = self.analysis.barriers.by_site.get(site.index)
         if use is not None and use.barrier is not None and "arrive" in use.kinds:
             for fact in [fact for fact in state if fact[0] == "known" and self.issuers[fact[1]] & threads]:
@@ -82,9 +84,11 @@ class _Bulk(Flow):
             else:
                 state["out", copy, commits, True] = state.get(("out", copy, commits, True), 0) | issuers
 
-    def _share(self, state: State, threads: int, together: int) -> None:
+    def _share(self, state: State, threads: int, together: int | None) -> None:
+        """The issuers tell the others of a barrier; `together` is None where each warp meets by itself."""
         for fact in [fact for fact in state if fact[0] == "known" and self.issuers[fact[1]] & threads]:
-            self.drop(state, together, lambda other, this=fact: other == this)  # type: ignore[misc]
+            told = self.analysis.launch.warps(self.issuers[fact[1]] & threads) if together is None else together
+            self.drop(state, told, lambda other, this=fact: other == this)  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------------------- what is wrong
 

@@ -125,7 +125,7 @@ class _Fences(_Shared):
             for other in self._partners(site, threads):
                 self.receive(other, state, threads)
         elif "warp.barrier" in site.sync:
-            self._spread(state, threads, self.analysis.launch.warps(threads))
+            self._spread(state, threads, None)
         if "cta.barrier" in site.sync or "cta.arrive" in site.sync:
             self.send(site.index, state, threads, "stale", "fenced")
         use = self.analysis.barriers.by_site.get(site.index)
@@ -135,9 +135,10 @@ class _Fences(_Shared):
             elif "test" in use.kinds:
                 self.receive(use.barrier, state, threads)
 
-    def _spread(self, state: State, threads: int, to: int) -> None:
+    def _spread(self, state: State, threads: int, to: int | None) -> None:
+        """What the threads know is known to all that they meet; `to` is None where each warp meets by itself."""
         for fact in [fact for fact in state if fact[0] != "pending" and state[fact] & threads]:
-            state[fact] |= to
+            state[fact] |= self.analysis.launch.warps(state[fact] & threads) if to is None else to
 
     def _partners(self, site: Site, threads: int) -> list[int]:
         """Where threads of another role come to the same barrier."""

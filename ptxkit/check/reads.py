@@ -71,15 +71,20 @@ class _Waits(Flow):
                                       or "mbarrier.test" in site.sync)
 
     def _reads(self, site: Site) -> list[Access]:
-        return [access for access in self.analysis.memory.of(site) if access.mode == "r"]
+        """A tensor map that is edited in shared memory is the threads' own."""
+        return [] if site.mnemonic == "tensormap" else [access for access in self.analysis.memory.of(site) if access.mode == "r"]
 
     def step(self, site: Site, threads: int, state: State) -> None:
         use = self.analysis.barriers.by_site.get(site.index)
         if use is not None and "test" in use.kinds:
             self._waited(state, threads, [use.barrier] if use.barrier is not None else [fact[1] for fact in state])
-        elif is_barrier(site) or "warp.barrier" in site.sync:
-            together = self.analysis.launch.warps(threads) if "warp.barrier" in site.sync else members(self.analysis, site, threads)
+        elif is_barrier(site):
+            together = members(self.analysis, site, threads)
             self._waited(state, together, [fact[1] for fact in state if fact[0] == "waited" and state[fact] & together])
+        elif "warp.barrier" in site.sync:
+            for fact, holders in [(fact, state[fact] & threads) for fact in state if fact[0] == "waited"]:
+                if holders:
+                    self._waited(state, self.analysis.launch.warps(holders), [fact[1]])
 
     def _waited(self, state: State, threads: int, barriers: list[Barrier]) -> None:
         for barrier in barriers:

@@ -55,12 +55,15 @@ class _Startup(Flow):
             self.drop(state, self.everyone, lambda fact: fact[0] in ("remote", "known") and fact[1] == site.index)
             state["remote", site.index, "made"] = self.everyone
         elif is_barrier(site) or "warp.barrier" in site.sync:
-            together = members(self.analysis, site, threads)
-            if "warp.barrier" in site.sync:
-                together = self.analysis.launch.warps(threads)
-            for fact in [fact for fact in state if fact[0] == "fresh" and self.analysis.lanes.of(self.inits[fact[1]].site) & together]:
-                state["known", fact[1]] = self.everyone
-                self.drop(state, together, lambda other, this=fact: other == this)  # type: ignore[misc]
+            for fact in [fact for fact in state if fact[0] == "fresh"]:
+                initialisers = self.analysis.lanes.of(self.inits[fact[1]].site)
+                together = members(self.analysis, site, threads)
+                if "warp.barrier" in site.sync:
+                    together = self.analysis.launch.warps(initialisers & threads)
+                elif initialisers & together:
+                    state["known", fact[1]] = self.everyone
+                if initialisers & together:
+                    self.drop(state, together, lambda other, this=fact: other == this)  # type: ignore[misc]
         if "mbarrier.fence_init" in site.sync or (site.mnemonic == "fence" and site.tokens & {"cluster", "gpu", "sys"}
                                                   and site.tokens & {"sc", "acq_rel", "release"}):
             self._move(state, {"made": "fenced"})

@@ -35,7 +35,7 @@ class _Sum:
 
 
 class _Balance:
-    """Sites that are executed equally often (each is before or after the other on every path) are compared group by group.
+    """Sites that are executed equally often are compared group by group.
 
     In a cluster the barrier of CTA d gets what the copies of all CTAs send to it: each CTA's share of a multicast counts in every CTA
     of the mask.
@@ -144,10 +144,13 @@ class _Balance:
         return one.address.terms == other.address.terms and one.address.offset == other.address.offset
 
     def _equally_often(self, one: Site, other: Site) -> bool:
+        """Each is before or after the other on every path, and neither comes again without the other."""
         if one.block == other.block:
             return True
         first, second = sorted((one.block, other.block), key=self.analysis.routine.order.index)
-        return above(first, second, self.analysis.routine.dominators) and above(second, first, self.analysis.lanes.joins)
+        return (above(first, second, self.analysis.routine.dominators) and above(second, first, self.analysis.lanes.joins)
+                and first not in self.analysis.reaches(first, frozenset((second,)))
+                and second not in self.analysis.reaches(second, frozenset((first,))))
 
     # ------------------------------------------------------------------------------------------- bytes
 
