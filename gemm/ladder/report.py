@@ -149,4 +149,4 @@ def _panel(axis: Any, found: Mapping[str, Any]) -> None:
     axis.set_yticks(places, [f"{described(name)['step']} {name}".strip() for name in names])
     axis.set_xlabel("TFLOP/s")
     axis.set_title(f"{found['size']}$^3$, {found['regime']}")
-    axis.legend(loc="lower right")
+    axis.legend(loc="upper right")
