@@ -1,22 +1,31 @@
-"""Configurations of the HGEMM kernel: what is valid, how much shared memory it takes, and which one a shape gets."""
+"""The builder: what the kernel can be specialised to, what that takes of an SM, and which specialisation a problem gets."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from ptxkit.errors import PtxkitError
 from ptxkit.layout import Major
 from ptxkit.smem import SHARED_LIMIT
-from ptxkit.types import Scalar
+from ptxkit.types import Scalar, f16, f32
 
-from .hgemm import BK, BM, CONSUMERS, STORE_BYTES
+from .atoms import INSTRUCTION_BYTES, ROWS, WARPGROUP
+from .dense import REGISTERS
+from .epilogue import STAGING_BUFFERS, span_bytes
+from .fusion import ACTIVATIONS, Fusion
+from .scheduler import Raster
+from .splitk import columns_per_split
 
+OPERANDS = {"f16": ("f16",), "bf16": ("bf16",), "f32": ("f32",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
+RESULTS = ("f16", "bf16", "f32", "e4m3", "e5m2")
+SPAN = 128                  # bytes of depth of the narrowest stage
 BARRIER_BYTES = 16          # a full and an empty mbarrier a stage
-STAGING_BYTES = CONSUMERS * 2 * 64 * STORE_BYTES
-ALIGN = 1024
-MAX_STAGES = 8
+MAX_STAGES = 16
+MAX_SPLITS = 16
+MAX_CLUSTER = 8             # CTAs, without asking for a non-portable size
+SPARE_REGISTERS = 40        # of a consumer thread, beside its accumulators
 
 
 class ConfigError(PtxkitError, ValueError):
@@ -25,86 +34,211 @@ class ConfigError(PtxkitError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One specialisation of the kernel. A tile is 128 x BN x 64; GROUP counts clusters of tiles along M."""
+    """One specialisation of the kernel; see `gemm.dense.gemm` for the parameters. 0 or None is "auto".
 
-    dtype: type[Scalar]
+    BK counts elements of depth a stage (auto: 128 bytes). STAGES auto is the deepest ring that shared memory holds. CONSUMERS auto is
+    a warpgroup for every 64 rows up to 3, and 2 when they take turns or the tile has 256 rows. STORE auto is "staged" where a tile's
+    row has whole 32-byte spans and the depth is not split.
+    """
+
+    a: type[Scalar]
     out: type[Scalar]
+    b: type[Scalar] | None = None
+    accumulator: type[Scalar] = f32
     a_major: Major = "k"
     b_major: Major = "k"
+    BM: int = 128
     BN: int = 256
+    BK: int = 0
     STAGES: int = 0
-    CLUSTER: int = 2
+    CONSUMERS: int = 0
+    PINGPONG: bool = False
+    CLUSTER_M: int = 1
+    CLUSTER_N: int = 1
+    SPLITS: int = 1
+    REDUCE: Literal["cluster", "workspace"] = "workspace"
     GROUP: int = 8
+    RASTER: Raster = "along_m"
+    SERPENTINE: bool = False
+    STORE: Literal["staged", "direct"] | None = None
+    PROMOTE: bool = False
+    BLOCK_SCALES: bool = False
+    BATCHED: bool = False
+    STREAM_B: bool = False
+    FUSION: Fusion = Fusion()
 
     def __post_init__(self) -> None:
-        if not self.STAGES:
-            object.__setattr__(self, "STAGES", stages_that_fit(self.BN))
-        problem = self.problem()
+        auto: dict[str, Any] = {}
+        auto["b"] = self.b or self.a
+        auto["BK"] = self.BK or SPAN * 8 // self.a.bits
+        auto["CONSUMERS"] = self.CONSUMERS or (2 if self.PINGPONG or self.BM == 256 else max(1, min(3, self.BM // ROWS)))
+        auto["STORE"] = self.STORE or ("staged" if self.BN * self.out.bits % 256 == 0 and self.out.bits > 8 and self.SPLITS == 1 else "direct")
+        for name, value in auto.items():
+            object.__setattr__(self, name, value)
+        problem = self._shape_problem()
+        if problem is None and not self.STAGES:
+            object.__setattr__(self, "STAGES", self.stages_that_fit)
+        problem = problem or self._budget_problem()
         if problem:
             raise ConfigError(problem)
 
-    def problem(self) -> str | None:
-        """A sentence when the kernel cannot have this configuration."""
-        if self.dtype.__name__ not in ("f16", "bf16"):
-            return f"operands are f16 or bf16, not {self.dtype.__name__}"
-        if self.out.__name__ not in ("f16", "bf16", "f32"):
-            return f"the result is f16, bf16 or f32, not {self.out.__name__}"
-        if self.BN not in (64, 128, 256):
-            return f"BN is 64, 128 or 256, not {self.BN}"
-        if self.CLUSTER not in (1, 2):
-            return f"a cluster has 1 or 2 CTAs, not {self.CLUSTER}"
-        if self.b_major == "mn" and self.BN // 64 < self.CLUSTER:
-            return f"{self.CLUSTER} CTAs cannot share the {self.BN // 64} span of an N-major B tile of {self.BN} columns"
-        if not 2 <= self.STAGES <= MAX_STAGES:
-            return f"a ring has 2 to {MAX_STAGES} stages, not {self.STAGES}"
-        if self.smem_bytes > SHARED_LIMIT:
-            return (f"{self.STAGES} stages of {stage_bytes(self.BN):,} bytes take {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes; "
-                    f"{stages_that_fit(self.BN)} fit")
-        return None
+    @property
+    def slabs(self) -> int:
+        """Slabs of 64 rows that one consumer warpgroup multiplies."""
+        return self.BM // ROWS if self.PINGPONG else self.BM // ROWS // self.CONSUMERS
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return self.CLUSTER_M * self.CLUSTER_N * (self.SPLITS if self.SPLITS > 1 and self.REDUCE == "cluster" else 1)
+
+    @property
+    def threads(self) -> int:
+        return WARPGROUP * (1 + self.CONSUMERS)
+
+    @property
+    def stage_bytes(self) -> int:
+        """One stage of A and B."""
+        assert self.b is not None
+        return (self.BM * self.a.bits + self.BN * self.b.bits) // 8 * self.BK
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Shared memory beside the ring: staging, partial sums, barriers, and the alignment between them at most."""
+        bytes = 0
+        if self.STORE == "staged":
+            bytes += self.CONSUMERS * STAGING_BUFFERS * ROWS * span_bytes(self.BN, self.out)
+        if self.SPLITS > 1 and self.REDUCE == "cluster":
+            bytes += self.SPLITS * columns_per_split(self.BN, self.SPLITS) * 8 * self.BM * 4 + 8
+        return bytes + (16 if self.PINGPONG else 0)
 
     @property
     def smem_bytes(self) -> int:
         """Shared memory of one CTA."""
-        return self.STAGES * (stage_bytes(self.BN) + BARRIER_BYTES) + STAGING_BYTES
+        return self.STAGES * (self.stage_bytes + BARRIER_BYTES) + self.fixed_bytes
+
+    @property
+    def stages_that_fit(self) -> int:
+        """The deepest ring that shared memory holds beside the rest."""
+        return min(MAX_STAGES, (SHARED_LIMIT - self.fixed_bytes) // (self.stage_bytes + BARRIER_BYTES))
+
+    @property
+    def accumulator_registers(self) -> int:
+        """32-bit registers a consumer thread for its sums."""
+        sums = self.slabs * self.BN // (2 if self.accumulator is f32 else 4)
+        return sums + (self.slabs * self.BN // 2 if self.PROMOTE else 0)
+
+    @property
+    def consumer_registers(self) -> int:
+        return REGISTERS[self.CONSUMERS][1] if self.CONSUMERS in REGISTERS else 255
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The kernel's compile-time parameters."""
-        return {"TYPE": self.dtype, "OUT": self.out, "A_MAJOR": self.a_major, "B_MAJOR": self.b_major, "BN": self.BN,
-                "STAGES": self.STAGES, "CLUSTER": self.CLUSTER, "GROUP": self.GROUP}
+        names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "SPLITS", "REDUCE", "GROUP", "RASTER",
+                 "SERPENTINE", "STORE", "PROMOTE", "BLOCK_SCALES", "BATCHED", "STREAM_B", "FUSION")
+        return {"A": self.a, "B": self.b, "OUT": self.out, "ACCUMULATOR": self.accumulator, "A_MAJOR": self.a_major,
+                "B_MAJOR": self.b_major, **{name: getattr(self, name) for name in names}}
+
+    def with_(self, **changes: Any) -> Config:
+        """The same with changes; what was derived and not given is derived again."""
+        return replace(self, **{"STAGES": 0, "CONSUMERS": 0, "STORE": None, **changes})
+
+    def __str__(self) -> str:
+        """One line: tile, ring, schedule."""
+        words = [f"{self.BM}x{self.BN}x{self.BK}", f"{self.STAGES} stages",
+                 "pingpong" if self.PINGPONG else f"{self.CONSUMERS} consumer{'s' if self.CONSUMERS > 1 else ''}"]
+        if self.CLUSTER_M * self.CLUSTER_N > 1:
+            words.append(f"cluster {self.CLUSTER_M}x{self.CLUSTER_N}")
+        if self.SPLITS > 1:
+            words.append(f"split-K {self.SPLITS} in the {self.REDUCE}")
+        words.append(f"{self.RASTER.replace('_', ' ')} by {self.GROUP}" + (" serpentine" if self.SERPENTINE else ""))
+        return ", ".join([*words, *(["direct stores"] if self.STORE == "direct" else [])])
+
+    def describe(self) -> str:
+        """The budget: stages, bytes, registers, barriers."""
+        barriers = f"full {self.STAGES} x 1 arrival, empty {self.STAGES} x {self.readers} arrivals"
+        return "\n".join([str(self), f"threads             {self.threads}", f"stage               {self.stage_bytes:,} bytes",
+                          f"shared memory       {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes",
+                          f"accumulators        {self.accumulator_registers} of {self.consumer_registers} registers a consumer thread",
+                          f"mbarriers           {barriers}"])
+
+    @property
+    def readers(self) -> int:
+        """Arrivals that empty a stage."""
+        return (1 if self.PINGPONG else self.CONSUMERS) * (self.CLUSTER_M + self.CLUSTER_N - 1)
+
+    def _shape_problem(self) -> str | None:
+        """A sentence when the kernel cannot have these types and this tile."""
+        assert self.b is not None
+        if self.a.__name__ not in OPERANDS or self.b.__name__ not in OPERANDS[self.a.__name__]:
+            return f"{self.a.__name__} times {self.b.__name__} is not multiplied: f16, bf16, f32 (as tf32), and e4m3 or e5m2 with either"
+        if self.out.__name__ not in RESULTS:
+            return f"the result is {', '.join(RESULTS)}, not {self.out.__name__}"
+        if self.accumulator not in (f32, f16) or (self.accumulator is f16 and self.a is not f16):
+            return f"sums are f32, or f16 of f16 operands, not {self.accumulator.__name__} of {self.a.__name__}"
+        if self.a.bits != 16 and "mn" in (self.a_major, self.b_major):
+            return f"operands of {self.a.__name__} are K-major, since wgmma transposes 16-bit types only: pass contiguous K"
+        if self.BM not in (64, 128, 192, 256):
+            return f"BM is 64, 128, 192 or 256, not {self.BM}"
+        if self.BN % 8 or not 8 <= self.BN <= 256:
+            return f"BN is a multiple of 8 up to 256, not {self.BN}: take {max(8, min(256, round(self.BN / 8) * 8))}"
+        for name, major, extent in (("BM", self.a_major, self.BM), ("BN", self.b_major, self.BN)):
+            if major == "mn" and extent % 64:
+                return f"{name} is a multiple of 64 for an operand that is contiguous along {name[1]}, not {extent}"
+        if self.BK * self.a.bits // 8 % SPAN or not self.BK:
+            return f"BK is a multiple of {SPAN * 8 // self.a.bits} for {self.a.__name__}, not {self.BK}"
+        if self.PINGPONG and (self.CONSUMERS != 2 or self.SPLITS > 1 or self.BM > 128):
+            return "two warpgroups that take turns have a tile of 64 or 128 rows each, and a depth that is not split"
+        if not 1 <= self.CONSUMERS <= 3 or (not self.PINGPONG and self.BM % (ROWS * self.CONSUMERS)):
+            return f"{self.CONSUMERS} consumer warpgroups cannot share {self.BM} rows in slabs of {ROWS}"
+        if self.PROMOTE and (self.PINGPONG or self.BK * self.a.bits // 8 != SPAN or self.accumulator is not f32):
+            return "sums are promoted after each stage of 128 bytes by warpgroups that share a tile"
+        if self.BLOCK_SCALES and not (self.PROMOTE and self.a.bits == 8):
+            return "block scales are those of fp8 operands, with PROMOTE"
+        return self._sharing_problem() or self._epilogue_problem()
+
+    def _sharing_problem(self) -> str | None:
+        for name, count in (("CLUSTER_M", self.CLUSTER_M), ("CLUSTER_N", self.CLUSTER_N)):
+            if count not in (1, 2, 4):
+                return f"{name} is 1, 2 or 4, not {count}"
+        if not 1 <= self.SPLITS <= MAX_SPLITS:
+            return f"a depth is split 1 to {MAX_SPLITS} ways, not {self.SPLITS}"
+        if self.SPLITS > 1 and self.REDUCE == "cluster" and (self.CLUSTER_M * self.CLUSTER_N > 1 or self.BATCHED):
+            return "a cluster shares either operands or the depth of one tile of one product: take REDUCE=\"workspace\""
+        if self.SPLITS > 1 and self.REDUCE == "workspace" and self.CLUSTER_M * self.CLUSTER_N > 1:
+            return "a depth that is split through the workspace has CTAs on their own: take CLUSTER_M=1 and CLUSTER_N=1"
+        if self.cluster > MAX_CLUSTER:
+            return f"a cluster has at most {MAX_CLUSTER} CTAs, not {self.cluster}"
+        for name, major, extent, by in (("A", self.a_major, self.BM, self.CLUSTER_N), ("B", self.b_major, self.BN, self.CLUSTER_M)):
+            unit = 8 if major == "k" else 64
+            if extent % (unit * by):
+                return f"{by} CTAs cannot share {name} tiles of {extent} lines in parts of {unit}"
+        return None
+
+    def _epilogue_problem(self) -> str | None:
+        if self.STORE == "staged" and (self.BN * self.out.bits % 256 or self.out.bits == 8 or self.SPLITS > 1):
+            return "staged stores are of whole 32-byte spans of 16- or 32-bit results, of a depth that is not split: take STORE=\"direct\""
+        activation = self.FUSION.activation
+        if isinstance(activation, str) and activation not in ACTIVATIONS:
+            return f"activation is {', '.join(ACTIVATIONS)} or a function, not {activation!r}"
+        return None
+
+    def _budget_problem(self) -> str | None:
+        """A sentence when an SM does not have what it takes."""
+        if self.STAGES < 2 or self.STAGES > MAX_STAGES:
+            fit = max(self.stages_that_fit, 0)
+            return (f"a ring has 2 to {MAX_STAGES} stages, not {self.STAGES}" +
+                    (f": {fit} of {self.stage_bytes:,} bytes fit, take a smaller tile" if fit < 2 else ""))
+        if self.smem_bytes > SHARED_LIMIT:
+            return (f"{self.STAGES} stages of {self.stage_bytes:,} bytes take {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes; "
+                    f"{self.stages_that_fit} fit")
+        # ptxas holds one instruction to the 128 registers that 512 threads have at entry, whatever setmaxnreg asks for later.
+        room = self.consumer_registers - SPARE_REGISTERS if self.CONSUMERS < 3 else 96
+        if self.accumulator_registers > room:
+            return (f"the sums of {self.BM}x{self.BN} take {self.accumulator_registers} registers of a consumer thread, which has "
+                    f"{self.consumer_registers} and can keep {room} for them: take a smaller tile or more consumers")
+        return None
 
 
-def stage_bytes(BN: int) -> int:
-    """Bytes of one stage of A and B."""
-    return (BM + BN) * BK * 2
-
-
-def stages_that_fit(BN: int) -> int:
-    """The deepest ring that shared memory holds beside the staging buffers."""
-    return min(MAX_STAGES, (SHARED_LIMIT - STAGING_BYTES) // (stage_bytes(BN) + BARRIER_BYTES))
-
-
-# Time of a tile's k step by BN, in quarters of a 256-column one, and what a last tile's epilogue adds, in k steps: fitted to a sweep of
-# BN x CLUSTER x GROUP over twelve shapes on an H200 (docs/performance.md). Two narrow tiles take as long as one twice as wide.
-_STEP = {256: 4.0, 128: 2.01, 64: 1.08}
-_EPILOGUE = 2.0
-
-
-def heuristic(m: int, n: int, k: int, dtype: type[Scalar], out: type[Scalar], a_major: Major = "k", b_major: Major = "k", *,
-              sms: int = 132) -> Config:
-    """The configuration for a shape on a device with `sms` SMs: the least time by waves of tiles, their width and the last epilogue."""
-    rows = -(-m // BM)
-
-    def waves(BN: int) -> float:
-        full = rows * -(-n // BN) / sms
-        return math.ceil(full) if full <= 8 else full + 0.5   # over many waves the SMs drift apart and the last one is shared out
-
-    def time(BN: int) -> float:
-        return _STEP[BN] * (waves(BN) * max(1, -(-k // BK)) + _EPILOGUE)
-
-    BN = 256
-    for narrower in (128, 64):
-        if time(narrower) < 0.98 * time(BN):    # a wider tile moves fewer bytes for the same work
-            BN = narrower
-    pairs = rows >= 2 and BN >= 128 and waves(BN) > 2
-    return Config(dtype, out, a_major, b_major, BN, CLUSTER=2 if pairs else 1, GROUP=8 if pairs else 16)
+__all__ = ["Config", "ConfigError"]

@@ -1,36 +1,118 @@
-"""Tile schedulers, device side: which output tile a CTA works on next."""
+"""Tile schedulers, device side: which output tile, and which part of its depth, a CTA works on next."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
 
 from ptxkit import Reg, cluster_ctarank, clusterid, ctaid, for_range, nclusterid, nctaid
 from ptxkit.ptx import min as min_
-from ptxkit.ptx import mov
+from ptxkit.ptx import mov, selp
 from ptxkit.types import u32
 
+Raster = Literal["along_m", "along_n"]
 
-@contextmanager
-def grouped(m_tiles: Reg[u32], n_tiles: Reg[u32], *, GROUP: int, CLUSTER: int) -> Iterator[tuple[Reg[u32], Reg[u32]]]:
-    """Static persistent schedule: a loop over this CTA's (m, n) tiles.
 
-    A unit is one column of `CLUSTER` tiles along M, one per CTA of the cluster. Units go down GROUP rows, then on to the next
-    column of the group, so that the units in flight touch few rows of A and few columns of B and both stay in L2. The last group
-    has the rows that are left. A cluster's second CTA may get a tile past the last row of D: its copies are out of bounds,
-    which reads zeros and writes nothing.
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """A problem counted in tiles, in registers."""
+
+    m: Reg[u32]
+    n: Reg[u32]
+    k: Reg[u32]
+    batches: Reg[u32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One CTA's next piece: tile (m, n) of a batch, stages `first` to `first + stages` of its depth. `tile` numbers the whole tile."""
+
+    m: Reg[u32]
+    n: Reg[u32]
+    first: Reg[u32] | int
+    stages: Reg[u32]
+    tile: Reg[u32]
+    split: Reg[u32] | None = None
+    batch: Reg[u32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Static persistent schedule: cluster c of C works on units c, c + C, ...; a unit is `cluster_m` x `cluster_n` tiles, one a CTA.
+
+    Units go down GROUP rows, then on to the next column of the group, so that the units in flight touch few rows of A and few
+    columns of B and both stay in L2; "along_n" exchanges rows and columns. `serpentine` walks every other group backwards. The
+    last group has what is left. A CTA of a cluster may get a tile past the end of D: its copies are out of bounds, which reads
+    zeros and writes nothing.
+
+    With `splits`, a tile's depth is shared out: among consecutive units ("workspace"), or among the CTAs of a cluster ("cluster").
     """
-    if CLUSTER == 1:
-        units, start, step = m_tiles, mov.u32(ctaid.x), mov.u32(nctaid.x)
-    else:
-        units, start, step = (m_tiles + (CLUSTER - 1)) >> (CLUSTER.bit_length() - 1), mov.u32(clusterid.x), mov.u32(nclusterid.x)
-    rank = mov.u32(cluster_ctarank) if CLUSTER > 1 else None
-    group_units = n_tiles * GROUP
-    with for_range(units * n_tiles, start=start, step=step) as unit:
-        group = unit // group_units
-        first = group * GROUP
-        within = unit - group * group_units
-        rows = min_.u32(units - first, GROUP)
-        n = within // rows
-        row = first + (within - n * rows)
-        yield (row if rank is None else row * CLUSTER + rank), n
+
+    group: int = 8
+    raster: Raster = "along_m"
+    serpentine: bool = False
+    cluster_m: int = 1
+    cluster_n: int = 1
+    splits: int = 1
+    split_in_cluster: bool = False
+
+    @contextmanager
+    def work(self, extents: Extents, *, turn: Reg[u32] | int = 0, turns: int = 1) -> Iterator[Work]:
+        """A loop over this CTA's work; of every `turns` pieces only number `turn`, for warpgroups that take turns."""
+        clustered = self.cluster_m * self.cluster_n > 1 or self.split_in_cluster
+        here, all_ = (mov.u32(clusterid.x), mov.u32(nclusterid.x)) if clustered else (mov.u32(ctaid.x), mov.u32(nctaid.x))
+        rows, columns = _shared_out(extents.m, self.cluster_m), _shared_out(extents.n, self.cluster_n)
+        tiles = rows * columns
+        units = tiles if extents.batches is None else tiles * extents.batches
+        spread = self.splits if self.splits > 1 and not self.split_in_cluster else 1
+        start = here if isinstance(turn, int) and turn == 0 else here + all_ * turn
+        with for_range(units * spread if spread > 1 else units, start=start, step=all_ * turns if turns > 1 else all_) as unit:
+            tile = unit // spread if spread > 1 else unit
+            split = unit - tile * spread if spread > 1 else mov.u32(cluster_ctarank) if self.splits > 1 else None
+            batch, within = None, tile
+            if extents.batches is not None:
+                batch = tile // tiles
+                within = tile - batch * tiles
+            m, n = self._place(within, rows, columns)
+            m, n = self._in_cluster(m, n)
+            first: Reg[u32] | int = 0
+            stages = extents.k
+            if split is not None:
+                first = extents.k * split // self.splits
+                stages = extents.k * (split + 1) // self.splits - first
+            yield Work(m, n, first, stages, tile, split, batch)
+
+    def _place(self, unit: Reg[u32], rows: Reg[u32], columns: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
+        """Row and column of a unit."""
+        along, across = (rows, columns) if self.raster == "along_m" else (columns, rows)
+        of_group = across * self.group
+        group = unit // of_group
+        first = group * self.group
+        within = unit - group * of_group
+        width = min_.u32(along - first, self.group)
+        far = within // width
+        near = first + (within - far * width)
+        if self.serpentine:
+            far = selp.u32(across - 1 - far, far, (group & 1) != 0)
+        return (near, far) if self.raster == "along_m" else (far, near)
+
+    def _in_cluster(self, m: Reg[u32], n: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
+        """This CTA's tile of the unit: rank = row in the cluster + column * cluster_m."""
+        rank = mov.u32(cluster_ctarank) if self.cluster_m * self.cluster_n > 1 else None
+        if rank is None:
+            return m, n
+        if self.cluster_n == 1:
+            return m * self.cluster_m + rank, n
+        if self.cluster_m == 1:
+            return m, n * self.cluster_n + rank
+        return m * self.cluster_m + rank % self.cluster_m, n * self.cluster_n + rank // self.cluster_m
+
+
+def _shared_out(tiles: Reg[u32], by: int) -> Reg[u32]:
+    """Units of `by` tiles."""
+    return tiles if by == 1 else (tiles + (by - 1)) // by
+
+
+__all__ = ["Extents", "Raster", "Schedule", "Work"]

@@ -1,4 +1,4 @@
-"""hgemm on the CPU device: NumPy arrays in, the same kernel and configuration as on a GPU, a report of what the checker found."""
+"""gemm on the CPU device: NumPy arrays in, the same kernel and configuration as on a GPU, a report of what the checker found."""
 
 from __future__ import annotations
 
@@ -8,57 +8,93 @@ import numpy as np
 
 from ptxkit.arrays import ArrayView
 from ptxkit.errors import LaunchError
+from ptxkit.tensormap import TensorMap
 from ptxkit.types import TYPES
 
-from .config import Config, heuristic
-from .device import Problem
-from .hgemm import BK, BM
-from .hgemm import hgemm as kernel
+from .config import Config
+from .dense import gemm as kernel
+from .grid import COUNTER_BYTES, Grid
+from .heuristic import heuristic
+from .problem import Arrays, Options, Problem
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
 
 Array = np.ndarray[Any, Any]
 
-_WORDS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
+_WORDS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
-def simulate(a: Array, b: Array, out: Array, *, dtype: str | None = None, out_dtype: str | None = None, config: Config | None = None,
-             sms: int = 132, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
-    """`out[...] = a @ b` as `gemm.hgemm` would do it on a device with `sms` SMs, executed on the CPU.
+def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: float = 1.0, beta: float = 0.0, bias: Array | None = None,
+             activation: Any = None, residual: Array | None = None, a_scale: Array | None = None, b_scale: Array | None = None,
+             accumulate: str = "f32", fast_accum: bool | None = None, dtype: str | None = None, out_dtype: str | None = None,
+             config: Config | None = None, sms: int = 132, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
+    """`out[...] = gemm.gemm(a, b, ...)` as a device with `sms` SMs would do it, executed on the CPU.
 
-    Arrays are float16, ml_dtypes.bfloat16, float32 (out), or 16-bit unsigned integers holding the bits of `dtype` / `out_dtype`.
-    Fewer `sms` make each CTA work on more tiles. `schedule`, `seed` and `check` are those of `ptxkit.sim.run`.
+    Arrays are float16, ml_dtypes' bfloat16 and float8, float32, or unsigned integers holding the bits of `dtype` (a, b) and `out_dtype`
+    (out, c, bias, residual). Fewer `sms` make each CTA work on more tiles. `schedule`, `seed` and `check` are those of `ptxkit.sim.run`.
     """
     from ptxkit.sim import Report
 
-    views = [_view(name, array, word) for name, array, word in (("a", a, dtype), ("b", b, dtype), ("out", out, out_dtype or dtype))]
-    problem = Problem(*views)
-    if not (problem.m and problem.n and problem.k):
+    given = {"a": a, "b": b, "out": out, "c": c, "bias": bias, "residual": residual, "a_scale": a_scale, "b_scale": b_scale}
+    words = {"a": dtype, "b": dtype}
+    views = {name: _view(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items() if array is not None}
+    arrays, options = Arrays(**views), Options(alpha, beta, activation, accumulate, fast_accum)
+    problem = Problem(arrays, options)
+    if problem.empty or not problem.k:
         out[...] = 0
         return Report(checked=False)
-    config = config or heuristic(problem.m, problem.n, problem.k, problem.dtype, problem.out, problem.a_major, problem.b_major, sms=sms)
-    tiles = -(-problem.m // BM), -(-problem.n // config.BN), -(-problem.k // BK)
-    clusters = min(-(-tiles[0] // config.CLUSTER) * tiles[1], max(1, sms // config.CLUSTER))
-    a_lines = a if problem.a_major == "k" else a.T
-    b_lines = b if problem.b_major == "mn" else b.T
-    return kernel.simulate(clusters * config.CLUSTER, _rows(a_lines), _rows(b_lines), out, *tiles, schedule=schedule, seed=seed,
-                           check=check, **config.parameters)
+    config = config or heuristic(problem, sms)
+    grid = Grid.of(problem, config, max(1, sms // config.cluster))
+    workspace = np.full(max(1, (grid.workspace_bytes - COUNTER_BYTES) // 4), np.nan, np.float32)
+    counters = np.zeros(COUNTER_BYTES // 4, np.uint32)
+
+    def pointer(name: str) -> Any:
+        array = {"workspace": workspace, "counters": counters}.get(name)
+        if array is None:
+            array = given.get(name)
+        if name.endswith("_scale"):
+            return np.zeros(1, np.float32) if array is None else array
+        if name in ("workspace", "counters"):
+            return array
+        return np.zeros(4, np.uint8) if array is None else _bytes(array)
+
+    scalars = grid.scalars(problem, arrays, options, pointer)
+    records = kernel.trace(**config.parameters).copies.records
+    maps = [_lines(a, problem.a_major == "k"), _lines(b, problem.b_major == "mn"),
+            _lines(out, True) if "d" in records else TensorMap(a.reshape(-1)[:8], box=(8,))]
+    return kernel.simulate(grid.ctas, *maps, *scalars, schedule=schedule, seed=seed, check=check, **config.parameters)
 
 
 def _view(name: str, array: Array, word: str | None) -> ArrayView:
     known = _WORDS.get(array.dtype.name)
-    if known is None and array.dtype == np.uint16:
+    if known is None and array.dtype.kind == "u" and word is not None and TYPES[word].bits == 8 * array.dtype.itemsize:
         known = word
     if known is None:
-        raise LaunchError(f"{name} has elements of {array.dtype}: float16, bfloat16 or float32, or uint16 with dtype= saying what its bits "
-                          "are")
-    size = TYPES[known].bits // 8
+        raise LaunchError(f"{name} has elements of {array.dtype}: {', '.join(_WORDS)}, or unsigned integers with dtype= saying what their "
+                          "bits are")
+    size = array.dtype.itemsize
     return ArrayView(0, array.shape, tuple(s // size for s in array.strides), known, 0, "numpy")
 
 
-def _rows(array: Array) -> Array:
-    """The array with a stride that a tensor map can have where one of its extents is 1 and the stride means nothing."""
-    if array.shape[0] > 1 or array.strides[0] % 16 == 0:
-        return array
-    return np.lib.stride_tricks.as_strided(array, strides=(array.shape[1] * array.itemsize, array.itemsize))
+def _bytes(array: Array) -> Array:
+    """The memory of an array from its first element to its last, as bytes that share it."""
+    extent = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + array.itemsize
+    return np.lib.stride_tricks.as_strided(array.view(np.uint8) if array.flags.c_contiguous else _raw(array), (extent,), (1,))
+
+
+def _raw(array: Array) -> Array:
+    return np.lib.stride_tricks.as_strided(array, (1,) * array.ndim).view(np.uint8)
+
+
+def _lines(array: Array, columns_are_contiguous: bool) -> Array:
+    """The array with its contiguous extent last, and strides that a tensor map can have where an extent is 1 and its stride means nothing."""
+    array = array if columns_are_contiguous else np.swapaxes(array, -1, -2)
+    strides = list(array.strides)
+    for axis in range(array.ndim - 2, -1, -1):
+        if array.shape[axis] == 1 and strides[axis] % 16:
+            strides[axis] = array.shape[axis + 1] * max(strides[axis + 1], array.itemsize)
+    return np.lib.stride_tricks.as_strided(array, strides=strides)
+
+
+__all__ = ["simulate"]

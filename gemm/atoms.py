@@ -1,0 +1,61 @@
+"""Layer 1, instruction atoms: one wgmma, one tensor copy, one block of its accumulators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ptxkit import MBarrier, Reg, TensorMap, Vec
+from ptxkit.ptx import cvt, mov, opcode
+from ptxkit.smem import TileView
+from ptxkit.types import Scalar, b64, f16, f32, u16
+
+WARPGROUP = 128
+INSTRUCTION_BYTES = 32      # of depth: what one wgmma reads of each row
+ROWS = 64                   # of A and D in one wgmma
+
+
+@dataclass(frozen=True, slots=True)
+class Mma:
+    """wgmma.mma_async of 64 x n x (32 bytes of depth). f32 operands are multiplied as tf32."""
+
+    a: type[Scalar]
+    b: type[Scalar]
+    n: int
+    accumulator: type[Scalar] = f32
+
+    @property
+    def k(self) -> int:
+        """Elements of depth."""
+        return INSTRUCTION_BYTES * 8 // self.a.bits
+
+    def opcode(self) -> Any:
+        a, b = ("tf32" if t is f32 else t.__name__ for t in (self.a, self.b))
+        return opcode(f"wgmma.mma_async.sync.aligned.m64n{self.n}k{self.k}.{self.accumulator.__name__}.{a}.{b}")
+
+    def block(self, acc: Vec[Any, Any], index: int) -> list[Reg[f32]]:
+        """A thread's four accumulators in columns 8 index to 8 index + 7, as f32: row r columns c, c + 1, then row r + 8.
+
+        In a warp's 16 rows, lane l has r = l / 4 and c = 2 (l % 4).
+        """
+        if self.accumulator is not f16:
+            return list(acc[4 * index:4 * index + 4])
+        found = []
+        for packed in acc[2 * index:2 * index + 2]:
+            low, high = mov.f16(0.0), mov.f16(0.0)
+            mov.b32(Vec([low, high]), packed)
+            found += [cvt.f32.f16(low), cvt.f32.f16(high)]
+        return found
+
+
+def tensor_copy(view: TileView[Any], tensormap: TensorMap, coordinates: tuple[Any, ...], barrier: MBarrier, *,
+                mask: Reg[u16] | int | None = None, policy: Reg[b64] | None = None) -> None:
+    """cp.async.bulk.tensor from global to shared memory, tile mode; with a mask to the CTAs of the cluster that it names."""
+    name = f"cp.async.bulk.tensor.{len(coordinates)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    name += "" if mask is None else ".multicast::cluster"
+    name += "" if policy is None else ".L2::cache_hint"
+    copy: Any = opcode(name)
+    copy(view, tensormap, coordinates, barrier, *(extra for extra in (mask, policy) if extra is not None))
+
+
+__all__ = ["INSTRUCTION_BYTES", "ROWS", "WARPGROUP", "Mma", "tensor_copy"]

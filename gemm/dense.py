@@ -1,0 +1,148 @@
+"""Layer 4, the kernel: D = A B, one persistent, warp-specialised kernel out of a mainloop, an epilogue, a scheduler and warp roles."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ptxkit import Ptr, Reg, Ring, TensorMap, if_, kernel, laneid, smem, tid
+from ptxkit.flow import else_
+from ptxkit.idioms import cluster_sync, elect, prefetch_tensormaps
+from ptxkit.layout import Major
+from ptxkit.ptx import bar, createpolicy, griddepcontrol, mov, setmaxnreg, shfl
+from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
+
+from .atoms import ROWS, WARPGROUP, Mma
+from .epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
+from .fusion import Fusion, Matrix, Operands
+from .mainloop import Cluster, Consumer, Pipeline, Producer, Turn
+from .scales import ScaleArray, Scales
+from .scheduler import Extents, Raster, Schedule
+from .splitk import ClusterReduction, WorkspaceReduction
+from .tiled import TiledCopy, TiledMma
+
+# Registers a thread of the producer and of the consumers, by consumer warpgroups: 128 * (p + consumers * c) fits what the CTA has at
+# entry. One consumer needs no setmaxnreg: 256 threads have 255 each.
+REGISTERS = {2: (40, 232), 3: (32, 160)}
+
+
+def _cluster(config: Any) -> int:
+    return int(config["CLUSTER_M"] * config["CLUSTER_N"]) * (config["SPLITS"] if config["REDUCE"] == "cluster" else 1)
+
+
+@kernel(target="sm_90a", block=lambda config: WARPGROUP * (1 + config["CONSUMERS"]), cluster=_cluster)
+def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_tiles: Reg[u32], n_tiles: Reg[u32], k_tiles: Reg[u32],
+         batches: Reg[u32], out: Ptr[b8], out_row: Reg[u32], out_batch: Reg[u64], workspace: Ptr[f32], counters: Ptr[u32],
+         alpha: Reg[f32], beta: Reg[f32], c: Ptr[b8], c_row: Reg[u32], c_batch: Reg[u64], bias: Ptr[b8], residual: Ptr[b8],
+         residual_row: Reg[u32], residual_batch: Reg[u64], a_scale: Ptr[f32], a_scale_m: Reg[u32], a_scale_k: Reg[u32],
+         b_scale: Ptr[f32], b_scale_n: Reg[u32], b_scale_k: Reg[u32], *,
+         A: type[Scalar] = bf16, B: type[Scalar] = bf16, OUT: type[Scalar] = bf16, ACCUMULATOR: type[Scalar] = f32,
+         A_MAJOR: Major = "k", B_MAJOR: Major = "k", BM: int = 128, BN: int = 256, BK: int = 64, STAGES: int = 4, CONSUMERS: int = 2,
+         PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1, SPLITS: int = 1,
+         REDUCE: Literal["cluster", "workspace"] = "cluster", GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False,
+         STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False, BLOCK_SCALES: bool = False, BATCHED: bool = False,
+         STREAM_B: bool = False, FUSION: Fusion = Fusion()) -> None:  # noqa: B008 (frozen)
+    """D[M, N] = A[M, K] B[K, N] in tiles of BM x BN, stages of BK.
+
+    Roles. Warpgroup 0 is the producer: one lane of its first warp issues every load. Each further warpgroup consumes: together they
+    multiply one tile, BM / CONSUMERS rows each (cooperative), or each a tile of its own, taking turns (pingpong).
+
+    Arrivals a phase. full[stage]: 1, the producer's arrive.expect_tx of the whole stage. empty[stage]: one thread of every warpgroup
+    that reads the stage (one when they take turns), in every CTA that this CTA's copies reach. See also `Turn`, `ClusterReduction`.
+
+    Ring. Stage and parity run on from tile to tile, so that the producer loads the next tile while the consumers store this one.
+
+    Order with other kernels: nothing is read or written before griddepcontrol.wait, so that a launch with programmatic stream
+    serialization may begin while the kernel before it ends.
+    """
+    cluster = Cluster(CLUSTER_M, CLUSTER_N)
+    in_cluster = SPLITS > 1 and REDUCE == "cluster"
+    slabs = BM // ROWS if PINGPONG else BM // ROWS // CONSUMERS
+    mma_atom = Mma(A, B, BN, ACCUMULATOR)
+    a_tile = smem.tile(A, (STAGES, BM, BK), major=A_MAJOR, name="A")
+    b_tile = smem.tile(B, (STAGES, BN, BK), major=B_MAJOR, name="B")
+    staging = None
+    if STORE == "staged":
+        span = span_bytes(BN, OUT)
+        shape = (CONSUMERS * STAGING_BUFFERS, ROWS, span * 8 // OUT.bits)
+        staging = smem.tile(OUT, shape, swizzle=span, name="D staging")
+    reduction = ClusterReduction.allocate(SPLITS, BM, BN) if in_cluster else None
+    pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster)
+    order = smem.mbarrier(2, name="order") if PINGPONG else None
+
+    thread = mov.u32(tid.x)
+    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it
+    with if_(thread == 0):
+        prefetch_tensormaps(a, b, *([d] if staging is not None else []))
+        pipeline.init(*([(order, 1)] if order is not None else []), *([(reduction.landed, 1)] if reduction is not None else []))
+    if cluster.size > 1 or in_cluster:
+        cluster_sync()
+    else:
+        bar.sync(0)
+    griddepcontrol.wait()
+    griddepcontrol.launch_dependents()
+
+    schedule = Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, SPLITS, in_cluster)
+    extents = Extents(m_tiles, n_tiles, k_tiles, batches if BATCHED else None)
+
+    with if_(thread < WARPGROUP):
+        if CONSUMERS in REGISTERS:
+            setmaxnreg.dec.sync.aligned.u32(REGISTERS[CONSUMERS][0])
+        with if_(thread < 32), if_(elect()):
+            policy = createpolicy.fractional.L2__evict_first.b64() if STREAM_B else None
+            producer = Producer(pipeline, TiledCopy(a, a_tile, cluster.a_shares()), TiledCopy(b, b_tile, cluster.b_shares(), policy),
+                                Ring(STAGES))
+            with schedule.work(extents) as work:
+                producer.load(work, work.m * BM, work.n * BN, *([work.batch] if BATCHED else []))
+            producer.drain()
+
+    with else_():
+        if CONSUMERS in REGISTERS:
+            setmaxnreg.inc.sync.aligned.u32(REGISTERS[CONSUMERS][1])
+        index = warpgroup - 1
+        thread = thread & (WARPGROUP - 1)
+        lane = mov.u32(laneid)
+        lane_row, lane_column = (thread >> 5) * 16 + (lane >> 2), (lane & 3) * 2
+        first_slab: Reg[u32] | int = 0 if PINGPONG or CONSUMERS == 1 else index * slabs
+        mma = TiledMma(mma_atom, slabs, 0 if isinstance(first_slab, int) else first_slab * ROWS)
+        operands = Operands(alpha, beta, Matrix(c, FUSION.c, c_row, c_batch) if FUSION.c else None, bias if FUSION.bias else None,
+                            Matrix(residual, FUSION.residual, residual_row, residual_batch) if FUSION.residual else None,
+                            (a_scale, b_scale) if FUSION.scale else None)
+        operands.read_scales(FUSION)
+        fused = Fused(mma_atom, FUSION, operands, Edges(m, n), lane_row, lane_column)
+        direct = DirectStore(Matrix(out, OUT, out_row, out_batch), fused)
+        store = StagedStore(staging, d, index, thread, fused) if staging is not None else direct
+        consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
+        acc = mma.fragments()
+        total = TiledMma(Mma(A, B, BN), slabs).fragments() if PROMOTE else acc
+        arrays = (ScaleArray(a_scale, a_scale_m, a_scale_k), ScaleArray(b_scale, b_scale_n, b_scale_k)) if BLOCK_SCALES else (None, None)
+        scales = Scales(*arrays, slabs, BN)
+        turn = Turn(order, index, thread == 0) if order is not None else None
+        if reduction is not None:
+            reduction.expect((thread == 0) & (index == 0), BN)
+        if PINGPONG:
+            consumer.position.skip(index * k_tiles)
+        with schedule.work(extents, turn=index if PINGPONG else 0, turns=2 if PINGPONG else 1) as work:
+            row, column = work.m * BM, work.n * BN
+            if not isinstance(first_slab, int):
+                row = row + first_slab * ROWS
+            if PROMOTE:
+                scales.begin(row + lane_row, column, m, n, work.first)
+                consumer.multiply_promoted(acc, total, work.stages, scales)
+            else:
+                consumer.multiply(acc, work.stages, turn)
+            if PINGPONG:
+                consumer.position.skip(k_tiles)
+            slab = mov.u32(0) if isinstance(first_slab, int) else first_slab
+            if reduction is not None:
+                reduction.store(mma_atom, total, slab, thread, direct, row, column, BN)
+            elif SPLITS > 1:
+                assert work.split is not None
+                shared = WorkspaceReduction(workspace, counters, SPLITS, BM // ROWS, CONSUMERS)
+                shared.store(mma_atom, total, slab, thread, direct, row, column, BN, tile=work.tile, split=work.split, consumer=index,
+                             batch=work.batch)
+            else:
+                store.tile(total, row, column, BN, work.batch)
+        store.drain()
+
+
+__all__ = ["REGISTERS", "gemm"]

@@ -1,0 +1,201 @@
+"""Layer 3, collective mainloop: a producer thread that fills a ring of stages, and warpgroups that multiply what it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ptxkit import MBarrier, MBarriers, Reg, Ring, Vec, cluster_ctarank, ring, smem
+from ptxkit.idioms import init_barriers, remote, wait
+from ptxkit.ptx import cvt, fma, mbarrier, mov, shl, wgmma
+from ptxkit.ptx import min as min_
+from ptxkit.smem import Tile
+from ptxkit.types import pred, u16, u32
+
+from .scales import Scales
+from .scheduler import Work
+from .tiled import Shares, TiledCopy, TiledMma
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """`m` x `n` CTAs that share operands: those of a row the same A, those of a column the same B. Rank = row + column * m."""
+
+    m: int = 1
+    n: int = 1
+
+    @property
+    def size(self) -> int:
+        return self.m * self.n
+
+    @property
+    def peers(self) -> int:
+        """CTAs, this one among them, whose copies reach a CTA: its row and its column."""
+        return self.m + self.n - 1
+
+    def row(self) -> Reg[u32]:
+        rank = mov.u32(cluster_ctarank)
+        return rank if self.n == 1 else rank % self.m
+
+    def column(self) -> Reg[u32]:
+        rank = mov.u32(cluster_ctarank)
+        return rank if self.m == 1 else rank // self.m
+
+    def a_shares(self) -> Shares:
+        """A goes to the CTAs of this row."""
+        if self.n == 1:
+            return Shares()
+        row = sum(1 << column * self.m for column in range(self.n))
+        mask: Reg[u16] | int = row if self.m == 1 else _low(shl.b32(mov.u32(row), self.row()))
+        return Shares(self.n, self.column(), mask)
+
+    def b_shares(self) -> Shares:
+        """B goes to the CTAs of this column."""
+        if self.m == 1:
+            return Shares()
+        column = (1 << self.m) - 1
+        mask: Reg[u16] | int = column if self.n == 1 else _low(shl.b32(mov.u32(column), self.column() * self.m))
+        return Shares(self.m, self.row(), mask)
+
+    def is_peer(self, rank: Reg[u32]) -> Reg[pred]:
+        """Whether CTA `rank` of the cluster is in this CTA's row or column."""
+        within = rank < self.size
+        if self.m == 1 or self.n == 1:
+            return within
+        return within & ((rank % self.m == self.row()) | (rank // self.m == self.column()))
+
+
+def _low(value: Any) -> Reg[u16]:
+
+
+    return cvt.u16.u32(value)
+
+
+class Pipeline:
+    """The ring of stages: full[stage] and empty[stage].
+
+    Arrivals a phase. full: 1, the producer's arrive.expect_tx of the whole stage (what peers multicast into it counts here too).
+    empty: one thread of every warpgroup that reads the stage, in every CTA that this CTA's copies reach.
+    """
+
+    def __init__(self, stages: int, readers: int, cluster: Cluster) -> None:
+        self.stages, self.readers, self.cluster = stages, readers, cluster
+        self.full, self.empty = smem.mbarrier(stages, name="full"), smem.mbarrier(stages, name="empty")
+
+    def init(self, *more: tuple[MBarriers, int]) -> None:
+        """In one thread: every barrier, and the fence for the CTAs of the cluster."""
+        init_barriers((self.full, 1), (self.empty, self.readers * self.cluster.peers), *more)
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """One thread: loads the stages of one piece of work after another, a ring ahead of the consumers."""
+
+    pipeline: Pipeline
+    a: TiledCopy
+    b: TiledCopy
+    position: Ring
+
+    def load(self, work: Work, row: Reg[u32], column: Reg[u32], *outer: Any) -> None:
+        """Rows `row`.. of A and `column`.. of B (in elements); `outer` are further coordinates of both maps."""
+        pipeline, depth = self.pipeline, self.a.tile.layout.columns
+        bytes = self.a.tile.layout.bytes + self.b.tile.layout.bytes
+        with ring(self.position, work.stages) as (k, stage, parity):
+            at = (k if isinstance(work.first, int) and work.first == 0 else k + work.first) * depth
+            wait(pipeline.empty[stage], parity ^ 1)
+            mbarrier.arrive.expect_tx.shared__cta.b64(pipeline.full[stage], bytes)
+            self.a.load(stage, row, at, pipeline.full[stage], *outer)
+            self.b.load(stage, column, at, pipeline.full[stage], *outer)
+
+    def drain(self) -> None:
+        """Wait until every stage is empty: nobody arrives in, or multicasts into, a CTA that has exited."""
+        with ring(self.position, self.pipeline.stages) as (_, stage, parity):
+            wait(self.pipeline.empty[stage], parity ^ 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """One warpgroup: multiplies stage after stage. `thread` counts within the warpgroup."""
+
+    pipeline: Pipeline
+    mma: TiledMma
+    a: Tile[Any]
+    b: Tile[Any]
+    position: Ring
+    thread: Reg[u32]
+    released: MBarriers = field(init=False)
+    releases: Reg[pred] = field(init=False)
+
+    def __post_init__(self) -> None:
+        cluster, empty = self.pipeline.cluster, self.pipeline.empty
+        object.__setattr__(self, "released", remote(empty, self.thread) if cluster.size > 1 else empty)
+        object.__setattr__(self, "releases", cluster.is_peer(self.thread))
+
+    def multiply(self, acc: list[Vec[Any, Any]], stages: Reg[u32], turn: Turn | None = None) -> None:
+        """acc = A B over `stages` stages, one wgmma group in flight: a stage is released when the next one's group has been issued."""
+        previous = mov.u32(0)
+        if turn is not None:
+            turn.take()
+        with ring(self.position, stages) as (k, stage, parity):
+            accumulate = k != 0
+            wait(self.pipeline.full[stage], parity)
+            wgmma.fence.sync.aligned()
+            self.mma.issue(acc, self.a[stage], self.b[stage], accumulate)
+            wgmma.commit_group.sync.aligned()
+            wgmma.wait_group.sync.aligned(1)                     # all but the group just issued: `previous` has been read
+            self._release(previous, self.releases & accumulate)
+            mov.u32(previous, stage)
+        if turn is not None:
+            turn.pass_on()
+        wgmma.wait_group.sync.aligned(0)
+        self._release(previous, self.releases)
+
+    def multiply_promoted(self, acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], stages: Reg[u32], scales: Scales) -> None:
+        """total = the sum of each stage's product, scaled, in f32: what a stage sums up in the tensor cores is short."""
+        for vector in total:
+            for register in vector:
+                mov.f32(register, 0.0)
+        scales.prefetch(0)
+        with ring(self.position, stages) as (k, stage, parity):
+            scales.take()
+            wait(self.pipeline.full[stage], parity)
+            wgmma.fence.sync.aligned()
+            self.mma.issue(acc, self.a[stage], self.b[stage], False)
+            wgmma.commit_group.sync.aligned()
+            scales.prefetch(min_.u32(k + 1, stages - 1))
+            wgmma.wait_group.sync.aligned(0)
+            self._release(stage, self.releases)
+            for slab, (part, sum_) in enumerate(zip(acc, total, strict=True)):
+                for i in range(len(part)):
+                    fma.rn.f32(sum_[i], part[i], scales.factor(slab, i), sum_[i])
+
+    def _release(self, stage: Reg[u32], p: Reg[pred]) -> None:
+        """Where `p` holds, say that this warpgroup has read the stage; each of the first threads says it to one CTA."""
+        barrier: MBarrier = self.released[stage]
+        arrive = mbarrier.arrive.shared__cluster.b64 if self.pipeline.cluster.size > 1 else mbarrier.arrive.shared__cta.b64
+        arrive(barrier, pred=p)
+
+
+class Turn:
+    """Two warpgroups take turns at the tensor cores: while one multiplies, the other stores its tile.
+
+    order[w]: 1 arrival, of the other warpgroup's first thread when it has issued its last wgmma of a tile. Warpgroup 0's first wait is
+    for the phase before the first, which has completed.
+    """
+
+    def __init__(self, order: MBarriers, warpgroup: Reg[u32], first: Reg[pred]) -> None:
+        self.mine, self.other = order[warpgroup], order[warpgroup ^ 1]
+        self.parity = mov.u32(warpgroup ^ 1)
+        self.first = first
+
+    def take(self) -> None:
+        """Wait for this warpgroup's turn."""
+        wait(self.mine, self.parity)
+        mov.u32(self.parity, self.parity ^ 1)
+
+    def pass_on(self) -> None:
+        """Give the turn to the other warpgroup."""
+        mbarrier.arrive.shared__cta.b64(self.other, pred=self.first)
+
+
+__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Turn"]

@@ -1,0 +1,136 @@
+"""Split-K: the partial sums of CTAs that share a tile, added in a fixed order, each of them storing its share of the columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ptxkit import MBarriers, Ptr, Reg, Vec, cluster_ctarank, if_, loop, smem
+from ptxkit.idioms import remote, wait
+from ptxkit.ptx import add, atom, bar, ld, mapa, mbarrier, mov, opcode, st
+from ptxkit.smem import Shared
+from ptxkit.types import b32, f32, u32
+
+from .atoms import ROWS, WARPGROUP, Mma
+from .epilogue import DirectStore
+
+# A thread's four accumulators of 8 columns travel as 16 bytes; those of a warpgroup are 2 KiB in the order of its threads, so that
+# every access of a warp is one line after another, and each thread gets back the places that it computes itself.
+BLOCK_BYTES = WARPGROUP * 16
+
+
+def columns_per_split(BN: int, splits: int) -> int:
+    """Blocks of 8 columns that each of the CTAs adds up and stores; the last ones may have fewer or none."""
+    return -(-BN // 8 // splits)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReduction:
+    """Through distributed shared memory: every thread sends its partial sums to their owners with st.async.
+
+    landed: 1 arrival, of one thread of this CTA, which expects the bytes of every CTA of the cluster, itself included. A CTA works on
+    one tile, so that its buffer is free from the start; what it waits for is all that anybody sends to it, so that it may exit.
+    """
+
+    buffer: Shared[f32]
+    landed: MBarriers
+    splits: int
+    slabs: int                                  # of 64 rows, of the whole tile
+
+    @classmethod
+    def allocate(cls, splits: int, BM: int, BN: int) -> ClusterReduction:
+        count = splits * columns_per_split(BN, splits) * 8 * BM
+        return cls(smem.array(f32, count, align=128, name="partial sums"), smem.mbarrier(1, name="landed"), splits, BM // ROWS)
+
+    def expect(self, first: Reg[Any], BN: int) -> None:
+        """In each CTA's one thread where `first` holds: what will come."""
+        per, rank = columns_per_split(BN, self.splits), mov.u32(cluster_ctarank)
+        from ptxkit.ptx import max as max_
+        from ptxkit.ptx import min as min_
+
+        blocks = min_.s32(max_.s32(BN // 8 - rank * per, 0), per)
+        mbarrier.arrive.expect_tx.shared__cta.b64(self.landed[0], blocks * (self.splits * self.slabs * BLOCK_BYTES), pred=first)
+
+    def store(self, mma: Mma, acc: list[Vec[Any, Any]], slab: Reg[u32], thread: Reg[u32], store: DirectStore, row: Reg[u32],
+              column: Reg[u32], BN: int) -> None:
+        """Send, wait, add up and store. `slab` is the warpgroup's first one in the tile."""
+        per, rank = columns_per_split(BN, self.splits), mov.u32(cluster_ctarank)
+        send = opcode("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32")
+        stride = self.slabs * per * BLOCK_BYTES                       # of one CTA's sums
+        place = rank * stride + slab * (per * BLOCK_BYTES) + thread * 16
+        for owner in range(self.splits):
+            if owner * per * 8 >= BN:
+                break
+            there = mapa.shared__cluster.u32(self.buffer.register(), owner) + place
+            barrier = remote(self.landed[0], owner)
+            for s, fragment in enumerate(acc):
+                for j in range(min(per, BN // 8 - owner * per)):
+                    to = smem.SharedAddress((s * per + j) * BLOCK_BYTES, there)
+                    send(to, Vec(mma.block(fragment, owner * per + j)), barrier)
+        wait(self.landed[0], 0)
+        here = self.buffer.register() + slab * (per * BLOCK_BYTES) + thread * 16
+        for s in range(len(acc)):
+            for j in range(per):
+                block = rank * per + j
+                with if_(block < BN // 8):
+                    parts = [ld.shared__cta.v4.f32(smem.SharedAddress(source * stride + (s * per + j) * BLOCK_BYTES, here))
+                             for source in range(self.splits)]
+                    store.block(added(parts), row + s * ROWS, column + block * 8)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceReduction:
+    """Through global memory: partial sums in a workspace, and a counter for each tile and warpgroup.
+
+    A warpgroup writes its sums and adds 1 to the counter (release), waits until all have (acquire), adds up its share, and adds
+    1 again; the last to do so sets it back to 0 for the next launch. All CTAs of a tile must be on the device at once: the grid
+    is no larger than what it holds, and units are worked on in order, so the lowest tile waited for always goes on.
+    """
+
+    workspace: Ptr[f32]
+    counters: Ptr[u32]
+    splits: int
+    slabs: int                                  # of 64 rows, of the whole tile
+    consumers: int
+
+    def store(self, mma: Mma, acc: list[Vec[Any, Any]], slab: Reg[u32], thread: Reg[u32], store: DirectStore, row: Reg[u32],
+              column: Reg[u32], BN: int, *, tile: Reg[u32], split: Reg[u32], consumer: Reg[u32], batch: Reg[u32] | None) -> None:
+        """Write, wait, add up and store."""
+        per, blocks = columns_per_split(BN, self.splits), BN // 8
+        of_split = self.slabs * blocks * WARPGROUP * 4                # elements
+        base = self.workspace.at(opcode("mul.wide.u32")(tile, of_split * self.splits)).at(slab * (blocks * WARPGROUP * 4) + thread * 4)
+        mine = base.at(split * of_split)
+        for s, fragment in enumerate(acc):
+            for j in range(blocks):
+                st.global_.v4.f32(mine + (s * blocks + j) * WARPGROUP * 4, Vec(mma.block(fragment, j)))
+        counter = self.counters.at(tile * self.consumers + consumer)
+        bar.sync(consumer + 1, b=WARPGROUP)
+        first = thread == 0
+        with if_(first):
+            opcode("red.release.gpu.global.add.u32")(counter, 1)
+            with loop() as spin:
+                spin.break_if(opcode("ld.acquire.gpu.global.u32")(counter) >= self.splits)
+        bar.sync(consumer + 1, b=WARPGROUP)
+        shared = base.at(split * (per * WARPGROUP * 4))
+        for s in range(len(acc)):
+            for j in range(per):
+                block = split * per + j
+                with if_(block < blocks):
+                    parts = [ld.global_.v4.f32(shared + (source * of_split + (s * blocks + j) * WARPGROUP * 4))
+                             for source in range(self.splits)]
+                    store.block(added(parts), row + s * ROWS, column + block * 8, batch)
+        bar.sync(consumer + 1, b=WARPGROUP)
+        with if_(first):
+            before = atom.acq_rel.gpu.global_.add.u32(counter, 1)
+            opcode("st.relaxed.gpu.global.u32")(counter, 0, pred=before == 2 * self.splits - 1)
+
+
+def added(parts: list[Vec[Any, Any]]) -> list[Reg[f32]]:
+    """The sums of the parts, from the first to the last."""
+    total = list(parts[0])
+    for part in parts[1:]:
+        total = [add.rn.f32(sum_, value) for sum_, value in zip(total, part, strict=True)]
+    return total
+
+
+__all__ = ["BLOCK_BYTES", "ClusterReduction", "WorkspaceReduction", "added", "b32", "columns_per_split"]

@@ -1,0 +1,72 @@
+"""Layer 2, tiled operations: an operand's stage filled by copies, and multiplied by wgmma, both from the one layout of its tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ptxkit import MBarrier, Reg, TensorMap, Vec
+from ptxkit.smem import Tile, TileView
+from ptxkit.types import b64, pred, u16, u32
+
+from .atoms import ROWS, Mma, tensor_copy
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How the CTAs of a cluster load a tile that they all need: each copies 1/count of it, to every CTA of `mask`."""
+
+    count: int = 1
+    rank: Reg[u32] | None = None                # of this CTA among them
+    mask: Reg[u16] | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TiledCopy:
+    """Loads one operand's tile: a box per span of its contiguous extent, and of these only this CTA's share."""
+
+    tensormap: TensorMap
+    tile: Tile[Any]
+    shares: Shares
+    policy: Reg[b64] | None = None
+
+    def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
+        """Copy rows `mn`.. and depth `k`.. (in elements) into the stage; `outer` are the map's further coordinates."""
+        view, layout, shares = self.tile[stage], self.tile.layout, self.shares
+        if layout.major == "k":
+            lines = layout.rows // shares.count
+            start = shares.rank * lines if shares.rank is not None else 0
+            for s in range(layout.spans):
+                part = view.span(s).lines(start, lines)
+                tensor_copy(part, self.tensormap, (k + s * layout.span if s else k, mn + start, *outer), barrier, mask=shares.mask,
+                            policy=self.policy)
+        else:
+            for s in range(layout.spans // shares.count):
+                span = shares.rank * (layout.spans // shares.count) + s if shares.rank is not None else s
+                tensor_copy(view.span(span), self.tensormap, (mn + span * layout.span, k, *outer), barrier, mask=shares.mask,
+                            policy=self.policy)
+
+
+@dataclass(frozen=True, slots=True)
+class TiledMma:
+    """The wgmma of one warpgroup over one stage: `slabs` of 64 rows by all columns of the tile."""
+
+    atom: Mma
+    slabs: int
+    rows: Reg[u32] | int = 0                    # of the tile at which the warpgroup begins
+
+    def fragments(self) -> list[Vec[Any, Any]]:
+        """Accumulators: one fragment a slab, not cleared."""
+        opcode = self.atom.opcode()
+        return [opcode.fragment(zero=False) for _ in range(self.slabs)]
+
+    def issue(self, acc: list[Vec[Any, Any]], a: TileView[Any], b: TileView[Any], accumulate: Reg[pred] | bool) -> None:
+        """Multiply the whole depth of the stage; without `accumulate` the first instruction overwrites."""
+        opcode = self.atom.opcode()
+        depth = a.layout.columns
+        for slab in range(self.slabs):
+            for k in range(0, depth, self.atom.k):
+                opcode(acc[slab], a.desc(k, mn=self.rows + slab * ROWS), b.desc(k), accumulate if k == 0 else True)
+
+
+__all__ = ["Shares", "TiledCopy", "TiledMma"]
