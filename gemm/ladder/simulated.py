@@ -37,8 +37,9 @@ class Outcome:
 
     def __str__(self) -> str:
         m, n, k = self.shape
+        report = str(self.report) if self.report.findings else str(self.report).splitlines()[0]
         numbers = "right" if not self.wrong else f"{self.wrong} elements WRONG"
-        return f"{self.rung.step:>4}  {self.rung.name:<15} {m} x {n} x {k}, {self.seconds:.1f} s: {numbers}; verdict: {self.report}"
+        return f"{self.rung.step:>4}  {self.rung.name:<15} {m} x {n} x {k}, {self.seconds:.1f} s: {numbers}; verdict: {report}"
 
 
 def small(rung: Rung) -> tuple[int, int, int]:

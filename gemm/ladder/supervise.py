@@ -102,7 +102,7 @@ def ladder(size: int, *, rounds: int, say: Say, names: Sequence[str] = NAMES, pa
                         say(f"  {name}: right")
             waiting = []
         except Stopped as stopped:
-            waiting = _without(waiting, stopped, left_out, say)
+            waiting = [name for name in _without(waiting, stopped, left_out, say) if name not in verified and name not in left_out]
     alive = [name for name in alive if name in verified and name not in left_out]
 
     found: dict[str, Any] = {"size": size, "results": {}}
