@@ -22,7 +22,7 @@ from ptxkit import driver
 from ptxkit.arrays import ArrayView
 from ptxkit.errors import NoToolError, PtxkitError
 
-from .bench.shapes import BYTES, LAYOUTS, OPERAND_TYPES, Problem, parse
+from .bench.shapes import BYTES, LAYOUTS, OPERAND_TYPES, Problem, ShapeError, parse
 from .config import Config, ConfigError
 from .heuristic import candidates, clocks, heuristic
 from .problem import Arrays
@@ -335,15 +335,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=command)
 
 
-def command(options: argparse.Namespace) -> int:
-    """0: tuned, or all prepared; 1: the assembler refused a configuration."""
+def _asked(options: argparse.Namespace) -> tuple[Problem, ...]:
     given = [getattr(options, name) for name in "mnk"]
     if options.shapes is not None and any(value is not None for value in given):
         raise TuneError("give -m -n -k or --shapes, not both")
     if options.shapes is None and None in given:
         raise TuneError("give -m, -n and -k, or --shapes")
     spec = options.shapes if options.shapes is not None else "x".join(map(str, given))
-    problems = parse(spec, options.dtype or (), options.layout)
+    return parse(spec, options.dtype or (), options.layout)
+
+
+def command(options: argparse.Namespace) -> int:
+    """0: tuned, or all prepared; 1: the assembler refused a configuration; 2: options that say nothing."""
+    try:
+        problems = _asked(options)
+    except (TuneError, ShapeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     if options.prepare:
         wanted = [configurations(described(problem), options.sms, options.most) for problem in problems]
         found = list(dict.fromkeys(itertools.chain.from_iterable(wanted)))

@@ -11,9 +11,9 @@ from typing import Any
 
 from ptxkit import driver
 
-from .contestants import BUILT_IN, contestants
+from .contestants import BUILT_IN, ContestantError, contestants
 from .regimes import REGIMES
-from .shapes import LAYOUTS, OPERAND_TYPES, PRESETS, Problem, parse
+from .shapes import LAYOUTS, OPERAND_TYPES, PRESETS, Problem, ShapeError, parse
 
 _PEERS = ("cublas", "cublaslt")
 
@@ -60,10 +60,14 @@ def jobs(options: argparse.Namespace) -> list[tuple[str, Problem, tuple[str, ...
 
 
 def command(options: argparse.Namespace) -> int:
-    """0: measured (without a GPU, only the host); 1: a product was wrong or could not run."""
+    """0: measured (without a GPU, only the host); 1: a product was wrong or could not run; 2: options that say nothing."""
     from . import host, report, run
 
-    work = jobs(options)
+    try:
+        work = jobs(options)
+    except (ShapeError, ContestantError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     on_stdout = options.json == "-"
     out = sys.stderr if on_stdout else sys.stdout
     costs: dict[str, Any] = {}

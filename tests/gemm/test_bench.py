@@ -1,0 +1,382 @@
+"""Laws of the bench: what is measured, how time is taken (on a card that keeps time), figures, files, and the kernels of the ceilings."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import statistics
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemm.__main__ import main
+from gemm.bench import command, contestants, figures, operands, power, regimes, report, run, shapes
+from gemm.bench.ceilings import READ_WARPS, resident, resident_flops, resident_k, stream
+from gemm.bench.contestants import Entry
+from gemm.bench.regimes import REGIMES
+from gemm.bench.shapes import PRESETS, Problem, ShapeError, parse
+from ptxkit.toolchain import disassemble
+from ptxkit.types import bf16, e4m3, f16
+
+from .virtual_card import Card
+
+# What is measured.
+
+
+def test_the_lists_are_those_that_the_numbers_are_promised_for():
+    burst = PRESETS["burst"].problems
+    assert len(burst) == len(set(burst)) == 7 + 1 + 5 * 7
+    assert {p.m for p in burst if p.m == p.n == p.k} == {512, 1024, 2048, 4096, 6144, 8192, 16384}
+    assert {p.m for p in burst if (p.n, p.k) == (576, 7168)} == {1, 16, 64, 128, 4096}
+    assert len(PRESETS["sustained"].problems) == 7
+    assert {p.layout for p in PRESETS["layouts"].problems} == set(shapes.LAYOUTS)
+    assert all(p.memory_bound for p in PRESETS["memory"].problems)
+    assert [p.block for p in PRESETS["fp8"].problems] == [False, False, True]
+
+
+@pytest.mark.parametrize(("text", "problem"), [
+    ("4096", Problem(4096, 4096, 4096)),
+    ("1x2x3", Problem(1, 2, 3)),
+    ("128X2112x7168:f16:tn", Problem(128, 2112, 7168, "f16", "tn")),
+    ("64x64x128:nn", Problem(64, 64, 128, "bf16", "nn")),
+    ("4096x4096x7168:e4m3-block", Problem(4096, 4096, 7168, "e4m3", "nt", True)),
+])
+def test_a_shape_in_words(text, problem):
+    assert shapes.problem(text) == problem
+    assert shapes.problem(str(problem)) == problem
+
+
+@pytest.mark.parametrize("text", ["", "3x", "axbxc", "1x2", "1x2x3x4", "0x1x1", "16:f64", "16:xx", "nosuch"])
+def test_what_is_no_shape_says_so(text):
+    with pytest.raises(ShapeError):
+        parse(text)
+
+
+def test_shapes_from_files_lists_and_with_other_types(tmp_path):
+    wanted = (Problem(16, 32, 64), Problem(512, 512, 512, "f16", "nn"))
+    (tmp_path / "shapes.txt").write_text("# M N K\n16 32 64\n\n512x512x512:f16:nn   # a cube\n")
+    (tmp_path / "shapes.json").write_text(json.dumps([[16, 32, 64], "512:f16:nn"]))
+    assert parse(str(tmp_path / "shapes.txt")) == parse(str(tmp_path / "shapes.json")) == parse("16x32x64,512:f16:nn") == wanted
+    assert parse("512,512", ["bf16", "f16"], "tt") == tuple(Problem(512, 512, 512, dtype, "tt") for dtype in ("bf16", "f16"))
+    assert parse("quick,512") == PRESETS["quick"].problems
+    (tmp_path / "shapes.json").write_text("{}")
+    with pytest.raises(ShapeError, match="is a list"):
+        parse(str(tmp_path / "shapes.json"))
+
+
+def test_bytes_and_flops():
+    problem = Problem(128, 576, 7168, "e4m3")
+    assert problem.bytes == 128 * 7168 + 576 * 7168 + 2 * 128 * 576
+    assert problem.flops == 2 * 128 * 576 * 7168
+
+
+@pytest.mark.parametrize(("words", "regime", "names"), [
+    ([], "burst", ("ours", "cublas", "cublaslt")),
+    (["--shapes", "sustained"], "sustained", ("ours", "cublas", "wgmma")),
+    (["--shapes", "512", "--regime", "warm"], "warm", ("ours", "cublas", "cublaslt")),
+    (["--shapes", "16x512x512"], "burst", ("ours", "cublas", "cublaslt", "read")),
+    (["--shapes", "16x512x512", "--against", "scaled_mm,ours"], "burst", ("ours", "scaled_mm")),
+])
+def test_the_options_become_jobs(words, regime, names):
+    options = _options(words)
+    found = command.jobs(options)
+    assert found[0][0] == regime
+    assert found[0][2] == names
+
+
+def _options(words):
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_both_regimes_are_two_passes():
+    found = command.jobs(_options(["--shapes", "quick", "--regime", "both"]))
+    assert [job[0] for job in found] == ["burst"] * 5 + ["sustained"] * 5
+
+
+def test_contestants_by_name_and_from_modules():
+    a, b, d = np.arange(6).reshape(2, 3), np.arange(12).reshape(3, 4), np.zeros((2, 4), int)
+    name = "numpy:matmul"
+    assert list(contestants.contestants(["ours", name, "ours"])) == ["ours", name]
+    entry, = contestants.contestants([name])[name](None, Problem(2, 4, 3), [operands.Operands(a, b, d)])
+    entry.launches[0]()
+    assert np.array_equal(d, a @ b)
+    for wrong in ("nosuch", "no.such:f", "numpy:nosuch"):
+        with pytest.raises(contestants.ContestantError, match=wrong):
+            contestants.contestants([wrong])
+
+
+def test_without_a_gpu_only_the_host_is_measured(capsys, monkeypatch):
+    monkeypatch.setattr("ptxkit.driver.available", lambda target=None: False)
+    assert main(["bench", "--json", "-", "--shapes", "512"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["host"]["import_ms"] > 0
+    assert "there is no GPU" in said.err
+    assert main(["bench", "--shapes", "nosuch"]) == 2
+    assert main(["bench", "--against", "nosuch"]) == 2
+
+
+# How time is taken.
+
+
+def burst_of(card, entries, regime, rounds=6):
+    return regimes.measure(card.torch, [regimes.capture(card.torch, entry, regime) for entry in entries], regime, rounds)
+
+
+FAST = {name: replace(regime, pause=min(regime.pause, 1e-3), settle_s=0.0) for name, regime in REGIMES.items()}
+
+
+@pytest.mark.parametrize("name", FAST)
+@given(st.lists(st.floats(1.0, 30_000.0), min_size=1, max_size=4), st.floats(0.2, 50.0))
+def test_times_are_those_of_the_card(name, us, scale):
+    card = Card()
+    entries = [Entry(str(i), [card.kernel(time_)], scale=scale) for i, time_ in enumerate(us)]
+    for timed, time_ in zip(burst_of(card, entries, FAST[name], 3), us, strict=True):
+        assert len(timed.us) == 3
+        assert timed.us == pytest.approx([time_ / scale] * 3, rel=1e-9)
+
+
+@pytest.mark.parametrize("problem", [Problem(512, 512, 512), Problem(1, 576, 7168), Problem(4096, 4096, 4096), Problem(128, 7168, 16384)])
+def test_a_burst_is_cold_and_warm_is_warm(problem):
+    card = Card()
+    count = operands.sets_that_are_cold(problem, card.l2_bytes)
+    assert count * problem.bytes >= operands.COLD * card.l2_bytes
+    warm, cold = 10.0, 25.0
+    launches = [card.reader(i, problem.bytes, warm, cold) for i in range(count)]
+    timed, = burst_of(card, [Entry("x", launches)], FAST["burst"])
+    assert timed.us == pytest.approx([cold] * len(timed.us))
+    timed, = burst_of(card, [Entry("x", launches)], FAST["warm"])
+    expected = warm if problem.bytes <= card.l2_bytes else cold
+    assert timed.us == pytest.approx([expected] * len(timed.us), rel=0.1)
+
+
+def test_every_round_has_each_contestant_once_in_an_order_that_changes():
+    card = Card()
+    entries = [Entry(str(i), [card.kernel(100.0)]) for i in range(3)]
+    for regime in FAST.values():
+        graphs = [regimes.capture(card.torch, entry, regime) for entry in entries]
+        card.replays.clear()
+        regimes.measure(card.torch, graphs, regime, 10, settle_s=0.0)
+        place = {id(captured.graph): i for i, captured in enumerate(graphs)}
+        order = [place[id(graph)] for graph in card.replays]
+        rounds = [tuple(order[i:i + 3]) for i in range(0, 30, 3)]
+        assert all(sorted(one) == [0, 1, 2] for one in rounds)
+        assert len(set(rounds)) > 2
+
+
+@given(st.floats(1, 1e5), st.floats(0.1, 50), st.integers(1, operands.MOST_SETS))
+def test_a_graph_is_whole_turns_of_about_the_wanted_length(us, graph_ms, sets):
+    count = regimes.launches_for(us, graph_ms, sets)
+    assert count % sets == 0
+    assert sets <= count <= max(regimes.MOST_LAUNCHES, sets)
+    if sets < count < regimes.MOST_LAUNCHES - sets:
+        assert abs(count * us - 1e3 * graph_ms) <= sets * us
+
+
+def test_of_several_entries_the_fastest_is_kept():
+    card = Card()
+    entries = [Entry("lt", [card.kernel(us)], str(us)) for us in (30.0, 20.0, 25.0)]
+    assert regimes.best_of(card.torch, entries, FAST["burst"]).entry.label == "20.0"
+
+
+# Figures.
+
+
+@given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=40), st.floats(0, 1))
+def test_quantiles_are_numpys(values, share):
+    assert figures.quantile(values, share) == pytest.approx(np.quantile(values, share))
+
+
+def test_ratios_are_of_the_same_round():
+    ours, theirs = [1.0, 2.0, 4.0, 8.0, 16.0], [1.1, 2.2, 4.4, 8.8, 17.6]        # a card that slows down five rounds long
+    assert figures.paired(ours, theirs)["ratio"] == pytest.approx(1.1)
+    assert statistics.median(theirs) / statistics.median(ours) == pytest.approx(1.1)
+    shuffled = random.Random(1).sample(theirs, 5)
+    assert figures.paired(ours, shuffled)["p90"] > 1.5
+    found = figures.row_ratios({"ours": ours, "a": theirs, "b": [2 * t for t in ours], "read": [0.1] * 5}, "ours", ("read",))
+    assert found["best"] == found["a"]
+    assert figures.row_ratios({"a": ours}, "ours", ()) == {}
+
+
+def test_the_summary_is_a_geometric_mean_by_regime_and_type():
+    rows = [{"regime": "burst", "dtype": dtype, "shape": f"{dtype}{ratio}", "ratios": {"best": {"ratio": ratio}}}
+            for dtype, ratio in (("bf16", 2.0), ("bf16", 0.5), ("f16", 1.5))]
+    rows.append({"regime": "burst", "dtype": "bf16", "shape": "wrong", "ratios": {}})
+    found = figures.summary(rows)
+    assert found["burst bf16"]["best"] == {"shapes": 2, "geometric_mean": pytest.approx(1.0), "least": 0.5, "least_shape": "bf160.5"}
+    assert found["burst f16"]["best"]["geometric_mean"] == pytest.approx(1.5)
+
+
+def test_samples_belong_to_the_spans_in_which_they_were_taken():
+    readings = iter([power.Sample(1.0, 1980, 300.0), power.Sample(2.0, 1400, 700.0), power.Sample(3.0, 1500, 680.0), None])
+    with power.Sampler(SimpleNamespace(read=lambda: next(readings, None)), period_s=0.0) as sampler:
+        sampler._thread.join()
+    assert sampler.within([(1.5, 3.5)]) == {"mhz": 1450.0, "watts": 690.0}
+    assert sampler.within([(4.0, 5.0)]) == {}
+    assert sampler.within()["watts"] == pytest.approx(560.0)
+
+
+# A run, and its files.
+
+
+def row(problem, regime, **times):
+    found = {"shape": str(problem), "m": problem.m, "n": problem.n, "k": problem.k, "dtype": problem.dtype, "regime": regime,
+             "contestants": {name: {**figures.spread([us, us * 1.1, us]), "tflops": 1e-6 * problem.flops / us,
+                                    "gbs": 1e-3 * problem.bytes / us} for name, us in times.items()}}
+    found["ratios"] = figures.row_ratios({name: [us] for name, us in times.items()}, "ours", contestants.CEILINGS)
+    return found
+
+
+@pytest.fixture
+def card_of_rows(monkeypatch):
+    """`run.run` with rows that take no GPU; the problems that were measured."""
+    measured = []
+
+    def measure(torch, problem, regime, makers, rounds, sensors, seed=0):
+        measured.append((problem, list(makers), rounds))
+        time.sleep(0.01)
+        return row(problem, regime.name, ours=10.0, cublas=11.0)
+
+    monkeypatch.setattr(run.driver, "available", lambda target=None: True)
+    monkeypatch.setattr(run, "library", lambda: SimpleNamespace(cuda=SimpleNamespace(empty_cache=lambda: None)))
+    monkeypatch.setattr(run, "device", lambda torch: {"name": "Card"})
+    monkeypatch.setattr(run, "reader", lambda torch: None)
+    monkeypatch.setattr(run, "row", measure)
+    return measured
+
+
+def test_a_cut_run_leaves_what_it_has(card_of_rows, tmp_path):
+    path = tmp_path / "results.json"
+    seen = []
+    jobs = [("burst", Problem(size, size, size), ("ours", "cublas")) for size in (512, 1024, 2048)]
+    results = run.run(jobs, path=path, say=lambda line: seen.append((line, len(json.loads(path.read_text())["rows"]))))
+    assert [count for _, count in seen] == [1, 2, 3]
+    assert json.loads(path.read_text()) == report.rounded(results)
+    assert "1024x1024x1024:bf16:nt" in seen[1][0]
+    assert "1.100 x cublas over 3 shapes" in run.closing(results)
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+    cut = run.run(jobs, seconds=0.005, path=path)
+    assert len(cut["rows"]) == 1
+    assert "cut after 1 of 3" in run.closing(cut)
+    assert card_of_rows[0][2] == REGIMES["burst"].rounds
+
+
+def test_numbers_are_written_to_six_digits():
+    assert report.rounded({"a": [1.23456789, (7, "x", True, None)]}) == {"a": [1.23457, [7, "x", True, None]]}
+
+
+def test_the_chart_has_a_bar_a_contestant_as_long_as_it_is_fast(tmp_path):
+    problem = Problem(512, 512, 512)
+    rows = [row(problem, "burst", ours=4.0, cublas=5.0), row(problem, "sustained", ours=8.0, **{"a<b:f": 16.0})]
+    report.plot(tmp_path / "chart.svg", {"rows": rows, "device": {"name": "Card & Co"}})
+    picture = ElementTree.parse(tmp_path / "chart.svg").getroot()
+    bars = [float(rect.get("width")) for rect in picture.iter("{http://www.w3.org/2000/svg}rect") if rect.get("height") == "11"]
+    assert len(bars) == 4
+    assert [bar / bars[0] for bar in bars] == pytest.approx([1, 0.8, 0.5, 0.25], abs=1e-3)
+    texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"ours", "cublas", "a<b:f", f"{problem} burst"} <= set(texts)
+    assert texts[-1].endswith("Card & Co")
+
+
+def test_a_chart_that_cannot_be_drawn(tmp_path, monkeypatch):
+    with pytest.raises(report.PlotError, match="nothing was measured"):
+        report.plot(tmp_path / "chart.svg", {"rows": []})
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(report.PlotError, match="matplotlib"):
+        report.plot(tmp_path / "chart.png", {"rows": [row(Problem(8, 8, 8), "burst", ours=1.0)]})
+
+
+# The kernels of the ceilings.
+
+
+TYPES = {bf16: "bfloat16", f16: "float16", e4m3: "float8_e4m3fn"}
+
+
+@pytest.mark.parametrize(("type_", "slices"), [(bf16, 2), (f16, 1), (e4m3, 1)])
+def test_wgmma_alone_multiplies_what_it_keeps(type_, slices):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    kind = getattr(ml_dtypes, TYPES[type_], np.float16)
+    k, grid, rounds = resident_k(type_, slices), 2, 3
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(shape).astype(kind) for shape in ((grid * 128, k), (256, k)))
+    d = np.full((grid * 128, 256), np.nan, np.float32)
+    found = resident.simulate(grid, a, b, d, rounds, TYPE=type_, SLICES=slices)
+    assert found.verdict == "clean", found
+    exact = rounds * (a.astype(np.float64) @ b.astype(np.float64).T)
+    assert np.abs(d - exact).max() <= 1e-4 * np.abs(exact).max()
+    assert resident_flops(grid, rounds, type_, slices) == 2 * d.size * k * rounds
+
+
+@pytest.mark.parametrize(("chunks", "grid"), [(1, 1), (7, 2), (3, 4)])
+def test_the_streaming_read_sees_every_word_once(chunks, grid):
+    words = np.random.default_rng(chunks).integers(0, 1 << 32, chunks * 512 + 512, dtype=np.uint32)
+    total = np.zeros(grid * READ_WARPS, np.uint32)
+    found = stream.simulate(grid, words, total, chunks, CHUNK=2048, STAGES=2, schedule="random", seed=chunks)
+    assert found.verdict == "clean", found
+    assert np.bitwise_xor.reduce(total) == np.bitwise_xor.reduce(words[:chunks * 512])
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("type_", TYPES)
+def test_wgmma_alone_is_nothing_but_wgmma(type_):
+    assembly = resident.assemble(TYPE=type_)
+    assert assembly.findings == ()
+    assert assembly.resources["resident"].spills == 0
+    sass = disassemble(assembly.cubin)
+    loop = max(re.split(r"\bBRA\b", sass), key=lambda part: part.count("GMMA.64x256"))
+    assert loop.count("GMMA.64x256") == 16
+    assert not re.search(r"\bSTG|\bLDG|\bLDS|\bUTMALDG", loop)
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize(("chunk", "stages"), contestants._READ_SHAPES)
+def test_the_streaming_reads_keep_an_sm_full(chunk, stages):
+    traced = stream.trace(CHUNK=chunk, STAGES=stages)
+    assert 190_000 <= traced.shared.total <= 232_448
+    assert stream.assemble(CHUNK=chunk, STAGES=stages).resources["stream"].spills == 0
+
+
+# On a GPU, with torch.
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("text", ["256x512x384:bf16:nt", "256x512x384:f16:nn", "264x512x384:bf16:tn", "256x136x384:f16:tt", "1x512x1024",
+                                  "256x512x384:e4m3", "128x256x512:e4m3-block"])
+def test_contestants_agree_with_float32_and_an_error_is_seen(torch, text):
+    problem = shapes.problem(text)
+    data = operands.make(torch, problem, 2)
+    names = ["ours"] if problem.block else ["ours", "scaled_mm", "cublaslt"] if operands.BYTES[problem.dtype] == 1 else \
+        ["ours", "cublas", "cublaslt"]
+    for name, make in contestants.contestants(names).items():
+        for entry in make(torch, problem, data):
+            for one, launch in zip(data, entry.launches, strict=True):
+                one.d.fill_(math.nan)
+                assert operands.wrong(torch, problem, one), name
+                launch()
+                assert operands.wrong(torch, problem, one) is None, (name, entry.label)
+                one.d[-1, 5] += 40 * one.d.float().abs().max().to(one.d.dtype)
+                assert operands.wrong(torch, problem, one), name
+
+
+@pytest.mark.gpu
+def test_the_sensors_answer():
+    sample = power.Reader().read()
+    assert sample is not None
+    assert 100 < sample.mhz < 3000
+    assert 20 < sample.watts < 1500

@@ -1,0 +1,239 @@
+"""Laws of the tuner and its tables: the search finds the fastest, what is kept comes back, what is shipped is valid."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemm import tables, tune
+from gemm.__main__ import main
+from gemm.bench.shapes import Problem, problem
+from gemm.config import Config
+from gemm.heuristic import heuristic
+from gemm.tables import Table, TableError, file_name, lookup
+from gemm.tables.choice import fixed, kind, knobs, revive, tuned
+
+DEVICE = "NVIDIA Card 9"
+SHAPES = ("512", "4096", "16x4096x7168", "1x576x7168:f16", "4096:bf16:tn", "4096:f16:nn", "4096:e4m3", "4096x4096x7168:e4m3-block")
+
+
+@pytest.fixture(autouse=True)
+def user_tables(tmp_path, monkeypatch):
+    """A cache directory of the test's own."""
+    monkeypatch.setattr(tables, "user_path", lambda device: tmp_path / "tuned" / file_name(device))
+    tables.forget()
+    yield tmp_path / "tuned"
+    tables.forget()
+
+
+# The search.
+
+
+@given(st.lists(st.floats(1.0, 100.0), min_size=1, max_size=150, unique=True), st.integers(1, 6))
+def test_halving_finds_the_fastest(times, keep):
+    rounds_of = []
+
+    def times_of(entries, rounds):
+        rounds_of.append((len(entries), rounds))
+        return [times[entry] for entry in entries]
+
+    found = tune.halving(range(len(times)), times_of, keep=keep)
+    assert [time for time, _ in found] == sorted(times)[:len(found)]
+    assert len(found) == min(len(times), keep)
+    assert all(times[entry] == time for time, entry in found)
+    assert sum(count * rounds for count, rounds in rounds_of) <= (2 * len(times) + 4 * keep) * (len(rounds_of) + 1)
+
+
+def test_halving_measures_longer_what_is_close():
+    rng = random.Random(3)
+    true = [10 + 0.05 * i for i in range(64)]
+
+    def noisy(entries, rounds):
+        return [true[entry] + rng.gauss(0, 0.4) / rounds ** 0.5 for entry in entries]
+
+    wins = sum(tune.halving(rng.sample(range(64), 64), noisy)[0][1] < 8 for _ in range(40))
+    once = sum(min((true[entry] + rng.gauss(0, 0.4) / 2 ** 0.5, entry) for entry in range(64))[1] < 8 for _ in range(40))
+    assert wins >= 38
+    assert wins >= once
+
+
+def test_the_score_weighs_the_regimes_alike():
+    assert tune.score([(10.0,), (9.0,), (11.0,)]) == 1
+    assert tune.score([(10.0, 300.0), (11.0, 200.0), (9.0, 400.0)]) == 1
+    assert tune.score([(10.0, 200.0), (9.9, 210.0)]) == 0
+
+
+def test_progress_is_for_terminals():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for stream, wanted in ((io.StringIO(), False), (Terminal(), True)):
+        progress = tune.Progress(4, "checking", stream)
+        for _ in range(4):
+            progress.step()
+        said = stream.getvalue()
+        progress.close()
+        assert ("4/4" in said and "#" * 30 in said) == wanted
+        assert bool(said) == wanted
+
+
+# The configurations.
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_knobs_give_the_configuration_back(text):
+    asked = tune.described(problem(text))
+    found = tune.configurations(asked, 132)
+    assert found[0] == heuristic(asked, 132)
+    assert len(set(found)) == len(found) > 10
+    for config in found:
+        kept = knobs(config, asked)
+        assert revive(json.loads(json.dumps(kept)), asked) == config
+        assert not kept.keys() & fixed(asked).keys()
+    assert knobs(Config(**fixed(asked), BM=64, BN=64), asked) == {"BM": 64, "BN": 64}
+    assert len(set(tune.rasters(found[0]))) == 16
+
+
+def test_each_kind_of_problem_has_its_own_entries():
+    kinds = [kind(tune.described(problem(text))) for text in SHAPES]
+    assert kinds == ["bf16/bf16/nt", "bf16/bf16/nt", "bf16/bf16/nt", "f16/f16/nt", "bf16/bf16/tn", "f16/f16/nn", "e4m3/bf16/nt",
+                     "e4m3-block/bf16/nt"]
+
+
+# The tables.
+
+
+shapes = st.tuples(*[st.integers(1, 5000)] * 3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.dictionaries(shapes, st.integers(8, 256), min_size=1, max_size=8))
+def test_what_is_written_comes_back(tmp_path_factory, entries):
+    folder = tmp_path_factory.mktemp("tables")
+    table = Table(DEVICE)
+    for shape, BN in entries.items():
+        table.put("bf16/bf16/nt", shape, {"config": {"BN": BN, "RASTER": "along_n"}, "measured": {"burst": {"us": 1.5}}})
+    path = folder / "deep" / file_name(DEVICE)
+    table.write(path)
+    assert Table.read(path) == table
+    assert list(path.parent.iterdir()) == [path]
+    first = path.read_bytes()
+    shuffled = Table(DEVICE, {"bf16/bf16/nt": dict(reversed(table.entries["bf16/bf16/nt"].items()))})
+    shuffled.write(path)
+    assert path.read_bytes() == first
+
+
+@pytest.mark.parametrize("text", [
+    "", "[]", "{}", '{"schema": 0, "device": "x", "entries": {}}', '{"schema": 1, "entries": {}}',
+    '{"schema": 1, "device": "x", "entries": {"bf16/bf16/nt": {"4096": {"config": {}}}}}',
+    '{"schema": 1, "device": "x", "entries": {"bf16": {"1x1x1": {"config": {}}}}}',
+    '{"schema": 1, "device": "x", "entries": {"bf16/bf16/nt": {"1x1x1": {"config": 3}}}}',
+    '{"schema": 1, "device": "x", "entries": {"bf16/bf16/nt": {"1x1x1": {}}}}'])
+def test_what_is_no_table_is_refused_and_never_in_the_way(text, user_tables):
+    path = user_tables / file_name(DEVICE)
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(TableError, match=path.name):
+        Table.read(path)
+    assert lookup(DEVICE, "bf16/bf16/nt", 1, 1, 1) is None
+
+
+def keep(user_tables: Path, **shapes: int) -> None:
+    table = Table(DEVICE)
+    for shape, BN in shapes.items():
+        table.put("bf16/bf16/nt", tables.extents(shape.removeprefix("s")), {"config": {"BN": BN}})
+    table.write(user_tables / file_name(DEVICE))
+    tables.forget()
+
+
+def test_a_shape_gets_its_entry_or_that_of_a_near_number_of_rows(user_tables):
+    keep(user_tables, s64x4096x7168=64, s128x4096x7168=128, s4096x4096x7168=256)
+    for m, BN in ((64, 64), (128, 128), (4096, 256), (60, 64), (89, 64), (100, 128), (181, 128), (3000, 256), (5700, 256)):
+        assert lookup(DEVICE, "bf16/bf16/nt", m, 4096, 7168) == {"BN": BN}, m
+    for m, n, k in ((44, 4096, 7168), (200, 4096, 7168), (64, 4096, 7160), (64, 4104, 7168)):
+        assert lookup(DEVICE, "bf16/bf16/nt", m, n, k) is None
+    assert lookup(DEVICE, "f16/f16/nt", 64, 4096, 7168) is None
+    assert lookup("another", "bf16/bf16/nt", 64, 4096, 7168) is None
+
+
+def test_the_users_entries_go_before_the_shipped_ones(user_tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "FOLDER", tmp_path)
+    shipped = Table(DEVICE)
+    for shape, BN in (((8, 8, 8), 64), ((16, 16, 16), 128)):
+        shipped.put("bf16/bf16/nt", shape, {"config": {"BN": BN}})
+    shipped.write(tmp_path / file_name(DEVICE))
+    keep(user_tables, s8x8x8=256)
+    assert lookup(DEVICE, "bf16/bf16/nt", 8, 8, 8) == {"BN": 256}
+    assert lookup(DEVICE, "bf16/bf16/nt", 16, 16, 16) == {"BN": 128}
+
+
+def test_a_tuned_configuration_is_taken_where_it_is_valid(user_tables):
+    asked = tune.described(Problem(64, 4096, 7168))
+    keep(user_tables, s64x4096x7168=96)
+    found = tuned(asked, DEVICE)
+    assert found is not None
+    assert found.BN == 96
+    keep(user_tables, s64x4096x7168=97)
+    assert tuned(asked, DEVICE) is None
+    assert tune.chosen(Problem(64, 4096, 7168), DEVICE, 132) == heuristic(asked, 132)
+
+
+def shipped_entries():
+    for path in sorted(tables.FOLDER.glob("*.json")):
+        table = Table.read(path)
+        for kind_, entries in table.entries.items():
+            for shape, entry in entries.items():
+                yield path, table.device, kind_, shape, entry
+
+
+def test_shipped_tables_are_named_after_their_device():
+    for path in tables.FOLDER.glob("*.json"):
+        assert path.name == file_name(Table.read(path).device)
+    assert file_name("NVIDIA H100 80GB HBM3") == "h100-80gb-hbm3.json"
+
+
+def test_every_shipped_configuration_is_valid_for_its_problem():
+    for _, device, kind_, shape, entry in shipped_entries():
+        operands, out, layout = kind_.split("/")
+        asked = tune.described(problem(f"{shape}:{operands}:{layout}"))
+        assert kind(asked) == kind_
+        assert asked.out.__name__ == out
+        config = revive(entry["config"], asked)
+        assert knobs(config, asked) == entry["config"], (kind_, shape)
+        assert tuned(asked, device) == config
+
+
+# The command.
+
+
+@pytest.mark.ptxas
+def test_prepare_assembles_without_a_gpu(capsys):
+    assert main(["tune", "--shapes", "64x64x64", "--most", "2", "--prepare"]) == 0
+    assert capsys.readouterr().out.startswith("2 configurations assembled")
+
+
+@pytest.mark.parametrize(("words", "sentence"), [
+    (("-m", "3"), "give -m, -n and -k, or --shapes"), (("-m", "3", "--shapes", "512"), "not both"),
+    (("--shapes", "nosuch", "--prepare"), "is not a shape")])
+def test_what_cannot_be_tuned_says_so(words, sentence, capsys):
+    assert main(["tune", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.gpu
+def test_a_problem_is_tuned_and_looked_up(user_tables, capsys):
+    pytest.importorskip("torch")
+    path = user_tables / "table.json"
+    assert main(["tune", "--shapes", "128x256x512", "--most", "6", "--output", str(path)]) == 0
+    (entry,) = Table.read(path).entries["bf16/bf16/nt"].values()
+    assert entry["of"] == 6
+    assert entry["wrong"] == 0
+    assert entry["measured"]["burst"]["us"] <= 1.1 * entry["measured"]["burst"]["heuristic_us"]
+    assert "cublas" in capsys.readouterr().out
