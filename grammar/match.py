@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from . import tree
@@ -16,6 +16,7 @@ from .special import SPECIAL
 
 Types = Callable[[str], "str | None"]
 Values = tuple["tree.Operand | None", ...]
+Bound = tuple[Signature, Values]
 
 # Generic and global addresses are 64 bits wide; the others fit in 32, and both widths are taken.
 _NARROW_SPACES = ("shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func")
@@ -26,10 +27,15 @@ _REGISTER_TYPES = ("pred", "b8", "b16", "b32", "b64", "b128", "f16", "f16x2", "f
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why operands do not fit a signature; `depth` is how many of them did, so that the nearest signature can speak."""
+    """Why operands do not fit a signature; `depth` is how many of them did, so that the nearest signature can speak.
+
+    `words` is what does not fit, as it is written, and `expected` says what may stand there.
+    """
 
     depth: int
     sentence: str
+    words: str = ""
+    expected: tuple[str, ...] = ()
 
 
 def check(instruction: tree.Instruction, types: Mapping[str, str] | Types, *, strict: bool = False) -> str | None:
@@ -39,32 +45,41 @@ def check(instruction: tree.Instruction, types: Mapping[str, str] | Types, *, st
     None for any other name.
     ptxas takes modifiers in most orders; `strict` wants PTX's.
     """
+    found = explain(instruction, types, strict=strict)
+    return found.sentence if isinstance(found, Mismatch) else None
+
+
+def explain(instruction: tree.Instruction, types: Mapping[str, str] | Types, *, strict: bool = False) -> tuple[Bound, ...] | Mismatch:
+    """Each signature that the operands fit, with one value per parameter, or why there is none; as `check`."""
     known: Types = types.get if isinstance(types, Mapping) else types
     guard = instruction.guard
     if guard is not None and known(guard.predicate) not in ("pred", None):
-        return f"`{instruction.opcode}`: the guard `{guard.predicate}` is a .{known(guard.predicate)} register, not a predicate"
+        return Mismatch(-1, f"`{instruction.opcode}`: the guard `{guard.predicate}` is a .{known(guard.predicate)} register, "
+                        "not a predicate", guard.predicate, ("a predicate",))
     try:
         signatures = lookup(instruction.opcode)
     except OpcodeError as error:
         ordered = None if strict else canonical(instruction.opcode)
         if ordered is None:
-            return str(error)
+            return Mismatch(-1, str(error), instruction.opcode, error.expected)
         signatures = lookup(ordered)
-    failures = []
+    fitting, failures = [], []
     for signature in signatures:
         found = bind(signature, instruction.operands, known)
-        if not isinstance(found, Mismatch):
-            return None
-        failures.append(found)
+        if isinstance(found, Mismatch):
+            failures.append(found)
+        else:
+            fitting.append((signature, found))
+    if fitting:
+        return tuple(fitting)
     nearest = max(failures, key=lambda failure: failure.depth)
-    return f"`{instruction.opcode}`: {nearest.sentence}"
+    return replace(nearest, sentence=f"`{instruction.opcode}`: {nearest.sentence}")
 
 
 def bind(signature: Signature, operands: tuple[tree.Operand, ...], types: Types) -> Values | Mismatch:
     """One value per parameter (None: left out), the inverse of `Signature.render`, or why the operands do not fit."""
     nearest = None
-    for present in _presences(signature):
-        layout = _layout(signature, present)
+    for layout in _layouts(signature):
         if len(layout) != len(operands):
             continue
         values: list[tree.Operand | None] = [None] * len(signature.parameters)
@@ -75,8 +90,21 @@ def bind(signature: Signature, operands: tuple[tree.Operand, ...], types: Types)
             nearest = failure
     if nearest is not None:
         return nearest
-    return Mismatch(-1, f"{len(operands)} operands where `{signature.form.syntax.partition(' ')[2]}` is due" if operands
-                    else f"the operands `{signature.form.syntax.partition(' ')[2]}` are missing")
+    due = signature.form.syntax.partition(" ")[2]
+    given = f"{len(operands)} operand{'s' * (len(operands) != 1)}"
+    return Mismatch(-1, f"{given} where `{due}` is due" if operands else f"the operands `{due}` are missing", "", (due,))
+
+
+_known_layouts: dict[int, tuple[tuple[Group, ...], list[list[Group]]]] = {}
+
+
+def _layouts(signature: Signature) -> list[list[Group]]:
+    """What may be written, one list of groups for each choice of optional operands, the fullest first. Equal layouts are one object."""
+    known = _known_layouts.get(id(signature.layout))
+    if known is None or known[0] is not signature.layout:
+        known = signature.layout, [_layout(signature, present) for present in _presences(signature)]
+        _known_layouts[id(signature.layout)] = known
+    return known[1]
 
 
 def _presences(signature: Signature) -> list[frozenset[int]]:
@@ -105,16 +133,17 @@ def _fill(signature: Signature, layout: list[Group], operands: tuple[tree.Operan
             operand = operand.elements[0]  # Triton writes `ld.global.b32 {%r1}, [%rd1]`
         if group.kind == "literal":
             if operand != tree.Name("_"):
-                return Mismatch(depth, "the result must be `_`: nothing is returned from another CTA's barrier")
+                return Mismatch(depth, "the result must be `_`: nothing is returned from another CTA's barrier", _written(operand), ("_",))
             continue
         parts = _parts(group, operand)
         names = "|".join(signature.parameters[i].name for i in group.indices)
         if parts is None:
-            return Mismatch(depth, f"operand `{names}` must be {_shape(group)}, not `{_written(operand)}`")
+            return Mismatch(depth, f"operand `{names}` must be {_shape(group)}, not `{_written(operand)}`", _written(operand),
+                            (_shape(group),))
         for index, part in zip(group.indices, parts, strict=True):
             wrong = mismatch(signature.parameters[index], part, types, paired=group.kind in ("pair", "tensor"))
             if wrong is not None:
-                return Mismatch(depth, wrong)
+                return Mismatch(depth, wrong, _written(part), expected(signature.parameters[index].operand))
             values[index] = part
     return _broken_rule(signature, values, len(operands))
 
@@ -261,7 +290,12 @@ def _integer(operand: Operand, value: tree.Operand) -> str | None:
     if not isinstance(value, tree.Integer):
         return f"must be an immediate, not `{_written(value)}`"
     allowed = operand.immediate
-    return None if not isinstance(allowed, Range) or within(allowed, value.value) else f"is {value.value}; legal is {legal(allowed)}"
+    if isinstance(allowed, Range) and not within(allowed, value.value):
+        return f"is {value.value}; legal is {legal(allowed)}"
+    bits = width(str(operand.type))
+    if bits > 1 and not -(1 << (bits - 1)) <= value.value < 1 << bits:
+        return f"is {value.value}, which {bits} bits do not hold; legal is {-(1 << (bits - 1))} to {(1 << bits) - 1}"
+    return None
 
 
 def _address(operand: Operand, value: tree.Operand, types: Types) -> str | None:
@@ -334,6 +368,29 @@ def legal(allowed: Range) -> str:
     if allowed.high is None:
         return f"{'any integer' if allowed.low is None else f'{allowed.low} or more'}{steps}"
     return f"{'up to' if allowed.low is None else f'{allowed.low} to'} {allowed.high}{steps}"
+
+
+def expected(operand: Operand) -> tuple[str, ...]:
+    """What may stand for an operand, in words."""
+    kind, allowed = operand.kind, operand.immediate
+    words = []
+    if kind in ("register", "predicate"):
+        words.append(_wanted(operand))
+    elif kind in ("vector", "coordinates"):
+        words.append(f"{operand.count} in braces, each {_wanted(operand)}")
+    elif kind == "address":
+        words.append(f"an address in .{operand.space}" if operand.space else "an address")
+    elif kind not in ("immediate", "symbol"):
+        words.append({"special": "a special register", "arguments": "a list in parentheses"}.get(kind, f"a {kind}"))
+    if kind == "symbol" or operand.variable:
+        words.append("a variable")
+    if isinstance(allowed, Range):
+        words.append(f"the integer {legal(allowed)}" if allowed.choices else f"an integer {legal(allowed)}".replace("an integer any", "any"))
+    if operand.float_immediate:
+        words.append("a floating-point literal")
+    if operand.sink:
+        words.append("_")
+    return tuple(words)
 
 
 def _wanted(operand: Operand) -> str:

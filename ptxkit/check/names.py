@@ -91,6 +91,11 @@ class Scope:
         register, dot, word = name.rpartition(".")
         return self.find(register) if dot and word[:1] in ("b", "h") and word[1:].isdigit() else None
 
+    def part(self, name: str) -> Declared | None:
+        """The register of which `r.b0`, `r.h10` are bytes and halves, or `v.x` a lane."""
+        register, dot, word = name.rpartition(".")
+        return self.find(register) if dot and word[0] in "bh" and word[1:].isdigit() else self.lane(name)
+
     def label(self, name: str) -> str | None:
         scope: Scope | None = self
         while scope is not None:

@@ -1,0 +1,120 @@
+"""The kind of an operand: what of it decides whether an instruction is legal, so that equal kinds need one look at the table.
+
+A kind is a number for a register's type, a variable's space, an immediate's place among the limits that the table knows, and so
+on through lists and addresses. It says everything that `grammar.match` asks of an operand.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable
+from functools import cache
+
+from grammar import forms, tree
+from grammar.schema import Per, Range
+from grammar.special import SPECIAL
+
+from .names import Scope
+
+UNKNOWN = "?"
+_codes: dict[Hashable, int] = {}
+MOST = 100_000
+"""How many kinds and verdicts are kept in one process before they are forgotten: a file may be made to have any number."""
+
+
+class Kinds(dict[int, int]):
+    """The kinds of the operands that a scope has met, by the identity of the node: a parser gives equal words one node."""
+
+    def __init__(self, scope: Scope, functions: dict[str, bool]) -> None:
+        super().__init__()
+        self.scope = scope
+        self.functions = functions
+        self.guards: set[int] = set()
+
+    def meet(self, instruction: tree.Instruction) -> None:
+        for operand in instruction.operands:
+            if id(operand) not in self:
+                self[id(operand)] = code(self.kind(operand))
+        guard = instruction.guard
+        if guard is not None and self.scope.type(guard.predicate) == "pred":
+            self.guards.add(id(guard))
+
+    def forget(self) -> None:
+        """After a declaration names may stand for something else."""
+        self.clear()
+        self.guards.clear()
+
+    def kind(self, operand: tree.Operand) -> Hashable:
+        if isinstance(operand, tree.Name):
+            return self.name(operand.name)
+        if isinstance(operand, tree.Integer):
+            return integer(operand.value)
+        if isinstance(operand, tree.Address):
+            base = operand.base
+            return ("[]", self.name(base.name) if isinstance(base, tree.Name) else integer(base.value), -(1 << 31) <= operand.offset < 1 << 32)
+        if isinstance(operand, tree.Float):
+            return "0f", operand.width
+        if isinstance(operand, tree.Vector):
+            return ("{}", *[self.kind(element) for element in operand.elements])
+        if isinstance(operand, tree.Pair):
+            return "|", self.kind(operand.first), self.kind(operand.second)
+        if isinstance(operand, tree.Not | tree.Minus):
+            return type(operand).__name__, self.kind(operand.operand)
+        if isinstance(operand, tree.TensorAddress):
+            sampler = "" if operand.sampler is None else self.name(operand.sampler.name)
+            return "[,]", self.name(operand.tensormap.name), self.kind(operand.coordinates), sampler
+        if isinstance(operand, tree.Offset):
+            return "+", self.name(operand.base.name)
+        if isinstance(operand, tree.Element):
+            return "a[]", self.name(operand.base.name), self.kind(operand.index)
+        return ("()", *[self.kind(element) for element in operand.elements])
+
+    def name(self, name: str) -> Hashable:
+        scope = self.scope
+        found = scope.find(name)
+        if found is not None:
+            return found.type
+        if name == "_" or name in SPECIAL:
+            return name
+        part = scope.lane(name) or scope.part(name)
+        if part is not None:
+            return ".", part.type, name.rpartition(".")[2]
+        if scope.label(name) is not None:
+            return "label"
+        return "function" if name in self.functions else UNKNOWN
+
+
+def code(kind: Hashable) -> int:
+    """A small number for a kind, the same one each time."""
+    return _codes.setdefault(kind, len(_codes))
+
+
+def crowded() -> bool:
+    return len(_codes) > MOST
+
+
+def forget() -> None:
+    _codes.clear()
+
+
+def integer(value: int) -> Hashable:
+    """Where an integer stands among all the limits of the table: no range holds one integer of a kind and not another."""
+    limits, steps = _limits()
+    place = bisect_left(limits, value)
+    exact = place < len(limits) and limits[place] == value
+    return "0", place, exact, tuple([(value - low) % multiple == 0 for low, multiple in steps])
+
+
+@cache
+def _limits() -> tuple[list[int], list[tuple[int, int]]]:
+    limits = {bound for bits in (1, 8, 16, 32, 64) for bound in (-(1 << (bits - 1)), (1 << bits) - 1)}
+    steps: set[tuple[int, int]] = set()
+    for form in forms.forms():
+        for operand in form.operands.values():
+            given = operand.immediate
+            for allowed in (*given.values.values(), given.default) if isinstance(given, Per) else (given,):
+                if isinstance(allowed, Range):
+                    limits |= {bound for bound in (allowed.low, allowed.high, *allowed.choices) if bound is not None}
+                    if allowed.multiple != 1:
+                        steps.add((allowed.low or 0, allowed.multiple))
+    return sorted(limits), sorted(steps)
