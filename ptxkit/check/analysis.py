@@ -48,6 +48,15 @@ class Analysis:
         return list(self.routine.body())
 
     @cached_property
+    def readers(self) -> dict[str, list[Site]]:
+        """The sites that read a register, by its name."""
+        found: dict[str, list[Site]] = {}
+        for site in self.sites:
+            for name in dict.fromkeys(site.reads):
+                found.setdefault(name, []).append(site)
+        return found
+
+    @cached_property
     def in_clusters(self) -> bool:
         """Whether the kernel is for clusters, by a directive or by a cluster barrier; else one of CTAs that stand alone may run it."""
         return (self.cluster or 1) > 1 or self.routine.directive("explicitcluster") is not None or any(

@@ -21,6 +21,8 @@ RULES = {
     "wait-result": "the result of a wait is not used, or is not asked for again",
 }
 
+_PASSING = frozenset(("selp", "setp", "mov", "cvt", "and", "or", "not", "xor"))
+
 
 def findings(analysis: Analysis) -> Iterator[Finding]:
     for site in analysis.sites:
@@ -132,12 +134,11 @@ def _rounds(analysis: Analysis, site: Site) -> bool:
 
 def _result(analysis: Analysis, site: Site) -> Iterator[Finding]:
     """test_wait and try_wait may say no: the loop around them is part of the wait."""
-    result = site.writes[0] if site.writes else None
-    used = result is not None and any(result in other.reads and _defines(analysis, site, other, result) for other in analysis.sites)
-    if not used:
+    readers = _readers(analysis, site)
+    if not readers:
         yield analysis.report("wait-result", site, f"`{site.name}` does not wait: its result, which nothing reads, says whether the phase "
                               "has completed", "branch back to it until the result is true", "error")
-    elif "try_wait" in site.tokens and not _spins(analysis, site) and not _heard(analysis, site):
+    elif "try_wait" in site.tokens and not _spins(analysis, site) and not _heard(analysis, readers):
         yield analysis.report("wait-result", site, f"`{site.name}` may give up before the phase has completed, and is not asked again",
                               "branch back to it until the result is true")
 
@@ -164,14 +165,23 @@ def _spins(analysis: Analysis, site: Site) -> bool:
     return False
 
 
-def _heard(analysis: Analysis, site: Site) -> bool:
+def _readers(analysis: Analysis, site: Site) -> list[Site]:
+    """What reads the result, through the moves and comparisons that compilers put between."""
+    found: list[Site] = []
+    seen, todo = {site.index}, [site]
+    while todo:
+        here = todo.pop()
+        for name in here.writes:
+            for other in analysis.readers.get(name, ()):
+                if other.index not in seen and _defines(analysis, here, other, name):
+                    seen.add(other.index)
+                    (todo if other.mnemonic in _PASSING else found).append(other)
+    return found
+
+
+def _heard(analysis: Analysis, readers: list[Site]) -> bool:
     """Whether the result makes a difference: it decides where control goes, or is kept (a first look before the real wait)."""
-    for other in analysis.sites:
-        if any(name in other.reads for name in site.writes) and any(_defines(analysis, site, other, name) for name in site.writes):
-            block = analysis.routine.blocks[other.block]
-            if other.control != "branch" or len(set(block.successors)) > 1:
-                return True
-    return False
+    return any(site.control != "branch" or len(set(analysis.routine.blocks[site.block].successors)) > 1 for site in readers)
 
 
 def _defines(analysis: Analysis, site: Site, reader: Site, name: str) -> bool:

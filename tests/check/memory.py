@@ -27,8 +27,7 @@ TRANSACTIONS = [
         + wait("w", "%r32", "[%r33]") + READ, flip=FLIP)),
     Case("expect-tx", "each thread of a warp copies", init(1) + f"-!@%p0 {EXPECT} [%r2], 16;\n+@%p0 {EXPECT} [%r2], 512;\n"
          f"shl.b32 %r5, %r0, 4;\nadd.u32 %r5, %r1, %r5;\n@%p1 {BULK} [%r5], [%rd0], 16, [%r2];\n" + wait("w")),
-    Case("expect-tx", "nothing expects", init(64) + ARRIVE + " [%r2];\n!" + f"+@%p0 {BULK}".replace("+", "") + " [%r1], [%rd0], 256, [%r2];\n"
-         + wait("w"), forms=()),
+    Case("expect-tx", "nothing expects", init(1) + either(f"@%p0 {ARRIVE} [%r2];\n", f"@%p0 {EXPECT} [%r2], 256;\n") + "!" + COPY + wait("w")),
     Case("expect-tx", "a multicast counts in both", init(1, sync="fence.mbarrier_init.release.cluster;\n" + CLUSTER)
          + f"-!@%p0 {EXPECT} [%r2], 256;\n+@%p0 {EXPECT} [%r2], 512;\nmov.u32 %r20, %cluster_ctarank;\nshl.b32 %r5, %r20, 8;\n"
          f"add.u32 %r5, %r1, %r5;\nmov.u16 %h0, 3;\n@%p0 {BULK}.multicast::cluster [%r5], [%rd0], 256, [%r2], %h0;\n" + wait("w"), cluster=2),
@@ -83,9 +82,8 @@ READS = [
          "-bar.warp.sync -1;\n+bar.sync 0;\n!ld.shared.u32 %r7, [%r4];\n", severity="review"),
     Case("read-before-wait", "on one path", init(1) + f"@%p0 {EXPECT} [%r2], 256;\n{COPY}-setp.gt.u32 %p10, %r9, 7;\n-@%p10 bra skip;\n"
          + wait("w") + "skip:\n!ld.shared.u32 %r7, [%r4];\n", severity="review"),
-    Case("copy-overwrite", "a loop of copies", init(1) + loop(
-        f"@%p0 {EXPECT} [%r2], 256;\n!{COPY}" + plus("and.b32 %r12, %r30, 1;\n" + wait("w", "%r12") + "bar.sync 0;\n"))
-        + plus(wait("v", "%r12") .replace("v:\n", "v:\n"), "-").replace("%r12", "0"), also=("read-before-wait",)),
+    Case("copy-overwrite", "a loop of copies", init(1) + "mov.u32 %r12, 0;\n" + loop(
+        f"@%p0 {EXPECT} [%r2], 256;\n!{COPY}" + plus(wait("w", "%r12") + "xor.b32 %r12, %r12, 1;\nbar.sync 0;\n")) + plus(wait("v", 0), "-")),
     Case("copy-overwrite", "in one thread", init(1) + "@!%p0 bra done;\n" + loop(
         f"{EXPECT} [%r2], 256;\n!{BULK} [%r1], [%rd0], 256, [%r2];\n" + plus("and.b32 %r12, %r30, 1;\n" + wait("w", "%r12")))
         + "done:\n" + plus(wait("v", 0), "-")),
@@ -110,8 +108,8 @@ RACES = [
     Case("shared-race", "a neighbour's word", FILL + plus("bar.sync 0;\n") + NEIGHBOUR + "!ld.shared.u32 %r7, [%r6];\n"),
     Case("shared-race", "written after it is read", FILL + "bar.sync 0;\n" + NEIGHBOUR + "ld.shared.u32 %r7, [%r6];\n" + plus("bar.sync 0;\n")
          + "!st.shared.u32 [%r4], %r7;\n"),
-    Case("shared-race", "lanes of a warp", FILL + plus("bar.warp.sync -1;\n") + "xor.b32 %r6, %r4, 4;\n!ld.shared.u32 %r7, [%r6];\n"
-         .replace("xor.b32 %r6, %r4, 4", "xor.b32 %r6, %r3, 4;\nadd.u32 %r6, %r1, %r6"), severity="review", block=32),
+    Case("shared-race", "lanes of a warp", FILL + plus("bar.warp.sync -1;\n") + "xor.b32 %r6, %r3, 4;\nadd.u32 %r6, %r1, %r6;\n"
+         "!ld.shared.u32 %r7, [%r6];\n", severity="review", block=32),
     Case("shared-race", "in a loop", loop(FILL + "bar.sync 0;\n" + NEIGHBOUR + "ld.shared.u32 %r7, [%r6];\n" + plus("bar.sync 0;\n"))
          .replace("st.shared", "!st.shared")),
     Case("shared-race", "on one path", FILL + "setp.gt.u32 %p10, %r9, 5;\n-@%p10 bra skip;\nbar.sync 0;\n-skip:\n" + NEIGHBOUR
@@ -133,8 +131,8 @@ RACES = [
     Case("copy-wait", "no wait", "cp.async.ca.shared.global [%r4], [%rd1], 4;\n" + plus("cp.async.wait_all;\n") + "!ld.shared.u32 %r7, [%r4];\n"),
     Case("copy-wait", "no group", "cp.async.ca.shared.global [%r4], [%rd1], 4;\n" + plus("cp.async.commit_group;\n")
          + "cp.async.wait_group 0;\n!ld.shared.u32 %r7, [%r4];\n", severity="review"),
-    Case("copy-wait", "a wait that leaves it", "cp.async.cg.shared.global [%r4], [%rd1], 16;\n".replace("cg", "ca").replace("16", "4")
-         + "cp.async.commit_group;\n" + either("cp.async.wait_group 1;\n", "cp.async.wait_group 0;\n") + "!ld.shared.u32 %r7, [%r4];\n",
+    Case("copy-wait", "a wait that leaves it", "cp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.commit_group;\n"
+         + either("cp.async.wait_group 1;\n", "cp.async.wait_group 0;\n") + "!ld.shared.u32 %r7, [%r4];\n",
          severity="review"),
     Case("copy-wait", "stored out", "cp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.commit_group;\n" + plus("cp.async.wait_group 0;\n")
          + FENCE + f"bar.sync 0;\n!{OUT}" + DRAIN),

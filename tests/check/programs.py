@@ -15,7 +15,7 @@ condition that the whole CTA shares."""
 
 @dataclass(frozen=True)
 class Case:
-    """`also`: other rules that rightly speak of the same mistake. `forms`: those in which the mistake stays the same."""
+    """`corrected`: the directives of the twin, where they are the mistake. `also`: other rules that rightly speak of it."""
 
     rule: str
     name: str
@@ -24,9 +24,8 @@ class Case:
     block: int = 64
     cluster: int = 1
     directives: str = ""
+    corrected: str | None = None
     also: tuple[str, ...] = ()
-    forms: tuple[str, ...] = FORMS
-    exact: bool = True
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.name}"
@@ -62,6 +61,8 @@ setp.lt.u32 %p1, %r0, 32;
 ENTRY = """.visible .entry k(.param .u64 out, .param .u32 n, .param .align 128 .b8 map[128]) {directives}
 {{
 """
+FUNCTION = ".func body(.param .u64 out, .param .u32 n, .param .u64 map)\n{\n"
+ARGUMENTS = ".reg .b32 %r<10>;\n.reg .b64 %rd<10>;\nld.param.u64 %rd0, [out];\nld.param.u32 %r9, [n];\n"
 MAP = "mov.b64 %rd9, map;\ncvta.param.u64 %rd9, %rd9;\n"
 CALL = """{
 .param .u64 a;
@@ -79,11 +80,11 @@ def text(case: Case, right: bool, form: str = "plain") -> tuple[str, int | None]
     """The PTX, and the line on which the mistake is due (None in the twin)."""
     lines = [line for line in case.body.splitlines() if line and not line.startswith("-" if right else "+")]
     body = "\n".join(line.lstrip("+-") for line in lines) + "\n"
-    exact = ".reqntid" if case.exact else ".maxntid"
-    directives = f"{exact} {case.block}" if case.block else ""
+    directives = [f".reqntid {case.block}"] if case.block else []
     if case.cluster > 1:
-        directives += f" .reqnctapercluster {case.cluster}"
-    entry = ENTRY.format(directives=f"{directives} {case.directives}")
+        directives.append(f".reqnctapercluster {case.cluster}")
+    directives.append(case.corrected if right and case.corrected is not None else case.directives)
+    entry = ENTRY.format(directives=" ".join(directives))
     prelude = PRELUDE
     if form == "generic":
         for register, name in (("%r1", "smem"), ("%r2", "bar")):
@@ -93,8 +94,8 @@ def text(case: Case, right: bool, form: str = "plain") -> tuple[str, int | None]
     if form == "branch":
         body = f"setp.eq.u32 %p23, %r9, 0;\n@%p23 bra skipped;\n{body}skipped:\n"
     if form == "function":
-        made = (f"{HEAD}.func body(.param .u64 out, .param .u32 n, .param .u64 map)\n{{\n{REGISTERS}ld.param.u64 %rd9, [map];\n{prelude}{body}"
-                f"ret;\n}}\n{entry}.reg .b32 %r<10>;\n.reg .b64 %rd<10>;\nld.param.u64 %rd0, [out];\nld.param.u32 %r9, [n];\n{MAP}{CALL}ret;\n}}\n")
+        function = f"{FUNCTION}{REGISTERS}ld.param.u64 %rd9, [map];\n{prelude}{body}ret;\n}}\n"
+        made = f"{HEAD}{function}{entry}{ARGUMENTS}{MAP}{CALL}ret;\n}}\n"
     else:
         made = f"{HEAD}{entry}{REGISTERS}{MAP}{prelude}{body}ret;\n}}\n"
     marked = [number for number, line in enumerate(made.splitlines(), 1) if line.startswith("!")]
