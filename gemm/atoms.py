@@ -42,7 +42,7 @@ class Mma:
             return list(acc[4 * index:4 * index + 4])
         found = []
         for packed in acc[2 * index:2 * index + 2]:
-            low, high = mov.f16(0.0), mov.f16(0.0)
+            low, high = mov.b16(0), mov.b16(0)
             mov.b32(Vec([low, high]), packed)
             found += [cvt.f32.f16(low), cvt.f32.f16(high)]
         return found

@@ -36,7 +36,8 @@ class ConfigError(PtxkitError, ValueError):
 class Config:
     """One specialisation of the kernel; see `gemm.dense.gemm` for the parameters. 0 or None is "auto".
 
-    BK counts elements of depth a stage (auto: 128 bytes). STAGES auto is the deepest ring that shared memory holds. CONSUMERS auto is
+    BK counts elements of depth a stage (auto: 128 bytes). A_ROWS, where it is given, is how many rows of a tile A has at all: of few
+    rows only those are loaded. STAGES auto is the deepest ring that shared memory holds. CONSUMERS auto is
     a warpgroup for every 64 rows up to 3, and 2 when they take turns or the tile has 256 rows. STORE auto is "staged" where a tile's
     row has whole 32-byte spans and the depth is not split.
     """
@@ -50,6 +51,7 @@ class Config:
     BM: int = 128
     BN: int = 256
     BK: int = 0
+    A_ROWS: int = 0
     STAGES: int = 0
     CONSUMERS: int = 0
     PINGPONG: bool = False
@@ -135,7 +137,7 @@ class Config:
     @property
     def parameters(self) -> dict[str, Any]:
         """The kernel's compile-time parameters."""
-        names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "SPLITS", "REDUCE", "GROUP", "RASTER",
+        names = ("BM", "BN", "BK", "A_ROWS", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "SPLITS", "REDUCE", "GROUP", "RASTER",
                  "SERPENTINE", "STORE", "PROMOTE", "BLOCK_SCALES", "BATCHED", "STREAM_B", "FUSION")
         return {"A": self.a, "B": self.b, "OUT": self.out, "ACCUMULATOR": self.accumulator, "A_MAJOR": self.a_major,
                 "B_MAJOR": self.b_major, **{name: getattr(self, name) for name in names}}
@@ -146,7 +148,7 @@ class Config:
 
     def __str__(self) -> str:
         """One line: tile, ring, schedule."""
-        words = [f"{self.BM}x{self.BN}x{self.BK}", f"{self.STAGES} stages",
+        words = [f"{self.BM}x{self.BN}x{self.BK}" + (f" of {self.A_ROWS} rows" if self.A_ROWS else ""), f"{self.STAGES} stages",
                  "pingpong" if self.PINGPONG else f"{self.CONSUMERS} consumer{'s' if self.CONSUMERS > 1 else ''}"]
         if self.CLUSTER_M * self.CLUSTER_N > 1:
             words.append(f"cluster {self.CLUSTER_M}x{self.CLUSTER_N}")
@@ -188,6 +190,9 @@ class Config:
                 return f"{name} is a multiple of 64 for an operand that is contiguous along {name[1]}, not {extent}"
         if self.BK * self.a.bits // 8 % SPAN or not self.BK:
             return f"BK is a multiple of {SPAN * 8 // self.a.bits} for {self.a.__name__}, not {self.BK}"
+        if self.A_ROWS and (self.A_ROWS % 8 or not 8 <= self.A_ROWS < 64 or self.BM != 64 or self.a_major != "k" or self.CONSUMERS != 1
+                            or self.CLUSTER_N > 1):
+            return f"A_ROWS={self.A_ROWS}: 8 to 56 rows of K-major tiles of 64, for one consumer warpgroup that shares A with nobody"
         if self.PINGPONG and (self.CONSUMERS != 2 or self.SPLITS > 1 or self.BM > 128):
             return "two warpgroups that take turns have a tile of 64 or 128 rows each, and a depth that is not split"
         if not 1 <= self.CONSUMERS <= 3 or (not self.PINGPONG and self.BM % (ROWS * self.CONSUMERS)):

@@ -14,7 +14,7 @@ from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
 from .fusion import Fusion, Matrix, Operands
-from .mainloop import Cluster, Consumer, Pipeline, Producer, Turn
+from .mainloop import Cluster, Consumer, Pipeline, Producer, Turn, clear_lines
 from .scales import ScaleArray, Scales
 from .scheduler import Extents, Raster, Schedule
 from .splitk import ClusterReduction, WorkspaceReduction
@@ -36,7 +36,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_t
          residual_row: Reg[u32], residual_batch: Reg[u64], a_scale: Ptr[f32], a_scale_m: Reg[u32], a_scale_k: Reg[u32],
          b_scale: Ptr[f32], b_scale_n: Reg[u32], b_scale_k: Reg[u32], *,
          A: type[Scalar] = bf16, B: type[Scalar] = bf16, OUT: type[Scalar] = bf16, ACCUMULATOR: type[Scalar] = f32,
-         A_MAJOR: Major = "k", B_MAJOR: Major = "k", BM: int = 128, BN: int = 256, BK: int = 64, STAGES: int = 4, CONSUMERS: int = 2,
+         A_MAJOR: Major = "k", B_MAJOR: Major = "k", BM: int = 128, BN: int = 256, BK: int = 64, A_ROWS: int = 0, STAGES: int = 4, CONSUMERS: int = 2,
          PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1, SPLITS: int = 1,
          REDUCE: Literal["cluster", "workspace"] = "cluster", GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False,
          STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False, BLOCK_SCALES: bool = False, BATCHED: bool = False,
@@ -89,7 +89,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_t
             setmaxnreg.dec.sync.aligned.u32(REGISTERS[CONSUMERS][0])
         with if_(thread < 32), if_(elect()):
             policy = createpolicy.fractional.L2__evict_first.b64() if STREAM_B else None
-            producer = Producer(pipeline, TiledCopy(a, a_tile, cluster.a_shares()), TiledCopy(b, b_tile, cluster.b_shares(), policy),
+            producer = Producer(pipeline, TiledCopy(a, a_tile, cluster.a_shares(), lines=A_ROWS), TiledCopy(b, b_tile, cluster.b_shares(), policy),
                                 Ring(STAGES))
             with schedule.work(extents) as work:
                 producer.load(work, work.m * BM, work.n * BN, *([work.batch] if BATCHED else []))
@@ -112,6 +112,8 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_t
         direct = DirectStore(Matrix(out, OUT, out_row, out_batch), fused)
         store = StagedStore(staging, d, index, thread, fused) if staging is not None else direct
         consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
+        if A_ROWS:
+            clear_lines(a_tile, A_ROWS, thread)
         acc = mma.fragments()
         total = TiledMma(Mma(A, B, BN), slabs).fragments() if PROMOTE else acc
         arrays = (ScaleArray(a_scale, a_scale_m, a_scale_k), ScaleArray(b_scale, b_scale_n, b_scale_k)) if BLOCK_SCALES else (None, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 from ptxkit import driver
@@ -19,6 +20,7 @@ from .grid import Grid
 from .heuristic import heuristic
 from .problem import PLAIN, Arrays, Options, Problem, extents, type_name
 
+L2_PROMOTION = 256          # bytes that the L2 fetches at once; 128 cost 1 to 3 % where weights stream from memory (docs/performance.md)
 _PLANS_KEPT = 512
 
 _modules: dict[tuple[Config, int], Compiled] = {}
@@ -51,7 +53,7 @@ class Plan:
         for name, lines, pointer in zip("abd", (problem.a_lines, problem.b_lines, problem.d_lines), pointers, strict=True):
             record = records.get(name, records["a"])          # a kernel that stores directly reads no map of D
             lines = lines if name in records else problem.a_lines
-            found.append(encode_tiled(record.fields(lines.dims, lines.strides), pointer))
+            found.append(encode_tiled(replace(record.fields(lines.dims, lines.strides), l2_promotion=L2_PROMOTION), pointer))
         self.encoded = tuple(found)
         return self.encoded
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from ptxkit import MBarrier, MBarriers, Reg, Ring, Vec, cluster_ctarank, ring, smem
 from ptxkit.idioms import init_barriers, remote, wait
-from ptxkit.ptx import cvt, fma, mbarrier, mov, shl, wgmma
+from ptxkit.ptx import bar, cvt, fence, fma, mbarrier, mov, shl, st, wgmma
 from ptxkit.ptx import min as min_
 from ptxkit.smem import Tile
 from ptxkit.types import pred, u16, u32
 
+from .atoms import WARPGROUP
 from .scales import Scales
 from .scheduler import Work
 from .tiled import Shares, TiledCopy, TiledMma
@@ -99,7 +100,7 @@ class Producer:
     def load(self, work: Work, row: Reg[u32], column: Reg[u32], *outer: Any) -> None:
         """Rows `row`.. of A and `column`.. of B (in elements); `outer` are further coordinates of both maps."""
         pipeline, depth = self.pipeline, self.a.tile.layout.columns
-        bytes = self.a.tile.layout.bytes + self.b.tile.layout.bytes
+        bytes = self.a.bytes + self.b.bytes
         with ring(self.position, work.stages) as (k, stage, parity):
             at = (k if isinstance(work.first, int) and work.first == 0 else k + work.first) * depth
             wait(pipeline.empty[stage], parity ^ 1)
@@ -176,6 +177,22 @@ class Consumer:
         arrive(barrier, pred=p)
 
 
+def clear_lines(tile: Tile[Any], start: int, thread: Reg[u32]) -> None:
+    """By one warpgroup, once: zeros in the lines of every stage from `start` on, which no copy fills and wgmma reads."""
+    layout = tile.layout
+    bytes = (layout.rows - start) * layout.span_bytes
+    zero = mov.b32(0)
+    place = tile[0].register() + thread * 16
+    for stage in range(len(tile)):
+        for span in range(layout.spans):
+            offset = stage * tile.stage_bytes + span * layout.span_stride + start * layout.span_bytes
+            for done in range(0, bytes, WARPGROUP * 16):
+                inside = None if bytes - done >= WARPGROUP * 16 else thread < (bytes - done) // 16
+                st.shared__cta.v4.b32(smem.SharedAddress(offset + done, place), Vec((zero, zero, zero, zero)), pred=inside)
+    fence.proxy.async_.shared__cta()
+    bar.sync(1, b=WARPGROUP)
+
+
 class Turn:
     """Two warpgroups take turns at the tensor cores: while one multiplies, the other stores its tile.
 
@@ -198,4 +215,4 @@ class Turn:
         mbarrier.arrive.shared__cta.b64(self.other, pred=self.first)
 
 
-__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Turn"]
+__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Turn", "clear_lines"]

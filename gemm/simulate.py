@@ -80,11 +80,13 @@ def _view(name: str, array: Array, word: str | None) -> ArrayView:
 def _bytes(array: Array) -> Array:
     """The memory of an array from its first element to its last, as bytes that share it."""
     extent = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + array.itemsize
-    return np.lib.stride_tricks.as_strided(array.view(np.uint8) if array.flags.c_contiguous else _raw(array), (extent,), (1,))
+    first = _bits(array)[tuple(slice(1) for _ in array.shape)].reshape(-1).view(np.uint8)
+    return np.lib.stride_tricks.as_strided(first, (extent,), (1,))
 
 
-def _raw(array: Array) -> Array:
-    return np.lib.stride_tricks.as_strided(array, (1,) * array.ndim).view(np.uint8)
+def _bits(array: Array) -> Array:
+    """The same memory as unsigned integers: NumPy restrides only types of its own."""
+    return array.view(np.dtype(f"u{array.itemsize}"))
 
 
 def _lines(array: Array, columns_are_contiguous: bool) -> Array:
@@ -94,7 +96,9 @@ def _lines(array: Array, columns_are_contiguous: bool) -> Array:
     for axis in range(array.ndim - 2, -1, -1):
         if array.shape[axis] == 1 and strides[axis] % 16:
             strides[axis] = array.shape[axis + 1] * max(strides[axis + 1], array.itemsize)
-    return np.lib.stride_tricks.as_strided(array, strides=strides)
+    if tuple(strides) == array.strides:
+        return array
+    return np.lib.stride_tricks.as_strided(_bits(array), strides=strides).view(array.dtype)
 
 
 __all__ = ["simulate"]

@@ -29,12 +29,19 @@ class TiledCopy:
     tile: Tile[Any]
     shares: Shares
     policy: Reg[b64] | None = None
+    lines: int = 0                              # of a K-major tile that are loaded, from its first on (0: all)
+
+    @property
+    def bytes(self) -> int:
+        """What a stage gets, from all the CTAs that share it."""
+        layout = self.tile.layout
+        return layout.bytes if not self.lines else self.lines * layout.columns * layout.element_bytes
 
     def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
         """Copy rows `mn`.. and depth `k`.. (in elements) into the stage; `outer` are the map's further coordinates."""
         view, layout, shares = self.tile[stage], self.tile.layout, self.shares
         if layout.major == "k":
-            lines = layout.rows // shares.count
+            lines = (self.lines or layout.rows) // shares.count
             start = shares.rank * lines if shares.rank is not None else 0
             for s in range(layout.spans):
                 part = view.span(s).lines(start, lines)
