@@ -27,7 +27,8 @@ class Finding:
     """One thing said about a program: a stable rule name, one sentence, the way out, and where.
 
     `kind`: "language" (not legal PTX), "protocol" (legal, but wrong or not provably right), "advice". `position` is the author's
-    line where it is known, else the PTX line; `ptx_line` is the line of the PTX text.
+    line where it is known, else the PTX line; `ptx_line` and `ptx_column` are the place in the PTX text. `words` is what is wrong as it
+    is written there, and `expected` says what may stand there.
     """
 
     rule: str
@@ -37,6 +38,9 @@ class Finding:
     kind: Kind = "language"
     severity: Severity = "error"
     ptx_line: int | None = None
+    ptx_column: int = 0
+    words: str = ""
+    expected: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         where = f"{self.position}: " if self.position else ""

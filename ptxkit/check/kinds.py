@@ -50,8 +50,7 @@ class Kinds(dict[int, int]):
         if isinstance(operand, tree.Integer):
             return integer(operand.value)
         if isinstance(operand, tree.Address):
-            base = operand.base
-            return ("[]", self.name(base.name) if isinstance(base, tree.Name) else integer(base.value), -(1 << 31) <= operand.offset < 1 << 32)
+            return "[]", self.kind(operand.base), -(1 << 31) <= operand.offset < 1 << 32
         if isinstance(operand, tree.Float):
             return "0f", operand.width
         if isinstance(operand, tree.Vector):
@@ -76,7 +75,7 @@ class Kinds(dict[int, int]):
             return found.type
         if name == "_" or name in SPECIAL:
             return name
-        part = scope.lane(name) or scope.part(name)
+        part = scope.part(name)
         if part is not None:
             return ".", part.type, name.rpartition(".")[2]
         if scope.label(name) is not None:

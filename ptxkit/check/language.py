@@ -1,22 +1,19 @@
-"""Language rules: every instruction against the table and the declared types, names and labels, version and target."""
+"""Language rules: every instruction against the table and the declared types, names and labels, calls, version and target."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from grammar import forms, match, tree
 from grammar.errors import Finding
 from grammar.schema import Operand
-from grammar.special import SPECIAL
 
 from ..module import has
-from .names import Scope, bound, names_in, signatures
+from . import declarations, kinds
+from .kinds import Kinds
+from .names import Scope, names_in, signatures
 from .places import Place, Places, finding
-
-OUTSIDE = frozenset((
-    "tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep", "vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vmad",
-    "vset", *(f"{name}{lanes}" for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", "vset") for lanes in (2, 4))))
-"""PTX of sm_90 that the table does not have (textures, surfaces, video): not judged."""
 
 GATES = ("version", "target")
 """Rules that say when an instruction came, not that it is none."""
@@ -24,34 +21,58 @@ GATES = ("version", "target")
 RULES = {
     "opcode": "an opcode that PTX does not have for this target",
     "operands": "operands that the opcode does not take",
-    "version": "an instruction that the module's .version does not have yet",
-    "target": "an instruction that the module's .target does not have",
+    "order": "modifiers in another order than PTX's, which ptxas takes (told only when asked for)",
+    "version": "a .version that is not known, or an instruction that the module's .version does not have yet",
+    "target": "a .target that is not known, or an instruction that the module's .target does not have",
     "undefined-name": "a register, variable, function or label that is not declared",
     "duplicate-name": "a register, variable, function or label that is declared twice in one scope",
+    "call": "a call that does not fit the declaration or prototype of what it calls",
+    "declaration": "a variable or function that cannot be declared so",
+    "too-many": "the file has more findings than are told",
 }
 
+MOST = 10_000
+"""Findings of one module that are told: a file of mistakes only would otherwise take hundreds of times its size."""
 
-def findings(module: tree.Module, places: Places) -> Iterator[Finding]:
-    """The language findings of the whole module, in the order of the text."""
-    yield from _Module(module, places).findings()
+Verdict = tuple[forms.Signature, ...]
+_verdicts: dict[tuple[Any, ...], Verdict] = {}
+
+
+def findings(module: tree.Module, places: Places, *, strict: bool = False) -> Iterator[Finding]:
+    """The language findings of the whole module, in the order of the text. `strict`: also modifiers that stand in another order."""
+    if kinds.crowded() or len(_verdicts) > kinds.MOST:
+        kinds.forget()
+        _verdicts.clear()
+    for number, found in enumerate(_Module(module, places, strict).findings()):
+        if number == MOST:
+            yield finding("too-many", f"there are more than {MOST} findings: the others are not told", "correct these first",
+                          Place(found.ptx_line, None), "error", "language")
+            return
+        yield found
 
 
 class _Module:
-    def __init__(self, module: tree.Module, places: Places) -> None:
+    def __init__(self, module: tree.Module, places: Places, strict: bool) -> None:
         self.module = module
         self.places = places
+        self.strict = strict
         self.outer = Scope()
         self.functions: dict[str, bool] = {}
-        self.target = next((name for name in module.target if name.startswith("sm_")), "sm_90a")
+        self.declared: dict[str, tree.Function] = {}
+        self.target = next((name for name in module.target if declarations.known_target(name)), "sm_90a")
         self.newer = int("".join(c for c in self.target if c.isdigit()) or 0) > 90
         self.loc: tree.Loc | None = None
+        self.fine: set[tuple[Any, ...]] = set()
 
     def findings(self) -> Iterator[Finding]:
+        yield from declarations.header(self.module)
         for item in self.module.items:
             if isinstance(item, tree.Variable):
                 yield from self._variable(item)
             elif isinstance(item, tree.Alias):
                 self.functions.setdefault(item.name, False)
+                if item.target in self.declared:
+                    self.declared.setdefault(item.name, self.declared[item.target])
             elif isinstance(item, tree.Function):
                 yield from self._declared(item)
                 if item.body is not None:
@@ -62,7 +83,8 @@ class _Module:
 
     def _variable(self, variable: tree.Variable) -> Iterator[Finding]:
         """One of several declarations of a variable may be no `.extern`."""
-        known = self.outer.names.get(variable.name)
+        yield from declarations.variable(variable, self._at(variable), module=True)
+        known = self.outer.own(variable.name)
         if known is not None and "extern" in (known.variable.linkage, variable.linkage):
             if variable.linkage != "extern":
                 list(self.outer.declare(variable))
@@ -72,17 +94,21 @@ class _Module:
             yield self._duplicate(variable.name, self._at(variable))
 
     def _declared(self, function: tree.Function) -> Iterator[Finding]:
+        place = self._at(function)
+        yield from declarations.function(function, self.declared.get(function.name), place)
         defined = self.functions.get(function.name)
         if (defined and function.body is not None) or self.outer.find(function.name) is not None:
-            yield self._duplicate(function.name, self._at(function))
+            yield self._duplicate(function.name, place)
         self.functions[function.name] = bool(defined) or function.body is not None
+        self.declared[function.name] = function
 
     def _declare(self, scope: Scope, variable: tree.Variable) -> Iterator[Finding]:
         for name in dict.fromkeys(scope.declare(variable)):
             yield self._duplicate(name, self._at(variable))
 
     def _duplicate(self, name: str, place: Place) -> Finding:
-        return finding("duplicate-name", f"`{name}` is declared twice in this scope", "rename one of them", place, "error", "language")
+        return finding("duplicate-name", f"`{name}` is declared twice in this scope", "rename one of them", place, "error", "language",
+                       name)
 
     def _at(self, statement: tree.Statement | tree.Function) -> Place:
         return self.places.of(getattr(statement, "position", None), self.loc)
@@ -93,54 +119,88 @@ class _Module:
         scope = Scope(self.outer)
         for variable in (*function.returns, *function.parameters):
             yield from self._declare(scope, variable)
-        yield from self._body(body, scope)
+        yield from self._body(body, scope, Kinds(scope, self.functions))
 
-    def _body(self, body: tuple[tree.Statement, ...], scope: Scope) -> Iterator[Finding]:
+    def _body(self, body: tuple[tree.Statement, ...], scope: Scope, met: Kinds) -> Iterator[Finding]:
         """A name is known from its declaration on, a label in its whole scope."""
         for name, statement in scope.take_labels(body):
             yield self._duplicate(name, self._at(statement))
+        fine, kind_of, guards = self.fine, met.__getitem__, met.guards
         for statement in body:
-            if isinstance(statement, tree.Variable):
+            if type(statement) is tree.Instruction:
+                guard = statement.guard
+                try:
+                    if (statement.opcode, *map(kind_of, map(id, statement.operands))) in fine and (guard is None or id(guard) in guards):
+                        continue
+                except KeyError:
+                    pass
+                yield from self._instruction(statement, scope, met)
+            elif isinstance(statement, tree.Variable):
+                yield from declarations.variable(statement, self._at(statement))
                 yield from self._declare(scope, statement)
+                met.forget()
                 if statement.name in scope.labels:
                     yield self._duplicate(statement.name, self._at(statement))
             elif isinstance(statement, tree.Loc):
                 self.loc = statement
             elif isinstance(statement, tree.Block):
-                yield from self._body(statement.body, Scope(scope))
+                inner = Scope(scope)
+                own = any(type(inside) is not tree.Instruction and type(inside) is not tree.Loc for inside in statement.body)
+                yield from self._body(statement.body, inner, Kinds(inner, self.functions) if own else met)
             elif isinstance(statement, tree.Targets):
                 for name in statement.names:
                     known = scope.label(name) is not None if statement.kind == "branchtargets" else name in self.functions
                     if not known:
                         yield self._undefined(name, "label" if statement.kind == "branchtargets" else "function", self._at(statement))
-            elif isinstance(statement, tree.Instruction):
-                yield from self._instruction(statement, scope)
 
-    def _instruction(self, instruction: tree.Instruction, scope: Scope) -> Iterator[Finding]:
-        if instruction.mnemonic in OUTSIDE:
-            return
-        place = self._at(instruction)
-        undefined = list(dict.fromkeys(self._unknown(instruction, scope)))
-        for name in undefined:
-            yield self._undefined(name, "name", place)
-        found = None if undefined else bound(instruction, scope.type)
-        if found is not None and (instruction.guard is None or scope.type(instruction.guard.predicate) == "pred"):
-            signature, values = found
-            yield from self._gates(instruction, signature, place)
-            for parameter, value in zip(signature.parameters, values, strict=True):
-                yield from self._named(parameter.operand, value, scope, place)
-            return
-        if undefined:
-            return
-        sentence = match.check(instruction, scope.type) or f"`{instruction.opcode}` is not in the table"
-        if not signatures(instruction.opcode):
-            if self.newer:
-                yield finding("opcode", f"{sentence}; .target is {self.target}", "the table describes sm_90a: assemble it to be sure",
-                              place, "info", "language")
-            else:
-                yield finding("opcode", sentence, "write an opcode that the table has", place, "error", "language")
-            return
-        yield finding("operands", sentence, "give the operands that the opcode's form takes", place, "error", "language")
+    def _instruction(self, instruction: tree.Instruction, scope: Scope, met: Kinds) -> Iterator[Finding]:
+        """One instruction whose like has not been met in this module, or that has a fault."""
+        met.meet(instruction)
+        key = (instruction.opcode, *[met[id(operand)] for operand in instruction.operands])
+        guarded = instruction.guard is not None and id(instruction.guard) not in met.guards
+        called = instruction.mnemonic == "call"
+        verdict = None if guarded or called else _verdicts.get(key)
+        place: Place | None = None
+        if verdict is None:
+            place = self._at(instruction)
+            undefined = list(dict.fromkeys(self._unknown(instruction, scope)))
+            for name in undefined:
+                yield self._undefined(name, "name", place)
+            if undefined:
+                return
+            found = match.explain(instruction, scope.type)
+            if isinstance(found, match.Mismatch):
+                yield self._mismatch(instruction, found, place)
+                return
+            misnamed = [name for signature, values in found[:1] for parameter, value in zip(signature.parameters, values, strict=True)
+                        for name in self._named(parameter.operand, value, scope, place)]
+            yield from misnamed
+            if called:
+                yield from self._call(instruction, scope, place)
+            verdict = tuple(signature for signature, _ in found)
+            if not misnamed and not called and not any(signature.form.rules for signature in verdict):
+                _verdicts[key] = verdict
+        signature = min(verdict, key=self._ease)
+        good = True
+        for said in self._gates(instruction, signature):
+            good = False
+            yield said
+        if self.strict and signature.opcode != instruction.opcode:
+            good = False
+            yield finding("order", f"`{instruction.opcode}` is `{signature.opcode}` in PTX's order", f"write `{signature.opcode}`",
+                          place or self._at(instruction), "review", "language", instruction.opcode, (signature.opcode,))
+        if good and key in _verdicts:
+            self.fine.add(key)
+
+    def _mismatch(self, instruction: tree.Instruction, found: match.Mismatch, place: Place) -> Finding:
+        if signatures(instruction.opcode):
+            return finding("operands", found.sentence, "give the operands that the opcode's form takes", place, "error", "language",
+                           found.words, found.expected)
+        if self.newer:
+            return finding("opcode", f"{found.sentence}; .target is {self.target}", "the table describes sm_90a: assemble it to be sure",
+                           place, "info", "language", found.words, found.expected)
+        return finding("opcode", found.sentence, "write an opcode that the table has", place, "error", "language", found.words,
+                       found.expected)
 
     def _unknown(self, instruction: tree.Instruction, scope: Scope) -> Iterator[str]:
         """Names that are neither declared nor special nor a label or function; sinks are no names."""
@@ -148,8 +208,7 @@ class _Module:
         if instruction.guard is not None:
             names.append(instruction.guard.predicate)
         for name in names:
-            if (name not in ("_", "WARP_SZ") and name not in SPECIAL and scope.find(name) is None and scope.lane(name) is None
-                    and scope.label(name) is None and name not in self.functions):
+            if Kinds(scope, self.functions).name(name) == kinds.UNKNOWN and name != "WARP_SZ":
                 yield name
 
     def _named(self, operand: Operand, value: tree.Operand | None, scope: Scope, place: Place) -> Iterator[Finding]:
@@ -161,16 +220,33 @@ class _Module:
         if scope.label(name) is None and scope.find(name) is None and (operand.kind == "label" or name not in self.functions):
             yield self._undefined(name, operand.kind, place)
 
+    def _call(self, instruction: tree.Instruction, scope: Scope, place: Place) -> Iterator[Finding]:
+        lists = [operand for operand in instruction.operands if isinstance(operand, tree.Arguments)]
+        names = [operand.name for operand in instruction.operands if isinstance(operand, tree.Name)]
+        returned = lists.pop(0) if instruction.operands and isinstance(instruction.operands[0], tree.Arguments) else None
+        given = lists[0] if lists else None
+        wanted = self.declared.get(names[0]) if names else None
+        for name in names[1:]:
+            table = scope.table(name)
+            wanted = scope.prototype(name) or (self.declared.get(table[0]) if table else None) or wanted  # type: ignore[assignment]
+        if wanted is not None and not (isinstance(wanted, tree.Function) and wanted.kind == "entry"):
+            yield from declarations.call(names[0], wanted, returned, given, scope, place)
+
     def _undefined(self, name: str, what: str, place: Place) -> Finding:
         said = {"label": "label of this function", "function": "declared function"}.get(what, "declared name")
         fix = "place the label in this function" if what == "label" else "declare it before this line"
-        return finding("undefined-name", f"`{name}` is no {said} here", fix, place, "error", "language")
+        return finding("undefined-name", f"`{name}` is no {said} here", fix, place, "error", "language", name)
 
-    def _gates(self, instruction: tree.Instruction, signature: forms.Signature, place: Place) -> Iterator[Finding]:
+    def _ease(self, signature: forms.Signature) -> tuple[bool, tuple[int, int]]:
+        """Of several forms that fit, the one that this target has, of the lowest version."""
+        return not has(self.target, signature.target), signature.since
+
+    def _gates(self, instruction: tree.Instruction, signature: forms.Signature) -> Iterator[Finding]:
         if signature.since > self.module.version:
             needed, given = (".".join(map(str, version)) for version in (signature.since, self.module.version))
             yield finding("version", f"`{instruction.opcode}` needs PTX {needed}, and the module says .version {given}",
-                          f"write .version {needed}", place, "error", "language")
+                          f"write .version {needed}", self._at(instruction), "error", "language", instruction.opcode, (f"PTX {needed}",))
         if not self.newer and not has(self.target, signature.target):
             yield finding("target", f"`{instruction.opcode}` needs {signature.target}, and the module says .target {self.target}",
-                          f"write .target {signature.target}", place, "error", "language")
+                          f"write .target {signature.target}", self._at(instruction), "error", "language", instruction.opcode,
+                          (signature.target,))

@@ -31,36 +31,25 @@ class Scope:
     ranges: dict[str, tree.Variable] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    prototypes: dict[str, tree.Prototype] = field(default_factory=dict)
 
     def declare(self, variable: tree.Variable) -> Iterator[str]:
-        """Add the variable; yields names that this scope had already. A range `%r<9>` is kept as such: its names are made when asked for."""
+        """Add the variable; yields names that this scope had already. A range `%r<9>` stays one: its names are made when asked for."""
         name = variable.name
         if variable.count is None:
             if self.own(name) is not None:
                 yield name
             self.names[name] = Declared(match_type(variable), self.prefix + name, variable)
             return
-        taken = next((known for known in self.names if _within(variable, known)), None) or self._overlap(variable)
-        if taken is not None:
-            yield taken
+        if name in self.ranges:
+            yield f"{name}<{variable.count}>"
+        yield from [known for known in self.names if self.names[known].variable.count is None and _within(variable, known)]
         for known in [known for known in self.names if _within(variable, known)]:
             del self.names[known]
         self.ranges[name] = variable
 
-    def _overlap(self, variable: tree.Variable) -> str | None:
-        """A name that the range shares with another one of this scope: `%r<20>` and `%r1<5>` share %r10."""
-        for other in self.ranges.values():
-            for long, short in ((variable, other), (other, variable)):
-                first = f"{long.name}0"
-                if long.name == short.name and long.count and short.count:
-                    return first
-                digits = long.name.removeprefix(short.name)
-                if digits != long.name and digits.isdigit() and digits[0] != "0" and long.count and _within(short, first):
-                    return first
-        return None
-
     def own(self, name: str) -> Declared | None:
-        """What this very scope declares under the name."""
+        """What this very scope declares under the name; of the ranges `%r<20>` and `%r1<5>`, `%r11` is of the first (as ptxas has it)."""
         found = self.names.get(name)
         if found is None and self.ranges and name[-1:].isdigit():
             stem = name.rstrip("0123456789")
@@ -87,11 +76,6 @@ class Scope:
         return found if found is not None and found.type[:1] == "v" else None
 
     def part(self, name: str) -> Declared | None:
-        """The register of which `r.b0` or `r.h1` is a part."""
-        register, dot, word = name.rpartition(".")
-        return self.find(register) if dot and word[:1] in ("b", "h") and word[1:].isdigit() else None
-
-    def part(self, name: str) -> Declared | None:
         """The register of which `r.b0`, `r.h10` are bytes and halves, or `v.x` a lane."""
         register, dot, word = name.rpartition(".")
         return self.find(register) if dot and word[0] in "bh" and word[1:].isdigit() else self.lane(name)
@@ -113,6 +97,14 @@ class Scope:
             scope = scope.outer
         return None
 
+    def prototype(self, name: str) -> tree.Prototype | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.prototypes:
+                return scope.prototypes[name]
+            scope = scope.outer
+        return None
+
     def type(self, name: str) -> str | None:
         found = self.find(name)
         return None if found is None else found.type
@@ -131,13 +123,15 @@ class Scope:
             self.labels[name] = self.prefix + name
             if isinstance(statement, tree.Targets):
                 self.tables[name] = statement.names
+            elif isinstance(statement, tree.Prototype):
+                self.prototypes[name] = statement
 
 
 def _within(variable: tree.Variable, name: str) -> bool:
     """Whether the name is one of a range's."""
     digits = name.removeprefix(variable.name)
     return (variable.count is not None and digits != name and digits.isascii() and digits.isdigit() and len(digits) < 11
-            and (digits[0] != "0" or digits == "0") and int(digits) < variable.count)
+            and int(digits) < variable.count)
 
 
 def spelled(variable: tree.Variable) -> list[str]:

@@ -15,10 +15,11 @@ class Place:
 
     line: int | None
     author: Position | None
+    column: int = 0
 
     @property
     def position(self) -> Position | None:
-        return self.author or (None if self.line is None else Position(None, self.line))
+        return self.author or (None if self.line is None else Position(None, self.line, self.column))
 
     def __str__(self) -> str:
         """As other findings name it: `line 12`, or the author's file and line."""
@@ -44,8 +45,8 @@ class Places:
         if position.file is not None:
             return Place(None, position)
         if self.lines is not None:
-            return Place(position.line, self.lines.get(position.line))
-        return Place(position.line, self._author(loc))
+            return Place(position.line, self.lines.get(position.line), position.column)
+        return Place(position.line, self._author(loc), position.column)
 
     def _author(self, loc: tree.Loc | None) -> Position | None:
         """Inlined code is told by the line that called it."""
@@ -55,5 +56,6 @@ class Places:
         return Position(self.files[file], line) if file in self.files and line else None
 
 
-def finding(rule: str, message: str, fix: str, place: Place, severity: Severity, kind: Kind = "protocol") -> Finding:
-    return Finding(rule, message, fix, place.position, kind, severity, place.line)
+def finding(rule: str, message: str, fix: str, place: Place, severity: Severity, kind: Kind = "protocol", words: str = "",
+            expected: tuple[str, ...] = ()) -> Finding:
+    return Finding(rule, message, fix, place.position, kind, severity, place.line, place.column, words, expected)
