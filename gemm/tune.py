@@ -12,10 +12,11 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from ptxkit import driver
@@ -34,6 +35,7 @@ from .tables.choice import kind, knobs, tuned
 if TYPE_CHECKING:
     from .bench.contestants import Entry
     from .bench.regimes import Captured, Regime
+    from .bench.watch import Step
 
 T = TypeVar("T")
 FINALISTS = 4
@@ -127,10 +129,10 @@ class Progress:
 class Field:
     """The configurations of one problem that are right, as launches on its operands, and their graphs."""
 
-    def __init__(self, torch: Any, problem: Problem) -> None:
+    def __init__(self, torch: Any, problem: Problem, step: Step) -> None:
         from .bench import operands
 
-        self.torch, self.problem, self.asked = torch, problem, described(problem)
+        self.torch, self.problem, self.asked, self.step = torch, problem, described(problem), step
         self.device = driver.device(driver.current_device())
         self.sets = operands.make(torch, problem, operands.sets_that_are_cold(problem, self.device.l2_bytes))
         self.entries: dict[Config, Entry] = {}
@@ -145,7 +147,8 @@ class Field:
         self.wrong.update(assembled(new))
         progress = Progress(len(new), f"{self.problem} checking")
         for config in new:
-            sentence = self.wrong.get(config) or self._fault(our_launch(self.problem, self.sets[0], config))
+            sentence = self.wrong.get(config) or self.step.begin(f"{self.problem} {config}")
+            sentence = sentence or self._fault(our_launch(self.problem, self.sets[0], config))
             progress.step()
             if sentence is None:
                 self.entries[config] = Entry(str(config), [our_launch(self.problem, data, config) for data in self.sets])
@@ -157,6 +160,7 @@ class Field:
     def _fault(self, launch: Callable[[], Any]) -> str | None:
         """A sentence when the product is not right, or two runs differ in a bit."""
         from .bench.operands import wrong
+        from .bench.watch import alive
 
         data = self.sets[0]
         try:
@@ -166,8 +170,9 @@ class Field:
             first = data.d.clone()
             data.d.fill_(math.nan)
             launch()
-        except PtxkitError as error:
-            return str(error)
+        except (PtxkitError, RuntimeError) as error:
+            alive(self.torch)
+            return str(error).splitlines()[0]
         return sentence or (None if self.torch.equal(first, data.d) else "two runs differ")
 
     def times(self, regime: Regime) -> Callable[[Sequence[Config], int], list[float]]:
@@ -181,6 +186,7 @@ class Field:
                     shorter = regime.graph_ms * (0.5 if regime.pause else 0.3)
                     self.graphs[regime.name, config] = capture(self.torch, self.entries[config], regime, shorter)
                 progress.step()
+            self.step.touch()
             here = [self.graphs[regime.name, config] for config in some]
             timed = measure(self.torch, here, regime, rounds, settle_s=0.2)
             progress.close()
@@ -217,14 +223,18 @@ def rasters(config: Config) -> list[Config]:
     return found
 
 
-def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, most: int | None = None, rounds: int = 12) -> dict[str, Any]:
+def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Step, most: int | None = None,
+         rounds: int = 12) -> dict[str, Any]:
     """The entry of one problem: the best configuration's knobs and how it was measured beside the heuristic's and cuBLAS."""
     from .bench.regimes import REGIMES
 
     regimes = [REGIMES[name] for name in regime_names]
-    field = Field(torch, problem)
+    field = Field(torch, problem, step)
     usual = heuristic(field.asked, field.device.multiprocessors)
     right = field.admit(configurations(field.asked, field.device.multiprocessors, most))
+    why = step.begin(f"{problem} in turn")
+    if why is not None:
+        raise TuneError(why)
     if not right:
         raise TuneError(f"no configuration is right: {next(iter(field.wrong.values()))}")
     finalists: dict[Config, None] = {usual: None} if usual in right else {}
@@ -265,7 +275,7 @@ def assembled(found: Sequence[Config], jobs: int | None = None) -> dict[Config, 
 
 
 def run(problems: Sequence[Problem], path: Path, *, regime: str = "auto", seconds: float | None = None, most: int | None = None,
-        say: Callable[[str], None] = print) -> Table:
+        step: Step, say: Callable[[str], None] = print) -> Table:
     """Tunes the problems in turn, writing the table after each; begins no further one after `seconds`."""
     from .bench.run import library
 
@@ -275,24 +285,28 @@ def run(problems: Sequence[Problem], path: Path, *, regime: str = "auto", second
         table.merge(Table.read(path))
     begin = time.perf_counter()
     for done, problem in enumerate(problems):
+        if step.finished(str(problem)):
+            continue
         if seconds is not None and time.perf_counter() - begin > seconds:
             say(f"cut after {done} of {len(problems)} problems: --seconds {seconds:g}")
             break
         started = time.perf_counter()
         try:
-            entry = tune(torch, problem, regimes_of(torch, problem, regime), most=most)
+            entry = tune(torch, problem, regimes_of(problem, regime), step=step, most=most)
         except PtxkitError as error:
             say(f"{problem}: {error}")
+            step.finish(str(problem))
             continue
         table.put(kind(described(problem)), (problem.m, problem.n, problem.k), _short(entry))
         table.write(path)
         say(f"{problem}: {line(entry)}  ({time.perf_counter() - started:.1f} s)")
+        step.finish(str(problem))
         torch.cuda.empty_cache()
     forget()
     return table
 
 
-def regimes_of(torch: Any, problem: Problem, wish: str) -> tuple[str, ...]:
+def regimes_of(problem: Problem, wish: str) -> tuple[str, ...]:
     """The regimes to tune in; `auto` adds sustained load for products that take long."""
     if wish == "both":
         return "burst", "sustained"
@@ -366,9 +380,21 @@ def command(options: argparse.Namespace) -> int:
     path = options.output or user_path(device)
     if path is None:
         raise TuneError("the cache is off (PTXKIT_CACHE_DIR): say with --output where to keep the table")
-    run(problems, path, regime=options.regime, seconds=options.seconds, most=options.most, say=lambda text: print(text, flush=True))
+    from .bench.watch import watched
+
+    wishes = {name: getattr(options, name) for name in ("m", "n", "k", "shapes", "dtype", "layout", "regime", "seconds", "most")}
+    with TemporaryDirectory() as folder:
+        status = watched("tune", {**wishes, "path": str(path)}, Path(folder, "note"), say=lambda text: print(text, flush=True))
     print(f"{path} ({file_name(device)} of {device})", file=sys.stderr)
+    return status
+
+
+def work(wishes: Mapping[str, Any], step: Step) -> int:
+    """What the worker does: tunes, and keeps the table at the path that it is told."""
+    options = argparse.Namespace(**wishes)
+    run(_asked(options), Path(options.path), regime=options.regime, seconds=options.seconds, most=options.most, step=step,
+        say=lambda text: print(text, flush=True))
     return 0
 
 
-__all__ = ["add_arguments", "chosen", "configurations", "described", "halving", "run", "score", "tune"]
+__all__ = ["add_arguments", "chosen", "configurations", "described", "halving", "run", "score", "tune", "work"]

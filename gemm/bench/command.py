@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ptxkit import driver
 
+from . import report, run, watch
 from .contestants import BUILT_IN, ContestantError, contestants
 from .regimes import REGIMES
 from .shapes import LAYOUTS, OPERAND_TYPES, PRESETS, Problem, ShapeError, parse
@@ -61,37 +63,48 @@ def jobs(options: argparse.Namespace) -> list[tuple[str, Problem, tuple[str, ...
 
 def command(options: argparse.Namespace) -> int:
     """0: measured (without a GPU, only the host); 1: a product was wrong or could not run; 2: options that say nothing."""
-    from . import host, report, run
-
     try:
-        work = jobs(options)
+        jobs(options)
     except (ShapeError, ContestantError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    on_stdout = options.json == "-"
-    out = sys.stderr if on_stdout else sys.stdout
-    costs: dict[str, Any] = {}
-    if options.host:
-        costs["host"] = host.imports()
+    out = sys.stderr if options.json == "-" else sys.stdout
+    with TemporaryDirectory() as folder:
+        path = Path(options.json) if options.json and options.json != "-" else Path(folder, "results.json")
+        wishes = {name: getattr(options, name) for name in WISHES} | {"path": str(path), "to_stderr": options.json == "-",
+                                                                     "command": " ".join(("python -m gemm", *sys.argv[1:]))}
         if driver.available():
-            torch = run.library()
-            costs["launch"] = host.calls(torch)
-        for name, figures in costs.items():
-            print(f"{name}: " + ", ".join(f"{what} {value:.1f}" for what, value in figures.items()), file=out, flush=True)
-    path = Path(options.json) if options.json and not on_stdout else None
-    results = run.run(work, rounds=options.rounds, seconds=options.seconds, path=path, host=costs, with_ceilings=options.ceilings,
-                      say=lambda text: print(text, file=out, flush=True))
-    if "device" not in results:
-        print("no product was measured: there is no GPU", file=sys.stderr)
-    if path is not None:
+            status = watch.watched("bench", wishes, Path(folder, "note"), say=lambda text: print(text, file=out, flush=True))
+            if not path.is_file():
+                return status or 1
+        else:
+            work(wishes, watch.Step())
+            print("no product was measured: there is no GPU", file=sys.stderr)
+        results = json.loads(path.read_text(encoding="utf-8"))
+    if options.json == "-":
+        print(json.dumps(results, indent=1))
+    elif options.json:
         report.write_json(path, results)
-    elif on_stdout:
-        print(json.dumps(report.rounded(results), indent=1))
     if results["rows"]:
         print(run.closing(results), file=out)
     if options.plot:
         report.plot(options.plot, results)
     return int(any("ours" in row.get("left_out", {}) for row in results["rows"]))
+
+
+WISHES = ("shapes", "regime", "against", "dtype", "layout", "rounds", "seconds", "host", "ceilings")
+
+
+def work(wishes: Mapping[str, Any], step: watch.Step) -> int:
+    """What the worker does: measures, and keeps the results at the path that it is told."""
+    options = argparse.Namespace(**wishes)
+    out = sys.stderr if options.to_stderr else sys.stdout
+    path = Path(options.path)
+    results = run.run(jobs(options), rounds=options.rounds, seconds=options.seconds, path=path, with_host=options.host,
+                      with_ceilings=options.ceilings, step=step, command=options.command,
+                      say=lambda text: print(text, file=out, flush=True))
+    report.write_json(path, results)
+    return 0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -101,4 +114,4 @@ def main(arguments: Sequence[str]) -> int:
     return command(parser.parse_args(arguments))
 
 
-__all__ = ["add_arguments", "command", "jobs", "main"]
+__all__ = ["add_arguments", "command", "jobs", "main", "work"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
 import platform
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -14,13 +14,14 @@ from typing import Any
 from ptxkit import driver
 from ptxkit.errors import PtxkitError
 
-from . import operands
+from . import host, operands
 from .contestants import CEILINGS, Make, NotImplementedHere, contestants, reads, wgmma
 from .figures import row_ratios, spread, summary
 from .power import Reader, Sampler
 from .regimes import REGIMES, Captured, Regime, best_of, measure
 from .report import write_json
 from .shapes import Problem
+from .watch import Step, alive
 
 SCHEMA = 2
 READ_BYTES = 8 << 30
@@ -53,23 +54,35 @@ def reader(torch: Any) -> Reader:
     return Reader(torch.cuda.current_device(), f"GPU-{uuid}" if uuid and not uuid.startswith("GPU-") else uuid)
 
 
-def row(torch: Any, problem: Problem, regime: Regime, makers: Mapping[str, Make], rounds: int, sensors: Reader,
-        seed: int = 0) -> dict[str, Any]:
+def row(torch: Any, problem: Problem, regime: Regime, makers: Mapping[str, Make], rounds: int, sensors: Reader, seed: int,
+        step: Step) -> dict[str, Any]:
     """One measurement. A contestant that cannot run, or whose D is wrong, is named under "left_out" with the reason."""
     count = operands.sets_that_are_cold(problem, driver.device(driver.current_device()).l2_bytes) if regime.cold else 1
-    sets = operands.make(torch, problem, count)
     left_out: dict[str, str] = {}
+    why = step.begin(f"{regime.name} {problem} data")
+    if why is not None:
+        left_out["data"], makers = why, {}
+    sets = [] if why else operands.make(torch, problem, count)
     graphs: list[Captured] = []
     for name, make in makers.items():
+        why = step.begin(f"{regime.name} {problem} {name}")
+        if why is not None:
+            left_out[name] = why
+            continue
         try:
             graphs.append(_prepared(torch, problem, regime, make, sets))
         except (NotImplementedHere, PtxkitError) as error:
+            alive(torch)
             left_out[name] = str(error)
         except RuntimeError as error:                       # what torch raises for a product that it does not have
+            alive(torch)
             left_out[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     begin = time.perf_counter()
+    why = step.begin(f"{regime.name} {problem} all in turn")
+    if why is not None:
+        left_out["all"] = why
     with Sampler(sensors) as sampler:
-        timed = measure(torch, graphs, regime, rounds, seed)
+        timed = measure(torch, [] if why else graphs, regime, rounds, seed)
     times = {one.captured.entry.name: one.us for one in timed}
     found: dict[str, Any] = {"shape": str(problem), **asdict(problem), "out": problem.out, "regime": regime.name, "sets": len(sets),
                              "rounds": rounds, "seconds": round(time.perf_counter() - begin, 3), **sampler.within()}
@@ -113,29 +126,45 @@ def ceilings(torch: Any, sensors: Reader) -> dict[str, dict[str, Any]]:
 
 
 def run(jobs: Sequence[tuple[str, Problem, tuple[str, ...]]], *, rounds: int | None = None, seconds: float | None = None,
-        path: Path | None = None, host: Mapping[str, Any] | None = None, with_ceilings: bool = False,
-        say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+        path: Path | None = None, with_host: bool = False, with_ceilings: bool = False, step: Step | None = None,
+        command: str = "", say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Measures (regime, problem, contestants) one after another until all are done or `seconds` have passed.
 
-    After each, the results so far are written to `path` and a line of text is given to `say`.
+    After each, the results so far are written to `path` and a line of text is given to `say`. Without a GPU only the host is measured.
+    A run that has been restarted goes on with what is in `path`.
     """
-    results: dict[str, Any] = {"schema": SCHEMA, "date": time.strftime("%Y-%m-%d"), "command": " ".join(("python -m gemm", *sys.argv[1:])),
-                               "python": platform.python_version(), **(host or {}), "rows": []}
+    step = step or Step()
+    begin = time.perf_counter()
+    if step.restarted and path is not None and path.is_file():
+        results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    else:
+        results = {"schema": SCHEMA, "date": time.strftime("%Y-%m-%d"), "command": command, "python": platform.python_version(), "rows": []}
+        if with_host:
+            step.begin("host")
+            results["host"] = host.imports()
+            step.finish("host")
+            say("host: " + ", ".join(f"{what} {value:.1f}" for what, value in results["host"].items()))
     if not driver.available():
         return results
+    earlier = float(results.get("seconds", 0.0))
     torch = library()
     results["device"] = device(torch)
     sensors = reader(torch)
-    if with_ceilings:
+    if with_host and "launch" not in results and step.begin("launches on the host") is None:
+        results["launch"] = host.calls(torch)
+        say("launch: " + ", ".join(f"{what} {value:.1f}" for what, value in results["launch"].items()))
+    if with_ceilings and "ceilings" not in results and step.begin("ceilings") is None:
         results["ceilings"] = ceilings(torch, sensors)
         say("ceilings: " + ", ".join(f"{name} {seen['value']:.0f} {seen['unit']}" for name, seen in results["ceilings"].items()))
-    deadline = math.inf if seconds is None else time.perf_counter() + seconds
     for done, (regime_name, problem, names) in enumerate(jobs):
-        if time.perf_counter() > deadline:
+        if done < len(results["rows"]):
+            continue
+        results["seconds"] = earlier + time.perf_counter() - begin
+        if seconds is not None and results["seconds"] > seconds:
             results["cut"] = {"after": done, "of": len(jobs), "seconds": seconds}
             break
         regime = REGIMES[regime_name]
-        found = row(torch, problem, regime, contestants(names), rounds or regime.rounds, sensors, seed=done)
+        found = row(torch, problem, regime, contestants(names), rounds or regime.rounds, sensors, done, step)
         results["rows"].append(found)
         results["summary"] = summary(results["rows"])
         if path is not None:

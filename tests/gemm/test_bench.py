@@ -7,6 +7,7 @@ import math
 import random
 import re
 import statistics
+import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemm.__main__ import main
-from gemm.bench import command, contestants, figures, operands, power, regimes, report, run, shapes
+from gemm.bench import command, contestants, figures, operands, power, regimes, report, run, shapes, watch
 from gemm.bench.ceilings import READ_WARPS, resident, resident_flops, resident_k, stream
 from gemm.bench.contestants import Entry
 from gemm.bench.regimes import REGIMES
@@ -243,7 +244,7 @@ def card_of_rows(monkeypatch):
     """`run.run` with rows that take no GPU; the problems that were measured."""
     measured = []
 
-    def measure(torch, problem, regime, makers, rounds, sensors, seed=0):
+    def measure(torch, problem, regime, makers, rounds, sensors, seed, step):
         measured.append((problem, list(makers), rounds))
         time.sleep(0.01)
         return row(problem, regime.name, ours=10.0, cublas=11.0)
@@ -272,6 +273,66 @@ def test_a_cut_run_leaves_what_it_has(card_of_rows, tmp_path):
     assert card_of_rows[0][2] == REGIMES["burst"].rounds
 
 
+def test_a_run_that_was_restarted_goes_on(card_of_rows, tmp_path):
+    path = tmp_path / "results.json"
+    jobs = [("burst", Problem(size, size, size), ("ours", "cublas")) for size in (512, 1024, 2048)]
+    run.run(jobs[:1], path=path)
+    step = watch.Step()
+    step.state["restarts"] = 1
+    results = run.run(jobs, path=path, step=step)
+    assert [row["m"] for row in results["rows"]] == [512, 1024, 2048]
+    assert [problem.m for problem, _, _ in card_of_rows] == [512, 1024, 2048]
+
+
+WORKER = """
+import importlib.util, os, sys, time
+from pathlib import Path
+spec = importlib.util.spec_from_file_location("watch", sys.argv[1])
+watch = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(watch)
+step = watch.Step(Path(sys.argv[2]))
+for key in step.state["options"]["keys"]:
+    if step.finished(key) or step.begin(key) is not None:
+        continue
+    if key == "hangs":
+        time.sleep(60)
+    if key == "falls":
+        os.abort()
+    if key == "out of service":
+        os._exit(70)
+    if key == "slow":
+        for _ in range(4):
+            time.sleep(0.5)
+            step.touch()
+    step.finish(key)
+sys.exit(step.state["options"]["status"])
+"""
+
+
+def test_what_hangs_or_falls_is_skipped_and_the_rest_goes_on(tmp_path):
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    note = tmp_path / "note"
+    said = []
+    keys = ["a", "hangs", "slow", "falls", "out of service", "b"]
+    done = watch.watched("bench", {"keys": keys, "status": 1}, note, patience_s=1.5, say=said.append,
+                         worker=(sys.executable, str(script), str(watch.__file__)))
+    assert done == 1
+    step = watch.Step(note)
+    assert step.state["done"] == ["a", "slow", "b"]
+    assert list(step.state["skip"]) == ["hangs", "falls", "out of service"]
+    assert [line.partition(":")[0] for line in said] == ["hangs", "falls", "out of service"]
+    assert "it hangs" in said[0]
+    assert "status -6" in said[1]
+
+
+def test_a_worker_that_never_gets_anywhere_is_not_started_forever(tmp_path):
+    worker = (sys.executable, "-c", "import os; os.abort()")
+    said = []
+    assert watch.watched("bench", {}, tmp_path / "note", worker=worker, say=said.append) == 1
+    assert len(said) == 1
+
+
 def test_numbers_are_written_to_six_digits():
     assert report.rounded({"a": [1.23456789, (7, "x", True, None)]}) == {"a": [1.23457, [7, "x", True, None]]}
 
@@ -292,7 +353,7 @@ def test_the_chart_has_a_bar_a_contestant_as_long_as_it_is_fast(tmp_path):
 def test_a_chart_that_cannot_be_drawn(tmp_path, monkeypatch):
     with pytest.raises(report.PlotError, match="nothing was measured"):
         report.plot(tmp_path / "chart.svg", {"rows": []})
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(report.PlotError, match="matplotlib"):
         report.plot(tmp_path / "chart.png", {"rows": [row(Problem(8, 8, 8), "burst", ours=1.0)]})
 
