@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemm.__main__ import main
@@ -139,6 +139,7 @@ FAST = {name: replace(regime, pause=min(regime.pause, 1e-3), settle_s=0.0) for n
 
 
 @pytest.mark.parametrize("name", FAST)
+@settings(deadline=None)
 @given(st.lists(st.floats(1.0, 30_000.0), min_size=1, max_size=4), st.floats(0.2, 50.0))
 def test_times_are_those_of_the_card(name, us, scale):
     card = Card()
@@ -176,6 +177,7 @@ def test_every_round_has_each_contestant_once_in_an_order_that_changes():
         assert len(set(rounds)) > 2
 
 
+@settings(deadline=None)
 @given(st.floats(1, 1e5), st.floats(0.1, 50), st.integers(1, operands.MOST_SETS))
 def test_a_graph_is_whole_turns_of_about_the_wanted_length(us, graph_ms, sets):
     count = regimes.launches_for(us, graph_ms, sets)
@@ -194,6 +196,7 @@ def test_of_several_entries_the_fastest_is_kept():
 # Figures.
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=40), st.floats(0, 1))
 def test_quantiles_are_numpys(values, share):
     assert figures.quantile(values, share) == pytest.approx(np.quantile(values, share))

@@ -35,6 +35,7 @@ def user_tables(tmp_path, monkeypatch):
 # The search.
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(1.0, 100.0), min_size=1, max_size=150, unique=True), st.integers(1, 6))
 def test_halving_finds_the_fastest(times, keep):
     rounds_of = []
