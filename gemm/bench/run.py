@@ -74,9 +74,9 @@ def row(torch: Any, problem: Problem, regime: Regime, makers: Mapping[str, Make]
         except (NotImplementedHere, PtxkitError) as error:
             alive(torch)
             left_out[name] = str(error)
-        except RuntimeError as error:                       # what torch raises for a product that it does not have
+        except Exception as error:                          # whatever others raise for a product that they do not have
             alive(torch)
-            left_out[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            left_out[name] = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
     begin = time.perf_counter()
     why = step.begin(f"{regime.name} {problem} all in turn")
     if why is not None:
@@ -84,8 +84,9 @@ def row(torch: Any, problem: Problem, regime: Regime, makers: Mapping[str, Make]
     with Sampler(sensors) as sampler:
         timed = measure(torch, [] if why else graphs, regime, rounds, seed)
     times = {one.captured.entry.name: one.us for one in timed}
-    found: dict[str, Any] = {"shape": str(problem), **asdict(problem), "out": problem.out, "regime": regime.name, "sets": len(sets),
-                             "rounds": rounds, "seconds": round(time.perf_counter() - begin, 3), **sampler.within()}
+    found: dict[str, Any] = {"shape": str(problem), **asdict(problem), "out": problem.out,
+                             "bytes": problem.bytes, "weight_bytes": problem.weight_bytes, "regime": regime.name,
+                             "sets": len(sets), "rounds": rounds, "seconds": round(time.perf_counter() - begin, 3), **sampler.within()}
     found["contestants"] = {one.captured.entry.name: {
         **spread(one.us), "tflops": 1e-6 * problem.flops / one.median, "gbs": 1e-3 * problem.bytes / one.median,
         "launches": one.captured.launches, **one.captured.entry.detail, **(sampler.within(one.spans) if not regime.pause else {})}
