@@ -19,6 +19,7 @@ from .dense import gemm as kernel
 from .grid import Grid
 from .heuristic import heuristic
 from .problem import PLAIN, Arrays, Options, Problem, extents, type_name
+from .tables.choice import tuned
 
 L2_PROMOTION = 256          # bytes that the L2 fetches at once; 128 cost 1 to 3 % where weights stream from memory (docs/performance.md)
 _PLANS_KEPT = 512
@@ -35,9 +36,9 @@ class Plan:
     __slots__ = ("compiled", "config", "encoded", "grid", "launcher", "ordinal", "problem")
 
     def __init__(self, problem: Problem, ordinal: int, config: Config | None = None) -> None:
-        sms = driver.device(ordinal).multiprocessors
+        device = driver.device(ordinal)
         self.problem, self.ordinal = problem, ordinal
-        self.config = config or heuristic(problem, sms)
+        self.config = config or tuned(problem, device.name) or heuristic(problem, device.multiprocessors)
         self.compiled = _compiled(self.config, ordinal)
         self.launcher: Launcher = self.compiled.launcher(pdl=True)
         self.grid = Grid.of(problem, self.config, self.compiled.max_clusters())

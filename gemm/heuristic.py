@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from .problem import Problem
 
 STAGE_BYTES = 128           # of depth
-# Bytes a clock: what the L2 gives one SM, and what the memory gives all of them (4.6 TB/s at 1.75 GHz).
-L2_BYTES, MEMORY_BYTES = 42.0, 2600.0
-# Clocks: before the first stage arrives; a tile's epilogue that nothing hides, for each 64 x 8 of a warpgroup's share; a reduction.
-PROLOGUE, EPILOGUE, REDUCTION = 1500.0, 14.0, {"cluster": 1500.0, "workspace": 3500.0}
+# Fitted to some 900 measurements over 43 shapes on an H200 (docs/performance.md). Bytes a clock: what the L2 gives one SM, and what the
+# memory gives all of them. Clocks: before the first stage arrives; a stage beside its products, with one consumer and with more; an
+# epilogue for each 64 x 8 of a warpgroup's share; a cluster's start; a reduction at once, and bytes a clock of partial sums.
+MODEL = {"l2": 100.0, "memory": 3280.0, "prologue": 5300.0, "stage_1": 92.0, "stage": 44.0, "epilogue": 132.0, "cluster": 13.0,
+         "reduce_cluster": 1190.0, "reduce_workspace": 3210.0, "sums_cluster": 6.6, "sums_workspace": 7.2, "promote": 1.15}
 
 
 def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
@@ -27,6 +28,10 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
                              "BLOCK_SCALES": problem.block_scales, "BATCHED": problem.batches is not None, "FUSION": problem.fusion}
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
     small = problem.m <= 64
+    if problem.m <= 128:
+        fixed["STREAM_B"] = True                # of few rows the weights are read once: they need not stay in the L2
+    if problem.m <= 56 and problem.a_major == "k":
+        fixed["A_ROWS"] = -(-problem.m // 8) * 8
     shapes: list[dict[str, Any]] = []
     for BM in (64, 128, 256):
         if BM > 64 and small:
@@ -63,7 +68,6 @@ def clocks(problem: Problem, config: Config, sms: int) -> float:
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
     rows, columns = -(-problem.m // config.BM), -(-problem.n // config.BN)
     clusters = -(-rows // config.CLUSTER_M) * -(-columns // config.CLUSTER_N) * (problem.batches or 1)
-    in_cluster = config.SPLITS > 1 and config.REDUCE == "cluster"
     ctas = clusters * config.CLUSTER_M * config.CLUSTER_N * config.SPLITS
     resident = sms if config.cluster <= 2 else sms - sms % (4 * config.cluster // 2)
     waves = ctas / resident
@@ -71,25 +75,21 @@ def clocks(problem: Problem, config: Config, sms: int) -> float:
     a_rows = min(config.BM, problem.m)
     loaded = (a_rows / config.CLUSTER_N + config.BN / config.CLUSTER_M) * STAGE_BYTES
     read = max(1.0, (64 + 4096 / config.BN) / 128)
-    multiplied = config.BM / 64 * config.BN / 2 * 4 * read
-    if config.PROMOTE:
-        multiplied *= 1.15
-    stage = max(multiplied, loaded / L2_BYTES) + (40 if config.CONSUMERS == 1 else 8)
+    multiplied = config.BM / 64 * config.BN / 2 * 4 * read * (MODEL["promote"] if config.PROMOTE else 1.0)
+    stage = max(multiplied, loaded / MODEL["l2"]) + MODEL["stage_1" if config.CONSUMERS == 1 else "stage"]
     steps = -(-depth // config.SPLITS)
-    epilogue = EPILOGUE * config.slabs * config.BN / 8
+    epilogue = MODEL["epilogue"] * config.slabs * config.BN / 8
+    total = MODEL["prologue"] + (MODEL["cluster"] if config.cluster > 1 else 0.0)
     if config.PINGPONG:
-        tile = steps * stage + 100
-        total = PROLOGUE + waves * tile + epilogue
+        total += waves * (steps * stage + 100) + epilogue
     else:
-        total = PROLOGUE + waves * (steps * stage + epilogue)
+        total += waves * (steps * stage + epilogue)
     if config.SPLITS > 1:
-        total += REDUCTION[config.REDUCE] + waves * config.SPLITS * 60
-    if in_cluster:
-        total += 300
+        total += MODEL[f"reduce_{config.REDUCE}"] + waves * config.BM * config.BN * 4 / MODEL[f"sums_{config.REDUCE}"]
     size = problem.a.bits / 8
     bytes = (problem.m * problem.k + problem.n * problem.k) * size + problem.m * problem.n * problem.out.bits / 8
     streaming = min(1.0, ctas / sms)
-    return max(total, PROLOGUE + bytes * (problem.batches or 1) / (MEMORY_BYTES * streaming))
+    return max(total, MODEL["prologue"] + bytes * (problem.batches or 1) / (MODEL["memory"] * streaming) + 0.1 * total)
 
 
 def heuristic(problem: Problem, sms: int = 132) -> Config:
