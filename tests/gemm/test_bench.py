@@ -27,7 +27,7 @@ from gemm.bench.shapes import PRESETS, Problem, ShapeError, parse
 from ptxkit.toolchain import disassemble
 from ptxkit.types import bf16, e4m3, f16
 
-from .virtual_card import Card
+from .virtual_card import Card, Matrix
 
 # What is measured.
 
@@ -191,6 +191,55 @@ def test_of_several_entries_the_fastest_is_kept():
     card = Card()
     entries = [Entry("lt", [card.kernel(us)], str(us)) for us in (30.0, 20.0, 25.0)]
     assert regimes.best_of(card.torch, entries, FAST["burst"]).entry.label == "20.0"
+
+
+def test_a_row_measures_who_is_right_and_names_who_is_not(monkeypatch):
+    card = Card()
+    problem = Problem(64, 512, 512)
+    sets = [operands.Operands(None, None, Matrix()) for _ in range(2)]
+    monkeypatch.setattr(operands, "make", lambda torch, problem, count: sets)
+    monkeypatch.setattr(operands, "wrong", lambda torch, problem, data: None if data.d.written else "not written")
+    monkeypatch.setattr(run.driver, "current_device", lambda: 0)
+    monkeypatch.setattr(run.driver, "device", lambda ordinal: SimpleNamespace(l2_bytes=60 << 20))
+
+    def product(us, writes=True):
+        def launch(data):
+            work = card.kernel(us)
+
+            def go():
+                work()
+                data.d.written = data.d.written or writes
+            return go
+        return [launch(data) for data in sets]
+
+    def broken(torch, problem, sets):
+        raise TypeError("no such product\nat all")
+
+    def refused(torch, problem, sets):
+        raise contestants.NotImplementedHere("only squares")
+
+    makers = {
+        "ours": lambda *a: [Entry("ours", product(10.0), detail={"config": "wide"})],
+        "cublas": lambda *a: [Entry("cublas", product(12.0))],
+        "cublaslt": lambda *a: [Entry("cublaslt", product(us), detail={"algorithm": i}) for i, us in enumerate((14.0, 11.0, 13.0))],
+        "read": lambda *a: [Entry("read", product(16.0, False), scale=2.0, ceiling=True)],
+        "lazy": lambda *a: [Entry("lazy", product(1.0, False))], "broken": broken, "refused": refused, "hung": broken}
+    step = watch.Step()
+    step.state["skip"] = {f"burst {problem} hung": "it hangs"}
+    found = run.row(card.torch, problem, FAST["burst"], makers, 5, power.Reader(), 0, step)
+    assert {name: seen["us"] for name, seen in found["contestants"].items()} == pytest.approx(
+        {"ours": 10.0, "cublas": 12.0, "cublaslt": 11.0, "read": 8.0})
+    assert found["contestants"]["cublaslt"]["algorithm"] == 1
+    assert {name: seen["ratio"] for name, seen in found["ratios"].items()} == pytest.approx(
+        {"cublas": 1.2, "cublaslt": 1.1, "read": 0.8, "best": 1.1})
+    assert found["left_out"] == {"lazy": "wrong: not written", "broken": "TypeError: no such product", "refused": "only squares",
+                                 "hung": "it hangs"}
+    assert found["contestants"]["ours"]["tflops"] == pytest.approx(problem.flops / 10e-6 / 1e12)
+    assert found["contestants"]["ours"]["gbs"] == pytest.approx(problem.bytes / 10e-6 / 1e9)
+    said = run.line(found)
+    assert "ours 10.00 us" in said
+    assert "(1.100)" in said
+    assert "refused: only squares" in said
 
 
 # Figures.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -13,11 +15,17 @@ from hypothesis import strategies as st
 
 from gemm import tables, tune
 from gemm.__main__ import main
+from gemm.bench import contestants, operands, power, regimes, watch
+from gemm.bench import run as bench_run
+from gemm.bench.contestants import Entry
 from gemm.bench.shapes import Problem, problem
 from gemm.config import Config
 from gemm.heuristic import heuristic
 from gemm.tables import Table, TableError, file_name, lookup
 from gemm.tables.choice import fixed, kind, knobs, revive, tuned
+from ptxkit.errors import LaunchError
+
+from .virtual_card import Card, Matrix
 
 DEVICE = "NVIDIA Card 9"
 SHAPES = ("512", "4096", "16x4096x7168", "1x576x7168:f16", "4096:bf16:tn", "4096:f16:nn", "4096:e4m3", "4096x4096x7168:e4m3-block")
@@ -83,6 +91,62 @@ def test_progress_is_for_terminals():
         progress.close()
         assert ("4/4" in said and "#" * 30 in said) == wanted
         assert bool(said) == wanted
+
+
+def field(monkeypatch, card, times, wrong=()):
+    """The tuner on a card that keeps time, with launches as long as `times` says of a configuration; the operand set."""
+    data = operands.Operands(None, None, Matrix())
+
+    def launch(problem, data, config):
+        work = card.kernel(times(config))
+
+        def go():
+            if config in refused:
+                raise LaunchError("refused")
+            work()
+            data.d.written = data.d.written or config not in wrong
+        return go
+
+    refused = set()
+    monkeypatch.setattr(operands, "make", lambda torch, problem, count: [data])
+    monkeypatch.setattr(operands, "wrong", lambda torch, problem, data: None if data.d.written else "not written")
+    monkeypatch.setattr(contestants, "our_launch", launch)
+    monkeypatch.setattr(contestants, "cublas", lambda *a: [Entry("cublas", [card.kernel(20.0)])])
+    monkeypatch.setattr(tune, "assembled", lambda found: {})
+    monkeypatch.setattr(tune.driver, "current_device", lambda: 0)
+    monkeypatch.setattr(tune.driver, "device", lambda ordinal: SimpleNamespace(name=DEVICE, l2_bytes=60 << 20, multiprocessors=132))
+    monkeypatch.setattr(bench_run, "reader", lambda torch: power.Reader())
+    monkeypatch.setattr(regimes, "REGIMES", {name: dataclasses.replace(regime, pause=min(regime.pause, 1e-3), settle_s=0.0)
+                                             for name, regime in regimes.REGIMES.items()})
+    monkeypatch.setattr(regimes, "_settle", lambda torch, found, seconds: None)
+    return refused
+
+
+@pytest.mark.parametrize("text", ["4096", "16x4096x7168"])
+def test_the_fastest_right_configuration_wins(monkeypatch, text):
+    asked = tune.described(problem(text))
+    found = tune.configurations(asked, 132, 20)
+    best, false, unrunnable = found[7], found[3], found[5]
+
+    def times(config):
+        tile = dataclasses.replace(config, GROUP=best.GROUP, RASTER=best.RASTER, SERPENTINE=best.SERPENTINE)
+        known = found.index(tile) if tile in found else 30
+        return (8.0 if tile == best else 2.0 if tile == false else 10.0 + known) - (0.5 if config.RASTER == "along_n" else 0.0)
+
+    card, step = Card(), watch.Step()
+    step.state["skip"] = {f"{problem(text)} {found[9]}": "it hangs"}
+    refused = field(monkeypatch, card, times, wrong={false})
+    refused.add(unrunnable)
+    entry = tune.tune(card.torch, problem(text), ("burst", "sustained"), step=step, most=20, rounds=2)
+    many = -(-asked.m // best.BM) * -(-asked.n // best.BN) > 132
+    won = revive(entry["config"], asked)
+    assert (won.BM, won.BN, won.PINGPONG, won.SPLITS) == (best.BM, best.BN, best.PINGPONG, best.SPLITS)
+    assert ("along_n" if many else best.RASTER) == won.RASTER
+    for measured in entry["measured"].values():
+        assert measured["us"] == pytest.approx(7.5 if many else 8.0)
+        assert measured["heuristic_us"] == pytest.approx(10.0)
+        assert measured["cublas_us"] == pytest.approx(20.0)
+    assert entry["wrong"] == 3
 
 
 # The configurations.

@@ -15,6 +15,7 @@ class Torch:
     """The module, as far as the bench uses it."""
 
     cuda: SimpleNamespace
+    equal: Any
 
 
 class Card:
@@ -26,7 +27,7 @@ class Card:
         self.lines: OrderedDict[Any, int] = OrderedDict()
         self.recording: list[Callable[[], None]] | None = None
         self.replays: list[Any] = []
-        self.torch = Torch(SimpleNamespace(
+        self.torch = Torch(equal=lambda x, y: x == y, cuda=SimpleNamespace(
             Event=lambda enable_timing: Event(self), Stream=lambda: SimpleNamespace(wait_stream=lambda other: None),
             CUDAGraph=lambda: Graph(self), stream=self.stream, current_stream=lambda: None, synchronize=lambda: None,
             _sleep=lambda cycles: self.do(lambda: self.advance(cycles / 1980)), empty_cache=lambda: None))
@@ -62,6 +63,19 @@ class Card:
                     self.lines.popitem(last=False)
             self.advance(warm_us + (cold_us - warm_us) * missed / lines)
         return lambda: self.do(work)
+
+
+@dataclass
+class Matrix:
+    """A result that is NaN or right."""
+
+    written: bool = False
+
+    def fill_(self, value: float) -> None:
+        self.written = value == value
+
+    def clone(self) -> Matrix:
+        return Matrix(self.written)
 
 
 class Event:
