@@ -43,15 +43,39 @@ def row_ratios(times: Mapping[str, Sequence[float]], ours: str, ceilings: Sequen
     return found
 
 
+WEIGHTS = (100e6, 25e6)
+"""Bytes of weights above which a share of the streaming read is summed up by itself."""
+
+
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """For each regime and type: against each contestant the geometric mean over the shapes, and the least with its shape."""
+    """For each regime and type: against each contestant the geometric mean over the shapes, and the least with its shape.
+
+    Of the streaming read also those with large weights; other layouts also against "nt" of the same extents.
+    """
     found: dict[str, dict[str, Any]] = {}
+    straight = {_without_layout(row): _ours(row) for row in rows if row.get("layout") == "nt"}
     for row in rows:
-        for name, seen in row.get("ratios", {}).items():
+        ratios = {name: seen["ratio"] for name, seen in row.get("ratios", {}).items()}
+        for least in WEIGHTS:
+            if "read" in ratios and row["weight_bytes"] > least:
+                ratios[f"read, weights over {least / 1e6:.0f} MB"] = ratios["read"]
+        nt, own = straight.get(_without_layout(row)), _ours(row)
+        if nt and own and row["layout"] != "nt":
+            ratios["nt"] = nt / own
+        for name, ratio in ratios.items():
             entry = found.setdefault(f"{row['regime']} {row['dtype']}", {}).setdefault(name, {"ratios": [], "shapes": []})
-            entry["ratios"].append(seen["ratio"])
+            entry["ratios"].append(ratio)
             entry["shapes"].append(row["shape"])
     return {group: {name: _whole(entry) for name, entry in entries.items()} for group, entries in found.items()}
+
+
+def _without_layout(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in ("regime", "m", "n", "k", "dtype", "block"))
+
+
+def _ours(row: Mapping[str, Any]) -> float | None:
+    ours = row.get("contestants", {}).get("ours")
+    return float(ours["us"]) if ours else None
 
 
 def _whole(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ START = 4
 """So many times that patience before the first step: importing torch on a fresh machine."""
 GIVEN_UP = 70
 """Exit status of a worker that cannot go on. 0 to 2 are results."""
-WORKER = (sys.executable, "-m", "gemm.bench.watch")
+WORKER = (sys.executable, "-m", "gemm.bench")
 
 
 class GiveUp(Exception):
@@ -120,15 +120,20 @@ def _wait(process: subprocess.Popen[bytes], path: Path, patience_s: float) -> st
             continue
         if status in (0, 1, 2):
             return None
-        return "the card gave up the process" if status == GIVEN_UP else f"the process ended with status {status}"
+        return "the process could not go on" if status == GIVEN_UP else f"the process ended with status {status}"
 
 
 def main(arguments: Sequence[str]) -> int:
     """The worker."""
+    from ptxkit.errors import PtxkitError
+
     step = Step(Path(arguments[0]))
     module, _, name = TASKS[step.state["task"]].partition(":")
     try:
         return int(getattr(importlib.import_module(module), name)(step.state["options"], step))
+    except PtxkitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except GiveUp as error:
         print(f"{step.state['at']}: {error}", file=sys.stderr)
     except Exception:
@@ -138,8 +143,4 @@ def main(arguments: Sequence[str]) -> int:
     os._exit(GIVEN_UP)      # a process whose card hangs may never finish its own cleaning up
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-
-
-__all__ = ["PATIENCE_S", "GiveUp", "Step", "alive", "watched"]
+__all__ = ["PATIENCE_S", "GiveUp", "Step", "alive", "main", "watched"]

@@ -271,6 +271,22 @@ def test_the_summary_is_a_geometric_mean_by_regime_and_type():
     assert found["burst f16"]["best"]["geometric_mean"] == pytest.approx(1.5)
 
 
+def test_the_summary_knows_layouts_and_large_weights():
+    def measured(problem, us, read):
+        return {"regime": "burst", "shape": str(problem), "dtype": "bf16", "m": problem.m, "n": problem.n, "k": problem.k,
+                "layout": problem.layout, "weight_bytes": problem.weight_bytes, "contestants": {"ours": {"us": us}},
+                "ratios": {"read": {"ratio": read}}}
+
+    rows = [measured(Problem(16, 7168, 16384), 60.0, 0.9), measured(Problem(16, 4096, 7168), 20.0, 0.8),
+            measured(Problem(16, 576, 7168), 4.0, 0.5),
+            measured(Problem(512, 512, 512), 10.0, 0.5), measured(Problem(512, 512, 512, layout="tn"), 12.5, 0.5)]
+    found = figures.summary(rows)["burst bf16"]
+    assert found["read"]["least"] == 0.5
+    assert found["read, weights over 100 MB"]["least"] == 0.9
+    assert found["read, weights over 25 MB"]["least"] == 0.8
+    assert found["nt"] == {"shapes": 1, "geometric_mean": pytest.approx(0.8), "least": 0.8, "least_shape": "512x512x512:bf16:tn"}
+
+
 def test_samples_belong_to_the_spans_in_which_they_were_taken():
     readings = iter([power.Sample(1.0, 1980, 300.0), power.Sample(2.0, 1400, 700.0), power.Sample(3.0, 1500, 680.0), None])
     with power.Sampler(SimpleNamespace(read=lambda: next(readings, None)), period_s=0.0) as sampler:
