@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from . import heads
 from .blanks import DEPTH, too_deep, without_comments
 from .errors import ParseError, Position
-from .tree import Block, Data, Directive, Function, Guard, Instruction, Label, Loc, Module, Operand, Section, Text
+from .tree import Block, Data, Directive, Function, Instruction, Label, Loc, Module, Operand, Section, Text
 from .words import BLANKS, IDENT, NAME, OPCODE, Ended, Guards, Lists, Odd, Words, setter
 
 W = r"[ \t\r\n]*+"
@@ -76,8 +76,8 @@ class Lines:
         self.words = Words()
         self.lists = Lists(self.words)
         self.guards = Guards()
-        self.middle: Ended[Operand] = Ended(",", self.words.__getitem__)
-        self.last: Ended[Operand] = Ended(";", self.words.__getitem__)
+        self.ended = Ended(self.words)
+        self.spare = len(text) // 16  # registers that may be made before they are met
         self.opcodes: dict[str, str] = {}
         self.known = {word: word for word in CALLS}
         self.locs: dict[str, Loc] = {}
@@ -182,50 +182,56 @@ class Lines:
 
     def run(self, at: int) -> int:
         """Reads lines from number `at` on, as long as each is one plain statement; the offset where another one begins."""
-        lines, opcodes, middle, last, guards = self.lines, self.opcodes, self.middle.__getitem__, self.last, self.guards
+        lines, opcodes, middle, last, guards = self.lines, self.opcodes, self.ended.middle, self.ended.last, self.guards
         append, split = self.body.append, str.split
         for number in range(at, len(lines)):
             line = lines[number]
             words = split(line)
             if not words:
                 continue
-            first = words[0]
-            opcode = opcodes.get(first)
-            if opcode is None:
-                guarded = first[0] == "@" and len(words) > 2
-                if guarded:
-                    second = words[1]
-                    opcode = opcodes.get(second) or self.opcode(second)
-                    if opcode is None:
-                        return self.starts[number]
-                    try:
-                        guard: Guard | None = guards[first]
-                        operands = (*map(middle, words[2:-1]), last[words[-1]])
-                    except Odd:
-                        if self.single(line, number):
-                            continue
-                        return self.starts[number]
-                    column = line.find(second, line.find(first) + len(first)) + 1
-                else:
-                    opcode = self.opcode(first)
-                    if opcode is None:
-                        if first[:2] == "//":
-                            continue
-                        if not self.other(line, words, number):
-                            return self.starts[number]
-                        append = self.body.append
-                        continue
-            else:
-                guarded = False
-            if not guarded:
+            word = words[0]
+            opcode = opcodes.get(word)
+            if opcode is not None:
+                count, guard = len(words), None
                 try:
-                    operands = (*map(middle, words[1:-1]), last[words[-1]])
+                    if count == 4:
+                        _, a, b, c = words
+                        operands: tuple[Operand, ...] | None = (middle[a], middle[b], last[c])
+                    elif count == 3:
+                        _, a, b = words
+                        operands = (middle[a], last[b])
+                    elif count == 5:
+                        _, a, b, c, d = words
+                        operands = (middle[a], middle[b], middle[c], last[d])
+                    else:
+                        operands = self.ended.operands(words, 1) if count > 1 else None
+                except KeyError:
+                    operands = self.ended.operands(words, 1)
+                column = line.find(word) + 1
+            elif word[0] == "@" and len(words) > 2:
+                try:
+                    guard = guards[word]
                 except Odd:
-                    if self.single(line, number):
-                        continue
                     return self.starts[number]
+                start = line.find(word) + len(word)
+                word = words[1]
+                opcode = opcodes.get(word) or self.opcode(word)
+                operands = None if opcode is None else self.ended.operands(words, 2)
+                column = line.find(word, start) + 1
+            elif (opcode := self.opcode(word)) is not None:
                 guard = None
-                column = line.find(first) + 1
+                operands = self.ended.operands(words, 1) if len(words) > 1 else None
+                column = line.find(word) + 1
+            else:
+                if word[:2] != "//":
+                    if not self.other(line, words, number):
+                        return self.starts[number]
+                    append = self.body.append
+                continue
+            if operands is None:
+                if self.single(line, number):
+                    continue
+                return self.starts[number]
             node = new(Instruction)
             set_opcode(node, opcode)
             set_operands(node, operands)
@@ -301,9 +307,14 @@ class Lines:
         try:
             if match.string is not self.text:
                 match = heads.VARIABLES.match(self.text, offset) or match
-            self.body += heads.variables(match, self, public=False)
+            found = heads.variables(match, self, public=False)
         except Odd:
             return False
+        self.body += found
+        for variable in found:
+            if variable.space == "reg" and variable.count is not None and variable.count <= self.spare:
+                self.spare -= variable.count
+                self.ended.add_range(variable.name, variable.count)
         return True
 
     def push(self, offset: int) -> None:

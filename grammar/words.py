@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from . import constant
 from .tree import Address, Arguments, Element, Float, Guard, Integer, Name, Not, Offset, Operand, Pair, TensorAddress, Vector
-
-T = TypeVar("T")
 
 IDENT = r"(?:[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+)"
 NAME = r"[A-Za-z_$%][A-Za-z0-9_$]*(?:\.(?:[xyzwrgba]|[bh][0-9]+))?"
@@ -109,19 +107,43 @@ def _bytes(word: str) -> int:
     return constant.wrap(_number(word).value).value
 
 
-class Ended(dict[str, T]):
-    """What a word is with the comma or semicolon behind it."""
+class Ended:
+    """Operands by their word with the sign behind it: `middle` with a comma, `last` with a semicolon."""
 
-    def __init__(self, end: str, read: Callable[[str], T]) -> None:
-        super().__init__()
-        self.end = end
-        self.read = read
+    def __init__(self, words: Words) -> None:
+        self.words = words
+        self.middle: dict[str, Operand] = {}
+        self.last: dict[str, Operand] = {}
 
-    def __missing__(self, word: str) -> T:
-        if word[-1] != self.end:
-            raise Odd
-        value = self[word] = self.read(word[:-1])
-        return value
+    def operands(self, words: list[str], first: int) -> tuple[Operand, ...] | None:
+        """The operands of a line of words from number `first` on, of which one is new; None if it is no plain list."""
+        *before, behind = words[first:]
+        try:
+            for word in before:
+                if word not in self.middle:
+                    if word[-1] != ",":
+                        return None
+                    self._add(word[:-1])
+            if behind not in self.last:
+                if behind[-1] != ";":
+                    return None
+                self._add(behind[:-1])
+        except Odd:
+            return None
+        return (*map(self.middle.__getitem__, before), self.last[behind])
+
+    def _add(self, word: str) -> None:
+        operand = self.words[word]
+        self.middle[f"{word},"] = self.last[f"{word};"] = operand
+
+    def add_range(self, stem: str, count: int) -> None:
+        """The registers of `.reg .b32 %r<9>;`, most of which will be met."""
+        for number in range(count):
+            word = f"{stem}{number}"
+            if word not in self.words:
+                name: Operand = new(Name)
+                set_name(name, word)
+                self.words[word] = self.middle[f"{word},"] = self.last[f"{word};"] = name
 
 
 class Lists:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Hashable
 from functools import cache
+from typing import Any
 
 from grammar import forms, tree
 from grammar.schema import Per, Range
@@ -31,13 +32,22 @@ class Kinds(dict[int, int]):
         self.functions = functions
         self.guards: set[int] = set()
 
-    def meet(self, instruction: tree.Instruction) -> None:
+    def meet(self, instruction: tree.Instruction) -> tuple[Any, ...]:
+        """The opcode with the kinds of the operands, of which one at least is new."""
         for operand in instruction.operands:
             if id(operand) not in self:
-                self[id(operand)] = code(self.kind(operand))
-        guard = instruction.guard
-        if guard is not None and self.scope.type(guard.predicate) == "pred":
+                if type(operand) is tree.Name and (type_ := self.scope.type(operand.name)) is not None:
+                    self[id(operand)] = _codes.get(type_) or code(type_)
+                else:
+                    self[id(operand)] = code(self.kind(operand))
+        return (instruction.opcode, *map(self.__getitem__, map(id, instruction.operands)))
+
+    def guarded(self, guard: tree.Guard) -> bool:
+        """Whether a guard is a predicate's; one that is will be found in `guards` from now on."""
+        good = self.scope.type(guard.predicate) == "pred"
+        if good:
             self.guards.add(id(guard))
+        return good
 
     def forget(self) -> None:
         """After a declaration names may stand for something else."""
@@ -70,9 +80,9 @@ class Kinds(dict[int, int]):
 
     def name(self, name: str) -> Hashable:
         scope = self.scope
-        found = scope.find(name)
+        found = scope.type(name)
         if found is not None:
-            return found.type
+            return found
         if name == "_" or name in SPECIAL:
             return name
         part = scope.part(name)

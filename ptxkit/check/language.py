@@ -130,11 +130,12 @@ class _Module:
             if type(statement) is tree.Instruction:
                 guard = statement.guard
                 try:
-                    if (statement.opcode, *map(kind_of, map(id, statement.operands))) in fine and (guard is None or id(guard) in guards):
-                        continue
+                    key = (statement.opcode, *map(kind_of, map(id, statement.operands)))
                 except KeyError:
-                    pass
-                yield from self._instruction(statement, scope, met)
+                    key = met.meet(statement)
+                good = guard is None or id(guard) in guards or met.guarded(guard)
+                if not good or key not in fine:
+                    yield from self._instruction(statement, scope, key, good)
             elif isinstance(statement, tree.Variable):
                 yield from declarations.variable(statement, self._at(statement))
                 yield from self._declare(scope, statement)
@@ -153,13 +154,10 @@ class _Module:
                     if not known:
                         yield self._undefined(name, "label" if statement.kind == "branchtargets" else "function", self._at(statement))
 
-    def _instruction(self, instruction: tree.Instruction, scope: Scope, met: Kinds) -> Iterator[Finding]:
-        """One instruction whose like has not been met in this module, or that has a fault."""
-        met.meet(instruction)
-        key = (instruction.opcode, *[met[id(operand)] for operand in instruction.operands])
-        guarded = instruction.guard is not None and id(instruction.guard) not in met.guards
+    def _instruction(self, instruction: tree.Instruction, scope: Scope, key: tuple[Any, ...], guarded: bool) -> Iterator[Finding]:
+        """One instruction whose like has not been met in this module, or that has a fault. `guarded`: its guard, if any, is a predicate."""
         called = instruction.mnemonic == "call"
-        verdict = None if guarded or called else _verdicts.get(key)
+        verdict = _verdicts.get(key) if guarded and not called else None
         place: Place | None = None
         if verdict is None:
             place = self._at(instruction)

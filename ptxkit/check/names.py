@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from grammar import forms, tree
-from grammar.errors import OpcodeError
 from grammar.match import Mismatch, bind
 
 _AXES = ("x", "y", "z", "w", "r", "g", "b", "a")
@@ -29,6 +28,7 @@ class Scope:
     prefix: str = ""
     names: dict[str, Declared] = field(default_factory=dict)
     ranges: dict[str, tree.Variable] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     prototypes: dict[str, tree.Prototype] = field(default_factory=dict)
@@ -47,6 +47,7 @@ class Scope:
         for known in [known for known in self.names if _within(variable, known)]:
             del self.names[known]
         self.ranges[name] = variable
+        self.types[name] = match_type(variable)
 
     def own(self, name: str) -> Declared | None:
         """What this very scope declares under the name; of the ranges `%r<20>` and `%r1<5>`, `%r11` is of the first (as ptxas has it)."""
@@ -106,8 +107,23 @@ class Scope:
         return None
 
     def type(self, name: str) -> str | None:
-        found = self.find(name)
-        return None if found is None else found.type
+        """The type that `find` would tell, without making anything."""
+        scope: Scope | None = self
+        while scope is not None:
+            known = scope.names.get(name)
+            if known is not None:
+                return known.type
+            if scope.ranges:
+                stem = name.rstrip("0123456789")
+                variable = scope.ranges.get(stem)
+                digits = name[len(stem):]
+                if variable is not None and digits and len(digits) < 11 and int(digits) < (variable.count or 0):
+                    return scope.types[stem]
+                found = scope.own(name)
+                if found is not None:
+                    return found.type
+            scope = scope.outer
+        return None
 
     def take_labels(self, body: tuple[tree.Statement, ...]) -> Iterator[tuple[str, tree.Statement]]:
         """Add the labels of this scope's own statements, which are visible everywhere in it; yields those it had already."""
@@ -148,11 +164,7 @@ def match_type(variable: tree.Variable) -> str:
 
 def signatures(opcode: str) -> tuple[forms.Signature, ...]:
     """The signatures of an opcode in PTX's order of modifiers or another; () when the table does not know it."""
-    try:
-        return forms.lookup(opcode)
-    except OpcodeError:
-        ordered = forms.canonical(opcode)
-        return forms.lookup(ordered) if ordered else ()
+    return forms.accepted(opcode)
 
 
 Bound = tuple[forms.Signature, tuple["tree.Operand | None", ...]]
