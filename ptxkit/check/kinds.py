@@ -7,7 +7,7 @@ on through lists and addresses. It says everything that `grammar.match` asks of 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import cache
 from typing import Any
 
@@ -23,24 +23,94 @@ MOST = 100_000
 """How many kinds and verdicts are kept in one process before they are forgotten: a file may be made to have any number."""
 
 
-class Kinds(dict[int, int]):
-    """The kinds of the operands that a scope has met, by the identity of the node: a parser gives equal words one node."""
+class Shared:
+    """The kinds of operands in functions that declare their ranges of registers alike, such as `%r<9>` and `%r<70>`, both .b32.
 
-    def __init__(self, scope: Scope, functions: dict[str, bool]) -> None:
-        super().__init__()
+    `needs`: the range and the number of the register that an operand names; `most`: the highest number of each range.
+    """
+
+    def __init__(self) -> None:
+        self.codes: dict[int, int] = {}
+        self.needs: dict[int, tuple[str, int]] = {}
+        self.most: dict[str, int] = {}
+
+    def covers(self, function: tree.Function, scope: Scope) -> bool:
+        """Whether every register of the function that was met elsewhere is declared in this scope, too."""
+        short = {stem for stem, most in self.most.items() if most >= (scope.ranges[stem].count or 0)}
+        if not short:
+            return True
+        needs = self.needs
+        for number in set(map(id, _operands(function.body or ()))) & needs.keys():
+            stem, index = needs[number]
+            if stem in short and index >= (scope.ranges[stem].count or 0):
+                return False
+        return True
+
+
+def _operands(body: tuple[tree.Statement, ...]) -> Iterator[tree.Operand]:
+    for statement in body:
+        if type(statement) is tree.Instruction:
+            yield from statement.operands
+        elif type(statement) is tree.Block:
+            yield from _operands(statement.body)
+
+
+class Kinds:
+    """The kinds of the operands that a scope has met, by the identity of the node: a parser gives equal words one node.
+
+    What depends on nothing but the ranges of registers stays in `shared` for other functions; the rest goes when the scope does.
+    """
+
+    def __init__(self, scope: Scope, functions: dict[str, bool], shared: Shared | None = None) -> None:
         self.scope = scope
         self.functions = functions
+        self.shared = shared
+        self.codes = shared.codes if shared is not None else {}
+        self.own: list[int] = []
         self.guards: set[int] = set()
 
     def meet(self, instruction: tree.Instruction) -> tuple[Any, ...]:
         """The opcode with the kinds of the operands, of which one at least is new."""
+        codes = self.codes
         for operand in instruction.operands:
-            if id(operand) not in self:
-                if type(operand) is tree.Name and (type_ := self.scope.type(operand.name)) is not None:
-                    self[id(operand)] = _codes.get(type_) or code(type_)
-                else:
-                    self[id(operand)] = code(self.kind(operand))
-        return (instruction.opcode, *map(self.__getitem__, map(id, instruction.operands)))
+            number = id(operand)
+            if number not in codes:
+                name = operand if type(operand) is tree.Name else operand.base if type(operand) is tree.Address else None
+                if self.shared is not None and type(name) is tree.Name and self._share(operand, name.name):
+                    continue
+                codes[number] = code(self.kind(operand))
+                if type(operand) is not tree.Integer:
+                    self.own.append(number)
+        return (instruction.opcode, *map(codes.__getitem__, map(id, instruction.operands)))
+
+    def _share(self, operand: tree.Operand, name: str) -> bool:
+        """Gives an operand the kind of its range's registers, if that is all that it names."""
+        scope, shared = self.scope, self.shared
+        stem = name.rstrip("0123456789")
+        variable, digits = scope.ranges.get(stem), name[len(stem):]
+        if variable is None or not digits or len(digits) > 10 or name in scope.names or shared is None:
+            return False
+        index = int(digits)
+        if index >= (variable.count or 0):
+            return False
+        number = id(operand)
+        self.codes[number] = code(scope.types[stem] if type(operand) is tree.Name else self.kind(operand))
+        shared.needs[number] = stem, index
+        if index > shared.most.get(stem, -1):
+            shared.most[stem] = index
+        return True
+
+    def leave(self) -> None:
+        """The scope ends: what was of it alone is forgotten."""
+        for number in self.own:
+            del self.codes[number]
+        self.own.clear()
+
+    def alone(self) -> None:
+        """After a declaration names may stand for something else: all is met again, and nothing is shared any more."""
+        self.leave()
+        self.shared, self.codes = None, {}
+        self.guards.clear()
 
     def guarded(self, guard: tree.Guard) -> bool:
         """Whether a guard is a predicate's; one that is will be found in `guards` from now on."""
@@ -48,11 +118,6 @@ class Kinds(dict[int, int]):
         if good:
             self.guards.add(id(guard))
         return good
-
-    def forget(self) -> None:
-        """After a declaration names may stand for something else."""
-        self.clear()
-        self.guards.clear()
 
     def kind(self, operand: tree.Operand) -> Hashable:
         if isinstance(operand, tree.Name):

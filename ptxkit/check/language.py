@@ -11,7 +11,7 @@ from grammar.schema import Operand
 
 from ..module import has
 from . import declarations, kinds
-from .kinds import Kinds
+from .kinds import Kinds, Shared
 from .names import Scope, names_in, signatures
 from .places import Place, Places, finding
 
@@ -63,6 +63,7 @@ class _Module:
         self.newer = int("".join(c for c in self.target if c.isdigit()) or 0) > 90
         self.loc: tree.Loc | None = None
         self.fine: set[tuple[Any, ...]] = set()
+        self.shared: dict[frozenset[tuple[str, str]], Shared] = {}
 
     def findings(self) -> Iterator[Finding]:
         yield from declarations.header(self.module)
@@ -119,13 +120,30 @@ class _Module:
         scope = Scope(self.outer)
         for variable in (*function.returns, *function.parameters):
             yield from self._declare(scope, variable)
-        yield from self._body(body, scope, Kinds(scope, self.functions))
+        yield from self._labels(body, scope)
+        first = 0
+        while first < len(body) and isinstance(declared := body[first], tree.Variable):
+            yield from self._local(declared, scope)
+            first += 1
+        ranges = frozenset(scope.types.items())
+        shared = self.shared.setdefault(ranges, Shared())
+        met = Kinds(scope, self.functions, shared if shared.covers(function, scope) else None)
+        yield from self._body(body[first:], scope, met)
+        met.leave()
 
-    def _body(self, body: tuple[tree.Statement, ...], scope: Scope, met: Kinds) -> Iterator[Finding]:
-        """A name is known from its declaration on, a label in its whole scope."""
+    def _labels(self, body: tuple[tree.Statement, ...], scope: Scope) -> Iterator[Finding]:
         for name, statement in scope.take_labels(body):
             yield self._duplicate(name, self._at(statement))
-        fine, kind_of, guards = self.fine, met.__getitem__, met.guards
+
+    def _local(self, variable: tree.Variable, scope: Scope) -> Iterator[Finding]:
+        yield from declarations.variable(variable, self._at(variable))
+        yield from self._declare(scope, variable)
+        if variable.name in scope.labels:
+            yield self._duplicate(variable.name, self._at(variable))
+
+    def _body(self, body: tuple[tree.Statement, ...], scope: Scope, met: Kinds) -> Iterator[Finding]:
+        """The statements of a scope whose labels are known; another name is known from its declaration on."""
+        fine, kind_of, guards = self.fine, met.codes.__getitem__, met.guards
         for statement in body:
             if type(statement) is tree.Instruction:
                 guard = statement.guard
@@ -137,16 +155,15 @@ class _Module:
                 if not good or key not in fine:
                     yield from self._instruction(statement, scope, key, good)
             elif isinstance(statement, tree.Variable):
-                yield from declarations.variable(statement, self._at(statement))
-                yield from self._declare(scope, statement)
-                met.forget()
-                if statement.name in scope.labels:
-                    yield self._duplicate(statement.name, self._at(statement))
+                yield from self._local(statement, scope)
+                met.alone()
+                kind_of = met.codes.__getitem__
             elif isinstance(statement, tree.Loc):
                 self.loc = statement
             elif isinstance(statement, tree.Block):
                 inner = Scope(scope)
                 own = any(type(inside) is not tree.Instruction and type(inside) is not tree.Loc for inside in statement.body)
+                yield from self._labels(statement.body, inner)
                 yield from self._body(statement.body, inner, Kinds(inner, self.functions) if own else met)
             elif isinstance(statement, tree.Targets):
                 for name in statement.names:
