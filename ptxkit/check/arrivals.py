@@ -116,9 +116,10 @@ def _parities(analysis: Analysis, barrier: Barrier, waits: list[Use]) -> Iterato
             yield analysis.report("parity-start", site, f"`{site.name}` first waits for parity 1 of {barrier}, which a barrier has before "
                                   "its first phase: it passes before the first copy has come",
                                   "start with parity 0 where data is waited for, with 1 where a free buffer is")
+        goes_on = any(analysis.in_loop(arrive.site) for arrive in barrier.having("arrive", "arrive_async"))
         beside = {fixed[other.site.index] for other in waits if other.site.block in analysis.reaches(site.block)
                   and site.block in analysis.reaches(other.site.block)}
-        if fixed[index] is not None and beside == {fixed[index]} and analysis.wraps(use.address) and _rounds(analysis, site):
+        if goes_on and fixed[index] is not None and beside == {fixed[index]} and analysis.wraps(use.address) and _rounds(analysis, site):
             yield analysis.report("parity-fixed", site, f"`{site.name}` waits for parity {fixed[index]} of {barrier} in every round of "
                                   "its loop: from the second phase on it waits for the wrong one",
                                   "xor the parity with 1 whenever the ring wraps to its first stage")

@@ -185,7 +185,7 @@ class _Writers(_Shared):
             self.drop(state, warps, lambda fact: fact[0] == "alone")
         use = self.analysis.barriers.by_site.get(site.index)
         if use is not None and use.barrier is not None:
-            if "arrive" in use.kinds:
+            if use.kinds & {"arrive", "arrive_async"}:
                 warps = self.analysis.launch.warps(threads)
                 for fact in [fact for fact in state if fact[0] in ("alone", "warp")]:
                     sent = state[fact] & (threads if fact[0] == "alone" else warps)

@@ -115,7 +115,7 @@ class _Races(Flow):
         use = self.analysis.barriers.by_site.get(site.index)
         if use is None or use.barrier is None:
             return
-        if "arrive" in use.kinds:
+        if use.kinds & {"arrive", "arrive_async"}:
             warps = launch.warps(threads)
             for fact in [fact for fact in state if fact[0] in ("alone", "warp")]:
                 sent = state[fact] & (threads if fact[0] == "alone" else warps)

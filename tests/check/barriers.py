@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .programs import ARRIVE, BULK, CLUSTER, EXPECT, TENSOR, Case, init, wait
+from .programs import ARRIVE, BULK, CLUSTER, EXPECT, Case, init, wait
 
-PEER = "mov.u32 %r20, %cluster_ctarank;\nxor.b32 %r20, %r20, 1;\nmapa.shared::cluster.u32 %r21, %r2, %r20;\nmapa.shared::cluster.u32 %r22, %r4, %r20;\n"
+PEER = ("mov.u32 %r20, %cluster_ctarank;\nxor.b32 %r20, %r20, 1;\n"
+        "mapa.shared::cluster.u32 %r21, %r2, %r20;\nmapa.shared::cluster.u32 %r22, %r4, %r20;\n")
 """%r21: the other CTA's mbarriers, %r22 the thread's word there."""
 RELAXED = "barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;\n"
 FENCE = "fence.mbarrier_init.release.cluster;\n"
@@ -41,7 +42,8 @@ STARTUP = [
          "!@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n"),
     Case("init-twice", "one barrier for another", "@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n"
          "+@%p0 mbarrier.init.shared::cta.b64 [%r2+8], 64;\n-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\nbar.sync 0;\n" + ALL),
-    Case("init-twice", "in a branch", "@!%p0 bra ready;\nmbarrier.init.shared.b64 [%r2], 64;\n+add.u32 %r5, %r2, 8;\n-add.u32 %r5, %r2, 0;\n"
+    Case("init-twice", "in a branch", "@!%p0 bra ready;\nmbarrier.init.shared.b64 [%r2], 64;\n"
+         "+add.u32 %r5, %r2, 8;\n-add.u32 %r5, %r2, 0;\n"
          "!mbarrier.init.shared.b64 [%r5], 64;\nready:\nbar.sync 0;\n" + ALL),
     Case("init-before-use", "arrive", init(64, sync="+bar.sync 0;\n") + "!" + ALL),
     Case("init-before-use", "wait", init(1, sync="") + f"@%p0 {ARRIVE} [%r2];\n+bar.sync 0;\n" + wait("w", mark="!")),
@@ -50,16 +52,19 @@ STARTUP = [
          severity="review", also=("bar-count",)),
     Case("init-before-use", "another copies", "setp.eq.u32 %p10, %r0, 32;\n" + init(1, sync="+bar.sync 0;\n")
          + f"!@%p10 {EXPECT} [%r2], 256;\n@%p10 {BULK} [%r1], [%rd0], 256, [%r2];\nbar.sync 0;\n" + wait("w")),
-    Case("init-fence", "arrive", "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n+" + FENCE
+    Case("init-fence", "arrive", "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n+"
+         + FENCE
          + RELAXED + PEER + REMOTE + FROM_PEERS, cluster=2),
     Case("init-fence", "a fence of the CTA's scope", "!@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n-fence.acq_rel.cta;\n"
          "+fence.acq_rel.cluster;\n" + RELAXED + PEER + REMOTE + FROM_PEERS, cluster=2),
     Case("init-fence", "multicast", "!@%p0 mbarrier.init.shared::cta.b64 [%r2], 1;\n+" + FENCE + RELAXED
-         + f"@%p0 {EXPECT} [%r2], 256;\nmov.u32 %r20, %cluster_ctarank;\nsetp.eq.u32 %p10, %r20, 0;\nand.pred %p10, %p10, %p0;\nmov.u16 %h0, 3;\n"
+         + f"@%p0 {EXPECT} [%r2], 256;\nmov.u32 %r20, %cluster_ctarank;\n"
+         f"setp.eq.u32 %p10, %r20, 0;\nand.pred %p10, %p10, %p0;\nmov.u16 %h0, 3;\n"
          f"@%p10 {BULK}.multicast::cluster [%r1], [%rd0], 256, [%r2], %h0;\n" + wait("w"), cluster=2),
     Case("cluster-entry", "arrive", init(64, sync=plus(CLUSTER)) + "-bar.sync 0;\n" + PEER + "!" + REMOTE + FROM_PEERS, cluster=2),
     Case("cluster-entry", "store", plus(CLUSTER) + PEER + "!st.shared::cluster.u32 [%r22], %r0;\n" + CLUSTER, cluster=2),
-    Case("cluster-entry", "a generic store", plus(CLUSTER) + "mov.u64 %rd10, smem;\ncvta.shared.u64 %rd10, %rd10;\nmapa.u64 %rd11, %rd10, 1;\n"
+    Case("cluster-entry", "a generic store", plus(CLUSTER)
+         + "mov.u64 %rd10, smem;\ncvta.shared.u64 %rd10, %rd10;\nmapa.u64 %rd11, %rd10, 1;\n"
          "!st.u32 [%rd11], %r9;\n" + CLUSTER, cluster=2),
     Case("cluster-entry", "multicast", init(1, sync=FENCE + "-bar.sync 0;\n" + plus(CLUSTER)) + f"@%p0 {EXPECT} [%r2], 256;\n"
          "mov.u32 %r20, %cluster_ctarank;\nsetp.eq.u32 %p10, %r20, 0;\nand.pred %p10, %p10, %p0;\nmov.u16 %h0, 3;\n"
@@ -67,22 +72,28 @@ STARTUP = [
     Case("cluster-entry", "reading", "st.shared.u32 [%r4], %r0;\n" + plus(CLUSTER) + "-bar.sync 0;\n" + PEER
          + "!ld.shared::cluster.u32 %r23, [%r22];\n" + CLUSTER, cluster=4),
     Case("cluster-entry", "before the init", plus("@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n") + CLUSTER
-         + plus("@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\nbar.sync 0;\n", "-") + PEER + "!" + REMOTE + FROM_PEERS, severity="review", cluster=2),
+         + plus("@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\nbar.sync 0;\n", "-") + PEER + "!" + REMOTE
+         + FROM_PEERS, severity="review", cluster=2),
 ]
 
 ARRIVALS = [
     Case("arrive-count", "more than come", either(init(65, mark="!"), init(64)) + ALL + wait("w")),
-    Case("arrive-count", "less than come", "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 1;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 32;\n"
+    Case("arrive-count", "less than come",
+         "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 1;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 32;\n"
          f"bar.sync 0;\n@%p1 {ALL}" + wait("w")),
     Case("arrive-count", "a count at the arrive", either(init(63, mark="!"), init(128)) + "mov.u32 %r5, 2;\n"
          f"{ARRIVE} [%r2], %r5;\n" + wait("w")),
-    Case("arrive-count", "one lane of each warp", "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 3;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 2;\n"
+    Case("arrive-count", "one lane of each warp",
+         "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 3;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 2;\n"
          f"bar.sync 0;\nelect.sync _|%p10, 0xffffffff;\n@%p10 {ALL}" + wait("w")),
-    Case("arrive-count", "copies and a thread", "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 2;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 1;\n"
+    Case("arrive-count", "copies and a thread",
+         "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 2;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 1;\n"
          f"bar.sync 0;\n@%p0 {EXPECT} [%r2], 256;\n@%p0 {BULK} [%r1], [%rd0], 256, [%r2];\n" + wait("w"), severity="review"),
-    Case("arrive-count", "from another CTA", "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 63;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n"
+    Case("arrive-count", "from another CTA",
+         "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 63;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n"
          + CLUSTER + PEER + REMOTE + FROM_PEERS, cluster=2),
-    Case("arrive-count", "cp.async arrives", "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 128;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n"
+    Case("arrive-count", "cp.async arrives",
+         "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 128;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n"
          "bar.sync 0;\ncp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r2];\n" + wait("w"),
          severity="review"),
     Case("barrier-uninitialised", "another one", init(64, sync="bar.sync 0;\n") + f"-!{ARRIVE} [%r2+8];\n+{ARRIVE} [%r2];\n" + wait("w"),
@@ -91,13 +102,15 @@ ARRIVALS = [
     Case("barrier-uninitialised", "a copy's", init(1) + f"@%p0 {EXPECT} [%r2], 256;\n-!@%p0 {BULK} [%r1], [%rd0], 256, [%r2+16];\n"
          f"+@%p0 {BULK} [%r1], [%rd0], 256, [%r2];\n" + wait("w"), also=("expect-tx",)),
     Case("barrier-uninitialised", "one of a ring", "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 1;\n"
-         + plus(init(1, 1, 1, 1, sync="")) + "bar.sync 0;\n" + RING.format(start=0, inside=FULL + wait("w", "%r32", "[%r33]") + READ, flip=FLIP),
+         + plus(init(1, 1, 1, 1, sync="")) + "bar.sync 0;\n" + RING.format(start=0, inside=FULL + wait("w", "%r32", "[%r33]")
+         + READ, flip=FLIP),
          severity="review"),
     Case("wait-without-arrival", "nobody", init(64) + plus(ALL) + wait("w", mark="!")),
     Case("wait-without-arrival", "on another barrier", init(64, 64) + f"-{ARRIVE} [%r2+8];\n" + plus(ALL) + wait("w", mark="!")),
     Case("wait-without-arrival", "expect_tx is no arrival", init(1) + "-@%p0 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r2], 256;\n"
          f"+@%p0 {EXPECT} [%r2], 256;\n@%p0 {BULK} [%r1], [%rd0], 256, [%r2];\n" + wait("w", mark="!")),
-    Case("wait-without-arrival", "test_wait in a loop", init(64) + plus(ALL) + wait("w", mark="!", opcode="mbarrier.test_wait.parity.shared.b64")),
+    Case("wait-without-arrival", "test_wait in a loop", init(64) + plus(ALL) + wait("w", mark="!",
+         opcode="mbarrier.test_wait.parity.shared.b64")),
     Case("phase-deadlock", "each waits for the other", init(32, 32) + "@%p1 bra one;\n" + either(
         wait("a", 0), wait("a", 1)) + f"{ARRIVE} [%r2+8];\nbra end;\none:\n" + wait("b", 0, "[%r2+8]", mark="!")
         + f"{ARRIVE} [%r2];\nend:\n"),
@@ -108,15 +121,20 @@ ARRIVALS = [
     Case("phase-deadlock", "in a loop", init(32, 32) + "@%p1 bra one;\n" + either("mov.u32 %r32, 0;\n", "mov.u32 %r32, 1;\n") + loop(
         wait("a", "%r32") + f"{ARRIVE} [%r2+8];\nxor.b32 %r32, %r32, 1;\n") + "bra end;\none:\nmov.u32 %r32, 0;\n" + loop(
         wait("b", "%r32", "[%r2+8]", mark="!") + f"{ARRIVE} [%r2];\nxor.b32 %r32, %r32, 1;\n", "more") + "end:\n"),
-    Case("parity-start", "data", init(1, 1) + RING.format(start="{start}", inside=FULL + wait("w", "%r32", "[%r33]", mark="!") + READ, flip=FLIP)
+    Case("parity-start", "data", init(1, 1) + RING.format(start="{start}", inside=FULL + wait("w", "%r32", "[%r33]", mark="!")
+         + READ, flip=FLIP)
          .replace("mov.u32 %r32, {start};\n", either("mov.u32 %r32, 1;", "mov.u32 %r32, 0;")), severity="review"),
     Case("parity-start", "by an xor", init(1, 1) + RING.format(
         start=0, inside=FULL + "-xor.b32 %r38, %r32, 1;\n+mov.b32 %r38, %r32;\n" + wait("w", "%r38", "[%r33]", mark="!") + READ, flip=FLIP),
         severity="review"),
+    Case("parity-start", "one buffer", init(1) + either("mov.u32 %r32, 1;\n", "mov.u32 %r32, 0;\n") + loop(
+        f"@%p0 {EXPECT} [%r2], 256;\n@%p0 {BULK} [%r1], [%rd0], 256, [%r2];\n" + wait("w", "%r32", mark="!")
+        + "ld.shared.u32 %r36, [%r4];\nbar.sync 0;\nxor.b32 %r32, %r32, 1;\n"), severity="review"),
     Case("parity-fixed", "the flip forgotten", init(1, 1) + RING.format(
         start=0, inside=FULL + wait("w", "%r32", "[%r33]", mark="!") + READ, flip=plus(FLIP)), severity="review"),
     Case("parity-fixed", "a literal", init(1, 1) + RING.format(
-        start=0, inside=FULL + either(wait("w", "0", "[%r33]", mark="!"), wait("w", "%r32", "[%r33]")) + READ, flip=FLIP), severity="review"),
+        start=0, inside=FULL + either(wait("w", "0", "[%r33]", mark="!"), wait("w", "%r32", "[%r33]"))
+        + READ, flip=FLIP), severity="review"),
     Case("parity-fixed", "one buffer", init(1) + "mov.u32 %r32, 0;\n" + loop(
         f"@%p0 {EXPECT} [%r2], 256;\n@%p0 {BULK} [%r1], [%rd0], 256, [%r2];\n" + wait("w", "%r32", mark="!")
         + "ld.shared.u32 %r36, [%r4];\nbar.sync 0;\n+xor.b32 %r32, %r32, 1;\n"), severity="review"),

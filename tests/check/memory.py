@@ -14,7 +14,6 @@ OUT = f"@%p0 {STORE} [%rd0], [%r1], 256;\n"
 DRAIN = "@%p0 cp.async.bulk.commit_group;\n@%p0 cp.async.bulk.wait_group 0;\n"
 DESCRIPTOR = "shr.u32 %r40, %r1, 4;\ncvt.u64.u32 %rd10, %r40;\nor.b64 %rd10, %rd10, 4611686293305360384;\n"
 MMA = ("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, %rd10, %rd10, 0, 1, 1, 0, 0;\n")
-MULTIPLY = f"wgmma.fence.sync.aligned;\n{MMA}wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\nst.global.f32 [%rd1], %f0;\n"
 
 TRANSACTIONS = [
     Case("expect-tx", "too few", init(1) + f"-!@%p0 {EXPECT} [%r2], 240;\n+@%p0 {EXPECT} [%r2], 256;\n" + COPY + wait("w")),
@@ -27,14 +26,17 @@ TRANSACTIONS = [
         + wait("w", "%r32", "[%r33]") + READ, flip=FLIP)),
     Case("expect-tx", "each thread of a warp copies", init(1) + f"-!@%p0 {EXPECT} [%r2], 16;\n+@%p0 {EXPECT} [%r2], 512;\n"
          f"shl.b32 %r5, %r0, 4;\nadd.u32 %r5, %r1, %r5;\n@%p1 {BULK} [%r5], [%rd0], 16, [%r2];\n" + wait("w")),
-    Case("expect-tx", "nothing expects", init(1) + either(f"@%p0 {ARRIVE} [%r2];\n", f"@%p0 {EXPECT} [%r2], 256;\n") + "!" + COPY + wait("w")),
+    Case("expect-tx", "nothing expects", init(1) + either(f"@%p0 {ARRIVE} [%r2];\n", f"@%p0 {EXPECT} [%r2], 256;\n") + "!" + COPY
+         + wait("w")),
     Case("expect-tx", "a multicast counts in both", init(1, sync="fence.mbarrier_init.release.cluster;\n" + CLUSTER)
          + f"-!@%p0 {EXPECT} [%r2], 256;\n+@%p0 {EXPECT} [%r2], 512;\nmov.u32 %r20, %cluster_ctarank;\nshl.b32 %r5, %r20, 8;\n"
-         f"add.u32 %r5, %r1, %r5;\nmov.u16 %h0, 3;\n@%p0 {BULK}.multicast::cluster [%r5], [%rd0], 256, [%r2], %h0;\n" + wait("w"), cluster=2),
+         f"add.u32 %r5, %r1, %r5;\nmov.u16 %h0, 3;\n@%p0 {BULK}.multicast::cluster [%r5], [%rd0], 256, [%r2], %h0;\n"
+         + wait("w"), cluster=2),
     Case("expect-tx", "st.async", init(1, sync="fence.mbarrier_init.release.cluster;\n" + CLUSTER) + PEER
          + f"-!@%p0 {EXPECT} [%r2], 128;\n+@%p0 {EXPECT} [%r2], 256;\n"
          "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r22], %r0, [%r21];\n"
-         + wait("w", opcode="mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64") + "ld.shared.u32 %r6, [%r4];\n" + CLUSTER, cluster=2),
+         + wait("w", opcode="mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64") + "ld.shared.u32 %r6, [%r4];\n"
+         + CLUSTER, cluster=2),
     Case("expect-tx", "the first round", init(1, 1) + "mov.u32 %r5, 0;\n" + plus(f"@%p0 {EXPECT} [%r2], 256;\n")
          + f"!@%p0 {BULK} [%r1], [%rd0], 256, [%r2];\n" + loop(
         "and.b32 %r10, %r30, 1;\nxor.b32 %r11, %r10, 1;\nshl.b32 %r12, %r10, 3;\nadd.u32 %r12, %r2, %r12;\nshl.b32 %r13, %r11, 3;\n"
@@ -83,7 +85,8 @@ READS = [
     Case("read-before-wait", "on one path", init(1) + f"@%p0 {EXPECT} [%r2], 256;\n{COPY}-setp.gt.u32 %p10, %r9, 7;\n-@%p10 bra skip;\n"
          + wait("w") + "skip:\n!ld.shared.u32 %r7, [%r4];\n", severity="review"),
     Case("copy-overwrite", "a loop of copies", init(1) + "mov.u32 %r12, 0;\n" + loop(
-        f"@%p0 {EXPECT} [%r2], 256;\n!{COPY}" + plus(wait("w", "%r12") + "xor.b32 %r12, %r12, 1;\nbar.sync 0;\n")) + plus(wait("v", 0), "-")),
+        f"@%p0 {EXPECT} [%r2], 256;\n!{COPY}" + plus(wait("w", "%r12") + "xor.b32 %r12, %r12, 1;\nbar.sync 0;\n"))
+        + plus(wait("v", 0), "-")),
     Case("copy-overwrite", "in one thread", init(1) + "@!%p0 bra done;\n" + loop(
         f"{EXPECT} [%r2], 256;\n!{BULK} [%r1], [%rd0], 256, [%r2];\n" + plus("and.b32 %r12, %r30, 1;\n" + wait("w", "%r12")))
         + "done:\n" + plus(wait("v", 0), "-")),
@@ -106,7 +109,8 @@ READS = [
 
 RACES = [
     Case("shared-race", "a neighbour's word", FILL + plus("bar.sync 0;\n") + NEIGHBOUR + "!ld.shared.u32 %r7, [%r6];\n"),
-    Case("shared-race", "written after it is read", FILL + "bar.sync 0;\n" + NEIGHBOUR + "ld.shared.u32 %r7, [%r6];\n" + plus("bar.sync 0;\n")
+    Case("shared-race", "written after it is read", FILL + "bar.sync 0;\n" + NEIGHBOUR + "ld.shared.u32 %r7, [%r6];\n"
+         + plus("bar.sync 0;\n")
          + "!st.shared.u32 [%r4], %r7;\n"),
     Case("shared-race", "lanes of a warp", FILL + plus("bar.warp.sync -1;\n") + "xor.b32 %r6, %r3, 4;\nadd.u32 %r6, %r1, %r6;\n"
          "!ld.shared.u32 %r7, [%r6];\n", severity="review", block=32),
@@ -128,13 +132,15 @@ RACES = [
     Case("elected-arrive", "after loads", init(1, 1) + f"@!%p1 bra other;\n@%p0 {ARRIVE} [%r2];\n" + wait("v", 0, "[%r2+8]")
          + FILL + "bra done;\nother:\n" + wait("w") + NEIGHBOUR + "ld.shared.u32 %r7, [%r6];\nadd.u32 %r8, %r7, %r8;\n"
          + plus("bar.warp.sync -1;\n") + "setp.eq.u32 %p10, %r0, 32;\n" + f"!@%p10 {ARRIVE} [%r2+8];\ndone:\n", severity="review"),
-    Case("copy-wait", "no wait", "cp.async.ca.shared.global [%r4], [%rd1], 4;\n" + plus("cp.async.wait_all;\n") + "!ld.shared.u32 %r7, [%r4];\n"),
+    Case("copy-wait", "no wait", "cp.async.ca.shared.global [%r4], [%rd1], 4;\n" + plus("cp.async.wait_all;\n")
+         + "!ld.shared.u32 %r7, [%r4];\n"),
     Case("copy-wait", "no group", "cp.async.ca.shared.global [%r4], [%rd1], 4;\n" + plus("cp.async.commit_group;\n")
          + "cp.async.wait_group 0;\n!ld.shared.u32 %r7, [%r4];\n", severity="review"),
     Case("copy-wait", "a wait that leaves it", "cp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.commit_group;\n"
          + either("cp.async.wait_group 1;\n", "cp.async.wait_group 0;\n") + "!ld.shared.u32 %r7, [%r4];\n",
          severity="review"),
-    Case("copy-wait", "stored out", "cp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.commit_group;\n" + plus("cp.async.wait_group 0;\n")
+    Case("copy-wait", "stored out", "cp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.commit_group;\n"
+         + plus("cp.async.wait_group 0;\n")
          + FENCE + f"bar.sync 0;\n!{OUT}" + DRAIN),
 ]
 
@@ -146,22 +152,28 @@ PROXIES = [
     Case("proxy-fence", "stmatrix and a tensor store", "and.b32 %r5, %r0, 31;\nshl.b32 %r5, %r5, 4;\nshr.u32 %r10, %r0, 5;\n"
          "shl.b32 %r10, %r10, 9;\nadd.u32 %r5, %r5, %r10;\nadd.u32 %r5, %r1, %r5;\n"
          "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r5], {%r0, %r0, %r0, %r0};\n" + plus("fence.proxy.async;\n")
-         + "bar.sync 1, 64;\nmov.u32 %r6, 0;\n!@%p0 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd9, {%r6, %r6}], [%r1];\n" + DRAIN),
-    Case("proxy-fence", "wgmma", DESCRIPTOR + "shl.b32 %r5, %r0, 4;\nadd.u32 %r5, %r1, %r5;\nst.shared.v4.u32 [%r5], {%r0, %r0, %r0, %r0};\n"
+         + "bar.sync 1, 64;\nmov.u32 %r6, 0;\n"
+         "!@%p0 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd9, {%r6, %r6}], [%r1];\n" + DRAIN),
+    Case("proxy-fence", "wgmma", DESCRIPTOR
+         + "shl.b32 %r5, %r0, 4;\nadd.u32 %r5, %r1, %r5;\nst.shared.v4.u32 [%r5], {%r0, %r0, %r0, %r0};\n"
          + plus(FENCE) + "bar.sync 0;\nwgmma.fence.sync.aligned;\n!" + MMA
          + "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\nst.global.f32 [%rd1], %f0;\n", block=128),
     Case("proxy-fence", "cp.async and wgmma", DESCRIPTOR + "shl.b32 %r5, %r0, 4;\nadd.u32 %r5, %r1, %r5;\n"
-         "cp.async.cg.shared.global [%r5], [%rd0], 16;\ncp.async.wait_all;\n" + plus(FENCE) + "bar.sync 0;\nwgmma.fence.sync.aligned;\n!" + MMA
+         "cp.async.cg.shared.global [%r5], [%rd0], 16;\ncp.async.wait_all;\n" + plus(FENCE) + "bar.sync 0;\nwgmma.fence.sync.aligned;\n!"
+         + MMA
          + "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\nst.global.f32 [%rd1], %f0;\n", block=128),
-    Case("proxy-fence", "on one path", FILL + "setp.gt.u32 %p10, %r9, 5;\n-@%p10 bra skip;\n" + FENCE + f"-skip:\nbar.sync 0;\n!{OUT}" + DRAIN,
+    Case("proxy-fence", "on one path", FILL + "setp.gt.u32 %p10, %r9, 5;\n-@%p10 bra skip;\n" + FENCE + f"-skip:\nbar.sync 0;\n!{OUT}"
+         + DRAIN,
          severity="review"),
-    Case("proxy-fence", "one warp does not fence", FILL + "-@%p1 fence.proxy.async;\n+fence.proxy.async;\n" + f"bar.sync 0;\n!{OUT}" + DRAIN,
+    Case("proxy-fence", "one warp does not fence", FILL + "-@%p1 fence.proxy.async;\n+fence.proxy.async;\n" + f"bar.sync 0;\n!{OUT}"
+         + DRAIN,
          severity="review"),
     Case("proxy-fence", "through an mbarrier", init(64) + FILL + plus(FENCE) + ARRIVE + " [%r2];\n@!%p0 bra done;\n" + wait("w")
          + f"!{STORE} [%rd0], [%r1], 256;\ncp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\ndone:\n"),
     Case("store-barrier", "a bulk store", FILL + FENCE + plus("bar.sync 0;\n") + f"!{OUT}" + DRAIN),
     Case("store-barrier", "a warp alone meets", FILL + FENCE + either("bar.warp.sync -1;\n", "bar.sync 0;\n") + f"!{OUT}" + DRAIN),
-    Case("store-barrier", "wgmma", DESCRIPTOR + "shl.b32 %r5, %r0, 4;\nadd.u32 %r5, %r1, %r5;\nst.shared.v4.u32 [%r5], {%r0, %r0, %r0, %r0};\n"
+    Case("store-barrier", "wgmma", DESCRIPTOR
+         + "shl.b32 %r5, %r0, 4;\nadd.u32 %r5, %r1, %r5;\nst.shared.v4.u32 [%r5], {%r0, %r0, %r0, %r0};\n"
          + FENCE + plus("bar.sync 0;\n") + "wgmma.fence.sync.aligned;\n!" + MMA
          + "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\nst.global.f32 [%rd1], %f0;\n", block=128),
     Case("store-barrier", "on one path", FILL + FENCE + "setp.gt.u32 %p10, %r9, 5;\n-@%p10 bra skip;\nbar.sync 0;\n-skip:\n!" + OUT + DRAIN,
@@ -181,7 +193,8 @@ TENSORMAPS = [
     Case("tensormap-fence", "edited in global memory", init(1) + "@!%p1 bra done;\nmov.u32 %r5, 0;\n"
          "@%p0 tensormap.replace.tile.global_dim.global.b1024.b32 [%rd0], 0, %r9;\n" + plus(
              "fence.proxy.tensormap::generic.release.gpu;\n" + ACQUIRE) + LOAD, severity="review"),
-    Case("tensormap-fence", "a store", "@!%p1 bra done;\nmov.u32 %r5, 0;\n@%p0 tensormap.replace.tile.global_stride.global.b1024.b64 [%rd0], 0, "
+    Case("tensormap-fence", "a store", "@!%p1 bra done;\nmov.u32 %r5, 0;\n"
+         "@%p0 tensormap.replace.tile.global_stride.global.b1024.b64 [%rd0], 0, "
          "%rd0;\n" + plus("fence.proxy.tensormap::generic.release.gpu;\n" + ACQUIRE)
          + "!@%p0 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd0, {%r5, %r5}], [%r1];\n" + DRAIN + "done:\n",
          severity="review"),
