@@ -97,16 +97,17 @@ class Producer:
     b: TiledCopy
     position: Ring
 
-    def load(self, work: Work, row: Reg[u32], column: Reg[u32], *outer: Any) -> None:
-        """Rows `row`.. of A and `column`.. of B (in elements); `outer` are further coordinates of both maps."""
+    def load(self, work: Work, row: Reg[u32], column: Reg[u32], *outer: Any, a_outer: tuple[Any, ...] = (),
+             b_outer: tuple[Any, ...] = ()) -> None:
+        """Rows `row`.. of A and `column`.. of B (in elements); `outer` are further coordinates of both maps, the others of one."""
         pipeline, depth = self.pipeline, self.a.tile.layout.columns
         bytes = self.a.bytes + self.b.bytes
         with ring(self.position, work.stages) as (k, stage, parity):
             at = (k if isinstance(work.first, int) and work.first == 0 else k + work.first) * depth
             wait(pipeline.empty[stage], parity ^ 1)
             mbarrier.arrive.expect_tx.shared__cta.b64(pipeline.full[stage], bytes)
-            self.a.load(stage, row, at, pipeline.full[stage], *outer)
-            self.b.load(stage, column, at, pipeline.full[stage], *outer)
+            self.a.load(stage, row, at, pipeline.full[stage], *outer, *a_outer)
+            self.b.load(stage, column, at, pipeline.full[stage], *outer, *b_outer)
 
     def drain(self) -> None:
         """Wait until every stage is empty: nobody arrives in, or multicasts into, a CTA that has exited."""

@@ -1,0 +1,104 @@
+"""The builder of the group kernel: a tile as of the dense kernel, and how it meets the groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ptxkit.smem import SHARED_LIMIT
+from ptxkit.types import Scalar
+
+from ..atoms import ROWS
+from ..config import BARRIER_BYTES, MAX_STAGES, Config, ConfigError
+from .schedule import ORDERS, GroupTable, Layout, Order
+
+CAPACITIES = (32, 128, 256, 1024)
+"""Groups that a table has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """One specialisation of the group kernel. `tile` is that of A B: of X W^T, or TRANSPOSED of W X^T.
+
+    `tile.STAGES` 0 is the deepest ring that shared memory holds beside the table of GROUPS groups.
+    """
+
+    tile: Config
+    TRANSPOSED: bool = False
+    GROUPS: int = 256
+    ORDER: Order = "linear"
+    LAYOUT: Layout = "offsets"
+    STREAM_W: bool = False
+    SCALED: bool = False
+    GATED: bool = False
+
+    def __post_init__(self) -> None:
+        problem = self._problem()
+        if problem:
+            raise ConfigError(problem)
+
+    @classmethod
+    def of(cls, x: type[Scalar], w: type[Scalar], out: type[Scalar], *, TRANSPOSED: bool = False, GROUPS: int = 256,
+           ORDER: Order = "linear", LAYOUT: Layout = "offsets", STREAM_W: bool = False, SCALED: bool = False, GATED: bool = False,
+           **tile: Any) -> GroupConfig:
+        """From types and the parameters of the tile."""
+        a, b = (w, x) if TRANSPOSED else (x, w)
+        wanted = tile.pop("STAGES", 0)
+        if TRANSPOSED or (GATED and tile.get("BN", 256) * out.bits % 512):
+            tile["STORE"] = "direct"
+        made = Config(a, out, b, STAGES=wanted, **tile)
+        if not wanted:
+            room = SHARED_LIMIT - made.fixed_bytes - GroupTable.bytes(GROUPS)
+            made = replace(made, STAGES=min(MAX_STAGES, room // (made.stage_bytes + BARRIER_BYTES)))
+        return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED)
+
+    @property
+    def tokens(self) -> int:
+        """Rows of x in a tile."""
+        return self.tile.BN if self.TRANSPOSED else self.tile.BM
+
+    @property
+    def features(self) -> int:
+        """Columns of y in a tile."""
+        lines = self.tile.BM if self.TRANSPOSED else self.tile.BN
+        return lines // 2 if self.GATED else lines
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The kernel's compile-time parameters."""
+        tile, names = self.tile, ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE",
+                                  "STORE", "PROMOTE", "BLOCK_SCALES")
+        own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED")
+        x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
+        return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names}, **{name: getattr(self, name) for name in own}}
+
+    def __str__(self) -> str:
+        words = [str(self.tile), "transposed" if self.TRANSPOSED else "", "" if self.ORDER == "linear" else self.ORDER,
+                 "gated" if self.GATED else "", "streamed weights" if self.STREAM_W else ""]
+        return ", ".join(word for word in words if word)
+
+    def _problem(self) -> str | None:
+        tile = self.tile
+        if tile.a_major != "k" or tile.b_major != "k" or tile.BATCHED or tile.SPLITS > 1 or tile.A_ROWS or not tile.FUSION.nothing:
+            return "a group product has operands with contiguous K, and no batches, fusions or split depth"
+        if self.GROUPS not in CAPACITIES:
+            return f"the table of groups has room for {', '.join(map(str, CAPACITIES))}, not {self.GROUPS}"
+        if self.ORDER not in ORDERS:
+            return f"ORDER is {', '.join(ORDERS)}, not {self.ORDER!r}"
+        if self.GATED and (tile.BN % 16 or (self.TRANSPOSED and tile.slabs % 2)):
+            return "a gated tile has halves: of columns in pieces of 8, or (TRANSPOSED) of each warpgroup's slabs"
+        if self.GATED and not self.TRANSPOSED and tile.STORE == "staged" and tile.BN // 2 * tile.out.bits % 256:
+            return "staged stores are of whole 32-byte spans: take STORE=\"direct\""
+        if self.GATED and (tile.CLUSTER_M > 1 or tile.CLUSTER_N > 1) and (ROWS if self.TRANSPOSED else tile.BN // 2) % 16:
+            return "CTAs share halves of a gated tile in parts of 8 lines"
+        if self.SCALED and tile.BLOCK_SCALES:
+            return "scales are those of blocks or those of groups"
+        if tile.BLOCK_SCALES and self.TRANSPOSED and tile.BN > 128:
+            return f"block scales of {tile.BN} tokens a tile are too many for a thread: take BN=128"
+        if tile.smem_bytes + GroupTable.bytes(self.GROUPS) > SHARED_LIMIT:
+            return (f"{tile.STAGES} stages of {tile.stage_bytes:,} bytes and the table of {self.GROUPS} groups take more than "
+                    f"{SHARED_LIMIT:,} bytes")
+        return None
+
+
+__all__ = ["CAPACITIES", "GroupConfig"]

@@ -1,0 +1,170 @@
+"""The kernel: Y[start:end] = X[start:end] W[group]^T for every group, out of the same layers as the dense product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptxkit import Ptr, Reg, Ring, TensorMap, if_, kernel, laneid, smem, tid
+from ptxkit.flow import else_
+from ptxkit.idioms import cluster_sync, elect, prefetch_tensormaps
+from ptxkit.ptx import bar, createpolicy, griddepcontrol, ld, mov, mul, setmaxnreg, shfl
+from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
+
+from ..atoms import ROWS, WARPGROUP, Mma
+from ..dense import REGISTERS
+from ..epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
+from ..fusion import Fusion, Matrix, Operands
+from ..mainloop import Cluster, Consumer, Pipeline, Producer, Turn
+from ..scales import ScaleArray, Scales
+from ..scheduler import Raster, Schedule
+from ..tiled import TiledCopy, TiledMma
+from .gated import GatedCopy, GatedMma, GatedScales, GatedTokenScales, GatedTransposedStore
+from .schedule import GroupSchedule, GroupTable, Layout, Order
+from .stores import WholeOrPart
+from .transposed import TokenScales, TransposedStore
+
+
+@kernel(target="sm_90a", block=lambda config: WARPGROUP * (1 + config["CONSUMERS"]),
+        cluster=lambda config: config["CLUSTER_M"] * config["CLUSTER_N"])
+def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], pitch: Reg[u32],
+               n: Reg[u32], weight_tiles: Reg[u32], k_tiles: Reg[u32], out: Ptr[b8], out_row: Reg[u32], out_batch: Reg[u64],
+               x_scale: Ptr[f32], x_scale_m: Reg[u32], x_scale_k: Reg[u32], w_scale: Ptr[f32], w_scale_group: Reg[u32],
+               w_scale_n: Reg[u32], w_scale_k: Reg[u32], *,
+               X: type[Scalar] = bf16, W: type[Scalar] = bf16, OUT: type[Scalar] = bf16, BM: int = 128, BN: int = 256, BK: int = 64,
+               STAGES: int = 4, CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 1, CLUSTER_N: int = 1, GROUP: int = 8,
+               RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", PROMOTE: bool = False,
+               BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 256,
+               LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False) -> None:
+    """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
+
+    Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The others multiply and store, each its own slabs of a
+    tile or (PINGPONG) each its own tile. Before that warp 1 reads the groups' lengths and leaves the table of tiles in shared memory,
+    from which every role finds its work by itself.
+
+    full[stage]: 1, the producer's arrive.expect_tx. empty[stage]: one thread of each warpgroup that reads the stage, in every CTA
+    that shares an operand with this one. order[w] (PINGPONG): 1, see `Turn`.
+
+    A tile reads the rows that follow its group's last one, and drops them: stores of a group's last tile are predicated, row by row.
+    griddepcontrol.wait stands before the first access to global memory, as in the dense kernel.
+    """
+    cluster = Cluster(CLUSTER_M, CLUSTER_N)
+    slabs = BM // ROWS if PINGPONG else BM // ROWS // CONSUMERS
+    mma_atom = Mma(W, X, BN) if TRANSPOSED else Mma(X, W, BN)
+    a_tile = smem.tile(mma_atom.a, (STAGES, BM, BK), name="A")
+    b_tile = smem.tile(mma_atom.b, (STAGES, BN, BK), name="B")
+    stored_columns = BN // 2 if GATED and not TRANSPOSED else BN
+    staging = None
+    if STORE == "staged":
+        span = span_bytes(stored_columns, OUT)
+        staging = smem.tile(OUT, (CONSUMERS * STAGING_BUFFERS, ROWS, span * 8 // OUT.bits), swizzle=span, name="Y staging")
+    pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster)
+    order = smem.mbarrier(2, name="order") if PINGPONG else None
+    table = GroupTable(GROUPS)
+
+    thread = mov.u32(tid.x)
+    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it
+    with if_(thread == 0):
+        prefetch_tensormaps(x, w, *([y] if staging is not None else []))
+        pipeline.init(*([(order, 1)] if order is not None else []))
+    griddepcontrol.wait()
+    griddepcontrol.launch_dependents()
+    with if_((thread >> 5) == 1):
+        table.scan(lengths, groups, rows, BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M, LAYOUT, pitch)
+    if cluster.size > 1:
+        cluster_sync()
+    else:
+        bar.sync(0)
+
+    schedule = GroupSchedule(Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N), ORDER, TRANSPOSED)
+
+    with if_(thread < WARPGROUP):
+        if CONSUMERS in REGISTERS:
+            setmaxnreg.dec.sync.aligned.u32(REGISTERS[CONSUMERS][0])
+        with if_(thread < 32), if_(elect()):
+            policy = createpolicy.fractional.L2__evict_first.b64() if STREAM_W else None
+            tiles, shares = (a_tile, b_tile), (cluster.a_shares(), cluster.b_shares())
+            of_w = 0 if TRANSPOSED else 1
+            tokens = TiledCopy(x, tiles[1 - of_w], shares[1 - of_w])
+            weights = GatedCopy(w, tiles[of_w], shares[of_w], policy, piece=ROWS if TRANSPOSED else BN // 2) if GATED else \
+                TiledCopy(w, tiles[of_w], shares[of_w], policy)
+            producer = Producer(pipeline, *((weights, tokens) if TRANSPOSED else (tokens, weights)), Ring(STAGES))
+            with schedule.work(table, weight_tiles, k_tiles) as work:
+                assert work.start is not None
+                if TRANSPOSED:
+                    producer.load(work, work.m * (BM // 2 if GATED else BM), work.start + work.n * BN, a_outer=(work.group,))
+                else:
+                    producer.load(work, work.start + work.m * BM, work.n * (BN // 2 if GATED else BN), b_outer=(work.group,))
+            producer.drain()
+
+    with else_():
+        if CONSUMERS in REGISTERS:
+            setmaxnreg.inc.sync.aligned.u32(REGISTERS[CONSUMERS][1])
+        index = warpgroup - 1
+        thread = thread & (WARPGROUP - 1)
+        lane, warp = mov.u32(laneid), thread >> 5
+        lane_row, lane_column = warp * 16 + (lane >> 2), (lane & 3) * 2
+        first_slab: Reg[u32] | int = 0 if PINGPONG or CONSUMERS == 1 else index * slabs
+        mma = TiledMma(mma_atom, slabs, 0 if isinstance(first_slab, int) else first_slab * ROWS)
+        end, factor = mov.u32(0), mov.f32(1.0)
+        gates = GatedMma(mma_atom.a, mma_atom.b, BN, factor=factor if SCALED else None) if GATED and not TRANSPOSED else mma_atom
+        fusion = Fusion(alpha=SCALED and not GATED)
+        operands = Operands(factor, factor)
+        operands.read_scales(fusion)
+        fused = Fused(gates, fusion, operands, Edges(n, end) if TRANSPOSED else Edges(end, n), lane_row, lane_column)
+        matrix = Matrix(out, OUT, out_row, out_batch)
+        store: Any
+        if TRANSPOSED:
+            store = (GatedTransposedStore if GATED else TransposedStore)(matrix, fused, lane, warp)
+            if GATED and SCALED:
+                store.factor = factor
+        else:
+            store = DirectStore(matrix, fused)
+            if staging is not None:
+                store = WholeOrPart(StagedStore(staging, y, index, thread, fused), store, end, slabs)
+        consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
+        acc = mma.fragments()
+        total = mma.fragments() if PROMOTE else acc
+        x_scales, w_scales = ScaleArray(x_scale, x_scale_m, x_scale_k), ScaleArray(w_scale, w_scale_n, w_scale_k)
+        turn = Turn(order, index, thread == 0) if order is not None else None
+        if SCALED:
+            whole = ld.global_.f32(x_scale)
+        if PINGPONG:
+            consumer.position.skip(index * k_tiles)
+        with schedule.work(table, weight_tiles, k_tiles, turn=index if PINGPONG else 0, turns=2 if PINGPONG else 1) as work:
+            assert work.start is not None and work.end is not None and work.group is not None
+            mov.u32(end, work.end)
+            row, column = work.m * BM, work.n * BN
+            if TRANSPOSED:
+                column = work.start + column
+            else:
+                row = work.start + row
+            if not isinstance(first_slab, int):
+                row = row + first_slab * ROWS
+            if SCALED:
+                mul.rn.f32(factor, whole, ld.global_.f32(w_scale.at(mul.wide.u32(work.group, w_scale_group))))
+            if GATED:
+                row, column = (row // 2, column) if TRANSPOSED else (row, column // 2)
+            if PROMOTE:
+                scales = _scales(x_scales, w_scales, mul.wide.u32(work.group, w_scale_group), slabs, BN, TRANSPOSED, GATED) \
+                    if BLOCK_SCALES else Scales(None, None, slabs, BN)
+                if TRANSPOSED and BLOCK_SCALES:
+                    scales.begin(row, column + lane_column, n, end)
+                else:
+                    scales.begin(row + lane_row, column, end, n)
+                consumer.multiply_promoted(acc, total, work.stages, scales)
+            else:
+                consumer.multiply(acc, work.stages, turn)
+            if PINGPONG:
+                consumer.position.skip(k_tiles)
+            store.tile(total, row, column, stored_columns)
+        store.drain()
+
+
+def _scales(x: ScaleArray, w: ScaleArray, group: Reg[u64], slabs: int, BN: int, transposed: bool, gated: bool) -> Any:
+    """The block scales of one tile, of weights that begin `group` scales after the first group's."""
+    w = ScaleArray(w.pointer.at(group), w.mn_stride, w.k_stride)
+    kind: Any = (GatedTokenScales if gated else TokenScales) if transposed else GatedScales if gated else Scales
+    return kind(x, w, slabs, BN)
+
+
+__all__ = ["group_gemm"]

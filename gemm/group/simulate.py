@@ -1,0 +1,67 @@
+"""The group product on the CPU device: NumPy arrays in, the same kernel and configuration as on a GPU, a report of the checker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ptxkit.tensormap import TensorMap
+
+from ..simulate import Array, _bytes, _lines, _view
+from .config import GroupConfig
+from .heuristic import heuristic
+from .kernel import group_gemm as kernel
+from .problem import GroupArrays, GroupOptions, GroupProblem
+from .schedule import Layout
+
+if TYPE_CHECKING:
+    from ptxkit.sim import Report
+
+
+def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array | None = None, w_scale: Array | None = None,
+             layout: Layout = "offsets", gated: bool = False, mean_tokens: float | None = None, fast_accum: bool | None = None,
+             dtype: str | None = None, out_dtype: str | None = None, config: GroupConfig | None = None, sms: int = 132,
+             schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
+    """`gemm.group_gemm` as a device with `sms` SMs would do it, executed on the CPU.
+
+    Arrays are float16, float32, ml_dtypes' bfloat16 and float8, or unsigned integers holding the bits of `dtype` (x, w) and
+    `out_dtype` (out). Fewer `sms` make each CTA work on more tiles. `schedule`, `seed` and `check` are those of `ptxkit.sim.run`.
+    """
+    from ptxkit.sim import Report
+
+    given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale}
+    words = {"x": dtype, "w": dtype, "lengths": None}
+    views = {name: _view(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items()
+             if array is not None and name != "lengths"}
+    views["lengths"] = views["x"]._replace(shape=lengths.shape, strides=(1,), dtype={"int32": "s32"}.get(lengths.dtype.name, "u64"))
+    arrays, options = GroupArrays(**views), GroupOptions(layout, gated, mean_tokens, fast_accum)
+    problem = GroupProblem(arrays, options)
+    if problem.empty:
+        if not problem.k:
+            out[...] = 0
+        return Report(checked=False)
+    config = config or heuristic(problem, sms)
+    cluster = config.tile.cluster
+    ctas = min(problem.units(config), max(1, sms // cluster)) * cluster
+
+    def pointer(name: str) -> Any:
+        array = given[name]
+        if name == "lengths":
+            assert array is not None
+            return array.view(np.uint32)
+        if name.endswith("_scale"):
+            return np.zeros(1, np.float32) if array is None else array
+        assert array is not None
+        return _bytes(array)
+
+    flat_x, flat_out = (array.reshape(-1, array.shape[-1]) for array in (x, out))
+    halves = w.reshape(w.shape[0], 2, w.shape[1] // 2, w.shape[2]) if gated else w
+    records = kernel.trace(**config.parameters).copies.records
+    maps = [_lines(flat_x, True), _lines(halves, True),
+            _lines(flat_out, True) if "y" in records else TensorMap(flat_x[0, :16 // x.itemsize], box=(16 // x.itemsize,))]
+    return kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), schedule=schedule, seed=seed, check=check,
+                           **config.parameters)
+
+
+__all__ = ["simulate"]

@@ -1,0 +1,112 @@
+"""Few tokens: D^T = W X^T, so that the tokens are columns of the product and no row of a tile is wasted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ptxkit import Ptr, Reg, Vec
+from ptxkit.ptx import ld, mov, movmatrix, mul, opcode, st
+from ptxkit.ptx import min as min_
+from ptxkit.types import f32, u32
+
+from ..atoms import ROWS
+from ..epilogue import Fused
+from ..fusion import Matrix
+from ..scales import BLOCK, ScaleArray
+
+
+class TransposedStore:
+    """Accumulators of W X^T to rows of tokens: 16-bit results change places within a warp (movmatrix), and are stored in pairs.
+
+    `fused.edges` are the ends of the features (m) and of the group's tokens (n).
+    """
+
+    def __init__(self, out: Matrix, fused: Fused, lane: Reg[u32], warp: Reg[u32]) -> None:
+        self.out, self.fused = out, fused
+        self.lane, self.first = lane, warp * 16
+
+    def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int) -> None:
+        """Store slabs of 64 features x BN tokens: features `row`.., tokens `column`.."""
+        for slab, fragment in enumerate(acc):
+            feature = row + (self.first + slab * ROWS)
+            for block in range(BN // 8):
+                values = self.fused.mma.block(fragment, block)
+                self.block(self.fused.block(values, row, column, None), feature, column + 8 * block if block else column)
+
+    def block(self, values: list[Reg[f32]], feature: Reg[u32], token: Reg[u32]) -> None:
+        """Store a warp's 16 features x 8 tokens: features and tokens that begin there."""
+        edges, type_ = self.fused.edges, self.out.type
+        for half in range(2):
+            begin = feature + 8 * half if half else feature
+            inside = begin < edges.m
+            pair = values[2 * half:2 * half + 2]
+            if type_ is f32:
+                at = token + (self.lane & 3) * 2
+                place = self.out.at(at, begin + (self.lane >> 2), None)
+                for i, value in enumerate(pair):
+                    st.global_.f32(place.at(self.out.row_stride) if i else place, value, pred=inside & (at + i < edges.n))
+            else:
+                packed = opcode(f"cvt.rn.{type_.__name__}x2.f32")(pair[1], pair[0])
+                turned = movmatrix.sync.aligned.m8n8.trans.b16(packed)
+                at = token + (self.lane >> 2)
+                st.global_.b32(self.out.at(at, begin + (self.lane & 3) * 2, None), turned, pred=inside & (at < edges.n))
+
+    def drain(self) -> None:
+        """Nothing is under way."""
+
+
+@dataclass(slots=True)
+class TokenScales:
+    """Block scales where tokens are columns: a token has one for each 128 of K, and so has a slab of 64 features."""
+
+    tokens: ScaleArray
+    weights: ScaleArray
+    slabs: int
+    BN: int
+    _offsets: list[Reg[u32]] = field(default_factory=list)
+    _slabs: list[Ptr[f32]] = field(default_factory=list)
+    _next: list[Reg[f32]] = field(default_factory=list)
+    _now: list[Reg[f32]] = field(default_factory=list)
+    _factors: dict[tuple[int, int], Reg[f32]] = field(default_factory=dict)
+
+    def begin(self, feature: Reg[u32], token: Reg[u32], features: Reg[u32], end: Reg[u32]) -> None:
+        """A new tile: the first feature of the warpgroup, this thread's first token, and where both end."""
+        self._tokens(token, end)
+        blocks = (features - 1) // BLOCK
+        self._slabs = [self.weights.pointer.at(mul.wide.u32(min_.u32((feature + slab * ROWS) // BLOCK, blocks), self.weights.mn_stride))
+                       for slab in range(self.slabs)]
+        self._ready()
+
+    def _tokens(self, token: Reg[u32], end: Reg[u32]) -> None:
+        last = end - 1
+        self._offsets = [min_.u32(token + (block * 8 + i), last) * self.tokens.mn_stride for block in range(self.BN // 8) for i in range(2)]
+
+    def _ready(self) -> None:
+        self._next = [mov.f32(1.0) for _ in range(len(self._offsets) + self.slabs)]
+
+    def prefetch(self, k: Reg[u32] | int) -> None:
+        """Begin to read the scales of stage `k`."""
+        first = self.tokens.pointer
+        first = first if isinstance(k, int) and k == 0 else first.at(mul.wide.u32(k, self.tokens.k_stride))
+        for i, offset in enumerate(self._offsets):
+            ld.global_.nc.f32(self._next[i], first.at(offset))
+        for i, pointer in enumerate(self._slabs):
+            at = pointer if isinstance(k, int) and k == 0 else pointer.at(mul.wide.u32(k, self.weights.k_stride))
+            ld.global_.nc.f32(self._next[len(self._offsets) + i], at)
+
+    def take(self) -> None:
+        """The scales read last are those of the stage that begins."""
+        self._now = [mov.f32(register) for register in self._next]
+        self._factors = {}
+
+    def factor(self, slab: int, index: int) -> Reg[f32]:
+        """What accumulator `index` of a slab is multiplied by."""
+        column = index // 4 * 2 + index % 2
+        key = slab, column
+        if key not in self._factors:
+            self._factors[key] = mul.rn.f32(self._now[column], self._now[len(self._offsets) + slab])
+        return self._factors[key]
+
+
+__all__ = ["TokenScales", "TransposedStore"]
