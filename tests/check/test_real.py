@@ -84,9 +84,9 @@ def test_the_catalogue_and_every_deletion(request: pytest.FixtureRequest) -> Non
     mistakes = [row for name, rows in deleted.items() for number, row in rows.items() if (name, number) not in harmless]
     caught = {"mutants": sum(map(bool, mutants.values())), "mutants with an error": sum(map(_error, mutants.values())),
               "deletions": sum(map(bool, mistakes)), "deletions with an error": sum(map(_error, mistakes))}
-    RESULTS.write_text(json.dumps({
-        "command": "pytest -m sweep tests/check/test_real.py", "python": platform.python_version(),
-        "of": {"mutants": len(mutants), "deletions": len(mistakes)}, "caught": caught, "table": mutants, "deleted": deleted}, indent=1) + "\n")
+    results = {"command": "pytest -m sweep tests/check/test_real.py", "python": platform.python_version(),
+               "of": {"mutants": len(mutants), "deletions": len(mistakes)}, "caught": caught, "table": mutants, "deleted": deleted}
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     assert {name: caught[name] for name in CAUGHT if caught[name] < CAUGHT[name]} == {}
 
 
