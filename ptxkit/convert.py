@@ -11,6 +11,7 @@ from grammar.schema import Operand, Range
 
 from .descriptor import Descriptor
 from .flow import Label
+from .raw import Param, Written
 from .reg import Negated, Ptr, Reg, Sink, Special, Vec
 from .smem import MBarrier, SharedAddress
 from .tensormap import TensorMapParameter
@@ -28,12 +29,28 @@ class Mismatch(Exception):
 
 def convert(builder: Builder, parameter: forms.Parameter, value: Any, index: int) -> tree.Operand:
     """The operand as the tree holds it; `Mismatch` says what was due."""
+    if isinstance(value, Written):
+        return _as_written(parameter, value, index)
     try:
         return _CONVERTERS[parameter.operand.kind](builder, parameter.operand, value)
     except _Unfit as unfit:
         takes = unfit.due or due(parameter.operand)
         not_this = f"not {shown(value)}{_way_out(parameter.operand, value)}"
         raise Mismatch(2 * index + 1 + _alike(parameter.operand, value), f"operand `{parameter.name}` takes {takes}, {not_this}") from None
+
+
+def _as_written(parameter: forms.Parameter, value: Written, index: int) -> tree.Operand:
+    """An operand that PTX text gave: an address is held to the table, anything else stands as it is."""
+    from grammar.match import mismatch
+
+    if isinstance(value, Param) and parameter.operand.kind != "address":
+        if parameter.operand.kind == "symbol":
+            return tree.Name(value.name)
+        raise Mismatch(2 * index + 1, f"operand `{parameter.name}` takes {due(parameter.operand)}, not a parameter: `ld.param` reads it")
+    wrong = None if value.types is None else mismatch(parameter, value.operand(), value.types.get)
+    if wrong is not None:
+        raise Mismatch(2 * index + 1, wrong)
+    return value.operand()
 
 
 def _alike(operand: Operand, value: Any) -> bool:
@@ -155,7 +172,7 @@ def _bits(operand: Operand) -> int:
 def _register(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
     if isinstance(value, bool):
         raise _Unfit
-    if isinstance(value, Sink) and operand.sink:
+    if (isinstance(value, Written) and not isinstance(value, Param)) or (isinstance(value, Sink) and operand.sink):
         return value.operand()
     if operand.tag == "descriptor":
         if isinstance(value, Descriptor):

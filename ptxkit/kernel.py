@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, ge
 from grammar import tree
 from grammar.errors import Finding, Position
 
+from . import raw
 from .errors import TraceError
 from .module import Copies, ModuleBuilder
+from .parameters import Parameter, argument, declared, given
 from .reg import Ptr, Reg
 from .rules import check_barriers, check_setmaxnreg, entry_registers
 from .smem import SharedPlan
-from .tensormap import TensorMap, TensorMapParameter
+from .tensormap import TensorMap
 from .trace import Builder, current, tracing
-from .types import ScalarType, u64
+from .types import ScalarType
 
 if TYPE_CHECKING:
     from .runtime import Compiled
@@ -28,15 +30,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 Dim = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One kernel parameter: kind "tensormap", "pointer" or "scalar", and its element or scalar type."""
-
-    name: str
-    kind: str
-    type: ScalarType | None
 
 
 @dataclass(frozen=True)
@@ -81,6 +74,17 @@ class Traced:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One entry of a module, traced."""
+
+    module: ModuleBuilder
+    entry: tree.Function
+    parameters: tuple[Parameter, ...]
+    block: tuple[int, int, int] | None
+    cluster: tuple[int, int, int]
+
+
 class Kernel(Generic[P]):
     """A kernel function. Its keyword-only parameters are compile-time: each choice of them is traced once and kept.
 
@@ -89,18 +93,22 @@ class Kernel(Generic[P]):
     """
 
     def __init__(self, function: Callable[P, None], *, target: str, block: Dim | None, cluster: Dim, min_ctas: int | None,
-                 max_registers: int | None, smem: str | None, name: str | None) -> None:
+                 max_registers: int | None, smem: str | None, name: str | None, module: raw.Module | None = None,
+                 directives: str = "") -> None:
         if smem not in (None, "static", "dynamic"):
             raise TraceError(f"smem is 'static', 'dynamic' or None (by size), not {smem!r}")
         self.function = function
         self._call: Callable[..., Any] = function
-        self.name = _identifier(name or function.__name__, "give @kernel(name=...)")
+        self.name = _symbol(name) if name else _identifier(function.__name__, "give @kernel(name=...)")
         self.target = target
         self._block = block
         self._cluster = cluster
         self._min_ctas = min_ctas
         self._max_registers = max_registers
         self._dynamic = None if smem is None else smem == "dynamic"
+        self._directives = raw.directives(directives)
+        self._module = module or raw.Module()
+        self._module.members.append(self)
         self.__doc__ = function.__doc__
         self.__name__ = self.name
         self.__module__ = function.__module__
@@ -211,6 +219,27 @@ class Kernel(Generic[P]):
     # ------------------------------------------------------------------ one trace
 
     def _trace(self, config: dict[str, Any]) -> Traced:
+        part = self._part(config)
+        module = part.module
+        others = self._module.traced(self, module)
+        builders = [module, *(other.module for other in others.values() if isinstance(other, _Part))]
+        items: list[tree.Item] = [*module.file_directives(), *raw.declarations(self._module.declarations)]
+        for builder in builders:
+            items += builder.variables
+            items += [memory] if (memory := builder.shared.variable()) is not None else []
+        items += {f.name: f for builder in builders for f in builder.functions.values()}.values()
+        for member in self._module.members:
+            made = part if member is self else others[member]
+            items.append(made.entry if isinstance(made, _Part) else made)
+        version = max(self._module.version, *(builder.since for builder in builders))
+        return Traced(self.name, tree.Module(version, (self.target,), 64, tuple(items)), part.parameters, part.block, part.cluster,
+                      module.shared, module.copies, module.files, config, bool(module.setmaxnreg))
+
+    def part(self) -> _Part:
+        """The entry in its default configuration, for a module that has others."""
+        return self._part(self.config({}))
+
+    def _part(self, config: dict[str, Any]) -> _Part:
         block = None if self._block is None else _dims(self._block, config, "block")
         cluster = _dims(self._cluster, config, "cluster")
         threads = None if block is None else block[0] * block[1] * block[2]
@@ -220,36 +249,32 @@ class Kernel(Generic[P]):
         if not 1 <= ctas <= 16:
             raise TraceError(f"a cluster has 1 to 16 CTAs (8 unless the launch asks for a non-portable size), not {ctas}")
         shared = SharedPlan(f"{self.name}_smem", dynamic=self._dynamic)
-        module = ModuleBuilder(self.name, self.target, block, cluster, shared)
+        module = ModuleBuilder(self.name, self.target, block, cluster, shared, self._module.files)
         code = self.function.__code__
         here = Position(code.co_filename, code.co_firstlineno)
         builder = Builder(module, self.name, here)
         parameters = self._parameters()
         with tracing(builder):
-            arguments = [_argument(builder, p, here) for p in parameters]
+            arguments = [argument(builder, p, here) for p in parameters]
             returned = self._call(*arguments, **config)
             if returned is not None:
                 raise TraceError(f"kernel `{self.name}` returned {returned!r}: a kernel returns nothing, it stores its results", here)
             body = builder.finish()
         check_barriers(shared.barriers)
         self._check_registers(module, threads)
-        entry = tree.Function("entry", self.name, tuple(_declared(p) for p in parameters), directives=self._directives(block, cluster),
+        entry = tree.Function("entry", self.name, tuple(declared(p) for p in parameters), directives=self._said(block, cluster),
                               body=body, linkage="visible")
-        items: list[tree.Item] = [*module.file_directives(), *module.variables]
-        if (memory := shared.variable()) is not None:
-            items.append(memory)
-        items += [*module.functions.values(), entry]
-        version = max(module.since, (8, 0))
-        return Traced(self.name, tree.Module(version, (self.target,), 64, tuple(items)), parameters, block, cluster, shared, module.copies,
-                      module.files, config, bool(module.setmaxnreg))
+        return _Part(module, entry, parameters, block, cluster)
 
     def _parameters(self) -> tuple[Parameter, ...]:
-        hints = get_type_hints(self.function)
+        hints = get_type_hints(self.function, include_extras=True)
         found = []
         for name in self._positional:
             hint = hints.get(name)
             origin, args = get_origin(hint), get_args(hint)
-            if hint is TensorMap:
+            if (made := given(name, hint)) is not None:
+                found.append(made)
+            elif hint is TensorMap:
                 found.append(Parameter(name, "tensormap", None))
             elif origin is Ptr and args:
                 found.append(Parameter(name, "pointer", args[0]))
@@ -261,7 +286,7 @@ class Kernel(Generic[P]):
                     Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno))
         return tuple(found)
 
-    def _directives(self, block: tuple[int, int, int] | None, cluster: tuple[int, int, int]) -> tuple[tree.Directive, ...]:
+    def _said(self, block: tuple[int, int, int] | None, cluster: tuple[int, int, int]) -> tuple[tree.Directive, ...]:
         found = []
         if block is not None:
             found.append(tree.Directive("reqntid", block))
@@ -271,7 +296,7 @@ class Kernel(Generic[P]):
             found.append(tree.Directive("maxnreg", (self._max_registers,)))
         if cluster != (1, 1, 1):
             found += [tree.Directive("explicitcluster"), tree.Directive("reqnctapercluster", cluster)]
-        return tuple(found)
+        return (*found, *self._directives)
 
     def _check_registers(self, module: ModuleBuilder, threads: int | None) -> None:
         if not module.setmaxnreg:
@@ -312,47 +337,27 @@ def _dims(given: Dim, config: Mapping[str, Any], what: str) -> tuple[int, int, i
     return (*dims, 1, 1)[:3]  # type: ignore[return-value]
 
 
-def _declared(parameter: Parameter) -> tree.Variable:
-    if parameter.kind == "tensormap":
-        return tree.Variable("param", "b8", parameter.name, align=64, shape=(128,))
-    if parameter.kind == "pointer":
-        return tree.Variable("param", "u64", parameter.name, pointer=tree.Pointer("global", 1))
-    assert parameter.type is not None
-    name = parameter.type.__name__
-    fundamental = name[0] in "usbf" and name[1:].isdigit()
-    return tree.Variable("param", name if fundamental else f"b{parameter.type.bits}", parameter.name)
-
-
-def _argument(builder: Builder, parameter: Parameter, here: Position) -> Any:
-    name = tree.Name(parameter.name)
-    if parameter.kind == "tensormap":
-        address, generic = builder.register(u64), builder.register(u64)
-        builder.emit("mov.b64", (address.operand(), name), position=here)
-        builder.emit("cvta.param.u64", (generic.operand(), address.operand()), position=here)
-        return TensorMapParameter(parameter.name, generic)
-    assert parameter.type is not None
-    if parameter.kind == "pointer":
-        loaded, pointer = builder.register(u64), builder.register(u64)
-        builder.emit("ld.param.u64", (loaded.operand(), tree.Address(name)), position=here)
-        builder.emit("cvta.to.global.u64", (pointer.operand(), loaded.operand()), position=here)
-        return Ptr(pointer, parameter.type)
-    value = builder.register(parameter.type)
-    builder.emit(f"ld.param.{_declared(parameter).type}", (value.operand(), tree.Address(name)), position=here)
-    return value
+def _symbol(name: str) -> str:
+    """A name that PTX has, though Python may not."""
+    if not re.fullmatch(r"[A-Za-z][\w$]*|[_$%][\w$]+", name, re.ASCII):
+        raise TraceError(f"`{name}` is not an identifier of PTX (ASCII letters, digits, _ and $)")
+    return name
 
 
 def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1, min_ctas: int | None = 1,
-           max_registers: int | None = None, smem: str | None = None, name: str | None = None) -> Callable[[Callable[P, None]], Kernel[P]]:
+           max_registers: int | None = None, smem: str | None = None, name: str | None = None,
+           module: raw.Module | None = None, directives: str = "") -> Callable[[Callable[P, None]], Kernel[P]]:
     """Make a function a kernel.
 
     `block` threads and `cluster` CTAs are an int, up to three extents, or a function of the configuration. The register cap that
     setmaxnreg needs is derived from `block` and `min_ctas` (CTAs per SM); `max_registers` sets one directly. `smem` forces
-    "static" or "dynamic" shared memory; by default it is dynamic above 48 KiB.
+    "static" or "dynamic" shared memory; by default it is dynamic above 48 KiB. `module` is what stands around the kernel, `directives`
+    are those in PTX that have no option here.
     """
 
     def decorate(function: Callable[P, None]) -> Kernel[P]:
         return Kernel(function, target=target, block=block, cluster=cluster, min_ctas=min_ctas, max_registers=max_registers,
-                      smem=smem, name=name)
+                      smem=smem, name=name, module=module, directives=directives)
 
     return decorate
 

@@ -53,7 +53,7 @@ class ModuleBuilder:
     """The module around one kernel while it is traced."""
 
     def __init__(self, name: str, target: str, block: tuple[int, int, int] | None, cluster: tuple[int, int, int],
-                 shared: SharedPlan) -> None:
+                 shared: SharedPlan, files: dict[str, int] | None = None) -> None:
         self.name = name
         self.target = target
         self.threads = None if block is None else block[0] * block[1] * block[2]
@@ -66,7 +66,7 @@ class ModuleBuilder:
         self.variables: list[tree.Variable] = []
         self.setmaxnreg: list[tuple[str, int, int | None, Position | None]] = []
         self.since = (8, 0)
-        self._files: dict[str, int] = {}
+        self._files: dict[str, int] = {} if files is None else files
 
     @property
     def cluster_size(self) -> int:

@@ -143,7 +143,8 @@ class Builder:
         if missing:
             raise TraceError(f"label `{missing[0]}` is branched to but never placed in `{self.name}`: `label.place()` puts it",
                              self._branches[missing[0]])
-        last = self.body[-1] if self.body else None
+        reached = (s for s in reversed(self.body) if not isinstance(s, tree.Label) or s.name in self._branches)
+        last = next(reached, None)
         if not (isinstance(last, tree.Instruction) and last.opcode in ("ret", "exit", "trap") and last.guard is None):
             self.emit("ret", position=next((i.position for i in reversed([*_instructions(self.body)])), self.start))
         declarations: list[tree.Statement] = [

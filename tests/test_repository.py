@@ -19,13 +19,13 @@ PACKAGES = ("grammar", "ptxkit", "gemm")
 
 LAYERS = (
     ("source", "errors", "types", "settings", "diagnostics", "graph"),
-    ("reg", "descriptor", "layout"),
+    ("reg", "descriptor", "layout", "files"),
     ("trace", "smem", "tensormap", "special", "module"),
     ("convert", "rules", "ptx", "flow", "idioms", "debug", "raw"),
-    ("kernel", "joining"),
+    ("kernel", "joining", "parameters"),
     ("cache", "toolchain", "driver", "inspect", "explain", "check", "sim"),
     ("arrays", "launcher", "launch", "runtime"),
-    ("bench", "profile", "doctor", "stubs", "cli", "__main__"),
+    ("bench", "profile", "doctor", "stubs", "lift", "diff", "cli", "__main__"),
 )
 """The rooms of ptxkit, lowest first. An import when the module is loaded goes to the same layer, without a circle, or to a lower one."""
 

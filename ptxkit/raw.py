@@ -1,0 +1,290 @@
+"""What PTX can say and the typed DSL does not: registers without a value, operands and statements as PTX writes them.
+
+It is what `ptxkit lift` writes where a kernel from elsewhere needs it. Text given here has `{}` where a register, label or
+parameter of Python stands; nothing of it is checked against the table but `at`, so ptxas is the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from grammar import tree
+from grammar.errors import OpcodeError, Position
+
+from .errors import TraceError
+from .flow import Label
+from .module import ModuleBuilder
+from .reg import Reg, Value
+from .trace import Builder, current, tracing
+from .types import Scalar, scalar
+
+S = TypeVar("S", bound=Scalar)
+T = TypeVar("T", covariant=True)
+
+HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
+
+
+class Written(Value):
+    """An operand as PTX writes it; `types` are those of its registers where it is to be checked."""
+
+    __slots__ = ("_operand", "types")
+
+    def __init__(self, operand: tree.Operand, types: dict[str, str] | None = None) -> None:
+        self._operand = operand
+        self.types = types
+
+    def operand(self) -> tree.Operand:
+        return self._operand
+
+    def __repr__(self) -> str:
+        from grammar.write import write_operand
+
+        return f"Written({write_operand(self._operand)})"
+
+
+if TYPE_CHECKING:
+    # An operand of any instruction: what stands in the parameter is the kernel's own business.
+    _Operand = Any
+else:
+    _Operand = Written
+
+
+class Param(_Operand, Generic[T]):  # type: ignore[misc]
+    """A parameter that `ld.param` reads, not loaded for you. In a kernel's signature it annotates one.
+
+    `Param[u32]` is `.param .u32`; `Param[Ptr[f32]]` a pointer in a plain `.u64`; anything else is said in PTX:
+    `Annotated[Param[b8], ".align 8 .b8 box[24]"]`.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(tree.Address(tree.Name(name)))
+        self.name = name
+
+
+def register(type: type[S]) -> Reg[S]:
+    """A register without a value: for one that is first written in a branch or a loop."""
+    return current().register(type)
+
+
+def registers(type: type[S], count: int) -> tuple[Reg[S], ...]:
+    """`count` registers without a value."""
+    return tuple(register(type) for _ in range(count))
+
+
+def at(base: Reg[Any] | Param[Any] | str | int, offset: int = 0) -> Any:
+    """The address `[base+offset]` in bytes: of a register, a parameter, a variable by its name, or of local memory by a number."""
+    if isinstance(base, int):
+        return Written(tree.Address(tree.Integer(base + offset)), {})
+    if isinstance(base, Reg):
+        current().own(base)
+        return Written(tree.Address(base.operand(), offset), {base.name: base.type.__name__})
+    return Written(tree.Address(tree.Name(base if isinstance(base, str) else base.name), offset), {})
+
+
+def raw(text: str | Reg[Any], *values: Any) -> Any:
+    """Any operand as PTX writes it: `raw("table+8")`, `raw("0f7F800000")`, `raw("{}.b0", r)`; a register where the DSL wants more."""
+    if isinstance(text, Reg):
+        current().own(text)
+        return Written(text.operand())
+    statement = _statements(f"op {_filled(text, values)};")[0]
+    if not isinstance(statement, tree.Instruction) or len(statement.operands) != 1:
+        raise TraceError(f"raw({text!r}) is not one operand")
+    return Written(statement.operands[0])
+
+
+def verbatim(text: str, *values: Any) -> None:
+    """Statements of a body as PTX writes them: `.param`, `.local` and `.shared` variables, calls, tables of labels, instructions."""
+    builder = current()
+    for value in values:
+        if isinstance(value, Reg):
+            builder.wrote(value)
+    for statement in _statements(_filled(text, values)):
+        if isinstance(statement, tree.Instruction):
+            _needs(builder, statement)
+            builder.emit(statement.opcode, statement.operands, statement.guard)
+        else:
+            builder.body.append(statement)
+
+
+@contextmanager
+def scope() -> Iterator[None]:
+    """`with scope():` is PTX's `{ ... }`: its variables are its own."""
+    builder = current()
+    outer, builder.body = builder.body, []
+    try:
+        with builder.scope():
+            yield
+    finally:
+        block, builder.body = builder.body, outer
+    builder.body.append(tree.Block(tuple(block)))
+
+
+def _filled(text: str, values: tuple[Any, ...]) -> str:
+    """The text with names for its `{}`."""
+    pieces = text.split("{}")
+    if len(pieces) != len(values) + 1:
+        raise TraceError(f"{text!r} has {len(pieces) - 1} places {{}}, {len(values)} values were given")
+    return "".join(piece + _name(value) for piece, value in zip(pieces, (*values, ""), strict=True))
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, Reg):
+        current().own(value)
+        return value.name
+    if isinstance(value, Label):
+        current().branched(value.name)
+        return value.name
+    if isinstance(value, Param | str):
+        return value if isinstance(value, str) else value.name
+    raise TraceError(f"{{}} stands for a register, a label, a parameter or a name, not {value!r}")
+
+
+@cache
+def _statements(text: str) -> tuple[tree.Statement, ...]:
+    from grammar.read import parse
+
+    function = parse(f"{HEAD}.func f() {{ {text} }}").functions[0]
+    assert function.body is not None
+    return function.body
+
+
+def _needs(builder: Builder, instruction: tree.Instruction) -> None:
+    from grammar.forms import canonical, lookup
+
+    try:
+        signatures = lookup(canonical(instruction.opcode) or instruction.opcode)
+    except OpcodeError:
+        return
+    builder.module.need(min(signatures, key=lambda signature: signature.since))
+
+
+# ------------------------------------------------------------------ what stands outside of bodies
+
+
+@cache
+def declarations(text: str) -> tuple[tree.Item, ...]:
+    """The declarations of a PTX text without a head: variables, prototypes of functions, directives."""
+    from grammar.read import parse
+
+    items = parse(HEAD + text).items if text else ()
+    for item in items:
+        if isinstance(item, tree.Function) and item.body is not None:
+            raise TraceError(f"declarations have no bodies: write `{item.name}` as a @function")
+    return items
+
+
+@cache
+def directives(text: str) -> tuple[tree.Directive, ...]:
+    """The directives of an entry: `.maxclusterrank 4`."""
+    if not text:
+        return ()
+    from grammar.read import parse
+
+    return parse(f"{HEAD}.entry f() {text} {{ ret; }}").functions[0].directives
+
+
+@cache
+def parameter(text: str) -> tree.Variable:
+    """A parameter's declaration without `.param`: `.align 8 .b8 box[24]`."""
+    from grammar.read import parse
+
+    return parse(f"{HEAD}.entry f(.param {text}) {{ ret; }}").functions[0].parameters[0]
+
+
+class Module:
+    """A PTX module of several entries and functions, in the order in which Python defines them.
+
+    `declarations` are its variables, prototypes and directives in PTX, `version` the lowest `.version` to write. Each kernel of it
+    gives the whole module: where ptxas places things in the bank of addresses depends on all of it.
+    """
+
+    def __init__(self, declarations: str = "", *, version: tuple[int, int] = (8, 0)) -> None:
+        self.declarations = declarations
+        self.version = version
+        self.members: list[Any] = []
+        self.files: dict[str, int] = {}
+        self._traced: dict[Any, Any] = {}
+
+    def traced(self, one: Any, module: ModuleBuilder) -> dict[Any, Any]:
+        """Every other member, traced; a device function as its tree."""
+        for member in self.members:
+            if member is not one and member not in self._traced:
+                self._traced[member] = member.trace(module) if isinstance(member, Function) else member.part()
+        return {member: self._traced[member] for member in self.members if member is not one}
+
+
+class Function:
+    """A device function with the signature that its PTX gives."""
+
+    def __init__(self, function: Callable[..., None], head: tree.Function) -> None:
+        self.function = function
+        self.head = head
+        self.name = self.__name__ = head.name
+        self.__doc__ = function.__doc__
+
+    def trace(self, module: ModuleBuilder) -> tree.Function:
+        """The function with its body, for one module."""
+        code = self.function.__code__
+        builder = Builder(module, self.name, Position(code.co_filename, code.co_firstlineno))
+        returns, returned = _formals(builder, self.head.returns)
+        parameters, given = _formals(builder, self.head.parameters)
+        with tracing(builder):
+            self.function(*returned, *given)
+            body = builder.finish()
+        kept = {v.name for v in (*returns, *parameters) if v.space == "reg"}
+        return tree.Function("func", self.name, parameters, returns, self.head.directives, _without(body, builder, kept),
+                             self.head.linkage, self.head.attributes)
+
+
+def function(signature: str, module: Module) -> Callable[[Callable[..., None]], Function]:
+    """Make a Python function a `.func` of a module, with this signature: `@function(".func (.param .b32 r) f (.param .b64 a)", MODULE)`.
+
+    The Python function takes the results and then the parameters: a `Param` for each in `.param`, a register for each in `.reg`.
+    """
+    items = declarations(f"{signature};")
+    if len(items) != 1 or not isinstance(items[0], tree.Function) or items[0].kind != "func":
+        raise TraceError(f"@function takes the head of one .func, not {signature!r}")
+    head = items[0]
+
+    def decorate(python: Callable[..., None]) -> Function:
+        made = Function(python, head)
+        module.members.append(made)
+        return made
+
+    return decorate
+
+
+def _formals(builder: Builder, variables: tuple[tree.Variable, ...]) -> tuple[tuple[tree.Variable, ...], list[Any]]:
+    """The parameters as they are declared, and the values that stand for them in Python."""
+    declared: list[tree.Variable] = []
+    values: list[Any] = []
+    for variable in variables:
+        value: Any = Param(variable.name)
+        if variable.space == "reg":
+            value = builder.register(scalar(variable.type))
+            variable = tree.Variable("reg", variable.type, value.name)
+        declared.append(variable)
+        values.append(value)
+    return tuple(declared), values
+
+
+def _without(body: tuple[tree.Statement, ...], builder: Builder, names: set[str]) -> tuple[tree.Statement, ...]:
+    """The body without the declarations of registers that are parameters: what is left of a range is declared one by one."""
+    if not names:
+        return body
+    made: list[tree.Statement] = []
+    for statement in body:
+        if isinstance(statement, tree.Variable) and statement.space == "reg" and statement.count is not None:
+            each = [f"{statement.name}{i}" for i in range(statement.count)]
+            made += [tree.Variable("reg", statement.type, name) for name in each if name not in names]
+        else:
+            made.append(statement)
+    return tuple(made)
+
+
+__all__ = ["Module", "Param", "Written", "at", "function", "raw", "register", "registers", "scope", "verbatim"]

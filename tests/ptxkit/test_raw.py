@@ -1,0 +1,116 @@
+"""PTX beyond the typed DSL: registers without a value, operands, statements and modules as PTX writes them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pytest
+
+from grammar import parse, write
+from ptxkit import kernel, loop
+from ptxkit.errors import TraceError
+from ptxkit.ptx import add, ld, ret, setp, st
+from ptxkit.raw import Module, Param, at, function, raw, registers, scope, verbatim
+from ptxkit.reg import Reg
+from ptxkit.types import b8, bits32, u32, u64
+
+MODULE = Module(".const .align 4 .b32 table[4] = {1, 2, 3, 4};", version=(8, 6))
+
+
+@function(".func (.param .b32 result) load (.param .b64 address)", MODULE)
+def load(result: Param[u32], address: Param[u64]) -> None:
+    st.param.b32(at("result"), ld.u32(ld.param.u64(address)))
+
+
+@function(".func (.reg .b32 result) next_ (.reg .b32 x)", MODULE)
+def next_(result: Reg[u32], x: Reg[u32]) -> None:
+    add.u32(result, x, 1)
+
+
+@kernel(module=MODULE, directives=".maxntid 64, 1, 1", name="_Z5first$v")
+def first(out: Param[u64], box: Annotated[Param[b8], ".align 8 .b8 box[24]"]) -> None:
+    a, b = registers(bits32, 2)
+    place = ld.param.u64(out)
+    ld.const.u32(a, at("table", 8))
+    verbatim("call ({}), next_, ({});", b, a)
+    with scope():
+        verbatim(".param .b32 result; .param .b64 address;")
+        st.param.b64(at("address"), place)
+        verbatim("call (result), load, (address);")
+        ld.param.b32(a, at("result"))
+    with loop() as rounds:
+        add.u32(a, a, 1)
+        st.global_.u32(at(place, 4), a)
+        rounds.repeat_if(setp.lt.u32(a, 10))
+    st.global_.f32(place, raw("0f7FC00001"))
+    st.global_.u64(place, ld.param.u64(at(box, 8)))
+
+
+@kernel(module=MODULE, block=32)
+def second(out: Param[u64]) -> None:
+    st.global_.u32(ld.param.u64(out), 1)
+
+
+@pytest.mark.pure
+def test_a_module_is_written_whole_and_in_order() -> None:
+    module = first.module()
+    assert [f.name for f in module.functions] == ["load", "next_", "_Z5first$v", "second"]
+    assert module.version == (8, 6)
+    assert parse(write(module)) == parse(second.ptx(locs=True))
+    said = first.ptx()
+    for line in ("ld.const.u32 %r0, [table+8];", "call (%r1), next_, (%r0);", "call (result), load, (address);", "@%p0 bra $loop_1;",
+                 "st.global.f32 [%rd0], 0f7FC00001;", "ld.param.u64 %rd1, [box+8];", ".maxntid 64, 1, 1", ".param .align 8 .b8 box[24]"):
+        assert line in said
+    assert "bra $loop_1;\n    bra" not in said
+
+
+@pytest.mark.ptxas
+def test_ptxas_takes_it() -> None:
+    assert {"_Z5first$v", "second"} <= set(first.assemble().resources)
+
+
+def traced(body: str) -> str:
+    space = dict(globals())
+    exec("from ptxkit.ptx import mov, mbarrier, bra\nfrom ptxkit.raw import register", space)
+    exec(f"def k(out: Param[u64]) -> None:\n{body}", space)
+    return kernel(block=32)(space["k"]).ptx()
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [("    ld.global_.u32(at(mov.u32(1), 4))", "64-bit register"),
+     ("    ld.global_.u32(at(mov.b64(raw('0d3FF0000000000000')), 4)); add.u32(out, 1)", "`ld.param` reads it"),
+     ("    raw('{}.b0')", "1 places"),
+     ("    raw('1, 2')", "not one operand"),
+     ("    verbatim('add.u32 {}, 1, 2;', 5)", "stands for a register, a label"),
+     ("    verbatim('add.u32 {}, 1')", "1 places"),
+     ("    mbarrier.init.shared__cta.b64(ld.param.u64(out), 1)", "an mbarrier"),
+     ("    with loop() as l:\n        p = setp.eq.u32(1, mov.u32(2))\n        l.repeat_if(p)\n        ret()", "nothing stands after it"),
+     ("    register(u32); bra('nowhere')", "never placed")],
+)
+def test_mistakes_are_said(body: str, said: str) -> None:
+    with pytest.raises(TraceError, match=said):
+        traced(body)
+
+
+@pytest.mark.pure
+def test_declarations_and_heads_are_held_to_what_they_are() -> None:
+    with pytest.raises(TraceError, match="no bodies"):
+        kernel(module=Module(".func f() { ret; }"), name="k")(lambda: None).ptx()
+    with pytest.raises(TraceError, match=r"the head of one \.func"):
+        function(".entry f()", Module())
+    with pytest.raises(TraceError, match="not an identifier of PTX"):
+        kernel(name="a b")(lambda: None)
+
+
+@pytest.mark.pure
+def test_a_label_at_the_end_that_nobody_needs_gets_no_ret_of_its_own() -> None:
+    from ptxkit import label
+
+    @kernel(block=32)
+    def ends() -> None:
+        ret()
+        label("end").place()
+
+    assert ends.ptx().count("ret;") == 1
