@@ -52,6 +52,8 @@ SECTION = re.compile(rf"\.section[ \t]+(\.[A-Za-z_][A-Za-z0-9_$]*){W}\{{")
 ROW = re.compile(rf"\.({TYPES})[ \t]+([^\n]*)")
 DATUM = re.compile(rf"(-?[0-9]+)|((?:{IDENT})|\.[A-Za-z_][A-Za-z0-9_$]*)(?:\+([0-9]+)|-({IDENT}|\.[A-Za-z_][A-Za-z0-9_$]*))?")
 ONE_LABEL = re.compile(rf"({IDENT}):")
+BEGINNING = re.compile(
+    rf"^[ \t]*\.(?:visible|extern|weak|common|entry|func|global|const|shared|section|file|alias|pragma){STOP}", re.MULTILINE)
 # An item of any spelling: a function's head up to its brace or semicolon (a pragma in it has one of its own), or all up to a semicolon.
 EXTENT = re.compile(
     rf"(?:\.(?:extern|visible|weak|common){STOP}{W})?(?:\.(?:entry|func){STOP}"

@@ -40,8 +40,28 @@ set_file, set_line, set_column = setter(Position, "file"), setter(Position, "lin
 new = object.__new__
 
 
+MOST = 100
+"""Errors of one text that `parse_all` tells."""
+
+
 def parse(text: str) -> Module:
     """The module that a PTX text is; `ParseError` says where it is not PTX and what was expected there."""
+    module, errors = _parse(text, None)
+    if module is None:
+        raise errors[0]
+    return module
+
+
+def parse_all(text: str) -> tuple[Module | None, list[ParseError]]:
+    """What of a text is PTX, and every place where it is not (`MOST` at most): reading goes on behind the statement or item that is wrong.
+
+    The module is None when the text does not even begin as one.
+    """
+    return _parse(text, [])
+
+
+def _parse(text: str, errors: list[ParseError] | None) -> tuple[Module | None, list[ParseError]]:
+    """`errors`: where they go; None ends at the first."""
     collecting = gc.isenabled()
     gc.disable()  # a tree has no cycles, and looking for some takes a third of the time
     try:
@@ -49,9 +69,11 @@ def parse(text: str) -> Module:
         if not blank.isascii() or any(sign in blank for sign in "\x0b\x0c\x1c\x1d\x1e\x1f"):
             blank = STRANGE.sub("\x01", blank)  # `str.split` takes some of them for blanks; none of them is PTX
         try:
-            return Lines(blank, text).module()
+            return Lines(blank, text, errors).module(), errors or []
         except Odd:
-            return _grammar().parse(text)
+            return _grammar().parse(text), []
+    except ParseError as error:
+        return None, [*(errors or ()), error]
     finally:
         if collecting:
             gc.enable()
@@ -68,7 +90,8 @@ class Grammar(Protocol):
 class Lines:
     """One reading of a text."""
 
-    def __init__(self, text: str, original: str) -> None:
+    def __init__(self, text: str, original: str, errors: list[ParseError] | None = None) -> None:
+        self.errors = errors
         self.text = text
         self.original = original
         self.lines = text.split("\n")
@@ -109,6 +132,16 @@ class Lines:
             return ParseError(error.message, Position(None, found.line - 2 + place.line, found.column), error.expected)
         return Odd()
 
+    def behind(self, error: ParseError, at: int) -> int:
+        """Where reading goes on behind an error of what began at the offset: the end of its line or statement. Raises it if it may not."""
+        if self.errors is None or len(self.errors) == MOST:
+            raise error
+        self.errors.append(error)
+        place = error.position
+        found = max(at, min(self.starts[place.line - 1] + place.column - 1, len(self.text)))
+        stops = [stop for stop in (self.text.find("\n", found), self.text.find(";", found)) if stop >= 0]
+        return min(stops, default=len(self.text) - 1) + 1
+
     def grammar(self, start: str, offset: int, stop: int) -> list[Any]:
         """The nodes that the grammar makes of a part of the text."""
         return _grammar().fragment(self.original[offset:stop], start, self.place(offset))
@@ -123,7 +156,12 @@ class Lines:
         items: list[Any] = []
         at, end = self.skip(head.end()), len(self.text)
         while at < end:
-            at = self.skip(self.item(at, items))
+            try:
+                at = self.item(at, items)
+            except ParseError as error:
+                match = heads.BEGINNING.search(self.text, self.behind(error, at))
+                at = end if match is None else match.start()
+            at = self.skip(at)
         return Module(version, target, address_size, tuple(items))
 
     def item(self, at: int, items: list[Any]) -> int:
@@ -169,11 +207,21 @@ class Lines:
 
     def function(self, function: Function, at: int, items: list[Any]) -> int:
         """The statements of a function whose opening brace ends before the offset; the offset behind its closing one."""
-        body: list[Any] = []
-        self.body, self.stack = body, []
-        stop = self.statements(at, started=True)
-        while stop < 0:
-            stop = self.statements(self.run(-1 - stop))
+        self.body, self.stack = [], []
+        started = True
+        while True:
+            try:
+                stop = self.statements(at, started=started)
+            except ParseError as error:
+                at, started = self.behind(error, at), False
+                if at >= len(self.text):
+                    stop = at
+                    break
+                continue
+            if stop >= 0:
+                break
+            at, started = self.run(-1 - stop), False
+        body = self.body if not self.stack else self.stack[0]
         items.append(Function(function.kind, function.name, function.parameters, function.returns, function.directives, tuple(body),
                               function.linkage, function.attributes, function.position))
         return stop

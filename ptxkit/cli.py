@@ -13,11 +13,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import AssembleError, CheckError, Finding, NoToolError, Position, PtxkitError
+from .files import read_ptx
 from .types import TYPES
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     from . import __version__
+    from .check.command import arguments as check_arguments
     from .explain.command import arguments as explain_arguments
 
     parser = argparse.ArgumentParser(prog="ptxkit", description="Write, assemble and look at PTX kernels.",
@@ -103,8 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     look.add_argument("--target", help="sm_90a unless the PTX says otherwise")
     judge = command("check", _check, "check a kernel without running it: is it legal PTX, and does its synchronisation hold")
     takes_kernel(judge, "FILE|module:kernel")
-    judge.add_argument("--language", action="store_true", help="only the language, not the protocols")
-    judge.add_argument("--strict", action="store_true", help="exit 1 also on findings of severity review")
+    check_arguments(judge)
     explain = command("explain", _explain, "explain an opcode, a matrix descriptor, a tensor map or a swizzle")
     explain_arguments(explain)
     command("doctor", _doctor, "say what this machine has, and what to do about what it lacks")
@@ -120,18 +121,11 @@ def _program(options: argparse.Namespace) -> Program:
     if source == "-" or path.is_file():
         if options.config:
             raise UsageError(f"--set is for kernels; {source} is PTX text")
-        return _from_text(sys.stdin.read() if source == "-" else _read(path), "<stdin>" if source == "-" else source)
+        return _from_text(read_ptx(source), "<stdin>" if source == "-" else source)
     if ":" not in source:
         raise UsageError(f"{source!r} is neither a file nor module:kernel")
     kernel, config = _kernel(source, options.config)
     return Program(kernel.name, kernel.ptx(locs=True, **config), kernel.positions(**config), kernel.target, lambda: kernel.module(**config))
-
-
-def _read(path: Path) -> str:
-    data = path.read_bytes()
-    if data.startswith(b"\x7fELF"):
-        raise UsageError(f"{path} is machine code, not PTX text: `nvdisasm` and `cuobjdump` read it")
-    return data.decode("utf-8", errors="surrogateescape")
 
 
 def _from_text(text: str, name: str) -> Program:
@@ -244,31 +238,11 @@ def _reports(program: Program, assembly: Assembly | None) -> tuple[Report, ...]:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from .check import check
+    from .check.command import run
 
-    name: str = options.source
-    found: tuple[Finding, ...]
-    if name == "-" or Path(name).is_file():
-        program = _program(options)
-        name = program.name
-        found = tuple(replace(finding, position=Position(name, finding.position.line)) if finding.position and not finding.position.file
-                      else finding for finding in check(program.text))
-    else:
-        if ":" not in name:
-            raise UsageError(f"{name!r} is neither a file nor module:kernel")
-        kernel, config = _kernel(name, options.config)
-        found = kernel.check(**config)
-    if options.language:
-        found = tuple(finding for finding in found if finding.kind == "language")
-    counts = {severity: sum(finding.severity == severity for finding in found) for severity in ("error", "review", "info")}
-    if options.json:
-        _json({"source": name, "counts": counts, "findings": [_finding(finding) for finding in found]})
-    else:
-        for finding in found:
-            print(finding)
-        words = {"error": "errors" if counts["error"] > 1 else "error", "review": "to review", "info": "for information"}
-        print(f"{name}: {', '.join(f'{count} {words[severity]}' for severity, count in counts.items() if count) or 'no findings'}")
-    return 1 if counts["error"] or (options.strict and counts["review"]) else 0
+    if options.source != "-" and not Path(options.source).is_file() and ":" not in options.source:
+        raise UsageError(f"{options.source!r} is neither a file nor module:kernel")
+    return run(options, _kernel)
 
 
 def _explain(options: argparse.Namespace) -> int:

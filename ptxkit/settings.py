@@ -18,7 +18,7 @@ Check = Literal["off", "warn", "error"]
 KEEPABLE = ("ptx", "cubin", "sass", "log")
 CHECKS = ("off", "warn", "error")
 LEVELS = ("debug", "info", "warning", "error")
-VARIABLES = ("PTXKIT_CACHE_DIR", "PTXKIT_CHECK", "PTXKIT_KEEP", "PTXKIT_KEEP_DIR", "PTXKIT_LOG", "PTXKIT_PTXAS")
+VARIABLES = ("PTXKIT_CACHE_DIR", "PTXKIT_CHECK", "PTXKIT_KEEP", "PTXKIT_KEEP_DIR", "PTXKIT_LOG", "PTXKIT_PTXAS", "PTXKIT_PTX_MB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class Settings:
 
     `cache_dir`: where cubins are kept, None for `off`. `ptxas`: an executable, `"driver"` for the driver's own
     assembler, None to look for one. `keep`: which products of an assembly are also written to `keep_dir`.
+    `ptx_mb`: how many million bytes a PTX file may have.
     `log`: the level at which the logger "ptxkit" is written to stderr, None for silence.
     """
 
@@ -37,6 +38,7 @@ class Settings:
     check: Check = "warn"
     log: str | None = None
     color: bool = True
+    ptx_mb: int = 64
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
@@ -59,6 +61,7 @@ class Settings:
             check=check,  # type: ignore[arg-type]  # compared with CHECKS above
             log=log.lower() if log else None,
             color="NO_COLOR" not in given,
+            ptx_mb=_ptx_mb(given.get("PTXKIT_PTX_MB", "64")),
         )
 
 
@@ -86,6 +89,12 @@ def _keep(wish: str) -> frozenset[str]:
     for word in sorted(kept - set(KEEPABLE)):
         raise SettingsError(f"PTXKIT_KEEP={wish!r} names {word!r}: it is a comma-separated list of {', '.join(KEEPABLE)}")
     return kept
+
+
+def _ptx_mb(wish: str) -> int:
+    if not (wish.isascii() and wish.isdigit() and int(wish) > 0):
+        raise SettingsError(f"PTXKIT_PTX_MB={wish!r} is not legal: it is a whole number of million bytes from 1 on, such as 64")
+    return int(wish)
 
 
 def _ptxas(wish: str | None) -> Path | Literal["driver"] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grammar import tree
@@ -14,21 +16,67 @@ if TYPE_CHECKING:
 Source = "str | tree.Module | Kernel[Any] | Traced"
 
 
-def check(source: str | tree.Module | Kernel[Any] | Traced) -> tuple[Finding, ...]:
+def check(source: str | tree.Module | Kernel[Any] | Traced, *, strict: bool = False) -> tuple[Finding, ...]:
     """The findings in PTX text, a tree or a kernel (of its default configuration, or one trace of it), by line.
 
     Of kind "language" for all of the module, and "protocol" for each entry if the language is right. Of a trace the rules also know the
-    shared-memory plan, the boxes of its tensor maps and the Python lines.
+    shared-memory plan, the boxes of its tensor maps and the Python lines. `strict`: also modifiers that stand in another order than PTX's.
     """
+    module, lines, traced = _module(source)
+    return _check(module, lines, traced, strict, protocols=True)
+
+
+def check_text(text: str, *, strict: bool = False, target: str | None = None, protocols: bool = True) -> tuple[Finding, ...]:
+    """As `check`, of PTX text; where it is not PTX is a finding, too. `target` stands for the module's own."""
+    from grammar.read import parse_all
+
+    module, errors = parse_all(text)
+    found = [Finding("syntax", error.message, "", Position(None, error.position.line, error.position.column), "language", "error",
+                     error.position.line, error.position.column, "", error.expected) for error in errors]
+    if module is not None:
+        if target is not None:
+            module = replace(module, target=(target, *module.target[1:]))
+        found += located(_check(module, None, None, strict, protocols=protocols and not errors), text)
+    return tuple(sorted(found, key=_order))
+
+
+def _check(module: tree.Module, lines: Mapping[int, Position] | None, traced: Traced | None, strict: bool, *,
+           protocols: bool) -> tuple[Finding, ...]:
     from . import language
     from .places import Places
 
-    module, lines, traced = _module(source)
     places = Places(module, lines)
-    found = list(language.findings(module, places))
-    if not any(finding.severity == "error" and finding.rule not in language.GATES for finding in found):
+    found = list(language.findings(module, places, strict=strict))
+    if protocols and not any(finding.severity == "error" and finding.rule not in language.GATES for finding in found):
         found += protocol(module, places, traced)
     return tuple(sorted(dict.fromkeys(found), key=_order))
+
+
+def located(found: Iterable[Finding], text: str) -> Iterator[Finding]:
+    """Language findings at the very words that they are about, not only at the begin of the statement."""
+    lines: list[str] | None = None
+    for finding in found:
+        if finding.kind != "language" or not finding.words:
+            yield finding
+            continue
+        lines = text.split("\n") if lines is None else lines
+        line, column = finding.ptx_line, finding.ptx_column
+        if line is None:  # the module's head has no position of its own
+            word = re.compile(r"[ \t]*\.(?:version|target|address_size)\b")
+            line = next((number for number, said in enumerate(lines[:1000], 1) if word.match(said) and finding.words in said), None)
+        if line is None:
+            yield finding
+            continue
+        for number in range(line, min(line + 20, len(lines) + 1)):  # a statement may go on for some lines
+            start = max(column - 1, 0) if number == line else 0
+            match = re.compile(rf"(?<![\w$%.]){re.escape(finding.words)}(?![\w$])").search(lines[number - 1], start)
+            if match is not None:
+                line, column = number, match.start() + 1
+                break
+            if ";" in lines[number - 1][start:]:
+                break
+        author = finding.position is not None and finding.position.file is not None
+        yield replace(finding, ptx_line=line, ptx_column=column, position=finding.position if author else Position(None, line, column))
 
 
 def protocol(module: tree.Module, places: Any, traced: Traced | None = None) -> list[Finding]:
@@ -59,5 +107,5 @@ def _module(source: str | tree.Module | Kernel[Any] | Traced) -> tuple[tree.Modu
     return parse(traced.ptx(locs=True)), traced.positions(), traced
 
 
-def _order(finding: Finding) -> tuple[bool, int, str]:
-    return finding.ptx_line is None, finding.ptx_line or 0, finding.rule
+def _order(finding: Finding) -> tuple[bool, int, int, str]:
+    return finding.ptx_line is None, finding.ptx_line or 0, finding.ptx_column, finding.rule

@@ -1,0 +1,45 @@
+"""PTX files: refused with a reason when they are no text, or larger than the settings allow."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from .errors import PtxkitError
+from .settings import settings
+
+_CONTROL = bytes(code for code in range(32) if code not in b"\t\n\v\f\r")
+
+
+class FileError(PtxkitError, ValueError):
+    """A file that cannot be read as PTX."""
+
+
+def read_ptx(name: str) -> str:
+    """The text of a PTX file; "-" is stdin. What is not ASCII may stand in comments and strings, in any encoding that has ASCII in it."""
+    limit = settings().ptx_mb * 1_000_000
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(limit + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(limit + 1)
+    except OSError as error:
+        raise FileError(f"cannot read {name}: {error.strerror}") from None
+    if len(data) > limit:
+        raise FileError(f"{name} has more than {settings().ptx_mb} MB: PTXKIT_PTX_MB raises that limit")
+    return decoded(data, name)
+
+
+def decoded(data: bytes, name: str) -> str:
+    """The bytes as text; `FileError` says what they are when they are no PTX text."""
+    if data.startswith(b"\x7fELF"):
+        raise FileError(f"{name} is machine code, not PTX text: `nvdisasm` and `cuobjdump` read it")
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:2] in (b".\0", b"\0.", b"/\0", b"\0/"):
+        raise FileError(f"{name} is UTF-16: PTX is ASCII, so store it as ASCII or UTF-8")
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if len(data.translate(None, _CONTROL)) != len(data):
+        at = next(index for index, code in enumerate(data) if code in _CONTROL)
+        line = data.count(b"\n", 0, at) + 1
+        raise FileError(f"{name} is no text: line {line} has the byte {data[at]:#04x}")
+    return data.decode("utf-8", errors="surrogateescape")
