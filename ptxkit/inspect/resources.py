@@ -43,27 +43,39 @@ def report(module: tree.Module, resources: Mapping[str, Resources] | None = None
     found = []
     for entry in module.entries:
         counts = count_instructions(module, entry)
-        effect = _in_effect(entry.name, sass, log) if counts["setmaxnreg"] else None
+        effect = in_effect(entry.name, sass, log) if counts["setmaxnreg"] else None
         found.append(Report(entry.name, counts, (resources or {}).get(entry.name), effect))
     return tuple(found)
 
 
 def count_instructions(module: tree.Module, entry: tree.Function) -> dict[str, int]:
     """How many instructions of each kind stand in the entry and, once each, in the functions of the module that it calls."""
-    functions = {function.name: function for function in module.functions if function.body is not None}
-    waiting, seen, counts = [entry], {entry.name}, Counter[str]()
-    while waiting:
-        for instruction in _instructions(waiting.pop().body or ()):
-            counts["instructions"] += 1
-            kind = _kind(instruction.opcode)
-            if kind:
-                counts[kind] += 1
-            if instruction.mnemonic == "call":
-                for operand in instruction.operands:
-                    if isinstance(operand, tree.Name) and operand.name in functions and operand.name not in seen:
-                        seen.add(operand.name)
-                        waiting.append(functions[operand.name])
+    counts = Counter[str]()
+    for instruction in instructions_of(module, entry):
+        counts["instructions"] += 1
+        kind = kind_of(instruction.opcode)
+        if kind:
+            counts[kind] += 1
     return {word: counts[word] for word in COUNTED}
+
+
+def instructions_of(module: tree.Module, entry: tree.Function) -> Iterator[tree.Instruction]:
+    """The instructions of the entry and, once each, of the functions of the module that it calls."""
+    for function in reached(module, entry):
+        yield from _instructions(function.body or ())
+
+
+def reached(module: tree.Module, entry: tree.Function) -> list[tree.Function]:
+    """The entry and the functions of the module that it calls, each once."""
+    functions = {function.name: function for function in module.functions if function.body is not None}
+    found, todo = {entry.name: entry}, [entry]
+    while todo:
+        for instruction in _instructions(todo.pop().body or ()):
+            for operand in instruction.operands if instruction.mnemonic == "call" else ():
+                if isinstance(operand, tree.Name) and operand.name in functions and operand.name not in found:
+                    found[operand.name] = functions[operand.name]
+                    todo.append(functions[operand.name])
+    return list(found.values())
 
 
 def _instructions(body: Iterable[tree.Statement]) -> Iterator[tree.Instruction]:
@@ -74,7 +86,8 @@ def _instructions(body: Iterable[tree.Statement]) -> Iterator[tree.Instruction]:
             yield from _instructions(statement.body)
 
 
-def _kind(opcode: str) -> str:
+def kind_of(opcode: str) -> str:
+    """The word of `COUNTED` that an opcode counts for, "" for none."""
     if opcode.startswith("wgmma.mma_async"):
         return "wgmma"
     if opcode.startswith("cp.reduce.async.bulk"):
@@ -91,7 +104,8 @@ def _kind(opcode: str) -> str:
     return {"mbarrier": "mbarrier", "fence": "fence", "membar": "fence", "setmaxnreg": "setmaxnreg"}.get(mnemonic, "")
 
 
-def _in_effect(entry: str, sass: str, log: str) -> bool | None:
+def in_effect(entry: str, sass: str, log: str) -> bool | None:
+    """Whether the entry's setmaxnreg is in the machine code; None when nothing tells."""
     if sass:
         section = re.search(rf"^\s*\.section\s+\.text\.{re.escape(entry)},.*?(?=^\s*\.section\s|\Z)", sass, re.M | re.S)
         return None if section is None else "USETMAXREG" in section.group()

@@ -1,0 +1,237 @@
+"""The command `ptxkit inspect`: PTX text, a cubin or a kernel, as tables, JSON or a page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AssembleError, NoToolError, Position, PtxkitError
+
+if TYPE_CHECKING:
+    from grammar import tree
+
+    from ..kernel import Traced
+    from ..toolchain import Assembly
+    from .cubin import Cubin
+    from .facts import EntryFacts
+
+VIEWS = ("terminal", "html")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares what the command takes beside its source."""
+    parser.add_argument("-e", "--entry", metavar="NAME", help="only this entry")
+    parser.add_argument("--view", choices=VIEWS, default="terminal",
+                        help="tables for a terminal (the default), or a page that links Python, PTX and SASS line by line")
+    parser.add_argument("-o", "--output", default="-", metavar="F", help="a file, or - for stdout (the default)")
+    parser.add_argument("--target", help="sm_90a unless the PTX says otherwise")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is looked at: PTX (its tree and text) with the author's lines, or a cubin, or both. `near` is the folder it lies in."""
+
+    name: str
+    module: tree.Module | None
+    text: str | None
+    lines: Mapping[int, Position] | None
+    target: str
+    traced: Traced | None = None
+    cubin: Cubin | None = None
+    code: bytes | None = None
+    near: Path | None = None
+
+
+def run(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]], tuple[Any, dict[str, Any]]]) -> int:
+    """`kernel` finds the kernel and the configuration that `module:attribute` and --set name."""
+    subject = _subject(options, kernel)
+    status, assembly, why = 0, None, ""
+    if subject.code is None and subject.text is not None:
+        try:
+            assembly = _assembled(subject, options.target or subject.target)
+        except NoToolError as error:
+            print(f"ptxkit: no resources: {error}", file=sys.stderr)
+        except AssembleError as error:
+            status, why = 1, str(error)
+    entries = _facts(subject, assembly)
+    if options.entry is not None:
+        names = [entry.name for entry in entries]
+        if options.entry not in names:
+            raise PtxkitError(f"{subject.name} has no entry {options.entry!r}; it has {', '.join(names) or 'none'}")
+        entries = tuple(entry for entry in entries if entry.name == options.entry)
+    _write(options.output, _rendered(options, subject, entries, assembly, why))
+    if why:
+        print(f"ptxkit: {why}", file=sys.stderr)
+    if not entries:
+        print(f"ptxkit: {subject.name} has no entries", file=sys.stderr)
+    errors = assembly is not None and any(finding.severity == "error" for finding in assembly.findings)
+    return 1 if errors else status
+
+
+# ------------------------------------------------------------------------------------------------ what is named
+
+
+def _subject(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]], tuple[Any, dict[str, Any]]]) -> Subject:
+    from grammar import parse
+
+    source: str = options.source
+    path = Path(source)
+    if source == "-" or path.is_file():
+        if options.config:
+            raise PtxkitError(f"--set is for kernels; {source} is a file")
+        return _of_file(source, path)
+    if path.is_dir():
+        raise PtxkitError(f"{source} is a folder: name a PTX file, a cubin or module:kernel")
+    if ":" not in source:
+        raise PtxkitError(f"there is no file {source}, and it is not module:kernel")
+    found, config = kernel(source, options.config)
+    traced = found.trace(**config)
+    text = traced.ptx(locs=True)
+    return Subject(traced.name, parse(text), text, traced.positions(), found.target, traced)
+
+
+def _of_file(source: str, path: Path) -> Subject:
+    from grammar import parse
+
+    from .cubin import is_elf, read
+
+    name = "<stdin>" if source == "-" else source
+    try:
+        data = sys.stdin.buffer.read() if source == "-" and hasattr(sys.stdin, "buffer") else (
+            sys.stdin.read().encode("utf-8", "replace") if source == "-" else path.read_bytes())
+    except OSError as error:
+        raise PtxkitError(f"cannot read {source}: {error.strerror}") from None
+    near = None if source == "-" else path.parent
+    if is_elf(data):
+        cubin = read(data, name)
+        text = cubin.ptx
+        return Subject(name, parse(text) if text is not None else None, text, None, cubin.target, cubin=cubin, code=data, near=near)
+    if b"\0" in data[:65536]:
+        raise PtxkitError(f"{name} is neither PTX text nor a cubin: it holds zero bytes and does not begin as an ELF file does")
+    text = data.decode("utf-8", "replace")
+    module = parse(text)
+    return Subject(name, module, text, None, module.target[0] if module.target else "sm_90a", near=near)
+
+
+def _assembled(subject: Subject, target: str) -> Assembly:
+    from ..toolchain import assemble
+
+    assert subject.text is not None
+    lines = subject.lines or {number: Position(subject.name, number) for number in range(1, subject.text.count("\n") + 2)}
+    debug = subject.module is not None and "debug" in subject.module.target  # ptxas makes debugging code without optimisation only
+    return assemble(subject.text, target, lines=lines, opt=0 if debug else 3)
+
+
+def _facts(subject: Subject, assembly: Assembly | None) -> tuple[EntryFacts, ...]:
+    from ..check.places import Places
+    from . import entry
+    from .cubin import read
+
+    code = subject.code if assembly is None else assembly.cubin
+    cubin = subject.cubin if assembly is None else read(assembly.cubin)
+    sass = _disassembled(code)
+    if subject.module is None:
+        return entry.of_cubin(cubin, sass) if cubin is not None else ()
+    places = Places(subject.module, subject.lines)
+    if assembly is None:
+        return entry.facts(subject.module, places, subject.traced, None, cubin, sass)
+    return entry.facts(subject.module, places, subject.traced, assembly.resources, cubin, sass, assembly.findings, assembly.log)
+
+
+def _disassembled(code: bytes | None) -> str:
+    """nvdisasm's text, "" without the tool."""
+    from ..toolchain import disassemble
+
+    if code is None:
+        return ""
+    try:
+        return disassemble(code)
+    except (NoToolError, AssembleError):
+        return ""
+
+
+# ------------------------------------------------------------------------------------------------ what is written
+
+
+def _rendered(options: argparse.Namespace, subject: Subject, entries: Sequence[EntryFacts], assembly: Assembly | None, why: str) -> str:
+    from .sections import text
+
+    if options.json:
+        return json.dumps(_data(options, subject, entries, assembly, why), indent=2, default=str) + "\n"
+    if options.view == "html":
+        return _page(options, subject, entries, assembly)
+    return "\n".join(text(entry) for entry in entries)
+
+
+def _data(options: argparse.Namespace, subject: Subject, entries: Sequence[EntryFacts], assembly: Assembly | None,
+          why: str) -> dict[str, Any]:
+    tool = assembly.tool.version if assembly else subject.cubin.tool.lstrip("V") if subject.cubin else None
+    findings = [{"rule": finding.rule, "severity": finding.severity, "kind": finding.kind, "message": finding.message, "fix": finding.fix,
+                 "file": finding.position.file if finding.position else None, "line": finding.position.line if finding.position else None}
+                for finding in (assembly.findings if assembly else ())]
+    data = {"source": subject.name, "target": options.target or subject.target, "ptxas": tool,
+            "entries": [asdict(entry) for entry in entries], "findings": findings}
+    return {**data, "error": why.splitlines()[0]} if why else data
+
+
+def _page(options: argparse.Namespace, subject: Subject, entries: Sequence[EntryFacts], assembly: Assembly | None) -> str:
+    from ..check.places import Places
+    from . import sass
+    from .page import Listing, page, sources
+
+    code = subject.code if assembly is None else assembly.cubin
+    machine: tuple[sass.MachineLine, ...] = ()
+    said = []
+    if code is None:
+        said.append("no machine code: nothing assembled it")
+    elif subject.module is not None:
+        machine, problem = sass.linked(subject.module, options.target or subject.target, code)
+        said += [problem] if problem else []
+    else:
+        machine = tuple(sass.lines(_disassembled(code)))
+        said.append("a cubin without PTX" if machine else "a cubin without PTX, and no nvdisasm to show its machine code")
+    authors: Mapping[int, Position] = {}
+    if subject.module is not None:
+        authors = subject.lines or _authors(subject.module, Places(subject.module, None))
+    found = sources(authors, subject.near)
+    unread = sorted({position.file for position in authors.values() if position.file} - set(found))
+    said += [f"not found here: {', '.join(unread)}"] if unread else []
+    return page(subject.name, entries, Listing(subject.text, machine, authors, found, tuple(said)))
+
+
+def _authors(module: tree.Module, places: Any) -> dict[int, Position]:
+    """The position that `.loc` gives to each PTX line with an instruction."""
+    from grammar import tree
+
+    found: dict[int, Position] = {}
+
+    def body(statements: Sequence[tree.Statement], loc: tree.Loc | None) -> tree.Loc | None:
+        for statement in statements:
+            if isinstance(statement, tree.Loc):
+                loc = statement
+            elif isinstance(statement, tree.Block):
+                loc = body(statement.body, loc)
+            elif isinstance(statement, tree.Instruction) and statement.position is not None:
+                author = places.of(statement.position, loc).author
+                if author is not None:
+                    found[statement.position.line] = author
+        return loc
+
+    for function in module.functions:
+        body(function.body or (), None)
+    return found
+
+
+def _write(output: str, text: str) -> None:
+    if output == "-":
+        sys.stdout.write(text.encode("utf-8", "replace").decode("utf-8"))
+        return
+    try:
+        Path(output).write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise PtxkitError(f"cannot write {output}: {error.strerror}") from None

@@ -1,0 +1,123 @@
+"""Machine code line by line, each line with the PTX line that it comes from.
+
+ptxas keeps one line table. So that it holds PTX lines, the module is written again with a `.loc` of its own before every instruction and
+assembled; where its machine code is that of the original, byte for byte, the table is true of both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from grammar import tree
+from grammar.write import write
+
+from ..errors import AssembleError, NoToolError
+from . import cubin
+from .resources import instructions_of
+
+_HEADER = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")
+_INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*\S)\s*$")
+_LABEL = re.compile(r"^(\.L\w+):")
+_FILE = re.compile(r'^\s*//## File "[^"]*", line (\d+)')
+_SHAPE = re.compile(r"\.m(\d+)n(\d+)k(\d+)")
+NAME = "text.ptx"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLine:
+    """An instruction of `function` at `offset` bytes, or a label (offset None). `ptx_lines` is where it comes from: one line, () where that
+    is not known, several where it is one of them.
+    """
+
+    function: str
+    offset: int | None
+    text: str
+    ptx_lines: tuple[int, ...] = ()
+
+
+def lines(disassembly: str) -> Iterator[MachineLine]:
+    """The instructions and labels in what nvdisasm writes; PTX lines are those of its line comments."""
+    function, line = "", None
+    for text in disassembly.splitlines():
+        if found := _HEADER.match(text):
+            function, line = found[1], None
+        elif not function:
+            continue
+        elif text.lstrip().startswith(".section"):
+            function = ""
+        elif found := _FILE.match(text):
+            if "inlined at" not in text:
+                line = int(found[1])
+        elif found := _LABEL.match(text):
+            yield MachineLine(function, None, f"{found[1]}:")
+        elif found := _INSTRUCTION.match(text):
+            yield MachineLine(function, int(found[1], 16), found[2].removesuffix(";").rstrip(), () if line is None else (line,))
+
+
+def numbered(module: tree.Module) -> str:
+    """The module's text with a `.loc` before every instruction that names its line; of other lines it says nothing."""
+    items = [item for item in module.items
+             if not (isinstance(item, tree.Directive) and item.name in ("file", "loc"))
+             and not (isinstance(item, tree.Section) and item.name.startswith(".debug"))]
+    made = [replace(item, body=tuple(_numbered(item.body))) if isinstance(item, tree.Function) and item.body is not None else item
+            for item in items]
+    file = tree.Directive("file", (1, tree.Text(NAME)))
+    targets = tuple(name for name in module.target if name != "debug")
+    return write(replace(module, target=targets, items=(file, *made)), locs=True)
+
+
+def _numbered(body: tuple[tree.Statement, ...]) -> Iterator[tree.Statement]:
+    for statement in body:
+        if isinstance(statement, tree.Loc):
+            continue
+        if isinstance(statement, tree.Block):
+            yield replace(statement, body=tuple(_numbered(statement.body)))
+            continue
+        if isinstance(statement, tree.Instruction) and statement.position is not None:
+            yield tree.Loc(1, statement.position.line, 0)
+        yield statement
+
+
+def linked(module: tree.Module, target: str, code: bytes) -> tuple[tuple[MachineLine, ...], str]:
+    """(the machine code of the cubin `code` with PTX lines, why there are none or no lines: "" when all is well)"""
+    from ..toolchain import assemble, disassemble
+
+    try:
+        plain = tuple(lines(disassemble(code)))
+    except (NoToolError, AssembleError) as error:
+        return (), str(error).splitlines()[0]
+    try:
+        other = assemble(numbered(module), target, exact_lines=True).cubin
+        found = tuple(lines(disassemble(other, lines=True)))
+    except (NoToolError, AssembleError) as error:
+        return plain, f"machine code without PTX lines: {str(error).splitlines()[0]}"
+    if texts(code) != texts(other):
+        return plain, "machine code without PTX lines: with a line table ptxas makes other code of this module"
+    return products(module, found), ""
+
+
+def products(module: tree.Module, found: tuple[MachineLine, ...]) -> tuple[MachineLine, ...]:
+    """The lines of matrix products put right: ptxas's line table has none for HGMMA, which then seem to come from the line before.
+
+    A product comes from the wgmmas of its shape in its entry: in their order where there are as many, else from one of them.
+    """
+    made: list[MachineLine] = list(found)
+    for entry in module.entries:
+        wanted: dict[str, list[int]] = {}
+        for instruction in instructions_of(module, entry):
+            shape = _SHAPE.search(instruction.opcode)
+            if instruction.opcode.startswith("wgmma.mma_async") and shape and instruction.position:
+                wanted.setdefault("x".join(shape.groups()), []).append(instruction.position.line)
+        for size, lines_of in wanted.items():
+            places = [index for index, line in enumerate(made) if line.function == entry.name and f"GMMA.{size}." in f"{line.text}."]
+            for number, index in enumerate(places):
+                exact = (lines_of[number],) if len(places) == len(lines_of) else tuple(dict.fromkeys(lines_of))
+                made[index] = replace(made[index], ptx_lines=exact)
+    return tuple(made)
+
+
+def texts(code: bytes) -> dict[str, bytes]:
+    """The machine code of a cubin by section."""
+    return {name: data for name, data in cubin.read(code).sections.items() if name.startswith(".text")}
