@@ -20,7 +20,8 @@ def read_ptx(name: str) -> str:
     limit = settings().ptx_mb * 1_000_000
     try:
         if name == "-":
-            data = sys.stdin.buffer.read(limit + 1)
+            piped = getattr(sys.stdin, "buffer", None)  # not when a program put a text in its place
+            data = sys.stdin.read().encode("utf-8", "surrogateescape") if piped is None else piped.read(limit + 1)
         else:
             with Path(name).open("rb") as file:
                 data = file.read(limit + 1)
