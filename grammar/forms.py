@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
-from . import tree
+from . import ordering, tree
 from .errors import OpcodeError, PtxkitError
 from .notation import Notation, compile_form
-from .operands import width
 from .schema import Form, Operand, Per
 
 GroupKind = Literal["plain", "address", "tensor", "pair", "arguments", "literal"]
-_SPACES = frozenset(("const", "global", "local", "param", "shared"))
 Bindings = tuple[tuple[str, str], ...]
 
 
@@ -335,33 +333,63 @@ def variants(form: Form) -> Iterator[Signature]:
 # ------------------------------------------------------------------------------------------------ what is wrong
 
 
-def canonical(opcode: str) -> str | None:
-    """The same modifiers in the table's order, when some order of them is an opcode: ptxas accepts most reorderings."""
-    mnemonic, *tokens = opcode.split(".")
+def canonical(opcode: str, *, lax: bool = False) -> str | None:
+    """The same modifiers in the table's order, when ptxas reads them as an opcode: it takes most reorderings and some repetitions.
 
-    def search(state: State, left: tuple[str, ...]) -> str | None:
+    `lax` looks for any order of them that is an opcode, whatever ptxas thinks of this one.
+    """
+    mnemonic = opcode.partition(".")[0]
+    found = _reordering(start(mnemonic), opcode, lax) if forms(mnemonic) else None
+    return found.prefix if found is not None else None
+
+
+def _reordering(state: State, opcode: str, lax: bool = False) -> State | None:
+    """The state behind some order of the modifiers that completes an opcode from this start."""
+    mnemonic, *given = opcode.split(".")
+    if len(given) > 14:
+        return None
+    tokens = tuple(given) if lax else ordering.said(mnemonic, given)
+    first = 0 if lax else ordering.base(mnemonic, tokens)
+    if not lax and first != ordering.base(mnemonic, given):
+        return None
+
+    def search(state: State, left: tuple[str, ...]) -> State | None:
         if not left:
-            return state.prefix if state.signatures() else None
+            return state if state.signatures() else None
         for i, token in enumerate(left):
-            if token in left[:i] or any(_ordered(token) and _ordered(token) == _ordered(before) for before in left[:i]):
+            kind = ordering.ordered(token)
+            if token in left[:i] or (kind and any(kind == ordering.ordered(before) for before in left[:i])):
                 continue
             after = state.step(token)
-            if after is not None:
-                rest = list(left)
-                rest.remove(token)
-                found = search(after, tuple(rest))
+            if after is not None and (lax or ordering.base(mnemonic, after.tokens) == first):
+                found = search(after, (*left[:i], *left[i + 1:]))
                 if found:
                     return found
         return None
 
-    return search(start(mnemonic), tuple(tokens)) if forms(mnemonic) and len(tokens) <= 12 else None
+    at: State | None = state
+    for token in tokens[:first]:
+        at = at.step(token) if at is not None else None
+    return search(at, tokens[first:]) if at is not None else None
 
 
-def _ordered(token: str) -> str:
-    """The ordered list that a modifier belongs to: types and state spaces keep their order (`cvt.f32.f64` is not `cvt.f64.f32`)."""
-    if width(token):
-        return "type"
-    return "space" if token.partition("::")[0] in _SPACES else ""
+@cache
+def _lenient() -> Mapping[str, State]:
+    from .isa.lenient import FORMS
+
+    rows: dict[str, list[Form]] = {}
+    for row in FORMS:
+        rows.setdefault(row.mnemonic, []).append(row)
+    return {mnemonic: start_of(found) for mnemonic, found in rows.items()}
+
+
+@cache
+def accepted(opcode: str) -> tuple[Signature, ...]:
+    """Every signature with which ptxas takes the opcode: in another order of its modifiers, and what only ptxas takes, included."""
+    ordered = canonical(opcode)
+    start = _lenient().get(opcode.partition(".")[0])
+    beyond = _reordering(start, opcode) if start is not None else None
+    return (*(lookup(ordered) if ordered else ()), *(beyond.signatures() if beyond is not None else ()))
 
 
 def _wrong(state: State, tokens: Sequence[str], i: int) -> OpcodeError:
@@ -379,7 +407,7 @@ def _wrong(state: State, tokens: Sequence[str], i: int) -> OpcodeError:
 
 
 def _reordered(mnemonic: str, tokens: Sequence[str]) -> str:
-    found = canonical(".".join((mnemonic, *tokens)))
+    found = canonical(".".join((mnemonic, *tokens)), lax=True)
     return f"; in PTX's order it is `{found}`" if found else ""
 
 

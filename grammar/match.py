@@ -9,7 +9,7 @@ from itertools import combinations
 
 from . import tree
 from .errors import OpcodeError
-from .forms import Group, Parameter, Signature, canonical, lookup
+from .forms import Group, Parameter, Signature, accepted, lookup
 from .operands import accepts, layer, width
 from .schema import SELECTORS, Operand, Range
 from .special import SPECIAL
@@ -56,13 +56,12 @@ def explain(instruction: tree.Instruction, types: Mapping[str, str] | Types, *, 
     if guard is not None and known(guard.predicate) not in ("pred", None):
         return Mismatch(-1, f"`{instruction.opcode}`: the guard `{guard.predicate}` is a .{known(guard.predicate)} register, "
                         "not a predicate", guard.predicate, ("a predicate",))
-    try:
-        signatures = lookup(instruction.opcode)
-    except OpcodeError as error:
-        ordered = None if strict else canonical(instruction.opcode)
-        if ordered is None:
+    signatures = () if strict else accepted(instruction.opcode)
+    if not signatures:
+        try:
+            signatures = lookup(instruction.opcode)
+        except OpcodeError as error:
             return Mismatch(-1, str(error), instruction.opcode, error.expected)
-        signatures = lookup(ordered)
     fitting, failures = [], []
     for signature in signatures:
         found = bind(signature, instruction.operands, known)
@@ -129,7 +128,8 @@ def _fill(signature: Signature, layout: list[Group], operands: tuple[tree.Operan
           types: Types) -> Mismatch | None:
     loads_or_stores = signature.form.mnemonic in ("ld", "ldu", "st", "suld", "sust")
     for depth, (group, operand) in enumerate(zip(layout, operands, strict=True)):
-        if loads_or_stores and isinstance(operand, tree.Vector) and len(operand.elements) == 1:
+        unbraced = loads_or_stores and group.kind == "plain" and signature.parameters[group.indices[0]].name in ("d", "b", "c")
+        if unbraced and isinstance(operand, tree.Vector) and len(operand.elements) == 1:
             operand = operand.elements[0]  # Triton writes `ld.global.b32 {%r1}, [%rd1]`
         if group.kind == "literal":
             if operand != tree.Name("_"):
@@ -141,7 +141,8 @@ def _fill(signature: Signature, layout: list[Group], operands: tuple[tree.Operan
             return Mismatch(depth, f"operand `{names}` must be {_shape(group)}, not `{_written(operand)}`", _written(operand),
                             (_shape(group),))
         for index, part in zip(group.indices, parts, strict=True):
-            wrong = mismatch(signature.parameters[index], part, types, paired=group.kind in ("pair", "tensor"))
+            paired = group.kind in ("pair", "tensor") or any(index in pair.indices for pair in signature.layout if pair.kind == "pair")
+            wrong = mismatch(signature.parameters[index], part, types, paired=paired)
             if wrong is not None:
                 return Mismatch(depth, wrong, _written(part), expected(signature.parameters[index].operand))
             values[index] = part
@@ -158,7 +159,8 @@ def _parts(group: Group, operand: tree.Operand) -> tuple[tree.Operand, ...] | No
         sampler = () if operand.sampler is None else (tree.Address(operand.sampler),)
         return (tree.Address(operand.tensormap), *sampler, operand.coordinates)
     if group.kind == "pair":
-        return (operand.first, operand.second) if isinstance(operand, tree.Pair) else None
+        both = (operand.first, operand.second) if isinstance(operand, tree.Pair) else None
+        return None if both == (tree.Name("_"), tree.Name("_")) else both
     if group.kind == "address":
         return (operand,) if isinstance(operand, (tree.Address, tree.Element)) else None
     return (operand,) if group.kind != "arguments" or isinstance(operand, tree.Arguments) else None
@@ -186,7 +188,7 @@ def mismatch(parameter: Parameter, value: tree.Operand, types: Types, *, paired:
     if kind == "immediate":
         wrong = _integer(operand, value)
     elif kind == "address":
-        wrong = _address(operand, value, types)
+        wrong = _address(operand, value, types, paired)
     elif kind in ("vector", "coordinates"):
         wrong = _vector(operand, value, types)
     elif kind in ("register", "predicate"):
@@ -235,10 +237,10 @@ def _register(operand: Operand, value: tree.Operand, types: Types, sinkable: boo
 
 def _float(operand: Operand, value: tree.Float) -> str | None:
     """A floating type takes literals of either width, a bit type only those of its own."""
-    if not operand.float_immediate:
+    if not operand.float_immediate and not (operand.immediate is not None and not operand.tag and operand.type in ("b32", "b64")):
         return f"must be {_wanted(operand)}, not a floating-point literal"
     bits = width(str(operand.type))
-    wrong = str(operand.type).startswith("b") and bits != value.width
+    wrong = bits != value.width and str(operand.type) not in ("f32", "f64")
     return f"takes a {bits}-bit floating-point literal (`{'0f' if bits == 32 else '0d'}...`)" if wrong else None
 
 
@@ -270,11 +272,17 @@ def _variable(operand: Operand, value: tree.Operand, types: Types) -> str | None
     return _in_space(operand, name, type)
 
 
-def _in_space(operand: Operand, name: str, type: str | None) -> str | None:
-    """A variable (of type ".space", if it is known) must lie in the operand's space; a tensor map behind a generic address in .global."""
-    opaque = operand.tag in ("tensormap", "texture", "sampler", "surface")
-    space = "global" if opaque and not operand.space else str(operand.space).partition("::")[0]
-    return f"must be in .{space}; `{name}` is in {type}" if type is not None and space and type != f".{space}" else None
+def _in_space(operand: Operand, name: str, type: str | None, tensor: bool = False) -> str | None:
+    """A variable (of type ".space", if it is known) must lie in the operand's space, or where a generic address of its kind points."""
+    if type is None and "." in name:
+        return f"must be an address; `{name}` is none"
+    spaces: tuple[str, ...] = (str(operand.space).partition("::")[0],)
+    if operand.kind == "address" and not operand.space:
+        opaque = tensor or operand.tag in ("texture", "sampler", "surface")
+        spaces = ("global",) if opaque else ("shared",) if operand.tag == "mbarrier" else ("global", "shared", "local")
+    if type is None or not spaces[0] or type[1:] in spaces:
+        return None
+    return f"must be in .{' or .'.join(spaces)}; `{name}` is in {type}"
 
 
 def _special(operand: Operand, value: tree.Operand) -> str | None:
@@ -298,7 +306,7 @@ def _integer(operand: Operand, value: tree.Operand) -> str | None:
     return None
 
 
-def _address(operand: Operand, value: tree.Operand, types: Types) -> str | None:
+def _address(operand: Operand, value: tree.Operand, types: Types, tensor: bool = False) -> str | None:
     if isinstance(value, tree.Element):
         return _variable(operand, value, types)
     if not isinstance(value, tree.Address):
@@ -312,7 +320,9 @@ def _address(operand: Operand, value: tree.Operand, types: Types) -> str | None:
     if value.base.name in SPECIAL and type is None:
         return f"is at the special register `{value.base.name}`"
     if type is None or type[0] == ".":
-        return _in_space(operand, value.base.name, type)
+        return _in_space(operand, value.base.name, type, tensor)
+    if operand.tag in ("texture", "sampler", "surface") and value.offset:
+        return f"must be a {operand.tag} as it is, not `{_written(value)}`"
     bits = width(type)
     if type[0] not in "bus" or not (bits == 64 or (bits == 32 and space in _NARROW_SPACES)):
         widths = "a 32-bit or 64-bit" if space in _NARROW_SPACES else "a 64-bit"
@@ -333,18 +343,48 @@ def _vector(operand: Operand, value: tree.Operand, types: Types) -> str | None:
     given = len(value.elements)
     if given != lanes and not (operand.padded and lanes < given and given in (2, 4)):
         return f"must have {lanes} lane{'s' * (lanes != 1)}, not {given}"
-    for lane, element in enumerate(value.elements):
-        wrong = _register(layer(operand) if operand.index and lane == 0 else operand, element, types)
+    lanes_of = [layer(operand) if operand.index and lane == 0 else operand for lane in range(given)]
+    untyped = _untyped(operand, value, types)
+    for lane, (element, wanted) in enumerate(zip(value.elements, lanes_of, strict=True)):
+        free = wanted is operand and (_same_width(operand, element, types) if untyped else False)
+        if operand.kind == "vector" and operand.access == "r" and isinstance(element, tree.Integer):
+            free = free or _integers(value, types)
+        wrong = None if free else _register(wanted, element, types)
         if wrong is not None:
             return f"{wrong} (lane {lane})"
-    if operand.index:
-        value = tree.Vector(value.elements[1:])
-    held = [type for element in value.elements if isinstance(element, tree.Name) and (type := types(element.name)) is not None
-            and type[0] != "."]
+    return _mixture(value.elements[1:] if operand.index else value.elements, types)
+
+
+def _untyped(operand: Operand, value: tree.Vector, types: Types) -> bool:
+    """Whether a register of bits is among the lanes, which then count as bits all of them."""
+    own = value.elements[1:] if operand.index else value.elements
+    return any(isinstance(element, tree.Name) and (types(element.name) or "") == f"b{width(str(operand.type))}" for element in own)
+
+
+def _integers(value: tree.Vector, types: Types) -> bool:
+    """Whether a register of bits or integers is among the lanes, beside which ptxas takes integers for any type."""
+    return any(isinstance(element, tree.Name) and (types(element.name) or ".")[0] in "bus" for element in value.elements)
+
+
+def _same_width(operand: Operand, element: tree.Operand, types: Types) -> bool:
+    type = types(element.name) if isinstance(element, tree.Name) else None
+    return type is not None and type[0] != "." and width(type) == width(str(operand.type))
+
+
+def _mixture(elements: tuple[tree.Operand, ...], types: Types) -> str | None:
+    """Lanes have one width; of their types only bits go with another, and a number of one kind not with a register of the other."""
+    if len(elements) > 1 and all(element == tree.Name("_") for element in elements):
+        return "leaves out every lane"
+    held = [type for element in elements if isinstance(element, tree.Name) and (type := types(element.name)) is not None and type[0] != "."]
     if len({width(type) for type in held}) > 1:
         return f"has lanes of different widths: .{', .'.join(dict.fromkeys(held))}"
-    if len({_LANE_CLASS.get(type[0], type) for type in held if type[0] != "b"}) > 1:
+    classes = {_LANE_CLASS.get(type[0], type) for type in held if type[0] != "b"}
+    if len(classes) > 1:
         return f"mixes registers of different types, .{', .'.join(dict.fromkeys(held))}: only bits go with another type"
+    numbers = {"integer" if isinstance(element, tree.Integer) else "float" for element in elements
+               if isinstance(element, (tree.Integer, tree.Float))}
+    if len(numbers) > 1 or (classes and numbers and ("integer" in classes) != ("integer" in numbers)):
+        return "mixes integers with floating-point lanes"
     return None
 
 
@@ -385,7 +425,7 @@ def expected(operand: Operand) -> tuple[str, ...]:
     if kind == "symbol" or operand.variable:
         words.append("a variable")
     if isinstance(allowed, Range):
-        words.append(f"the integer {legal(allowed)}" if allowed.choices else f"an integer {legal(allowed)}".replace("an integer any", "any"))
+        words.append(f"the integer {legal(allowed)}" if allowed.choices else f"an integer, {legal(allowed)}")
     if operand.float_immediate:
         words.append("a floating-point literal")
     if operand.sink:

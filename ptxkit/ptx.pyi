@@ -86,7 +86,9 @@ _I64: TypeAlias = Reg[integer64]
 _S16: TypeAlias = Reg[s16]
 _S32: TypeAlias = Reg[s32]
 _S64: TypeAlias = Reg[s64]
+_U16x2_f16x2: TypeAlias = Reg[u16x2 | f16x2]
 _U16x2: TypeAlias = Reg[u16x2]
+_S16x2_f16x2: TypeAlias = Reg[s16x2 | f16x2]
 _S16x2: TypeAlias = Reg[s16x2]
 _F32_float: TypeAlias = Reg[f32] | float
 _F32: TypeAlias = Reg[f32]
@@ -98,7 +100,7 @@ _Bf16: TypeAlias = Reg[bf16]
 _Bf16x2: TypeAlias = Reg[bf16x2]
 _I32_int: TypeAlias = Reg[integer32] | SharedAddress | int
 _Bits32: TypeAlias = Reg[bits32]
-_Nonfloat32: TypeAlias = Reg[nonfloat32]
+_I32_u16x2_s16x2_bf16x2_tf32: TypeAlias = Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32]
 _B16_int: TypeAlias = Reg[b16] | int
 _B32_float: TypeAlias = Reg[b32] | SharedAddress | float
 _B64_float: TypeAlias = Reg[b64] | Ptr[Any] | TensorMap | float
@@ -113,7 +115,8 @@ _Bits64: TypeAlias = Reg[bits64]
 _B64: TypeAlias = Reg[b64]
 _E4m3x2: TypeAlias = Reg[e4m3x2]
 _E5m2x2: TypeAlias = Reg[e5m2x2]
-_I32: TypeAlias = Reg[integer32]
+_I32_wide_int: TypeAlias = Reg[integer32 | integer64 | b128] | SharedAddress | int
+_I32_wide: TypeAlias = Reg[integer32 | integer64 | b128]
 _Global: TypeAlias = Ptr[Any] | Reg[integer64]
 _B32_sink: TypeAlias = Reg[b32] | Sink
 _B64_sink: TypeAlias = Reg[b64] | Sink
@@ -139,16 +142,16 @@ _Bf16x2_x4: TypeAlias = Vec[bf16x2, Literal[4]] | tuple[Reg[bf16x2], Reg[bf16x2]
 _Bf16x2_vec4: TypeAlias = Vec[bf16x2, Literal[4]]
 _F16_vec8: TypeAlias = Vec[f16, Literal[8]]
 _Bf16_vec8: TypeAlias = Vec[bf16, Literal[8]]
-_F32_x2: TypeAlias = Vec[f32, Literal[2]] | tuple[Reg[f32], Reg[f32]]
+_F32_float_x2: TypeAlias = Vec[f32, Literal[2]] | tuple[Reg[f32] | float, Reg[f32] | float]
 _F32_vec2: TypeAlias = Vec[f32, Literal[2]]
-_F32_x4: TypeAlias = Vec[f32, Literal[4]] | tuple[Reg[f32], Reg[f32], Reg[f32], Reg[f32]]
+_F32_x2: TypeAlias = Vec[f32, Literal[2]] | tuple[Reg[f32], Reg[f32]]
+_F32_float_x4: TypeAlias = Vec[f32, Literal[4]] | tuple[Reg[f32] | float, Reg[f32] | float, Reg[f32] | float, Reg[f32] | float]
 _F32_vec4: TypeAlias = Vec[f32, Literal[4]]
+_F32_x4: TypeAlias = Vec[f32, Literal[4]] | tuple[Reg[f32], Reg[f32], Reg[f32], Reg[f32]]
 _B128: TypeAlias = Reg[b128]
 _B128_sink: TypeAlias = Reg[b128] | Sink
 _Generic: TypeAlias = Ptr[Any] | Reg[integer64] | TensorMap
 _Shared: TypeAlias = SharedAddress | Reg[nonfloat32 | integer64]
-_I32_f16x2_in: TypeAlias = Reg[integer32 | f16x2] | SharedAddress
-_I64_in: TypeAlias = Reg[integer64] | Ptr[Any] | TensorMap
 _I32_int_x2: TypeAlias = Vec[integer32, Literal[2]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
 _Bits8: TypeAlias = Reg[bits8]
 _B8_wide: TypeAlias = Reg[b8 | b16 | b32 | b64 | b128]
@@ -171,18 +174,22 @@ _Bits32_vec4: TypeAlias = Vec[bits32, Literal[4]]
 _B32_wide_sink_x4: TypeAlias = Vec[b32 | b64 | b128, Literal[4]] | tuple[Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink, Reg[b32 | b64 | b128] | Sink]
 _I32_int_x4: TypeAlias = Vec[integer32, Literal[4]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
 _I32_int_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32] | SharedAddress | int] | Reg[integer32] | SharedAddress | int
+_I32: TypeAlias = Reg[integer32]
 _Pred_not: TypeAlias = Reg[pred] | Negated
+_B32_wide_int: TypeAlias = Reg[b32 | b64 | b128] | SharedAddress | int
 _B16_sink: TypeAlias = Reg[b16] | Sink
 _F32_vec8: TypeAlias = Vec[f32, Literal[8]]
-_F64_x1: TypeAlias = Vec[f64, Literal[1]] | tuple[Reg[f64]] | Reg[f64]
-_F64_x2: TypeAlias = Vec[f64, Literal[2]] | tuple[Reg[f64], Reg[f64]]
+_F64_float_x1: TypeAlias = Vec[f64, Literal[1]] | tuple[Reg[f64] | float] | Reg[f64] | float
+_F64_float_x2: TypeAlias = Vec[f64, Literal[2]] | tuple[Reg[f64] | float, Reg[f64] | float]
 _F64_vec2: TypeAlias = Vec[f64, Literal[2]]
+_F64_x2: TypeAlias = Vec[f64, Literal[2]] | tuple[Reg[f64], Reg[f64]]
 _F16x2_x1: TypeAlias = Vec[f16x2, Literal[1]] | tuple[Reg[f16x2]] | Reg[f16x2]
 _Bf16x2_x1: TypeAlias = Vec[bf16x2, Literal[1]] | tuple[Reg[bf16x2]] | Reg[bf16x2]
 _Tf32_x4: TypeAlias = Vec[tf32, Literal[4]] | tuple[Reg[tf32], Reg[tf32], Reg[tf32], Reg[tf32]]
 _Tf32_x2: TypeAlias = Vec[tf32, Literal[2]] | tuple[Reg[tf32], Reg[tf32]]
-_F64_x4: TypeAlias = Vec[f64, Literal[4]] | tuple[Reg[f64], Reg[f64], Reg[f64], Reg[f64]]
+_F64_float_x4: TypeAlias = Vec[f64, Literal[4]] | tuple[Reg[f64] | float, Reg[f64] | float, Reg[f64] | float, Reg[f64] | float]
 _F64_vec4: TypeAlias = Vec[f64, Literal[4]]
+_F64_x4: TypeAlias = Vec[f64, Literal[4]] | tuple[Reg[f64], Reg[f64], Reg[f64], Reg[f64]]
 _B32_in_x2: TypeAlias = Vec[b32, Literal[2]] | tuple[Reg[b32] | SharedAddress, Reg[b32] | SharedAddress]
 _B32_in_x1: TypeAlias = Vec[b32, Literal[1]] | tuple[Reg[b32] | SharedAddress] | Reg[b32] | SharedAddress
 _F64_vec8: TypeAlias = Vec[f64, Literal[8]]
@@ -199,6 +206,7 @@ _I32_vec8: TypeAlias = Vec[integer32, Literal[8]]
 _S32_vec8: TypeAlias = Vec[s32, Literal[8]]
 _Bf16x2_vec8: TypeAlias = Vec[bf16x2, Literal[8]]
 _I32_in_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32] | SharedAddress] | Reg[integer32] | SharedAddress
+_I32_f16x2_in: TypeAlias = Reg[integer32 | f16x2] | SharedAddress
 _I32_in: TypeAlias = Reg[integer32] | SharedAddress
 _Mov_pred_a: TypeAlias = Reg[pred] | Negated | int | Special[pred]
 _Mov_u16_a: TypeAlias = Reg[integer16] | int | Special[integer32]
@@ -247,11 +255,10 @@ _S8_vec4: TypeAlias = Vec[s8, Literal[4]]
 _S16_vec4: TypeAlias = Vec[s16, Literal[4]]
 _F32_wide_sink_x4: TypeAlias = Vec[f32 | bits64 | b128, Literal[4]] | tuple[Reg[f32 | bits64 | b128] | Sink, Reg[f32 | bits64 | b128] | Sink, Reg[f32 | bits64 | b128] | Sink, Reg[f32 | bits64 | b128] | Sink]
 _B32_in: TypeAlias = Reg[b32] | SharedAddress
-_Cvta_u32_a: TypeAlias = Reg[integer32 | f16x2] | SharedAddress | str
-_Cvta_u64_a: TypeAlias = Reg[integer64] | Ptr[Any] | TensorMap | str
-_Isspacep_const_a: TypeAlias = Reg[integer64] | Ptr[Any] | TensorMap | Reg[integer32] | SharedAddress
+_Cvta_u32_a: TypeAlias = Reg[integer32 | f16x2] | SharedAddress | int | str
+_Cvta_u64_a: TypeAlias = Reg[integer64] | Ptr[Any] | TensorMap | int | str
+_Isspacep_const_a: TypeAlias = Reg[integer64] | Ptr[Any] | TensorMap | int | Reg[integer32] | SharedAddress
 _Pred_sink: TypeAlias = Reg[pred] | Sink
-_Pred_pred: TypeAlias = tuple[Reg[pred], Reg[pred]]
 _Bits32_pred: TypeAlias = tuple[Reg[bits32], Reg[pred]]
 _Mov_b16_a: TypeAlias = Reg[b16] | int | Special[integer32] | Vec[b8, Literal[2]] | tuple[Reg[b8] | int, Reg[b8] | int]
 _B8_sink_x2: TypeAlias = Vec[b8, Literal[2]] | tuple[Reg[b8] | Sink, Reg[b8] | Sink]
@@ -291,120 +298,119 @@ _B32_float_x2: TypeAlias = Vec[b32, Literal[2]] | tuple[Reg[b32] | SharedAddress
 _B64_float_x2: TypeAlias = Vec[b64, Literal[2]] | tuple[Reg[b64] | Ptr[Any] | TensorMap | float, Reg[b64] | Ptr[Any] | TensorMap | float]
 _I32_f16x2_int_x2: TypeAlias = Vec[integer32 | f16x2, Literal[2]] | tuple[Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int]
 _I64_int_x2: TypeAlias = Vec[integer64, Literal[2]] | tuple[Reg[integer64] | Ptr[Any] | TensorMap | int, Reg[integer64] | Ptr[Any] | TensorMap | int]
-_F32_float_x2: TypeAlias = Vec[f32, Literal[2]] | tuple[Reg[f32] | float, Reg[f32] | float]
-_F64_float_x2: TypeAlias = Vec[f64, Literal[2]] | tuple[Reg[f64] | float, Reg[f64] | float]
 _B32_float_x4: TypeAlias = Vec[b32, Literal[4]] | tuple[Reg[b32] | SharedAddress | float, Reg[b32] | SharedAddress | float, Reg[b32] | SharedAddress | float, Reg[b32] | SharedAddress | float]
 _I32_f16x2_int_x4: TypeAlias = Vec[integer32 | f16x2, Literal[4]] | tuple[Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int]
-_F32_float_x4: TypeAlias = Vec[f32, Literal[4]] | tuple[Reg[f32] | float, Reg[f32] | float, Reg[f32] | float, Reg[f32] | float]
 _Map: TypeAlias = TensorMap | Ptr[Any] | Reg[integer64]
+_I64_in: TypeAlias = Reg[integer64] | Ptr[Any] | TensorMap
 _I32_int_x3: TypeAlias = Vec[integer32, Literal[3]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
 _I32_int_x5: TypeAlias = Vec[integer32, Literal[5]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
 _B16_int_x1: TypeAlias = Vec[b16, Literal[1]] | tuple[Reg[b16] | int] | Reg[b16] | int
 _B16_int_x2: TypeAlias = Vec[b16, Literal[2]] | tuple[Reg[b16] | int, Reg[b16] | int]
 _B16_int_x3: TypeAlias = Vec[b16, Literal[3]] | tuple[Reg[b16] | int, Reg[b16] | int, Reg[b16] | int]
-_Nonfloat32_int: TypeAlias = Reg[nonfloat32] | SharedAddress | int
-_Nonfloat32_sink: TypeAlias = Reg[nonfloat32] | Sink
+_I32_u16x2_s16x2_bf16x2_tf32_int: TypeAlias = Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress | int
+_I32_u16x2_s16x2_bf16x2_tf32_sink: TypeAlias = Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | Sink
 _Bits32_vec1: TypeAlias = Vec[bits32, Literal[1]]
 _B32_sink_x1: TypeAlias = Vec[b32, Literal[1]] | tuple[Reg[b32] | Sink] | Reg[b32] | Sink
 _U32_vec1: TypeAlias = Vec[u32, Literal[1]]
 _I32_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32]] | Reg[integer32]
 _Tf32_vec4: TypeAlias = Vec[tf32, Literal[4]]
 _F64_vec1: TypeAlias = Vec[f64, Literal[1]]
-_Nonfloat32_x2: TypeAlias = Vec[nonfloat32, Literal[2]] | tuple[Reg[nonfloat32], Reg[nonfloat32]]
+_F64_x1: TypeAlias = Vec[f64, Literal[1]] | tuple[Reg[f64]] | Reg[f64]
+_I32_u16x2_s16x2_bf16x2_tf32_x2: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[2]] | tuple[Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32], Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32]]
 _Descriptor: TypeAlias = Descriptor | int
-_Nonfloat32_in_x4: TypeAlias = Vec[nonfloat32, Literal[4]] | tuple[Reg[nonfloat32] | SharedAddress, Reg[nonfloat32] | SharedAddress, Reg[nonfloat32] | SharedAddress, Reg[nonfloat32] | SharedAddress]
-_Nonfloat32_x4: TypeAlias = Vec[nonfloat32, Literal[4]] | tuple[Reg[nonfloat32], Reg[nonfloat32], Reg[nonfloat32], Reg[nonfloat32]]
-_Nonfloat32_vec6: TypeAlias = Vec[nonfloat32, Literal[6]]
+_I32_u16x2_s16x2_bf16x2_tf32_in_x4: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[4]] | tuple[Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress, Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress, Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress, Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress]
+_I32_u16x2_s16x2_bf16x2_tf32_x4: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[4]] | tuple[Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32], Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32], Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32], Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec6: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[6]]
 _Bits32_vec6: TypeAlias = Vec[bits32, Literal[6]]
 _F32_vec12: TypeAlias = Vec[f32, Literal[12]]
-_Nonfloat32_vec8: TypeAlias = Vec[nonfloat32, Literal[8]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec8: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[8]]
 _Bits32_vec8: TypeAlias = Vec[bits32, Literal[8]]
 _F32_vec16: TypeAlias = Vec[f32, Literal[16]]
-_Nonfloat32_vec10: TypeAlias = Vec[nonfloat32, Literal[10]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec10: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[10]]
 _Bits32_vec10: TypeAlias = Vec[bits32, Literal[10]]
 _F32_vec20: TypeAlias = Vec[f32, Literal[20]]
-_Nonfloat32_vec12: TypeAlias = Vec[nonfloat32, Literal[12]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec12: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[12]]
 _Bits32_vec12: TypeAlias = Vec[bits32, Literal[12]]
 _F32_vec24: TypeAlias = Vec[f32, Literal[24]]
-_Nonfloat32_vec14: TypeAlias = Vec[nonfloat32, Literal[14]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec14: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[14]]
 _Bits32_vec14: TypeAlias = Vec[bits32, Literal[14]]
 _F32_vec28: TypeAlias = Vec[f32, Literal[28]]
-_Nonfloat32_vec16: TypeAlias = Vec[nonfloat32, Literal[16]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec16: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[16]]
 _Bits32_vec16: TypeAlias = Vec[bits32, Literal[16]]
 _F32_vec32: TypeAlias = Vec[f32, Literal[32]]
-_Nonfloat32_vec18: TypeAlias = Vec[nonfloat32, Literal[18]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec18: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[18]]
 _Bits32_vec18: TypeAlias = Vec[bits32, Literal[18]]
 _F32_vec36: TypeAlias = Vec[f32, Literal[36]]
-_Nonfloat32_vec20: TypeAlias = Vec[nonfloat32, Literal[20]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec20: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[20]]
 _Bits32_vec20: TypeAlias = Vec[bits32, Literal[20]]
 _F32_vec40: TypeAlias = Vec[f32, Literal[40]]
-_Nonfloat32_vec22: TypeAlias = Vec[nonfloat32, Literal[22]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec22: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[22]]
 _Bits32_vec22: TypeAlias = Vec[bits32, Literal[22]]
 _F32_vec44: TypeAlias = Vec[f32, Literal[44]]
-_Nonfloat32_vec24: TypeAlias = Vec[nonfloat32, Literal[24]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec24: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[24]]
 _Bits32_vec24: TypeAlias = Vec[bits32, Literal[24]]
 _F32_vec48: TypeAlias = Vec[f32, Literal[48]]
-_Nonfloat32_vec26: TypeAlias = Vec[nonfloat32, Literal[26]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec26: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[26]]
 _Bits32_vec26: TypeAlias = Vec[bits32, Literal[26]]
 _F32_vec52: TypeAlias = Vec[f32, Literal[52]]
-_Nonfloat32_vec28: TypeAlias = Vec[nonfloat32, Literal[28]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec28: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[28]]
 _Bits32_vec28: TypeAlias = Vec[bits32, Literal[28]]
 _F32_vec56: TypeAlias = Vec[f32, Literal[56]]
-_Nonfloat32_vec30: TypeAlias = Vec[nonfloat32, Literal[30]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec30: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[30]]
 _Bits32_vec30: TypeAlias = Vec[bits32, Literal[30]]
 _F32_vec60: TypeAlias = Vec[f32, Literal[60]]
-_Nonfloat32_vec32: TypeAlias = Vec[nonfloat32, Literal[32]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec32: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[32]]
 _Bits32_vec32: TypeAlias = Vec[bits32, Literal[32]]
 _F32_vec64: TypeAlias = Vec[f32, Literal[64]]
-_Nonfloat32_vec34: TypeAlias = Vec[nonfloat32, Literal[34]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec34: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[34]]
 _Bits32_vec34: TypeAlias = Vec[bits32, Literal[34]]
 _F32_vec68: TypeAlias = Vec[f32, Literal[68]]
-_Nonfloat32_vec36: TypeAlias = Vec[nonfloat32, Literal[36]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec36: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[36]]
 _Bits32_vec36: TypeAlias = Vec[bits32, Literal[36]]
 _F32_vec72: TypeAlias = Vec[f32, Literal[72]]
-_Nonfloat32_vec38: TypeAlias = Vec[nonfloat32, Literal[38]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec38: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[38]]
 _Bits32_vec38: TypeAlias = Vec[bits32, Literal[38]]
 _F32_vec76: TypeAlias = Vec[f32, Literal[76]]
-_Nonfloat32_vec40: TypeAlias = Vec[nonfloat32, Literal[40]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec40: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[40]]
 _Bits32_vec40: TypeAlias = Vec[bits32, Literal[40]]
 _F32_vec80: TypeAlias = Vec[f32, Literal[80]]
-_Nonfloat32_vec42: TypeAlias = Vec[nonfloat32, Literal[42]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec42: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[42]]
 _Bits32_vec42: TypeAlias = Vec[bits32, Literal[42]]
 _F32_vec84: TypeAlias = Vec[f32, Literal[84]]
-_Nonfloat32_vec44: TypeAlias = Vec[nonfloat32, Literal[44]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec44: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[44]]
 _Bits32_vec44: TypeAlias = Vec[bits32, Literal[44]]
 _F32_vec88: TypeAlias = Vec[f32, Literal[88]]
-_Nonfloat32_vec46: TypeAlias = Vec[nonfloat32, Literal[46]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec46: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[46]]
 _Bits32_vec46: TypeAlias = Vec[bits32, Literal[46]]
 _F32_vec92: TypeAlias = Vec[f32, Literal[92]]
-_Nonfloat32_vec48: TypeAlias = Vec[nonfloat32, Literal[48]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec48: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[48]]
 _Bits32_vec48: TypeAlias = Vec[bits32, Literal[48]]
 _F32_vec96: TypeAlias = Vec[f32, Literal[96]]
-_Nonfloat32_vec50: TypeAlias = Vec[nonfloat32, Literal[50]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec50: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[50]]
 _Bits32_vec50: TypeAlias = Vec[bits32, Literal[50]]
 _F32_vec100: TypeAlias = Vec[f32, Literal[100]]
-_Nonfloat32_vec52: TypeAlias = Vec[nonfloat32, Literal[52]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec52: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[52]]
 _Bits32_vec52: TypeAlias = Vec[bits32, Literal[52]]
 _F32_vec104: TypeAlias = Vec[f32, Literal[104]]
-_Nonfloat32_vec54: TypeAlias = Vec[nonfloat32, Literal[54]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec54: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[54]]
 _Bits32_vec54: TypeAlias = Vec[bits32, Literal[54]]
 _F32_vec108: TypeAlias = Vec[f32, Literal[108]]
-_Nonfloat32_vec56: TypeAlias = Vec[nonfloat32, Literal[56]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec56: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[56]]
 _Bits32_vec56: TypeAlias = Vec[bits32, Literal[56]]
 _F32_vec112: TypeAlias = Vec[f32, Literal[112]]
-_Nonfloat32_vec58: TypeAlias = Vec[nonfloat32, Literal[58]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec58: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[58]]
 _Bits32_vec58: TypeAlias = Vec[bits32, Literal[58]]
 _F32_vec116: TypeAlias = Vec[f32, Literal[116]]
-_Nonfloat32_vec60: TypeAlias = Vec[nonfloat32, Literal[60]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec60: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[60]]
 _Bits32_vec60: TypeAlias = Vec[bits32, Literal[60]]
 _F32_vec120: TypeAlias = Vec[f32, Literal[120]]
-_Nonfloat32_vec62: TypeAlias = Vec[nonfloat32, Literal[62]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec62: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[62]]
 _Bits32_vec62: TypeAlias = Vec[bits32, Literal[62]]
 _F32_vec124: TypeAlias = Vec[f32, Literal[124]]
-_Nonfloat32_vec64: TypeAlias = Vec[nonfloat32, Literal[64]]
+_I32_u16x2_s16x2_bf16x2_tf32_vec64: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[64]]
 _Bits32_vec64: TypeAlias = Vec[bits32, Literal[64]]
 _F32_vec128: TypeAlias = Vec[f32, Literal[128]]
-_Wgmma_tf32_a_desc: TypeAlias = Descriptor | int | Vec[nonfloat32, Literal[4]] | tuple[Reg[nonfloat32] | SharedAddress, Reg[nonfloat32] | SharedAddress, Reg[nonfloat32] | SharedAddress, Reg[nonfloat32] | SharedAddress]
+_Wgmma_tf32_a_desc: TypeAlias = Descriptor | int | Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[4]] | tuple[Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress, Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress, Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress, Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress]
 _I32_vec12: TypeAlias = Vec[integer32, Literal[12]]
 _S32_vec12: TypeAlias = Vec[s32, Literal[12]]
 _I32_vec16: TypeAlias = Vec[integer32, Literal[16]]
@@ -437,7 +443,7 @@ _I32_vec120: TypeAlias = Vec[integer32, Literal[120]]
 _S32_vec120: TypeAlias = Vec[s32, Literal[120]]
 _I32_vec128: TypeAlias = Vec[integer32, Literal[128]]
 _S32_vec128: TypeAlias = Vec[s32, Literal[128]]
-_Nonfloat32_in: TypeAlias = Reg[nonfloat32] | SharedAddress
+_I32_u16x2_s16x2_bf16x2_tf32_in: TypeAlias = Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress
 _Label: TypeAlias = Label | str
 _Function: TypeAlias = Func[..., Any] | str
 _I32_int_I32_int_x2: TypeAlias = tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
@@ -451,7 +457,6 @@ _I32_int_I32_f32_float_x4: TypeAlias = tuple[Reg[integer32] | SharedAddress | in
 _I32_f32_float_x1: TypeAlias = Vec[integer32 | f32, Literal[1]] | tuple[Reg[integer32 | f32] | SharedAddress | float] | Reg[integer32 | f32] | SharedAddress | float
 _I32_f32_float_x2: TypeAlias = Vec[integer32 | f32, Literal[2]] | tuple[Reg[integer32 | f32] | SharedAddress | float, Reg[integer32 | f32] | SharedAddress | float]
 _F32_float_x1: TypeAlias = Vec[f32, Literal[1]] | tuple[Reg[f32] | float] | Reg[f32] | float
-_Vadd_sat_d: TypeAlias = Reg[integer32] | SharedAddress | int
 class _d_a_b(Opcode, Generic[_T0, _T1, _T2, _T3]):
     @overload
     def __call__(self, a: _T0, b: _T1, /, *, pred: _Guard = None) -> _T2: ...
@@ -482,21 +487,16 @@ class _p_a(Opcode, Generic[_T0, _T1, _T2]):
     def __call__(self, a: _T0, /, *, pred: _Guard = None) -> _T1: ...
     @overload
     def __call__(self, p: _T2, a: _T0, /, *, pred: _Guard = None) -> _T1: ...
-class _p_a_b_c_q(Opcode, Generic[_T0]):
+class _p_a_b_c_q(Opcode, Generic[_T0, _T1]):
     @overload
-    def __call__(self, a: _T0, b: _T0, c: _Pred_not_int, /, *, q: _Pred_sink | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, a: _T0, b: _T0, c: _T1, /, *, q: _Pred_sink | None = None, pred: _Guard = None) -> _Pred: ...
     @overload
-    def __call__(self, p: _Pred_sink, a: _T0, b: _T0, c: _Pred_not_int, /, *, q: _Pred_sink | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, p: _Pred_sink, a: _T0, b: _T0, c: _T1, /, *, q: _Pred_sink | None = None, pred: _Guard = None) -> _Pred: ...
 class _p_a_b_c(Opcode, Generic[_T0, _T1]):
     @overload
     def __call__(self, a: _T0, b: _T0, c: _T1, /, *, pred: _Guard = None) -> _Pred: ...
     @overload
     def __call__(self, p: _Pred, a: _T0, b: _T0, c: _T1, /, *, pred: _Guard = None) -> _Pred: ...
-class _p_q_a_b_c(Opcode, Generic[_T0, _T1]):
-    @overload
-    def __call__(self, a: _T0, b: _T0, c: _T1, /, *, pred: _Guard = None) -> _Pred_pred: ...
-    @overload
-    def __call__(self, p: _Pred_sink, q: _Pred_sink, a: _T0, b: _T0, c: _T1, /, *, pred: _Guard = None) -> _Pred_pred: ...
 class _p_a_b_q(Opcode, Generic[_T0]):
     @overload
     def __call__(self, a: _T0, b: _T0, /, *, q: _Pred_sink | None = None, pred: _Guard = None) -> _Pred: ...
@@ -507,11 +507,6 @@ class _p_a_b(Opcode, Generic[_T0]):
     def __call__(self, a: _T0, b: _T0, /, *, pred: _Guard = None) -> _Pred: ...
     @overload
     def __call__(self, p: _Pred, a: _T0, b: _T0, /, *, pred: _Guard = None) -> _Pred: ...
-class _p_q_a_b(Opcode, Generic[_T0]):
-    @overload
-    def __call__(self, a: _T0, b: _T0, /, *, pred: _Guard = None) -> _Pred_pred: ...
-    @overload
-    def __call__(self, p: _Pred_sink, q: _Pred_sink, a: _T0, b: _T0, /, *, pred: _Guard = None) -> _Pred_pred: ...
 class _d_a_b_c_immLut(Opcode):
     @overload
     def __call__(self, a: _B32_int, b: _B32_int, c: _B32_int, immLut: int, /, *, pred: _Guard = None) -> _Bits32: ...
@@ -565,9 +560,9 @@ class _cache_policy_a_primary_size_total_size(Opcode, Generic[_T0]):
     def __call__(self, cache_policy: _I64, a: _T0, primary_size: _I32_int, total_size: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
 class _cache_policy_access_property(Opcode):
     @overload
-    def __call__(self, access_property: _I64_in, /, *, pred: _Guard = None) -> _Bits64: ...
+    def __call__(self, access_property: _I64_int, /, *, pred: _Guard = None) -> _Bits64: ...
     @overload
-    def __call__(self, cache_policy: _I64, access_property: _I64_in, /, *, pred: _Guard = None) -> _Bits64: ...
+    def __call__(self, cache_policy: _I64, access_property: _I64_int, /, *, pred: _Guard = None) -> _Bits64: ...
 class _d_a_b_cache_policy(Opcode, Generic[_T0, _T1, _T2, _T3]):
     @overload
     def __call__(self, a: _T0, b: _T1, cache_policy: _I64_int, /, *, pred: _Guard = None) -> _T2: ...
@@ -625,16 +620,16 @@ class _a_b_2(Opcode):
     def __call__(self, a: _I32_int, /, *, b: _I32_int | None = None, pred: _Guard = None) -> None: ...
 class _d_a_c_b(Opcode):
     @overload
-    def __call__(self, a: _I32_int, c: _Pred_not, /, *, b: _I32_int | None = None, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_int, c: _Pred_not_int, /, *, b: _I32_int | None = None, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, c: _Pred_not, /, *, b: _I32_int | None = None, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_int, c: _Pred_not_int, /, *, b: _I32_int | None = None, pred: _Guard = None) -> _U32: ...
 class _p_a_c_b(Opcode):
     @overload
-    def __call__(self, a: _I32_int, c: _Pred_not, /, *, b: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, a: _I32_int, c: _Pred_not_int, /, *, b: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
     @overload
-    def __call__(self, p: _Pred, a: _I32_int, c: _Pred_not, /, *, b: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, p: _Pred, a: _I32_int, c: _Pred_not_int, /, *, b: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
 class _membermask(Opcode):
-    def __call__(self, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> None: ...
+    def __call__(self, membermask: _I32_u16x2_s16x2_bf16x2_tf32_int, /, *, pred: _Guard = None) -> None: ...
 class _addr_size(Opcode):
     def __call__(self, addr: _Map, /, *, size: int = 128, pred: _Guard = None) -> None: ...
 class _addr_count(Opcode, Generic[_T0]):
@@ -660,9 +655,9 @@ class _state_addr_count_2(Opcode, Generic[_T0]):
     def __call__(self, state: _I64_sink, addr: _T0, count: _I32_int, /, *, pred: _Guard = None) -> _Bits64: ...
 class _waitComplete_addr_state(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, addr: _T0, state: _I64_in, /, *, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, addr: _T0, state: _I64_int, /, *, pred: _Guard = None) -> _Pred: ...
     @overload
-    def __call__(self, waitComplete: _Pred, addr: _T0, state: _I64_in, /, *, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, waitComplete: _Pred, addr: _T0, state: _I64_int, /, *, pred: _Guard = None) -> _Pred: ...
 class _waitComplete_addr_phaseParity(Opcode, Generic[_T0]):
     @overload
     def __call__(self, addr: _T0, phaseParity: _I32_int, /, *, pred: _Guard = None) -> _Pred: ...
@@ -670,9 +665,9 @@ class _waitComplete_addr_phaseParity(Opcode, Generic[_T0]):
     def __call__(self, waitComplete: _Pred, addr: _T0, phaseParity: _I32_int, /, *, pred: _Guard = None) -> _Pred: ...
 class _waitComplete_addr_state_suspendTimeHint(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, addr: _T0, state: _I64_in, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, addr: _T0, state: _I64_int, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
     @overload
-    def __call__(self, waitComplete: _Pred, addr: _T0, state: _I64_in, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
+    def __call__(self, waitComplete: _Pred, addr: _T0, state: _I64_int, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
 class _waitComplete_addr_phaseParity_suspendTimeHint(Opcode, Generic[_T0]):
     @overload
     def __call__(self, addr: _T0, phaseParity: _I32_int, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
@@ -680,36 +675,36 @@ class _waitComplete_addr_phaseParity_suspendTimeHint(Opcode, Generic[_T0]):
     def __call__(self, waitComplete: _Pred, addr: _T0, phaseParity: _I32_int, /, *, suspendTimeHint: _I32_int | None = None, pred: _Guard = None) -> _Pred: ...
 class _count_state(Opcode):
     @overload
-    def __call__(self, state: _I64_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, state: _I64_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, count: _I32, state: _I64_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, count: _I32, state: _I64_int, /, *, pred: _Guard = None) -> _U32: ...
 class _imm_reg_count(Opcode):
     def __call__(self, imm_reg_count: int, /, *, pred: _Guard = None) -> None: ...
 class _d_a_b_c_membermask_p(Opcode):
     @overload
-    def __call__(self, a: _B32_int, b: _I32_int, c: _I32_int, membermask: _Nonfloat32_int, /, *, p: _Pred_sink | None = None, pred: _Guard = None) -> _Bits32: ...
+    def __call__(self, a: _B32_int, b: _I32_int, c: _I32_int, membermask: _I32_u16x2_s16x2_bf16x2_tf32_int, /, *, p: _Pred_sink | None = None, pred: _Guard = None) -> _Bits32: ...
     @overload
-    def __call__(self, d: _B32, a: _B32_int, b: _I32_int, c: _I32_int, membermask: _Nonfloat32_int, /, *, p: _Pred_sink | None = None, pred: _Guard = None) -> _Bits32: ...
+    def __call__(self, d: _B32, a: _B32_int, b: _I32_int, c: _I32_int, membermask: _I32_u16x2_s16x2_bf16x2_tf32_int, /, *, p: _Pred_sink | None = None, pred: _Guard = None) -> _Bits32: ...
 class _d_a_membermask(Opcode, Generic[_T0, _T1, _T2]):
     @overload
-    def __call__(self, a: _T0, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> _T1: ...
+    def __call__(self, a: _T0, membermask: _I32_u16x2_s16x2_bf16x2_tf32_int, /, *, pred: _Guard = None) -> _T1: ...
     @overload
-    def __call__(self, d: _T2, a: _T0, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> _T1: ...
+    def __call__(self, d: _T2, a: _T0, membermask: _I32_u16x2_s16x2_bf16x2_tf32_int, /, *, pred: _Guard = None) -> _T1: ...
 class _d_a_membermask_p(Opcode, Generic[_T0]):
     @overload
-    def __call__(self, a: _T0, membermask: _Nonfloat32_int, /, *, p: _Pred_sink | None = None, pred: _Guard = None) -> _Bits32: ...
+    def __call__(self, a: _T0, membermask: _I32_u16x2_s16x2_bf16x2_tf32_int, /, *, p: _Pred_sink | None = None, pred: _Guard = None) -> _Bits32: ...
     @overload
-    def __call__(self, d: _Nonfloat32_sink, a: _T0, membermask: _Nonfloat32_int, /, *, p: _Pred_sink | None = None, pred: _Guard = None) -> _Bits32: ...
+    def __call__(self, d: _I32_u16x2_s16x2_bf16x2_tf32_sink, a: _T0, membermask: _I32_u16x2_s16x2_bf16x2_tf32_int, /, *, p: _Pred_sink | None = None, pred: _Guard = None) -> _Bits32: ...
 class _dst_src_membermask(Opcode, Generic[_T0, _T1, _T2]):
     @overload
-    def __call__(self, src: _T0, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> _T1: ...
+    def __call__(self, src: _T0, membermask: _I32_u16x2_s16x2_bf16x2_tf32_int, /, *, pred: _Guard = None) -> _T1: ...
     @overload
-    def __call__(self, dst: _T2, src: _T0, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> _T1: ...
+    def __call__(self, dst: _T2, src: _T0, membermask: _I32_u16x2_s16x2_bf16x2_tf32_int, /, *, pred: _Guard = None) -> _T1: ...
 class _d_p_membermask(Opcode):
     @overload
-    def __call__(self, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> _Bits32_pred: ...
+    def __call__(self, membermask: _I32_u16x2_s16x2_bf16x2_tf32_int, /, *, pred: _Guard = None) -> _Bits32_pred: ...
     @overload
-    def __call__(self, d: _Nonfloat32_sink, p: _Pred, membermask: _Nonfloat32_int, /, *, pred: _Guard = None) -> _Bits32_pred: ...
+    def __call__(self, d: _I32_u16x2_s16x2_bf16x2_tf32_sink, p: _Pred, membermask: _I32_u16x2_s16x2_bf16x2_tf32_int, /, *, pred: _Guard = None) -> _Bits32_pred: ...
 class _d(Opcode, Generic[_T0, _T1]):
     @overload
     def __call__(self, *, pred: _Guard = None) -> _T0: ...
@@ -738,7 +733,7 @@ class _d_a_desc_b_desc_scale_d_imm_scale_a_imm_scale_b_imm_trans_a_imm_trans_b(O
     @overload
     def __call__(self, d: _T0, a_desc: _Descriptor, b_desc: _Descriptor, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, imm_trans_a: int = ..., imm_trans_b: int = ..., pred: _Guard = None) -> None: ...
     @overload
-    def __call__(self, d: _T0, a: _Nonfloat32_in_x4, b_desc: _Descriptor, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, imm_trans_b: int = ..., pred: _Guard = None) -> None: ...
+    def __call__(self, d: _T0, a: _I32_u16x2_s16x2_bf16x2_tf32_in_x4, b_desc: _Descriptor, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, imm_trans_b: int = ..., pred: _Guard = None) -> None: ...
     def fragment(self, zero: bool = True) -> _T1: ...
 class _d_a_desc_b_desc_scale_d_imm_scale_a_imm_scale_b(Opcode, Generic[_T0, _T1]):
     def __call__(self, d: _T0, a_desc: _Wgmma_tf32_a_desc, b_desc: _Descriptor, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, pred: _Guard = None) -> None: ...
@@ -748,20 +743,20 @@ class _d_a_desc_b_desc_scale_d(Opcode, Generic[_T0, _T1]):
     def fragment(self, zero: bool = True) -> _T1: ...
 class _d_a_desc_b_desc_sp_meta_sp_sel_scale_d_imm_scale_a_imm_scale_b_imm_trans_a_imm_trans_b(Opcode, Generic[_T0, _T1]):
     @overload
-    def __call__(self, d: _T0, a_desc: _Descriptor, b_desc: _Descriptor, sp_meta: _Nonfloat32_in, sp_sel: int, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, imm_trans_a: int = ..., imm_trans_b: int = ..., pred: _Guard = None) -> None: ...
+    def __call__(self, d: _T0, a_desc: _Descriptor, b_desc: _Descriptor, sp_meta: _I32_u16x2_s16x2_bf16x2_tf32_in, sp_sel: int, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, imm_trans_a: int = ..., imm_trans_b: int = ..., pred: _Guard = None) -> None: ...
     @overload
-    def __call__(self, d: _T0, a: _Nonfloat32_in_x4, b_desc: _Descriptor, sp_meta: _Nonfloat32_in, sp_sel: int, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, imm_trans_b: int = ..., pred: _Guard = None) -> None: ...
+    def __call__(self, d: _T0, a: _I32_u16x2_s16x2_bf16x2_tf32_in_x4, b_desc: _Descriptor, sp_meta: _I32_u16x2_s16x2_bf16x2_tf32_in, sp_sel: int, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, imm_trans_b: int = ..., pred: _Guard = None) -> None: ...
     def fragment(self, zero: bool = True) -> _T1: ...
 class _d_a_desc_b_desc_sp_meta_sp_sel_scale_d_imm_scale_a_imm_scale_b(Opcode, Generic[_T0, _T1]):
-    def __call__(self, d: _T0, a_desc: _Wgmma_tf32_a_desc, b_desc: _Descriptor, sp_meta: _Nonfloat32_in, sp_sel: int, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, pred: _Guard = None) -> None: ...
+    def __call__(self, d: _T0, a_desc: _Wgmma_tf32_a_desc, b_desc: _Descriptor, sp_meta: _I32_u16x2_s16x2_bf16x2_tf32_in, sp_sel: int, scale_d: _Pred_not_int, /, *, imm_scale_a: int = 1, imm_scale_b: int = 1, pred: _Guard = None) -> None: ...
     def fragment(self, zero: bool = True) -> _T1: ...
 class _d_a_desc_b_desc_sp_meta_sp_sel_scale_d(Opcode, Generic[_T0, _T1]):
-    def __call__(self, d: _T0, a_desc: _Wgmma_tf32_a_desc, b_desc: _Descriptor, sp_meta: _Nonfloat32_in, sp_sel: int, scale_d: _Pred_not_int, /, *, pred: _Guard = None) -> None: ...
+    def __call__(self, d: _T0, a_desc: _Wgmma_tf32_a_desc, b_desc: _Descriptor, sp_meta: _I32_u16x2_s16x2_bf16x2_tf32_in, sp_sel: int, scale_d: _Pred_not_int, /, *, pred: _Guard = None) -> None: ...
     def fragment(self, zero: bool = True) -> _T1: ...
 class _tgt(Opcode):
     def __call__(self, tgt: _Label, /, *, pred: _Guard = None) -> None: ...
 class _index_tlist(Opcode):
-    def __call__(self, index: _I32_in, tlist: _Label, /, *, pred: _Guard = None) -> None: ...
+    def __call__(self, index: _I32_int, tlist: _Label, /, *, pred: _Guard = None) -> None: ...
 class _ret_param_fptr_param_list_fproto(Opcode):
     @overload
     def __call__(self, func: _Function, /, *, pred: _Guard = None) -> None: ...
@@ -931,7 +926,7 @@ class _neg_ftz(_Prefix):
     f16: _d_a[_F16, _F16, _F16]
     f16x2: _d_a[_F16x2, _F16x2, _F16x2]
 class _min_relu(_Prefix):
-    s16x2: _d_a_b[_S16x2, _S16x2, _S16x2, _S16x2]
+    s16x2: _d_a_b[_S16x2_f16x2, _S16x2_f16x2, _S16x2, _S16x2_f16x2]
     s32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _S32, _I32_f16x2]
 class _min_abs(_Prefix):
     f32: _d_a_b[_F32_float, _F32_float, _F32, _F32]
@@ -944,7 +939,7 @@ class _min_abs_2(_Prefix):
     bf16: _d_a_b[_Bf16, _Bf16, _Bf16, _Bf16]
     bf16x2: _d_a_b[_Bf16x2, _Bf16x2, _Bf16x2, _Bf16x2]
 class _max_relu(_Prefix):
-    s16x2: _d_a_b[_S16x2, _S16x2, _S16x2, _S16x2]
+    s16x2: _d_a_b[_S16x2_f16x2, _S16x2_f16x2, _S16x2, _S16x2_f16x2]
     s32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _S32, _I32_f16x2]
 class _max_abs(_Prefix):
     f32: _d_a_b[_F32_float, _F32_float, _F32, _F32]
@@ -982,7 +977,7 @@ class _szext_clamp(_Prefix):
     u32: _d_a_b[_I32_f16x2_int, _I32_int, _U32, _I32_f16x2]
     s32: _d_a_b[_I32_f16x2_int, _I32_int, _S32, _I32_f16x2]
 class _bmsk_clamp(_Prefix):
-    b32: _d_a_b[_I32_int, _I32_int, _Bits32, _Nonfloat32]
+    b32: _d_a_b[_I32_int, _I32_int, _Bits32, _I32_u16x2_s16x2_bf16x2_tf32]
 class _fns(_Prefix):
     b32: _d_mask_base_offset
 class _dp4a_u32(_Prefix, Generic[_T0]):
@@ -1271,17 +1266,17 @@ class _set_f16_8(_Prefix, Generic[_T0]):
     f64: _d_a_b[_F64_float, _F64_float, _T0, _T0]
     f16: _d_a_b[_F16, _F16, _T0, _T0]
 class _setp_ftz(_Prefix):
-    f32: _p_a_b_c_q[_F32_float]
+    f32: _p_a_b_c_q[_F32_float, _Pred_not_int]
     f16: _p_a_b_c[_F16, _Pred_not_int]
-    f16x2: _p_q_a_b_c[_F16x2, _Pred_not_int]
+    f16x2: _p_a_b_c_q[_F16x2, _Pred_not_int]
 class _setp_ftz_2(_Prefix):
     f32: _p_a_b_q[_F32_float]
     f16: _p_a_b[_F16]
-    f16x2: _p_q_a_b[_F16x2]
+    f16x2: _p_a_b_q[_F16x2]
 class _setp_and(_Prefix):
-    u16: _p_a_b_c_q[_I16_int]
-    u32: _p_a_b_c_q[_I32_f16x2_int]
-    u64: _p_a_b_c_q[_I64_int]
+    u16: _p_a_b_c_q[_I16_int, _Pred_not_int]
+    u32: _p_a_b_c_q[_I32_f16x2_int, _Pred_not_int]
+    u64: _p_a_b_c_q[_I64_int, _Pred_not_int]
 class _selp(_Prefix):
     b16: _d_a_b_c[_B16_int, _B16_int, _Pred_not_int, _Bits16, _B16]
     b32: _d_a_b_c[_B32_float, _B32_float, _Pred_not_int, _Bits32, _B32]
@@ -1536,9 +1531,9 @@ class _cvt_bf16_3(_Prefix):
     bf16: _d_a[_Bf16, _Bf16, _Bf16]
     f16: _d_a[_F16, _Bf16, _Bf16]
 class _cvt_u16_2(_Prefix):
-    s32: _d_a_b[_I32_int, _I32_int, _U32, _I32]
+    s32: _d_a_b[_I32_wide_int, _I32_wide_int, _U32, _I32_wide]
 class _cvt_s32_2(_Prefix):
-    b32: _d_a_b_c[_I32_int, _I32_int, _B32_int, _U32, _I32]
+    b32: _d_a_b_c[_I32_wide_int, _I32_wide_int, _B32_wide_int, _U32, _I32_wide]
 class _cvta_const(_Prefix, Generic[_T0, _T1]):
     u32: _p_a[_T0, _U32, _I32_f16x2]
     u64: _p_a[_T1, _U64, _I64]
@@ -1738,7 +1733,7 @@ class _prefetch_local(_Prefix):
 class _prefetch_const(_Prefix):
     tensormap: _a[_Map]
 class _prefetchu(_Prefix):
-    L1: _a[_Generic]
+    L1: _a[_Global]
 class _applypriority_global(_Prefix):
     L2__evict_normal: _a_size[_Global]
 class _discard_global(_Prefix):
@@ -1752,8 +1747,8 @@ class _createpolicy_L2(_Prefix):
 class _atom_L2__cache_hint(_Prefix, Generic[_T0]):
     b32: _d_a_b_cache_policy[_T0, _B32_float, _Bits32, _B32_sink]
     b64: _d_a_b_cache_policy[_T0, _B64_float, _Bits64, _B64_sink]
-class _atom_v2(_Prefix, Generic[_T0, _T1, _T2]):
-    f32: _d_a_b_cache_policy[_T0, _T1, _T2, _T1]
+class _atom_v2(_Prefix, Generic[_T0, _T1, _T2, _T3]):
+    f32: _d_a_b_cache_policy[_T0, _T1, _T2, _T3]
 class _atom_v2_2(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8]):
     f16: _d_a_b_cache_policy[_T0, _T1, _T2, _T1]
     bf16: _d_a_b_cache_policy[_T0, _T3, _T4, _T3]
@@ -1770,8 +1765,8 @@ class _atom_v2_3(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8]):
 class _atom_v8_2(_Prefix, Generic[_T0]):
     f16: _d_a_b[_T0, _F16_vec8, _F16_vec8, _F16_vec8]
     bf16: _d_a_b[_T0, _Bf16_vec8, _Bf16_vec8, _Bf16_vec8]
-class _atom_v2_4(_Prefix, Generic[_T0, _T1, _T2]):
-    f32: _d_a_b[_T0, _T1, _T2, _T1]
+class _atom_v2_4(_Prefix, Generic[_T0, _T1, _T2, _T3]):
+    f32: _d_a_b[_T0, _T1, _T2, _T3]
 class _atom_L2__cache_hint_2(_Prefix, Generic[_T0]):
     u32: _d_a_b_cache_policy[_T0, _I32_f16x2_int, _U32, _I32_f16x2_sink]
 class _atom_L2__cache_hint_3(_Prefix, Generic[_T0]):
@@ -1895,8 +1890,8 @@ class _multimem_min(_Prefix, Generic[_T0]):
     u64: _a_b[_T0, _I64_int]
     s64: _a_b[_T0, _I64_int]
 class _multimem_and_2(_Prefix, Generic[_T0]):
-    b32: _a_b[_T0, _B32_int]
-    b64: _a_b[_T0, _B64_int]
+    b32: _a_b[_T0, _B32_float]
+    b64: _a_b[_T0, _B64_float]
 class _cp_L2__cache_hint(Opcode):
     @overload
     def __call__(self, dst: _Shared, src: _Global, cp_size: int, cache_policy: _I64_int, /, *, src_size: _I32_int | None = None, pred: _Guard = None) -> None: ...
@@ -1987,13 +1982,13 @@ class _cp_min_3(_Prefix):
     f16: _dstMem_srcMem_size
     bf16: _dstMem_srcMem_size
 class _tensormap_b1024(_Prefix, Generic[_T0]):
-    b64: _addr_new_val[_T0, _B64_in]
+    b64: _addr_new_val[_T0, _B64_int]
 class _tensormap_b1024_2(_Prefix, Generic[_T0, _T1]):
     b32: _addr_new_val[_T0, _T1]
 class _tensormap_b1024_3(_Prefix, Generic[_T0]):
     b32: _addr_ord_new_val[_T0, _B32_int]
 class _tensormap_b1024_4(_Prefix, Generic[_T0]):
-    b64: _addr_ord_new_val[_T0, _B64_in]
+    b64: _addr_ord_new_val[_T0, _B64_int]
 class _tensormap_sync(_Prefix):
     aligned: _dst_src_size
 class _bar_popc(_Prefix):
@@ -2059,11 +2054,11 @@ class _mbarrier_shared_10(_Prefix):
 class _mbarrier_pending_count(_Prefix):
     b64: _count_state
 class _mapa_shared__cluster(_Prefix):
-    u32: _d_a_b[_I32_f16x2_in, _I32_int, _U32, _I32_f16x2]
-    u64: _d_a_b[_I64_in, _I32_int, _U64, _I64]
+    u32: _d_a_b[_I32_f16x2_int, _I32_int, _U32, _I32_f16x2]
+    u64: _d_a_b[_I64_int, _I32_int, _U64, _I64]
 class _getctarank_shared__cluster(_Prefix):
-    u32: _d_a[_I32_f16x2_in, _U32, _I32]
-    u64: _d_a[_I64_in, _U32, _I32]
+    u32: _d_a[_I32_f16x2_int, _U32, _I32]
+    u64: _d_a[_I64_int, _U32, _I32]
 class _griddepcontrol(_Prefix):
     launch_dependents: _nothing
     wait: _nothing
@@ -2076,8 +2071,8 @@ class _vote_all(_Prefix):
 class _vote_ballot(_Prefix):
     b32: _d_a_membermask[_Pred_not_int, _Bits32, _B32]
 class _match_sync(_Prefix):
-    b32: _d_a_membermask[_B32_int, _Bits32, _Nonfloat32]
-    b64: _d_a_membermask[_B64_int, _Bits32, _Nonfloat32]
+    b32: _d_a_membermask[_B32_int, _Bits32, _I32_u16x2_s16x2_bf16x2_tf32]
+    b64: _d_a_membermask[_B64_int, _Bits32, _I32_u16x2_s16x2_bf16x2_tf32]
 class _match_sync_2(_Prefix):
     b32: _d_a_membermask_p[_B32_int]
     b64: _d_a_membermask_p[_B64_int]
@@ -2085,7 +2080,7 @@ class _redux_add(_Prefix):
     u32: _dst_src_membermask[_I32_int, _U32, _I32]
     s32: _dst_src_membermask[_I32_int, _S32, _I32]
 class _redux_and(_Prefix):
-    b32: _dst_src_membermask[_Nonfloat32_int, _Bits32, _Nonfloat32]
+    b32: _dst_src_membermask[_I32_u16x2_s16x2_bf16x2_tf32_int, _Bits32, _I32_u16x2_s16x2_bf16x2_tf32]
 class _elect(_Prefix):
     sync: _d_p_membermask
 class _activemask(_Prefix):
@@ -2101,10 +2096,10 @@ class _mma_f16(_Prefix, Generic[_T0, _T1, _T2, _T3]):
 class _mma_f16_2(_Prefix):
     f16: _d_a_b_c[_F16x2_x2, _F16x2_x2, _F16x2_x4, _F32_vec8, _F32_vec8]
     f32: _d_a_b_c[_F16x2_x2, _F16x2_x2, _F32_vec8, _F32_vec8, _F32_vec8]
-class _mma_f64(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    f64: _d_a_b_c[_T0, _T1, _T2, _T3, _T2]
+class _mma_f64(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    f64: _d_a_b_c[_T0, _T1, _T2, _T3, _T4]
 class _mma_f16_3(_Prefix, Generic[_T0, _T1]):
-    f32: _d_a_b_c[_T0, _T1, _F32_x4, _F32_vec4, _F32_x4]
+    f32: _d_a_b_c[_T0, _T1, _F32_float_x4, _F32_vec4, _F32_x4]
 class _mma_u8(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
     s32: _d_a_b_c[_T0, _T1, _T2, _T3, _T4]
 class _mma_xor(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
@@ -2112,7 +2107,7 @@ class _mma_xor(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
 class _mma_f16_4(_Prefix, Generic[_T0]):
     f16: _d_a_b_c_e_f[_T0, _F16x2_x2, _F16x2_vec2, _F16x2_x2]
 class _mma_f16_5(_Prefix, Generic[_T0]):
-    f32: _d_a_b_c_e_f[_T0, _F32_x4, _F32_vec4, _F32_x4]
+    f32: _d_a_b_c_e_f[_T0, _F32_float_x4, _F32_vec4, _F32_x4]
 class _mma_u8_2(_Prefix, Generic[_T0]):
     s32: _d_a_b_c_e_f[_T0, _I32_in_x4, _S32_vec4, _I32_x4]
 class _wmma_global(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
@@ -2159,7 +2154,7 @@ class _wmma_s32(Opcode, Generic[_T0, _T1, _T2, _T3, _T4]):
     def __call__(self, d: _T4, a: _T0, b: _T1, c: _T2, /, *, pred: _Guard = None) -> _T3: ...
     satfinite: _d_a_b_c[_T0, _T1, _T2, _T3, _T4]
 class _wmma_f64(_Prefix):
-    f64: _d_a_b_c[_F64_x1, _F64_x1, _F64_x2, _F64_vec2, _F64_x2]
+    f64: _d_a_b_c[_F64_float_x1, _F64_float_x1, _F64_float_x2, _F64_vec2, _F64_x2]
 class _wmma_b1(_Prefix):
     s32: _d_a_b_c[_I32_in_x1, _I32_in_x1, _I32_in_x2, _S32_vec2, _I32_x2]
 class _wgmma_f16(_Prefix, Generic[_T0, _T1]):
@@ -2196,7 +2191,7 @@ class _bra(Opcode):
     def __call__(self, tgt: _Label, /, *, pred: _Guard = None) -> None: ...
     uni: _tgt
 class _brx_idx(Opcode):
-    def __call__(self, index: _I32_in, tlist: _Label, /, *, pred: _Guard = None) -> None: ...
+    def __call__(self, index: _I32_int, tlist: _Label, /, *, pred: _Guard = None) -> None: ...
     uni: _index_tlist
 class _call(Opcode):
     @overload
@@ -2283,187 +2278,203 @@ class _sured_u32(_Prefix, Generic[_T0, _T1]):
     zero: _a_b_c[_T0, _T1]
 class _vadd_sat(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vsub_sat(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vabsdiff_sat(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vmin_sat(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vmax_sat(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vshl_clamp(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    def __call__(self, a: _I32_f16x2_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_f16x2_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_int, _I32_int, _U32, _I32]
 class _vshr_clamp(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    def __call__(self, a: _I32_f16x2_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_f16x2_int, _I32_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_int, _I32_int, _U32, _I32]
 class _vmad_sat(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
-    shr7: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    shr15: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    shr7: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    shr15: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vset_eq(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vadd2_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vsub2_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vavrg2_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vabsdiff2_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vmin2_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vmax2_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vadd4_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vsub4_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vavrg4_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vabsdiff4_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vmin4_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vmax4_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    sat: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    sat: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vset2_eq(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _vset4_eq(Opcode):
     @overload
-    def __call__(self, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_in, b: _I32_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
-    add: _d_a_b_c[_I32_in, _I32_in, _I32_in, _U32, _I32]
+    def __call__(self, d: _I32, a: _I32_f16x2_in, b: _I32_f16x2_in, c: _I32_in, /, *, pred: _Guard = None) -> _U32: ...
+    add: _d_a_b_c[_I32_f16x2_in, _I32_f16x2_in, _I32_in, _U32, _I32]
 class _add_ftz(_Prefix):
     sat: _add_sat_2
     f32: _d_a_b[_F32_float, _F32_float, _F32, _F32]
@@ -2667,36 +2678,36 @@ class _set_and(_Prefix):
     f16: _set_u32_7[_Pred_not_int, _F16, _F16]
     bf16: _set_u32_7[_Pred_not, _Bf16, _Bf16]
 class _setp_and_2(_Prefix):
-    b16: _p_a_b_c_q[_B16_int]
-    b32: _p_a_b_c_q[_B32_float]
-    b64: _p_a_b_c_q[_B64_float]
-    u16: _p_a_b_c_q[_I16_int]
-    u32: _p_a_b_c_q[_I32_f16x2_int]
-    u64: _p_a_b_c_q[_I64_int]
-    s16: _p_a_b_c_q[_I16_int]
-    s32: _p_a_b_c_q[_I32_f16x2_int]
-    s64: _p_a_b_c_q[_I64_int]
+    b16: _p_a_b_c_q[_B16_int, _Pred_not_int]
+    b32: _p_a_b_c_q[_B32_float, _Pred_not_int]
+    b64: _p_a_b_c_q[_B64_float, _Pred_not_int]
+    u16: _p_a_b_c_q[_I16_int, _Pred_not_int]
+    u32: _p_a_b_c_q[_I32_f16x2_int, _Pred_not_int]
+    u64: _p_a_b_c_q[_I64_int, _Pred_not_int]
+    s16: _p_a_b_c_q[_I16_int, _Pred_not_int]
+    s32: _p_a_b_c_q[_I32_f16x2_int, _Pred_not_int]
+    s64: _p_a_b_c_q[_I64_int, _Pred_not_int]
     ftz: _setp_ftz
-    f32: _p_a_b_c_q[_F32_float]
-    f64: _p_a_b_c_q[_F64_float]
+    f32: _p_a_b_c_q[_F32_float, _Pred_not_int]
+    f64: _p_a_b_c_q[_F64_float, _Pred_not_int]
     f16: _p_a_b_c[_F16, _Pred_not_int]
     bf16: _p_a_b_c[_Bf16, _Pred_not]
-    f16x2: _p_q_a_b_c[_F16x2, _Pred_not_int]
-    bf16x2: _p_q_a_b_c[_Bf16x2, _Pred_not]
+    f16x2: _p_a_b_c_q[_F16x2, _Pred_not_int]
+    bf16x2: _p_a_b_c_q[_Bf16x2, _Pred_not]
 class _setp_and_3(_Prefix):
-    u16: _p_a_b_c_q[_I16_int]
-    u32: _p_a_b_c_q[_I32_f16x2_int]
-    u64: _p_a_b_c_q[_I64_int]
-    s16: _p_a_b_c_q[_I16_int]
-    s32: _p_a_b_c_q[_I32_f16x2_int]
-    s64: _p_a_b_c_q[_I64_int]
+    u16: _p_a_b_c_q[_I16_int, _Pred_not_int]
+    u32: _p_a_b_c_q[_I32_f16x2_int, _Pred_not_int]
+    u64: _p_a_b_c_q[_I64_int, _Pred_not_int]
+    s16: _p_a_b_c_q[_I16_int, _Pred_not_int]
+    s32: _p_a_b_c_q[_I32_f16x2_int, _Pred_not_int]
+    s64: _p_a_b_c_q[_I64_int, _Pred_not_int]
     ftz: _setp_ftz
-    f32: _p_a_b_c_q[_F32_float]
-    f64: _p_a_b_c_q[_F64_float]
+    f32: _p_a_b_c_q[_F32_float, _Pred_not_int]
+    f64: _p_a_b_c_q[_F64_float, _Pred_not_int]
     f16: _p_a_b_c[_F16, _Pred_not_int]
     bf16: _p_a_b_c[_Bf16, _Pred_not]
-    f16x2: _p_q_a_b_c[_F16x2, _Pred_not_int]
-    bf16x2: _p_q_a_b_c[_Bf16x2, _Pred_not]
+    f16x2: _p_a_b_c_q[_F16x2, _Pred_not_int]
+    bf16x2: _p_a_b_c_q[_Bf16x2, _Pred_not]
 class _setp_lo(_Prefix):
     and_: _setp_and
     or_: _setp_and
@@ -2706,12 +2717,12 @@ class _setp_lo(_Prefix):
     u64: _p_a_b_q[_I64_int]
 class _setp_and_4(_Prefix):
     ftz: _setp_ftz
-    f32: _p_a_b_c_q[_F32_float]
-    f64: _p_a_b_c_q[_F64_float]
+    f32: _p_a_b_c_q[_F32_float, _Pred_not_int]
+    f64: _p_a_b_c_q[_F64_float, _Pred_not_int]
     f16: _p_a_b_c[_F16, _Pred_not_int]
     bf16: _p_a_b_c[_Bf16, _Pred_not]
-    f16x2: _p_q_a_b_c[_F16x2, _Pred_not_int]
-    bf16x2: _p_q_a_b_c[_Bf16x2, _Pred_not]
+    f16x2: _p_a_b_c_q[_F16x2, _Pred_not_int]
+    bf16x2: _p_a_b_c_q[_Bf16x2, _Pred_not]
 class _slct_ftz(_Prefix):
     b16: _slct_b16_2[_B16_int, _Bits16, _B16]
     b32: _slct_b16_2[_B32_float, _Bits32, _B32]
@@ -2790,14 +2801,14 @@ class _cvt_satfinite_2(_Prefix):
 class _cvt_u2(_Prefix):
     s32: _cvt_s32_2
 class _cvta_to(_Prefix):
-    const: _cvta_const[_I32_f16x2_in, _I64_in]
-    global_: _cvta_const[_I32_f16x2_in, _I64_in]
-    local: _cvta_const[_I32_f16x2_in, _I64_in]
-    shared: _cvta_const[_I32_f16x2_in, _I64_in]
-    shared__cta: _cvta_const[_I32_f16x2_in, _I64_in]
-    shared__cluster: _cvta_const[_I32_f16x2_in, _I64_in]
-    param: _cvta_const[_I32_f16x2_in, _I64_in]
-    param__entry: _cvta_const[_I32_f16x2_in, _I64_in]
+    const: _cvta_const[_I32_f16x2_int, _I64_int]
+    global_: _cvta_const[_I32_f16x2_int, _I64_int]
+    local: _cvta_const[_I32_f16x2_int, _I64_int]
+    shared: _cvta_const[_I32_f16x2_int, _I64_int]
+    shared__cta: _cvta_const[_I32_f16x2_int, _I64_int]
+    shared__cluster: _cvta_const[_I32_f16x2_int, _I64_int]
+    param: _cvta_const[_I32_f16x2_int, _I64_int]
+    param__entry: _cvta_const[_I32_f16x2_int, _I64_int]
 class _ld_L2__64B(_Prefix, Generic[_T0]):
     b8: _d_a_cache_policy[_T0, _Bits8, _B8_wide]
     b16: _d_a_cache_policy[_T0, _Bits16, _B16_wide]
@@ -2967,8 +2978,8 @@ class _atom_L2__cache_hint_5(_Prefix, Generic[_T0]):
     u64: _d_a_b_cache_policy[_T0, _I64_int, _U64, _I64_sink]
     f32: _d_a_b_cache_policy[_T0, _F32_float, _F32, _F32_sink]
     f64: _d_a_b_cache_policy[_T0, _F64_float, _F64, _F64_sink]
-    v2: _atom_v2[_T0, _F32_x2, _F32_vec2]
-    v4: _atom_v2[_T0, _F32_x4, _F32_vec4]
+    v2: _atom_v2[_T0, _F32_float_x2, _F32_vec2, _F32_x2]
+    v4: _atom_v2[_T0, _F32_float_x4, _F32_vec4, _F32_x4]
 class _atom_L2__cache_hint_6(_Prefix, Generic[_T0]):
     f16: _d_a_b_cache_policy[_T0, _F16, _F16, _F16]
     f16x2: _d_a_b_cache_policy[_T0, _F16x2, _F16x2, _F16x2]
@@ -3006,8 +3017,8 @@ class _red_L2__cache_hint_4(_Prefix, Generic[_T0]):
     u64: _a_b_cache_policy[_T0, _I64_int]
     f32: _a_b_cache_policy[_T0, _F32_float]
     f64: _a_b_cache_policy[_T0, _F64_float]
-    v2: _red_v2[_T0, _F32_x2]
-    v4: _red_v2[_T0, _F32_x4]
+    v2: _red_v2[_T0, _F32_float_x2]
+    v4: _red_v2[_T0, _F32_float_x4]
 class _red_L2__cache_hint_5(_Prefix, Generic[_T0]):
     f16: _a_b_cache_policy[_T0, _F16]
     f16x2: _a_b_cache_policy[_T0, _F16x2]
@@ -3056,30 +3067,30 @@ class _multimem_acc__f32(_Prefix, Generic[_T0]):
     bf16x2: _d_a[_T0, _Bf16x2, _Bf16x2]
     v8: _multimem_v8[_T0]
 class _multimem_global(_Prefix):
-    b32: _a_b[_Global, _B32_int]
-    b64: _a_b[_Global, _B64_int]
+    b32: _a_b[_Global, _B32_float]
+    b64: _a_b[_Global, _B64_float]
     u32: _a_b[_Global, _I32_f16x2_int]
     u64: _a_b[_Global, _I64_int]
     s32: _a_b[_Global, _I32_f16x2_int]
     s64: _a_b[_Global, _I64_int]
-    v2: _multimem_v2_3[_Global, _F16x2_x2, _Bf16x2_x2, _F16_x2, _Bf16_x2, _F32_x2]
-    v4: _multimem_v2_3[_Global, _F16x2_x4, _Bf16x2_x4, _F16_x4, _Bf16_x4, _F32_x4]
+    v2: _multimem_v2_3[_Global, _F16x2_x2, _Bf16x2_x2, _F16_x2, _Bf16_x2, _F32_float_x2]
+    v4: _multimem_v2_3[_Global, _F16x2_x4, _Bf16x2_x4, _F16_x4, _Bf16_x4, _F32_float_x4]
     f16x2: _a_b[_Global, _F16x2]
     bf16x2: _a_b[_Global, _Bf16x2]
     v8: _multimem_v8_2[_Global]
-    f32: _a_b[_Global, _F32]
-    f64: _a_b[_Global, _F64]
+    f32: _a_b[_Global, _F32_float]
+    f64: _a_b[_Global, _F64_float]
 class _multimem_add(_Prefix, Generic[_T0]):
     u32: _a_b[_T0, _I32_f16x2_int]
     s32: _a_b[_T0, _I32_f16x2_int]
     u64: _a_b[_T0, _I64_int]
-    v2: _multimem_v2_3[_T0, _F16x2_x2, _Bf16x2_x2, _F16_x2, _Bf16_x2, _F32_x2]
-    v4: _multimem_v2_3[_T0, _F16x2_x4, _Bf16x2_x4, _F16_x4, _Bf16_x4, _F32_x4]
+    v2: _multimem_v2_3[_T0, _F16x2_x2, _Bf16x2_x2, _F16_x2, _Bf16_x2, _F32_float_x2]
+    v4: _multimem_v2_3[_T0, _F16x2_x4, _Bf16x2_x4, _F16_x4, _Bf16_x4, _F32_float_x4]
     f16x2: _a_b[_T0, _F16x2]
     bf16x2: _a_b[_T0, _Bf16x2]
     v8: _multimem_v8_2[_T0]
-    f32: _a_b[_T0, _F32]
-    f64: _a_b[_T0, _F64]
+    f32: _a_b[_T0, _F32_float]
+    f64: _a_b[_T0, _F64_float]
 class _cp_global_2(Opcode):
     @overload
     def __call__(self, dst: _Shared, src: _Global, cp_size: int, /, *, src_size: _I32_int | None = None, pred: _Guard = None) -> None: ...
@@ -3249,12 +3260,12 @@ class _mbarrier_cta_8(_Prefix):
     b64: _waitComplete_addr_phaseParity_suspendTimeHint[_Global]
 class _mapa(_Prefix):
     shared__cluster: _mapa_shared__cluster
-    u32: _d_a_b[_I32_f16x2_in, _I32_int, _U32, _I32_f16x2]
-    u64: _d_a_b[_I64_in, _I32_int, _U64, _I64]
+    u32: _d_a_b[_I32_f16x2_int, _I32_int, _U32, _I32_f16x2]
+    u64: _d_a_b[_I64_int, _I32_int, _U64, _I64]
 class _getctarank(_Prefix):
     shared__cluster: _getctarank_shared__cluster
-    u32: _d_a[_I32_f16x2_in, _U32, _I32]
-    u64: _d_a[_I64_in, _U32, _I32]
+    u32: _d_a[_I32_f16x2_int, _U32, _I32]
+    u64: _d_a[_I64_int, _U32, _I32]
 class _setmaxnreg_sync(_Prefix):
     aligned: _setmaxnreg_aligned
 class _shfl_sync(_Prefix):
@@ -3292,8 +3303,8 @@ class _mma_f16_6(_Prefix, Generic[_T0, _T1, _T2, _T3]):
     f16: _mma_f16[_T0, _T1, _T2, _T3]
 class _mma_f16_7(_Prefix):
     f16: _mma_f16_2
-class _mma_f64_2(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    f64: _mma_f64[_T0, _T1, _T2, _T3]
+class _mma_f64_2(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    f64: _mma_f64[_T0, _T1, _T2, _T3, _T4]
 class _mma_f16_8(_Prefix, Generic[_T0, _T1]):
     f16: _mma_f16_3[_T0, _T1]
 class _mma_bf16(_Prefix, Generic[_T0, _T1]):
@@ -3570,59 +3581,69 @@ class _sured_min_1d_2(_Prefix, Generic[_T0]):
     b64: _sured_u32[_T0, _B64_int]
 class _vadd_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     sat: _vadd_sat
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vsub_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     sat: _vsub_sat
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vabsdiff_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     sat: _vabsdiff_sat
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vmin_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     sat: _vmin_sat
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vmax_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _Vadd_sat_d, a: _I32_int, b: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    @overload
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     sat: _vmax_sat
-    add: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    min: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    max: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    add: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    min: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    max: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vshl_sat(_Prefix):
     clamp: _vshl_clamp
     wrap: _vshl_clamp
@@ -3631,12 +3652,12 @@ class _vshr_sat(_Prefix):
     wrap: _vshr_clamp
 class _vmad_po(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     sat: _vmad_sat
-    shr7: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    shr15: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    shr7: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    shr15: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
 class _vset_u32(_Prefix):
     eq: _vset_eq
     ne: _vset_eq
@@ -3885,8 +3906,8 @@ class _setp_eq(_Prefix):
     f64: _p_a_b_q[_F64_float]
     f16: _p_a_b[_F16]
     bf16: _p_a_b[_Bf16]
-    f16x2: _p_q_a_b[_F16x2]
-    bf16x2: _p_q_a_b[_Bf16x2]
+    f16x2: _p_a_b_q[_F16x2]
+    bf16x2: _p_a_b_q[_Bf16x2]
 class _setp_lt(_Prefix):
     and_: _setp_and_3
     or_: _setp_and_3
@@ -3902,8 +3923,8 @@ class _setp_lt(_Prefix):
     f64: _p_a_b_q[_F64_float]
     f16: _p_a_b[_F16]
     bf16: _p_a_b[_Bf16]
-    f16x2: _p_q_a_b[_F16x2]
-    bf16x2: _p_q_a_b[_Bf16x2]
+    f16x2: _p_a_b_q[_F16x2]
+    bf16x2: _p_a_b_q[_Bf16x2]
 class _setp_equ(_Prefix):
     and_: _setp_and_4
     or_: _setp_and_4
@@ -3913,8 +3934,8 @@ class _setp_equ(_Prefix):
     f64: _p_a_b_q[_F64_float]
     f16: _p_a_b[_F16]
     bf16: _p_a_b[_Bf16]
-    f16x2: _p_q_a_b[_F16x2]
-    bf16x2: _p_q_a_b[_Bf16x2]
+    f16x2: _p_a_b_q[_F16x2]
+    bf16x2: _p_a_b_q[_Bf16x2]
 class _slct(_Prefix):
     b16: _slct_b16[_B16_int, _Bits16, _B16]
     b32: _slct_b16[_B32_float, _Bits32, _B32]
@@ -4221,19 +4242,19 @@ class _multimem_add_2(_Prefix, Generic[_T0]):
     f64: _d_a[_T0, _F64, _F64]
 class _multimem_weak(_Prefix):
     global_: _multimem_global
-    b32: _a_b[_Generic, _B32_int]
-    b64: _a_b[_Generic, _B64_int]
+    b32: _a_b[_Generic, _B32_float]
+    b64: _a_b[_Generic, _B64_float]
     u32: _a_b[_Generic, _I32_f16x2_int]
     u64: _a_b[_Generic, _I64_int]
     s32: _a_b[_Generic, _I32_f16x2_int]
     s64: _a_b[_Generic, _I64_int]
-    v2: _multimem_v2_3[_Generic, _F16x2_x2, _Bf16x2_x2, _F16_x2, _Bf16_x2, _F32_x2]
-    v4: _multimem_v2_3[_Generic, _F16x2_x4, _Bf16x2_x4, _F16_x4, _Bf16_x4, _F32_x4]
+    v2: _multimem_v2_3[_Generic, _F16x2_x2, _Bf16x2_x2, _F16_x2, _Bf16_x2, _F32_float_x2]
+    v4: _multimem_v2_3[_Generic, _F16x2_x4, _Bf16x2_x4, _F16_x4, _Bf16_x4, _F32_float_x4]
     f16x2: _a_b[_Generic, _F16x2]
     bf16x2: _a_b[_Generic, _Bf16x2]
     v8: _multimem_v8_2[_Generic]
-    f32: _a_b[_Generic, _F32]
-    f64: _a_b[_Generic, _F64]
+    f32: _a_b[_Generic, _F32_float]
+    f64: _a_b[_Generic, _F64_float]
 class _multimem_global_2(_Prefix):
     min: _multimem_min[_Global]
     max: _multimem_min[_Global]
@@ -4372,8 +4393,8 @@ class _mma_f16_11(_Prefix, Generic[_T0, _T1, _T2]):
     f16: _mma_f16_6[_F16x2_x2, _T0, _T1, _T2]
 class _mma_f32(_Prefix):
     f16: _mma_f16_7
-class _mma_f64_3(_Prefix, Generic[_T0, _T1, _T2, _T3]):
-    f64: _mma_f64_2[_T0, _T1, _T2, _T3]
+class _mma_f64_3(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
+    f64: _mma_f64_2[_T0, _T1, _T2, _T3, _T4]
 class _mma_f32_2(_Prefix):
     f16: _mma_f16_8[_F16x2_x2, _F16x2_x1]
     bf16: _mma_bf16[_Bf16x2_x2, _Bf16x2_x1]
@@ -4629,12 +4650,12 @@ class _vshr_u32(_Prefix):
     wrap: _vshr_clamp
 class _vmad_u32(Opcode):
     @overload
-    def __call__(self, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     @overload
-    def __call__(self, d: _I32, a: _I32_int, b: _I32_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
+    def __call__(self, d: _I32, a: _I32_f16x2_int, b: _I32_f16x2_int, c: _I32_int, /, *, pred: _Guard = None) -> _U32: ...
     sat: _vmad_sat
-    shr7: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
-    shr15: _d_a_b_c[_I32_int, _I32_int, _I32_int, _U32, _I32]
+    shr7: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
+    shr15: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _I32_int, _U32, _I32]
     po: _vmad_po
 class _vset_u32_2(_Prefix):
     u32: _vset_u32
@@ -4688,8 +4709,8 @@ class _add(_Prefix):
     s16: _d_a_b[_I16_int, _I16_int, _S16, _I16]
     s32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _S32, _I32_f16x2]
     s64: _d_a_b[_I64_int, _I64_int, _S64, _I64]
-    u16x2: _d_a_b[_U16x2, _U16x2, _U16x2, _U16x2]
-    s16x2: _d_a_b[_S16x2, _S16x2, _S16x2, _S16x2]
+    u16x2: _d_a_b[_U16x2_f16x2, _U16x2_f16x2, _U16x2, _U16x2_f16x2]
+    s16x2: _d_a_b[_S16x2_f16x2, _S16x2_f16x2, _S16x2, _S16x2_f16x2]
     sat: _add_sat
     cc: _add_cc
     rn: _add_rn
@@ -4993,8 +5014,8 @@ class _atom_add_2(_Prefix, Generic[_T0]):
     f32: _d_a_b[_T0, _F32_float, _F32, _F32_sink]
     f64: _d_a_b[_T0, _F64_float, _F64, _F64_sink]
     noftz: _atom_noftz_2[_T0]
-    v2: _atom_v2_4[_T0, _F32_x2, _F32_vec2]
-    v4: _atom_v2_4[_T0, _F32_x4, _F32_vec4]
+    v2: _atom_v2_4[_T0, _F32_float_x2, _F32_vec2, _F32_x2]
+    v4: _atom_v2_4[_T0, _F32_float_x4, _F32_vec4, _F32_x4]
 class _atom_min_2(_Prefix, Generic[_T0]):
     L2__cache_hint: _atom_L2__cache_hint_3[_T0]
     u32: _d_a_b[_T0, _I32_f16x2_int, _U32, _I32_f16x2_sink]
@@ -5010,8 +5031,8 @@ class _red_add_3(_Prefix, Generic[_T0]):
     f32: _a_b[_T0, _F32_float]
     f64: _a_b[_T0, _F64_float]
     noftz: _red_noftz_2[_T0]
-    v2: _red_v2_4[_T0, _F32_x2]
-    v4: _red_v2_4[_T0, _F32_x4]
+    v2: _red_v2_4[_T0, _F32_float_x2]
+    v4: _red_v2_4[_T0, _F32_float_x4]
 class _red_min_3(_Prefix, Generic[_T0]):
     L2__cache_hint: _red_L2__cache_hint_3[_T0]
     u32: _a_b[_T0, _I32_f16x2_int]
@@ -5176,16 +5197,16 @@ class _mma_row(_Prefix):
 class _mma_col(_Prefix):
     f16: _mma_f16_11[_F16x2_x2, _F16x2_x4, _F16x2_vec4]
     f32: _mma_f32
-    f64: _mma_f64_3[_F64_x1, _F64_x1, _F64_x2, _F64_vec2]
+    f64: _mma_f64_3[_F64_float_x1, _F64_float_x1, _F64_float_x2, _F64_vec2, _F64_x2]
 class _mma_col_2(_Prefix):
     f16: _mma_f16_11[_F16x2_x1, _F16x2_x2, _F16x2_vec2]
     f32: _mma_f32_2
-    f64: _mma_f64_3[_F64_x4, _F64_x2, _F64_x4, _F64_vec4]
+    f64: _mma_f64_3[_F64_float_x4, _F64_float_x2, _F64_float_x4, _F64_vec4, _F64_x4]
 class _mma_satfinite(_Prefix, Generic[_T0, _T1, _T2, _T3]):
     s32: _mma_s32_2[_T0, _T1, _T2, _T3]
 class _mma_col_3(_Prefix):
     f32: _mma_f32_4
-    f64: _mma_f64_3[_F64_x2, _F64_x1, _F64_x4, _F64_vec4]
+    f64: _mma_f64_3[_F64_float_x2, _F64_float_x1, _F64_float_x4, _F64_vec4, _F64_x4]
 class _mma_satfinite_2(_Prefix):
     s32: _mma_s32_3
 class _mma_satfinite_3(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
@@ -5358,8 +5379,8 @@ class _min(_Prefix):
     s16: _d_a_b[_I16_int, _I16_int, _S16, _I16]
     s32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _S32, _I32_f16x2]
     s64: _d_a_b[_I64_int, _I64_int, _S64, _I64]
-    u16x2: _d_a_b[_U16x2, _U16x2, _U16x2, _U16x2]
-    s16x2: _d_a_b[_S16x2, _S16x2, _S16x2, _S16x2]
+    u16x2: _d_a_b[_U16x2_f16x2, _U16x2_f16x2, _U16x2, _U16x2_f16x2]
+    s16x2: _d_a_b[_S16x2_f16x2, _S16x2_f16x2, _S16x2, _S16x2_f16x2]
     relu: _min_relu
     ftz: _min_ftz
     NaN: _min_NaN_2
@@ -5377,8 +5398,8 @@ class _max(_Prefix):
     s16: _d_a_b[_I16_int, _I16_int, _S16, _I16]
     s32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _S32, _I32_f16x2]
     s64: _d_a_b[_I64_int, _I64_int, _S64, _I64]
-    u16x2: _d_a_b[_U16x2, _U16x2, _U16x2, _U16x2]
-    s16x2: _d_a_b[_S16x2, _S16x2, _S16x2, _S16x2]
+    u16x2: _d_a_b[_U16x2_f16x2, _U16x2_f16x2, _U16x2, _U16x2_f16x2]
+    s16x2: _d_a_b[_S16x2_f16x2, _S16x2_f16x2, _S16x2, _S16x2_f16x2]
     relu: _max_relu
     ftz: _max_ftz
     NaN: _max_NaN_2
@@ -5648,19 +5669,19 @@ class _multimem_st(_Prefix):
     relaxed: _multimem_relaxed
     release: _multimem_relaxed
     global_: _multimem_global
-    b32: _a_b[_Generic, _B32_int]
-    b64: _a_b[_Generic, _B64_int]
+    b32: _a_b[_Generic, _B32_float]
+    b64: _a_b[_Generic, _B64_float]
     u32: _a_b[_Generic, _I32_f16x2_int]
     u64: _a_b[_Generic, _I64_int]
     s32: _a_b[_Generic, _I32_f16x2_int]
     s64: _a_b[_Generic, _I64_int]
-    v2: _multimem_v2_3[_Generic, _F16x2_x2, _Bf16x2_x2, _F16_x2, _Bf16_x2, _F32_x2]
-    v4: _multimem_v2_3[_Generic, _F16x2_x4, _Bf16x2_x4, _F16_x4, _Bf16_x4, _F32_x4]
+    v2: _multimem_v2_3[_Generic, _F16x2_x2, _Bf16x2_x2, _F16_x2, _Bf16_x2, _F32_float_x2]
+    v4: _multimem_v2_3[_Generic, _F16x2_x4, _Bf16x2_x4, _F16_x4, _Bf16_x4, _F32_float_x4]
     f16x2: _a_b[_Generic, _F16x2]
     bf16x2: _a_b[_Generic, _Bf16x2]
     v8: _multimem_v8_2[_Generic]
-    f32: _a_b[_Generic, _F32]
-    f64: _a_b[_Generic, _F64]
+    f32: _a_b[_Generic, _F32_float]
+    f64: _a_b[_Generic, _F64_float]
 class _multimem_relaxed_2(_Prefix):
     cta: _multimem_cta
     cluster: _multimem_cta
@@ -5744,7 +5765,7 @@ class _mma_row_3(_Prefix):
 class _mma_col_7(_Prefix):
     f16: _mma_f16_12
     f32: _mma_f32_3
-    f64: _mma_f64_3[_F64_vec8, _F64_x4, _F64_x4, _F64_vec4]
+    f64: _mma_f64_3[_F64_vec8, _F64_float_x4, _F64_float_x4, _F64_vec4, _F64_x4]
     satfinite: _mma_satfinite[_B32_in_x2, _I32_in_x4, _S32_vec4, _I32_x4]
     s32: _mma_s32_2[_B32_in_x2, _I32_in_x4, _S32_vec4, _I32_x4]
 class _mma_row_4(_Prefix):
@@ -5803,38 +5824,38 @@ class _wmma_col_2(_Prefix):
 class _wgmma_m64n8k256(_Prefix, Generic[_T0, _T1]):
     s32: _wgmma_s32_3[_T0, _T1]
 class _wgmma_aligned(_Prefix):
-    m64n8k32: _wgmma_m64n8k32[_Nonfloat32_x2, _Bits32_vec2, _F32_x4, _F32_vec4]
-    m64n16k32: _wgmma_m64n8k32[_Nonfloat32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8]
-    m64n24k32: _wgmma_m64n8k32[_Nonfloat32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12]
-    m64n32k32: _wgmma_m64n8k32[_Nonfloat32_vec8, _Bits32_vec8, _F32_vec16, _F32_vec16]
-    m64n40k32: _wgmma_m64n8k32[_Nonfloat32_vec10, _Bits32_vec10, _F32_vec20, _F32_vec20]
-    m64n48k32: _wgmma_m64n8k32[_Nonfloat32_vec12, _Bits32_vec12, _F32_vec24, _F32_vec24]
-    m64n56k32: _wgmma_m64n8k32[_Nonfloat32_vec14, _Bits32_vec14, _F32_vec28, _F32_vec28]
-    m64n64k32: _wgmma_m64n8k32[_Nonfloat32_vec16, _Bits32_vec16, _F32_vec32, _F32_vec32]
-    m64n72k32: _wgmma_m64n8k32[_Nonfloat32_vec18, _Bits32_vec18, _F32_vec36, _F32_vec36]
-    m64n80k32: _wgmma_m64n8k32[_Nonfloat32_vec20, _Bits32_vec20, _F32_vec40, _F32_vec40]
-    m64n88k32: _wgmma_m64n8k32[_Nonfloat32_vec22, _Bits32_vec22, _F32_vec44, _F32_vec44]
-    m64n96k32: _wgmma_m64n8k32[_Nonfloat32_vec24, _Bits32_vec24, _F32_vec48, _F32_vec48]
-    m64n104k32: _wgmma_m64n8k32[_Nonfloat32_vec26, _Bits32_vec26, _F32_vec52, _F32_vec52]
-    m64n112k32: _wgmma_m64n8k32[_Nonfloat32_vec28, _Bits32_vec28, _F32_vec56, _F32_vec56]
-    m64n120k32: _wgmma_m64n8k32[_Nonfloat32_vec30, _Bits32_vec30, _F32_vec60, _F32_vec60]
-    m64n128k32: _wgmma_m64n8k32[_Nonfloat32_vec32, _Bits32_vec32, _F32_vec64, _F32_vec64]
-    m64n136k32: _wgmma_m64n8k32[_Nonfloat32_vec34, _Bits32_vec34, _F32_vec68, _F32_vec68]
-    m64n144k32: _wgmma_m64n8k32[_Nonfloat32_vec36, _Bits32_vec36, _F32_vec72, _F32_vec72]
-    m64n152k32: _wgmma_m64n8k32[_Nonfloat32_vec38, _Bits32_vec38, _F32_vec76, _F32_vec76]
-    m64n160k32: _wgmma_m64n8k32[_Nonfloat32_vec40, _Bits32_vec40, _F32_vec80, _F32_vec80]
-    m64n168k32: _wgmma_m64n8k32[_Nonfloat32_vec42, _Bits32_vec42, _F32_vec84, _F32_vec84]
-    m64n176k32: _wgmma_m64n8k32[_Nonfloat32_vec44, _Bits32_vec44, _F32_vec88, _F32_vec88]
-    m64n184k32: _wgmma_m64n8k32[_Nonfloat32_vec46, _Bits32_vec46, _F32_vec92, _F32_vec92]
-    m64n192k32: _wgmma_m64n8k32[_Nonfloat32_vec48, _Bits32_vec48, _F32_vec96, _F32_vec96]
-    m64n200k32: _wgmma_m64n8k32[_Nonfloat32_vec50, _Bits32_vec50, _F32_vec100, _F32_vec100]
-    m64n208k32: _wgmma_m64n8k32[_Nonfloat32_vec52, _Bits32_vec52, _F32_vec104, _F32_vec104]
-    m64n216k32: _wgmma_m64n8k32[_Nonfloat32_vec54, _Bits32_vec54, _F32_vec108, _F32_vec108]
-    m64n224k32: _wgmma_m64n8k32[_Nonfloat32_vec56, _Bits32_vec56, _F32_vec112, _F32_vec112]
-    m64n232k32: _wgmma_m64n8k32[_Nonfloat32_vec58, _Bits32_vec58, _F32_vec116, _F32_vec116]
-    m64n240k32: _wgmma_m64n8k32[_Nonfloat32_vec60, _Bits32_vec60, _F32_vec120, _F32_vec120]
-    m64n248k32: _wgmma_m64n8k32[_Nonfloat32_vec62, _Bits32_vec62, _F32_vec124, _F32_vec124]
-    m64n256k32: _wgmma_m64n8k32[_Nonfloat32_vec64, _Bits32_vec64, _F32_vec128, _F32_vec128]
+    m64n8k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_x2, _Bits32_vec2, _F32_x4, _F32_vec4]
+    m64n16k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8]
+    m64n24k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12]
+    m64n32k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec8, _Bits32_vec8, _F32_vec16, _F32_vec16]
+    m64n40k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec10, _Bits32_vec10, _F32_vec20, _F32_vec20]
+    m64n48k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec12, _Bits32_vec12, _F32_vec24, _F32_vec24]
+    m64n56k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec14, _Bits32_vec14, _F32_vec28, _F32_vec28]
+    m64n64k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec16, _Bits32_vec16, _F32_vec32, _F32_vec32]
+    m64n72k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec18, _Bits32_vec18, _F32_vec36, _F32_vec36]
+    m64n80k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec20, _Bits32_vec20, _F32_vec40, _F32_vec40]
+    m64n88k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec22, _Bits32_vec22, _F32_vec44, _F32_vec44]
+    m64n96k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec24, _Bits32_vec24, _F32_vec48, _F32_vec48]
+    m64n104k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec26, _Bits32_vec26, _F32_vec52, _F32_vec52]
+    m64n112k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec28, _Bits32_vec28, _F32_vec56, _F32_vec56]
+    m64n120k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec30, _Bits32_vec30, _F32_vec60, _F32_vec60]
+    m64n128k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec32, _Bits32_vec32, _F32_vec64, _F32_vec64]
+    m64n136k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec34, _Bits32_vec34, _F32_vec68, _F32_vec68]
+    m64n144k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec36, _Bits32_vec36, _F32_vec72, _F32_vec72]
+    m64n152k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec38, _Bits32_vec38, _F32_vec76, _F32_vec76]
+    m64n160k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec40, _Bits32_vec40, _F32_vec80, _F32_vec80]
+    m64n168k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec42, _Bits32_vec42, _F32_vec84, _F32_vec84]
+    m64n176k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec44, _Bits32_vec44, _F32_vec88, _F32_vec88]
+    m64n184k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec46, _Bits32_vec46, _F32_vec92, _F32_vec92]
+    m64n192k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec48, _Bits32_vec48, _F32_vec96, _F32_vec96]
+    m64n200k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec50, _Bits32_vec50, _F32_vec100, _F32_vec100]
+    m64n208k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec52, _Bits32_vec52, _F32_vec104, _F32_vec104]
+    m64n216k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec54, _Bits32_vec54, _F32_vec108, _F32_vec108]
+    m64n224k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec56, _Bits32_vec56, _F32_vec112, _F32_vec112]
+    m64n232k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec58, _Bits32_vec58, _F32_vec116, _F32_vec116]
+    m64n240k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec60, _Bits32_vec60, _F32_vec120, _F32_vec120]
+    m64n248k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec62, _Bits32_vec62, _F32_vec124, _F32_vec124]
+    m64n256k32: _wgmma_m64n8k32[_I32_u16x2_s16x2_bf16x2_tf32_vec64, _Bits32_vec64, _F32_vec128, _F32_vec128]
     m64n8k16: _wgmma_m64n8k16_2[_F32_x4, _F32_vec4]
     m64n16k16: _wgmma_m64n8k16_2[_F32_vec8, _F32_vec8]
     m64n24k16: _wgmma_m64n8k16_2[_F32_vec12, _F32_vec12]
@@ -5867,38 +5888,38 @@ class _wgmma_aligned(_Prefix):
     m64n240k16: _wgmma_m64n8k16_2[_F32_vec120, _F32_vec120]
     m64n248k16: _wgmma_m64n8k16_2[_F32_vec124, _F32_vec124]
     m64n256k16: _wgmma_m64n8k16_2[_F32_vec128, _F32_vec128]
-    m64n8k64: _wgmma_m64n8k64[_Nonfloat32_x2, _Bits32_vec2, _F32_x4, _F32_vec4, _I32_x4, _S32_vec4]
-    m64n16k64: _wgmma_m64n8k64[_Nonfloat32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8, _I32_vec8, _S32_vec8]
-    m64n24k64: _wgmma_m64n8k64[_Nonfloat32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12, _I32_vec12, _S32_vec12]
-    m64n32k64: _wgmma_m64n8k64[_Nonfloat32_vec8, _Bits32_vec8, _F32_vec16, _F32_vec16, _I32_vec16, _S32_vec16]
-    m64n40k64: _wgmma_m64n40k64[_Nonfloat32_vec10, _Bits32_vec10, _F32_vec20]
-    m64n48k64: _wgmma_m64n8k64[_Nonfloat32_vec12, _Bits32_vec12, _F32_vec24, _F32_vec24, _I32_vec24, _S32_vec24]
-    m64n56k64: _wgmma_m64n40k64[_Nonfloat32_vec14, _Bits32_vec14, _F32_vec28]
-    m64n64k64: _wgmma_m64n8k64[_Nonfloat32_vec16, _Bits32_vec16, _F32_vec32, _F32_vec32, _I32_vec32, _S32_vec32]
-    m64n72k64: _wgmma_m64n40k64[_Nonfloat32_vec18, _Bits32_vec18, _F32_vec36]
-    m64n80k64: _wgmma_m64n8k64[_Nonfloat32_vec20, _Bits32_vec20, _F32_vec40, _F32_vec40, _I32_vec40, _S32_vec40]
-    m64n88k64: _wgmma_m64n40k64[_Nonfloat32_vec22, _Bits32_vec22, _F32_vec44]
-    m64n96k64: _wgmma_m64n8k64[_Nonfloat32_vec24, _Bits32_vec24, _F32_vec48, _F32_vec48, _I32_vec48, _S32_vec48]
-    m64n104k64: _wgmma_m64n40k64[_Nonfloat32_vec26, _Bits32_vec26, _F32_vec52]
-    m64n112k64: _wgmma_m64n8k64[_Nonfloat32_vec28, _Bits32_vec28, _F32_vec56, _F32_vec56, _I32_vec56, _S32_vec56]
-    m64n120k64: _wgmma_m64n40k64[_Nonfloat32_vec30, _Bits32_vec30, _F32_vec60]
-    m64n128k64: _wgmma_m64n8k64[_Nonfloat32_vec32, _Bits32_vec32, _F32_vec64, _F32_vec64, _I32_vec64, _S32_vec64]
-    m64n136k64: _wgmma_m64n40k64[_Nonfloat32_vec34, _Bits32_vec34, _F32_vec68]
-    m64n144k64: _wgmma_m64n8k64[_Nonfloat32_vec36, _Bits32_vec36, _F32_vec72, _F32_vec72, _I32_vec72, _S32_vec72]
-    m64n152k64: _wgmma_m64n40k64[_Nonfloat32_vec38, _Bits32_vec38, _F32_vec76]
-    m64n160k64: _wgmma_m64n8k64[_Nonfloat32_vec40, _Bits32_vec40, _F32_vec80, _F32_vec80, _I32_vec80, _S32_vec80]
-    m64n168k64: _wgmma_m64n40k64[_Nonfloat32_vec42, _Bits32_vec42, _F32_vec84]
-    m64n176k64: _wgmma_m64n8k64[_Nonfloat32_vec44, _Bits32_vec44, _F32_vec88, _F32_vec88, _I32_vec88, _S32_vec88]
-    m64n184k64: _wgmma_m64n40k64[_Nonfloat32_vec46, _Bits32_vec46, _F32_vec92]
-    m64n192k64: _wgmma_m64n8k64[_Nonfloat32_vec48, _Bits32_vec48, _F32_vec96, _F32_vec96, _I32_vec96, _S32_vec96]
-    m64n200k64: _wgmma_m64n40k64[_Nonfloat32_vec50, _Bits32_vec50, _F32_vec100]
-    m64n208k64: _wgmma_m64n8k64[_Nonfloat32_vec52, _Bits32_vec52, _F32_vec104, _F32_vec104, _I32_vec104, _S32_vec104]
-    m64n216k64: _wgmma_m64n40k64[_Nonfloat32_vec54, _Bits32_vec54, _F32_vec108]
-    m64n224k64: _wgmma_m64n8k64[_Nonfloat32_vec56, _Bits32_vec56, _F32_vec112, _F32_vec112, _I32_vec112, _S32_vec112]
-    m64n232k64: _wgmma_m64n40k64[_Nonfloat32_vec58, _Bits32_vec58, _F32_vec116]
-    m64n240k64: _wgmma_m64n8k64[_Nonfloat32_vec60, _Bits32_vec60, _F32_vec120, _F32_vec120, _I32_vec120, _S32_vec120]
-    m64n248k64: _wgmma_m64n40k64[_Nonfloat32_vec62, _Bits32_vec62, _F32_vec124]
-    m64n256k64: _wgmma_m64n8k64[_Nonfloat32_vec64, _Bits32_vec64, _F32_vec128, _F32_vec128, _I32_vec128, _S32_vec128]
+    m64n8k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_x2, _Bits32_vec2, _F32_x4, _F32_vec4, _I32_x4, _S32_vec4]
+    m64n16k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8, _I32_vec8, _S32_vec8]
+    m64n24k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12, _I32_vec12, _S32_vec12]
+    m64n32k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec8, _Bits32_vec8, _F32_vec16, _F32_vec16, _I32_vec16, _S32_vec16]
+    m64n40k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec10, _Bits32_vec10, _F32_vec20]
+    m64n48k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec12, _Bits32_vec12, _F32_vec24, _F32_vec24, _I32_vec24, _S32_vec24]
+    m64n56k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec14, _Bits32_vec14, _F32_vec28]
+    m64n64k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec16, _Bits32_vec16, _F32_vec32, _F32_vec32, _I32_vec32, _S32_vec32]
+    m64n72k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec18, _Bits32_vec18, _F32_vec36]
+    m64n80k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec20, _Bits32_vec20, _F32_vec40, _F32_vec40, _I32_vec40, _S32_vec40]
+    m64n88k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec22, _Bits32_vec22, _F32_vec44]
+    m64n96k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec24, _Bits32_vec24, _F32_vec48, _F32_vec48, _I32_vec48, _S32_vec48]
+    m64n104k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec26, _Bits32_vec26, _F32_vec52]
+    m64n112k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec28, _Bits32_vec28, _F32_vec56, _F32_vec56, _I32_vec56, _S32_vec56]
+    m64n120k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec30, _Bits32_vec30, _F32_vec60]
+    m64n128k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec32, _Bits32_vec32, _F32_vec64, _F32_vec64, _I32_vec64, _S32_vec64]
+    m64n136k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec34, _Bits32_vec34, _F32_vec68]
+    m64n144k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec36, _Bits32_vec36, _F32_vec72, _F32_vec72, _I32_vec72, _S32_vec72]
+    m64n152k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec38, _Bits32_vec38, _F32_vec76]
+    m64n160k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec40, _Bits32_vec40, _F32_vec80, _F32_vec80, _I32_vec80, _S32_vec80]
+    m64n168k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec42, _Bits32_vec42, _F32_vec84]
+    m64n176k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec44, _Bits32_vec44, _F32_vec88, _F32_vec88, _I32_vec88, _S32_vec88]
+    m64n184k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec46, _Bits32_vec46, _F32_vec92]
+    m64n192k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec48, _Bits32_vec48, _F32_vec96, _F32_vec96, _I32_vec96, _S32_vec96]
+    m64n200k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec50, _Bits32_vec50, _F32_vec100]
+    m64n208k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec52, _Bits32_vec52, _F32_vec104, _F32_vec104, _I32_vec104, _S32_vec104]
+    m64n216k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec54, _Bits32_vec54, _F32_vec108]
+    m64n224k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec56, _Bits32_vec56, _F32_vec112, _F32_vec112, _I32_vec112, _S32_vec112]
+    m64n232k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec58, _Bits32_vec58, _F32_vec116]
+    m64n240k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec60, _Bits32_vec60, _F32_vec120, _F32_vec120, _I32_vec120, _S32_vec120]
+    m64n248k64: _wgmma_m64n40k64[_I32_u16x2_s16x2_bf16x2_tf32_vec62, _Bits32_vec62, _F32_vec124]
+    m64n256k64: _wgmma_m64n8k64[_I32_u16x2_s16x2_bf16x2_tf32_vec64, _Bits32_vec64, _F32_vec128, _F32_vec128, _I32_vec128, _S32_vec128]
 class _tex(_Prefix):
     base: _tex_base
     base_1d: _tex_a1d[_I32_int_x1, _I32_int_x1, _I32_f32_float_x1]
@@ -6193,38 +6214,38 @@ class _wmma_col_3(_Prefix):
 class _wmma_row_5(_Prefix):
     col: _wmma_col_2
 class _wgmma_aligned_2(_Prefix):
-    m64n8k16: _wgmma_m64n8k16[_Nonfloat32_x2, _Bits32_vec2, _F32_x4, _F32_vec4]
-    m64n16k16: _wgmma_m64n8k16[_Nonfloat32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8]
-    m64n24k16: _wgmma_m64n8k16[_Nonfloat32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12]
-    m64n32k16: _wgmma_m64n8k16[_Nonfloat32_vec8, _Bits32_vec8, _F32_vec16, _F32_vec16]
-    m64n40k16: _wgmma_m64n8k16[_Nonfloat32_vec10, _Bits32_vec10, _F32_vec20, _F32_vec20]
-    m64n48k16: _wgmma_m64n8k16[_Nonfloat32_vec12, _Bits32_vec12, _F32_vec24, _F32_vec24]
-    m64n56k16: _wgmma_m64n8k16[_Nonfloat32_vec14, _Bits32_vec14, _F32_vec28, _F32_vec28]
-    m64n64k16: _wgmma_m64n8k16[_Nonfloat32_vec16, _Bits32_vec16, _F32_vec32, _F32_vec32]
-    m64n72k16: _wgmma_m64n8k16[_Nonfloat32_vec18, _Bits32_vec18, _F32_vec36, _F32_vec36]
-    m64n80k16: _wgmma_m64n8k16[_Nonfloat32_vec20, _Bits32_vec20, _F32_vec40, _F32_vec40]
-    m64n88k16: _wgmma_m64n8k16[_Nonfloat32_vec22, _Bits32_vec22, _F32_vec44, _F32_vec44]
-    m64n96k16: _wgmma_m64n8k16[_Nonfloat32_vec24, _Bits32_vec24, _F32_vec48, _F32_vec48]
-    m64n104k16: _wgmma_m64n8k16[_Nonfloat32_vec26, _Bits32_vec26, _F32_vec52, _F32_vec52]
-    m64n112k16: _wgmma_m64n8k16[_Nonfloat32_vec28, _Bits32_vec28, _F32_vec56, _F32_vec56]
-    m64n120k16: _wgmma_m64n8k16[_Nonfloat32_vec30, _Bits32_vec30, _F32_vec60, _F32_vec60]
-    m64n128k16: _wgmma_m64n8k16[_Nonfloat32_vec32, _Bits32_vec32, _F32_vec64, _F32_vec64]
-    m64n136k16: _wgmma_m64n8k16[_Nonfloat32_vec34, _Bits32_vec34, _F32_vec68, _F32_vec68]
-    m64n144k16: _wgmma_m64n8k16[_Nonfloat32_vec36, _Bits32_vec36, _F32_vec72, _F32_vec72]
-    m64n152k16: _wgmma_m64n8k16[_Nonfloat32_vec38, _Bits32_vec38, _F32_vec76, _F32_vec76]
-    m64n160k16: _wgmma_m64n8k16[_Nonfloat32_vec40, _Bits32_vec40, _F32_vec80, _F32_vec80]
-    m64n168k16: _wgmma_m64n8k16[_Nonfloat32_vec42, _Bits32_vec42, _F32_vec84, _F32_vec84]
-    m64n176k16: _wgmma_m64n8k16[_Nonfloat32_vec44, _Bits32_vec44, _F32_vec88, _F32_vec88]
-    m64n184k16: _wgmma_m64n8k16[_Nonfloat32_vec46, _Bits32_vec46, _F32_vec92, _F32_vec92]
-    m64n192k16: _wgmma_m64n8k16[_Nonfloat32_vec48, _Bits32_vec48, _F32_vec96, _F32_vec96]
-    m64n200k16: _wgmma_m64n8k16[_Nonfloat32_vec50, _Bits32_vec50, _F32_vec100, _F32_vec100]
-    m64n208k16: _wgmma_m64n8k16[_Nonfloat32_vec52, _Bits32_vec52, _F32_vec104, _F32_vec104]
-    m64n216k16: _wgmma_m64n8k16[_Nonfloat32_vec54, _Bits32_vec54, _F32_vec108, _F32_vec108]
-    m64n224k16: _wgmma_m64n8k16[_Nonfloat32_vec56, _Bits32_vec56, _F32_vec112, _F32_vec112]
-    m64n232k16: _wgmma_m64n8k16[_Nonfloat32_vec58, _Bits32_vec58, _F32_vec116, _F32_vec116]
-    m64n240k16: _wgmma_m64n8k16[_Nonfloat32_vec60, _Bits32_vec60, _F32_vec120, _F32_vec120]
-    m64n248k16: _wgmma_m64n8k16[_Nonfloat32_vec62, _Bits32_vec62, _F32_vec124, _F32_vec124]
-    m64n256k16: _wgmma_m64n8k16[_Nonfloat32_vec64, _Bits32_vec64, _F32_vec128, _F32_vec128]
+    m64n8k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_x2, _Bits32_vec2, _F32_x4, _F32_vec4]
+    m64n16k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8]
+    m64n24k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12]
+    m64n32k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec8, _Bits32_vec8, _F32_vec16, _F32_vec16]
+    m64n40k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec10, _Bits32_vec10, _F32_vec20, _F32_vec20]
+    m64n48k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec12, _Bits32_vec12, _F32_vec24, _F32_vec24]
+    m64n56k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec14, _Bits32_vec14, _F32_vec28, _F32_vec28]
+    m64n64k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec16, _Bits32_vec16, _F32_vec32, _F32_vec32]
+    m64n72k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec18, _Bits32_vec18, _F32_vec36, _F32_vec36]
+    m64n80k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec20, _Bits32_vec20, _F32_vec40, _F32_vec40]
+    m64n88k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec22, _Bits32_vec22, _F32_vec44, _F32_vec44]
+    m64n96k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec24, _Bits32_vec24, _F32_vec48, _F32_vec48]
+    m64n104k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec26, _Bits32_vec26, _F32_vec52, _F32_vec52]
+    m64n112k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec28, _Bits32_vec28, _F32_vec56, _F32_vec56]
+    m64n120k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec30, _Bits32_vec30, _F32_vec60, _F32_vec60]
+    m64n128k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec32, _Bits32_vec32, _F32_vec64, _F32_vec64]
+    m64n136k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec34, _Bits32_vec34, _F32_vec68, _F32_vec68]
+    m64n144k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec36, _Bits32_vec36, _F32_vec72, _F32_vec72]
+    m64n152k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec38, _Bits32_vec38, _F32_vec76, _F32_vec76]
+    m64n160k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec40, _Bits32_vec40, _F32_vec80, _F32_vec80]
+    m64n168k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec42, _Bits32_vec42, _F32_vec84, _F32_vec84]
+    m64n176k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec44, _Bits32_vec44, _F32_vec88, _F32_vec88]
+    m64n184k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec46, _Bits32_vec46, _F32_vec92, _F32_vec92]
+    m64n192k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec48, _Bits32_vec48, _F32_vec96, _F32_vec96]
+    m64n200k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec50, _Bits32_vec50, _F32_vec100, _F32_vec100]
+    m64n208k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec52, _Bits32_vec52, _F32_vec104, _F32_vec104]
+    m64n216k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec54, _Bits32_vec54, _F32_vec108, _F32_vec108]
+    m64n224k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec56, _Bits32_vec56, _F32_vec112, _F32_vec112]
+    m64n232k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec58, _Bits32_vec58, _F32_vec116, _F32_vec116]
+    m64n240k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec60, _Bits32_vec60, _F32_vec120, _F32_vec120]
+    m64n248k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec62, _Bits32_vec62, _F32_vec124, _F32_vec124]
+    m64n256k16: _wgmma_m64n8k16[_I32_u16x2_s16x2_bf16x2_tf32_vec64, _Bits32_vec64, _F32_vec128, _F32_vec128]
     m64n8k8: _wgmma_m64n8k8[_F32_x4, _F32_vec4]
     m64n16k8: _wgmma_m64n8k8[_F32_vec8, _F32_vec8]
     m64n24k8: _wgmma_m64n8k8[_F32_vec12, _F32_vec12]
@@ -6257,38 +6278,38 @@ class _wgmma_aligned_2(_Prefix):
     m64n240k8: _wgmma_m64n8k8[_F32_vec120, _F32_vec120]
     m64n248k8: _wgmma_m64n8k8[_F32_vec124, _F32_vec124]
     m64n256k8: _wgmma_m64n8k8[_F32_vec128, _F32_vec128]
-    m64n8k32: _wgmma_m64n8k32_2[_Nonfloat32_x2, _Bits32_vec2, _F32_x4, _F32_vec4, _I32_x4, _S32_vec4]
-    m64n16k32: _wgmma_m64n8k32_2[_Nonfloat32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8, _I32_vec8, _S32_vec8]
-    m64n24k32: _wgmma_m64n8k32_2[_Nonfloat32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12, _I32_vec12, _S32_vec12]
-    m64n32k32: _wgmma_m64n8k32_2[_Nonfloat32_vec8, _Bits32_vec8, _F32_vec16, _F32_vec16, _I32_vec16, _S32_vec16]
-    m64n40k32: _wgmma_m64n40k32[_Nonfloat32_vec10, _Bits32_vec10, _F32_vec20]
-    m64n48k32: _wgmma_m64n8k32_2[_Nonfloat32_vec12, _Bits32_vec12, _F32_vec24, _F32_vec24, _I32_vec24, _S32_vec24]
-    m64n56k32: _wgmma_m64n40k32[_Nonfloat32_vec14, _Bits32_vec14, _F32_vec28]
-    m64n64k32: _wgmma_m64n8k32_2[_Nonfloat32_vec16, _Bits32_vec16, _F32_vec32, _F32_vec32, _I32_vec32, _S32_vec32]
-    m64n72k32: _wgmma_m64n40k32[_Nonfloat32_vec18, _Bits32_vec18, _F32_vec36]
-    m64n80k32: _wgmma_m64n8k32_2[_Nonfloat32_vec20, _Bits32_vec20, _F32_vec40, _F32_vec40, _I32_vec40, _S32_vec40]
-    m64n88k32: _wgmma_m64n40k32[_Nonfloat32_vec22, _Bits32_vec22, _F32_vec44]
-    m64n96k32: _wgmma_m64n8k32_2[_Nonfloat32_vec24, _Bits32_vec24, _F32_vec48, _F32_vec48, _I32_vec48, _S32_vec48]
-    m64n104k32: _wgmma_m64n40k32[_Nonfloat32_vec26, _Bits32_vec26, _F32_vec52]
-    m64n112k32: _wgmma_m64n8k32_2[_Nonfloat32_vec28, _Bits32_vec28, _F32_vec56, _F32_vec56, _I32_vec56, _S32_vec56]
-    m64n120k32: _wgmma_m64n40k32[_Nonfloat32_vec30, _Bits32_vec30, _F32_vec60]
-    m64n128k32: _wgmma_m64n8k32_2[_Nonfloat32_vec32, _Bits32_vec32, _F32_vec64, _F32_vec64, _I32_vec64, _S32_vec64]
-    m64n136k32: _wgmma_m64n40k32[_Nonfloat32_vec34, _Bits32_vec34, _F32_vec68]
-    m64n144k32: _wgmma_m64n8k32_2[_Nonfloat32_vec36, _Bits32_vec36, _F32_vec72, _F32_vec72, _I32_vec72, _S32_vec72]
-    m64n152k32: _wgmma_m64n40k32[_Nonfloat32_vec38, _Bits32_vec38, _F32_vec76]
-    m64n160k32: _wgmma_m64n8k32_2[_Nonfloat32_vec40, _Bits32_vec40, _F32_vec80, _F32_vec80, _I32_vec80, _S32_vec80]
-    m64n168k32: _wgmma_m64n40k32[_Nonfloat32_vec42, _Bits32_vec42, _F32_vec84]
-    m64n176k32: _wgmma_m64n8k32_2[_Nonfloat32_vec44, _Bits32_vec44, _F32_vec88, _F32_vec88, _I32_vec88, _S32_vec88]
-    m64n184k32: _wgmma_m64n40k32[_Nonfloat32_vec46, _Bits32_vec46, _F32_vec92]
-    m64n192k32: _wgmma_m64n8k32_2[_Nonfloat32_vec48, _Bits32_vec48, _F32_vec96, _F32_vec96, _I32_vec96, _S32_vec96]
-    m64n200k32: _wgmma_m64n40k32[_Nonfloat32_vec50, _Bits32_vec50, _F32_vec100]
-    m64n208k32: _wgmma_m64n8k32_2[_Nonfloat32_vec52, _Bits32_vec52, _F32_vec104, _F32_vec104, _I32_vec104, _S32_vec104]
-    m64n216k32: _wgmma_m64n40k32[_Nonfloat32_vec54, _Bits32_vec54, _F32_vec108]
-    m64n224k32: _wgmma_m64n8k32_2[_Nonfloat32_vec56, _Bits32_vec56, _F32_vec112, _F32_vec112, _I32_vec112, _S32_vec112]
-    m64n232k32: _wgmma_m64n40k32[_Nonfloat32_vec58, _Bits32_vec58, _F32_vec116]
-    m64n240k32: _wgmma_m64n8k32_2[_Nonfloat32_vec60, _Bits32_vec60, _F32_vec120, _F32_vec120, _I32_vec120, _S32_vec120]
-    m64n248k32: _wgmma_m64n40k32[_Nonfloat32_vec62, _Bits32_vec62, _F32_vec124]
-    m64n256k32: _wgmma_m64n8k32_2[_Nonfloat32_vec64, _Bits32_vec64, _F32_vec128, _F32_vec128, _I32_vec128, _S32_vec128]
+    m64n8k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_x2, _Bits32_vec2, _F32_x4, _F32_vec4, _I32_x4, _S32_vec4]
+    m64n16k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_x4, _Bits32_vec4, _F32_vec8, _F32_vec8, _I32_vec8, _S32_vec8]
+    m64n24k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec6, _Bits32_vec6, _F32_vec12, _F32_vec12, _I32_vec12, _S32_vec12]
+    m64n32k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec8, _Bits32_vec8, _F32_vec16, _F32_vec16, _I32_vec16, _S32_vec16]
+    m64n40k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec10, _Bits32_vec10, _F32_vec20]
+    m64n48k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec12, _Bits32_vec12, _F32_vec24, _F32_vec24, _I32_vec24, _S32_vec24]
+    m64n56k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec14, _Bits32_vec14, _F32_vec28]
+    m64n64k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec16, _Bits32_vec16, _F32_vec32, _F32_vec32, _I32_vec32, _S32_vec32]
+    m64n72k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec18, _Bits32_vec18, _F32_vec36]
+    m64n80k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec20, _Bits32_vec20, _F32_vec40, _F32_vec40, _I32_vec40, _S32_vec40]
+    m64n88k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec22, _Bits32_vec22, _F32_vec44]
+    m64n96k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec24, _Bits32_vec24, _F32_vec48, _F32_vec48, _I32_vec48, _S32_vec48]
+    m64n104k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec26, _Bits32_vec26, _F32_vec52]
+    m64n112k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec28, _Bits32_vec28, _F32_vec56, _F32_vec56, _I32_vec56, _S32_vec56]
+    m64n120k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec30, _Bits32_vec30, _F32_vec60]
+    m64n128k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec32, _Bits32_vec32, _F32_vec64, _F32_vec64, _I32_vec64, _S32_vec64]
+    m64n136k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec34, _Bits32_vec34, _F32_vec68]
+    m64n144k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec36, _Bits32_vec36, _F32_vec72, _F32_vec72, _I32_vec72, _S32_vec72]
+    m64n152k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec38, _Bits32_vec38, _F32_vec76]
+    m64n160k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec40, _Bits32_vec40, _F32_vec80, _F32_vec80, _I32_vec80, _S32_vec80]
+    m64n168k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec42, _Bits32_vec42, _F32_vec84]
+    m64n176k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec44, _Bits32_vec44, _F32_vec88, _F32_vec88, _I32_vec88, _S32_vec88]
+    m64n184k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec46, _Bits32_vec46, _F32_vec92]
+    m64n192k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec48, _Bits32_vec48, _F32_vec96, _F32_vec96, _I32_vec96, _S32_vec96]
+    m64n200k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec50, _Bits32_vec50, _F32_vec100]
+    m64n208k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec52, _Bits32_vec52, _F32_vec104, _F32_vec104, _I32_vec104, _S32_vec104]
+    m64n216k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec54, _Bits32_vec54, _F32_vec108]
+    m64n224k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec56, _Bits32_vec56, _F32_vec112, _F32_vec112, _I32_vec112, _S32_vec112]
+    m64n232k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec58, _Bits32_vec58, _F32_vec116]
+    m64n240k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec60, _Bits32_vec60, _F32_vec120, _F32_vec120, _I32_vec120, _S32_vec120]
+    m64n248k32: _wgmma_m64n40k32[_I32_u16x2_s16x2_bf16x2_tf32_vec62, _Bits32_vec62, _F32_vec124]
+    m64n256k32: _wgmma_m64n8k32_2[_I32_u16x2_s16x2_bf16x2_tf32_vec64, _Bits32_vec64, _F32_vec128, _F32_vec128, _I32_vec128, _S32_vec128]
     m64n8k256: _wgmma_m64n8k256[_I32_x4, _S32_vec4]
     m64n16k256: _wgmma_m64n8k256[_I32_vec8, _S32_vec8]
     m64n24k256: _wgmma_m64n8k256[_I32_vec12, _S32_vec12]

@@ -54,7 +54,7 @@ def _vector(mnemonic: str, op: str, ops: str, vec: str, types: str) -> Form:
     """On two to eight neighbours in global memory, each of which is updated atomically on its own."""
     lanes = Per("vec", {"v2": 2, "v4": 4, "v8": 8})
     return _row(mnemonic, f"{{.space}}{op}{{.L2::cache_hint}}.vec", "b", {"space": "global", "op": ops, "vec": vec, "type": types},
-                w("type", n=lanes), {"since": "8.1"}, b=r("type", n=lanes))
+                w("type", n=lanes), {"since": "8.1"}, b=r("type", n=lanes, float_immediate=True))
 
 
 FORMS: tuple[Form, ...] = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ..schema import Access, Effects, Form, Range, at, form, imm, r, w
+from ..schema import ANY, Access, Effects, Form, Range, at, form, imm, r, w
 
 _BARRIER = r("u32", imm=Range(0, 15))
 _THREADS = r("u32", imm=Range(32, multiple=32))
-_CONDITION = r("pred", negate=True)
+_CONDITION = r("pred", negate=True, imm=ANY)
 _SCOPE = {"scope": "cta cluster gpu sys"}
 
 

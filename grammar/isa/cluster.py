@@ -9,7 +9,7 @@ _COMPLETES = ("mbarrier.complete_tx",)
 _STORE = Effects((Access("w", "a", "type", "async"), Access("rw", "mbar", 8, "async")), sync=_COMPLETES)
 _REDUCE = Effects((Access("rw", "a", "type", "async"), Access("rw", "mbar", 8, "async")), sync=_COMPLETES)
 _SPACE = {"space": "shared::cluster"}
-_VARIABLE = r("type", variable=True, space="shared")
+_VARIABLE = r("type", variable=True, space="shared", imm=ANY)
 _POINTER = {"type": "u32 u64"}
 
 
@@ -28,9 +28,9 @@ def _reduce(operations: str, types: str) -> Form:
 
 FORMS: tuple[Form, ...] = (
     form("mapa.space.type d, a, b", slots=_SPACE | _POINTER, section="mapa", d=w("type"), a=_VARIABLE, b=r("u32", imm=Range(0))),
-    form("mapa.type d, a, b", slots=_POINTER, section="mapa", d=w("type"), a=r("type"), b=r("u32", imm=Range(0))),
+    form("mapa.type d, a, b", slots=_POINTER, section="mapa", d=w("type"), a=r("type", imm=ANY), b=r("u32", imm=Range(0))),
     form("getctarank.space.type d, a", slots=_SPACE | _POINTER, section="getctarank", d=w("u32"), a=_VARIABLE),
-    form("getctarank.type d, a", slots=_POINTER, section="getctarank", d=w("u32"), a=r("type")),
+    form("getctarank.type d, a", slots=_POINTER, section="getctarank", d=w("u32"), a=r("type", imm=ANY)),
 
     _store("{.vec}", "b32 b64 u32 u64 s32 s64 f32 f64"),
     _store(".vec", "b32 u32 s32 f32"),

@@ -61,8 +61,8 @@ _SETP = (
     _setp(_FLOAT, "f64"),
     _setp(_FLOAT, "f16", "{.ftz}", "p"),
     _setp(_FLOAT, "bf16", "", "p"),
-    _setp(_FLOAT, "f16x2", "{.ftz}", "p|q"),
-    _setp(_FLOAT, "bf16x2", "", "p|q"),
+    _setp(_FLOAT, "f16x2", "{.ftz}"),
+    _setp(_FLOAT, "bf16x2"),
 )
 
 _A = r("type", imm=ANY, float_immediate=True)

@@ -15,7 +15,7 @@ _PROTOTYPE = Operand("label")
 
 FORMS: tuple[Form, ...] = (
     form("bra{.uni} tgt", effects=_BRANCH, section="bra", tgt=Operand("label")),
-    form("brx.idx{.uni} index, tlist", effects=_BRANCH, section="brx.idx", index=r("u32"), tlist=Operand("label")),
+    form("brx.idx{.uni} index, tlist", effects=_BRANCH, section="brx.idx", index=r("u32", imm=Range(0)), tlist=Operand("label")),
     form("call{.uni} func", effects=_CALL, section="call", func=_FUNCTION),
     form("call{.uni} func, (param_list)", effects=_CALL, section="call", func=_FUNCTION, param_list=_ARGUMENTS),
     form("call{.uni} (ret_param), func, (param_list)", effects=_CALL, section="call",

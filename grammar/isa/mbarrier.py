@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Access, Effects, Form, Range, at, form, r, w
+from ..schema import ANY, Access, Effects, Form, Range, at, form, r, w
 
 # The manual writes `.sem.scope` before or after the space, depending on the line; the table has them always before.
 _ORDER = {"sem": "release relaxed", "scope": "cta cluster"}
@@ -53,7 +53,7 @@ def _waits(name: str, hint: str) -> tuple[Form, ...]:
     return (
         form(f"mbarrier.{name}{{.sem.scope}}{{.space}}.b64 waitComplete, [addr], state{hint}", slots=slots, needs=_RELAXED,
              effects=_effects("mbarrier.test"), section=f"mbarrier.{name}",
-             state=r("b64", tag="state", float_ok=False), **common),  # type: ignore[arg-type]
+             state=r("b64", imm=ANY, tag="state", float_ok=False), **common),  # type: ignore[arg-type]
         form(f"mbarrier.{name}.parity{{.sem.scope}}{{.space}}.b64 waitComplete, [addr], phaseParity{hint}", slots=slots, needs=_RELAXED,
              effects=_effects("mbarrier.test"), section=f"mbarrier.{name}",
              phaseParity=r("u32", imm=Range(0, 1), tag="parity"), **common),  # type: ignore[arg-type]
@@ -72,5 +72,5 @@ FORMS: tuple[Form, ...] = (
     *_waits("test_wait", ""),
     *_waits("try_wait", "{, suspendTimeHint}"),
     form("mbarrier.pending_count.b64 count, state", target="sm_80", section="mbarrier.pending_count",
-         count=w("u32"), state=r("b64", tag="state", float_ok=False)),
+         count=w("u32"), state=r("b64", imm=ANY, tag="state", float_ok=False)),
 )

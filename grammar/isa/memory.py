@@ -91,7 +91,7 @@ _CACHE = (
          section="prefetch, prefetchu", effects=_PREFETCHES, a=at("space")),
     form("prefetch{.space}.tensormap [a]", slots={"space": "const param"}, section="prefetch, prefetchu", effects=_PREFETCHES,
          a=at("space", tag="tensormap")),
-    form("prefetchu.level [a]", slots={"level": "L1"}, section="prefetch, prefetchu", effects=_PREFETCHES, a=at()),
+    form("prefetchu.level [a]", slots={"level": "L1"}, section="prefetch, prefetchu", effects=_PREFETCHES, a=at("global")),
     form("applypriority{.space}.level [a], size", slots={"space": "global", "level": "L2::evict_normal"}, section="applypriority",
          effects=_CACHED, a=at("space"), size=_128_BYTES),
     form("discard{.space}.level [a], size", slots={"space": "global", "level": "L2"}, section="discard",
@@ -106,11 +106,11 @@ _POLICIES = (
     form("createpolicy.fractional.primary_priority{.secondary_priority}.b64 cache_policy{, fraction}", slots=_PRIORITIES,
          section="createpolicy", cache_policy=_NEW_POLICY, fraction=r("f32", float_immediate=True)),
     form("createpolicy.range{.space}.primary_priority{.secondary_priority}.b64 cache_policy, [a], primary_size, total_size",
-         slots={"space": "global", **_PRIORITIES}, section="createpolicy", effects=_CACHED,
+         slots={"space": "global", **_PRIORITIES}, section="createpolicy", effects=_CACHED, rules=("primary_size <= total_size",),
          cache_policy=_NEW_POLICY, a=at("space"), primary_size=r("u32", imm=ANY, tag="bytes"),
          total_size=r("u32", imm=ANY, tag="bytes")),
     form("createpolicy.cvt.L2.b64 cache_policy, access_property", section="createpolicy",
-         cache_policy=_NEW_POLICY, access_property=r("b64", float_ok=False)),
+         cache_policy=_NEW_POLICY, access_property=r("b64", imm=ANY, float_ok=False)),
 )
 
 FORMS: tuple[Form, ...] = (*_LD, *_ST, *_CACHE, *_POLICIES)

@@ -22,7 +22,8 @@ def _row(opcode: str, shapes: _Shapes, d: str, *, ab: str = "b32", c: Operand | 
     a_lanes, b_lanes, lanes = (Per("shape", {shape: registers[i] for shape, registers in shapes.items()}) for i in range(3))
     return form(f"mma{opcode} d, a, b, c", slots={"shape": " ".join(shapes), **slots}, since=since, needs=needs,
                 effects=Effects(convergence="warp"), section="mma",
-                d=w(d, n=lanes), a=r(ab, n=a_lanes), b=r(ab, n=b_lanes), c=c or r(d, n=lanes))
+                d=w(d, n=lanes), a=r(ab, n=a_lanes, float_immediate=ab == "f64"), b=r(ab, n=b_lanes, float_immediate=ab == "f64"),
+                c=c or r(d, n=lanes, float_immediate=d in ("f32", "f64")))
 
 
 # m8n8k4 of f16 is four products at once, one for each quarter of the warp.

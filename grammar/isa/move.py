@@ -85,21 +85,23 @@ _CVT_PACKED = (
     form("cvt.rn.satfinite{.relu}.dtype.f16x2 d, a", slots={"dtype": _FP8}, section="cvt", d=w("dtype"), a=r("f16x2")),
     form("cvt.rn{.relu}.f16x2.atype d, a", slots={"atype": _FP8}, section="cvt", d=w("f16x2"), a=r("atype")),
     form("cvt.pack.sat.dtype.s32 d, a, b", slots={"dtype": "u16 s16"}, section="cvt.pack",
-         d=w("u32"), a=r("s32", imm=ANY), b=r("s32", imm=ANY)),
+         d=w("u32", wide=True), a=r("s32", wide=True, imm=ANY), b=r("s32", wide=True, imm=ANY)),
     form("cvt.pack.sat.dtype.s32.b32 d, a, b, c", slots={"dtype": "u2 s2 u4 s4 u8 s8"}, section="cvt.pack",
-         d=w("u32"), a=r("s32", imm=ANY), b=r("s32", imm=ANY), c=r("b32", imm=ANY)),
+         d=w("u32", wide=True), a=r("s32", wide=True, imm=ANY), b=r("s32", wide=True, imm=ANY), c=r("b32", wide=True, imm=ANY)),
 )
 
 _SPACES = "const global local shared shared::cta shared::cluster param param::entry"
 _ENTRY = {"param::entry": "8.3"}
 
 _ADDRESSES = (
-    form("cvta.space.size p, a", slots={"space": _SPACES, "size": "u32 u64"}, needs=_ENTRY, section="cvta", p=w("size"), a=r("size")),
+    form("cvta.space.size p, a", slots={"space": _SPACES, "size": "u32 u64"}, needs=_ENTRY, section="cvta",
+         p=w("size"), a=r("size", imm=ANY)),
     form("cvta.space.size p, var", slots={"space": _SPACES, "size": "u32 u64"}, needs=_ENTRY, section="cvta",
          p=w("size"), var=Operand("symbol", "size", space="space")),
-    form("cvta.to.space.size p, a", slots={"space": _SPACES, "size": "u32 u64"}, needs=_ENTRY, section="cvta", p=w("size"), a=r("size")),
-    *(form("isspacep.space p, a", slots={"space": _SPACES}, needs=_ENTRY, section="isspacep", p=w("pred"), a=r(size))
-      for size in ("u64", "u32")),
+    form("cvta.to.space.size p, a", slots={"space": _SPACES, "size": "u32 u64"}, needs=_ENTRY, section="cvta",
+         p=w("size"), a=r("size", imm=ANY)),
+    form("isspacep.space p, a", slots={"space": _SPACES}, needs=_ENTRY, section="isspacep", p=w("pred"), a=r("u64", imm=ANY)),
+    form("isspacep.space p, a", slots={"space": _SPACES}, needs=_ENTRY, section="isspacep", p=w("pred"), a=r("u32")),
 )
 
 FORMS: tuple[Form, ...] = (*_MOV, *_CVT, *_CVT_PACKED, *_ADDRESSES)

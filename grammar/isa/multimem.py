@@ -22,7 +22,8 @@ def _row(kind: tuple[Any, ...], modifiers: str, shape: str, lengths: str, types:
     base, line, mode, sem = kind
     lanes: dict[str, Any] = {"n": _LANES, "scalar": "{" in shape} if shape else {}
     immediate = ANY if not shape and types != "f64" else None
-    data: dict[str, Any] = {"d": w("type", **lanes)} if mode == "r" else {"b": r("type", imm=immediate, **lanes)}
+    source = r("type", imm=immediate, float_immediate=True, **lanes)
+    data: dict[str, Any] = {"d": w("type", **lanes)} if mode == "r" else {"b": source}
     return form(f"{base}{modifiers}{shape}.type {line}", since="8.1", needs={"acc::f32": "8.2"} if "acc" in modifiers else None,
                 slots={"sem": sem, "scope": "cta cluster gpu sys", "space": "global", **slots,
                        **({"vec": lengths} if lengths else {}), "type": types},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Access, Effects, Form, Operand, Range, at, form, imm, r
+from ..schema import ANY, Access, Effects, Form, Operand, Range, at, form, imm, r
 
 _SPACES = {"ss": "global shared::cta"}
 _REPLACED = Effects((Access("rw", "addr", 128),))
@@ -22,10 +22,10 @@ def _replace(field: str, type: str, new_val: Operand, ordinal: Range | None = No
 
 
 FORMS: tuple[Form, ...] = (
-    _replace("global_address", "b64", r("b64")),
+    _replace("global_address", "b64", r("b64", imm=ANY)),
     _replace("rank", "b32", r("b32", imm=Range(0, 4))),
     _replace("box_dim global_dim element_stride", "b32", r("b32", imm=_FREE), Range(0, 4)),
-    _replace("global_stride", "b64", r("b64"), Range(0, 3)),
+    _replace("global_stride", "b64", r("b64", imm=ANY), Range(0, 3)),
     _replace("elemtype", "b32", imm(_ELEMENT)),
     _replace("interleave_layout", "b32", imm(_INTERLEAVE)),
     _replace("swizzle_mode", "b32", imm(_SWIZZLE)),

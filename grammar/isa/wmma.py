@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..schema import ANY, Access, Effects, Form, Operand, Per, at, form, r, w
 
 _16 = "m16n16k16 m8n32k16 m32n8k16"
@@ -50,7 +52,8 @@ def _store(types: str, shapes: str, register: str, lanes: int) -> Form:
 
 def _mma(opcode: str, shapes: str, ab: str, a: int | Per, b: int | Per, d: Operand, c: Operand, **slots: str) -> Form:
     return form(f"wmma.mma{opcode} d, a, b, c", slots={"shape": shapes, **slots}, effects=Effects(convergence="warp"), section="wmma.mma",
-                d=d, a=r(ab, n=a), b=r(ab, n=b), c=c)
+                d=d, a=r(ab, n=a, float_immediate=ab == "f64"), b=r(ab, n=b, float_immediate=ab == "f64"),
+                c=replace(c, float_immediate=True))
 
 
 _ANY = ".sync.aligned.alayout.blayout.shape"

@@ -84,7 +84,7 @@ def _judge_chunk(lines: Sequence[str], indices: list[int], version: str, target:
 
 def _run(lines: Sequence[str], version: str, target: str) -> tuple[bool, dict[int, str]]:
     """Whether ptxas came to the sentinel, and its messages by line."""
-    head = _module_head(version, target)
+    head = module_head(version, target)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "lines.ptx")
         source.write_text("\n".join((head, *lines, "zzz_sentinel;", "}", "")))
@@ -103,13 +103,13 @@ def _run(lines: Sequence[str], version: str, target: str) -> tuple[bool, dict[in
 
 
 @functools.cache
-def _module_head(version: str, target: str) -> str:
+def module_head(version: str, target: str) -> str:
     b128 = tuple(map(int, version.split("."))) >= (8, 3)
     registers = [f".reg .{type} %{type}_<{count}>;" for type, count in REGISTERS.items() if type != "b128" or b128]
     return "\n".join((
         f".version {version}", f".target {target}", ".address_size 64",
         ".global .align 128 .b8 global_data[1024];", ".const .align 128 .b8 const_data[1024];",
-        ".global .texref texture;", ".global .samplerref sampler;", ".global .surfref surface;",
+        ".global .texref texture;", ".global .surfref surface;", *([".global .samplerref sampler;"] if "texmode" in target else ()),
         ".func callee();", ".func (.param .b32 result) giver(.param .b32 given);",
         ".visible .entry kernel(.param .align 128 .b8 parameter[128])", "{",
         ".shared .align 128 .b8 shared_data[1024];", ".local .align 16 .b8 local_data[64];",
@@ -135,18 +135,18 @@ class Names:
 
 def instances(signature: forms.Signature, *, alternatives: bool = True) -> Iterator[tree.Instruction]:
     """Lines of one opcode: every choice of optional operands, and every other spelling of each operand in turn."""
-    presences = list(_presences(signature))
-    for present in presences:
+    fillings = list(presences(signature))
+    for present in fillings:
         yield _line(signature, present, None, 0)
     if alternatives:
         for position, parameter in enumerate(signature.parameters):
             for choice in range(1, len(spellings(signature, parameter, Names()))):
-                line = _line(signature, presences[-1], position, choice)
+                line = _line(signature, fillings[-1], position, choice)
                 if obeys(signature, line):
                     yield line
 
 
-def _presences(signature: forms.Signature) -> Iterator[frozenset[int]]:
+def presences(signature: forms.Signature) -> Iterator[frozenset[int]]:
     """The sets of optional brackets that may be filled together, the empty one first, the fullest last."""
     regions = sorted({p.regions for p in signature.parameters if p.regions}, key=lambda region: (len(region), region))
     chosen: list[frozenset[int]] = [frozenset()]

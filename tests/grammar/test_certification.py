@@ -8,6 +8,7 @@ import functools
 import pytest
 
 from grammar import forms, isa
+from grammar.isa import lenient
 from grammar.schema import Form, Range, form, imm, r, w
 from grammar.write import write_instruction
 from tests.grammar import certify
@@ -59,6 +60,10 @@ def wrong_targets(lines: tuple[tuple[forms.Signature, str], ...]) -> list[str]:
 
 def test_every_variant_is_accepted() -> None:
     assert rejections(isa.FORMS)[:30] == []
+
+
+def test_what_only_ptxas_takes_is_accepted() -> None:
+    assert rejections(lenient.FORMS)[:30] == []
 
 
 def test_versions_are_the_lowest() -> None:

@@ -103,7 +103,7 @@ def test_stub_is_small() -> None:
     """What a type checker reads on every start: mypy takes a second for it."""
     text = stubs.PATH.read_text(encoding="utf-8")
     assert text.count("\n") < 8_000
-    assert len(text) < 300_000
+    assert len(text) < 320_000
 
 
 def test_classes_offer_exactly_the_legal_modifiers() -> None:
