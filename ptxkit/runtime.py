@@ -79,6 +79,7 @@ class Compiled:
     def max_clusters(self) -> int:
         """Clusters (CTAs without clusters) that the device holds at once: the size of a persistent grid."""
         assert self.traced.block is not None
+        self.launcher()                                    # which asks for the shared memory that the answer depends on
         return self.kernel.max_clusters(self.ordinal, block=self.traced.block, cluster=self.traced.cluster, shared=self.traced.dynamic_smem)
 
     def launcher(self, pdl: bool = False) -> Launcher:

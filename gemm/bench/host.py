@@ -9,6 +9,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ptxkit import Reg, kernel
+from ptxkit.types import u32
+
 from . import operands
 from .ceilings import stream
 from .contestants import Launch, our_launch
@@ -51,9 +54,7 @@ def _times(torch: Any, launches: Sequence[Launch]) -> float:
 
 def _bare(torch: Any) -> Launch:
     """A prepared launch of a kernel that ends at once, by this package's own launcher."""
-    from ptxkit import Reg, kernel
     from ptxkit.runtime import Compiled
-    from ptxkit.types import u32
 
     @kernel(block=32)
     def nothing(n: Reg[u32]) -> None:
