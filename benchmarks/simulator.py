@@ -7,25 +7,24 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
 
 import numpy as np
 
-from gemm.hgemm import hgemm
+from gemm.config import Config
+from gemm.simulate import simulate
 from ptxkit.types import f16
 
 
-def seconds(n: int, check: bool, **config: Any) -> tuple[float, int]:
+def seconds(n: int, check: bool) -> tuple[float, int]:
     """(best of three, warp instructions) of an n x n x n product with 128 x 256 x 64 tiles, clusters of 2, 3 stages."""
     generator = np.random.default_rng(0)
     a, b = (generator.integers(-3, 4, (n, n)).astype(np.float16) for _ in range(2))
     out = np.zeros((n, n), np.float16)
-    tiles = -(-n // 128), -(-n // 256), -(-n // 64)
+    config = Config(f16, f16, BN=256, CLUSTER_M=2, STAGES=3)
     best, count = float("inf"), 0
     for _ in range(3):
         start = time.process_time()
-        report = hgemm.simulate(tiles[0] * tiles[1], a, b, out, *tiles, TYPE=f16, OUT=f16, BN=256, CLUSTER=2, STAGES=3, check=check,
-                                **config)
+        report = simulate(a, b.T, out, config=config, check=check)
         best, count = min(best, time.process_time() - start), report.stats.instructions
     assert np.array_equal(out, (a.astype(np.float32) @ b.astype(np.float32).T).astype(np.float16))
     return best, count

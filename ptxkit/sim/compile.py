@@ -139,7 +139,8 @@ class Compiler:
         members = op.operand("membermask")
         if members is not None:
             given = self._source(members, "b32", False, "")
-            self.lines.append(f" if f.mask != f.warp.live and f.meet({self._constant('o', op)}, {given}): return {BLOCK}")
+            test = "" if op.guard is not None else "f.mask != f.warp.live and "
+            self.lines.append(f" if {test}f.meet({self._constant('o', op)}, {given}): return {BLOCK}")
         if semantics.kind == "pure":
             call = f"{name}({', '.join(sources)})"
             if inline is not None:

@@ -37,6 +37,8 @@ class Warp:
         """Fragments that wait for the other lanes of a `.sync`, by its lanes and place."""
         self.cluster_phase: int | None = None
         """The phase of the cluster barrier that its threads arrived in last."""
+        self.cluster_arrived = 0
+        """The lanes that have arrived and not waited since."""
         self.registers = machine.registers_at_entry
         self.specials = self._specials()
         self._local: Memory | None = None

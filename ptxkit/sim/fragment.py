@@ -167,6 +167,10 @@ class Fragment:
         """
         guard = self.mask if op.guard is None else self.mask & (mask_of(self.R[op.guard.index]) ^ (FULL if op.negated else 0))
         wanted = lane_of(members, self.first()) & self.warp.live
+        absent = wanted & self.mask & ~guard
+        if guard and absent:
+            raise Fault("divergent-sync", f"`{op.opcode}` of {self.warp!r} names lanes {absent:#010x}, which their guard keeps from "
+                        "executing it", "name the lanes that execute it, or let all of them", op)
         if self.token is MET or not guard or not wanted & ~self.mask:
             self.token = None
             return False

@@ -37,6 +37,8 @@ FRAME_ROOM = 1 << 14
 
 PATIENCE = 30_000
 """Warp instructions without any progress after which the machine asks whether there can be any."""
+POLLED = 1_000
+"""The same in a program that is known to poll: operations land that it may be polling for."""
 SPIN = 3_000
 """Blocks within which a fragment that polls must come back to the same state to be found spinning."""
 
@@ -94,8 +96,10 @@ class Machine:
         self.clusters: list[Cluster] = []
         self.progress = 0
         self.steps = 0
-        self._seen_progress, self._seen_at, self._patience = 0, 0, PATIENCE
+        self._seen_progress, self._seen_at, self._patience, self._polite = 0, 0, PATIENCE, PATIENCE
         self.tasks = 0
+        self.probing = False
+        """Whether a fragment runs alone to find out whether it can go on: no try_wait fails then for its time."""
         self.clock = 0
         self.bank_conflicts = 0
         self.barrier_waits = 0
@@ -219,9 +223,14 @@ class Machine:
     def _look_for_progress(self) -> None:
         """Fragments run and nothing that others could wait for has happened for long: find out whether it ever can."""
         if self.progress != self._seen_progress:
-            self._seen_progress, self._seen_at, self._patience = self.progress, self.steps, PATIENCE
+            self._seen_progress, self._seen_at, self._patience = self.progress, self.steps, self._polite
             return
-        if not self._help():
+        if self._help():
+            self._polite = POLLED
+        elif self._patience < PATIENCE:
+            self._patience = PATIENCE
+            return
+        else:
             before = self._contents()
             spinning = [f for f in list(self.ready) if self._spins(f)]
             if spinning and len(spinning) == len(self.ready) and self.progress == self._seen_progress and before == self._contents() \
@@ -233,7 +242,11 @@ class Machine:
     def _spins(self, f: Fragment) -> bool:
         """Whether the fragment, run alone, comes back to a state that it was in."""
         self.ready.remove(f)
-        return self._turn(f, {self._state(f, f.block)})
+        self.probing = True
+        try:
+            return self._turn(f, {self._state(f, f.block)})
+        finally:
+            self.probing = False
 
     def _state(self, f: Fragment, block: int) -> Any:
         registers = f.R

@@ -76,6 +76,9 @@ class Observer:
     def mbarrier_arrive(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, count: int, drop: bool) -> None:
         """Before the arrival is counted in the current phase. Order and scope are the opcode's (default release, cta)."""
 
+    def copies_arrive(self, task: Task, barrier: MBarrier) -> None:
+        """As `mbarrier_arrive`, of a lane's cp.async.mbarrier.arrive (the task), whose copies are complete."""
+
     def mbarrier_complete_tx(self, task: Task | None, barrier: MBarrier, count: int) -> None:
         """Before the bytes are taken from the current phase; `task` None: by mbarrier.complete_tx."""
 

@@ -21,6 +21,36 @@ STARVED_TURNS = 24
 """How many turns in a row others may have before a starved fragment that is ready gets one: whoever polls may wait for it."""
 
 
+class Patience:
+    """How long some may go before others that are ready: a few turns, or until nothing comes of it (they poll, for what others will do)."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.turns = self.idle = self.before = 0
+        self.first = False
+
+    def look(self) -> None:
+        """Before a choice: what has come of the last one."""
+        if self.first:
+            self.idle = self.idle + 1 if self.machine.progress == self.before else 0
+
+    def chose(self, f: Fragment, first: bool) -> Fragment:
+        self.first, self.before = first, self.machine.progress
+        return f
+
+    def over(self) -> bool:
+        """Another turn out of order: whether that is one too many."""
+        self.turns += 1
+        if self.turns <= STARVED_TURNS and not self.polls:
+            return False
+        self.turns = 0
+        return True
+
+    @property
+    def polls(self) -> bool:
+        return self.idle >= STARVED_TURNS
+
+
 class Policy:
     """First come, first run, until it blocks; asynchronous operations land at issue."""
 
@@ -107,12 +137,18 @@ class Lazy(Policy):
 
 
 class Reverse(Policy):
-    """The last warp of the last CTA first."""
+    """The last warp of the last CTA first; now and then the one that has waited longest, which a last one may be waiting for."""
 
     name = "reverse"
 
+    def begin(self, machine: Machine) -> None:
+        self.patience = Patience(machine)
+
     def next(self, ready: deque[Fragment]) -> Fragment:
-        return _take(ready, max(range(len(ready)), key=lambda i: _place(ready[i])))
+        self.patience.look()
+        if self.patience.over():
+            return self.patience.chose(ready.popleft(), first=False)
+        return self.patience.chose(_take(ready, max(range(len(ready)), key=lambda i: _place(ready[i]))), first=True)
 
     def turn(self, f: Fragment) -> int:
         return 50
@@ -150,22 +186,25 @@ class Starve(Policy):
 
     def begin(self, machine: Machine) -> None:
         self.producing = producing(machine)
-        self.turns = 0
+        self.patience = Patience(machine)
 
     def starved(self, f: Fragment) -> bool:
         raise NotImplementedError
 
     def next(self, ready: deque[Fragment]) -> Fragment:
-        if self.turns < STARVED_TURNS:
-            for i, f in enumerate(ready):
-                if not self.starved(f):
-                    self.turns += i > 0
-                    return _take(ready, i)
-        self.turns = 0
-        return ready.popleft()
+        self.patience.look()
+        chosen = 0
+        for i, f in enumerate(ready):
+            if not self.starved(f):
+                chosen = 0 if i and self.patience.over() else i
+                break
+        first = not self.starved(ready[chosen])
+        return self.patience.chose(_take(ready, chosen), first)
 
     def turn(self, f: Fragment) -> int:
-        return 3 if self.starved(f) else self.quantum
+        if self.starved(f):
+            return self.quantum if self.patience.polls else 3
+        return 50 if self.patience.idle > 1 else self.quantum
 
 
 class StarveProducer(Starve):
@@ -216,7 +255,7 @@ class Adversarial(Random):
     def begin(self, machine: Machine) -> None:
         self.producing = producing(machine)
         self.left = 0
-        self.skipped = 0
+        self.patience = Patience(machine)
         self._change()
 
     def _change(self) -> None:
@@ -243,15 +282,16 @@ class Adversarial(Random):
         self.left -= 1
         if self.left < 0:
             self._change()
-        if self.mode == "reverse":
-            return _take(ready, len(ready) - 1)
-        if self.skipped < STARVED_TURNS:
-            for i, f in enumerate(ready):
-                if not self._starved(f):
-                    self.skipped += i > 0
-                    return _take(ready, i)
-        self.skipped = 0
-        return super().next(ready)
+        self.patience.look()
+        last = len(ready) - 1
+        if self.mode == "reverse" and not self.patience.over():
+            return self.patience.chose(_take(ready, last), first=True)
+        for i, f in enumerate(ready):
+            if not self._starved(f):
+                if i and self.patience.over():
+                    break
+                return self.patience.chose(_take(ready, i), first=True)
+        return self.patience.chose(super().next(ready), first=False)
 
     def elect(self, mask: int) -> int:
         return mask.bit_length() - 1 if self.high else super().elect(mask)

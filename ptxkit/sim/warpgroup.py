@@ -222,10 +222,13 @@ class Warpgroup:
         held = self.held.get(registers)
         given = product.d
         if held is not None:
-            if given[0] is None:
+            if all(mine is None for mine in given):
                 return held.matrix
             rows = held.rows
-            if rows is not None and all(all(map(_same, mine, row)) for mine, row in zip(given, rows, strict=False)):
+            if rows is None:
+                rows = held.rows = _rows(held.matrix)
+            given = [row if mine is None else mine for mine, row in zip(given, rows, strict=False)]
+            if all(all(map(_same, mine, row)) for mine, row in zip(given, rows, strict=False)):
                 return held.matrix
         return _gather(given, product.shape)
 
@@ -274,7 +277,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def _continues(first: Product, then: Product) -> bool:
     """Whether an operation goes on with the accumulators of the one before, so that both are one product over a longer K."""
-    return then.accumulate and then.d[0] is None and _form(then.shape) == _form(first.shape) and not then.shape.saturate
+    return then.accumulate and all(d is None for d in then.d) and _form(then.shape) == _form(first.shape) and not then.shape.saturate
 
 
 def _form(shape: Shape) -> tuple[Any, ...]:

@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gemm.hgemm import hgemm
+from gemm.config import Config
+from gemm.simulate import simulate
 from ptxkit import sim
 from ptxkit.types import bf16, f16, f32
 
@@ -16,21 +17,17 @@ pytestmark = [pytest.mark.pure, pytest.mark.timeout(60)]
 NUMPY = {bf16: ml_dtypes.bfloat16, f16: np.float16, f32: np.float32}
 
 
-def product(m: int, n: int, k: int, *, TYPE: Any = bf16, OUT: Any = bf16, BN: int = 256, CLUSTER: int = 2, STAGES: int = 3,
-            A_MAJOR: str = "k", B_MAJOR: str = "k", schedule: str = "fifo", seed: int = 0, ctas: int = 1000,
-            check: bool = False) -> sim.Report:
-    """Run hgemm on small integers, whose products are exact in every order, and compare all bits."""
+def product(m: int, n: int, k: int, *, TYPE: Any = bf16, OUT: Any = bf16, CLUSTER: int = 2, schedule: str = "fifo", seed: int = 0,
+            ctas: int = 1000, check: bool = False, **parameters: Any) -> sim.Report:
+    """Multiply small integers, whose products are exact in every order, and compare all bits."""
+    config = Config(TYPE, OUT, CLUSTER_M=CLUSTER, **{"STAGES": 3, **parameters})
     generator = np.random.default_rng(m + n + k)
     a = generator.integers(-3, 4, (m, k)).astype(NUMPY[TYPE])
-    b = generator.integers(-3, 4, (n, k)).astype(NUMPY[TYPE])
+    b = generator.integers(-3, 4, (k, n)).astype(NUMPY[TYPE])
     d = np.full((m, n), 7, NUMPY[OUT])
-    tiles = -(-m // 128), -(-n // BN), -(-k // 64)
-    units = -(-tiles[0] // CLUSTER) * tiles[1]
-    given_a = a if A_MAJOR == "k" else np.asfortranarray(a)
-    given_b = b if B_MAJOR == "k" else np.asfortranarray(b)
-    report = hgemm.simulate(min(units, ctas) * CLUSTER, given_a, given_b, d, *tiles, TYPE=TYPE, OUT=OUT, BN=BN, CLUSTER=CLUSTER,
-                            STAGES=STAGES, A_MAJOR=A_MAJOR, B_MAJOR=B_MAJOR, schedule=schedule, seed=seed, check=check)
-    expected = a.astype(np.float32) @ b.astype(np.float32).T
+    report = simulate(a if config.a_major == "k" else np.asfortranarray(a), np.asfortranarray(b) if config.b_major == "k" else b, d,
+                      config=config, sms=ctas, schedule=schedule, seed=seed, check=check)
+    expected = a.astype(np.float32) @ b.astype(np.float32)
     np.testing.assert_array_equal(d.astype(np.float32), expected.astype(NUMPY[OUT]).astype(np.float32))
     return report
 
@@ -47,10 +44,10 @@ def test_types(TYPE: Any, OUT: Any) -> None:
     product(256, 128, 128, TYPE=TYPE, OUT=OUT, BN=128)
 
 
-@pytest.mark.parametrize(("A_MAJOR", "B_MAJOR"), [("k", "mn"), ("mn", "k"), ("mn", "mn")])
+@pytest.mark.parametrize(("a_major", "b_major"), [("k", "mn"), ("mn", "k"), ("mn", "mn")])
 @pytest.mark.parametrize("CLUSTER", [1, 2])
-def test_majors(A_MAJOR: str, B_MAJOR: str, CLUSTER: int) -> None:
-    product(256, 256, 128, A_MAJOR=A_MAJOR, B_MAJOR=B_MAJOR, CLUSTER=CLUSTER)
+def test_majors(a_major: str, b_major: str, CLUSTER: int) -> None:
+    product(256, 256, 128, a_major=a_major, b_major=b_major, CLUSTER=CLUSTER)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(8, 8, 8), (136, 264, 72), (200, 520, 200), (384, 64, 640)])

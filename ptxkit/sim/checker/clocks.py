@@ -137,6 +137,12 @@ class View:
             a, b = self.fit(), other.fit()
             np.maximum(a[DONE], b[DONE], out=a[DONE])
 
+    def join_all_done(self, other: View) -> View:
+        """`join_done`, of other clusters too."""
+        zeroed = View(other.home, other.fit().copy(), {home: _only_done(a) for home, a in (other.far or {}).items()})
+        zeroed.a[SEEN:] = 0
+        return self.join(zeroed)
+
     def complete(self, agent: int, clock: int) -> None:
         """An asynchronous agent's events are over: they are visible everywhere."""
         a = self.fit()
@@ -144,10 +150,32 @@ class View:
             a[:, agent] = np.maximum(a[:, agent], clock)
 
 
+def _only_done(a: Array) -> Array:
+    found = np.zeros_like(a)
+    found[DONE] = a[DONE]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a release (or a relaxed write after a fence) publishes: what has been done, and what is visible to who acquires it in the same
+    CTA, in another one of the cluster, in another cluster (None: nothing).
+    """
+
+    done: View
+    seen: tuple[View | None, View | None, View | None]
+
+    def and_before(self, before: Published) -> Published:
+        """An atomic goes on with what those before it have published."""
+        both = [b if a is None else a if b is None else a.copy().join(b) for a, b in zip(self.seen, before.seen, strict=True)]
+        return Published(self.done.copy().join_all_done(before.done), (both[0], both[1], both[2]))
+
+
 class Lanes:
     """What the lanes of a fragment know: groups of lanes (mask, view), one group unless lanes have learnt different things.
 
-    `pending` is what relaxed waits have seen and the next acquiring fence makes visible; `sealed` what the last releasing fence covered.
+    `pending` is what relaxed reads have seen (lanes, how far its writer is, view), which the next acquiring fence of that scope makes
+    visible; `sealed` what the last releasing fence of each scope covered (lanes, view).
     """
 
     __slots__ = ("groups", "pending", "sealed", "warp")
@@ -155,22 +183,24 @@ class Lanes:
     def __init__(self, warp: WarpClock, groups: list[tuple[int, View]]) -> None:
         self.warp = warp
         self.groups = groups
-        self.pending: View | None = None
-        self.sealed: View | None = None
+        self.pending: list[tuple[int, int, View]] = []
+        self.sealed: list[tuple[int, View] | None] = [None, None, None]
 
     def part(self, mask: int) -> Lanes:
         """Lanes that leave, with what they know."""
         other = Lanes(self.warp, [(m & mask, view.copy()) for m, view in self.groups if m & mask])
         self.groups = [(m & ~mask, view) for m, view in self.groups if m & ~mask]
-        other.pending = self.pending.copy() if self.pending else None
-        other.sealed = self.sealed
+        other.pending = [(m & mask, apart, view) for m, apart, view in self.pending if m & mask]
+        other.sealed = self.sealed.copy()
         return other
 
     def adopt(self, others: list[Lanes]) -> None:
         """Lanes come back; those that know the same are one group."""
         for other in others:
             self.groups += other.groups
-            self.pending = self.pending or other.pending
+            self.pending += other.pending
+            self.sealed = [theirs if mine is None or (theirs and theirs[0] & ~mine[0]) else mine
+                           for mine, theirs in zip(self.sealed, other.sealed, strict=True)]
         self.tidy()
 
     def tidy(self) -> None:
@@ -205,9 +235,6 @@ class Lanes:
         a = out.fit()
         if not visible:
             a[SEEN:] = 0
-            if self.sealed is not None:
-                sealed = self.sealed.fit()
-                np.maximum(a[SEEN:], sealed[SEEN:], out=a[SEEN:])
         lanes = indices(mask)
         own: Any = warp.own if mask == FULL else lanes + warp.base
         epoch = warp.tick()
@@ -217,6 +244,43 @@ class Lanes:
             a[SHARED:MAPS, own] = warp.fenced if mask == FULL else warp.fenced[:, lanes]
             if warp.copies >= 0:
                 self._copies(a, lanes)
+        return out
+
+    def publish(self, mask: int, scope: int, *, visible: bool) -> Published:
+        """A strong write of that scope: with release semantics (`visible`), or with those of the fences before it."""
+        out = self.release(mask, visible=visible)
+        seen: list[View | None] = [None, None, None]
+        for apart in range(scope + 1):
+            sealed = self.sealed[apart]
+            if visible:
+                seen[apart] = out
+            elif sealed is not None and not mask & ~sealed[0]:
+                seen[apart] = sealed[1]
+        return Published(out, (seen[0], seen[1], seen[2]))
+
+    def seal(self, mask: int, scope: int) -> None:
+        """A releasing fence."""
+        made = mask, self.release(mask)
+        for apart in range(scope + 1):
+            self.sealed[apart] = made
+
+    def unseal(self, mask: int, scope: int) -> None:
+        """An acquiring fence."""
+        kept: list[tuple[int, int, View]] = []
+        before, self.pending = self.pending, []
+        for lanes, apart, view in before:
+            if apart <= scope and lanes & mask:
+                self.acquire(lanes & mask, view)
+            left = lanes & ~mask if apart <= scope else lanes
+            if left:
+                kept.append((left, apart, view))
+        self.pending = kept
+
+    def release_copies(self, mask: int) -> View:
+        """What an arrival of these lanes' cp.async publishes: that all copies so far are complete, and what the lanes have done."""
+        out = self.release(mask, visible=False)
+        if self.warp.copies >= 0:
+            out.fit()[:SHARED, indices(mask) + self.warp.copies] = self.warp.issued_copies
         return out
 
     def _copies(self, a: Array, lanes: Array) -> None:
@@ -244,7 +308,8 @@ class Lanes:
             if m & mask:
                 view.fit()[DONE] = done
 
-    def acquire(self, mask: int, other: View, *, visible: bool = True) -> None:
+    def acquire(self, mask: int, other: View, *, visible: bool = True, apart: int = 0) -> None:
+        """Learn what `other` publishes; not `visible`: once a fence of a scope that reaches as far as its writer follows."""
         self._separate(mask)
         for m, view in self.groups:
             if m & mask:
@@ -253,7 +318,11 @@ class Lanes:
                 else:
                     view.join_done(other)
         if not visible:
-            self.pending = other.copy() if self.pending is None else self.pending.join(other)
+            same = [i for i, (m, a, _) in enumerate(self.pending) if m == mask and a == apart]
+            if same:
+                self.pending[same[0]] = mask, apart, self.pending[same[0]][2].copy().join(other)
+            else:
+                self.pending.append((mask, apart, other))
         self.tidy()
 
     def learn(self, mask: int, other: View) -> None:

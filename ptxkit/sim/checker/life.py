@@ -67,6 +67,10 @@ class Checker(ProductRules):
         for rank in {int(x) // stride for x in ([at] if isinstance(at, int) else at)} - {own}:
             self._note(f, ctas[rank], warp.base + mask.bit_length() - 1, warp.epoch, op)
 
+    def source(self, f: Fragment, op: Op, agent: int, clock: int) -> None:
+        """A copy to another CTA, that only its mbarrier there says to be over, reads this CTA's shared memory."""
+        self._life(f.cta).events[agent] = clock, op
+
     def _distant(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, stamp: tuple[int, int] | None = None) -> None:
         if barrier.cta is f.cta:
             return

@@ -10,11 +10,11 @@ from ..memory import Allocation
 from ..tasks import Region, Task
 from ..values import Array, indices
 from .base import Base
-from .clocks import GLOBAL, MAPS, SEEN, SHARED, Home, Lanes, View
-from .shadow import GlobalShadow, Prior, Shadow, parts, stamps
+from .clocks import GLOBAL, MAPS, SEEN, SHARED, Home, Lanes, Published, View
+from .shadow import ATOMIC, POLL, READ, GlobalShadow, Prior, Shadow, parts, stamps
 
 if TYPE_CHECKING:
-    from ..cta import Cluster
+    from ..cta import Cluster, Cta
     from ..fragment import Fragment
     from ..memory import Memory, Places
     from ..program import Op
@@ -30,7 +30,7 @@ class MemoryRules(Base):
     def __init__(self) -> None:
         super().__init__()
         self._globals: dict[int, tuple[Allocation, GlobalShadow]] = {}
-        self._published: dict[tuple[int, int], tuple[View, int, Fragment]] = {}
+        self._published: dict[tuple[int, int], dict[Cta, Published]] = {}
         self._map: tuple[GlobalShadow, Array] | None = None
         self._looked: dict[int, int] = {}
         self._read: set[int] | None = None
@@ -80,29 +80,32 @@ class MemoryRules(Base):
                 each = np.repeat(each, count)
         known = view.fit()[SEEN]
         together = type(at) is int and mask & mask - 1 != 0
+        scope = 1 + scope_of(op.tokens) if strong else 0
         bad = shadow.writes_unknown(cells, known)
         if bad is not None:
-            self._write_conflict(f, lanes, op, shadow, cells, each, bad, mode, together=together, strong=strong)
+            self._write_conflict(f, lanes, op, shadow, cells, each, bad, mode, together=together, strong=scope)
             if strong and mode != "w" and self._used(op):
                 self.polled(f, mask, op)
         if mode != "w" and shadow.unwritten(cells):
             self._uninitialised(f, op, shadow, cells)
+        prior = shadow.unknown(_against(mode, strong), cells, known, each, warp.base)
+        if prior is not None:
+            self._race(f, op, prior, "shared", "reads" if mode == "r" else "writes", f.cta.cluster)
         if mode != "r":
-            if not (strong and mode == "a"):
-                prior = shadow.reads_unknown(cells, known, each, warp.base)
-                if prior is not None:
-                    self._race(f, op, prior, "shared", "writes", f.cta.cluster)
-            shadow.wrote(cells, each + warp.base, warp.epoch, op.index, strong)
-        elif not strong:
-            shadow.read_by_lanes(warp.base, cells, mask if type(at) is int else each, warp.epoch, op.index)
+            shadow.wrote(cells, each + warp.base, warp.epoch, op.index, scope)
+        if mode == "r" or strong:
+            shadow.accessed(_kind(mode, strong), warp.base, cells, warp.epoch, op.index, mask if type(at) is int else each,
+                            int(known[warp.own].min()))
 
     def _write_conflict(self, f: Fragment, lanes: Lanes, op: Op, shadow: Shadow, cells: Any, each: Array, bad: Array, mode: str, *,
-                        together: bool, strong: bool) -> None:
+                        together: bool, strong: int) -> None:
+        """`strong`: the scope of a strong access + 1."""
         warp = lanes.warp
         agents, clocks = shadow.agent[cells][bad], shadow.epoch[cells][bad]
         wrong = np.ones(len(bad), bool) if together else agents != warp.base + each[bad]
         if strong:
-            wrong &= ~shadow.strong[cells][bad]
+            apart = agents // (32 * self.home(f.cta.cluster).warps_per_cta) != f.cta.rank
+            wrong &= np.minimum(shadow.strong[cells][bad], strong) <= apart
         if warp.copies >= 0:
             wrong &= ~((agents == warp.copies + each[bad]) & (clocks <= warp.copied[each[bad]]))
         if wrong.any():
@@ -152,54 +155,76 @@ class MemoryRules(Base):
             else np.full(len(cells), mask.bit_length() - 1)
         warp = lanes.warp
         known = view.fit()[SEEN]
-        stamp = stamps(view.home.number, (each + warp.base).astype(np.int64), warp.epoch)
         own = each + warp.base
+        scope = 1 + scope_of(op.tokens) if strong else 0
         if shadow.touched:
-            self._global_conflict(f, op, shadow, cells, shadow.write[cells], view, known, SEEN, own, strong, mode, wrote=True)
-        if mode == "r":
-            if not strong:
-                shadow.was_read(cells, stamp, op.index)
-            return
-        if not (strong and mode == "a"):
-            for slot in shadow.reads:
-                self._global_conflict(f, op, shadow, cells, slot[cells], view, known, SEEN, own, strong, mode, wrote=False)
-        shadow.wrote(cells, stamp, op.index, strong)
+            self._last_write(f, op, shadow, cells, view, known, SEEN, own, scope, mode)
+        if shadow.touched or mode != "r":
+            self._others(f, op, shadow, _against(mode, strong), cells, view, known, SEEN, warp.base, each, mode)
+        if mode != "r":
+            shadow.wrote(cells, stamps(view.home.number, own.astype(np.int64), warp.epoch), op.index, scope)
+        if mode == "r" or strong:
+            shadow.kinds[_kind(mode, strong)].add((view.home.number, warp.base), cells, warp.epoch, op.index,
+                                                  mask if type(at) is int else each, int(known[warp.own].min()))
 
-    def _global_conflict(self, f: Fragment, op: Op, shadow: GlobalShadow, cells: Array, stamp: Array, view: View, known: Array, row: int,
-                         own: Array | None, strong: bool, mode: str, *, wrote: bool) -> None:
+    def _last_write(self, f: Fragment, op: Op, shadow: GlobalShadow, cells: Array, view: View, known: Array, row: int, own: Array | None,
+                    strong: int, mode: str) -> None:
+        """`known`: the clocks of the view's own cluster; `own`: the lanes that access; `strong`: the scope of a strong access + 1."""
+        stamp = shadow.write[cells]
         if not stamp.any():
             return
         number, agent, clock = parts(stamp)
         mine = number == view.home.number
         fine = (stamp == 0) | (mine & (known[np.where(mine, agent, 0)] >= clock))
-        if strong and wrote and mode != "w" and not fine.all() and self._used(op):
+        if strong and mode != "w" and not fine.all() and self._used(op):
             self.polled(f, f.mask, op)
         if own is not None:
             fine |= mine & (agent == own)
         if strong:
-            fine |= shadow.strong[cells]
+            per_cta = 32 * view.home.warps_per_cta
+            apart = np.where(mine, np.where(agent // per_cta == f.cta.rank, 0, 1), 2)
+            fine |= np.minimum(shadow.strong[cells], strong) > apart
         if fine.all():
             return
         for other in {int(n) for n in number[~fine]} - {view.home.number}:
-            home = self.homes[other]
-            theirs = view.far.get(home) if view.far else None
+            theirs = self._far(view, other, row)
             if theirs is not None:
                 there = number == other
-                fine |= there & (theirs[row][np.where(there, agent, 0)] >= clock)
+                reach = np.where(there & (agent < len(theirs)), agent, 0)
+                fine |= there & (theirs[reach] >= clock)
         if fine.all():
             return
         i = int(np.flatnonzero(~fine)[0])
-        who = self.homes[int(number[i])].describe(int(agent[i]))
-        place = shadow.start + (int(cells[i]) << shadow.shift)
-        name = self._global_name(place)
-        site = int((shadow.site if wrote else shadow.sites)[int(cells[i])])
+        who = int(number[i]), int(agent[i]), int(clock[i])
+        self._global_race(f, op, shadow, int(cells[i]), who, int(shadow.site[cells[i]]), row, view, mode, wrote=True)
+
+    def _others(self, f: Fragment, op: Op, shadow: GlobalShadow, kinds: tuple[str, ...], cells: Array, view: View, known: Array, row: int,
+                base: int, own: Array | None, mode: str) -> None:
+        """The accesses of these kinds that must come before this one."""
+        home = view.home.number
+        for kind in kinds:
+            found = shadow.kinds[kind].unknown(cells, lambda number: known if number == home else self._far(view, number, row),
+                                               (home, base), own)
+            if found is not None:
+                i, *who, site = found
+                self._global_race(f, op, shadow, int(cells[i]), tuple(who), site, row, view, mode, wrote=kind == ATOMIC)
+
+    def _far(self, view: View, number: int, row: int) -> Array | None:
+        theirs = view.far.get(self.homes[number]) if view.far else None
+        return None if theirs is None else theirs[row]
+
+    def _global_race(self, f: Fragment, op: Op, shadow: GlobalShadow, cell: int, who: tuple[int, ...], site: int, row: int, view: View,
+                     mode: str, *, wrote: bool) -> None:
+        number, agent, clock = who
+        name = self._global_name(shadow.start + (cell << shadow.shift))
         rule = "global-race"
         if row == MAPS:
             rule = "tensormap-fence"
-        elif row != SEEN and self._is_seen(f, view, int(number[i]), int(agent[i]), int(clock[i])):
+        elif row != SEEN and self._is_seen(f, view, number, agent, clock):
             rule = "proxy-fence"
         verb = "reads" if mode == "r" else "writes"
-        message = f"{f.warp!r} {verb} {name}, which {self.site(site)} of {who.name} {'wrote' if wrote else 'read'}, with "
+        message = f"{f.warp!r} {verb} {name}, which {self.site(site)} of {self.homes[number].describe(agent).name} " \
+                  f"{'wrote' if wrote else 'read'}, with "
         words = {"proxy-fence": "no proxy fence between the two", "tensormap-fence": "no fence of the tensormap proxy between the two"}
         self.report(rule, op, message + words.get(rule, "nothing that orders the two"), other=(site, wrote))
 
@@ -217,26 +242,31 @@ class MemoryRules(Base):
     # ------------------------------------------------------------------------------------------- strong accesses
 
     def _acquire(self, f: Fragment, lanes: Lanes, mask: int, op: Op, mode: str, memory: Memory, places: Places) -> None:
-        """A strong read may synchronise with the strong write that it reads."""
+        """A strong read may synchronise with the strong writes that led to what it reads, where both scopes include both threads."""
         if mode == "w":
             return
         tokens = op.tokens
-        visible = "acquire" in tokens or "acq_rel" in tokens
+        orders = "acquire" in tokens or "acq_rel" in tokens
+        scope = scope_of(tokens)
         for place in {places} if type(places) is int else {int(p) for p in places[indices(mask)]}:
-            found = self._published.get((id(memory), place))
-            if found is not None:
-                view, scope, writer = found
-                apart = 0 if writer.cta is f.cta else 1 if writer.cta.cluster is f.cta.cluster else 2
-                lanes.acquire(mask, view, visible=visible and min(scope, _scope(tokens)) >= apart)
+            for cta, found in self._published.get((id(memory), place), {}).items():
+                apart = 0 if cta is f.cta else 1 if cta.cluster is f.cta.cluster else 2
+                seen = found.seen[apart] if scope >= apart else None
+                if seen is None:
+                    lanes.learn(mask, found.done)
+                else:
+                    lanes.acquire(mask, seen, visible=orders, apart=apart)
 
     def _release(self, f: Fragment, lanes: Lanes, mask: int, op: Op, mode: str, memory: Memory, at: Any) -> None:
         tokens = op.tokens
-        out = lanes.release(mask, visible="release" in tokens or "acq_rel" in tokens)
+        out = lanes.publish(mask, scope_of(tokens), visible="release" in tokens or "acq_rel" in tokens)
         for place in {at} if isinstance(at, int) else {int(p) for p in at}:
             key = id(memory), place
-            before = self._published.get(key)
-            kept = out.copy().join(before[0]) if before is not None and mode == "a" else out
-            self._published[key] = kept, _scope(tokens), f
+            if mode != "a":
+                self._published[key] = {f.cta: out}
+                continue
+            known = self._published.setdefault(key, {})
+            known[f.cta] = out.and_before(known[f.cta]) if f.cta in known else out
 
     def _used(self, op: Op) -> bool:
         """Whether anything reads what the instruction writes into registers."""
@@ -258,7 +288,7 @@ class MemoryRules(Base):
         self._map = shadow, cells
         if shadow.touched:
             view = self.lanes(f).view(1 << lane)
-            self._global_conflict(f, op, shadow, cells, shadow.write[cells], view, view.fit()[MAPS], MAPS, None, False, "r", wrote=True)
+            self._last_write(f, op, shadow, cells, view, view.fit()[MAPS], MAPS, None, 0, "r")
 
     # ------------------------------------------------------------------------------------------- asynchronous accesses
 
@@ -270,11 +300,14 @@ class MemoryRules(Base):
         if task.kind == "copy":
             self._copy(f, task, lanes, home)
             return
+        if task.kind == "copy arrive":
+            task.shadow = lanes.release_copies(task.mask), lanes.warp
+            return
         reader, writers = self._agents(f, task, home)
         if self._map is not None:
             shadow, cells = self._map
             agent, clock = writers[0] if task.signals else reader
-            shadow.was_read(cells, stamps(home.number, agent, clock), task.op.index)
+            shadow.kinds[READ].add((home.number, agent), cells, clock, task.op.index, None, 0)
             self._map = None
         for region in task.reads:
             self._async_read(f, task, lanes, home, region, *reader)
@@ -297,7 +330,9 @@ class MemoryRules(Base):
             shadow = self.shadow(f.cta.cluster)
             cells = _region_cells(shadow, region)
             self.async_read(f, task.op, lanes, task.mask, cells, shadow, "bulk-source-uninitialised", task)
-            shadow.read(agent, cells, clock, task.op.index)
+            shadow.accessed(READ, agent, cells, clock, task.op.index)
+            if task.signals:
+                self.source(f, task.op, agent, clock)
         elif region.memory.space == "global":
             self._global_async(f, task, lanes, home, region, agent, clock, "r")
 
@@ -307,8 +342,9 @@ class MemoryRules(Base):
         if known is None:
             known = self._rely(lanes, mask, SHARED, task, writes=False)
         bad = shadow.writes_unknown(cells, known)
-        if bad is not None:
-            self._async_conflict(f, op, lanes, mask, shadow.write_at(cells, int(bad[0])), "reads")
+        prior = shadow.write_at(cells, int(bad[0])) if bad is not None else shadow.unknown((ATOMIC,), cells, known, None, -1)
+        if prior is not None:
+            self._async_conflict(f, op, lanes, mask, prior, "reads")
         if shadow.unwritten(cells):
             self._uninitialised(f, op, shadow, cells, rule)
 
@@ -319,12 +355,17 @@ class MemoryRules(Base):
         shadow = self.shadow(f.cta.cluster)
         cells = _region_cells(shadow, region)
         known = self._rely(lanes, task.mask, SHARED, task, writes=True)
+        atomic = task.kind.endswith("reduce")
         bad = shadow.writes_unknown(cells, known)
-        prior = None if bad is None else shadow.write_at(cells, int(bad[0]))
-        prior = prior or shadow.reads_unknown(cells, known, None, -1)
+        if bad is not None and atomic:
+            bad = bad[shadow.strong[cells][bad] <= 1]
+        prior = shadow.write_at(cells, int(bad[0])) if bad is not None and len(bad) else \
+            shadow.unknown((READ,) if atomic else (READ, POLL, ATOMIC), cells, known, None, -1)
         if prior is not None:
             self._async_conflict(f, task.op, lanes, task.mask, prior, "writes")
-        shadow.wrote(cells, agent, clock, task.op.index)
+        shadow.wrote(cells, agent, clock, task.op.index, 2 if atomic else 0)
+        if atomic:
+            shadow.accessed(ATOMIC, agent, cells, clock, task.op.index)
         low = cells.start if isinstance(cells, slice) else int(cells[0])
         self._overlaps(f, task.op, "w", low << shadow.shift, region.length)
 
@@ -357,16 +398,15 @@ class MemoryRules(Base):
         view = lanes.view(task.mask)
         known = self._rely(lanes, task.mask, GLOBAL, task, writes=mode == "w")
         atomic = task.kind.endswith("reduce")
-        stamp = stamps(home.number, agent, clock)
         if shadow.touched:
-            self._global_conflict(f, task.op, shadow, cells, shadow.write[cells], view, known, GLOBAL, None, atomic, mode, wrote=True)
-        if mode == "r":
-            shadow.was_read(cells, stamp, task.op.index)
-            return
-        if not atomic:
-            for slot in shadow.reads:
-                self._global_conflict(f, task.op, shadow, cells, slot[cells], view, known, GLOBAL, None, False, mode, wrote=False)
-        shadow.wrote(cells, stamp, task.op.index, atomic)
+            self._last_write(f, task.op, shadow, cells, view, known, GLOBAL, None, 3 if atomic else 0, mode)
+        if shadow.touched or mode != "r":
+            self._others(f, task.op, shadow, _against("a" if atomic else mode, atomic), cells, view, known, GLOBAL, -1, None, mode)
+        who = home.number, agent
+        if mode != "r":
+            shadow.wrote(cells, stamps(*who, clock), task.op.index, 3 if atomic else 0)
+        if mode == "r" or atomic:
+            shadow.kinds[_kind(mode, atomic)].add(who, cells, clock, task.op.index, None, 0)
 
     def _copy(self, f: Fragment, task: Task, lanes: Lanes, home: Home) -> None:
         """cp.async: generic accesses of the lanes that are over when the lane has waited."""
@@ -387,8 +427,8 @@ class MemoryRules(Base):
             known = lanes.view(task.mask).fit()[SEEN]
             bad = shadow.writes_unknown(cells, known)
             if bad is not None:
-                self._write_conflict(f, lanes, task.op, shadow, cells, owners, bad, "w", together=False, strong=False)
-            prior = shadow.reads_unknown(cells, known, owners, warp.base)
+                self._write_conflict(f, lanes, task.op, shadow, cells, owners, bad, "w", together=False, strong=0)
+            prior = shadow.unknown((READ, POLL, ATOMIC), cells, known, owners, warp.base)
             if prior is not None:
                 self._race(f, task.op, prior, "shared", "writes", f.cta.cluster)
             shadow.wrote(cells, owners + warp.copies, task.shadow, task.op.index)
@@ -411,6 +451,9 @@ class MemoryRules(Base):
     def _remote(self, f: Fragment, mask: int, op: Op, at: Any) -> None:
         """An access to shared memory, perhaps another CTA's."""
 
+    def source(self, f: Fragment, op: Op, agent: int, clock: int) -> None:
+        """An asynchronous operation that signals an mbarrier reads the shared memory of its CTA."""
+
     def _overlaps(self, f: Fragment, op: Op, mode: str, at: Any, size: int) -> None:
         """An access to shared memory, perhaps to a live mbarrier's bytes."""
 
@@ -424,6 +467,17 @@ def _region_cells(shadow: Shadow, region: Region) -> Any:
     return first if count == 1 else (first[:, None] + np.arange(count)).reshape(-1)
 
 
-def _scope(tokens: list[str]) -> int:
+def _kind(mode: str, strong: bool) -> str:
+    return ATOMIC if mode != "r" else POLL if strong else READ
+
+
+def _against(mode: str, strong: bool) -> tuple[str, ...]:
+    """What must come before an access, besides the last write: strong accesses are not ordered among themselves."""
+    if strong:
+        return () if mode == "r" else (READ,)
+    return (ATOMIC,) if mode == "r" else (READ, POLL, ATOMIC)
+
+
+def scope_of(tokens: list[str]) -> int:
     """0 the CTA, 1 its cluster, 2 the device or the system (and what has no scope)."""
     return 0 if "cta" in tokens else 1 if "cluster" in tokens else 2

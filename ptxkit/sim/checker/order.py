@@ -16,8 +16,8 @@ import numpy as np
 from ..tasks import DONE as LANDED
 from ..tasks import Group, Task
 from ..values import Array, indices, lane_list
-from .clocks import DONE, GLOBAL, PUBLISHED, SEEN, SHARED, Home, Lanes, View
-from .memory import MemoryRules
+from .clocks import DONE, GLOBAL, PUBLISHED, SEEN, SHARED, Home, Lanes, Published, View
+from .memory import MemoryRules, scope_of
 
 if TYPE_CHECKING:
     from ..barriers import MBarrier, NamedBarrier
@@ -93,11 +93,10 @@ class OrderRules(MemoryRules):
                 if barrier.home is self.home(f.cta.cluster) and barrier.owner - warp.base in lane_list(mask):
                     barrier.fenced = True
             return
-        if "acquire" not in tokens or tokens[0] == "membar":
-            lanes.sealed = lanes.release(mask)
-        if "release" not in tokens and lanes.pending is not None:
-            lanes.acquire(mask, lanes.pending)
-            lanes.pending = None
+        if "release" not in tokens and lanes.pending:
+            lanes.unseal(mask, scope_of(tokens))
+        if "acquire" not in tokens:
+            lanes.seal(mask, scope_of(tokens))
 
     def _fence_maps(self, lanes: Lanes, mask: int, tokens: list[str]) -> None:
         if "acquire" not in tokens:
@@ -160,32 +159,40 @@ class OrderRules(MemoryRules):
     def mbarrier_arrive(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, count: int, drop: bool) -> None:
         lanes = self.lanes(f)
         state = self._use(f, lanes, lane, op, barrier)
-        number = barrier.phase
-        known = lanes.view(1 << lane).fit()[DONE]
+        self._distant(f, lane, op, barrier)
         own = lanes.warp.base + lane
+        known = lanes.view(1 << lane).fit()[DONE].copy()
+        out = lanes.publish(1 << lane, 1 if _wide(op.tokens) else 0, visible="relaxed" not in op.tokens)
+        self._arrives(state, barrier, op, known, own, out, f.cta.rank)
+
+    def copies_arrive(self, task: Task, barrier: MBarrier) -> None:
+        out, warp = task.shadow
+        own = warp.base + task.mask.bit_length() - 1
+        self._arrives(self._barrier(barrier), barrier, task.op, out.fit()[DONE], own, Published(out, (out, None, None)), task.warp.cta.rank)
+
+    def _arrives(self, state: Barrier, barrier: MBarrier, op: Op, known: Array, own: int, out: Published, rank: int) -> None:
+        """A lane's arrival: what it knows to have been done, what it publishes."""
+        number = barrier.phase
         phase = state.phase(number)
         before = state.phases.get(number - 1)
         if before is not None:
-            self._tight(f, lane, op, barrier, state, before, known, own, number)
+            self._tight(op, barrier, state, before, known, own, number)
             if not phase.arrived:
-                self._observed(f, lane, op, barrier, before, known, own, number)
+                self._observed(op, barrier, state, before, known, own, number)
         phase.arrived += 1
         phase.op = op
-        self._distant(f, lane, op, barrier)
-        out = lanes.release(1 << lane, visible="relaxed" not in op.tokens)
-        phase.arrivals[own] = lanes.warp.epoch - 1
-        rank = f.cta.rank
+        phase.arrivals[own] = out.done.a.item(DONE, own)
+        near, far = out.seen[0] or out.done, out.seen[1]
         if rank in phase.near:
-            phase.near[rank].join(out)
+            phase.near[rank].join(near)
         else:
-            phase.near[rank] = out
-        if _wide(op.tokens):
-            phase.view.join(out)
-        else:
-            phase.view.join_done(out)
+            phase.near[rank] = near.copy() if near is not out.done else near
+        phase.near[rank].join_done(out.done)
+        if far is not None:
+            phase.view.join(far)
+        phase.view.join_done(out.done)
 
-    def _tight(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, state: Barrier, before: Phase, known: Array, own: int,
-               number: int) -> None:
+    def _tight(self, op: Op, barrier: MBarrier, state: Barrier, before: Phase, known: Array, own: int, number: int) -> None:
         late = before.arrivals > known[:len(before.arrivals)]
         late[own] = False
         missing = ""
@@ -194,15 +201,16 @@ class OrderRules(MemoryRules):
         elif before.bytes and known[state.agent] < number:
             missing = "the bytes"
         if missing:
-            self.report("mbarrier-arrival", op, f"{f.warp!r} lane {lane} arrives on {barrier} in phase {number} but is not ordered after "
-                        f"{missing} of phase {number - 1}, where it may be counted instead", other=barrier.place)
+            who = state.home.describe(own).name
+            self.report("mbarrier-arrival", op, f"{who} arrives on {barrier} in phase {number} but is not ordered after {missing} of phase "
+                        f"{number - 1}, where it may be counted instead", other=barrier.place)
 
-    def _observed(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, before: Phase, known: Array, own: int, number: int) -> None:
+    def _observed(self, op: Op, barrier: MBarrier, state: Barrier, before: Phase, known: Array, own: int, number: int) -> None:
         waited = before.waits > 0
         if not waited[own] and not (known[:len(waited)][waited] >= before.waits[waited]).any():
-            self.report("mbarrier-unobserved", op, f"{f.warp!r} lane {lane} is the first to arrive on {barrier} in phase {number}, and "
-                        f"nobody "
-                        f"is known to have waited for phase {number - 1}", other=barrier.place)
+            who = state.home.describe(own).name
+            self.report("mbarrier-unobserved", op, f"{who} is the first to arrive on {barrier} in phase {number}, and nobody is known to "
+                        f"have waited for phase {number - 1}", other=barrier.place)
 
     def mbarrier_complete_tx(self, task: Task | None, barrier: MBarrier, count: int) -> None:
         state = self._barrier(barrier)
@@ -262,8 +270,8 @@ class OrderRules(MemoryRules):
             landed = state.home.new()
             landed.complete(state.agent, phase + 1)
             lanes.acquire(mask, landed, visible=False)
-        if visible and _wide(op.tokens):
-            lanes.acquire(mask, now.view)
+        if _wide(op.tokens):
+            lanes.acquire(mask, now.view, visible=visible, apart=1)
         else:
             lanes.learn(mask, now.view)
 
@@ -300,7 +308,10 @@ class OrderRules(MemoryRules):
                 self.report("barrier-generation", op, f"{f.warp!r} arrives at {name} and is not ordered after the arrival of {who} in the "
                             "generation before, where it may be counted instead", other=name)
         phase = state.phase(number)
-        phase.view.join(lanes.release(mask, visible=visible))
+        out = lanes.publish(mask, 1, visible=visible)
+        phase.view.join_done(out.done)
+        if out.seen[1] is not None:
+            phase.view.join(out.seen[1])
         phase.arrivals[own] = warp.epoch - 1
 
     def barrier_pass(self, f: Fragment, mask: int, op: Op, barrier: NamedBarrier, generation: int) -> None:

@@ -9,6 +9,7 @@ from ..definite import bits
 from ..warpgroup import Product, Warpgroup, WGroup, chunks
 from .clocks import SHARED
 from .registers import RegisterRules, name_of
+from .shadow import READ
 
 if TYPE_CHECKING:
     from ..fragment import Fragment
@@ -117,7 +118,7 @@ class ProductRules(RegisterRules):
                 return
             self.async_read(f, op, lanes, f.warp.lanes, cells, shadow, "shared-uninitialised", known=known)
             if first:
-                shadow.read(agent, cells, number + 1, op.index)
+                shadow.accessed(READ, agent, cells, number + 1, op.index)
 
     def _descriptors(self, product: Product) -> list[tuple[int, int, int]]:
         shape = product.shape

@@ -53,6 +53,7 @@ def cluster_arrive(op: Op) -> Run:
         if f.machine.watch is not None:
             f.machine.watch.cluster_arrive(f, mask, op, cluster)
         f.warp.cluster_phase = cluster.barrier.phase
+        f.warp.cluster_arrived |= mask
         f.machine.progress += 1
         cluster.barrier.arrive(f, mask, op)
 
@@ -64,7 +65,7 @@ def cluster_wait(op: Op) -> Run:
     def run(f: Any, mask: int) -> Any:
         barrier = f.cta.cluster.barrier
         phase = f.warp.cluster_phase
-        if phase is None:
+        if phase is None or mask & ~f.warp.cluster_arrived:
             raise Fault("cluster-barrier-wait", f"{f.warp!r} waits at the cluster barrier without having arrived",
                         "pair each barrier.cluster.wait with a barrier.cluster.arrive before it", op)
         if barrier.phase == phase:
@@ -72,6 +73,7 @@ def cluster_wait(op: Op) -> Run:
             return BLOCKED
         if f.machine.watch is not None:
             f.machine.watch.cluster_pass(f, mask, op, f.cta.cluster, phase)
+        f.warp.cluster_arrived &= ~mask
         return None
 
     return run
@@ -95,6 +97,9 @@ def setmaxnreg(op: Op) -> Run:
 
     def run(f: Any, mask: int, _: Any) -> Any:
         cta, warp = f.cta, f.warp
+        if mask != warp.live:
+            raise Fault("setmaxnreg-participation", f"{warp!r} executes `{op.opcode}` with lanes {mask:#010x} only: all threads of a "
+                        "warpgroup must", "keep it out of divergent code", op)
         if not f.machine.honours_setmaxnreg:
             return None
         before = warp.registers

@@ -127,12 +127,15 @@ def copy_arrive(op: Op) -> Run:
                     if task.state < DONE:
                         machine.land(task)
 
-            def deliver(_: Any, lane: int = lane, barrier: Any = barrier) -> None:
+            task = Task("copy arrive", op, f.warp, 1 << lane, fetch, lambda _: None)
+
+            def deliver(_: Any, task: Task = task, barrier: Any = barrier) -> None:
                 if machine.watch is not None:
-                    machine.watch.mbarrier_arrive(f, lane, op, barrier, 1, False)
+                    machine.watch.copies_arrive(task, barrier)
                 barrier.arrive(1, op, f.warp)
 
-            machine.issue(f, Task("copy arrive", op, f.warp, 1 << lane, fetch, deliver))
+            task.deliver = deliver
+            machine.issue(f, task)
 
     return run
 

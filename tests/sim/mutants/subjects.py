@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import unittest.mock
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,19 +12,19 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+import gemm.simulate
 import grammar
 from examples import cluster_multicast, tile_gemm, tma_copy, vector_add, warp_reduction
 from gemm.config import Config
-from gemm.hgemm import hgemm
 from ptxkit import TensorMap, sim
-from ptxkit.types import bf16, f16, f32
+from ptxkit.types import bf16, e4m3, e5m2, f16, f32
 
-from . import kernels
+from . import kernels, pipelines
 from .edit import Edit, written
 
 HERE = Path(__file__).parent
 CORPUS = HERE.parents[1] / "corpus"
-NUMPY = {bf16: ml_dtypes.bfloat16, f16: np.float16, f32: np.float32}
+NUMPY = {bf16: ml_dtypes.bfloat16, f16: np.float16, f32: np.float32, e4m3: ml_dtypes.float8_e4m3fn, e5m2: ml_dtypes.float8_e5m2}
 MAX_STEPS = 400_000
 """Warp instructions, several times what any subject needs: a mutant that never ends is stopped."""
 
@@ -41,6 +42,13 @@ class Subject:
     entry: str | None = None
     compiled: bool = field(default=False)
     """Whether nvcc made it."""
+    polls: bool = field(default=False)
+    """Whether its control depends on a flag or an atomic's result, so that the verdict is "incomplete"."""
+
+    @property
+    def right(self) -> tuple[str, ...]:
+        """The verdicts that the kernel may earn as it is."""
+        return ("clean", "review", "incomplete") if self.polls else ("clean", "review")
 
     @functools.cached_property
     def original(self) -> Any:
@@ -58,9 +66,10 @@ class Subject:
 SUBJECTS: dict[str, Subject] = {}
 
 
-def subject(name: str, source: Callable[[], Any], *, entry: str | None = None, compiled: bool = False) -> Callable[[Launch], Launch]:
+def subject(name: str, source: Callable[[], Any], *, entry: str | None = None, compiled: bool = False,
+            polls: bool = False) -> Callable[[Launch], Launch]:
     def register(launch: Launch) -> Launch:
-        SUBJECTS[name] = Subject(name, source, launch, entry, compiled)
+        SUBJECTS[name] = Subject(name, source, launch, entry, compiled, polls)
         return launch
 
     return register
@@ -75,29 +84,58 @@ def same(found: Any, expected: Any) -> bool:
     return bool(np.array_equal(found, expected.astype(found.dtype)))
 
 
-# The products: two tiles for every CTA, so that what is carried from tile to tile is exercised; k steps beyond the ring.
+# The products: two tiles for every CTA where they are persistent, so that what is carried from tile to tile is exercised; k steps beyond
+# the ring.
+
+
+class Recorder:
+    """Stands for the kernel in `gemm.simulate`, and notes the launch instead of executing it."""
+
+    def __init__(self) -> None:
+        self.trace = gemm.simulate.kernel.trace
+
+    def simulate(self, grid: Any, *args: Any, **_: Any) -> sim.Report:
+        self.grid, self.args = grid, args
+        return sim.Report()
+
+
+def recorded(a: Any, b: Any, d: Any, config: Config, sms: int) -> Recorder:
+    """The launch of a product, as `gemm.simulate` makes it."""
+    recorder = Recorder()
+    with unittest.mock.patch.object(gemm.simulate, "kernel", recorder):
+        gemm.simulate.simulate(a, b, d, config=config, sms=sms)
+    return recorder
 
 
 def _product(config: Config, m: int, n: int, k: int, ctas: int) -> Launch:
     def launch() -> tuple[list[Any], Callable[[], bool], dict[str, Any]]:
-        a, b = integers((m, k), NUMPY[config.dtype], 1), integers((n, k), NUMPY[config.dtype], 2)
+        a, b = integers((m, k), NUMPY[config.a], 1), integers((k, n), NUMPY[config.a], 2)
         d = np.full((m, n), 77, NUMPY[config.out])
-        expected = a.astype(np.float32) @ b.astype(np.float32).T
-        tiles = -(-m // 128), -(-n // config.BN), -(-k // 64)
-        given = [a if config.a_major == "k" else np.asfortranarray(a), b if config.b_major == "k" else np.asfortranarray(b), d, *tiles]
-        return given, lambda: same(d, expected), {"grid": ctas}
+        expected = a.astype(np.float32) @ b.astype(np.float32)
+        made = recorded(a if config.a_major == "k" else np.asfortranarray(a), np.asfortranarray(b) if config.b_major == "k" else b, d,
+                        config, ctas)
+        return list(made.args), lambda: same(d, expected), {"grid": made.grid}
 
     return launch
 
 
 PRODUCTS = {
-    "hgemm": (Config(bf16, bf16, BN=64, CLUSTER=2, STAGES=3), 512, 64, 320, 2),
-    "hgemm.alone": (Config(f16, f16, BN=128, CLUSTER=1, STAGES=2), 256, 136, 200, 2),
-    "hgemm.f32": (Config(bf16, f32, BN=64, CLUSTER=1, STAGES=2), 256, 64, 192, 1),
-    "hgemm.mn": (Config(bf16, bf16, "mn", "mn", BN=128, CLUSTER=2, STAGES=2), 512, 128, 192, 2),
+    "hgemm": (Config(bf16, bf16, BN=64, CLUSTER_M=2, STAGES=3), 512, 64, 320, 2),
+    "hgemm.alone": (Config(f16, f16, BN=128, STAGES=2), 256, 136, 200, 2),
+    "hgemm.f32": (Config(bf16, f32, BN=64, STAGES=2), 256, 64, 192, 1),
+    "hgemm.mn": (Config(bf16, bf16, a_major="mn", b_major="mn", BN=128, CLUSTER_M=2, STAGES=2), 512, 128, 192, 2),
 }
-for _name, (_config, *_shape) in PRODUCTS.items():
-    subject(_name, functools.partial(hgemm.trace, **_config.parameters))(_product(_config, *_shape))
+FORMS = {
+    "gemm.pingpong": (Config(bf16, bf16, BM=64, BN=64, PINGPONG=True, STAGES=3), 320, 64, 256, 1),
+    "gemm.shared": (Config(bf16, bf16, BN=64, CLUSTER_M=2, CLUSTER_N=2, STAGES=2), 256, 128, 192, 4),
+    "gemm.spread": (Config(bf16, f32, BN=64, SPLITS=2, REDUCE="cluster", STAGES=2), 128, 64, 384, 2),
+    "gemm.fp8": (Config(e4m3, bf16, BN=64, PROMOTE=True, STAGES=2), 256, 64, 384, 1),
+}
+"""Other forms of the kernel: consumers in turn, clusters in both directions, sums through distributed shared memory, promoted sums."""
+SPLIT = {"gemm.split": (Config(bf16, f32, BN=64, SPLITS=2, REDUCE="workspace", STAGES=2), 128, 64, 384, 2)}
+"""Sums through global memory and counters."""
+for _name, (_config, *_shape) in {**PRODUCTS, **FORMS, **SPLIT}.items():
+    subject(_name, functools.partial(gemm.simulate.kernel.trace, **_config.parameters), polls=_name in SPLIT)(_product(_config, *_shape))
 
 
 # The examples.
@@ -186,6 +224,56 @@ def _retarget():
     return [source, template, maps, other, target, 3], lambda: same(target, other), {"grid": 1}
 
 
+# Kernels of `pipelines.py`.
+
+
+@subject("pingpong", pipelines.pingpong.trace)
+def _pingpong():
+    a, b = integers((320, 256), ml_dtypes.bfloat16, 1), integers((64, 256), ml_dtypes.bfloat16, 2)
+    d = np.full((320, 64), 77, ml_dtypes.bfloat16)
+    expected = a.astype(np.float32) @ b.astype(np.float32).T
+    return [a, b, d, 5, 4], lambda: same(d, expected), {"grid": 1}
+
+
+@subject("bulk_sum", pipelines.bulk_sum.trace)
+def _bulk_sum():
+    source = np.arange(5 * 128, dtype=np.uint32)
+    target = np.zeros(128, np.uint32)
+    return [source, target, 5], lambda: same(target, source.reshape(5, 128).sum(axis=0) + 5), {"grid": 1}
+
+
+@subject("mail", pipelines.mail.trace)
+def _mail():
+    source = np.arange(128, dtype=np.uint32)
+    target = np.zeros(128, np.uint32)
+    expected = source.reshape(2, 2, 32).astype(np.int64)
+    for _ in range(3):
+        sent = expected[:, ::-1]
+        expected = sent + sent.reshape(2, 2, 16, 2)[..., ::-1].reshape(2, 2, 32)
+    return [source, target], lambda: same(target, expected.reshape(-1)), {"grid": 4}
+
+
+def _through_the_edited_map() -> Any:
+    edit = Edit(pipelines.outputs.trace())
+    (maps,) = {written(s).partition(" ")[2].partition(",")[0] for s in edit.find(r"ld\.param\.u64 .*\[maps\]")}  # type: ignore[arg-type]
+    return edit.text(r"cp\.async\.bulk\.tensor", r"\[%rd\d+, \{", f"[{maps}, {{").done()
+
+
+@subject("outputs", _through_the_edited_map)
+def _outputs():
+    source, other = integers((96, 32), np.float32), np.full((96, 32), np.nan, np.float32)
+    template = np.zeros((32, 32), np.float32)
+    return [template, _encoded(template), np.zeros(64, np.uint32), source, other, 3], lambda: same(other, source), {"grid": 1}
+
+
+@subject("gather", pipelines.gather.trace)
+def _gather():
+    source = np.arange(256, dtype=np.uint32)
+    target = np.zeros(256, np.uint32)
+    blocks = source.reshape(2, 2, 64)
+    return [source, target], lambda: same(target, (blocks + blocks[:, ::-1, ::-1]).reshape(-1)), {"grid": 4}
+
+
 def _encoded(array: Any) -> Any:
     """The 128 bytes of the tensor map of 32 x 32 floats, as the simulator encodes it."""
     from ptxkit.sim.tensormap import of_fields
@@ -264,6 +352,50 @@ def _nvcc_distributed():
         return same(target, (bins + (source & 3)).reshape(-1))
 
     return [source, target], right, {"grid": 4, "block": 128}
+
+
+@subject("nvcc.last_block", _text(HERE / "flags.ptx"), entry="last_block", compiled=True, polls=True)
+def _nvcc_last_block():
+    source = integers((1000,), np.float32)
+    partial, count, out = np.full(4, np.nan, np.float32), np.zeros(1, np.uint32), np.full(1, np.nan, np.float32)
+    return [source, partial, count, out, 1000], lambda: same(out, source.sum(keepdims=True)), {"grid": 4, "block": 128}
+
+
+@subject("nvcc.split", _text(HERE / "flags.ptx"), entry="split", compiled=True, polls=True)
+def _nvcc_split():
+    source = np.arange(256, dtype=np.uint32)
+    workspace, flags, out = np.zeros(128, np.uint32), np.zeros(2, np.uint32), np.zeros(128, np.uint32)
+    halves = source.reshape(2, 64, 2) * 3
+    return [source, workspace, flags, out], lambda: same(out, (halves[0] + halves[1][:, ::-1]).reshape(-1)), {"grid": 4, "block": 64}
+
+
+@subject("nvcc.tickets", _text(HERE / "flags.ptx"), entry="tickets", compiled=True, polls=True)
+def _nvcc_tickets():
+    source = np.arange(7 * 64, dtype=np.uint32)
+    counter, out = np.zeros(1, np.uint32), np.zeros(7 * 64, np.uint32)
+    return [source, counter, out, 7], lambda: same(out, source + np.repeat(np.arange(7), 64)), {"grid": 3, "block": 64}
+
+
+@subject("nvcc.multistage", _text(HERE / "flags.ptx"), entry="multistage", compiled=True)
+def _nvcc_multistage():
+    a, b = integers((64, 160), ml_dtypes.bfloat16, 1), integers((64, 160), ml_dtypes.bfloat16, 2)
+    c = np.full((64, 64), np.nan, np.float32)
+    return [a, b, c, 5], lambda: same(c, a.astype(np.float32) @ b.astype(np.float32).T), {"grid": 1, "block": 128}
+
+
+@subject("nvcc.handoff", _text(HERE / "flags.ptx"), entry="handoff", compiled=True)
+def _nvcc_handoff():
+    source = np.arange(5 * 128, dtype=np.uint32)
+    target = np.zeros(5 * 128, np.uint32)
+    swapped = source.reshape(5, 32, 4)[:, np.arange(32) ^ 5]
+    return [source, target, 5], lambda: same(target, swapped.reshape(-1)), {"grid": 1, "block": 64}
+
+
+@subject("nvcc.after", _text(HERE / "flags.ptx"), entry="after", compiled=True)
+def _nvcc_after():
+    source = np.arange(128, dtype=np.uint32)
+    target = np.zeros(128, np.uint32)
+    return [source, target], lambda: same(target, source * 2), {"grid": 2, "block": 64}
 
 
 __all__ = ["MAX_STEPS", "NUMPY", "PRODUCTS", "SUBJECTS", "Subject", "integers", "same"]
