@@ -74,7 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     from . import __version__
     from .check.command import arguments as check_arguments
+    from .diff.command import arguments as diff_arguments
     from .explain.command import arguments as explain_arguments
+    from .inspect.command import arguments as inspect_arguments
+    from .lift.command import arguments as lift_arguments
 
     parser = argparse.ArgumentParser(prog="ptxkit", description="Write, assemble and look at PTX kernels.",
                                      epilog="Exit status: 0 fine, 1 a finding of severity error or a failure, 2 usage.")
@@ -100,14 +103,18 @@ def _parser() -> argparse.ArgumentParser:
     takes_kernel(assemble, "FILE|module:kernel")
     assemble.add_argument("-o", "--output", metavar="F", help="where the cubin goes, - for stdout")
     assemble.add_argument("--target", help="sm_90a unless the PTX says otherwise")
-    look = command("inspect", _inspect, "report each entry's resources and instruction counts")
+    look = command("inspect", _inspect, "show what a kernel, PTX or a cubin is made of: resources, descriptors, copies, barriers")
     takes_kernel(look, "FILE|module:kernel")
-    look.add_argument("--target", help="sm_90a unless the PTX says otherwise")
+    inspect_arguments(look)
     judge = command("check", _check, "check a kernel without running it: is it legal PTX, and does its synchronisation hold")
     takes_kernel(judge, "FILE|module:kernel")
     check_arguments(judge)
     explain = command("explain", _explain, "explain an opcode, a matrix descriptor, a tensor map or a swizzle")
     explain_arguments(explain)
+    lifting = command("lift", _lift, "turn PTX into ptxkit Python that assembles to the same machine code")
+    lift_arguments(lifting)
+    comparing = command("diff", _diff, "compare two kernels: instructions, resources, protocol")
+    diff_arguments(comparing)
     command("doctor", _doctor, "say what this machine has, and what to do about what it lacks")
     return parser
 
@@ -207,15 +214,9 @@ def _assemble(options: argparse.Namespace) -> int:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    program = _program(options)
-    try:
-        assembly = _assembled(program, options)
-    except NoToolError as error:
-        print(f"ptxkit: no resources: {error}", file=sys.stderr)
-        _show(options, program, _reports(program, None), None)
-        return 0
-    _show(options, program, _reports(program, assembly), assembly)
-    return _status(assembly.findings)
+    from .inspect.command import run
+
+    return run(options, _kernel)
 
 
 def _assembled(program: Program, options: argparse.Namespace) -> Assembly:
@@ -249,6 +250,18 @@ def _explain(options: argparse.Namespace) -> int:
     from .explain.command import run
 
     return run(options)
+
+
+def _lift(options: argparse.Namespace) -> int:
+    from .lift.command import run
+
+    return run(options)
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from .diff.command import run
+
+    return run(options, _kernel)
 
 
 def _doctor(options: argparse.Namespace) -> int:

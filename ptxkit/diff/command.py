@@ -1,0 +1,102 @@
+"""The command `ptxkit diff`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..errors import AssembleError, NoToolError, PtxkitError
+from ..files import FileError, decoded
+from .compare import Difference, diff
+from .program import Program, of_module, of_sass
+
+Find = Callable[[str, Sequence[str]], tuple[Any, dict[str, Any]]]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares what the command takes."""
+    for side in ("A", "B"):
+        parser.add_argument(side.lower(), metavar=side, help="a PTX file, a cubin, or module:attribute or file.py:attribute of a kernel")
+    parser.add_argument("--context", type=int, default=2, metavar="N", help="how many equal instructions to show around a difference (2)")
+    parser.add_argument("--no-resources", action="store_true", help="do not assemble: no registers, spills and shared memory")
+
+
+def run(options: argparse.Namespace, find: Find) -> int:
+    """Compares; 0 when nothing but names differs, 1 when something does."""
+    texts = [_read(source, find) for source in (options.a, options.b)]
+    machine = any(isinstance(text, bytes) for text in texts)
+    made = [_program(name, text, machine, not options.no_resources) for name, text in zip((options.a, options.b), texts, strict=True)]
+    for note in dict.fromkeys(program.note for program in made if program.note):
+        print(f"ptxkit: {note}", file=sys.stderr)
+    found = diff(made[0], made[1], context=max(0, options.context))
+    if options.json:
+        print(json.dumps({"same": found.same, **asdict(found)}, indent=2))
+    else:
+        print(report(found))
+    return 0 if found.same else 1
+
+
+def _read(source: str, find: Find) -> str | bytes:
+    """The PTX text or the cubin of one side."""
+    from ..cli import UsageError
+
+    path = Path(source)
+    if path.is_file():
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise FileError(f"cannot read {source}: {error.strerror}") from None
+        return data if data.startswith(b"\x7fELF") else decoded(data, source)
+    if ":" not in source:
+        raise UsageError(f"{source!r} is neither a file nor module:kernel")
+    kernel, config = find(source, ())
+    text: str = kernel.ptx(**config)
+    return text
+
+
+def _program(name: str, given: str | bytes, machine: bool, assemble: bool) -> Program:
+    from grammar import parse
+
+    from ..toolchain import assemble as assembled
+    from ..toolchain import disassemble
+
+    if isinstance(given, bytes):
+        return of_sass(disassemble(given), name)
+    module = parse(given)
+    if machine:
+        made = assembled(given, module.target[0])
+        return of_sass(disassemble(made.cubin), name)
+    if not assemble:
+        return of_module(module, name)
+    try:
+        return of_module(module, name, assembled(given, module.target[0]).resources)
+    except (NoToolError, AssembleError) as error:
+        return of_module(module, name, note=f"no resources: {str(error).splitlines()[0]}")
+    except PtxkitError as error:
+        return of_module(module, name, note=f"no resources: {error}")
+
+
+def report(found: Difference) -> str:
+    """The comparison as text."""
+    if found.same:
+        return f"{found.before} and {found.after} are the same but for names"
+    lines = [f"{found.before} -> {found.after} ({found.kind})"]
+    lines += [f"only in {found.before}: {name}" for name in found.only_before]
+    lines += [f"only in {found.after}: {name}" for name in found.only_after]
+    for function in found.functions:
+        if function.same:
+            continue
+        renamed = "" if function.name == function.other else f" -> {function.other}"
+        lines += ["", f"{function.kind} {function.name}{renamed}: {function.removed} instructions removed, {function.added} added"]
+        for family in dict.fromkeys(change.family for change in function.changes):
+            lines.append(f"  {family}")
+            lines += [f"    {c.what:<60} {c.before} -> {c.after}" for c in function.changes if c.family == family]
+        for hunk in function.hunks:
+            lines.append(f"  @@ {hunk.before} -> {hunk.after}")
+            lines += [f"  {sign} {text}" for sign, text in hunk.lines]
+    return "\n".join(lines)

@@ -1,0 +1,7 @@
+"""PTX back to Python: a kernel from elsewhere as ptxkit code that assembles to the same machine code."""
+
+from __future__ import annotations
+
+from .module import LiftError, lift
+
+__all__ = ["LiftError", "lift"]

@@ -1,0 +1,437 @@
+"""The entries of a PTX module as one Python file, traced again and compared before it is given away."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grammar import tree
+from grammar.errors import PtxkitError
+from grammar.write import write
+
+from ..kernel import Kernel
+from ..types import TYPES
+from .calls import ALIAS, alias, spelled
+from .naming import HELPERS, RESERVED, Namer, parameter_name, register_name
+from .scopes import canonical, instructions, names
+from .source import FunctionSource, called
+from .terms import SPECIALS, quoted
+
+INDENT = "    "
+TRIES = 6
+_DECORATED = ("reqntid", "minnctapersm", "maxnreg", "explicitcluster", "reqnctapercluster")
+
+
+class LiftError(PtxkitError):
+    """The PTX cannot be lifted; the message says which entry and why."""
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """The Python text, and the kernels that it defines when it is run, by entry."""
+
+    text: str
+    kernels: Mapping[str, Kernel[Any]]
+
+
+def lift(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str = "PTX") -> str:
+    """Python that traces to the same machine code as `entries` (all, unless some are named) of a PTX module.
+
+    What is returned was run: each kernel's tree equals the entry's, names of registers and labels apart. `LiftError` otherwise.
+    """
+    return lifted(ptx, entries, source=source).text
+
+
+def lifted(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str = "PTX") -> Lifted:
+    """As `lift`, with the kernels."""
+    from grammar.read import parse
+
+    module = parse(ptx) if isinstance(ptx, str) else ptx
+    chosen = _chosen(module, entries)
+    plain: frozenset[str] = frozenset()
+    for _ in range(TRIES):
+        file = _File(module, chosen, source, plain)
+        text = file.text()
+        try:
+            kernels = _run(text, file)
+            _compare(module, next(iter(kernels.values())))
+        except PtxkitError as error:
+            refused = _refused(text, error)
+            if refused is None or refused in plain:
+                raise LiftError(f"lifting failed on {source}: {error}") from error
+            plain |= {refused}
+            continue
+        return Lifted(text, kernels)
+    raise LiftError(f"lifting failed on {source}: the DSL refuses too many of its instructions")
+
+
+def _chosen(module: tree.Module, entries: Sequence[str]) -> list[tree.Function]:
+    if module.address_size != 64:
+        raise LiftError(f"this PTX has {module.address_size}-bit addresses: ptxkit writes 64-bit kernels")
+    there = {entry.name: entry for entry in module.entries}
+    if not there:
+        raise LiftError("there is no entry to lift: the module has only functions and variables" if module.items else "the module is empty")
+    for name in entries:
+        if name not in there:
+            raise LiftError(f"there is no entry `{name}`: the module has {', '.join(there)}")
+    if not entries or any(_placed_together(module, there[name]) for name in entries):
+        return list(there.values())
+    return [there[name] for name in dict.fromkeys(entries)]
+
+
+def _whole(module: tree.Module, chosen: Sequence[tree.Function]) -> bool:
+    """Whether everything of the module is needed, even what no entry mentions."""
+    return len(chosen) == len(module.entries) and any(_placed_together(module, entry) for entry in chosen)
+
+
+def _placed_together(module: tree.Module, entry: tree.Function) -> bool:
+    """Whether the entry's code has addresses from the bank that ptxas makes for the whole module: of global variables and functions."""
+    reached = _reached(module, entry)
+    bodies = [f for f in module.functions if f.body is not None and (f.name in reached or f is entry)]
+    outside = {v.name for v in module.items if isinstance(v, tree.Variable) and v.space != "shared"}
+    outside |= {f.name for f in module.functions} - {f.name for f in module.functions if f.body is not None}
+    for function in bodies:
+        for instruction in instructions(function.body or ()):
+            mentioned = {name for operand in instruction.operands for name in names(operand)}
+            taken = instruction.mnemonic != "call" and mentioned & {f.name for f in module.functions}
+            indirect = instruction.mnemonic == "call" and not mentioned & {f.name for f in module.functions}
+            if taken or indirect or mentioned & outside:
+                return True
+    # ptxas lays out a function for all who call it.
+    called_ = reached & {f.name for f in module.functions}
+    others = [f for f in module.functions if f.body is not None and f.name not in reached and f is not entry]
+    return bool(called_) and any(called_ & set(_mentions(f)) for f in others)
+
+
+def _run(text: str, file: _File) -> dict[str, Kernel[Any]]:
+    """The kernels that the text defines."""
+    name = f"<lifted {id(file)}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    space: dict[str, Any] = {"__name__": name}
+    try:
+        exec(compile(text, name, "exec"), space)
+        kernels = {entry: space[python] for entry, python in file.kernels.items()}
+        next(iter(kernels.values())).module()
+    finally:
+        linecache.cache.pop(name, None)
+    return kernels
+
+
+def _refused(text: str, error: PtxkitError) -> str | None:
+    """The opcode of the call that the trace refused, which is then written as PTX text."""
+    position = getattr(error, "position", None)
+    lines = text.splitlines()
+    if position is None or not 0 < position.line <= len(lines):
+        return None
+    aliases = dict(re.findall(r"^(\w+) = ([\w.]+)$", text, re.MULTILINE))
+    from grammar.forms import opcode_tokens
+
+    for word in re.findall(r"([A-Za-z_][\w.]*)\(", lines[position.line - 1]):
+        names = aliases.get(word, word).split(".")
+        if len(names) > 1 or word in aliases:
+            return ".".join(opcode_tokens(names))
+    return None
+
+
+def _compare(module: tree.Module, kernel: Kernel[Any]) -> None:
+    """Raise unless every function of the traced module is the one of that name."""
+    traced = kernel.module()
+    functions = {function.name: function for function in module.functions if function.body is not None}
+    for function in traced.functions:
+        if function.body is None:
+            continue
+        wanted = functions[function.name]
+        first, second = canonical(_renamed_parameters(wanted, function)), canonical(function)
+        if first != second:
+            at = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
+            raise LiftError(f"`{wanted.name}` came back differently: {first[at:at + 1]} became {second[at:at + 1]}")
+
+
+def _renamed_parameters(wanted: tree.Function, made: tree.Function) -> tree.Function:
+    """The function with its parameters under the names that the lifted one has."""
+    from .scopes import mapped
+
+    formals = zip((*wanted.returns, *wanted.parameters), (*made.returns, *made.parameters), strict=True)
+    renamed = {old.name: new.name for old, new in formals}
+
+    def walk(body: Iterable[tree.Statement]) -> Iterator[tree.Statement]:
+        for statement in body:
+            if isinstance(statement, tree.Block):
+                yield tree.Block(tuple(walk(statement.body)))
+            elif isinstance(statement, tree.Instruction):
+                yield replace(statement, operands=tuple(mapped(o, lambda n: renamed.get(n, n)) for o in statement.operands))
+            else:
+                yield statement
+
+    if all(old == new for old, new in renamed.items()):
+        return wanted
+    registers = [replace(v, name=renamed[v.name]) for v in wanted.parameters]
+    returns = [replace(v, name=renamed[v.name]) for v in wanted.returns]
+    return replace(wanted, parameters=tuple(registers), returns=tuple(returns), body=tuple(walk(wanted.body or ())))
+
+
+class _File:
+    """One Python file: its kernels and device functions, and what they import."""
+
+    def __init__(self, module: tree.Module, chosen: list[tree.Function], source: str, plain: frozenset[str]) -> None:
+        self.module = module
+        self.source = source
+        self.plain = plain
+        self.files = {d.arguments[0]: d.arguments[1].value for d in module.items if isinstance(d, tree.Directive) and d.name == "file"
+                      and isinstance(d.arguments[0], int) and isinstance(d.arguments[1], tree.Text)}
+        self.defined = {f.name: f for f in module.functions if f.body is not None and f.kind == "func"}
+        self.used: set[str] = {"kernel", "Module"}
+        self.namer = Namer(set(RESERVED))
+        whole = _whole(module, chosen)
+        together = set(self.defined) if whole else set().union(*(_reached(module, entry) for entry in chosen))
+        written = {*together, *(entry.name for entry in chosen)}
+        self.members = [f for f in module.functions if f.body is not None and f.name in written]
+        self.python = {f.name: self.namer(f.name if f.name.isidentifier() and f.name not in RESERVED else register_name(f.name))
+                       for f in self.members}
+        self.kernels = {entry.name: self.python[entry.name] for entry in chosen}
+        self.chosen = chosen
+        self.declarations = _declarations(module, together, chosen, whole)
+        variables = {v.name: f".{v.space}" for v in module.items if isinstance(v, tree.Variable)}
+        self.sources = {f.name: self._source(f, variables) for f in self.members}
+
+    def _source(self, function: tree.Function, variables: dict[str, str]) -> FunctionSource:
+        taken = Namer(set())
+        parameters = {v.name: taken(parameter_name(v.name, function.name)) for v in (*function.returns, *function.parameters)}
+        known = {**variables, **{v.name: ".param" for v in (*function.returns, *function.parameters) if v.space == "param"}}
+        in_memory = {name: python for name, python in parameters.items() if known.get(name) == ".param"}
+        plain = self.plain if _capped(function) else self.plain | _SETMAXNREG
+        if function.kind == "entry" and not any(d.name == "reqnctapercluster" for d in function.directives):
+            plain |= _multicasts(function)
+        return FunctionSource(function, known, in_memory, self.namer.taken, self.files, plain, parameters)
+
+    def text(self) -> str:
+        taken = set(self.namer.taken)
+        for source in self.sources.values():
+            taken |= source.namer.taken
+        aliases = self._aliases(taken)
+        bodies = [self._kernel(f, aliases) if f.kind == "entry" else self._function(f, aliases) for f in self.members]
+        entries = ", ".join(f"`{entry.name}`" for entry in self.chosen[:4]) + (", ..." if len(self.chosen) > 4 else "")
+        origin = re.sub(r'[\\"\n]|[^ -~]', "_", self.source)
+        lines = [f'"""{entries}, lifted from {origin}."""', "", "from __future__ import annotations", ""]
+        lines += self._imports()
+        if aliases:
+            lines += ["", *(f"{name} = {spelled(opcode)}" for opcode, name in aliases.items())]
+        if self.declarations:
+            lines += ["", 'DECLARATIONS = """', *self.declarations, '"""']
+        words = (["DECLARATIONS"] if self.declarations else []) + [f"version={max(self.module.version, (8, 0))}"]
+        lines += ["", f"MODULE = Module({', '.join(words)})"]
+        for body in bodies:
+            lines += ["", "", *body]
+        shown = [f"print({python}.ptx())" for python in self.kernels.values()]
+        lines += ["", "", 'if __name__ == "__main__":', *(INDENT + line for line in shown), ""]
+        return "\n".join(lines)
+
+    def _aliases(self, taken: set[str]) -> dict[str, str]:
+        """Names for the long opcodes that are called more than once."""
+        count: dict[str, int] = {}
+        for source in self.sources.values():
+            for opcode, times in source.opcodes.items():
+                count[opcode] = count.get(opcode, 0) + times
+        made: dict[str, str] = {}
+        for opcode, times in count.items():
+            if times > 1 and len(spelled(opcode)) > ALIAS:
+                made[opcode] = alias(opcode, taken)
+                taken.add(made[opcode])
+        return made
+
+    def _imports(self) -> list[str]:
+        used, mnemonics = set(self.used), set()
+        for source in self.sources.values():
+            used |= source.names.used
+            mnemonics |= {spelled(opcode).partition(".")[0] for opcode in source.opcodes}
+        lines = ["from typing import Annotated", ""] if "Annotated" in used else []
+        modules = {module: [n for n in exported if n in used] for module, exported in HELPERS.items()}
+        modules["ptxkit.special"] = sorted({imported for imported, _ in SPECIALS.values()} & used)
+        modules["ptxkit.types"] = sorted((set(TYPES) | {"bits16", "bits32", "bits64"}) & used)
+        modules["ptxkit.ptx"] = sorted(mnemonics)
+        for module in sorted(modules):
+            wanted = sorted(modules[module], key=lambda n: (not n[0].isupper(), n))
+            if wanted:
+                line = f"from {module} import {', '.join(wanted)}"
+                lines += [line] if len(line) <= 120 else [f"from {module} import (", *(f"{INDENT}{n}," for n in wanted), ")"]
+        return lines
+
+    def _function(self, function: tree.Function, aliases: dict[str, str]) -> list[str]:
+        source = self.sources[function.name]
+        body = source.lines(aliases)
+        head = write(tree.Module((9, 0), ("sm_90a",), 64, (replace(_shortened(function, source.formals), body=None),)))
+        signature = " ".join(" ".join(head.splitlines()[3:]).split()).rstrip(";")
+        self.used.add("function")
+        decorator = called([], "@function", [quoted(signature), "MODULE"], "")
+        given = ", ".join(source.formals[v.name] for v in (*function.returns, *function.parameters))
+        return [*decorator, f"def {self.python[function.name]}({given}):", *_documented(body)]
+
+    def _kernel(self, entry: tree.Function, aliases: dict[str, str]) -> list[str]:
+        source = self.sources[entry.name]
+        body = source.lines(aliases)
+        python = self.python[entry.name]
+        given = [f"{source.formals[v.name]}: {self._annotation(v, source.formals[v.name])}" for v in entry.parameters]
+        options = self._options(entry)
+        if python != entry.name:
+            options.append(f'name="{entry.name}"')
+        options += ["module=MODULE", *self._directives(entry)]
+        definition = called([], f"def {python}", given, "")
+        definition[-1] += " -> None:"
+        return [*called([], "@kernel", options, ""), *definition, *body]
+
+    def _annotation(self, variable: tree.Variable, python: str) -> str:
+        self.used.add("Param")
+        if variable.type in TYPES and not variable.shape and variable.pointer is None and variable.align is None and variable.vector == 1:
+            self.used.add(variable.type)
+            return f"Param[{variable.type}]"
+        self.used.add("Annotated")
+        text = write(tree.Module((9, 0), ("sm_90a",), 64, (tree.Function("entry", "f", (replace(variable, name=python),), body=()),)))
+        declared = text.splitlines()[5].strip().removeprefix(".param ")
+        type = variable.type if variable.type in TYPES else "b8"
+        self.used.add(type)
+        return f'Annotated[Param[{type}], "{declared}"]'
+
+    def _options(self, entry: tree.Function) -> list[str]:
+        said = {d.name: d.arguments for d in entry.directives}
+        options: list[str] = []
+        if not self.module.target[0].startswith("sm_90a"):
+            options.append('target="sm_90a"')
+        if "reqntid" in said:
+            dims = (*said["reqntid"], 1, 1)[:3]
+            options.append(f"block={dims[0] if dims[1:] == (1, 1) else dims}")
+            if said.get("minnctapersm") != (1,):
+                options.append(f"min_ctas={said['minnctapersm'][0] if 'minnctapersm' in said else None}")
+        if "maxnreg" in said:
+            options.append(f"max_registers={said['maxnreg'][0]}")
+        if _cluster(said):
+            dims = (*said["reqnctapercluster"], 1, 1)[:3]
+            options.append(f"cluster={dims[0] if dims[1:] == (1, 1) else dims}")
+        return options
+
+    def _directives(self, entry: tree.Function) -> list[str]:
+        """The directives that @kernel has no option for."""
+        said = {d.name: d.arguments for d in entry.directives}
+        kept = [d for d in entry.directives if not self._said(d.name, said)]
+        if not kept:
+            return []
+        text = write(tree.Module((9, 0), ("sm_90a",), 64, (tree.Function("entry", "f", directives=tuple(kept), body=()),)))
+        lines = text.splitlines()
+        return [f"directives={quoted(' '.join(lines[5:lines.index('{')]))}"]
+
+    def _said(self, name: str, said: Mapping[str, Any]) -> bool:
+        """Whether an option of @kernel says the directive."""
+        if name == "minnctapersm":
+            return "reqntid" in said
+        if name in ("explicitcluster", "reqnctapercluster"):
+            return _cluster(said)
+        return name in _DECORATED
+
+
+_SETMAXNREG = frozenset(f"setmaxnreg.{how}.sync.aligned.u32" for how in ("inc", "dec"))
+
+
+def _capped(function: tree.Function) -> bool:
+    """Whether the entry has the register cap without which the DSL refuses setmaxnreg."""
+    said = {d.name for d in function.directives}
+    return "maxnreg" in said or {"reqntid", "minnctapersm"} <= said
+
+
+def _multicasts(function: tree.Function) -> frozenset[str]:
+    """The multicasts of a kernel whose cluster comes with the launch: the DSL wants to know it."""
+    return frozenset(i.opcode for i in instructions(function.body or ()) if ".multicast::cluster" in i.opcode)
+
+
+def _cluster(said: Mapping[str, Any]) -> bool:
+    return {"explicitcluster", "reqnctapercluster"} <= set(said)
+
+
+def _documented(body: list[str]) -> list[str]:
+    return body or [f"{INDENT}pass"]
+
+
+def _shortened(function: tree.Function, formals: Mapping[str, str]) -> tree.Function:
+    """The head of a function with its parameters named as in Python."""
+    return replace(function, parameters=tuple(replace(v, name=formals[v.name]) for v in function.parameters),
+                   returns=tuple(replace(v, name=formals[v.name]) for v in function.returns))
+
+
+# ---------------------------------------------------------------------------------------------- what an entry needs
+
+
+def _reached(module: tree.Module, entry: tree.Function) -> set[str]:
+    """The functions and variables that the entry mentions, directly or not."""
+    items = {item.name: item for item in module.items if isinstance(item, tree.Function | tree.Variable | tree.Alias)
+             and not (isinstance(item, tree.Function) and item.body is None)}
+    found: set[str] = set()
+    open_: list[tree.Item] = [entry, *(item for item in module.items if isinstance(item, tree.Variable) and item.space == "const")]
+    while open_:
+        for name in _mentions(open_.pop()):
+            if name in items and name not in found:
+                found.add(name)
+                open_.append(items[name])
+    return found
+
+
+def _mentions(item: tree.Item) -> Iterator[str]:
+    if isinstance(item, tree.Alias):
+        yield item.target
+    elif isinstance(item, tree.Variable):
+        yield from _constants(item.initializer)
+    elif isinstance(item, tree.Function):
+        yield from _named(item.body or ())
+
+
+def _named(body: Iterable[tree.Statement]) -> Iterator[str]:
+    for statement in body:
+        if isinstance(statement, tree.Block):
+            yield from _named(statement.body)
+        elif isinstance(statement, tree.Targets):
+            yield from statement.names
+        elif isinstance(statement, tree.Variable):
+            yield from _constants(statement.initializer)
+        elif isinstance(statement, tree.Instruction):
+            for operand in statement.operands:
+                yield from names(operand)
+
+
+def _constants(value: tree.Initializer | None) -> Iterator[str]:
+    if isinstance(value, tree.Name):
+        yield value.name
+    elif isinstance(value, tree.Aggregate):
+        for element in value.elements:
+            yield from _constants(element)
+    elif isinstance(value, tree.Expression):
+        for operand in value.operands:
+            yield from _constants(operand)
+
+
+def _declarations(module: tree.Module, needed: set[str], chosen: Sequence[tree.Function], whole: bool) -> list[str]:
+    """The module's variables, prototypes and directives as PTX lines.
+
+    All of `.const` stays, since each variable's address in the bank depends on the others; of the rest what the entries mention.
+    """
+    mentioned = set(needed)
+    for item in module.items:
+        if isinstance(item, tree.Function) and (item.name in needed or item in chosen):
+            mentioned |= set(_mentions(item))
+    kept: list[tree.Item] = []
+    pointed = {name for item in module.items if isinstance(item, tree.Variable | tree.Alias) and (whole or item.name in needed)
+               for name in _mentions(item)} - {f.name for f in module.functions if f.body is None}
+    for item in module.items:
+        if isinstance(item, tree.Variable):
+            if whole or item.space == "const" or item.name in mentioned:
+                kept.append(item)
+        elif isinstance(item, tree.Function):
+            if (whole or item.name in mentioned) and (item.body is None or item.name in pointed):
+                kept.append(replace(item, body=None))
+        elif isinstance(item, tree.Alias):
+            if whole or item.name in needed:
+                kept.append(item)
+        elif isinstance(item, tree.Directive) and item.name != "file":
+            kept.append(item)
+    if not kept:
+        return []
+    return [line for line in write(tree.Module((9, 0), ("sm_90a",), 64, tuple(kept))).splitlines()[3:] if line]

@@ -1,0 +1,62 @@
+"""Python names for what PTX names."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+
+from grammar.forms import mnemonics, python_name
+
+from .. import special
+from ..reg import Special
+from ..types import TYPES
+
+HELPERS = {
+    "ptxkit": ("Ptr", "Special", "Vec", "if_", "kernel", "label", "loop", "sink"),
+    "ptxkit.flow": ("else_",),
+    "ptxkit.raw": ("Module", "Param", "at", "function", "raw", "register", "registers", "scope", "verbatim"),
+}
+"""What a lifted file imports, by module."""
+
+
+class Namer:
+    """Names that nothing else has: `r5`, or `r5_2` when that is taken."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.taken = taken
+
+    def __call__(self, name: str) -> str:
+        base = name
+        if (numbered := re.fullmatch(r"(loop)_1", name)) is not None:
+            base, number = numbered[1], 1
+            name = f"{base}_1"
+        else:
+            number = 1
+        while name in self.taken:
+            number += 1
+            name = f"{base}_{number}"
+        self.taken.add(name)
+        return name
+
+
+def register_name(name: str) -> str:
+    """`%r5` is r5, `$L__BB0_2` is L__BB0_2; what Python or the DSL has already gets a `_`."""
+    plain = re.sub(r"\W", "_", name.lstrip("%$"), flags=re.ASCII).lstrip("_") or "x"
+    plain = re.sub(r"^L__BB(\d+_\d+)$", r"L\1", plain)
+    if plain[0].isdigit():
+        plain = f"x{plain}"
+    return f"{plain}_" if plain in RESERVED else plain
+
+
+def parameter_name(name: str, function: str) -> str:
+    """`axpy_param_0` of `axpy` is param_0."""
+    short = name.removeprefix(f"{function}_")
+    return register_name(short if re.match(r"[A-Za-z]", short) else name)
+
+
+RESERVED = frozenset((*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *(python_name([m])[0] for m in mnemonics()), *TYPES,
+                      "bits16", "bits32", "bits64", "annotations", "Annotated", "DECLARATIONS", "MODULE",
+                      *(name for name, value in vars(special).items() if isinstance(value, Special | special.Dim3)),
+                      *(name for names in HELPERS.values() for name in names)))
+"""Names that a lifted file uses for something else."""

@@ -1,0 +1,233 @@
+"""What is lifted assembles to the same machine code, and what was a loop or an if is one again."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import grammar
+from ptxkit.kernel import Kernel
+from ptxkit.lift import LiftError, lift
+from ptxkit.lift.module import Lifted, lifted
+
+from ..grammar.certify import ptxas
+from ..grammar.cubin import sections
+
+pytestmark = pytest.mark.timeout(120)
+
+ROOT = Path(__file__).parents[2]
+CORPUS = sorted((ROOT / "tests" / "corpus").glob("*.ptx"))
+FLAGS = {"separate": ["-c"]}
+HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+
+
+def code(text: str, folder: Path, *flags: str) -> dict[str, bytes]:
+    """The machine code of every function."""
+    source, made = folder / "module.ptx", folder / "module.cubin"
+    source.write_text(text)
+    done = subprocess.run([str(ptxas()), "-arch=sm_90a", "-O3", *flags, source.name, "-o", made.name], cwd=folder, capture_output=True,
+                          text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {name: data for name, data in sections(made.read_bytes()).items() if name.startswith(".text.")}
+
+
+def optimised(path: Path) -> str:
+    """The file as ptxas -O3 takes it, which refuses the debug target."""
+    return path.read_text().replace(".target sm_90a, debug", ".target sm_90a")
+
+
+@functools.cache
+def whole(path: Path) -> Lifted:
+    """All entries of a file of the corpus."""
+    return lifted(optimised(path), source=path.name)
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_every_entry_comes_back_as_the_same_machine_code(path: Path, tmp_path: Path) -> None:
+    text, flags = optimised(path), FLAGS.get(path.stem, [])
+    wanted = code(text, tmp_path, *flags)
+    made = whole(path)
+    entries = [f.name for f in grammar.parse(text).entries]
+    assert list(made.kernels) == entries
+    first = code(made.kernels[entries[0]].ptx(), tmp_path, *flags)
+    assert {f".text.{name}" for name in entries} <= set(first)
+    assert [name for name in first if first[name] != wanted[name]] == []
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize(("name", "entry"), [("control", "loops"), ("calls", "say"), ("tma", "by_hand")])
+def test_one_entry_of_several(name: str, entry: str, tmp_path: Path) -> None:
+    text = optimised(ROOT / "tests" / "corpus" / f"{name}.ptx")
+    made = lifted(text, [entry]).kernels[entry].ptx()
+    assert code(made, tmp_path)[f".text.{entry}"] == code(text, tmp_path)[f".text.{entry}"]
+
+
+@pytest.mark.ptxas
+def test_a_label_that_nobody_names_stays_since_it_changes_the_code(tmp_path: Path) -> None:
+    text = optimised(ROOT / "tests" / "corpus" / "triton_scan.ptx")
+    made = whole(ROOT / "tests" / "corpus" / "triton_scan.ptx").kernels["scan"].ptx()
+    bare = re.sub(r"^\$L__tmp\w+:\n", "", made, flags=re.MULTILINE)
+    assert bare != made
+    wanted = code(text, tmp_path)
+    assert code(made, tmp_path) == wanted
+    assert code(bare, tmp_path) != wanted
+
+
+def kernels_of(path: Path) -> list[Kernel[Any]]:
+    spec = importlib.util.spec_from_file_location(f"lifted_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return [value for value in vars(module).values() if isinstance(value, Kernel)]
+
+
+def shape(text: str) -> dict[str, int]:
+    """How many of each construct a lifted text has."""
+    return {word: len(re.findall(rf"with {word}\b", text)) for word in ("if_", "else_", "loop", "for_range")} | {
+        "bra": len(re.findall(r"\bbra\(", text))}
+
+
+WRITTEN = {
+    "vector_add": {"if_": 1, "else_": 0, "loops": 0}, "warp_reduction": {"if_": 1, "else_": 0, "loops": 1},
+    "tma_copy": {"if_": 1, "else_": 0, "loops": 1}, "cluster_multicast": {"if_": 2, "else_": 0, "loops": 1},
+    "tile_gemm": {"if_": 3, "else_": 1, "loops": 4},
+}
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_our_own_kernels_have_their_loops_and_ifs_again(name: str) -> None:
+    for kernel in kernels_of(ROOT / "examples" / f"{name}.py"):
+        found = shape(lift(kernel.ptx()))
+        assert found["bra"] == 0
+        assert {"if_": found["if_"], "else_": found["else_"], "loops": found["loop"] + found["for_range"]} == WRITTEN[name]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("path", [path for path in CORPUS if path.stem in ("control", "wgmma", "triton_matmul", "language")],
+                         ids=lambda path: path.stem)
+def test_lifting_what_was_lifted_changes_nothing(path: Path) -> None:
+    made = whole(path)
+    again = lifted(next(iter(made.kernels.values())).ptx())
+    assert shape(again.text) == shape(made.text)
+    third = lifted(next(iter(again.kernels.values())).ptx())
+    assert without_labels(third.text) == without_labels(again.text)
+
+
+def without_labels(text: str) -> str:
+    """The text with its labels, which are numbered anew, all under one name."""
+    for name in set(re.findall(r'label\("(\w+)"\)', text)):
+        text = re.sub(rf"\b{name}\b", "LABEL", text)
+    return "\n".join(sorted(text.splitlines()))
+
+
+# ------------------------------------------------------------------------------------------ one construct at a time
+
+
+def body(text: str, parameters: str = ".param .u64 out", before: str = "") -> list[str]:
+    """The Python of one entry's body, without indentation of the function."""
+    ptx = f"""{HEAD}{before}.visible .entry k({parameters}) {{
+        .reg .pred %p<8>; .reg .b32 %r<16>; .reg .b64 %rd<8>; .reg .f32 %f<8>; {text} }}"""
+    lines = lift(ptx).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.endswith("-> None:"))
+    end = next(i for i, line in enumerate(lines) if line.startswith("if __name__"))
+    return [line.removeprefix("    ") for line in lines[start + 1:end] if line.strip()]
+
+
+CONSTRUCTS = {
+    "if": ("setp.eq.u32 %p1, %r1, 0; @%p1 bra L; add.u32 %r2, %r1, 1; L: ret;",
+           ["p1 = setp.eq.u32(r1, 0)", "with if_(~p1):", "    add.u32(r1, 1)", "ret()"]),
+    "if and else": ("@!%p1 bra L; mov.u32 %r1, 1; bra.uni M; L: mov.u32 %r1, 2; M: ret;",
+                    ["with if_(p1):", "    r1 = mov.u32(1)", "with else_():", "    mov.u32(r1, 2)", "ret()"]),
+    "a loop with its condition at the end": ("mov.u32 %r1, 0; L: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 9; @%p1 bra L; ret;",
+                                             ["r1 = mov.u32(0)", "with loop() as loop_1:", "    add.u32(r1, r1, 1)",
+                                              "    p1 = setp.lt.u32(r1, 9)", "    loop_1.repeat_if(p1)", "ret()"]),
+    "a loop with its condition at the top": ("L: @%p1 bra M; add.u32 %r1, %r1, 1; bra.uni L; M: ret;",
+                                             ["with loop() as loop_1:", "    loop_1.break_if(p1)", "    add.u32(r1, r1, 1)", "ret()"]),
+    "continue": ("L: @%p1 bra L; add.u32 %r1, %r1, 1; @%p2 bra L; ret;",
+                 ["with loop() as loop_1:", "    loop_1.continue_if(p1)", "    add.u32(r1, r1, 1)", "    loop_1.repeat_if(p2)", "ret()"]),
+    "a break out of two loops": ("L: M: @%p1 bra E; @%p2 bra M; N: @%p3 bra E; @%p4 bra N; bra.uni L; E: ret;",
+                                 ["with loop() as loop_1:", "    loop_1.break_if(p1)", "    loop_1.continue_if(p2)",
+                                  "    with loop() as loop_2:", "        loop_1.break_if(p3)", "        loop_2.repeat_if(p4)", "ret()"]),
+    "a jump into a branch": ("@%p1 bra A; @%p2 bra B; A: add.u32 %r1, %r1, 1; B: ret;",
+                             ["with if_(~p1):", "    bra(B, pred=p2)", "add.u32(r1, r1, 1)", "B.place()", "ret()"]),
+}
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("name", list(CONSTRUCTS))
+def test_a_construct_is_found_again(name: str) -> None:
+    text, wanted = CONSTRUCTS[name]
+    assert [line for line in body(text) if not re.search(r"= (registers?|label)\(", line)] == wanted
+
+
+@pytest.mark.pure
+def test_names_that_say_something_stay() -> None:
+    text = """.reg .b32 total, lane, add; mov.u32 lane, %tid.x; mov.u32 total, %laneid; add.u32 total, total, lane;
+              mov.u32 %r3, %ctaid.y; add.u32 total, total, %r3;
+              ld.param.u64 %rd1, [values]; mov.u32 add, 3; st.global.u32 [%rd1], add; ret;"""
+    lines = body(text, ".param .u64 values")
+    assert "ctaid_y = mov.u32(ctaid.y)" in lines
+    assert "values_value = ld.param.u64(values)" in lines
+    assert "add_ = mov.u32(3)" in lines
+    assert "add.u32(total, total, tid_x)" in lines
+
+
+@pytest.mark.pure
+def test_source_lines_are_comments() -> None:
+    text = "\n.loc 1 10 3\nmov.u32 %r1, 1;\n.loc 1 11 3\nmov.u32 %r2, 2;\n.loc 1 11 9\nret;"
+    lines = body(text, before='.file 1 "a.cu"\n')
+    assert lines == ["# a.cu:10", "mov.u32(1)", "# a.cu:11", "mov.u32(2)", "ret()"]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_the_file_is_a_module_of_short_lines(path: Path, tmp_path: Path) -> None:
+    text = whole(path).text
+    kept = re.sub(r'DECLARATIONS = """.*?"""', "", text, flags=re.DOTALL)
+    assert [line for line in kept.splitlines() if len(line) > 120 and '"' not in line and not line.startswith("def ")] == []
+    file = tmp_path / "lifted.py"
+    file.write_text(text)
+    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E,F,W", "--ignore", "E501,E741",
+                           str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.pure
+def test_deep_nests_fall_back_to_labels() -> None:
+    depth = 40
+    text = "".join(f"@%p1 bra L{i};" for i in range(depth)) + "add.u32 %r1, %r1, 1;" + "".join(
+        f"L{i}: add.u32 %r2, %r2, {i};" for i in reversed(range(depth))) + "ret;"
+    lines = body(text)
+    assert sum("with if_" in line for line in lines) == 14
+    assert sum("bra(" in line for line in lines) == depth - 14
+
+
+# ------------------------------------------------------------------------------------------ what cannot be lifted
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(HEAD, "the module is empty"), (f"{HEAD}.func f() {{ ret; }}", "there is no entry to lift"),
+     (".version 8.0\n.target sm_90a\n.address_size 32\n.entry f() { ret; }", "32-bit addresses")],
+)
+def test_what_has_no_kernel_is_refused(text: str, said: str) -> None:
+    with pytest.raises(LiftError, match=said):
+        lift(text)
+
+
+@pytest.mark.pure
+def test_an_unknown_entry_is_refused_with_those_there_are() -> None:
+    with pytest.raises(LiftError, match="no entry `z`: the module has a, b"):
+        lift(f"{HEAD}.entry a() {{ ret; }} .entry b() {{ ret; }}", ["z"])
