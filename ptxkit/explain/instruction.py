@@ -87,10 +87,11 @@ def overview() -> dict[str, dict[str, str]]:
     from grammar import isa
 
     found: dict[str, dict[str, str]] = {}
+    known = {id(form) for form in forms.forms()}
     for chapter in sorted(module.name for module in iter_modules(isa.__path__)):
         rows = getattr(import_module(f"grammar.isa.{chapter}"), "FORMS", ())
         for row in rows:
-            if not any(row.mnemonic in rows for rows in found.values()):
+            if id(row) in known and not any(row.mnemonic in rows for rows in found.values()):
                 found.setdefault(chapter, {})[row.mnemonic] = sentence(row.mnemonic)
     return found
 
@@ -132,6 +133,10 @@ def _opcode(words: str) -> Explanation:
         if after is None:
             reordered = forms.canonical(words)
             if reordered is None:
+                beyond = forms.accepted(words)
+                if beyond:
+                    return Explanation(words, True, summary(words), tuple(map(_signed, beyond)), pitfalls=pitfalls(words),
+                                       note="ptxas takes it, but the manual does not have it: ptxkit reads it and never writes it")
                 forms.lookup(words)  # says which token is wrong
                 raise OpcodeError(f"`{words}` is not the beginning of an opcode")
             return _of(_state(reordered), f"in PTX's order; `{words}` means the same")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AssembleError, NoToolError, Position, PtxkitError
+from ..files import read_ptx
 
 if TYPE_CHECKING:
     from grammar import tree
@@ -100,22 +101,22 @@ def _of_file(source: str, path: Path) -> Subject:
 
     from .cubin import is_elf, read
 
-    name = "<stdin>" if source == "-" else source
-    try:
-        data = sys.stdin.buffer.read() if source == "-" and hasattr(sys.stdin, "buffer") else (
-            sys.stdin.read().encode("utf-8", "replace") if source == "-" else path.read_bytes())
-    except OSError as error:
-        raise PtxkitError(f"cannot read {source}: {error.strerror}") from None
-    near = None if source == "-" else path.parent
-    if is_elf(data):
-        cubin = read(data, name)
-        text = cubin.ptx
-        return Subject(name, parse(text) if text is not None else None, text, None, cubin.target, cubin=cubin, code=data, near=near)
-    if b"\0" in data[:65536]:
-        raise PtxkitError(f"{name} is neither PTX text nor a cubin: it holds zero bytes and does not begin as an ELF file does")
-    text = data.decode("utf-8", "replace")
+    if source != "-":
+        try:
+            with path.open("rb") as file:
+                head = file.read(4)
+            data = path.read_bytes() if is_elf(head) else b""
+        except OSError as error:
+            raise PtxkitError(f"cannot read {source}: {error.strerror}") from None
+        if data:
+            cubin = read(data, source)
+            text = cubin.ptx
+            return Subject(source, parse(text) if text is not None else None, text, None, cubin.target, cubin=cubin, code=data,
+                           near=path.parent)
+    text = read_ptx(source).encode("utf-8", "replace").decode("utf-8")  # what is in another encoding is shown as it can be
     module = parse(text)
-    return Subject(name, module, text, None, module.target[0] if module.target else "sm_90a", near=near)
+    return Subject("<stdin>" if source == "-" else source, module, text, None, module.target[0] if module.target else "sm_90a",
+                   near=None if source == "-" else path.parent)
 
 
 def _assembled(subject: Subject, target: str) -> Assembly:
@@ -134,7 +135,7 @@ def _facts(subject: Subject, assembly: Assembly | None) -> tuple[EntryFacts, ...
 
     code = subject.code if assembly is None else assembly.cubin
     cubin = subject.cubin if assembly is None else read(assembly.cubin)
-    sass = _disassembled(code)
+    sass = _disassembled(code) if subject.text is None or "setmaxnreg" in subject.text else ""
     if subject.module is None:
         return entry.of_cubin(cubin, sass) if cubin is not None else ()
     places = Places(subject.module, subject.lines)

@@ -169,7 +169,8 @@ def _chapters() -> dict[int, str]:
     from grammar import isa
 
     names = (module.name for module in iter_modules(isa.__path__))
-    return {id(form): name for name in names for form in getattr(import_module(f"grammar.isa.{name}"), "FORMS", ())}
+    known = {id(form) for form in forms.forms()}
+    return {id(form): name for name in names for form in getattr(import_module(f"grammar.isa.{name}"), "FORMS", ()) if id(form) in known}
 
 
 def mix(module: tree.Module, entry: tree.Function) -> dict[str, int]:
@@ -182,11 +183,12 @@ def _class(opcode: str) -> str:
     try:
         form = forms.lookup(opcode)[0].form
     except OpcodeError:
-        canonical = forms.canonical(opcode)
-        if canonical is None:
+        found = forms.accepted(opcode)
+        if not found:
             return "unknown"
-        form = forms.lookup(canonical)[0].form
-    chapter = _chapters().get(id(form), form.mnemonic)
+        form = found[0].form
+    chapters = _chapters()
+    chapter = chapters.get(id(form)) or next((chapters[id(other)] for other in forms.forms(form.mnemonic)), form.mnemonic)
     if chapter in ("memory", "atomic"):
         space = next((token.partition("::")[0] for token in opcode.split(".")
                       if token.partition("::")[0] in ("global", "shared", "local", "param", "const")), "generic")

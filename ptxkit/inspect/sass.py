@@ -85,17 +85,16 @@ def linked(module: tree.Module, target: str, code: bytes) -> tuple[tuple[Machine
     from ..toolchain import assemble, disassemble
 
     try:
-        plain = tuple(lines(disassemble(code)))
+        other = assemble(numbered(module), target, exact_lines=True).cubin
+        if texts(code) == texts(other):
+            return products(module, tuple(lines(disassemble(other, lines=True)))), ""
+        why = "with a line table ptxas makes other code of this module"
+    except (NoToolError, AssembleError) as error:
+        why = str(error).splitlines()[0]
+    try:
+        return tuple(lines(disassemble(code))), f"machine code without PTX lines: {why}"
     except (NoToolError, AssembleError) as error:
         return (), str(error).splitlines()[0]
-    try:
-        other = assemble(numbered(module), target, exact_lines=True).cubin
-        found = tuple(lines(disassemble(other, lines=True)))
-    except (NoToolError, AssembleError) as error:
-        return plain, f"machine code without PTX lines: {str(error).splitlines()[0]}"
-    if texts(code) != texts(other):
-        return plain, "machine code without PTX lines: with a line table ptxas makes other code of this module"
-    return products(module, found), ""
 
 
 def products(module: tree.Module, found: tuple[MachineLine, ...]) -> tuple[MachineLine, ...]:

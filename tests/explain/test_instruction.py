@@ -105,6 +105,13 @@ def test_other_orders_of_modifiers_and_halves_of_words() -> None:
     assert all(token.startswith("s") for token in explain("add.s").next)
 
 
+def test_what_only_ptxas_takes() -> None:
+    made = explain("addc.u16")
+    assert made.complete
+    assert "manual does not have it" in made.note
+    assert [note.syntax.split(".")[0] for note in made.forms] == ["addc"]
+
+
 @pytest.mark.parametrize(("query", "says"), [
     ("wgnna", "wgmma"), ("add.f32.foo", "foo"), ("wgmma.mma_async.sync.aligned.m64n100k16", "m64n96k16"), ("", "names no instruction"),
     ("...", "names no instruction"), ("!!", "!!"), ("@%p", "@%p"), ("\x00", "\x00")])
