@@ -73,7 +73,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_t
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it
     with if_(thread == 0):
         prefetch_tensormaps(a, b, *([d] if staging is not None else []))
-        pipeline.init(*([(order, 1)] if order is not None else []), *([(reduction.landed, 1)] if reduction is not None else []))
+        pipeline.init(*([(order, Turn.ARRIVALS)] if order is not None else []), *([(reduction.landed, 1)] if reduction is not None else []))
     if cluster.size > 1 or in_cluster:
         cluster_sync()
     else:
@@ -118,7 +118,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_t
         total = TiledMma(Mma(A, B, BN), slabs).fragments() if PROMOTE else acc
         arrays = (ScaleArray(a_scale, a_scale_m, a_scale_k), ScaleArray(b_scale, b_scale_n, b_scale_k)) if BLOCK_SCALES else (None, None)
         scales = Scales(*arrays, slabs, BN)
-        turn = Turn(order, index, thread == 0) if order is not None else None
+        turn = Turn(order, index, lane) if order is not None else None
         if reduction is not None:
             reduction.expect((thread == 0) & (index == 0), BN)
         if PINGPONG:

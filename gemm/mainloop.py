@@ -197,14 +197,16 @@ def clear_lines(tile: Tile[Any], start: int, thread: Reg[u32]) -> None:
 class Turn:
     """Two warpgroups take turns at the tensor cores: while one multiplies, the other stores its tile.
 
-    order[w]: 1 arrival, of the other warpgroup's first thread when it has issued its last wgmma of a tile. Warpgroup 0's first wait is
-    for the phase before the first, which has completed.
+    order[w]: 4 arrivals, of a lane of each warp of the other warpgroup when that warp has issued its last wgmma of a tile: each has then
+    waited for its own turn, and none can miss a phase. Warpgroup 0's first wait is for the phase before the first, which has completed.
     """
 
-    def __init__(self, order: MBarriers, warpgroup: Reg[u32], first: Reg[pred]) -> None:
+    ARRIVALS = 4
+
+    def __init__(self, order: MBarriers, warpgroup: Reg[u32], lane: Reg[u32]) -> None:
         self.mine, self.other = order[warpgroup], order[warpgroup ^ 1]
         self.parity = mov.u32(warpgroup ^ 1)
-        self.first = first
+        self.first = lane == 0
 
     def take(self) -> None:
         """Wait for this warpgroup's turn."""
