@@ -42,7 +42,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
     from which every role finds its work by itself.
 
     full[stage]: 1, the producer's arrive.expect_tx. empty[stage]: one thread of each warpgroup that reads the stage, in every CTA
-    that shares an operand with this one. order[w] (PINGPONG): 1, see `Turn`.
+    that shares an operand with this one. order[w] (PINGPONG): 4, see `Turn`.
 
     A tile reads the rows that follow its group's last one, and drops them: stores of a group's last tile are predicated, row by row.
     griddepcontrol.wait stands before the first access to global memory, as in the dense kernel.
@@ -65,7 +65,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it
     with if_(thread == 0):
         prefetch_tensormaps(x, w, *([y] if staging is not None else []))
-        pipeline.init(*([(order, 1)] if order is not None else []))
+        pipeline.init(*([(order, Turn.ARRIVALS)] if order is not None else []))
     griddepcontrol.wait()
     griddepcontrol.launch_dependents()
     with if_((thread >> 5) == 1):
@@ -125,7 +125,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
         acc = mma.fragments()
         total = mma.fragments() if PROMOTE else acc
         x_scales, w_scales = ScaleArray(x_scale, x_scale_m, x_scale_k), ScaleArray(w_scale, w_scale_n, w_scale_k)
-        turn = Turn(order, index, thread == 0) if order is not None else None
+        turn = Turn(order, index, lane) if order is not None else None
         if SCALED:
             whole = ld.global_.f32(x_scale)
         if PINGPONG:
