@@ -290,8 +290,7 @@ def start(mnemonic: str) -> State:
     """The state before any modifier."""
     rows = forms(mnemonic)
     if not rows:
-        close = _close(mnemonic, mnemonics(), "")
-        raise OpcodeError(f"`{mnemonic}` is not an instruction of the table for sm_90a{close}", mnemonics())
+        raise _unknown(mnemonic)
     return start_of(rows)
 
 
@@ -304,14 +303,18 @@ def start_of(rows: Sequence[Form]) -> State:
 def lookup(opcode: str) -> tuple[Signature, ...]:
     """The signatures of a complete opcode, one per form; `OpcodeError` names the token that is wrong and what is legal there."""
     mnemonic, *tokens = opcode.split(".")
+    if not forms(mnemonic):
+        raise _newer(opcode) or _unknown(mnemonic)
     state = start(mnemonic)
     for i, token in enumerate(tokens):
         after = state.step(token)
         if after is None:
-            raise _wrong(state, tokens, i)
+            raise _newer(opcode) or _wrong(state, tokens, i)
         state = after
     found = state.signatures()
     if not found:
+        if newer := _newer(opcode):
+            raise newer
         legal = tuple(state.next())
         raise OpcodeError(f"`{opcode}` is incomplete: {_one_of(legal)} is due next{_reordered(mnemonic, tokens)}", legal)
     return found
@@ -374,22 +377,44 @@ def _reordering(state: State, opcode: str, lax: bool = False) -> State | None:
 
 
 @cache
-def _lenient() -> Mapping[str, State]:
-    from .isa.lenient import FORMS
+def _starts(chapter: Literal["lenient", "later"]) -> Mapping[str, State]:
+    """The states before any modifier of a chapter beside the table."""
+    from importlib import import_module
 
     rows: dict[str, list[Form]] = {}
-    for row in FORMS:
+    for row in import_module(f".isa.{chapter}", __package__).FORMS:
         rows.setdefault(row.mnemonic, []).append(row)
     return {mnemonic: start_of(found) for mnemonic, found in rows.items()}
+
+
+@cache
+def later(opcode: str) -> Signature | None:
+    """The opcode of a GPU after Hopper that this is: its `target` and `since` say what it needs; it has no operands."""
+    start = _starts("later").get(opcode.partition(".")[0])
+    found = _reordering(start, opcode) if start is not None else None
+    return found.signatures()[0] if found is not None else None
 
 
 @cache
 def accepted(opcode: str) -> tuple[Signature, ...]:
     """Every signature with which ptxas takes the opcode: in another order of its modifiers, and what only ptxas takes, included."""
     ordered = canonical(opcode)
-    start = _lenient().get(opcode.partition(".")[0])
+    start = _starts("lenient").get(opcode.partition(".")[0])
     beyond = _reordering(start, opcode) if start is not None else None
     return (*(lookup(ordered) if ordered else ()), *(beyond.signatures() if beyond is not None else ()))
+
+
+def _unknown(mnemonic: str) -> OpcodeError:
+    if mnemonic in _starts("later"):
+        return OpcodeError(f"`{mnemonic}` is of GPUs after sm_90a", mnemonics())
+    return OpcodeError(f"`{mnemonic}` is not an instruction of the table for sm_90a{_close(mnemonic, mnemonics(), '')}", mnemonics())
+
+
+def _newer(opcode: str) -> OpcodeError | None:
+    found = later(opcode)
+    if found is None:
+        return None
+    return OpcodeError(f"`{opcode}` needs {found.target} and PTX {'.'.join(map(str, found.since))}: sm_90a does not have it")
 
 
 def _wrong(state: State, tokens: Sequence[str], i: int) -> OpcodeError:

@@ -45,6 +45,14 @@ def ptxas() -> str | None:
     return str(toolchain.ptxas().path) if toolchain.has_ptxas() else None
 
 
+@functools.cache
+def version() -> str:
+    """The release of that ptxas, "13.0"; "" when there is none."""
+    from ptxkit import toolchain
+
+    return ".".join(toolchain.ptxas().version.split(".")[:2]) if toolchain.has_ptxas() else ""
+
+
 # ---------------------------------------------------------------------------------------------------- judging
 
 

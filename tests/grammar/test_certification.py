@@ -8,12 +8,13 @@ import functools
 import pytest
 
 from grammar import forms, isa
-from grammar.isa import lenient
+from grammar.isa import later, lenient
 from grammar.schema import Form, Range, form, imm, r, w
 from grammar.write import write_instruction
 from tests.grammar import certify
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.skipif(certify.ptxas() is None, reason="no ptxas")]
+measured = pytest.mark.skipif(certify.version() != "13.0", reason=f"gates are those of ptxas 13.0, and this is {certify.version()}")
 
 VERSIONS = ("8.0", "8.1", "8.2", "8.3", "8.4", "8.5", "8.6", "8.7", "8.8", "9.0")
 PLANTED = (
@@ -63,13 +64,46 @@ def test_every_variant_is_accepted() -> None:
 
 
 def test_what_only_ptxas_takes_is_accepted() -> None:
-    assert rejections(lenient.FORMS)[:30] == []
+    """One line of each opcode."""
+    lines = [write_instruction(next(certify.instances(signature, alternatives=False)))
+             for row in lenient.FORMS for signature in forms.variants(row)]
+    assert [f"{lines[i]} -- {message}" for i, message in certify.judge(lines).items()][:30] == []
 
 
+def later_lines(rows: tuple[Form, ...]) -> list[tuple[forms.Signature, str]]:
+    """One line of each opcode that a later target has."""
+    return [(signature, f"{signature.opcode} {row.example};".replace(" ;", ";")) for row in rows for signature in forms.variants(row)]
+
+
+def wrong_later(lines: list[tuple[forms.Signature, str]]) -> list[str]:
+    """Lines that sm_90a takes, or that their target refuses from their version on or takes before."""
+    wrong = [f"{lines[i][1]}: sm_90a takes it" for i in set(range(len(lines))) - certify.judge([text for _, text in lines]).keys()]
+    for gate in sorted({(signature.target, signature.since) for signature, _ in lines}):
+        target, since = gate[0], ".".join(map(str, gate[1]))
+        texts = [text for signature, text in lines if (signature.target, signature.since) == gate]
+        wrong += [f"{texts[i]} for {target}, {since}: {why}" for i, why in certify.judge(texts, since, target).items()]
+        refused = certify.judge(texts, VERSIONS[VERSIONS.index(since) - 1], target)
+        wrong += [f"{text} for {target} is accepted before {since}" for i, text in enumerate(texts) if i not in refused]
+    return wrong
+
+
+@measured
+def test_later_targets() -> None:
+    assert wrong_later(later_lines(later.FORMS))[:30] == []
+
+
+@pytest.mark.parametrize("wrong", [{"since": "8.8"}, {"since": "8.1"}, {"target": "sm_90a"}, {"example": "%b32_1"}])
+def test_a_wrong_later_row_is_found(wrong: dict[str, str]) -> None:
+    planted = dataclasses.replace(next(row for row in later.FORMS if row.mnemonic == "redux"), **wrong)  # type: ignore[arg-type]
+    assert wrong_later(later_lines((planted,)))
+
+
+@measured
 def test_versions_are_the_lowest() -> None:
     assert wrong_gates(plain_lines())[:30] == []
 
 
+@measured
 def test_targets_are_right() -> None:
     assert wrong_targets(plain_lines())[:30] == []
 
