@@ -136,8 +136,8 @@ def _panel(axis: Any, found: Mapping[str, Any]) -> None:
     names: Sequence[str] = [name for name in NAMES if name in found["results"]]
     seen = [found["results"][name] for name in names]
     values = [one["tflops"] for one in seen]
-    errors = [[value - value * one["us"] / one["p90"] for value, one in zip(values, seen, strict=True)],
-              [value * one["us"] / one["p10"] - value for value, one in zip(values, seen, strict=True)]]
+    errors = [[max(0.0, value - value * one["us"] / one["p90"]) for value, one in zip(values, seen, strict=True)],
+              [max(0.0, value * one["us"] / one["p10"] - value) for value, one in zip(values, seen, strict=True)]]
     places = list(range(len(names)))[::-1]
     axis.barh(places, values, xerr=errors, color=["#76b900" if name == "ours" else "#5b6b7b" for name in names], capsize=2)
     for place, value in zip(places, values, strict=True):

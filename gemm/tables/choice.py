@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -49,13 +50,23 @@ def revive(kept: Knobs, problem: Problem) -> Config:
 
 def tuned(problem: Problem, device: str) -> Config | None:
     """The configuration that a table of this device has for the problem; None when there is none, or none that it can have."""
-    kept = lookup(device, kind(problem), problem.m, problem.n, problem.k)
-    if kept is None:
-        return None
-    try:
-        return revive(kept, problem)
-    except (ConfigError, TypeError):        # a fusion may take the room of a stage; a user's table may be another version's
-        return None
+    for name in dict.fromkeys((kind(problem), *_alike(problem))):
+        kept = lookup(device, name, problem.m, problem.n, problem.k)
+        if kept is None:
+            continue
+        with suppress(ConfigError, TypeError):     # a fusion may take the room of a stage; a user's table may be another version's
+            return revive(kept, problem)
+    return None
+
+
+def _alike(problem: Problem) -> tuple[str, ...]:
+    """Kinds that take as long: f16 as bf16, a transposed 16-bit operand as one with K contiguous, a 16-bit result as another."""
+    own = kind(problem)
+    if problem.a.bits != 16 or own.split("/")[0] not in ("f16", "bf16"):
+        return ()
+    out = "bf16" if problem.out.bits == 16 else problem.out.__name__
+    layout = own.split("/")[2]
+    return f"bf16/{out}/{layout}", f"bf16/{out}/nt"
 
 
 __all__ = ["fixed", "kind", "knobs", "revive", "tuned"]
