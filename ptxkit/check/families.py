@@ -16,10 +16,11 @@ from . import (
     startup,
     tensormaps,
     transactions,
+    undefined,
     wgmma,
 )
 
 FAMILIES = (startup, arrivals, transactions, order, reads, races, proxies, tensormaps, bulk, wgmma, cluster, convergence, registers,
-            layout)
+            undefined, layout)
 RULES: dict[str, str] = {rule: sentence for family in FAMILIES for rule, sentence in family.RULES.items()}
 """Every protocol and advice rule, with what it says in one sentence."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import gcd
 
 from grammar.errors import Finding
 
@@ -58,19 +59,25 @@ class _Meetings:
         here, there = memory.places(one), memory.places(other)
         if here is None or there is None or memory.rest(one) != memory.rest(other):
             return []
+        mine, theirs = self._starts(one, here[:threads]), self._starts(other, there[:threads])
+        if not mine or not theirs or max(mine.values()) + one.bytes <= min(theirs.values()) or (
+                max(theirs.values()) + other.bytes <= min(mine.values())):
+            return []
+        piece = gcd(one.bytes, other.bytes, *mine.values(), *theirs.values())
         touched: dict[int, list[int]] = {}
-        reach = self.analysis.lanes.of(one.site)
-        for thread, at in enumerate(here[:threads]):
-            if at is not None and reach >> thread & 1:
-                for byte in range(at, at + one.bytes):
-                    touched.setdefault(byte, []).append(thread)
+        for thread, at in mine.items():
+            for place in range(at // piece, (at + one.bytes) // piece):
+                touched.setdefault(place, []).append(thread)
         found: set[tuple[int, int]] = set()
-        reach = self.analysis.lanes.of(other.site)
-        for thread, at in enumerate(there[:threads]):
-            if at is not None and reach >> thread & 1:
-                for byte in range(at, at + other.bytes):
-                    found.update((first, thread) for first in touched.get(byte, ())[:8] if first != thread)
+        for thread, at in theirs.items():
+            for place in range(at // piece, (at + other.bytes) // piece):
+                found.update((first, thread) for first in touched.get(place, ())[:8] if first != thread)
         return sorted(found)[:4096]
+
+    def _starts(self, access: Access, places: list[int | None]) -> dict[int, int]:
+        """The offset of each thread that comes, as far as it is known."""
+        reach = self.analysis.lanes.of(access.site)
+        return {thread: at for thread, at in enumerate(places) if at is not None and reach >> thread & 1}
 
 
 class _Races(Flow):

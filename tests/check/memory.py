@@ -199,3 +199,13 @@ TENSORMAPS = [
          + "!@%p0 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd0, {%r5, %r5}], [%r1];\n" + DRAIN + "done:\n",
          severity="review"),
 ]
+
+UNDEFINED = [
+    Case("register-undefined", "a wait that is gone", init(64) + ARRIVE + " [%r2];\nw:\n" + plus(
+        "mbarrier.try_wait.parity.shared::cta.b64 %p7, [%r2], 0;\n") + "!@!%p7 bra w;\n"),
+    Case("register-undefined", "an address", FILL + either("!ld.shared.u32 %r7, [%r40];\n", "ld.shared.u32 %r7, [%r4];\n")),
+    Case("register-undefined", "a comparison", either("setp.eq.u32 %p10, %r40, 0;\n", "setp.eq.u32 %p10, %r0, 0;\n")
+         + "!@%p10 st.global.u32 [%rd1], %r0;\n"),
+    Case("register-undefined", "an index in a loop", loop(either("shl.b32 %r5, %r41, 2;\n", "shl.b32 %r5, %r30, 2;\n")
+                                                        + "add.u32 %r6, %r4, %r5;\n!ld.shared.u32 %r7, [%r6];\n"), also=("shared-race",)),
+]

@@ -1,0 +1,58 @@
+"""Registers that decide something and that nothing writes: predicates of guards and branches, bases of addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grammar import tree
+from grammar.errors import Finding
+
+from .analysis import Analysis
+from .program import Site
+from .values import Value
+
+RULES = {"register-undefined": "a branch, a guard or an address depends on a register that nothing has written"}
+
+FOLLOWED = frozenset(("mov", "cvt", "cvta", "add", "sub", "mul", "mad", "shl", "shr", "setp", "not"))
+"""Operations whose result is as undefined as an operand: `and` or `selp` may not need it."""
+
+
+def findings(analysis: Analysis) -> Iterator[Finding]:
+    said: set[tuple[str, int]] = set()
+    for site in analysis.sites:
+        for name, what in _decisive(site):
+            if name not in analysis.routine.registers:
+                continue
+            undefined = _undefined(analysis, analysis.values.register(site, name))
+            if undefined is not None and (undefined.name, undefined.block) not in said:
+                said.add((undefined.name, undefined.block))
+                through = f"computed from `{_short(undefined.name)}`" if name != undefined.name else f"`{_short(name)}`"
+                yield analysis.report(
+                    "register-undefined", site, f"{what} of `{site.name}` is {through}, and nothing has written that on any way here",
+                    "write the register before, or name the one that is meant", "error")
+
+
+def _short(name: str) -> str:
+    """The name without the scope."""
+    return name.rpartition(":")[2]
+
+
+def _decisive(site: Site) -> Iterator[tuple[str, str]]:
+    if site.instruction.guard is not None:
+        yield site.instruction.guard.predicate, "the predicate"
+    for value in site.values:
+        if isinstance(value, tree.Address) and isinstance(value.base, tree.Name):
+            yield value.base.name, "the address"
+
+
+def _undefined(analysis: Analysis, value: Value, depth: int = 0) -> Value | None:
+    """The undefined register that the value comes from, whatever path is taken."""
+    if value.kind == "unknown" and value.name:
+        return value
+    if value.kind != "op" or value.site is None or value.site.mnemonic not in FOLLOWED or depth > 20:
+        return None
+    for argument in analysis.values.arguments(value):
+        found = _undefined(analysis, argument, depth + 1)
+        if found is not None:
+            return found
+    return None
