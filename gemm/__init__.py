@@ -1,7 +1,9 @@
-"""Hopper GEMM kernels written with ptxkit: `gemm.gemm(a, b)`, and `gemm.hgemm(a, b)` for 16-bit operands."""
+"""Hopper GEMM kernels written with ptxkit: `gemm.gemm(a, b)`, `gemm.hgemm(a, b)` for 16-bit operands, and
+`gemm.group_gemm(x, w, cu_seqlens)` for groups of rows with weights of their own."""
 
 from __future__ import annotations
 
 from .device import gemm, hgemm
+from .group.device import group_gemm, group_gemm_masked
 
-__all__ = ["gemm", "hgemm"]
+__all__ = ["gemm", "group_gemm", "group_gemm_masked", "hgemm"]

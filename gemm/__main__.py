@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     from . import tune
     from .bench import command as bench
+    from .group import command as group
     from .ladder import command as ladder
 
     parser = argparse.ArgumentParser(prog="python -m gemm", description="Hopper GEMM kernels written with ptxkit.")
@@ -47,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--json", action="store_true", help="one JSON object on stdout")
     run.set_defaults(run=_hgemm)
     bench.add_arguments(commands.add_parser("bench", help="products beside other libraries' and beside the card's ceilings, interleaved"))
+    group.add_arguments(commands.add_parser("grouped", help="products of groups of rows, each with weights of its own, in one launch"))
     tune.add_arguments(commands.add_parser("tune", help="find the fastest configuration of shapes and keep it in a table"))
     ladder.add_arguments(commands.add_parser("ladder", help="from CUDA cores to the fastest kernel, step by step, checked and measured"))
     verify = commands.add_parser("verify", help="random products on the GPU against float64, with guard bands")

@@ -37,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="also measure what import and calls cost the host")
     parser.add_argument("--ceilings", action=argparse.BooleanOptionalAction, default=True,
                         help="also measure wgmma alone and a streaming read of 8 GiB (about 6 s)")
+    parser.add_argument("--grouped", action="store_true",
+                        help="group products instead: what `python -m gemm grouped --compare` measures, in bursts")
     parser.add_argument("--json", metavar="FILE", help="write the results there after each measurement (- for stdout, at the end)")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw them: .svg, or .png with matplotlib")
     parser.set_defaults(run=command)
@@ -63,6 +65,8 @@ def jobs(options: argparse.Namespace) -> list[tuple[str, Problem, tuple[str, ...
 
 def command(options: argparse.Namespace) -> int:
     """0: measured (without a GPU, only the host); 1: a product was wrong or could not run; 2: options that say nothing."""
+    if options.grouped:
+        return _grouped(options)
     try:
         jobs(options)
     except (ShapeError, ContestantError) as error:
@@ -90,6 +94,20 @@ def command(options: argparse.Namespace) -> int:
     if options.plot:
         report.plot(options.plot, results)
     return int(any("ours" in row.get("left_out", {}) for row in results["rows"]))
+
+
+def _grouped(options: argparse.Namespace) -> int:
+    """Group products, each case balanced and skewed."""
+    from ..group.bench import compare
+    from ..group.cases import cases
+
+    out = sys.stderr if options.json == "-" else sys.stdout
+    regimes = ("burst", "sustained") if options.regime == "both" else (options.regime or "burst",)
+    path = Path(options.json) if options.json and options.json != "-" else None
+    results = compare(cases(), regimes=regimes, rounds=options.rounds, with_ceilings=options.ceilings, path=path,
+                      say=lambda text: print(text, file=out, flush=True))
+    print(json.dumps(results, indent=1) if options.json == "-" else json.dumps(results["summary"], indent=1))
+    return int(any("wrong" in row for row in results["rows"]))
 
 
 WISHES = ("shapes", "regime", "against", "dtype", "layout", "rounds", "seconds", "host", "ceilings")

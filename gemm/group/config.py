@@ -66,11 +66,13 @@ class GroupConfig:
     @property
     def parameters(self) -> dict[str, Any]:
         """The kernel's compile-time parameters."""
-        tile, names = self.tile, ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE",
-                                  "STORE", "PROMOTE", "BLOCK_SCALES")
+        tile = self.tile
+        names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
+                 "PROMOTE", "BLOCK_SCALES")
         own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
-        return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names}, **{name: getattr(self, name) for name in own}}
+        return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
+                **{name: getattr(self, name) for name in own}}
 
     def __str__(self) -> str:
         words = [str(self.tile), "transposed" if self.TRANSPOSED else "", "" if self.ORDER == "linear" else self.ORDER,
@@ -85,7 +87,7 @@ class GroupConfig:
             return f"the table of groups has room for {', '.join(map(str, CAPACITIES))}, not {self.GROUPS}"
         if self.ORDER not in ORDERS:
             return f"ORDER is {', '.join(ORDERS)}, not {self.ORDER!r}"
-        if self.GATED and (tile.BN % 16 or (self.TRANSPOSED and tile.slabs % 2)):
+        if self.GATED and (tile.slabs % 2 if self.TRANSPOSED else tile.BN % 16):
             return "a gated tile has halves: of columns in pieces of 8, or (TRANSPOSED) of each warpgroup's slabs"
         if self.GATED and not self.TRANSPOSED and tile.STORE == "staged" and tile.BN // 2 * tile.out.bits % 256:
             return "staged stores are of whole 32-byte spans: take STORE=\"direct\""

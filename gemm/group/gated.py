@@ -7,8 +7,8 @@ from math import gcd
 from typing import Any
 
 from ptxkit import MBarrier, Reg, Vec
-from ptxkit.ptx import mov, mul
 from ptxkit.ptx import min as min_
+from ptxkit.ptx import mov, mul
 from ptxkit.types import f32, u32
 
 from ..atoms import ROWS, Mma, tensor_copy
@@ -82,7 +82,8 @@ class GatedScales(Scales):
 
     def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
         """`column` and `columns` count features of one projection."""
-        assert self.a is not None and self.b is not None
+        assert self.a is not None
+        assert self.b is not None
         self._a_rows = [self._start(self.a, min_.u32(row + (slab * ROWS + half), rows - 1), first)
                         for slab in range(self.slabs) for half in (0, 8)]
         per = columns // BLOCK

@@ -126,12 +126,13 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
         total = mma.fragments() if PROMOTE else acc
         x_scales, w_scales = ScaleArray(x_scale, x_scale_m, x_scale_k), ScaleArray(w_scale, w_scale_n, w_scale_k)
         turn = Turn(order, index, lane) if order is not None else None
-        if SCALED:
-            whole = ld.global_.f32(x_scale)
+        whole = ld.global_.f32(x_scale) if SCALED else factor
         if PINGPONG:
             consumer.position.skip(index * k_tiles)
         with schedule.work(table, weight_tiles, k_tiles, turn=index if PINGPONG else 0, turns=2 if PINGPONG else 1) as work:
-            assert work.start is not None and work.end is not None and work.group is not None
+            assert work.start is not None
+            assert work.end is not None
+            assert work.group is not None
             mov.u32(end, work.end)
             row, column = work.m * BM, work.n * BN
             if TRANSPOSED:

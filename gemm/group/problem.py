@@ -47,7 +47,7 @@ class GroupOptions:
 class GroupProblem:
     """One launch, checked: everything of it but the pointers. Lengths stay unknown."""
 
-    def __init__(self, arrays: GroupArrays, options: GroupOptions = GroupOptions()) -> None:  # noqa: B008 (frozen)
+    def __init__(self, arrays: GroupArrays, options: GroupOptions = GroupOptions()) -> None:
         x, w, out = arrays.x, arrays.w, arrays.out
         self.options = options
         self.groups, self.rows, self.n, self.k, self.pitch = extents(x, w, options)
@@ -159,9 +159,10 @@ class GroupProblem:
             return 0 if array is None else array.pointer
 
         x, w = arrays.x_scale, arrays.w_scale
-        strides = (0, 0, 0, 0, 0)
+        strides: tuple[int, ...] = (0, 0, 0, 0, 0)
         if self.block_scales:
-            assert x is not None and w is not None
+            assert x is not None
+            assert w is not None
             strides = (*x.strides[-2:], *w.strides)
         elif self.scaled:
             assert w is not None
@@ -175,7 +176,8 @@ class GroupProblem:
         tile = config.tile
         along, across = (tile.CLUSTER_N, tile.CLUSTER_M) if config.TRANSPOSED else (tile.CLUSTER_M, tile.CLUSTER_N)
         rows = self.rows // (config.tokens * along) + min(self.groups, self.rows)
-        return rows * -(-(-(-self.n // config.features)) // across)
+        columns = -(-self.n // config.features)
+        return rows * -(-columns // across)
 
 
 def extents(x: ArrayView, w: ArrayView, options: GroupOptions) -> tuple[int, int, int, int, int]:

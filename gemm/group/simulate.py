@@ -30,12 +30,9 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     """
     from ptxkit.sim import Report
 
+    options = GroupOptions(layout, gated, mean_tokens, fast_accum)
     given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale}
-    words = {"x": dtype, "w": dtype, "lengths": None}
-    views = {name: _view(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items()
-             if array is not None and name != "lengths"}
-    views["lengths"] = views["x"]._replace(shape=lengths.shape, strides=(1,), dtype={"int32": "s32"}.get(lengths.dtype.name, "u64"))
-    arrays, options = GroupArrays(**views), GroupOptions(layout, gated, mean_tokens, fast_accum)
+    arrays = _views(given, dtype, out_dtype)
     problem = GroupProblem(arrays, options)
     if problem.empty:
         if not problem.k:
@@ -64,4 +61,25 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
                            **config.parameters)
 
 
-__all__ = ["simulate"]
+def described(x: Array, w: Array, lengths: Array, out: Array, x_scale: Array | None, w_scale: Array | None,
+              options: GroupOptions) -> GroupProblem:
+    """The problem that these arrays make."""
+    given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale}
+    return GroupProblem(_views(given, None, None), options)
+
+
+def _views(given: dict[str, Array | None], dtype: str | None, out_dtype: str | None) -> GroupArrays:
+    """What the adapter would see of the arrays."""
+    words = {"x": dtype, "w": dtype}
+    views = {name: _view(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items()
+             if array is not None and name != "lengths"}
+    lengths = given["lengths"]
+    assert lengths is not None
+    views["lengths"] = views["x"]._replace(shape=lengths.shape, strides=(1,), dtype=_INTEGERS.get(lengths.dtype.name, "s64"))
+    return GroupArrays(**views)
+
+
+_INTEGERS = {"int32": "s32", "uint32": "u32"}
+
+
+__all__ = ["described", "simulate"]

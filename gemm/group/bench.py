@@ -1,0 +1,325 @@
+"""Group products on the card: beside torch._grouped_mm and the ceilings of the same run, and a sweep over configurations."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ptxkit import driver
+from ptxkit.errors import PtxkitError
+
+from ..bench.contestants import Entry
+from ..bench.figures import geometric_mean, paired, spread
+from ..bench.operands import COLD, ERROR
+from ..bench.power import Sampler
+from ..bench.regimes import REGIMES, Captured, Regime, capture, measure
+from ..bench.run import ceilings, device, library, reader
+from .cases import DECODE, PREFILL, Case
+from .config import GroupConfig
+from .device import group_gemm
+from .heuristic import candidates, heuristic
+from .problem import GroupOptions, GroupProblem
+
+MOST_SETS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The tensors of one launch."""
+
+    x: Any
+    w: Any
+    cu: Any
+    out: Any
+    x_scale: Any = None
+    w_scale: Any = None
+
+
+def make(torch: Any, case: Case) -> Data:
+    """Fresh N(0, 1) data, y full of NaN."""
+    lengths = torch.tensor((0, *itertools.accumulate(case.lengths)), dtype=torch.int32, device="cuda")
+    kind = {"bf16": torch.bfloat16, "f16": torch.float16}.get(case.kind, torch.float8_e4m3fn)
+
+    def normal(*shape: int) -> Any:
+        if case.operand_bytes == 2:
+            return torch.randn(shape, device="cuda", dtype=kind)
+        made = torch.empty(shape, device="cuda", dtype=kind)
+        for part in (made,) if len(shape) == 2 else made:       # a float of everything at once would not fit
+            part.copy_(torch.randn(part.shape, device="cuda", dtype=torch.float16))
+        return made
+
+    x, w = normal(case.rows, case.k), normal(case.groups, case.n, case.k)
+    columns = case.n // 2 if case.gated else case.n
+    out = torch.full((case.rows, columns), float("nan"), device="cuda", dtype=kind if case.operand_bytes == 2 else torch.bfloat16)
+    if case.kind == "fp8":
+        return Data(x, w, lengths, out, torch.full((1,), 0.75, device="cuda"), torch.rand((case.groups,), device="cuda") + 0.5)
+    if case.kind == "fp8-block":
+        blocks = -(-case.k // 128)
+        x_scale = (torch.rand((blocks, -(-case.rows // 4) * 4), device="cuda") + 0.5).T[:case.rows]
+        return Data(x, w, lengths, out, x_scale, torch.rand((case.groups, -(-case.n // 128), blocks), device="cuda") + 0.5)
+    return Data(x, w, lengths, out)
+
+
+def wrong(torch: Any, case: Case, data: Data) -> str | None:
+    """A sentence when a sample of the groups' rows is not the product, by float32 products of the same operands."""
+    first, difference, size = 0, 0.0, 0.0
+    filled = [g for g, length in enumerate(case.lengths) if length]
+    picked_groups = set(filled if len(filled) <= 8 else filled[::len(filled) // 8])
+    for group, length in enumerate(case.lengths):
+        if group in picked_groups:
+            rows = torch.unique(torch.linspace(first, first + length - 1, min(16, length), device="cuda").long())
+            x = data.x.view(torch.uint8 if case.operand_bytes == 1 else data.x.dtype)[rows].view(data.x.dtype).float()
+            w = data.w[group].float()
+            if case.kind == "fp8":
+                w *= data.w_scale[group] * data.x_scale
+            if case.kind == "fp8-block":
+                x *= data.x_scale[rows].repeat_interleave(128, 1)[:, :case.k]
+                w *= data.w_scale[group].repeat_interleave(128, 0)[:case.n].repeat_interleave(128, 1)[:, :case.k]
+            exact = x @ w.T
+            if case.gated:
+                exact = torch.nn.functional.silu(exact[:, :case.n // 2]) * exact[:, case.n // 2:]
+            actual = data.out[rows].float()
+            if not bool(torch.isfinite(actual).all()):
+                return f"{int((~torch.isfinite(actual)).sum())} of {actual.numel()} elements of group {group} are not finite or not written"
+            difference += float((actual - exact).square().sum())
+            size += float(exact.square().sum())
+        first += length
+    error = math.sqrt(difference / size) if size else 0.0
+    allowed = ERROR["bf16" if case.operand_bytes == 2 else "e4m3"]
+    return None if error <= allowed else f"relative error {error:.3g}, at most {allowed:g} is allowed"
+
+
+def launch(data: Data, case: Case, config: GroupConfig | None = None) -> Callable[[], Any]:
+    """One product by this package's public entry."""
+    return functools.partial(group_gemm, data.x, data.w, data.cu, x_scale=data.x_scale, w_scale=data.w_scale, out=data.out,
+                             activation="silu_and_mul" if case.gated else None, config=config)
+
+
+def problem(case: Case, data: Data) -> GroupProblem:
+    """As the adapter sees it."""
+    from ptxkit.launch import view
+
+    from .problem import GroupArrays
+
+    given = (data.x, data.w, data.cu, data.out, data.x_scale, data.w_scale)
+    views = [None if array is None else view(array) for array in given]
+    return GroupProblem(GroupArrays(*views), GroupOptions(gated=case.gated))  # type: ignore[arg-type]
+
+
+def grouped_mm(torch: Any, case: Case, sets: Sequence[Data]) -> Entry | None:
+    """torch._grouped_mm, which has bf16 only."""
+    if case.kind != "bf16" or case.gated or not hasattr(torch, "_grouped_mm"):
+        return None
+    launches: list[Callable[[], Any]] = [functools.partial(torch._grouped_mm, data.x, data.w.transpose(1, 2), offs=data.cu[1:])
+                                         for data in sets]
+    return Entry("torch._grouped_mm", launches)
+
+
+def sets_of(torch: Any, case: Case, cold: bool) -> list[Data]:
+    """Operand sets that together exceed the L2 several times."""
+    l2 = driver.device(driver.current_device()).l2_bytes
+    return [make(torch, case) for _ in range(max(1, min(MOST_SETS, -(-COLD * l2 // case.bytes))) if cold else 1)]
+
+
+def shares(case: Case, us: float, limits: dict[str, Any], regime: str) -> dict[str, float]:
+    """The time as rates, and as shares of the ceilings of the same run."""
+    found = {"tflops": 1e-6 * case.flops / us, "gbs": 1e-3 * case.bytes / us}
+    if limits:
+        kind = "bf16" if case.operand_bytes == 2 else "e4m3"
+        found["of_wgmma"] = found["tflops"] / limits[f"wgmma {kind} {regime}"]["value"]
+        found["of_read"] = found["gbs"] / limits["read 8 GiB"]["value"]
+    return found
+
+
+def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors: Any, rounds: int, seed: int) -> dict[str, Any]:
+    """One measurement: ours and what there is beside it."""
+    sets = sets_of(torch, case, regime.cold)
+    found: dict[str, Any] = {"case": str(case), **asdict(case), "regime": regime.name, "sets": len(sets), "contestants": {}}
+    launch(sets[0], case)()
+    torch.cuda.synchronize()
+    sentence = wrong(torch, case, sets[0])
+    if sentence:
+        found["wrong"] = sentence
+        return found
+    config = heuristic(problem(case, sets[0]))
+    entries = [Entry("ours", [launch(data, case) for data in sets], detail={"config": str(config)})]
+    try:
+        other = grouped_mm(torch, case, sets)
+        entries += [other] if other is not None else []
+        graphs = [capture(torch, entry, regime) for entry in entries]
+    except RuntimeError as error:
+        found["left_out"] = {entries[-1].name: str(error).splitlines()[0]}
+        graphs = [capture(torch, entries[0], regime)]
+    with Sampler(sensors) as sampler:
+        timed = measure(torch, graphs, regime, rounds, seed)
+    times = {one.captured.entry.name: one.us for one in timed}
+    found |= sampler.within()
+    found["contestants"] = {one.captured.entry.name: {**spread(one.us), **shares(case, one.median, limits, regime.name),
+                                                      **one.captured.entry.detail} for one in timed}
+    found["ratios"] = {name: paired(times["ours"], us) for name, us in times.items() if name != "ours"}
+    return found
+
+
+def line(found: dict[str, Any]) -> str:
+    """A row as text."""
+    text = f"{found['regime']:<9} {found['case']:<38}"
+    if "wrong" in found:
+        return f"{text} WRONG: {found['wrong']}"
+    for name, seen in found["contestants"].items():
+        text += f" {name} {seen['us']:.1f} us {seen['tflops']:.0f} TF {seen['gbs']:.0f} GB/s"
+        if "of_wgmma" in seen:
+            text += f" ({seen['of_wgmma']:.2f} of wgmma, {seen['of_read']:.2f} of read)"
+        text += f" x {found['ratios'][name]['ratio']:.2f}" if name in found["ratios"] else ""
+    return f"{text}  [{found['contestants']['ours']['config']}]"
+
+
+def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), rounds: int | None = None, with_ceilings: bool = True,
+            path: Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Every case in every regime; sustained is for prefill alone. The results are written to `path` after each."""
+    torch = library()
+    results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": " ".join(("python -m gemm", *sys.argv[1:])),
+                               "device": device(torch), "rows": []}
+    sensors = reader(torch)
+    limits = results["ceilings"] = ceilings(torch, sensors) if with_ceilings else {}
+    say("ceilings: " + ", ".join(f"{name} {seen['value']:.0f} {seen['unit']}" for name, seen in limits.items()))
+    _assemble([heuristic(problem_of(case)) for case in cases], say)
+    for number, case in enumerate(cases):
+        for name in regimes:
+            if name == "sustained" and case.tokens < PREFILL:
+                continue
+            regime = REGIMES[name]
+            found = row(torch, case, regime, limits, sensors, rounds or regime.rounds, number)
+            results["rows"].append(found)
+            say(line(found))
+            if path is not None:
+                path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            torch.cuda.empty_cache()
+    results["summary"] = summary(results["rows"])
+    if path is not None:
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return results
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """By kind: the least share of the ceiling that counts, the mean ratio to torch, and what skew costs."""
+    found: dict[str, Any] = {}
+    whole = [row for row in rows if "wrong" not in row]
+    times = {(row["case"], row["regime"]): row["contestants"]["ours"]["us"] for row in whole}
+    for kind in dict.fromkeys(row["kind"] for row in whole):
+        mine = [row for row in whole if row["kind"] == kind and row["regime"] == "burst"]
+        entry: dict[str, Any] = {}
+        for what, share, chosen in (("decode of read", "of_read", [row for row in mine if row["tokens"] <= DECODE]),
+                                    ("prefill of wgmma", "of_wgmma", [row for row in mine if row["tokens"] >= PREFILL])):
+            values = [row["contestants"]["ours"][share] for row in chosen if share in row["contestants"]["ours"]]
+            if values:
+                entry[what] = {"least": min(values), "mean": geometric_mean(values)}
+        ratios = [seen["ratio"] for row in mine for seen in row["ratios"].values()]
+        if ratios:
+            entry["of torch._grouped_mm"] = {"least": min(ratios), "mean": geometric_mean(ratios)}
+        skews = [us / times[case.replace(":skewed", ""), regime] for (case, regime), us in times.items()
+                 if ":skewed" in case and f":{kind}:" in case and (case.replace(":skewed", ""), regime) in times]
+        if skews:
+            entry["skewed over balanced"] = {"most": max(skews), "mean": geometric_mean(skews)}
+        found[kind] = entry
+    return found
+
+
+def problem_of(case: Case) -> GroupProblem:
+    """The problem of a case without its arrays."""
+    from ptxkit.arrays import ArrayView
+
+    from .problem import GroupArrays
+
+    word, columns = ("bf16" if case.operand_bytes == 2 else "e4m3"), case.n // 2 if case.gated else case.n
+
+    def array(dtype: str, *shape: int) -> ArrayView:
+        strides = tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
+        return ArrayView(0, shape, strides, dtype, 0, "other")
+
+    scales: tuple[Any, Any] = (None, None)
+    if case.kind == "fp8":
+        scales = array("f32", 1), array("f32", case.groups)
+    if case.kind == "fp8-block":
+        blocks = -(-case.k // 128)
+        scales = array("f32", case.rows, blocks), array("f32", case.groups, -(-case.n // 128), blocks)
+    return GroupProblem(GroupArrays(array(word, case.rows, case.k), array(word, case.groups, case.n, case.k), array("s32", case.groups + 1),
+                                    array("bf16", case.rows, columns), *scales), GroupOptions(gated=case.gated))
+
+
+def _assemble_one(config: GroupConfig) -> str | None:
+    from .kernel import group_gemm as kernel
+
+    try:
+        kernel.assemble(**config.parameters)
+    except PtxkitError as error:
+        return f"{config}: {error}"
+    return None
+
+
+def _assemble(configs: Sequence[GroupConfig], say: Callable[[str], None]) -> None:
+    """Assemble in parallel; the cache keeps the cubins."""
+    unique = list(dict.fromkeys(configs))
+    context = multiprocessing.get_context("spawn")              # the parent has a context of the GPU, which no fork survives
+    with ProcessPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), len(unique))), context) as pool:
+        for sentence in pool.map(_assemble_one, unique):
+            if sentence:
+                say(f"not assembled: {sentence}")
+
+
+def sweep(cases: Sequence[Case], *, seconds: float = 120.0, path: Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Every candidate of every case in bursts, three rounds each: the times of all, the fastest first."""
+    torch = library()
+    begin = time.perf_counter()
+    results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "device": device(torch), "rows": []}
+    by_case = {case: list(candidates(problem_of(case))) for case in cases}
+    _assemble([config for configs in by_case.values() for config in configs], say)
+    say(f"assembled {len({c for configs in by_case.values() for c in configs})} configurations in {time.perf_counter() - begin:.0f} s")
+    regime = Regime("burst", 0.6, True, 1.0, 3)
+    for case, configs in by_case.items():
+        if time.perf_counter() - begin > seconds:
+            results["cut"] = str(case)
+            break
+        sets = sets_of(torch, case, True)
+        graphs: list[Captured] = []
+        faulty: dict[str, str] = {}
+        for config in configs:
+            try:
+                sets[0].out.fill_(math.nan)
+                launch(sets[0], case, config)()
+                torch.cuda.synchronize()
+                sentence = wrong(torch, case, sets[0])
+                if sentence:
+                    faulty[str(config)] = sentence
+                    continue
+                graphs.append(capture(torch, Entry(str(config), [launch(data, case, config) for data in sets]), regime))
+            except PtxkitError as error:
+                faulty[str(config)] = str(error).splitlines()[0]
+        timed = sorted(measure(torch, graphs, regime, regime.rounds), key=lambda one: one.median)
+        found = {"case": str(case), **asdict(case), "faulty": faulty, "heuristic": str(configs[0]),
+                 "configs": [{"config": one.captured.entry.name, "us": one.median, **shares(case, one.median, {}, "burst")}
+                             for one in timed]}
+        results["rows"].append(found)
+        best, chosen = timed[0], next(one for one in timed if one.captured.entry.name == str(configs[0]))
+        say(f"{case!s:<38} {best.median:8.1f} us {1e-6 * case.flops / best.median:6.0f} TF {1e-3 * case.bytes / best.median:6.0f} GB/s  "
+            f"[{best.captured.entry.name}]; the heuristic's {chosen.median:.1f} us; {len(timed)} tried, {len(faulty)} faulty")
+        for which, why in list(faulty.items())[:3]:
+            say(f"    faulty: {which}: {why}")
+        if path is not None:
+            path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        del graphs, timed, best, chosen
+        torch.cuda.empty_cache()
+    return results
+
+
+__all__ = ["compare", "make", "sweep", "wrong"]

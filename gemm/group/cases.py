@@ -1,0 +1,90 @@
+"""What is measured: groups, tokens of each, and extents of the weights; balanced, or with skewed lengths of the same total."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+KINDS = ("bf16", "fp8", "fp8-block")
+"""bf16; e4m3 with one scale of x and one of each group's weights; e4m3 with block scales."""
+DECODE, PREFILL = 64, 512
+"""Tokens of a group up to which a case counts as decode, and from which on as prefill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`groups` of `tokens` rows on average, times weights [n, k] of each."""
+
+    groups: int
+    tokens: int
+    n: int
+    k: int
+    kind: str = "bf16"
+    skewed: bool = False
+    gated: bool = False
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The rows of each group."""
+        return skewed(self.groups, self.groups * self.tokens) if self.skewed else (self.tokens,) * self.groups
+
+    @property
+    def rows(self) -> int:
+        return self.groups * self.tokens
+
+    @property
+    def operand_bytes(self) -> int:
+        """Of one element of x or w."""
+        return 2 if self.kind in ("bf16", "f16") else 1
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.rows * self.n * self.k
+
+    @property
+    def bytes(self) -> int:
+        """What has to be moved at least: x, the weights of groups that have rows, and y as bf16."""
+        busy = sum(1 for length in self.lengths if length)
+        return (self.rows * self.k + busy * self.n * self.k) * self.operand_bytes + self.rows * self.n // (2 if self.gated else 1) * 2
+
+    def __str__(self) -> str:
+        words = [f"{self.groups}x{self.tokens}x{self.n}x{self.k}", self.kind, *["skewed"] * self.skewed, *["gated"] * self.gated]
+        return ":".join(words)
+
+
+EXTENTS = ((8, 8, 4096, 7168), (8, 16, 4096, 7168), (8, 32, 4096, 7168), (8, 64, 4096, 7168), (8, 128, 4096, 7168), (8, 512, 4096, 7168),
+           (64, 16, 4096, 2048), (128, 64, 1536, 4096), (4, 8192, 4096, 7168), (8, 4096, 4096, 4096), (32, 192, 6144, 7168),
+           (6, 1024, 7168, 3072))
+
+
+def cases(kinds: tuple[str, ...] = KINDS, skew: tuple[bool, ...] = (False, True)) -> tuple[Case, ...]:
+    """Every extent in these kinds."""
+    return tuple(Case(*extent, kind, skewed=each) for kind in kinds for extent in EXTENTS for each in skew)
+
+
+def skewed(groups: int, total: int, sigma: float = 1.0, empty: float = 0.125) -> tuple[int, ...]:
+    """Lognormal lengths with this sum, an eighth of them 0; the same for the same arguments."""
+    rng = random.Random(groups * 1_000_003 + total)
+    weights = [math.exp(rng.gauss(0.0, sigma)) for _ in range(groups)]
+    for group in rng.sample(range(groups), round(groups * empty)):
+        weights[group] = 0.0
+    scale, found, so_far, given = total / sum(weights), [], 0.0, 0
+    for weight in weights:
+        so_far += weight * scale
+        found.append(max(0, round(so_far) - given) if weight else 0)
+        given += found[-1]
+    busiest = max(range(groups), key=found.__getitem__)
+    found[busiest] += total - sum(found)
+    return tuple(found)
+
+
+def case(text: str) -> Case:
+    """`8x64x4096x7168`, `8x64x4096x7168:fp8-block:skewed`."""
+    size, *words = text.split(":")
+    groups, tokens, n, k = (int(part) for part in size.split("x"))
+    kinds = [word for word in words if word in KINDS]
+    return Case(groups, tokens, n, k, kinds[0] if kinds else "bf16", "skewed" in words, "gated" in words)
+
+
+__all__ = ["DECODE", "EXTENTS", "KINDS", "PREFILL", "Case", "case", "cases", "skewed"]

@@ -1,0 +1,170 @@
+"""The device adapter of group products: arguments checked, tensor maps encoded, a configuration chosen, one launch."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any
+
+from ptxkit import driver
+from ptxkit.errors import LaunchError
+from ptxkit.launch import empty_like_owner, raw_stream, same_device, view
+from ptxkit.launcher import EncodedTensorMap, Launcher, encode_tiled
+from ptxkit.runtime import Compiled
+from ptxkit.types import TYPES
+
+from ..device import L2_PROMOTION, Zeros
+from ..problem import type_name
+from .config import GroupConfig
+from .heuristic import heuristic
+from .kernel import group_gemm as kernel
+from .problem import GroupArrays, GroupOptions, GroupProblem, extents
+from .schedule import Layout
+
+_KEPT = 512
+
+_modules: dict[tuple[GroupConfig, int], Compiled] = {}
+_plans: dict[tuple[Any, ...], GroupPlan] = {}
+_launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDict()
+
+
+class GroupPlan:
+    """A configuration loaded on a device for arrays of these shapes: everything of a launch but the pointers."""
+
+    __slots__ = ("compiled", "config", "encoded", "grid", "launcher", "problem")
+
+    def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig | None) -> None:
+        self.problem = problem
+        self.config = config or heuristic(problem, driver.device(ordinal).multiprocessors)
+        key = (self.config, ordinal)
+        if key not in _modules:
+            _modules[key] = Compiled(kernel.trace(**self.config.parameters), ordinal)
+        self.compiled = _modules[key]
+        self.launcher: Launcher = self.compiled.launcher(pdl=True)
+        cluster = self.config.tile.cluster
+        self.grid = (min(problem.units(self.config), self.compiled.max_clusters()) * cluster, 1, 1)
+        self.encoded: tuple[EncodedTensorMap, ...] = ()
+
+    def maps(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
+        """The tensor maps for these arrays: encoded once, then copied with the new address."""
+        pointers = arrays.x.pointer, arrays.w.pointer, arrays.out.pointer
+        if not self.encoded:
+            records, problem = self.compiled.traced.copies.records, self.problem
+            found = []
+            for name, lines, pointer in zip("xwy", (problem.x_lines, problem.w_lines, problem.y_lines), pointers, strict=True):
+                record = records.get(name, records["x"])      # a kernel that stores directly reads no map of y
+                lines = lines if name in records else problem.x_lines
+                found.append(encode_tiled(replace(record.fields(lines.dims, lines.strides), l2_promotion=L2_PROMOTION), pointer))
+            self.encoded = tuple(found)
+            return self.encoded
+        return tuple([encoded.at(pointer) for encoded, pointer in zip(self.encoded, pointers, strict=True)])
+
+
+class GroupLaunch:
+    """A plan with its pointers: what a repeated call needs."""
+
+    __slots__ = ("grid", "launcher", "maps", "scalars")
+
+    def __init__(self, plan: GroupPlan, arrays: GroupArrays) -> None:
+        self.launcher, self.grid = plan.launcher, plan.grid
+        self.maps = plan.maps(arrays)
+        self.scalars = plan.problem.scalars(arrays, plan.config)
+
+    def run(self, stream: int) -> None:
+        """Launch on a stream."""
+        self.launcher(stream, self.grid, self.scalars, self.maps)
+
+
+def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
+               activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
+               config: GroupConfig | None = None, stream: Any = None) -> Any:
+    """out[cu[g]:cu[g + 1]] = x[cu[g]:cu[g + 1]] @ w[g].T for every group, in one launch; returns `out`, [M, N].
+
+    x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 or e5m2 (either with either). cu_seqlens, int32
+    [G + 1] on the device, is read by the kernel alone: groups of any length, also 0; nothing is copied to the host or waited for, so a
+    captured launch may be replayed with other lengths. G is at most 1024. Rows of `out` outside of all groups are left as they are.
+
+    Scales are float32 on the device: one of x and one of w or of each group, or blocks, x_scale [M, K/128] and w_scale
+    [G, N/128, K/128], of any strides (fast: x_scale contiguous along M, w_scale along K). fp8 sums stay in the tensor cores for the
+    whole depth unless `fast_accum=False` or there are block scales; they are then added in f32 every 128.
+    `activation="silu_and_mul"`: w holds the gate's rows, then those of the up projection, and out [M, N/2] is
+    silu(x gate^T) * (x up^T).
+
+    `mean_tokens`, the rows of a group that are expected (default M / G), only chooses the configuration. Lengths that decrease or exceed M
+    give a wrong result, but nothing outside of `out` is written.
+    """
+    options = GroupOptions("offsets", _gated(activation), mean_tokens, fast_accum)
+    return _run(x, w, cu_seqlens, x_scale, w_scale, out, out_dtype, options, config, stream)
+
+
+def group_gemm_masked(x: Any, w: Any, masked_m: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
+                      activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
+                      config: GroupConfig | None = None, stream: Any = None) -> Any:
+    """out[g, :masked_m[g]] = x[g, :masked_m[g]] @ w[g].T: DeepGEMM's masked layout, x [G, rows, K] and out [G, rows, N].
+
+    masked_m is int32 [G] on the device; block scales of x are [G, rows, K/128]. The rest is as in `group_gemm`; other rows of `out` are
+    left as they are.
+    """
+    options = GroupOptions("masked", _gated(activation), mean_tokens, fast_accum)
+    return _run(x, w, masked_m, x_scale, w_scale, out, out_dtype, options, config, stream)
+
+
+def _gated(activation: str | None) -> bool:
+    if activation not in (None, "silu_and_mul"):
+        raise LaunchError(f"activation={activation!r}: it is 'silu_and_mul' or None")
+    return activation is not None
+
+
+def _run(x: Any, w: Any, lengths: Any, x_scale: Any, w_scale: Any, out: Any, out_dtype: Any, options: GroupOptions,
+         config: GroupConfig | None, stream: Any) -> Any:
+    seen_x, seen_w = view(x, "x"), view(w, "w")
+    if out is None:
+        _, _, n, _, _ = extents(seen_x, seen_w, options)
+        word = type_name(out_dtype) or ("bf16" if TYPES[seen_x.dtype].bits == 8 else seen_x.dtype)
+        out = empty_like_owner(seen_x, (*seen_x.shape[:-1], n), word)
+    elif out_dtype is not None and type_name(out_dtype) != view(out, "out").dtype:
+        raise LaunchError(f"out has elements of {view(out, 'out').dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
+    arrays = GroupArrays(seen_x, seen_w, view(lengths, "masked_m" if options.layout == "masked" else "cu_seqlens"), view(out, "out"),
+                         None if x_scale is None else view(x_scale, "x_scale"), None if w_scale is None else view(w_scale, "w_scale"))
+    key = (arrays, options, config)
+    if key not in _launches:
+        _launches[key] = _prepare(arrays, options, config)
+        if len(_launches) > _KEPT:
+            _launches.popitem(last=False)
+    launch = _launches[key]
+    if launch is not None:
+        launch.run(raw_stream(stream, seen_x))
+    return out
+
+
+def _prepare(arrays: GroupArrays, options: GroupOptions, config: GroupConfig | None) -> GroupLaunch | Zeros | None:
+    named = arrays.named()
+    ordinal = same_device(named)
+    shapes = (tuple((name, array.shape, array.strides, array.dtype) for name, array in named), options, ordinal, config)
+    plan = _plans.get(shapes)
+    if plan is None or any(array.pointer % 16 for name, array in named if name in ("x", "w", "out")):
+        problem = GroupProblem(arrays, options)
+        if problem.empty:
+            return Zeros(arrays.out) if not problem.k and problem.rows and problem.n else None
+        if config is not None:
+            _check_config(config, problem)
+        plan = _plans[shapes] = GroupPlan(problem, ordinal, config)
+        if len(_plans) > _KEPT:
+            del _plans[next(iter(_plans))]
+    return GroupLaunch(plan, arrays)
+
+
+def _check_config(config: GroupConfig, problem: GroupProblem) -> None:
+    """A configuration given by the caller is for this problem."""
+    given = config.parameters
+    wanted = {"X": problem.x, "W": problem.w, "OUT": problem.out, "LAYOUT": problem.options.layout, "SCALED": problem.scaled,
+              "GATED": problem.options.gated, "BLOCK_SCALES": problem.block_scales}
+    for name, value in wanted.items():
+        if given[name] != value:
+            words = [getattr(v, "__name__", str(v)) for v in (given[name], value)]
+            raise LaunchError(f"this config is not for this problem: its {name} is {words[0]}, the arguments need {words[1]}")
+    if problem.groups > config.GROUPS:
+        raise LaunchError(f"this config has room for {config.GROUPS} groups, w has {problem.groups}")
+
+
+__all__ = ["GroupLaunch", "GroupPlan", "Layout", "group_gemm", "group_gemm_masked"]

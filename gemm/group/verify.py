@@ -1,0 +1,188 @@
+"""Group products on the GPU: random lengths, types, layouts and configurations against float64, with poisoned results."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ptxkit.errors import LaunchError
+
+from ..reference import HALF_TINY, HALF_ULP, accumulation
+from .config import GroupConfig
+from .device import group_gemm, group_gemm_masked
+
+FAST = 2.0**-12
+"""Of the running magnitude: what one addition of fp8 products loses at most, whose sums stay in the tensor cores with 14 bits."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One launch. `lengths` are the groups'; `pad` rows follow the last one."""
+
+    lengths: tuple[int, ...]
+    n: int
+    k: int
+    dtype: str
+    scales: str
+    out: str
+    gated: bool
+    layout: str
+    mean: float | None
+    fast: bool | None
+    pad: int
+
+
+def trials(count: int, seed: int) -> list[Trial]:
+    """Random trials: few and many groups, lengths 0, 1, 7, beside tiles, and everything in one group."""
+    rng = random.Random(seed)
+    found = []
+    for _ in range(count):
+        groups = rng.choice((1, 2, 3, 5, 8, 31, 33, 64, 200, 256, 300, 1000))
+        top = max(1, 3000 // groups)
+        lengths = [rng.choice((0, 0, 1, 7, 8, 15, 16, 17, 63, 64, 65, 127, 128, 129, rng.randint(0, top), rng.randint(0, top)))
+                   if groups < 64 else rng.choice((0, 0, 1, 3, rng.randint(0, 20))) for _ in range(groups)]
+        if rng.random() < 0.15:
+            whole = sum(lengths) + 1
+            lengths = [0] * groups
+            lengths[rng.randrange(groups)] = whole
+        dtype = rng.choice(("bf16", "f16", "e4m3", "e5m2", "e4m3"))
+        fp8 = dtype in ("e4m3", "e5m2")
+        scales = rng.choice(("none", "one", "group", "block", "block")) if fp8 else rng.choice(("none", "none", "group"))
+        gated = rng.random() < 0.25
+        n = 8 * rng.randint(1, 60) if groups < 64 else 8 * rng.randint(1, 20)
+        if gated and scales == "block":
+            n = 128 * rng.randint(1, 4)
+        k = (16 if fp8 else 8) * rng.randint(1, 64)
+        fast = rng.choice((None, False, True)) if fp8 and scales != "block" else None
+        layout = rng.choice(("offsets", "offsets", "offsets", "masked"))
+        found.append(Trial(tuple(lengths), n, k, dtype, scales, rng.choice(("bf16", "f16", "f32")), gated, layout,
+                           rng.choice((None, 1.0, 16.0, 40.0, 128.0, 1000.0)), fast, rng.choice((0, 0, 3, 130))))
+    return found
+
+
+def check(torch: Any, trial: Trial, config: GroupConfig | None = None) -> str | None:
+    """A sentence when this launch is wrong."""
+    groups, longest = len(trial.lengths), max(1, *trial.lengths) + trial.pad
+    kind = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[trial.dtype]
+    result = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[trial.out]
+    masked = trial.layout == "masked" and groups * longest < 100_000
+    lines = trial.n * (2 if trial.gated else 1)
+    rows = groups * longest if masked else sum(trial.lengths) + trial.pad
+    starts = [g * longest for g in range(groups)] if masked else [0, *itertools.accumulate(trial.lengths)][:groups]
+    if rows == 0:
+        return None
+    x, w = torch.randn((rows, trial.k), device="cuda").to(kind), torch.randn((groups, lines, trial.k), device="cuda").to(kind)
+    out = torch.empty((rows, trial.n), device="cuda", dtype=result)
+    bits = out.view(torch.int32 if trial.out == "f32" else torch.int16)
+    poison = 0x7FC0_1234 if trial.out == "f32" else 0x7FE5
+    bits.fill_(poison)
+    x_scale = w_scale = None
+    depth = -(-trial.k // 128)
+    if trial.scales == "block":
+        x_scale = torch.rand((rows, depth), device="cuda") + 0.5
+        x_scale = x_scale.T.contiguous().T if trial.pad else x_scale
+        w_scale = torch.rand((groups, -(-lines // 128), depth), device="cuda") + 0.5
+    elif trial.scales != "none":
+        x_scale = torch.rand((1,), device="cuda") + 0.5
+        w_scale = torch.rand((1 if trial.scales == "one" else groups,), device="cuda") + 0.5
+    how: dict[str, Any] = {"w_scale": w_scale, "activation": "silu_and_mul" if trial.gated else None, "mean_tokens": trial.mean,
+                           "fast_accum": trial.fast, "config": config}
+    try:
+        if masked:
+            per_group = x_scale
+            if x_scale is not None and trial.scales == "block":
+                per_group = x_scale.contiguous().view(groups, longest, depth)
+            group_gemm_masked(x.view(groups, longest, trial.k), w, torch.tensor(trial.lengths, dtype=torch.int32, device="cuda"),
+                              x_scale=per_group, out=out.view(groups, longest, trial.n), **how)
+        else:
+            ends = torch.tensor((0, *itertools.accumulate(trial.lengths)), dtype=torch.int32, device="cuda")
+            group_gemm(x, w, ends, x_scale=x_scale, out=out, **how)
+    except LaunchError as error:
+        return f"refused: {error}"
+    torch.cuda.synchronize()
+    inside = torch.zeros((rows, 1), dtype=torch.bool, device="cuda")
+    for start, length in zip(starts, trial.lengths, strict=True):
+        inside[start:start + length] = True
+    if not bool(((bits == poison) | inside).all()):
+        return f"{int(((bits != poison) & ~inside).sum())} elements outside the groups were written"
+    return _compare(torch, trial, x, w, x_scale, w_scale, out, starts)
+
+
+def _compare(torch: Any, trial: Trial, x: Any, w: Any, x_scale: Any, w_scale: Any, out: Any, starts: list[int]) -> str | None:
+    fp8 = trial.dtype in ("e4m3", "e5m2")
+    per_addition = FAST if fp8 else 0.0
+    worst, where = 0.0, 0
+    for group, (start, length) in enumerate(zip(starts, trial.lengths, strict=True)):
+        if not length:
+            continue
+        a, b = x[start:start + length].double(), w[group].double()
+        if trial.scales == "block":
+            a *= x_scale[start:start + length].double().repeat_interleave(128, 1)[:, :trial.k]
+            b *= w_scale[group].double().repeat_interleave(128, 0)[:b.shape[0]].repeat_interleave(128, 1)[:, :trial.k]
+        elif trial.scales != "none":
+            b *= (w_scale[group if w_scale.numel() > 1 else 0] * x_scale).double()
+        exact, magnitude = a @ b.T, a.abs() @ b.abs().T
+        loss = accumulation(trial.k) + per_addition * math.sqrt(1 + trial.k / 32) / math.sqrt(trial.k)
+        allowed = magnitude * loss + HALF_TINY[trial.out]
+        if trial.gated:
+            gate, up = exact[:, :trial.n], exact[:, trial.n:]
+            error_gate, error_up = allowed[:, :trial.n], allowed[:, trial.n:]
+            exact = torch.nn.functional.silu(gate) * up
+            allowed = 1.1 * error_gate * up.abs() + (torch.nn.functional.silu(gate).abs() + error_gate) * error_up + 1e-5 * exact.abs()
+        allowed = allowed + exact.abs() * HALF_ULP[trial.out] * 1.01 + HALF_TINY[trial.out]
+        actual = out[start:start + length].double()
+        if trial.out == "f16":
+            finite = exact.abs() < 60000
+            actual, exact, allowed = actual[finite], exact[finite], allowed[finite]
+        if not bool(torch.isfinite(actual).all()):
+            return f"group {group}: {int((~torch.isfinite(actual)).sum())} elements are not finite or were not written"
+        share = float(((actual - exact).abs() / allowed).max()) if actual.numel() else 0.0
+        worst, where = max((worst, where), (share, group))
+    return None if worst <= 1 else f"group {where}: an error is {worst:.3g} times what is allowed"
+
+
+def replay(torch: Any, seed: int) -> str | None:
+    """One captured launch replayed with other lengths."""
+    groups, rows, n, k = 9, 700, 264, 192
+    rng = random.Random(seed)
+    x, w = torch.randn((rows, k), device="cuda").bfloat16(), torch.randn((groups, n, k), device="cuda").bfloat16()
+    ends = torch.zeros(groups + 1, dtype=torch.int32, device="cuda")
+    out = torch.zeros((rows, n), device="cuda", dtype=torch.bfloat16)
+    group_gemm(x, w, ends, out=out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        group_gemm(x, w, ends, out=out)
+    for _ in range(8):
+        cuts = [0, *sorted(rng.randint(0, rows) for _ in range(groups))]
+        ends.copy_(torch.tensor(cuts, dtype=torch.int32))
+        out.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        exact = torch.cat([x[cuts[g]:cuts[g + 1]].float() @ w[g].float().T for g in range(groups)])
+        if cuts[-1] and not bool(((out[:cuts[-1]].float() - exact).abs() <= 0.02 * exact.abs() + 0.05).all()):
+            return f"a replay with {cuts} is wrong"
+        if bool((~out[cuts[-1]:].isnan()).any()):
+            return f"a replay with {cuts} wrote rows behind the groups"
+    return None
+
+
+def run(count: int, seed: int) -> dict[str, Any]:
+    """Check `count` random launches and the replay; {"trials", "failures", ...}."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    failures = []
+    for trial in trials(count, seed):
+        sentence = check(torch, trial)
+        if sentence:
+            failures.append({**asdict(trial), "lengths": list(trial.lengths)[:40], "why": sentence})
+    sentence = replay(torch, seed)
+    if sentence:
+        failures.append({"why": sentence})
+    return {"trials": count + 8, "seed": seed, "failures": failures, "device": torch.cuda.get_device_name()}
+
+
+__all__ = ["Trial", "check", "replay", "run", "trials"]

@@ -1,0 +1,184 @@
+"""Group products on the CPU device: any lengths, against float64, with rows that no group owns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemm.config import ConfigError
+from gemm.group.cases import EXTENTS, Case, case, skewed
+from gemm.group.config import GroupConfig
+from gemm.group.example import example
+from gemm.group.heuristic import candidates, heuristic
+from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
+from ptxkit.arrays import ArrayView, contiguous_strides
+from ptxkit.errors import LaunchError
+from ptxkit.types import bf16, e4m3
+
+pytest.importorskip("ml_dtypes")
+pytestmark = pytest.mark.pure
+
+TILES: tuple[dict[str, Any], ...] = (
+    {"BM": 64, "BN": 16, "TRANSPOSED": True, "STAGES": 2},
+    {"BM": 128, "BN": 8, "TRANSPOSED": True},
+    {"BM": 64, "BN": 32, "STAGES": 2},
+    {"BM": 64, "BN": 72},
+    {"BM": 128, "BN": 64, "CLUSTER_M": 2},
+)
+
+
+def lengths(tile: int, most: int = 6) -> st.SearchStrategy[list[int]]:
+    """Lengths about the tile, and everything in one group."""
+    one = st.sampled_from([0, 0, 1, 7, tile - 1, tile, tile + 1])
+    whole = st.tuples(st.integers(0, 3), st.integers(1, 3 * tile), st.integers(0, 3)).map(lambda t: [0] * t[0] + [t[1]] + [0] * t[2])
+    return st.lists(one, min_size=1, max_size=most) | whole
+
+
+@st.composite
+def launches(draw: st.DrawFn) -> dict[str, Any]:
+    parameters = draw(st.sampled_from(TILES))
+    tokens = parameters["BN"] if parameters.get("TRANSPOSED") else parameters["BM"]
+    return {"parameters": parameters, "lengths": draw(lengths(tokens)), "order": draw(st.sampled_from(["linear", "search", "across"])),
+            "layout": draw(st.sampled_from(["offsets", "masked"])), "sms": draw(st.sampled_from([2, 6])), "seed": draw(st.integers(0, 99))}
+
+
+@settings(deadline=None, max_examples=24)
+@given(launches())
+def test_random_groups(launch):
+    share, _, _ = example(n=72, k=72, check=False, **launch)
+    assert share <= 1
+
+
+@pytest.mark.sweep
+@settings(deadline=None, max_examples=400)
+@given(launches(), st.sampled_from(["bf16", "f16", "e4m3", "e5m2"]), st.booleans(), st.sampled_from(["bf16", "f32"]))
+def test_many_random_groups(launch, dtype, scaled, out):
+    share, report, _ = example(n=136, k=144, dtype=dtype, scales="group" if scaled else "none", out=out, **launch)
+    assert share <= 1
+    assert report.verdict == "clean"
+
+
+@pytest.mark.parametrize(("what", "parameters"), [
+    ({"lengths": [0, 1, 7, 65, 20], "n": 136, "k": 128}, {"BM": 128, "BN": 32, "CLUSTER_N": 2, "TRANSPOSED": True}),
+    ({"lengths": [0, 1, 70], "n": 136, "k": 192}, {"BM": 64, "BN": 64, "PINGPONG": True}),
+    ({"lengths": [3, 0, 20], "n": 136, "k": 272, "dtype": "e4m3", "w_dtype": "e5m2", "scales": "block"},
+     {"BM": 64, "BN": 16, "TRANSPOSED": True}),
+    ({"lengths": [3, 0, 70], "n": 192, "k": 256, "dtype": "e4m3", "scales": "block", "out": "f32"}, {"BM": 64, "BN": 192}),
+    ({"lengths": [3, 0, 9], "n": 256, "k": 144, "dtype": "e5m2", "scales": "block", "gated": True}, {"BM": 64, "BN": 64}),
+    ({"lengths": [3, 0, 9], "n": 256, "k": 144, "dtype": "e4m3", "scales": "block", "gated": True},
+     {"BM": 128, "BN": 16, "CONSUMERS": 1, "TRANSPOSED": True}),
+    ({"lengths": [3, 0, 9], "n": 144, "k": 64, "scales": "one", "gated": True}, {"BM": 64, "BN": 64}),
+    ({"lengths": [3, 0, 9], "n": 72, "k": 272, "dtype": "e4m3", "scales": "group", "fast_accum": False}, {"BM": 64, "BN": 32}),
+], ids=str)
+def test_kinds_are_right_in_every_schedule(what, parameters):
+    share, report, _ = example(**what, parameters=parameters, sms=2)
+    assert share <= 1
+    assert report.verdict == "clean", report.findings
+
+
+def test_many_groups():
+    lengths_ = [0, 3, 0, 1] * 64
+    share, _, config = example(lengths_, 72, 64, check=False, sms=3)
+    assert share <= 1
+    assert config.GROUPS == 256
+
+
+def test_lengths_that_make_no_sense_stay_inside_of_y():
+    for ends in ([5, 1_000_000, 2, -7], [9, 3, 3, 3], [-1, -1, -1, -1]):
+        for parameters in TILES[1], TILES[2]:
+            _, report, _ = example([4, 3, 9], 72, 64, ends=ends, parameters=parameters, sms=2)
+            assert {finding.rule for finding in report.findings} <= {"global-race", "bank-conflict"}, report.findings
+
+
+def test_a_wrong_element_and_a_row_too_many_are_noticed(monkeypatch):
+    from gemm.group import simulate
+
+    right = simulate.simulate
+
+    def wrong(place: tuple[int, int]) -> Any:
+        def simulated(x: Any, w: Any, lengths: Any, out: Any, **how: Any) -> Any:
+            report = right(x, w, lengths, out, **how)
+            out[place] = 999
+            return report
+
+        return simulated
+
+    monkeypatch.setattr(simulate, "simulate", wrong((2, 5)))
+    assert example([3, 4], 72, 64, parameters=TILES[0], check=False)[0] > 1
+    monkeypatch.setattr(simulate, "simulate", wrong((7, 71)))
+    with pytest.raises(AssertionError, match="1 elements outside"):
+        example([3, 4], 72, 64, parameters=TILES[0], check=False)
+
+
+def view(dtype: str, *shape: int, strides: tuple[int, ...] | None = None, pointer: int = 0) -> ArrayView:
+    return ArrayView(pointer, shape, strides or contiguous_strides(shape), dtype, 0, "other")
+
+
+X, W, CU, Y = view("bf16", 100, 64), view("bf16", 4, 72, 64), view("s32", 5), view("bf16", 100, 72)
+FP8 = {"x": view("e4m3", 100, 256), "w": view("e4m3", 4, 72, 256)}
+
+
+@pytest.mark.parametrize(("change", "options", "sentence"), [
+    ({"lengths": view("s64", 5)}, {}, "must be int32"),
+    ({"lengths": view("s32", 4)}, {}, r"for 4 groups it is \(5,\)"),
+    ({"lengths": view("s32", 5, strides=(2,))}, {}, "row-major without gaps"),
+    ({"x": view("bf16", 100, 60), "w": view("bf16", 4, 72, 60)}, {}, "16 bytes"),
+    ({"x": view("bf16", 100, 56)}, {}, "both have K last"),
+    ({"w": view("bf16", 72, 64)}, {}, r"\[groups, N, K\]"),
+    ({"w": view("f16", 4, 72, 64)}, {}, "w must have bf16"),
+    ({"w": view("bf16", 4, 72, 64, strides=(4608, 1, 72))}, {}, "contiguous"),
+    ({"out": view("bf16", 100, 64)}, {}, "out has shape"),
+    ({"out": view("u8", 100, 72)}, {}, "out has elements"),
+    ({"w": view("bf16", 4, 68, 64), "out": view("bf16", 100, 68)}, {}, "multiples of 8"),
+    ({"w": view("bf16", 4, 68, 64), "out": view("bf16", 100, 68, strides=(72, 1))}, {}, "multiple of 8"),
+    ({"w": view("bf16", 2000, 72, 64), "lengths": view("s32", 2001)}, {}, "room for 1024"),
+    ({}, {"mean_tokens": 0}, "more than 0"),
+    ({}, {"mean_tokens": -3.0}, "more than 0"),
+    ({"w": view("bf16", 4, 73, 64)}, {"gated": True}, "up projection"),
+    ({"x_scale": view("f32", 1)}, {}, "w_scale is missing"),
+    ({"x_scale": view("f32", 1), "w_scale": view("f32", 3)}, {}, "of 4 groups"),
+    ({"x_scale": view("f32", 100, 1), "w_scale": view("f32", 4, 1, 1)}, {}, "those of fp8"),
+    ({**FP8, "x_scale": view("f32", 100, 3), "w_scale": view("f32", 4, 1, 2)}, {}, "x_scale has shape"),
+    ({**FP8, "x_scale": view("f32", 100, 2), "w_scale": view("f32", 4, 2, 2)}, {}, "w_scale has shape"),
+    ({**FP8, "x_scale": view("f32", 100, 2), "w_scale": view("f32", 4, 1, 2)}, {"fast_accum": True}, "leave it out"),
+    ({**FP8, "x_scale": view("f64", 1), "w_scale": view("f32", 1)}, {}, "x_scale has elements"),
+], ids=str)
+def test_bad_input_is_a_sentence(change, options, sentence):
+    with pytest.raises(LaunchError, match=sentence):
+        GroupProblem(GroupArrays(X, W, CU, Y)._replace(**change), GroupOptions(**options))
+
+
+@pytest.mark.parametrize("wrong", [{"GROUPS": 33}, {"ORDER": "random"}, {"BM": 64, "BN": 24, "GATED": True},
+                                   {"BM": 64, "GATED": True, "TRANSPOSED": True, "BN": 16}, {"STAGES": 16, "BN": 256}])
+def test_a_configuration_that_cannot_be_is_refused(wrong):
+    with pytest.raises(ConfigError):
+        GroupConfig.of(bf16, bf16, bf16, **wrong)
+
+
+def test_the_heuristic_has_a_configuration_for_every_case():
+    from gemm.group.bench import problem_of
+
+    for extent in EXTENTS:
+        for kind in ("bf16", "fp8", "fp8-block"):
+            for gated in (False, True):
+                problem = problem_of(Case(*extent, kind, gated=gated))
+                assert heuristic(problem) in candidates(problem)
+    assert GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=128, PROMOTE=True, BLOCK_SCALES=True).tile.STAGES >= 4
+
+
+@given(st.integers(1, 200), st.integers(0, 5000))
+def test_skewed_lengths_have_the_total(groups, total):
+    found = skewed(groups, total)
+    assert len(found) == groups
+    assert sum(found) == total
+    assert min(found) >= 0
+
+
+def test_a_case_is_read_as_it_is_written():
+    for made in (Case(8, 64, 4096, 7168), Case(4, 1, 8, 16, "fp8-block", True), Case(4, 1, 8, 16, "fp8", gated=True)):
+        assert case(str(made)) == made
+    assert replace(Case(8, 64, 4096, 7168), skewed=True).rows == sum(Case(8, 64, 4096, 7168, skewed=True).lengths)
