@@ -35,37 +35,41 @@ class Trial:
     pad: int
 
 
-def trials(count: int, seed: int) -> list[Trial]:
-    """Random trials: few and many groups, lengths 0, 1, 7, beside tiles, and everything in one group."""
+def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
+    """Random trials: few and many groups, lengths 0, 1, 7, beside tiles, and everything in one group; each kind with several lengths."""
     rng = random.Random(seed)
-    found = []
-    for _ in range(count):
+    found: list[Trial] = []
+    while len(found) < count:
         groups = rng.choice((1, 2, 3, 5, 8, 31, 33, 64, 200, 256, 300, 1000))
-        top = max(1, 3000 // groups)
-        lengths = [rng.choice((0, 0, 1, 7, 8, 15, 16, 17, 63, 64, 65, 127, 128, 129, rng.randint(0, top), rng.randint(0, top)))
-                   if groups < 64 else rng.choice((0, 0, 1, 3, rng.randint(0, 20))) for _ in range(groups)]
-        if rng.random() < 0.15:
-            whole = sum(lengths) + 1
-            lengths = [0] * groups
-            lengths[rng.randrange(groups)] = whole
         dtype = rng.choice(("bf16", "f16", "e4m3", "e5m2", "e4m3"))
         fp8 = dtype in ("e4m3", "e5m2")
         scales = rng.choice(("none", "one", "group", "block", "block")) if fp8 else rng.choice(("none", "none", "group"))
         gated = rng.random() < 0.25
-        n = 8 * rng.randint(1, 60) if groups < 64 else 8 * rng.randint(1, 20)
-        if gated and scales == "block":
-            n = 128 * rng.randint(1, 4)
-        k = (16 if fp8 else 8) * rng.randint(1, 64)
-        fast = rng.choice((None, False, True)) if fp8 and scales != "block" else None
-        layout = rng.choice(("offsets", "offsets", "offsets", "masked"))
-        found.append(Trial(tuple(lengths), n, k, dtype, scales, rng.choice(("bf16", "f16", "f32")), gated, layout,
-                           rng.choice((None, 1.0, 16.0, 40.0, 128.0, 1000.0)), fast, rng.choice((0, 0, 3, 130))))
+        kind = (dtype, scales, rng.choice(("bf16", "f16", "f32")), gated, rng.choice(("offsets", "offsets", "offsets", "masked")),
+                rng.choice((1.0, 16.0, 40.0, 128.0, 1000.0)), rng.choice((None, False, True)) if fp8 and scales != "block" else None)
+        for _ in range(min(of_each, count - len(found))):
+            n = 8 * rng.randint(1, 60) if groups < 64 else 8 * rng.randint(1, 20)
+            if gated and scales == "block":
+                n = 128 * rng.randint(1, 4)
+            k = (16 if fp8 else 8) * rng.randint(1, 64)
+            found.append(Trial(_lengths(rng, groups), n, k, *kind, rng.choice((0, 0, 3, 130))))
     return found
+
+
+def _lengths(rng: random.Random, groups: int) -> tuple[int, ...]:
+    top = max(1, 3000 // groups)
+    near = (0, 0, 1, 7, 8, 15, 16, 17, 63, 64, 65, 127, 128, 129)
+    found = [rng.choice((*near, rng.randint(0, top), rng.randint(0, top))) if groups < 64 else rng.choice((0, 0, 1, 3, rng.randint(0, 20)))
+             for _ in range(groups)]
+    if rng.random() < 0.15:
+        whole, found = sum(found) + 1, [0] * groups
+        found[rng.randrange(groups)] = whole
+    return tuple(found)
 
 
 def check(torch: Any, trial: Trial, config: GroupConfig | None = None) -> str | None:
     """A sentence when this launch is wrong."""
-    groups, longest = len(trial.lengths), max(1, *trial.lengths) + trial.pad
+    groups, longest = len(trial.lengths), max((1, *trial.lengths)) + trial.pad
     kind = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[trial.dtype]
     result = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[trial.out]
     masked = trial.layout == "masked" and groups * longest < 100_000
@@ -118,7 +122,7 @@ def _compare(torch: Any, trial: Trial, x: Any, w: Any, x_scale: Any, w_scale: An
     for group, (start, length) in enumerate(zip(starts, trial.lengths, strict=True)):
         if not length:
             continue
-        a, b = x[start:start + length].double(), w[group].double()
+        a, b = x[start:start + length].float().double(), w[group].float().double()
         if trial.scales == "block":
             a *= x_scale[start:start + length].double().repeat_interleave(128, 1)[:, :trial.k]
             b *= w_scale[group].double().repeat_interleave(128, 0)[:b.shape[0]].repeat_interleave(128, 1)[:, :trial.k]
