@@ -39,7 +39,7 @@ def facts(module: tree.Module, places: Places, traced: Traced | None = None, res
         missing = [] if used else ["no registers, spills and machine code: nothing assembled it"]
         common = {"parameters": parameters(entry, traced, machine), "bounds": bounds(entry), "resources": used, "counts": counts,
                   "setmaxnreg": effect, "mix": mix(module, entry), "shared": shared(module, entry, traced),
-                  "notes": notes(findings, entry, module)}
+                  "notes": notes(findings, entry, module, places)}
         if wrong is not None:
             missing.append(f"no protocol: the PTX is not all legal ({wrong}; `ptxkit check` says more)")
             found.append(EntryFacts(entry.name, **common, wgmma=shapes(module, entry), missing=tuple(missing)))  # type: ignore[arg-type]
@@ -228,13 +228,16 @@ def descriptors(analysis: Analysis) -> tuple[DescriptorFact, ...]:
 # ------------------------------------------------------------------------------------------------ notes
 
 
-def notes(findings: Sequence[Finding], entry: tree.Function, module: tree.Module) -> tuple[NoteFact, ...]:
+def notes(findings: Sequence[Finding], entry: tree.Function, module: tree.Module, places: Places) -> tuple[NoteFact, ...]:
     """The messages about this entry: those that name it, and those that name none of the module's functions."""
+    first = {position: line for line, position in sorted((places.lines or {}).items(), reverse=True)}
     others = [function.name for function in module.functions if function.name != entry.name]
     found = []
     for finding in findings:
         words = finding.message.replace("'", " ").replace('"', " ").replace(":", " ").split()
         if entry.name in words or not any(name in words for name in others):
             place = str(finding.position) if finding.position else ""
-            found.append(NoteFact(finding.rule, finding.severity, finding.message, finding.fix, place, finding.ptx_line))
+            line = first.get(finding.position) if places.lines is not None and finding.position else (
+                finding.position.line if finding.position else None)
+            found.append(NoteFact(finding.rule, finding.severity, finding.message, finding.fix, place, finding.ptx_line or line))
     return tuple(found)

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 
 from .facts import BarrierFact, CopyFact, DescriptorFact, EntryFacts, UseFact
+
+WIDTH = 118
+"""Columns of sentences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table. `lines` are the PTX lines that its rows are about, None for a row about none; `after` sentences below."""
+    """A table. `lines` are the PTX lines that its rows are about, None for a row about none; `after` sentences below.
+
+    The cells of one that is `prose` are sentences: a terminal shows them below each other.
+    """
 
     title: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     lines: tuple[int | None, ...] = ()
     after: tuple[str, ...] = field(default=())
+    prose: bool = False
 
 
 def sections(entry: EntryFacts) -> list[Section]:
@@ -151,18 +159,22 @@ def _banks(entry: EntryFacts) -> Iterator[Section]:
     banks = entry.banks
     if banks is None or not banks.accesses:
         return
-    rows = tuple((_line(b.line, b.author), b.opcode, str(b.warp), f"{b.passes} passes instead of {b.ideal}",
-                  " and ".join(f"lane {lane}" for lane in b.lanes)) for b in banks.conflicts)
+    alike: dict[tuple[str, ...], list[int | None]] = {}
+    for b in banks.conflicts:
+        row = (_line(b.line, b.author), b.opcode, str(b.warp), f"{b.passes} passes instead of {b.ideal}",
+               " and ".join(f"lane {lane}" for lane in b.lanes))
+        alike.setdefault(row, []).append(b.line)
+    rows = tuple((*row, f"{len(lines)} times" if len(lines) > 1 else "") for row, lines in alike.items())
     after = (f"{banks.known} of {banks.accesses} loads and stores of shared memory have addresses that are known: "
              f"{banks.known - len(banks.conflicts)} without conflicts",)
-    yield Section("shared-memory bank conflicts", ("line", "instruction", "warp", "", "for example") if rows else (), rows,
-                  tuple(b.line for b in banks.conflicts), after)
+    yield Section("shared-memory bank conflicts", ("line", "instruction", "warp", "", "for example", "") if rows else (), rows,
+                  tuple(lines[0] for lines in alike.values()), after)
 
 
 def _notes(entry: EntryFacts) -> Iterator[Section]:
     if entry.notes:
         yield Section("ptxas says", ("rule", "where", "what", "remedy"), tuple((n.rule, n.place, n.message, n.remedy) for n in entry.notes),
-                      tuple(n.line for n in entry.notes))
+                      tuple(n.line for n in entry.notes), prose=True)
 
 
 def _line(line: int | None, author: str) -> str:
@@ -187,7 +199,17 @@ def text(entry: EntryFacts) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _prose(section: Section) -> Iterator[str]:
+    for rule, where, what, remedy in section.rows:
+        yield from wrap(f"{f'{where}: ' if where else ''}{what} [{rule}]", WIDTH, initial_indent="  ", subsequent_indent="    ")
+        if remedy:
+            yield from wrap(remedy, WIDTH, initial_indent="    -> ", subsequent_indent="       ")
+
+
 def _columns(section: Section) -> Iterator[str]:
+    if section.prose:
+        yield from _prose(section)
+        return
     cells = [section.heads, *section.rows] if any(section.heads) else list(section.rows)
     used = [column for column in range(len(section.heads)) if any(row[column] for row in section.rows)]
     widths = {column: max(len(row[column]) for row in cells) for column in used}
