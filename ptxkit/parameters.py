@@ -36,14 +36,18 @@ def given(name: str, hint: Any) -> Parameter | None:
     (of,) = get_args(inner)
     pointer = get_origin(of) is Ptr
     type_ = get_args(of)[0] if pointer else of
+    type_ = None if type_ is Any else type_
     if not text:
-        plain = tree.Variable("param", "u64" if pointer else type_.__name__, name)
-        return Parameter(name, "pointer" if pointer else "scalar", type_, plain)
+        if pointer:
+            return Parameter(name, "pointer", type_, tree.Variable("param", "u64", name))
+        return Parameter(name, "scalar", of, tree.Variable("param", of.__name__, name))
     variable = raw.parameter(text[0])
     if variable.shape:
         map_ = variable.type == "b8" and variable.shape == (128,) and (variable.align or 0) >= 64
         return Parameter(variable.name, "tensormap" if map_ else "bytes", None, variable)
-    return Parameter(variable.name, "pointer" if pointer or variable.pointer else "scalar", type_, variable)
+    if variable.pointer and not pointer:
+        return Parameter(variable.name, "pointer", None, variable)
+    return Parameter(variable.name, "pointer" if pointer else "scalar", type_, variable)
 
 
 def declared(parameter: Parameter) -> tree.Variable:

@@ -55,8 +55,8 @@ else:
 class Param(_Operand, Generic[T]):  # type: ignore[misc]
     """A parameter that `ld.param` reads, not loaded for you. In a kernel's signature it annotates one.
 
-    `Param[u32]` is `.param .u32`; `Param[Ptr[f32]]` a pointer in a plain `.u64`; anything else is said in PTX:
-    `Annotated[Param[b8], ".align 8 .b8 box[24]"]`.
+    `Param[u32]` is `.param .u32`; `Param[Ptr[f32]]` a pointer in a plain `.u64`, `Param[Ptr[Any]]` one to anything; what else there is
+    is said in PTX: `Annotated[Param[b8], ".align 8 .b8 box[24]"]`.
     """
 
     __slots__ = ("name",)

@@ -64,6 +64,10 @@ class Compiled:
     def __init__(self, traced: Traced, ordinal: int | None = None, library: driver.Library | None = None) -> None:
         if traced.block is None:
             raise LaunchError(f"kernel `{traced.name}` has no block size: give @kernel(block=...)")
+        for parameter in traced.parameters:
+            if parameter.kind == "bytes":
+                raise LaunchError(f"parameter `{parameter.name}` of kernel `{traced.name}` is a block of bytes: a launch passes numbers, "
+                                  "arrays and tensor maps; read each of its members from a parameter of its own")
         self.traced = traced
         self.ordinal = driver.current_device() if ordinal is None else ordinal
         self.library = library or load(traced, self.ordinal)
@@ -172,7 +176,8 @@ def _scalar(parameter: Parameter, value: Any) -> Any:
 
 
 def _pointer(parameter: Parameter, seen: ArrayView) -> ArrayView:
-    assert parameter.type is not None
+    if parameter.type is None:
+        return seen
     bits_alone = parameter.type.__name__.startswith("b") and TYPES[seen.dtype].bits == parameter.type.bits
     if seen.dtype != parameter.type.__name__ and not bits_alone:
         raise LaunchError(f"`{parameter.name}` points to {parameter.type.__name__}, the array has elements of {seen.dtype}")

@@ -16,6 +16,7 @@ from ..kernel import Kernel
 from ..types import TYPES
 from .calls import ALIAS, alias, spelled
 from .naming import HELPERS, RESERVED, Namer, parameter_name, register_name
+from .pointers import pointers
 from .scopes import canonical, instructions, names
 from .source import FunctionSource, called
 from .terms import SPECIALS, quoted
@@ -247,7 +248,8 @@ class _File:
         for source in self.sources.values():
             used |= source.names.used
             mnemonics |= {spelled(opcode).partition(".")[0] for opcode in source.opcodes}
-        lines = ["from typing import Annotated", ""] if "Annotated" in used else []
+        typed = [name for name in ("Annotated", "Any") if name in used]
+        lines = [f"from typing import {', '.join(typed)}", ""] if typed else []
         modules = {module: [n for n in exported if n in used] for module, exported in HELPERS.items()}
         modules["ptxkit.special"] = sorted({imported for imported, _ in SPECIALS.values()} & used)
         modules["ptxkit.types"] = sorted((set(TYPES) | {"bits16", "bits32", "bits64"}) & used)
@@ -273,7 +275,8 @@ class _File:
         source = self.sources[entry.name]
         body = source.lines(aliases)
         python = self.python[entry.name]
-        given = [f"{source.formals[v.name]}: {self._annotation(v, source.formals[v.name])}" for v in entry.parameters]
+        pointed = pointers(entry)
+        given = [f"{source.formals[v.name]}: {self._annotation(v, source.formals[v.name], pointed)}" for v in entry.parameters]
         options = self._options(entry)
         if python != entry.name:
             options.append(f'name="{entry.name}"')
@@ -282,16 +285,23 @@ class _File:
         definition[-1] += " -> None:"
         return [*called([], "@kernel", options, ""), *definition, *body]
 
-    def _annotation(self, variable: tree.Variable, python: str) -> str:
+    def _annotation(self, variable: tree.Variable, python: str, pointed: Mapping[str, int | None]) -> str:
         self.used.add("Param")
-        if variable.type in TYPES and not variable.shape and variable.pointer is None and variable.align is None and variable.vector == 1:
-            self.used.add(variable.type)
-            return f"Param[{variable.type}]"
+        plain = not variable.shape and variable.pointer is None and variable.align is None and variable.vector == 1
+        type = variable.type if variable.type in TYPES else "b8"
+        if variable.name in pointed:
+            self.used.add("Ptr")
+            bits = pointed[variable.name]
+            element = f"b{bits}" if f"b{bits}" in TYPES else "Any"
+            self.used.add(element)
+            type = f"Ptr[{element}]"
+        else:
+            self.used.add(type)
+        if plain and (variable.type == "u64" if type[0] == "P" else variable.type in TYPES):
+            return f"Param[{type}]"
         self.used.add("Annotated")
         text = write(tree.Module((9, 0), ("sm_90a",), 64, (tree.Function("entry", "f", (replace(variable, name=python),), body=()),)))
         declared = text.splitlines()[5].strip().removeprefix(".param ")
-        type = variable.type if variable.type in TYPES else "b8"
-        self.used.add(type)
         return f'Annotated[Param[{type}], "{declared}"]'
 
     def _options(self, entry: tree.Function) -> list[str]:

@@ -258,10 +258,12 @@ class FunctionSource:
         if self.where == (node.file, node.line):
             return []
         self.where = (node.file, node.line)
-        said = f"{self.files.get(node.file, f'file {node.file}')}:{node.line}"
+        lines = [f"{self.files.get(node.file, f'file {node.file}')}:{node.line}"]
         if node.inlined is not None:
-            said += f", inlined at {self.files.get(node.inlined[2], f'file {node.inlined[2]}')}:{node.inlined[3]}"
-        return [f"{indent}# {said.encode('utf-8', 'replace').decode()}"]
+            lines.append(f"inlined at {self.files.get(node.inlined[2], f'file {node.inlined[2]}')}:{node.inlined[3]}")
+        if len(f"{indent}# {', '.join(lines)}") <= WIDTH:
+            lines = [", ".join(lines)]
+        return [f"{indent}# {line.encode('utf-8', 'replace').decode()}" for line in lines]
 
     def _statement(self, node: tree.Statement, indent: str) -> list[str]:
         """A declaration, a table of labels, a directive: as PTX writes it."""

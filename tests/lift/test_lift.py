@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import grammar
@@ -129,6 +130,27 @@ def without_labels(text: str) -> str:
     for name in set(re.findall(r'label\("(\w+)"\)', text)):
         text = re.sub(rf"\b{name}\b", "LABEL", text)
     return "\n".join(sorted(text.splitlines()))
+
+
+@pytest.mark.pure
+def test_a_lifted_kernel_takes_arrays() -> None:
+    (kernel,) = kernels_of(ROOT / "examples" / "vector_add.py")
+    again = lifted(kernel.ptx()).kernels["vector_add"]
+    a, b = np.random.default_rng(0).standard_normal((2, 300), dtype=np.float32)
+    c = np.zeros(300, np.float32)
+    assert not again.simulate(2, a, b, c, 300).findings
+    assert np.array_equal(c, a + b)
+    assert [(p.name, p.kind, p.type and p.type.__name__) for p in again.trace().parameters] == [
+        ("a", "pointer", "b32"), ("b", "pointer", "b32"), ("c", "pointer", "b32"), ("n", "scalar", "u32")]
+
+
+@pytest.mark.pure
+def test_pointers_are_seen_by_what_is_done_with_them() -> None:
+    found = {name: {p.name: (p.kind, p.type and p.type.__name__) for p in kernel.trace().parameters}
+             for name, kernel in whole(ROOT / "tests" / "corpus" / "atomics.ptx").kernels.items()}
+    assert found["ordered"] == {"param_0": ("pointer", "b32"), "param_1": ("pointer", "b32")}
+    assert found["atomics"]["param_3"] == ("pointer", None)
+    assert found["atomics"]["param_5"] == ("pointer", "b16")
 
 
 # ------------------------------------------------------------------------------------------ one construct at a time
