@@ -9,7 +9,7 @@ from .errors import ParseError, Position
 COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/|/\*', re.DOTALL)
 INK = re.compile(r"[^\n]")
 BRACKET = re.compile(r'"[^"\n]*"|[(){}]')
-DEPTH = 100
+DEPTH = 64
 """How deep brackets may be nested: a tree of blocks is compared, printed and checked by recursion."""
 
 

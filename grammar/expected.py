@@ -33,6 +33,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 WORDS = {terminal: words for words, terminals in GROUPS for terminal in terminals}
 ORDER = [words for words, _ in GROUPS]
+LONG = 80
 SIGNS = {"PLUS", "MINUS", "NOT", "COMPLEMENT", "OR", "LPAR"}
 
 
@@ -47,7 +48,7 @@ def explain(error: UnexpectedInput, text: str, spellings: Mapping[str, str]) -> 
     if "SEMICOLON" in terminals and "\n" in text[end:start]:
         return ParseError("expected ';' at the end of the line", _position(text, end), expected)
     match = FOUND.match(text, start)
-    found = "the end of the text" if match is None else f"'{match[0]}'"
+    found = "the end of the text" if match is None else f"'{match[0] if len(match[0]) <= LONG else match[0][:LONG] + '...'}'"
     hint = " (a negative offset is written +-8)" if found.startswith("'-") and "PLUS" in terminals else ""
     return ParseError(f"found {found}, expected {_either(expected)}{hint}", _position(text, start), expected)
 

@@ -13,6 +13,7 @@ from .tree import (
     Data,
     Directive,
     Expression,
+    Float,
     Function,
     Initializer,
     Integer,
@@ -36,7 +37,7 @@ HEADER = re.compile(rf"\.version[ \t]+([0-9]+)\.([0-9]+)[ \t\r\n]+\.target[ \t]+
 VARIABLES = re.compile(
     rf"(?:\.(?P<linkage>extern|visible|weak|common){STOP}{W})?\.(?P<space>{SPACES}){W}(?:\.align[ \t]+(?P<align>{NUMBER}){W})?"
     rf"(?:\.v(?P<vector>[248]){W})?\.(?P<type>{TYPES}){STOP}(?P<names>[^;={{}}\"/:]*+)"
-    rf"(?:={W}\{{(?P<values>[0-9, \t\r\n]*+)\}}{W})?;")
+    rf"(?:={W}(?:\{{(?P<values>[^{{}};\"/=]*+)\}}{W}|(?P<value>[^{{}};,\"/=]++)))?;")
 DECLARATOR = re.compile(rf"({IDENT})(?:<({NUMBER})>)?((?:\[(?:{NUMBER})?\])*)")
 EXTENT_OF = re.compile(r"\[([^\]]*)\]")
 FUNCTION = re.compile(
@@ -46,6 +47,7 @@ FUNCTION = re.compile(
 PARAMETER = re.compile(
     rf"\.({SPACES}){W}(?:\.align[ \t]+({NUMBER}){W})?(?:\.v([248]){W})?\.({TYPES}){STOP}{W}"
     rf"(?:(\.ptr){STOP}{W}(?:\.({SPACES}){STOP}{W})?(?:\.align[ \t]+({NUMBER})[ \t]+)?)?({IDENT}|_)((?:\[(?:{NUMBER})?\])*)")
+GENERIC = re.compile(rf"generic\(({IDENT})\)(?:\+([0-9]+))?")
 DIRECTIVE = re.compile(rf"{W}(\.(?:{DIRECTIVES})){STOP}(?:{W}({NUMBER}(?:{W},{W}{NUMBER})*))?{W}")
 FILE = re.compile(rf"\.file[ \t]+([0-9]+)[ \t]+(\"[^\"\n]*\")(?:[ \t]*,[ \t]*([0-9]+)(?:[ \t]*,[ \t]*([0-9]+))?)?(?={W}(?:[.]|//|\Z))")
 SECTION = re.compile(rf"\.section[ \t]+(\.[A-Za-z_][A-Za-z0-9_$]*){W}\{{")
@@ -94,12 +96,15 @@ def _shape(text: str) -> tuple[int | None, ...]:
 
 def variables(match: re.Match[str], reading: Reading, *, public: bool) -> list[Variable]:
     """The variables of one declaration, one for each name."""
-    linkage, space, align, vector, type, names, values = match.groups()
+    linkage, space, align, vector, type, names, values, value = match.groups()
     if linkage is not None and not public:
         raise Odd
     initializer: Initializer | None = None
     if values is not None:
-        initializer = _integers(values, reading.words)
+        listed = [_constant(word.strip(BLANKS), reading.words) for word in values.split(",")] if values.strip(BLANKS) else []
+        initializer = Aggregate(tuple(listed))
+    elif value is not None:
+        initializer = _constant(value.strip(BLANKS), reading.words)
     given, lanes = _optional(align), 1 if vector is None else int(vector)
     found: list[Variable] = []
     at = match.start("names")
@@ -119,13 +124,19 @@ def variables(match: re.Match[str], reading: Reading, *, public: bool) -> list[V
     return found
 
 
-def _integers(text: str, words: Words) -> Aggregate:
-    if not text.strip(BLANKS):
-        return Aggregate(())
-    values = [words[word.strip(BLANKS)] for word in text.split(",")]
-    if not all(type(value) is Integer for value in values):
-        raise Odd
-    return Aggregate(tuple(values))  # type: ignore[arg-type]  # integers all
+def _constant(word: str, words: Words) -> Constant:
+    generic = GENERIC.fullmatch(word)
+    if generic is not None:
+        name = Expression("generic", (words.name(generic[1]),))
+        return name if generic[2] is None else Expression("+", (name, Integer(number(generic[2]))))
+    value = words[word]
+    if isinstance(value, Name):
+        if "." in word or word in ("_", "$", "%", "generic"):
+            raise Odd
+        return value
+    if isinstance(value, Integer | Float):
+        return value
+    raise Odd
 
 
 def function(match: re.Match[str], reading: Reading) -> Function:

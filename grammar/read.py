@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from . import heads
 from .blanks import DEPTH, too_deep, without_comments
 from .errors import ParseError, Position
-from .tree import Block, Data, Directive, Function, Instruction, Label, Loc, Module, Operand, Section, Text
+from .tree import Block, Data, Directive, Function, Instruction, Label, Loc, Module, Operand, Section, Targets, Text
 from .words import BLANKS, IDENT, NAME, OPCODE, Ended, Guards, Lists, Odd, Words, setter
 
 W = r"[ \t\r\n]*+"
@@ -100,6 +100,7 @@ class Lines:
         self.lists = Lists(self.words)
         self.guards = Guards()
         self.ended = Ended(self.words)
+        self.listed = 0
         self.spare = len(text) // 16  # registers that may be made before they are met
         self.opcodes: dict[str, str] = {}
         self.known = {word: word for word in CALLS}
@@ -433,9 +434,13 @@ class Lines:
         for match in END.finditer(self.text, at):
             if match[0] == ";":
                 try:
-                    self.body += self.grammar("statements", at, match.end())
+                    found = self.grammar("statements", at, match.end())
                 except Odd:
                     break
+                self.body += found
+                self.listed += sum(len(node.names) for node in found if type(node) is Targets)
+                if self.listed > len(self.text):
+                    raise ParseError("more labels are listed than a text of this size can have", self.place(at))
                 return match.end()
         raise self.wrong(at, body=True)
 

@@ -54,6 +54,9 @@ from .words import Odd
 
 T = TypeVar("T")
 
+LISTED = 1 << 16
+"""How many labels `L<n>` may list."""
+
 
 def parse(text: str) -> Module:
     """The module that a PTX text is, by the grammar alone; `ParseError` says where it is not PTX and what was expected there."""
@@ -223,6 +226,8 @@ class Reader:
 
     def listed(self, children: list[Any]) -> list[str]:
         name, count = children
+        if count is not None and count.value > LISTED:
+            raise ParseError(f"more than {LISTED} labels are listed", _place(name))
         return [str(name)] if count is None else [f"{name}{i}" for i in range(count.value)]
 
     def prototype(self, children: list[Any]) -> Prototype:

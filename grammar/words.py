@@ -21,6 +21,7 @@ WORD = re.compile(
     rf"({NAME})|(-?)({NUMBER})|(0[fF][0-9a-fA-F]{{8}})|(0[dD][0-9a-fA-F]{{16}})|\[({NAME})(?:\+(-?{NUMBER}))?\]|!({NAME})"
     rf"|({NAME})\|({NAME})|({NAME})\+(-?{NUMBER})|({NAME})\[(?:({NUMBER})|({NAME}))\]"
 )
+DECIMAL = re.compile(r"-?(?:[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)")
 PLAIN = re.compile(r"[A-Za-z_$%][A-Za-z0-9_$]*")
 LOOSE = re.compile(r"[ \t\r\n]+(?=[\[\]{}(),+|!])|(?<=[\[\]{}(),+|!])[ \t\r\n]+|^[ \t\r\n]+|[ \t\r\n]+$")
 PIECE = re.compile(r"(\[[^\[\]{},]*(?:,[^\[\]{},]*){0,2}\{[^{}]*\}\]|\{[^{}]*\}|\([^()]*\)|[^\s{}(),;]+)(,|\Z)")
@@ -58,7 +59,9 @@ class Words(dict[str, Operand]):
 
     def _read(self, word: str) -> Operand:
         match = WORD.fullmatch(word)
-        if match is None or "WARP_SZ" in word:
+        if match is None:
+            return _decimal(word)
+        if "WARP_SZ" in word:
             raise Odd
         kind = match.lastindex
         if kind == 1:
@@ -99,6 +102,16 @@ def _number(word: str) -> Integer:
             assert isinstance(value, Integer)
             return value
         return constant.integer(word)
+    except ValueError:
+        raise Odd from None
+
+
+def _decimal(word: str) -> Operand:
+    if DECIMAL.fullmatch(word) is None:
+        raise Odd
+    try:
+        value = constant.decimal(word.removeprefix("-"))
+        return constant.unary("-", value) if word[0] == "-" else value
     except ValueError:
         raise Odd from None
 

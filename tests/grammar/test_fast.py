@@ -1,0 +1,204 @@
+"""The fast path reads what the grammar reads: the same trees, the same places, and errors at the same place for what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import grammar
+from grammar import read, reference, tree
+from grammar.errors import ParseError, Position
+
+from . import trees
+
+pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
+
+CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*.ptx"))
+SMALL = [path.read_text() for path in CORPUS if path.stat().st_size < 18_000]
+HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
+EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+PIECES = (
+    ";", "{", "}", "(", ")", "[", "]", ",", ":", "/*", "*/", "//", '"', "@", "!", "%r1", ".reg .b32 q;", "\n", "\r\n", "\t", " ", "0x",
+    "-", "+", "|", "L:", "call", "ret;", ".loc 1 2 3", '.pragma "x";', ".u32", "WARP_SZ", "\x0b", "é", "\xa0", "5U", "0f3F800000", "1.5",
+    "add.s32 a, b, c;", "t: .branchtargets A;", ".section .debug_x { .b8 1 }", '.file 1 "a"', ".entry", "::", ".x", "_", "<3>", "=",
+    "{1,2}", "generic(x)",
+)
+
+
+def places(node: object) -> list[tuple[str, Position | None]]:
+    """The positions of a tree's nodes, in order."""
+    found: list[tuple[str, Position | None]] = []
+    if isinstance(node, tuple):
+        for part in node:
+            found += places(part)
+    elif dataclasses.is_dataclass(node) and not isinstance(node, Position):
+        for field in dataclasses.fields(node):
+            value = getattr(node, field.name)
+            found += [(type(node).__name__, value)] if field.name == "position" else places(value)
+    return found
+
+
+def difference(text: str) -> str:
+    """How the fast path differs from the grammar on a text; empty if it does not."""
+    results: list[tree.Module | ParseError] = []
+    for parse in (read.parse, reference.parse):
+        try:
+            results.append(parse(text))
+        except ParseError as error:
+            results.append(error)
+    fast, slow = results
+    if isinstance(fast, ParseError) or isinstance(slow, ParseError):
+        if not (isinstance(fast, ParseError) and isinstance(slow, ParseError)):
+            return f"one of them refuses it: {fast!r}, {slow!r}"
+        if fast.position != slow.position or fast.message.partition(", expected")[0] != slow.message.partition(", expected")[0]:
+            return f"they are told differently: {fast}, {slow}"
+        # The grammar's tables merge some states and then name what other places could have, too.
+        return "" if set(fast.expected) <= set(slow.expected) else f"{fast} expects what the grammar does not"
+    if fast != slow:
+        return "the trees differ"
+    return "" if places(fast) == places(slow) else "the places differ"
+
+
+@pytest.mark.parametrize("path", [path for path in CORPUS if path.stat().st_size < 35_000], ids=lambda path: path.stem)
+def test_the_corpus_is_read_alike(path: Path) -> None:
+    assert difference(path.read_text()) == ""
+
+
+@EXAMPLES
+@given(trees.modules, st.integers(0, 2**32))
+def test_any_module_is_read_alike_however_it_is_laid_out(module: tree.Module, seed: int) -> None:
+    assert difference(relaid(grammar.write(module), random.Random(seed))) == ""
+
+
+def relaid(text: str, rng: random.Random) -> str:
+    """The same module with other blanks: lines joined and broken, comments, tabs, line ends, no line end at the end."""
+    if '"' in text:
+        return text
+    blanks = [" ", "\t", "\n", "\r\n", " // c ; { \n", "/* ; } */", "  "]
+    broken = re.sub(r" |\n", lambda match: rng.choice(blanks) if rng.random() < 0.3 else match[0], text.rstrip("\n"))
+    return re.sub(r"([,;{}])", lambda match: f"{match[0]} " if rng.random() < 0.3 else match[0], broken)
+
+
+def mutant(text: str, rng: random.Random) -> str:
+    """A text near a real one, most often wrong."""
+    for _ in range(rng.randrange(1, 4)):
+        at, lines = rng.randrange(len(text) + 1), text.split("\n")
+        line = rng.randrange(len(lines))
+        before, behind = lines[:line], lines[line:]
+        text = rng.choice([
+            text[:at] + rng.choice(PIECES) + text[at:],
+            text[:at] + text[at + rng.randrange(1, 6):],
+            "\n".join(before + behind[1:]),
+            "\n".join([*before, rng.choice(lines), *behind]),
+            text[:at],
+            "\n".join(before) + " " + "\n".join(behind),
+            text[:at] + rng.choice(" \t\n/;.,%") + text[at + 1:],
+        ]) or "\n"
+    return text
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutants_of_real_files_are_told_alike(seed: int) -> None:
+    rng = random.Random(seed)
+    found = [difference(mutant(rng.choice(SMALL), rng)) for _ in range(14)]
+    assert [said for said in found if said] == []
+
+
+@pytest.mark.sweep
+def test_more_mutants_of_real_files_are_told_alike() -> None:
+    rng = random.Random(99)
+    found = [difference(mutant(rng.choice(SMALL), rng)) for _ in range(150)]
+    assert [said for said in found if said] == []
+
+
+@pytest.mark.parametrize("planted", [
+    ("set_opcode(node, opcode)", 'set_opcode(node, opcode.replace(".s32", ".u32"))'),
+    ("set_line(place, number + 1)", "set_line(place, number)"),
+])
+def test_a_fast_path_that_errs_is_caught(planted: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(read.__file__).read_text()
+    assert planted[0] in source
+    names = dict(vars(read))
+    exec(compile(source.replace(*planted), read.__file__, "exec"), names)
+    monkeypatch.setattr(read, "Lines", names["Lines"])
+    assert difference(HEAD + ".func f() {\n add.s32 a, b, c;\n}") != ""
+
+
+# ----------------------------------------------------------------------------------------------- all errors at once
+
+
+def test_reading_goes_on_behind_an_error() -> None:
+    module, errors = read.parse_all(HEAD + """.func f() {
+    add.s32 a, b
+    add.s32 a, b, c;
+    ld.u32 a, [p-4]; ret;
+    mov.u32 a, 5u;
+}
+.global .b99 x;
+.global .b32 y;
+.func g() { ret; """)
+    assert [error.position.line for error in errors] == [5, 7, 8, 10, 12]
+    assert module is not None
+    assert [getattr(item, "name", "") for item in module.items] == ["f", "y", "g"]
+    assert module.functions[0].body == (
+        tree.Instruction("add.s32", tuple(map(tree.Name, "abc"))), tree.Instruction("ret"))
+
+
+def test_a_text_without_errors_has_none() -> None:
+    for path in CORPUS[:4]:
+        module, errors = read.parse_all(path.read_text())
+        assert (module, errors) == (grammar.parse(path.read_text()), [])
+
+
+def test_errors_are_told_up_to_a_number() -> None:
+    _, errors = read.parse_all(HEAD + ".func f() {\n" + "add a b;\n" * 500 + "}")
+    assert len(errors) == read.MOST + 1
+
+
+@pytest.mark.parametrize("text", ["", "\0", "garbage", ".version 9.0", ".version 9.0 .target sm_90a {", "/*", HEAD + "/* x"])
+def test_what_is_no_module_at_all_is_one_error(text: str) -> None:
+    module, errors = read.parse_all(text)
+    assert len(errors) == 1
+    assert module is None or module.items == ()
+
+
+# ---------------------------------------------------------------------------------------------------- strange sizes
+
+
+@pytest.mark.parametrize(("before", "unit", "behind"), [
+    (".func f() {", "{", ""), (".func f() {", "{", "}" * 20_001), (".global .b32 x = ", "(", ""), (".global .b32 x[] = ", "{", ""),
+    (".func f() { mov.u32 a, ", "(", ""), (".func f() { mov.u32 a, ", "{", ""),
+])
+def test_nesting_ends_somewhere(before: str, unit: str, behind: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        grammar.parse(HEAD + before + unit * 20_000 + behind)
+    assert "nested more than 64 deep" in caught.value.message
+    assert caught.value.position.line == 4
+
+
+def test_nesting_up_to_there_is_fine() -> None:
+    module = grammar.parse(HEAD + ".func f() {" + "{" * 63 + "ret;" + "}" * 64)
+    assert grammar.parse(grammar.write(module)) == module
+    assert difference(grammar.write(module)) == ""
+    assert eval(repr(module), dict(vars(tree))) == module
+
+
+@pytest.mark.parametrize("text", [
+    "a" * 60_000, ";" * 60_000, "a " * 30_000, '"' * 60_000, "/" * 60_000, "/*" * 30_000, "(" * 60_000, "[" * 60_000, "%" * 60_000,
+    "\n" * 60_000, "{" * 10_000 + "}" * 10_000, ", " * 30_000, "a," * 30_000, "0" * 60_000, "." * 60_000, "a.b" * 20_000, "a::" * 20_000,
+    "@p " * 20_000, "add.s32 a, b, c; " * 3_000, "x: " * 20_000, "{}" * 10_000, "a;" * 10_000, ".loc 1 2 3 " * 4_000,
+    ".reg .b32 r<999999999>; " * 2_000, "a: .branchtargets " + ", ".join(["b<60000>"] * 20) + ";",
+], ids=lambda text: repr(text[:12]))
+def test_no_text_takes_long(text: str) -> None:
+    start = time.process_time()
+    for whole in (text, f"{HEAD}.func f() {{ {text} }}", f"{HEAD}.global .b32 x[] = {{ {text} }};"):
+        read.parse_all(whole)
+    assert time.process_time() - start < 10
