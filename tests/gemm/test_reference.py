@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.reference import product, worst
+from gemm.reference import EIGHT_BITS, accumulation, product, worst
 
 pytestmark = pytest.mark.pure
 
@@ -31,3 +31,25 @@ def test_what_was_not_written_is_wrong():
     actual = exact.copy()
     actual[0, 1] = np.nan
     assert worst(actual, exact, magnitude, 8, "f32") == np.inf
+
+
+@pytest.mark.parametrize("k", [32, 128, 1000, 7168])
+@pytest.mark.parametrize("promoted", [False, True])
+def test_sums_cut_off_at_14_bits_are_within_the_bound_of_fp8_and_of_no_other_type(k, promoted):
+    rng = np.random.default_rng(k)
+    p = rng.standard_normal((500, k)) * rng.standard_normal((500, k))
+    total, part = np.zeros(500), np.zeros(500)
+    for begin in range(0, k, 32):
+        if promoted and begin % 128 == 0:
+            total, part = total + part, np.zeros(500)
+        addends = np.column_stack([part, p[:, begin:begin + 32]])
+        step = 2.0 ** (np.floor(np.log2(np.abs(addends).max(1))) - 13)[:, None]
+        part = (np.trunc(addends / step) * step).sum(1)
+    error = float((np.abs(total + part - p.sum(1)) / np.abs(p).sum(1)).max())
+    assert all(accumulation(k, "f16") < error <= accumulation(k, word, promoted) for word in EIGHT_BITS)
+    assert error > accumulation(k, "e4m3", promoted) / 100
+
+
+def test_promotion_allows_less():
+    assert accumulation(8192, "e4m3", promoted=True) < accumulation(8192, "e4m3") / 2
+    assert accumulation(128, "e5m2", promoted=True) == accumulation(128, "e5m2")
