@@ -149,7 +149,7 @@ class Descriptors:
                 ones = one.bits & other.bits & one.known & other.known
                 zeros = (one.known & ~one.bits) | (other.known & ~other.bits)
                 kept = next((a.address for a, b in ((one, other), (other, one)) if a.address is not None
-                             and b.known & ADDRESS == ADDRESS and b.bits & ADDRESS == ADDRESS), None)
+                             and b.known & ADDRESS == ADDRESS and self._keeps(a.address, (b.bits & ADDRESS) << 4)), None)
                 return Word((ones | zeros) & ALL, ones, kept)
             case "or", [one, other]:
                 ones = one.bits & one.known | other.bits & other.known
@@ -169,17 +169,30 @@ class Descriptors:
         numbers = [self.values.number(value) for value in operands[1:]]
         if not numbers or numbers[0] != 4:
             return None
-        kept = numbers[1] if len(numbers) > 1 else 28
+        kept, mask = numbers[1] if len(numbers) > 1 else 28, None
         value = operands[0]
         while value.kind == "op" and value.site is not None and value.site.mnemonic in ("and", "cvt", "mov"):
             inner = self.values.arguments(value)
-            if value.site.mnemonic == "and" and len(inner) == 2 and self.values.number(inner[1]) in (0x3FFFF, 0x3FFF0):
-                kept = 14
+            if value.site.mnemonic == "and" and len(inner) == 2 and mask is None:
+                mask = self.values.number(inner[1])
+                if mask is None:
+                    break
             elif value.site.mnemonic == "and" or len(inner) != 1:
                 break
             value = inner[0]
         form = self.values.linear(value)
-        return (form, kept) if form.symbol is not None and kept is not None and 14 <= kept <= 28 else None
+        if form.symbol is None or kept is None or not 14 <= kept <= 28 or (mask is not None and not self._keeps(form, mask)):
+            return None
+        return form, 14 if mask is not None else kept
+
+    def _keeps(self, form: Linear, mask: int) -> bool:
+        """Whether masking an address keeps its low 18 bits, those apart that are zero by its alignment (of the last 4 nothing is left)."""
+        mask &= 0x3FFF0
+        low = mask & -mask
+        variable = self.values.routine.variables.get(form.symbol or "")
+        aligned = low <= 16 or (variable is not None and (variable.align or 1) % low == 0 and form.offset % low == 0
+                                and all(factor % low == 0 for _, factor in form.terms))
+        return mask == 0x40000 - low and aligned
 
 
 _FOLLOWED = frozenset(("mov", "cvt", "cvta", "shr", "bfe", "shl", "and", "or", "add", "selp", "shfl"))

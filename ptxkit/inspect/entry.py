@@ -217,7 +217,7 @@ def descriptors(analysis: Analysis) -> tuple[DescriptorFact, ...]:
             mode, start = word.field(62, 2), word.field(0, 14)
             leading, stride = word.field(16, 14), word.field(32, 14)
             transposed = analysis.constant(site, f"imm_trans_{letter}")
-            where = address(analysis, word.address) if word.address is not None else f"{start << 4:#x}" if start is not None else ""
+            where = address(analysis, word.address, site) if word.address is not None else f"{start << 4:#x}" if start is not None else ""
             found.append(DescriptorFact(
                 site.place.line, protocol.author(site), site.opcode, letter, where, None if leading is None else leading << 4,
                 None if stride is None else stride << 4, word.field(49, 3), None if mode is None else (0, 128, 64, 32)[mode],

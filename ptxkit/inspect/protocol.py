@@ -8,7 +8,7 @@ from ..check.program import Site
 from ..check.values import Linear
 from .facts import BarrierFact, CopyFact, NamedFact, UseFact
 from .resources import kind_of
-from .words import address, threads
+from .words import address, of_mask, threads
 
 KINDS = {"tma_load": "load", "tma_store": "store", "tma_reduce": "reduce", "tma_prefetch": "prefetch", "dsmem_copy": "to another CTA"}
 
@@ -71,17 +71,17 @@ def copies(analysis: Analysis) -> tuple[CopyFact, ...]:
 
 def _copy(analysis: Analysis, site: Site, kind: str) -> CopyFact:
     form = analysis.tensormap(site)
-    name = "" if form is None else address(analysis, form)
     record = analysis.traced.copies.records.get(form.symbol or "") if analysis.traced and form is not None and not form.terms else None
-    use = analysis.barriers.by_site.get(site.index)
     dimensions = next((int(token[0]) for token in site.tokens if len(token) == 2 and token[0].isdigit() and token[1] == "d"), 0)
     place = next((site.value(operand) for operand in ("dstMem", "srcMem") if site.value(operand) is not None
                   and site.space(operand).startswith("shared")), None)
+    use = analysis.barriers.by_site.get(site.index)
+    barrier = "" if use is None else use.barrier.name if use.barrier is not None else address(analysis, use.address, site)
     return CopyFact(
-        site.place.line, author(site), site.opcode, kind, name, dimensions, record.box if record else (),
-        record.type.__name__ if record else "", record.swizzle if record else None, analysis.bytes(site) if dimensions else
-        _bulk_bytes(analysis, site), "" if place is None else address(analysis, analysis.values.address(site, place)),
-        "" if use is None else use.barrier.name if use.barrier is not None else address(analysis, use.address), _multicast(analysis, site),
+        site.place.line, author(site), site.opcode, kind, "" if form is None else address(analysis, form, site), dimensions,
+        record.box if record else (), record.type.__name__ if record else "", record.swizzle if record else None,
+        analysis.bytes(site) if dimensions else _bulk_bytes(analysis, site),
+        "" if place is None else address(analysis, analysis.values.address(site, place), site), barrier, _multicast(analysis, site),
         threads(analysis, site))
 
 
@@ -99,10 +99,24 @@ def _multicast(analysis: Analysis, site: Site) -> str:
 
 
 def named(analysis: Analysis) -> tuple[NamedFact, ...]:
-    """The barriers of the CTA by number; None for those that a register names."""
+    """The barriers of the CTA by number, which may differ from warp to warp; None where it is not known."""
     found: dict[int | None, list[tuple[str, int | None, str, int | None]]] = {}
     for site in analysis.sites:
         if {"cta.barrier", "cta.arrive"} & set(site.sync):
             count = analysis.constant(site, "b") if site.value("b") is not None else None
-            found.setdefault(analysis.constant(site, "a"), []).append((site.opcode, count, threads(analysis, site), site.place.line))
+            for number, who in _numbers(analysis, site).items():
+                found.setdefault(number, []).append((site.opcode, count, who, site.place.line))
     return tuple(NamedFact(number, tuple(uses)) for number, uses in sorted(found.items(), key=lambda pair: (pair[0] is None, pair[0] or 0)))
+
+
+def _numbers(analysis: Analysis, site: Site) -> dict[int | None, str]:
+    """The number of the barrier, and who comes to it: one for all, or as a register has it in each thread."""
+    constant, everyone = analysis.constant(site, "a"), analysis.lanes.of(site)
+    vector = None if constant is not None else analysis.lanes.vector(analysis.values.of(site, site.value("a")))
+    if vector is None:
+        return {constant: threads(analysis, site)}
+    masks: dict[int | None, int] = {}
+    for thread, number in enumerate(vector):
+        if everyone >> thread & 1:
+            masks[number] = masks.get(number, 0) | 1 << thread
+    return {number: of_mask(mask, analysis.launch.threads, analysis.launch.block is not None) for number, mask in masks.items()}

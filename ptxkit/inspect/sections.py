@@ -148,11 +148,15 @@ def _amount(barrier: BarrierFact, use: UseFact) -> str:
 
 
 def _named(entry: EntryFacts) -> Iterator[Section]:
-    rows = tuple(("?" if barrier.number is None else str(barrier.number), opcode, "all" if count is None else str(count), who,
-                  "" if line is None else str(line)) for barrier in entry.named for opcode, count, who, line in barrier.uses)
-    if rows:
+    alike: dict[tuple[str, ...], list[int | None]] = {}
+    for barrier in entry.named:
+        for opcode, count, who, line in barrier.uses:
+            row = ("?" if barrier.number is None else str(barrier.number), opcode, "all" if count is None else str(count), who)
+            alike.setdefault(row, []).append(line)
+    if alike:
+        rows = tuple((*row, ", ".join(str(line) for line in lines if line is not None)) for row, lines in alike.items())
         yield Section("barriers of the CTA", ("number", "instruction", "threads", "by", "line"), rows,
-                      tuple(use[3] for barrier in entry.named for use in barrier.uses))
+                      tuple(lines[0] for lines in alike.values()))
 
 
 def _banks(entry: EntryFacts) -> Iterator[Section]:

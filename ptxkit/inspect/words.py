@@ -39,13 +39,15 @@ def of_mask(mask: int, total: int, known: bool = True) -> str:
         if warps_of == list(range(warps_of[0], warps_of[-1] + 1)):
             whole = mask.bit_count() == -(-total // 32)
             return f"one lane of {'each warp' if whole else f'warps {warps_of[0]}-{warps_of[-1]}'}"
+    if count <= 8:
+        return f"threads {', '.join(str(thread) for thread in range(first, last + 1) if mask >> thread & 1)}"
     return f"{count} threads from {first} to {last}"
 
 
-def address(analysis: Analysis, form: Linear) -> str:
-    """`symbol+1024 + 8192*%r12`; what a trace has put there by its name."""
-    symbol, offset = _named(analysis, form)
-    parts = [f"{symbol}+{offset:,}" if symbol and offset else symbol or f"{offset:#x}"]
+def address(analysis: Analysis, form: Linear, site: Site | None = None) -> str:
+    """`symbol+1024 + 8192*%r12`; what a trace has put there by its name: where the threads of the site come to at the lowest."""
+    symbol, offset = _named(analysis, form, form.offset if site is None else analysis.memory.low(site, form))
+    parts = [f"{symbol}{offset:+,}" if symbol and offset else symbol or f"{offset:#x}"]
     for term, factor in sorted(form.terms, key=lambda pair: (-abs(pair[1]), pair[0].name)):
         name = value(term)
         parts.append(name if factor == 1 else f"{factor:,}*{name}")
@@ -53,12 +55,12 @@ def address(analysis: Analysis, form: Linear) -> str:
     return f"{said} of another CTA" if form.rank is not None else said
 
 
-def _named(analysis: Analysis, form: Linear) -> tuple[str, int]:
+def _named(analysis: Analysis, form: Linear, low: int) -> tuple[str, int]:
     """The symbol and the bytes behind it: of a traced kernel the allocation that the bytes are in."""
     plan = analysis.traced.shared if analysis.traced else None
     if plan is not None and form.symbol == plan.symbol:
         for part in plan.allocations:
-            if 0 <= form.offset - part.offset < part.bytes and not part.name.startswith("#"):
+            if 0 <= low - part.offset < part.bytes and not part.name.startswith("#"):
                 return part.name, form.offset - part.offset
     return form.symbol or "", form.offset
 

@@ -111,13 +111,13 @@ def test_known_bits_are_true(seed: int) -> None:
     assert (word.bits ^ value) & word.known == 0
 
 
-def known(body: str) -> tuple[Word, Analysis]:
+def known(body: str, align: int = 1024) -> tuple[Word, Analysis]:
     """What is known of %rd9 at the end."""
     module = parse(f"""
 .version 8.0
 .target sm_90a
 .address_size 64
-.extern .shared .align 1024 .b8 tile[];
+.extern .shared .align {align} .b8 tile[];
 .visible .entry k(.param .u32 p)
 {{
     .reg .pred %p<4>;
@@ -150,6 +150,21 @@ def test_ways_of_making_one(body: str, bits: int | None, address: int | None) ->
         assert (word.field(16, 14), word.field(32, 14), word.field(62, 2)) == (1, 0x40, 1)
         assert word.address is not None
         assert (word.address.symbol, word.address.offset, word.address.terms) == ("tile", address, frozenset())
+
+
+@pytest.mark.parametrize(("align", "offset", "mask", "after"), [
+    (1024, 0, 0x3FC00, False), (1024, 4096, 0x3FC0, True), (256, 256, 0x3FF00, False), (16, 0, 0x3FFFF, False), (16, 0, 0x3FFF, True)])
+def test_masks_that_a_compiler_narrows(align: int, offset: int, mask: int, after: bool) -> None:
+    """nvcc leaves bits out of a mask that are zero by the alignment of the variable; of others nothing is known."""
+    steps = (f"shr.u32 %r2, %r1, 4; and.b32 %r3, %r2, {mask};" if after else f"and.b32 %r2, %r1, {mask}; shr.u32 %r3, %r2, 4;")
+    body = f"mov.u32 %r1, tile+{offset}; {steps} cvt.u64.u32 %rd1, %r3; or.b64 %rd9, %rd1, 0x4000004000010000;"
+    word, _ = known(body, align)
+    assert (word.field(16, 14), word.field(32, 14), word.field(62, 2)) == (1, 0x40, 1)
+    assert word.address is not None
+    assert (word.address.symbol, word.address.offset) == ("tile", offset)
+    if align > 16:
+        word, _ = known(body, align // 2)
+        assert word.address is None
 
 
 def test_a_loop_that_steps_keeps_the_fields_and_one_that_changes_them_does_not() -> None:
