@@ -26,7 +26,8 @@ ASSUMED = 64
 
 def findings(analysis: Analysis) -> Iterator[Finding]:
     yield from _Races(analysis).findings()
-    yield from _Copies(analysis).findings()
+    found = list(_Copies(analysis).findings())
+    yield from found or _never(analysis)
 
 
 def _accesses(analysis: Analysis, site: Site) -> list[Access]:
@@ -204,6 +205,24 @@ class _Races(Flow):
                        for access in self.analysis.memory.of(other) if access.operand not in ("mbar", "addr")):
                     return True
         return False
+
+
+def _never(analysis: Analysis) -> Iterator[Finding]:
+    """Copies of which the whole kernel waits for none, or makes no group that a wait could count."""
+    memory, sites = analysis.memory, analysis.sites
+    copies = [access for site in sites if "async.issue" in site.sync for access in memory.of(site) if access.operand == "dst"]
+    waits = [site for site in sites if not {"async.wait", "mbarrier.arrive_async"}.isdisjoint(site.sync)]
+    grouped = any("async.commit" in site.sync for site in sites)
+    if not copies or any(site.control == "unknown" for site in sites) or any(site.value("n") is None or grouped for site in waits):
+        return
+    copy = copies[0].site
+    for access in (access for site in sites for access in memory.of(site)):
+        if access.mode != "w" and access.operand not in ("mbar", "addr") and any(memory.may_meet(filled, access) for filled in copies):
+            what = "no group is ever committed that a wait could count" if waits else "nothing ever waits for one"
+            yield analysis.report(
+                "copy-wait", access.site, f"`{access.site.name}` reads shared memory that the `{copy.name}` at {copy.place} fills, and "
+                f"{what}", "cp.async.commit_group, and a cp.async.wait_group that covers the group; then a barrier", "error")
+            return
 
 
 class _Copies(Flow):

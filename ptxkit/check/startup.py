@@ -51,7 +51,7 @@ class _Startup(Flow):
         if site.index in self.inits:
             if use is not None and not use.address.terms:
                 state["live", use.address.symbol, use.low] = self.everyone
-            state["fresh", site.index] = self.everyone & ~threads
+            state["fresh", site.index] = self.everyone if self._many(site, threads) else self.everyone & ~threads
             self.drop(state, self.everyone, lambda fact: fact[0] in ("remote", "known") and fact[1] == site.index)
             state["remote", site.index, "made"] = self.everyone
         elif is_barrier(site) or "warp.barrier" in site.sync:
@@ -74,6 +74,11 @@ class _Startup(Flow):
             self._move(state, {"sent unfenced": "unfenced", "sent": ""})
             state.pop(("early",), None)
             state[("joined",)] = self.everyone
+
+    def _many(self, site: Site, threads: int) -> bool:
+        """Whether several threads initialise one mbarrier: each may do so after another has begun to use it."""
+        analysis, use = self.analysis, self.inits[site.index]
+        return threads & (threads - 1) != 0 and not use.address.terms and analysis.launch.block is not None and analysis.lanes.exact(site)
 
     @staticmethod
     def _move(state: State, stages: dict[str, str]) -> None:

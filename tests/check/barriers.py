@@ -52,6 +52,7 @@ STARTUP = [
          severity="review", also=("bar-count",)),
     Case("init-before-use", "another copies", "setp.eq.u32 %p10, %r0, 32;\n" + init(1, sync="+bar.sync 0;\n")
          + f"!@%p10 {EXPECT} [%r2], 256;\n@%p10 {BULK} [%r1], [%rd0], 256, [%r2];\nbar.sync 0;\n" + wait("w")),
+    Case("init-before-use", "every thread initialises", "-mbarrier.init.shared::cta.b64 [%r2], 64;\n" + plus(init(64)) + "!" + ALL),
     Case("init-fence", "arrive", "-!@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n+@%p0 mbarrier.init.shared::cta.b64 [%r2], 64;\n+"
          + FENCE
          + RELAXED + PEER + REMOTE + FROM_PEERS, cluster=2),
