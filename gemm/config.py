@@ -112,7 +112,7 @@ class Config:
             bytes += self.CONSUMERS * STAGING_BUFFERS * ROWS * span_bytes(self.BN, self.out)
         if self.SPLITS > 1 and self.REDUCE == "cluster":
             bytes += self.SPLITS * columns_per_split(self.BN, self.SPLITS) * 8 * self.BM * 4 + 8
-        return bytes + (16 if self.PINGPONG else 0)
+        return bytes + (16 if self.PINGPONG or (self.PROMOTE and self.CONSUMERS == 2) else 0)
 
     @property
     def smem_bytes(self) -> int:

@@ -14,7 +14,7 @@ from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
 from .fusion import Fusion, Matrix, Operands
-from .mainloop import Cluster, Consumer, Pipeline, Producer, Turn, clear_lines
+from .mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, clear_lines
 from .scales import ScaleArray, Scales
 from .scheduler import Extents, Raster, Schedule
 from .splitk import ClusterReduction, WorkspaceReduction
@@ -67,7 +67,8 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_t
         staging = smem.tile(OUT, shape, swizzle=span, name="D staging")
     reduction = ClusterReduction.allocate(SPLITS, BM, BN) if in_cluster else None
     pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster)
-    order = smem.mbarrier(2, name="order") if PINGPONG else None
+    staggered = PROMOTE and CONSUMERS == 2
+    order = smem.mbarrier(2, name="order") if PINGPONG or staggered else None
 
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it
@@ -118,7 +119,8 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_t
         total = TiledMma(Mma(A, B, BN), slabs).fragments() if PROMOTE else acc
         arrays = (ScaleArray(a_scale, a_scale_m, a_scale_k), ScaleArray(b_scale, b_scale_n, b_scale_k)) if BLOCK_SCALES else (None, None)
         scales = Scales(*arrays, slabs, BN)
-        turn = Turn(order, index, lane) if order is not None else None
+        turn = Turn(order, index, lane) if order is not None and PINGPONG else None
+        stagger = Stagger(order, index, lane) if order is not None and staggered else None
         if reduction is not None:
             reduction.expect((thread == 0) & (index == 0), BN)
         if PINGPONG:
@@ -129,7 +131,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_t
                 row = row + first_slab * ROWS
             if PROMOTE:
                 scales.begin(row + lane_row, column, m, n, work.first)
-                consumer.multiply_promoted(acc, total, work.stages, scales)
+                consumer.multiply_promoted(acc, total, work.stages, scales, stagger)
             else:
                 consumer.multiply(acc, work.stages, turn)
             if PINGPONG:

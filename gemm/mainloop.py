@@ -152,8 +152,12 @@ class Consumer:
         wgmma.wait_group.sync.aligned(0)
         self._release(previous, self.releases)
 
-    def multiply_promoted(self, acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], stages: Reg[u32], scales: Scales) -> None:
-        """total = the sum of each stage's product, scaled, in f32: what a stage sums up in the tensor cores is short."""
+    def multiply_promoted(self, acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], stages: Reg[u32], scales: Scales,
+                          stagger: Stagger | None = None) -> None:
+        """total = the sum of each stage's product, scaled, in f32: what a stage sums up in the tensor cores is short.
+
+        With `stagger`, two warpgroups that share a tile keep out of step: one promotes while the other multiplies.
+        """
         for vector in total:
             for register in vector:
                 mov.f32(register, 0.0)
@@ -161,10 +165,20 @@ class Consumer:
         with ring(self.position, stages) as (k, stage, parity):
             scales.take()
             wait(self.pipeline.full[stage], parity)
+            instructions = self.mma.instructions(acc, self.a[stage], self.b[stage], False)
+            if stagger is not None:
+                stagger.take()
             wgmma.fence.sync.aligned()
-            self.mma.issue(acc, self.a[stage], self.b[stage], False)
+            for number, instruction in enumerate(instructions):
+                if stagger is not None and number == len(instructions) * 3 // 4:
+                    wgmma.commit_group.sync.aligned()
+                instruction()
             wgmma.commit_group.sync.aligned()
             scales.prefetch(min_.u32(k + 1, stages - 1))
+            if stagger is not None:
+                stagger.issued()
+                wgmma.wait_group.sync.aligned(1)
+                stagger.nearly_done()
             wgmma.wait_group.sync.aligned(0)
             self._release(stage, self.releases)
             for slab, (part, sum_) in enumerate(zip(acc, total, strict=True)):
@@ -218,4 +232,30 @@ class Turn:
         mbarrier.arrive.shared__cta.b64(self.other, pred=self.first)
 
 
-__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Turn", "clear_lines"]
+class Stagger:
+    """Two warpgroups that promote the sums of every stage, kept half a stage apart, so that the tensor cores always have work.
+
+    Left alone they fall in step, since both wait for the same stages: both multiply, then both promote. Here warpgroup 1 issues a stage
+    when three quarters of warpgroup 0's are done, and warpgroup 0 the next one when warpgroup 1 has issued its own: neither gets a stage
+    ahead. order[w]: as for `Turn`.
+    """
+
+    def __init__(self, order: MBarriers, warpgroup: Reg[u32], lane: Reg[u32]) -> None:
+        self.turn = Turn(order, warpgroup, lane)
+        first = lane == 0
+        self.leads, self.follows = first & (warpgroup == 0), first & (warpgroup == 1)
+
+    def take(self) -> None:
+        """Wait until this warpgroup may issue a stage."""
+        self.turn.take()
+
+    def issued(self) -> None:
+        """This warpgroup's products of a stage are issued."""
+        mbarrier.arrive.shared__cta.b64(self.turn.other, pred=self.follows)
+
+    def nearly_done(self) -> None:
+        """All but the last of them are done."""
+        mbarrier.arrive.shared__cta.b64(self.turn.other, pred=self.leads)
+
+
+__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Stagger", "Turn", "clear_lines"]

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ptxkit.layout import Major
-from ptxkit.types import TYPES
+from ptxkit.arrays import ArrayView
 
 from . import reference
-from .config import Config, heuristic
-from .hgemm import hgemm as kernel
-
-_MAJORS: dict[str, dict[str, Major]] = {"a": {"n": "k", "t": "mn"}, "b": {"n": "mn", "t": "k"}}
+from .config import Config
+from .dense import gemm as kernel
+from .heuristic import heuristic
+from .problem import Arrays, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +29,11 @@ class Product:
     layout: str = "nt"
 
     def config(self) -> Config:
-        majors = _MAJORS["a"][self.layout[0]], _MAJORS["b"][self.layout[1]]
-        return heuristic(self.m, self.n, self.k, TYPES[self.dtype], TYPES[self.out], *majors)
+        def matrix(rows: int, columns: int, dtype: str, letter: str) -> ArrayView:
+            return ArrayView(0, (rows, columns), (columns, 1) if letter == "n" else (1, rows), dtype, 0, "other")
+
+        return heuristic(Problem(Arrays(matrix(self.m, self.k, self.dtype, self.layout[0]), matrix(self.k, self.n, self.dtype, self.layout[1]),
+                                        matrix(self.m, self.n, self.out, "n"))))
 
     def __str__(self) -> str:
         return f"hgemm {self.m} x {self.n} x {self.k} {self.dtype} {self.layout} -> {self.out}"
@@ -45,7 +47,7 @@ def resources(product: Product) -> tuple[list[str], dict[str, object]]:
 
     config = product.config()
     traced = kernel.trace(**config.parameters)
-    lines = [f"{product}: tile 128 x {config.BN} x 64, {config.STAGES} stages, cluster {config.CLUSTER}"]
+    lines = [f"{product}: {config}"]
     try:
         assembly = kernel.assemble(**config.parameters)
     except NoToolError as error:

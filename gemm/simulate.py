@@ -54,7 +54,7 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
         if array is None:
             array = given.get(name)
         if name.endswith("_scale"):
-            return np.zeros(1, np.float32) if array is None else array
+            return np.zeros(1, np.float32) if array is None else np.atleast_1d(array)
         if name in ("workspace", "counters"):
             return array
         return np.zeros(4, np.uint8) if array is None else _bytes(array)
