@@ -10,6 +10,7 @@ from grammar.errors import Finding
 from .analysis import Analysis
 from .barriers import Barrier, Use
 from .program import Site, above
+from .values import Value
 
 RULES = {
     "arrive-count": "the threads that arrive cannot make the count that an mbarrier is initialised with",
@@ -243,18 +244,23 @@ class _Count:
         return count in sums
 
     def _units(self, numbers: dict[int, int]) -> list[list[int]]:
-        """Sites of one block with one address and no wait between: whoever executes one executes them all in the same phase."""
+        """Sites of one block with one guard, one address and no wait between: who executes one executes all, in the same phase."""
         units: list[list[int]] = []
         for index in sorted(numbers):
             site, use = self.analysis.routine.sites[index], self.analysis.barriers.by_site[index]
             last = units[-1] if units else []
             before = self.analysis.routine.sites[last[-1]] if last else None
-            if (before is not None and before.block == site.block and self.analysis.barriers.by_site[before.index].address == use.address
+            if (before is not None and before.block == site.block and self._guard(before) == self._guard(site)
+                    and self.analysis.barriers.by_site[before.index].address == use.address
                     and not any("mbarrier.test" in other.sync for other in self.analysis.routine.sites[before.index:index])):
                 last.append(index)
             else:
                 units.append([index])
         return units
+
+    def _guard(self, site: Site) -> tuple[Value, bool] | None:
+        guard = site.instruction.guard
+        return None if guard is None else (self.analysis.values.register(site, guard.predicate), guard.negated)
 
     def _repeats(self, site: Site) -> bool:
         """Whether the thread can come back to the arrive without waiting on any mbarrier, or with an index that makes it another one."""

@@ -20,6 +20,9 @@ LEGAL = [Case("", name, body, "error", *sizes) for name, body, *sizes in (
      "nanosleep.u32 20;\nbra w;\non:\n"),
     ("a second phase", init(64) + ARRIVE + " [%r2];\n" + wait("w") + ARRIVE + " [%r2];\n" + wait("v", 1)),
     ("two arrives make one phase", init(128) + ARRIVE + " [%r2];\n" + ARRIVE + " [%r2];\n" + wait("w")),
+    ("each of two warps arrives at its own line", init(32) + "setp.ge.u32 %p10, %r0, 32;\nsetp.gt.u32 %p11, %r9, 3;\n"
+     f"and.pred %p12, %p11, %p10;\nnot.pred %p13, %p11;\nand.pred %p14, %p13, %p1;\n@%p12 {ARRIVE} [%r2];\n@%p14 {ARRIVE} [%r2];\n"
+     + wait("w")),
     ("one role or the other arrives", init(32) + f"@%p1 bra one;\nbra end;\none:\n{ARRIVE} [%r2];\nend:\n" + wait("w")),
     ("an init by another thread than 0", "setp.eq.u32 %p10, %r0, 33;\n@%p10 mbarrier.init.shared::cta.b64 [%r2], 64;\nbarrier.sync 0;\n"
      + ARRIVE + " [%r2];\n" + wait("w")),
