@@ -372,16 +372,22 @@ def _shortened(function: tree.Function, formals: Mapping[str, str]) -> tree.Func
 
 
 def _reached(module: tree.Module, entry: tree.Function) -> set[str]:
-    """The functions and variables that the entry mentions, directly or not."""
+    """The functions and variables that the entry mentions, directly or not.
+
+    With one variable of `.const` all of them: the address of each in the bank depends on the others.
+    """
     items = {item.name: item for item in module.items if isinstance(item, tree.Function | tree.Variable | tree.Alias)
              and not (isinstance(item, tree.Function) and item.body is None)}
     found: set[str] = set()
-    open_: list[tree.Item] = [entry, *(item for item in module.items if isinstance(item, tree.Variable) and item.space == "const")]
+    constants = {item.name for item in module.items if isinstance(item, tree.Variable) and item.space == "const"}
+    open_: list[tree.Item] = [entry]
     while open_:
-        for name in _mentions(open_.pop()):
-            if name in items and name not in found:
-                found.add(name)
-                open_.append(items[name])
+        mentioned = set(_mentions(open_.pop()))
+        if mentioned & constants:
+            mentioned |= constants
+        for name in sorted(mentioned & items.keys() - found):
+            found.add(name)
+            open_.append(items[name])
     return found
 
 
@@ -419,10 +425,7 @@ def _constants(value: tree.Initializer | None) -> Iterator[str]:
 
 
 def _declarations(module: tree.Module, needed: set[str], chosen: Sequence[tree.Function], whole: bool) -> list[str]:
-    """The module's variables, prototypes and directives as PTX lines.
-
-    All of `.const` stays, since each variable's address in the bank depends on the others; of the rest what the entries mention.
-    """
+    """The module's variables, prototypes and directives as PTX lines: all, or what is mentioned."""
     mentioned = set(needed)
     for item in module.items:
         if isinstance(item, tree.Function) and (item.name in needed or item in chosen):
@@ -432,7 +435,7 @@ def _declarations(module: tree.Module, needed: set[str], chosen: Sequence[tree.F
                for name in _mentions(item)} - {f.name for f in module.functions if f.body is None}
     for item in module.items:
         if isinstance(item, tree.Variable):
-            if whole or item.space == "const" or item.name in mentioned:
+            if whole or item.name in mentioned:
                 kept.append(item)
         elif isinstance(item, tree.Function):
             if (whole or item.name in mentioned) and (item.body is None or item.name in pointed):

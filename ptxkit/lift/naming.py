@@ -13,7 +13,7 @@ from ..reg import Special
 from ..types import TYPES
 
 HELPERS = {
-    "ptxkit": ("Ptr", "Special", "Vec", "if_", "kernel", "label", "loop", "sink"),
+    "ptxkit": ("Ptr", "Special", "Vec", "for_range", "if_", "kernel", "label", "loop", "sink"),
     "ptxkit.flow": ("else_",),
     "ptxkit.raw": ("Module", "Param", "at", "function", "raw", "register", "registers", "scope", "verbatim"),
 }

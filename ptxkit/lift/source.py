@@ -9,6 +9,7 @@ from grammar import tree
 from grammar.write import write
 
 from .calls import Call, Calls, spelled
+from .counting import Counting, counting
 from .naming import Namer, register_name
 from .scopes import Body, flattened, instructions, names
 from .structure import If, Jump, Loop, Node, Place, Scope, Structure
@@ -141,11 +142,31 @@ class FunctionSource:
                 made += self._several([c.results[0] for c in calls], f"({one} for _ in range({run}))", indent)
                 index += run
                 continue
+            counted = counting(nodes, index, self.registers.fresh, self.registers.types, self.mentions, self.bare, self.needed)
+            if counted is not None:
+                made += self._counting(counted, indent)
+                index += counted.length
+                continue
             made += self._node(nodes[index], indent)
             index += 1
         if not any(not line.lstrip().startswith("#") for line in made):
             made.append(f"{indent}pass")
         return made
+
+    def _counting(self, node: Counting, indent: str) -> list[str]:
+        for instruction in node.dropped:
+            opcode = self.calls[id(instruction)].callee
+            self.opcodes[opcode] -= 1
+            if not self.opcodes[opcode]:
+                del self.opcodes[opcode]
+        words = [self._number(node.stop)]
+        words += [f"start={self._number(node.start)}"] if node.start != tree.Integer(0) else []
+        words += [f"step={self._number(node.step)}"] if node.step != tree.Integer(1) else []
+        head = f"{indent}with {self.names.use('for_range')}({', '.join(words)}) as {self.names.registers[node.index]}:"
+        return [head, *self._nodes(node.body, indent + INDENT)]
+
+    def _number(self, operand: tree.Operand) -> str:
+        return self.names.registers[operand.name] if isinstance(operand, tree.Name) else str(getattr(operand, "value", operand))
 
     def _several(self, results: list[str], values: str, indent: str) -> list[str]:
         """New registers from a generator, under the name of the vector that they are, if they are one."""
