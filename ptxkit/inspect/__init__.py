@@ -2,6 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from .facts import EntryFacts
 from .resources import Report, count_instructions, report
 
-__all__ = ["Report", "count_instructions", "report"]
+if TYPE_CHECKING:
+    from grammar import tree
+
+    from ..kernel import Kernel, Traced
+
+
+def entries(source: str | tree.Module | Kernel[Any] | Traced) -> tuple[EntryFacts, ...]:
+    """The facts of PTX text, a tree or a kernel (of its default configuration, or one trace of it), without assembling it."""
+    from grammar import parse
+    from grammar.tree import Module
+
+    from ..check.places import Places
+    from ..kernel import Kernel
+    from .entry import facts
+
+    if isinstance(source, Module):
+        return facts(source, Places(source, None))
+    if isinstance(source, str):
+        module = parse(source)
+        return facts(module, Places(module, None))
+    traced = source.trace() if isinstance(source, Kernel) else source
+    module = parse(traced.ptx(locs=True))
+    return facts(module, Places(module, traced.positions()), traced)
+
+
+__all__ = ["EntryFacts", "Report", "count_instructions", "entries", "report"]

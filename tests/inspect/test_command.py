@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from grammar import parse
-from ptxkit import toolchain
+from ptxkit import Ptr, inspect, kernel, smem, tid, toolchain
 from ptxkit.cli import main
 from ptxkit.errors import NoToolError
+from ptxkit.inspect.facts import Banks
+from ptxkit.ptx import mov, st
+from ptxkit.types import u32
 
 from .subjects import CORPUS, NOT_ASSEMBLED, kernels
 
@@ -112,6 +115,28 @@ def test_notes_of_ptxas_stand_at_their_entry_with_a_remedy(capsys: Printed) -> N
     assert all(note["remedy"] for note in notes["specialised"])
     assert notes["multicast"] == []
     assert {finding["rule"] for finding in data["findings"]} == {"C7517", "C7519"}
+
+
+@pytest.mark.pure
+def test_from_python() -> None:
+    path = next(path for path in CORPUS if path.stem == "tma")
+    text = path.read_text()
+    from_text, from_tree = inspect.entries(text), inspect.entries(parse(text))
+    assert [entry.name for entry in from_text] == ["load_tiles", "bulk", "by_hand"]
+    assert from_text == from_tree
+
+    @kernel(block=64)
+    def clear(out: Ptr[u32], *, VALUE: int = 0) -> None:
+        tile = smem.array(u32, 64, name="staging")
+        st.shared__cta.u32(tile.at(mov.u32(tid.x)), VALUE)
+        st.global_.u32(out, VALUE)
+
+    for source in (clear, clear.trace(VALUE=7)):
+        entry, = inspect.entries(source)
+        assert [(part.name, part.bytes, part.what) for part in entry.parameters] == [("out", 8, "pointer to global of u32")]
+        assert [part.name for part in entry.shared] == ["clear_smem", "staging"]
+        assert entry.banks == Banks(1, 1, ())
+        assert entry.bounds["reqntid"] == (64, 1, 1)
 
 
 # ------------------------------------------------------------------------------------------------ the page
