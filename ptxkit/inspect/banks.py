@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from grammar import tree
+
 from ..check.analysis import Analysis
+from ..check.lanes import Lanes, Vector
 from ..check.memory import Access
+from ..check.values import Value
 from .facts import BankFact, Banks
 
 BANKS = 32
 WORD = 4
+PATTERN = 1024
+"""Bytes that a swizzle looks at: a variable aligned to them may as well lie at 0."""
 ACCESSES = frozenset(("ld", "st", "ldmatrix", "stmatrix"))
 
 
@@ -30,9 +36,21 @@ def wavefronts(addresses: Mapping[int, int], size: int) -> tuple[int, int]:
     return actual, ideal
 
 
+class _Placed(Lanes):
+    """Registers by thread, with shared variables that are aligned to the pattern at address 0."""
+
+    def _vector(self, value: Value, depth: int) -> Vector | None:
+        if value.kind != "symbol":
+            return super()._vector(value, depth)
+        variable = self.routine.variables.get(value.name)
+        aligned = variable is not None and variable.space == "shared" and (variable.align or 1) % PATTERN == 0
+        return (value.number,) * self.launch.threads if aligned else None
+
+
 def conflicts(analysis: Analysis) -> Banks:
     """The accesses with conflicts, and how many could be decided."""
     found, known, asked = [], 0, 0
+    placed = _Placed(analysis.routine, analysis.values, analysis.launch)
     for site in analysis.sites:
         if site.mnemonic not in ACCESSES:
             continue
@@ -40,7 +58,7 @@ def conflicts(analysis: Analysis) -> Banks:
             if access.by != "generic" or "async" in site.tokens:
                 continue
             asked += 1
-            worst = _worst(analysis, access)
+            worst = _worst(analysis, access, placed)
             if worst is not None:
                 known += 1
                 if worst[0] > worst[1]:
@@ -54,9 +72,19 @@ def _author(place: object) -> str:
     return str(author) if author else ""
 
 
-def _worst(analysis: Analysis, access: Access) -> tuple[int, int, int, tuple[int, ...]] | None:
+def _places(analysis: Analysis, access: Access, placed: Lanes) -> list[int | None] | None:
+    """The address in each thread: from its variable plus what all threads share, else with the variable at 0."""
+    found = analysis.memory.places(access)
+    operand = access.site.value(access.operand)
+    if found is None and isinstance(operand, tree.Address) and isinstance(operand.base, tree.Name):
+        vector = placed.vector(analysis.values.register(access.site, operand.base.name))
+        return None if vector is None else [None if at is None else at + operand.offset for at in vector]
+    return found
+
+
+def _worst(analysis: Analysis, access: Access, placed: Lanes) -> tuple[int, int, int, tuple[int, ...]] | None:
     """(passes, ideal, warp, two lanes that collide) of the worst warp whose active lanes are all known; None without any."""
-    places, site = analysis.memory.places(access), access.site
+    places, site = _places(analysis, access, placed), access.site
     threads = analysis.lanes.of(site)
     if places is None or not access.bytes or not analysis.lanes.exact(site):
         return None

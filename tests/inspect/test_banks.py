@@ -50,7 +50,7 @@ def test_what_has_none() -> None:
     assert wavefronts({}, 4) == (0, 0)
 
 
-def found(body: str, threads: int = 64) -> Banks:
+def found(body: str, threads: int = 64, align: int = 1024) -> Banks:
     module = parse(f"""
 .version 8.0
 .target sm_90a
@@ -61,7 +61,7 @@ def found(body: str, threads: int = 64) -> Banks:
     .reg .pred %p<4>;
     .reg .b32 %r<20>;
     .reg .f32 %f<8>;
-    .shared .align 1024 .b8 tile[32768];
+    .shared .align {align} .b8 tile[32768];
     mov.u32 %r0, %tid.x;
     mov.u32 %r9, tile;
 {body}
@@ -89,6 +89,19 @@ def test_addresses_in_ptx(body: str, passes: tuple[int, int] | None) -> None:
     assert [(fact.passes, fact.ideal) for fact in made.conflicts] == ([passes] if passes else [])
     for fact in made.conflicts:
         assert len(fact.lanes) == 2
+
+
+@pytest.mark.parametrize(("align", "decided"), [(1024, True), (16, False)])
+def test_a_swizzle_by_xor_on_the_address(align: int, decided: bool) -> None:
+    """A column of 16-byte chunks, its rows 128 bytes apart, with address bits 7 to 9 XORed into 4 to 6; without that it has conflicts."""
+    column = "and.b32 %r1, %r0, 31; shl.b32 %r2, %r1, 7; add.u32 %r2, %r2, %r9;"
+    swizzle = "shr.u32 %r3, %r2, 3; and.b32 %r3, %r3, 112; xor.b32 %r4, %r2, %r3;"
+    made = found(f"{column}{swizzle} ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r5,%r6,%r7,%r8}}, [%r4];", align=align)
+    assert (made.known, made.conflicts) == (int(decided), ())
+    if decided:
+        wrong = swizzle.replace("112", "16")
+        made = found(f"{column}{wrong} ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r5,%r6,%r7,%r8}}, [%r4];")
+        assert [(fact.passes, fact.ideal) for fact in made.conflicts] == [(16, 4)]
 
 
 def test_what_is_not_known_is_not_decided() -> None:
