@@ -6,10 +6,11 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ..diagnostics import Resources
 from ..errors import AssembleError, NoToolError, PtxkitError
 from ..files import FileError, decoded
 from .compare import Difference, diff
@@ -22,6 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares what the command takes."""
     for side in ("A", "B"):
         parser.add_argument(side.lower(), metavar=side, help="a PTX file, a cubin, or module:attribute or file.py:attribute of a kernel")
+    parser.add_argument("-e", "--entry", metavar="ENTRY", help="compare this entry alone")
     parser.add_argument("--context", type=int, default=2, metavar="N", help="how many equal instructions to show around a difference (2)")
     parser.add_argument("--no-resources", action="store_true", help="do not assemble: no registers, spills and shared memory")
 
@@ -33,6 +35,8 @@ def run(options: argparse.Namespace, find: Find) -> int:
     made = [_program(name, text, machine, not options.no_resources) for name, text in zip((options.a, options.b), texts, strict=True)]
     for note in dict.fromkeys(program.note for program in made if program.note):
         print(f"ptxkit: {note}", file=sys.stderr)
+    if options.entry is not None:
+        made = [_only(program, options.entry) for program in made]
     found = diff(made[0], made[1], context=max(0, options.context))
     if options.json:
         print(json.dumps({"same": found.same, **asdict(found)}, indent=2))
@@ -59,6 +63,13 @@ def _read(source: str, find: Find) -> str | bytes:
     return text
 
 
+def _only(program: Program, entry: str) -> Program:
+    kept = tuple(code for code in program.codes if code.name == entry)
+    if not kept:
+        raise PtxkitError(f"{program.name} has no entry `{entry}`: it has {', '.join(code.name for code in program.codes)}")
+    return replace(program, codes=kept)
+
+
 def _program(name: str, given: str | bytes, machine: bool, assemble: bool) -> Program:
     from grammar import parse
 
@@ -66,11 +77,11 @@ def _program(name: str, given: str | bytes, machine: bool, assemble: bool) -> Pr
     from ..toolchain import disassemble
 
     if isinstance(given, bytes):
-        return of_sass(disassemble(given), name)
+        return of_sass(disassemble(given), name, _used(given))
     module = parse(given)
     if machine:
         made = assembled(given, module.target[0])
-        return of_sass(disassemble(made.cubin), name)
+        return of_sass(disassemble(made.cubin), name, _used(made.cubin))
     if not assemble:
         return of_module(module, name)
     try:
@@ -79,6 +90,12 @@ def _program(name: str, given: str | bytes, machine: bool, assemble: bool) -> Pr
         return of_module(module, name, note=f"no resources: {str(error).splitlines()[0]}")
     except PtxkitError as error:
         return of_module(module, name, note=f"no resources: {error}")
+
+
+def _used(cubin: bytes) -> dict[str, Resources]:
+    from ..inspect.cubin import read
+
+    return {name: Resources(name, m.registers, m.stack, 0, 0, m.shared, m.barriers) for name, m in read(cubin).entries.items()}
 
 
 def report(found: Difference) -> str:
@@ -92,7 +109,8 @@ def report(found: Difference) -> str:
         if function.same:
             continue
         renamed = "" if function.name == function.other else f" -> {function.other}"
-        lines += ["", f"{function.kind} {function.name}{renamed}: {function.removed} instructions removed, {function.added} added"]
+        removed = f"{function.removed} instruction{'s' * (function.removed != 1)} removed"
+        lines += ["", f"{function.kind} {function.name}{renamed}: {removed}, {function.added} added"]
         for family in dict.fromkeys(change.family for change in function.changes):
             lines.append(f"  {family}")
             lines += [f"    {c.what:<60} {c.before} -> {c.after}" for c in function.changes if c.family == family]

@@ -38,7 +38,7 @@ def counting(nodes: Sequence[Node], at: int, fresh: set[int], types: Mapping[str
     if not isinstance(first, tree.Instruction) or id(first) not in fresh or not isinstance(loop, Loop) or loop.repeat is not None:
         return None
     body = list(loop.body)
-    top = [n for n, node in enumerate(body) if not isinstance(node, tree.Loc) and (not isinstance(node, Place) or _written(node, bare, needed))]
+    top = [n for n, node in enumerate(body) if not isinstance(node, Place | tree.Loc) or _written(node, bare, needed)]
     if len(top) < 3 or _jumps(body, loop) != 1:
         return None
     test, leave, last = body[top[0]], body[top[1]], body[-1]

@@ -177,6 +177,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     b.write_text(BEFORE.replace("setp.eq", "setp.ne"))
     assert main(["diff", str(cubin), str(b)]) == 1
     assert "machine code" in capsys.readouterr().out
+    b.write_text(BEFORE.replace("[1024]", "[2048]"))
+    assert main(["diff", str(cubin), str(b)]) == 1
+    said = capsys.readouterr().out
+    assert "resources" in said
+    assert "1024 -> 2048" in said
 
 
 @pytest.mark.pure
