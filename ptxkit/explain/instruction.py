@@ -391,15 +391,17 @@ def _all_forms(rows: Sequence[FormNote], short: bool) -> list[str]:
     """Of a beginning: the forms' lines, then (not when it is `short`) what their words and operands stand for, each once."""
     if not rows:
         return []
-    lines, slots, operands = ["", "syntax"], dict[str, dict[str, None]](), dict[str, dict[str, None]]()
+    slots, operands = dict[str, dict[str, None]](), dict[str, dict[str, None]]()
+    syntax: dict[str, None] = {}
     for form in rows:
         needs = "".join(f", .{word} PTX {version}" for word, version in form.needs.items())
         gate = f"(PTX {form.since}, {form.target}{needs})".replace(" ", "\N{NO-BREAK SPACE}")
-        lines += [line.replace("\N{NO-BREAK SPACE}", " ") for line in _wrapped(f"{form.syntax}  {gate}", "  ", "      ")]
+        syntax[f"{form.syntax}  {gate}"] = None
         for name, tokens in form.slots.items():
             slots.setdefault(name, {}).update(dict.fromkeys(tokens))
         for operand in sorted(form.operands, key=lambda operand, form=form: _place(operand.name, form)):  # type: ignore[misc]
             operands.setdefault(operand.name + "?" * operand.optional, {})[operand.words] = None
+    lines = ["", "syntax", *(line.replace("\N{NO-BREAK SPACE}", " ") for said in syntax for line in _wrapped(said, "  ", "      "))]
     if short:
         return lines
     if slots:

@@ -98,6 +98,7 @@ def _subject(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]],
 
 def _of_file(source: str, path: Path) -> Subject:
     from grammar import parse
+    from grammar.errors import ParseError
 
     from .cubin import is_elf, read
 
@@ -110,9 +111,12 @@ def _of_file(source: str, path: Path) -> Subject:
             raise PtxkitError(f"cannot read {source}: {error.strerror}") from None
         if data:
             cubin = read(data, source)
-            text = cubin.ptx
-            return Subject(source, parse(text) if text is not None else None, text, None, cubin.target, cubin=cubin, code=data,
-                           near=path.parent)
+            text, module = cubin.ptx, None
+            try:
+                module = parse(text) if text is not None else None
+            except ParseError as error:
+                print(f"ptxkit: the PTX in {source} is left out: {error}", file=sys.stderr)
+            return Subject(source, module, text if module else None, None, cubin.target, cubin=cubin, code=data, near=path.parent)
     text = read_ptx(source).encode("utf-8", "replace").decode("utf-8")  # what is in another encoding is shown as it can be
     module = parse(text)
     return Subject("<stdin>" if source == "-" else source, module, text, None, module.target[0] if module.target else "sm_90a",

@@ -280,6 +280,11 @@ def test_a_cubin_with_and_without_its_ptx(tmp_path: Path, capsys: Printed, monke
     assert main(["inspect", str(path), "--view", "html"]) == 0
     page = Page(capsys.readouterr().out)
     assert sum(link[1] == "s" for at, link in page.rows.items() if at[0] == "p") > 20
+    path.write_bytes(path.read_bytes().replace(b"mma_async", b"mma(async"))
+    assert main(["inspect", str(path)]) == 0
+    written = capsys.readouterr()
+    assert "the PTX in" in written.err
+    assert "registers" in written.out
 
 
 # ------------------------------------------------------------------------------------------------ errors
