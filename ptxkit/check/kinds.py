@@ -61,11 +61,13 @@ class Kinds:
     What depends on nothing but the ranges of registers stays in `shared` for other functions; the rest goes when the scope does.
     """
 
-    def __init__(self, scope: Scope, functions: dict[str, bool], shared: Shared | None = None) -> None:
+    def __init__(self, scope: Scope, functions: dict[str, bool], given: tuple[tree.Variable, ...], shared: Shared | None = None) -> None:
+        """`given`: a kernel's own parameters."""
         self.scope = scope
         self.functions = functions
         self.shared = shared
         self.codes = shared.codes if shared is not None else {}
+        self.given = given
         self.own: list[int] = []
         self.guards: set[int] = set()
 
@@ -125,7 +127,7 @@ class Kinds:
         if isinstance(operand, tree.Integer):
             return integer(operand.value)
         if isinstance(operand, tree.Address):
-            return "[]", self.kind(operand.base), -(1 << 31) <= operand.offset < 1 << 32
+            return "[]", self.kind(operand.base), near(operand.offset)
         if isinstance(operand, tree.Float):
             return "0f", operand.width
         if isinstance(operand, tree.Vector):
@@ -147,7 +149,7 @@ class Kinds:
         scope = self.scope
         found = scope.type(name)
         if found is not None:
-            return found
+            return self._variable(name) if found[0] == "." else found
         if name == "_" or name in SPECIAL:
             return name
         part = scope.part(name)
@@ -156,6 +158,20 @@ class Kinds:
         if scope.label(name) is not None:
             return "label"
         return "function" if name in self.functions else UNKNOWN
+
+
+    def _variable(self, name: str) -> Hashable:
+        """A variable's space; textures are no memory, and what is a kernel's own parameter is not written."""
+        known = self.scope.find(name)
+        assert known is not None
+        variable = known.variable
+        reference = variable.type if variable.type.endswith("ref") else ""
+        return known.type, reference, variable.space == "param" and variable in self.given
+
+
+def near(offset: int) -> bool:
+    """Whether an address's displacement fits 32 bits, beyond which ptxas takes it and adds another one."""
+    return -(1 << 31) <= offset < 1 << 32
 
 
 def code(kind: Hashable) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from grammar import forms, match, tree
 from grammar.errors import Finding
-from grammar.schema import Operand
+from grammar.operands import width
 
 from ..module import has
 from . import declarations, kinds
@@ -30,6 +30,9 @@ RULES = {
     "declaration": "a variable or function that cannot be declared so",
     "too-many": "the file has more findings than are told",
 }
+
+OPAQUE = {"texture": ("texref", "samplerref"), "sampler": ("samplerref", "texref"), "surface": ("surfref",)}
+"""The variables that stand for what has no address."""
 
 MOST = 10_000
 """Findings of one module that are told: a file of mistakes only would otherwise take hundreds of times its size."""
@@ -64,6 +67,7 @@ class _Module:
         self.newer, self.older = number > 90, number < 90
         self.loc: tree.Loc | None = None
         self.fine: set[tuple[Any, ...]] = set()
+        self.given: tuple[tree.Variable, ...] = ()
         self.shared: dict[frozenset[tuple[str, str]], Shared] = {}
 
     def findings(self) -> Iterator[Finding]:
@@ -119,6 +123,7 @@ class _Module:
 
     def _function(self, function: tree.Function, body: tuple[tree.Statement, ...]) -> Iterator[Finding]:
         scope = Scope(self.outer)
+        self.given = function.parameters if function.kind == "entry" else ()
         for variable in (*function.returns, *function.parameters):
             yield from self._declare(scope, variable)
         yield from self._labels(body, scope)
@@ -128,7 +133,7 @@ class _Module:
             first += 1
         ranges = frozenset(scope.types.items())
         shared = self.shared.setdefault(ranges, Shared())
-        met = Kinds(scope, self.functions, shared if shared.covers(function, scope) else None)
+        met = Kinds(scope, self.functions, self.given, shared if shared.covers(function, scope) else None)
         yield from self._body(body[first:], scope, met)
         met.leave()
 
@@ -165,7 +170,7 @@ class _Module:
                 inner = Scope(scope)
                 own = any(type(inside) is not tree.Instruction and type(inside) is not tree.Loc for inside in statement.body)
                 yield from self._labels(statement.body, inner)
-                yield from self._body(statement.body, inner, Kinds(inner, self.functions) if own else met)
+                yield from self._body(statement.body, inner, Kinds(inner, self.functions, self.given) if own else met)
             elif isinstance(statement, tree.Targets):
                 for name in statement.names:
                     known = scope.label(name) is not None if statement.kind == "branchtargets" else name in self.functions
@@ -189,7 +194,7 @@ class _Module:
                 yield self._mismatch(instruction, found, place)
                 return
             misnamed = [name for signature, values in found[:1] for parameter, value in zip(signature.parameters, values, strict=True)
-                        for name in self._named(parameter.operand, value, scope, place)]
+                        for name in self._named(signature, parameter, value, scope, place)]
             yield from misnamed
             if called:
                 yield from self._call(instruction, scope, place)
@@ -212,6 +217,12 @@ class _Module:
         if signatures(instruction.opcode):
             return finding("operands", found.sentence, "give the operands that the opcode's form takes", place, "error", "language",
                            found.words, found.expected)
+        later = forms.later(instruction.opcode)
+        if later is not None and not self.newer:
+            version = ".".join(map(str, later.since))
+            return finding("target", f"`{instruction.opcode}` needs {later.target} and PTX {version}, and the module says .target "
+                           f"{self.target}", f"write .target {later.target}", place, "error", "language", instruction.opcode,
+                           (later.target, f"PTX {version}"))
         if self.newer:
             return finding("opcode", f"{found.sentence}; .target is {self.target}", "the table describes sm_90a: assemble it to be sure",
                            place, "info", "language", found.words, found.expected)
@@ -224,17 +235,62 @@ class _Module:
         if instruction.guard is not None:
             names.append(instruction.guard.predicate)
         for name in names:
-            if Kinds(scope, self.functions).name(name) == kinds.UNKNOWN and name != "WARP_SZ":
+            if Kinds(scope, self.functions, ()).name(name) == kinds.UNKNOWN and name != "WARP_SZ":
                 yield name
 
-    def _named(self, operand: Operand, value: tree.Operand | None, scope: Scope, place: Place) -> Iterator[Finding]:
+    def _named(self, signature: forms.Signature, parameter: forms.Parameter, value: tree.Operand | None, scope: Scope,
+               place: Place) -> Iterator[Finding]:
         """A label, function or variable of another kind than the operand asks for."""
-        if operand.kind not in ("label", "function") or not isinstance(value, tree.Name):
+        operand = parameter.operand
+        if operand.kind == "address":
+            yield from self._addressed(signature, parameter, value, scope, place)
+        if not isinstance(value, tree.Name):
             return
         name = value.name
-        # The prototype of an indirect call is a label, or the name of a table or list of functions.
-        if scope.label(name) is None and scope.find(name) is None and (operand.kind == "label" or name not in self.functions):
+        if operand.variable or operand.kind == "symbol":
+            yield from self._taken(signature, parameter, name, scope, place)
+        if operand.kind not in ("label", "function"):
+            return
+        # The prototype of an indirect call is a label, or the name of a table of functions.
+        if scope.find(name) is None and (scope.label(name) is None if operand.kind == "label" else name not in self.functions):
             yield self._undefined(name, operand.kind, place)
+
+    def _taken(self, signature: forms.Signature, parameter: forms.Parameter, name: str, scope: Scope, place: Place) -> Iterator[Finding]:
+        """The address of a label, or one of 64 bits in a register of 32."""
+        known = scope.type(name)
+        sentence = ""
+        if known is None and scope.part(name) is None and name not in self.functions and scope.label(name) is not None:
+            sentence = f"is `{name}`, a label, which has no address"
+        elif known in (".global", ".const") and width(str(parameter.operand.type) or signature.opcode.rpartition(".")[2]) == 32:
+            sentence = f"is `{name}` in {known}, whose address has 64 bits"
+        if sentence:
+            yield finding("operands", f"`{signature.opcode}`: operand `{parameter.name}` {sentence}", "give a variable or a register",
+                          place, "error", "language", name, match.expected(parameter.operand))
+
+    def _addressed(self, signature: forms.Signature, parameter: forms.Parameter, value: tree.Operand | None, scope: Scope,
+                   place: Place) -> Iterator[Finding]:
+        """An address by a name that has none, a texture as memory or the other way round, a kernel's own parameter written."""
+        base = value.base if isinstance(value, tree.Address | tree.Element) else None
+        if not isinstance(base, tree.Name):
+            return
+
+        def wrong(sentence: str, expected: str) -> Finding:
+            return finding("operands", f"`{signature.opcode}`: operand `{parameter.name}` {sentence}", f"give {expected}", place, "error",
+                           "language", name, (expected,))
+
+        name, known = base.name, scope.find(base.name)
+        if known is None:
+            if scope.part(name) is None:
+                yield wrong(f"is at `{name}`, which is a label or a function", "a variable or a register")
+            return
+        opaque, reference = OPAQUE.get(parameter.operand.tag, ()), known.variable.type.endswith("ref")
+        if known.type[:1] == "." and (known.variable.type not in opaque if opaque else reference):
+            yield wrong(f"is at `{name}`, which is a .{known.variable.type}", f"a .{opaque[0]}" if opaque else "a variable")
+        if isinstance(value, tree.Address) and not kinds.near(value.offset):
+            yield wrong(f"is displaced by {value.offset} bytes, which 32 bits do not hold", "an offset of 32 bits")
+        written = any("w" in access.mode and access.operand == parameter.name for access in signature.form.effects.memory)
+        if written and known.variable in self.given:
+            yield wrong(f"writes `{name}`, and a kernel's own parameters are only read", "another variable")
 
     def _call(self, instruction: tree.Instruction, scope: Scope, place: Place) -> Iterator[Finding]:
         lists = [operand for operand in instruction.operands if isinstance(operand, tree.Arguments)]
