@@ -55,6 +55,8 @@ class Task:
     held: Any = None
     waiters: list[Fragment] = field(default_factory=list)
     number: int = 0
+    swizzle: int | None = None
+    """Of a tensor copy into shared memory: the span of its pattern in bytes, 16 when there is none."""
     shadow: Any = None
 
     def land(self, machine: Machine, milestone: int = DONE) -> None:

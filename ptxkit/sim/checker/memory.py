@@ -34,6 +34,8 @@ class MemoryRules(Base):
         self._map: tuple[GlobalShadow, Array] | None = None
         self._looked: dict[int, int] = {}
         self._read: set[int] | None = None
+        self.swizzles: dict[int, int] = {}
+        """The span that each tensor copy (its instruction's index) wrote with last."""
 
     # ------------------------------------------------------------------------------------------- generic accesses
 
@@ -303,6 +305,8 @@ class MemoryRules(Base):
         if task.kind == "copy arrive":
             task.shadow = lanes.release_copies(task.mask), lanes.warp
             return
+        if task.swizzle is not None:
+            self.swizzles[task.op.index] = task.swizzle
         reader, writers = self._agents(f, task, home)
         if self._map is not None:
             shadow, cells = self._map

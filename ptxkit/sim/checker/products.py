@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..definite import bits
-from ..warpgroup import Product, Warpgroup, WGroup, chunks
+from ..warpgroup import MODE_SPAN, Product, Warpgroup, WGroup, chunks
 from .clocks import SHARED
 from .registers import RegisterRules, name_of
 from .shadow import READ
@@ -118,7 +118,25 @@ class ProductRules(RegisterRules):
                 return
             self.async_read(f, op, lanes, f.warp.lanes, cells, shadow, "shared-uninitialised", known=known)
             if first:
+                self._layout(f, op, descriptor, extent, int(shadow.site[cells[0]]) if shadow.epoch[cells[0]] else -1)
                 shadow.accessed(READ, agent, cells, number + 1, op.index)
+
+    def _layout(self, f: Fragment, op: Op, descriptor: int, extent: int, site: int) -> None:
+        """The descriptor against the tensor copy (at `site`) that wrote what it describes."""
+        span = self.swizzles.get(site)
+        if span is None:
+            return
+        mode, stride, start = MODE_SPAN[descriptor >> 62], (descriptor >> 32 & 0x3FFF) << 4, (descriptor & 0x3FFF) << 4
+        wrong = ""
+        if mode != span:
+            names = {width: "no swizzle" if width == 16 else f"a swizzle of {width} bytes" for width in (16, 32, 64, 128)}
+            wrong = f"with {names[mode]} what {self.site(site)} wrote with {names[span]}"
+        elif span > 16 and extent > 8 and stride != 8 * span:
+            wrong = f"rows {stride} bytes apart by eight, of what {self.site(site)} wrote {8 * span} bytes apart"
+        elif span > 16 and not descriptor >> 49 & 7 and start & 8 * span - 1 >= span:
+            wrong = f"from {start:#x} on, inside the pattern of {8 * span} bytes that {self.site(site)} wrote"
+        if wrong:
+            self.report("descriptor-layout", op, f"`{op.opcode}` of {f.warp!r} reads {wrong}", other=site)
 
     def _descriptors(self, product: Product) -> list[tuple[int, int, int]]:
         shape = product.shape

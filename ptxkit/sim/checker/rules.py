@@ -47,5 +47,6 @@ RULES: dict[str, Rule] = {
     "setmaxnreg-participation": Rule("error", "all four warps of a warpgroup execute the same setmaxnreg"),
     "tensormap-fence": Rule("error", "publish the edited map with tensormap.cp_fenceproxy (or fence.proxy.tensormap::generic.release) and "
                             "fence.proxy.tensormap::generic.acquire it before the copy"),
+    "descriptor-layout": Rule("info", "take the copy's box and the descriptor from one layout", kind="advice"),
     "bank-conflict": Rule("info", "a swizzled layout or padding spreads the addresses over the banks", kind="advice"),
 }

@@ -98,7 +98,7 @@ def _issue_load(f: Any, lane: int, op: Op, box: Box, targets: list[tuple[Any, in
             scatter(cta.chunks, offset >> 4, data, span)
 
     task = Task("tensor load", op, f.warp, 1 << lane, fetch, deliver, bytes=size,
-                signals=[cta.start + signal % stride for cta, _ in targets])
+                signals=[cta.start + signal % stride for cta, _ in targets], swizzle=span or 16)
     if machine.watch is not None:
         task.reads = [box.region(memory)]
         task.writes = [Region(shared, cta.start + offset, size) for cta, offset in targets]

@@ -93,7 +93,7 @@ def without(match: str, which: Any = None) -> Change:
     return lambda edit: edit.delete(match, which)
 
 
-def replaced(match: str, old: str, new: str, which: Any = None) -> Change:
+def replaced(match: str, old: str, new: Any, which: Any = None) -> Change:
     return lambda edit: edit.text(match, old, new, which)
 
 

@@ -2,46 +2,56 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from .edit import Edit
+from grammar import tree
+
+from .edit import Edit, written
 from .subjects import SUBJECTS
 
 SYNC = (r"^(@!?%p\d+ )?(fence|membar|bar|barrier|mbarrier|wgmma\.(fence|commit|wait)|cp\.async\.(bulk\.)?(wait|commit)|setmaxnreg"
         r"|tensormap\.cp)")
 
-INIT = "init is ordered by the barrier that follows; the fence is needed only with a relaxed one"
-KEEPS = "more registers than are used: slower or spilling, but right"
-DRAIN = "a CTA that exits with its stores in flight earns a review: PTX has no sentence against it"
+COMMON = {
+    r"fence\.mbarrier_init": "init is ordered by the barrier that follows; the fence is needed only with a relaxed one",
+    r"setmaxnreg": "fewer registers than it could use, or more than it does: slower, but right (what gives others theirs is waited for)",
+    r"cp\.async\.bulk\.wait_group 0": "a CTA that exits with its stores in flight earns a review: PTX has no sentence against it"}
+"""Deletions that earn no error, by the instruction's text, and why; those of setmaxnreg may."""
+
 NEXT = "the next instruction meets the lanes again"
 UNUSED = "not executed with the five rounds of this launch"
 
-HARMLESS: dict[str, dict[int, str]] = {
-    "hgemm": {6: INIT, 13: KEEPS, 26: DRAIN},
-    "hgemm.alone": {4: INIT, 10: KEEPS, 28: DRAIN},
-    "hgemm.f32": {4: INIT, 10: KEEPS, 28: DRAIN},
-    "hgemm.mn": {4: INIT, 11: KEEPS, 29: DRAIN},
-    "tile_gemm": {8: INIT, 10: "with 256 threads the entry has all registers already", 13: KEEPS},
-    "cluster_multicast": {2: INIT, 6: "each CTA waits for the copies into it", 7: "each CTA waits for the copies into it"},
-    "tma_copy": {1: "a tensor copy uses its mbarrier through the generic proxy", 4: DRAIN, 5: DRAIN},
+SPECIAL: dict[str, dict[int, str]] = {
+    "cluster_multicast": {7: "each CTA waits for the copies into it"},
+    "tma_copy": {1: "a tensor copy uses its mbarrier through the generic proxy", 4: "its store is in flight at exit, a review"},
     "staged_mma": {7: "any warp's wait_group covers the operand reads of the whole warpgroup"},
-    "exchange": {2: INIT},
-    "publish": {4: INIT},
-    "retarget": {1: INIT, 3: NEXT, 9: NEXT},
-    "pool": {1: KEEPS},
-    "nvcc.matmul": {4: INIT},
-    "nvcc.add_one": {2: INIT, 11: DRAIN},
+    "retarget": {3: NEXT, 9: NEXT},
+    "outputs": {1: NEXT},
     "nvcc.staged": {16: "nothing follows the last round", 17: UNUSED, 18: UNUSED, 19: UNUSED, 20: UNUSED},
 }
-"""Deletions that earn no error, by the number of the synchronising instruction."""
+"""More of them, by the number of the synchronising instruction."""
 
-MISSED: dict[str, dict[int, str]] = {}
-"""Deletions that are mistakes and earn no error yet."""
+LAUNCH: dict[str, str] = {"gemm.split": r"^bar\.sync %r"}
+"""Where one launch has no use for some of those that match (the workspace is not used again)."""
+
+
+def harmless(subject: str, number: int) -> bool:
+    """Whether the deletion may earn no error."""
+    text = sites(subject)[number]
+    patterns = [*COMMON, *([LAUNCH[subject]] if subject in LAUNCH else [])]
+    return number in SPECIAL.get(subject, ()) or any(re.search(pattern, text) for pattern in patterns)
+
+
+def sites(subject: str) -> list[str]:
+    """The synchronising instructions, as text."""
+    found = Edit(SUBJECTS[subject].original, SUBJECTS[subject].entry).find(SYNC)
+    return [written(s) for s in found if isinstance(s, tree.Instruction)]
 
 
 def count(subject: str) -> int:
     """How many synchronising instructions there are."""
-    return len(Edit(SUBJECTS[subject].original, SUBJECTS[subject].entry).find(SYNC))
+    return len(sites(subject))
 
 
 def without(subject: str, number: int) -> Any:
@@ -49,4 +59,4 @@ def without(subject: str, number: int) -> Any:
     return Edit(SUBJECTS[subject].original, SUBJECTS[subject].entry).delete(SYNC, number).done()
 
 
-__all__ = ["HARMLESS", "MISSED", "count", "without"]
+__all__ = ["COMMON", "SPECIAL", "count", "harmless", "sites", "without"]

@@ -95,7 +95,7 @@ class Edit:
         self.delete(match, which)
         return [s for i, s in enumerate(found) if i in chosen]
 
-    def text(self, match: Match, old: str, new: str, which: Which = None) -> Edit:
+    def text(self, match: Match, old: str, new: Any, which: Which = None) -> Edit:
         """Change the instruction's text by a regular expression and read it again."""
         def to(statement: tree.Instruction) -> tuple[tree.Statement, ...]:
             text, changed = re.subn(old, new, written(statement))

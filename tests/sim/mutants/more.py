@@ -20,10 +20,12 @@ from .catalogue import (
     VARIANTS,
     _after,
     mutant,
+    no_cluster_barrier,
     operand,
     replaced,
     skip_wait,
     variant,
+    without,
 )
 from .edit import FIRST, LAST, Edit, ptx, written
 
@@ -138,6 +140,70 @@ def _rows_of_128(edit: Edit) -> None:
         return ptx(f"{head}+{int(rest[:rest.index(']')]) // 132 * 128}{rest[rest.index(']'):]}" if plus else text)
 
     edit.change(r"st\.shared", to)
+
+
+# The same kinds in other kernels: consumers in turn, bulk reductions, copies and st.async between CTAs, maps for stores, flags in global
+# memory, rings of cp.async.
+
+BULK_COPY = r"^cp\.async\.bulk\.shared::cluster\.shared::cta"
+RELEASE, ACQUIRE = r"red\.release\.gpu", r"ld\.acquire\.gpu"
+TURNS = ("pingpong", "gemm.pingpong")
+mutant("P1", *TURNS, "bulk_sum", "gather", "outputs", "gemm.shared", "gemm.fp8")(without(PROXY))
+mutant("P4.lane", "bulk_sum", "pingpong", "gather")(lambda e: share(e, PROXY, "setp.ne.u32 %q0, %q1, 5;", of="mov.u32 %q1, %laneid;\n"))
+mutant("P8.space", "bulk_sum", "gather", "pingpong", "gemm.pingpong")(replaced(PROXY, r"shared::\w+", "global"))
+mutant("P7.acquire", "outputs")(without(r"^fence\.proxy\.tensormap"))
+mutant("P7.others", "outputs")(lambda e: e.before(r"^fence\.proxy\.tensormap", ptx("mov.u32 %q1, %tid.x;\nsetp.lt.u32 %q0, %q1, 32;"))
+                               .guard(r"^fence\.proxy\.tensormap", "%q0").top(".reg .pred %q0;\n.reg .b32 %q1;"))
+mutant("P7.drain", "outputs")(without(READ))
+mutant("B1", "mail", "gather")(lambda e: e.text(r"mbarrier\.init", r", (\d+);", r", 1\1;", FIRST))
+mutant("B1", *TURNS)(replaced(r"mbarrier\.init.*, 1;", ", 1;", ", 2;", LAST))
+mutant("B2", "mail")(replaced(r"mbarrier\.init.*, 32;", ", 32;", ", 31;"))
+mutant("B3", "mail", "gather", *TURNS)(replaced(EXPECT, r"(\d+);", lambda m: f"{int(m[1]) - 16};"))
+mutant("B4", "mail", "gather", *TURNS)(replaced(EXPECT, r"(\d+);", lambda m: f"{int(m[1]) + 16};"))
+mutant("B16.arrive", "mail")(replaced(ARRIVE, r"release\.cluster", "relaxed.cluster", LAST))
+mutant("B17.arrive", "mail")(replaced(ARRIVE, r"release\.cluster", "release.cta", LAST))
+mutant("B17.wait", "mail")(replaced(TRY_WAIT, r"acquire\.cluster", "acquire.cta", FIRST))
+mutant("B22.producer", *TURNS, "mail", "gemm.shared", "gemm.fp8")(lambda e: skip_wait(e, FIRST))
+mutant("B22.consumer", "pingpong", "mail", "gather", "gemm.fp8")(lambda e: skip_wait(e, LAST))
+mutant("B12", "nvcc.handoff")(replaced(r"cp\.async\.mbarrier", r"cp\.async\.mbarrier\.arrive\.noinc\.shared::cta\.b64",
+                                      "mbarrier.arrive.shared.b64 _,"))
+mutant("B18.early", "nvcc.handoff")(lambda e: e.before(r"^cp\.async\.c[ag]", e.take(r"cp\.async\.mbarrier")))
+mutant("W2", "pingpong", "gemm.fp8", "gemm.shared")(without(r"wgmma\.wait_group.* 0;"))
+mutant("W5", "pingpong", "gemm.fp8", "gemm.spread")(without(r"wgmma\.fence"))
+mutant("R10.turn", "pingpong")(without(r"^bar\.arrive", LAST))
+mutant("R10.first", "pingpong")(without(r"^bar\.arrive", FIRST))
+mutant("R10.twice", "pingpong")(lambda e: e.twice(r"^bar\.arrive", LAST))
+mutant("D1", "mail", "gather")(no_cluster_barrier(FIRST, "bar.sync 0;"))
+mutant("D2", "gather")(lambda e: e.delete(r"barrier\.cluster", range(2, 4)))
+mutant("D5", "gemm.spread", "gemm.shared")(no_cluster_barrier(FIRST, "bar.sync 0;"))
+mutant("S1", "bulk_sum", "pingpong")(without(READ))
+mutant("S1.more", "bulk_sum")(replaced(READ, " 1;", " 2;"))
+mutant("S2", "bulk_sum")(without(r"^bar\.sync", FIRST))
+mutant("S6", "bulk_sum", "outputs")(without(r"^bar\.sync", LAST))
+mutant("S4", "bulk_sum", "pingpong", expect="review")(without(DRAIN))
+mutant("R11.order", "gemm.split", "nvcc.split")(replaced(RELEASE, "release", "relaxed"))
+mutant("R11.scope", "gemm.split", "nvcc.split")(replaced(RELEASE, r"release\.gpu", "release.cta"))
+mutant("R11.cluster", "gemm.split", "nvcc.split")(replaced(RELEASE, r"release\.gpu", "release.cluster"))
+mutant("R11.acquire", "gemm.split", "nvcc.split")(replaced(ACQUIRE, "acquire", "relaxed"))
+mutant("R11.near", "gemm.split", "nvcc.split")(replaced(ACQUIRE, r"acquire\.gpu", "acquire.cta"))
+mutant("R11.early", "nvcc.split")(lambda e: e.after(RELEASE, e.take(r"^st\.global", FIRST)))
+mutant("R11.barrier", "nvcc.split")(without(r"^bar\.sync", FIRST))
+mutant("R11.join", "nvcc.split")(without(r"^bar\.sync", LAST))
+mutant("R12.writer", "nvcc.last_block")(without(r"^(membar|fence)", FIRST))
+mutant("R12.reader", "nvcc.last_block")(without(r"^(membar|fence)", LAST))
+mutant("R12.scope", "nvcc.last_block")(replaced(r"^(membar|fence)", r"\.gl|\.gpu", ".cta", FIRST))
+mutant("R6", "nvcc.tickets")(without(r"^bar\.sync", FIRST))
+mutant("R6.back", "nvcc.tickets")(without(r"^bar\.sync", LAST))
+mutant("R6", "nvcc.multistage")(without(r"^bar\.sync"))
+mutant("R6.copies", "nvcc.multistage")(replaced(r"cp\.async\.wait_group", " 1;", " 2;"))
+mutant("R6.copies", "nvcc.handoff")(without(r"cp\.async\.mbarrier"))
+mutant("R7.sum", "row_sums")(lambda e: _not_cleared(e))
+variant("R11.fences", "nvcc.split")(lambda e: e.before(RELEASE, ptx("fence.acq_rel.gpu;")).text(RELEASE, "release", "relaxed"))
+
+
+def _not_cleared(edit: Edit) -> None:
+    """The first register that is set to zero is not."""
+    edit.delete(r"^mov\.\w+ %\w+, (0|0f00000000);", FIRST)
 
 
 __all__ = ["MUTANTS", "VARIANTS"]

@@ -1,7 +1,7 @@
 """Mutation operators: the same small mistake at every place of a kernel where it can be made, whatever the kernel is.
 
 Each operator yields (what it does, the mutated source) for one subject. A mutant must earn an error under every schedule, unless it is
-listed in `ALIKE`: there the kernel does not depend on what was changed.
+listed in `ALIKE` or `HERE`: there the kernel does not depend on what was changed.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def relaxed(subject: Subject) -> Made:
 
 def narrowed(subject: Subject) -> Made:
     """A scope becomes the CTA."""
-    yield from _each(subject, r"^(?!.*(fence|tensormap)).*\.(acquire|release|acq_rel|relaxed)\.(cluster|gpu|sys)\b", r"\.(cluster|gpu|sys)\b",
-                     ".cta", "cta")
+    yield from _each(subject, r"^(?!.*(fence|tensormap)).*\.(acquire|release|acq_rel|relaxed)\.(cluster|gpu|sys)\b",
+                     r"\.(cluster|gpu|sys)\b", ".cta", "cta")
     yield from _each(subject, r"^(?!.*(tensormap|mbarrier_init)).*\b(fence|membar)\..*(gpu|sys|cluster|gl)\b", r"\.(gpu|sys|cluster|gl)\b",
                      ".cta", "cta fence")
 
@@ -60,7 +60,8 @@ def narrowed(subject: Subject) -> Made:
 def counts(subject: Subject) -> Made:
     """A count of arrivals, bytes, threads or groups is off."""
     for by in (1, -1):
-        yield from _each(subject, r"mbarrier\.init.*, \d+;" if by > 0 else r"mbarrier\.init.*, ([2-9]|\d\d+);", r", (\d+);", lambda m: f", {int(m[1]) + by};", f"init {by:+}")  # noqa: B023
+        pattern = r"mbarrier\.init.*, \d+;" if by > 0 else r"mbarrier\.init.*, ([2-9]|\d\d+);"
+        yield from _each(subject, pattern, r", (\d+);", lambda m: f", {int(m[1]) + by};", f"init {by:+}")  # noqa: B023
     for by in (16, -16):
         yield from _each(subject, r"expect_tx.*, \d+;", r", (\d+);", lambda m: f", {int(m[1]) + by};", f"bytes {by:+}")  # noqa: B023
     for by in (32, -32):
@@ -94,7 +95,7 @@ def shared_out(subject: Subject) -> Made:
     conditions = {"warp 0": "and.b32 %some, %some, 96;\nsetp.eq.u32 %skip, %some, 0;",
                   "lane 0": "and.b32 %some, %some, 31;\nsetp.eq.u32 %skip, %some, 0;",
                   "not lane 3": "and.b32 %some, %some, 31;\nsetp.ne.u32 %skip, %some, 3;"}
-    pattern = r"^(fence|bar\.(sync|arrive|warp)|cp\.async\.(bulk\.)?wait|wgmma\.(fence|wait)|mbarrier\.arrive|barrier\.cluster\.a|setmaxnreg)"
+    pattern = r"^(fence|bar\.(sync|arrive|warp)|cp\.async\.(bulk\.)?wait|wgmma\.(fence|wait)|mbarrier\.arrive|barrier\.cluster\.a|setmaxn)"
     for number, statement in enumerate(_sites(subject, pattern)):
         for name, condition in conditions.items():
             if statement.mnemonic in ("bar", "wgmma") and name != "warp 0" and "warp" not in written(statement):
@@ -137,6 +138,34 @@ def replaced(subject: Subject) -> Made:
     yield from _each(subject, r"^barrier\.cluster\.wait", r"barrier\.cluster\.wait.*", "bar.sync 0;", "bar for cluster wait")
 
 
+ALIKE = {
+    r"^(only|twice).*fence\.mbarrier_init": "the barrier that follows orders the inits",
+    r"^relaxed default.*(expect_tx|mbarrier\.(arrive|try_wait)).*": "only asynchronous operations read and write what it guards",
+    r"^(later|earlier).*expect_tx.* than cp\.async": "the phase cannot complete before its arrival",
+    r"^only .*(expect_tx|: @?%?p?\d* ?mbarrier\.arrive|wait_group|fence\.proxy\.tensormap)": "one thread executes it, among these",
+    r"^only .*warp 0": "one warp executes it",
+    r"^(read|groups|earlier).*bulk\.(wait|commit)_group": "stores in flight at exit: a review",
+    r"^(later|earlier).* than (ld|st)\.global": "global memory has nothing to do with it",
+    r"^(later|earlier).*commit_group.* than ldmatrix": "what is waited for are older groups",
+    r"^vote for bar\.warp|^only .*bar\.warp": "the next instruction meets the lanes again",
+    r"^init \+1": "a stage that no phase of this launch reuses",
+    r"^cta .*(tensormap|try_wait.*acquire.cluster|st\.relaxed)": "the other side is in this CTA, or it is a copy that completes",
+}
+"""Mutants, by what was done to what, that may earn no error, and why. Mistakes of the same text elsewhere still earn one."""
+
+HERE: dict[str, dict[str, str]] = {
+    "tma_copy": {r"proxy": "the barrier's init needs no proxy fence"},
+    "staged_mma": {r"bar\.sync": "any warp's wait_group covers the operand reads of the whole warpgroup"},
+    "cluster_multicast": {r"barrier": "each CTA waits for the copies into it"},
+    "pool": {},
+}
+
+
+def alike(subject: str, what: str) -> bool:
+    """Whether a mutant may earn no error."""
+    return any(re.search(pattern, what) for pattern in (*ALIKE, *HERE.get(subject, ())))
+
+
 OPERATORS: tuple[Operator, ...] = (relaxed, narrowed, counts, parities, repeated, shared_out, moved, replaced)
 
 
@@ -150,4 +179,4 @@ def mutants(name: str, operators: tuple[Operator, ...] = OPERATORS) -> Iterator[
             yield what, edit.done()
 
 
-__all__ = ["OPERATORS", "mutants"]
+__all__ = ["ALIKE", "HERE", "OPERATORS", "alike", "mutants"]

@@ -60,7 +60,6 @@ def pingpong(a: TensorMap, b: TensorMap, d: TensorMap, tiles: Reg[u32], k_tiles:
                         mma(acc, a_tile[stage].desc(kk), b_tile[stage].desc(kk), (k != 0) if kk == 0 else True)
                     wgmma.commit_group.sync.aligned()
                     wgmma.wait_group.sync.aligned(0)
-                    bar.sync(mine + 6, b=128)          # a late warp must not miss the phase
                     with if_(lane == 0):
                         mbarrier.arrive.shared__cta.b64(empty[stage])
                 with if_(t + 1 != tiles):
