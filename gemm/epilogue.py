@@ -96,10 +96,18 @@ class StagedStore:
             bar.sync(self.barrier, b=WARPGROUP)
             with if_(self.leader):
                 source: TileView[Any] = TileView(self.layout, self.view.offset + offset, self.view.dynamic, per_box, ROWS)
-                coordinates = (at_column, at_row) if batch is None else (at_column, at_row, batch)
+                coordinates = self.coordinates(at_column, at_row, batch)
                 store: Any = opcode(f"cp.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.tile.bulk_group")
-                store(self.d, coordinates, source)
+                store(self.tensormap(), coordinates, source)
                 cp.async_.bulk.commit_group()
+
+    def coordinates(self, column: Reg[u32], row: Reg[u32], batch: Reg[u32] | None) -> tuple[Any, ...]:
+        """Where the map has the box of 64 rows that begins at this element of D; the storing thread asks."""
+        return (column, row) if batch is None else (column, row, batch)
+
+    def tensormap(self) -> Any:
+        """The map of D; the storing thread asks."""
+        return self.d
 
     def _write_16(self, blocks: list[list[Reg[f32]]], offset: int) -> None:
         """Each stmatrix: 16 rows x 16 columns of the warp."""

@@ -10,7 +10,7 @@ from ptxkit.types import Scalar
 
 from ..atoms import ROWS
 from ..config import BARRIER_BYTES, MAX_STAGES, Config, ConfigError
-from .schedule import ORDERS, GroupTable, Layout, Order
+from .schedule import ORDERS, GroupTable, Layout, Order, Tails
 
 CAPACITIES = (32, 128, 256, 1024)
 """Groups that a table has room for."""
@@ -31,6 +31,7 @@ class GroupConfig:
     STREAM_W: bool = False
     SCALED: bool = False
     GATED: bool = False
+    TAILS: Tails = "ragged"
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -40,7 +41,7 @@ class GroupConfig:
     @classmethod
     def of(cls, x: type[Scalar], w: type[Scalar], out: type[Scalar], *, TRANSPOSED: bool = False, GROUPS: int = 256,
            ORDER: Order = "linear", LAYOUT: Layout = "offsets", STREAM_W: bool = False, SCALED: bool = False, GATED: bool = False,
-           **tile: Any) -> GroupConfig:
+           TAILS: Tails = "ragged", **tile: Any) -> GroupConfig:
         """From types and the parameters of the tile."""
         a, b = (w, x) if TRANSPOSED else (x, w)
         wanted = tile.pop("STAGES", 0)
@@ -50,7 +51,7 @@ class GroupConfig:
         if not wanted:
             room = SHARED_LIMIT - made.fixed_bytes - GroupTable.bytes(GROUPS)
             made = replace(made, STAGES=min(MAX_STAGES, room // (made.stage_bytes + BARRIER_BYTES)))
-        return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED)
+        return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS)
 
     @property
     def tokens(self) -> int:
@@ -69,14 +70,16 @@ class GroupConfig:
         tile = self.tile
         names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
                  "PROMOTE", "BLOCK_SCALES")
-        own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED")
+        own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
                 **{name: getattr(self, name) for name in own}}
 
     def __str__(self) -> str:
-        words = [str(self.tile), "transposed" if self.TRANSPOSED else "", "" if self.ORDER == "linear" else self.ORDER,
-                 "gated" if self.GATED else "", "streamed weights" if self.STREAM_W else ""]
+        tile = self.tile
+        words = [str(tile), "transposed" if self.TRANSPOSED else "", "" if self.ORDER == "linear" else self.ORDER,
+                 "gated" if self.GATED else "", "streamed weights" if self.STREAM_W else "",
+                 f"{self.TAILS} tails" if self.TAILS != "ragged" and tile.STORE == "staged" else ""]
         return ", ".join(word for word in words if word)
 
     def _problem(self) -> str | None:

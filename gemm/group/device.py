@@ -47,14 +47,16 @@ class GroupPlan:
 
     def maps(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
         """The tensor maps for these arrays: encoded once, then copied with the new address."""
-        pointers = arrays.x.pointer, arrays.w.pointer, arrays.out.pointer
+        lines, before = self.problem.stored(self.config)
+        pointers = arrays.x.pointer, arrays.w.pointer, arrays.out.pointer - before
         if not self.encoded:
             records, problem = self.compiled.traced.copies.records, self.problem
             found = []
-            for name, lines, pointer in zip("xwy", (problem.x_lines, problem.w_lines, problem.y_lines), pointers, strict=True):
-                record = records.get(name, records["x"])      # a kernel that stores directly reads no map of y
-                lines = lines if name in records else problem.x_lines
-                found.append(encode_tiled(replace(record.fields(lines.dims, lines.strides), l2_promotion=L2_PROMOTION), pointer))
+            for name, seen, pointer in zip("xwy", (problem.x_lines, problem.w_lines, lines), pointers, strict=True):
+                if name in records:
+                    found.append(encode_tiled(replace(records[name].fields(seen.dims, seen.strides), l2_promotion=L2_PROMOTION), pointer))
+                else:                                           # a kernel that stores directly reads no map of y
+                    found.append(found[0])
             self.encoded = tuple(found)
             return self.encoded
         return tuple([encoded.at(pointer) for encoded, pointer in zip(self.encoded, pointers, strict=True)])

@@ -19,8 +19,8 @@ from ..scales import ScaleArray, Scales
 from ..scheduler import Raster, Schedule
 from ..tiled import TiledCopy, TiledMma
 from .gated import GatedCopy, GatedMma, GatedScales, GatedTokenScales, GatedTransposedStore
-from .schedule import GroupSchedule, GroupTable, Layout, Order
-from .stores import WholeOrPart
+from .schedule import GroupSchedule, GroupTable, Layout, Order, Tails
+from .stores import RaggedStore, WholeOrPart
 from .transposed import TokenScales, TransposedStore
 
 
@@ -34,7 +34,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
                STAGES: int = 4, CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 1, CLUSTER_N: int = 1, GROUP: int = 8,
                RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", PROMOTE: bool = False,
                BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 256,
-               LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False) -> None:
+               LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "predicated") -> None:
     """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
 
     Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The others multiply and store, each its own slabs of a
@@ -121,7 +121,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
         else:
             store = DirectStore(matrix, fused)
             if staging is not None:
-                store = WholeOrPart(StagedStore(staging, y, index, thread, fused), store, end, slabs)
+                store = RaggedStore(staging, y, index, thread, fused, end) if TAILS == "ragged" else \
+                    WholeOrPart(StagedStore(staging, y, index, thread, fused), store, end, slabs)
         consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
         acc = mma.fragments()
         total = mma.fragments() if PROMOTE else acc

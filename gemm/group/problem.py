@@ -10,6 +10,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.launch import check_aligned, check_contiguous, check_dtype, check_shape
 from ptxkit.types import TYPES
 
+from ..atoms import ROWS
 from ..problem import Lines
 from ..scales import BLOCK
 from .config import CAPACITIES, GroupConfig
@@ -170,6 +171,13 @@ class GroupProblem:
         return (pointer("lengths"), self.groups, self.rows, self.pitch, self.n, -(-self.n // config.features),
                 -(-self.k // config.tile.BK), pointer("out"), self.out_row, 0, pointer("x_scale"), strides[0], strides[1],
                 pointer("w_scale"), strides[2], strides[3], strides[4])
+
+    def stored(self, config: GroupConfig) -> tuple[Lines, int]:
+        """Y as the kernel's tensor map describes it, and how many bytes before Y it begins; see `RaggedStore`."""
+        if config.TAILS != "ragged":
+            return self.y_lines, 0
+        (row,) = self.y_lines.strides
+        return Lines((self.n, ROWS, self.rows + 1), (row, row)), ROWS * row
 
     def units(self, config: GroupConfig) -> int:
         """At most how many units of work there are, whatever the lengths."""

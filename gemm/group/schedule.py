@@ -18,6 +18,7 @@ from ..scheduler import Schedule, Work, _shared_out
 
 Layout = Literal["offsets", "masked"]
 Order = Literal["linear", "search", "across"]
+Tails = Literal["ragged", "predicated"]
 
 ORDERS: tuple[Order, ...] = ("linear", "search", "across")
 
@@ -144,4 +145,4 @@ class GroupSchedule:
             step //= 2
 
 
-__all__ = ["ORDERS", "GroupSchedule", "GroupTable", "GroupWork", "Layout", "Order"]
+__all__ = ["ORDERS", "GroupSchedule", "GroupTable", "GroupWork", "Layout", "Order", "Tails"]

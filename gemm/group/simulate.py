@@ -42,6 +42,12 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     cluster = config.tile.cluster
     ctas = min(problem.units(config), max(1, sms // cluster)) * cluster
 
+    records = kernel.trace(**config.parameters).copies.records
+    lines, before = problem.stored(config)
+    flat_x, flat_out = (array.reshape(-1, array.shape[-1]) for array in (x, out))
+    seen = _lines(flat_out, True)
+    guarded = _Guarded(out, before)
+
     def pointer(name: str) -> Any:
         array = given[name]
         if name == "lengths":
@@ -49,16 +55,35 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
             return array.view(np.uint32)
         if name.endswith("_scale"):
             return np.zeros(1, np.float32) if array is None else array
-        assert array is not None
-        return _bytes(array)
+        return guarded.bytes[before:] if before else guarded.bytes
 
-    flat_x, flat_out = (array.reshape(-1, array.shape[-1]) for array in (x, out))
+    if before:
+        seen = guarded.seen(lines.dims, lines.strides)
     halves = w.reshape(w.shape[0], 2, w.shape[1] // 2, w.shape[2]) if gated else w
-    records = kernel.trace(**config.parameters).copies.records
-    maps = [_lines(flat_x, True), _lines(halves, True),
-            _lines(flat_out, True) if "y" in records else TensorMap(flat_x[0, :16 // x.itemsize], box=(16 // x.itemsize,))]
-    return kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), schedule=schedule, seed=seed, check=check,
-                           **config.parameters)
+    maps = [_lines(flat_x, True), _lines(halves, True), seen if "y" in records else TensorMap(flat_x[0, :16 // x.itemsize],
+                                                                                            box=(16 // x.itemsize,))]
+    report = kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), schedule=schedule, seed=seed, check=check,
+                             **config.parameters)
+    guarded.copy_back()
+    return report
+
+
+class _Guarded:
+    """The memory of an array with `before` bytes in front of it, which nothing may write."""
+
+    def __init__(self, array: Array, before: int) -> None:
+        self.array, self.before = array, before
+        self.bytes = np.concatenate([np.full(before, 0xA5, np.uint8), _bytes(array)]) if before else _bytes(array)
+
+    def seen(self, dims: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+        """The whole of it with these extents and byte strides, contiguous first, as elements of the array's type."""
+        return np.ndarray(dims[::-1], self.array.dtype, self.bytes, strides=(*strides[::-1], self.array.itemsize))
+
+    def copy_back(self) -> None:
+        """What was written goes to the array."""
+        if self.before:
+            assert (self.bytes[:self.before] == 0xA5).all(), "bytes in front of the result were written"
+            _bytes(self.array)[:] = self.bytes[self.before:]
 
 
 def described(x: Array, w: Array, lengths: Array, out: Array, x_scale: Array | None, w_scale: Array | None,

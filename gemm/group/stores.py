@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ptxkit import Reg, Vec, if_
+from ptxkit import Reg, TensorMap, Vec, if_
 from ptxkit.flow import else_
+from ptxkit.ptx import min as min_
+from ptxkit.smem import Tile
 from ptxkit.types import u32
 
 from ..atoms import ROWS
-from ..epilogue import DirectStore, StagedStore
+from ..epilogue import DirectStore, Fused, StagedStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,4 +36,22 @@ class WholeOrPart:
         self.whole.drain()
 
 
-__all__ = ["WholeOrPart"]
+class RaggedStore(StagedStore):
+    """Every box by a tensor copy, the last ones of a group cut off at its end by the map itself.
+
+    Y is described with extents (columns, 64, rows + 1), the strides of both outer ones being a row's, from 64 rows before Y on: element
+    (c, i, j) is Y[i + j - 64][c], and the same rows of Y can be had with any i. With r of the group's rows left, at most 64, the box
+    begins at i = 64 - r, j = row + r: its r rows end where i does, and what follows is out of bounds, which the copy drops.
+    """
+
+    def __init__(self, staging: Tile[Any], y: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused, end: Reg[u32]) -> None:
+        super().__init__(staging, y, consumer, thread, fused)
+        self.end = end
+
+    def coordinates(self, column: Reg[u32], row: Reg[u32], batch: Reg[u32] | None) -> tuple[Any, ...]:
+        """No further rows than the group's last."""
+        left = min_.u32(self.end - min_.u32(row, self.end), ROWS)
+        return column, ROWS - left, row + left
+
+
+__all__ = ["RaggedStore", "WholeOrPart"]
