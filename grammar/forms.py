@@ -187,7 +187,7 @@ def _resolve_operand(form: Form, operand: Operand, bound: Mapping[str, str]) -> 
     return replace(operand, kind=kind, type=type, count=count, space=value(operand.space, ""), when="",
                    selector=value(operand.selector, ""), immediate=None if type in _NO_INTEGERS else value(operand.immediate, None),
                    float_immediate=operand.float_immediate and type in _FLOATING_LITERALS,
-                   float_ok=operand.float_ok and operand.type not in ("u32", "s32"))
+                   float_ok=operand.float_ok and (operand.wide or operand.type not in ("u32", "s32")))
 
 
 def _version(text: str) -> tuple[int, int]:
@@ -353,7 +353,7 @@ def _reordering(state: State, opcode: str, lax: bool = False) -> State | None:
         return None
     tokens = tuple(given) if lax else ordering.said(mnemonic, given)
     first = 0 if lax else ordering.base(mnemonic, tokens)
-    if not lax and first != ordering.base(mnemonic, given):
+    if not lax and mnemonic != "bar" and first != ordering.base(mnemonic, given):
         return None
 
     def search(state: State, left: tuple[str, ...]) -> State | None:

@@ -171,7 +171,9 @@ def _broken_rule(signature: Signature, values: list[tree.Operand | None], depth:
     minus = {p.name for p, v in zip(signature.parameters, values, strict=True) if isinstance(v, tree.Minus)}
     for rule in signature.form.rules:
         low, relation, high = rule.split()
-        if relation == "excludes" and {low, high} <= minus:
+        if relation == "excludes":
+            if not {low, high} <= minus:
+                continue
             return Mismatch(depth, f"`{low}` and `{high}` cannot both be negated")
         if low in numbers and high in numbers and numbers[low] > numbers[high]:
             return Mismatch(depth, f"`{low}` is {numbers[low]}, more than `{high}`, which is {numbers[high]}")
@@ -190,7 +192,7 @@ def mismatch(parameter: Parameter, value: tree.Operand, types: Types, *, paired:
     elif kind == "address":
         wrong = _address(operand, value, types, paired)
     elif kind in ("vector", "coordinates"):
-        wrong = _vector(operand, value, types)
+        wrong = _vector(operand, value, types, paired)
     elif kind in ("register", "predicate"):
         wrong = _register(operand, value, types, paired or parameter.operand.access != "w" or operand.type != "pred")
     elif kind == "special":
@@ -237,7 +239,8 @@ def _register(operand: Operand, value: tree.Operand, types: Types, sinkable: boo
 
 def _float(operand: Operand, value: tree.Float) -> str | None:
     """A floating type takes literals of either width, a bit type only those of its own."""
-    if not operand.float_immediate and not (operand.immediate is not None and not operand.tag and operand.type in ("b32", "b64")):
+    if not operand.float_immediate and not (operand.immediate is not None and operand.float_ok and not operand.tag
+                                           and operand.type in ("b32", "b64")):
         return f"must be {_wanted(operand)}, not a floating-point literal"
     bits = width(str(operand.type))
     wrong = bits != value.width and str(operand.type) not in ("f32", "f64")
@@ -315,14 +318,14 @@ def _address(operand: Operand, value: tree.Operand, types: Types, tensor: bool =
     if isinstance(value.base, tree.Integer):
         return None if space == "local" else "is an absolute address, which only the local space has"
     type = types(value.base.name)
+    if operand.tag in ("texture", "sampler", "surface") and value.offset:
+        return f"must be a {operand.tag} as it is, not `{_written(value)}`"
     if value.base.name == "_":
         return "must be an address, and `_` is none"
     if value.base.name in SPECIAL and type is None:
         return f"is at the special register `{value.base.name}`"
     if type is None or type[0] == ".":
         return _in_space(operand, value.base.name, type, tensor)
-    if operand.tag in ("texture", "sampler", "surface") and value.offset:
-        return f"must be a {operand.tag} as it is, not `{_written(value)}`"
     bits = width(type)
     if type[0] not in "bus" or not (bits == 64 or (bits == 32 and space in _NARROW_SPACES)):
         widths = "a 32-bit or 64-bit" if space in _NARROW_SPACES else "a 64-bit"
@@ -330,14 +333,16 @@ def _address(operand: Operand, value: tree.Operand, types: Types, tensor: bool =
     return None
 
 
-def _vector(operand: Operand, value: tree.Operand, types: Types) -> str | None:
+def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = False) -> str | None:
     lanes = int(str(operand.count))
     if isinstance(value, tree.Name):
         shape, _, lane_type = (types(value.name) or "").partition(".")
         if shape == f"v{lanes}" and accepts(operand, lane_type):
             return None
-        if operand.scalar and lanes == 1:
+        if operand.scalar and (lanes == 1 or (operand.kind == "coordinates" and not tensor)):
             return _register(operand, value, types)
+    if operand.scalar and operand.kind == "coordinates" and not tensor and isinstance(value, tree.Integer):
+        return _register(operand, value, types)
     if not isinstance(value, tree.Vector):
         return f"must be {lanes} registers in braces, not `{_written(value)}`"
     given = len(value.elements)
@@ -347,8 +352,8 @@ def _vector(operand: Operand, value: tree.Operand, types: Types) -> str | None:
     untyped = _untyped(operand, value, types)
     for lane, (element, wanted) in enumerate(zip(value.elements, lanes_of, strict=True)):
         free = wanted is operand and (_same_width(operand, element, types) if untyped else False)
-        if operand.kind == "vector" and operand.access == "r" and isinstance(element, tree.Integer):
-            free = free or _integers(value, types)
+        if operand.access == "r" and wanted is operand:
+            free = free or _number_beside(operand, element, value, types)
         wrong = None if free else _register(wanted, element, types)
         if wrong is not None:
             return f"{wrong} (lane {lane})"
@@ -361,9 +366,15 @@ def _untyped(operand: Operand, value: tree.Vector, types: Types) -> bool:
     return any(isinstance(element, tree.Name) and (types(element.name) or "") == f"b{width(str(operand.type))}" for element in own)
 
 
-def _integers(value: tree.Vector, types: Types) -> bool:
-    """Whether a register of bits or integers is among the lanes, beside which ptxas takes integers for any type."""
-    return any(isinstance(element, tree.Name) and (types(element.name) or ".")[0] in "bus" for element in value.elements)
+def _number_beside(operand: Operand, element: tree.Operand, value: tree.Vector, types: Types) -> bool:
+    """Whether ptxas takes a number of any type in this lane: an integer beside integers and bits, a float beside floats and bits."""
+    if len(value.elements) == 1:
+        if isinstance(element, tree.Float):
+            return operand.type == "b32" and element.width == 32
+        return isinstance(element, tree.Integer) and operand.type in ("u32", "f64")
+    classes = "bus" if isinstance(element, tree.Integer) else "bf" if isinstance(element, tree.Float) else ""
+    held = [types(other.name) or "." for other in value.elements if isinstance(other, tree.Name)] if classes else []
+    return any(type[0] in classes and type != "f16x2" for type in held)
 
 
 def _same_width(operand: Operand, element: tree.Operand, types: Types) -> bool:

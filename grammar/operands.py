@@ -25,7 +25,7 @@ def accepts(operand: Operand, register: str) -> bool:
     A bit-size type takes any register of its width; integers take integers of either sign and bits; floats take their own type
     and bits. `operand.wide` (ld, st, cvt) lets integers and bits stand in wider registers, floats in wider bits.
     """
-    if operand.integer_ok and operand.type == "f32" and register in ("u32", "s32"):
+    if operand.integer_ok and register in {"f32": ("u32", "s32"), "bf16": ("u16", "s16")}.get(str(operand.type), ()):
         return True
     return _accepts(str(operand.type), register, operand.wide, operand.float_ok)
 

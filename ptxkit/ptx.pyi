@@ -104,6 +104,7 @@ _I32_u16x2_s16x2_bf16x2_tf32: TypeAlias = Reg[integer32 | u16x2 | s16x2 | bf16x2
 _B16_int: TypeAlias = Reg[b16] | int
 _B32_float: TypeAlias = Reg[b32] | SharedAddress | float
 _B64_float: TypeAlias = Reg[b64] | Ptr[Any] | TensorMap | float
+_I16_bf16: TypeAlias = Reg[integer16 | bf16]
 _Pred_not_int: TypeAlias = Reg[pred] | Negated | int
 _Pred: TypeAlias = Reg[pred]
 _Bits16: TypeAlias = Reg[bits16]
@@ -115,8 +116,8 @@ _Bits64: TypeAlias = Reg[bits64]
 _B64: TypeAlias = Reg[b64]
 _E4m3x2: TypeAlias = Reg[e4m3x2]
 _E5m2x2: TypeAlias = Reg[e5m2x2]
-_I32_wide_int: TypeAlias = Reg[integer32 | integer64 | b128] | SharedAddress | int
-_I32_wide: TypeAlias = Reg[integer32 | integer64 | b128]
+_I32_f16x2_wide_int: TypeAlias = Reg[integer32 | f16x2 | integer64 | b128] | SharedAddress | int
+_I32_f16x2_wide: TypeAlias = Reg[integer32 | f16x2 | integer64 | b128]
 _Global: TypeAlias = Ptr[Any] | Reg[integer64]
 _B32_sink: TypeAlias = Reg[b32] | Sink
 _B64_sink: TypeAlias = Reg[b64] | Sink
@@ -220,9 +221,7 @@ _Cvt_u32_a: TypeAlias = Reg[integer32 | f16x2 | integer64 | b128] | SharedAddres
 _Cvt_u64_a: TypeAlias = Reg[integer64 | b128] | Ptr[Any] | TensorMap | int | Special[integer64]
 _S8: TypeAlias = Reg[s8]
 _I16_wide: TypeAlias = Reg[integer16 | integer32 | f16x2 | integer64 | b128]
-_I32_f16x2_wide: TypeAlias = Reg[integer32 | f16x2 | integer64 | b128]
 _I64_wide: TypeAlias = Reg[integer64 | b128]
-_I32_f16x2_wide_int: TypeAlias = Reg[integer32 | f16x2 | integer64 | b128] | SharedAddress | int
 _I64_wide_int: TypeAlias = Reg[integer64 | b128] | Ptr[Any] | TensorMap | int
 _F16_wide: TypeAlias = Reg[f16 | bits32 | bits64 | b128]
 _F64_wide: TypeAlias = Reg[f64 | b128]
@@ -311,11 +310,18 @@ _I32_u16x2_s16x2_bf16x2_tf32_int: TypeAlias = Reg[integer32 | u16x2 | s16x2 | bf
 _I32_u16x2_s16x2_bf16x2_tf32_sink: TypeAlias = Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | Sink
 _Bits32_vec1: TypeAlias = Vec[bits32, Literal[1]]
 _B32_sink_x1: TypeAlias = Vec[b32, Literal[1]] | tuple[Reg[b32] | Sink] | Reg[b32] | Sink
+_Bf16x2_sink_x4: TypeAlias = Vec[bf16x2, Literal[4]] | tuple[Reg[bf16x2] | Sink, Reg[bf16x2] | Sink, Reg[bf16x2] | Sink, Reg[bf16x2] | Sink]
+_I32_sink_x2: TypeAlias = Vec[integer32, Literal[2]] | tuple[Reg[integer32] | Sink, Reg[integer32] | Sink]
+_Bf16x2_sink_x2: TypeAlias = Vec[bf16x2, Literal[2]] | tuple[Reg[bf16x2] | Sink, Reg[bf16x2] | Sink]
 _U32_vec1: TypeAlias = Vec[u32, Literal[1]]
-_I32_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32]] | Reg[integer32]
+_I32_sink_x1: TypeAlias = Vec[integer32, Literal[1]] | tuple[Reg[integer32] | Sink] | Reg[integer32] | Sink
+_I32_sink_x4: TypeAlias = Vec[integer32, Literal[4]] | tuple[Reg[integer32] | Sink, Reg[integer32] | Sink, Reg[integer32] | Sink, Reg[integer32] | Sink]
 _Tf32_vec4: TypeAlias = Vec[tf32, Literal[4]]
+_Tf32_sink_x4: TypeAlias = Vec[tf32, Literal[4]] | tuple[Reg[tf32] | Sink, Reg[tf32] | Sink, Reg[tf32] | Sink, Reg[tf32] | Sink]
 _F64_vec1: TypeAlias = Vec[f64, Literal[1]]
-_F64_x1: TypeAlias = Vec[f64, Literal[1]] | tuple[Reg[f64]] | Reg[f64]
+_F64_sink_x1: TypeAlias = Vec[f64, Literal[1]] | tuple[Reg[f64] | Sink] | Reg[f64] | Sink
+_F16x2_sink_x4: TypeAlias = Vec[f16x2, Literal[4]] | tuple[Reg[f16x2] | Sink, Reg[f16x2] | Sink, Reg[f16x2] | Sink, Reg[f16x2] | Sink]
+_F64_sink_x2: TypeAlias = Vec[f64, Literal[2]] | tuple[Reg[f64] | Sink, Reg[f64] | Sink]
 _I32_u16x2_s16x2_bf16x2_tf32_x2: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[2]] | tuple[Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32], Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32]]
 _Descriptor: TypeAlias = Descriptor | int
 _I32_u16x2_s16x2_bf16x2_tf32_in_x4: TypeAlias = Vec[integer32 | u16x2 | s16x2 | bf16x2 | tf32, Literal[4]] | tuple[Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress, Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress, Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress, Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress]
@@ -457,6 +463,7 @@ _I32_int_I32_f32_float_x4: TypeAlias = tuple[Reg[integer32] | SharedAddress | in
 _I32_f32_float_x1: TypeAlias = Vec[integer32 | f32, Literal[1]] | tuple[Reg[integer32 | f32] | SharedAddress | float] | Reg[integer32 | f32] | SharedAddress | float
 _I32_f32_float_x2: TypeAlias = Vec[integer32 | f32, Literal[2]] | tuple[Reg[integer32 | f32] | SharedAddress | float, Reg[integer32 | f32] | SharedAddress | float]
 _F32_float_x1: TypeAlias = Vec[f32, Literal[1]] | tuple[Reg[f32] | float] | Reg[f32] | float
+_B64_wide_int: TypeAlias = Reg[b64 | b128] | Ptr[Any] | TensorMap | int
 class _d_a_b(Opcode, Generic[_T0, _T1, _T2, _T3]):
     @overload
     def __call__(self, a: _T0, b: _T1, /, *, pred: _Guard = None) -> _T2: ...
@@ -1075,19 +1082,19 @@ class _set_f32(_Prefix):
     s64: _d_a_b_c[_I64_int, _I64_int, _Pred_not_int, _F32, _F32]
     f32: _d_a_b_c[_F32_float, _F32_float, _Pred_not_int, _F32, _F32]
     f64: _d_a_b_c[_F64_float, _F64_float, _Pred_not_int, _F32, _F32]
-class _set_f16(_Prefix, Generic[_T0, _T1]):
-    b16: _d_a_b_c[_B16_int, _B16_int, _T0, _T1, _T1]
-    b32: _d_a_b_c[_B32_float, _B32_float, _T0, _T1, _T1]
-    b64: _d_a_b_c[_B64_float, _B64_float, _T0, _T1, _T1]
-    u16: _d_a_b_c[_I16_int, _I16_int, _T0, _T1, _T1]
-    u32: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1, _T1]
-    u64: _d_a_b_c[_I64_int, _I64_int, _T0, _T1, _T1]
-    s16: _d_a_b_c[_I16_int, _I16_int, _T0, _T1, _T1]
-    s32: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1, _T1]
-    s64: _d_a_b_c[_I64_int, _I64_int, _T0, _T1, _T1]
-    f32: _d_a_b_c[_F32_float, _F32_float, _T0, _T1, _T1]
-    f64: _d_a_b_c[_F64_float, _F64_float, _T0, _T1, _T1]
-    f16: _d_a_b_c[_F16, _F16, _T0, _T1, _T1]
+class _set_f16(_Prefix, Generic[_T0, _T1, _T2]):
+    b16: _d_a_b_c[_B16_int, _B16_int, _T0, _T1, _T2]
+    b32: _d_a_b_c[_B32_float, _B32_float, _T0, _T1, _T2]
+    b64: _d_a_b_c[_B64_float, _B64_float, _T0, _T1, _T2]
+    u16: _d_a_b_c[_I16_int, _I16_int, _T0, _T1, _T2]
+    u32: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1, _T2]
+    u64: _d_a_b_c[_I64_int, _I64_int, _T0, _T1, _T2]
+    s16: _d_a_b_c[_I16_int, _I16_int, _T0, _T1, _T2]
+    s32: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1, _T2]
+    s64: _d_a_b_c[_I64_int, _I64_int, _T0, _T1, _T2]
+    f32: _d_a_b_c[_F32_float, _F32_float, _T0, _T1, _T2]
+    f64: _d_a_b_c[_F64_float, _F64_float, _T0, _T1, _T2]
+    f16: _d_a_b_c[_F16, _F16, _T0, _T1, _T2]
 class _set_u32_2(_Prefix, Generic[_T0]):
     f32: _d_a_b_c[_F32_float, _F32_float, _Pred_not_int, _T0, _I32_f16x2]
     f16: _d_a_b_c[_F16, _F16, _Pred_not_int, _T0, _I32_f16x2]
@@ -1134,19 +1141,19 @@ class _set_f32_3(_Prefix):
     s64: _d_a_b[_I64_int, _I64_int, _F32, _F32]
     f32: _d_a_b[_F32_float, _F32_float, _F32, _F32]
     f64: _d_a_b[_F64_float, _F64_float, _F32, _F32]
-class _set_f16_3(_Prefix, Generic[_T0]):
-    b16: _d_a_b[_B16_int, _B16_int, _T0, _T0]
-    b32: _d_a_b[_B32_float, _B32_float, _T0, _T0]
-    b64: _d_a_b[_B64_float, _B64_float, _T0, _T0]
-    u16: _d_a_b[_I16_int, _I16_int, _T0, _T0]
-    u32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _T0, _T0]
-    u64: _d_a_b[_I64_int, _I64_int, _T0, _T0]
-    s16: _d_a_b[_I16_int, _I16_int, _T0, _T0]
-    s32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _T0, _T0]
-    s64: _d_a_b[_I64_int, _I64_int, _T0, _T0]
-    f32: _d_a_b[_F32_float, _F32_float, _T0, _T0]
-    f64: _d_a_b[_F64_float, _F64_float, _T0, _T0]
-    f16: _d_a_b[_F16, _F16, _T0, _T0]
+class _set_f16_3(_Prefix, Generic[_T0, _T1]):
+    b16: _d_a_b[_B16_int, _B16_int, _T0, _T1]
+    b32: _d_a_b[_B32_float, _B32_float, _T0, _T1]
+    b64: _d_a_b[_B64_float, _B64_float, _T0, _T1]
+    u16: _d_a_b[_I16_int, _I16_int, _T0, _T1]
+    u32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1]
+    u64: _d_a_b[_I64_int, _I64_int, _T0, _T1]
+    s16: _d_a_b[_I16_int, _I16_int, _T0, _T1]
+    s32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1]
+    s64: _d_a_b[_I64_int, _I64_int, _T0, _T1]
+    f32: _d_a_b[_F32_float, _F32_float, _T0, _T1]
+    f64: _d_a_b[_F64_float, _F64_float, _T0, _T1]
+    f16: _d_a_b[_F16, _F16, _T0, _T1]
 class _set_u32_4(_Prefix, Generic[_T0]):
     f32: _d_a_b[_F32_float, _F32_float, _T0, _I32_f16x2]
     f16: _d_a_b[_F16, _F16, _T0, _I32_f16x2]
@@ -1187,16 +1194,16 @@ class _set_f32_5(_Prefix):
     s64: _d_a_b_c[_I64_int, _I64_int, _Pred_not_int, _F32, _F32]
     f32: _d_a_b_c[_F32_float, _F32_float, _Pred_not_int, _F32, _F32]
     f64: _d_a_b_c[_F64_float, _F64_float, _Pred_not_int, _F32, _F32]
-class _set_f16_5(_Prefix, Generic[_T0, _T1]):
-    u16: _d_a_b_c[_I16_int, _I16_int, _T0, _T1, _T1]
-    u32: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1, _T1]
-    u64: _d_a_b_c[_I64_int, _I64_int, _T0, _T1, _T1]
-    s16: _d_a_b_c[_I16_int, _I16_int, _T0, _T1, _T1]
-    s32: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1, _T1]
-    s64: _d_a_b_c[_I64_int, _I64_int, _T0, _T1, _T1]
-    f32: _d_a_b_c[_F32_float, _F32_float, _T0, _T1, _T1]
-    f64: _d_a_b_c[_F64_float, _F64_float, _T0, _T1, _T1]
-    f16: _d_a_b_c[_F16, _F16, _T0, _T1, _T1]
+class _set_f16_5(_Prefix, Generic[_T0, _T1, _T2]):
+    u16: _d_a_b_c[_I16_int, _I16_int, _T0, _T1, _T2]
+    u32: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1, _T2]
+    u64: _d_a_b_c[_I64_int, _I64_int, _T0, _T1, _T2]
+    s16: _d_a_b_c[_I16_int, _I16_int, _T0, _T1, _T2]
+    s32: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1, _T2]
+    s64: _d_a_b_c[_I64_int, _I64_int, _T0, _T1, _T2]
+    f32: _d_a_b_c[_F32_float, _F32_float, _T0, _T1, _T2]
+    f64: _d_a_b_c[_F64_float, _F64_float, _T0, _T1, _T2]
+    f16: _d_a_b_c[_F16, _F16, _T0, _T1, _T2]
 class _set_u32_6(_Prefix, Generic[_T0]):
     u16: _d_a_b[_I16_int, _I16_int, _T0, _I32_f16x2]
     u32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _T0, _I32_f16x2]
@@ -1219,16 +1226,16 @@ class _set_f32_6(_Prefix):
     s64: _d_a_b[_I64_int, _I64_int, _F32, _F32]
     f32: _d_a_b[_F32_float, _F32_float, _F32, _F32]
     f64: _d_a_b[_F64_float, _F64_float, _F32, _F32]
-class _set_f16_6(_Prefix, Generic[_T0]):
-    u16: _d_a_b[_I16_int, _I16_int, _T0, _T0]
-    u32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _T0, _T0]
-    u64: _d_a_b[_I64_int, _I64_int, _T0, _T0]
-    s16: _d_a_b[_I16_int, _I16_int, _T0, _T0]
-    s32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _T0, _T0]
-    s64: _d_a_b[_I64_int, _I64_int, _T0, _T0]
-    f32: _d_a_b[_F32_float, _F32_float, _T0, _T0]
-    f64: _d_a_b[_F64_float, _F64_float, _T0, _T0]
-    f16: _d_a_b[_F16, _F16, _T0, _T0]
+class _set_f16_6(_Prefix, Generic[_T0, _T1]):
+    u16: _d_a_b[_I16_int, _I16_int, _T0, _T1]
+    u32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1]
+    u64: _d_a_b[_I64_int, _I64_int, _T0, _T1]
+    s16: _d_a_b[_I16_int, _I16_int, _T0, _T1]
+    s32: _d_a_b[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1]
+    s64: _d_a_b[_I64_int, _I64_int, _T0, _T1]
+    f32: _d_a_b[_F32_float, _F32_float, _T0, _T1]
+    f64: _d_a_b[_F64_float, _F64_float, _T0, _T1]
+    f16: _d_a_b[_F16, _F16, _T0, _T1]
 class _set_u32_7(_Prefix, Generic[_T0, _T1, _T2]):
     u16: _d_a_b_c[_I16_int, _I16_int, _T0, _T1, _T2]
     u32: _d_a_b_c[_I32_f16x2_int, _I32_f16x2_int, _T0, _T1, _T2]
@@ -1247,10 +1254,10 @@ class _set_u32_9(_Prefix, Generic[_T0]):
 class _set_f32_7(_Prefix):
     f32: _d_a_b_c[_F32_float, _F32_float, _Pred_not_int, _F32, _F32]
     f64: _d_a_b_c[_F64_float, _F64_float, _Pred_not_int, _F32, _F32]
-class _set_f16_7(_Prefix, Generic[_T0, _T1]):
-    f32: _d_a_b_c[_F32_float, _F32_float, _T0, _T1, _T1]
-    f64: _d_a_b_c[_F64_float, _F64_float, _T0, _T1, _T1]
-    f16: _d_a_b_c[_F16, _F16, _T0, _T1, _T1]
+class _set_f16_7(_Prefix, Generic[_T0, _T1, _T2]):
+    f32: _d_a_b_c[_F32_float, _F32_float, _T0, _T1, _T2]
+    f64: _d_a_b_c[_F64_float, _F64_float, _T0, _T1, _T2]
+    f16: _d_a_b_c[_F16, _F16, _T0, _T1, _T2]
 class _set_u32_10(_Prefix, Generic[_T0]):
     f32: _d_a_b[_F32_float, _F32_float, _T0, _I32_f16x2]
     f64: _d_a_b[_F64_float, _F64_float, _T0, _I32_f16x2]
@@ -1261,10 +1268,10 @@ class _set_u32_10(_Prefix, Generic[_T0]):
 class _set_f32_8(_Prefix):
     f32: _d_a_b[_F32_float, _F32_float, _F32, _F32]
     f64: _d_a_b[_F64_float, _F64_float, _F32, _F32]
-class _set_f16_8(_Prefix, Generic[_T0]):
-    f32: _d_a_b[_F32_float, _F32_float, _T0, _T0]
-    f64: _d_a_b[_F64_float, _F64_float, _T0, _T0]
-    f16: _d_a_b[_F16, _F16, _T0, _T0]
+class _set_f16_8(_Prefix, Generic[_T0, _T1]):
+    f32: _d_a_b[_F32_float, _F32_float, _T0, _T1]
+    f64: _d_a_b[_F64_float, _F64_float, _T0, _T1]
+    f16: _d_a_b[_F16, _F16, _T0, _T1]
 class _setp_ftz(_Prefix):
     f32: _p_a_b_c_q[_F32_float, _Pred_not_int]
     f16: _p_a_b_c[_F16, _Pred_not_int]
@@ -1531,9 +1538,9 @@ class _cvt_bf16_3(_Prefix):
     bf16: _d_a[_Bf16, _Bf16, _Bf16]
     f16: _d_a[_F16, _Bf16, _Bf16]
 class _cvt_u16_2(_Prefix):
-    s32: _d_a_b[_I32_wide_int, _I32_wide_int, _U32, _I32_wide]
+    s32: _d_a_b[_I32_f16x2_wide_int, _I32_f16x2_wide_int, _U32, _I32_f16x2_wide]
 class _cvt_s32_2(_Prefix):
-    b32: _d_a_b_c[_I32_wide_int, _I32_wide_int, _B32_wide_int, _U32, _I32_wide]
+    b32: _d_a_b_c[_I32_f16x2_wide_int, _I32_f16x2_wide_int, _B32_wide_int, _U32, _I32_f16x2_wide]
 class _cvta_const(_Prefix, Generic[_T0, _T1]):
     u32: _p_a[_T0, _U32, _I32_f16x2]
     u64: _p_a[_T1, _U64, _I64]
@@ -2116,22 +2123,22 @@ class _wmma_global(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4]):
     s8: _r_p_stride[_T0, _T3, _T4]
     u8: _r_p_stride[_T0, _T3, _T4]
 class _wmma_global_2(_Prefix, Generic[_T0]):
-    tf32: _r_p_stride[_T0, _Tf32_vec4, _Tf32_x4]
+    tf32: _r_p_stride[_T0, _Tf32_vec4, _Tf32_sink_x4]
 class _wmma_global_3(_Prefix, Generic[_T0, _T1, _T2]):
     f64: _r_p_stride[_T0, _T1, _T2]
 class _wmma_global_4(_Prefix, Generic[_T0]):
-    s4: _r_p_stride[_T0, _U32_vec1, _I32_x1]
-    u4: _r_p_stride[_T0, _U32_vec1, _I32_x1]
+    s4: _r_p_stride[_T0, _U32_vec1, _I32_sink_x1]
+    u4: _r_p_stride[_T0, _U32_vec1, _I32_sink_x1]
 class _wmma_global_5(_Prefix, Generic[_T0]):
-    b1: _r_p_stride[_T0, _U32_vec1, _I32_x1]
+    b1: _r_p_stride[_T0, _U32_vec1, _I32_sink_x1]
 class _wmma_global_6(_Prefix, Generic[_T0]):
-    f16: _r_p_stride[_T0, _F16x2_vec4, _F16x2_x4]
+    f16: _r_p_stride[_T0, _F16x2_vec4, _F16x2_sink_x4]
     f32: _r_p_stride[_T0, _F32_vec8, _F32_vec8]
     s32: _r_p_stride[_T0, _S32_vec8, _I32_vec8]
 class _wmma_global_7(_Prefix, Generic[_T0]):
     f32: _r_p_stride[_T0, _F32_vec8, _F32_vec8]
 class _wmma_global_8(_Prefix, Generic[_T0]):
-    s32: _r_p_stride[_T0, _S32_vec2, _I32_x2]
+    s32: _r_p_stride[_T0, _S32_vec2, _I32_sink_x2]
 class _wmma_global_9(_Prefix, Generic[_T0]):
     f16: _p_r_stride[_T0, _F16x2_x4]
     f32: _p_r_stride[_T0, _F32_vec8]
@@ -2676,7 +2683,7 @@ class _set_and(_Prefix):
     s32: _set_u32_7[_Pred_not_int, _S32, _I32_f16x2]
     f32: _set_u32_7[_Pred_not_int, _F32, _F32]
     f16: _set_u32_7[_Pred_not_int, _F16, _F16]
-    bf16: _set_u32_7[_Pred_not, _Bf16, _Bf16]
+    bf16: _set_u32_7[_Pred_not, _Bf16, _I16_bf16]
 class _setp_and_2(_Prefix):
     b16: _p_a_b_c_q[_B16_int, _Pred_not_int]
     b32: _p_a_b_c_q[_B32_float, _Pred_not_int]
@@ -3355,7 +3362,7 @@ class _wmma_m16n16k8(_Prefix):
     global_: _wmma_global_2[_Global]
     shared: _wmma_global_2[_Shared]
     shared__cta: _wmma_global_2[_Shared]
-    tf32: _r_p_stride[_Generic, _Tf32_vec4, _Tf32_x4]
+    tf32: _r_p_stride[_Generic, _Tf32_vec4, _Tf32_sink_x4]
 class _wmma_m8n8k4(_Prefix, Generic[_T0, _T1]):
     global_: _wmma_global_3[_Global, _T0, _T1]
     shared: _wmma_global_3[_Shared, _T0, _T1]
@@ -3365,18 +3372,18 @@ class _wmma_m8n8k32(_Prefix):
     global_: _wmma_global_4[_Global]
     shared: _wmma_global_4[_Shared]
     shared__cta: _wmma_global_4[_Shared]
-    s4: _r_p_stride[_Generic, _U32_vec1, _I32_x1]
-    u4: _r_p_stride[_Generic, _U32_vec1, _I32_x1]
+    s4: _r_p_stride[_Generic, _U32_vec1, _I32_sink_x1]
+    u4: _r_p_stride[_Generic, _U32_vec1, _I32_sink_x1]
 class _wmma_m8n8k128(_Prefix):
     global_: _wmma_global_5[_Global]
     shared: _wmma_global_5[_Shared]
     shared__cta: _wmma_global_5[_Shared]
-    b1: _r_p_stride[_Generic, _U32_vec1, _I32_x1]
+    b1: _r_p_stride[_Generic, _U32_vec1, _I32_sink_x1]
 class _wmma_m16n16k16_2(_Prefix):
     global_: _wmma_global_6[_Global]
     shared: _wmma_global_6[_Shared]
     shared__cta: _wmma_global_6[_Shared]
-    f16: _r_p_stride[_Generic, _F16x2_vec4, _F16x2_x4]
+    f16: _r_p_stride[_Generic, _F16x2_vec4, _F16x2_sink_x4]
     f32: _r_p_stride[_Generic, _F32_vec8, _F32_vec8]
     s32: _r_p_stride[_Generic, _S32_vec8, _I32_vec8]
 class _wmma_m16n16k8_2(_Prefix):
@@ -3388,7 +3395,7 @@ class _wmma_m8n8k32_2(_Prefix):
     global_: _wmma_global_8[_Global]
     shared: _wmma_global_8[_Shared]
     shared__cta: _wmma_global_8[_Shared]
-    s32: _r_p_stride[_Generic, _S32_vec2, _I32_x2]
+    s32: _r_p_stride[_Generic, _S32_vec2, _I32_sink_x2]
 class _wmma_m16n16k16_3(_Prefix):
     global_: _wmma_global_9[_Global]
     shared: _wmma_global_9[_Shared]
@@ -3566,19 +3573,19 @@ class _sust_v4(_Prefix, Generic[_T0]):
 class _sust_v2_2(_Prefix, Generic[_T0, _T1]):
     b32: _sust_b8[_T0, _T1]
 class _sured_add_1d(_Prefix, Generic[_T0]):
-    u32: _sured_u32[_T0, _I32_f16x2_int]
-    s32: _sured_u32[_T0, _I32_f16x2_int]
-    u64: _sured_u32[_T0, _I64_int]
+    u32: _sured_u32[_T0, _I32_f16x2_wide_int]
+    s32: _sured_u32[_T0, _I32_f16x2_wide_int]
+    u64: _sured_u32[_T0, _I64_wide_int]
 class _sured_min_1d(_Prefix, Generic[_T0]):
-    u32: _sured_u32[_T0, _I32_f16x2_int]
-    s32: _sured_u32[_T0, _I32_f16x2_int]
-    u64: _sured_u32[_T0, _I64_int]
-    s64: _sured_u32[_T0, _I64_int]
+    u32: _sured_u32[_T0, _I32_f16x2_wide_int]
+    s32: _sured_u32[_T0, _I32_f16x2_wide_int]
+    u64: _sured_u32[_T0, _I64_wide_int]
+    s64: _sured_u32[_T0, _I64_wide_int]
 class _sured_and_1d(_Prefix, Generic[_T0]):
-    b32: _sured_u32[_T0, _B32_int]
+    b32: _sured_u32[_T0, _B32_wide_int]
 class _sured_min_1d_2(_Prefix, Generic[_T0]):
-    b32: _sured_u32[_T0, _B32_int]
-    b64: _sured_u32[_T0, _B64_int]
+    b32: _sured_u32[_T0, _B32_wide_int]
+    b64: _sured_u32[_T0, _B64_wide_int]
 class _vadd_u32(Opcode):
     @overload
     def __call__(self, a: _I32_f16x2_int, b: _I32_f16x2_int, /, *, pred: _Guard = None) -> _U32: ...
@@ -3850,8 +3857,8 @@ class _set_and_2(_Prefix):
     u32: _set_u32[_U32]
     s32: _set_u32[_S32]
     f32: _set_f32
-    f16: _set_f16[_Pred_not_int, _F16]
-    bf16: _set_f16[_Pred_not, _Bf16]
+    f16: _set_f16[_Pred_not_int, _F16, _F16]
+    bf16: _set_f16[_Pred_not, _Bf16, _I16_bf16]
     ftz: _set_ftz
     u16: _set_u16_2[_U16]
     s16: _set_u16_2[_S16]
@@ -3861,8 +3868,8 @@ class _set_and_3(_Prefix):
     u32: _set_u32_5[_U32]
     s32: _set_u32_5[_S32]
     f32: _set_f32_5
-    f16: _set_f16_5[_Pred_not_int, _F16]
-    bf16: _set_f16_5[_Pred_not, _Bf16]
+    f16: _set_f16_5[_Pred_not_int, _F16, _F16]
+    bf16: _set_f16_5[_Pred_not, _Bf16, _I16_bf16]
     ftz: _set_ftz
     u16: _set_u16_2[_U16]
     s16: _set_u16_2[_S16]
@@ -3876,14 +3883,14 @@ class _set_lo(_Prefix):
     s32: _set_u32_8[_S32, _I32_f16x2]
     f32: _set_u32_8[_F32, _F32]
     f16: _set_u32_8[_F16, _F16]
-    bf16: _set_u32_8[_Bf16, _Bf16]
+    bf16: _set_u32_8[_Bf16, _I16_bf16]
 class _set_and_4(_Prefix):
     ftz: _set_ftz
     u32: _set_u32_9[_U32]
     s32: _set_u32_9[_S32]
     f32: _set_f32_7
-    f16: _set_f16_7[_Pred_not_int, _F16]
-    bf16: _set_f16_7[_Pred_not, _Bf16]
+    f16: _set_f16_7[_Pred_not_int, _F16, _F16]
+    bf16: _set_f16_7[_Pred_not, _Bf16, _I16_bf16]
     u16: _set_u16_2[_U16]
     s16: _set_u16_2[_S16]
     f16x2: _set_f16x2
@@ -4455,19 +4462,19 @@ class _mma_s32_7(_Prefix):
     u4: _mma_u4_2[_B32_in_x4]
     s4: _mma_u4_2[_B32_in_x4]
 class _wmma_row(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7]):
-    m16n16k16: _wmma_m16n16k16[_Bf16x2_vec4, _Bf16x2_x4, _U32_vec2, _I32_x2]
+    m16n16k16: _wmma_m16n16k16[_Bf16x2_vec4, _Bf16x2_sink_x4, _U32_vec2, _I32_sink_x2]
     m8n32k16: _wmma_m16n16k16[_T0, _T1, _T2, _T3]
     m32n8k16: _wmma_m16n16k16[_T4, _T5, _T6, _T7]
     m16n16k8: _wmma_m16n16k8
-    m8n8k4: _wmma_m8n8k4[_F64_vec1, _F64_x1]
+    m8n8k4: _wmma_m8n8k4[_F64_vec1, _F64_sink_x1]
     m8n8k32: _wmma_m8n8k32
     m8n8k128: _wmma_m8n8k128
 class _wmma_col(_Prefix, Generic[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7]):
-    m16n16k16: _wmma_m16n16k16[_Bf16x2_vec4, _Bf16x2_x4, _U32_vec2, _I32_x2]
+    m16n16k16: _wmma_m16n16k16[_Bf16x2_vec4, _Bf16x2_sink_x4, _U32_vec2, _I32_sink_x2]
     m8n32k16: _wmma_m16n16k16[_T0, _T1, _T2, _T3]
     m32n8k16: _wmma_m16n16k16[_T4, _T5, _T6, _T7]
     m16n16k8: _wmma_m16n16k8
-    m8n8k4: _wmma_m8n8k4[_F64_vec1, _F64_x1]
+    m8n8k4: _wmma_m8n8k4[_F64_vec1, _F64_sink_x1]
 class _wmma_row_2(_Prefix):
     m16n16k16: _wmma_m16n16k16_2
     m8n32k16: _wmma_m16n16k16_2
@@ -4475,7 +4482,7 @@ class _wmma_row_2(_Prefix):
     m16n16k8: _wmma_m16n16k8_2
     m8n8k32: _wmma_m8n8k32_2
     m8n8k128: _wmma_m8n8k32_2
-    m8n8k4: _wmma_m8n8k4[_F64_vec2, _F64_x2]
+    m8n8k4: _wmma_m8n8k4[_F64_vec2, _F64_sink_x2]
 class _wmma_row_3(_Prefix):
     m16n16k16: _wmma_m16n16k16_3
     m8n32k16: _wmma_m16n16k16_3
@@ -4792,8 +4799,8 @@ class _set_eq(_Prefix):
     u32: _set_u32_3[_U32]
     s32: _set_u32_3[_S32]
     f32: _set_f32_3
-    f16: _set_f16_3[_F16]
-    bf16: _set_f16_3[_Bf16]
+    f16: _set_f16_3[_F16, _F16]
+    bf16: _set_f16_3[_Bf16, _I16_bf16]
     ftz: _set_ftz_2
     u16: _set_u16_4[_U16]
     s16: _set_u16_4[_S16]
@@ -4806,8 +4813,8 @@ class _set_lt(_Prefix):
     u32: _set_u32_6[_U32]
     s32: _set_u32_6[_S32]
     f32: _set_f32_6
-    f16: _set_f16_6[_F16]
-    bf16: _set_f16_6[_Bf16]
+    f16: _set_f16_6[_F16, _F16]
+    bf16: _set_f16_6[_Bf16, _I16_bf16]
     ftz: _set_ftz_2
     u16: _set_u16_4[_U16]
     s16: _set_u16_4[_S16]
@@ -4821,8 +4828,8 @@ class _set_equ(_Prefix):
     u32: _set_u32_10[_U32]
     s32: _set_u32_10[_S32]
     f32: _set_f32_8
-    f16: _set_f16_8[_F16]
-    bf16: _set_f16_8[_Bf16]
+    f16: _set_f16_8[_F16, _F16]
+    bf16: _set_f16_8[_Bf16, _I16_bf16]
     u16: _set_u16_4[_U16]
     s16: _set_u16_4[_S16]
     f16x2: _set_f16x2_2
@@ -5225,11 +5232,11 @@ class _mma_satfinite_5(_Prefix):
 class _mma_satfinite_6(_Prefix):
     s32: _mma_s32_7
 class _wmma_aligned(_Prefix):
-    row: _wmma_row[_Bf16x2_vec2, _Bf16x2_x2, _U32_vec1, _I32_x1, _Bf16x2_vec8, _Bf16x2_vec8, _U32_vec4, _I32_x4]
-    col: _wmma_col[_Bf16x2_vec2, _Bf16x2_x2, _U32_vec1, _I32_x1, _Bf16x2_vec8, _Bf16x2_vec8, _U32_vec4, _I32_x4]
+    row: _wmma_row[_Bf16x2_vec2, _Bf16x2_sink_x2, _U32_vec1, _I32_sink_x1, _Bf16x2_vec8, _Bf16x2_vec8, _U32_vec4, _I32_sink_x4]
+    col: _wmma_col[_Bf16x2_vec2, _Bf16x2_sink_x2, _U32_vec1, _I32_sink_x1, _Bf16x2_vec8, _Bf16x2_vec8, _U32_vec4, _I32_sink_x4]
 class _wmma_aligned_2(_Prefix):
-    row: _wmma_col[_Bf16x2_vec8, _Bf16x2_vec8, _U32_vec4, _I32_x4, _Bf16x2_vec2, _Bf16x2_x2, _U32_vec1, _I32_x1]
-    col: _wmma_row[_Bf16x2_vec8, _Bf16x2_vec8, _U32_vec4, _I32_x4, _Bf16x2_vec2, _Bf16x2_x2, _U32_vec1, _I32_x1]
+    row: _wmma_col[_Bf16x2_vec8, _Bf16x2_vec8, _U32_vec4, _I32_sink_x4, _Bf16x2_vec2, _Bf16x2_sink_x2, _U32_vec1, _I32_sink_x1]
+    col: _wmma_row[_Bf16x2_vec8, _Bf16x2_vec8, _U32_vec4, _I32_sink_x4, _Bf16x2_vec2, _Bf16x2_sink_x2, _U32_vec1, _I32_sink_x1]
 class _wmma_aligned_3(_Prefix):
     row: _wmma_row_2
     col: _wmma_row_2

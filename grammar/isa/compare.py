@@ -29,7 +29,7 @@ def _set(compare: str, dtype: str, stype: str, ftz: str = "") -> Form:
     truth = None if "bf16" in stype else Per("dtype", {"bf16": None}, default=_TRUTH)
     return form(f"set.CmpOp{{.BoolOp}}{ftz}.dtype.stype d, a, b, c", section="set",
                 slots={"CmpOp": compare, "BoolOp": _BOOL, "dtype": dtype, "stype": stype},
-                d=w("dtype"), a=r("stype", **how), b=r("stype", **how),
+                d=w("dtype", integer_ok=dtype == "bf16"), a=r("stype", **how), b=r("stype", **how),
                 c=r("pred", negate=True, imm=truth, when="BoolOp"))
 
 
@@ -44,10 +44,11 @@ def _setp(compare: str, types: str, ftz: str = "", p: str = "p{|q}") -> Form:
 
 
 _SET = (
-    *(_set(compare, "u32 s32 f32 f16 bf16", types) for compare, types in _INTEGER),
+    *(_set(compare, dtype, types) for compare, types in _INTEGER for dtype in ("u32 s32 f32 f16", "bf16")),
     _set(_FLOAT, "u32 s32 f32 f16", "f32", "{.ftz}"),
     _set(_FLOAT, "bf16", "f32"),
-    _set(_FLOAT, "u32 s32 f32 f16 bf16", "f64"),
+    _set(_FLOAT, "u32 s32 f32 f16", "f64"),
+    _set(_FLOAT, "bf16", "f64"),
     _set(_FLOAT, "u16 s16 u32 s32 f16", "f16", "{.ftz}"),
     _set(_FLOAT, "bf16", "f16"),
     _set(_FLOAT, "u16 s16 u32 s32", "bf16"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from ..schema import ANY, Effects, Form, Per, Range, at, form, imm, r, w
+from ..schema import ANY, Effects, Form, Operand, Per, Range, at, form, imm, r, w
 from . import cluster, matrix, texture, wgmma
 
 _SHARED = at("shared::cluster")
@@ -15,6 +15,7 @@ _VARIABLE = r("type", variable=True, space="shared", imm=ANY)
 _WHERE = "(.cluster{.shared::cluster}|{.weak}{.space})"
 _STORED = "b32 b64 u32 u64 s32 s64 f32 f64"
 _D, _A = w("type"), r("type", imm=ANY)
+_B32 = r("b32", imm=ANY, float_immediate=True)
 _VALUE = r("type", imm=ANY, float_immediate=True)
 
 
@@ -44,10 +45,11 @@ FORMS: tuple[Form, ...] = (
           (f"{_WHERE}.mbarrier::complete_tx::bytes", _STORED, "[a], b"), ("{.weak}", _STORED, "[a], b"),
           (f"{_WHERE}.mbarrier::complete_tx::bytes.vec", "b32 u32 s32 f32", "[a], b, [mbar]"),
           (f"{_WHERE}.mbarrier::complete_tx::bytes.v2", "b64 u64 s64 f64", "[a], b, [mbar]"))),
-    form("st.async{.weak}.shared::cta.mbarrier::complete_tx::bytes.vec.type [a], b, [mbar]",
-         slots={"vec": "v2 v4", "type": "b32 u32 s32 f32"}, since="8.1", section="st.async",
-         effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, mbar=_MBAR,
-         b=r("type", n=Per("vec", {"v2": 2, "v4": 4}), imm=ANY, float_immediate=True)),
+    *(form(f"st.async{_WHERE}.mbarrier::complete_tx::bytes{vec}.type [a], b, [mbar]",
+           slots={"space": "shared::cluster shared::cta", "vec": "v2 v4", "type": types}, since="8.1", section="st.async",
+           effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, mbar=_MBAR, b=r("type", n=lanes, imm=ANY, float_immediate=True))
+      for vec, lanes, types in (
+          (".v2", 2, _STORED), (".v4", 4, "b32 u32 s32 f32"))),
     *(_with(row, ", [mbar]", "{, [mbar]}") for row in cluster.FORMS if row.syntax.startswith("red.async")),
     form("red.async.relaxed.cluster{.space}.mbarrier::complete_tx::bytes.add.s64 [a], b{, [mbar]}", slots={"space": "shared::cluster"},
          since="8.1", section="red.async", effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, b=r("s64", imm=ANY), mbar=_MBAR),
@@ -61,7 +63,38 @@ FORMS: tuple[Form, ...] = (
     # As many lanes as the operand has.
     *(replace(row, syntax=row.syntax.replace(".vec", "") if lanes > 1 else row.syntax,
               operands={**row.operands, name: replace(row.operands[name], kind="vector" if lanes > 1 else "register", count=lanes,
+                                                      sink=lanes > 1 and name == "d",
                                                       float_immediate=lanes == 1 and row.operands[name].float_immediate)})
       for row in texture.FORMS if row.mnemonic in ("suld", "sust") for name in ("d" if row.mnemonic == "suld" else "c",)
       for lanes in ((2, 4) if "vec" not in row.slots else (1,) if row.mnemonic == "sust" else ())),
+    *(replace(row, syntax=row.syntax.replace(".geom", ".geom.cop", 1), slots={**row.slots, "cop": ("wb", "cg", "cs", "wt")})
+      for row in texture.FORMS if row.syntax.startswith("sust.p")),
+
+    *(replace(row, operands={**row.operands, "f": r("s32", imm=ANY)}) for row in texture.FORMS
+      if row.mnemonic in ("tex", "tld4") and "f" in row.operands and "e" not in row.operands),
+
+    # Bits where the manual has integers, and another way to write a barrier.
+    form("shfl.sync.mode.b32 d{|p}, a, b, c, membermask", slots={"mode": "up down bfly idx"}, effects=Effects(convergence="warp"),
+         section="shfl.sync", d=w("b32"), p=w("pred", sink=True), a=_B32, b=_B32, c=_B32,
+         membermask=r("b32", imm=ANY, tag="members", float_ok=False)),
+    form("movmatrix.sync.aligned.m8n8.trans.b16 d, a", effects=Effects(convergence="warp"), section="movmatrix", d=w("b32"),
+         a=r("b32", float_immediate=True)),
+    form("lop3.b32 d, a, b, c, immLut", section="lop3", d=w("b32", sink=True), a=_B32, b=_B32, c=_B32, immLut=imm(Range(0, 255))),
+    form("fns.b32 d, mask, base, offset", section="fns", d=w("b32"), mask=_B32, base=_B32, offset=_B32),
+    form("barrier.aligned.sync a{, b}", effects=Effects(sync=("cta.barrier",), convergence="warp"), section="bar, barrier",
+         a=r("u32", imm=Range(0, 15)), b=r("u32", imm=Range(32, multiple=32))),
+
+    # The address of a variable cut off, taken apart, and where a generic address is due.
+    form("mov.type d, avar", slots={"type": "b16 u16 s16"}, section="mov", d=_D, avar=Operand("symbol", "type")),
+    *(form(f"mov.{type} d, a", since="8.3" if type == "b128" else "8.0", section="mov", d=w(lane, n=lanes, sink=True), a=source)
+      for type, lane, lanes in (("b16", "b8", 2), ("b32", "b8", 4), ("b32", "b16", 2), ("b64", "b16", 4), ("b64", "b32", 2))
+      for source in (imm(ANY, type), Operand("symbol", type))),
+    *(form("mov.b128 d, a", since="8.3", section="mov", d=w(lane, n=lanes, sink=True), a=imm(ANY, "b64"))
+      for lane, lanes in (("b32", 4), ("b64", 2))),
+    *(form(f"mov.{type} d, a", section="mov", d=w(type), a=r(lane, n=lanes, sink=True))
+      for type, lane, lanes in (("b32", "b8", 4), ("b32", "b16", 2))),
+    form("mapa.type d, a, b", slots={"type": "u32 u64"}, section="mapa", d=_D,
+         a=Operand("symbol", "type", space="shared"), b=r("u32", imm=ANY)),
+    form("getctarank.type d, a", slots={"type": "u32 u64"}, section="getctarank", d=w("u32"),
+         a=Operand("symbol", "type", space="shared")),
 )

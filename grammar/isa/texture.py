@@ -100,7 +100,7 @@ _SURFACE_ROWS = (
            c=r("b32", wide=True, imm=ANY, float_immediate=True, **lanes), **_place("1d 2d 3d"))
       for vec, types, lanes in (("", {}, {}), (".vec", {"vec": "v2"}, {"n": 2}), (".vec", {"vec": "v4"}, {"n": 4}))),
     *(form(f"sured.{how}.op.geom.type.mode [a, b], c", since=since, slots={"op": ops, "geom": "1d 2d 3d", "type": types, "mode": _MODE},
-           effects=Effects((Access("rw", "a", "type"),)), section="sured", c=r("type", imm=ANY), **_place("1d 2d 3d"))
+           effects=Effects((Access("rw", "a", "type"),)), section="sured", c=r("type", wide=True, imm=ANY), **_place("1d 2d 3d"))
       for how, ops, types, since in (
           ("b", "add", "u32 s32 u64", "8.0"), ("b", "min max", "u32 s32", "8.0"), ("b", "min max", "u64 s64", "8.1"),
           ("b", "and or", "b32", "8.0"), ("p", "add min max and or", "b32", "8.0"), ("p", "min max", "b64", "8.1"))),

@@ -40,7 +40,7 @@ def _load(matrix: str, types: str, shapes: str, layouts: str, register: str, lan
     return form(f"wmma.load.{matrix}.sync.aligned.layout.shape{{.ss}}.type r, [p]{{, stride}}", section="wmma.load",
                 slots={"layout": layouts, "shape": shapes, **_SS, "type": types},
                 effects=Effects((Access("r", "p", "tile"),), convergence="warp"),
-                r=w(register, n=lanes), p=at("ss"), stride=_STRIDE)
+                r=w(register, n=lanes, sink=True), p=at("ss"), stride=_STRIDE)
 
 
 def _store(types: str, shapes: str, register: str, lanes: int) -> Form:

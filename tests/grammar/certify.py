@@ -175,7 +175,8 @@ def _line(signature: forms.Signature, present: frozenset[int], position: int | N
 def obeys(signature: forms.Signature, line: tree.Instruction) -> bool:
     """Whether the numbers of the line stand in the relations of its row."""
     numbers = {p.name: v.value for p, v in zip(signature.parameters, line.operands, strict=False) if isinstance(v, tree.Integer)}
-    return all(numbers[low] <= numbers[high] for low, _, high in map(str.split, signature.form.rules) if {low, high} <= numbers.keys())
+    return all(numbers[low] <= numbers[high] for low, relation, high in map(str.split, signature.form.rules)
+               if relation == "<=" and {low, high} <= numbers.keys())
 
 
 def spellings(signature: forms.Signature, parameter: forms.Parameter, names: Names) -> list[tree.Operand]:

@@ -6,11 +6,15 @@ their parts: registers of another class, immediates, symbols of another space, l
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
+import json
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from grammar import forms, isa, match, tree
 from grammar.notation import compile_form
@@ -24,7 +28,7 @@ _REGISTERS = tuple(tree.Name(f"%{type}_5") for type in certify.REGISTERS)
 _NUMBERS: tuple[tree.Operand, ...] = tuple(map(tree.Integer, (0, 1, 2, 3, 5, 16, -1)))
 _FLOATS: tuple[tree.Operand, ...] = (tree.Float.of(1.0, 32), tree.Float.of(1.0))
 _VARIABLES = tuple(tree.Name(name) for name in dict.fromkeys(certify.SPACES.values()))
-_SYMBOLS: tuple[tree.Operand, ...] = (*_VARIABLES, *map(tree.Name, certify.HANDLES))
+_SYMBOLS: tuple[tree.Operand, ...] = (*_VARIABLES, tree.Name("texture"), tree.Name("surface"))
 _WORDS = tuple(map(tree.Name, ("%tid.x", "_")))
 _FUNCTIONS, _LABELS = ("callee", "giver"), ("somewhere", "targets", "prototype", "giving")
 _TYPES = frozenset(certify.REGISTERS)
@@ -334,6 +338,21 @@ _CHANGES: tuple[Change, ...] = (
 
 # ---------------------------------------------------------------------------------------------------- figures
 
+# What the front end of ptxas takes and `check` does not, on purpose: by reason, what the sentence says.
+STRICTER = {
+    "an address in a register of another width: ptxas fails later, or takes its low bits": r"must be at a ",
+    "a number outside the manual's range, which ptxas cuts off": r"legal is|wider than|bits",
+    "a number as the destination: ptxas fails later": r"operand `(d|cache_policy)` must be [^;]*, not (the integer|a floating)",
+    "an address without brackets": r"must be an address in brackets",
+    "the address of an opaque variable": r"must be in [^;]*; `(texture|surface|sampler)` is in",
+    "a selector that is not looked at": r"\.[bh]\d+` is not a register|must be two registers with a bar between, not `\{.*\.[bh]\d",
+    "braces around a register": r"must be a [^;]*, not `\{[^,]*\}`",
+    "a predicate or a pair of halves in each other's place": r"`%(pred|f16x2)_\d+` is \.",
+    "a function's address in a register of another width": r"`fptr` must be a \.u64|`func` must be the name of a function, not `%",
+    "an asynchronous store that names no mechanism, of which ptxas refuses the first": r"^`st\.async(?!\S*mbarrier::)",
+    "a special register among lanes": r"the special register `[^`]*` is read by",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -346,6 +365,13 @@ class Verdict:
     @property
     def agrees(self) -> bool:
         return bool(self.ptxas) == bool(self.check)
+
+    @property
+    def stricter(self) -> str:
+        """The reason for which `check` refuses on purpose what ptxas takes."""
+        if self.ptxas or not self.check:
+            return ""
+        return next((reason for reason, words in STRICTER.items() if re.search(words, self.check)), "")
 
 
 def verdicts(count: int, seed: int, chosen: Iterable[str] = ()) -> list[Verdict]:
@@ -367,3 +393,40 @@ def said(instruction: tree.Instruction) -> str:
         if types(register) is None and name not in SPECIAL and name not in (*_FUNCTIONS, *_LABELS, "_"):
             return f"`{name}` is not declared"
     return match.check(instruction, types) or ""
+
+
+def figures(judged: Iterable[Verdict]) -> dict[str, Any]:
+    """Recall and specificity, averaged over the sections, and how often `check` is stricter on purpose, which counts in neither."""
+    taken: dict[str, list[bool]] = {}
+    refused: dict[str, list[bool]] = {}
+    stricter: dict[str, int] = {}
+    for verdict in judged:
+        if reason := verdict.stricter:
+            stricter[reason] = stricter.get(reason, 0) + 1
+        else:
+            (refused if verdict.ptxas else taken).setdefault(verdict.line.section, []).append(verdict.agrees)
+
+    def macro(of: dict[str, list[bool]]) -> float:
+        return sum(sum(agreed) / len(agreed) for agreed in of.values()) / len(of)
+
+    return {"sections": len(taken.keys() | refused.keys()), "legal": sum(map(len, taken.values())),
+            "illegal": sum(map(len, refused.values())), "recall": round(macro(taken), 5),
+            "specificity": round(macro(refused), 5), "stricter": dict(sorted(stricter.items()))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.grammar.near",
+                                     description="Near misses of every section, judged by ptxas and by check.")
+    parser.add_argument("--count", type=int, default=400, help="lines of each section")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lines", action="store_true", help="print the lines on which the two differ")
+    arguments = parser.parse_args()
+    judged = verdicts(arguments.count, arguments.seed)
+    print(json.dumps({"ptxas": certify.version(), "count": arguments.count, "seed": arguments.seed, **figures(judged)}, indent=2))
+    for verdict in judged if arguments.lines else ():
+        if not verdict.agrees and not verdict.stricter:
+            print(f"{verdict.line.section} | {verdict.line.how} | {verdict.line.text} | ptxas: {verdict.ptxas} | check: {verdict.check}")
+
+
+if __name__ == "__main__":
+    main()
