@@ -91,9 +91,15 @@ def test_a_tensor_map_that_does_not_fit_its_array(array: Any, options: dict[str,
         run("ret;", TensorMap(array, **options), WORDS, parameters=MAPS, before=SHARED)
 
 
-def test_what_nobody_defines() -> None:
-    with pytest.raises(sim.UnsupportedError, match="`malloc` is declared but not defined"):
-        run("call malloc;", WORDS, before=".extern .func malloc;\n")
+@pytest.mark.parametrize("name", ["malloc", "free", "cudaMalloc"])
+def test_what_nobody_defines(name: str) -> None:
+    with pytest.raises(sim.UnsupportedError, match=f"`{name}` is declared but not defined"):
+        run(f"call {name};", WORDS, before=f".extern .func {name};\n")
+
+
+def test_interleaved_maps_are_refused() -> None:
+    with pytest.raises(sim.UnsupportedError, match="interleaved"):
+        run("ret;", TensorMap(np.zeros((4, 8, 8, 16), np.uint8), box=(4, 8, 8, 16), interleave=16), WORDS, parameters=MAPS, before=SHARED)
 
 
 def test_counts() -> None:
@@ -111,6 +117,12 @@ st.global.u32 [%rd1], %r3;"""
     assert stats.bank_conflicts == 4 * 31
     assert stats.barrier_waits == 1
     assert stats.bytes == {"write global": 256, "read shared": 256, "write shared": 256, "read param": 512}
+
+
+def test_an_atomic_reads_and_writes() -> None:
+    body = OUT + "atom.global.add.u32 %r3, [%rd1], 1;\nred.shared.add.u64 [%r1], 1;"
+    report = run("mov.u32 %r1, tile;\n" + body, np.zeros(64, np.uint32), before=".shared .align 8 .b8 tile[8];\n", block=64)
+    assert report.stats.bytes == {"read global": 256, "write global": 256, "read shared": 512, "write shared": 512, "read param": 512}
 
 
 def test_counts_of_the_real_kernel() -> None:

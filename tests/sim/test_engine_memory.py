@@ -269,6 +269,9 @@ def test_faults(body: str, rule: str, words: str) -> None:
 @pytest.mark.parametrize("instruction", [
     "alloca.u64 %rd2, %rd0;",
     "stacksave.u64 %rd2;",
+    "multimem.ld_reduce.global.add.u32 %r1, [%rd0];",
+    "multimem.st.global.u32 [%rd0], %r1;",
+    "multimem.red.global.add.u32 [%rd0], %r1;",
 ])
 def test_what_is_not_supported_is_named_before_anything_runs(instruction: str) -> None:
     out = np.zeros(32, np.uint32)

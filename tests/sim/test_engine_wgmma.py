@@ -8,10 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from gemm.config import Config
+from gemm.simulate import simulate
 from ptxkit import Ptr, TensorMap, if_, kernel, smem, tid
 from ptxkit.idioms import wait
 from ptxkit.ptx import bar, cp, fence, ld, mbarrier, mov, opcode, st, wgmma
-from ptxkit.types import TYPES, b32
+from ptxkit.types import TYPES, b32, f32
 from tests.ptxkit.test_layout_gpu import CASES, DEPTH_BYTES, ROWS, config, read_back
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(60)]
@@ -118,3 +120,32 @@ def test_integer_overflow(satfinite: bool, expected: int) -> None:
                                REGISTERS=False, check=False)
     assert not report.findings, report
     assert set(out.view(np.int32).ravel().tolist()) == {expected}
+
+
+def cut(values: Any, bits: int) -> Any:
+    """What is left of numbers that are added at once when each keeps only so many bits below the largest of them."""
+    largest = np.abs(values).max(axis=-1, keepdims=True)
+    step = np.exp2(np.floor(np.log2(np.where(largest, largest, 1))) - (bits - 1))
+    return np.trunc(values / step) * step
+
+
+@pytest.mark.parametrize("name", ["e4m3", "e5m2"])
+@pytest.mark.parametrize("k", [64, 512])
+def test_fp8_sums_are_within_what_is_stated_of_both_devices(name: str, k: int) -> None:
+    """The CPU device sums fp8 products in f32; an H200 cuts 32 products and the sum so far off 13 bits below the largest. Each is within
+    its bound of the exact sum, so they differ by no more than both together; what the second loses would not do for the first.
+    """
+    generator = np.random.default_rng(k)
+    a, b = (generator.standard_normal((64, k), np.float32).astype(ARRAYS[name]) for _ in range(2))
+    products = a.astype(np.float64)[:, None, :] * b.astype(np.float64)[None]
+    exact, magnitude = products.sum(axis=-1), np.abs(products).sum(axis=-1)
+    hardware = np.zeros((64, 64))
+    for first in range(0, k, 32):
+        hardware = cut(np.concatenate([products[..., first:first + 32], hardware[..., None]], axis=-1), 14).sum(axis=-1)
+    out = np.zeros((64, 64), np.float32)
+    simulate(a.view(np.uint8), b.view(np.uint8).T, out, config=Config(TYPES[name], f32, BM=64, BN=64), check=False, dtype=name)
+    narrow = 2.0**-23 * (16 + np.sqrt(k)) * magnitude
+    wide = narrow + 2.0**-13 * (2 + np.sqrt(k) / 16) * magnitude
+    assert (np.abs(out - exact) <= narrow).all()
+    assert (np.abs(hardware - exact) <= wide).all()
+    assert not (np.abs(hardware - exact) <= narrow).all()

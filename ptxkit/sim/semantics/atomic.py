@@ -37,6 +37,9 @@ def atomic(op: Op) -> Run:
             memory, places = resolve(f, mask, op, space, address, size * count)
         except Mixed as mixed:
             return both(f, mixed, address, values, swapped)
+        moved = size * count * mask.bit_count()
+        memory.traffic[0] += moved
+        memory.traffic[1] += moved
         if f.machine.watch is not None:
             f.machine.watch.access(f, mask, op, "a", memory, places, size * count, True)
         found = [np.zeros((32, 2) if size == 16 else 32, DTYPES[min(8 * size, 64)]) for _ in range(count)]
