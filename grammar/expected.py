@@ -48,9 +48,14 @@ def explain(error: UnexpectedInput, text: str, spellings: Mapping[str, str]) -> 
     if "SEMICOLON" in terminals and "\n" in text[end:start]:
         return ParseError("expected ';' at the end of the line", _position(text, end), expected)
     match = FOUND.match(text, start)
-    found = "the end of the text" if match is None else f"'{match[0] if len(match[0]) <= LONG else match[0][:LONG] + '...'}'"
+    found = "the end of the text" if match is None else f"'{_shown(match[0])}'"
     hint = " (a negative offset is written +-8)" if found.startswith("'-") and "PLUS" in terminals else ""
     return ParseError(f"found {found}, expected {_either(expected)}{hint}", _position(text, start), expected)
+
+
+def _shown(word: str) -> str:
+    """A word as it may be printed anywhere: not too long, bytes that are no text by their numbers."""
+    return (word if len(word) <= LONG else f"{word[:LONG]}...").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _accepted(error: UnexpectedInput) -> set[str]:

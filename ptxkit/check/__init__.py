@@ -69,7 +69,10 @@ def located(found: Iterable[Finding], text: str) -> Iterator[Finding]:
             continue
         for number in range(line, min(line + 20, len(lines) + 1)):  # a statement may go on for some lines
             start = max(column - 1, 0) if number == line else 0
-            match = re.compile(rf"(?<![\w$%.]){re.escape(finding.words)}(?![\w$])").search(lines[number - 1], start)
+            word = re.compile(rf"(?<![\w$%.]){re.escape(finding.words)}(?![\w$])")
+            match = word.search(lines[number - 1], start)
+            if match is None and "@" in lines[number - 1][:start]:  # the guard stands before the opcode
+                match = word.search(lines[number - 1][:start])
             if match is not None:
                 line, column = number, match.start() + 1
                 break

@@ -45,6 +45,7 @@ def header(module: tree.Module) -> Iterator[Finding]:
                       NOWHERE, "error", "language", given, (f"up to {newest}",))
     elif module.version < (1, 0):
         yield finding("version", f"there is no PTX {given}", "write .version 8.0 or a later one", NOWHERE, "error", "language", given)
+        return
     first, *others = module.target
     if not known_target(first):
         yield finding("target", f"`{first}` is no target that is known", "begin with one such as sm_90a", NOWHERE, "error", "language",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from grammar import forms, match, tree
-from grammar.errors import Finding
+from grammar.errors import Finding, Severity
 from grammar.operands import width
 
 from ..module import has
@@ -37,6 +37,7 @@ OPAQUE = {"texture": ("texref", "samplerref"), "sampler": ("samplerref", "texref
 MOST = 10_000
 """Findings of one module that are told: a file of mistakes only would otherwise take hundreds of times its size."""
 
+Strange = tuple[str, str, str, Severity, tuple[str, ...]]
 Verdict = tuple[forms.Signature, ...]
 _verdicts: dict[tuple[Any, ...], Verdict] = {}
 
@@ -67,6 +68,7 @@ class _Module:
         self.newer, self.older = number > 90, number < 90
         self.loc: tree.Loc | None = None
         self.fine: set[tuple[Any, ...]] = set()
+        self.strange: dict[str, Strange | None] = {}
         self.given: tuple[tree.Variable, ...] = ()
         self.shared: dict[frozenset[tuple[str, str]], Shared] = {}
 
@@ -187,7 +189,11 @@ class _Module:
             undefined = list(dict.fromkeys(self._unknown(instruction, scope)))
             for name in undefined:
                 yield self._undefined(name, "name", place)
-            if undefined:
+            strange = self._strange(instruction.opcode)
+            if strange is not None:
+                rule, sentence, fix, severity, expected = strange
+                yield finding(rule, sentence, fix, place, severity, "language", instruction.opcode, expected)
+            if undefined or strange is not None:
                 return
             found = match.explain(instruction, scope.type)
             if isinstance(found, match.Mismatch):
@@ -214,20 +220,25 @@ class _Module:
             self.fine.add(key)
 
     def _mismatch(self, instruction: tree.Instruction, found: match.Mismatch, place: Place) -> Finding:
-        if signatures(instruction.opcode):
-            return finding("operands", found.sentence, "give the operands that the opcode's form takes", place, "error", "language",
-                           found.words, found.expected)
-        later = forms.later(instruction.opcode)
-        if later is not None and not self.newer:
-            version = ".".join(map(str, later.since))
-            return finding("target", f"`{instruction.opcode}` needs {later.target} and PTX {version}, and the module says .target "
-                           f"{self.target}", f"write .target {later.target}", place, "error", "language", instruction.opcode,
-                           (later.target, f"PTX {version}"))
+        return finding("operands", found.sentence, "give the operands that the opcode's form takes", place, "error", "language",
+                       found.words or instruction.opcode, found.expected)
+
+    def _strange(self, opcode: str) -> Strange | None:
+        """Why there is no such opcode: the rule, the sentence, the way out, how bad it is, and what is expected; None if there is one."""
+        if opcode not in self.strange:
+            found = None if signatures(opcode) else match.explain(tree.Instruction(opcode), lambda name: None)
+            self.strange[opcode] = None if not isinstance(found, match.Mismatch) else self._missing(opcode, found)
+        return self.strange[opcode]
+
+    def _missing(self, opcode: str, found: match.Mismatch) -> Strange:
+        later = forms.later(opcode)
         if self.newer:
-            return finding("opcode", f"{found.sentence}; .target is {self.target}", "the table describes sm_90a: assemble it to be sure",
-                           place, "info", "language", found.words, found.expected)
-        return finding("opcode", found.sentence, "write an opcode that the table has", place, "error", "language", found.words,
-                       found.expected)
+            return "opcode", f"{found.sentence}; .target is {self.target}", "the table describes sm_90a: assemble it to be sure", "info", ()
+        if later is not None:
+            version = ".".join(map(str, later.since))
+            return ("target", f"`{opcode}` needs {later.target} and PTX {version}, and the module says .target {self.target}",
+                    f"write .target {later.target}", "error", (later.target, f"PTX {version}"))
+        return "opcode", found.sentence, "write an opcode that the table has", "error", found.expected
 
     def _unknown(self, instruction: tree.Instruction, scope: Scope) -> Iterator[str]:
         """Names that are neither declared nor special nor a label or function; sinks are no names."""
