@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import keyword
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from grammar import tree
 from grammar.errors import PtxkitError
-from grammar.forms import Parameter, lookup, python_name
+from grammar.forms import Parameter, Signature, lookup, python_name
 
 from .. import ptx
 from ..convert import Mismatch
@@ -98,7 +99,8 @@ class Calls:
                 continue
             if fresh:
                 outputs = [(p.operand.kind, p.operand.type, p.operand.count) for p in plan.signature.parameters if is_output(p)]
-                return outputs == [(p.operand.kind, p.operand.type, p.operand.count) for p, _ in found.outputs()]
+                same = outputs == [(p.operand.kind, p.operand.type, p.operand.count) for p, _ in found.outputs()]
+                return same and _same(_others(plan.signature, operands), _others(found.signature, found.values))
             return not made and _same(written, found.signature.render(found.values))
         return False
 
@@ -129,6 +131,11 @@ def _plans(opcode: str) -> tuple[Any, ...]:
 def _only_text(found: Bound) -> bool:
     """A call's lists are clearest as PTX writes them."""
     return any(p.operand.kind == "arguments" for p in found.signature.parameters)
+
+
+def _others(signature: Signature, values: Sequence[tree.Operand | None]) -> tuple[tree.Operand, ...]:
+    """What an instruction has besides its destinations."""
+    return tuple(v for p, v in zip(signature.parameters, values, strict=True) if v is not None and not is_output(p))
 
 
 def _same(written: tuple[tree.Operand, ...], wanted: tuple[tree.Operand, ...]) -> bool:

@@ -150,7 +150,7 @@ def canonical(function: tree.Function) -> list[str]:
     """The body as lines in which names of registers and labels say nothing: equal lists are the same program.
 
     What makes no difference has one spelling: the order of modifiers, `5U` and 5, `{%r1}` and `%r1`, `bra.uni` without a guard and `bra`,
-    an mbarrier's state that nobody reads and `_`, a last `ret` said and not.
+    an mbarrier's state that nobody reads and `_`, a last `ret` said and not; an 8-bit register is one of 16 bits.
     """
     from grammar.write import write_instruction
 
@@ -163,7 +163,8 @@ def canonical(function: tree.Function) -> list[str]:
 
     def rename(name: str) -> str:
         if name in body.registers:
-            return numbers.setdefault(name, f"%{width(body.registers[name])}_{len(numbers)}")
+            bits = width(body.registers[name])
+            return numbers.setdefault(name, f"%{16 if bits == 8 else bits}_{len(numbers)}")
         base, dot, axis = name.rpartition(".")
         if dot and base in body.registers:
             return f"{rename(base)}.{axis}"

@@ -13,6 +13,7 @@ from grammar.operands import accepts, width
 from grammar.schema import Operand
 
 from ..types import TYPES, scalar
+from .scopes import names
 
 Values = tuple[tree.Operand | None, ...]
 _ORDER = {"": ("b",), "32": ("u32", "s32", "f32", "f16x2", "b32"), "64": ("u64", "s64", "f64", "b64"), "16": ("u16", "s16", "f16", "b16")}
@@ -81,9 +82,7 @@ class Registers:
         if instruction.guard:
             reads.append(instruction.guard.predicate)
         if found is None:
-            from .scopes import names
-
-            reads += [name if name in self.declared else name.rpartition(".")[0] for o in instruction.operands for name in names(o)]
+            reads += [self._base(name) for operand in instruction.operands for name in names(operand)]
         else:
             for parameter, value in zip(found.signature.parameters, found.values, strict=True):
                 if value is None:
@@ -94,8 +93,9 @@ class Registers:
                 if is_output(parameter):
                     lanes = value.elements if isinstance(value, tree.Vector) else (value,)
                     results += [(parameter, lane.name if isinstance(lane, tree.Name) else "_") for lane in lanes]
+                    reads += [base for lane in lanes for name in names(lane) if (base := self._base(name)) != name]
                 else:
-                    reads += _names(value)
+                    reads += map(self._base, names(value))
         names_ = [name for _, name in results]
         new = bool(names_) and all(n in self.declared and n not in self.first and n not in reads for n in names_)
         single = any(p.operand.kind == "vector" and p.operand.count == 1 for p, _ in results)
@@ -104,6 +104,10 @@ class Registers:
         for name in (*reads, *names_):
             if name in self.declared:
                 self.first.setdefault(name, id(instruction))
+
+    def _base(self, name: str) -> str:
+        """The register of a name such as `%r1.b0`."""
+        return name if name in self.declared else name.rpartition(".")[0]
 
     def _fits(self, name: str, type: str) -> bool:
         wanted = width(TYPES[type].register) if type in TYPES else 0
@@ -140,15 +144,10 @@ def _registers(operand: Operand, value: tree.Operand) -> list[tuple[str, Callabl
     if isinstance(value, tree.Name):
         return [(value.name, predicate if operand.kind == "predicate" else fits)]
     if isinstance(value, tree.Not):
-        return [(name, predicate) for name in _names(value)]
+        return [(name, predicate) for name in names(value)]
     if isinstance(value, tree.Vector) and operand.kind in ("vector", "coordinates"):
         return [pair for element in value.elements for pair in _registers(operand, element)]
     if isinstance(value, tree.Address):
-        return [(name, address) for name in _names(value)]
+        return [(name, address) for name in names(value)]
     return []
 
-
-def _names(value: tree.Operand) -> list[str]:
-    from .scopes import names
-
-    return names(value)
