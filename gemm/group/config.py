@@ -9,7 +9,7 @@ from ptxkit.smem import SHARED_LIMIT
 from ptxkit.types import Scalar
 
 from ..atoms import ROWS
-from ..config import BARRIER_BYTES, MAX_STAGES, Config, ConfigError
+from ..config import Config, ConfigError
 from .schedule import ORDERS, GroupTable, Layout, Order, Tails
 
 CAPACITIES = (32, 128, 256, 1024)
@@ -49,8 +49,7 @@ class GroupConfig:
             tile["STORE"] = "direct"
         made = Config(a, out, b, STAGES=wanted, **tile)
         if not wanted:
-            room = SHARED_LIMIT - made.fixed_bytes - GroupTable.bytes(GROUPS)
-            made = replace(made, STAGES=min(MAX_STAGES, room // (made.stage_bytes + BARRIER_BYTES)))
+            made = replace(made, STAGES=_stages(made, SHARED_LIMIT - GroupTable.bytes(GROUPS)))
         return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS)
 
     @property
@@ -104,6 +103,12 @@ class GroupConfig:
             return (f"{tile.STAGES} stages of {tile.stage_bytes:,} bytes and the table of {self.GROUPS} groups take more than "
                     f"{SHARED_LIMIT:,} bytes")
         return None
+
+
+def _stages(tile: Config, room: int) -> int:
+    """The deepest ring that fits."""
+    fitting = (stages for stages in range(tile.STAGES, 1, -1) if replace(tile, STAGES=stages).smem_bytes <= room)
+    return next(fitting, 1)
 
 
 __all__ = ["CAPACITIES", "GroupConfig"]

@@ -98,14 +98,15 @@ class GatedScales(Scales):
 class GatedTokenScales(TokenScales):
     """The same where slabs are the gate's and the up projection's in turn."""
 
-    def begin(self, feature: Reg[u32], token: Reg[u32], features: Reg[u32], end: Reg[u32]) -> None:
-        """`feature` and `features` count those of one projection."""
-        self._tokens(token, end)
-        per = features // BLOCK
+    def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
+        """`row` and `rows` count features of one projection."""
+        assert self.b is not None
+        self._tokens(column, columns)
+        weights, per = self.b, rows // BLOCK
         self._slabs = []
         for slab in range(self.slabs):
-            block = min_.u32((feature + slab // 2 * ROWS) // BLOCK, per - 1)
-            self._slabs.append(self.weights.pointer.at(mul.wide.u32(block + per if slab % 2 else block, self.weights.mn_stride)))
+            block = min_.u32((row + slab // 2 * ROWS) // BLOCK, per - 1)
+            self._slabs.append(weights.pointer.at(mul.wide.u32(block + per if slab % 2 else block, weights.mn_stride)))
         self._ready()
 
 

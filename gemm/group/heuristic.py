@@ -9,8 +9,16 @@ from ..config import ConfigError
 from .config import GroupConfig
 from .problem import GroupProblem
 
-FEW = 128
-"""Tokens of a group up to which weights take longer to read than to multiply: then tokens are columns, as few as there are."""
+# Measured on an H200 (all candidates of 12 extents, bf16 and e4m3, per-tensor and block scales, bursts, weights cold): what a choice
+# costs beside the fastest candidate of the same case is in docs/grouped.md.
+FEW = 96
+"""Tokens of a group up to which they are columns: then weights take longer to read than to multiply, and no row is wasted."""
+FEW_PROMOTED = 64
+"""The same with promoted sums: more tokens need more scales than a thread has registers (256 x 96 spills)."""
+IN_TURNS = 1.03
+"""Columns a warpgroup does in the time of one when two warpgroups take turns at 128 x 192, beside both at 128 x 256."""
+WIDE = 1.08
+"""The same of promoted 128 x 192 tiles in pairs that share the weights, beside 128 x 128; and of 64 x 192 beside 256 x 64."""
 
 
 def fixed(problem: GroupProblem) -> dict[str, Any]:
@@ -21,16 +29,50 @@ def fixed(problem: GroupProblem) -> dict[str, Any]:
 
 def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     """The configuration for a problem."""
-    choice = fixed(problem)
-    few = 96 if choice["GATED"] and problem.promote else FEW       # both projections and their promoted sums are one thread's
-    if problem.mean <= few:
-        tokens = next((size for size in (8, 16, 24, 32, 48, 64, 96) if problem.mean <= size), 128)
-        return GroupConfig.of(**choice, TRANSPOSED=True, BM=128, BN=tokens, CONSUMERS=1 if choice["GATED"] else 2, STREAM_W=True)
-    if problem.promote:
-        BN = 128
-    else:
-        BN = 256
-    return GroupConfig.of(**choice, BM=128, BN=BN)
+    choose = _promoted if problem.promote else _fast
+    return GroupConfig.of(**fixed(problem), **choose(problem, sms))
+
+
+def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
+    """bf16, f16, and fp8 whose sums stay in the tensor cores."""
+    mean, gated, span = problem.mean, problem.options.gated, 1024 // problem.x.bits
+    if mean <= FEW:
+        tokens = next(size for size in (8, 16, 24, 32, 48, 64, 96) if mean <= size)
+        deep = problem.k >= 8 * span and (problem.x.bits == 8 or tokens >= 64)
+        return {"TRANSPOSED": True, "BM": 128, "BN": tokens, "BK": 2 * span if deep else span, "CONSUMERS": 1 if gated else 2,
+                "STREAM_W": True}
+    parts = -(-mean // 192)
+    columns = int(-(-mean // (16 * parts)) * 16)
+    if 128 < mean <= 512 and not gated and parts * columns < 0.9 * _up(mean, 128):
+        return {"TRANSPOSED": True, "BM": 128, "BN": columns}
+    both, turns = {"BM": 128, "BN": 256}, {"BM": 128, "BN": 192, "PINGPONG": True}
+    in_turns = mean > 128 and problem.out.bits == 16 and not gated
+    return turns if in_turns and _time(problem, turns, sms) < IN_TURNS * _time(problem, both, sms) else both
+
+
+def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
+    """Block scales, or sums that are taken out of the tensor cores every 128 of K."""
+    mean, gated = problem.mean, problem.options.gated
+    if mean <= FEW_PROMOTED:
+        tokens = next(size for size in (8, 16, 24, 32, 48, 64) if mean <= size)
+        few = {"TRANSPOSED": True, "BM": 256, "BN": tokens, "STREAM_W": True}
+        rows = {"BM": 64, "BN": 192}
+        return rows if tokens == 64 and not gated and _time(problem, rows, sms) < WIDE * _time(problem, few, sms) else few
+    narrow, wide = {"BM": 128, "BN": 128}, {"BM": 128, "BN": 192, "CLUSTER_M": 2}
+    return wide if not gated and _time(problem, wide, sms) < WIDE * _time(problem, narrow, sms) else narrow
+
+
+def _time(problem: GroupProblem, tile: dict[str, Any], sms: int) -> int:
+    """Waves of tiles times the size of one, for groups of the expected size: what a launch takes that multiplies all the time."""
+    transposed, pair = tile.get("TRANSPOSED", False), tile.get("CLUSTER_M", 1)
+    tokens, features = (tile["BN"], tile["BM"]) if transposed else (tile["BM"], tile["BN"])
+    lines = problem.n * (2 if problem.options.gated else 1)
+    units = problem.groups * -(-int(-(-problem.mean // 1)) // (tokens * pair)) * -(-lines // features)
+    return -(-units // max(1, sms // pair)) * tokens * features
+
+
+def _up(value: float, to: int) -> float:
+    return -(-value // to) * to
 
 
 def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:

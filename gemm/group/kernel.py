@@ -14,7 +14,7 @@ from ..atoms import ROWS, WARPGROUP, Mma
 from ..dense import REGISTERS
 from ..epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
 from ..fusion import Fusion, Matrix, Operands
-from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn
+from ..mainloop import Cluster, Consumer, Pipeline, Producer, Turn
 from ..scales import ScaleArray, Scales
 from ..scheduler import Raster, Schedule
 from ..tiled import TiledCopy, TiledMma
@@ -42,7 +42,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
     from which every role finds its work by itself.
 
     full[stage]: 1, the producer's arrive.expect_tx. empty[stage]: one thread of each warpgroup that reads the stage, in every CTA
-    that shares an operand with this one. order[w] (PINGPONG, or two that promote): 4, see `Turn` and `Stagger`.
+    that shares an operand with this one. order[w] (PINGPONG): 4, see `Turn`.
 
     A tile reads the rows that follow its group's last one, and drops them: stores of a group's last tile are predicated, row by row.
     griddepcontrol.wait stands before the first access to global memory, as in the dense kernel.
@@ -58,8 +58,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
         span = span_bytes(stored_columns, OUT)
         staging = smem.tile(OUT, (CONSUMERS * STAGING_BUFFERS, ROWS, span * 8 // OUT.bits), swizzle=span, name="Y staging")
     pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster)
-    staggered = PROMOTE and CONSUMERS == 2
-    order = smem.mbarrier(2, name="order") if PINGPONG or staggered else None
+    order = smem.mbarrier(2, name="order") if PINGPONG else None
     table = GroupTable(GROUPS)
 
     thread = mov.u32(tid.x)
@@ -127,8 +126,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
         acc = mma.fragments()
         total = mma.fragments() if PROMOTE else acc
         x_scales, w_scales = ScaleArray(x_scale, x_scale_m, x_scale_k), ScaleArray(w_scale, w_scale_n, w_scale_k)
-        turn = Turn(order, index, lane) if order is not None and PINGPONG else None
-        stagger = Stagger(order, index, lane) if order is not None and staggered else None
+        turn = Turn(order, index, lane) if order is not None else None
         whole = ld.global_.f32(x_scale) if SCALED else factor
         if PINGPONG:
             consumer.position.skip(index * k_tiles)
@@ -155,7 +153,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
                     scales.begin(row, column + lane_column, n, end)
                 else:
                     scales.begin(row + lane_row, column, end, n)
-                consumer.multiply_promoted(acc, total, work.stages, scales, stagger)
+                consumer.multiply_promoted(acc, total, work.stages, scales)
             else:
                 consumer.multiply(acc, work.stages, turn)
             if PINGPONG:

@@ -13,7 +13,7 @@ from ptxkit.types import f32, u32
 from ..atoms import ROWS
 from ..epilogue import Fused
 from ..fusion import Matrix
-from ..scales import BLOCK, ScaleArray
+from ..scales import BLOCK, ScaleArray, Scales
 
 
 class TransposedStore:
@@ -57,48 +57,41 @@ class TransposedStore:
 
 
 @dataclass(slots=True)
-class TokenScales:
-    """Block scales where tokens are columns: a token has one for each 128 of K, and so has a slab of 64 features."""
+class TokenScales(Scales):
+    """Block scales where tokens are columns: a token has one for each 128 of K, and so has a slab of 64 features.
 
-    tokens: ScaleArray
-    weights: ScaleArray
-    slabs: int
-    BN: int
+    `a` are the scales of the tokens, `b` those of the weights.
+    """
+
     _offsets: list[Reg[u32]] = field(default_factory=list)
     _slabs: list[Ptr[f32]] = field(default_factory=list)
-    _next: list[Reg[f32]] = field(default_factory=list)
-    _now: list[Reg[f32]] = field(default_factory=list)
-    _factors: dict[tuple[int, int], Reg[f32]] = field(default_factory=dict)
 
-    def begin(self, feature: Reg[u32], token: Reg[u32], features: Reg[u32], end: Reg[u32]) -> None:
+    def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
         """A new tile: the first feature of the warpgroup, this thread's first token, and where both end."""
-        self._tokens(token, end)
+        feature, features, weights = row, rows, _given(self.b)
+        self._tokens(column, columns)
         blocks = (features - 1) // BLOCK
-        self._slabs = [self.weights.pointer.at(mul.wide.u32(min_.u32((feature + slab * ROWS) // BLOCK, blocks), self.weights.mn_stride))
+        self._slabs = [weights.pointer.at(mul.wide.u32(min_.u32((feature + slab * ROWS) // BLOCK, blocks), weights.mn_stride))
                        for slab in range(self.slabs)]
         self._ready()
 
     def _tokens(self, token: Reg[u32], end: Reg[u32]) -> None:
-        last = end - 1
-        self._offsets = [min_.u32(token + (block * 8 + i), last) * self.tokens.mn_stride for block in range(self.BN // 8) for i in range(2)]
+        last, stride = end - 1, _given(self.a).mn_stride
+        self._offsets = [min_.u32(token + (block * 8 + i), last) * stride for block in range(self.BN // 8) for i in range(2)]
 
     def _ready(self) -> None:
         self._next = [mov.f32(1.0) for _ in range(len(self._offsets) + self.slabs)]
 
     def prefetch(self, k: Reg[u32] | int) -> None:
         """Begin to read the scales of stage `k`."""
-        first = self.tokens.pointer
-        first = first if isinstance(k, int) and k == 0 else first.at(mul.wide.u32(k, self.tokens.k_stride))
+        tokens, weights = _given(self.a), _given(self.b)
+        first = tokens.pointer
+        first = first if isinstance(k, int) and k == 0 else first.at(mul.wide.u32(k, tokens.k_stride))
         for i, offset in enumerate(self._offsets):
             ld.global_.nc.f32(self._next[i], first.at(offset))
         for i, pointer in enumerate(self._slabs):
-            at = pointer if isinstance(k, int) and k == 0 else pointer.at(mul.wide.u32(k, self.weights.k_stride))
+            at = pointer if isinstance(k, int) and k == 0 else pointer.at(mul.wide.u32(k, weights.k_stride))
             ld.global_.nc.f32(self._next[len(self._offsets) + i], at)
-
-    def take(self) -> None:
-        """The scales read last are those of the stage that begins."""
-        self._now = [mov.f32(register) for register in self._next]
-        self._factors = {}
 
     def factor(self, slab: int, index: int) -> Reg[f32]:
         """What accumulator `index` of a slab is multiplied by."""
@@ -107,6 +100,11 @@ class TokenScales:
         if key not in self._factors:
             self._factors[key] = mul.rn.f32(self._now[column], self._now[len(self._offsets) + slab])
         return self._factors[key]
+
+
+def _given(array: ScaleArray | None) -> ScaleArray:
+    assert array is not None
+    return array
 
 
 __all__ = ["TokenScales", "TransposedStore"]
