@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ..schema import Form, form, r, w
@@ -12,7 +13,7 @@ _RND = "rn rz rm rp"
 def _row(opcode: str, types: str, sources: int = 1, **slots: str) -> Form:
     """`d` and one to three sources, all of one type."""
     operands: dict[str, Any] = {"d": w("type"), **{name: r("type", float_immediate=True) for name in "abc"[:sources]}}
-    return form(f"{opcode}.type {', '.join(operands)}", slots={**slots, "type": types}, section=opcode.partition(".")[0].partition("{")[0],
+    return form(f"{opcode}.type {', '.join(operands)}", slots={**slots, "type": types}, section=re.split(r"\W", opcode)[0],
                 **operands)
 
 

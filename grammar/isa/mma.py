@@ -61,7 +61,8 @@ def _sparse(opcode: str, shapes: _Shapes, d: str, selectors: dict[str, int], *, 
     row = _row(f"{_SPARSE}{opcode}", shapes, d, ab=ab, since=since, needs={"sp::ordered_metadata": "8.5"},
                spvariant="sp sp::ordered_metadata", **slots)
     below = Per("shape", {shape: Range(choices=tuple(range(count))) for shape, count in selectors.items()})
-    return replace(row, syntax=f"{row.syntax}, e, f", section="mma.sp", operands={**row.operands, "e": r("b32"), "f": imm(below)})
+    return replace(row, syntax=f"{row.syntax}, e, f", section="mma.sp", effects=replace(row.effects, semantics="mma.sp"),
+                   operands={**row.operands, "e": r("b32"), "f": imm(below)})
 
 
 _SPARSE_ROWS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..schema import ANY, Access, Effects, Form, Operand, Per, Range, form, imm, r, rw
@@ -46,7 +47,8 @@ def _rows(types: str, columns: tuple[int, ...], k: int, d: str, columns_per_regi
     def row(a: str, operand: Operand, names: list[str], effects: Effects) -> Form:
         operands: dict[str, Any] = {a: operand, **sparse, **{name: _IMMEDIATES[name] for name in names}}
         return form(f"{opcode}, {', '.join((a, 'b_desc', *sparse, 'scale_d', *names))}", slots={"shape": " ".join(shapes), **slots},
-                    since=since, target="sm_90a", effects=effects, section=f"{_SECTION}{'.sp' * bool(selectors)}",
+                    since=since, target="sm_90a", effects=replace(effects, semantics="wgmma.mma_async.sp") if selectors else effects,
+                    section=f"{_SECTION}{'.sp' * bool(selectors)}",
                     d=fragment, b_desc=_DESCRIPTOR, scale_d=_SCALE_D, **operands)
 
     names = immediates.split()
