@@ -62,7 +62,7 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     scalars = grid.scalars(problem, arrays, options, pointer)
     records = kernel.trace(**config.parameters).copies.records
     maps = [_lines(a, problem.a_major == "k"), _lines(b, problem.b_major == "mn"),
-            _lines(out, True) if "d" in records else TensorMap(a.reshape(-1)[:8], box=(8,))]
+            _lines(out, True) if "d" in records else TensorMap(a.reshape(-1)[:16 // a.itemsize], box=(16 // a.itemsize,))]
     return kernel.simulate(grid.ctas, *maps, *scalars, schedule=schedule, seed=seed, check=check, **config.parameters)
 
 
