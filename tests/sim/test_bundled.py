@@ -30,9 +30,11 @@ def product(m: int, n: int, k: int, config: Config, *, sms: int = 132, schedule:
     b = generator.integers(-scale, scale + 1, (k, n)).astype(NUMPY[config.a])
     given_a = a if config.a_major == "k" else np.asfortranarray(a)
     given_b = b if config.b_major == "mn" else np.asfortranarray(b)
+    if config.a.bits == 8:
+        given_a, given_b = given_a.view(np.uint8), given_b.view(np.uint8)
     whole = np.full((m + 2, n), np.nan, NUMPY[config.out])
     out = whole[1:-1]
-    report = simulate(given_a, given_b, out, config=config, sms=sms, schedule=schedule, seed=seed, check=check)
+    report = simulate(given_a, given_b, out, config=config, sms=sms, schedule=schedule, seed=seed, check=check, dtype=config.a.__name__)
     expected = (a.astype(np.float32) @ b.astype(np.float32)).astype(NUMPY[config.out])
     np.testing.assert_array_equal(out.astype(np.float32), expected.astype(np.float32))
     assert np.isnan(whole[[0, -1]].astype(np.float32)).all()
