@@ -120,8 +120,9 @@ class _Turns(Flow):
         return not {"cluster.arrive", "cluster.wait"}.isdisjoint(site.sync)
 
     def step(self, site: Site, threads: int, state: State) -> None:
+        surely = self.analysis.lanes.surely(site)
         for word in ("away", "arrived"):
-            self.drop(state, threads, lambda fact, word=word: fact == (word,))  # type: ignore[misc]
+            self.drop(state, surely, lambda fact, word=word: fact == (word,))  # type: ignore[misc]
         for word, now in (("cluster.arrive", ("arrived",)), ("cluster.wait", ("away",))):
             if word in site.sync:
                 state[now] = state.get(now, 0) | threads

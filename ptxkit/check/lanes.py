@@ -84,6 +84,15 @@ class Lanes:
         holds, fails = self.masks(self.values.register(site, guard.predicate))
         return reach & (fails if guard.negated else holds)
 
+    def surely(self, site: Site) -> int:
+        """The threads that execute the site whenever they come to its block."""
+        guard = site.instruction.guard
+        reach = self.at[site.block]
+        if guard is None or not reach or site.control == "branch":
+            return reach
+        holds, fails = self.masks(self.values.register(site, guard.predicate))
+        return reach & ~(holds if guard.negated else fails)
+
     def edge(self, block: int, taken: bool | None) -> int:
         """The threads that may leave the block that way."""
         if taken is None:

@@ -237,7 +237,7 @@ class _Flattener:
                     tuple(None if value is None else renamed(value, rename) for value in values), place)
         site.tokens = frozenset(instruction.opcode.split("."))
         site.reads, site.writes = self._registers(site)
-        site.control = "call" if instruction.mnemonic == "call" else site.effects.control
+        site.control = "call" if instruction.mnemonic == "call" else "unknown" if found is None else site.effects.control
         self.sites.append(site)
         if site.control == "branch":
             names = [name for value in values for name in names_in(value) if scope.find(name) is None]

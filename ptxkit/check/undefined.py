@@ -8,6 +8,7 @@ from grammar import tree
 from grammar.errors import Finding
 
 from .analysis import Analysis
+from .names import names_in
 from .program import Site
 from .values import Value
 
@@ -19,12 +20,14 @@ FOLLOWED = frozenset(("mov", "cvt", "cvta", "add", "sub", "mul", "mad", "shl", "
 
 def findings(analysis: Analysis) -> Iterator[Finding]:
     said: set[tuple[str, int]] = set()
+    elsewhere = {name for site in analysis.sites if site.control in ("call", "unknown") or site.mnemonic == "call"
+                 for operand in site.instruction.operands for name in names_in(operand)}
     for site in analysis.sites:
         for name, what in _decisive(site):
             if name not in analysis.routine.registers:
                 continue
             undefined = _undefined(analysis, analysis.values.register(site, name))
-            if undefined is not None and (undefined.name, undefined.block) not in said:
+            if undefined is not None and undefined.name not in elsewhere and (undefined.name, undefined.block) not in said:
                 said.add((undefined.name, undefined.block))
                 through = f"computed from `{_short(undefined.name)}`" if name != undefined.name else f"`{_short(name)}`"
                 yield analysis.report(

@@ -33,6 +33,11 @@ LEGAL = [Case("", name, body, "error", *sizes) for name, body, *sizes in (
      "barrier.cluster.arrive.relaxed;\n" + FILL.replace("%r4", "%r4+4096") + "barrier.cluster.wait;\n" + PEER + REMOTE + FROM_PEERS, 64, 2),
     ("its own memory by mapa", "mov.u32 %r20, %cluster_ctarank;\nmapa.shared::cluster.u32 %r22, %r4, %r20;\n"
      + CLUSTER + "st.shared::cluster.u32 [%r22], %r0;\n" + CLUSTER + "ld.shared.u32 %r5, [%r4];\n", 64, 2),
+    ("one arrive or the other", "setp.gt.u32 %p10, %r9, 3;\nbarrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+     "@%p10 bra one;\nbarrier.cluster.arrive.relaxed;\nbra on;\none:\nbarrier.cluster.arrive.release;\non:\nbarrier.cluster.wait;\n", 64,
+         2),
+    ("a result of a function that is not seen", "{\n.reg .b32 %seen;\n.param .b32 got;\n.param .b32 given;\nst.param.b32 [given], %r0;\n"
+     "call.uni (got), elsewhere, (given);\nld.param.b32 %seen, [got];\nsetp.eq.u32 %p10, %seen, 0;\n}\n@%p10 st.global.u32 [%rd1], %r0;\n"),
     ("the fence in the issuer, behind the barrier, and in the writers", FILL + FENCE + SYNC + "@%p0 fence.proxy.async;\n" + OUT + COMMIT
      + "@%p0 cp.async.bulk.wait_group 0;\n"),
     ("the fence in the issuer alone, behind the barrier", FILL + SYNC + f"@!%p0 bra end;\n{FENCE}{STORE} [%rd0], [%r1], 256;\n"

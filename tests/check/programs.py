@@ -36,6 +36,7 @@ HEAD = """.version 8.6
 .address_size 64
 .shared .align 1024 .b8 smem[32768];
 .shared .align 8 .b64 bar[4];
+.extern .func (.param .b32 got) elsewhere (.param .b32 given);
 """
 REGISTERS = """.reg .pred %p<24>;
 .reg .b16 %h<8>;

@@ -101,3 +101,13 @@ def test_one_entry_of_two_is_mistaken() -> None:
     _, _, second = right.partition(".visible .entry")
     both = wrong + ".visible .entry" + second.replace(" k(", " other(")
     assert [(f.rule, f.ptx_line) for f in check(both)] == [("init-before-use", line)]
+
+
+def test_instructions_of_a_newer_target_may_do_what_is_missing() -> None:
+    """`tcgen05.commit` arrives on the mbarrier and `tcgen05.ld` writes registers: the table, of sm_90a, has neither."""
+    case = next(case for case in CASES if str(case) == "wait-without-arrival: nobody")
+    wrong, _ = text(case, False)
+    arrives = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r2];\n"
+    reads = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r60}, [%r61];\nsetp.eq.u32 %p20, %r60, 0;\n@%p20 bra w;\n"
+    newer = wrong.replace("sm_90a", "sm_100a").replace("w:\n", f"{arrives}w:\n{reads}", 1)
+    assert {(f.kind, f.severity) for f in check(newer)} == {("language", "info")}
