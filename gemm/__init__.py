@@ -1,9 +1,10 @@
-"""Hopper GEMM kernels written with ptxkit: `gemm.gemm(a, b)`, `gemm.hgemm(a, b)` for 16-bit operands, and
-`gemm.group_gemm(x, w, cu_seqlens)` for groups of rows with weights of their own."""
+"""Hopper GEMM kernels written with ptxkit: `gemm.gemm(a, b)`, `gemm.hgemm(a, b)` for 16-bit operands, `gemm.Adapter(a, b, out)` for
+the steps of such a call one by one, and `gemm.group_gemm(x, w, cu_seqlens)` for groups of rows with weights of their own."""
 
 from __future__ import annotations
 
+from .adapter import Adapter
 from .device import gemm, hgemm
 from .group.device import group_gemm, group_gemm_masked
 
-__all__ = ["gemm", "group_gemm", "group_gemm_masked", "hgemm"]
+__all__ = ["Adapter", "gemm", "group_gemm", "group_gemm_masked", "hgemm"]

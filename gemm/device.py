@@ -35,13 +35,16 @@ class Plan:
 
     __slots__ = ("compiled", "config", "encoded", "grid", "launcher", "ordinal", "problem")
 
-    def __init__(self, problem: Problem, ordinal: int, config: Config | None = None) -> None:
-        device = driver.device(ordinal)
+    def __init__(self, problem: Problem, ordinal: int, config: Config | None = None, *, pdl: bool = True) -> None:
         self.problem, self.ordinal = problem, ordinal
-        self.config = config or tuned(problem, device.name) or heuristic(problem, device.multiprocessors)
+        self.config = config or configuration(problem, ordinal)
         self.compiled = _compiled(self.config, ordinal)
-        self.launcher: Launcher = self.compiled.launcher(pdl=True)
-        self.grid = Grid.of(problem, self.config, self.compiled.max_clusters())
+        self.launcher: Launcher = self.compiled.launcher(pdl=pdl)
+        clusters = self.compiled.max_clusters()
+        if not clusters:
+            raise LaunchError(f"{driver.device(ordinal).name} holds no cluster of {self.config.cluster} CTAs with {self.config.smem_bytes:,} "
+                              "bytes of shared memory each: take CLUSTER_M=1, CLUSTER_N=1 and SPLITS=1, or fewer STAGES")
+        self.grid = Grid.of(problem, self.config, clusters)
         self.encoded: tuple[EncodedTensorMap, ...] = ()
 
     def maps(self, arrays: Arrays) -> tuple[EncodedTensorMap, ...]:
@@ -98,6 +101,12 @@ class Zeros:
                 driver.call("cuMemsetD2D8Async", start, size * (out.strides[-2] if m > 1 else n), 0, n * size, m, stream)
 
 
+def configuration(problem: Problem, ordinal: int) -> Config:
+    """The configuration that a problem gets on a device: the tuned one, else the heuristic's."""
+    device = driver.device(ordinal)
+    return tuned(problem, device.name) or heuristic(problem, device.multiprocessors)
+
+
 def _compiled(config: Config, ordinal: int) -> Compiled:
     key = (config, ordinal)
     if key not in _modules:
@@ -111,9 +120,7 @@ def _workspace(ordinal: int, stream: int, bytes: int) -> int:
     if known is not None and known[1] >= bytes:
         return known[0]
     bytes = max(bytes, 32 << 20)
-    made = driver.allocate(bytes, ordinal)
-    with driver.on(ordinal):
-        driver.call("cuMemsetD8Async", made, 0, bytes, stream)
+    made = driver.allocate_cleared(bytes, ordinal)
     _workspaces[ordinal, stream] = made, bytes
     return made
 
@@ -193,14 +200,14 @@ def _prepare(arrays: Arrays, options: Options, config: Config | None) -> Launch 
                 raise LaunchError("K = 0 leaves nothing to multiply: out would be the epilogue of zeros, which takes no gemm")
             return Zeros(arrays.out)
         if config is not None:
-            _check_config(config, problem)
+            check_config(config, problem)
         plan = _plans[shapes] = Plan(problem, ordinal, config)
         if len(_plans) > _PLANS_KEPT:
             del _plans[next(iter(_plans))]
     return Launch(plan, arrays, options)
 
 
-def _check_config(config: Config, problem: Problem) -> None:
+def check_config(config: Config, problem: Problem) -> None:
     """A configuration given by the caller is for this problem."""
     wanted = {"a": problem.a, "b": problem.b, "out": problem.out, "accumulator": problem.accumulator, "a_major": problem.a_major,
               "b_major": problem.b_major, "BATCHED": problem.batches is not None, "BLOCK_SCALES": problem.block_scales,
@@ -209,9 +216,11 @@ def _check_config(config: Config, problem: Problem) -> None:
         if getattr(config, name) != value:
             words = [getattr(v, "__name__", str(v)) for v in (getattr(config, name), value)]
             raise LaunchError(f"this config is not for this problem: its {name} is {words[0]}, the arguments need {words[1]}")
+    if config.A_ROWS and problem.m > config.A_ROWS:
+        raise LaunchError(f"this config loads A_ROWS={config.A_ROWS} rows of a, and a has {problem.m} rows: take A_ROWS=0")
     depth = -(-problem.k // config.BK)
-    if config.SPLITS > max(1, depth):
+    if max(1, depth) < config.SPLITS:
         raise LaunchError(f"this config splits the depth {config.SPLITS} ways, and K = {problem.k} has {depth} stages of {config.BK}")
 
 
-__all__ = ["Launch", "Plan", "gemm", "hgemm"]
+__all__ = ["Launch", "Plan", "Zeros", "check_config", "configuration", "gemm", "hgemm"]

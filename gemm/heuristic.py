@@ -37,7 +37,7 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
         if BM > 64 and small:
             continue
         for BN in (32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256):
-            if BN > max(32, -(-problem.n // 8) * 8 + 31) or BM * BN > 256 * 192:
+            if BN > max(32 if problem.b_major == "k" else 64, -(-problem.n // 8) * 8 + 31) or BM * BN > 256 * 192:
                 continue
             shapes.append({"BM": BM, "BN": BN})
             if BM <= 128 and BN >= 64 and not problem.promote and not small:

@@ -192,6 +192,22 @@ def allocate(size: int, ordinal: int) -> int:
         return int(call("cuMemAlloc", max(size, 1)))
 
 
+def allocate_cleared(size: int, ordinal: int) -> int:
+    """As `allocate`, full of zeros when it returns; also while this thread captures a stream, which gets nothing of it."""
+    api = _api()
+    with on(ordinal):
+        mode = call("cuThreadExchangeStreamCaptureMode", api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+        try:
+            made = allocate(size, ordinal)
+            aside = call("cuStreamCreate", int(api.CUstream_flags.CU_STREAM_NON_BLOCKING))
+            call("cuMemsetD8Async", made, 0, size, aside)
+            call("cuStreamSynchronize", aside)
+            call("cuStreamDestroy", aside)
+        finally:
+            call("cuThreadExchangeStreamCaptureMode", mode)
+    return made
+
+
 def free(address: int, ordinal: int) -> None:
     """Gives back what `allocate` gave."""
     with on(ordinal):

@@ -44,7 +44,10 @@ def knobs(config: Config, problem: Problem) -> dict[str, Any]:
 
 
 def revive(kept: Knobs, problem: Problem) -> Config:
-    """The configuration of these knobs for a problem. Raises ConfigError when it is not valid, TypeError for an unknown knob."""
+    """The configuration of these knobs for a problem, which may have other rows than the one that was tuned. Raises ConfigError when it
+    is not valid, TypeError for an unknown knob."""
+    if kept.get("A_ROWS"):
+        kept = {**kept, "A_ROWS": -(-problem.m // 8) * 8 if problem.m <= 56 else 0}
     return Config(**fixed(problem), **kept)
 
 
