@@ -18,12 +18,16 @@ Number = Integer | Float
 WARP_SIZE = Integer(32)
 SIGN = 1 << 63
 MASK = (1 << 64) - 1
+LONGEST = 200
+"""Digits of a literal that are looked at: with zeros before it a number may have some more than its value needs."""
 
 
 def integer(text: str) -> Integer:
     """The literal `12`, `0x1F`, `017`, `0b101`, each with an optional `U`."""
     unsigned = text[-1] == "U"
     digits = text[:-1] if unsigned else text
+    if len(digits) > LONGEST:
+        raise ValueError(f"a number of {len(digits)} digits does not fit 64 bits")
     if len(digits) > 1 and digits[0] == "0":
         value = int(digits, 0 if digits[1] in "xXbB" else 8)
     else:
@@ -45,6 +49,8 @@ def double(text: str) -> Float:
 
 def decimal(text: str) -> Float:
     """The literal `1.5`, `.5` or `1e3`, a double."""
+    if len(text) > 4 * LONGEST:
+        raise ValueError(f"a number of {len(text)} digits is too long")
     value = float(text)
     if math.isinf(value) or (value == 0 and text.lower().partition("e")[0].strip("0.")):
         raise ValueError(f"{text} does not fit a double")

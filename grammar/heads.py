@@ -32,7 +32,7 @@ DIRECTIVES = ("maxntid|reqntid|minnctapersm|maxnctapersm|maxnreg|noreturn|reqnct
               "|blocksareclusters|abi_preserve_control|abi_preserve")
 STOP = "(?![A-Za-z0-9_$])"
 
-HEADER = re.compile(rf"\.version[ \t]+([0-9]+)\.([0-9]+)[ \t\r\n]+\.target[ \t]+([a-z][a-z0-9_]*(?:{W},{W}[a-z][a-z0-9_]*)*)"
+HEADER = re.compile(rf"\.version[ \t]+([0-9]{{1,4}})\.([0-9]{{1,4}})[ \t\r\n]+\.target[ \t]+([a-z][a-z0-9_]*(?:{W},{W}[a-z][a-z0-9_]*)*)"
                     r"(?:[ \t\r\n]+\.address_size[ \t]+(32|64))?(?=[ \t\r\n]|\Z)")
 VARIABLES = re.compile(
     rf"(?:\.(?P<linkage>extern|visible|weak|common){STOP}{W})?\.(?P<space>{SPACES}){W}(?:\.align[ \t]+(?P<align>{NUMBER}){W})?"

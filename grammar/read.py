@@ -26,8 +26,8 @@ ONE_LABEL = re.compile(rf"({IDENT}):")
 LISTING = re.compile(r"\.(?:branchtargets|calltargets|callprototype)\b")
 STATEMENT = re.compile(rf"(?:@{W}(!?){W}({NAME})[ \t\r\n]+)?({OPCODE})(?![A-Za-z0-9_$.:])([^;\"/@]*+);")
 END = re.compile(r'"[^"\n]*"|//[^\n]*|;')
-LOC = re.compile(rf"\.loc[ \t]+([0-9]+)[ \t]+([0-9]+)[ \t]+([0-9]+)(?:[ \t]*,[ \t]*function_name[ \t]+({IDENT})[ \t]*"
-                 r"(?:\+[ \t]*([0-9]+)[ \t]*)?,[ \t]*inlined_at[ \t]+([0-9]+)[ \t]+([0-9]+)[ \t]+([0-9]+))?"
+LOC = re.compile(rf"\.loc[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{{1,18}})(?:[ \t]*,[ \t]*function_name[ \t]+({IDENT})[ \t]*"
+                 r"(?:\+[ \t]*([0-9]{1,18})[ \t]*)?,[ \t]*inlined_at[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18}))?"
                  r"(?=[ \t\r]*(?:\n[ \t\r\n]*(?![ \t\r\n,])|\Z))")
 PRAGMA = re.compile(rf'\.pragma{W}("[^"\n]*"){W};')
 ONE_OPCODE = re.compile(OPCODE)

@@ -334,6 +334,8 @@ class Reader:
 
     def version(self, children: list[Token]) -> tuple[int, int]:
         major, _, minor = children[0].partition(".")
+        if len(children[0]) > 9:
+            raise ParseError("there is no version of that many digits", _place(children[0]))
         return int(major), int(minor)
 
     def target(self, children: list[Token]) -> tuple[str, ...]:

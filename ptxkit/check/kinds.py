@@ -65,42 +65,43 @@ class Kinds:
         """`given`: a kernel's own parameters."""
         self.scope = scope
         self.functions = functions
-        self.shared = shared
-        self.codes = shared.codes if shared is not None else {}
+        self.codes: dict[int, int] = {}
+        self.stems: dict[str, tuple[int, int, int, int]] = {}
+        if shared is not None:
+            self.codes, self.needs, self.most = shared.codes, shared.needs, shared.most
+            for stem, type in scope.types.items():  # how many there are, and the kinds of one, of an address by it, and of one far away
+                count = scope.ranges[stem].count or 0
+                self.stems[stem] = count, code(type), code(("[]", type, True)), code(("[]", type, False))
+                self.most.setdefault(stem, -1)
         self.given = given
         self.own: list[int] = []
         self.guards: set[int] = set()
 
     def meet(self, instruction: tree.Instruction) -> tuple[Any, ...]:
         """The opcode with the kinds of the operands, of which one at least is new."""
-        codes = self.codes
+        codes, stems = self.codes, self.stems
         for operand in instruction.operands:
             number = id(operand)
-            if number not in codes:
-                name = operand if type(operand) is tree.Name else operand.base if type(operand) is tree.Address else None
-                if self.shared is not None and type(name) is tree.Name and self._share(operand, name.name):
-                    continue
-                codes[number] = code(self.kind(operand))
-                if type(operand) is not tree.Integer:
-                    self.own.append(number)
+            if number in codes:
+                continue
+            kind = type(operand)
+            base = operand if kind is tree.Name else operand.base if kind is tree.Address else None  # type: ignore[union-attr]
+            if stems and type(base) is tree.Name:
+                name = base.name
+                stem = name.rstrip("0123456789")
+                known = stems.get(stem)
+                if known is not None and 0 < len(name) - len(stem) < 11 and name not in self.scope.names:
+                    index = int(name[len(stem):])
+                    if index < known[0]:
+                        codes[number] = known[1] if kind is tree.Name else known[2] if near(operand.offset) else known[3]  # type: ignore[union-attr]
+                        self.needs[number] = stem, index
+                        if index > self.most[stem]:
+                            self.most[stem] = index
+                        continue
+            codes[number] = code(self.kind(operand))
+            if kind is not tree.Integer:
+                self.own.append(number)
         return (instruction.opcode, *map(codes.__getitem__, map(id, instruction.operands)))
-
-    def _share(self, operand: tree.Operand, name: str) -> bool:
-        """Gives an operand the kind of its range's registers, if that is all that it names."""
-        scope, shared = self.scope, self.shared
-        stem = name.rstrip("0123456789")
-        variable, digits = scope.ranges.get(stem), name[len(stem):]
-        if variable is None or not digits or len(digits) > 10 or name in scope.names or shared is None:
-            return False
-        index = int(digits)
-        if index >= (variable.count or 0):
-            return False
-        number = id(operand)
-        self.codes[number] = code(scope.types[stem] if type(operand) is tree.Name else self.kind(operand))
-        shared.needs[number] = stem, index
-        if index > shared.most.get(stem, -1):
-            shared.most[stem] = index
-        return True
 
     def leave(self) -> None:
         """The scope ends: what was of it alone is forgotten."""
@@ -111,7 +112,7 @@ class Kinds:
     def alone(self) -> None:
         """After a declaration names may stand for something else: all is met again, and nothing is shared any more."""
         self.leave()
-        self.shared, self.codes = None, {}
+        self.stems, self.codes = {}, {}
         self.guards.clear()
 
     def guarded(self, guard: tree.Guard) -> bool:

@@ -13,7 +13,7 @@ from ..module import has
 from . import declarations, kinds
 from .kinds import Kinds, Shared
 from .names import Scope, names_in, signatures
-from .places import Place, Places, finding
+from .places import NOWHERE, Place, Places, finding
 
 GATES = ("version", "target")
 """Rules that say when an instruction came, not that it is none."""
@@ -49,8 +49,9 @@ def findings(module: tree.Module, places: Places, *, strict: bool = False) -> It
         _verdicts.clear()
     for number, found in enumerate(_Module(module, places, strict).findings()):
         if number == MOST:
-            yield finding("too-many", f"there are more than {MOST} findings: the others are not told", "correct these first",
-                          Place(found.ptx_line, None), "error", "language")
+            where = f"; the next is at line {found.ptx_line}" if found.ptx_line else ""
+            yield finding("too-many", f"there are more than {MOST} findings: the others are not told{where}", "correct these first",
+                          NOWHERE, "error", "language")
             return
         yield found
 

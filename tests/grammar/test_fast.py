@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import grammar
 from grammar import read, reference, tree
 from grammar.errors import ParseError, Position
+from ptxkit.check import check_text
 
 from . import trees
 
@@ -189,6 +190,17 @@ def test_nesting_up_to_there_is_fine() -> None:
     assert grammar.parse(grammar.write(module)) == module
     assert difference(grammar.write(module)) == ""
     assert eval(repr(module), dict(vars(tree))) == module
+
+
+@pytest.mark.parametrize("text", [
+    "mov.u32 a, N;", "ld.u32 a, [b+N];", ".loc N 1 1", ".reg .b32 r<N>;", "mov.f32 a, N.5;", "mov.f32 a, 1eN;", "t: .branchtargets L<N>;",
+    ".shared .b32 s[N];", "mov.u32 a, 0xN;", "mov.u32 a, 0N;", "mov.b32 %rN, 1;", "mov.u32 a, (1 + N);",
+])
+def test_numbers_of_thousands_of_digits_are_told(text: str) -> None:
+    for digits in ("7" * 5000, "7" * 20, "0" * 5000):
+        assert difference(f"{HEAD}.func f() {{ {text.replace('N', digits)} }}") == ""
+        check_text(f"{HEAD}.func f() {{ .reg .b32 %r<9>; {text.replace('N', digits)} }}")
+    assert "digits" in str(read.parse_all(f".version 9.{'0' * 5000} .target sm_90a")[1][0])
 
 
 @pytest.mark.parametrize("text", [

@@ -1,0 +1,138 @@
+"""How fast PTX is read and judged: `python benchmarks/parser.py [FILE.ptx ...] [-o RESULTS.json]`, processor seconds of one core.
+
+Without files: the test corpus (nvcc and Triton output), each entry copied under new names until the module has 1 MB. `parse` makes the
+whole tree; `check` is every language rule; `first` is a process's first reading and check, when nothing of the table is in memory yet.
+Each other figure is the best of several readings of the text, each from nothing but the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import grammar
+from grammar import tree
+from ptxkit.check import language
+from ptxkit.check.places import Places
+
+CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
+SIZE = 1_000_000
+READINGS = 9
+
+
+def corpus() -> str:
+    """One module of 1 MB in nvcc's layout: the functions of the corpus that stand by themselves, again and again under new names."""
+    head = ".version 9.0\n.target sm_90a\n.address_size 64\n"
+    parts: list[str] = []
+    for path in sorted(CORPUS.glob("*.ptx")):
+        text = path.read_text()
+        module = grammar.parse(text)
+        if any(not isinstance(item, tree.Function) for item in module.items):
+            continue
+        body = text.partition(".address_size 64\n")[2]
+        if len(module.items) == len(module.entries):
+            parts.append(body)
+    made, size, copy = [head], len(head), 0
+    while size < SIZE:
+        for part in parts:
+            for name in {function.name for function in grammar.parse(head + part).functions}:
+                part = part.replace(name, f"copy{copy}_{name}")
+            made.append(part)
+            size += len(part)
+        copy += 1
+    return "".join(made)
+
+
+def judge(module: tree.Module) -> int:
+    return sum(1 for _ in language.findings(module, Places(module)))
+
+
+def measured(name: str, text: str) -> dict[str, Any]:
+    parse, check, both = [float("inf")] * 3
+    findings = 0
+    for _ in range(READINGS):
+        gc.collect()
+        start = time.process_time()
+        module = grammar.parse(text)
+        middle = time.process_time()
+        findings = judge(module)
+        end = time.process_time()
+        parse, check, both = min(parse, middle - start), min(check, end - middle), min(both, end - start)
+        del module
+    tracemalloc.start()
+    module = grammar.parse(text)
+    judge(module)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    same = grammar.parse(grammar.write(module)) == module
+    size = len(text)
+    return {"name": name, "bytes": size, "lines": text.count("\n"), "instructions": sum(map(_instructions, module.functions)),
+            "parse_MB_s": round(size / parse / 1e6, 2), "check_MB_s": round(size / check / 1e6, 2),
+            "parse_and_check_MB_s": round(size / both / 1e6, 2), "peak_memory_per_byte": round(peak / size, 1),
+            "language_findings": findings, "round_trip_equal": same}
+
+
+def _instructions(function: tree.Function) -> int:
+    def count(body: tuple[tree.Statement, ...]) -> int:
+        return sum(count(s.body) if isinstance(s, tree.Block) else isinstance(s, tree.Instruction) for s in body)
+
+    return count(function.body or ())
+
+
+def first(path: str) -> float:
+    """Processor seconds of a new process for one reading and check, with the imports."""
+    code = ("import sys, time; start = time.process_time(); text = open(sys.argv[1]).read(); from grammar import parse; "
+            "from ptxkit.check import language; from ptxkit.check.places import Places; module = parse(text); "
+            "list(language.findings(module, Places(module))); print(time.process_time() - start)")
+    return float(subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True).stdout)
+
+
+def yardstick() -> float:
+    """Milliseconds of a fixed piece of work: what the machine did beside this shows here."""
+    best = float("inf")
+    for _ in range(9):
+        start = time.process_time()
+        found: dict[int, tuple[int, str]] = {}
+        for number in range(200_000):
+            found[number] = number, str(number)
+        best = min(best, time.process_time() - start)
+    return round(best * 1e3, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Parse and check speed.")
+    parser.add_argument("files", nargs="*", metavar="FILE.ptx[=name]")
+    parser.add_argument("-o", "--output", metavar="RESULTS.json")
+    options = parser.parse_args()
+    rows = []
+    for given in options.files or [""]:
+        path, _, name = given.partition("=")
+        text = Path(path).read_text(encoding="utf-8", errors="surrogateescape") if path else corpus()
+        row = measured(name or Path(path).name or "test corpus, 1 MB", text)
+        if path:
+            row["first_seconds"] = round(first(path), 2)
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    if options.output:
+        machine = {"python": platform.python_version(), "processor": _processor(), "load": [round(load, 1) for load in os.getloadavg()],
+                   "yardstick_ms": yardstick()}
+        Path(options.output).write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+if __name__ == "__main__":
+    main()
