@@ -1,96 +1,104 @@
-"""Laws of the configurations: what the heuristic returns is valid, fits and assembles as it says."""
+"""Laws of the configurations: what the builder accepts fits and assembles as it says, what it refuses it refuses by name."""
 
 from __future__ import annotations
-
-import itertools
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.config import BARRIER_BYTES, Config, ConfigError, heuristic, stages_that_fit
-from gemm.hgemm import hgemm
+from gemm.config import Config, ConfigError
+from gemm.dense import gemm
+from gemm.heuristic import candidates, clocks, heuristic
+from gemm.samples import GRID, asked, distinct, name, pairwise, picked, shipped
 from ptxkit.smem import SHARED_LIMIT
 from ptxkit.toolchain import disassemble
-from ptxkit.types import bf16, f16, f32
+from ptxkit.types import bf16, e4m3, f16, f32, u8
+
 
 extents = st.one_of(st.integers(1, 300), st.integers(1, 20_000), st.sampled_from([128, 256, 512, 4096, 8192, 16384]))
-majors = st.sampled_from(["k", "mn"])
 
 
 @pytest.mark.pure
-@settings(deadline=None, max_examples=300)
-@given(st.tuples(extents, extents, extents), st.sampled_from([f16, bf16]), st.sampled_from([f16, bf16, f32]), majors, majors,
-       st.sampled_from([78, 114, 132]))
-def test_the_heuristic_returns_valid_configurations(shape, dtype, out, a_major, b_major, sms):
-    m, n, k = shape
-    config = heuristic(m, n, k, dtype, out, a_major, b_major, sms=sms)
-    assert config.problem() is None
+@settings(deadline=None, max_examples=150)
+@given(st.tuples(extents, extents, extents), st.sampled_from(["f16", "bf16", "e4m3", "f32"]), st.sampled_from(["f16", "bf16", "f32"]),
+       st.sampled_from(["nt", "nn", "tn", "tt"]), st.sampled_from([78, 114, 132]), st.booleans())
+def test_the_heuristic_returns_valid_configurations(shape, dtype, out, layout, sms, exact):
+    m, n, k = (-(-extent // 16) * 16 for extent in shape)
+    product = asked(m, n, k, dtype, out=out, layout=layout if dtype in ("f16", "bf16") else "nt",
+                    fast_accum=False if exact and dtype == "e4m3" else None)
+    config = heuristic(product, sms)
     assert config.smem_bytes <= SHARED_LIMIT
-    assert config.smem_bytes + (config.BN + 128) * 128 + BARRIER_BYTES > SHARED_LIMIT or config.STAGES == 8
+    assert config.accumulator_registers < config.consumer_registers
+    assert max(1, -(-k // config.BK)) >= config.SPLITS
+    assert clocks(product, config, sms) <= min(clocks(product, other, sms) for other in candidates(product, sms)) * 1.01
 
 
 @pytest.mark.pure
-@pytest.mark.parametrize("BN", [64, 128, 256])
-@pytest.mark.parametrize("CLUSTER", [1, 2])
-def test_the_budget_is_the_plan_of_the_trace(BN, CLUSTER):
-    config = Config(bf16, bf16, BN=BN, CLUSTER=CLUSTER)
-    traced = hgemm.trace(**config.parameters)
+@pytest.mark.parametrize("config", pairwise(), ids=name)
+def test_the_budget_is_the_plan_of_the_trace(config: Config):
+    traced = gemm.trace(**config.parameters)
     assert traced.shared.total == config.smem_bytes
-    assert traced.cluster == (CLUSTER, 1, 1)
-    assert set(traced.copies.records) == {"a", "b", "d"}
+    assert traced.cluster == (config.cluster, 1, 1)
+    assert traced.block == (config.threads, 1, 1)
+    assert set(traced.copies.records) == {"a", "b", *(["d"] if config.STORE == "staged" else [])}
+    deeper = {"STAGES": config.stages_that_fit + 1}
+    if config.stages_that_fit < 16:
+        with pytest.raises(ConfigError, match="fit"):
+            config.with_(**deeper, CONSUMERS=config.CONSUMERS, STORE=config.STORE)
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("config", pairwise()[::4], ids=name)
+def test_configurations_assemble_without_spills_and_with_setmaxnreg(config: Config):
+    assembles(config)
+
+
+@pytest.mark.ptxas
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+def test_all_configurations_assemble(request: pytest.FixtureRequest):
+    if "sweep" not in (request.config.option.markexpr or ""):
+        pytest.skip("with -m sweep")
+    for config in distinct((*pairwise(), *shipped(), *picked(grid=GRID))):
+        assembles(config)
+
+
+def assembles(config: Config) -> None:
+    assembly = gemm.assemble(**config.parameters)
+    used = assembly.resources["gemm"]
+    assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0)
+    assert assembly.findings == ()
+    assert used.registers == {1: used.registers, 2: 168, 3: 128}[config.CONSUMERS]
+    sass = disassemble(assembly.cubin)
+    assert ("USETMAXREG.DEALLOC" in sass) == ("USETMAXREG.TRY_ALLOC" in sass) == (config.CONSUMERS > 1)
+    assert f".64x{config.BN}x" in sass
+    assert ("MULTICAST" in sass) == (config.CLUSTER_M * config.CLUSTER_N > 1)
 
 
 @pytest.mark.pure
 @pytest.mark.parametrize(("change", "word"), [
-    ({"BN": 192}, "BN is 64, 128 or 256"), ({"CLUSTER": 4}, "a cluster has 1 or 2"),
-    ({"STAGES": 5}, "4 fit"), ({"STAGES": 1}, "2 to 8 stages"),
-    ({"BN": 64, "b_major": "mn"}, "cannot share"), ({"dtype": f32}, "f16 or bf16"), ({"out": None}, "the result is")])
+    ({"BN": 260}, "BN is a multiple of 8 up to 256, not 260: take 256"), ({"BN": 100}, "take 96"), ({"BM": 96}, "BM is 64, 128, 192 or 256"),
+    ({"CLUSTER_M": 3}, "CLUSTER_M is 1, 2 or 4"), ({"CLUSTER_M": 4, "CLUSTER_N": 4}, "at most 8 CTAs, not 16"),
+    ({"STAGES": 5}, "4 fit"), ({"STAGES": 1}, "2 to 16 stages"), ({"BK": 40}, "BK is a multiple of 64"), ({"BK": 512}, "take a smaller tile"),
+    ({"BN": 64, "b_major": "mn", "CLUSTER_M": 2}, "cannot share B tiles of 64 lines in parts of 64"),
+    ({"BN": 72, "b_major": "mn"}, "BN is a multiple of 64"), ({"a": u8}, "u8 times u8 is not multiplied"), ({"out": u8}, "the result is"),
+    ({"a": e4m3, "a_major": "mn"}, "K-major, since wgmma transposes 16-bit types only"), ({"accumulator": f16}, "f16 of f16 operands"),
+    ({"BM": 256, "PINGPONG": True}, "take turns"), ({"CONSUMERS": 3}, "3 consumer warpgroups cannot share 128 rows"),
+    ({"BM": 192, "BN": 256}, "registers of a consumer thread"), ({"BM": 256, "BN": 256}, "registers of a consumer thread"),
+    ({"SPLITS": 20}, "1 to 16 ways"), ({"SPLITS": 2, "CLUSTER_M": 2}, "take CLUSTER_M=1"),
+    ({"SPLITS": 2, "REDUCE": "cluster", "CLUSTER_M": 2}, "REDUCE=\"workspace\""), ({"SPLITS": 2, "STORE": "staged"}, "STORE=\"direct\""),
+    ({"A_ROWS": 8}, "A_ROWS=8"), ({"BLOCK_SCALES": True}, "block scales"), ({"BN": 56, "STORE": "staged"}, "whole 32-byte spans")])
 def test_a_configuration_that_cannot_be_is_refused(change, word):
-    class NoType:
-        __name__ = "s8"
-
-    if change.get("out", f16) is None:
-        change = {"out": NoType}
     with pytest.raises(ConfigError, match=word):
-        Config(**{"dtype": bf16, "out": bf16, **change})
+        Config(**{"a": bf16, "out": bf16, **change})
 
 
-def test_fewer_stages_never_need_more():
-    assert [stages_that_fit(BN) for BN in (256, 128, 64)] == [4, 6, 8]
-
-
-CHOICES = ([f16, bf16], [f16, bf16, f32], ["k", "mn"], ["k", "mn"], [256, 128, 64], [2, 1])
-
-
-def pairs(row):
-    return {(i, row[i], j, row[j]) for i, j in itertools.combinations(range(len(row)), 2)}
-
-
-def pairwise():
-    """Valid configurations in which every pair of choices that occurs in any of them occurs: a greedy cover."""
-    rows = [row for row in itertools.product(*CHOICES) if not (row[3] == "mn" and row[4] // 64 < row[5])]
-    missing = set().union(*map(pairs, rows))
-    cover = []
-    while missing:
-        cover.append(max(rows, key=lambda row: len(pairs(row) & missing)))
-        missing -= pairs(cover[-1])
-    return cover
-
-
-PAIRS = pairwise()
-
-
-@pytest.mark.ptxas
-@pytest.mark.parametrize(("dtype", "out", "a_major", "b_major", "BN", "CLUSTER"), PAIRS)
-def test_configurations_assemble_without_spills_and_with_setmaxnreg(dtype, out, a_major, b_major, BN, CLUSTER):
-    config = Config(dtype, out, a_major, b_major, BN, CLUSTER=CLUSTER)
-    assembly = hgemm.assemble(**config.parameters)
-    used = assembly.resources["hgemm"]
-    assert (used.registers, used.spill_stores, used.spill_loads, used.stack) == (168, 0, 0, 0)
-    assert assembly.findings == ()
-    sass = disassemble(assembly.cubin)
-    assert "USETMAXREG.DEALLOC" in sass
-    assert "USETMAXREG.TRY_ALLOC" in sass
-    assert f"HGMMA.64x{BN}x16.F32" in sass
-    assert ("MULTICAST" in sass) == (CLUSTER > 1)
+@pytest.mark.pure
+def test_what_is_derived():
+    assert [Config(bf16, bf16, BN=BN).STAGES for BN in (256, 128, 64)] == [4, 6, 8]
+    assert [Config(bf16, bf16, BM=BM, BN=64).CONSUMERS for BM in (64, 128, 192, 256)] == [1, 2, 3, 2]
+    assert [Config(t, bf16, BN=64).BK for t in (bf16, e4m3, f32)] == [64, 128, 32]
+    assert (Config(bf16, bf16, BN=56).STORE, Config(bf16, bf16).STORE, Config(bf16, e4m3).STORE) == ("direct", "staged", "direct")
+    described = Config(bf16, bf16).describe()
+    assert "stage               49,152 bytes" in described
+    assert "128 of 232 registers" in described

@@ -1,6 +1,9 @@
-"""The host side without a GPU: what hgemm accepts, how strides choose the layout, and its errors."""
+"""The host side without a GPU: what gemm accepts, how strides choose the layout, the adapter, and every refusal by its words."""
 
 from __future__ import annotations
+
+import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,62 +11,185 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemm
-from gemm.device import Problem, operand
+from gemm import Adapter
+from gemm.config import Config
+from gemm.grid import COUNTER_BYTES
+from gemm.problem import Arrays, Options, Problem, operand
+from ptxkit import driver
 from ptxkit.arrays import ArrayView, contiguous_strides
-from ptxkit.errors import LaunchError
+from ptxkit.errors import LaunchError, NoDriverError
+from ptxkit.types import bf16, f16, f32
 
 pytestmark = pytest.mark.pure
 
 
-def array(shape, dtype="bf16", strides=None, pointer=0x10000, device=0):
+def array(shape: tuple[int, ...], dtype: str = "bf16", strides: tuple[int, ...] | None = None, pointer: int = 0x10000, device: int = 0) -> ArrayView:
     return ArrayView(pointer, shape, strides or contiguous_strides(shape), dtype, device, "ptxkit")
 
 
 @settings(deadline=None)
-@given(st.integers(1, 64), st.integers(1, 64), st.integers(0, 5), st.booleans(), st.booleans())
-def test_an_operand_is_read_with_the_strides_it_has(eights, lines, pad, transposed, rows_are_mn):
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(0, 5), st.booleans(), st.booleans(), st.sampled_from([None, 1, 3]))
+def test_an_operand_is_read_with_the_strides_it_has(eights, lines, pad, transposed, rows_are_mn, batches):
     inner, stride = 8 * eights, 8 * (eights + pad)
     shape, strides = ((lines, inner), (stride, 1)) if not transposed else ((inner, lines), (1, stride))
-    major, (contiguous, strided, step) = operand("a", array(shape, strides=strides), rows_are_mn=rows_are_mn)
+    if batches is not None:
+        shape, strides = (batches, *shape), (stride * lines + 16, *strides)
+    major, found = operand("a", array(shape, strides=strides), rows_are_mn=rows_are_mn)
     if lines > 1:
-        assert (contiguous, strided, step) == (inner, lines, 2 * stride)
+        assert (found.dims[:2], found.strides[0]) == ((inner, lines), 2 * stride)
         assert (major == "k") == (rows_are_mn != transposed)
-    assert contiguous % 8 == 0
-    assert step % 16 == 0
+    if batches is not None:
+        assert found.dims[2] == batches
+        assert batches == 1 or found.strides[1] == 2 * (stride * lines + 16)
+    assert found.dims[0] % 8 == 0
+    assert all(step % 16 == 0 for step in found.strides)
 
 
-@pytest.mark.parametrize(("a", "b", "out", "word"), [
-    (array((16, 24)), array((32, 8)), array((16, 8)), r"a is \[M, K\] and b \[K, N\].*w\.T"),
-    (array((16,)), array((32, 8)), array((16, 8)), "a has shape .* must be a matrix"),
-    (array((16, 32), "f32"), array((32, 8), "f32"), array((16, 8)), "a has elements of f32: hgemm multiplies f16 or bf16"),
-    (array((16, 32)), array((32, 8), "f16"), array((16, 8)), "of bf16 and b of f16"),
-    (array((16, 32)), array((32, 8)), array((16, 16)), r"out has shape .* gives \(16, 8\)"),
-    (array((16, 32)), array((32, 8)), array((16, 8), "u32"), "out has elements of u32"),
-    (array((16, 32), pointer=0x10002), array((32, 8)), array((16, 8)), "a starts at address 0x10002.*16 bytes"),
-    (array((16, 20)), array((20, 8)), array((16, 8)), "a has 20 contiguous elements a line.*multiple of 8.*pad"),
-    (array((16, 32), strides=(36, 1)), array((32, 8)), array((16, 8)), "lines of a are 36 elements apart"),
-    (array((16, 32), strides=(64, 2)), array((32, 8)), array((16, 8)), "a has strides .* one of them must be 1"),
-    (array((16, 32)), array((32, 8)), array((16, 8), strides=(1, 16)), "out has strides .* row-major"),
-    (array((16, 32)), array((32, 12), strides=(16, 1)), array((16, 12)), "multiple of 8"),
-    (array((16, 32)), array((32, 8)), array((16, 8), strides=(4, 1)), "rows of out are 4 elements apart"),
+A, B, OUT = array((16, 32)), array((32, 8)), array((16, 8))
+FP8 = {"a": array((16, 256), "e4m3"), "b": array((256, 128), "e5m2", (1, 256)), "out": array((16, 128))}
+
+
+@pytest.mark.parametrize(("changes", "word"), [
+    ({"a": array((16, 24))}, r"a is \[M, K\] and b \[K, N\].*w\.T"), ({"a": array((16,))}, "a has shape .* must be a matrix"),
+    ({"a": array((16, 32), "u16")}, "a has elements of u16: gemm multiplies f16, bf16, f32, e4m3, e5m2"),
+    ({"b": array((32, 8), "f16")}, "of bf16 and b of f16: b must have bf16"), ({"out": array((16, 16))}, r"out has shape .* gives \(16, 8\)"),
+    ({"out": array((16, 8), "u32")}, "out has elements of u32"), ({"a": array((16, 32), pointer=0x10002)}, "a starts at address 0x10002.*16 bytes"),
+    ({"a": array((16, 20)), "b": array((20, 8))}, "a has 20 contiguous elements a line.*multiple of 8.*pad"),
+    ({"a": array((16, 32), strides=(36, 1))}, "lines of a are 36 elements apart"),
+    ({"a": array((16, 32), strides=(64, 2))}, "a has strides .* one of them must be 1"),
+    ({"out": array((16, 8), strides=(1, 16))}, "out has strides .* row-major"),
+    ({"b": array((32, 12), strides=(16, 1)), "out": array((16, 12))}, "multiple of 8"),
+    ({"out": array((16, 8), strides=(4, 1))}, "rows of out are 4 elements apart"),
+    ({"a": array((2, 16, 32))}, "both matrices, or both batches"), ({"a": array((2, 16, 32)), "b": array((3, 32, 8))}, "batches of as many"),
+    ({"a": array((2, 16, 32), strides=(516, 32, 1)), "b": array((2, 32, 8)), "out": array((2, 16, 8))}, "batches of a are 516 elements apart"),
+    ({"a": array((2, 16, 32)), "b": array((2, 32, 8)), "out": array((2, 16, 8), strides=(64, 8, 1))}, "batches of out are 64 .* not to overlap"),
+    ({"a": array((16, 32), "f32", (1, 16)), "b": array((32, 8), "f32", (1, 32))}, "the one along K for operands that are not 16 bits wide"),
+    ({"beta": 1.0}, "beta=1.0 without c"), ({"c": array((16, 16)), "beta": 1.0}, r"c has shape \(16, 16\): it must have shape \(16, 8\)"),
+    ({"c": array((16, 8), "u8"), "beta": 1.0}, "c has elements of u8"), ({"residual": array((8, 16))}, r"residual has shape \(8, 16\)"),
+    ({"bias": array((16,), "f32")}, r"bias has shape \(16,\): it is \(8,\) for the columns of out, or \(16, 1\) for its rows"),
+    ({"bias": array((8,), "f32", (2,))}, "bias has strides"), ({"activation": "tanh"}, "activation='tanh': it is one of relu, gelu, silu, or a f"),
+    ({"accumulate": "f64"}, "sums are 'f32' or 'f16'"), ({"accumulate": "f16"}, "accumulate='f16' is for f16 operands, not bf16"),
+    ({"a_scale": array((1,), "f32")}, "b_scale is missing"),
+    ({"a_scale": array((16, 1), "f32"), "b_scale": array((1, 1), "f32")}, "block scales are those of fp8 operands, a has elements of bf16"),
+    ({**FP8, "a_scale": array((16, 1), "f32"), "b_scale": array((2, 1), "f32")}, r"a_scale has shape \(16, 1\): it must have shape \(16, 2\)"),
+    ({**FP8, "a_scale": array((16, 2), "f32"), "b_scale": array((1, 2), "f32")}, r"b_scale has shape \(1, 2\): it must have shape \(2, 1\)"),
+    ({**FP8, "a_scale": array((16, 2), "f16"), "b_scale": array((2, 1), "f32")}, "a_scale has elements of f16"),
+    ({**FP8, "a_scale": array((16, 2), "f32"), "b_scale": array((2, 1), "f32"), "fast_accum": True}, "fast_accum=True"),
 ])
-def test_a_problem_that_cannot_be_is_refused(a, b, out, word):
+def test_a_problem_that_cannot_be_is_refused_in_a_sentence(changes: dict[str, Any], word: str) -> None:
+    arguments = {"a": A, "b": B, "out": OUT, **changes}
+    sentence = Adapter.can_implement(**arguments)
+    assert sentence is not None
+    with pytest.raises(LaunchError, match=word) as raised:
+        Adapter(**arguments)
+    assert str(raised.value) == sentence
     with pytest.raises(LaunchError, match=word):
-        Problem(a, b, out)
+        gemm.gemm(**arguments)
 
 
-def test_arrays_of_one_device():
+@pytest.mark.parametrize(("changes", "word"), [
+    ({"config": Config(f16, bf16)}, "not for this problem: its a is f16, the arguments need bf16"),
+    ({"config": Config(bf16, f32)}, "its out is f32"), ({"config": Config(bf16, bf16, b_major="mn", BATCHED=True)}, "its BATCHED is True"),
+    ({"config": Config(bf16, bf16, b_major="mn"), "b": array((32, 8), strides=(1, 32))}, "its b_major is mn"),
+    ({"config": Config(bf16, bf16, b_major="mn", BN=64, SPLITS=2)}, "splits the depth 2 ways, and K = 32 has 1 stages of 64"),
+    ({"config": Config(bf16, bf16, b_major="mn", BM=64, BN=64, A_ROWS=8)}, "A_ROWS=8.*16 rows"),
+    ({"config": Config(bf16, bf16, b_major="mn"), "bias": array((8,), "f32")}, "its FUSION is"),
+    ({"config": Config(bf16, bf16, BM=64, BN=64, SPLITS=2), "a": array((40_000, 128)), "b": array((128, 4096), strides=(1, 128)),
+      "out": array((40_000, 4096))}, "40000 tiles are too many to split their depth.*take SPLITS=1")])
+def test_a_configuration_for_another_problem_is_refused(changes: dict[str, Any], word: str) -> None:
+    sentence = Adapter.can_implement(**{"a": A, "b": B, "out": OUT, **changes})
+    assert sentence is not None
+    assert re.search(word, sentence), sentence
+
+
+def test_what_can_be_implemented_needs_no_gpu() -> None:
+    assert Adapter.can_implement(A, B, OUT) is None
+    assert Adapter.can_implement(A, B, OUT, bias=array((16, 1), "f16"), activation="gelu", residual=array((16, 8), "f32"), alpha=2.0) is None
+    assert Adapter.can_implement(**FP8, a_scale=array((16, 2), "f32"), b_scale=array((2, 1), "f32")) is None
+    assert Adapter.can_implement(array((3, 16, 32)), array((3, 32, 8)), array((3, 16, 8))) is None
+
+
+def split(shape: tuple[int, int, int] = (100, 72, 640), **more: Any) -> Adapter:
+    m, n, k = shape
+    config = Config(bf16, f32, b_major="mn", BM=64, BN=64, SPLITS=3)
+    return Adapter(array((m, k)), array((k, n)), array((m, n), "f32"), config=config, **more)
+
+
+def test_the_workspace_is_as_large_as_the_partial_sums() -> None:
+    assert split().workspace_size == COUNTER_BYTES + 2 * 2 * 3 * 64 * 64 * 4
+    assert Adapter(A, B, OUT, config=Config(bf16, bf16, b_major="mn", BM=64, BN=64)).workspace_size == 0
+    assert "workspace           262,144 bytes" in str(split())
+    assert "partial" not in str(Adapter(array((16, 0)), array((0, 8)), OUT))
+
+
+@pytest.mark.parametrize(("workspace", "word"), [
+    (array((1000,), "f32"), "the workspace has 4,000 bytes, this product needs 262,144"),
+    (array((262_143,), "u8"), "has 262,143 bytes, this product needs 262,144"),
+    (array((65_536,), "f32", pointer=0x10004), "workspace starts at address 0x10004, which is not a multiple of 16 bytes"),
+    (array((65_536,), "f32", (2,)), "workspace has strides"), (array((65_536,), "f32", device=1), "workspace is on device 1"),
+    (np.zeros(65_536, np.float32), "workspace is .*device_array")])
+def test_a_workspace_that_cannot_be_is_refused(workspace: Any, word: str) -> None:
+    with pytest.raises(LaunchError, match=word):
+        split().initialize(workspace)
+
+
+def test_an_adapter_is_initialized_before_it_runs() -> None:
+    with pytest.raises(LaunchError, match="call initialize"):
+        split().run()
+
+
+def test_nothing_to_compute_needs_nothing() -> None:
+    empty = Adapter(array((0, 32)), B, array((0, 8)))
+    empty.initialize()
+    empty.run()
+    assert empty.workspace_size == 0
+    with pytest.raises(LaunchError, match="K = 0"):
+        Adapter(array((16, 0)), array((0, 8)), OUT, bias=array((8,), "f32"))
+
+
+@pytest.mark.parametrize(("changes", "word"), [
+    ({"a": array((100, 648))}, r"a is bf16 \(100, 648\).*made for bf16 \(100, 640\)"), ({"a": array((100, 640), "f16")}, "a is f16"),
+    ({"a": array((100, 640), strides=(648, 1))}, "with strides"), ({"out": array((100, 72), "f32", pointer=0x10008)}, "multiple of 16"),
+    ({"c": array((100, 72), "f32")}, "c was not given"), ({"d": A}, "has no array 'd': a, b, out"),
+    ({"b": array((640, 72), device=1)}, "on device 1")])
+def test_an_update_to_arrays_of_another_kind_is_refused(changes: dict[str, Any], word: str) -> None:
+    product = split()
+    product.update(a=array((100, 640), pointer=0x20000))
+    with pytest.raises(LaunchError, match=word):
+        product.update(**changes)
+
+
+@pytest.mark.skipif(driver.available("sm_90a"), reason="there is a GPU")
+def test_without_a_driver_a_launch_says_so() -> None:
+    with pytest.raises(NoDriverError):
+        split().initialize()
+    with pytest.raises(NoDriverError):
+        gemm.gemm(A, B, OUT)
+
+
+def test_arrays_of_one_device() -> None:
     with pytest.raises(LaunchError, match="b is on device 1 and a on device 0"):
         gemm.hgemm(array((16, 32)), array((32, 8), device=1), array((16, 8)))
 
 
-def test_a_numpy_array_is_not_on_a_device():
+def test_a_numpy_array_is_not_on_a_device() -> None:
     with pytest.raises(LaunchError, match=r"a is .*device_array"):
         gemm.hgemm(np.zeros((16, 32), np.float16), np.zeros((32, 8), np.float16))
 
 
-def test_out_dtype_is_one_that_the_kernel_writes():
-    with pytest.raises(LaunchError, match="f16, bf16 or f32"):
+def test_hgemm_is_the_16_bit_face() -> None:
+    with pytest.raises(LaunchError, match="a has elements of f32: hgemm multiplies f16 or bf16"):
+        gemm.hgemm(array((16, 32), "f32"), array((32, 8), "f32"), array((16, 8), "f32"))
+
+
+def test_out_dtype_is_one_that_the_kernel_writes() -> None:
+    with pytest.raises(LaunchError, match="f16, bf16, f32, e4m3, e5m2"):
         gemm.hgemm(array((16, 32)), array((32, 8)), out_dtype="s8")
     with pytest.raises(LaunchError, match="out_dtype says f32"):
         gemm.hgemm(array((16, 32)), array((32, 8)), array((16, 8)), out_dtype=np.dtype("float32"))
+
+
+def test_a_problem_is_known_by_all_but_its_pointers() -> None:
+    one = Problem(Arrays(A, B, OUT), Options())
+    assert one.key == Problem(Arrays(array((16, 32), pointer=0x40), B, OUT), Options()).key
+    assert one.key != Problem(Arrays(A, B, OUT), Options(alpha=2.0)).key

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.scheduler import grouped
+from gemm.scheduler import Extents, Schedule
 from ptxkit import Ptr, Reg, Vec, kernel
 from ptxkit.kernel import Kernel
+from ptxkit.ptx import mov
 from ptxkit.ptx import st as store
 from ptxkit.types import u32
 from tests.ptxkit.machine import run, stored
@@ -18,40 +19,72 @@ from tests.ptxkit.machine import run, stored
 pytestmark = pytest.mark.pure
 
 
-def scheduled(GROUP: int, CLUSTER: int) -> Kernel[Any]:
-    @kernel(block=32, cluster=CLUSTER)
-    def schedule(out: Ptr[u32], m_tiles: Reg[u32], n_tiles: Reg[u32]) -> None:
-        with grouped(m_tiles, n_tiles, GROUP=GROUP, CLUSTER=CLUSTER) as (m, n):
-            store.global_.v2.u32(out, Vec([m, n]))
+def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int) -> Kernel[Any]:
+    @kernel(block=32, cluster=schedule.cluster_m * schedule.cluster_n * (schedule.splits if schedule.split_in_cluster else 1))
+    def schedule_(out: Ptr[u32], m_tiles: Reg[u32], n_tiles: Reg[u32], k_tiles: Reg[u32], batches: Reg[u32]) -> None:
+        extents = Extents(m_tiles, n_tiles, k_tiles, batches if batched else None)
+        with schedule.work(extents, turn=turn, turns=turns) as work:
+            first = mov.u32(work.first) if isinstance(work.first, int) else work.first
+            store.global_.v4.u32(out, Vec([work.m, work.n, first, work.stages]))
+            store.global_.u32(out + 4, work.batch if work.batch is not None else mov.u32(0))
 
-    return schedule
+    return schedule_
 
 
-def tiles(GROUP: int, CLUSTER: int, clusters: int, m_tiles: int, n_tiles: int) -> list[list[tuple[int, int]]]:
-    """The tiles of every CTA, in its order."""
-    traced = scheduled(GROUP, CLUSTER).trace()
+def works(schedule: Schedule, clusters: int, m: int, n: int, k: int = 1, batches: int | None = None, turns: int = 1) -> list[list[Any]]:
+    """(m, n, first stage, stages, batch) of every CTA and turn, in its order."""
+    size = schedule.cluster_m * schedule.cluster_n * (schedule.splits if schedule.split_in_cluster else 1)
     found = []
-    for cta in range(clusters * CLUSTER):
-        symbols = {"%ctaid.x": cta, "%nctaid.x": clusters * CLUSTER, "%clusterid.x": cta // CLUSTER, "%nclusterid.x": clusters,
-                   "%cluster_ctarank": cta % CLUSTER}
-        found.append(stored(run(traced, {"out": 0, "m_tiles": m_tiles, "n_tiles": n_tiles}, symbols)))
+    for turn in range(turns):
+        traced = scheduled(schedule, batched=batches is not None, turn=turn, turns=turns).trace()
+        for cta in range(clusters * size):
+            symbols = {"%ctaid.x": cta, "%nctaid.x": clusters * size, "%clusterid.x": cta // size, "%nclusterid.x": clusters,
+                       "%cluster_ctarank": cta % size}
+            values = stored(run(traced, {"out": 0, "m_tiles": m, "n_tiles": n, "k_tiles": k, "batches": batches or 1}, symbols))
+            flat = [x for value in values for x in (value if isinstance(value, tuple) else (value,))]
+            found.append([tuple(flat[i:i + 5]) for i in range(0, len(flat), 5)])
     return found
 
 
+schedules = st.builds(Schedule, st.sampled_from([1, 3, 8]), st.sampled_from(["along_m", "along_n"]), st.booleans(), st.sampled_from([1, 2]),
+                      st.sampled_from([1, 2]))
+
+
 @settings(deadline=None, max_examples=60)
-@given(st.sampled_from([1, 3, 8, 16]), st.sampled_from([1, 2]), st.integers(1, 7), st.integers(1, 23), st.integers(1, 23))
-def test_every_tile_is_worked_on_once(GROUP, CLUSTER, clusters, m_tiles, n_tiles):
-    found = [tile for each in tiles(GROUP, CLUSTER, clusters, m_tiles, n_tiles) for tile in each]
-    rows = -(-m_tiles // CLUSTER) * CLUSTER
-    assert sorted(found) == [(m, n) for m in range(rows) for n in range(n_tiles)]
+@given(schedules, st.integers(1, 5), st.integers(1, 11), st.integers(1, 11), st.sampled_from([None, 1, 3]), st.sampled_from([1, 2]))
+def test_every_tile_is_worked_on_once(schedule, clusters, m, n, batches, turns):
+    found = [work for each in works(schedule, clusters, m, n, 1, batches, turns) for work in each]
+    rows, columns = (-(-tiles // by) * by for tiles, by in ((m, schedule.cluster_m), (n, schedule.cluster_n)))
+    assert sorted(found) == sorted((i, j, 0, 1, batch) for batch in range(batches or 1) for i in range(rows) for j in range(columns))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(2, 9), st.booleans(), st.integers(1, 6), st.integers(1, 4), st.integers(1, 4), st.integers(0, 60))
+def test_a_split_depth_is_shared_out(splits, in_cluster, ctas, m, n, more):
+    k = splits + more
+    found = [work for each in works(Schedule(splits=splits, split_in_cluster=in_cluster), ctas, m, n, k) for work in each]
+    for i in range(m):
+        for j in range(n):
+            parts = sorted((first, stages) for a, b, first, stages, _ in found if (a, b) == (i, j))
+            assert len(parts) == splits
+            assert [first for first, _ in parts] == [sum(stages for _, stages in parts[:p]) for p in range(splits)]
+            assert sum(stages for _, stages in parts) == k
+            assert max(stages for _, stages in parts) - min(stages for _, stages in parts) <= 1
 
 
 def test_units_go_down_a_group_before_the_next_column():
-    (order,) = tiles(4, 1, 1, 10, 3)
-    assert order[:5] == [(0, 0), (1, 0), (2, 0), (3, 0), (0, 1)]
-    assert order[-2:] == [(8, 2), (9, 2)]
+    (order,) = works(Schedule(group=4), 1, 10, 3)
+    tiles = [work[:2] for work in order]
+    assert tiles[:5] == [(0, 0), (1, 0), (2, 0), (3, 0), (0, 1)]
+    assert tiles[-2:] == [(8, 2), (9, 2)]
+    (order,) = works(Schedule(group=4, serpentine=True), 1, 10, 3)
+    assert [work[:2] for work in order][10:14] == [(2, 2), (3, 2), (4, 2), (5, 2)]
+    (order,) = works(Schedule(group=4, raster="along_n"), 1, 3, 10)
+    assert [work[:2] for work in order][:5] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
 
 
-def test_ctas_of_a_cluster_have_tiles_below_one_another():
-    first, second = tiles(8, 2, 1, 5, 3)
-    assert [(m + 1, n) for m, n in first] == second
+def test_ctas_of_a_cluster_have_tiles_beside_one_another():
+    first, below, right, both = works(Schedule(cluster_m=2, cluster_n=2), 1, 5, 3)
+    assert [(m + 1, n) for m, n, *_ in first] == [work[:2] for work in below]
+    assert [(m, n + 1) for m, n, *_ in first] == [work[:2] for work in right]
+    assert [(m + 1, n + 1) for m, n, *_ in first] == [work[:2] for work in both]

@@ -1,0 +1,249 @@
+"""Every kind of product on the CPU device, checked, against float64: configurations, shapes, types, scales, fusions, batches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemm import reference
+from gemm.config import Config
+from gemm.heuristic import heuristic
+from gemm.problem import Arrays, Options, Problem
+from gemm.samples import GRID, distinct, name, pairwise, picked, shipped, small
+from gemm.simulate import _view, simulate
+from ptxkit.ptx import mul
+from ptxkit.sim.policy import SCHEDULES
+from ptxkit.types import bf16, f16, f32
+
+pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
+NUMPY: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "e4m3": ml_dtypes.float8_e4m3fn,
+                         "e5m2": ml_dtypes.float8_e5m2}
+TF32 = 2.0**-10             # of each factor, which is cut to 10 bits of fraction
+Array = np.ndarray[Any, Any]
+
+
+def normal(rng: np.random.Generator, dtype: str, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(NUMPY[dtype])
+
+
+def poisoned(dtype: str, *shape: int) -> Array:
+    """NaN, with a guard row around each matrix."""
+    return np.full((*shape[:-2], shape[-2] + 2, shape[-1]), np.nan, np.float32).astype(NUMPY[dtype])
+
+
+def tolerance(exact: Array, magnitude: Array, k: int, a: str, out: str, *, accumulate: str = "f32", promoted: bool = False) -> Array:
+    """What may be wrong with an element: sums (`gemm.reference`), operands cut to tf32, sums in f16, rounding to `out`."""
+    found = magnitude * reference.accumulation(k, a, promoted) + np.abs(exact) * {**reference.HALF_ULP, "e4m3": 2.0**-4, "e5m2": 2.0**-3}[out] * 1.01
+    if out in ("e4m3", "e5m2"):
+        found = found + {"e4m3": 2.0**-10, "e5m2": 2.0**-17}[out]
+    if a == "f32":
+        found = found + magnitude * 2 * TF32
+    if accumulate == "f16":
+        found = found + magnitude * 2.0**-11 * (4 + np.sqrt(k))
+    return found + 1e-6
+
+
+def run(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str = "bf16", *, layout: str = "nt", batches: int | None = None,
+        config: Config | None = None, sms: int = 4, seed: int = 0, schedule: str = "fifo", then: Callable[[Array], Array] | None = None,
+        added: float = 0.0, verdicts: tuple[str, ...] = ("clean",), **more: Any) -> None:
+    """One product; `then` is what the epilogue must make of the exact sums, `added` what its approximations may add to the error."""
+    rng = np.random.default_rng(seed + m * 7919 + n * 31 + k)
+    outer = () if batches is None else (batches,)
+    x = normal(rng, a, *outer, m, k) if layout[0] == "n" else np.swapaxes(normal(rng, a, *outer, k, m), -1, -2)
+    y = normal(rng, b or a, *outer, k, n) if layout[1] == "n" else np.swapaxes(normal(rng, b or a, *outer, n, k), -1, -2)
+    whole = poisoned(out, *outer, m, n)
+    d = whole[..., 1:-1, :]
+    report = simulate(x, y, d, config=config, sms=sms, schedule=schedule, seed=seed, **more)
+    x64, y64 = x.astype(np.float64), y.astype(np.float64)
+    if more.get("a_scale") is not None and more["a_scale"].size > 1:
+        blocks = [slice(i, i + 128) for i in range(0, k, 128)]
+        scales = [more["a_scale"][:, i:i + 1].astype(np.float64) * np.repeat(more["b_scale"][i], 128)[:n] for i in range(len(blocks))]
+        exact = sum((x64[:, s] @ y64[s]) * scale for s, scale in zip(blocks, scales, strict=True))
+        magnitude = sum((np.abs(x64[:, s]) @ np.abs(y64[s])) * np.abs(scale) for s, scale in zip(blocks, scales, strict=True))
+    else:
+        factor = float(np.prod([np.float64(s.ravel()[0]) for s in (more.get("a_scale"), more.get("b_scale")) if s is not None]))
+        exact, magnitude = x64 @ y64 * factor, np.abs(x64) @ np.abs(y64) * abs(factor)
+    exact = exact * more.get("alpha", 1.0)
+    expected = then(exact) if then else exact
+    allowed = added + tolerance(expected, magnitude * max(1.0, abs(more.get("alpha", 1.0))), k, a, out,
+                                accumulate=more.get("accumulate", "f32"), promoted=more.get("fast_accum") is False)
+    error = np.abs(d.astype(np.float64) - expected)
+    assert (error <= allowed).all(), (float(np.nanmax(error / allowed)), int(np.isnan(error).sum()))
+    assert np.isnan(whole[..., [0, -1], :].astype(np.float32)).all()
+    assert report.verdict in verdicts, str(report)
+    assert not report.findings, str(report)
+
+
+def run_config(config: Config, m: int, n: int, k: int, **more: Any) -> None:
+    """A product with this configuration, on as few CTAs as it can have."""
+    assert config.b is not None
+    if config.BLOCK_SCALES:
+        rng = np.random.default_rng(k)
+        depth = -(-k // 128)
+        more["a_scale"], more["b_scale"] = (rng.random(shape).astype(np.float32) + 0.5 for shape in ((m, depth), (depth, -(-n // 128))))
+    layout = ("n" if config.a_major == "k" else "t") + ("t" if config.b_major == "k" else "n")
+    run(m, n, k, config.a.__name__, config.b.__name__, config.out.__name__, layout=layout, batches=2 if config.BATCHED else None,
+        config=config, sms=config.cluster, fast_accum=False if config.PROMOTE and config.a.bits == 8 and not config.BLOCK_SCALES else None,
+        verdicts=("clean", "incomplete") if config.SPLITS > 1 and config.REDUCE == "workspace" else ("clean",), **more)
+
+
+@pytest.mark.parametrize("config", pairwise(), ids=name)
+def test_pairs_of_choices(config: Config) -> None:
+    """Every pair of choices: more stages than a short ring has, two tiles along M and N where little is stored straight from registers."""
+    m = config.A_ROWS or (config.BM + 8 if config.BM * config.BN < 10_000 else 72)
+    more = 16 if config.STORE == "staged" or config.BN < 64 else -16
+    run_config(config, m, -(-config.BN // 16) * 16 + more, config.BK * max(3, config.SPLITS) - 16)
+
+
+PARTS = 8
+
+
+@functools.cache
+def gotten() -> tuple[Config, ...]:
+    """One configuration of each structure that a user can get without asking for one."""
+    return distinct((*shipped(), *picked()))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_users_get(part: int) -> None:
+    """Every structure in the shipped tables or picked by the heuristic over a grid of shapes."""
+    configs = gotten()[part::PARTS]
+    assert len(configs) >= 4
+    for config in configs:
+        try:
+            run_config(config, *small(config))
+        except BaseException:
+            print(name(config), small(config))
+            raise
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+def test_all_that_users_get(request: pytest.FixtureRequest) -> None:
+    """By type and layout, on devices of other sizes, several tiles."""
+    if "sweep" not in (request.config.option.markexpr or ""):
+        pytest.skip("with -m sweep")
+    kinds = (("bf16", "bf16", None), ("f16", "f16", None), ("bf16", "f32", None), ("f32", "f32", None), ("e4m3", "bf16", None),
+             ("e5m2", "f16", None), ("e4m3", "bf16", False))
+    for config in distinct((*shipped(), *(config for sms in (78, 114, 132) for config in picked(kinds, sms, grid=GRID))), of_types=True):
+        m, n, k = small(config)
+        run_config(config, m if config.A_ROWS else m + config.BM, n + 16, k)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("config", [
+    Config(bf16, bf16, BM=128, BN=64, PINGPONG=True, STAGES=2), Config(bf16, f32, BM=64, BN=32, SPLITS=4, REDUCE="cluster"),
+    Config(f16, f16, BM=64, BN=64, CLUSTER_M=2, CLUSTER_N=2, STAGES=2), Config(bf16, bf16, BM=64, BN=32, SPLITS=2, REDUCE="workspace")], ids=str)
+def test_schedules(config: Config, schedule: str) -> None:
+    run(130 if config.PINGPONG else 66, 72, 304, config.a.__name__, out=config.out.__name__, config=config, sms=4, seed=1, schedule=schedule,
+        verdicts=("clean", "incomplete") if config.REDUCE == "workspace" and config.SPLITS > 1 else ("clean",))
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.integers(1, 150), st.integers(1, 18), st.integers(1, 40), st.sampled_from(["f16", "bf16"]), st.sampled_from(["f16", "bf16", "f32"]),
+       st.sampled_from([1, 3, 132]), st.integers(0, 2**20))
+def test_what_the_heuristic_takes(m, eights, depth, dtype, out, sms, seed) -> None:
+    """Random shapes with the configuration that a user gets."""
+    run(m, 8 * eights, 8 * depth, dtype, out=out, sms=sms, seed=seed, verdicts=("clean", "incomplete"))
+
+
+@pytest.mark.parametrize(("a", "b"), [("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e4m3"), ("f32", "f32"), ("f16", "f16")])
+def test_types(a: str, b: str) -> None:
+    run(70, 48, 208, a, b, "f32")
+    run(1, 16, 16, a, b, "bf16")
+
+
+def test_scales_of_whole_operands() -> None:
+    scales = {"a_scale": np.array([0.5], np.float32), "b_scale": np.array(3.0, np.float32)}
+    run(70, 48, 208, "e4m3", out="f32", **scales)
+    run(70, 48, 208, "e4m3", out="bf16", fast_accum=False, **scales)
+
+
+@pytest.mark.parametrize("BN", [64, 128, 192])
+def test_block_scales(BN: int) -> None:
+    """Tiles that lie in one block of columns, and tiles that straddle two; scales of any strides."""
+    rng = np.random.default_rng(BN)
+    a, b = (np.abs(rng.standard_normal(shape)).astype(np.float32) for shape in ((130, 3), (3, 3)))
+    from ptxkit.types import e4m3
+
+    config = Config(e4m3, f32, BM=128, BN=BN, PROMOTE=True, BLOCK_SCALES=True)
+    run(130, 336, 368, "e4m3", out="f32", config=config, a_scale=a, b_scale=b)
+    run(130, 336, 368, "e4m3", out="f32", a_scale=np.asfortranarray(a), b_scale=np.asfortranarray(b))
+
+
+def test_sums_in_f16() -> None:
+    run(70, 48, 160, "f16", out="f16", accumulate="f16")
+
+
+def test_batches_of_any_strides() -> None:
+    run(70, 40, 72, batches=3)
+    rng = np.random.default_rng(0)
+    a = normal(rng, "f16", 5, 2, 24)[:, 1].reshape(5, 1, 24)            # one row each, far apart
+    b, d = normal(rng, "f16", 5, 24, 16), np.full((5, 1, 16), np.nan, np.float32)
+    assert simulate(a, b, d, sms=2).verdict == "clean"
+    np.testing.assert_allclose(d, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-5, atol=1e-5)
+
+
+def phi(x: Array) -> Array:
+    from math import erf
+
+    return 0.5 * (1 + np.vectorize(erf)(x / 2**0.5))
+
+
+FUSIONS: dict[str, tuple[dict[str, Any], Callable[[Array, dict[str, Any]], Array]]] = {
+    "alpha, beta c": ({"alpha": -0.5, "beta": 2.0, "c": ("bf16", 70, 72)}, lambda x, g: x + 2 * g["c"]),
+    "bias along columns": ({"bias": ("f32", 72)}, lambda x, g: x + g["bias"]),
+    "bias along rows, relu": ({"bias": ("f16", 70, 1), "activation": "relu"}, lambda x, g: np.maximum(x + g["bias"], 0)),
+    "gelu, residual": ({"activation": "gelu", "residual": ("f16", 70, 72)}, lambda x, g: x * phi(x) + g["residual"]),
+    "bias, silu": ({"bias": ("bf16", 72), "activation": "silu"}, lambda x, g: (x + g["bias"]) / (1 + np.exp(-(x + g["bias"])))),
+    "a function": ({"activation": lambda x: mul.rn.f32(x, x)}, lambda x, g: x * x),
+    "all": ({"alpha": 0.25, "beta": -1.0, "c": ("f32", 70, 72), "bias": ("bf16", 72), "activation": "relu", "residual": ("bf16", 70, 72)},
+            lambda x, g: np.maximum(x - g["c"] + g["bias"], 0) + g["residual"]),
+}
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize(("BN", "out"), [(64, "bf16"), (56, "f32")])
+def test_fusions(fusion: str, BN: int, out: str) -> None:
+    given, then = FUSIONS[fusion]
+    rng = np.random.default_rng(5)
+    made = {word: normal(rng, value[0], *value[1:]) if isinstance(value, tuple) else value for word, value in given.items()}
+    wide = {word: value.astype(np.float64) for word, value in made.items() if isinstance(value, np.ndarray)}
+    shapes = {word: value for word, value in made.items() if isinstance(value, np.ndarray)}
+    rng = np.random.default_rng(0)
+    arrays = Arrays(*(_view(word, x, None) for word, x in (("a", normal(rng, "bf16", 70, 40)), ("b", normal(rng, "bf16", 72, 40).T),
+                                                           ("out", normal(rng, out, 70, 72)))), **{w: _view(w, x, None) for w, x in shapes.items()})
+    options = Options(made.get("alpha", 1.0), made.get("beta", 0.0), made.get("activation"))
+    fused = heuristic(Problem(arrays, options)).FUSION
+    config = Config(bf16, {"bf16": bf16, "f32": f32}[out], BM=64, BN=BN, FUSION=fused)
+    run(70, 72, 40, out=out, config=config, then=lambda x: then(x, wide), added=1e-2 if fusion == "a function" else 1e-4, **made)
+
+
+def test_a_fusion_on_narrow_results_and_batches() -> None:
+    run(70, 64, 40, out="e4m3", activation="relu", then=lambda x: np.maximum(x, 0))
+    rng = np.random.default_rng(2)
+    c = normal(rng, "f16", 3, 70, 40)
+    run(70, 40, 40, "f16", out="f16", batches=3, beta=1.0, c=c, then=lambda x: x + c.astype(np.float64), config=None)
+
+
+def test_an_oracle_that_sees_one_wrong_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tests.gemm.test_products as here
+
+    right = here.simulate
+
+    def wrong(a: Array, b: Array, out: Array, **more: Any) -> Any:
+        report = right(a, b, out, **more)
+        out[3, 5] += 0.25
+        return report
+
+    monkeypatch.setattr(here, "simulate", wrong)
+    with pytest.raises(AssertionError):
+        here.run(16, 16, 32, "f16", out="f32")
+    assert f16 is not bf16
