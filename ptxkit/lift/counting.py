@@ -49,13 +49,17 @@ def counting(nodes: Sequence[Node], at: int, fresh: set[int], types: Mapping[str
               tree.Instruction(opcode="add.u32", operands=(tree.Name(target), tree.Name(source), step), guard=None)):
             if not index == tested == target == source or done != guard or mentions[done] != 2 or id(test) not in fresh:
                 return None
-            next_ = body[-2]
-            if not isinstance(next_, Place) or next_.name in needed or next_.name not in bare:
+            # for_range puts a label before its `add`, where ptxas then begins a basic block: there must have been one.
+            end = len(body) - 1
+            while isinstance(body[end - 1], Place):
+                end -= 1
+            if end == len(body) - 1:
                 return None
             if step == tree.Integer(0) or not all(_counts(operand, types) for operand in (start, stop, step)):
                 return None
             assert isinstance(test, tree.Instruction)
-            kept = [node for n, node in enumerate(body[:-2]) if n not in (top[0], top[1])]
+            kept = [node for n, node in enumerate(body[:-1]) if n not in top[:2]
+                    and not (n >= end and isinstance(node, Place) and node.name in bare)]
             return Counting(index, start, stop, step, kept, after + 1 - at, (first, test, last))
     return None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import grammar
 from ptxkit.kernel import Kernel
 from ptxkit.lift import LiftError, lift
 from ptxkit.lift.module import Lifted, lifted
+from ptxkit.trace import Builder
 
 from ..grammar.certify import ptxas
 from ..grammar.cubin import sections
@@ -98,20 +101,34 @@ def shape(text: str) -> dict[str, int]:
         "bra": len(re.findall(r"\bbra\(", text))}
 
 
-WRITTEN = {
-    "vector_add": {"if_": 1, "else_": 0, "loops": 0}, "warp_reduction": {"if_": 1, "else_": 0, "loops": 1},
-    "tma_copy": {"if_": 1, "else_": 0, "loops": 1}, "cluster_multicast": {"if_": 2, "else_": 0, "loops": 1},
-    "tile_gemm": {"if_": 3, "else_": 1, "loops": 4},
-}
+def traced(kernel: Kernel[Any], monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The constructs that a kernel was written with, by the labels that each asks for."""
+    asked: Counter[str] = Counter()
+    new_label = Builder.new_label
+
+    def counted(builder: Builder, hint: str) -> str:
+        asked[hint] += 1
+        return new_label(builder, hint)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Builder, "new_label", counted)
+        kernel._trace(kernel.config({}))
+    return asked
+
+
+OURS = [*(path for path in sorted((ROOT / "examples").glob("*.py")) if path.stem != "__init__"), ROOT / "gemm" / "dense.py"]
 
 
 @pytest.mark.pure
-@pytest.mark.parametrize("name", sorted(WRITTEN))
-def test_our_own_kernels_have_their_loops_and_ifs_again(name: str) -> None:
-    for kernel in kernels_of(ROOT / "examples" / f"{name}.py"):
-        found = shape(lift(kernel.ptx()))
-        assert found["bra"] == 0
-        assert {"if_": found["if_"], "else_": found["else_"], "loops": found["loop"] + found["for_range"]} == WRITTEN[name]
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
+def test_our_own_kernels_have_their_loops_and_ifs_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = [v for v in vars(importlib.import_module("gemm.dense")).values() if isinstance(v, Kernel)] if path.parent.name == "gemm" \
+        else kernels_of(path)
+    assert kernels
+    for kernel in kernels:
+        asked = traced(kernel, monkeypatch)
+        wanted = {"if_": asked["else"], "else_": asked["endif"], "loop": asked["loop"], "for_range": asked["for"], "bra": 0}
+        assert shape(lift(kernel.ptx())) == wanted
 
 
 @pytest.mark.pure
