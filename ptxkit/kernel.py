@@ -100,7 +100,7 @@ class Kernel(Generic[P]):
         self.function = function
         self._call: Callable[..., Any] = function
         self.name = _symbol(name) if name else _identifier(function.__name__, "give @kernel(name=...)")
-        self.target = target
+        self.target, *self._texmode = (word.strip() for word in target.split(","))
         self._block = block
         self._cluster = cluster
         self._min_ctas = min_ctas
@@ -232,7 +232,7 @@ class Kernel(Generic[P]):
             made = part if member is self else others[member]
             items.append(made.entry if isinstance(made, _Part) else made)
         version = max(self._module.version, *(builder.since for builder in builders))
-        return Traced(self.name, tree.Module(version, (self.target,), 64, tuple(items)), part.parameters, part.block, part.cluster,
+        return Traced(self.name, tree.Module(version, (self.target, *self._texmode), 64, tuple(items)), part.parameters, part.block, part.cluster,
                       module.shared, module.copies, module.files, config, bool(module.setmaxnreg))
 
     def part(self) -> _Part:
@@ -352,7 +352,7 @@ def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1
     `block` threads and `cluster` CTAs are an int, up to three extents, or a function of the configuration. The register cap that
     setmaxnreg needs is derived from `block` and `min_ctas` (CTAs per SM); `max_registers` sets one directly. `smem` forces
     "static" or "dynamic" shared memory; by default it is dynamic above 48 KiB. `module` is what stands around the kernel, `directives`
-    are those in PTX that have no option here.
+    are those in PTX that have no option here. `target` may go on as PTX's `.target` does: "sm_90a, texmode_independent".
     """
 
     def decorate(function: Callable[P, None]) -> Kernel[P]:

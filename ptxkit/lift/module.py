@@ -70,7 +70,7 @@ def lifted(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str =
 
 
 def _chosen(module: tree.Module, entries: Sequence[str]) -> list[tree.Function]:
-    if module.address_size != 64:
+    if module.address_size not in (64, None):
         raise LiftError(f"this PTX has {module.address_size}-bit addresses: ptxkit writes 64-bit kernels")
     there = {entry.name: entry for entry in module.entries}
     if not there:
@@ -307,8 +307,9 @@ class _File:
     def _options(self, entry: tree.Function) -> list[str]:
         said = {d.name: d.arguments for d in entry.directives}
         options: list[str] = []
-        if not self.module.target[0].startswith("sm_90a"):
-            options.append('target="sm_90a"')
+        modes = [word for word in self.module.target[1:] if word.startswith("texmode")]
+        if modes:
+            options.append(f'target="{", ".join(["sm_90a", *modes])}"')
         if "reqntid" in said:
             dims = (*said["reqntid"], 1, 1)[:3]
             options.append(f"block={dims[0] if dims[1:] == (1, 1) else dims}")

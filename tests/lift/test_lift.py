@@ -75,6 +75,17 @@ def test_one_entry_of_several(name: str, entry: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.ptxas
+def test_the_texture_mode_stays(tmp_path: Path) -> None:
+    text = """.version 8.0\n.target sm_90a, texmode_independent\n.global .texref t;\n.global .samplerref s;
+        .visible .entry k(.param .u64 out) { .reg .f32 %f<5>; .reg .b64 %rd<2>; ld.param.u64 %rd1, [out];
+        tex.1d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [t, s, {0f3F800000}]; st.global.f32 [%rd1], %f1; ret; }"""
+    made = lifted(text).kernels["k"]
+    assert made.module().target == ("sm_90a", "texmode_independent")
+    assert code(made.ptx(), tmp_path) == code(text, tmp_path)
+    assert made.assemble().resources["k"].registers
+
+
+@pytest.mark.ptxas
 def test_a_label_that_nobody_names_stays_since_it_changes_the_code(tmp_path: Path) -> None:
     text = optimised(ROOT / "tests" / "corpus" / "triton_scan.ptx")
     made = whole(ROOT / "tests" / "corpus" / "triton_scan.ptx").kernels["scan"].ptx()
