@@ -304,7 +304,8 @@ def _integer(operand: Operand, value: tree.Operand) -> str | None:
     if isinstance(allowed, Range) and not within(allowed, value.value):
         return f"is {value.value}; legal is {legal(allowed)}"
     bits = width(str(operand.type))
-    if bits > 1 and not -(1 << (bits - 1)) <= value.value < 1 << bits:
+    signed = value.value - (1 << 64) if value.value >= 1 << 63 else value.value  # `~0` is unsigned, of 64 bits
+    if bits > 1 and not (-(1 << (bits - 1)) <= value.value < 1 << bits or -(1 << (bits - 1)) <= signed < 0):
         return f"is {value.value}, which {bits} bits do not hold; legal is {-(1 << (bits - 1))} to {(1 << bits) - 1}"
     return None
 

@@ -198,7 +198,7 @@ def integer(value: int) -> Hashable:
 
 @cache
 def _limits() -> tuple[list[int], list[tuple[int, int]]]:
-    limits = {bound for bits in (1, 8, 16, 32, 64) for bound in (-(1 << (bits - 1)), (1 << bits) - 1)}
+    limits = {bound for bits in (1, 8, 16, 32, 64) for bound in (-(1 << (bits - 1)), (1 << bits) - 1, (1 << 64) - (1 << (bits - 1)))}
     steps: set[tuple[int, int]] = set()
     for form in forms.forms():
         for operand in form.operands.values():
