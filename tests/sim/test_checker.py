@@ -112,6 +112,8 @@ CASES: list[tuple[str, str, str, int, int]] = [
     ("global-race", "two CTAs", "mov.u32 %r8, %ctaid.x;\nmul.lo.u32 %r8, %r8, 256;\n-mov.u32 %r8, 0;\ncvt.u64.u32 %rd2, %r8;\n"
      "add.u64 %rd1, %rd1, %rd2;\n"
      "st.global.u32 [%rd1], %r0;", 64, 2),
+    ("nc-load", "after a barrier", "st.global.u32 [%rd1], %r0;\nbar.sync 0;\n-ld.global.nc.u32 %r7, [%rd1];\n+ld.global.u32 %r7, [%rd1];\n"
+     "ld.global.nc.u32 %r8, [%rd1+4096];\nadd.u32 %r7, %r7, %r8;\nst.shared.u32 [%r4], %r7;", 64, 1),
     ("proxy-fence", "store", f"st.shared.u32 [%r4], %r0;\n+fence.proxy.async.shared::cta;\nbar.sync 0;\n@%p0 {STORE}\n"
      f"@%p0 cp.async.bulk.commit_group;\n"
      "@%p0 cp.async.bulk.wait_group 0;", 64, 1),

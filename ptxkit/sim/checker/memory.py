@@ -161,6 +161,8 @@ class MemoryRules(Base):
         scope = 1 + scope_of(op.tokens) if strong else 0
         if shadow.touched:
             self._last_write(f, op, shadow, cells, view, known, SEEN, own, scope, mode)
+            if "nc" in op.tokens:
+                self._not_constant(f, op, shadow, cells)
         if shadow.touched or mode != "r":
             self._others(f, op, shadow, _against(mode, strong), cells, view, known, SEEN, warp.base, each, mode)
         if mode != "r":
@@ -199,6 +201,13 @@ class MemoryRules(Base):
         i = int(np.flatnonzero(~fine)[0])
         who = int(number[i]), int(agent[i]), int(clock[i])
         self._global_race(f, op, shadow, int(cells[i]), who, int(shadow.site[cells[i]]), row, view, mode, wrote=True)
+
+    def _not_constant(self, f: Fragment, op: Op, shadow: GlobalShadow, cells: Array) -> None:
+        written = np.flatnonzero(shadow.write[cells])
+        if len(written):
+            cell = int(cells[written[0]])
+            self.report("nc-load", op, f"{f.warp!r} reads {self._global_name(shadow.start + (cell << shadow.shift))} with `{op.opcode}`, "
+                        f"and {self.site(int(shadow.site[cell]))} has written it in the same grid", other=int(shadow.site[cell]))
 
     def _others(self, f: Fragment, op: Op, shadow: GlobalShadow, kinds: tuple[str, ...], cells: Array, view: View, known: Array, row: int,
                 base: int, own: Array | None, mode: str) -> None:

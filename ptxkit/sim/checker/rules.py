@@ -20,6 +20,7 @@ class Rule:
 RULES: dict[str, Rule] = {
     "shared-race": Rule("error", "order the two with a barrier or an mbarrier that both sides use"),
     "global-race": Rule("error", "order the two with a barrier, or with release and acquire at a scope that includes both"),
+    "nc-load": Rule("error", "ld.global without .nc"),
     "proxy-fence": Rule("error", "fence.proxy.async in the writer before it releases, or in the issuer after it acquires"),
     "shared-uninitialised": Rule("error", "write it first, or wait for the copy that does"),
     "register-uninitialised": Rule("error", "write the register on every path that leads to its use"),
