@@ -232,8 +232,9 @@ class Kernel(Generic[P]):
             made = part if member is self else others[member]
             items.append(made.entry if isinstance(made, _Part) else made)
         version = max(self._module.version, *(builder.since for builder in builders))
-        return Traced(self.name, tree.Module(version, (self.target, *self._texmode), 64, tuple(items)), part.parameters, part.block, part.cluster,
-                      module.shared, module.copies, module.files, config, bool(module.setmaxnreg))
+        whole = tree.Module(version, (self.target, *self._texmode), 64, tuple(items))
+        return Traced(self.name, whole, part.parameters, part.block, part.cluster, module.shared, module.copies, module.files, config,
+                      bool(module.setmaxnreg))
 
     def part(self) -> _Part:
         """The entry in its default configuration, for a module that has others."""
