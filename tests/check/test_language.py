@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -318,3 +319,16 @@ def test_a_tree_that_was_not_read_is_checked_alike() -> None:
     assert list(language.findings(rebuilt, Places(rebuilt))) == []
     wrong = write_instruction(tree.Instruction("add.u32", (tree.Name("%r1"), tree.Name("%r1"), tree.Name("%rd1"))))
     assert [finding.rule for finding in told(BODY.replace("LINE", wrong))] == ["operands"]
+
+
+@pytest.mark.pure
+def test_the_page_shows_what_the_command_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "language.md").read_text()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)
+    assert [language for language, _ in blocks] == ["ptx", "", "python", "text"]
+    (tmp_path / "scale.ptx").write_text(blocks[0][1])
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "scale.ptx"]) == 1
+    assert "$ ptxkit check scale.ptx\n" + capsys.readouterr().out == blocks[1][1]
+    exec(blocks[2][1], {"__name__": "page"})
+    assert capsys.readouterr().out.strip() == blocks[3][1].strip()

@@ -1,4 +1,4 @@
-"""Odd PTX that ptxas takes, in any layout, with every directive, number and initialiser: read, judged right, written as the same program."""
+"""Odd PTX that ptxas takes, in any layout, with every directive, number and initialiser: read, judged, written as the same program."""
 
 from __future__ import annotations
 
