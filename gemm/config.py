@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,10 +10,12 @@ from ptxkit.layout import Major
 from ptxkit.smem import SHARED_LIMIT
 from ptxkit.types import Scalar, f16, f32
 
-from .atoms import INSTRUCTION_BYTES, ROWS, WARPGROUP
+from .atoms import ROWS, WARPGROUP
 from .dense import REGISTERS
 from .epilogue import STAGING_BUFFERS, span_bytes
-from .fusion import ACTIVATIONS, Fusion
+from .fusion import ACTIVATIONS, PLAIN_SUM, Fusion
+from .scale_ring import scale_count
+from .scales import BLOCK
 from .scheduler import Raster
 from .splitk import columns_per_split
 
@@ -64,17 +65,20 @@ class Config:
     SERPENTINE: bool = False
     STORE: Literal["staged", "direct"] | None = None
     PROMOTE: bool = False
+    OVERLAP: bool = False
     BLOCK_SCALES: bool = False
+    SCALE_MAP: bool = False
     BATCHED: bool = False
     STREAM_B: bool = False
-    FUSION: Fusion = Fusion()
+    FUSION: Fusion = PLAIN_SUM
 
     def __post_init__(self) -> None:
         auto: dict[str, Any] = {}
         auto["b"] = self.b or self.a
         auto["BK"] = self.BK or SPAN * 8 // self.a.bits
         auto["CONSUMERS"] = self.CONSUMERS or (2 if self.PINGPONG or self.BM == 256 else max(1, min(3, self.BM // ROWS)))
-        auto["STORE"] = self.STORE or ("staged" if self.BN * self.out.bits % 256 == 0 and self.out.bits > 8 and self.SPLITS == 1 else "direct")
+        stageable = self.BN * self.out.bits % 256 == 0 and self.out.bits > 8 and self.SPLITS == 1
+        auto["STORE"] = self.STORE or ("staged" if stageable else "direct")
         for name, value in auto.items():
             object.__setattr__(self, name, value)
         problem = self._shape_problem()
@@ -112,23 +116,31 @@ class Config:
             bytes += self.CONSUMERS * STAGING_BUFFERS * ROWS * span_bytes(self.BN, self.out)
         if self.SPLITS > 1 and self.REDUCE == "cluster":
             bytes += self.SPLITS * columns_per_split(self.BN, self.SPLITS) * 8 * self.BM * 4 + 8
-        return bytes + (16 if self.PINGPONG or (self.PROMOTE and self.CONSUMERS == 2) else 0)
+        return bytes + (16 if self.PINGPONG else 0)
 
     @property
     def smem_bytes(self) -> int:
         """Shared memory of one CTA."""
-        return self.STAGES * (self.stage_bytes + BARRIER_BYTES) + self.fixed_bytes
+        return self._bytes(self.STAGES)
+
+    def _bytes(self, stages: int) -> int:
+        ring = stages * (self.stage_bytes + BARRIER_BYTES)
+        if self.BLOCK_SCALES:
+            ring += stages * -(-self.BM // 32) * 128 if self.SCALE_MAP else -(-stages * self.BM // 4) * 16
+            ring += -(-stages * scale_count(self.BN, BLOCK) // 2) * 8
+        return ring + self.fixed_bytes
 
     @property
     def stages_that_fit(self) -> int:
         """The deepest ring that shared memory holds beside the rest."""
-        return min(MAX_STAGES, (SHARED_LIMIT - self.fixed_bytes) // (self.stage_bytes + BARRIER_BYTES))
+        most = min(MAX_STAGES, max(0, SHARED_LIMIT - self.fixed_bytes) // (self.stage_bytes + BARRIER_BYTES))
+        return next((stages for stages in range(most, 0, -1) if self._bytes(stages) <= SHARED_LIMIT), 0)
 
     @property
     def accumulator_registers(self) -> int:
         """32-bit registers a consumer thread for its sums."""
         sums = self.slabs * self.BN // (2 if self.accumulator is f32 else 4)
-        return sums + (self.slabs * self.BN // 2 if self.PROMOTE else 0)
+        return sums * (2 if self.OVERLAP else 1) + (self.slabs * self.BN // 2 if self.PROMOTE else 0)
 
     @property
     def consumer_registers(self) -> int:
@@ -137,8 +149,8 @@ class Config:
     @property
     def parameters(self) -> dict[str, Any]:
         """The kernel's compile-time parameters."""
-        names = ("BM", "BN", "BK", "A_ROWS", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "SPLITS", "REDUCE", "GROUP", "RASTER",
-                 "SERPENTINE", "STORE", "PROMOTE", "BLOCK_SCALES", "BATCHED", "STREAM_B", "FUSION")
+        names = ("BM", "BN", "BK", "A_ROWS", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "SPLITS", "REDUCE", "GROUP",
+                 "RASTER", "SERPENTINE", "STORE", "PROMOTE", "OVERLAP", "BLOCK_SCALES", "SCALE_MAP", "BATCHED", "STREAM_B", "FUSION")
         return {"A": self.a, "B": self.b, "OUT": self.out, "ACCUMULATOR": self.accumulator, "A_MAJOR": self.a_major,
                 "B_MAJOR": self.b_major, **{name: getattr(self, name) for name in names}}
 
@@ -199,6 +211,10 @@ class Config:
             return f"{self.CONSUMERS} consumer warpgroups cannot share {self.BM} rows in slabs of {ROWS}"
         if self.PROMOTE and (self.PINGPONG or self.BK * self.a.bits // 8 != SPAN or self.accumulator is not f32):
             return "sums are promoted after each stage of 128 bytes by warpgroups that share a tile"
+        if self.OVERLAP and not self.PROMOTE:
+            return "OVERLAP is between products and their promotion: it needs PROMOTE"
+        if self.SCALE_MAP and not self.BLOCK_SCALES:
+            return "SCALE_MAP is a tensor map of A's block scales: it needs BLOCK_SCALES"
         if self.BLOCK_SCALES and not (self.PROMOTE and self.a.bits == 8):
             return "block scales are those of fp8 operands, with PROMOTE"
         return self._sharing_problem() or self._epilogue_problem()

@@ -13,12 +13,13 @@ from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 
 from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
-from .fusion import Fusion, Matrix, Operands
-from .mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, clear_lines
-from .scales import ScaleArray, Scales
+from .fusion import PLAIN_SUM, Fusion, Matrix, Operands
+from .mainloop import Cluster, Consumer, Pipeline, Producer, Turn, clear_lines
+from .scale_ring import Reader, ScaleLines, ScaleRing
+from .scales import BLOCK, ScaleArray
 from .scheduler import Extents, Raster, Schedule
 from .splitk import ClusterReduction, WorkspaceReduction
-from .tiled import TiledCopy, TiledMma
+from .tiled import Shares, TiledCopy, TiledMma
 
 # Registers a thread of the producer and of the consumers, by consumer warpgroups: 128 * (p + consumers * c) fits what the CTA has at
 # entry. One consumer needs no setmaxnreg: 256 threads have 255 each.
@@ -30,17 +31,17 @@ def _cluster(config: Any) -> int:
 
 
 @kernel(target="sm_90a", block=lambda config: WARPGROUP * (1 + config["CONSUMERS"]), cluster=_cluster)
-def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_tiles: Reg[u32], n_tiles: Reg[u32], k_tiles: Reg[u32],
-         batches: Reg[u32], out: Ptr[b8], out_row: Reg[u32], out_batch: Reg[u64], workspace: Ptr[f32], counters: Ptr[u32],
-         alpha: Reg[f32], beta: Reg[f32], c: Ptr[b8], c_row: Reg[u32], c_batch: Reg[u64], bias: Ptr[b8], residual: Ptr[b8],
-         residual_row: Reg[u32], residual_batch: Reg[u64], a_scale: Ptr[f32], a_scale_m: Reg[u32], a_scale_k: Reg[u32],
-         b_scale: Ptr[f32], b_scale_n: Reg[u32], b_scale_k: Reg[u32], *,
+def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n: Reg[u32], m_tiles: Reg[u32], n_tiles: Reg[u32],
+         k_tiles: Reg[u32], batches: Reg[u32], out: Ptr[b8], out_row: Reg[u32], out_batch: Reg[u64], workspace: Ptr[f32],
+         counters: Ptr[u32], alpha: Reg[f32], beta: Reg[f32], c: Ptr[b8], c_row: Reg[u32], c_batch: Reg[u64], bias: Ptr[b8],
+         residual: Ptr[b8], residual_row: Reg[u32], residual_batch: Reg[u64], a_scale: Ptr[f32], a_scale_m: Reg[u32],
+         a_scale_k: Reg[u32], b_scale: Ptr[f32], b_scale_n: Reg[u32], b_scale_k: Reg[u32], *,
          A: type[Scalar] = bf16, B: type[Scalar] = bf16, OUT: type[Scalar] = bf16, ACCUMULATOR: type[Scalar] = f32,
-         A_MAJOR: Major = "k", B_MAJOR: Major = "k", BM: int = 128, BN: int = 256, BK: int = 64, A_ROWS: int = 0, STAGES: int = 4, CONSUMERS: int = 2,
-         PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1, SPLITS: int = 1,
+         A_MAJOR: Major = "k", B_MAJOR: Major = "k", BM: int = 128, BN: int = 256, BK: int = 64, A_ROWS: int = 0, STAGES: int = 4,
+         CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1, SPLITS: int = 1,
          REDUCE: Literal["cluster", "workspace"] = "cluster", GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False,
-         STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False, BLOCK_SCALES: bool = False, BATCHED: bool = False,
-         STREAM_B: bool = False, FUSION: Fusion = Fusion()) -> None:  # noqa: B008 (frozen)
+         STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False, OVERLAP: bool = False, BLOCK_SCALES: bool = False,
+         SCALE_MAP: bool = False, BATCHED: bool = False, STREAM_B: bool = False, FUSION: Fusion = PLAIN_SUM) -> None:
     """D[M, N] = A[M, K] B[K, N] in tiles of BM x BN, stages of BK.
 
     Roles. Warpgroup 0 is the producer: one lane of its first warp issues every load. Each further warpgroup consumes: together they
@@ -66,14 +67,19 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_t
         shape = (CONSUMERS * STAGING_BUFFERS, ROWS, span * 8 // OUT.bits)
         staging = smem.tile(OUT, shape, swizzle=span, name="D staging")
     reduction = ClusterReduction.allocate(SPLITS, BM, BN) if in_cluster else None
-    pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster)
-    staggered = PROMOTE and CONSUMERS == 2
-    order = smem.mbarrier(2, name="order") if PINGPONG or staggered else None
+    ring = None
+    if BLOCK_SCALES:
+        a_scales = ScaleArray(a_scale, a_scale_m, a_scale_k)
+        ring = ScaleRing(ScaleLines.allocate(a_scales, BM, 1, STAGES, "scales of A", s if SCALE_MAP else None),
+                         ScaleLines.allocate(ScaleArray(b_scale, b_scale_n, b_scale_k), BN, BLOCK, STAGES, "scales of B"))
+    pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=BLOCK_SCALES)
+    order = smem.mbarrier(2, name="order") if PINGPONG else None
 
     thread = mov.u32(tid.x)
-    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it
+    warp = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF)        # the same in all lanes, and ptxas can see it
+    warpgroup = warp >> 2
     with if_(thread == 0):
-        prefetch_tensormaps(a, b, *([d] if staging is not None else []))
+        prefetch_tensormaps(a, b, *([d] if staging is not None else []), *([s] if SCALE_MAP else []))
         pipeline.init(*([(order, Turn.ARRIVALS)] if order is not None else []), *([(reduction.landed, 1)] if reduction is not None else []))
     if cluster.size > 1 or in_cluster:
         cluster_sync()
@@ -90,11 +96,19 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_t
             setmaxnreg.dec.sync.aligned.u32(REGISTERS[CONSUMERS][0])
         with if_(thread < 32), if_(elect()):
             policy = createpolicy.fractional.L2__evict_first.b64() if STREAM_B else None
-            producer = Producer(pipeline, TiledCopy(a, a_tile, cluster.a_shares(), lines=A_ROWS), TiledCopy(b, b_tile, cluster.b_shares(), policy),
-                                Ring(STAGES))
+            producer = Producer(pipeline, TiledCopy(a, a_tile, cluster.a_shares(), lines=A_ROWS),
+                                TiledCopy(b, b_tile, cluster.b_shares(), policy), Ring(STAGES))
             with schedule.work(extents) as work:
-                producer.load(work, work.m * BM, work.n * BN, *([work.batch] if BATCHED else []))
+                producer.load(work, work.m * BM, work.n * BN, *([work.batch] if BATCHED else []), scales=ring)
             producer.drain()
+        if ring is not None:
+            with if_(warp == 1):
+                lane = mov.u32(laneid)
+                copier = Producer(pipeline, TiledCopy(a, a_tile, Shares()), TiledCopy(b, b_tile, Shares()), Ring(STAGES))
+                with schedule.work(extents) as work:
+                    ring.m.begin(work.m * BM, m, lane, work.first)
+                    ring.n.begin(work.n * BN, n, lane, work.first)
+                    copier.copy_scales(ring, work, lane)
 
     with else_():
         if CONSUMERS in REGISTERS:
@@ -117,10 +131,10 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_t
             clear_lines(a_tile, A_ROWS, thread)
         acc = mma.fragments()
         total = TiledMma(Mma(A, B, BN), slabs).fragments() if PROMOTE else acc
-        arrays = (ScaleArray(a_scale, a_scale_m, a_scale_k), ScaleArray(b_scale, b_scale_n, b_scale_k)) if BLOCK_SCALES else (None, None)
-        scales = Scales(*arrays, slabs, BN)
-        turn = Turn(order, index, lane) if order is not None and PINGPONG else None
-        stagger = Stagger(order, index, lane) if order is not None and staggered else None
+        in_tile = lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row
+        reader = Reader(ring, slabs, in_tile, lane_column)
+        second = mma.fragments() if OVERLAP else None
+        turn = Turn(order, index, lane) if order is not None else None
         if reduction is not None:
             reduction.expect((thread == 0) & (index == 0), BN)
         if PINGPONG:
@@ -130,8 +144,10 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], m_t
             if not isinstance(first_slab, int):
                 row = row + first_slab * ROWS
             if PROMOTE:
-                scales.begin(row + lane_row, column, m, n, work.first)
-                consumer.multiply_promoted(acc, total, work.stages, scales, stagger)
+                if second is not None:
+                    consumer.multiply_overlapped((acc, second), total, work.stages, reader)
+                else:
+                    consumer.multiply_promoted(acc, total, work.stages, reader)
             else:
                 consumer.multiply(acc, work.stages, turn)
             if PINGPONG:

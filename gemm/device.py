@@ -21,7 +21,7 @@ from .heuristic import heuristic
 from .problem import PLAIN, Arrays, Options, Problem, extents, type_name
 from .tables.choice import tuned
 
-L2_PROMOTION = 256          # bytes that the L2 fetches at once; 128 cost 1 to 3 % where weights stream from memory (docs/performance.md)
+L2_PROMOTION = 256          # bytes that the L2 fetches at once; 128 cost 1 to 3 % where weights stream (docs/performance.md)
 _PLANS_KEPT = 512
 
 _modules: dict[tuple[Config, int], Compiled] = {}
@@ -49,17 +49,20 @@ class Plan:
 
     def maps(self, arrays: Arrays) -> tuple[EncodedTensorMap, ...]:
         """The tensor maps for these arrays: encoded once, then copied with the new address."""
-        pointers = arrays.a.pointer, arrays.b.pointer, arrays.out.pointer
-        if self.encoded:
-            return tuple([encoded.at(pointer) for encoded, pointer in zip(self.encoded, pointers, strict=True)])
+        pointers = arrays.a.pointer, arrays.b.pointer, arrays.out.pointer, arrays.a_scale.pointer if arrays.a_scale else 0
         records, problem = self.compiled.traced.copies.records, self.problem
+        lines = problem.a_lines, problem.b_lines, problem.d_lines, problem.s_lines
         found: list[EncodedTensorMap] = []
-        for name, lines, pointer in zip("abd", (problem.a_lines, problem.b_lines, problem.d_lines), pointers, strict=True):
-            record = records.get(name, records["a"])          # a kernel that stores directly reads no map of D
-            lines = lines if name in records else problem.a_lines
-            found.append(encode_tiled(replace(record.fields(lines.dims, lines.strides), l2_promotion=L2_PROMOTION), pointer))
-        self.encoded = tuple(found)
-        return self.encoded
+        for i, name in enumerate("abds"):
+            if name not in records:                            # a kernel without staged stores, or without scales, never reads that map
+                found.append(found[0])
+            elif self.encoded:
+                found.append(self.encoded[i].at(pointers[i]))
+            else:
+                fields = records[name].fields(lines[i].dims, lines[i].strides)
+                found.append(encode_tiled(replace(fields, l2_promotion=L2_PROMOTION), pointers[i]))
+        self.encoded = self.encoded or tuple(found)
+        return tuple(found)
 
 
 class Launch:
@@ -156,7 +159,7 @@ def hgemm(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, stream: Any
     return _run(seen, b, out, _NOTHING, PLAIN, out_dtype, config, stream)
 
 
-_NOTHING = (None,) * 5
+_NOTHING: tuple[None, ...] = (None,) * 5
 
 
 def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_dtype: Any, config: Config | None, stream: Any) -> Any:
@@ -165,7 +168,7 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
         out = _empty(seen_a, seen_b, out_dtype)
     elif out_dtype is not None and type_name(out_dtype) != view(out, "out").dtype:
         raise LaunchError(f"out has elements of {view(out, 'out').dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
-    more = _NOTHING
+    more: tuple[ArrayView | None, ...] = _NOTHING
     if rest != _NOTHING:
         more = tuple(None if array is None else view(array, name) for name, array in zip(Arrays._fields[3:], rest, strict=True))
     arrays = Arrays(seen_a, seen_b, view(out, "out"), *more)
@@ -191,7 +194,7 @@ def _prepare(arrays: Arrays, options: Options, config: Config | None) -> Launch 
     ordinal = same_device(named)
     shapes = (tuple((name, array.shape, array.strides, array.dtype) for name, array in named), options, ordinal, config)
     plan = _plans.get(shapes)
-    if plan is None or any(array.pointer % 16 for _, array in named[:3]):
+    if plan is None or any(array.pointer % 16 for name, array in named if name != "bias" and name != "b_scale"):
         problem = Problem(arrays, options)
         if problem.empty:
             return None
@@ -211,6 +214,7 @@ def check_config(config: Config, problem: Problem) -> None:
     """A configuration given by the caller is for this problem."""
     wanted = {"a": problem.a, "b": problem.b, "out": problem.out, "accumulator": problem.accumulator, "a_major": problem.a_major,
               "b_major": problem.b_major, "BATCHED": problem.batches is not None, "BLOCK_SCALES": problem.block_scales,
+              "SCALE_MAP": config.SCALE_MAP and problem.scale_map,
               "FUSION": problem.fusion}
     for name, value in wanted.items():
         if getattr(config, name) != value:

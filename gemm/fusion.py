@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ptxkit import Ptr, Reg, Vec
-from ptxkit.ptx import add, cvt, ex2, fma, ld, mov, mul, neg, rcp
 from ptxkit.ptx import abs as abs_
+from ptxkit.ptx import add, cvt, ex2, fma, ld, mov, mul, neg, rcp
 from ptxkit.ptx import copysign as copysign_
 from ptxkit.ptx import max as max_
 from ptxkit.types import Scalar, b8, b16, b32, f32, u32, u64
@@ -34,7 +34,10 @@ class Fusion:
 
     @property
     def nothing(self) -> bool:
-        return self == Fusion()
+        return self == PLAIN_SUM
+
+
+PLAIN_SUM = Fusion()
 
 
 def relu(x: Reg[f32]) -> Reg[f32]:
@@ -175,4 +178,4 @@ def _widen(bits: Reg[b16], type_: type[Scalar]) -> Reg[f32]:
     return widen(bits)  # type: ignore[no-any-return]
 
 
-__all__ = ["ACTIVATIONS", "Function", "Fusion", "Matrix", "Operands", "apply", "gelu", "relu", "silu", "unpack"]
+__all__ = ["ACTIVATIONS", "PLAIN_SUM", "Function", "Fusion", "Matrix", "Operands", "apply", "gelu", "relu", "silu", "unpack"]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-
 from .config import Config, ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ STAGE_BYTES = 128           # of depth
 # memory gives all of them. Clocks: before the first stage arrives; a stage beside its products, with one consumer and with more; an
 # epilogue for each 64 x 8 of a warpgroup's share; a cluster's start; a reduction at once, and bytes a clock of partial sums.
 MODEL = {"l2": 100.0, "memory": 3280.0, "prologue": 5300.0, "stage_1": 92.0, "stage": 44.0, "epilogue": 132.0, "cluster": 13.0,
-         "reduce_cluster": 1190.0, "reduce_workspace": 3210.0, "sums_cluster": 6.6, "sums_workspace": 7.2, "promote": 1.15}
+         "reduce_cluster": 1190.0, "reduce_workspace": 3210.0, "sums_cluster": 6.6, "sums_workspace": 7.2, "promote": 1.45, "overlap": 1.2}
 
 
 def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
@@ -25,7 +24,8 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
     fp8 = problem.a.bits == 8
     fixed: dict[str, Any] = {"a": problem.a, "b": problem.b, "out": problem.out, "accumulator": problem.accumulator,
                              "a_major": problem.a_major, "b_major": problem.b_major, "PROMOTE": problem.promote,
-                             "BLOCK_SCALES": problem.block_scales, "BATCHED": problem.batches is not None, "FUSION": problem.fusion}
+                             "BLOCK_SCALES": problem.block_scales, "SCALE_MAP": problem.scale_map,
+                             "BATCHED": problem.batches is not None, "FUSION": problem.fusion}
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
     small = problem.m <= 64
     if problem.m <= 128:
@@ -37,9 +37,11 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
         if BM > 64 and small:
             continue
         for BN in (32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256):
-            if BN > max(32 if problem.b_major == "k" else 64, -(-problem.n // 8) * 8 + 31) or BM * BN > 256 * 192:
+            if max(32 if problem.b_major == "k" else 64, -(-problem.n // 8) * 8 + 31) < BN or BM * BN > 256 * 192:
                 continue
             shapes.append({"BM": BM, "BN": BN})
+            if problem.promote and BM * BN <= 128 * 128:
+                shapes[-1]["OVERLAP"] = True
             if BM <= 128 and BN >= 64 and not problem.promote and not small:
                 shapes.append({"BM": BM, "BN": BN, "PINGPONG": True})
     for shape in shapes:
@@ -75,7 +77,7 @@ def clocks(problem: Problem, config: Config, sms: int) -> float:
     a_rows = min(config.BM, problem.m)
     loaded = (a_rows / config.CLUSTER_N + config.BN / config.CLUSTER_M) * STAGE_BYTES
     read = max(1.0, (64 + 4096 / config.BN) / 128)
-    multiplied = config.BM / 64 * config.BN / 2 * 4 * read * (MODEL["promote"] if config.PROMOTE else 1.0)
+    multiplied = config.BM / 64 * config.BN / 2 * 4 * read * (MODEL["overlap" if config.OVERLAP else "promote"] if config.PROMOTE else 1.0)
     stage = max(multiplied, loaded / MODEL["l2"]) + MODEL["stage_1" if config.CONSUMERS == 1 else "stage"]
     steps = -(-depth // config.SPLITS)
     epilogue = MODEL["epilogue"] * config.slabs * config.BN / 8

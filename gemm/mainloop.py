@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ptxkit import MBarrier, MBarriers, Reg, Ring, Vec, cluster_ctarank, ring, smem
+from ptxkit import MBarrier, MBarriers, Reg, Ring, Vec, cluster_ctarank, for_range, ring, smem
 from ptxkit.idioms import init_barriers, remote, wait
 from ptxkit.ptx import bar, cvt, fence, fma, mbarrier, mov, shl, st, wgmma
 from ptxkit.ptx import min as min_
@@ -13,9 +13,12 @@ from ptxkit.smem import Tile
 from ptxkit.types import pred, u16, u32
 
 from .atoms import WARPGROUP
+from .scale_ring import Factors, Reader, ScaleRing
 from .scales import Scales
 from .scheduler import Work
 from .tiled import Shares, TiledCopy, TiledMma
+
+OVERLAPPED = 4              # stages whose promotions overlap with the products of the next one; after each run one does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +79,17 @@ class Pipeline:
     """The ring of stages: full[stage] and empty[stage].
 
     Arrivals a phase. full: 1, the producer's arrive.expect_tx of the whole stage (what peers multicast into it counts here too).
-    empty: one thread of every warpgroup that reads the stage, in every CTA that this CTA's copies reach.
+    empty: one thread of every warpgroup that reads the stage, in every CTA that this CTA's copies reach. With a `ScaleRing`, full: 32 more,
+    of the lanes that copy scales, and empty: one thread of every warp.
     """
 
-    def __init__(self, stages: int, readers: int, cluster: Cluster) -> None:
-        self.stages, self.readers, self.cluster = stages, readers, cluster
+    def __init__(self, stages: int, readers: int, cluster: Cluster, *, scales: bool = False) -> None:
+        self.stages, self.readers, self.cluster, self.scales = stages, readers * (4 if scales else 1), cluster, scales
         self.full, self.empty = smem.mbarrier(stages, name="full"), smem.mbarrier(stages, name="empty")
 
     def init(self, *more: tuple[MBarriers, int]) -> None:
         """In one thread: every barrier, and the fence for the CTAs of the cluster."""
-        init_barriers((self.full, 1), (self.empty, self.readers * self.cluster.peers), *more)
+        init_barriers((self.full, 1 + 32 * self.scales), (self.empty, self.readers * self.cluster.peers), *more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +102,26 @@ class Producer:
     position: Ring
 
     def load(self, work: Work, row: Reg[u32], column: Reg[u32], *outer: Any, a_outer: tuple[Any, ...] = (),
-             b_outer: tuple[Any, ...] = ()) -> None:
+             b_outer: tuple[Any, ...] = (), scales: ScaleRing | None = None) -> None:
         """Rows `row`.. of A and `column`.. of B (in elements); `outer` are further coordinates of both maps, the others of one."""
         pipeline, depth = self.pipeline, self.a.tile.layout.columns
-        bytes = self.a.bytes + self.b.bytes
+        bytes = self.a.bytes + self.b.bytes + (scales.m.bytes + scales.n.bytes if scales is not None else 0)
         with ring(self.position, work.stages) as (k, stage, parity):
-            at = (k if isinstance(work.first, int) and work.first == 0 else k + work.first) * depth
+            number = k if isinstance(work.first, int) and work.first == 0 else k + work.first
+            at = number * depth
             wait(pipeline.empty[stage], parity ^ 1)
             mbarrier.arrive.expect_tx.shared__cta.b64(pipeline.full[stage], bytes)
             self.a.load(stage, row, at, pipeline.full[stage], *outer, *a_outer)
             self.b.load(stage, column, at, pipeline.full[stage], *outer, *b_outer)
+            if scales is not None:
+                scales.m.load(stage, row, number, pipeline.full[stage])
+                scales.n.load(stage, column, number, pipeline.full[stage])
+
+    def copy_scales(self, scales: ScaleRing, work: Work, lane: Reg[u32]) -> None:
+        """In all lanes of another warp, with a ring position of its own: the scales of one piece of work, a ring ahead."""
+        with ring(self.position, work.stages) as (k, stage, parity):
+            wait(self.pipeline.empty[stage], parity ^ 1)
+            scales.copy(stage, k, lane, self.pipeline.full[stage])
 
     def drain(self) -> None:
         """Wait until every stage is empty: nobody arrives in, or multicasts into, a CTA that has exited."""
@@ -130,8 +144,9 @@ class Consumer:
 
     def __post_init__(self) -> None:
         cluster, empty = self.pipeline.cluster, self.pipeline.empty
-        object.__setattr__(self, "released", remote(empty, self.thread) if cluster.size > 1 else empty)
-        object.__setattr__(self, "releases", cluster.is_peer(self.thread))
+        who = self.thread & 31 if self.pipeline.scales else self.thread
+        object.__setattr__(self, "released", remote(empty, who) if cluster.size > 1 else empty)
+        object.__setattr__(self, "releases", cluster.is_peer(who))
 
     def multiply(self, acc: list[Vec[Any, Any]], stages: Reg[u32], turn: Turn | None = None) -> None:
         """acc = A B over `stages` stages, one wgmma group in flight: a stage is released when the next one's group has been issued."""
@@ -152,44 +167,88 @@ class Consumer:
         wgmma.wait_group.sync.aligned(0)
         self._release(previous, self.releases)
 
-    def multiply_promoted(self, acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], stages: Reg[u32], scales: Scales,
-                          stagger: Stagger | None = None) -> None:
-        """total = the sum of each stage's product, scaled, in f32: what a stage sums up in the tensor cores is short.
-
-        With `stagger`, two warpgroups that share a tile keep out of step: one promotes while the other multiplies.
-        """
-        for vector in total:
-            for register in vector:
-                mov.f32(register, 0.0)
-        scales.prefetch(0)
+    def multiply_promoted(self, acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], stages: Reg[u32], scales: Scales | Reader) -> None:
+        """total = the sum of each stage's product, scaled, in f32: what a stage sums up in the tensor cores is short."""
+        _clear(total)
+        factors = scales if isinstance(scales, Scales) else scales.factors()
+        if isinstance(scales, Scales):
+            scales.prefetch(0)
         with ring(self.position, stages) as (k, stage, parity):
-            scales.take()
-            wait(self.pipeline.full[stage], parity)
-            instructions = self.mma.instructions(acc, self.a[stage], self.b[stage], False)
-            if stagger is not None:
-                stagger.take()
-            wgmma.fence.sync.aligned()
-            for number, instruction in enumerate(instructions):
-                if stagger is not None and number == len(instructions) * 3 // 4:
-                    wgmma.commit_group.sync.aligned()
-                instruction()
-            wgmma.commit_group.sync.aligned()
-            scales.prefetch(min_.u32(k + 1, stages - 1))
-            if stagger is not None:
-                stagger.issued()
-                wgmma.wait_group.sync.aligned(1)
-                stagger.nearly_done()
+            if isinstance(scales, Scales):
+                scales.take()
+            self._issue(acc, stage, parity, scales, factors)
+            if isinstance(scales, Scales):
+                scales.prefetch(min_.u32(k + 1, stages - 1))
             wgmma.wait_group.sync.aligned(0)
             self._release(stage, self.releases)
-            for slab, (part, sum_) in enumerate(zip(acc, total, strict=True)):
-                for i in range(len(part)):
-                    fma.rn.f32(sum_[i], part[i], scales.factor(slab, i), sum_[i])
+            _promote(acc, total, factors)
+
+    def multiply_overlapped(self, accs: tuple[list[Vec[Any, Any]], list[Vec[Any, Any]]], total: list[Vec[Any, Any]], stages: Reg[u32],
+                            scales: Reader) -> None:
+        """The same with two sets of sums in turn: while one is promoted the tensor cores work on the other.
+
+        In runs of OVERLAPPED stages, since ptxas serialises wgmma that are under way from one round of a loop to the next (C7514).
+        """
+        _clear(total)
+        here, factors = self.position, (scales.factors(), scales.factors())
+        previous = (mov.u32(0), mov.u32(0))
+
+        def issue(turn: int) -> None:
+            self._issue(accs[turn], here.stage, here.parity, scales, factors[turn])
+            mov.u32(previous[turn], here.stage)
+            here.advance()
+
+        def finish(turn: int, under_way: int) -> None:
+            wgmma.wait_group.sync.aligned(under_way)
+            self._release(previous[turn], self.releases)
+            _promote(accs[turn], total, factors[turn])
+
+        runs = stages // OVERLAPPED
+        with for_range(runs):
+            issue(0)
+            for number in range(1, OVERLAPPED):
+                issue(number % 2)
+                finish(1 - number % 2, 1)
+            finish((OVERLAPPED - 1) % 2, 0)
+        with for_range(stages - runs * OVERLAPPED):
+            issue(0)
+            finish(0, 0)
+
+    def _issue(self, acc: list[Vec[Any, Any]], stage: Reg[u32], parity: Reg[u32], scales: Scales | Reader, factors: Any) -> None:
+        """Wait for a stage, read its scales, and begin its products as a group of their own."""
+        wait(self.pipeline.full[stage], parity)
+        if isinstance(scales, Reader):
+            scales.read(factors, stage)
+        wgmma.fence.sync.aligned()
+        self.mma.issue(acc, self.a[stage], self.b[stage], False)
+        wgmma.commit_group.sync.aligned()
 
     def _release(self, stage: Reg[u32], p: Reg[pred]) -> None:
-        """Where `p` holds, say that this warpgroup has read the stage; each of the first threads says it to one CTA."""
+        """Where `p` holds, say that this warpgroup has read the stage; each of the first threads says it to one CTA.
+
+        Scales were read by all lanes through the generic proxy: one lane speaks for them, and a tensor copy may write over them.
+        """
+        if self.pipeline.scales:
+            fence.proxy.async_.shared__cta()
+            bar.warp.sync(0xFFFFFFFF)
         barrier: MBarrier = self.released[stage]
         arrive = mbarrier.arrive.shared__cluster.b64 if self.pipeline.cluster.size > 1 else mbarrier.arrive.shared__cta.b64
         arrive(barrier, pred=p)
+
+
+def _clear(total: list[Vec[Any, Any]]) -> None:
+    for vector in total:
+        for register in vector:
+            mov.f32(register, 0.0)
+
+
+def _promote(acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], factors: Scales | Factors | None) -> None:
+    """total += acc, scaled."""
+    if isinstance(factors, Factors):
+        factors.forget()
+    for slab, (part, sum_) in enumerate(zip(acc, total, strict=True)):
+        for i in range(len(part)):
+            fma.rn.f32(sum_[i], part[i], 1.0 if factors is None else factors.factor(slab, i), sum_[i])
 
 
 def clear_lines(tile: Tile[Any], start: int, thread: Reg[u32]) -> None:
@@ -232,30 +291,4 @@ class Turn:
         mbarrier.arrive.shared__cta.b64(self.other, pred=self.first)
 
 
-class Stagger:
-    """Two warpgroups that promote the sums of every stage, kept half a stage apart, so that the tensor cores always have work.
-
-    Left alone they fall in step, since both wait for the same stages: both multiply, then both promote. Here warpgroup 1 issues a stage
-    when three quarters of warpgroup 0's are done, and warpgroup 0 the next one when warpgroup 1 has issued its own: neither gets a stage
-    ahead. order[w]: as for `Turn`.
-    """
-
-    def __init__(self, order: MBarriers, warpgroup: Reg[u32], lane: Reg[u32]) -> None:
-        self.turn = Turn(order, warpgroup, lane)
-        first = lane == 0
-        self.leads, self.follows = first & (warpgroup == 0), first & (warpgroup == 1)
-
-    def take(self) -> None:
-        """Wait until this warpgroup may issue a stage."""
-        self.turn.take()
-
-    def issued(self) -> None:
-        """This warpgroup's products of a stage are issued."""
-        mbarrier.arrive.shared__cta.b64(self.turn.other, pred=self.follows)
-
-    def nearly_done(self) -> None:
-        """All but the last of them are done."""
-        mbarrier.arrive.shared__cta.b64(self.turn.other, pred=self.leads)
-
-
-__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Stagger", "Turn", "clear_lines"]
+__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Turn", "clear_lines"]

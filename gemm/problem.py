@@ -63,7 +63,7 @@ class Problem:
     """One product, checked: everything of it but the pointers."""
 
     __slots__ = ("a", "a_lines", "a_major", "accumulator", "b", "b_lines", "b_major", "batches", "block_scales", "d_lines", "fusion", "k",
-                 "m", "n", "out", "promote", "strides")
+                 "m", "n", "out", "promote", "s_lines", "strides")
 
     def __init__(self, arrays: Arrays, options: Options = PLAIN) -> None:
         a, b, out = arrays.a, arrays.b, arrays.out
@@ -87,6 +87,7 @@ class Problem:
         if not self.empty:
             self.d_lines = result("out", out)
         self.block_scales = False
+        self.s_lines = Lines((), ())                # of A's block scales, where a tensor map can have them
         self.fusion = self._fusion(arrays, options)
         self.promote = self.block_scales or (self.a.bits == 8 and options.fast_accum is False)
         if options.fast_accum and self.block_scales:
@@ -156,7 +157,14 @@ class Problem:
         check_shape("a_scale", a, (self.m, depth))
         check_shape("b_scale", b, (depth, -(-self.n // BLOCK)))
         self.block_scales = True
+        if (a.strides[0] == 1 or self.m == 1) and a.strides[1] % 4 == 0 and a.strides[1] >= self.m and a.pointer % 16 == 0:
+            self.s_lines = Lines((self.m, depth), (4 * a.strides[1],))
         return False
+
+    @property
+    def scale_map(self) -> bool:
+        """Whether A has block scales that are contiguous along M, on 16-byte lines."""
+        return bool(self.s_lines.dims)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -195,7 +203,8 @@ def operand(name: str, array: ArrayView, *, rows_are_mn: bool) -> tuple[Major, L
         raise LaunchError(f"the batches of {name} are {array.strides[0]} elements apart: a multiple of {unit} (16 bytes) is needed")
     for inner, outer, stride, is_k in choices:
         if inner % unit == 0 and (outer == 1 or stride % unit == 0):
-            dims, strides = (inner, outer), (size * (stride if outer > 1 else inner),)
+            dims: tuple[int, ...] = (inner, outer)
+            strides: tuple[int, ...] = (size * (stride if outer > 1 else inner),)
             if len(array.shape) == 3:
                 dims, strides = (*dims, array.shape[0]), (*strides, size * (array.strides[0] if array.shape[0] > 1 else inner * outer))
             return ("k" if is_k else "mn"), Lines(dims, strides)
@@ -216,7 +225,8 @@ def result(name: str, out: ArrayView) -> Lines:
         raise LaunchError(f"{name} has {n} columns: gemm needs N to be a multiple of {max(8, 16 // size)}")
     if m > 1 and (row_stride < n or row_stride * size % 16):
         raise LaunchError(f"the rows of {name} are {row_stride} elements apart: gemm needs at least {n} and a multiple of 16 bytes")
-    dims, strides = (n, m), (size * (row_stride if m > 1 else n),)
+    dims: tuple[int, ...] = (n, m)
+    strides: tuple[int, ...] = (size * (row_stride if m > 1 else n),)
     if len(out.shape) == 3:
         if out.shape[0] > 1 and (out.strides[0] * size % 16 or out.strides[0] < row_stride * (m - 1) + n):
             raise LaunchError(f"the batches of {name} are {out.strides[0]} elements apart: gemm needs them not to overlap, and a multiple "

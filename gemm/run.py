@@ -32,8 +32,8 @@ class Product:
         def matrix(rows: int, columns: int, dtype: str, letter: str) -> ArrayView:
             return ArrayView(0, (rows, columns), (columns, 1) if letter == "n" else (1, rows), dtype, 0, "other")
 
-        return heuristic(Problem(Arrays(matrix(self.m, self.k, self.dtype, self.layout[0]), matrix(self.k, self.n, self.dtype, self.layout[1]),
-                                        matrix(self.m, self.n, self.out, "n"))))
+        a, b = matrix(self.m, self.k, self.dtype, self.layout[0]), matrix(self.k, self.n, self.dtype, self.layout[1])
+        return heuristic(Problem(Arrays(a, b, matrix(self.m, self.n, self.out, "n"))))
 
     def __str__(self) -> str:
         return f"hgemm {self.m} x {self.n} x {self.k} {self.dtype} {self.layout} -> {self.out}"

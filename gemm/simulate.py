@@ -61,8 +61,9 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
 
     scalars = grid.scalars(problem, arrays, options, pointer)
     records = kernel.trace(**config.parameters).copies.records
-    maps = [_lines(a, problem.a_major == "k"), _lines(b, problem.b_major == "mn"),
-            _lines(out, True) if "d" in records else TensorMap(a.reshape(-1)[:16 // a.itemsize], box=(16 // a.itemsize,))]
+    nothing = TensorMap(a.reshape(-1)[:16 // a.itemsize], box=(16 // a.itemsize,))
+    maps = [_lines(a, problem.a_major == "k"), _lines(b, problem.b_major == "mn"), _lines(out, True) if "d" in records else nothing,
+            _lines(a_scale, False) if "s" in records and a_scale is not None else nothing]
     return kernel.simulate(grid.ctas, *maps, *scalars, schedule=schedule, seed=seed, check=check, **config.parameters)
 
 
@@ -90,7 +91,7 @@ def _bits(array: Array) -> Array:
 
 
 def _lines(array: Array, columns_are_contiguous: bool) -> Array:
-    """The array with its contiguous extent last, and strides that a tensor map can have where an extent is 1 and its stride means nothing."""
+    """The array with its contiguous extent last; where an extent is 1, and its stride means nothing, one that a tensor map can have."""
     array = array if columns_are_contiguous else np.swapaxes(array, -1, -2)
     strides = list(array.strides)
     for axis in range(array.ndim - 2, -1, -1):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from ptxkit import MBarrier, Reg, TensorMap, Vec
@@ -71,17 +69,10 @@ class TiledMma:
 
     def issue(self, acc: list[Vec[Any, Any]], a: TileView[Any], b: TileView[Any], accumulate: Reg[pred] | bool) -> None:
         """Multiply the whole depth of the stage; without `accumulate` the first instruction of a slab overwrites."""
-        for instruction in self.instructions(acc, a, b, accumulate):
-            instruction()
-
-    def instructions(self, acc: list[Vec[Any, Any]], a: TileView[Any], b: TileView[Any], accumulate: Reg[pred] | bool) -> list[Callable[[], Any]]:
-        """What `issue` emits, one wgmma after another."""
         opcode = self.atom.opcode()
-        return [partial(self._one, opcode, acc[slab], a, b, slab, k, accumulate if k == 0 else True)
-                for slab in range(self.slabs) for k in range(0, a.layout.columns, self.atom.k)]
-
-    def _one(self, opcode: Any, acc: Vec[Any, Any], a: TileView[Any], b: TileView[Any], slab: int, k: int, accumulate: Any) -> None:
-        opcode(acc, a.desc(k, mn=self.rows + slab * ROWS), b.desc(k), accumulate)
+        for slab in range(self.slabs):
+            for k in range(0, a.layout.columns, self.atom.k):
+                opcode(acc[slab], a.desc(k, mn=self.rows + slab * ROWS), b.desc(k), accumulate if k == 0 else True)
 
 
 __all__ = ["Shares", "TiledCopy", "TiledMma"]

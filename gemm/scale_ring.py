@@ -1,0 +1,171 @@
+"""Block scales of fp8 operands through shared memory: a warp beside the producer copies those of each stage into its ring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Any
+
+from ptxkit import MBarrier, Ptr, Reg, TensorMap, Vec, smem
+from ptxkit.ptx import cp, ld, mov, mul
+from ptxkit.ptx import min as min_
+from ptxkit.smem import Shared, Tile
+from ptxkit.types import f32, u32
+
+from .atoms import tensor_copy
+from .scales import ScaleArray
+
+WARP = 32
+
+
+@dataclass(slots=True)
+class ScaleLines:
+    """The scales of one operand: one for each `block` lines of its tile (1, or 128 of which a tile may straddle several).
+
+    With a tensor map, over scales that are contiguous along the lines, the producer copies them as it does the operands; on an H200
+    scales of rows that a warp copies cost 14 % of a large product, and those that come so next to nothing (docs/performance.md).
+    """
+
+    array: ScaleArray
+    lines: int                                  # of the tile
+    block: int
+    ring: Shared[f32]                           # `count` a stage
+    tile: Tile[f32] | None = None
+    tensormap: TensorMap | None = None
+    _at: list[Ptr[f32]] = field(default_factory=list)
+
+    @classmethod
+    def allocate(cls, array: ScaleArray, lines: int, block: int, stages: int, name: str, tensormap: TensorMap | None = None) -> ScaleLines:
+        if tensormap is None:
+            return cls(array, lines, block, smem.array(f32, stages * scale_count(lines, block), align=16, name=name))
+        tile = smem.tile(f32, (stages, 1, lines), swizzle=0, name=name)
+        return cls(array, lines, block, Shared(f32, tile.offset, count=stages * lines), tile, tensormap)
+
+    @property
+    def bytes(self) -> int:
+        """What the producer adds to a stage."""
+        return self.lines * 4 if self.tensormap is not None else 0
+
+    def load(self, stage: Reg[u32], line: Reg[u32], k: Reg[u32], barrier: MBarrier) -> None:
+        """By the producer: the scales of lines `line`.. in stage `k` of the depth."""
+        if self.tile is not None and self.tensormap is not None:
+            tensor_copy(self.tile[stage], self.tensormap, (line, k), barrier)
+
+    @property
+    def count(self) -> int:
+        return scale_count(self.lines, self.block)
+
+    @property
+    def group(self) -> int:
+        """Lines of a tile that certainly have one scale."""
+        return 1 if self.block == 1 else gcd(self.lines, self.block)
+
+    def begin(self, line: Reg[u32], lines: Reg[u32], lane: Reg[u32], first: Any) -> None:
+        """A new tile of the producer's warp: where each lane's scales are. Lines past the last have the last one's."""
+        self._at = []
+        if self.tensormap is not None:
+            return
+        for i in range(0, self.count, WARP):
+            at = line + (lane + i if self.group == 1 else (lane + i) * self.group)
+            at = min_.u32(at, lines - 1)
+            at = at if self.block == 1 else at // self.block
+            pointer = self.array.pointer.at(mul.wide.u32(at, self.array.mn_stride))
+            self._at.append(pointer if isinstance(first, int) and first == 0 else pointer.at(mul.wide.u32(first, self.array.k_stride)))
+
+    def copy(self, stage: Reg[u32], k: Reg[u32], lane: Reg[u32]) -> None:
+        """Begin to copy the scales of stage `k` of the tile."""
+        slot = self.ring.at(stage * self.count + lane)
+        for number, pointer in enumerate(self._at):
+            left = self.count - number * WARP
+            place = pointer.at(mul.wide.u32(k, self.array.k_stride))
+            cp.async_.ca.shared.global_(slot + number * WARP, place, 4, pred=None if left >= WARP else lane < left)
+
+
+def scale_count(lines: int, block: int) -> int:
+    """Scales of a tile's lines in one stage."""
+    return lines if block == 1 else lines // gcd(lines, block)
+
+
+@dataclass(slots=True)
+class Factors:
+    """One thread's scales of one stage, in registers of their own: of its rows and of its columns, and their products."""
+
+    rows: list[Reg[f32]]
+    columns: list[Reg[f32]]
+    group: int                                  # columns with one scale; 1: each its own
+    _products: dict[tuple[int, int], Reg[f32]] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """The registers have the scales of another stage: the products are not theirs."""
+        self._products = {}
+
+    def factor(self, slab: int, index: int) -> Reg[f32]:
+        """What accumulator `index` of a slab is multiplied by."""
+        row = 2 * slab + index % 4 // 2
+        column = index // 4 * 2 + index % 2 if self.group == 1 else index // 4 * 8 // self.group
+        key = row, column
+        if key not in self._products:
+            self._products[key] = mul.rn.f32(self.rows[row], self.columns[column])
+        return self._products[key]
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleRing:
+    """Scales of both operands of every stage.
+
+    Each of the copying warp's lanes arrives on full[stage] when its copies have landed (cp.async.mbarrier.arrive.noinc): 32 arrivals more
+    a phase. Every consumer warp reads the scales it needs before its products, and arrives on empty[stage] itself.
+    """
+
+    m: ScaleLines
+    n: ScaleLines
+
+    def copy(self, stage: Reg[u32], k: Reg[u32], lane: Reg[u32], full: MBarrier) -> None:
+        """Copy a stage's scales, in all lanes of one warp."""
+        self.m.copy(stage, k, lane)
+        self.n.copy(stage, k, lane)
+        cp.async_.mbarrier.arrive.noinc.shared__cta.b64(full)
+
+    def factors(self, slabs: int) -> Factors:
+        """Registers for a thread's scales of one stage."""
+        columns = 2 * (self.n.lines // 8) if self.n.block == 1 else self.n.count
+        return Factors([mov.f32(0.0) for _ in range(2 * slabs)], [mov.f32(0.0) for _ in range(columns)], self.n.group)
+
+    def read(self, factors: Factors, stage: Reg[u32], row: Reg[u32], column: Reg[u32]) -> None:
+        """In a consumer thread: the scales of its rows (from `row` of the tile on) and columns (from `column` of 8) in this stage."""
+        factors.forget()
+        at = self.m.ring.at(stage * self.m.count)
+        mine = at.at(row if self.m.block == 1 else row // self.m.group)
+        for i, register in enumerate(factors.rows):
+            offset = i // 2 * 64 + (8 if i % 2 else 0)
+            ld.shared__cta.f32(register, mine + (offset if self.m.block == 1 else i // 2 * 64 // self.m.group))
+        at = self.n.ring.at(stage * self.n.count)
+        if self.n.block == 1:
+            mine = at.at(column)
+            for block in range(self.n.lines // 8):
+                ld.shared__cta.v2.f32(Vec((factors.columns[2 * block], factors.columns[2 * block + 1])), mine + 8 * block)
+        else:
+            for i, register in enumerate(factors.columns):
+                ld.shared__cta.f32(register, at + i)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One consumer thread's view of the ring: its first row of the tile, and its column in every 8. Without a ring all factors are 1."""
+
+    ring: ScaleRing | None
+    slabs: int
+    row: Reg[u32]
+    column: Reg[u32]
+
+    def factors(self) -> Factors | None:
+        """Registers for the factors of one stage."""
+        return None if self.ring is None else self.ring.factors(self.slabs)
+
+    def read(self, factors: Factors | None, stage: Reg[u32]) -> None:
+        """The factors of a stage that has landed."""
+        if self.ring is not None and factors is not None:
+            self.ring.read(factors, stage, self.row, self.column)
+
+
+__all__ = ["Factors", "Reader", "ScaleLines", "ScaleRing", "scale_count"]
