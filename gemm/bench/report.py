@@ -97,6 +97,7 @@ def _colour(names: Sequence[str], name: str) -> str:
 
 def _drawn(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None:
     from matplotlib import pyplot  # pyright: ignore[reportMissingImports]
+    from matplotlib.patches import Rectangle  # pyright: ignore[reportMissingImports]
 
     names = _names(rows)
     figure, axes = pyplot.subplots(figsize=(11, 1 + 0.22 * sum(1 + len(row["contestants"]) for row in rows)), layout="constrained")
@@ -114,7 +115,7 @@ def _drawn(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None:
     axes.set_yticks(ticks, labels, fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel(f"TFLOP/s, median and 10th to 90th percentile. {title}")
-    axes.legend(handles=[pyplot.Rectangle((0, 0), 1, 1, color=_colour(names, name), label=name) for name in names])
+    axes.legend(handles=[Rectangle((0, 0), 1, 1, color=_colour(names, name), label=name) for name in names])
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
 
