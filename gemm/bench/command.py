@@ -76,7 +76,7 @@ def command(options: argparse.Namespace) -> int:
     with TemporaryDirectory() as folder:
         path = Path(options.json) if options.json and options.json != "-" else Path(folder, "results.json")
         wishes = {name: getattr(options, name) for name in WISHES} | {"path": str(path), "to_stderr": options.json == "-",
-                                                                     "command": " ".join(("python -m gemm", *sys.argv[1:]))}
+                                                                     "command": report.invocation()}
         if driver.available():
             status = watch.watched("bench", wishes, Path(folder, "note"), say=lambda text: print(text, file=out, flush=True))
             if not path.is_file():

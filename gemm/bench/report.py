@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,11 @@ from ptxkit.errors import PtxkitError
 
 COLOURS = ("#76b900", "#5b6b7b", "#9fb3c8", "#c98b2b", "#b04a5a", "#7a5aa6", "#3f8f8f")
 _BAR, _GAP, _LEFT, _WIDTH = 13, 12, 210, 620
+
+
+def invocation() -> str:
+    """The command that runs, without the folders that it names: results travel."""
+    return " ".join(("python -m gemm", *(Path(word).name for word in sys.argv[1:])))
 
 
 class PlotError(PtxkitError, ValueError):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..bench.report import write_json
+from ..bench.report import invocation, write_json
 from .rungs import BY_NAME, NAMES, OURS, OURS_IDEA
 
 PATIENCE_S = 120.0
@@ -151,7 +151,7 @@ def described(name: str) -> dict[str, Any]:
 
 def run(sizes: Sequence[int], *, rounds: int, say: Say, keep: Path | None = None) -> dict[str, Any]:
     """All sizes; the results, which are written to `keep` after each size."""
-    results: dict[str, Any] = {"schema": 1, "date": time.strftime("%Y-%m-%d"), "command": " ".join(["python", "-m", "gemm", *sys.argv[1:]]),
+    results: dict[str, Any] = {"schema": 1, "date": time.strftime("%Y-%m-%d"), "command": invocation(),
                                "sizes": []}
     for size in sizes:
         say(f"{size} x {size} x {size}: each step is checked against float64, then all are timed in turn")
