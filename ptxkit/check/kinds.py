@@ -135,7 +135,7 @@ class Kinds:
             return ("{}", *[self.kind(element) for element in operand.elements])
         if isinstance(operand, tree.Pair):
             return "|", self.kind(operand.first), self.kind(operand.second)
-        if isinstance(operand, tree.Not | tree.Minus):
+        if isinstance(operand, (tree.Not, tree.Minus)):  # a union would be made each time
             return type(operand).__name__, self.kind(operand.operand)
         if isinstance(operand, tree.TensorAddress):
             sampler = "" if operand.sampler is None else self.name(operand.sampler.name)

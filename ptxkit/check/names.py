@@ -128,6 +128,9 @@ class Scope:
     def take_labels(self, body: tuple[tree.Statement, ...]) -> Iterator[tuple[str, tree.Statement]]:
         """Add the labels of this scope's own statements, which are visible everywhere in it; yields those it had already."""
         for statement in body:
+            kind = type(statement)
+            if kind is tree.Instruction or kind is tree.Loc or kind is tree.Variable:
+                continue
             if isinstance(statement, tree.Label):
                 name = statement.name
             elif isinstance(statement, tree.Prototype | tree.Targets):
