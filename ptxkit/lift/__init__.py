@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from .module import LiftError, lift
+from .errors import LiftError
+from .module import lift
 
 __all__ = ["LiftError", "lift"]

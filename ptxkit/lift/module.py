@@ -15,6 +15,7 @@ from grammar.write import write
 from ..kernel import Kernel
 from ..types import TYPES
 from .calls import ALIAS, alias, spelled
+from .errors import LiftError
 from .naming import HELPERS, RESERVED, Namer, parameter_name, register_name
 from .pointers import pointers
 from .scopes import canonical, instructions, names
@@ -24,10 +25,6 @@ from .terms import SPECIALS, quoted
 INDENT = "    "
 TRIES = 6
 _DECORATED = ("reqntid", "minnctapersm", "maxnreg", "explicitcluster", "reqnctapercluster")
-
-
-class LiftError(PtxkitError):
-    """The PTX cannot be lifted; the message says which entry and why."""
 
 
 @dataclass(frozen=True)

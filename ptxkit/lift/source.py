@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from grammar import tree
+from grammar.special import SPECIAL
 from grammar.write import write
 
 from .calls import Call, Calls, spelled
 from .counting import Counting, counting
+from .errors import LiftError
 from .naming import Namer, register_name
 from .scopes import Body, flattened, instructions, names
 from .structure import If, Jump, Loop, Node, Place, Scope, Structure
@@ -52,6 +54,8 @@ class FunctionSource:
         local = {v.name: f".{v.space}" for v in _variables(self.body.statements)}
         wide = {v.name: f"v{v.vector}.{v.type}" for v in _variables(self.body.statements) if v.space == "reg"}
         known = {**self.variables, **local, **self.body.registers, **wide}
+        for instruction in listed:
+            self._check(instruction, known)
         found: dict[int, Bound | None] = {id(i): bound(i, known.get) for i in listed}
         named = _register_names(listed, self.parameters)
         python = {name: self.formals.get(name) or self.namer(named.get(name) or register_name(name)) for name in self._mentioned(listed)}
@@ -75,6 +79,19 @@ class FunctionSource:
             for name in calls.vectors.values():
                 self.namer.taken.discard(name)
         self.vectors = calls.vectors
+
+    def _check(self, instruction: tree.Instruction, known: Mapping[str, str]) -> None:
+        """Raise for a register or label that there is not: Python could not name it."""
+        where = f" (line {instruction.position.line})" if instruction.position else ""
+        mentioned = [name for operand in instruction.operands for name in names(operand)]
+        if instruction.guard is not None and self.body.registers.get(instruction.guard.predicate) != "pred":
+            raise LiftError(f"`{self.function.name}`{where}: the guard `{instruction.guard.predicate}` is not declared as a predicate")
+        for name in mentioned:
+            base = name.rpartition(".")[0]
+            if self._is_bra(instruction) and name not in self.body.labels:
+                raise LiftError(f"`{self.function.name}`{where} branches to `{name}`, a label that it does not have")
+            if name[:1] == "%" and name not in known and base not in known and name not in SPECIAL and base not in SPECIAL and f"{name}.x" not in SPECIAL:
+                raise LiftError(f"`{self.function.name}`{where} uses `{name}`, which is not declared")
 
     def _is_bra(self, instruction: tree.Instruction) -> bool:
         return instruction.mnemonic == "bra" and instruction.opcode in ("bra", "bra.uni")
@@ -317,8 +334,6 @@ def _register_names(listed: list[tree.Instruction], parameters: Mapping[str, str
         match instruction:
             case tree.Instruction(opcode=opcode, operands=(tree.Name(name), tree.Name(source))) if (
                     opcode.startswith("mov.") and source[:1] == "%" and source[1:2].isalpha() and writes.get(name) == 1):
-                from grammar.special import SPECIAL
-
                 if source in SPECIAL:
                     found[name] = register_name(source.replace(".", "_"))
             case tree.Instruction(opcode=opcode, operands=(tree.Name(name), tree.Address(base=tree.Name(source), offset=0))) if (
