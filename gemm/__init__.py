@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from .adapter import Adapter
 from .device import gemm, hgemm
-from .group.device import group_gemm, group_gemm_masked
+from .group.device import group_gemm, group_gemm_contiguous, group_gemm_masked
+from .group.pointers import group_gemm_pointers
 
-__all__ = ["Adapter", "gemm", "group_gemm", "group_gemm_masked", "hgemm"]
+__all__ = ["Adapter", "gemm", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "group_gemm_pointers", "hgemm"]

@@ -8,7 +8,6 @@ import json
 import math
 import multiprocessing
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -24,6 +23,7 @@ from ..bench.figures import geometric_mean, paired, spread
 from ..bench.operands import COLD, ERROR
 from ..bench.power import Sampler
 from ..bench.regimes import REGIMES, Captured, Regime, capture, measure
+from ..bench.report import invocation
 from ..bench.run import ceilings, device, library, reader
 from .cases import DECODE, PREFILL, Case
 from .config import GroupConfig
@@ -188,7 +188,7 @@ def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), round
             path: Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Every case in every regime; sustained is for prefill alone. The results are written to `path` after each."""
     torch = library()
-    results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": " ".join(("python -m gemm", *sys.argv[1:])),
+    results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": invocation(),
                                "device": device(torch), "rows": []}
     sensors = reader(torch)
     limits = results["ceilings"] = ceilings(torch, sensors) if with_ceilings else {}

@@ -10,7 +10,8 @@ from ptxkit.types import Scalar
 
 from ..atoms import ROWS
 from ..config import Config, ConfigError
-from .schedule import ORDERS, GroupTable, Layout, Order, Tails
+from .schedule import ORDERS, Order, Tails
+from .table import GroupTable, Layout
 
 CAPACITIES = (32, 128, 256, 1024)
 """Groups that a table has room for."""
@@ -45,11 +46,12 @@ class GroupConfig:
         """From types and the parameters of the tile."""
         a, b = (w, x) if TRANSPOSED else (x, w)
         wanted = tile.pop("STAGES", 0)
+        TAILS = "updated" if LAYOUT == "pointers" else TAILS
         if TRANSPOSED or (GATED and tile.get("BN", 256) * out.bits % 512):
             tile["STORE"] = "direct"
         made = Config(a, out, b, STAGES=wanted, **tile)
         if not wanted:
-            made = replace(made, STAGES=_stages(made, SHARED_LIMIT - GroupTable.bytes(GROUPS)))
+            made = replace(made, STAGES=_stages(made, SHARED_LIMIT - extra_bytes(GROUPS, LAYOUT)))
         return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS)
 
     @property
@@ -73,6 +75,19 @@ class GroupConfig:
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
                 **{name: getattr(self, name) for name in own}}
+
+    @property
+    def update(self) -> dict[str, Any]:
+        """Those of the kernel that makes the groups' maps."""
+        tile = self.tile
+        along = tile.CLUSTER_N if self.TRANSPOSED else tile.CLUSTER_M
+        return {**{name: self.parameters[name] for name in ("X", "W", "OUT", "BK", "GROUPS", "LAYOUT")}, "UNIT": self.tokens * along,
+                "FEATURES": self.features}
+
+    @property
+    def needs_workspace(self) -> bool:
+        """Whether the kernel uses global memory of its own."""
+        return self.TAILS == "updated" or self.ORDER == "ticket"
 
     def __str__(self) -> str:
         tile = self.tile
@@ -99,10 +114,38 @@ class GroupConfig:
             return "scales are those of blocks or those of groups"
         if tile.BLOCK_SCALES and self.TRANSPOSED and tile.BN > 128:
             return f"block scales of {tile.BN} tokens a tile are too many for a thread: take BN=128"
-        if tile.smem_bytes + GroupTable.bytes(self.GROUPS) > SHARED_LIMIT:
+        layout = self._layout_problem()
+        if layout:
+            return layout
+        if tile.smem_bytes + extra_bytes(self.GROUPS, self.LAYOUT) > SHARED_LIMIT:
             return (f"{tile.STAGES} stages of {tile.stage_bytes:,} bytes and the table of {self.GROUPS} groups take more than "
                     f"{SHARED_LIMIT:,} bytes")
         return None
+
+    def _layout_problem(self) -> str | None:
+        """What the layout and the way of the last rows do not go with."""
+        tile, pair = self.tile, self.tile.CLUSTER_M * self.tile.CLUSTER_N > 1
+        if self.TAILS == "updated" and tile.STORE != "staged":
+            return "maps of each group are for staged stores; direct ones, such as those of TRANSPOSED, need none"
+        if self.ORDER == "ticket" and pair:
+            return "tickets are drawn by CTAs: clusters go by ORDER=\"linear\""
+        if self.LAYOUT == "rows" and (tile.PINGPONG or pair or ROWS_ALIGNED % self.tokens or self.TAILS == "updated"):
+            return (f"rows that say their group come in blocks of {ROWS_ALIGNED}: tiles of a divisor of that, no clusters, warpgroups that "
+                    "share a tile, and no maps of each group")
+        if self.LAYOUT == "pointers" and (self.TRANSPOSED or self.GATED or tile.PINGPONG or pair or tile.BLOCK_SCALES
+                                          or self.TAILS != "updated" or self.ORDER == "across"):
+            return ("groups with matrices of their own go by TAILS=\"updated\", rows of x as rows of tiles, no clusters, warpgroups that "
+                    "share a tile, no gate and no block scales")
+        return None
+
+
+ROWS_ALIGNED = 128
+"""Rows of a block that has one group, where rows say their group: DeepGEMM's alignment."""
+
+
+def extra_bytes(groups: int, layout: Layout) -> int:
+    """Shared memory beside the tile's: the table of groups and the tickets."""
+    return (GroupTable.bytes(groups, layout) if layout != "rows" else 0) + 64
 
 
 def _stages(tile: Config, room: int) -> int:
@@ -111,4 +154,4 @@ def _stages(tile: Config, room: int) -> int:
     return next(fitting, 1)
 
 
-__all__ = ["CAPACITIES", "GroupConfig"]
+__all__ = ["CAPACITIES", "ROWS_ALIGNED", "GroupConfig", "extra_bytes"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
@@ -18,12 +19,16 @@ from ..problem import type_name
 from .config import GroupConfig
 from .heuristic import heuristic
 from .kernel import group_gemm as kernel
-from .problem import GroupArrays, GroupOptions, GroupProblem, extents
-from .schedule import Layout
+from .kernel import records_of_templates
+from .problem import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, misfit
+from .schedule import Order
+from .tensormaps import update_tensormaps, workspace_bytes
 
 _KEPT = 512
 
 _modules: dict[tuple[GroupConfig, int], Compiled] = {}
+_updaters: dict[Any, Compiled] = {}
+_workspaces: dict[tuple[int, int], tuple[int, int]] = {}
 _plans: dict[tuple[Any, ...], GroupPlan] = {}
 _launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDict()
 
@@ -31,15 +36,14 @@ _launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDic
 class GroupPlan:
     """A configuration loaded on a device for arrays of these shapes: everything of a launch but the pointers."""
 
-    __slots__ = ("compiled", "config", "encoded", "grid", "launcher", "problem")
+    __slots__ = ("compiled", "config", "encoded", "grid", "launcher", "ordinal", "problem", "updater")
 
     def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig | None) -> None:
         self.problem = problem
         self.config = config or heuristic(problem, driver.device(ordinal).multiprocessors)
-        key = (self.config, ordinal)
-        if key not in _modules:
-            _modules[key] = Compiled(kernel.trace(**self.config.parameters), ordinal)
-        self.compiled = _modules[key]
+        self.ordinal = ordinal
+        self.compiled = compiled(self.config, ordinal)
+        self.updater = updater(self.config, ordinal) if self.config.TAILS == "updated" else None
         self.launcher: Launcher = self.compiled.launcher(pdl=True)
         cluster = self.config.tile.cluster
         self.grid = (min(problem.units(self.config), self.compiled.max_clusters()) * cluster, 1, 1)
@@ -51,6 +55,8 @@ class GroupPlan:
         pointers = arrays.x.pointer, arrays.w.pointer, arrays.out.pointer - before
         if not self.encoded:
             records, problem = self.compiled.traced.copies.records, self.problem
+            if self.updater is not None:
+                records = records_of_templates(self.config)
             found = []
             for name, seen, pointer in zip("xwy", (problem.x_lines, problem.w_lines, lines), pointers, strict=True):
                 if name in records:
@@ -62,24 +68,60 @@ class GroupPlan:
         return tuple([encoded.at(pointer) for encoded, pointer in zip(self.encoded, pointers, strict=True)])
 
 
+def compiled(config: GroupConfig, ordinal: int) -> Compiled:
+    """The kernel of a configuration, loaded once a device."""
+    key = (config, ordinal)
+    if key not in _modules:
+        _modules[key] = Compiled(kernel.trace(**config.parameters), ordinal)
+    return _modules[key]
+
+
+def updater(config: GroupConfig, ordinal: int) -> Launcher:
+    """The kernel that makes the maps of this configuration's groups."""
+    key = (tuple(config.update.items()), ordinal)
+    if key not in _updaters:
+        _updaters[key] = Compiled(update_tensormaps.trace(**config.update), ordinal)
+    return _updaters[key].launcher(pdl=True)
+
+
+def workspace(ordinal: int, stream: int, config: GroupConfig) -> int:
+    """A stream's workspace, its counter at 0; a larger one takes the place of a smaller, which launches under way may still use."""
+    bytes = workspace_bytes(config.GROUPS, config.LAYOUT)
+    known = _workspaces.get((ordinal, stream))
+    if known is not None and known[1] >= bytes:
+        return known[0]
+    made = driver.allocate(bytes, ordinal)
+    with driver.on(ordinal):
+        driver.call("cuMemsetD8Async", made, 0, bytes, stream)
+    _workspaces[ordinal, stream] = made, bytes
+    return made
+
+
 class GroupLaunch:
     """A plan with its pointers: what a repeated call needs."""
 
-    __slots__ = ("grid", "launcher", "maps", "scalars")
+    __slots__ = ("maps", "plan", "scalars", "update")
 
     def __init__(self, plan: GroupPlan, arrays: GroupArrays) -> None:
-        self.launcher, self.grid = plan.launcher, plan.grid
+        self.plan = plan
         self.maps = plan.maps(arrays)
         self.scalars = plan.problem.scalars(arrays, plan.config)
+        self.update = plan.problem.update_scalars(arrays) if plan.updater is not None else ()
 
     def run(self, stream: int) -> None:
         """Launch on a stream."""
-        self.launcher(stream, self.grid, self.scalars, self.maps)
+        plan, scalars = self.plan, self.scalars
+        if plan.config.needs_workspace:
+            place = workspace(plan.ordinal, stream, plan.config)
+            scalars = (*scalars[:-1], place)
+            if plan.updater is not None:
+                plan.updater(stream, (plan.problem.groups + 1, 1, 1), (*self.update, place), self.maps)
+        plan.launcher(stream, plan.grid, scalars, self.maps)
 
 
 def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
-               activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
-               config: GroupConfig | None = None, stream: Any = None) -> Any:
+               activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None, order: Order | None = None,
+               check_lengths: bool = False, config: GroupConfig | None = None, stream: Any = None) -> Any:
     """out[cu[g]:cu[g + 1]] = x[cu[g]:cu[g + 1]] @ w[g].T for every group, in one launch; returns `out`, [M, N].
 
     x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 or e5m2 (either with either). cu_seqlens, int32
@@ -92,23 +134,50 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     `activation="silu_and_mul"`: w holds the gate's rows, then those of the up projection, and out [M, N/2] is
     silu(x gate^T) * (x up^T).
 
-    `mean_tokens`, the rows of a group that are expected (default M / G), only chooses the configuration. Lengths that decrease or exceed M
-    give a wrong result, but nothing outside of `out` is written.
+    `mean_tokens`, the rows of a group that are expected (default M / G), only chooses the configuration; `order` is how CTAs get their
+    tiles: "linear" and "search" deal them out in advance, "ticket" as they are done, for lengths that differ much. Lengths that decrease
+    or exceed M give a wrong result, but nothing outside of `out` is written; `check_lengths` reads them back first, which waits for the
+    device, and raises.
     """
-    options = GroupOptions("offsets", _gated(activation), mean_tokens, fast_accum)
+    if check_lengths:
+        check(cu_seqlens, view(x, "x").shape[0])
+    options = GroupOptions("offsets", _gated(activation), mean_tokens, fast_accum, order)
     return _run(x, w, cu_seqlens, x_scale, w_scale, out, out_dtype, options, config, stream)
 
 
 def group_gemm_masked(x: Any, w: Any, masked_m: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
                       activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
-                      config: GroupConfig | None = None, stream: Any = None) -> Any:
+                      order: Order | None = None, config: GroupConfig | None = None, stream: Any = None) -> Any:
     """out[g, :masked_m[g]] = x[g, :masked_m[g]] @ w[g].T: DeepGEMM's masked layout, x [G, rows, K] and out [G, rows, N].
 
     masked_m is int32 [G] on the device; block scales of x are [G, rows, K/128]. The rest is as in `group_gemm`; other rows of `out` are
     left as they are.
     """
-    options = GroupOptions("masked", _gated(activation), mean_tokens, fast_accum)
+    options = GroupOptions("masked", _gated(activation), mean_tokens, fast_accum, order)
     return _run(x, w, masked_m, x_scale, w_scale, out, out_dtype, options, config, stream)
+
+
+def group_gemm_contiguous(x: Any, w: Any, m_indices: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None,
+                          out_dtype: Any = None, activation: str | None = None, fast_accum: bool | None = None,
+                          order: Order | None = None, config: GroupConfig | None = None, stream: Any = None) -> Any:
+    """out[i] = x[i] @ w[m_indices[i]].T: DeepGEMM's contiguous layout, x [M, K] and out [M, N].
+
+    m_indices is int32 [M] on the device. Every 128 rows, from row 0 on, belong to one group, that of the first of them; a negative one
+    leaves them out. Rows that fill up such a block (marked negative or not) are multiplied like the others. The rest is as in `group_gemm`.
+    """
+    options = GroupOptions("rows", _gated(activation), None, fast_accum, order)
+    return _run(x, w, m_indices, x_scale, w_scale, out, out_dtype, options, config, stream)
+
+
+def check(cu_seqlens: Any, rows: int) -> None:
+    """Read the offsets back, waiting for the device, and raise when they are not those of groups in `rows` rows."""
+    seen = view(cu_seqlens, "cu_seqlens")
+    count = seen.shape[0] if len(seen.shape) == 1 else 0
+    host = (ctypes.c_int32 * count)()
+    driver.copy_to_host(ctypes.addressof(host), seen.pointer, 4 * count, seen.device)
+    sentence = misfit(list(host), rows)
+    if sentence:
+        raise LaunchError(sentence)
 
 
 def _gated(activation: str | None) -> bool:
@@ -126,7 +195,7 @@ def _run(x: Any, w: Any, lengths: Any, x_scale: Any, w_scale: Any, out: Any, out
         out = empty_like_owner(seen_x, (*seen_x.shape[:-1], n), word)
     elif out_dtype is not None and type_name(out_dtype) != view(out, "out").dtype:
         raise LaunchError(f"out has elements of {view(out, 'out').dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
-    arrays = GroupArrays(seen_x, seen_w, view(lengths, "masked_m" if options.layout == "masked" else "cu_seqlens"), view(out, "out"),
+    arrays = GroupArrays(seen_x, seen_w, view(lengths, NAMES[options.layout]), view(out, "out"),
                          None if x_scale is None else view(x_scale, "x_scale"), None if w_scale is None else view(w_scale, "w_scale"))
     key = (arrays, options, config)
     if key not in _launches:
@@ -169,4 +238,5 @@ def _check_config(config: GroupConfig, problem: GroupProblem) -> None:
         raise LaunchError(f"this config has room for {config.GROUPS} groups, w has {problem.groups}")
 
 
-__all__ = ["GroupLaunch", "GroupPlan", "Layout", "group_gemm", "group_gemm_masked"]
+__all__ = ["GroupLaunch", "GroupPlan", "check", "compiled", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "updater",
+           "workspace"]

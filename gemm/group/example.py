@@ -12,16 +12,16 @@ from ptxkit.errors import LaunchError
 from ptxkit.types import TYPES
 
 from ..reference import HALF_TINY, HALF_ULP, accumulation
-from .config import GroupConfig
-from .schedule import Layout
+from .config import ROWS_ALIGNED, GroupConfig
+from .table import Layout
 
 Array = np.ndarray[Any, Any]
 
 
 def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dtype: str | None = None, out: str = "bf16",
             scales: str = "none", gated: bool = False, layout: Layout = "offsets", pad: int = 3, order: str | None = None,
-            parameters: dict[str, Any] | None = None,
-            mean_tokens: float | None = None, fast_accum: bool | None = None, sms: int = 4, schedule: str = "fifo", seed: int = 0,
+            parameters: dict[str, Any] | None = None, mean_tokens: float | None = None,
+            fast_accum: bool | None = None, sms: int = 4, schedule: str = "fifo", seed: int = 0,
             check: bool = True, ends: Sequence[int] | None = None) -> tuple[float, Any, GroupConfig]:
     """(largest error as a share of what is allowed, the checker's report, the configuration).
 
@@ -35,13 +35,18 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     rng = np.random.default_rng(seed)
     longest = max([1, *lengths]) + pad
     groups, masked, columns = len(lengths), layout == "masked", n // 2 if gated else n
-    rows = groups * longest if masked else sum(lengths) + pad
-    starts = np.arange(groups) * longest if masked else np.concatenate([[0], np.cumsum(lengths)])[:groups].astype(int)
+    taken = [-(-length // ROWS_ALIGNED) * ROWS_ALIGNED for length in lengths] if layout == "rows" else list(lengths)
+    rows = groups * longest if masked else sum(taken) + (ROWS_ALIGNED if layout == "rows" else pad)
+    starts = np.arange(groups) * longest if masked else np.concatenate([[0], np.cumsum(taken)])[:groups].astype(int)
     x, w = (rng.standard_normal(shape, np.float32).astype(_numpy(word)) for shape, word in
             (((rows, k), dtype), ((groups, n, k), w_dtype or dtype)))
     y = np.full((rows, columns), np.nan, _numpy(out))
     x_scale, w_scale, exact_x, exact_w = _scaled(rng, x, w, scales)
     given = np.array(lengths if masked else ends if ends is not None else (*starts, sum(lengths)), np.int32)
+    if layout == "rows":
+        given = np.full(rows, -1, np.int32)
+        for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            given[start:start + length] = group
     shaped: list[Any] = [x, y, x_scale]
     if masked:
         shaped = [array if array is None or array.size == 1 else np.ascontiguousarray(array).reshape(groups, longest, array.shape[-1])
@@ -60,7 +65,7 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     outside = np.ones(rows, bool)
     share = 0.0
     for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        outside[start:start + length] = False
+        outside[start:start + taken[group]] = False             # rows that fill up a block hold what they like
         share = max(share, _share(written[start:start + length], exact_x[start:start + length], exact_w[group], k, out, gated, problem))
     if not np.isnan(written[outside]).all():
         raise AssertionError(f"{int((~np.isnan(written[outside])).sum())} elements outside of the groups were written")

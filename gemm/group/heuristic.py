@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,13 +25,18 @@ WIDE = 1.08
 def fixed(problem: GroupProblem) -> dict[str, Any]:
     """What the problem leaves no choice in."""
     return {"x": problem.x, "w": problem.w, "out": problem.out, "GROUPS": problem.capacity, "LAYOUT": problem.options.layout,
-            "SCALED": problem.scaled, "GATED": problem.options.gated, "PROMOTE": problem.promote, "BLOCK_SCALES": problem.block_scales}
+            "SCALED": problem.scaled, "GATED": problem.options.gated, "PROMOTE": problem.promote, "BLOCK_SCALES": problem.block_scales,
+            **({"ORDER": problem.options.order} if problem.options.order else {})}
 
 
 def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     """The configuration for a problem."""
-    choose = _promoted if problem.promote else _fast
-    return GroupConfig.of(**fixed(problem), **choose(problem, sms))
+    if problem.options.layout == "rows":                        # blocks of 128 rows have one group
+        return GroupConfig.of(**fixed(problem), BM=128, BN=128 if problem.promote else 256)
+    tile = (_promoted if problem.promote else _fast)(problem, sms)
+    if problem.options.order == "ticket":                       # drawn by CTAs
+        tile.pop("CLUSTER_M", None)
+    return GroupConfig.of(**fixed(problem), **tile)
 
 
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
@@ -62,13 +68,13 @@ def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     return wide if not gated and _time(problem, wide, sms) < WIDE * _time(problem, narrow, sms) else narrow
 
 
-def _time(problem: GroupProblem, tile: dict[str, Any], sms: int) -> int:
+def _time(problem: GroupProblem, tile: dict[str, Any], sms: int) -> float:
     """Waves of tiles times the size of one, for groups of the expected size: what a launch takes that multiplies all the time."""
-    transposed, pair = tile.get("TRANSPOSED", False), tile.get("CLUSTER_M", 1)
-    tokens, features = (tile["BN"], tile["BM"]) if transposed else (tile["BM"], tile["BN"])
+    pair: int = tile.get("CLUSTER_M", 1)
+    tokens, features = (tile["BN"], tile["BM"]) if "TRANSPOSED" in tile else (tile["BM"], tile["BN"])
     lines = problem.n * (2 if problem.options.gated else 1)
-    units = problem.groups * -(-int(-(-problem.mean // 1)) // (tokens * pair)) * -(-lines // features)
-    return -(-units // max(1, sms // pair)) * tokens * features
+    units = problem.groups * -(-math.ceil(problem.mean) // (tokens * pair)) * -(-lines // features)
+    return float(-(-units // max(1, sms // pair)) * tokens * features)
 
 
 def _up(value: float, to: int) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 from ptxkit import Ptr, Reg, Ring, TensorMap, if_, kernel, laneid, smem, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import cluster_sync, elect, prefetch_tensormaps
-from ptxkit.ptx import bar, createpolicy, griddepcontrol, ld, mov, mul, setmaxnreg, shfl
+from ptxkit.ptx import add, bar, createpolicy, griddepcontrol, ld, mov, mul, setmaxnreg, shfl
 from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 
 from ..atoms import ROWS, WARPGROUP, Mma
@@ -19,8 +19,10 @@ from ..scales import ScaleArray, Scales
 from ..scheduler import Raster, Schedule
 from ..tiled import TiledCopy, TiledMma
 from .gated import GatedCopy, GatedMma, GatedScales, GatedTokenScales, GatedTransposedStore
-from .schedule import GroupSchedule, GroupTable, Layout, Order, Tails
-from .stores import RaggedStore, WholeOrPart
+from .schedule import GroupSchedule, Layout, Order, Tails, Tickets
+from .stores import RaggedStore, UpdatedStore, WholeOrPart
+from .table import GroupTable
+from .tensormaps import TICKET_WORDS, acquire, map_of, maps_of
 from .transposed import TokenScales, TransposedStore
 
 
@@ -29,7 +31,7 @@ from .transposed import TokenScales, TransposedStore
 def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], pitch: Reg[u32],
                n: Reg[u32], weight_tiles: Reg[u32], k_tiles: Reg[u32], out: Ptr[b8], out_row: Reg[u32], out_batch: Reg[u64],
                x_scale: Ptr[f32], x_scale_m: Reg[u32], x_scale_k: Reg[u32], w_scale: Ptr[f32], w_scale_group: Reg[u32],
-               w_scale_n: Reg[u32], w_scale_k: Reg[u32], *,
+               w_scale_n: Reg[u32], w_scale_k: Reg[u32], workspace: Ptr[u32], *,
                X: type[Scalar] = bf16, W: type[Scalar] = bf16, OUT: type[Scalar] = bf16, BM: int = 128, BN: int = 256, BK: int = 64,
                STAGES: int = 4, CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 1, CLUSTER_N: int = 1, GROUP: int = 8,
                RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", PROMOTE: bool = False,
@@ -59,23 +61,35 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
         staging = smem.tile(OUT, (CONSUMERS * STAGING_BUFFERS, ROWS, span * 8 // OUT.bits), swizzle=span, name="Y staging")
     pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster)
     order = smem.mbarrier(2, name="order") if PINGPONG else None
-    table = GroupTable(GROUPS)
+    table = GroupTable(GROUPS, LAYOUT) if LAYOUT != "rows" else None
+    tickets = Tickets(workspace, CONSUMERS * 4) if ORDER == "ticket" else None
 
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it
     with if_(thread == 0):
-        prefetch_tensormaps(x, w, *([y] if staging is not None else []))
-        pipeline.init(*([(order, Turn.ARRIVALS)] if order is not None else []))
+        if LAYOUT != "pointers":
+            prefetch_tensormaps(x, w, *([y] if staging is not None and TAILS != "updated" else []))
+        pipeline.init(*([(order, Turn.ARRIVALS)] if order is not None else []), *(tickets.counts if tickets is not None else ()))
     griddepcontrol.wait()
     griddepcontrol.launch_dependents()
-    with if_((thread >> 5) == 1):
-        table.scan(lengths, groups, rows, BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M, LAYOUT, pitch)
+    if table is not None:
+        with if_((thread >> 5) == 1):
+            if TAILS == "updated":
+                table.load(workspace + TICKET_WORDS, thread & 31)
+            else:
+                table.scan(lengths, groups, rows, BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M, LAYOUT, pitch)
     if cluster.size > 1:
         cluster_sync()
     else:
         bar.sync(0)
 
-    schedule = GroupSchedule(Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N), ORDER, TRANSPOSED)
+    schedule = GroupSchedule(Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N), ORDER, TRANSPOSED, tickets)
+
+    def pieces(**role: Any) -> Any:
+        """The loop over this CTA's work in one role."""
+        if table is None:
+            return schedule.work_of_rows(lengths, rows, BN if TRANSPOSED else BM, weight_tiles, k_tiles, **role)
+        return schedule.work(table, weight_tiles, k_tiles, **role)
 
     with if_(thread < WARPGROUP):
         if CONSUMERS in REGISTERS:
@@ -84,13 +98,22 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
             policy = createpolicy.fractional.L2__evict_first.b64() if STREAM_W else None
             tiles, shares = (a_tile, b_tile), (cluster.a_shares(), cluster.b_shares())
             of_w = 0 if TRANSPOSED else 1
-            tokens = TiledCopy(x, tiles[1 - of_w], shares[1 - of_w])
-            weights = GatedCopy(w, tiles[of_w], shares[of_w], policy, piece=ROWS if TRANSPOSED else BN // 2) if GATED else \
-                TiledCopy(w, tiles[of_w], shares[of_w], policy)
+            x_map: Any = Ptr(mov.u64(0), u32) if LAYOUT == "pointers" else x
+            w_map: Any = Ptr(mov.u64(0), u32) if LAYOUT == "pointers" else w
+            tokens = TiledCopy(x_map, tiles[1 - of_w], shares[1 - of_w])
+            weights = GatedCopy(w_map, tiles[of_w], shares[of_w], policy, piece=ROWS if TRANSPOSED else BN // 2) if GATED else \
+                TiledCopy(w_map, tiles[of_w], shares[of_w], policy)
             producer = Producer(pipeline, *((weights, tokens) if TRANSPOSED else (tokens, weights)), Ring(STAGES))
-            with schedule.work(table, weight_tiles, k_tiles) as work:
-                assert work.start is not None
-                if TRANSPOSED:
+            last = mov.u32(0xFFFF_FFFF)
+            with pieces(draws=True) as work:
+                if LAYOUT == "pointers":
+                    for which, map_ in enumerate((x_map, w_map)):
+                        place = map_of(workspace, GROUPS, LAYOUT, work.group, which)
+                        acquire(place, pred=work.group != last)
+                        mov.u64(map_.reg, add.u64(place.reg, place.offset))
+                    mov.u32(last, work.group)
+                    producer.load(work, work.m * BM, work.n * BN)
+                elif TRANSPOSED:
                     producer.load(work, work.m * (BM // 2 if GATED else BM), work.start + work.n * BN, a_outer=(work.group,))
                 else:
                     producer.load(work, work.start + work.m * BM, work.n * (BN // 2 if GATED else BN), b_outer=(work.group,))
@@ -120,8 +143,12 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
         else:
             store = DirectStore(matrix, fused)
             if staging is not None:
-                store = RaggedStore(staging, y, index, thread, fused, end) if TAILS == "ragged" else \
-                    WholeOrPart(StagedStore(staging, y, index, thread, fused), store, end, slabs)
+                if TAILS == "updated":
+                    store = UpdatedStore(staging, y, index, thread, fused)
+                elif TAILS == "ragged":
+                    store = RaggedStore(staging, y, index, thread, fused, end)
+                else:
+                    store = WholeOrPart(StagedStore(staging, y, index, thread, fused), store, end, slabs)
         consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
         acc = mma.fragments()
         total = mma.fragments() if PROMOTE else acc
@@ -130,10 +157,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
         whole = ld.global_.f32(x_scale) if SCALED else factor
         if PINGPONG:
             consumer.position.skip(index * k_tiles)
-        with schedule.work(table, weight_tiles, k_tiles, turn=index if PINGPONG else 0, turns=2 if PINGPONG else 1) as work:
-            assert work.start is not None
-            assert work.end is not None
-            assert work.group is not None
+        with pieces(turn=index if PINGPONG else 0, turns=2 if PINGPONG else 1) as work:
             mov.u32(end, work.end)
             row, column = work.m * BM, work.n * BN
             if TRANSPOSED:
@@ -158,6 +182,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
                 consumer.multiply(acc, work.stages, turn)
             if PINGPONG:
                 consumer.position.skip(k_tiles)
+            if TAILS == "updated":
+                store.turn_to(work.group, map_of(workspace, GROUPS, LAYOUT, work.group, maps_of(LAYOUT) - 1), work.start)
             store.tile(total, row, column, stored_columns)
         store.drain()
 
@@ -169,4 +195,10 @@ def _scales(x: ScaleArray, w: ScaleArray, group: Reg[u64], slabs: int, BN: int, 
     return kind(x, w, slabs, BN)
 
 
-__all__ = ["group_gemm"]
+def records_of_templates(config: Any) -> Any:
+    """The boxes of the maps that this configuration's kernel reads from global memory, where no parameter records them: those of the same
+    tile with maps of the host."""
+    return group_gemm.trace(**{**config.parameters, "TAILS": "predicated", "LAYOUT": "offsets", "ORDER": "linear"}).copies.records
+
+
+__all__ = ["group_gemm", "records_of_templates"]

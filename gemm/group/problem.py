@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,10 +16,13 @@ from ..atoms import ROWS
 from ..problem import Lines
 from ..scales import BLOCK
 from .config import CAPACITIES, GroupConfig
-from .schedule import Layout
+from .schedule import ORDERS, Order
+from .table import Layout
 
 OPERANDS = {"bf16": ("bf16",), "f16": ("f16",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("bf16", "f16", "f32")
+NAMES: dict[Layout, str] = {"offsets": "cu_seqlens", "masked": "masked_m", "rows": "m_indices", "pointers": "sizes"}
+"""What the array of lengths is called in each layout."""
 
 
 class GroupArrays(NamedTuple):
@@ -43,6 +48,7 @@ class GroupOptions:
     gated: bool = False
     mean_tokens: float | None = None
     fast_accum: bool | None = None
+    order: Order | None = None
 
 
 class GroupProblem:
@@ -62,6 +68,8 @@ class GroupProblem:
         self._lengths(arrays.lengths)
         if self.groups > CAPACITIES[-1]:
             raise LaunchError(f"w has {self.groups} groups: a table of groups has room for {CAPACITIES[-1]}; launch parts of them")
+        if options.order is not None and options.order not in ORDERS:
+            raise LaunchError(f"order={options.order!r}: it is {', '.join(ORDERS)}, or None")
         mean = options.mean_tokens
         if mean is not None and not mean > 0:
             raise LaunchError(f"mean_tokens={mean}: it is the expected number of rows of a group, more than 0; None is rows / groups")
@@ -87,12 +95,12 @@ class GroupProblem:
         return next(capacity for capacity in CAPACITIES if self.groups <= capacity)
 
     def _lengths(self, lengths: ArrayView) -> None:
-        masked = self.options.layout == "masked"
-        name, count = ("masked_m", self.groups) if masked else ("cu_seqlens", self.groups + 1)
+        name = NAMES[self.options.layout]
+        count, what = {"masked": (self.groups, "the rows of each group"), "rows": (self.rows, "the group of each row of x"),
+                       "offsets": (self.groups + 1, "where each group begins, and the end of the last")}[self.options.layout]
         if lengths.dtype not in ("s32", "u32"):
             raise LaunchError(f"{name} has elements of {lengths.dtype}: it must be int32")
         if lengths.shape != (count,):
-            what = "the rows of each group" if masked else "where each group begins, and the end of the last"
             raise LaunchError(f"{name} has shape {lengths.shape}: for {self.groups} groups it is ({count},), {what}")
         check_contiguous(name, lengths)
 
@@ -142,7 +150,7 @@ class GroupProblem:
             return
         if self.x.bits != 8:
             raise LaunchError(f"block scales are those of fp8 operands, x has elements of {self.x.__name__}: pass scales of one element")
-        rows = (self.rows,) if self.options.layout == "offsets" else (self.groups, self.pitch)
+        rows = (self.groups, self.pitch) if self.options.layout == "masked" else (self.rows,)
         check_shape("x_scale", x, (*rows, depth))
         check_shape("w_scale", w, (self.groups, -(-lines // BLOCK), depth))
         if len(rows) == 2 and self.groups > 1 and x.strides[0] != self.pitch * x.strides[1]:
@@ -170,7 +178,13 @@ class GroupProblem:
             strides = (0, 0, w.strides[0] if w.shape and w.shape[0] > 1 else 0, 0, 0)
         return (pointer("lengths"), self.groups, self.rows, self.pitch, self.n, -(-self.n // config.features),
                 -(-self.k // config.tile.BK), pointer("out"), self.out_row, 0, pointer("x_scale"), strides[0], strides[1],
-                pointer("w_scale"), strides[2], strides[3], strides[4])
+                pointer("w_scale"), strides[2], strides[3], strides[4], pointer("workspace") if pointers is not None else 0)
+
+    def update_scalars(self, arrays: GroupArrays, pointers: Any = None) -> tuple[Any, ...]:
+        """Those of the kernel that makes the maps; its workspace comes last."""
+        where = pointers or (lambda name: getattr(arrays, name).pointer)
+        none = pointers("none") if pointers is not None else 0
+        return where("lengths"), self.groups, self.rows, self.pitch, where("out"), self.y_lines.strides[0], none, none, none
 
     def stored(self, config: GroupConfig) -> tuple[Lines, int]:
         """Y as the kernel's tensor map describes it, and how many bytes before Y it begins; see `RaggedStore`."""
@@ -183,7 +197,8 @@ class GroupProblem:
         """At most how many units of work there are, whatever the lengths."""
         tile = config.tile
         along, across = (tile.CLUSTER_N, tile.CLUSTER_M) if config.TRANSPOSED else (tile.CLUSTER_M, tile.CLUSTER_N)
-        rows = self.rows // (config.tokens * along) + min(self.groups, self.rows)
+        rows = -(-self.rows // config.tokens) if config.LAYOUT == "rows" else \
+            self.rows // (config.tokens * along) + min(self.groups, self.rows)
         columns = -(-self.n // config.features)
         return rows * -(-columns // across)
 
@@ -206,6 +221,18 @@ def extents(x: ArrayView, w: ArrayView, options: GroupOptions) -> tuple[int, int
     return groups, rows, lines // 2 if options.gated else lines, k, x.shape[1] if masked else 0
 
 
+def misfit(ends: Sequence[int], rows: int) -> str | None:
+    """A sentence when these offsets are not those of groups in `rows` rows."""
+    if ends and ends[0] < 0:
+        return f"cu_seqlens begins with {ends[0]}: the first group begins at row 0 or later"
+    for group, (start, end) in enumerate(itertools.pairwise(ends)):
+        if end < start:
+            return f"group {group} begins at row {start} and ends at row {end}: cu_seqlens must not decrease"
+    if ends and ends[-1] > rows:
+        return f"cu_seqlens ends at row {ends[-1]}: x has {rows} rows"
+    return None
+
+
 def _size(array: ArrayView) -> int:
     count = 1
     for extent in array.shape:
@@ -213,4 +240,4 @@ def _size(array: ArrayView) -> int:
     return count
 
 
-__all__ = ["GroupArrays", "GroupOptions", "GroupProblem", "extents"]
+__all__ = ["NAMES", "GroupArrays", "GroupOptions", "GroupProblem", "extents", "misfit"]

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ptxkit import Ptr
+from ptxkit import kernel as kernel_of
+from ptxkit.arrays import ArrayView
+from ptxkit.ptx import st
 from ptxkit.tensormap import TensorMap
+from ptxkit.types import u8, u64
 
-from ..simulate import Array, _bytes, _lines, _view
+from ..simulate import _WORDS, Array, _bytes, _lines, _view
 from .config import GroupConfig
 from .heuristic import heuristic
 from .kernel import group_gemm as kernel
+from .kernel import records_of_templates
+from .pointers import PointerArrays, PointerProblem
 from .problem import GroupArrays, GroupOptions, GroupProblem
-from .schedule import Layout
+from .table import Layout
+from .tensormaps import update_tensormaps, workspace_bytes
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
@@ -43,25 +52,40 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     ctas = min(problem.units(config), max(1, sms // cluster)) * cluster
 
     records = kernel.trace(**config.parameters).copies.records
+    workspace = np.zeros(workspace_bytes(config.GROUPS, config.LAYOUT) // 4 if config.needs_workspace else 1, np.uint32)
     lines, before = problem.stored(config)
     flat_x, flat_out = (array.reshape(-1, array.shape[-1]) for array in (x, out))
     seen = _lines(flat_out, True)
     guarded = _Guarded(out, before)
 
     def pointer(name: str) -> Any:
-        array = given[name]
+        array = given.get(name)
         if name == "lengths":
             assert array is not None
             return array.view(np.uint32)
         if name.endswith("_scale"):
             return np.zeros(1, np.float32) if array is None else array
+        if name == "workspace":
+            return workspace
+        if name == "none":
+            return np.zeros(1, np.uint64)
         return guarded.bytes[before:] if before else guarded.bytes
 
     if before:
         seen = guarded.seen(lines.dims, lines.strides)
     halves = w.reshape(w.shape[0], 2, w.shape[1] // 2, w.shape[2]) if gated else w
-    maps = [_lines(flat_x, True), _lines(halves, True), seen if "y" in records else TensorMap(flat_x[0, :16 // x.itemsize],
-                                                                                            box=(16 // x.itemsize,))]
+    # A kernel that stores directly reads no map of y; one that has a map for each group finds Y where the kernel before it did.
+    other = TensorMap(seen, box=(1, 16 // out.itemsize)) if config.TAILS == "updated" else TensorMap(flat_x[0, :16 // x.itemsize],
+                                                                                                    box=(16 // x.itemsize,))
+    maps: list[Any] = [_lines(flat_x, True), _lines(halves, True), seen if "y" in records else other]
+    if config.TAILS == "updated":
+        templates = records_of_templates(config)
+        updating = [TensorMap(array, box=tuple(reversed(templates[name].box)), swizzle=templates[name].swizzle)
+                    for name, array in zip("xwy", (*maps[:2], seen), strict=True)]
+        first = update_tensormaps.simulate(problem.groups + 1, *updating, *problem.update_scalars(arrays, pointer), workspace,
+                                           schedule=schedule, seed=seed, check=check, **config.update)
+        if first.verdict == "error":
+            return first
     report = kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), schedule=schedule, seed=seed, check=check,
                              **config.parameters)
     guarded.copy_back()
@@ -107,4 +131,57 @@ def _views(given: dict[str, Array | None], dtype: str | None, out_dtype: str | N
 _INTEGERS = {"int32": "s32", "uint32": "u32"}
 
 
-__all__ = ["described", "simulate"]
+def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config: dict[str, Any] | None = None, mean_tokens: float = 128,
+                      fast_accum: bool | None = None, sms: int = 4, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
+    """`group_gemm_pointers` for groups (x, w, out), executed on the CPU: both kernels, one after the other.
+
+    All arrays lie in one buffer, in which every matrix begins at a multiple of 256 bytes with bytes between that nothing may write.
+    """
+    places, at = [], 256
+    for group in matrices:
+        for array in group:
+            places.append(at)
+            at += -(-array.nbytes // 256) * 256 + 256
+    memory = np.full(at, 0xA5, np.uint8)
+    flat = [array for group in matrices for array in group]
+    for place, array in zip(places, flat, strict=True):
+        memory[place:place + array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
+    before = memory.copy()
+    sizes = np.array([(len(x), len(w), x.shape[1]) for x, w, _ in matrices], np.uint32)
+    addresses = [np.array([_first_address() + place for place in places[i::3]], np.uint64) for i in range(3)]
+    words = [_WORDS[array.dtype.name] for array in matrices[0]]
+    one = ArrayView(0, (len(matrices),), (1,), "s64", 0, "numpy")
+    arrays = PointerArrays(one, one, one, ArrayView(0, sizes.shape, (3, 1), "s32", 0, "numpy"))
+    problem = PointerProblem(arrays, words[0], words[1], words[2], mean_tokens, fast_accum)
+    chosen = problem.config() if config is None else GroupConfig.of(problem.x, problem.w, problem.out, LAYOUT="pointers", GROUPS=32,
+                                                                     PROMOTE=problem.promote, **config)
+    named = {"sizes": sizes.reshape(-1), "x": addresses[0], "w": addresses[1], "out": addresses[2],
+             "workspace": np.zeros(workspace_bytes(chosen.GROUPS, "pointers") // 4, np.uint32),
+             "x_scale": np.zeros(1, np.float32), "w_scale": np.zeros(1, np.float32), "none": np.zeros(1, np.uint8)}
+    maps = [TensorMap(memory[:16].view(array.dtype).reshape(1, -1), box=tuple(reversed(fields.box)), swizzle=fields.swizzle)
+            for array, fields in zip(matrices[0], problem.templates(chosen), strict=True)]
+    how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}
+    report = update_tensormaps.simulate(len(matrices) + 1, *maps, *problem.update_scalars(named.__getitem__), **how, **chosen.update)
+    if report.verdict != "error":
+        report = kernel.simulate(sms, *maps, *problem.scalars(named.__getitem__), **how, **chosen.parameters)
+    for number, (place, array) in enumerate(zip(places, flat, strict=True)):
+        if number % 3 == 2:
+            array[...] = memory[place:place + array.nbytes].view(array.dtype).reshape(array.shape)
+            before[place:place + array.nbytes] = memory[place:place + array.nbytes]
+    assert (memory == before).all(), "bytes outside of the results were written"
+    return report
+
+
+@kernel_of(target="sm_90a", block=32)
+def _where(first: Ptr[u8], address: Ptr[u64]) -> None:
+    """Where the CPU device puts the first of a kernel's arrays."""
+    st.global_.u64(address, first.reg)
+
+
+def _first_address() -> int:
+    found = np.zeros(1, np.uint64)
+    _where.simulate(1, np.zeros(16, np.uint8), found, check=False)
+    return int(found[0])
+
+
+__all__ = ["described", "simulate", "simulate_pointers"]

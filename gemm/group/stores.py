@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ptxkit import Reg, TensorMap, Vec, if_
+from ptxkit import Ptr, Reg, TensorMap, Vec, if_
 from ptxkit.flow import else_
+from ptxkit.ptx import add, mov
 from ptxkit.ptx import min as min_
 from ptxkit.smem import Tile
 from ptxkit.types import u32
 
 from ..atoms import ROWS
 from ..epilogue import DirectStore, Fused, StagedStore
+from .tensormaps import acquire
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +56,30 @@ class RaggedStore(StagedStore):
         return column, ROWS - left, row + left
 
 
-__all__ = ["RaggedStore", "WholeOrPart"]
+class UpdatedStore(StagedStore):
+    """Every box by a tensor copy through a map of the group alone, which ends where the group does.
+
+    `origin` is the row of Y at which the map begins. The storing thread acquires a map when its warpgroup comes to another group.
+    """
+
+    def __init__(self, staging: Tile[Any], y: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused) -> None:
+        super().__init__(staging, y, consumer, thread, fused)
+        self.at, self.origin, self.group = mov.u64(0), mov.u32(0), mov.u32(0xFFFF_FFFF)
+
+    def turn_to(self, group: Reg[u32], map_: Ptr[u32], origin: Reg[u32]) -> None:
+        """The tiles that follow are this group's."""
+        acquire(map_, pred=self.leader & (group != self.group))
+        mov.u64(self.at, map_.reg if not map_.offset else add.u64(map_.reg, map_.offset))
+        mov.u32(self.group, group)
+        mov.u32(self.origin, origin)
+
+    def coordinates(self, column: Reg[u32], row: Reg[u32], batch: Reg[u32] | None) -> tuple[Any, ...]:
+        """Counted from the group's first row."""
+        return column, row - self.origin
+
+    def tensormap(self) -> Any:
+        """The group's."""
+        return Ptr(self.at, u32)
+
+
+__all__ = ["RaggedStore", "UpdatedStore", "WholeOrPart"]

@@ -1,0 +1,128 @@
+"""The table of groups in shared memory: what of X, W and Y is each group's, and which tiles."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ptxkit import Ptr, Reg, laneid, smem
+from ptxkit.ptx import add, ld, mov, mul, selp, shfl, st
+from ptxkit.ptx import max as max_
+from ptxkit.ptx import min as min_
+from ptxkit.smem import Shared
+from ptxkit.types import u32
+
+Layout = Literal["offsets", "masked", "rows", "pointers"]
+"""How the device says which rows are whose: where groups begin and end; how many rows of equal slots are used; the group of each row; or
+groups with matrices of their own, and their M, N and K."""
+
+
+class GroupTable:
+    """First row and end of each group, and how many units of rows (pointers: units) come before it.
+
+    "pointers" adds the tiles across N and the stages of K of each group.
+    """
+
+    def __init__(self, capacity: int, layout: Layout = "offsets") -> None:
+        self.capacity, self.layout = capacity, layout
+        self.words_at: Shared[u32] = smem.array(u32, self.words(capacity, layout), name="table of groups")
+        self.before = self.words_at
+        places = [self.words_at + (capacity * i + 1) for i in range(1, 5 if layout == "pointers" else 3)]
+        self.start, self.end = places[:2]
+        self.across, self.stages = places[-2:]                  # of "pointers"
+
+    @staticmethod
+    def words(capacity: int, layout: Layout) -> int:
+        """Of 32 bits."""
+        return 0 if layout == "rows" else (5 if layout == "pointers" else 3) * capacity + 1
+
+    @classmethod
+    def bytes(cls, capacity: int, layout: Layout = "offsets") -> int:
+        """Shared memory, the alignment included."""
+        return 4 * cls.words(capacity, layout) + 16
+
+    @staticmethod
+    def bounds(lengths: Ptr[u32], group: Reg[u32], rows: Reg[u32], layout: Layout, pitch: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
+        """First row and end of one group, read from `lengths`; within `rows` whatever is there."""
+        value = ld.global_.u32(lengths.at(group))
+        following = ld.global_.u32(lengths.at(group + 1)) if layout == "offsets" else None
+        return _bounds(value, following, group, rows, pitch)
+
+    def scan(self, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], unit: int, layout: Layout, pitch: Reg[u32], features: int = 0,
+             depth: int = 0) -> None:
+        """By one warp: read the lengths, add up the units of `unit` rows.
+
+        "offsets": `lengths` [groups + 1] are where groups begin and end. "masked": `lengths` [groups] count rows, groups are `pitch`
+        rows apart. Whatever the numbers are, no group reaches past `rows`, or ends before it begins.
+        "pointers": `lengths` [groups, 3] are M, N and K, units are tiles of `unit` rows by `features`, and stages are `depth` deep.
+        """
+        lane, each = mov.u32(laneid), self.capacity // 32
+        first = lane * each
+        counts = []
+        values = [] if layout == "pointers" else self._read(lengths, first, groups, each + (layout == "offsets"), layout)
+        for i in range(each):
+            at = first + i if i else first
+            inside = at < groups
+            if layout == "pointers":
+                m, n, k = (mov.u32(0) for _ in range(3))
+                for axis, extent in enumerate((m, n, k)):
+                    ld.global_.u32(extent, lengths.at(at * 3 + axis), pred=inside)
+                start, end = mov.u32(0), m
+                across, stages = (n + (features - 1)) // features, (k + (depth - 1)) // depth
+                st.shared__cta.u32(self.across.at(at), across)
+                st.shared__cta.u32(self.stages.at(at), stages)
+                count = selp.u32(mul.lo.u32((end + (unit - 1)) // unit, across), 0, stages != 0)
+            else:
+                start, end = _bounds(values[i], values[i + 1] if layout == "offsets" else None, at, rows, pitch)
+                count = selp.u32((end - start + (unit - 1)) // unit, 0, inside)
+            st.shared__cta.u32(self.start.at(at), start)
+            st.shared__cta.u32(self.end.at(at), end)
+            counts.append(count)
+        here = mov.u32(counts[0])
+        for count in counts[1:]:
+            add.u32(here, here, count)
+        sum_ = mov.u32(here)
+        for distance in (1, 2, 4, 8, 16):
+            add.u32(sum_, sum_, shfl.sync.up.b32(sum_, distance, 0, 0xFFFFFFFF), pred=lane >= distance)
+        before = sum_ - here
+        for i, count in enumerate(counts):
+            st.shared__cta.u32(self.before.at(first + i if i else first), before)
+            before = before + count
+        st.shared__cta.u32(self.before.at(self.capacity), before, pred=lane == 31)
+
+    @staticmethod
+    def _read(lengths: Ptr[u32], first: Reg[u32], groups: Reg[u32], count: int, layout: Layout) -> list[Reg[u32]]:
+        values = [mov.u32(0) for _ in range(count)]
+        for i, value in enumerate(values):
+            at = first + i if i else first
+            ld.global_.u32(value, lengths.at(at), pred=at <= groups if layout == "offsets" else at < groups)
+        return values
+
+    def save(self, to: Ptr[u32], lane: Reg[u32]) -> None:
+        """By one warp: the table to global memory."""
+        for first, inside in self._words(lane):
+            word = mov.u32(0)
+            ld.shared__cta.u32(word, self.words_at.at(lane + first), pred=inside)
+            st.global_.u32(to.at(lane + first), word, pred=inside)
+
+    def load(self, source: Ptr[u32], lane: Reg[u32]) -> None:
+        """By one warp: the table that another kernel has left in global memory."""
+        for first, inside in self._words(lane):
+            word = mov.u32(0)
+            ld.global_.u32(word, source.at(lane + first), pred=inside)
+            st.shared__cta.u32(self.words_at.at(lane + first), word, pred=inside)
+
+    def _words(self, lane: Reg[u32]) -> list[tuple[int, Any]]:
+        words = self.words(self.capacity, self.layout)
+        return [(first, None if first + 32 <= words else lane < words - first) for first in range(0, words, 32)]
+
+
+def _bounds(value: Reg[u32], following: Reg[u32] | None, group: Reg[u32], rows: Reg[u32], pitch: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
+    """Of a group from its offset and the next one's, or (masked) from its number of rows."""
+    if following is not None:
+        start = min_.u32(value, rows)
+        return start, min_.u32(max_.u32(following, start), rows)
+    start = group * pitch
+    return start, start + min_.u32(value, pitch)
+
+
+__all__ = ["GroupTable", "Layout"]
