@@ -110,7 +110,11 @@ def _run(text: str, file: _File) -> dict[str, Kernel[Any]]:
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space: dict[str, Any] = {"__name__": name}
     try:
-        exec(compile(text, name, "exec"), space)
+        try:
+            program = compile(text, name, "exec")
+        except SyntaxError as error:  # regions stop at DEPTH, but braces with variables of their own do not
+            raise LiftError(f"its braces are nested deeper than Python's blocks can be: {error.msg}") from error
+        exec(program, space)
         kernels = {entry: space[python] for entry, python in file.kernels.items()}
         next(iter(kernels.values())).module()
     finally:

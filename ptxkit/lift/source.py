@@ -90,7 +90,7 @@ class FunctionSource:
             base = name.rpartition(".")[0]
             if self._is_bra(instruction) and name not in self.body.labels:
                 raise LiftError(f"`{self.function.name}`{where} branches to `{name}`, a label that it does not have")
-            if name[:1] == "%" and name not in known and base not in known and name not in SPECIAL and base not in SPECIAL and f"{name}.x" not in SPECIAL:
+            if name[:1] == "%" and not any(n in known or n in SPECIAL for n in (name, base, f"{name}.x")):
                 raise LiftError(f"`{self.function.name}`{where} uses `{name}`, which is not declared")
 
     def _is_bra(self, instruction: tree.Instruction) -> bool:

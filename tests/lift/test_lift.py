@@ -272,6 +272,7 @@ def test_deep_nests_fall_back_to_labels() -> None:
     [(HEAD, "the module is empty"), (f"{HEAD}.func f() {{ ret; }}", "there is no entry to lift"),
      (".version 8.0\n.target sm_90a\n.address_size 32\n.entry f() { ret; }", "32-bit addresses"),
      (f"{HEAD}.entry f() {{ bra nowhere; }}", "branches to `nowhere`"),
+     (f"{HEAD}.entry f() {'{' * 30} .param .b32 x; {'}' * 30}", "nested deeper"),
      (f"{HEAD}.entry f() {{ @%p1 ret; }}", "the guard `%p1` is not declared"),
      (f"{HEAD}.entry f() {{ .reg .b32 %r<2>; add.u32 %r1, %r1, %r5; }}", "uses `%r5`, which is not declared")],
 )
