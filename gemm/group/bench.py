@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ from ..bench.power import Sampler
 from ..bench.regimes import REGIMES, Captured, Regime, capture, measure
 from ..bench.report import invocation
 from ..bench.run import ceilings, device, library, reader
+from ..config import ConfigError
 from .cases import DECODE, PREFILL, Case
 from .config import GroupConfig
 from .device import group_gemm
 from .heuristic import candidates, heuristic
 from .problem import GroupOptions, GroupProblem
+from .schedule import ORDERS
 
 MOST_SETS = 64
 
@@ -142,8 +144,23 @@ def shares(case: Case, us: float, limits: dict[str, Any], regime: str) -> dict[s
     return found
 
 
-def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors: Any, rounds: int, seed: int) -> dict[str, Any]:
-    """One measurement: ours and what there is beside it."""
+def variants_of(config: GroupConfig, names: Sequence[str]) -> dict[str, GroupConfig]:
+    """The same configuration with another order ("ticket", "search", "across") or way of the last rows ("updated", "predicated")."""
+    found = {}
+    for name in names:
+        try:
+            change: dict[str, Any] = {"ORDER" if name in ORDERS else "TAILS": name}
+            other = replace(config, **change)
+        except ConfigError:
+            continue
+        if other.tile.STORE == "staged" or name in ORDERS:
+            found[name] = other
+    return found
+
+
+def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors: Any, rounds: int, seed: int,
+        names: Sequence[str] = ()) -> dict[str, Any]:
+    """One measurement: ours, its variants and what there is beside it."""
     sets = sets_of(torch, case, regime.cold)
     found: dict[str, Any] = {"case": str(case), **asdict(case), "regime": regime.name, "sets": len(sets), "contestants": {}}
     launch(sets[0], case)()
@@ -157,6 +174,8 @@ def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors:
     try:
         other = grouped_mm(torch, case, sets)
         entries += [other] if other is not None else []
+        entries += [Entry(f"ours, {name}", [launch(data, case, variant) for data in sets], detail={"config": str(variant)})
+                    for name, variant in variants_of(config, names).items()]
         graphs = [capture(torch, entry, regime) for entry in entries]
     except RuntimeError as error:
         found["left_out"] = {entries[-1].name: str(error).splitlines()[0]}
@@ -185,7 +204,7 @@ def line(found: dict[str, Any]) -> str:
 
 
 def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), rounds: int | None = None, with_ceilings: bool = True,
-            path: Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
+            variants: Sequence[str] = (), path: Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Every case in every regime; sustained is for prefill alone. The results are written to `path` after each."""
     torch = library()
     results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": invocation(),
@@ -193,13 +212,14 @@ def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), round
     sensors = reader(torch)
     limits = results["ceilings"] = ceilings(torch, sensors) if with_ceilings else {}
     say("ceilings: " + ", ".join(f"{name} {seen['value']:.0f} {seen['unit']}" for name, seen in limits.items()))
-    _assemble([heuristic(problem_of(case)) for case in cases], say)
+    chosen = [heuristic(problem_of(case)) for case in cases]
+    assemble([*chosen, *(other for config in chosen for other in variants_of(config, variants).values())], say)
     for number, case in enumerate(cases):
         for name in regimes:
             if name == "sustained" and case.tokens < PREFILL:
                 continue
             regime = REGIMES[name]
-            found = row(torch, case, regime, limits, sensors, rounds or regime.rounds, number)
+            found = row(torch, case, regime, limits, sensors, rounds or regime.rounds, number, variants)
             results["rows"].append(found)
             say(line(found))
             if path is not None:
@@ -224,7 +244,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             values = [row["contestants"]["ours"][share] for row in chosen if share in row["contestants"]["ours"]]
             if values:
                 entry[what] = {"least": min(values), "mean": geometric_mean(values)}
-        ratios = [seen["ratio"] for row in mine for seen in row["ratios"].values()]
+        ratios = [seen["ratio"] for row in mine for name, seen in row["ratios"].items() if name.startswith("torch")]
         if ratios:
             entry["of torch._grouped_mm"] = {"least": min(ratios), "mean": geometric_mean(ratios)}
         skews = [us / times[case.replace(":skewed", ""), regime] for (case, regime), us in times.items()
@@ -267,7 +287,7 @@ def _assemble_one(config: GroupConfig) -> str | None:
     return None
 
 
-def _assemble(configs: Sequence[GroupConfig], say: Callable[[str], None]) -> None:
+def assemble(configs: Sequence[GroupConfig], say: Callable[[str], None]) -> None:
     """Assemble in parallel; the cache keeps the cubins."""
     unique = list(dict.fromkeys(configs))
     context = multiprocessing.get_context("spawn")              # the parent has a context of the GPU, which no fork survives
@@ -283,7 +303,7 @@ def sweep(cases: Sequence[Case], *, seconds: float = 120.0, path: Path | None = 
     begin = time.perf_counter()
     results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "device": device(torch), "rows": []}
     by_case = {case: list(candidates(problem_of(case))) for case in cases}
-    _assemble([config for configs in by_case.values() for config in configs], say)
+    assemble([config for configs in by_case.values() for config in configs], say)
     say(f"assembled {len({c for configs in by_case.values() for c in configs})} configurations in {time.perf_counter() - begin:.0f} s")
     regime = Regime("burst", 0.6, True, 1.0, 3)
     for case, configs in by_case.items():
@@ -322,4 +342,4 @@ def sweep(cases: Sequence[Case], *, seconds: float = 120.0, path: Path | None = 
     return results
 
 
-__all__ = ["compare", "make", "sweep", "wrong"]
+__all__ = ["assemble", "compare", "make", "sweep", "wrong"]

@@ -10,6 +10,7 @@ from ptxkit.types import Scalar
 
 from ..atoms import ROWS
 from ..config import Config, ConfigError
+from ..scales import BLOCK
 from .schedule import ORDERS, Order, Tails
 from .table import GroupTable, Layout
 
@@ -33,6 +34,7 @@ class GroupConfig:
     SCALED: bool = False
     GATED: bool = False
     TAILS: Tails = "ragged"
+    BLOCK_SCALES: bool = False
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -42,7 +44,7 @@ class GroupConfig:
     @classmethod
     def of(cls, x: type[Scalar], w: type[Scalar], out: type[Scalar], *, TRANSPOSED: bool = False, GROUPS: int = 256,
            ORDER: Order = "linear", LAYOUT: Layout = "offsets", STREAM_W: bool = False, SCALED: bool = False, GATED: bool = False,
-           TAILS: Tails = "ragged", **tile: Any) -> GroupConfig:
+           TAILS: Tails = "ragged", BLOCK_SCALES: bool = False, **tile: Any) -> GroupConfig:
         """From types and the parameters of the tile."""
         a, b = (w, x) if TRANSPOSED else (x, w)
         wanted = tile.pop("STAGES", 0)
@@ -52,7 +54,7 @@ class GroupConfig:
         made = Config(a, out, b, STAGES=wanted, **tile)
         if not wanted:
             made = replace(made, STAGES=_stages(made, SHARED_LIMIT - extra_bytes(GROUPS, LAYOUT)))
-        return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS)
+        return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS, BLOCK_SCALES)
 
     @property
     def tokens(self) -> int:
@@ -70,8 +72,8 @@ class GroupConfig:
         """The kernel's compile-time parameters."""
         tile = self.tile
         names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
-                 "PROMOTE", "BLOCK_SCALES")
-        own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS")
+                 "PROMOTE")
+        own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
                 **{name: getattr(self, name) for name in own}}
@@ -110,9 +112,13 @@ class GroupConfig:
             return "staged stores are of whole 32-byte spans: take STORE=\"direct\""
         if self.GATED and (tile.CLUSTER_M > 1 or tile.CLUSTER_N > 1) and (ROWS if self.TRANSPOSED else tile.BN // 2) % 16:
             return "CTAs share halves of a gated tile in parts of 8 lines"
-        if self.SCALED and tile.BLOCK_SCALES:
+        if tile.BLOCK_SCALES:
+            return "block scales are those of the groups: BLOCK_SCALES beside the tile"
+        if self.SCALED and self.BLOCK_SCALES:
             return "scales are those of blocks or those of groups"
-        if tile.BLOCK_SCALES and self.TRANSPOSED and tile.BN > 128:
+        if self.BLOCK_SCALES and (tile.BK != BLOCK or not tile.PROMOTE):
+            return f"block scales go with BK={BLOCK} and PROMOTE=True"
+        if self.BLOCK_SCALES and self.TRANSPOSED and tile.BN > 128:
             return f"block scales of {tile.BN} tokens a tile are too many for a thread: take BN=128"
         layout = self._layout_problem()
         if layout:
@@ -132,7 +138,7 @@ class GroupConfig:
         if self.LAYOUT == "rows" and (tile.PINGPONG or pair or ROWS_ALIGNED % self.tokens or self.TAILS == "updated"):
             return (f"rows that say their group come in blocks of {ROWS_ALIGNED}: tiles of a divisor of that, no clusters, warpgroups that "
                     "share a tile, and no maps of each group")
-        if self.LAYOUT == "pointers" and (self.TRANSPOSED or self.GATED or tile.PINGPONG or pair or tile.BLOCK_SCALES
+        if self.LAYOUT == "pointers" and (self.TRANSPOSED or self.GATED or tile.PINGPONG or pair or self.BLOCK_SCALES
                                           or self.TAILS != "updated" or self.ORDER == "across"):
             return ("groups with matrices of their own go by TAILS=\"updated\", rows of x as rows of tiles, no clusters, warpgroups that "
                     "share a tile, no gate and no block scales")

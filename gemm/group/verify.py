@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError
 
+from ..config import ConfigError
 from ..reference import HALF_TINY, HALF_ULP, accumulation
-from .config import GroupConfig
-from .device import group_gemm, group_gemm_masked
+from .bench import assemble
+from .config import ROWS_ALIGNED, GroupConfig
+from .device import group_gemm, group_gemm_contiguous, group_gemm_masked
+from .heuristic import heuristic
+from .pointers import group_gemm_pointers
+from .problem import GroupArrays, GroupOptions, GroupProblem
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,56 @@ class Trial:
     mean: float | None
     fast: bool | None
     pad: int
+    order: str | None = None
+    tails: str = "ragged"
+
+    @property
+    def lines(self) -> int:
+        """Rows of a group's weights."""
+        return self.n * (2 if self.gated else 1)
+
+    @property
+    def taken(self) -> list[int]:
+        """Rows that each group takes up."""
+        if self.layout == "masked":
+            return [max((1, *self.lengths)) + self.pad] * len(self.lengths)
+        unit = ROWS_ALIGNED if self.layout == "rows" else 1
+        return [-(-length // unit) * unit for length in self.lengths]
+
+    @property
+    def rows(self) -> int:
+        """Of x."""
+        return sum(self.taken) + {"masked": 0, "rows": ROWS_ALIGNED}.get(self.layout, self.pad)
+
+    @property
+    def starts(self) -> list[int]:
+        """First row of each group."""
+        return [0, *itertools.accumulate(self.taken)][:len(self.lengths)]
+
+    def config(self) -> GroupConfig | None:
+        """What it is launched with: the heuristic's, with this trial's order and way of the last rows where they go together."""
+        word, groups, depth = self.dtype, len(self.lengths), -(-self.k // 128)
+        shape = (groups, self.rows // max(1, groups)) if self.layout == "masked" else (self.rows,)
+        count = {"masked": groups, "rows": self.rows, "offsets": groups + 1}[self.layout]
+        scales: tuple[Any, Any] = (None, None)
+        if self.scales == "block":
+            scales = _view("f32", *shape, depth), _view("f32", groups, -(-self.lines // 128), depth)
+        elif self.scales != "none":
+            scales = _view("f32", 1), _view("f32", 1 if self.scales == "one" else groups)
+        arrays = GroupArrays(_view(word, *shape, self.k), _view(word, groups, self.lines, self.k), _view("s32", count),
+                             _view(self.out, *shape, self.n), *scales)
+        problem = GroupProblem(arrays, GroupOptions(self.layout, self.gated, self.mean, self.fast))  # type: ignore[arg-type]
+        if problem.empty:
+            return None
+        found = heuristic(problem)
+        for change in ({"ORDER": self.order} if self.order else {}, {"TAILS": self.tails}):
+            with contextlib.suppress(ConfigError):
+                found = replace(found, **change)  # type: ignore[arg-type]
+        return found
+
+
+def _view(dtype: str, *shape: int) -> ArrayView:
+    return ArrayView(0, shape, contiguous_strides(shape), dtype, 0, "other")
 
 
 def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
@@ -41,14 +98,17 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
         fp8 = dtype in ("e4m3", "e5m2")
         scales = rng.choice(("none", "one", "group", "block", "block")) if fp8 else rng.choice(("none", "none", "group"))
         gated = rng.random() < 0.25
-        kind = (dtype, scales, rng.choice(("bf16", "f16", "f32")), gated, rng.choice(("offsets", "offsets", "offsets", "masked")),
+        layout = rng.choice(("offsets", "offsets", "offsets", "masked", "rows")) if groups < 64 else "offsets"
+        kind = (dtype, scales, rng.choice(("bf16", "f16", "f32")), gated, layout,
                 rng.choice((1.0, 16.0, 40.0, 128.0, 1000.0)), rng.choice((None, False, True)) if fp8 and scales != "block" else None)
+        ways: dict[str, Any] = {"order": rng.choice((None, None, "search", "across", "ticket", "ticket")),
+                                "tails": rng.choice(("ragged", "ragged", "predicated", "updated", "updated"))}
         for _ in range(min(of_each, count - len(found))):
             n = 8 * rng.randint(1, 60) if groups < 64 else 8 * rng.randint(1, 20)
             if gated and scales == "block":
                 n = 128 * rng.randint(1, 4)
             k = (16 if fp8 else 8) * rng.randint(1, 64)
-            found.append(Trial(_lengths(rng, groups), n, k, *kind, rng.choice((0, 0, 3, 130))))
+            found.append(Trial(_lengths(rng, groups), n, k, *kind, rng.choice((0, 0, 3, 130)), **ways))
     return found
 
 
@@ -65,15 +125,12 @@ def _lengths(rng: random.Random, groups: int) -> tuple[int, ...]:
 
 def check(torch: Any, trial: Trial, config: GroupConfig | None = None) -> str | None:
     """A sentence when this launch is wrong."""
-    groups, longest = len(trial.lengths), max((1, *trial.lengths)) + trial.pad
-    kind = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[trial.dtype]
-    result = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[trial.out]
-    masked = trial.layout == "masked" and groups * longest < 100_000
-    lines = trial.n * (2 if trial.gated else 1)
-    rows = groups * longest if masked else sum(trial.lengths) + trial.pad
-    starts = [g * longest for g in range(groups)] if masked else [0, *itertools.accumulate(trial.lengths)][:groups]
+    groups, rows, starts, lines = len(trial.lengths), trial.rows, trial.starts, trial.lines
+    masked, longest = trial.layout == "masked", rows // max(1, groups)
     if rows == 0:
         return None
+    kind = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[trial.dtype]
+    result = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[trial.out]
     x, w = torch.randn((rows, trial.k), device="cuda").to(kind), torch.randn((groups, lines, trial.k), device="cuda").to(kind)
     out = torch.empty((rows, trial.n), device="cuda", dtype=result)
     bits = out.view(torch.int32 if trial.out == "f32" else torch.int16)
@@ -89,7 +146,7 @@ def check(torch: Any, trial: Trial, config: GroupConfig | None = None) -> str | 
         x_scale = torch.rand((1,), device="cuda") + 0.5
         w_scale = torch.rand((1 if trial.scales == "one" else groups,), device="cuda") + 0.5
     how: dict[str, Any] = {"w_scale": w_scale, "activation": "silu_and_mul" if trial.gated else None, "mean_tokens": trial.mean,
-                           "fast_accum": trial.fast, "config": config}
+                           "fast_accum": trial.fast, "config": config or trial.config()}
     try:
         if masked:
             per_group = x_scale
@@ -97,6 +154,12 @@ def check(torch: Any, trial: Trial, config: GroupConfig | None = None) -> str | 
                 per_group = x_scale.contiguous().view(groups, longest, depth)
             group_gemm_masked(x.view(groups, longest, trial.k), w, torch.tensor(trial.lengths, dtype=torch.int32, device="cuda"),
                               x_scale=per_group, out=out.view(groups, longest, trial.n), **how)
+        elif trial.layout == "rows":
+            of_row = torch.full((rows,), -1, dtype=torch.int32)
+            for group, (start, length) in enumerate(zip(starts, trial.lengths, strict=True)):
+                of_row[start:start + length] = group
+            how.pop("mean_tokens")
+            group_gemm_contiguous(x, w, of_row.cuda(), x_scale=x_scale, out=out, **how)
         else:
             ends = torch.tensor((0, *itertools.accumulate(trial.lengths)), dtype=torch.int32, device="cuda")
             group_gemm(x, w, ends, x_scale=x_scale, out=out, **how)
@@ -104,8 +167,8 @@ def check(torch: Any, trial: Trial, config: GroupConfig | None = None) -> str | 
         return f"refused: {error}"
     torch.cuda.synchronize()
     inside = torch.zeros((rows, 1), dtype=torch.bool, device="cuda")
-    for start, length in zip(starts, trial.lengths, strict=True):
-        inside[start:start + length] = True
+    for start, length, taken in zip(starts, trial.lengths, trial.taken, strict=True):
+        inside[start:start + (taken if trial.layout == "rows" else length)] = True
     if not bool(((bits == poison) | inside).all()):
         return f"{int(((bits != poison) & ~inside).sum())} elements outside the groups were written"
     return _compare(torch, trial, x, w, x_scale, w_scale, out, starts)
@@ -168,19 +231,54 @@ def replay(torch: Any, seed: int) -> str | None:
     return None
 
 
+POINTERS = 6
+
+
+def pointers(torch: Any, seed: int) -> str | None:
+    """Groups with matrices of their own, poisoned behind each result."""
+    rng = random.Random(seed)
+    word, fp8 = ("e4m3", True) if seed % 2 else ("bf16", False)
+    kind = torch.float8_e4m3fn if fp8 else torch.bfloat16
+    xs, ws, ys = [], [], []
+    for _ in range(rng.choice((1, 7, 40))):
+        m, n, k = rng.choice((0, 1, 7, 64, 127, 130, 300)), 8 * rng.randint(1, 60), 16 * rng.randint(1, 40)
+        xs.append(torch.randn((m, k), device="cuda").to(kind))
+        ws.append(torch.randn((n, k), device="cuda").to(kind))
+        ys.append(torch.full((m + 3, n), float("nan"), device="cuda", dtype=torch.bfloat16))
+    sizes = torch.tensor([(*x.shape, len(w)) for x, w in zip(xs, ws, strict=True)], dtype=torch.int32)[:, [0, 2, 1]].contiguous().cuda()
+    at = [torch.tensor([array.data_ptr() for array in arrays], dtype=torch.int64, device="cuda") for arrays in (xs, ws, ys)]
+    scales: dict[str, Any] = {}
+    if fp8:
+        scales = {"x_scale": torch.full((1,), 0.75, device="cuda"), "w_scale": torch.rand(len(xs), device="cuda") + 0.5}
+    group_gemm_pointers(at[0], at[1], at[2], sizes, dtype=word, mean_tokens=rng.choice((16, 128)), **scales)
+    torch.cuda.synchronize()
+    for group, (x, w, y) in enumerate(zip(xs, ws, ys, strict=True)):
+        if not bool(y[len(x):].isnan().all()):
+            return f"pointers, seed {seed}: rows behind group {group} were written"
+        a, b = x.float().double(), w.float().double()
+        b = b * (0.75 * scales["w_scale"][group].double()) if fp8 else b
+        exact, magnitude = a @ b.T, a.abs() @ b.abs().T
+        allowed = magnitude * accumulation(x.shape[1], word) + exact.abs() * HALF_ULP["bf16"] * 1.01 + HALF_TINY["bf16"]
+        if not bool(((y[:len(x)].double() - exact).abs() <= allowed).all()):
+            return f"pointers, seed {seed}: group {group} of {len(xs)}, {tuple(x.shape)} by {tuple(w.shape)}, is wrong"
+    return None
+
+
 def run(count: int, seed: int) -> dict[str, Any]:
     """Check `count` random launches and the replay; {"trials", "failures", ...}."""
     import torch  # pyright: ignore[reportMissingImports]
 
     failures = []
-    for trial in trials(count, seed):
+    chosen = trials(count, seed)
+    assemble([config for config in (trial.config() for trial in chosen) if config is not None], print)
+    for trial in chosen:
         sentence = check(torch, trial)
         if sentence:
             failures.append({**asdict(trial), "lengths": list(trial.lengths)[:40], "why": sentence})
-    sentence = replay(torch, seed)
-    if sentence:
-        failures.append({"why": sentence})
-    return {"trials": count + 8, "seed": seed, "failures": failures, "device": torch.cuda.get_device_name()}
+    for sentence in (replay(torch, seed), *(pointers(torch, seed + each) for each in range(POINTERS))):
+        if sentence:
+            failures.append({"why": sentence})
+    return {"trials": count + 8 + POINTERS, "seed": seed, "failures": failures, "device": torch.cuda.get_device_name()}
 
 
-__all__ = ["Trial", "check", "replay", "run", "trials"]
+__all__ = ["Trial", "check", "pointers", "replay", "run", "trials"]
