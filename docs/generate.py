@@ -6,6 +6,7 @@ import argparse
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,7 @@ def instructions() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
+@cache
 def coverage() -> str:
     """docs/isa.md: what of PTX ISA 9.0 the table has, section by section, and what of it the CPU device executes."""
     from grammar import forms, isa
@@ -185,8 +187,8 @@ def coverage() -> str:
     return "\n".join([
         FIRST_LINE, "# Coverage of the ISA", "",
         "Every form of PTX ISA 9.0 that sm_90a accepts, by section of the manual. An opcode is a mnemonic with all its modifiers; each of "
-        "them is assembled by ptxas 13.0 in `tests/grammar/test_certification.py`, which also holds the lowest version and target that take "
-        "it. `simulated` counts the opcodes that the CPU device executes; it refuses the others by name.", "",
+        "them is assembled by ptxas 13.0 in `tests/grammar/test_certification.py`, which also holds the lowest version and target that "
+        "take it. `simulated` counts the opcodes that the CPU device executes; it refuses the others by name.", "",
         "| section | forms | opcodes, all certified | from PTX | from | simulated |", "| --- | ---: | ---: | --- | --- | ---: |", *lines,
         f"| **all** | **{totals[0]}** | **{totals[1]}** | | | **{totals[2]}** |", "",
         "## Recognised, for later GPUs", "", "These are not for sm_90a; a finding says which target they need.", "",

@@ -340,7 +340,7 @@ def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = 
         shape, _, lane_type = (types(value.name) or "").partition(".")
         if shape == f"v{lanes}" and accepts(operand, lane_type):
             return None
-        if operand.scalar and (lanes == 1 or (operand.kind == "coordinates" and not tensor)):
+        if operand.scalar and (lanes == 1 or (operand.kind == "coordinates" and not operand.index)):
             return _register(operand, value, types)
     if operand.scalar and operand.kind == "coordinates" and not tensor and isinstance(value, tree.Integer):
         return _register(operand, value, types)

@@ -38,6 +38,18 @@ _BASES = frozenset((
     "brx.idx", "tex.base", "tex.level", "tex.grad", "txq.level", "suld.b", "sust.b", "sust.p", "sured.b", "sured.p",
 ))
 _SPACES = frozenset(("const", "global", "local", "param", "shared"))
+_REFERENCES = frozenset(("pred", "samplerref", "surfref", "texref"))
+_LAYOUTS = frozenset(("row", "col"))
+_SURPLUS = {
+    **dict.fromkeys(("abs", "add", "atom", "cos", "cp.reduce.async.bulk", "cvt", "cvt.pack", "ex2", "fma", "lg2", "max", "min", "mul",
+                     "multimem.ld_reduce", "multimem.red", "multimem.st", "neg", "rcp", "red", "rsqrt", "set", "setp", "sin", "sqrt", "sub",
+                     "tanh", "wmma.mma"), _REFERENCES),
+    **dict.fromkeys(("ldmatrix", "stmatrix", "movmatrix"), _LAYOUTS), "wgmma.mma_async": _REFERENCES | _LAYOUTS,
+}
+_RESTRICTIONS = frozenset(("sync_restrict::shared::cta", "sync_restrict::shared::cluster"))
+_PLACES = frozenset(("global", "shared", "shared::cta", "shared::cluster"))
+_FENCES = {"mbarrier_init": _RESTRICTIONS, "alias": _RESTRICTIONS | _PLACES, "tensormap::generic": _RESTRICTIONS | _PLACES,
+           "async::generic": _PLACES}
 _SMALL = frozenset(("b1", "s2", "u2", "s4", "u4"))
 _LISTS = {"row": "layout", "col": "layout", "and": "bits", "or": "bits", "xor": "bits", "popc": "bits"}
 
@@ -57,11 +69,16 @@ def ordered(token: str) -> str:
 
 
 def said(mnemonic: str, tokens: Sequence[str]) -> tuple[str, ...]:
-    """The modifiers without what ptxas does not mind: repetitions of some, and those of one instruction behind any other."""
+    """The modifiers without what ptxas does not mind: repetitions of some, and those of one instruction behind any other.
+
+    Some instructions do not look at more types or layouts than they have.
+    """
     seen: set[str] = set()
     kept = []
-    unread = frozenset().union(*(words for owner, words in _UNREAD.items()
-                                 if owner not in (mnemonic, ".".join((mnemonic, *tokens[:1])))))
+    whole = ".".join((mnemonic, *tokens[:base(mnemonic, tokens)]))
+    unread = _SURPLUS.get(whole, frozenset()).union(*(words for owner, words in _UNREAD.items() if owner not in (mnemonic, whole)))
+    if mnemonic == "fence":
+        unread = unread.union(*(words for kind, words in _FENCES.items() if kind in tokens))
     for token in tokens:
         if (token not in unread or token in seen) and (token not in seen or token not in REPEATABLE):
             kept.append(token)

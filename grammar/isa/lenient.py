@@ -49,7 +49,7 @@ FORMS: tuple[Form, ...] = (
            slots={"space": "shared::cluster shared::cta", "vec": "v2 v4", "type": types}, since="8.1", section="st.async",
            effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, mbar=_MBAR, b=r("type", n=lanes, imm=ANY, float_immediate=True))
       for vec, lanes, types in (
-          (".v2", 2, _STORED), (".v4", 4, "b32 u32 s32 f32"))),
+          (".v2", 2, _STORED), (".v4", 4, "b32 u32 s32 f32"), ("", 2, "u32 s32 u64 s64"), ("", 4, "u32 s32"))),
     *(_with(row, ", [mbar]", "{, [mbar]}") for row in cluster.FORMS if row.syntax.startswith("red.async")),
     form("red.async.relaxed.cluster{.space}.mbarrier::complete_tx::bytes.add.s64 [a], b{, [mbar]}", slots={"space": "shared::cluster"},
          since="8.1", section="red.async", effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, b=r("s64", imm=ANY), mbar=_MBAR),
@@ -91,6 +91,7 @@ FORMS: tuple[Form, ...] = (
       for source in (imm(ANY, type), Operand("symbol", type))),
     *(form("mov.b128 d, a", since="8.3", section="mov", d=w(lane, n=lanes, sink=True), a=imm(ANY, "b64"))
       for lane, lanes in (("b32", 4), ("b64", 2))),
+    form("mov.b128 d, a", since="8.3", section="mov", d=w("b128"), a=imm(ANY, "b64")),
     *(form(f"mov.{type} d, a", section="mov", d=w(type), a=r(lane, n=lanes, sink=True))
       for type, lane, lanes in (("b32", "b8", 4), ("b32", "b16", 2))),
     form("mapa.type d, a, b", slots={"type": "u32 u64"}, section="mapa", d=_D,

@@ -67,8 +67,9 @@ def _gather(geometries: str) -> Form:
 
 _QUERIES = (
     form("txq.query.b32 d, [a]", slots={"query": "width height depth channel_data_type channel_order normalized_coords array_size "
-         "num_mipmap_levels num_samples memory_layout force_unnormalized_coords filter_mode addr_mode_0 addr_mode_1 addr_mode_2"},
+         "num_mipmap_levels num_samples memory_layout filter_mode addr_mode_0 addr_mode_1 addr_mode_2"},
          effects=_QUERY, section="txq", d=w("b32"), a=_TEXTURE),
+    form("txq.force_unnormalized_coords.b32 d, [a]", effects=_QUERY, section="txq", d=w("b32"), a=_SAMPLER),
     form("txq.level.query.b32 d, [a], lod", slots={"query": "width height depth"}, effects=_QUERY, section="txq",
          d=w("b32"), a=_TEXTURE, lod=r("u32", imm=ANY)),
     form("suq.query.b32 d, [a]", slots={"query": "width height depth channel_data_type channel_order array_size memory_layout"},

@@ -41,7 +41,7 @@ def _rows(types: str, columns: tuple[int, ...], k: int, d: str, columns_per_regi
     shapes = {f"m64n{n}k{k}": n // columns_per_register for n in columns}
     opcode = f"wgmma.mma_async{'.sp' * bool(selectors)}.sync.aligned.shape{types} d"
     selector = imm(Range(choices=tuple(range(selectors))))
-    sparse: dict[str, Any] = {"sp_meta": r("b32", float_ok=False), "sp_sel": selector} if selectors else {}
+    sparse: dict[str, Any] = {"sp_meta": r("b32", float_immediate=True), "sp_sel": selector} if selectors else {}
     fragment = rw(d, n=Per("shape", shapes), float_ok=d == "f32")
 
     def row(a: str, operand: Operand, names: list[str], effects: Effects) -> Form:

@@ -26,7 +26,7 @@ SELECTED = {"part": ("b0", "b3", "h0", "h1"), "halves": ("h00", "h31", "h22"), "
 MEMORY_KIB = 6_000_000  # an ill-typed operand can make ptxas take more than 10 GB
 SECONDS = 60
 # A texture with a sampler of its own is for a module of texmode_independent, one without for any other.
-SAMPLED = re.compile(r"\[[^\],{}]+,\s*[^\],{}\s]+\s*,")
+SAMPLED = re.compile(r"\[[^\],{}]+,\s*[^\],{}\s]+\s*,|\[sampler")
 REGISTERS = {"b8": 40, "b16": 40, "b32": 200, "b64": 40, "b128": 8, "u8": 8, "s8": 8, "u16": 40, "s16": 40, "u32": 200, "s32": 200,
              "u64": 40, "s64": 40, "f16": 40, "f16x2": 40, "f32": 200, "f64": 40, "pred": 40}
 DECLARED = {"bf16": "b16", "bf16x2": "b32", "tf32": "b32", "u16x2": "b32", "s16x2": "b32", "u8x4": "b32", "s8x4": "b32",

@@ -349,6 +349,7 @@ STRICTER = {
     "braces around a register": r"must be a [^;]*, not `\{[^,]*\}`",
     "a predicate or a pair of halves in each other's place": r"`%(pred|f16x2)_\d+` is \.",
     "a function's address in a register of another width": r"`fptr` must be a \.u64|`func` must be the name of a function, not `%",
+    "a number of 128 bits, on which ptxas fails later": r"must be a \.b128 register, not the integer",
     "an asynchronous store that names no mechanism, of which ptxas refuses the first": r"^`st\.async(?!\S*mbarrier::)",
     "a special register among lanes": r"the special register `[^`]*` is read by",
 }
