@@ -1,4 +1,4 @@
-"""`python -m gemm hgemm -m 512 -n 512 -k 512`: run one product, check it and time it. `python -m gemm bench`: the recorded benchmark."""
+"""`python -m gemm run -m 512 -n 512 -k 512`: run one product, check it and time it. Further commands verify, measure and tune."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(prog="python -m gemm", description="Hopper GEMM kernels written with ptxkit.")
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("hgemm", help="D = A B for f16 or bf16 with fp32 accumulation")
+    run = commands.add_parser("run", aliases=["hgemm"], help="D = A B of 16-bit, 8-bit or tf32 operands: run, check, time")
     for name in "mnk":
         run.add_argument(f"-{name}", type=_extent, default=4096, help=f"{name.upper()} (default 4096)")
-    run.add_argument("--dtype", choices=("bf16", "f16"), default="bf16", help="type of A and B")
-    run.add_argument("--out-dtype", choices=("bf16", "f16", "f32"), help="type of D (default: that of A)")
+    types = ("bf16", "f16", "f32", "e4m3", "e5m2")
+    run.add_argument("--dtype", choices=types, default="bf16", help="type of A and B (default bf16; f32 is multiplied as tf32)")
+    run.add_argument("--b-dtype", choices=types, help="type of B, where 8-bit types differ")
+    run.add_argument("--out-dtype", choices=types, help="type of D (default: that of A; bf16 for 8-bit types)")
+    run.add_argument("--batch", type=_extent, metavar="L", help="so many products in one launch")
     run.add_argument("--layout", choices=LAYOUTS, default="nt",
                      help="A then B: n row-major, t column-major; nt (default) has K contiguous in both")
     run.add_argument("--check", action=argparse.BooleanOptionalAction, default=True,
@@ -46,13 +49,15 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--schedule", default="fifo", help="of the CPU device: fifo, random, adversarial or a named adversary")
     run.add_argument("--seed", type=int, default=0, help="of --schedule random")
     run.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    run.set_defaults(run=_hgemm)
+    run.set_defaults(run=_run)
     bench.add_arguments(commands.add_parser("bench", help="products beside other libraries' and beside the card's ceilings, interleaved"))
     group.add_arguments(commands.add_parser("grouped", help="products of groups of rows, each with weights of its own, in one launch"))
     tune.add_arguments(commands.add_parser("tune", help="find the fastest configuration of shapes and keep it in a table"))
     ladder.add_arguments(commands.add_parser("ladder", help="from CUDA cores to the fastest kernel, step by step, checked and measured"))
-    verify = commands.add_parser("verify", help="random products on the GPU against float64, with guard bands")
-    verify.add_argument("--cases", type=_extent, default=400)
+    verify = commands.add_parser("verify", help="products of every kind on the GPU against float64, with guard bands")
+    verify.add_argument("--cases", type=_extent, default=400, help="of fixed and random shapes (default 400)")
+    verify.add_argument("--configs", action=argparse.BooleanOptionalAction, default=True,
+                        help="also every structure of the shipped tables and pair of the builder's choices")
     verify.add_argument("--seed", type=int, default=0)
     verify.add_argument("--json", metavar="FILE", help="write the results there (- for stdout)")
     verify.set_defaults(run=_verify)
@@ -66,12 +71,13 @@ def _extent(text: str) -> int:
     return value
 
 
-def _hgemm(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> int:
     from ptxkit import driver
 
     from . import run
 
-    product = run.Product(options.m, options.n, options.k, options.dtype, options.out_dtype or options.dtype, options.layout)
+    product = run.Product(options.m, options.n, options.k, options.dtype, options.out_dtype or "", options.layout, options.batch,
+                          options.b_dtype or "")
     if options.device == "gpu" or (options.device == "auto" and driver.available("sm_90a")):
         driver.probe()
         report = run.on_gpu(product, check=options.check, repeat=options.repeat)
@@ -84,11 +90,12 @@ def _hgemm(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     from . import verify
 
-    results = verify.run(options.cases, options.seed)
+    results = verify.run(options.cases, options.seed, configs=options.configs)
     _write(results, options.json)
     for failure in results["failures"]:
         print(f"wrong: {failure}", file=sys.stderr)
-    print(f"{results['cases']} products on {results['device']}, {len(results['failures'])} wrong", file=sys.stderr)
+    said = f"{results['cases']} products by {results['kernels']} kernels on {results['device']}, {len(results['failures'])} wrong"
+    print(said, file=sys.stderr)
     return int(bool(results["failures"]))
 
 

@@ -42,8 +42,9 @@ class Plan:
         self.launcher: Launcher = self.compiled.launcher(pdl=pdl)
         clusters = self.compiled.max_clusters()
         if not clusters:
-            raise LaunchError(f"{driver.device(ordinal).name} holds no cluster of {self.config.cluster} CTAs with {self.config.smem_bytes:,} "
-                              "bytes of shared memory each: take CLUSTER_M=1, CLUSTER_N=1 and SPLITS=1, or fewer STAGES")
+            raise LaunchError(f"{driver.device(ordinal).name} holds no cluster of {self.config.cluster} CTAs with "
+                              f"{self.config.smem_bytes:,} bytes of shared memory each: take CLUSTER_M=1, CLUSTER_N=1 and SPLITS=1, "
+                              "or fewer STAGES")
         self.grid = Grid.of(problem, self.config, clusters)
         self.encoded: tuple[EncodedTensorMap, ...] = ()
 

@@ -9,10 +9,10 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-# Relative rounding step of the result's type: half a unit in the last place of f16 (11 bits), bf16 (8 bits), f32 (24 bits).
-HALF_ULP = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
+# Relative rounding step of the result's type: half a unit in the last place of f16 (11 bits), bf16 (8), f32 (24), e4m3 (4), e5m2 (3).
+HALF_ULP = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "e4m3": 2.0**-4, "e5m2": 2.0**-3}
 # Half the distance of its subnormals.
-HALF_TINY = {"f16": 2.0**-25, "bf16": 2.0**-134, "f32": 2.0**-150}
+HALF_TINY = {"f16": 2.0**-25, "bf16": 2.0**-134, "f32": 2.0**-150, "e4m3": 2.0**-10, "e5m2": 2.0**-17}
 
 EIGHT_BITS = ("e4m3", "e5m2")
 PROMOTED_EVERY = 128        # of k: what the tensor cores sum up before f32 registers take over, where sums are promoted

@@ -8,35 +8,46 @@ from typing import Any
 
 import numpy as np
 
-from ptxkit.arrays import ArrayView
+from ptxkit.errors import LaunchError
+from ptxkit.types import TYPES
 
 from . import reference
 from .config import Config
 from .dense import gemm as kernel
 from .heuristic import heuristic
-from .problem import Arrays, Problem
+from .samples import asked
+from .verify import kinds
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """D[m, n] = A[m, k] B[k, n]. `layout` is BLAS's: A then B, n row-major and t column-major, so that "nt" has K contiguous in both."""
+    """D[m, n] = A[m, k] B[k, n], or `batch` of them. `layout` is BLAS's: A then B, n row-major and t column-major, so that "nt" has K
+    contiguous in both. `b` None is the type of A; `out` None is it too, or bf16 for 8-bit types."""
 
     m: int
     n: int
     k: int
     dtype: str = "bf16"
-    out: str = "bf16"
+    out: str = ""
     layout: str = "nt"
+    batch: int | None = None
+    b: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "out", self.out or ("bf16" if TYPES[self.dtype].bits == 8 else self.dtype))
+        object.__setattr__(self, "b", self.b or self.dtype)
+
+    @property
+    def outer(self) -> tuple[int, ...]:
+        return () if self.batch is None else (self.batch,)
 
     def config(self) -> Config:
-        def matrix(rows: int, columns: int, dtype: str, letter: str) -> ArrayView:
-            return ArrayView(0, (rows, columns), (columns, 1) if letter == "n" else (1, rows), dtype, 0, "other")
-
-        a, b = matrix(self.m, self.k, self.dtype, self.layout[0]), matrix(self.k, self.n, self.dtype, self.layout[1])
-        return heuristic(Problem(Arrays(a, b, matrix(self.m, self.n, self.out, "n"))))
+        return heuristic(asked(self.m, self.n, self.k, self.dtype, self.b, self.out, self.layout, self.batch))
 
     def __str__(self) -> str:
-        return f"hgemm {self.m} x {self.n} x {self.k} {self.dtype} {self.layout} -> {self.out}"
+        batch = "" if self.batch is None else f"{self.batch} x "
+        types = self.dtype if self.b == self.dtype else f"{self.dtype} x {self.b}"
+        return f"gemm {batch}{self.m} x {self.n} x {self.k} {types} {self.layout} -> {self.out}"
 
 
 def resources(product: Product) -> tuple[list[str], dict[str, object]]:
@@ -67,16 +78,13 @@ def simulated(product: Product, *, schedule: str = "fifo", seed: int = 0, check:
 
     lines, table = resources(product)
     (a, a_value), (b, b_value) = _random(product)
-    kinds: dict[str, type[np.generic]] = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
-    d = np.full((product.m, product.n), 0x7FC0 if product.out == "bf16" else np.nan, kinds[product.out])
+    d = np.full((*product.outer, product.m, product.n), -1, f"i{TYPES[product.out].bits // 8}").view(_HELD[product.out])
     begin = time.perf_counter()
-    report = simulate(a, b, d, dtype=product.dtype, out_dtype=product.out, schedule=schedule, seed=seed, check=check)
+    report = simulate(_typed(a, product.dtype), _typed(b, product.b), _typed(d, product.out), dtype=product.dtype, out_dtype=product.out,
+                      schedule=schedule, seed=seed, check=check)
     seconds = time.perf_counter() - begin
-    exact, magnitude = reference.product(a_value, b_value)
-    actual = _widened(d, product.out)
-    share = reference.worst(actual, exact, magnitude, product.k, product.out)
+    error, share = _compared(product, _widened(d, product.out), a_value, b_value)
     wrong = not share <= 1
-    error = float(np.abs(actual - exact).max())
     lines.append(f"executed on the CPU device, not a GPU, in {seconds:.2f} s: {_verdict(error, share, wrong)}")
     lines.append(f"verdict: {report}")
     bad = ("error", "incomplete") if check else ("error",)
@@ -85,8 +93,15 @@ def simulated(product: Product, *, schedule: str = "fifo", seed: int = 0, check:
             "resources": table, "lines": lines}
 
 
+def _compared(product: Product, actual: Any, a: Any, b: Any) -> tuple[float, float]:
+    """The largest error, also as a share of what is allowed."""
+    exact, magnitude = reference.product(a, b)
+    return (float(np.abs(actual - exact).max()),
+            reference.worst(actual, exact, magnitude, product.k, product.out, product.dtype))
+
+
 def _verdict(error: float, share: float, wrong: bool) -> str:
-    return f"largest error {error:.3g}, {share:.2f} of what fp32 accumulation and rounding allow: {'WRONG' if wrong else 'right'}"
+    return f"largest error {error:.3g}, {share:.2f} of what accumulation and rounding allow: {'WRONG' if wrong else 'right'}"
 
 
 def on_gpu(product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
@@ -97,7 +112,7 @@ def on_gpu(product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
         found = _with_numpy(product, check=check, repeat=repeat)
     else:
         found = _with_torch(torch, product, check=check, repeat=repeat)
-    work = 2e-6 * product.m * product.n * product.k
+    work = 2e-6 * product.m * product.n * product.k * (product.batch or 1)
     us, share, cublas = found["us"], found.get("error_share"), found.get("cublas_us")
     lines = [f"{product}: {us:.2f} us, {work / us:.1f} TFLOP/s"]
     wrong = share is not None and not share <= 1
@@ -108,29 +123,35 @@ def on_gpu(product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
     return {**asdict(product), "executed": True, "wrong": int(wrong), "tflops": work / us, **found, "lines": lines}
 
 
-def operands(torch: Any, m: int, n: int, k: int, dtype: str, layout: str) -> tuple[Any, Any]:
-    """Normally distributed A [M, K] and B [K, N] with the strides of the layout."""
-    kind = {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
-    a = torch.randn((m, k) if layout[0] == "n" else (k, m), device="cuda", dtype=kind)
-    b = torch.randn((k, n) if layout[1] == "n" else (n, k), device="cuda", dtype=kind)
-    return (a if layout[0] == "n" else a.T), (b if layout[1] == "n" else b.T)
+def operands(torch: Any, product: Product) -> tuple[Any, Any]:
+    """Normally distributed A [M, K] and B [K, N], or batches of them, with the strides of the layout."""
+    found = []
+    shapes = (product.m, product.k), (product.k, product.n)
+    for (rows, columns), word, letter in zip(shapes, (product.dtype, product.b), product.layout, strict=True):
+        shape = (rows, columns) if letter == "n" else (columns, rows)
+        values = torch.randn((*product.outer, *shape), device="cuda").to(kinds(torch)[word])
+        found.append(values if letter == "n" else values.transpose(-1, -2))
+    return found[0], found[1]
 
 
 def _with_torch(torch: Any, product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
-    from . import hgemm
+    from . import gemm
 
-    a, b = operands(torch, product.m, product.n, product.k, product.dtype, product.layout)
-    kind = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[product.out]
-    d = torch.full((product.m, product.n), float("nan"), device="cuda", dtype=kind)
-    hgemm(a, b, d)
+    a, b = operands(torch, product)
+    d = torch.full((*product.outer, product.m, product.n), -1, device="cuda", dtype=getattr(torch, f"int{TYPES[product.out].bits}"))
+    d = d.view(kinds(torch)[product.out])
+    gemm(a, b, d)
     found: dict[str, Any] = {}
     if check:
-        exact, magnitude = a.float() @ b.float(), a.float().abs() @ b.float().abs()
+        wide = a.float().double(), b.float().double()
+        exact, magnitude = wide[0] @ wide[1], wide[0].abs() @ wide[1].abs()
         found["error"] = float((d.float() - exact).abs().max())
-        host = [x.float().cpu().numpy() for x in (d, exact, magnitude)]
-        found["error_share"] = reference.worst(host[0], host[1], host[2], product.k, product.out)
-    found["us"] = _time(torch, lambda: hgemm(a, b, d), repeat)
-    found["cublas_us"] = _time(torch, lambda: torch.matmul(a, b), repeat)
+        host = [x.double().cpu().numpy() for x in (d.float(), exact, magnitude)]
+        found["error_share"] = reference.worst(host[0], host[1], host[2], product.k, product.out, product.dtype)
+    found["us"] = _time(torch, lambda: gemm(a, b, d), repeat)
+    if TYPES[product.dtype].bits > 8:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        found["cublas_us"] = _time(torch, lambda: torch.matmul(a, b), repeat)
     return found
 
 
@@ -151,53 +172,78 @@ def _with_numpy(product: Product, *, check: bool, repeat: int) -> dict[str, Any]
     from ptxkit import device_array, driver
     from ptxkit.arrays import view
 
-    from . import hgemm
+    from . import gemm
 
-    m, n, k = product.m, product.n, product.k
     rounded = _random(product)
     held, views = [], []
-    for (bits, _), letter in zip(rounded, product.layout, strict=True):
-        held.append(device_array(bits if letter == "n" else bits.T, product.dtype))
+    for (bits, _), letter, word in zip(rounded, product.layout, (product.dtype, product.b), strict=True):
+        held.append(device_array(bits if letter == "n" else np.swapaxes(bits, -1, -2), word))
         seen = view(held[-1])
-        views.append(seen if letter == "n" else seen._replace(shape=seen.shape[::-1], strides=seen.strides[::-1]))
-    d = device_array(np.zeros((m, n), np.uint32 if product.out == "f32" else np.uint16), product.out)
-    hgemm(views[0], views[1], d)
+        turned = [(*extents[:-2], extents[-1], extents[-2]) for extents in (seen.shape, seen.strides)]
+        views.append(seen if letter == "n" else seen._replace(shape=turned[0], strides=turned[1]))
+    d = device_array(np.zeros((*product.outer, product.m, product.n), f"u{TYPES[product.out].bits // 8}"), product.out)
+    gemm(views[0], views[1], d)
     driver.synchronize()
     found: dict[str, Any] = {}
     if check:
-        exact, magnitude = reference.product(rounded[0][1], rounded[1][1])
-        actual = _widened(d.numpy(), product.out)
-        found["error"] = float(np.abs(actual - exact).max())
-        found["error_share"] = reference.worst(actual, exact, magnitude, k, product.out)
+        found["error"], found["error_share"] = _compared(product, _widened(d.numpy(), product.out), rounded[0][1], rounded[1][1])
     begin = time.perf_counter()
     for _ in range(repeat):
-        hgemm(views[0], views[1], d)
+        gemm(views[0], views[1], d)
     driver.synchronize()
     found["us"] = 1e6 * (time.perf_counter() - begin) / repeat
     return found
+
+
+_HELD: dict[str, Any] = {"f16": np.float16, "bf16": np.uint16, "f32": np.float32, "e4m3": np.uint8, "e5m2": np.uint8}
 
 
 def _random(product: Product) -> list[tuple[Any, Any]]:
     """(bits, value) of normally distributed A [M, K] and B [K, N], the bits with the strides of the layout."""
     generator = np.random.default_rng()
     found = []
-    for shape, letter in zip(((product.m, product.k), (product.k, product.n)), product.layout, strict=True):
-        bits, value = _rounded(generator.standard_normal(shape, dtype=np.float32), product.dtype)
-        found.append((bits if letter == "n" else np.ascontiguousarray(bits.T).T, value))
+    shapes = (product.m, product.k), (product.k, product.n)
+    for shape, letter, word in zip(shapes, product.layout, (product.dtype, product.b), strict=True):
+        bits, value = _rounded(generator.standard_normal((*product.outer, *shape), dtype=np.float32), word)
+        if letter == "t":
+            bits = np.swapaxes(np.ascontiguousarray(np.swapaxes(bits, -1, -2)), -1, -2)
+        found.append((bits, value))
     return found
 
 
 def _rounded(array: Any, dtype: str) -> tuple[Any, Any]:
-    """(bits, value) of float32 rounded to f16 or bf16 (to nearest even)."""
+    """(bits, value) of float32 rounded to nearest even; f32 to the 10 bits of fraction that tf32 has."""
     if dtype == "f16":
         half = array.astype(np.float16)
         return half, half.astype(np.float32)
+    if dtype == "f32":
+        cut = array.astype(np.float16).astype(np.float32)
+        return cut, cut
+    if dtype in reference.EIGHT_BITS:
+        small = array.astype(_float8(dtype))
+        return small.view(np.uint8), small.astype(np.float32)
     bits = array.view(np.uint32)
     bf16 = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     return bf16, (bf16.astype(np.uint32) << 16).view(np.float32)
 
 
+def _float8(dtype: str) -> Any:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise LaunchError(f"NumPy needs the package ml_dtypes for {dtype}: `pip install ptxkit[dtypes]`") from None
+    return getattr(ml_dtypes, {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}[dtype])
+
+
+def _typed(bits: Any, dtype: str) -> Any:
+    """The bits of an 8-bit float as ml_dtypes' type; others as they are."""
+    return bits.view(_float8(dtype)) if dtype in reference.EIGHT_BITS and bits.dtype == np.uint8 else bits
+
+
 def _widened(array: Any, dtype: str) -> Any:
     if dtype == "bf16" and array.dtype == np.uint16:
         array = (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(np.float64)
+    return _typed(array, dtype).astype(np.float64)
+
+
+__all__ = ["Product", "on_gpu", "operands", "resources", "simulated"]

@@ -84,9 +84,10 @@ def pairwise(tries: int = 6000) -> tuple[Config, ...]:
     return tuple(found)
 
 
-def picked(kinds: Iterable[tuple[str, str, bool | None]] = KINDS, sms: int = 132, *, grid: tuple[tuple[int, ...], ...] = COARSE) -> Iterator[Config]:
+def picked(kinds: Iterable[tuple[str, str, bool | None]] = KINDS, sms: int = 132, *,
+           grid: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] = COARSE) -> Iterator[Config]:
     """What the heuristic gives over a grid of extents, and for block scales."""
-    for (a, out, fast), m, n, k in itertools.product(kinds, *grid):
+    for (a, out, fast), m, n, k in itertools.product(kinds, grid[0], grid[1], grid[2]):
         yield heuristic(asked(m, n, k, a, out=out, fast_accum=fast), sms)
     for m, n, k in itertools.product((1, 64, 512, 4096), (128, 576, 4096), (512, 7168)):
         yield heuristic(asked(m, n, k, "e4m3", out="bf16", block=True), sms)
@@ -125,7 +126,7 @@ def small(config: Config) -> tuple[int, int, int]:
     goes once round the ring."""
     unit = 128 // min(config.a.bits, config.out.bits, 16)
     m = config.A_ROWS or config.BM * config.CLUSTER_M * (2 if config.PINGPONG else 1) - unit
-    n = max(unit, config.BN * config.CLUSTER_N // unit * unit - (unit if config.BN > unit else 0))
+    n = max(unit, config.BN * config.CLUSTER_N // unit * unit - (unit if unit < config.BN else 0))
     return m, n, config.BK * max(config.STAGES + 1, config.SPLITS + 1) - 16
 
 

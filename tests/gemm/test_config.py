@@ -14,7 +14,6 @@ from ptxkit.smem import SHARED_LIMIT
 from ptxkit.toolchain import disassemble
 from ptxkit.types import bf16, e4m3, f16, f32, u8
 
-
 extents = st.one_of(st.integers(1, 300), st.integers(1, 20_000), st.sampled_from([128, 256, 512, 4096, 8192, 16384]))
 
 
@@ -77,9 +76,11 @@ def assembles(config: Config) -> None:
 
 @pytest.mark.pure
 @pytest.mark.parametrize(("change", "word"), [
-    ({"BN": 260}, "BN is a multiple of 8 up to 256, not 260: take 256"), ({"BN": 100}, "take 96"), ({"BM": 96}, "BM is 64, 128, 192 or 256"),
+    ({"BN": 260}, "BN is a multiple of 8 up to 256, not 260: take 256"), ({"BN": 100}, "take 96"),
+    ({"BM": 96}, "BM is 64, 128, 192 or 256"),
     ({"CLUSTER_M": 3}, "CLUSTER_M is 1, 2 or 4"), ({"CLUSTER_M": 4, "CLUSTER_N": 4}, "at most 8 CTAs, not 16"),
-    ({"STAGES": 5}, "4 fit"), ({"STAGES": 1}, "2 to 16 stages"), ({"BK": 40}, "BK is a multiple of 64"), ({"BK": 512}, "take a smaller tile"),
+    ({"STAGES": 5}, "4 fit"), ({"STAGES": 1}, "2 to 16 stages"), ({"BK": 40}, "BK is a multiple of 64"),
+    ({"BK": 512}, "take a smaller tile"),
     ({"BN": 64, "b_major": "mn", "CLUSTER_M": 2}, "cannot share B tiles of 64 lines in parts of 64"),
     ({"BN": 72, "b_major": "mn"}, "BN is a multiple of 64"), ({"a": u8}, "u8 times u8 is not multiplied"), ({"out": u8}, "the result is"),
     ({"a": e4m3, "a_major": "mn"}, "K-major, since wgmma transposes 16-bit types only"), ({"accumulator": f16}, "f16 of f16 operands"),

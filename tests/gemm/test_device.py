@@ -23,7 +23,8 @@ from ptxkit.types import bf16, f16, f32
 pytestmark = pytest.mark.pure
 
 
-def array(shape: tuple[int, ...], dtype: str = "bf16", strides: tuple[int, ...] | None = None, pointer: int = 0x10000, device: int = 0) -> ArrayView:
+def array(shape: tuple[int, ...], dtype: str = "bf16", strides: tuple[int, ...] | None = None, pointer: int = 0x10000,
+          device: int = 0) -> ArrayView:
     return ArrayView(pointer, shape, strides or contiguous_strides(shape), dtype, device, "ptxkit")
 
 
@@ -52,27 +53,35 @@ FP8 = {"a": array((16, 256), "e4m3"), "b": array((256, 128), "e5m2", (1, 256)), 
 @pytest.mark.parametrize(("changes", "word"), [
     ({"a": array((16, 24))}, r"a is \[M, K\] and b \[K, N\].*w\.T"), ({"a": array((16,))}, "a has shape .* must be a matrix"),
     ({"a": array((16, 32), "u16")}, "a has elements of u16: gemm multiplies f16, bf16, f32, e4m3, e5m2"),
-    ({"b": array((32, 8), "f16")}, "of bf16 and b of f16: b must have bf16"), ({"out": array((16, 16))}, r"out has shape .* gives \(16, 8\)"),
-    ({"out": array((16, 8), "u32")}, "out has elements of u32"), ({"a": array((16, 32), pointer=0x10002)}, "a starts at address 0x10002.*16 bytes"),
+    ({"b": array((32, 8), "f16")}, "of bf16 and b of f16: b must have bf16"),
+    ({"out": array((16, 16))}, r"out has shape .* gives \(16, 8\)"),
+    ({"out": array((16, 8), "u32")}, "out has elements of u32"),
+    ({"a": array((16, 32), pointer=0x10002)}, "a starts at address 0x10002.*16 bytes"),
     ({"a": array((16, 20)), "b": array((20, 8))}, "a has 20 contiguous elements a line.*multiple of 8.*pad"),
     ({"a": array((16, 32), strides=(36, 1))}, "lines of a are 36 elements apart"),
     ({"a": array((16, 32), strides=(64, 2))}, "a has strides .* one of them must be 1"),
     ({"out": array((16, 8), strides=(1, 16))}, "out has strides .* row-major"),
     ({"b": array((32, 12), strides=(16, 1)), "out": array((16, 12))}, "multiple of 8"),
     ({"out": array((16, 8), strides=(4, 1))}, "rows of out are 4 elements apart"),
-    ({"a": array((2, 16, 32))}, "both matrices, or both batches"), ({"a": array((2, 16, 32)), "b": array((3, 32, 8))}, "batches of as many"),
-    ({"a": array((2, 16, 32), strides=(516, 32, 1)), "b": array((2, 32, 8)), "out": array((2, 16, 8))}, "batches of a are 516 elements apart"),
-    ({"a": array((2, 16, 32)), "b": array((2, 32, 8)), "out": array((2, 16, 8), strides=(64, 8, 1))}, "batches of out are 64 .* not to overlap"),
+    ({"a": array((2, 16, 32))}, "both matrices, or both batches"),
+    ({"a": array((2, 16, 32)), "b": array((3, 32, 8))}, "batches of as many"),
+    ({"a": array((2, 16, 32), strides=(516, 32, 1)), "b": array((2, 32, 8)), "out": array((2, 16, 8))},
+     "batches of a are 516 elements apart"),
+    ({"a": array((2, 16, 32)), "b": array((2, 32, 8)), "out": array((2, 16, 8), strides=(64, 8, 1))},
+     "batches of out are 64 .* not to overlap"),
     ({"a": array((16, 32), "f32", (1, 16)), "b": array((32, 8), "f32", (1, 32))}, "the one along K for operands that are not 16 bits wide"),
     ({"beta": 1.0}, "beta=1.0 without c"), ({"c": array((16, 16)), "beta": 1.0}, r"c has shape \(16, 16\): it must have shape \(16, 8\)"),
     ({"c": array((16, 8), "u8"), "beta": 1.0}, "c has elements of u8"), ({"residual": array((8, 16))}, r"residual has shape \(8, 16\)"),
     ({"bias": array((16,), "f32")}, r"bias has shape \(16,\): it is \(8,\) for the columns of out, or \(16, 1\) for its rows"),
-    ({"bias": array((8,), "f32", (2,))}, "bias has strides"), ({"activation": "tanh"}, "activation='tanh': it is one of relu, gelu, silu, or a f"),
+    ({"bias": array((8,), "f32", (2,))}, "bias has strides"),
+    ({"activation": "tanh"}, "activation='tanh': it is one of relu, gelu, silu, or a f"),
     ({"accumulate": "f64"}, "sums are 'f32' or 'f16'"), ({"accumulate": "f16"}, "accumulate='f16' is for f16 operands, not bf16"),
     ({"a_scale": array((1,), "f32")}, "b_scale is missing"),
     ({"a_scale": array((16, 1), "f32"), "b_scale": array((1, 1), "f32")}, "block scales are those of fp8 operands, a has elements of bf16"),
-    ({**FP8, "a_scale": array((16, 1), "f32"), "b_scale": array((2, 1), "f32")}, r"a_scale has shape \(16, 1\): it must have shape \(16, 2\)"),
-    ({**FP8, "a_scale": array((16, 2), "f32"), "b_scale": array((1, 2), "f32")}, r"b_scale has shape \(1, 2\): it must have shape \(2, 1\)"),
+    ({**FP8, "a_scale": array((16, 1), "f32"), "b_scale": array((2, 1), "f32")},
+     r"a_scale has shape \(16, 1\): it must have shape \(16, 2\)"),
+    ({**FP8, "a_scale": array((16, 2), "f32"), "b_scale": array((1, 2), "f32")},
+     r"b_scale has shape \(1, 2\): it must have shape \(2, 1\)"),
     ({**FP8, "a_scale": array((16, 2), "f16"), "b_scale": array((2, 1), "f32")}, "a_scale has elements of f16"),
     ({**FP8, "a_scale": array((16, 2), "f32"), "b_scale": array((2, 1), "f32"), "fast_accum": True}, "fast_accum=True"),
 ])
@@ -104,7 +113,8 @@ def test_a_configuration_for_another_problem_is_refused(changes: dict[str, Any],
 
 def test_what_can_be_implemented_needs_no_gpu() -> None:
     assert Adapter.can_implement(A, B, OUT) is None
-    assert Adapter.can_implement(A, B, OUT, bias=array((16, 1), "f16"), activation="gelu", residual=array((16, 8), "f32"), alpha=2.0) is None
+    assert Adapter.can_implement(A, B, OUT, bias=array((16, 1), "f16"), activation="gelu", residual=array((16, 8), "f32"),
+                                 alpha=2.0) is None
     assert Adapter.can_implement(**FP8, a_scale=array((16, 2), "f32"), b_scale=array((2, 1), "f32")) is None
     assert Adapter.can_implement(array((3, 16, 32)), array((3, 32, 8)), array((3, 16, 8))) is None
 

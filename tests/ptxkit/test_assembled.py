@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from gemm.config import Config
-from gemm.hgemm import hgemm
+from gemm.dense import gemm
 from ptxkit import Ptr, Reg, kernel, link, smem
 from ptxkit import func as device_function
 from ptxkit.kernel import Kernel
 from ptxkit.ptx import bar, ld, setmaxnreg
 from ptxkit.ptx import st as store
 from ptxkit.toolchain import assemble, disassemble
-from ptxkit.types import bf16, f16, f32, u32
+from ptxkit.types import bf16, e4m3, f16, f32, u32
 from tests.ptxkit.machine import trace
 from tests.ptxkit.test_kernel import first, second, uses_functions
 
@@ -59,30 +59,16 @@ def test_the_examples_kernels_assemble_without_spills_or_findings(name: str) -> 
     assert assembly.findings == ()
 
 
-def hgemm_configs() -> list[Config]:
-    """Every value of every parameter, and every pair of layout and BN."""
-    found = []
-    majors: Any = [("k", "k"), ("k", "mn"), ("mn", "k"), ("mn", "mn")]
-    for i, (a, b) in enumerate(majors):
-        for j, BN in enumerate((64, 128, 256)):
-            cluster = 1 if b == "mn" and BN == 64 else 1 + (i + j) % 2
-            found.append(Config(f16 if i % 2 else bf16, (bf16, f16, f32)[(i + j) % 3], a, b, BN, CLUSTER=cluster, GROUP=8 + 8 * (j % 2)))
-    return [*found, Config(bf16, bf16, STAGES=2, CLUSTER=1), Config(bf16, f32, STAGES=3, CLUSTER=2)]
-
-
-@pytest.mark.timeout(300)
-def test_hgemm_assembles_without_spills_or_findings_and_keeps_setmaxnreg() -> None:
-    configs = hgemm_configs()
-    assert {c.CLUSTER for c in configs} == {1, 2}
-    for config in configs:
-        assembly = hgemm.assemble(**config.parameters)
-        entry = assembly.resources["hgemm"]
-        assert (entry.spills, entry.stack, assembly.findings) == (0, 0, ()), config
-        assert entry.registers == 168
-        sass = disassemble(assembly.cubin)
-        counts = [line.split("USETMAXREG", 1)[1] for line in sass.splitlines() if "USETMAXREG" in line]
-        assert len(counts) == 2, config
-        assert sum("DEALLOC" in c for c in counts) == 1
+@pytest.mark.parametrize("config", [Config(bf16, bf16), Config(f16, f32, a_major="mn", b_major="mn", BN=128, PINGPONG=True, CLUSTER_M=2),
+                                    Config(bf16, f16, BM=192, BN=64, BK=128), Config(e4m3, bf16, BM=64, BN=32, SPLITS=2)], ids=str)
+def test_the_gemm_assembles_without_spills_or_findings_and_keeps_setmaxnreg(config: Config) -> None:
+    """Two, taking turns, three and one consumer warpgroups; tests/gemm has the rest."""
+    assembly = gemm.assemble(**config.parameters)
+    entry = assembly.resources["gemm"]
+    assert (entry.spills, entry.stack, assembly.findings) == (0, 0, ())
+    assert config.CONSUMERS == 1 or entry.registers == {2: 168, 3: 128}[config.CONSUMERS]
+    counts = [line.split("USETMAXREG", 1)[1] for line in disassemble(assembly.cubin).splitlines() if "USETMAXREG" in line]
+    assert [sum(".DEALLOC" in c for c in counts), len(counts)] == ([1, 2] if config.CONSUMERS > 1 else [0, 0])
 
 
 def test_a_dropped_setmaxnreg_is_a_finding() -> None:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemm.config import Config
-from gemm.hgemm import hgemm
+from gemm.dense import gemm
 from grammar import parse, tree
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, smem, tid
 from ptxkit import func as device_function
@@ -97,7 +97,7 @@ def test_parameters_are_declared_as_annotated() -> None:
 
 
 def test_the_text_parses_back_to_the_tree() -> None:
-    for traced in (hgemm.trace(**Config(bf16, f32).parameters), specialised.trace(UNROLL=2)):
+    for traced in (gemm.trace(**Config(bf16, f32).parameters), specialised.trace(UNROLL=2)):
         assert parse(traced.ptx(locs=True)) == traced.module
 
 
@@ -121,9 +121,9 @@ import hashlib, sys
 sys.path.insert(0, {root!r})
 from examples.tile_gemm import tile_gemm
 from gemm.config import Config
-from gemm.hgemm import hgemm
+from gemm.dense import gemm
 from ptxkit.types import bf16, f32
-text = tile_gemm.ptx(locs=True) + hgemm.ptx(locs=True, **Config(bf16, f32, "mn", "k").parameters)
+text = tile_gemm.ptx(locs=True) + gemm.ptx(locs=True, **Config(bf16, f32, a_major="mn").parameters)
 print(hashlib.sha256(text.encode()).hexdigest())
 """
 
@@ -207,9 +207,9 @@ def test_a_call_is_at_its_line() -> None:
     assert places == [marked(calls, "called")]
 
 
-@pytest.mark.parametrize("config", [Config(bf16, bf16), Config(bf16, f32, "mn", "mn", BN=128)])
+@pytest.mark.parametrize("config", [Config(bf16, bf16), Config(bf16, f32, a_major="mn", b_major="mn", BN=128)])
 def test_no_instruction_is_at_a_line_of_ptxkit(config: Config) -> None:
-    traced = hgemm.trace(**config.parameters)
+    traced = gemm.trace(**config.parameters)
     for function in traced.module.functions:
         for instruction, place in with_places(function.body or ()):
             path = Path(traced.files[place.file])
