@@ -1,0 +1,94 @@
+"""A mixture-of-experts layer: route, group GEMM of gate and up with silu-and-mul, group GEMM down, combine. On the GPU with torch, else
+with NumPy on the CPU device."""
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import gemm
+from gemm.group.simulate import simulate
+from ptxkit import driver
+
+Array = np.ndarray[Any, Any]
+TOP = 2                                                      # experts of each token
+
+
+def on_cpu(x: Array, router: Array, gate_up: Array, down: Array, multiply: Callable[[Array, Array, Array, bool], Array]) -> Array:
+    """x [T, K] through TOP of E experts. router [E, K], gate_up [E, 2H, K], down [E, K, H]; multiply(x, w, ends, gated)."""
+    logits = x.astype(np.float32) @ router.astype(np.float32).T
+    experts = np.argsort(-logits, axis=1, kind="stable")[:, :TOP]
+    weights = np.exp(np.take_along_axis(logits, experts, 1))
+    weights /= weights.sum(1, keepdims=True)
+    flat = experts.reshape(-1)
+    order = np.argsort(flat, kind="stable")                  # the rows of one expert after another
+    ends = np.searchsorted(flat[order], np.arange(len(router) + 1)).astype(np.int32)
+    hidden = multiply(x[order // TOP], gate_up, ends, True)
+    back = np.empty((len(flat), x.shape[1]), np.float32)
+    back[order] = multiply(hidden, down, ends, False)
+    combined: Array = (back.reshape(len(x), TOP, -1) * weights[..., None]).sum(1)
+    return combined
+
+
+def on_gpu(torch: Any, x: Any, router: Any, gate_up: Any, down: Any) -> Any:
+    """The same; nothing of it waits for the GPU, so it could be captured into a graph."""
+    logits, experts = (x.float() @ router.float().T).topk(TOP)
+    flat, order = experts.reshape(-1).sort(stable=True)
+    ends = torch.searchsorted(flat, torch.arange(len(router) + 1, device="cuda"), out_int32=True)
+    hidden = gemm.group_gemm(x[order // TOP], gate_up, ends, activation="silu_and_mul")
+    back = torch.empty((len(flat), x.shape[1]), device="cuda", dtype=torch.float32)
+    back[order] = gemm.group_gemm(hidden, down, ends, out_dtype="f32")
+    return (back.view(len(x), TOP, -1) * logits.softmax(1)[..., None]).sum(1)
+
+
+def simulated(x: Array, w: Array, ends: Array, gated: bool) -> Array:
+    """One group product on the CPU device."""
+    out = np.zeros((len(x), w.shape[1] // 2 if gated else w.shape[1]), np.float16)
+    report = simulate(np.ascontiguousarray(x), w, ends, out, gated=gated, sms=2)
+    assert report.verdict == "clean", report
+    return out
+
+
+def exact(x: Array, w: Array, ends: Array, gated: bool) -> Array:
+    """The same in double precision."""
+    found = np.concatenate([x[a:b].astype(np.float64) @ w[g].astype(np.float64).T
+                            for g, (a, b) in enumerate(itertools.pairwise(ends))])
+    gate, up = np.split(found, 2, axis=1) if gated else (found, found)
+    return gate / (1 + np.exp(-gate)) * up if gated else found
+
+
+def layer(tokens: int, experts: int, k: int, h: int) -> tuple[Array, Array, Array, Array]:
+    """x, router, gate_up and down; most tokens go to the first experts, and to the last one none."""
+    rng = np.random.default_rng(0)
+    x, router, gate_up, down = (rng.standard_normal(shape) / np.sqrt(shape[-1]) for shape in
+                                ((tokens, k), (experts, k), (experts, 2 * h, k), (experts, k, h)))
+    x, router[-1] = x * np.sqrt(k), 0
+    router[-1] -= 10 * x.mean(0)
+    return x.astype(np.float16), router.astype(np.float16), gate_up.astype(np.float16), down.astype(np.float16)
+
+
+def check() -> str:
+    """Run it and compare with double precision."""
+    gpu = driver.available("sm_90a") and importlib.util.find_spec("torch") is not None
+    shape = (512, 16, 1024, 512) if gpu else (12, 4, 64, 32)
+    arrays = layer(*shape)
+    if gpu:
+        import torch  # pyright: ignore[reportMissingImports]
+
+        found = on_gpu(torch, *(torch.from_numpy(array).cuda() for array in arrays)).cpu().numpy()
+    else:
+        found = on_cpu(*arrays, simulated)
+    right = on_cpu(*arrays, exact)
+    # Both products round to f16 at least once: 2^-11 of each of two steps, on sums of values of about the same size.
+    error = np.abs(found - right).max() / np.abs(right).max()
+    assert error < 2.0**-8, error
+    tokens, experts, k, h = shape
+    where = "" if gpu else ", on the CPU device: there is no Hopper GPU, or no torch"
+    return f"{tokens} tokens through {TOP} of {experts} experts, {k} x {h}, within {error:.1g} of float64{where}"
+
+
+if __name__ == "__main__":
+    print("moe:", check())
