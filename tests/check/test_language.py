@@ -24,6 +24,7 @@ from ptxkit.check.names import Scope
 from ptxkit.check.places import Places
 from ptxkit.cli import main
 from tests.grammar import certify
+from tests.grammar.test_fast import SMALL, mutant
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -332,3 +333,13 @@ def test_the_page_shows_what_the_command_says(tmp_path: Path, monkeypatch: pytes
     assert "$ ptxkit check scale.ptx\n" + capsys.readouterr().out == blocks[1][1]
     exec(blocks[2][1], {"__name__": "page"})
     assert capsys.readouterr().out.strip() == blocks[3][1].strip()
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("seed", range(3))
+def test_mutants_of_real_files_are_findings_with_a_place(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(15):
+        for finding in told(mutant(rng.choice(SMALL), rng)):
+            assert finding.ptx_line or finding.rule == "too-many"
+            assert finding.kind == "language"
