@@ -18,7 +18,7 @@ endif
 .PHONY: demo test lint docs bench clean
 
 demo: $(demo_ready)
-	$(PY) -m gemm hgemm -m 512 -n 512 -k 512
+	$(PY) -m gemm run -m 512 -n 512 -k 512
 
 test: $(test_ready)
 	$(PY) -m pytest -n $(JOBS)

@@ -25,7 +25,8 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
                                            "ptxkit.settings")),
     "grammar": ("PTX as text and as a tree", ("grammar", "grammar.tree", "grammar.read", "grammar.write", "grammar.forms", "grammar.schema",
                                               "grammar.errors")),
-    "gemm": ("GEMM", ("gemm.device", "gemm.config", "gemm.hgemm", "gemm.scheduler", "gemm.reference")),
+    "gemm": ("GEMM", ("gemm.device", "gemm.adapter", "gemm.config", "gemm.dense", "gemm.fusion", "gemm.scheduler", "gemm.samples",
+                      "gemm.verify", "gemm.reference")),
 }
 
 

@@ -17,6 +17,7 @@ from ptxkit import driver, toolchain
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide.md"
+GEMM = ROOT / "docs" / "gemm.md"
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -63,6 +64,15 @@ def test_the_guides_code_prints_what_the_guide_shows() -> None:
             printed = run(block, GUIDE, names)
             shown = following.text if following is not None and following.language == "text" else ""
             assert not possible(block.needs) or printed.strip() == shown.strip(), f"docs/guide.md:{block.line + 1}"
+
+
+@pytest.mark.pure
+def test_what_the_page_of_the_gemm_shows_is_printed() -> None:
+    found, names = blocks(GEMM), {"__name__": "page"}
+    shown = [(block, after) for block, after in zip(found, found[1:], strict=False) if (block.language, after.language) == ("python", "text")]
+    assert len(shown) == 2
+    for block, after in shown:
+        assert run(block, GEMM, names).strip() == after.text.strip(), f"docs/gemm.md:{block.line + 1}"
 
 
 @pytest.mark.ptxas
@@ -119,7 +129,7 @@ def test_an_edited_page_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.pure
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in (GUIDE, ROOT / "README.md", *(ROOT / "docs" / "api").glob("*.md")):
+    for page in (GUIDE, GEMM, ROOT / "README.md", *(ROOT / "docs" / "api").glob("*.md")):
         text = re.sub(r"`[^`\n]*`", "", _FENCE.sub("", page.read_text(encoding="utf-8")))
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

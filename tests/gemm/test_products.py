@@ -86,7 +86,8 @@ def run_config(config: Config, m: int, n: int, k: int, **more: Any) -> None:
     if config.BLOCK_SCALES:
         rng = np.random.default_rng(k)
         depth = -(-k // 128)
-        more["a_scale"], more["b_scale"] = (rng.random(shape).astype(np.float32) + 0.5 for shape in ((m, depth), (depth, -(-n // 128))))
+        more["a_scale"] = rng.random((m, depth)).astype(np.float32, order="F" if config.SCALE_MAP else "C") + 0.5
+        more["b_scale"] = rng.random((depth, -(-n // 128))).astype(np.float32) + 0.5
     layout = ("n" if config.a_major == "k" else "t") + ("t" if config.b_major == "k" else "n")
     run(m, n, k, config.a.__name__, config.b.__name__, config.out.__name__, layout=layout, batches=2 if config.BATCHED else None,
         config=config, sms=config.cluster, fast_accum=False if config.PROMOTE and config.a.bits == 8 and not config.BLOCK_SCALES else None,
