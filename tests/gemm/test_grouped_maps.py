@@ -1,0 +1,185 @@
+"""Tensor maps made on the device, groups with matrices of their own, rows that say their group, tickets: on the CPU device."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ptxkit.ptx as ptx
+from gemm.config import ConfigError
+from gemm.group.config import GroupConfig
+from gemm.group.example import example
+from gemm.group.pointers import PointerArrays, PointerProblem
+from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem, misfit
+from gemm.group.tensormaps import acquire, publish, some_rows
+from gemm.reference import worst
+from ptxkit import Ptr, Reg, TensorMap, if_, kernel, sim, smem, tid
+from ptxkit.arrays import ArrayView, contiguous_strides
+from ptxkit.errors import LaunchError
+from ptxkit.types import b32, bf16, f32, u32
+
+from ..sim.mutants.catalogue import MUTANTS
+from ..sim.mutants.edit import Edit
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+pytestmark = pytest.mark.pure
+
+
+@pytest.mark.parametrize("layout", ["offsets", "masked"])
+@pytest.mark.parametrize("parameters", [{"BM": 64, "BN": 32}, {"BM": 128, "BN": 64, "PINGPONG": True},
+                                        {"BM": 64, "BN": 64, "CLUSTER_M": 2}], ids=str)
+def test_maps_of_each_group_end_where_it_does(layout, parameters):
+    share, report, config = example([0, 1, 63, 65, 7], 72, 72, layout=layout, parameters={**parameters, "TAILS": "updated"}, sms=3)
+    assert config.TAILS == "updated"
+    assert share <= 1
+    assert report.verdict == "clean", report.findings
+
+
+@settings(deadline=None, max_examples=6)
+@given(st.lists(st.sampled_from([0, 0, 1, 7, 63, 64, 65, 150]), min_size=1, max_size=5),
+       st.sampled_from(["ragged", "predicated", "updated"]), st.sampled_from(["linear", "search", "ticket"]), st.integers(0, 99))
+def test_every_way_of_the_last_rows_is_right(lengths, tails, order, seed):
+    share, _, _ = example(lengths, 72, 64, parameters={"BM": 64, "BN": 32, "TAILS": tails, "ORDER": order}, check=False, sms=3, seed=seed)
+    assert share <= 1
+
+
+@pytest.mark.parametrize("parameters", [{"BM": 128, "BN": 8, "TRANSPOSED": True}, {"BM": 64, "BN": 32, "PINGPONG": True}], ids=str)
+def test_tickets_are_each_drawn_once(parameters):
+    share, report, _ = example([0, 1, 40, 150], 136, 64, parameters={**parameters, "ORDER": "ticket"}, sms=3)
+    assert share <= 1
+    assert report.verdict in ("clean", "incomplete")           # whoever comes first gets the next: only this schedule is known
+    assert not report.findings
+
+
+@pytest.mark.parametrize(("order", "parameters"), [("linear", {"BM": 128, "BN": 32}), ("ticket", {"BM": 64, "BN": 32, "TRANSPOSED": True})])
+def test_rows_may_say_their_group(order, parameters):
+    share, report, _ = example([0, 130, 7], 72, 64, layout="rows", parameters={**parameters, "ORDER": order}, sms=3)
+    assert share <= 1
+    assert not report.findings
+
+
+@pytest.mark.parametrize("parameters", [{"BM": 64, "BN": 64}, {"BM": 128, "BN": 32, "ORDER": "search"},
+                                        {"BM": 64, "BN": 32, "ORDER": "ticket"}], ids=str)
+def test_groups_with_matrices_of_their_own(parameters):
+    from gemm.group.simulate import simulate_pointers
+
+    rng, kind = np.random.default_rng(3), ml_dtypes.bfloat16
+    groups = [(rng.standard_normal((m, k)).astype(kind), rng.standard_normal((n, k)).astype(kind), np.full((m, n), np.nan, kind))
+              for m, n, k in ((3, 72, 64), (70, 40, 136), (0, 8, 64), (65, 136, 8), (1, 264, 200))]
+    report = simulate_pointers(groups, config=parameters, sms=3)
+    assert not report.findings
+    for x, w, y in groups:
+        a, b = x.astype(np.float64), w.astype(np.float64)
+        assert worst(y.astype(np.float64), a @ b.T, np.abs(a) @ np.abs(b).T, a.shape[1], "bf16") <= 1
+
+
+@kernel(target="sm_90a", block=64)
+def relay(y: TensorMap, out: Ptr[f32], workspace: Ptr[u32], rows: Reg[u32]) -> None:
+    """Warp 0 publishes a map of `rows` rows of Y from its third on; a thread of warp 1 acquires it and stores a tile through it."""
+    tile = smem.tile(f32, (1, 8, 8), swizzle=0, name="tile")
+    edited = smem.array(b32, 32, align=128, name="map")
+    thread = ptx.mov.u32(tid.x)
+    ptx.st.shared__cta.f32(smem.SharedAddress(0, tile[0].register() + (thread << 2)), 1.0)
+    ptx.fence.proxy.async_.shared__cta()
+    with if_(thread < 32):
+        publish(workspace, y, edited, thread, some_rows(ptx.add.u64(out.reg, 64), rows))
+    ptx.bar.sync(0)
+    with if_(thread == 32):
+        acquire(workspace)
+        ptx.cp.async_.bulk.tensor_2d.global_.shared__cta.tile.bulk_group(workspace, (0, 0), tile[0])
+        ptx.cp.async_.bulk.commit_group()
+        ptx.cp.async_.bulk.wait_group(0)
+
+
+def relayed(module: Any, schedule: str = "fifo", seed: int = 0) -> tuple[Any, Any]:
+    y = np.zeros((9, 8), np.float32)
+    report = sim.run(module, grid=1, args=[TensorMap(y, box=(8, 8)), y, np.zeros(32, np.uint32), 5], schedule=schedule, seed=seed)
+    return report, y
+
+
+SCHEDULES = [("fifo", 0), ("random", 0), ("random", 1), ("lazy", 0), ("adversarial", 0)]
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+def test_a_published_map_that_is_acquired_is_clean(schedule, seed):
+    report, y = relayed(relay.trace(), schedule, seed)
+    assert report.verdict == "clean", report
+    assert (y[2:7] == 1).all()
+    assert not y[:2].any()
+    assert not y[7:].any()
+
+
+@pytest.mark.parametrize(("hazard", "rules"), [
+    (lambda edit: edit.delete(r"^fence\.proxy\.tensormap"), {"tensormap-fence"}),
+    (lambda edit: edit.after(r"cp\.async\.bulk\.tensor", edit.take(r"^fence\.proxy\.tensormap")), {"tensormap-fence"}),
+    (lambda edit: MUTANTS["P7.release:retarget"].change(edit), {"tensormap-fence"}),
+    (lambda edit: edit.delete(r"^bar\.sync"), {"tensormap-fence", "global-race", "bad-tensormap"}),
+    (lambda edit: edit.delete(r"^fence\.proxy\.async"), {"proxy-fence", "missing-proxy-fence", "async-proxy"}),
+], ids=["no acquire", "acquired too late", "not released", "no order between the warps", "tile not fenced"])
+def test_a_hazard_of_the_maps_is_caught(hazard, rules):
+    edit = Edit(relay.trace())
+    hazard(edit)
+    changed = edit.done()
+    seen = set()
+    for schedule, seed in SCHEDULES:
+        report, _ = relayed(changed, schedule, seed)
+        assert report.verdict == "error", report
+        seen |= {finding.rule for finding in report.findings}
+    assert seen & rules, seen
+
+
+@pytest.mark.parametrize("wrong", [
+    {"LAYOUT": "rows", "BN": 64, "BM": 128, "PINGPONG": True}, {"LAYOUT": "rows", "BM": 128, "BN": 96, "TRANSPOSED": True},
+    {"LAYOUT": "pointers", "TRANSPOSED": True, "BN": 16}, {"LAYOUT": "pointers", "GATED": True}, {"ORDER": "ticket", "CLUSTER_M": 2},
+    {"TAILS": "updated", "TRANSPOSED": True, "BN": 16}, {"LAYOUT": "pointers", "ORDER": "across"}], ids=str)
+def test_what_does_not_go_together_is_refused(wrong):
+    with pytest.raises(ConfigError):
+        GroupConfig.of(bf16, bf16, bf16, **{"BM": 128, "BN": 64, **wrong})
+
+
+@pytest.mark.parametrize(("ends", "rows", "sentence"), [
+    ([0, 3, 2], 9, "group 1 begins at row 3 and ends at row 2"), ([0, 3, 10], 9, "x has 9 rows"), ([-1, 3], 9, "begins with -1"),
+    ([0, 0, 9], 9, None), ([2, 5], 9, None)])
+def test_lengths_that_make_no_sense_have_a_sentence(ends, rows, sentence):
+    found = misfit(ends, rows)
+    assert found is None if sentence is None else sentence in (found or "")
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=9))
+def test_sums_of_lengths_make_sense(lengths):
+    ends = [0, *itertools.accumulate(lengths)]
+    assert misfit(ends, ends[-1]) is None
+    assert misfit(ends, ends[-1] - 1) is not None
+
+
+def view(dtype: str, *shape: int) -> ArrayView:
+    return ArrayView(0, shape, contiguous_strides(shape), dtype, 0, "other")
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"sizes": view("s64", 4, 3)}, "sizes has elements"), ({"sizes": view("s32", 4, 2)}, "sizes has shape"),
+    ({"x": view("s64", 3)}, "addresses"), ({"w": view("f32", 4)}, "addresses"), ({"dtype": "f64"}, "f64"),
+    ({"w_dtype": "f16"}, "w must have bf16"), ({"out_dtype": "e4m3"}, "result"),
+    ({"mean_tokens": 0}, "more than 0"), ({"x_scale": view("f32", 1)}, "w_scale is missing"),
+    ({"x_scale": view("f32", 4, 1), "w_scale": view("f32", 4)}, "one scale of x")], ids=str)
+def test_bad_pointers_are_a_sentence(change, sentence):
+    how = {"dtype": "bf16", "w_dtype": None, "out_dtype": "bf16", "mean_tokens": 128.0, "fast_accum": None}
+    arrays = PointerArrays(view("s64", 4), view("s64", 4), view("s64", 4), view("s32", 4, 3))
+    arrays = arrays._replace(**{name: value for name, value in change.items() if name not in how})
+    with pytest.raises(LaunchError, match=sentence):
+        PointerProblem(arrays, **{**how, **{name: value for name, value in change.items() if name in how}})
+
+
+@pytest.mark.parametrize(("options", "change", "sentence"), [
+    (GroupOptions("rows"), {"lengths": view("s32", 5)}, r"m_indices has shape \(5,\)"),
+    (GroupOptions("rows"), {"lengths": view("f32", 100)}, "int32"),
+    (GroupOptions("masked"), {}, r"\[groups, rows, K\]"), (GroupOptions(order="fastest"), {}, "order='fastest'")], ids=str)  # type: ignore[arg-type]
+def test_bad_layouts_are_a_sentence(options, change, sentence):
+    arrays = GroupArrays(view("bf16", 100, 64), view("bf16", 4, 72, 64), view("s32", 5), view("bf16", 100, 72))
+    with pytest.raises(LaunchError, match=sentence):
+        GroupProblem(arrays._replace(**change), options)
