@@ -66,14 +66,15 @@ class Reader:
         else:
             self.low, self.high = min(self.low, int(cells.min())), max(self.high, int(cells.max()) + 1)
         if self.lanes is not None:
-            epoch = self.epoch[cells]
+            at: Any = cells
+            epoch = self.epoch[at]
             stale = np.flatnonzero(epoch != clock)
             if len(stale):
-                self._retire(cells[stale], epoch[stale], floor, lanes if isinstance(lanes, int) else lanes[stale])
+                self._retire(at[stale], epoch[stale], floor, lanes if isinstance(lanes, int) else lanes[stale])
             if isinstance(lanes, int):
-                self.lanes[cells] |= np.uint32(lanes)
+                self.lanes[at] |= np.uint32(lanes)
             else:
-                np.bitwise_or.at(self.lanes, cells, np.uint32(1) << lanes.astype(np.uint32))
+                np.bitwise_or.at(self.lanes, at, np.uint32(1) << lanes.astype(np.uint32))
         self.epoch[cells] = clock
         self.site[cells] = site
 

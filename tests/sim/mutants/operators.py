@@ -142,6 +142,7 @@ ALIKE = {
     r"^(only|twice).*fence\.mbarrier_init": "the barrier that follows orders the inits",
     r"^relaxed default.*(expect_tx|mbarrier\.(arrive|try_wait)).*": "only asynchronous operations read and write what it guards",
     r"^(later|earlier).*expect_tx.* than cp\.async": "the phase cannot complete before its arrival",
+    r"^relaxed \d+: .*expect_tx": "only asynchronous operations write what it announces",
     r"^only .*(expect_tx|: @?%?p?\d* ?mbarrier\.arrive|wait_group|fence\.proxy\.tensormap)": "one thread executes it, among these",
     r"^only .*warp 0": "one warp executes it",
     r"^(read|groups|earlier).*bulk\.(wait|commit)_group": "stores in flight at exit: a review",
@@ -157,7 +158,9 @@ HERE: dict[str, dict[str, str]] = {
     "tma_copy": {r"proxy": "the barrier's init needs no proxy fence"},
     "staged_mma": {r"bar\.sync": "any warp's wait_group covers the operand reads of the whole warpgroup"},
     "cluster_multicast": {r"barrier": "each CTA waits for the copies into it"},
-    "pool": {},
+    "nvcc.around": {r"^relaxed cluster 0": "it publishes nothing: the CTAs have begun"},
+    "nvcc.staged": {r"^bar\.warp for bar": "the neighbour is a lane of the same warp",
+                    r" (72|103|104|105): |^groups 4": "the last round, and the loop that five rounds do not enter"},
 }
 
 
