@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ptxkit.errors import PtxkitError
 from ptxkit.layout import Major
@@ -166,7 +166,10 @@ class Config:
             words.append(f"cluster {self.CLUSTER_M}x{self.CLUSTER_N}")
         if self.SPLITS > 1:
             words.append(f"split-K {self.SPLITS} in the {self.REDUCE}")
-        words.append(f"{self.RASTER.replace('_', ' ')} by {self.GROUP}" + (" serpentine" if self.SERPENTINE else ""))
+        if self.RASTER == "hilbert":
+            words.append("along a Hilbert curve")
+        else:
+            words.append(f"{self.RASTER.replace('_', ' ')} by {self.GROUP}" + (" serpentine" if self.SERPENTINE else ""))
         return ", ".join([*words, *(["direct stores"] if self.STORE == "direct" else [])])
 
     def describe(self) -> str:
@@ -229,6 +232,8 @@ class Config:
             return "a cluster shares either operands or the depth of one tile of one product: take REDUCE=\"workspace\""
         if self.SPLITS > 1 and self.REDUCE == "workspace" and self.CLUSTER_M * self.CLUSTER_N > 1:
             return "a depth that is split through the workspace has CTAs on their own: take CLUSTER_M=1 and CLUSTER_N=1"
+        if self.RASTER not in get_args(Raster) or not 1 <= self.GROUP < 1 << 16:
+            return f"tiles go {', '.join(get_args(Raster))}, in groups of 1 to 65,535, not RASTER={self.RASTER!r}, GROUP={self.GROUP}"
         if self.cluster > MAX_CLUSTER:
             return f"a cluster has at most {MAX_CLUSTER} CTAs, not {self.cluster}"
         for name, major, extent, by in (("A", self.a_major, self.BM, self.CLUSTER_N), ("B", self.b_major, self.BN, self.CLUSTER_M)):

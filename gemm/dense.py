@@ -35,7 +35,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
          k_tiles: Reg[u32], batches: Reg[u32], out: Ptr[b8], out_row: Reg[u32], out_batch: Reg[u64], workspace: Ptr[f32],
          counters: Ptr[u32], alpha: Reg[f32], beta: Reg[f32], c: Ptr[b8], c_row: Reg[u32], c_batch: Reg[u64], bias: Ptr[b8],
          residual: Ptr[b8], residual_row: Reg[u32], residual_batch: Reg[u64], a_scale: Ptr[f32], a_scale_m: Reg[u32],
-         a_scale_k: Reg[u32], b_scale: Ptr[f32], b_scale_n: Reg[u32], b_scale_k: Reg[u32], *,
+         a_scale_k: Reg[u32], b_scale: Ptr[f32], b_scale_n: Reg[u32], b_scale_k: Reg[u32], curve: Ptr[u32], *,
          A: type[Scalar] = bf16, B: type[Scalar] = bf16, OUT: type[Scalar] = bf16, ACCUMULATOR: type[Scalar] = f32,
          A_MAJOR: Major = "k", B_MAJOR: Major = "k", BM: int = 128, BN: int = 256, BK: int = 64, A_ROWS: int = 0, STAGES: int = 4,
          CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1, SPLITS: int = 1,
@@ -88,7 +88,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
     griddepcontrol.wait()
     griddepcontrol.launch_dependents()
 
-    schedule = Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, SPLITS, in_cluster)
+    schedule = Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, SPLITS, in_cluster, curve if RASTER == "hilbert" else None)
     extents = Extents(m_tiles, n_tiles, k_tiles, batches if BATCHED else None)
 
     with if_(thread < WARPGROUP):

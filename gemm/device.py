@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from ptxkit.runtime import Compiled
 from ptxkit.types import TYPES
 
 from .config import Config
+from .curve import hilbert
 from .dense import gemm as kernel
 from .grid import Grid
 from .heuristic import heuristic
@@ -33,7 +35,7 @@ _workspaces: dict[tuple[int, int], tuple[int, int]] = {}
 class Plan:
     """A configuration loaded on a device for one problem: everything of a launch but the pointers."""
 
-    __slots__ = ("compiled", "config", "encoded", "grid", "launcher", "ordinal", "problem")
+    __slots__ = ("compiled", "config", "encoded", "grid", "launcher", "order", "ordinal", "problem")
 
     def __init__(self, problem: Problem, ordinal: int, config: Config | None = None, *, pdl: bool = True) -> None:
         self.problem, self.ordinal = problem, ordinal
@@ -46,6 +48,7 @@ class Plan:
                               f"{self.config.smem_bytes:,} bytes of shared memory each: take CLUSTER_M=1, CLUSTER_N=1 and SPLITS=1, "
                               "or fewer STAGES")
         self.grid = Grid.of(problem, self.config, clusters)
+        self.order = _order(*self.grid.curve, ordinal) if self.grid.curve else 0
         self.encoded: tuple[EncodedTensorMap, ...] = ()
 
     def maps(self, arrays: Arrays) -> tuple[EncodedTensorMap, ...]:
@@ -74,7 +77,7 @@ class Launch:
     def __init__(self, plan: Plan, arrays: Arrays, options: Options) -> None:
         self.launcher, self.grid, self.ordinal = plan.launcher, plan.grid.ctas, plan.ordinal
         self.maps = plan.maps(arrays)
-        self.scalars = plan.grid.scalars(plan.problem, arrays, options)
+        self.scalars = plan.grid.scalars(plan.problem, arrays, options, order=plan.order)
         self.workspace_bytes = plan.grid.workspace_bytes
 
     def run(self, stream: int, workspace: int = 0) -> None:
@@ -116,6 +119,15 @@ def _compiled(config: Config, ordinal: int) -> Compiled:
     if key not in _modules:
         _modules[key] = Compiled(kernel.trace(**config.parameters), ordinal)
     return _modules[key]
+
+
+@functools.cache
+def _order(rows: int, columns: int, ordinal: int) -> int:
+    """The table of a curve on a device, kept."""
+    table = hilbert(rows, columns)
+    made = driver.allocate(table.nbytes, ordinal)
+    driver.copy_to_device(made, table.ctypes.data, table.nbytes, ordinal)
+    return made
 
 
 def _workspace(ordinal: int, stream: int, bytes: int) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .config import Config, ConfigError
+from .curve import MOST
 from .problem import Arrays, Options, Problem
 
 _WORKSPACE = slice(9, 11)   # of the scalars: workspace, counters
@@ -19,6 +20,7 @@ class Grid:
     ctas: tuple[int, int, int]
     tiles: tuple[int, int, int]                 # along M, N and stages along K
     workspace_bytes: int                        # counters, then partial sums
+    curve: tuple[int, int] | None = None        # rows and columns of the units that are taken along a Hilbert curve
 
     @classmethod
     def of(cls, problem: Problem, config: Config, clusters: int) -> Grid:
@@ -33,10 +35,15 @@ class Grid:
             raise ConfigError(f"{units} tiles are too many to split their depth: a workspace has {COUNTER_BYTES // 4} counters, "
                               f"{config.CONSUMERS} a tile; take SPLITS=1")
         bytes = COUNTER_BYTES + units * config.SPLITS * config.BM * config.BN * 4 if shared else 0
-        return cls((resident * config.cluster, 1, 1), tiles, bytes)
+        places = -(-tiles[0] // config.CLUSTER_M), -(-tiles[1] // config.CLUSTER_N)
+        if config.RASTER == "hilbert" and max(places) > MOST:
+            raise ConfigError(f"a curve goes through at most {MOST:,} rows and columns of tiles, not {max(places):,}: "
+                              "take RASTER=\"along_m\"")
+        return cls((resident * config.cluster, 1, 1), tiles, bytes, places if config.RASTER == "hilbert" else None)
 
-    def scalars(self, problem: Problem, arrays: Arrays, options: Options, pointers: Any = None) -> tuple[Any, ...]:
-        """The kernel's arguments besides tensor maps. `pointers` maps the name of an array to what stands for its pointer."""
+    def scalars(self, problem: Problem, arrays: Arrays, options: Options, pointers: Any = None, *, order: int = 0) -> tuple[Any, ...]:
+        """The kernel's arguments besides tensor maps. `pointers` maps the name of an array to what stands for its pointer; `order` is
+        where the table of a curve lies."""
         def pointer(name: str) -> Any:
             if pointers is not None:
                 return pointers(name)
@@ -49,7 +56,8 @@ class Grid:
         return (problem.m, problem.n, *self.tiles, problem.batches or 1, pointer("out"), out_row, out_batch,
                 pointer("workspace") if pointers else 0, pointer("counters") if pointers else 0,
                 options.alpha, options.beta, pointer("c"), c_row, c_batch, pointer("bias"), pointer("residual"), residual_row,
-                residual_batch, pointer("a_scale"), a_strides[0], a_strides[1], pointer("b_scale"), b_strides[1], b_strides[0])
+                residual_batch, pointer("a_scale"), a_strides[0], a_strides[1], pointer("b_scale"), b_strides[1], b_strides[0],
+                order if pointers is None else pointer("order"))
 
     @staticmethod
     def with_workspace(scalars: tuple[Any, ...], workspace: int) -> tuple[Any, ...]:

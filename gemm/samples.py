@@ -25,7 +25,7 @@ CHOICES: dict[str, list[Any]] = {
              {"BM": 64, "BN": 128, "A_ROWS": 24}, {"BM": 128, "BN": 128, "CONSUMERS": 1}],
     "sharing": [{}, {"CLUSTER_M": 2}, {"CLUSTER_N": 2}, {"CLUSTER_M": 2, "CLUSTER_N": 2}, {"CLUSTER_N": 4},
                 {"SPLITS": 2, "REDUCE": "cluster"}, {"SPLITS": 3, "REDUCE": "workspace"}],
-    "raster": [{"GROUP": 2}, {"GROUP": 3, "RASTER": "along_n"}, {"GROUP": 2, "SERPENTINE": True}],
+    "raster": [{"GROUP": 2}, {"GROUP": 3, "RASTER": "along_n"}, {"GROUP": 2, "SERPENTINE": True}, {"RASTER": "hilbert"}],
     "promote": [False, True],
     "batched": [False, True],
     "stages": [0, 2],

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from ptxkit import Reg, cluster_ctarank, clusterid, ctaid, for_range, nclusterid, nctaid
+from ptxkit import Ptr, Reg, cluster_ctarank, clusterid, ctaid, for_range, nclusterid, nctaid
+from ptxkit.ptx import ld, mov, selp
 from ptxkit.ptx import min as min_
-from ptxkit.ptx import mov, selp
 from ptxkit.types import u32
 
-Raster = Literal["along_m", "along_n"]
+Raster = Literal["along_m", "along_n", "hilbert"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Schedule:
 
     Units go down GROUP rows, then on to the next column of the group, so that the units in flight touch few rows of A and few
     columns of B and both stay in L2; "along_n" exchanges rows and columns. `serpentine` walks every other group backwards. The
-    last group has what is left. A CTA of a cluster may get a tile past the end of D: its copies are out of bounds, which reads
-    zeros and writes nothing.
+    last group has what is left. "hilbert" takes them from the table `order` (see `gemm.curve`), a row in the upper half of a word.
+    A CTA of a cluster may get a tile past the end of D: its copies are out of bounds, which reads zeros and writes nothing.
 
     With `splits`, a tile's depth is shared out: among consecutive units ("workspace"), or among the CTAs of a cluster ("cluster").
     """
@@ -57,6 +57,7 @@ class Schedule:
     cluster_n: int = 1
     splits: int = 1
     split_in_cluster: bool = False
+    order: Ptr[u32] | None = None
 
     @contextmanager
     def work(self, extents: Extents, *, turn: Reg[u32] | int = 0, turns: int = 1) -> Iterator[Work]:
@@ -86,6 +87,10 @@ class Schedule:
 
     def _place(self, unit: Reg[u32], rows: Reg[u32], columns: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
         """Row and column of a unit."""
+        if self.raster == "hilbert":
+            assert self.order is not None
+            entry = ld.global_.nc.u32(self.order.at(unit))
+            return entry >> 16, entry & 0xFFFF
         along, across = (rows, columns) if self.raster == "along_m" else (columns, rows)
         of_group = across * self.group
         group = unit // of_group

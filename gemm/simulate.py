@@ -12,6 +12,7 @@ from ptxkit.tensormap import TensorMap
 from ptxkit.types import TYPES
 
 from .config import Config
+from .curve import hilbert
 from .dense import gemm as kernel
 from .grid import COUNTER_BYTES, Grid
 from .heuristic import heuristic
@@ -48,14 +49,15 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     grid = Grid.of(problem, config, max(1, sms // config.cluster))
     workspace = np.full(max(1, (grid.workspace_bytes - COUNTER_BYTES) // 4), np.nan, np.float32)
     counters = np.zeros(COUNTER_BYTES // 4, np.uint32)
+    order = hilbert(*grid.curve) if grid.curve else np.zeros(1, np.uint32)
 
     def pointer(name: str) -> Any:
-        array = {"workspace": workspace, "counters": counters}.get(name)
+        array = {"workspace": workspace, "counters": counters, "order": order}.get(name)
         if array is None:
             array = given.get(name)
         if name.endswith("_scale"):
             return np.zeros(1, np.float32) if array is None else np.atleast_1d(array)
-        if name in ("workspace", "counters"):
+        if name in ("workspace", "counters", "order"):
             return array
         return np.zeros(4, np.uint8) if array is None else _bytes(array)
 

@@ -220,7 +220,7 @@ def rasters(config: Config) -> list[Config]:
     for group, raster, serpentine in itertools.product((1, 4, 8, 16), ways, (False, True)):
         with contextlib.suppress(ConfigError):
             found.append(replace(config, GROUP=group, RASTER=raster, SERPENTINE=serpentine))
-    return found
+    return [*found, replace(config, GROUP=8, RASTER="hilbert", SERPENTINE=False)]
 
 
 def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Step, most: int | None = None,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemm.curve import hilbert
 from gemm.scheduler import Extents, Schedule
 from ptxkit import Ptr, Reg, Vec, kernel
 from ptxkit.kernel import Kernel
@@ -70,6 +72,22 @@ def test_a_split_depth_is_shared_out(splits, in_cluster, ctas, m, n, more):
             assert [first for first, _ in parts] == [sum(stages for _, stages in parts[:p]) for p in range(splits)]
             assert sum(stages for _, stages in parts) == k
             assert max(stages for _, stages in parts) - min(stages for _, stages in parts) <= 1
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(1, 70), st.integers(1, 70))
+def test_a_curve_goes_through_every_place_once(rows, columns):
+    places = [(int(word) >> 16, int(word) & 0xFFFF) for word in hilbert(rows, columns)]
+    assert sorted(places) == [(i, j) for i in range(rows) for j in range(columns)]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 9), (8, 8), (32, 32), (16, 48), (40, 8), (128, 1)])
+def test_neighbours_on_a_curve_are_neighbours_in_d(rows, columns):
+    places = [(int(word) >> 16, int(word) & 0xFFFF) for word in hilbert(rows, columns)]
+    assert all(abs(a - c) + abs(b - d) == 1 for (a, b), (c, d) in itertools.pairwise(places))
+    for start in range(0, len(places) - 15, 16):                      # 16 tiles in flight touch few rows and columns
+        seen = places[start:start + 16]
+        assert min(rows, columns) < 4 or len({i for i, _ in seen}) + len({j for _, j in seen}) == 8
 
 
 def test_units_go_down_a_group_before_the_next_column():

@@ -163,7 +163,7 @@ def test_knobs_give_the_configuration_back(text):
         assert revive(json.loads(json.dumps(kept)), asked) == config
         assert not kept.keys() & fixed(asked).keys()
     assert knobs(Config(**fixed(asked), BM=64, BN=64), asked) == {"BM": 64, "BN": 64}
-    assert len(set(tune.rasters(found[0]))) == 16
+    assert len(set(tune.rasters(found[0]))) == 17
 
 
 def test_each_kind_of_problem_has_its_own_entries():
