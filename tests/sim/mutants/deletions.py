@@ -32,14 +32,16 @@ SPECIAL: dict[str, dict[int, str]] = {
 }
 """More of them, by the number of the synchronising instruction."""
 
-LAUNCH: dict[str, str] = {"gemm.split": r"^bar\.sync %r"}
-"""Where one launch has no use for some of those that match (the workspace is not used again)."""
+THERE: dict[str, str] = {
+    "gemm.split": r"^bar\.sync %r",                              # one launch does not use the workspace again
+    "gemm.fp8": r"^wgmma\.(commit_group|wait_group\S* 1;)"}        # a group that only tells when most of a stage is multiplied
+"""Of those that match, some are superfluous; which of them they are depends on the kernel's form."""
 
 
 def harmless(subject: str, number: int) -> bool:
     """Whether the deletion may earn no error."""
     text = sites(subject)[number]
-    patterns = [*COMMON, *([LAUNCH[subject]] if subject in LAUNCH else [])]
+    patterns = [*COMMON, *([THERE[subject]] if subject in THERE else [])]
     return number in SPECIAL.get(subject, ()) or any(re.search(pattern, text) for pattern in patterns)
 
 
