@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gemm.config import Config, ConfigError
 from gemm.dense import gemm
+from gemm.fusion import Fusion
 from gemm.heuristic import candidates, clocks, heuristic
 from gemm.samples import GRID, asked, distinct, name, pairwise, picked, shipped
 from ptxkit.smem import SHARED_LIMIT
@@ -88,7 +89,9 @@ def assembles(config: Config) -> None:
     ({"BM": 192, "BN": 256}, "registers of a consumer thread"), ({"BM": 256, "BN": 256}, "registers of a consumer thread"),
     ({"SPLITS": 20}, "1 to 16 ways"), ({"SPLITS": 2, "CLUSTER_M": 2}, "take CLUSTER_M=1"),
     ({"SPLITS": 2, "REDUCE": "cluster", "CLUSTER_M": 2}, "REDUCE=\"workspace\""), ({"SPLITS": 2, "STORE": "staged"}, "STORE=\"direct\""),
-    ({"A_ROWS": 8}, "A_ROWS=8"), ({"BLOCK_SCALES": True}, "block scales"), ({"BN": 56, "STORE": "staged"}, "whole 32-byte spans")])
+    ({"A_ROWS": 8}, "A_ROWS=8"), ({"RASTER": "spiral"}, "along_m, along_n, hilbert"),
+    ({"GROUP": 0}, "groups of 1 to"), ({"FUSION": Fusion(activation="tanh")}, "relu, gelu, silu or a function"),
+    ({"BLOCK_SCALES": True}, "block scales"), ({"BN": 56, "STORE": "staged"}, "whole 32-byte spans")])
 def test_a_configuration_that_cannot_be_is_refused(change, word):
     with pytest.raises(ConfigError, match=word):
         Config(**{"a": bf16, "out": bf16, **change})
