@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +48,7 @@ def launches(draw: st.DrawFn) -> dict[str, Any]:
             "layout": draw(st.sampled_from(["offsets", "masked"])), "sms": draw(st.sampled_from([2, 6])), "seed": draw(st.integers(0, 99))}
 
 
-@settings(deadline=None, max_examples=24)
+@settings(deadline=None, max_examples=150)
 @given(launches())
 def test_random_groups(launch):
     share, _, _ = example(n=72, k=72, check=False, **launch)
@@ -168,6 +170,88 @@ def test_the_heuristic_has_a_configuration_for_every_case():
                 problem = problem_of(Case(*extent, kind, gated=gated))
                 assert heuristic(problem) in candidates(problem)
     assert GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=128, PROMOTE=True, BLOCK_SCALES=True).tile.STAGES >= 4
+
+
+def test_the_heuristic_is_within_3_percent_of_the_fastest_candidate_that_was_measured():
+    from gemm.group.bench import problem_of
+
+    measured = json.loads((Path(__file__).parents[2] / "benchmarks/results/2026-11-21-h200-grouped-sweep.json").read_text())["cases"]
+    assert len(measured) == 36
+    for name, times in measured.items():
+        known = {_without_stages(config): us for config, us in times.items()}
+        chosen = _without_stages(str(heuristic(problem_of(case(name)))))
+        assert known.get(chosen, float("inf")) <= 1.03 * min(known.values()), (name, chosen)
+
+
+def _without_stages(config: str) -> str:
+    return ", ".join(word for word in config.split(", ") if not word.endswith("stages"))
+
+
+ALL_KINDS = [(dtype, scales, out, gated) for dtype, scales in (("bf16", "none"), ("e4m3", "none"), ("e4m3", "group"), ("e4m3", "block"))
+             for out in ("bf16", "f32") for gated in (False, True)]
+
+
+def chosen_for(dtype: str, scales: str, out: str, gated: bool, mean: int) -> GroupConfig:
+    rows, n, k = 8 * mean, 4096, 4096
+    lines = 2 * n if gated else n
+    pair: dict[str, Any] = {"group": (view("f32", 1), view("f32", 8)), "none": (None, None),
+                            "block": (view("f32", rows, k // 128), view("f32", 8, lines // 128, k // 128))}
+    arrays = GroupArrays(view(dtype, rows, k), view(dtype, 8, lines, k), view("s32", 9), view(out, rows, n), *pair[scales])
+    return heuristic(GroupProblem(arrays, GroupOptions(gated=gated)))
+
+
+def spilled(config: GroupConfig) -> int:
+    from gemm.group.kernel import group_gemm
+
+    return group_gemm.assemble(**config.parameters).resources["group_gemm"].spill_stores
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize(("kind", "mean"), [(("e4m3", "group", "bf16", False), 4096), (("e4m3", "block", "bf16", False), 64),
+                                            (("e4m3", "block", "f32", True), 4096), (("bf16", "none", "bf16", True), 24)], ids=str)
+def test_what_the_heuristic_chooses_does_not_spill(kind, mean):
+    assert not spilled(chosen_for(*kind, mean))
+
+
+@pytest.mark.ptxas
+@pytest.mark.sweep
+@pytest.mark.parametrize("kind", ALL_KINDS, ids=str)
+def test_nothing_that_the_heuristic_chooses_spills(kind):
+    for mean in (8, 24, 48, 64, 96, 128, 192, 512, 8192):
+        assert not spilled(chosen_for(*kind, mean)), mean
+
+
+@pytest.mark.ptxas
+def test_a_tile_that_spills_is_seen():
+    fast = GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=192, PINGPONG=True, SCALED=True)
+    assert not spilled(fast)
+    assert spilled(replace(fast, TAILS="predicated"))
+
+
+@pytest.mark.parametrize(("words", "regimes"), [([], ("burst",)), (["--regime", "both"], ("burst", "sustained"))])
+def test_bench_grouped_measures_every_case(monkeypatch, capsys, tmp_path, words, regimes):
+    from gemm.__main__ import main
+    from gemm.group import bench
+
+    seen: dict[str, Any] = {}
+
+    def compare(cases: Any, **how: Any) -> Any:
+        seen.update(how, cases=cases)
+        return {"rows": [{"case": "a"}, {"case": "b", "wrong": "a sentence"}] if words else [], "summary": {"bf16": {}}}
+
+    monkeypatch.setattr(bench, "compare", compare)
+    assert main(["bench", "--grouped", *words, "--json", str(tmp_path / "results.json")]) == int(bool(words))
+    assert seen["regimes"] == regimes
+    assert len(seen["cases"]) == 72
+    assert json.loads(capsys.readouterr().out) == {"bf16": {}}
+
+
+def test_the_command_runs_groups_on_the_cpu_device(capsys):
+    from gemm.__main__ import main
+
+    arguments = ["grouped", "--device", "sim", "--groups", "3", "--tokens", "5,0,17", "-n", "64", "-k", "128", "--sms", "2"]
+    assert main([*arguments, "--dtype", "e4m3", "--scales", "block", "--order", "search"]) == 0
+    assert "executed on the CPU device, not a GPU" in capsys.readouterr().out
 
 
 @given(st.integers(1, 200), st.integers(0, 5000))
