@@ -40,7 +40,7 @@ class PointerProblem:
 
     def __init__(self, arrays: PointerArrays, dtype: str, w_dtype: str | None, out_dtype: str, mean_tokens: float,
                  fast_accum: bool | None) -> None:
-        x, w, out = (type_name(word) for word in (dtype, w_dtype or dtype, out_dtype))
+        x, w, out = (type_name(word) or "" for word in (dtype, w_dtype or dtype, out_dtype))
         if x not in OPERANDS:
             raise LaunchError(f"dtype={dtype!r}: x has elements of {', '.join(OPERANDS)}")
         if w not in OPERANDS[x]:

@@ -23,7 +23,8 @@ class GroupTable:
     """
 
     def __init__(self, capacity: int, layout: Layout = "offsets") -> None:
-        self.capacity, self.layout = capacity, layout
+        self.capacity = capacity
+        self.layout: Layout = layout
         self.words_at: Shared[u32] = smem.array(u32, self.words(capacity, layout), name="table of groups")
         self.before = self.words_at
         places = [self.words_at + (capacity * i + 1) for i in range(1, 5 if layout == "pointers" else 3)]
