@@ -48,7 +48,7 @@ def test_the_budget_is_the_plan_of_the_trace(config: Config):
 
 
 @pytest.mark.ptxas
-@pytest.mark.parametrize("config", pairwise()[::4], ids=name)
+@pytest.mark.parametrize("config", pairwise()[::8], ids=name)
 def test_configurations_assemble_without_spills_and_with_setmaxnreg(config: Config):
     assembles(config)
 
