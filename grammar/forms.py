@@ -6,7 +6,6 @@ positions reached by one prefix, found token by token. `lookup` of a known opcod
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from . import ordering, tree
 from .errors import OpcodeError, PtxkitError
 from .notation import Notation, compile_form
 from .schema import Form, Operand, Per
+from .spelling import joined, spelled
 
 GroupKind = Literal["plain", "address", "tensor", "pair", "arguments", "literal"]
 Bindings = tuple[tuple[str, str], ...]
@@ -279,10 +279,20 @@ def _after(notation: Notation, at: int) -> tuple[int, ...]:
 def _attributes(state: State, before: str) -> Iterator[tuple[str, State]]:
     for token, after in state.next().items():
         if token[0].isdigit() == bool(before):
-            name = _joined(before, token) if before else _spelled(token)
-            if after.signatures() or any(not later[0].isdigit() for later in after.next()):
-                yield name, after
-            yield from _attributes(after, name)
+            yield from _named(joined(before, token) if before else spelled(token), after)
+
+
+def _named(name: str, state: State) -> Iterator[tuple[str, State]]:
+    """The state, unless a digit must follow, and those that digits lead to from it."""
+    if state.signatures() or any(not token[0].isdigit() for token in state.next()):
+        yield name, state
+    yield from _attributes(state, name)
+
+
+@cache
+def names() -> Mapping[str, State]:
+    """What an opcode begins with in Python: mnemonics, joined by the tokens behind them that start with a digit (`tex_1d`)."""
+    return dict(named for mnemonic in mnemonics() for named in _named(spelled(mnemonic), start(mnemonic)))
 
 
 @cache
@@ -463,36 +473,3 @@ def check(instruction: tree.Instruction, types: Mapping[str, str] | Callable[[st
     from .match import check as match
 
     return match(instruction, types, strict=strict)
-
-
-# ------------------------------------------------------------------------------------------------ spelling
-
-
-def _spelled(token: str) -> str:
-    name = token.replace("::", "__")
-    return f"{name}_" if keyword.iskeyword(name) else name
-
-
-def _joined(name: str, token: str) -> str:
-    """`2d` joined to the name before it, which needs no `_` of its own then: `tensor_2d`, `and_1d`."""
-    return f"{name.removesuffix('_')}_{token}"
-
-
-def python_name(tokens: Sequence[str]) -> list[str]:
-    """An opcode's tokens as Python attributes: `::` is `__`, a keyword gets `_`, a token that starts with a digit joins its neighbour."""
-    names: list[str] = []
-    for token in tokens:
-        if names and token[0].isdigit():
-            names[-1] = _joined(names[-1], token)
-        else:
-            names.append(_spelled(token))
-    return names
-
-
-def opcode_tokens(names: Sequence[str]) -> list[str]:
-    """The tokens that `python_name` spells so: its inverse."""
-    tokens: list[str] = []
-    for name in names:
-        bare = name.removesuffix("_")
-        tokens += re.split(r"(?<!_)_(?=\d+[A-Za-z])", bare.replace("__", "::"))
-    return tokens

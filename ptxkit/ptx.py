@@ -12,6 +12,7 @@ from typing import Any
 
 from grammar import forms, tree
 from grammar.errors import OpcodeError, PtxkitError
+from grammar.spelling import opcode_tokens
 
 from .convert import Mismatch, convert
 from .errors import TraceError
@@ -124,19 +125,23 @@ class Opcode:
             raise AttributeError(name)
         child = self._children.get(name)
         if child is None:
-            state: forms.State | None = self._state
-            for token in forms.opcode_tokens([name]):
-                state = state.step(token) if state is not None else None
-            if state is None:
-                raise self._unknown(name)
-            child = self._children[name] = Opcode(state)
+            child = self._children[name] = self._after(name, opcode_tokens([name]))
         return child
 
-    def _unknown(self, name: str) -> UnknownModifier:
+    def _after(self, name: str, tokens: Sequence[str]) -> Opcode:
+        """The opcode that these modifiers lead to; `name` spells them."""
+        state: forms.State | None = self._state
+        for token in tokens:
+            state = state.step(token) if state is not None else None
+        if state is None:
+            raise self._unknown(name, tokens)
+        return Opcode(state)
+
+    def _unknown(self, name: str, modifiers: Sequence[str]) -> UnknownModifier:
         try:
-            forms.lookup(".".join([self._state.prefix, *forms.opcode_tokens([name])]))
+            forms.lookup(".".join([self._state.prefix, *modifiers]))
         except OpcodeError as error:
-            spelled = {name: ".".join(forms.opcode_tokens([name])) for name in self._state.attributes()}
+            spelled = {name: ".".join(opcode_tokens([name])) for name in self._state.attributes()}
             differs = [f".{name}" for name, tokens in spelled.items() if f"`.{tokens}`" in str(error) and name != tokens]
             in_python = f" (in Python: {', '.join(differs)})" if differs else ""
             return UnknownModifier(f"{error}{in_python}", tuple(spelled))
@@ -242,15 +247,17 @@ def __getattr__(name: str) -> Opcode:
         raise AttributeError(name)
     known = _NAMESPACE.get(name)
     if known is None:
+        mnemonic, *tokens = opcode_tokens([name])
         try:
-            known = _NAMESPACE[name] = Opcode(forms.start(forms.opcode_tokens([name])[0]))
+            start = Opcode(forms.start(mnemonic))
         except OpcodeError as error:
             raise UnknownModifier(str(error), error.expected) from None
+        known = _NAMESPACE[name] = start._after(name, tokens)
     return known
 
 
 def __dir__() -> list[str]:
-    return [forms.python_name([mnemonic])[0] for mnemonic in forms.mnemonics()]
+    return list(forms.names())
 
 
 __all__ = ["Opcode", "UnknownModifier", "opcode"]

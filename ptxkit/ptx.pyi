@@ -6782,6 +6782,10 @@ brkpt: _nothing
 nanosleep: _nanosleep
 pmevent: _pmevent
 tex: _tex
+tex_1d: _tex_a1d[_I32_int_x1, _I32_int_x1, _I32_f32_float_x1]
+tex_2d: _tex_a1d[_I32_int_x2, _I32_int_x2, _I32_f32_float_x2]
+tex_3d: _tex_base_3d
+tex_2dms: _tex_a2dms[_I32_int_x4]
 tld4: _tld4
 txq: _txq
 suq: _suq

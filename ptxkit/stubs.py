@@ -18,6 +18,7 @@ from pathlib import Path
 from grammar import forms
 from grammar.operands import accepts, layer
 from grammar.schema import Operand
+from grammar.spelling import python_name
 
 from . import types
 from .types import TYPES
@@ -299,15 +300,15 @@ class Automaton:
         self.starts: dict[str, int] = {}
         self._indices: dict[Node, int] = {}
         self._seen: dict[Hashable, int] = {}
-        for mnemonic in forms.mnemonics():
-            self.starts[forms.python_name([mnemonic])[0]] = self._visit(forms.start(mnemonic))
+        for name, state in forms.names().items():
+            self.starts[name] = self._visit(state)
 
     def _visit(self, state: forms.State) -> int:
         if state.key not in self._seen:
             attributes = tuple((name, self._visit(after)) for name, after in state.attributes().items())
             height = max((self.nodes[i].height + 1 for _, i in attributes), default=0)
             signatures = state.signatures()
-            mnemonic, *tokens = (token.strip("_") for token in forms.python_name(state.prefix.split(".")))
+            mnemonic, *tokens = (token.strip("_") for token in python_name(state.prefix.split(".")))
             name = "_".join(["", mnemonic, *tokens[-1:]])
             node = Node(calls(signatures), fragment(signatures), attributes, mnemonic if attributes else "", name, height)
             index = self._seen[state.key] = self._indices.setdefault(node, len(self.nodes))

@@ -11,6 +11,7 @@ from grammar import forms
 from grammar.errors import OpcodeError
 from grammar.schema import Effects, Form, Operand, Per, Range
 from grammar.special import SPECIAL
+from grammar.spelling import opcode_tokens, python_name
 
 from .words import CONTROL, CONVERGENCE, SUMMARIES, SYNC, TAGS, fitting, pitfalls, summary
 
@@ -70,7 +71,7 @@ def explain(query: str) -> Explanation:
     try:
         return _opcode(words)
     except OpcodeError as error:
-        spelled = ".".join(forms.opcode_tokens(words.removeprefix("ptx.").split(".")))
+        spelled = ".".join(opcode_tokens(words.removeprefix("ptx.").split(".")))
         if spelled != words:
             try:
                 return _opcode(spelled)
@@ -172,7 +173,7 @@ def _of(state: forms.State, note: str) -> Explanation:
     else:
         rows = _rows(mnemonic, state.tokens)
     parts = {} if signatures else _parts(mnemonic, state.tokens)
-    names = ".".join(forms.python_name(opcode.split(".")))
+    names = ".".join(python_name(opcode.split(".")))
     kind = next(iter(parts)) if len(parts) == 1 else opcode  # all that begins so is of one kind
     return Explanation(opcode, bool(signatures), summary(opcode) or parts.get(kind, ""), rows, tuple(state.next()), pitfalls(kind),
                        f"ptx.{names}", note, parts if len(parts) > 1 else {})

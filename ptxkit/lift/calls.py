@@ -10,7 +10,8 @@ from typing import Any
 
 from grammar import tree
 from grammar.errors import PtxkitError
-from grammar.forms import Parameter, Signature, lookup, python_name
+from grammar.forms import Parameter, Signature, lookup
+from grammar.spelling import python_name
 
 from .. import ptx
 from ..convert import Mismatch

@@ -129,7 +129,7 @@ def _refused(text: str, error: PtxkitError) -> str | None:
     if position is None or not 0 < position.line <= len(lines):
         return None
     aliases = dict(re.findall(r"^(\w+) = ([\w.]+)$", text, re.MULTILINE))
-    from grammar.forms import opcode_tokens
+    from grammar.spelling import opcode_tokens
 
     for word in re.findall(r"([A-Za-z_][\w.]*)\(", lines[position.line - 1]):
         names = aliases.get(word, word).split(".")

@@ -6,7 +6,7 @@ import builtins
 import keyword
 import re
 
-from grammar.forms import mnemonics, python_name
+from grammar import forms
 
 from .. import special
 from ..reg import Special
@@ -55,7 +55,7 @@ def parameter_name(name: str, function: str) -> str:
     return register_name(short if re.match(r"[A-Za-z]", short) else name)
 
 
-RESERVED = frozenset((*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *(python_name([m])[0] for m in mnemonics()), *TYPES,
+RESERVED = frozenset((*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *forms.names(), *TYPES,
                       "bits16", "bits32", "bits64", "annotations", "Annotated", "Any", "DECLARATIONS", "MODULE",
                       *(name for name, value in vars(special).items() if isinstance(value, Special | special.Dim3)),
                       *(name for names in HELPERS.values() for name in names)))

@@ -10,6 +10,7 @@ from grammar import forms
 from grammar.notation import compile_form
 from grammar.operands import accepts
 from grammar.schema import TAGS, Form, Operand, Per, Range
+from grammar.spelling import opcode_tokens, python_name
 from tests.grammar.certify import REGISTERS
 
 Law = Iterator[str]
@@ -73,9 +74,9 @@ def spelling_is_injective(rows: Iterable[Form]) -> Law:
     for row in rows:
         for signature in forms.variants(row):
             tokens = signature.opcode.split(".")
-            names = forms.python_name(tokens)
-            if forms.opcode_tokens(names) != tokens:
-                yield f"{signature.opcode}: {names} reads back as {forms.opcode_tokens(names)}"
+            names = python_name(tokens)
+            if opcode_tokens(names) != tokens:
+                yield f"{signature.opcode}: {names} reads back as {opcode_tokens(names)}"
             if not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
                 yield f"{signature.opcode}: {names} are not names"
 
@@ -130,7 +131,7 @@ def states_complete(rows: Iterable[Form]) -> Law:
             if not state.next() and not state.signatures():
                 yield f"{state.prefix} leads nowhere"
             for name, after in state.attributes().items():
-                if forms.python_name(after.tokens)[-1] != name:
+                if python_name(after.tokens)[-1] != name:
                     yield f"{state.prefix}: {name} leads to {after.prefix}"
 
 

@@ -10,6 +10,7 @@ import pytest
 from grammar import forms, isa, tree
 from grammar.errors import OpcodeError, PtxkitError
 from grammar.schema import Access, Effects, Form, Per, Range, at, form, imm, r, w
+from grammar.spelling import opcode_tokens, python_name
 from tests.grammar import laws
 
 pytestmark = pytest.mark.pure
@@ -95,8 +96,8 @@ def test_a_reordered_opcode_has_its_canonical_spelling() -> None:
 def test_python_spelling() -> None:
     tokens = ["cp", "async", "bulk", "tensor", "2d", "shared::cluster", "global", "tile", "mbarrier::complete_tx::bytes"]
     names = ["cp", "async_", "bulk", "tensor_2d", "shared__cluster", "global_", "tile", "mbarrier__complete_tx__bytes"]
-    assert forms.python_name(tokens) == names
-    assert forms.opcode_tokens(names) == tokens
+    assert python_name(tokens) == names
+    assert opcode_tokens(names) == tokens
     assert "tensor_2d" in forms.start("cp").next()["async"].next()["bulk"].attributes()
     assert "tensor" not in forms.start("cp").next()["async"].next()["bulk"].attributes()
 

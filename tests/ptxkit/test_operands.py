@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grammar import forms
+from grammar.spelling import opcode_tokens
 from ptxkit import Ptr, Reg, Vec, laneid, ptx, sink, smem, tid
 from ptxkit.errors import OpcodeError, TraceError
 from ptxkit.flow import if_
@@ -381,11 +383,40 @@ def test_completion_offers_exactly_the_legal_continuations() -> None:
                                       "pending_count", "fragment"}
     assert "tensor_2d" in dir(cp.async_.bulk)
     assert {"async_", "reduce"} >= set(dir(cp)) - {"fragment"}
-    assert {name.rstrip("_") for name in dir(ptx)} == set(forms.mnemonics())
+    assert {name.rstrip("_") for name in dir(ptx) if "_" not in name[:-1]} == set(forms.mnemonics())
+    assert {name for name in dir(ptx) if "_" in name[:-1]} == {"tex_1d", "tex_2d", "tex_2dms", "tex_3d"}
     for name in dir(ptx):
         assert isinstance(getattr(ptx, name), ptx.Opcode)
     for name in dir(wgmma.mma_async.sync.aligned.m64n8k16):
         assert getattr(wgmma.mma_async.sync.aligned.m64n8k16, name)
+
+
+def test_python_reaches_every_opcode_of_the_table() -> None:
+    """As many chains of names complete an opcode as chains of modifiers; no two of names spell one, since each reads back."""
+    named, written = Counter[str](), Counter[str]()
+    known: dict[Hashable, int] = {}
+    for name, state in forms.names().items():
+        assert str(getattr(ptx, name)) == state.prefix == ".".join(opcode_tokens([name]))
+        named[state.prefix.partition(".")[0]] += _opcodes(state, forms.State.attributes, known)
+    known = {}
+    for mnemonic in forms.mnemonics():
+        written[mnemonic] = _opcodes(forms.start(mnemonic), forms.State.next, known)
+    assert named == written
+    assert written.total() > 90_000
+
+
+def _opcodes(state: forms.State, following: Callable[[forms.State], dict[str, forms.State]], known: dict[Hashable, int]) -> int:
+    """How many complete opcodes begin so."""
+    if state.key not in known:
+        known[state.key] = bool(state.signatures()) + sum(_opcodes(after, following, known) for after in following(state).values())
+    return known[state.key]
+
+
+def test_a_digit_behind_the_mnemonic_joins_it() -> None:
+    assert str(ptx.tex_1d.v4.f32.s32) == "tex.1d.v4.f32.s32"
+    assert opcode("tex.2dms.v4.s32.s32") == ptx.tex_2dms.v4.s32.s32
+    with pytest.raises(ptx.UnknownModifier, match=r"`tex\.9d`: `\.9d` is not a modifier of `tex`"):
+        getattr(ptx, "tex_9d")  # noqa: B009
 
 
 @given(st.data())
@@ -405,7 +436,7 @@ def test_every_walk_through_the_namespace_spells_an_opcode(data: st.DataObject) 
             break
         spelled.append(data.draw(st.sampled_from(following)))
         at = getattr(at, spelled[-1])
-    assert str(at) == ".".join(forms.opcode_tokens(spelled))
+    assert str(at) == ".".join(opcode_tokens(spelled))
     assert opcode(str(at)) == at
 
 

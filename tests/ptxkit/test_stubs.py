@@ -71,8 +71,7 @@ def walk() -> tuple[tuple[str, forms.State, ptx.Opcode], ...]:
                 if attribute in classes[name].attributes:
                     yield from visit(classes[name].attributes[attribute], after, getattr(opcode, attribute))
 
-    return tuple(found for mnemonic in forms.mnemonics() for python in forms.python_name([mnemonic])
-                 for found in visit(mnemonics[python], forms.start(mnemonic), getattr(ptx, python)))
+    return tuple(found for python, state in forms.names().items() for found in visit(mnemonics[python], state, getattr(ptx, python)))
 
 
 def test_stub_is_up_to_date() -> None:

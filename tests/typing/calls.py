@@ -153,7 +153,8 @@ def _no_such_special(operand: Operand) -> bool:
 
 def _opcode(rng: random.Random) -> tuple[str, forms.Signature]:
     """A random complete opcode as Python spells it."""
-    state, names = forms.start(mnemonic := rng.choice(forms.mnemonics())), forms.python_name([mnemonic])
+    name, state = rng.choice(list(forms.names().items()))
+    names = [name]
     while True:
         signatures, after = state.signatures(), state.attributes()
         if signatures and (not after or rng.random() < 0.3):
