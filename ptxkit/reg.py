@@ -6,6 +6,7 @@ there are no float operators, and nothing here ever writes in place: PTX's own w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeAlias, TypeVar, overload
@@ -27,6 +28,7 @@ I32 = TypeVar("I32", bound=integer32)
 I64 = TypeVar("I64", bound=integer64)
 
 _INTEGER = (u16, s16, u32, s32, u64, s64)
+_PART = re.compile(r"b[0-7]{1,4}|h[0-3]{1,2}")
 
 
 class Value:
@@ -184,6 +186,14 @@ class Reg(Scalars[T]):
 
     def __repr__(self) -> str:
         return f"Reg[{self.type.__name__}]({self.name})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if _PART.fullmatch(name):
+                raise TraceError(f"a part of a register is an operand of video instructions only: write raw(\"{{}}.{name}\", r), "
+                                 "with `from ptxkit.raw import raw`")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def _here(self) -> Builder:
         """The trace in progress, which must be this register's."""

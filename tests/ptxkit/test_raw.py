@@ -8,11 +8,12 @@ import pytest
 
 from grammar import parse, write
 from ptxkit import kernel, loop
+from ptxkit.check import check_text
 from ptxkit.errors import TraceError
-from ptxkit.ptx import add, ld, ret, setp, st
+from ptxkit.ptx import add, ld, ret, setp, st, vadd, vmad
 from ptxkit.raw import Module, Param, at, function, raw, registers, scope, verbatim
 from ptxkit.reg import Reg
-from ptxkit.types import b8, bits32, u32, u64
+from ptxkit.types import b8, bits32, s32, u32, u64
 
 MODULE = Module(".const .align 4 .b32 table[4] = {1, 2, 3, 4};", version=(8, 6))
 
@@ -49,6 +50,34 @@ def first(out: Param[u64], box: Annotated[Param[b8], ".align 8 .b8 box[24]"]) ->
 @kernel(module=MODULE, block=32)
 def second(out: Param[u64]) -> None:
     st.global_.u32(ld.param.u64(out), 1)
+
+
+@kernel(block=32)
+def video(x: Reg[s32]) -> None:
+    total = vadd.s32.u32.u32(raw("{}.b0", x), raw("{}.h1", x))
+    vmad.s32.u32.s32(raw("-{}", total), raw("{}.b3", x), x)
+
+
+@pytest.mark.pure
+def test_parts_of_registers_and_minus_are_raw_operands() -> None:
+    text = video.ptx()
+    assert "vadd.s32.u32.u32 %r1, %r0.b0, %r0.h1;" in text
+    assert "vmad.s32.u32.s32 %r2, -%r1, %r0.b3, %r0;" in text
+    assert not [finding for finding in check_text(text) if finding.kind == "language"]
+
+    @kernel(block=32)
+    def selects(x: Reg[s32]) -> None:
+        vadd.s32.u32.u32(x.b0, x)  # type: ignore[attr-defined]
+
+    with pytest.raises(TraceError, match=r'raw\("\{\}\.b0", r\)'):
+        selects.ptx()
+    with pytest.raises(AttributeError, match="b9"):
+        Reg.__getattr__(object.__new__(Reg), "b9")  # type: ignore[attr-defined]
+
+
+@pytest.mark.ptxas
+def test_ptxas_takes_parts_and_minus() -> None:
+    assert video.assemble().findings == ()
 
 
 @pytest.mark.pure
