@@ -15,9 +15,10 @@ from typing import Any, Protocol
 
 from . import heads
 from .blanks import DEPTH, too_deep, without_comments
+from .columns import CALLS, Columns
 from .errors import ParseError, Position
 from .tree import Block, Data, Directive, Function, Instruction, Label, Loc, Module, Operand, Section, Targets, Text
-from .words import BLANKS, IDENT, NAME, OPCODE, Ended, Guards, Lists, Odd, Words, setter
+from .words import BLANKS, IDENT, NAME, OPCODE, Guards, Lists, Odd, Words
 
 W = r"[ \t\r\n]*+"
 BLANK = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*+")
@@ -30,15 +31,7 @@ LOC = re.compile(rf"\.loc[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{
                  r"(?:\+[ \t]*([0-9]{1,18})[ \t]*)?,[ \t]*inlined_at[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18}))?"
                  r"(?=[ \t\r]*(?:\n[ \t\r\n]*(?![ \t\r\n,])|\Z))")
 PRAGMA = re.compile(rf'\.pragma{W}("[^"\n]*"){W};')
-ONE_OPCODE = re.compile(OPCODE)
-CALLS = ("call", "call.uni")
 STRANGE = re.compile(r"[\x0b\x0c\x1c-\x1f]|[^\x00-\x7f]")
-
-set_opcode, set_operands = setter(Instruction, "opcode"), setter(Instruction, "operands")
-set_guard, set_place = setter(Instruction, "guard"), setter(Instruction, "position")
-set_file, set_line, set_column = setter(Position, "file"), setter(Position, "line"), setter(Position, "column")
-new = object.__new__
-
 
 MOST = 100
 """Errors of one text that `parse_all` tells."""
@@ -99,11 +92,9 @@ class Lines:
         self.words = Words()
         self.lists = Lists(self.words)
         self.guards = Guards()
-        self.ended = Ended(self.words)
+        self.words.add_ranges(text)
+        self.columns = Columns(text, self.starts, self.words, self.lists, self.guards)
         self.listed = 0
-        self.spare = len(text) // 16  # registers that may be made before they are met
-        self.opcodes: dict[str, str] = {}
-        self.known = {word: word for word in CALLS}
         self.locs: dict[str, Loc] = {}
         self.rows: dict[str, Data] = {}
         self.stack: list[list[Any]] = []
@@ -231,67 +222,16 @@ class Lines:
 
     def run(self, at: int) -> int:
         """Reads lines from number `at` on, as long as each is one plain statement; the offset where another one begins."""
-        lines, opcodes, middle, last, guards = self.lines, self.opcodes, self.ended.middle, self.ended.last, self.guards
-        append, split = self.body.append, str.split
-        for number in range(at, len(lines)):
-            line = lines[number]
-            words = split(line)
-            if not words:
-                continue
-            word = words[0]
-            opcode = opcodes.get(word)
-            if opcode is not None:
-                count, guard = len(words), None
-                try:
-                    if count == 4:
-                        _, a, b, c = words
-                        operands: tuple[Operand, ...] | None = (middle[a], middle[b], last[c])
-                    elif count == 3:
-                        _, a, b = words
-                        operands = (middle[a], last[b])
-                    elif count == 5:
-                        _, a, b, c, d = words
-                        operands = (middle[a], middle[b], middle[c], last[d])
-                    else:
-                        operands = self.ended.operands(words, 1) if count > 1 else None
-                except KeyError:
-                    operands = self.ended.operands(words, 1)
-                column = line.find(word) + 1
-            elif word[0] == "@" and len(words) > 2:
-                try:
-                    guard = guards[word]
-                except Odd:
-                    return self.starts[number]
-                start = line.find(word) + len(word)
-                word = words[1]
-                opcode = opcodes.get(word) or self.opcode(word)
-                operands = None if opcode is None else self.ended.operands(words, 2)
-                column = line.find(word, start) + 1
-            elif (opcode := self.opcode(word)) is not None:
-                guard = None
-                operands = self.ended.operands(words, 1) if len(words) > 1 else None
-                column = line.find(word) + 1
-            else:
-                if word[:2] != "//":
-                    if not self.other(line, words, number):
-                        return self.starts[number]
-                    append = self.body.append
-                continue
-            if operands is None:
-                if self.single(line, number):
-                    continue
-                return self.starts[number]
-            node = new(Instruction)
-            set_opcode(node, opcode)
-            set_operands(node, operands)
-            set_guard(node, guard)
-            place = new(Position)
-            set_file(place, None)
-            set_line(place, number + 1)
-            set_column(place, column)
-            set_place(node, place)
-            append(node)
-        return len(self.text)
+        lines, columns = self.lines, self.columns
+        while True:
+            instructions, at = columns.run(at)
+            self.body += instructions
+            if at == len(lines):
+                return len(self.text)
+            line = lines[at]
+            if not self.other(line, line.split(), at) and not self.single(line, at):
+                return self.starts[at]
+            at += 1
 
     def single(self, line: str, number: int) -> bool:
         """Reads a line that is one instruction with operands of several words, such as vectors; False leaves it as it is."""
@@ -307,18 +247,11 @@ class Lines:
             guard = None if predicate is None else self.guards[f"@{negated}{predicate}"]
         except Odd:
             return False
-        self.body.append(Instruction(self.known.setdefault(opcode, opcode), operands, guard, place))
+        self.body.append(Instruction(self.columns.opcodes.get(opcode) or opcode, operands, guard, place))
         return True
 
-    def opcode(self, word: str) -> str | None:
-        """The opcode that a word is; None if it is none, or a call, whose operands are of another kind."""
-        if word in CALLS or ONE_OPCODE.fullmatch(word) is None:
-            return None
-        known = self.opcodes[word] = self.known.setdefault(word, word)
-        return known
-
     def other(self, line: str, words: list[str], number: int) -> bool:
-        """Reads a line that is a label, a brace, a `.loc`, a declaration or an instruction without operands; False leaves it as it is."""
+        """Reads a line that is a label, a brace, a `.loc` or a declaration; False leaves it as it is."""
         first = words[0]
         alone = len(words) == 1 or words[1][:2] == "//"
         if first == ".loc":
@@ -343,8 +276,6 @@ class Lines:
             if not self.stack:
                 return False
             self.pop()
-        elif first[-1] == ";" and (opcode := self.opcode(first[:-1])) is not None:
-            self.body.append(Instruction(opcode, (), None, Position(None, number + 1, line.find(first) + 1)))
         elif (label := ONE_LABEL.fullmatch(first)) is not None:
             self.body.append(Label(label[1], Position(None, number + 1, line.find(first) + 1)))
         else:
@@ -360,10 +291,6 @@ class Lines:
         except Odd:
             return False
         self.body += found
-        for variable in found:
-            if variable.space == "reg" and variable.count is not None and variable.count <= self.spare:
-                self.spare -= variable.count
-                self.ended.add_range(variable.name, variable.count)
         return True
 
     def push(self, offset: int) -> None:

@@ -6,7 +6,9 @@ Only the plain spellings are known here, those that compilers write; `Odd` leave
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any
 
 from . import constant
@@ -21,6 +23,7 @@ WORD = re.compile(
     rf"({NAME})|(-?)({NUMBER})|(0[fF][0-9a-fA-F]{{8}})|(0[dD][0-9a-fA-F]{{16}})|\[({NAME})(?:\+(-?{NUMBER}))?\]|!({NAME})"
     rf"|({NAME})\|({NAME})|({NAME})\+(-?{NUMBER})|({NAME})\[(?:({NUMBER})|({NAME}))\]"
 )
+RANGE = re.compile(rf"\.reg[ \t]+\.[a-z0-9]+[ \t]+({IDENT})<([1-9][0-9]{{0,8}})>")
 DECIMAL = re.compile(r"-?(?:[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)")
 PLAIN = re.compile(r"[A-Za-z_$%][A-Za-z0-9_$]*")
 LOOSE = re.compile(r"[ \t\r\n]+(?=[\[\]{}(),+|!])|(?<=[\[\]{}(),+|!])[ \t\r\n]+|^[ \t\r\n]+|[ \t\r\n]+$")
@@ -41,6 +44,7 @@ def setter(node: type, field: str) -> Callable[[Any, Any], None]:
 
 
 new = object.__new__
+exhaust: Callable[[Iterable[Any]], None] = deque(maxlen=0).extend
 set_name = setter(Name, "name")
 set_base, set_offset, set_displaced = setter(Address, "base"), setter(Address, "offset"), setter(Address, "displaced")
 
@@ -56,6 +60,20 @@ class Words(dict[str, Operand]):
             return name
         value = self[word] = self._read(word)
         return value
+
+    def add_ranges(self, text: str) -> None:
+        """The registers of every `.reg .b32 %r<9>;` in a text, most of which will be met."""
+        spare = len(text) // 16
+        made: dict[str, int] = {}
+        for stem, digits in RANGE.findall(text):
+            first, count = made.get(stem, 0), int(digits)
+            if first < count <= first + spare:
+                spare -= count - first
+                made[stem] = count
+                words = [f"{stem}{number}" for number in range(first, count)]
+                names = list(map(new, repeat(Name, len(words))))
+                exhaust(map(set_name, names, words))
+                self.update(zip(words, names, strict=True))
 
     def _read(self, word: str) -> Operand:
         match = WORD.fullmatch(word)
@@ -118,45 +136,6 @@ def _decimal(word: str) -> Operand:
 
 def _bytes(word: str) -> int:
     return constant.wrap(_number(word).value).value
-
-
-class Ended:
-    """Operands by their word with the sign behind it: `middle` with a comma, `last` with a semicolon."""
-
-    def __init__(self, words: Words) -> None:
-        self.words = words
-        self.middle: dict[str, Operand] = {}
-        self.last: dict[str, Operand] = {}
-
-    def operands(self, words: list[str], first: int) -> tuple[Operand, ...] | None:
-        """The operands of a line of words from number `first` on, of which one is new; None if it is no plain list."""
-        *before, behind = words[first:]
-        try:
-            for word in before:
-                if word not in self.middle:
-                    if word[-1] != ",":
-                        return None
-                    self._add(word[:-1])
-            if behind not in self.last:
-                if behind[-1] != ";":
-                    return None
-                self._add(behind[:-1])
-        except Odd:
-            return None
-        return (*map(self.middle.__getitem__, before), self.last[behind])
-
-    def _add(self, word: str) -> None:
-        operand = self.words[word]
-        self.middle[f"{word},"] = self.last[f"{word};"] = operand
-
-    def add_range(self, stem: str, count: int) -> None:
-        """The registers of `.reg .b32 %r<9>;`, most of which will be met."""
-        for number in range(count):
-            word = f"{stem}{number}"
-            if word not in self.words:
-                name: Operand = new(Name)
-                set_name(name, word)
-                self.words[word] = self.middle[f"{word},"] = self.last[f"{word};"] = name
 
 
 class Lists:
