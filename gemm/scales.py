@@ -22,6 +22,10 @@ class ScaleArray:
     mn_stride: Reg[u32]
     k_stride: Reg[u32]
 
+    def at(self, index: Any) -> ScaleArray:
+        """The scales that begin `index` elements further on."""
+        return ScaleArray(self.pointer.at(index), self.mn_stride, self.k_stride)
+
 
 @dataclass(slots=True)
 class Scales:

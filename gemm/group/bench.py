@@ -34,6 +34,7 @@ from .problem import GroupOptions, GroupProblem
 from .schedule import ORDERS
 
 MOST_SETS = 64
+SCALES: dict[str, dict[str, Any]] = {"ring": {}, "overlap": {"BM": 128, "BN": 128, "CLUSTER_M": 1, "CONSUMERS": 2, "OVERLAP": True}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +146,18 @@ def shares(case: Case, us: float, limits: dict[str, Any], regime: str) -> dict[s
 
 
 def variants_of(config: GroupConfig, names: Sequence[str]) -> dict[str, GroupConfig]:
-    """The same configuration with another order ("ticket", "search", "across") or way of the last rows ("updated", "predicated")."""
+    """The same configuration with another order ("ticket", "search", "across") or way of the last rows ("updated", "predicated").
+
+    Of block scales also with those through shared memory ("ring"), and besides with promotion that overlaps, in 128 x 128 ("overlap").
+    """
     found = {}
     for name in names:
         try:
+            if name in SCALES:
+                parameters = {key: value for key, value in config.parameters.items() if key not in ("X", "W", "OUT", "STAGES")}
+                x, w, out = (config.parameters[key] for key in ("X", "W", "OUT"))
+                found[name] = GroupConfig.of(x, w, out, **{**parameters, "RING": True, "SCALE_MAP": True, **SCALES[name]})
+                continue
             change: dict[str, Any] = {"ORDER" if name in ORDERS else "TAILS": name}
             other = replace(config, **change)
         except ConfigError:
@@ -272,7 +281,8 @@ def problem_of(case: Case) -> GroupProblem:
         scales = array("f32", 1), array("f32", case.groups)
     if case.kind == "fp8-block":
         blocks = -(-case.k // 128)
-        scales = array("f32", case.rows, blocks), array("f32", case.groups, -(-case.n // 128), blocks)
+        by_rows = ArrayView(0, (case.rows, blocks), (1, -(-case.rows // 4) * 4), "f32", 0, "other")
+        scales = by_rows, array("f32", case.groups, -(-case.n // 128), blocks)
     return GroupProblem(GroupArrays(array(word, case.rows, case.k), array(word, case.groups, case.n, case.k), array("s32", case.groups + 1),
                                     array("bf16", case.rows, columns), *scales), GroupOptions(gated=case.gated))
 

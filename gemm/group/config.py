@@ -36,6 +36,11 @@ class GroupConfig:
     TAILS: Tails = "ragged"
     BLOCK_SCALES: bool = False
 
+    @property
+    def ring(self) -> bool:
+        """Whether block scales come through shared memory, a stage's with its operands; else each thread reads its own a stage ahead."""
+        return self.tile.BLOCK_SCALES
+
     def __post_init__(self) -> None:
         problem = self._problem()
         if problem:
@@ -44,10 +49,11 @@ class GroupConfig:
     @classmethod
     def of(cls, x: type[Scalar], w: type[Scalar], out: type[Scalar], *, TRANSPOSED: bool = False, GROUPS: int = 256,
            ORDER: Order = "linear", LAYOUT: Layout = "offsets", STREAM_W: bool = False, SCALED: bool = False, GATED: bool = False,
-           TAILS: Tails = "ragged", BLOCK_SCALES: bool = False, **tile: Any) -> GroupConfig:
+           TAILS: Tails = "ragged", RING: bool = False, BLOCK_SCALES: bool = False, **tile: Any) -> GroupConfig:
         """From types and the parameters of the tile."""
         a, b = (w, x) if TRANSPOSED else (x, w)
         wanted = tile.pop("STAGES", 0)
+        tile["BLOCK_SCALES"] = RING
         TAILS = "updated" if LAYOUT == "pointers" else TAILS
         if TRANSPOSED or (GATED and tile.get("BN", 256) * out.bits % 512):
             tile["STORE"] = "direct"
@@ -72,11 +78,11 @@ class GroupConfig:
         """The kernel's compile-time parameters."""
         tile = self.tile
         names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
-                 "PROMOTE")
+                 "PROMOTE", "OVERLAP", "SCALE_MAP")
         own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
-                **{name: getattr(self, name) for name in own}}
+                **{name: getattr(self, name) for name in own}, "RING": self.ring}
 
     @property
     def update(self) -> dict[str, Any]:
@@ -95,6 +101,7 @@ class GroupConfig:
         tile = self.tile
         words = [str(tile), "transposed" if self.TRANSPOSED else "", "" if self.ORDER == "linear" else self.ORDER,
                  "gated" if self.GATED else "", "streamed weights" if self.STREAM_W else "",
+                 "scales through shared memory" if self.ring else "", "overlapped promotion" if tile.OVERLAP else "",
                  f"{self.TAILS} tails" if self.TAILS != "ragged" and tile.STORE == "staged" else ""]
         return ", ".join(word for word in words if word)
 
@@ -114,8 +121,8 @@ class GroupConfig:
             return "staged stores are of whole 32-byte spans: take STORE=\"direct\""
         if self.GATED and (tile.CLUSTER_M > 1 or tile.CLUSTER_N > 1) and (ROWS if self.TRANSPOSED else tile.BN // 2) % 16:
             return "CTAs share halves of a gated tile in parts of 8 lines"
-        if tile.BLOCK_SCALES:
-            return "block scales are those of the groups: BLOCK_SCALES beside the tile"
+        if self.ring and (not self.BLOCK_SCALES or self.TRANSPOSED or self.GATED or tile.PINGPONG):
+            return "block scales come through shared memory where tokens are rows, without a gate, in tiles that warpgroups share"
         if self.SCALED and self.BLOCK_SCALES:
             return "scales are those of blocks or those of groups"
         if self.BLOCK_SCALES and (tile.BK != BLOCK or not tile.PROMOTE):

@@ -52,13 +52,14 @@ class GroupPlan:
     def maps(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
         """The tensor maps for these arrays: encoded once, then copied with the new address."""
         lines, before = self.problem.stored(self.config)
-        pointers = arrays.x.pointer, arrays.w.pointer, arrays.out.pointer - before
+        scales = arrays.x_scale.pointer if arrays.x_scale is not None and self.config.tile.SCALE_MAP else arrays.x.pointer
+        pointers = arrays.x.pointer, arrays.w.pointer, arrays.out.pointer - before, scales
         if not self.encoded:
             records, problem = self.compiled.traced.copies.records, self.problem
             if self.updater is not None:
                 records = records_of_templates(self.config)
             found = []
-            for name, seen, pointer in zip("xwy", (problem.x_lines, problem.w_lines, lines), pointers, strict=True):
+            for name, seen, pointer in zip("xwys", (problem.x_lines, problem.w_lines, lines, problem.s_lines), pointers, strict=True):
                 if name in records:
                     found.append(encode_tiled(replace(records[name].fields(seen.dims, seen.strides), l2_promotion=L2_PROMOTION), pointer))
                 else:                                           # a kernel that stores directly reads no map of y
@@ -115,7 +116,7 @@ class GroupLaunch:
             place = workspace(plan.ordinal, stream, plan.config)
             scalars = (*scalars[:-1], place)
             if plan.updater is not None:
-                plan.updater(stream, (plan.problem.groups + 1, 1, 1), (*self.update, place), self.maps)
+                plan.updater(stream, (plan.problem.groups + 1, 1, 1), (*self.update, place), self.maps[:3])
         plan.launcher(stream, plan.grid, scalars, self.maps)
 
 
@@ -229,7 +230,8 @@ def _check_config(config: GroupConfig, problem: GroupProblem) -> None:
     """A configuration given by the caller is for this problem."""
     given = config.parameters
     wanted = {"X": problem.x, "W": problem.w, "OUT": problem.out, "LAYOUT": problem.options.layout, "SCALED": problem.scaled,
-              "GATED": problem.options.gated, "BLOCK_SCALES": problem.block_scales}
+              "GATED": problem.options.gated, "BLOCK_SCALES": problem.block_scales,
+              "SCALE_MAP": config.tile.SCALE_MAP and problem.scale_map}
     for name, value in wanted.items():
         if given[name] != value:
             words = [getattr(v, "__name__", str(v)) for v in (given[name], value)]

@@ -115,6 +115,13 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
                         yield {"BM": BM, "BN": BN, **cluster}
                     if not problem.promote and BM < 256 and "CLUSTER_N" not in cluster:
                         yield {"BM": BM, "BN": BN, "PINGPONG": True, **cluster}
+        if problem.block_scales:
+            ways = {"RING": True, "SCALE_MAP": problem.scale_map}
+            for extra in ({}, {"CLUSTER_M": 2}, {"CLUSTER_N": 2}):
+                yield {"BM": 128, "BN": 192, **ways, **extra}
+                yield {"BM": 128, "BN": 128, "OVERLAP": True, **ways, **extra}
+            yield {"BM": 64, "BN": 192, **ways}
+            yield {"BM": 128, "BN": 128, **ways}
         yield {"BM": 128, "BN": 128 if problem.promote else 256, "GROUP": 16}
         yield {"BM": 128, "BN": 128 if problem.promote else 256, "GROUP": 4}
 

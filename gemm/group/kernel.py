@@ -15,9 +15,10 @@ from ..dense import REGISTERS
 from ..epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
 from ..fusion import Fusion, Matrix, Operands
 from ..mainloop import Cluster, Consumer, Pipeline, Producer, Turn
-from ..scales import ScaleArray, Scales
+from ..scale_ring import Reader, ScaleLines, ScaleRing
+from ..scales import BLOCK, ScaleArray, Scales
 from ..scheduler import Raster, Schedule
-from ..tiled import TiledCopy, TiledMma
+from ..tiled import Shares, TiledCopy, TiledMma
 from .gated import GatedCopy, GatedMma, GatedScales, GatedTokenScales, GatedTransposedStore
 from .schedule import GroupSchedule, Layout, Order, Tails, Tickets
 from .stores import RaggedStore, UpdatedStore, WholeOrPart
@@ -28,7 +29,7 @@ from .transposed import TokenScales, TransposedStore
 
 @kernel(target="sm_90a", block=lambda config: WARPGROUP * (1 + config["CONSUMERS"]),
         cluster=lambda config: config["CLUSTER_M"] * config["CLUSTER_N"])
-def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], pitch: Reg[u32],
+def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], pitch: Reg[u32],
                n: Reg[u32], weight_tiles: Reg[u32], k_tiles: Reg[u32], out: Ptr[b8], out_row: Reg[u32], out_batch: Reg[u64],
                x_scale: Ptr[f32], x_scale_m: Reg[u32], x_scale_k: Reg[u32], w_scale: Ptr[f32], w_scale_group: Reg[u32],
                w_scale_n: Reg[u32], w_scale_k: Reg[u32], workspace: Ptr[u32], *,
@@ -36,7 +37,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
                STAGES: int = 4, CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 1, CLUSTER_N: int = 1, GROUP: int = 8,
                RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", PROMOTE: bool = False,
                BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 256,
-               LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "predicated") -> None:
+               LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "predicated", RING: bool = False,
+               SCALE_MAP: bool = False, OVERLAP: bool = False) -> None:
     """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
 
     Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The others multiply and store, each its own slabs of a
@@ -59,10 +61,15 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
     if STORE == "staged":
         span = span_bytes(stored_columns, OUT)
         staging = smem.tile(OUT, (CONSUMERS * STAGING_BUFFERS, ROWS, span * 8 // OUT.bits), swizzle=span, name="Y staging")
-    pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster)
+    x_scales, w_scales = ScaleArray(x_scale, x_scale_m, x_scale_k), ScaleArray(w_scale, w_scale_n, w_scale_k)
+    ring = None
+    if RING:
+        ring = ScaleRing(ScaleLines.allocate(x_scales, BM, 1, STAGES, "scales of X", s if SCALE_MAP else None),
+                         ScaleLines.allocate(w_scales, BN, BLOCK, STAGES, "scales of W"))
+    pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=RING)
     order = smem.mbarrier(2, name="order") if PINGPONG else None
     table = GroupTable(GROUPS, LAYOUT) if LAYOUT != "rows" else None
-    tickets = Tickets(workspace, CONSUMERS * 4) if ORDER == "ticket" else None
+    tickets = Tickets(workspace, CONSUMERS * 4 + RING) if ORDER == "ticket" else None
 
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it
@@ -116,8 +123,17 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
                 elif TRANSPOSED:
                     producer.load(work, work.m * (BM // 2 if GATED else BM), work.start + work.n * BN, a_outer=(work.group,))
                 else:
-                    producer.load(work, work.start + work.m * BM, work.n * (BN // 2 if GATED else BN), b_outer=(work.group,))
+                    producer.load(work, work.start + work.m * BM, work.n * (BN // 2 if GATED else BN), b_outer=(work.group,), scales=ring)
             producer.drain()
+        if ring is not None:
+            with if_(mov.u32(tid.x) >> 5 == 1):
+                lane = mov.u32(laneid)
+                copier = Producer(pipeline, TiledCopy(x, a_tile, Shares()), TiledCopy(w, b_tile, Shares()), Ring(STAGES))
+                with pieces() as work:
+                    ring.m.begin(work.start + work.m * BM, work.end, lane, 0)
+                    ring.n.array = w_scales.at(mul.wide.u32(work.group, w_scale_group))
+                    ring.n.begin(work.n * BN, n, lane, 0)
+                    copier.copy_scales(ring, work, lane)
 
     with else_():
         if CONSUMERS in REGISTERS:
@@ -152,7 +168,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
         consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
         acc = mma.fragments()
         total = mma.fragments() if PROMOTE else acc
-        x_scales, w_scales = ScaleArray(x_scale, x_scale_m, x_scale_k), ScaleArray(w_scale, w_scale_n, w_scale_k)
+        reader = Reader(ring, slabs, lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row, lane_column)
+        second = mma.fragments() if OVERLAP else None
         turn = Turn(order, index, lane) if order is not None else None
         whole = ld.global_.f32(x_scale) if SCALED else factor
         if PINGPONG:
@@ -170,10 +187,13 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
                 mul.rn.f32(factor, whole, ld.global_.f32(w_scale.at(mul.wide.u32(work.group, w_scale_group))))
             if GATED:
                 row, column = (row // 2, column) if TRANSPOSED else (row, column // 2)
-            if PROMOTE:
-                scales = _scales(x_scales, w_scales, mul.wide.u32(work.group, w_scale_group), slabs, BN, TRANSPOSED, GATED) \
-                    if BLOCK_SCALES else Scales(None, None, slabs, BN)
-                if TRANSPOSED and BLOCK_SCALES:
+            if second is not None:
+                consumer.multiply_overlapped((acc, second), total, work.stages, reader)
+            elif PROMOTE and (ring is not None or not BLOCK_SCALES):
+                consumer.multiply_promoted(acc, total, work.stages, reader)
+            elif PROMOTE:
+                scales = _scales(x_scales, w_scales.at(mul.wide.u32(work.group, w_scale_group)), slabs, BN, TRANSPOSED, GATED)
+                if TRANSPOSED:
                     scales.begin(row, column + lane_column, n, end)
                 else:
                     scales.begin(row + lane_row, column, end, n)
@@ -188,9 +208,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], grou
         store.drain()
 
 
-def _scales(x: ScaleArray, w: ScaleArray, group: Reg[u64], slabs: int, BN: int, transposed: bool, gated: bool) -> Any:
-    """The block scales of one tile, of weights that begin `group` scales after the first group's."""
-    w = ScaleArray(w.pointer.at(group), w.mn_stride, w.k_stride)
+def _scales(x: ScaleArray, w: ScaleArray, slabs: int, BN: int, transposed: bool, gated: bool) -> Any:
+    """The block scales of one tile, read by each thread."""
     kind: Any = (GatedTokenScales if gated else TokenScales) if transposed else GatedScales if gated else Scales
     return kind(x, w, slabs, BN)
 

@@ -74,7 +74,7 @@ class GroupProblem:
         if mean is not None and not mean > 0:
             raise LaunchError(f"mean_tokens={mean}: it is the expected number of rows of a group, more than 0; None is rows / groups")
         self.mean = float(mean) if mean is not None else self.rows / max(1, self.groups)
-        self.x_lines = self.w_lines = self.y_lines = Lines((), ())
+        self.x_lines = self.w_lines = self.y_lines = self.s_lines = Lines((), ())
         if not self.empty:
             self._operands(x, w, out)
         self.block_scales = self.scaled = False
@@ -158,6 +158,14 @@ class GroupProblem:
         if self.options.gated and self.n % BLOCK:
             raise LaunchError(f"gate and up have {self.n} features: with block scales their number is a multiple of {BLOCK}")
         self.block_scales = True
+        row, k = x.strides[-2:]
+        if row == 1 and k % 4 == 0 and k >= self.rows and x.pointer % 16 == 0 and not self.empty:
+            self.s_lines = Lines((self.rows, depth), (4 * k,))
+
+    @property
+    def scale_map(self) -> bool:
+        """Whether x has block scales that are contiguous along the rows, on 16-byte lines."""
+        return bool(self.s_lines.dims)
 
     def scalars(self, arrays: GroupArrays, config: GroupConfig, pointers: Any = None) -> tuple[Any, ...]:
         """The kernel's arguments besides tensor maps. `pointers` maps the name of an array to what stands for its pointer."""

@@ -78,6 +78,7 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     other = TensorMap(seen, box=(1, 16 // out.itemsize)) if config.TAILS == "updated" else TensorMap(flat_x[0, :16 // x.itemsize],
                                                                                                     box=(16 // x.itemsize,))
     maps: list[Any] = [_lines(flat_x, True), _lines(halves, True), seen if "y" in records else other]
+    nothing = TensorMap(flat_x[0, :16 // x.itemsize], box=(16 // x.itemsize,))
     if config.TAILS == "updated":
         templates = records_of_templates(config)
         updating = [TensorMap(array, box=tuple(reversed(templates[name].box)), swizzle=templates[name].swizzle)
@@ -86,6 +87,7 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
                                            schedule=schedule, seed=seed, check=check, **config.update)
         if first.verdict == "error":
             return first
+    maps.append(_lines(x_scale.reshape(-1, x_scale.shape[-1]), False) if "s" in records and x_scale is not None else nothing)
     report = kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), schedule=schedule, seed=seed, check=check,
                              **config.parameters)
     guarded.copy_back()
@@ -163,7 +165,7 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}
     report = update_tensormaps.simulate(len(matrices) + 1, *maps, *problem.update_scalars(named.__getitem__), **how, **chosen.update)
     if report.verdict != "error":
-        report = kernel.simulate(sms, *maps, *problem.scalars(named.__getitem__), **how, **chosen.parameters)
+        report = kernel.simulate(sms, *maps, maps[0], *problem.scalars(named.__getitem__), **how, **chosen.parameters)
     for number, (place, array) in enumerate(zip(places, flat, strict=True)):
         if number % 3 == 2:
             array[...] = memory[place:place + array.nbytes].view(array.dtype).reshape(array.shape)

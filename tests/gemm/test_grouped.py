@@ -70,6 +70,11 @@ def test_many_random_groups(launch, dtype, scaled, out):
     ({"lengths": [3, 0, 20], "n": 136, "k": 272, "dtype": "e4m3", "w_dtype": "e5m2", "scales": "block"},
      {"BM": 64, "BN": 16, "TRANSPOSED": True}),
     ({"lengths": [3, 0, 70], "n": 192, "k": 256, "dtype": "e4m3", "scales": "block", "out": "f32"}, {"BM": 64, "BN": 192}),
+    ({"lengths": [3, 0, 70], "n": 192, "k": 256, "dtype": "e4m3", "scales": "block", "out": "f32"}, {"BM": 64, "BN": 192, "RING": True}),
+    ({"lengths": [3, 0, 70], "n": 192, "k": 896, "dtype": "e4m3", "scales": "block", "pad": 3},
+     {"BM": 128, "BN": 64, "RING": True, "OVERLAP": True, "SCALE_MAP": True}),
+    ({"lengths": [3, 0, 70], "n": 136, "k": 272, "dtype": "e4m3", "w_dtype": "e5m2", "scales": "block", "pad": 3},
+     {"BM": 64, "BN": 64, "RING": True, "SCALE_MAP": True, "CLUSTER_M": 2, "TAILS": "updated"}),
     ({"lengths": [3, 0, 9], "n": 256, "k": 144, "dtype": "e5m2", "scales": "block", "gated": True}, {"BM": 64, "BN": 64}),
     ({"lengths": [3, 0, 9], "n": 256, "k": 144, "dtype": "e4m3", "scales": "block", "gated": True},
      {"BM": 128, "BN": 16, "CONSUMERS": 1, "TRANSPOSED": True}),
@@ -155,7 +160,9 @@ def test_bad_input_is_a_sentence(change, options, sentence):
 
 
 @pytest.mark.parametrize("wrong", [{"GROUPS": 33}, {"ORDER": "random"}, {"BM": 64, "BN": 24, "GATED": True},
-                                   {"BM": 64, "GATED": True, "TRANSPOSED": True, "BN": 16}, {"STAGES": 16, "BN": 256}])
+                                   {"BM": 64, "GATED": True, "TRANSPOSED": True, "BN": 16},
+                                   {"RING": True}, {"RING": True, "BLOCK_SCALES": True, "PROMOTE": True, "TRANSPOSED": True, "BN": 16},
+                                   {"STAGES": 16, "BN": 256}])
 def test_a_configuration_that_cannot_be_is_refused(wrong):
     with pytest.raises(ConfigError):
         GroupConfig.of(bf16, bf16, bf16, **wrong)
