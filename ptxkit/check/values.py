@@ -337,7 +337,7 @@ class Values:
                 product = _product(one, other)
                 return None if product is None else _sum(product, base)
             case "shl", [one, other] if other.constant and other.symbol is None and 0 <= other.offset < 64:
-                return _scaled(one, 1 << other.offset) if one.symbol is None else None
+                return _wrapped(_scaled(one, 1 << other.offset), site) if one.symbol is None else None
             case "mapa", [one, _]:
                 return Linear(one.symbol, one.offset, one.terms, self.of(site, sources(site)[1]))
             case "and", [one, mask] if one.symbol is not None and mask.constant and mask.symbol is None:
@@ -452,6 +452,13 @@ def _signed(form: Linear, site: Site) -> Linear:
     if narrow and form.symbol is None and not form.terms and form.offset >= 1 << 31:
         return Linear(None, form.offset - (1 << 32))
     return form
+
+
+def _wrapped(form: Linear, site: Site) -> Linear:
+    """A constant without the bits that its register does not hold; a negative number stays one."""
+    bits = width(site.opcode.rpartition(".")[2])
+    held = not bits or -(1 << bits - 1) <= form.offset < 1 << bits
+    return form if held or not form.constant else Linear(None, form.offset & (1 << bits) - 1)
 
 
 def _atom(value: Value) -> Linear:
