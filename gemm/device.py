@@ -18,7 +18,7 @@ from ptxkit.types import TYPES
 from .config import Config
 from .curve import hilbert
 from .dense import gemm as kernel
-from .grid import Grid
+from .grid import OUT, Grid
 from .heuristic import heuristic
 from .problem import PLAIN, Arrays, Options, Problem, extents, type_name
 from .tables.choice import tuned
@@ -35,7 +35,7 @@ _workspaces: dict[tuple[int, int], tuple[int, int]] = {}
 class Plan:
     """A configuration loaded on a device for one problem: everything of a launch but the pointers."""
 
-    __slots__ = ("compiled", "config", "encoded", "grid", "launcher", "order", "ordinal", "problem")
+    __slots__ = ("compiled", "config", "encoded", "grid", "launcher", "order", "ordinal", "problem", "template")
 
     def __init__(self, problem: Problem, ordinal: int, config: Config | None = None, *, pdl: bool = True) -> None:
         self.problem, self.ordinal = problem, ordinal
@@ -50,6 +50,15 @@ class Plan:
         self.grid = Grid.of(problem, self.config, clusters)
         self.order = _order(*self.grid.curve, ordinal) if self.grid.curve else 0
         self.encoded: tuple[EncodedTensorMap, ...] = ()
+        self.template: tuple[Any, ...] = ()
+
+    def scalars(self, arrays: Arrays, options: Options) -> tuple[Any, ...]:
+        """The kernel's other arguments; those of a plain product differ in the pointer of D alone."""
+        if options is not PLAIN or not self.problem.plain:
+            return self.grid.scalars(self.problem, arrays, options, order=self.order)
+        if not self.template:
+            self.template = self.grid.scalars(self.problem, arrays, options, order=self.order)
+        return (*self.template[:OUT], arrays.out.pointer, *self.template[OUT + 1:])
 
     def maps(self, arrays: Arrays) -> tuple[EncodedTensorMap, ...]:
         """The tensor maps for these arrays: encoded once, then copied with the new address."""
@@ -77,7 +86,7 @@ class Launch:
     def __init__(self, plan: Plan, arrays: Arrays, options: Options) -> None:
         self.launcher, self.grid, self.ordinal = plan.launcher, plan.grid.ctas, plan.ordinal
         self.maps = plan.maps(arrays)
-        self.scalars = plan.grid.scalars(plan.problem, arrays, options, order=plan.order)
+        self.scalars = plan.scalars(arrays, options)
         self.workspace_bytes = plan.grid.workspace_bytes
 
     def run(self, stream: int, workspace: int = 0) -> None:
@@ -160,8 +169,8 @@ def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, 
     For one configuration the result is the same bits in every run. With `out` given, a repeated call allocates nothing and waits for
     nothing; products whose depth is split use a workspace that belongs to the stream and is made at the first call.
     """
-    return _run(a, b, out, (c, bias, residual, a_scale, b_scale), Options(alpha, beta, activation, accumulate, fast_accum), out_dtype,
-                config, stream)
+    options = Options(alpha, beta, activation, accumulate, fast_accum)
+    return _run(a, b, out, (c, bias, residual, a_scale, b_scale), PLAIN if options == PLAIN else options, out_dtype, config, stream)
 
 
 def hgemm(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, stream: Any = None, config: Config | None = None) -> Any:
@@ -182,18 +191,21 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
     elif out_dtype is not None and type_name(out_dtype) != view(out, "out").dtype:
         raise LaunchError(f"out has elements of {view(out, 'out').dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
     more: tuple[ArrayView | None, ...] = _NOTHING
-    if rest != _NOTHING:
+    if any(array is not None for array in rest):
         more = tuple(None if array is None else view(array, name) for name, array in zip(Arrays._fields[3:], rest, strict=True))
     arrays = Arrays(seen_a, seen_b, view(out, "out"), *more)
-    key = (arrays, options, config)
-    if key not in _launches:
-        _launches[key] = _prepare(arrays, options, config)
+    key = arrays[:3] if more is _NOTHING and options is PLAIN and config is None else (arrays, options, config)
+    launch = _launches.get(key, _UNKNOWN)
+    if launch is _UNKNOWN:
+        launch = _launches[key] = _prepare(arrays, options, config)
         if len(_launches) > _PLANS_KEPT:
             _launches.popitem(last=False)
-    launch = _launches[key]
     if launch is not None:
         launch.run(raw_stream(stream, seen_a))
     return out
+
+
+_UNKNOWN: Any = object()
 
 
 def _empty(a: ArrayView, b: ArrayView, out_dtype: Any) -> Any:
@@ -203,11 +215,10 @@ def _empty(a: ArrayView, b: ArrayView, out_dtype: Any) -> Any:
 
 
 def _prepare(arrays: Arrays, options: Options, config: Config | None) -> Launch | Zeros | None:
-    named = arrays.named()
-    ordinal = same_device(named)
-    shapes = (tuple((name, array.shape, array.strides, array.dtype) for name, array in named), options, ordinal, config)
+    shapes = (*(array and array[1:5] for array in arrays), None if options is PLAIN else options, config)
     plan = _plans.get(shapes)
-    if plan is None or any(array.pointer % 16 for name, array in named if name != "bias" and name != "b_scale"):
+    if plan is None or any(array is not None and array.pointer % 16 for array in (*arrays[:4], arrays.residual, arrays.a_scale)):
+        ordinal = same_device(arrays.named())
         problem = Problem(arrays, options)
         if problem.empty:
             return None

@@ -10,6 +10,7 @@ from .curve import MOST
 from .problem import Arrays, Options, Problem
 
 _WORKSPACE = slice(9, 11)   # of the scalars: workspace, counters
+OUT = 6                     # of the scalars: the pointer of D
 COUNTER_BYTES = 64 << 10    # at the start of a workspace, always zeros between launches: no partial sums of any launch lie there
 
 

@@ -28,7 +28,7 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
                              "BATCHED": problem.batches is not None, "FUSION": problem.fusion}
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
     small = problem.m <= 64
-    if problem.m <= 128:
+    if problem.m <= 64 or (problem.m <= 128 and problem.k >= 1024):
         fixed["STREAM_B"] = True                # of few rows the weights are read once: they need not stay in the L2
     if problem.m <= 56 and problem.a_major == "k":
         fixed["A_ROWS"] = -(-problem.m // 8) * 8

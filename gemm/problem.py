@@ -95,6 +95,11 @@ class Problem:
         self.strides = tuple(row_strides(array) for array in (out, arrays.c, arrays.residual))
 
     @property
+    def plain(self) -> bool:
+        """Whether A, B and D are all its arrays."""
+        return self.fusion.nothing and not self.block_scales
+
+    @property
     def empty(self) -> bool:
         """Whether D has no elements."""
         return not (self.m and self.n and self.batches != 0)
