@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import AssembleError, CheckError, Finding, NoToolError, Position, PtxkitError
-from .files import read_ptx
+from .files import FileError, is_file, no_file, read_ptx
 from .types import TYPES
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class UsageError(Exception):
-    """The command line names something that is not there."""
+    """The command line is wrong: an option, a module or kernel that there is not, an output that cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _program(options: argparse.Namespace) -> Program:
     source: str = options.source
-    path = Path(source)
-    if source == "-" or path.is_file():
+    if is_file(source):
         if options.config:
             raise UsageError(f"--set is for kernels; {source} is PTX text")
         return _from_text(read_ptx(source), "<stdin>" if source == "-" else source)
-    if ":" not in source:
-        raise UsageError(f"{source!r} is neither a file nor module:kernel")
     kernel, config = _kernel(source, options.config)
     return Program(kernel.name, kernel.ptx(locs=True, **config), kernel.positions(**config), kernel.target, lambda: kernel.module(**config))
 
@@ -145,7 +142,11 @@ def _from_text(text: str, name: str) -> Program:
 
 def _kernel(source: str, pairs: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     """The kernel object at `module:attribute` (or `file.py:attribute`) and the configuration that --set gives."""
-    place, _, attribute = source.rpartition(":")
+    place, colon, attribute = source.rpartition(":")
+    if not colon:
+        raise UsageError(f"{source} is a file, not module:kernel") if is_file(source) else no_file(source)
+    if not (place.endswith(".py") or all(part.isidentifier() for part in place.split("."))):
+        raise UsageError(f"{place!r} is neither the name of a module nor a .py file")
     module = _import(place)
     kernel: Any = module
     for part in attribute.split("."):
@@ -162,10 +163,12 @@ def _kernel(source: str, pairs: Sequence[str]) -> tuple[Any, dict[str, Any]]:
 
 def _import(place: str) -> Any:
     if place.endswith(".py"):
+        if not is_file(place):
+            raise FileError(f"there is no file {place}")
         path = Path(place).resolve()
-        spec = importlib.util.spec_from_file_location(path.stem, path) if path.is_file() else None
-        if spec is None or spec.loader is None:
-            raise UsageError(f"there is no file {place}")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
         sys.path.insert(0, str(path.parent))
         module = importlib.util.module_from_spec(spec)
         sys.modules.setdefault(path.stem, module)
@@ -241,8 +244,8 @@ def _reports(program: Program, assembly: Assembly | None) -> tuple[Report, ...]:
 def _check(options: argparse.Namespace) -> int:
     from .check.command import run
 
-    if options.source != "-" and not Path(options.source).is_file() and ":" not in options.source:
-        raise UsageError(f"{options.source!r} is neither a file nor module:kernel")
+    if is_file(options.source) and options.config:
+        raise UsageError(f"--set is for kernels; {options.source} is PTX text")
     return run(options, _kernel)
 
 

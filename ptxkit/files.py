@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,18 @@ _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\v\f\r")
 
 class FileError(PtxkitError, ValueError):
     """A file that cannot be read as PTX."""
+
+
+def is_file(source: str) -> bool:
+    """Whether the command line names a file to read; "-" is stdin."""
+    return source == "-" or os.path.isfile(source)
+
+
+def no_file(source: str) -> FileError:
+    """Why it is neither a file nor `module:kernel`."""
+    if os.path.isdir(source):
+        return FileError(f"{source} is a folder: name a file or module:kernel")
+    return FileError(f"there is no file {source}, and it is not module:kernel")
 
 
 def read_ptx(name: str) -> str:

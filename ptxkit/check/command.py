@@ -6,12 +6,11 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from grammar.errors import Finding, Position
 
-from ..files import read_ptx
+from ..files import is_file, read_ptx
 from . import check, check_text
 
 KernelOf = Callable[[str, Any], tuple[Any, dict[str, Any]]]
@@ -28,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, kernel_of: KernelOf) -> int:
     """Tells every finding; 1 when one is an error."""
     name: str = options.source
-    if name == "-" or Path(name).is_file():
+    if is_file(name):
         shown = "<stdin>" if name == "-" else name
         found = check_text(read_ptx(name), strict=options.strict, target=options.target, protocols=not options.language)
         lines = [_line(finding, shown) for finding in found]

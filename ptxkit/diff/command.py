@@ -12,7 +12,7 @@ from typing import Any
 
 from ..diagnostics import Resources
 from ..errors import AssembleError, NoToolError, PtxkitError
-from ..files import FileError, decoded
+from ..files import FileError, is_file, read_ptx
 from .compare import Difference, diff
 from .program import Program, of_module, of_sass
 
@@ -22,7 +22,8 @@ Find = Callable[[str, Sequence[str]], tuple[Any, dict[str, Any]]]
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares what the command takes."""
     for side in ("A", "B"):
-        parser.add_argument(side.lower(), metavar=side, help="a PTX file, a cubin, or module:attribute or file.py:attribute of a kernel")
+        parser.add_argument(side.lower(), metavar=side,
+                            help="a PTX file, - for stdin, a cubin, or module:attribute or file.py:attribute of a kernel")
     parser.add_argument("-e", "--entry", metavar="ENTRY", help="compare this entry alone")
     parser.add_argument("--context", type=int, default=2, metavar="N", help="how many equal instructions to show around a difference (2)")
     parser.add_argument("--no-resources", action="store_true", help="do not assemble: no registers, spills and shared memory")
@@ -47,20 +48,22 @@ def run(options: argparse.Namespace, find: Find) -> int:
 
 def _read(source: str, find: Find) -> str | bytes:
     """The PTX text or the cubin of one side."""
-    from ..cli import UsageError
-
-    path = Path(source)
-    if path.is_file():
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise FileError(f"cannot read {source}: {error.strerror}") from None
-        return data if data.startswith(b"\x7fELF") else decoded(data, source)
-    if ":" not in source:
-        raise UsageError(f"{source!r} is neither a file nor module:kernel")
+    if is_file(source):
+        return _cubin(source) or read_ptx(source)
     kernel, config = find(source, ())
     text: str = kernel.ptx(**config)
     return text
+
+
+def _cubin(source: str) -> bytes:
+    """The file when it is machine code, else nothing."""
+    if source == "-":
+        return b""
+    try:
+        with Path(source).open("rb") as file:
+            return Path(source).read_bytes() if file.read(4) == b"\x7fELF" else b""
+    except OSError as error:
+        raise FileError(f"cannot read {source}: {error.strerror}") from None
 
 
 def _only(program: Program, entry: str) -> Program:

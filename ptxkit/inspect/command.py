@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AssembleError, NoToolError, Position, PtxkitError
-from ..files import read_ptx
+from ..files import is_file, read_ptx
 
 if TYPE_CHECKING:
     from grammar import tree
@@ -80,16 +80,13 @@ def run(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]], tupl
 def _subject(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]], tuple[Any, dict[str, Any]]]) -> Subject:
     from grammar import parse
 
+    from ..cli import UsageError
+
     source: str = options.source
-    path = Path(source)
-    if source == "-" or path.is_file():
+    if is_file(source):
         if options.config:
-            raise PtxkitError(f"--set is for kernels; {source} is a file")
-        return _of_file(source, path)
-    if path.is_dir():
-        raise PtxkitError(f"{source} is a folder: name a PTX file, a cubin or module:kernel")
-    if ":" not in source:
-        raise PtxkitError(f"there is no file {source}, and it is not module:kernel")
+            raise UsageError(f"--set is for kernels; {source} is a file")
+        return _of_file(source, Path(source))
     found, config = kernel(source, options.config)
     traced = found.trace(**config)
     text = traced.ptx(locs=True)
@@ -239,4 +236,6 @@ def _write(output: str, text: str) -> None:
     try:
         Path(output).write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
-        raise PtxkitError(f"cannot write {output}: {error.strerror}") from None
+        from ..cli import UsageError
+
+        raise UsageError(f"cannot write {output}: {error.strerror}") from None

@@ -185,12 +185,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.pure
-@pytest.mark.parametrize(("data", "status"), [(b"nonsense", 1), (b"\0\0", 1), (b"\x7fELFxx", 1), (None, 2)])
-def test_bad_input(data: bytes | None, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("data", [b"nonsense", b"\0\0", b"\x7fELFxx", None])
+def test_bad_input(data: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bad.ptx"
     if data is not None:
         path.write_bytes(data)
-    assert main(["diff", str(path), str(path)]) == status
+    assert main(["diff", str(path), str(path)]) == 1
     said = capsys.readouterr()
     assert said.err.startswith("ptxkit: ")
     assert said.out == ""

@@ -310,8 +310,8 @@ def test_what_is_not_there(tmp_path: Path, capsys: Printed) -> None:
     for arguments, status, says in (
             (["missing.ptx"], 1, "no file missing.ptx"), ([str(tmp_path)], 1, "is a folder"),
             (["no_such_module_x:k"], 2, "no_such_module_x"),
-            ([str(CORPUS[0]), "-e", "nothing"], 1, "has no entry 'nothing'; it has"), ([str(CORPUS[0]), "--set", "A=1"], 1, "--set"),
-            ([str(CORPUS[0]), "-o", str(tmp_path / "no" / "file")], 1, "cannot write")):
+            ([str(CORPUS[0]), "-e", "nothing"], 1, "has no entry 'nothing'; it has"), ([str(CORPUS[0]), "--set", "A=1"], 2, "--set"),
+            ([str(CORPUS[0]), "-o", str(tmp_path / "no" / "file")], 2, "cannot write")):
         assert main(["inspect", *arguments]) == status
         written = capsys.readouterr()
         assert says in written.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from ptxkit import toolchain
-from ptxkit.cli import main
+from ptxkit.cli import _parser, main
 from ptxkit.errors import NoToolError
 
 from . import planted
@@ -79,18 +80,55 @@ def test_emit_from_a_file_as_json(module: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(("arguments", "says"), [
     (["emit", "kernels_of_a_test:stare"], "has no kernel 'stare'; it has broken, store"),
     (["emit", "no_such_module_x:store"], "there is no module no_such_module_x"),
-    (["emit", "nothing.py:store"], "there is no file nothing.py"),
     (["emit", "kernels_of_a_test:store", "--set", "VALUE"], "write name=value"),
     (["emit", "kernels_of_a_test:store", "--set", "WIDTH=3"], "WIDTH"),
     (["emit", "kernels_of_a_test:store", "-o", "no/such/folder/f"], "cannot write no/such/folder/f"),
-    (["assemble", "missing.ptx"], "neither a file nor module:kernel"),
     (["assemble", "kernels_of_a_test.py", "--set", "A=1"], "--set is for kernels"),
+    (["check", "kernels_of_a_test.py", "--set", "A=1"], "--set is for kernels"),
+    (["inspect", "kernels_of_a_test.py", "--set", "A=1"], "--set is for kernels"),
+    (["emit", "kernels_of_a_test.py"], "is a file, not module:kernel"),
+    (["emit", ":store"], "neither the name of a module nor a .py file"),
+    (["emit", "..a:store"], "neither the name of a module nor a .py file"),
 ])
 def test_usage(module: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str) -> None:
     assert main(arguments) == 2
     written = capsys.readouterr()
     assert says in written.err
     assert written.out == ""
+
+
+SOURCES = {"emit": 1, "assemble": 1, "inspect": 1, "check": 1, "lift": 1, "diff": 2}
+"""The commands that read files or kernels, and how many each names."""
+
+
+@pytest.mark.parametrize("command", SOURCES)
+@pytest.mark.parametrize("source", ["missing.ptx", "missing", "missing.py:store", ".", "a" * 5000, "no/such/folder.cubin"])
+def test_a_file_that_is_not_there_is_bad_input(module: Path, capsys: pytest.CaptureFixture[str], command: str, source: str) -> None:
+    assert main([command, *[source] * SOURCES[command]]) == 1
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.count("\n") == 1
+    assert re.match(r"ptxkit: (there is no file|cannot read|\. is a folder)", written.err)
+
+
+@pytest.mark.parametrize("command", SOURCES.keys() - {"emit"})
+def test_a_file_that_is_no_ptx_is_bad_input(module: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    Path("binary.ptx").write_bytes(bytes(range(256)))
+    assert main([command, *["binary.ptx"] * SOURCES[command]]) == 1
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert "binary.ptx is no text" in written.err
+
+
+@pytest.mark.parametrize("command", SOURCES.keys() - {"lift"})
+def test_a_kernel_that_there_is_not_is_usage(module: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert main([command, *["kernels_of_a_test:stare"] * SOURCES[command]]) == 2
+    assert "has no kernel 'stare'" in capsys.readouterr().err
+
+
+def test_every_command_is_held_to_the_rule() -> None:
+    commands = set(re.findall(r"^    (\w+)", _parser().format_help(), re.MULTILINE)) - {"command"}
+    assert commands == {*SOURCES, "explain", "doctor"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["sing"], ["emit"], ["emit", "a:b", "--loud"]])
