@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import itertools
 import re
 import sys
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ def test_the_guides_code_prints_what_the_guide_shows() -> None:
 @pytest.mark.pure
 def test_what_the_page_of_the_gemm_shows_is_printed() -> None:
     found, names = blocks(GEMM), {"__name__": "page"}
-    shown = [(block, after) for block, after in zip(found, found[1:], strict=False) if (block.language, after.language) == ("python", "text")]
+    shown = [pair for pair in itertools.pairwise(found) if [block.language for block in pair] == ["python", "text"]]
     assert len(shown) == 2
     for block, after in shown:
         assert run(block, GEMM, names).strip() == after.text.strip(), f"docs/gemm.md:{block.line + 1}"
