@@ -33,7 +33,7 @@ class GroupConfig:
     STREAM_W: bool = False
     SCALED: bool = False
     GATED: bool = False
-    TAILS: Tails = "ragged"
+    TAILS: Tails = "predicated"
     BLOCK_SCALES: bool = False
 
     @property
@@ -49,7 +49,7 @@ class GroupConfig:
     @classmethod
     def of(cls, x: type[Scalar], w: type[Scalar], out: type[Scalar], *, TRANSPOSED: bool = False, GROUPS: int = 256,
            ORDER: Order = "linear", LAYOUT: Layout = "offsets", STREAM_W: bool = False, SCALED: bool = False, GATED: bool = False,
-           TAILS: Tails = "ragged", RING: bool = False, BLOCK_SCALES: bool = False, **tile: Any) -> GroupConfig:
+           TAILS: Tails = "predicated", RING: bool = False, BLOCK_SCALES: bool = False, **tile: Any) -> GroupConfig:
         """From types and the parameters of the tile."""
         a, b = (w, x) if TRANSPOSED else (x, w)
         wanted = tile.pop("STAGES", 0)
@@ -102,7 +102,7 @@ class GroupConfig:
         words = [str(tile), "transposed" if self.TRANSPOSED else "", "" if self.ORDER == "linear" else self.ORDER,
                  "gated" if self.GATED else "", "streamed weights" if self.STREAM_W else "",
                  "scales through shared memory" if self.ring else "", "overlapped promotion" if tile.OVERLAP else "",
-                 f"{self.TAILS} tails" if self.TAILS != "ragged" and tile.STORE == "staged" else ""]
+                 f"{self.TAILS} tails" if self.TAILS != "predicated" and tile.STORE == "staged" else ""]
         return ", ".join(word for word in words if word)
 
     def _problem(self) -> str | None:
