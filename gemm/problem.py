@@ -112,7 +112,7 @@ class Problem:
         return TYPES[options.accumulate]
 
     def _fusion(self, arrays: Arrays, options: Options) -> Fusion:
-        activation = options.activation
+        activation: Any = options.activation
         if activation is not None and not callable(activation) and activation not in ACTIVATIONS:
             raise LaunchError(f"activation={activation!r}: it is one of {', '.join(ACTIVATIONS)}, or a function of one register")
         if options.beta and arrays.c is None:
