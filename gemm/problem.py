@@ -112,7 +112,7 @@ class Problem:
         return TYPES[options.accumulate]
 
     def _fusion(self, arrays: Arrays, options: Options) -> Fusion:
-        activation: Any = options.activation
+        activation = options.activation
         if activation is not None and not callable(activation) and activation not in ACTIVATIONS:
             raise LaunchError(f"activation={activation!r}: it is one of {', '.join(ACTIVATIONS)}, or a function of one register")
         if options.beta and arrays.c is None:
@@ -125,7 +125,7 @@ class Problem:
                 result(name, array)
         along = self._bias(arrays.bias)
         return Fusion(options.alpha != 1.0, self._scales(arrays), TYPES[arrays.c.dtype] if arrays.c and options.beta else None,
-                      TYPES[arrays.bias.dtype] if arrays.bias else None, along, activation,
+                      TYPES[arrays.bias.dtype] if arrays.bias else None, along, options.activation,
                       TYPES[arrays.residual.dtype] if arrays.residual else None)
 
     def _bias(self, bias: ArrayView | None) -> Any:
