@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from itertools import accumulate, compress, repeat
+from itertools import accumulate, compress, islice, repeat
 from typing import Any
 
 from .errors import Position
@@ -30,7 +30,10 @@ set_file, set_line, set_column = setter(Position, "file"), setter(Position, "lin
 
 
 class Columns:
-    """The plain lines of a text: `nodes` are their instructions, and `ends` the numbers of the lines (from 0) that are neither plain nor blank."""
+    """The plain lines of a text: their instructions in `nodes`, in `ends` the numbers (from 0) of lines neither plain nor blank.
+
+    `before`: how many instructions stand before each line.
+    """
 
     def __init__(self, text: str, starts: list[int], words: Words, lists: Lists, guards: Guards) -> None:
         """`starts`: where each line begins, and one more number."""
@@ -61,7 +64,8 @@ class Columns:
             left = iter(operands)
             opcodes = [opcode if opcode is not None and next(left) is not None else None for opcode in opcodes]
             operands = [listed for listed in operands if listed is not None]
-        self.ends += [number for number, opcode in enumerate(opcodes, first) if opcode is None and (names[number - first] or others[number - first])]
+        self.ends += [number for number, (opcode, name, other) in enumerate(zip(opcodes, names, others, strict=True), first)
+                      if opcode is None and (name or other)]
         self.before += accumulate(map(bool, opcodes), initial=self.before.pop())
         for prefix in set(prefixes).difference(self.prefixes):
             self.prefixes[prefix] = self.guards[prefix.strip()] if "@" in prefix else None, len(prefix) + 1
@@ -78,10 +82,13 @@ class Columns:
 
     def _operands(self, rests: list[str]) -> list[tuple[Operand, ...] | None]:
         """The operands of each list; None for one that is not written plainly."""
-        word = self.words.__getitem__
+        plain = [rest for rest in rests if rest and "{" not in rest]
         try:
-            return [() if not rest else self.lists.operands(rest) if "{" in rest else tuple([word(part) for part in rest.split(", ")])
-                    for rest in rests]
+            flat = iter(list(map(self.words.__getitem__, ", ".join(plain).split(", ")))) if plain else iter(())
+            made = map(tuple, map(islice, repeat(flat), [rest.count(", ") + 1 for rest in plain]))
+            if len(plain) == len(rests):
+                return list(made)
+            return [() if not rest else self.lists.operands(rest) if "{" in rest else next(made) for rest in rests]
         except Odd:
             return list(map(self._tried, rests))
 

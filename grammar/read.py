@@ -10,14 +10,15 @@ from __future__ import annotations
 import gc
 import re
 from bisect import bisect_right
-from itertools import accumulate
+from itertools import accumulate, count
+from operator import add
 from typing import Any, Protocol
 
 from . import heads
 from .blanks import DEPTH, too_deep, without_comments
 from .columns import CALLS, Columns
 from .errors import ParseError, Position
-from .tree import Block, Data, Directive, Function, Instruction, Label, Loc, Module, Operand, Section, Targets, Text
+from .tree import Block, Data, Directive, Function, Instruction, Label, Loc, Module, Section, Targets, Text, Variable
 from .words import BLANKS, IDENT, NAME, OPCODE, Guards, Lists, Odd, Words
 
 W = r"[ \t\r\n]*+"
@@ -29,7 +30,8 @@ STATEMENT = re.compile(rf"(?:@{W}(!?){W}({NAME})[ \t\r\n]+)?({OPCODE})(?![A-Za-z
 END = re.compile(r'"[^"\n]*"|//[^\n]*|;')
 LOC = re.compile(rf"\.loc[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{{1,18}})(?:[ \t]*,[ \t]*function_name[ \t]+({IDENT})[ \t]*"
                  r"(?:\+[ \t]*([0-9]{1,18})[ \t]*)?,[ \t]*inlined_at[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18}))?"
-                 r"(?=[ \t\r]*(?:\n[ \t\r\n]*(?![ \t\r\n,])|\Z))")
+                 r"(?=[ \t\r]*+(?:\n(?:[ \t\r\n]++|//[^\n]*+)*+(?!,)|\Z))")
+INK = re.compile(r"[^ \t\r]")
 PRAGMA = re.compile(rf'\.pragma{W}("[^"\n]*"){W};')
 STRANGE = re.compile(r"[\x0b\x0c\x1c-\x1f]|[^\x00-\x7f]")
 
@@ -88,7 +90,7 @@ class Lines:
         self.text = text
         self.original = original
         self.lines = text.split("\n")
-        self.starts = [0, *accumulate([len(line) + 1 for line in self.lines])]
+        self.starts: list[int] = [0, *map(add, accumulate(map(len, self.lines)), count(1))]
         self.words = Words()
         self.lists = Lists(self.words)
         self.guards = Guards()
@@ -97,6 +99,7 @@ class Lines:
         self.listed = 0
         self.locs: dict[str, Loc] = {}
         self.rows: dict[str, Data] = {}
+        self.variables: dict[str, list[tuple[Variable, int]]] = {}
         self.stack: list[list[Any]] = []
         self.body: list[Any] = []
 
@@ -167,7 +170,8 @@ class Lines:
                 items.append(function)
                 return match.end()
             if (match := heads.VARIABLES.match(text, at)) is not None:
-                items += heads.variables(match, self, public=True)
+                found = heads.variables(match, self, public=True)
+                items += [heads.moved(variable, self.place(at + offset)) for variable, offset in found]
                 return match.end()
             if (match := heads.SECTION.match(text, at)) is not None and (stop := text.find("}", match.end())) >= 0:
                 items.append(Section(match[1], heads.rows(self, match.end(), stop)))
@@ -222,23 +226,67 @@ class Lines:
 
     def run(self, at: int) -> int:
         """Reads lines from number `at` on, as long as each is one plain statement; the offset where another one begins."""
-        lines, columns = self.lines, self.columns
+        columns, end = self.columns, len(self.lines)
         while True:
             instructions, at = columns.run(at)
             self.body += instructions
-            if at == len(lines):
+            if at == end:
                 return len(self.text)
-            line = lines[at]
-            if not self.other(line, line.split(), at) and not self.single(line, at):
-                return self.starts[at]
+            column = self.line(at)
+            if column >= 0:
+                return self.starts[at] + column
             at += 1
 
-    def single(self, line: str, number: int) -> bool:
-        """Reads a line that is one instruction with operands of several words, such as vectors; False leaves it as it is."""
-        match = STATEMENT.match(line, len(line) - len(line.lstrip(BLANKS)))
-        if match is None or (match.end() < len(line) and line[match.end():].lstrip(BLANKS)[:2] not in ("", "//")):
-            return False
-        return self.instruction(match, Position(None, number + 1, match.start(3) + 1))
+    def line(self, number: int) -> int:
+        """Reads a line that is not one plain instruction; -1, or the number of its signs that were read before something else begins."""
+        line = self.lines[number].partition("//")[0]
+        bare = line.strip(BLANKS)
+        if bare[:4] == ".loc":
+            return -1 if self.loc(bare, number) else 0
+        if bare[-1:] == ":":
+            label = ONE_LABEL.fullmatch(bare)
+            if label is None:
+                return 0
+            self.body.append(Label(label[1], Position(None, number + 1, len(line) - len(line.lstrip(BLANKS)) + 1)))
+            return -1
+        at, start = 0, self.starts[number]
+        while match := INK.search(line, at):
+            at, sign = match.start(), match[0]
+            if sign == "{":
+                self.push(start + at)
+                at += 1
+            elif sign == "}" and self.stack:
+                self.pop()
+                at += 1
+            elif sign == "." and (match := heads.VARIABLES.match(line, at)) is not None:
+                if not self.declared(match, start):
+                    return at
+                at = match.end()
+            else:
+                match = STATEMENT.match(line, at)
+                if match is None or not self.instruction(match, Position(None, number + 1, match.start(3) + 1)):
+                    return at
+                at = match.end()
+        return -1
+
+    def loc(self, bare: str, number: int) -> bool:
+        """Reads a line that is a `.loc`, unless it may go on in the next one."""
+        loc = self.locs.get(bare)
+        if loc is None:
+            match = LOC.fullmatch(bare)
+            if match is None:
+                return False
+            loc = self.locs[bare] = _loc(match)
+        number += 1
+        while number < len(self.lines):
+            sign = self.lines[number].lstrip(BLANKS)[:2]
+            if sign not in ("", "//"):
+                if sign[0] == ",":
+                    return False
+                break
+            number += 1
+        self.body.append(loc)
+        return True
 
     def instruction(self, match: re.Match[str], place: Position) -> bool:
         negated, predicate, opcode, rest = match.groups()
@@ -250,47 +298,16 @@ class Lines:
         self.body.append(Instruction(self.columns.opcodes.get(opcode) or opcode, operands, guard, place))
         return True
 
-    def other(self, line: str, words: list[str], number: int) -> bool:
-        """Reads a line that is a label, a brace, a `.loc` or a declaration; False leaves it as it is."""
-        first = words[0]
-        alone = len(words) == 1 or words[1][:2] == "//"
-        if first == ".loc":
-            loc = self.locs.get(line)
-            if loc is None:
-                match = LOC.fullmatch(line.partition("//")[0].strip(BLANKS))
-                if match is None:
-                    return False
-                loc = self.locs[line] = _loc(match)
-            if number + 1 < len(self.lines) and self.lines[number + 1].lstrip(BLANKS)[:1] in ("", ",", "/"):
-                return False
-            self.body.append(loc)
-            return True
-        if not alone:
-            if first[0] == "." and first != ".pragma":
-                match = heads.VARIABLES.fullmatch(line.strip(BLANKS))
-                return match is not None and self.declared(match, self.starts[number] + len(line) - len(line.lstrip(BLANKS)))
-            return False
-        if first == "{":
-            self.push(self.starts[number] + line.find(first))
-        elif first == "}":
-            if not self.stack:
-                return False
-            self.pop()
-        elif (label := ONE_LABEL.fullmatch(first)) is not None:
-            self.body.append(Label(label[1], Position(None, number + 1, line.find(first) + 1)))
-        else:
-            return False
-        return True
-
-    def declared(self, match: re.Match[str], offset: int) -> bool:
-        """Adds the variables of a declaration that was matched in the text itself or, from the offset on, in a line of it."""
+    def declared(self, match: re.Match[str], start: int = 0) -> bool:
+        """Adds the variables of a declaration that was matched in the text or in a line of it that begins at `start`."""
+        known = self.variables.get(match[0])
         try:
-            if match.string is not self.text:
-                match = heads.VARIABLES.match(self.text, offset) or match
-            found = heads.variables(match, self, public=False)
+            if known is None:
+                known = self.variables[match[0]] = heads.variables(match, self, public=False)
         except Odd:
             return False
-        self.body += found
+        begin = start + match.start()
+        self.body += [heads.moved(variable, self.place(begin + offset)) for variable, offset in known]
         return True
 
     def push(self, offset: int) -> None:
@@ -333,7 +350,7 @@ class Lines:
         """Reads one statement that is no block; the offset behind it."""
         text = self.text
         if sign == ".":
-            if (match := heads.VARIABLES.match(text, at)) is not None and self.declared(match, at):
+            if (match := heads.VARIABLES.match(text, at)) is not None and self.declared(match):
                 return match.end()
             if (match := LOC.match(text, at)) is not None:
                 self.body.append(_loc(match))

@@ -76,6 +76,11 @@ class Words(dict[str, Operand]):
                 self.update(zip(words, names, strict=True))
 
     def _read(self, word: str) -> Operand:
+        if word[:1] == "[" and word[-1:] == "]":
+            base, plus, digits = word[1:-1].partition("+")
+            known = self.get(base)
+            if type(known) is Name and (not plus or (digits.isdecimal() and digits[0] != "0" and len(digits) < 16)):
+                return self._address(known, int(digits) if plus else 0, False)
         match = WORD.fullmatch(word)
         if match is None:
             return _decimal(word)
@@ -92,19 +97,21 @@ class Words(dict[str, Operand]):
             return constant.double(word)
         if kind == 6 or kind == 7:
             offset = 0 if kind == 6 else _bytes(match[7])
-            address: Operand = new(Address)
-            set_base(address, self.name(match[6]))
-            set_offset(address, offset)
-            set_displaced(address, kind == 7 and offset == 0)
-            return address
+            return self._address(self.name(match[6]), offset, kind == 7 and offset == 0)
         if kind == 8:
             return Not(self.name(match[8]))
         if kind == 10:
             return Pair(self.name(match[9]), self.name(match[10]))
         if kind == 12:
             return Offset(self.name(match[11]), _bytes(match[12]))
-        base = self.name(match[13])
-        return Element(base, _number(match[14]) if kind == 14 else self.name(match[15]))
+        return Element(self.name(match[13]), _number(match[14]) if kind == 14 else self.name(match[15]))
+
+    def _address(self, base: Name, offset: int, displaced: bool) -> Operand:
+        address: Operand = new(Address)
+        set_base(address, base)
+        set_offset(address, offset)
+        set_displaced(address, displaced)
+        return address
 
     def name(self, word: str) -> Name:
         found = self[word]

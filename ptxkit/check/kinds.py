@@ -7,8 +7,9 @@ on through lists and addresses. It says everything that `grammar.match` asks of 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator
-from functools import cache
+from collections.abc import Hashable
+from functools import cache, lru_cache
+from itertools import chain, islice, repeat
 from typing import Any
 
 from grammar import forms, tree
@@ -23,97 +24,62 @@ MOST = 100_000
 """How many kinds and verdicts are kept in one process before they are forgotten: a file may be made to have any number."""
 
 
-class Shared:
-    """The kinds of operands in functions that declare their ranges of registers alike, such as `%r<9>` and `%r<70>`, both .b32.
-
-    `needs`: the range and the number of the register that an operand names; `most`: the highest number of each range.
-    """
-
-    def __init__(self) -> None:
-        self.codes: dict[int, int] = {}
-        self.needs: dict[int, tuple[str, int]] = {}
-        self.most: dict[str, int] = {}
-
-    def covers(self, function: tree.Function, scope: Scope) -> bool:
-        """Whether every register of the function that was met elsewhere is declared in this scope, too."""
-        short = {stem for stem, most in self.most.items() if most >= (scope.ranges[stem].count or 0)}
-        if not short:
-            return True
-        needs = self.needs
-        for number in set(map(id, _operands(function.body or ()))) & needs.keys():
-            stem, index = needs[number]
-            if stem in short and index >= (scope.ranges[stem].count or 0):
-                return False
-        return True
-
-
-def _operands(body: tuple[tree.Statement, ...]) -> Iterator[tree.Operand]:
-    for statement in body:
-        if type(statement) is tree.Instruction:
-            yield from statement.operands
-        elif type(statement) is tree.Block:
-            yield from _operands(statement.body)
-
-
 class Kinds:
-    """The kinds of the operands that a scope has met, by the identity of the node: a parser gives equal words one node.
+    """The kinds of the operands that a scope has met, by the identity of the node: a parser gives equal words one node."""
 
-    What depends on nothing but the ranges of registers stays in `shared` for other functions; the rest goes when the scope does.
-    """
-
-    def __init__(self, scope: Scope, functions: dict[str, bool], given: tuple[tree.Variable, ...], shared: Shared | None = None) -> None:
-        """`given`: a kernel's own parameters."""
+    def __init__(self, scope: Scope, functions: dict[str, bool], given: tuple[tree.Variable, ...], outer: Kinds | None = None) -> None:
+        """`given`: a kernel's own parameters. `outer`: what surrounds a block, for the registers that the block does not hide."""
         self.scope = scope
         self.functions = functions
-        self.codes: dict[int, int] = {}
-        self.stems: dict[str, tuple[int, int, int, int]] = {}
-        if shared is not None:
-            self.codes, self.needs, self.most = shared.codes, shared.needs, shared.most
-            for stem, type in scope.types.items():  # how many there are, and the kinds of one, of an address by it, and of one far away
-                count = scope.ranges[stem].count or 0
-                self.stems[stem] = count, code(type), code(("[]", type, True)), code(("[]", type, False))
-                self.most.setdefault(stem, -1)
         self.given = given
-        self.own: list[int] = []
+        self.codes: dict[int, int] = {}
         self.guards: set[int] = set()
+        self.registers: dict[str, int] = {}
+        self.addresses: dict[int, tuple[int, int]] = {}
+        self.blocks: dict[tuple[tree.Variable, ...], Kinds] = {}
+        if outer is not None and not scope.ranges and not scope.labels and outer.registers.keys().isdisjoint(scope.names):
+            self.registers, self.addresses = outer.registers, outer.addresses
 
-    def meet(self, instruction: tree.Instruction) -> tuple[Any, ...]:
-        """The opcode with the kinds of the operands, of which one at least is new."""
-        codes, stems = self.codes, self.stems
-        for operand in instruction.operands:
-            number = id(operand)
-            if number in codes:
-                continue
-            kind = type(operand)
-            base = operand if kind is tree.Name else operand.base if kind is tree.Address else None  # type: ignore[union-attr]
-            if stems and type(base) is tree.Name:
-                name = base.name
-                stem = name.rstrip("0123456789")
-                known = stems.get(stem)
-                if known is not None and 0 < len(name) - len(stem) < 11 and name not in self.scope.names:
-                    index = int(name[len(stem):])
-                    if index < known[0]:
-                        codes[number] = known[1] if kind is tree.Name else known[2] if near(operand.offset) else known[3]  # type: ignore[union-attr]
-                        self.needs[number] = stem, index
-                        if index > self.most[stem]:
-                            self.most[stem] = index
-                        continue
-            codes[number] = code(self.kind(operand))
-            if kind is not tree.Integer:
-                self.own.append(number)
-        return (instruction.opcode, *map(codes.__getitem__, map(id, instruction.operands)))
+    def add_ranges(self, most: int) -> None:
+        """The registers of the scope's ranges, `most` of each at most; others are looked up when they are met."""
+        for stem, type in self.scope.types.items():
+            if not stem[-1].isdigit():
+                self.addresses[code(type)] = code(("[]", type, True)), code(("[]", type, False))
+                count = min(self.scope.ranges[stem].count or 0, most)
+                self.registers.update(zip(map(stem.__add__, map(str, range(count))), repeat(code(type))))
+        for name in self.registers.keys() & self.scope.names.keys():
+            del self.registers[name]
 
-    def leave(self) -> None:
-        """The scope ends: what was of it alone is forgotten."""
-        for number in self.own:
-            del self.codes[number]
-        self.own.clear()
+    def keys(self, instructions: list[tree.Instruction]) -> list[tuple[Any, ...]]:
+        """The opcode of each instruction with the kinds of its operands."""
+        codes = self.codes
+        lists = [instruction.operands for instruction in instructions]
+        operands = list(chain.from_iterable(lists))
+        numbers = list(map(id, operands))
+        for number, operand in zip(numbers, operands, strict=True):
+            if number not in codes:
+                codes[number] = self._code(operand)
+        found = map(codes.__getitem__, numbers)
+        return list(zip([instruction.opcode for instruction in instructions], map(tuple, map(islice, repeat(found), map(len, lists))),
+                        strict=True))
+
+    def _code(self, operand: tree.Operand) -> int:
+        kind = type(operand)
+        if kind is tree.Name:
+            register = self.registers.get(operand.name)  # type: ignore[union-attr]
+            if register is not None:
+                return register
+        elif kind is tree.Address and type(operand.base) is tree.Name:  # type: ignore[union-attr]
+            register = self.registers.get(operand.base.name)  # type: ignore[union-attr]
+            if register is not None:
+                return self.addresses[register][not near(operand.offset)]  # type: ignore[union-attr]
+        return code(self.kind(operand))
 
     def alone(self) -> None:
-        """After a declaration names may stand for something else: all is met again, and nothing is shared any more."""
-        self.leave()
-        self.stems, self.codes = {}, {}
+        """After a declaration names may stand for something else: all is met again."""
+        self.codes, self.registers, self.addresses = {}, {}, {}
         self.guards.clear()
+        self.blocks.clear()
 
     def guarded(self, guard: tree.Guard) -> bool:
         """Whether a guard is a predicate's; one that is will be found in `guards` from now on."""
@@ -153,7 +119,7 @@ class Kinds:
             return self._variable(name) if found[0] == "." else found
         if name == "_" or name in SPECIAL:
             return name
-        part = scope.part(name)
+        part = scope.part(name) if "." in name else None
         if part is not None:
             return ".", part.type, name.rpartition(".")[2]
         if scope.label(name) is not None:
@@ -188,6 +154,7 @@ def forget() -> None:
     _codes.clear()
 
 
+@lru_cache(1 << 16)
 def integer(value: int) -> Hashable:
     """Where an integer stands among all the limits of the table: no range holds one integer of a kind and not another."""
     limits, steps = _limits()

@@ -11,7 +11,7 @@ from grammar.operands import width
 
 from ..module import has
 from . import declarations, kinds
-from .kinds import Kinds, Shared
+from .kinds import Kinds
 from .names import Scope, names_in, signatures
 from .places import NOWHERE, Place, Places, finding
 
@@ -71,7 +71,6 @@ class _Module:
         self.fine: set[tuple[Any, ...]] = set()
         self.strange: dict[str, Strange | None] = {}
         self.given: tuple[tree.Variable, ...] = ()
-        self.shared: dict[frozenset[tuple[str, str]], Shared] = {}
 
     def findings(self) -> Iterator[Finding]:
         yield from declarations.header(self.module)
@@ -134,11 +133,9 @@ class _Module:
         while first < len(body) and isinstance(declared := body[first], tree.Variable):
             yield from self._local(declared, scope)
             first += 1
-        ranges = frozenset(scope.types.items())
-        shared = self.shared.setdefault(ranges, Shared())
-        met = Kinds(scope, self.functions, self.given, shared if shared.covers(function, scope) else None)
+        met = Kinds(scope, self.functions, self.given)
+        met.add_ranges(len(body))
         yield from self._body(body[first:], scope, met)
-        met.leave()
 
     def _labels(self, body: tuple[tree.Statement, ...], scope: Scope) -> Iterator[Finding]:
         for name, statement in scope.take_labels(body):
@@ -152,33 +149,55 @@ class _Module:
 
     def _body(self, body: tuple[tree.Statement, ...], scope: Scope, met: Kinds) -> Iterator[Finding]:
         """The statements of a scope whose labels are known; another name is known from its declaration on."""
-        fine, kind_of, guards = self.fine, met.codes.__getitem__, met.guards
-        for statement in body:
-            if type(statement) is tree.Instruction:
-                guard = statement.guard
-                try:
-                    key = (statement.opcode, *map(kind_of, map(id, statement.operands)))
-                except KeyError:
-                    key = met.meet(statement)
-                good = guard is None or id(guard) in guards or met.guarded(guard)
-                if not good or key not in fine:
-                    yield from self._instruction(statement, scope, key, good)
-            elif isinstance(statement, tree.Variable):
-                yield from self._local(statement, scope)
-                met.alone()
-                kind_of = met.codes.__getitem__
-            elif isinstance(statement, tree.Loc):
-                self.loc = statement
-            elif isinstance(statement, tree.Block):
-                inner = Scope(scope)
-                own = any(type(inside) is not tree.Instruction and type(inside) is not tree.Loc for inside in statement.body)
-                yield from self._labels(statement.body, inner)
-                yield from self._body(statement.body, inner, Kinds(inner, self.functions, self.given) if own else met)
-            elif isinstance(statement, tree.Targets):
-                for name in statement.names:
-                    known = scope.label(name) is not None if statement.kind == "branchtargets" else name in self.functions
-                    if not known:
-                        yield self._undefined(name, "label" if statement.kind == "branchtargets" else "function", self._at(statement))
+        fine, guards, first = self.fine, met.guards, 0
+        declared = [number for number, statement in enumerate(body, 1) if type(statement) is tree.Variable]
+        for last in (*declared, len(body)):
+            part = body[first:last]
+            first = last
+            keys = iter(met.keys([statement for statement in part if type(statement) is tree.Instruction]))
+            for statement in part:
+                if type(statement) is tree.Instruction:
+                    guard, key = statement.guard, next(keys)
+                    good = guard is None or id(guard) in guards or met.guarded(guard)
+                    if not good or key not in fine:
+                        yield from self._instruction(statement, scope, key, good)
+                elif isinstance(statement, tree.Variable):
+                    yield from self._local(statement, scope)
+                    met.alone()
+                elif isinstance(statement, tree.Loc):
+                    self.loc = statement
+                elif isinstance(statement, tree.Block):
+                    yield from self._block(statement, scope, met)
+                elif isinstance(statement, tree.Targets):
+                    for name in statement.names:
+                        known = scope.label(name) is not None if statement.kind == "branchtargets" else name in self.functions
+                        if not known:
+                            yield self._undefined(name, "label" if statement.kind == "branchtargets" else "function", self._at(statement))
+
+    def _block(self, block: tree.Block, scope: Scope, met: Kinds) -> Iterator[Finding]:
+        """The statements of a block; what another one in the same place has declared alike was judged there."""
+        body = block.body
+        others = tuple([statement for statement in body if type(statement) is not tree.Instruction and type(statement) is not tree.Loc])
+        if not others:
+            yield from self._body(body, scope, met)
+            return
+        variables = tuple([statement for statement in body[:len(others)] if isinstance(statement, tree.Variable)])
+        plain = len(variables) == len(others)
+        inner = met.blocks.get(variables) if plain else None
+        if inner is None:
+            within, wrong = Scope(scope), False
+            yield from self._labels(body, within)
+            if not plain:
+                yield from self._body(body, within, Kinds(within, self.functions, self.given))
+                return
+            for variable in variables:
+                for said in self._local(variable, within):
+                    wrong = True
+                    yield said
+            inner = Kinds(within, self.functions, self.given, met)
+            if not wrong:
+                met.blocks[variables] = inner
+        yield from self._body(body[len(variables):], inner.scope, inner)
 
     def _instruction(self, instruction: tree.Instruction, scope: Scope, key: tuple[Any, ...], guarded: bool) -> Iterator[Finding]:
         """One instruction whose like has not been met in this module, or that has a fault. `guarded`: its guard, if any, is a predicate."""

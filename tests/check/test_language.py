@@ -191,7 +191,7 @@ def test_operands_of_equal_kinds_have_one_verdict() -> None:
                 for operand in line.operands))
             if any(signature.form.rules for signature in _signatures(line.opcode)):
                 continue
-            key = Kinds(scope, {"callee": True, "giver": True}, ()).meet(changed)
+            key = Kinds(scope, {"callee": True, "giver": True}, ()).keys([changed])[0]
             verdicts[key].add(match.check(changed, scope.type) is None)
     assert len(verdicts) > 200
     assert [key for key, said in verdicts.items() if len(said) > 1] == []

@@ -7,13 +7,14 @@ import random
 import re
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import grammar
-from grammar import read, reference, tree
+from grammar import columns, read, reference, tree
 from grammar.errors import ParseError, Position
 from ptxkit.check import check_text
 
@@ -120,17 +121,22 @@ def test_more_mutants_of_real_files_are_told_alike() -> None:
     assert [said for said in found if said] == []
 
 
-@pytest.mark.parametrize("planted", [
-    ("self.body += instructions", "self.body += instructions[1:]"),
-    ("Position(None, number + 1, line.find(first) + 1)", "Position(None, number, line.find(first) + 1)"),
+@pytest.mark.parametrize(("module", "name", "right", "wrong"), [
+    (read, "Lines", "self.body += instructions", "self.body += instructions[1:]"),
+    (read, "Lines", "label[1], Position(None, number + 1,", "label[1], Position(None, number,"),
+    (columns, "Columns", "set_opcode, nodes, ", "set_opcode, reversed(nodes), "),
+    (columns, "Columns", "set_operands, nodes, operands", "set_operands, nodes, operands[::-1]"),
+    (columns, "Columns", "set_line, places, compress(range(first + 1,", "set_line, places, compress(range(first,"),
 ])
-def test_a_fast_path_that_errs_is_caught(planted: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Path(read.__file__).read_text()
-    assert planted[0] in source
-    names = dict(vars(read))
-    exec(compile(source.replace(*planted), read.__file__, "exec"), names)
-    monkeypatch.setattr(read, "Lines", names["Lines"])
-    assert difference(HEAD + ".func f() {\n add.s32 a, b, c;\nL:\n}") != ""
+def test_a_fast_path_that_errs_is_caught(module: ModuleType, name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(str(module.__file__)).read_text()
+    assert right in source
+    names = dict(vars(module))
+    exec(compile(source.replace(right, wrong), str(module.__file__), "exec"), names)
+    text = HEAD + ".func f() {\n add.s32 a, b, c;\nL:\n sub.s32 d, e;\n}"
+    assert difference(text) == ""
+    monkeypatch.setattr(read, name, names[name])
+    assert difference(text) != ""
 
 
 # ----------------------------------------------------------------------------------------------- all errors at once
