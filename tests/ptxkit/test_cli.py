@@ -111,7 +111,7 @@ def test_a_file_that_is_not_there_is_bad_input(module: Path, capsys: pytest.Capt
     assert re.match(r"ptxkit: (there is no file|cannot read|\. is a folder)", written.err)
 
 
-@pytest.mark.parametrize("command", SOURCES.keys() - {"emit"})
+@pytest.mark.parametrize("command", sorted(SOURCES.keys() - {"emit"}))
 def test_a_file_that_is_no_ptx_is_bad_input(module: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     Path("binary.ptx").write_bytes(bytes(range(256)))
     assert main([command, *["binary.ptx"] * SOURCES[command]]) == 1
@@ -120,7 +120,7 @@ def test_a_file_that_is_no_ptx_is_bad_input(module: Path, capsys: pytest.Capture
     assert "binary.ptx is no text" in written.err
 
 
-@pytest.mark.parametrize("command", SOURCES.keys() - {"lift"})
+@pytest.mark.parametrize("command", sorted(SOURCES.keys() - {"lift"}))
 def test_a_kernel_that_there_is_not_is_usage(module: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert main([command, *["kernels_of_a_test:stare"] * SOURCES[command]]) == 2
     assert "has no kernel 'stare'" in capsys.readouterr().err
