@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from itertools import accumulate, compress, islice, repeat
 from typing import Any
 
@@ -82,15 +83,18 @@ class Columns:
 
     def _operands(self, rests: list[str]) -> list[tuple[Operand, ...] | None]:
         """The operands of each list; None for one that is not written plainly."""
-        plain = [rest for rest in rests if rest and "{" not in rest]
-        try:
-            flat = iter(list(map(self.words.__getitem__, ", ".join(plain).split(", ")))) if plain else iter(())
-            made = map(tuple, map(islice, repeat(flat), [rest.count(", ") + 1 for rest in plain]))
-            if len(plain) == len(rests):
-                return list(made)
-            return [() if not rest else self.lists.operands(rest) if "{" in rest else next(made) for rest in rests]
-        except Odd:
-            return list(map(self._tried, rests))
+        words, special = self.words, [number for number, rest in enumerate(rests) if not rest or "{" in rest]
+        plain = [rest for rest in rests if rest and "{" not in rest] if special else rests
+        written = ", ".join(plain).split(", ") if plain else []
+        odd = [word for word in set(written).difference(words) if not words.knows(word)]
+        operands: Iterator[Any] = map(words.get, written)
+        counts = map((1).__add__, map(str.count, plain, repeat(", ")))
+        found: list[tuple[Operand, ...] | None] = list(map(tuple, map(islice, repeat(operands), counts)))
+        if odd:
+            found = [self._tried(rest) if None in (listed or ()) else listed for rest, listed in zip(plain, found, strict=True)]
+        for number in special:
+            found.insert(number, self._tried(rests[number]))
+        return found
 
     def _tried(self, rest: str) -> tuple[Operand, ...] | None:
         try:

@@ -241,6 +241,9 @@ class Lines:
         """Reads a line that is not one plain instruction; -1, or the number of its signs that were read before something else begins."""
         line = self.lines[number].partition("//")[0]
         bare = line.strip(BLANKS)
+        if bare == "}" and self.stack:
+            self.pop()
+            return -1
         if bare[:4] == ".loc":
             return -1 if self.loc(bare, number) else 0
         if bare[-1:] == ":":

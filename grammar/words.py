@@ -75,6 +75,13 @@ class Words(dict[str, Operand]):
                 exhaust(map(set_name, names, words))
                 self.update(zip(words, names, strict=True))
 
+    def knows(self, word: str) -> bool:
+        """Whether the word is a plain spelling, which is read then."""
+        try:
+            return self[word] is not None
+        except Odd:
+            return False
+
     def _read(self, word: str) -> Operand:
         if word[:1] == "[" and word[-1:] == "]":
             base, plus, digits = word[1:-1].partition("+")
@@ -154,6 +161,9 @@ class Lists:
 
     def operands(self, text: str) -> tuple[Operand, ...]:
         """The operands of any instruction but a call."""
+        known = tuple(map(self.words.get, text.strip(BLANKS).replace(", ", ",").split(",")))
+        if None not in known:
+            return known  # type: ignore[return-value]
         tight = LOOSE.sub("", text)
         if not tight:
             return ()

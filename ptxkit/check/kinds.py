@@ -34,8 +34,8 @@ class Kinds:
         self.given = given
         self.codes: dict[int, int] = {}
         self.guards: set[int] = set()
-        self.registers: dict[str, int] = {}
-        self.addresses: dict[int, tuple[int, int]] = {}
+        self.registers: dict[str, int] = {}  # of the ranges: the kind of one by its name
+        self.addresses: dict[int, tuple[int, int, str]] = {}  # by that kind: of an address by it and of one far away, and its type
         self.blocks: dict[tuple[tree.Variable, ...], Kinds] = {}
         if outer is not None and not scope.ranges and not scope.labels and outer.registers.keys().isdisjoint(scope.names):
             self.registers, self.addresses = outer.registers, outer.addresses
@@ -44,7 +44,7 @@ class Kinds:
         """The registers of the scope's ranges, `most` of each at most; others are looked up when they are met."""
         for stem, type in self.scope.types.items():
             if not stem[-1].isdigit():
-                self.addresses[code(type)] = code(("[]", type, True)), code(("[]", type, False))
+                self.addresses[code(type)] = code(("[]", type, True)), code(("[]", type, False)), type
                 count = min(self.scope.ranges[stem].count or 0, most)
                 self.registers.update(zip(map(stem.__add__, map(str, range(count))), repeat(code(type))))
         for name in self.registers.keys() & self.scope.names.keys():
@@ -72,7 +72,8 @@ class Kinds:
         elif kind is tree.Address and type(operand.base) is tree.Name:  # type: ignore[union-attr]
             register = self.registers.get(operand.base.name)  # type: ignore[union-attr]
             if register is not None:
-                return self.addresses[register][not near(operand.offset)]  # type: ignore[union-attr]
+                beside, far, _ = self.addresses[register]
+                return beside if near(operand.offset) else far  # type: ignore[union-attr]
         return code(self.kind(operand))
 
     def alone(self) -> None:
@@ -83,7 +84,7 @@ class Kinds:
 
     def guarded(self, guard: tree.Guard) -> bool:
         """Whether a guard is a predicate's; one that is will be found in `guards` from now on."""
-        good = self.scope.type(guard.predicate) == "pred"
+        good = self.name(guard.predicate) == "pred"
         if good:
             self.guards.add(id(guard))
         return good
@@ -113,6 +114,9 @@ class Kinds:
         return ("()", *[self.kind(element) for element in operand.elements])
 
     def name(self, name: str) -> Hashable:
+        register = self.registers.get(name)
+        if register is not None:
+            return self.addresses[register][2]
         scope = self.scope
         found = scope.type(name)
         if found is not None:
@@ -125,7 +129,6 @@ class Kinds:
         if scope.label(name) is not None:
             return "label"
         return "function" if name in self.functions else UNKNOWN
-
 
     def _variable(self, name: str) -> Hashable:
         """A variable's space; textures are no memory, and what is a kernel's own parameter is not written."""
