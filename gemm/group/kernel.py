@@ -36,7 +36,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                X: type[Scalar] = bf16, W: type[Scalar] = bf16, OUT: type[Scalar] = bf16, BM: int = 128, BN: int = 256, BK: int = 64,
                STAGES: int = 4, CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 1, CLUSTER_N: int = 1, GROUP: int = 8,
                RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", PROMOTE: bool = False,
-               BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 256,
+               BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 128,
                LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "predicated", RING: bool = False,
                SCALE_MAP: bool = False, OVERLAP: bool = False) -> None:
     """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
