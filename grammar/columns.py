@@ -91,7 +91,7 @@ class Columns:
         counts = map((1).__add__, map(str.count, plain, repeat(", ")))
         found: list[tuple[Operand, ...] | None] = list(map(tuple, map(islice, repeat(operands), counts)))
         if odd:
-            found = [self._tried(rest) if None in (listed or ()) else listed for rest, listed in zip(plain, found, strict=True)]
+            found = [listed if all(listed or ()) else self._tried(rest) for rest, listed in zip(plain, found, strict=True)]
         for number in special:
             found.insert(number, self._tried(rests[number]))
         return found

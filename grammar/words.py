@@ -162,7 +162,7 @@ class Lists:
     def operands(self, text: str) -> tuple[Operand, ...]:
         """The operands of any instruction but a call."""
         known = tuple(map(self.words.get, text.strip(BLANKS).replace(", ", ",").split(",")))
-        if None not in known:
+        if all(known):
             return known  # type: ignore[return-value]
         tight = LOOSE.sub("", text)
         if not tight:
