@@ -1,7 +1,7 @@
 """Lines that are one plain instruction each, read some thousands at a time, column by column: what a compiler writes is mostly such lines.
 
-All that is done for each line is done by the interpreter's own loops (`findall`, `map`), which takes a fifth of the time of a statement
-in Python for each. What is no plain line is not read here, and nothing is refused.
+What is done for each line is done by the interpreter's own loops (`findall`, `map`): nodes are made so in a third of the time that their
+`__init__` takes. What is no plain line is not read here, and nothing is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINE = re.compile(
 ONE_OPCODE = re.compile(OPCODE)
 CALLS = ("call", "call.uni")
 LINES = 4096
-"""Lines that are read at once: their words stay in the processor's cache."""
+"""Lines that are read at once: what is made on the way stays small beside the tree."""
 
 set_opcode, set_operands = setter(Instruction, "opcode"), setter(Instruction, "operands")
 set_guard, set_place = setter(Instruction, "guard"), setter(Instruction, "position")

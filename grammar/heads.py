@@ -126,6 +126,9 @@ def moved(variable: Variable, place: Position) -> Variable:
 
 
 def _constant(word: str, words: Words) -> Constant:
+    known = words.get(word)
+    if type(known) is Integer:
+        return known
     generic = GENERIC.fullmatch(word)
     if generic is not None:
         name = Expression("generic", (words.name(generic[1]),))

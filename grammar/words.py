@@ -53,7 +53,7 @@ class Words(dict[str, Operand]):
     """The operand that a word without blanks is."""
 
     def __missing__(self, word: str) -> Operand:
-        if PLAIN.fullmatch(word) is not None and word != "WARP_SZ":
+        if word[:1] != "[" and PLAIN.fullmatch(word) is not None and word != "WARP_SZ":
             name: Operand = new(Name)
             set_name(name, word)
             self[word] = name
