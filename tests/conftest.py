@@ -43,8 +43,11 @@ def why_no_ptxas() -> str:
     return ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    sweeps = "sweep" in (config.option.markexpr or "")
     for item in items:
+        if item.get_closest_marker("sweep") and not sweeps:
+            item.add_marker(pytest.mark.skip(reason="one of many cases: with -m sweep"))
         for marker, why in (("gpu", why_no_gpu), ("ptxas", why_no_ptxas)):
             if item.get_closest_marker(marker) and why():
                 item.add_marker(pytest.mark.skip(reason=why()))
