@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from ptxkit.errors import PtxkitError
@@ -149,10 +149,7 @@ class Config:
     @property
     def parameters(self) -> dict[str, Any]:
         """The kernel's compile-time parameters."""
-        names = ("BM", "BN", "BK", "A_ROWS", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "SPLITS", "REDUCE", "GROUP",
-                 "RASTER", "SERPENTINE", "STORE", "PROMOTE", "OVERLAP", "BLOCK_SCALES", "SCALE_MAP", "BATCHED", "STREAM_B", "FUSION")
-        return {"A": self.a, "B": self.b, "OUT": self.out, "ACCUMULATOR": self.accumulator, "A_MAJOR": self.a_major,
-                "B_MAJOR": self.b_major, **{name: getattr(self, name) for name in names}}
+        return {field.name.upper(): getattr(self, field.name) for field in fields(self)}
 
     def with_(self, **changes: Any) -> Config:
         """The same with changes; what was derived and not given is derived again."""

@@ -22,6 +22,7 @@ from .grid import OUT, Grid
 from .heuristic import heuristic
 from .problem import PLAIN, Arrays, Options, Problem, extents, type_name
 from .tables.choice import tuned
+from .workspace import Workspaces
 
 L2_PROMOTION = 256          # bytes that the L2 fetches at once; 128 cost 1 to 3 % where weights stream (docs/performance.md)
 _PLANS_KEPT = 512
@@ -29,7 +30,7 @@ _PLANS_KEPT = 512
 _modules: dict[tuple[Config, int], Compiled] = {}
 _plans: dict[tuple[Any, ...], Plan] = {}
 _launches: OrderedDict[tuple[Any, ...], Launch | Zeros | None] = OrderedDict()
-_workspaces: dict[tuple[int, int], tuple[int, int]] = {}
+_workspaces = Workspaces(32 << 20)
 
 
 class Plan:
@@ -93,7 +94,7 @@ class Launch:
         """Launch on a stream; `workspace` is what `Adapter.initialize` was given, or the stream's own."""
         scalars = self.scalars
         if self.workspace_bytes:
-            scalars = Grid.with_workspace(scalars, workspace or _workspace(self.ordinal, stream, self.workspace_bytes))
+            scalars = Grid.with_workspace(scalars, workspace or _workspaces.of(self.ordinal, stream, self.workspace_bytes))
         self.launcher(stream, self.grid, scalars, self.maps)
 
 
@@ -136,17 +137,6 @@ def _order(rows: int, columns: int, ordinal: int) -> int:
     table = hilbert(rows, columns)
     made = driver.allocate(table.nbytes, ordinal)
     driver.copy_to_device(made, table.ctypes.data, table.nbytes, ordinal)
-    return made
-
-
-def _workspace(ordinal: int, stream: int, bytes: int) -> int:
-    """A stream's workspace, zeroed when it is made; a larger one takes the place of a smaller, which launches under way may still use."""
-    known = _workspaces.get((ordinal, stream))
-    if known is not None and known[1] >= bytes:
-        return known[0]
-    bytes = max(bytes, 32 << 20)
-    made = driver.allocate_cleared(bytes, ordinal)
-    _workspaces[ordinal, stream] = made, bytes
     return made
 
 
@@ -236,10 +226,8 @@ def _prepare(arrays: Arrays, options: Options, config: Config | None) -> Launch 
 
 def check_config(config: Config, problem: Problem) -> None:
     """A configuration given by the caller is for this problem."""
-    wanted = {"a": problem.a, "b": problem.b, "out": problem.out, "accumulator": problem.accumulator, "a_major": problem.a_major,
-              "b_major": problem.b_major, "BATCHED": problem.batches is not None, "BLOCK_SCALES": problem.block_scales,
-              "SCALE_MAP": config.SCALE_MAP and problem.scale_map,
-              "FUSION": problem.fusion}
+    free = {"PROMOTE": config.PROMOTE, "SCALE_MAP": config.SCALE_MAP and problem.scale_map}    # may do more, or without
+    wanted = {**problem.fixed, **free}
     for name, value in wanted.items():
         if getattr(config, name) != value:
             words = [getattr(v, "__name__", str(v)) for v in (getattr(config, name), value)]

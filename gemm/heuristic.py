@@ -22,10 +22,7 @@ MODEL = {"l2": 100.0, "memory": 3280.0, "prologue": 5300.0, "stage_1": 92.0, "st
 def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
     """Configurations worth trying for a problem."""
     fp8 = problem.a.bits == 8
-    fixed: dict[str, Any] = {"a": problem.a, "b": problem.b, "out": problem.out, "accumulator": problem.accumulator,
-                             "a_major": problem.a_major, "b_major": problem.b_major, "PROMOTE": problem.promote,
-                             "BLOCK_SCALES": problem.block_scales, "SCALE_MAP": problem.scale_map,
-                             "BATCHED": problem.batches is not None, "FUSION": problem.fusion}
+    fixed = problem.fixed
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
     small = problem.m <= 64
     if problem.m <= 64 or (problem.m <= 128 and problem.k >= 1024):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -95,6 +96,13 @@ class Problem:
         self.strides = tuple(row_strides(array) for array in (out, arrays.c, arrays.residual))
 
     @property
+    def fixed(self) -> dict[str, Any]:
+        """The fields of a configuration that the problem decides; the others are its knobs."""
+        return {"a": self.a, "b": self.b, "out": self.out, "accumulator": self.accumulator, "a_major": self.a_major,
+                "b_major": self.b_major, "PROMOTE": self.promote, "BLOCK_SCALES": self.block_scales, "SCALE_MAP": self.scale_map,
+                "BATCHED": self.batches is not None, "FUSION": self.fusion}
+
+    @property
     def plain(self) -> bool:
         """Whether A, B and D are all its arrays."""
         return self.fusion.nothing and not self.block_scales
@@ -153,7 +161,7 @@ class Problem:
         for name, scale in (("a_scale", a), ("b_scale", b)):
             check_dtype(name, scale, ("f32",))
         depth = -(-self.k // BLOCK)
-        if _size(a) == 1 and _size(b) == 1 and (len(a.shape) < 2 or a.shape != (self.m, depth)):
+        if math.prod(a.shape) == 1 and math.prod(b.shape) == 1 and (len(a.shape) < 2 or a.shape != (self.m, depth)):
             return True
         if self.a.bits != 8:
             raise LaunchError(f"block scales are those of fp8 operands, a has elements of {self.a.__name__}: pass scales of one element")
@@ -258,13 +266,6 @@ def type_name(dtype: Any) -> str | None:
     if word not in RESULTS:
         raise LaunchError(f"out_dtype={dtype!r}: the result is {', '.join(RESULTS)}")
     return word
-
-
-def _size(array: ArrayView) -> int:
-    count = 1
-    for extent in array.shape:
-        count *= extent
-    return count
 
 
 __all__ = ["PLAIN", "Arrays", "Lines", "Options", "Problem", "extents", "operand", "result", "type_name"]

@@ -38,15 +38,18 @@ KINDS = (("bf16", "bf16", None), ("bf16", "f32", None), ("e4m3", "bf16", None), 
 
 
 def asked(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str | None = None, layout: str = "nt",
-          batches: int | None = None, block: bool = False, **options: Any) -> Problem:
-    """A product of arrays without memory. `layout` is BLAS's: A then B, n row-major and t column-major."""
+          batches: int | None = None, block: bool = False, scaled: bool = False, **options: Any) -> Problem:
+    """A product of arrays without memory. `layout` is BLAS's: A then B, n row-major and t column-major; scales are those of blocks, or
+    (`scaled`) one an operand."""
     def matrix(rows: int, columns: int, dtype: str, letter: str = "n") -> ArrayView:
         shape, strides = (rows, columns), (columns, 1) if letter == "n" else (1, rows)
         if batches is not None:
             shape, strides = (batches, *shape), (rows * columns, *strides)  # type: ignore[assignment]
         return ArrayView(0, shape, strides, dtype, 0, "other")
 
-    scales = (matrix(m, -(-k // 128), "f32", "t"), matrix(-(-k // 128), -(-n // 128), "f32", "t")) if block else (None, None)
+    scales: tuple[ArrayView | None, ...] = (ArrayView(0, (), (), "f32", 0, "other"),) * 2 if scaled else (None, None)
+    if block:
+        scales = matrix(m, -(-k // 128), "f32", "t"), matrix(-(-k // 128), -(-n // 128), "f32", "t")
     arrays = Arrays(matrix(m, k, a, layout[0]), matrix(k, n, b or a, layout[1]), matrix(m, n, out or a), None, None, None, *scales)
     return Problem(arrays, Options(**options))
 

@@ -83,9 +83,6 @@ class Scales:
         self._now = [mov.f32(register) for register in self._next]
         self._factors = {}
 
-    def read(self, stage: Reg[u32]) -> None:
-        """Nothing is in shared memory."""
-
     def factor(self, slab: int, index: int) -> Reg[f32] | float:
         """What accumulator `index` of a slab is multiplied by."""
         rows, columns = len(self._a_rows), len(self._b_columns)

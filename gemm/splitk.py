@@ -8,8 +8,10 @@ from typing import Any
 from ptxkit import MBarriers, Ptr, Reg, Vec, cluster_ctarank, if_, loop, smem
 from ptxkit.idioms import remote, wait
 from ptxkit.ptx import add, atom, bar, ld, mapa, mbarrier, mov, opcode, st
+from ptxkit.ptx import max as max_
+from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared
-from ptxkit.types import b32, f32, u32
+from ptxkit.types import f32, u32
 
 from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue import DirectStore
@@ -45,9 +47,6 @@ class ClusterReduction:
     def expect(self, first: Reg[Any], BN: int) -> None:
         """In each CTA's one thread where `first` holds: what will come."""
         per, rank = columns_per_split(BN, self.splits), mov.u32(cluster_ctarank)
-        from ptxkit.ptx import max as max_
-        from ptxkit.ptx import min as min_
-
         blocks = min_.s32(max_.s32(BN // 8 - rank * per, 0), per)
         mbarrier.arrive.expect_tx.shared__cta.b64(self.landed[0], blocks * (self.splits * self.slabs * BLOCK_BYTES), pred=first)
 
@@ -133,4 +132,4 @@ def added(parts: list[Vec[Any, Any]]) -> list[Reg[f32]]:
     return total
 
 
-__all__ = ["BLOCK_BYTES", "ClusterReduction", "WorkspaceReduction", "added", "b32", "columns_per_split"]
+__all__ = ["BLOCK_BYTES", "ClusterReduction", "WorkspaceReduction", "added", "columns_per_split"]

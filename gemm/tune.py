@@ -20,14 +20,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from ptxkit import driver
-from ptxkit.arrays import ArrayView
 from ptxkit.errors import NoToolError, PtxkitError
 
 from .bench.shapes import BYTES, LAYOUTS, OPERAND_TYPES, Problem, ShapeError, parse
 from .config import Config, ConfigError
 from .heuristic import candidates, clocks, heuristic
-from .problem import Arrays
 from .problem import Problem as Asked
+from .samples import asked
 from .scheduler import Raster
 from .tables import Table, file_name, forget, user_path
 from .tables.choice import kind, knobs, tuned
@@ -50,18 +49,8 @@ class TuneError(PtxkitError, ValueError):
 
 def described(problem: Problem) -> Asked:
     """The problem as this package's kernels see it: arrays without memory."""
-    m, n, k = problem.m, problem.n, problem.k
-
-    def matrix(rows: int, columns: int, dtype: str, letter: str = "n") -> ArrayView:
-        return ArrayView(0, (rows, columns), (columns, 1) if letter == "n" else (1, rows), dtype, 0, "other")
-
-    scales: list[ArrayView | None] = [None, None]
-    if problem.block:
-        scales = [matrix(m, -(-k // 128), "f32", "t"), matrix(-(-k // 128), -(-n // 128), "f32")]
-    elif BYTES[problem.dtype] == 1:
-        scales = [ArrayView(0, (), (), "f32", 0, "other")] * 2
-    a, b = matrix(m, k, problem.dtype, problem.layout[0]), matrix(k, n, problem.dtype, problem.layout[1])
-    return Asked(Arrays(a, b, matrix(m, n, problem.out), a_scale=scales[0], b_scale=scales[1]))
+    return asked(problem.m, problem.n, problem.k, problem.dtype, out=problem.out, layout=problem.layout, block=problem.block,
+                 scaled=not problem.block and BYTES[problem.dtype] == 1)
 
 
 def configurations(asked: Asked, sms: int, most: int | None = None) -> list[Config]:

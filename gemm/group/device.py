@@ -16,6 +16,7 @@ from ptxkit.types import TYPES
 
 from ..device import L2_PROMOTION, Zeros
 from ..problem import type_name
+from ..workspace import Workspaces
 from .config import GroupConfig
 from .heuristic import heuristic
 from .kernel import group_gemm as kernel
@@ -28,7 +29,7 @@ _KEPT = 512
 
 _modules: dict[tuple[GroupConfig, int], Compiled] = {}
 _updaters: dict[Any, Compiled] = {}
-_workspaces: dict[tuple[int, int], tuple[int, int]] = {}
+_workspaces = Workspaces()
 _plans: dict[tuple[Any, ...], GroupPlan] = {}
 _launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDict()
 
@@ -86,16 +87,8 @@ def updater(config: GroupConfig, ordinal: int) -> Launcher:
 
 
 def workspace(ordinal: int, stream: int, config: GroupConfig) -> int:
-    """A stream's workspace, its counter at 0; a larger one takes the place of a smaller, which launches under way may still use."""
-    bytes = workspace_bytes(config.GROUPS, config.LAYOUT)
-    known = _workspaces.get((ordinal, stream))
-    if known is not None and known[1] >= bytes:
-        return known[0]
-    made = driver.allocate(bytes, ordinal)
-    with driver.on(ordinal):
-        driver.call("cuMemsetD8Async", made, 0, bytes, stream)
-    _workspaces[ordinal, stream] = made, bytes
-    return made
+    """A stream's workspace, its counter at 0."""
+    return _workspaces.of(ordinal, stream, workspace_bytes(config.GROUPS, config.LAYOUT))
 
 
 class GroupLaunch:

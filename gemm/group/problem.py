@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -142,7 +143,7 @@ class GroupProblem:
             check_dtype(name, scale, ("f32",))
         depth, lines = -(-self.k // BLOCK), self.n * (2 if self.options.gated else 1)
         if len(x.shape) < 2:
-            if _size(x) != 1 or (_size(w) != 1 and w.shape != (self.groups,)):
+            if math.prod(x.shape) != 1 or (math.prod(w.shape) != 1 and w.shape != (self.groups,)):
                 raise LaunchError(f"x_scale has shape {x.shape} and w_scale {w.shape}: scales are one of x and one of w or of each of "
                                   f"{self.groups} groups, or blocks: x_scale ({self.rows}, {depth}), w_scale "
                                   f"({self.groups}, {-(-lines // BLOCK)}, {depth})")
@@ -239,13 +240,6 @@ def misfit(ends: Sequence[int], rows: int) -> str | None:
     if ends and ends[-1] > rows:
         return f"cu_seqlens ends at row {ends[-1]}: x has {rows} rows"
     return None
-
-
-def _size(array: ArrayView) -> int:
-    count = 1
-    for extent in array.shape:
-        count *= extent
-    return count
 
 
 __all__ = ["NAMES", "GroupArrays", "GroupOptions", "GroupProblem", "extents", "misfit"]

@@ -14,13 +14,6 @@ AUTO = ("BK", "STAGES", "CONSUMERS", "STORE")
 """Knobs that a configuration derives when they are left out."""
 
 
-def fixed(problem: Problem) -> dict[str, Any]:
-    """The fields of a configuration that the problem decides; the others are its knobs."""
-    return {"a": problem.a, "b": problem.b, "out": problem.out, "accumulator": problem.accumulator, "a_major": problem.a_major,
-            "b_major": problem.b_major, "PROMOTE": problem.promote, "BLOCK_SCALES": problem.block_scales,
-            "BATCHED": problem.batches is not None, "FUSION": problem.fusion}
-
-
 def kind(problem: Problem) -> str:
     """Under which a table keeps the problem: operands, result, layout ("nt": K contiguous in both)."""
     layout = ("n" if problem.a_major == "k" else "t") + ("t" if problem.b_major == "k" else "n")
@@ -33,7 +26,7 @@ def kind(problem: Problem) -> str:
 
 def knobs(config: Config, problem: Problem) -> dict[str, Any]:
     """What a table keeps of a configuration: the fields that differ from their defaults and that the rest does not give."""
-    decided = fixed(problem)
+    decided = problem.fixed
     found = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in decided
              and (field.default is MISSING or getattr(config, field.name) != field.default)}
     for name in AUTO:
@@ -48,7 +41,7 @@ def revive(kept: Knobs, problem: Problem) -> Config:
     is not valid, TypeError for an unknown knob."""
     if kept.get("A_ROWS"):
         kept = {**kept, "A_ROWS": -(-problem.m // 8) * 8 if problem.m <= 56 else 0}
-    return Config(**fixed(problem), **kept)
+    return Config(**problem.fixed, **kept)
 
 
 def tuned(problem: Problem, device: str) -> Config | None:
@@ -72,4 +65,4 @@ def _alike(problem: Problem) -> tuple[str, ...]:
     return f"bf16/{out}/{layout}", f"bf16/{out}/nt"
 
 
-__all__ = ["fixed", "kind", "knobs", "revive", "tuned"]
+__all__ = ["kind", "knobs", "revive", "tuned"]

@@ -22,7 +22,7 @@ from gemm.bench.shapes import Problem, problem
 from gemm.config import Config
 from gemm.heuristic import heuristic
 from gemm.tables import Table, TableError, file_name, lookup
-from gemm.tables.choice import fixed, kind, knobs, revive, tuned
+from gemm.tables.choice import kind, knobs, revive, tuned
 from ptxkit.errors import LaunchError
 
 from .virtual_card import Card, Matrix
@@ -161,8 +161,8 @@ def test_knobs_give_the_configuration_back(text):
     for config in found:
         kept = knobs(config, asked)
         assert revive(json.loads(json.dumps(kept)), asked) == config
-        assert not kept.keys() & fixed(asked).keys()
-    assert knobs(Config(**fixed(asked), BM=64, BN=64), asked) == {"BM": 64, "BN": 64}
+        assert not kept.keys() & asked.fixed.keys()
+    assert knobs(Config(**asked.fixed, BM=64, BN=64), asked) == {"BM": 64, "BN": 64}
     assert len(set(tune.rasters(found[0]))) == 17
 
 
