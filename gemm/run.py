@@ -124,12 +124,13 @@ def on_gpu(product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
 
 
 def operands(torch: Any, product: Product) -> tuple[Any, Any]:
-    """Normally distributed A [M, K] and B [K, N], or batches of them, with the strides of the layout."""
+    """Normally distributed A [M, K] and B [K, N], or batches of them, with the strides of the layout; f32 with the 10 bits of fraction
+    that tf32 has, so that nothing is lost before the product."""
     found = []
     shapes = (product.m, product.k), (product.k, product.n)
     for (rows, columns), word, letter in zip(shapes, (product.dtype, product.b), product.layout, strict=True):
         shape = (rows, columns) if letter == "n" else (columns, rows)
-        values = torch.randn((*product.outer, *shape), device="cuda").to(kinds(torch)[word])
+        values = torch.randn((*product.outer, *shape), device="cuda").half().to(kinds(torch)[word])
         found.append(values if letter == "n" else values.transpose(-1, -2))
     return found[0], found[1]
 
@@ -150,8 +151,10 @@ def _with_torch(torch: Any, product: Product, *, check: bool, repeat: int) -> di
         found["error_share"] = reference.worst(host[0], host[1], host[2], product.k, product.out, product.dtype)
     found["us"] = _time(torch, lambda: gemm(a, b, d), repeat)
     if TYPES[product.dtype].bits > 8:
+        before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = True
         found["cublas_us"] = _time(torch, lambda: torch.matmul(a, b), repeat)
+        torch.backends.cuda.matmul.allow_tf32 = before
     return found
 
 

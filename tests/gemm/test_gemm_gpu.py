@@ -74,7 +74,7 @@ def test_out_is_allocated_on_the_current_stream_and_deterministic() -> None:
         first = gemm.hgemm(a[:, :296], b[:296], out_dtype=f32)
         assert first.dtype is torch.float32
         assert all(torch.equal(first, gemm.hgemm(a[:, :296], b[:296], out_dtype="f32")) for _ in range(20))
-    assert gemm.gemm(a.to(torch.float8_e4m3fn), b.T.contiguous().T.to(torch.float8_e4m3fn).T.contiguous().T).dtype is torch.bfloat16
+    assert gemm.gemm(a.to(torch.float8_e4m3fn), b[:296].to(torch.float8_e4m3fn).T).dtype is torch.bfloat16
 
 
 def test_an_adapter_has_memory_of_its_own_and_refuses_too_little() -> None:

@@ -293,7 +293,8 @@ def test_what_cannot_be_tuned_says_so(words, sentence, capsys):
 
 
 @pytest.mark.gpu
-def test_a_problem_is_tuned_and_looked_up(user_tables, capsys):
+def test_a_problem_is_tuned_and_looked_up(user_tables, capfd):
+    """The lines are a worker's, a process of its own: `capfd` sees them."""
     pytest.importorskip("torch")
     path = user_tables / "table.json"
     assert main(["tune", "--shapes", "128x256x512", "--most", "6", "--output", str(path)]) == 0
@@ -301,4 +302,4 @@ def test_a_problem_is_tuned_and_looked_up(user_tables, capsys):
     assert entry["of"] == 6
     assert entry["wrong"] == 0
     assert entry["measured"]["burst"]["us"] <= 1.1 * entry["measured"]["burst"]["heuristic_us"]
-    assert "cublas" in capsys.readouterr().out
+    assert "cublas" in capfd.readouterr().out
