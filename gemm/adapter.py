@@ -77,7 +77,8 @@ class Adapter:
 
     @property
     def workspace_size(self) -> int:
-        """Bytes of device memory that a launch uses beside its arrays; 0 unless the depth is split through the workspace."""
+        """Bytes of device memory that a launch uses beside its arrays; 0 unless the depth is split through the workspace, or
+        tiles go by ticket."""
         return Grid.of(self.problem, self.config, 1).workspace_bytes if self._launches else 0
 
     def initialize(self, workspace: Any = None, stream: Any = None) -> None:
@@ -112,7 +113,7 @@ class Adapter:
             bytes *= extent
         if bytes < size:
             raise LaunchError(f"the workspace has {bytes:,} bytes, this product needs {size:,} (workspace_size): pass a larger one, none, "
-                              "or a config with SPLITS=1")
+                              "or a config with SPLITS=1 and without TICKET")
 
     def update(self, **arrays: Any) -> None:
         """Use other arrays from the next run on; each by its name, of the same shape, strides, type and device as before."""

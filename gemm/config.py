@@ -18,6 +18,7 @@ from .scale_ring import scale_count
 from .scales import BLOCK
 from .scheduler import Raster
 from .splitk import columns_per_split
+from .tickets import Tickets
 
 OPERANDS = {"f16": ("f16",), "bf16": ("bf16",), "f32": ("f32",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("f16", "bf16", "f32", "e4m3", "e5m2")
@@ -63,6 +64,7 @@ class Config:
     GROUP: int = 8
     RASTER: Raster = "along_m"
     SERPENTINE: bool = False
+    TICKET: bool = False
     STORE: Literal["staged", "direct"] | None = None
     PROMOTE: bool = False
     OVERLAP: bool = False
@@ -116,7 +118,7 @@ class Config:
             bytes += self.CONSUMERS * STAGING_BUFFERS * ROWS * span_bytes(self.BN, self.out)
         if self.SPLITS > 1 and self.REDUCE == "cluster":
             bytes += self.SPLITS * columns_per_split(self.BN, self.SPLITS) * 8 * self.BM * 4 + 8
-        return bytes + (16 if self.PINGPONG else 0)
+        return bytes + (16 if self.PINGPONG else 0) + (Tickets.BYTES if self.TICKET else 0)
 
     @property
     def smem_bytes(self) -> int:
@@ -167,7 +169,7 @@ class Config:
             words.append("along a Hilbert curve")
         else:
             words.append(f"{self.RASTER.replace('_', ' ')} by {self.GROUP}" + (" serpentine" if self.SERPENTINE else ""))
-        return ", ".join([*words, *(["direct stores"] if self.STORE == "direct" else [])])
+        return ", ".join(words + ["by ticket"] * self.TICKET + ["direct stores"] * (self.STORE == "direct"))
 
     def describe(self) -> str:
         """The budget: stages, bytes, registers, barriers."""
@@ -231,6 +233,8 @@ class Config:
             return "a depth that is split through the workspace has CTAs on their own: take CLUSTER_M=1 and CLUSTER_N=1"
         if self.RASTER not in get_args(Raster) or not 1 <= self.GROUP < 1 << 16:
             return f"tiles go {', '.join(get_args(Raster))}, in groups of 1 to 65,535, not RASTER={self.RASTER!r}, GROUP={self.GROUP}"
+        if self.TICKET and (self.cluster > 1 or self.SPLITS > 1):
+            return "tickets are drawn for whole tiles, by CTAs on their own: take CLUSTER_M=1, CLUSTER_N=1 and SPLITS=1"
         if self.cluster > MAX_CLUSTER:
             return f"a cluster has at most {MAX_CLUSTER} CTAs, not {self.cluster}"
         for name, major, extent, by in (("A", self.a_major, self.BM, self.CLUSTER_N), ("B", self.b_major, self.BN, self.CLUSTER_M)):

@@ -19,6 +19,7 @@ from .scale_ring import Reader, ScaleLines, ScaleRing
 from .scales import BLOCK, ScaleArray
 from .scheduler import Extents, Raster, Schedule
 from .splitk import ClusterReduction, WorkspaceReduction
+from .tickets import Tickets
 from .tiled import Shares, TiledCopy, TiledMma
 
 # Registers a thread of the producer and of the consumers, by consumer warpgroups: 128 * (p + consumers * c) fits what the CTA has at
@@ -40,8 +41,9 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
          A_MAJOR: Major = "k", B_MAJOR: Major = "k", BM: int = 128, BN: int = 256, BK: int = 64, A_ROWS: int = 0, STAGES: int = 4,
          CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1, SPLITS: int = 1,
          REDUCE: Literal["cluster", "workspace"] = "cluster", GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False,
-         STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False, OVERLAP: bool = False, BLOCK_SCALES: bool = False,
-         SCALE_MAP: bool = False, BATCHED: bool = False, STREAM_B: bool = False, FUSION: Fusion = PLAIN_SUM) -> None:
+         TICKET: bool = False, STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False, OVERLAP: bool = False,
+         BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False, STREAM_B: bool = False,
+         FUSION: Fusion = PLAIN_SUM) -> None:
     """D[M, N] = A[M, K] B[K, N] in tiles of BM x BN, stages of BK.
 
     Roles. Warpgroup 0 is the producer: one lane of its first warp issues every load. Each further warpgroup consumes: together they
@@ -74,13 +76,15 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
                          ScaleLines.allocate(ScaleArray(b_scale, b_scale_n, b_scale_k), BN, BLOCK, STAGES, "scales of B"))
     pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=BLOCK_SCALES)
     order = smem.mbarrier(2, name="order") if PINGPONG else None
+    tickets = Tickets(counters, 4 * CONSUMERS + BLOCK_SCALES) if TICKET else None
 
     thread = mov.u32(tid.x)
     warp = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF)        # the same in all lanes, and ptxas can see it
     warpgroup = warp >> 2
     with if_(thread == 0):
         prefetch_tensormaps(a, b, *([d] if staging is not None else []), *([s] if SCALE_MAP else []))
-        pipeline.init(*([(order, Turn.ARRIVALS)] if order is not None else []), *([(reduction.landed, 1)] if reduction is not None else []))
+        pipeline.init(*([(order, Turn.ARRIVALS)] if order is not None else []), *([(reduction.landed, 1)] if reduction is not None else []),
+                      *(tickets.counts if tickets is not None else ()))
     if cluster.size > 1 or in_cluster:
         cluster_sync()
     else:
@@ -88,7 +92,8 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
     griddepcontrol.wait()
     griddepcontrol.launch_dependents()
 
-    schedule = Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, SPLITS, in_cluster, curve if RASTER == "hilbert" else None)
+    schedule = Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, SPLITS, in_cluster, curve if RASTER == "hilbert" else None,
+                        tickets)
     extents = Extents(m_tiles, n_tiles, k_tiles, batches if BATCHED else None)
 
     with if_(thread < WARPGROUP):
@@ -98,7 +103,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
             policy = createpolicy.fractional.L2__evict_first.b64() if STREAM_B else None
             producer = Producer(pipeline, TiledCopy(a, a_tile, cluster.a_shares(), lines=A_ROWS),
                                 TiledCopy(b, b_tile, cluster.b_shares(), policy), Ring(STAGES))
-            with schedule.work(extents) as work:
+            with schedule.work(extents, draws=True) as work:
                 producer.load(work, work.m * BM, work.n * BN, *([work.batch] if BATCHED else []), scales=ring)
             producer.drain()
         if ring is not None:

@@ -35,7 +35,8 @@ class Grid:
         if shared and units * config.CONSUMERS * 4 > COUNTER_BYTES:
             raise ConfigError(f"{units} tiles are too many to split their depth: a workspace has {COUNTER_BYTES // 4} counters, "
                               f"{config.CONSUMERS} a tile; take SPLITS=1")
-        bytes = COUNTER_BYTES + units * config.SPLITS * config.BM * config.BN * 4 if shared else 0
+        bytes = COUNTER_BYTES if shared or config.TICKET else 0
+        bytes += units * config.SPLITS * config.BM * config.BN * 4 if shared else 0
         places = -(-tiles[0] // config.CLUSTER_M), -(-tiles[1] // config.CLUSTER_N)
         if config.RASTER == "hilbert" and max(places) > MOST:
             raise ConfigError(f"a curve goes through at most {MOST:,} rows and columns of tiles, not {max(places):,}: "

@@ -26,6 +26,7 @@ CHOICES: dict[str, list[Any]] = {
     "sharing": [{}, {"CLUSTER_M": 2}, {"CLUSTER_N": 2}, {"CLUSTER_M": 2, "CLUSTER_N": 2}, {"CLUSTER_N": 4},
                 {"SPLITS": 2, "REDUCE": "cluster"}, {"SPLITS": 3, "REDUCE": "workspace"}],
     "raster": [{"GROUP": 2}, {"GROUP": 3, "RASTER": "along_n"}, {"GROUP": 2, "SERPENTINE": True}, {"RASTER": "hilbert"}],
+    "work": [{}, {"TICKET": True}],
     "promote": [False, True],
     "batched": [False, True],
     "stages": [0, 2],
@@ -60,7 +61,7 @@ def build(row: tuple[Any, ...]) -> Config | None:
     (a, b), (a_major, b_major) = choice["types"], choice["majors"]
     try:
         return Config(a, choice["out"], b, a_major=a_major, b_major=b_major, **choice["tile"], **choice["sharing"], **choice["raster"],
-                      PROMOTE=choice["promote"], BATCHED=choice["batched"], STAGES=choice["stages"])
+                      **choice["work"], PROMOTE=choice["promote"], BATCHED=choice["batched"], STAGES=choice["stages"])
     except ConfigError:
         return None
 
@@ -112,7 +113,8 @@ def shipped() -> Iterator[Config]:
 def structure(config: Config, *, of_types: bool = False) -> tuple[Any, ...]:
     """What decides the code: two configurations of one structure differ in constants, and in types unless `of_types`."""
     shared = (config.BM, config.BN, config.CONSUMERS, config.PINGPONG, config.CLUSTER_M, config.CLUSTER_N, config.SPLITS,
-              config.REDUCE if config.SPLITS > 1 else "", config.STORE, config.A_ROWS > 0, config.PROMOTE, config.BLOCK_SCALES)
+              config.REDUCE if config.SPLITS > 1 else "", config.STORE, config.A_ROWS > 0, config.PROMOTE, config.BLOCK_SCALES,
+              config.TICKET)
     return (*shared, config.a, config.b, config.out, config.a_major, config.b_major, config.BATCHED) if of_types else shared
 
 

@@ -12,6 +12,8 @@ from ptxkit.ptx import ld, mov, selp
 from ptxkit.ptx import min as min_
 from ptxkit.types import u32
 
+from .tickets import Tickets
+
 Raster = Literal["along_m", "along_n", "hilbert"]
 
 
@@ -40,7 +42,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Static persistent schedule: cluster c of C works on units c, c + C, ...; a unit is `cluster_m` x `cluster_n` tiles, one a CTA.
+    """Persistent schedule: cluster c of C works on units c, c + C, ..., or on what it draws from `tickets`; a unit is `cluster_m` x
+    `cluster_n` tiles, one a CTA.
 
     Units go down GROUP rows, then on to the next column of the group, so that the units in flight touch few rows of A and few
     columns of B and both stay in L2; "along_n" exchanges rows and columns. `serpentine` walks every other group backwards. The
@@ -58,18 +61,17 @@ class Schedule:
     splits: int = 1
     split_in_cluster: bool = False
     order: Ptr[u32] | None = None
+    tickets: Tickets | None = None
 
     @contextmanager
-    def work(self, extents: Extents, *, turn: Reg[u32] | int = 0, turns: int = 1) -> Iterator[Work]:
-        """A loop over this CTA's work; of every `turns` pieces only number `turn`, for warpgroups that take turns."""
-        clustered = self.cluster_m * self.cluster_n > 1 or self.split_in_cluster
-        here, all_ = (mov.u32(clusterid.x), mov.u32(nclusterid.x)) if clustered else (mov.u32(ctaid.x), mov.u32(nctaid.x))
+    def work(self, extents: Extents, *, turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False) -> Iterator[Work]:
+        """A loop over this CTA's work; of every `turns` pieces only number `turn`, for warpgroups that take turns. `draws`: in the thread
+        that draws tickets."""
         rows, columns = _shared_out(extents.m, self.cluster_m), _shared_out(extents.n, self.cluster_n)
         tiles = rows * columns
         units = tiles if extents.batches is None else tiles * extents.batches
         spread = self.splits if self.splits > 1 and not self.split_in_cluster else 1
-        start = here if isinstance(turn, int) and turn == 0 else here + all_ * turn
-        with for_range(units * spread if spread > 1 else units, start=start, step=all_ * turns if turns > 1 else all_) as unit:
+        with self.units(units * spread if spread > 1 else units, turn, turns, draws) as unit:
             tile = unit // spread if spread > 1 else unit
             split = unit - tile * spread if spread > 1 else mov.u32(cluster_ctarank) if self.splits > 1 else None
             batch, within = None, tile
@@ -84,6 +86,19 @@ class Schedule:
                 first = extents.k * split // self.splits
                 stages = extents.k * (split + 1) // self.splits - first
             yield Work(m, n, first, stages, tile, split, batch)
+
+    @contextmanager
+    def units(self, count: Reg[u32], turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False) -> Iterator[Reg[u32]]:
+        """A loop over this cluster's units of `count`; the rest as `work` has it."""
+        if self.tickets is not None:
+            with (self.tickets.drawn(count) if draws else self.tickets.passed_on(count, turn, turns)) as unit:
+                yield unit
+            return
+        clustered = self.cluster_m * self.cluster_n > 1 or self.split_in_cluster
+        here, all_ = (mov.u32(clusterid.x), mov.u32(nclusterid.x)) if clustered else (mov.u32(ctaid.x), mov.u32(nctaid.x))
+        start = here if isinstance(turn, int) and turn == 0 else here + all_ * turn
+        with for_range(count, start=start, step=all_ * turns if turns > 1 else all_) as unit:
+            yield unit
 
     def _place(self, unit: Reg[u32], rows: Reg[u32], columns: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
         """Row and column of a unit."""

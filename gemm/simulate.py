@@ -29,11 +29,13 @@ _WORDS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float8_e4m3fn
 def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: float = 1.0, beta: float = 0.0, bias: Array | None = None,
              activation: Any = None, residual: Array | None = None, a_scale: Array | None = None, b_scale: Array | None = None,
              accumulate: str = "f32", fast_accum: bool | None = None, dtype: str | None = None, out_dtype: str | None = None,
-             config: Config | None = None, sms: int = 132, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
+             config: Config | None = None, sms: int = 132, schedule: str = "fifo", seed: int = 0, check: bool = True,
+             counters: Array | None = None) -> Report:
     """`out[...] = gemm.gemm(a, b, ...)` as a device with `sms` SMs would do it, executed on the CPU.
 
     Arrays are float16, ml_dtypes' bfloat16 and float8, float32, or unsigned integers holding the bits of `dtype` (a, b) and `out_dtype`
-    (out, c, bias, residual). Fewer `sms` make each CTA work on more tiles. `schedule`, `seed` and `check` are those of `ptxkit.sim.run`.
+    (out, c, bias, residual). Fewer `sms` make each CTA work on more tiles. `schedule`, `seed` and `check` are those of `ptxkit.sim.run`;
+    `counters` are those of the workspace, which are zeros before and after, for those who want to see it.
     """
     from ptxkit.sim import Report
 
@@ -48,7 +50,7 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     config = config or heuristic(problem, sms)
     grid = Grid.of(problem, config, max(1, sms // config.cluster))
     workspace = np.full(max(1, (grid.workspace_bytes - COUNTER_BYTES) // 4), np.nan, np.float32)
-    counters = np.zeros(COUNTER_BYTES // 4, np.uint32)
+    counters = np.zeros(COUNTER_BYTES // 4, np.uint32) if counters is None else counters
     order = hilbert(*grid.curve) if grid.curve else np.zeros(1, np.uint32)
 
     def pointer(name: str) -> Any:

@@ -313,23 +313,27 @@ def structures() -> list[tuple[Case, Config]]:
     return [(legal(rng, of_config(config, *shape)), config) for config in (*distinct(shipped()), *pairwise()) for shape in odd(config)]
 
 
+WAYS: tuple[dict[str, Any], ...] = ({}, {"SPLITS": 3}, {"TICKET": True})
+"""Of sharing out the work: those that need a workspace, and the one that does not."""
+
+
 def specials(torch: Any) -> Iterator[tuple[str, str | None]]:
-    """What is not a case: no depth; an adapter on other arrays, and in a graph; split depth in a graph of a stream of its own."""
+    """What is not a case: no depth; an adapter on other arrays, and in a graph; shared work in a graph of a stream of its own."""
     d = torch.full((33, 64), float("nan"), device="cuda", dtype=torch.float16)
     hgemm(torch.empty((33, 0), device="cuda", dtype=torch.float16), torch.empty((0, 64), device="cuda", dtype=torch.float16), d)
     yield "K = 0", None if bool((d == 0).all()) else "did not give zeros"
-    for splits in (1, 3):
-        config = Config(bf16, f32, b_major="mn", BM=64, BN=64, SPLITS=splits)
+    for way in WAYS:
+        config = Config(bf16, f32, b_major="mn", BM=64, BN=64, **way)
         sets = [tuple(torch.randn(shape, device="cuda").bfloat16() for shape in ((100, 520), (520, 136))) for _ in range(2)]
         (a, b), second = sets
         outs = [torch.full((100, 136), float("nan"), device="cuda") for _ in range(2)]
-        product = Adapter(a, b, outs[0], config=config, pdl=splits == 1)
+        product = Adapter(a, b, outs[0], config=config, pdl=not way)
         size = product.workspace_size
         product.initialize(torch.full((size,), 0xFF, dtype=torch.uint8, device="cuda") if size else None)
         product.run()
         product.update(a=second[0], b=second[1], out=outs[1])
         product.run()
-        yield f"an adapter, split {splits} ways", _near(torch, sets, outs)
+        yield f"an adapter, {config}", _near(torch, sets, outs)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
@@ -341,12 +345,12 @@ def specials(torch: Any) -> Iterator[tuple[str, str | None]]:
             out.fill_(float("nan"))
         for _ in range(3):
             graph.replay()
-        yield f"a graph, split {splits} ways", _near(torch, sets, outs)
+        yield f"a graph, {config}", _near(torch, sets, outs)
         outs[0].fill_(float("nan"))
         stream.wait_stream(torch.cuda.current_stream())
         gemm(a, b, outs[0], config=config, stream=stream)
         stream.synchronize()
-        yield f"the stream of a graph, split {splits} ways", _near(torch, sets[:1], outs[:1])
+        yield f"the stream of a graph, {config}", _near(torch, sets[:1], outs[:1])
 
 
 def _near(torch: Any, sets: Sequence[Any], outs: Sequence[Any]) -> str | None:

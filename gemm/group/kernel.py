@@ -18,9 +18,10 @@ from ..mainloop import Cluster, Consumer, Pipeline, Producer, Turn
 from ..scale_ring import Reader, ScaleLines, ScaleRing
 from ..scales import BLOCK, ScaleArray, Scales
 from ..scheduler import Raster, Schedule
+from ..tickets import Tickets
 from ..tiled import Shares, TiledCopy, TiledMma
 from .gated import GatedCopy, GatedMma, GatedScales, GatedTokenScales, GatedTransposedStore
-from .schedule import GroupSchedule, Layout, Order, Tails, Tickets
+from .schedule import GroupSchedule, Layout, Order, Tails
 from .stores import RaggedStore, UpdatedStore, WholeOrPart
 from .table import GroupTable
 from .tensormaps import TICKET_WORDS, acquire, map_of, maps_of
@@ -90,7 +91,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     else:
         bar.sync(0)
 
-    schedule = GroupSchedule(Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N), ORDER, TRANSPOSED, tickets)
+    schedule = GroupSchedule(Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, tickets=tickets), ORDER, TRANSPOSED)
 
     def pieces(**role: Any) -> Any:
         """The loop over this CTA's work in one role."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from ptxkit import MBarriers, Ptr, Reg, Ring, clusterid, ctaid, for_range, if_, laneid, loop, nclusterid, nctaid, smem
-from ptxkit.idioms import wait
-from ptxkit.ptx import add, atom, bar, ld, mbarrier, mov, st
+from ptxkit import Ptr, Reg, if_, loop
+from ptxkit.ptx import add, ld, mov
 from ptxkit.ptx import min as min_
-from ptxkit.smem import Shared
 from ptxkit.types import u32
 
 from ..scheduler import Schedule, Work, _shared_out
@@ -33,66 +31,6 @@ class GroupWork(Work):
 
 
 @dataclass(frozen=True, slots=True)
-class Tickets:
-    """Units handed out as CTAs get to them: the first to each by its number, every further one by a counter in global memory.
-
-    The producer's thread draws a ticket while it loads the tile before, and passes it on through a ring of slots. full[slot]: 1, its
-    arrive. empty[slot]: a lane of every warp that multiplies, when the warp has read the slot. As many tickets are drawn as there are
-    units, so whoever draws the last sets the counter back to 0 for the next launch.
-    """
-
-    counter: Ptr[u32]
-    warps: int
-    slots: Shared[u32] = field(init=False)
-    full: MBarriers = field(init=False)
-    empty: MBarriers = field(init=False)
-
-    SLOTS = 2
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "slots", smem.array(u32, self.SLOTS, name="tickets"))
-        object.__setattr__(self, "full", smem.mbarrier(self.SLOTS, name="ticket is there"))
-        object.__setattr__(self, "empty", smem.mbarrier(self.SLOTS, name="ticket is read"))
-
-    @property
-    def counts(self) -> tuple[tuple[MBarriers, int], ...]:
-        """For `Pipeline.init`."""
-        return (self.full, 1), (self.empty, self.warps)
-
-    @contextmanager
-    def drawn(self, units: Reg[u32]) -> Iterator[Reg[u32]]:
-        """The producer's loop, in one thread."""
-        unit, position = mov.u32(ctaid.x), Ring(self.SLOTS)
-        with loop() as more:
-            wait(self.empty[position.stage], position.parity ^ 1)
-            st.shared__cta.u32(self.slots.at(position.stage), unit)
-            mbarrier.arrive.shared__cta.b64(self.full[position.stage])
-            position.advance()
-            more.break_if(unit >= units)
-            drawn = atom.relaxed.gpu.global_.add.u32(self.counter, 1)
-            yield unit
-            st.relaxed.gpu.global_.u32(self.counter, 0, pred=drawn == units - 1)
-            mov.u32(unit, drawn + mov.u32(nctaid.x))
-
-    @contextmanager
-    def passed_on(self, units: Reg[u32], turn: Reg[u32] | int, turns: int) -> Iterator[Reg[u32]]:
-        """A loop of those who multiply, in whole warps; of every `turns` tickets only number `turn`."""
-        position, number = Ring(self.SLOTS), mov.u32(0)
-        with loop() as more:
-            wait(self.full[position.stage], position.parity)
-            unit = ld.shared__cta.u32(self.slots.at(position.stage))
-            bar.warp.sync(0xFFFFFFFF)
-            mbarrier.arrive.shared__cta.b64(self.empty[position.stage], pred=mov.u32(laneid) == 0)
-            position.advance()
-            more.break_if(unit >= units)
-            if turns > 1:
-                mine = number == turn
-                mov.u32(number, number ^ 1)
-                more.continue_if(~mine)
-            yield unit
-
-
-@dataclass(frozen=True, slots=True)
 class GroupSchedule:
     """Persistent schedule over the tiles of all groups: cluster c of C works on units c, c + C, ..., or ("ticket") on what it draws.
 
@@ -106,7 +44,6 @@ class GroupSchedule:
     tiles: Schedule
     order: Order
     transposed: bool = False
-    tickets: Tickets | None = None
 
     @contextmanager
     def work(self, table: GroupTable, weight_tiles: Reg[u32], stages: Reg[u32], *, turn: Reg[u32] | int = 0, turns: int = 1,
@@ -117,7 +54,7 @@ class GroupSchedule:
         rows = ld.shared__cta.u32(table.before.at(table.capacity))
         units = rows if own_sizes else rows * across
         group = mov.u32(0)
-        with self._units(units, turn, turns, draws) as unit:
+        with self.tiles.units(units, turn, turns, draws) as unit:
             column = unit // rows if self.order == "across" else None
             sought = unit if own_sizes else unit - column * rows if column is not None else unit // across
             if self.order in ("linear", "ticket"):
@@ -148,7 +85,7 @@ class GroupSchedule:
         """The same where the first row of each tile says its group ("rows"); tiles of rows with a negative group are left out."""
         tiles = self.tiles
         across, down = self._columns(weight_tiles), _shared_out(rows, tokens)
-        with self._units(across * down, turn, turns, draws) as unit:
+        with self.tiles.units(across * down, turn, turns, draws) as unit:
             m, n = tiles._place(unit, *((across, down) if self.transposed else (down, across)))
             m, n = tiles._in_cluster(m, n)
             start = (n if self.transposed else m) * tokens
@@ -161,18 +98,6 @@ class GroupSchedule:
     def _columns(self, weight_tiles: Reg[u32]) -> Reg[u32]:
         return _shared_out(weight_tiles, self.tiles.cluster_m if self.transposed else self.tiles.cluster_n)
 
-    @contextmanager
-    def _units(self, units: Reg[u32], turn: Reg[u32] | int, turns: int, draws: bool) -> Iterator[Reg[u32]]:
-        if self.tickets is not None:
-            with (self.tickets.drawn(units) if draws else self.tickets.passed_on(units, turn, turns)) as unit:
-                yield unit
-            return
-        clustered = self.tiles.cluster_m * self.tiles.cluster_n > 1
-        here, all_ = (mov.u32(clusterid.x), mov.u32(nclusterid.x)) if clustered else (mov.u32(ctaid.x), mov.u32(nctaid.x))
-        start = here if isinstance(turn, int) and turn == 0 else here + all_ * turn
-        with for_range(units, start=start, step=all_ * turns if turns > 1 else all_) as unit:
-            yield unit
-
     @staticmethod
     def _search(table: GroupTable, group: Reg[u32], sought: Reg[u32]) -> None:
         """The last group before which there are at most `sought` units: it has some, if any group behind `sought` does."""
@@ -184,4 +109,4 @@ class GroupSchedule:
             step //= 2
 
 
-__all__ = ["ORDERS", "GroupSchedule", "GroupWork", "Layout", "Order", "Tails", "Tickets"]
+__all__ = ["ORDERS", "GroupSchedule", "GroupWork", "Layout", "Order", "Tails"]

@@ -89,6 +89,7 @@ def assembles(config: Config) -> None:
     ({"BM": 192, "BN": 256}, "registers of a consumer thread"), ({"BM": 256, "BN": 256}, "registers of a consumer thread"),
     ({"SPLITS": 20}, "1 to 16 ways"), ({"SPLITS": 2, "CLUSTER_M": 2}, "take CLUSTER_M=1"),
     ({"SPLITS": 2, "REDUCE": "cluster", "CLUSTER_M": 2}, "REDUCE=\"workspace\""), ({"SPLITS": 2, "STORE": "staged"}, "STORE=\"direct\""),
+    ({"TICKET": True, "CLUSTER_N": 2}, "take CLUSTER_M=1"), ({"TICKET": True, "SPLITS": 2}, "and SPLITS=1"),
     ({"A_ROWS": 8}, "A_ROWS=8"), ({"RASTER": "spiral"}, "along_m, along_n, hilbert"),
     ({"GROUP": 0}, "groups of 1 to"), ({"FUSION": Fusion(activation="tanh")}, "relu, gelu, silu or a function"),
     ({"BLOCK_SCALES": True}, "block scales"), ({"BN": 56, "STORE": "staged"}, "whole 32-byte spans")])

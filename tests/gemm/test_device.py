@@ -128,6 +128,7 @@ def split(shape: tuple[int, int, int] = (100, 72, 640), **more: Any) -> Adapter:
 def test_the_workspace_is_as_large_as_the_partial_sums() -> None:
     assert split().workspace_size == COUNTER_BYTES + 2 * 2 * 3 * 64 * 64 * 4
     assert Adapter(A, B, OUT, config=Config(bf16, bf16, b_major="mn", BM=64, BN=64)).workspace_size == 0
+    assert Adapter(A, B, OUT, config=Config(bf16, bf16, b_major="mn", BM=64, BN=64, TICKET=True)).workspace_size == COUNTER_BYTES
     assert "workspace           262,144 bytes" in str(split())
     assert "partial" not in str(Adapter(array((16, 0)), array((0, 8)), OUT))
 
