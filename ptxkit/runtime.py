@@ -132,7 +132,7 @@ class Compiled:
                 fields = self._fields(name, seen, explicit)
             except TraceError as error:
                 raise LaunchError(error.message) from None
-            known = self._maps[key] = encode_tiled(fields, seen.pointer)
+            known = self._maps[key] = encode_tiled(fields, seen.pointer + (explicit.offset if explicit is not None else 0))
             if len(self._maps) > _MAPS_KEPT:
                 self._maps.popitem(last=False)
         return known
@@ -141,7 +141,8 @@ class Compiled:
         """What the map of this argument encodes: as the kernel's copies need it, and as the author says, if both then the same."""
         record = self.traced.copies.records.get(name)
         if explicit is not None:
-            fields = encodable(explicit.fields(seen.shape, seen.strides, TYPES[seen.dtype]), seen.pointer, f"the tensor map of `{name}`")
+            fields = encodable(explicit.fields(seen.shape, seen.strides, TYPES[seen.dtype]), seen.pointer + explicit.offset,
+                               f"the tensor map of `{name}`")
             if record is not None and (fields.box, fields.swizzle, fields.type.bits) != (record.box, record.swizzle, record.type.bits):
                 given = f"box {'x'.join(map(str, fields.box))} {fields.type.__name__}, swizzle {fields.swizzle or 'none'}"
                 raise LaunchError(f"the tensor map given for `{name}` ({given}) differs from the tile that the kernel copies: {record}; "

@@ -17,10 +17,14 @@ class TensorMap:
 
     In a kernel's signature it annotates a tensor-map parameter; at a launch a plain array does as well, and the map is then encoded
     from the tile that the kernel copies through it. `swizzle` and `interleave` are bytes (0: none), `fill` "zeros" or "nan".
+
+    `shape` and `strides` (elements) describe the memory otherwise than the array does, from `offset` bytes after its beginning on
+    (negative: before it): what copies touch must be the array's, the rest of such a description need not be.
     """
 
     def __init__(self, array: Any, *, box: tuple[int, ...], swizzle: int = 0, interleave: int = 0,
-                 element_strides: tuple[int, ...] | None = None, fill: str = "zeros", dtype: ScalarType | str | None = None) -> None:
+                 element_strides: tuple[int, ...] | None = None, fill: str = "zeros", dtype: ScalarType | str | None = None,
+                 shape: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None, offset: int = 0) -> None:
         if swizzle not in (0, 32, 64, 128):
             raise TraceError(f"swizzle is 0, 32, 64 or 128 bytes, not {swizzle}")
         if interleave not in (0, 16, 32):
@@ -33,16 +37,21 @@ class TensorMap:
         self.interleave = interleave
         self.element_strides = element_strides
         self.fill = fill
+        if (shape is None) != (strides is None) or (shape and strides and len(shape) != len(strides)):
+            raise TraceError(f"shape {shape} and strides {strides}: another description than the array's own has both, of one length")
+        self.shape, self.strides, self.offset = shape, strides, offset
         self.dtype = TYPES[dtype] if isinstance(dtype, str) else dtype
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for equal descriptions, whatever the array."""
-        return self.box, self.swizzle, self.interleave, self.element_strides, self.fill, self.dtype
+        return (self.box, self.swizzle, self.interleave, self.element_strides, self.fill, self.dtype, self.shape, self.strides,
+                self.offset)
 
     def fields(self, shape: tuple[int, ...], strides: tuple[int, ...], type: ScalarType) -> TensorMapFields:
         """The fields for an array of this shape and these element strides; raises when the hardware cannot have them."""
         type = self.dtype or type
+        shape, strides = self.shape or shape, self.strides or strides
         if len(self.box) != len(shape):
             raise TraceError(f"box {self.box} has {len(self.box)} extents, the array has {len(shape)} dimensions")
         return encodable(TensorMapFields(

@@ -22,7 +22,8 @@ CAPACITIES = (32, 128, 256, 1024)
 class GroupConfig:
     """One specialisation of the group kernel. `tile` is that of A B: of X W^T, or TRANSPOSED of W X^T.
 
-    `tile.STAGES` 0 is the deepest ring that shared memory holds beside the table of GROUPS groups.
+    `tile.STAGES` 0 is the deepest ring that shared memory holds beside the table of GROUPS groups. TAILS is how staged stores leave the
+    next group's rows alone; direct ones are predicated.
     """
 
     tile: Config
@@ -33,7 +34,7 @@ class GroupConfig:
     STREAM_W: bool = False
     SCALED: bool = False
     GATED: bool = False
-    TAILS: Tails = "predicated"
+    TAILS: Tails = "ragged"
     BLOCK_SCALES: bool = False
 
     @property
@@ -42,6 +43,8 @@ class GroupConfig:
         return self.tile.BLOCK_SCALES
 
     def __post_init__(self) -> None:
+        if self.tile.STORE == "direct" and self.TAILS == "ragged":
+            object.__setattr__(self, "TAILS", "predicated")
         problem = self._problem()
         if problem:
             raise ConfigError(problem)
@@ -49,7 +52,7 @@ class GroupConfig:
     @classmethod
     def of(cls, x: type[Scalar], w: type[Scalar], out: type[Scalar], *, TRANSPOSED: bool = False, GROUPS: int = 256,
            ORDER: Order = "linear", LAYOUT: Layout = "offsets", STREAM_W: bool = False, SCALED: bool = False, GATED: bool = False,
-           TAILS: Tails = "predicated", RING: bool = False, BLOCK_SCALES: bool = False, **tile: Any) -> GroupConfig:
+           TAILS: Tails = "ragged", RING: bool = False, BLOCK_SCALES: bool = False, **tile: Any) -> GroupConfig:
         """From types and the parameters of the tile."""
         a, b = (w, x) if TRANSPOSED else (x, w)
         wanted = tile.pop("STAGES", 0)
@@ -102,7 +105,7 @@ class GroupConfig:
         words = [str(tile), "transposed" if self.TRANSPOSED else "", "" if self.ORDER == "linear" else self.ORDER,
                  "gated" if self.GATED else "", "streamed weights" if self.STREAM_W else "",
                  "scales through shared memory" if self.ring else "", "overlapped promotion" if tile.OVERLAP else "",
-                 f"{self.TAILS} tails" if self.TAILS != "predicated" and tile.STORE == "staged" else ""]
+                 f"{self.TAILS} tails" if self.TAILS != "ragged" and tile.STORE == "staged" else ""]
         return ", ".join(word for word in words if word)
 
     def _problem(self) -> str | None:

@@ -14,6 +14,7 @@ from ptxkit.launcher import EncodedTensorMap, Launcher, encode_tiled
 from ptxkit.runtime import Compiled
 from ptxkit.types import TYPES
 
+from ..atoms import ROWS
 from ..device import L2_PROMOTION, Zeros
 from ..problem import type_name
 from ..workspace import Workspaces
@@ -54,6 +55,9 @@ class GroupPlan:
         """The tensor maps for these arrays: encoded once, then copied with the new address."""
         lines, before = self.problem.stored(self.config)
         scales = arrays.x_scale.pointer if arrays.x_scale is not None and self.config.tile.SCALE_MAP else arrays.x.pointer
+        if before > arrays.out.pointer:
+            raise LaunchError(f"the rows of out are {before // ROWS:,} bytes apart, and {ROWS} of them before out is no address: give a "
+                              "configuration with TAILS=\"predicated\"")
         pointers = arrays.x.pointer, arrays.w.pointer, arrays.out.pointer - before, scales
         if not self.encoded:
             records, problem = self.compiled.traced.copies.records, self.problem

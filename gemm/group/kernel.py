@@ -38,7 +38,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                STAGES: int = 4, CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 1, CLUSTER_N: int = 1, GROUP: int = 8,
                RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", PROMOTE: bool = False,
                BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 128,
-               LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "predicated", RING: bool = False,
+               LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "ragged", RING: bool = False,
                SCALE_MAP: bool = False, OVERLAP: bool = False) -> None:
     """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
 
@@ -49,7 +49,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     full[stage]: 1, the producer's arrive.expect_tx. empty[stage]: one thread of each warpgroup that reads the stage, in every CTA
     that shares an operand with this one. order[w] (PINGPONG): 4, see `Turn`.
 
-    A tile reads the rows that follow its group's last one, and drops them: stores of a group's last tile are predicated, row by row.
+    A tile reads the rows that follow its group's last one, and drops them: stores end with the group (TAILS).
     griddepcontrol.wait stands before the first access to global memory, as in the dense kernel.
     """
     cluster = Cluster(CLUSTER_M, CLUSTER_N)

@@ -196,7 +196,10 @@ class GroupProblem:
         return where("lengths"), self.groups, self.rows, self.pitch, where("out"), self.y_lines.strides[0], none, none, none
 
     def stored(self, config: GroupConfig) -> tuple[Lines, int]:
-        """Y as the kernel's tensor map describes it, and how many bytes before Y it begins; see `RaggedStore`."""
+        """Y as the kernel's tensor map describes it, and how many bytes before Y it begins; see `RaggedStore`.
+
+        Those bytes need not be memory: no copy has coordinates there, and the map is an address and extents, whatever lies at them.
+        """
         if config.TAILS != "ragged":
             return self.y_lines, 0
         (row,) = self.y_lines.strides

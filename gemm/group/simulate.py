@@ -53,10 +53,8 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
 
     records = kernel.trace(**config.parameters).copies.records
     workspace = np.zeros(workspace_bytes(config.GROUPS, config.LAYOUT) // 4 if config.needs_workspace else 1, np.uint32)
-    lines, before = problem.stored(config)
     flat_x, flat_out = (array.reshape(-1, array.shape[-1]) for array in (x, out))
     seen = _lines(flat_out, True)
-    guarded = _Guarded(out, before)
 
     def pointer(name: str) -> Any:
         array = given.get(name)
@@ -69,15 +67,17 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
             return workspace
         if name == "none":
             return np.zeros(1, np.uint64)
-        return guarded.bytes[before:] if before else guarded.bytes
+        return _bytes(out)
 
-    if before:
-        seen = guarded.seen(lines.dims, lines.strides)
     halves = w.reshape(w.shape[0], 2, w.shape[1] // 2, w.shape[2]) if gated else w
     # A kernel that stores directly reads no map of y; one that has a map for each group finds Y where the kernel before it did.
     other = TensorMap(seen, box=(1, 16 // out.itemsize)) if config.TAILS == "updated" else TensorMap(flat_x[0, :16 // x.itemsize],
                                                                                                     box=(16 // x.itemsize,))
-    maps: list[Any] = [_lines(flat_x, True), _lines(halves, True), seen if "y" in records else other]
+    maps: list[Any] = [_lines(flat_x, True), _lines(halves, True), other]
+    if "y" in records:
+        lines, before = problem.stored(config)
+        box, strides = tuple(reversed(records["y"].box)), tuple(stride // out.itemsize for stride in reversed(lines.strides))
+        maps[2] = TensorMap(flat_out, box=box, swizzle=records["y"].swizzle, shape=lines.dims[::-1], strides=(*strides, 1), offset=-before)
     nothing = TensorMap(flat_x[0, :16 // x.itemsize], box=(16 // x.itemsize,))
     if config.TAILS == "updated":
         templates = records_of_templates(config)
@@ -88,28 +88,8 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
         if first.verdict == "error":
             return first
     maps.append(_lines(x_scale.reshape(-1, x_scale.shape[-1]), False) if "s" in records and x_scale is not None else nothing)
-    report = kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), schedule=schedule, seed=seed, check=check,
-                             **config.parameters)
-    guarded.copy_back()
-    return report
-
-
-class _Guarded:
-    """The memory of an array with `before` bytes in front of it, which nothing may write."""
-
-    def __init__(self, array: Array, before: int) -> None:
-        self.array, self.before = array, before
-        self.bytes = np.concatenate([np.full(before, 0xA5, np.uint8), _bytes(array)]) if before else _bytes(array)
-
-    def seen(self, dims: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-        """The whole of it with these extents and byte strides, contiguous first, as elements of the array's type."""
-        return np.ndarray(dims[::-1], self.array.dtype, self.bytes, strides=(*strides[::-1], self.array.itemsize))
-
-    def copy_back(self) -> None:
-        """What was written goes to the array."""
-        if self.before:
-            assert (self.bytes[:self.before] == 0xA5).all(), "bytes in front of the result were written"
-            _bytes(self.array)[:] = self.bytes[self.before:]
+    return kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), schedule=schedule, seed=seed, check=check,
+                           **config.parameters)
 
 
 def described(x: Array, w: Array, lengths: Array, out: Array, x_scale: Array | None, w_scale: Array | None,

@@ -37,7 +37,7 @@ class Trial:
     fast: bool | None
     pad: int
     order: str | None = None
-    tails: str = "predicated"
+    tails: str = "ragged"
 
     @property
     def lines(self) -> int:
@@ -102,7 +102,7 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
         kind = (dtype, scales, rng.choice(("bf16", "f16", "f32")), gated, layout,
                 rng.choice((1.0, 16.0, 40.0, 128.0, 1000.0)), rng.choice((None, False, True)) if fp8 and scales != "block" else None)
         ways: dict[str, Any] = {"order": rng.choice((None, None, "search", "across", "ticket", "ticket")),
-                                "tails": rng.choice(("ragged", "predicated", "predicated", "updated", "updated"))}
+                                "tails": rng.choice(("ragged", "ragged", "predicated", "updated"))}
         for _ in range(min(of_each, count - len(found))):
             n = 8 * rng.randint(1, 60) if groups < 64 else 8 * rng.randint(1, 20)
             if gated and scales == "block":

@@ -145,6 +145,7 @@ class Arguments:
         strides = tuple(s // item for s in array.strides)
         if isinstance(value, TensorMap):
             fields = value.fields(array.shape, strides, TYPES[kind])
+            address += value.offset
             if fields.type.bits != 8 * item:
                 raise SimulationError(f"`{name}`: the tensor map's {fields.type.__name__} has {fields.type.bits} bits, the array's "
                                       f"{array.dtype} {8 * item}")

@@ -126,20 +126,23 @@ class Box:
     map: Map
     at: tuple[int, ...]
 
-    def _view(self, memory: Memory, op: Op) -> Array:
-        """The whole array, slowest dimension first."""
+    def _part(self, memory: Memory, op: Op, part: tuple[slice, ...]) -> Array:
+        """What the box covers of the array, slowest dimension first. The rest of the array need not be memory: it may begin before a buffer."""
         m = self.map
         if m.interleave:
             raise UnsupportedError(f"`{op.opcode}` with an interleaved tensor map")
-        place = m.address - GLOBAL
-        shape = m.dims[:m.rank][::-1]
-        strides = (*m.strides[:m.rank - 1][::-1], m.size)
-        last = place + sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) + m.size
-        if memory.allocation(place, last) is None:
-            raise Fault("out-of-bounds", f"the tensor map of `{op.opcode}` describes {last - place} bytes at {m.address:#x}, where no "
-                        "buffer lies", "", op)
         dtype = np.dtype(DTYPES[8 * m.size])
-        return np.ndarray(shape, dtype, memory.data, place, strides)
+        strides = (*m.strides[:m.rank - 1][::-1], m.size)
+        place = m.address - GLOBAL + sum(each.start * stride for each, stride in zip(part, strides, strict=True))
+        shape = tuple(-(-(each.stop - each.start) // each.step) for each in part)
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        steps = tuple(stride * each.step for each, stride in zip(part, strides, strict=True))
+        last = place + sum((n - 1) * s for n, s in zip(shape, steps, strict=True)) + m.size
+        if memory.allocation(place, last) is None:
+            raise Fault("out-of-bounds", f"a box of `{op.opcode}` covers {last - place} bytes at {place + GLOBAL:#x}, where no buffer lies "
+                        f"(the tensor map's array begins at {m.address:#x})", "", op)
+        return np.ndarray(shape, dtype, memory.data, place, steps)
 
     def _clip(self) -> tuple[tuple[slice, ...], tuple[slice, ...], bool]:
         """(where in the array, where in the box, whether all of the box is inside), slowest dimension first."""
@@ -153,39 +156,34 @@ class Box:
             stop = min(count, -(-(m.dims[axis] - start) // step))
             stop = max(stop, first)
             whole = whole and first == 0 and stop == count
-            source.append(slice(start + first * step, max(start + (stop - 1) * step + 1, 0), step) if stop > first else slice(0, 0))
+            source.append(slice(start + first * step, max(start + (stop - 1) * step + 1, 0), step) if stop > first else slice(0, 0, step))
             target.append(slice(first, stop))
         return tuple(source), tuple(target), whole
 
     def fetch(self, memory: Memory, op: Op) -> Array:
         """The box's elements as bytes in rows of 16, out-of-bounds ones filled."""
         m = self.map
-        view = self._view(memory, op)
         source, target, whole = self._clip()
+        view = self._part(memory, op, source)
         if whole:
-            found = np.ascontiguousarray(view[source])
+            found = np.ascontiguousarray(view)
             if found.base is not None:
                 found = found.copy()
         else:
             found = np.full(m.extents[::-1], _NAN.get(m.type, 0) if m.fill else 0, view.dtype)
-            found[target] = view[source]
+            found[target] = view
         return found.reshape(-1).view(np.uint8)
 
     def put(self, memory: Memory, op: Op, data: Array, operation: str | None = None) -> None:
         """Write the box, or combine it with what is there; what is out of bounds is dropped."""
-        view = self._view(memory, op)
         source, target, _ = self._clip()
+        view = self._part(memory, op, source)
         new = data.view(view.dtype).reshape(self.map.extents[::-1])[target]
         if operation is not None:
-            old = np.ascontiguousarray(view[source])
+            old = np.ascontiguousarray(view)
             made = reduced(operation, self.map.type, old.reshape(-1).view(np.uint8), np.ascontiguousarray(new).reshape(-1).view(np.uint8))
             new = made.view(view.dtype).reshape(new.shape)
-        view[source] = new
-
-    def inside(self, memory: Memory, op: Op) -> tuple[Array, tuple[slice, ...], tuple[slice, ...]]:
-        """(the array, the part of it under the box, the part of the box that is inside)."""
-        source, target, _ = self._clip()
-        return self._view(memory, op), source, target
+        view[...] = new
 
     def region(self, memory: Memory) -> Region:
         """The global bytes that the box covers inside the array: a run per line."""

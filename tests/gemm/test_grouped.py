@@ -207,11 +207,6 @@ def chosen_for(dtype: str, scales: str, out: str, gated: bool, mean: int) -> Gro
     return heuristic(GroupProblem(arrays, GroupOptions(gated=gated)))
 
 
-def allowed(config: GroupConfig) -> int:
-    """Bytes: with its second epilogue the 128 x 192 tile spills, and was measured to be faster than any that does not."""
-    return 120 if config.tile.PINGPONG and config.TAILS == "predicated" else 0
-
-
 def spilled(config: GroupConfig) -> int:
     from gemm.group.kernel import group_gemm
 
@@ -222,8 +217,7 @@ def spilled(config: GroupConfig) -> int:
 @pytest.mark.parametrize(("kind", "mean"), [(("e4m3", "group", "bf16", False), 4096), (("e4m3", "block", "bf16", False), 64),
                                             (("e4m3", "block", "f32", True), 4096), (("bf16", "none", "bf16", True), 24)], ids=str)
 def test_what_the_heuristic_chooses_does_not_spill(kind, mean):
-    config = chosen_for(*kind, mean)
-    assert spilled(config) <= allowed(config)
+    assert not spilled(chosen_for(*kind, mean))
 
 
 @pytest.mark.ptxas
@@ -231,15 +225,14 @@ def test_what_the_heuristic_chooses_does_not_spill(kind, mean):
 @pytest.mark.parametrize("kind", ALL_KINDS, ids=str)
 def test_nothing_that_the_heuristic_chooses_spills(kind):
     for mean in (8, 24, 48, 64, 96, 128, 192, 512, 8192):
-        config = chosen_for(*kind, mean)
-        assert spilled(config) <= allowed(config), mean
+        assert not spilled(chosen_for(*kind, mean)), mean
 
 
 @pytest.mark.ptxas
 def test_a_tile_that_spills_is_seen():
     fast = GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=192, PINGPONG=True, SCALED=True)
-    assert spilled(fast)
-    assert not spilled(replace(fast, TAILS="ragged"))
+    assert not spilled(fast)
+    assert spilled(replace(fast, TAILS="predicated"))           # which has a second epilogue
 
 
 @pytest.mark.parametrize(("words", "regimes"), [([], ("burst",)), (["--regime", "both"], ("burst", "sustained"))])

@@ -102,6 +102,39 @@ def relayed(module: Any, schedule: str = "fifo", seed: int = 0) -> tuple[Any, An
     return report, y
 
 
+@kernel(target="sm_90a", block=32)
+def store_rows(y: TensorMap, i: Reg[u32], j: Reg[u32]) -> None:
+    """A box of 8 rows of ones, at (0, i, j) of a map of overlapping rows."""
+    tile = smem.tile(f32, (1, 8, 4), swizzle=0, name="tile")
+    thread = ptx.mov.u32(tid.x)
+    ptx.st.shared__cta.f32(smem.SharedAddress(0, tile[0].register() + (thread << 2)), 1.0)
+    ptx.fence.proxy.async_.shared__cta()
+    ptx.bar.warp.sync(0xFFFFFFFF)
+    with if_(thread == 0):
+        ptx.cp.async_.bulk.tensor_3d.global_.shared__cta.tile.bulk_group(y, (0, i, j), tile[0])
+        ptx.cp.async_.bulk.commit_group()
+        ptx.cp.async_.bulk.wait_group(0)
+
+
+def stored_rows(i: int, j: int, rows: int = 6) -> Any:
+    y = np.zeros((rows, 4), np.float32)
+    report = store_rows.simulate(1, TensorMap(y, box=(1, 8, 4), shape=(rows + 1, 8, 4), strides=(4, 4, 1), offset=-8 * 16), i, j)
+    return report, y[:, 0].tolist()
+
+
+@given(st.integers(0, 5), st.integers(0, 8))
+def test_a_map_that_begins_before_y_stores_as_many_rows_as_are_left(row, left):
+    left = min(left, 6 - row)
+    report, rows = stored_rows(8 - left, row + left)
+    assert report.verdict == "clean", report
+    assert rows == [float(row <= each < row + left) for each in range(6)]
+
+
+def test_what_lies_before_y_is_not_reached_unnoticed():
+    report, _ = stored_rows(0, 3)
+    assert [finding.rule for finding in report.findings] == ["out-of-bounds"]
+
+
 SCHEDULES = [("fifo", 0), ("random", 0), ("random", 1), ("lazy", 0), ("adversarial", 0)]
 
 
