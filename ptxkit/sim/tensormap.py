@@ -127,7 +127,7 @@ class Box:
     at: tuple[int, ...]
 
     def _part(self, memory: Memory, op: Op, part: tuple[slice, ...]) -> Array:
-        """What the box covers of the array, slowest dimension first. The rest of the array need not be memory: it may begin before a buffer."""
+        """What the box covers of the array, slowest dimension first. The rest need not be memory: the array may begin before a buffer."""
         m = self.map
         if m.interleave:
             raise UnsupportedError(f"`{op.opcode}` with an interleaved tensor map")
