@@ -11,14 +11,14 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ptxkit import driver
 from ptxkit.errors import PtxkitError
 
-from ..bench.contestants import Entry
+from ..bench.contestants import ContestantError, Entry
 from ..bench.figures import geometric_mean, paired, spread
 from ..bench.operands import COLD, ERROR
 from ..bench.power import Sampler
@@ -31,10 +31,17 @@ from .config import GroupConfig
 from .device import group_gemm
 from .heuristic import candidates, heuristic
 from .problem import GroupOptions, GroupProblem
-from .schedule import ORDERS
+from .schedule import ORDERS, TAILS
 
 MOST_SETS = 64
-SCALES: dict[str, dict[str, Any]] = {"ring": {}, "overlap": {"BM": 128, "BN": 128, "CLUSTER_M": 1, "CONSUMERS": 2, "OVERLAP": True}}
+RING = {"RING": True, "SCALE_MAP": True}
+VARIANTS: dict[str, dict[str, Any]] = {
+    **{order: {"ORDER": order} for order in ORDERS}, **{tails: {"TAILS": tails} for tails in TAILS}, "ring": RING,
+    "overlap": {**RING, "BM": 128, "BN": 128, "CLUSTER_M": 1, "CONSUMERS": 2, "OVERLAP": True}}
+"""Orders, ways of the last rows; block scales through shared memory, and besides with promotion that overlaps, in 128 x 128."""
+PARAMETERS = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
+              "OVERLAP", "SCALE_MAP", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING")
+"""Of a configuration, those that the problem leaves open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,24 +152,33 @@ def shares(case: Case, us: float, limits: dict[str, Any], regime: str) -> dict[s
     return found
 
 
-def variants_of(config: GroupConfig, names: Sequence[str]) -> dict[str, GroupConfig]:
-    """The same configuration with another order ("ticket", "search", "across") or way of the last rows ("updated", "predicated").
+def changes_of(name: str) -> dict[str, Any]:
+    """The parameters that a variant changes: a name of `VARIANTS`, or what it says itself, `BN=128+ORDER=ticket`."""
+    if name in VARIANTS:
+        return VARIANTS[name]
+    found: dict[str, Any] = {}
+    for word in name.split("+"):
+        key, _, value = word.partition("=")
+        if key not in PARAMETERS or not value:
+            raise ContestantError(f"--variants {name}: there are {', '.join(VARIANTS)}, and parameters such as BN=128+ORDER=ticket")
+        found[key] = int(value) if value.isdecimal() else {"true": True, "false": False}.get(value, value)
+    return found
 
-    Of block scales also with those through shared memory ("ring"), and besides with promotion that overlaps, in 128 x 128 ("overlap").
-    """
-    found = {}
+
+def variants_of(config: GroupConfig, names: Sequence[str]) -> dict[str, GroupConfig]:
+    """The same configuration with changes, those left out that it cannot have or that change nothing."""
+    found: dict[str, GroupConfig] = {}
+    derived = {"STAGES", "STORE"}                               # anew
     for name in names:
+        changes = changes_of(name)
+        kept = {key: value for key, value in config.parameters.items()
+                if key not in (derived | {"CONSUMERS"} if changes.keys() & {"BM", "PINGPONG"} else derived)}
+        x, w, out = (kept.pop(key) for key in ("X", "W", "OUT"))
         try:
-            if name in SCALES:
-                parameters = {key: value for key, value in config.parameters.items() if key not in ("X", "W", "OUT", "STAGES")}
-                x, w, out = (config.parameters[key] for key in ("X", "W", "OUT"))
-                found[name] = GroupConfig.of(x, w, out, **{**parameters, "RING": True, "SCALE_MAP": True, **SCALES[name]})
-                continue
-            change: dict[str, Any] = {"ORDER" if name in ORDERS else "TAILS": name}
-            other = replace(config, **change)
+            other = GroupConfig.of(x, w, out, **{**kept, **changes})
         except ConfigError:
             continue
-        if other.tile.STORE == "staged" or name in ORDERS:
+        if other not in (config, *found.values()):
             found[name] = other
     return found
 

@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", help="of --sweep and --compare: 8x64x4096x7168:fp8-block:skewed with commas (default: all)")
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"of the default cases (default {','.join(KINDS)})")
     parser.add_argument("--regimes", default="burst", help="of --compare: burst, or burst,sustained")
-    parser.add_argument("--variants", default="", help="of --compare: ours in other orders and with other last rows as well: "
-                        "ticket,search,across,updated,predicated; of block scales ring,overlap")
+    parser.add_argument("--variants", default="", help="of --compare: ours with changes as well: ticket,search,across,updated,predicated, "
+                        "of block scales ring,overlap, or any parameters: BN=128+ORDER=ticket,GROUP=1")
     parser.add_argument("--rounds", type=int, help="of --compare")
     parser.add_argument("--seconds", type=float, default=240.0, help="of --sweep: begin no further case after that long")
     parser.add_argument("--json", metavar="FILE", nargs="?", const="-", help="write the results there (- for stdout)")

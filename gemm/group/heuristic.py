@@ -21,6 +21,9 @@ IN_TURNS = 1.03
 WIDE = 1.08
 """The same of promoted 128 x 192 tiles in pairs that share the weights, beside 128 x 128; and of 64 x 192 beside 256 x 64."""
 
+_DECODE = {"STREAM_W": True, "GROUP": 1}
+"""Weights are read once, or where a group has more tokens than a tile, by its tiles at about the same time: these are neighbours."""
+
 
 def fixed(problem: GroupProblem) -> dict[str, Any]:
     """What the problem leaves no choice in."""
@@ -45,8 +48,7 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     if mean <= FEW:
         tokens = next(size for size in (8, 16, 24, 32, 48, 64, 96) if mean <= size)
         deep = problem.k >= 8 * span and (problem.x.bits == 8 or tokens >= 64)
-        return {"TRANSPOSED": True, "BM": 128, "BN": tokens, "BK": 2 * span if deep else span, "CONSUMERS": 1 if gated else 2,
-                "STREAM_W": True}
+        return {"TRANSPOSED": True, "BM": 128, "BN": tokens, "BK": 2 * span if deep else span, "CONSUMERS": 1 if gated else 2, **_DECODE}
     parts = -(-mean // 192)
     columns = int(-(-mean // (16 * parts)) * 16)
     if 128 < mean <= 512 and not gated and parts * columns < 0.9 * _up(mean, 128):
@@ -61,7 +63,7 @@ def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     mean, gated = problem.mean, problem.options.gated
     if mean <= FEW_PROMOTED:
         tokens = next(size for size in (8, 16, 24, 32, 48, 64) if mean <= size)
-        few = {"TRANSPOSED": True, "BM": 256, "BN": tokens, "STREAM_W": True}
+        few = {"TRANSPOSED": True, "BM": 256, "BN": tokens, **_DECODE}
         rows = {"BM": 64, "BN": 192}
         return rows if tokens == 64 and not gated and _time(problem, rows, sms) < WIDE * _time(problem, few, sms) else few
     narrow, wide = {"BM": 128, "BN": 128}, {"BM": 128, "BN": 192, "CLUSTER_M": 2}

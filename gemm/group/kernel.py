@@ -7,7 +7,7 @@ from typing import Any
 from ptxkit import Ptr, Reg, Ring, TensorMap, if_, kernel, laneid, smem, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import cluster_sync, elect, prefetch_tensormaps
-from ptxkit.ptx import add, bar, createpolicy, griddepcontrol, ld, mov, mul, setmaxnreg, shfl
+from ptxkit.ptx import add, bar, createpolicy, griddepcontrol, ld, mov, mul, selp, setmaxnreg, shfl
 from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 
 from ..atoms import ROWS, WARPGROUP, Mma
@@ -103,7 +103,9 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         if CONSUMERS in REGISTERS:
             setmaxnreg.dec.sync.aligned.u32(REGISTERS[CONSUMERS][0])
         with if_(thread < 32), if_(elect()):
-            policy = createpolicy.fractional.L2__evict_first.b64() if STREAM_W else None
+            streamed = createpolicy.fractional.L2__evict_first.b64() if STREAM_W else None
+            kept = createpolicy.fractional.L2__evict_normal.b64() if STREAM_W else None
+            policy = mov.b64(streamed) if streamed is not None else None
             tiles, shares = (a_tile, b_tile), (cluster.a_shares(), cluster.b_shares())
             of_w = 0 if TRANSPOSED else 1
             x_map: Any = Ptr(mov.u64(0), u32) if LAYOUT == "pointers" else x
@@ -114,6 +116,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             producer = Producer(pipeline, *((weights, tokens) if TRANSPOSED else (tokens, weights)), Ring(STAGES))
             last = mov.u32(0xFFFF_FFFF)
             with pieces(draws=True) as work:
+                if policy is not None and streamed is not None and kept is not None:    # what another tile of tokens needs too is kept
+                    selp.b64(policy, streamed, kept, work.end - work.start <= (BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M))
                 if LAYOUT == "pointers":
                     for which, map_ in enumerate((x_map, w_map)):
                         place = map_of(workspace, GROUPS, LAYOUT, work.group, which)

@@ -19,6 +19,7 @@ Order = Literal["linear", "search", "across", "ticket"]
 Tails = Literal["ragged", "predicated", "updated"]
 
 ORDERS: tuple[Order, ...] = ("linear", "search", "across", "ticket")
+TAILS: tuple[Tails, ...] = ("ragged", "predicated", "updated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +110,4 @@ class GroupSchedule:
             step //= 2
 
 
-__all__ = ["ORDERS", "GroupSchedule", "GroupWork", "Layout", "Order", "Tails"]
+__all__ = ["ORDERS", "TAILS", "GroupSchedule", "GroupWork", "Layout", "Order", "Tails"]
