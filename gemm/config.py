@@ -14,6 +14,7 @@ from .atoms import ROWS, WARPGROUP
 from .dense import REGISTERS
 from .epilogue import STAGING_BUFFERS, span_bytes
 from .fusion import ACTIVATIONS, PLAIN_SUM, Fusion
+from .mainloop import slabs_at_once
 from .scale_ring import scale_count
 from .scales import BLOCK
 from .scheduler import Raster
@@ -27,7 +28,8 @@ BARRIER_BYTES = 16          # a full and an empty mbarrier a stage
 MAX_STAGES = 16
 MAX_SPLITS = 16
 MAX_CLUSTER = 8             # CTAs, without asking for a non-portable size
-SPARE_REGISTERS = 40        # of a consumer thread, beside its accumulators
+SPARE_REGISTERS = {1: 40, 2: 40, 3: 32}     # of a consumer thread, beside its accumulators, by consumer warpgroups
+ONE_OF_THREE = 96           # ptxas holds one instruction to the 128 registers that 512 threads have at entry, whatever setmaxnreg asks for
 
 
 class ConfigError(PtxkitError, ValueError):
@@ -68,6 +70,7 @@ class Config:
     STORE: Literal["staged", "direct"] | None = None
     PROMOTE: bool = False
     OVERLAP: bool = False
+    STAGGER: bool = False
     BLOCK_SCALES: bool = False
     SCALE_MAP: bool = False
     BATCHED: bool = False
@@ -142,7 +145,10 @@ class Config:
     def accumulator_registers(self) -> int:
         """32-bit registers a consumer thread for its sums."""
         sums = self.slabs * self.BN // (2 if self.accumulator is f32 else 4)
-        return sums * (2 if self.OVERLAP else 1) + (self.slabs * self.BN // 2 if self.PROMOTE else 0)
+        if not self.PROMOTE:
+            return sums
+        at_once = sums if self.OVERLAP else slabs_at_once(self.slabs, self.BN) * self.BN // 2
+        return sums + at_once * (2 if self.OVERLAP else 1)
 
     @property
     def consumer_registers(self) -> int:
@@ -169,6 +175,7 @@ class Config:
             words.append("along a Hilbert curve")
         else:
             words.append(f"{self.RASTER.replace('_', ' ')} by {self.GROUP}" + (" serpentine" if self.SERPENTINE else ""))
+        words += ["overlapped promotion"] * self.OVERLAP + ["staggered promotion"] * self.STAGGER
         return ", ".join(words + ["by ticket"] * self.TICKET + ["direct stores"] * (self.STORE == "direct"))
 
     def describe(self) -> str:
@@ -215,6 +222,8 @@ class Config:
             return "sums are promoted after each stage of 128 bytes by warpgroups that share a tile"
         if self.OVERLAP and not self.PROMOTE:
             return "OVERLAP is between products and their promotion: it needs PROMOTE"
+        if self.STAGGER and (not self.PROMOTE or self.OVERLAP or self.CONSUMERS < 2):
+            return "STAGGER keeps the warpgroups that share a tile from promoting at the same time: it goes with PROMOTE, without OVERLAP"
         if self.SCALE_MAP and not self.BLOCK_SCALES:
             return "SCALE_MAP is a tensor map of A's block scales: it needs BLOCK_SCALES"
         if self.BLOCK_SCALES and not (self.PROMOTE and self.a.bits == 8):
@@ -260,8 +269,9 @@ class Config:
         if self.smem_bytes > SHARED_LIMIT:
             return (f"{self.STAGES} stages of {self.stage_bytes:,} bytes take {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes; "
                     f"{self.stages_that_fit} fit")
-        # ptxas holds one instruction to the 128 registers that 512 threads have at entry, whatever setmaxnreg asks for later.
-        room = self.consumer_registers - SPARE_REGISTERS if self.CONSUMERS < 3 else 96
+        if self.CONSUMERS == 3 and self.BN * self.accumulator.bits // 64 > ONE_OF_THREE:
+            return f"one wgmma of {self.BN} columns takes more registers than a thread of 512 has at entry: take BN=192 or fewer consumers"
+        room = self.consumer_registers - SPARE_REGISTERS[self.CONSUMERS]
         if self.accumulator_registers > room:
             return (f"the sums of {self.BM}x{self.BN} take {self.accumulator_registers} registers of a consumer thread, which has "
                     f"{self.consumer_registers} and can keep {room} for them: take a smaller tile or more consumers")

@@ -14,7 +14,7 @@ from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
 from .fusion import PLAIN_SUM, Fusion, Matrix, Operands
-from .mainloop import Cluster, Consumer, Pipeline, Producer, Turn, clear_lines
+from .mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, clear_lines, slabs_at_once
 from .scale_ring import Reader, ScaleLines, ScaleRing
 from .scales import BLOCK, ScaleArray
 from .scheduler import Extents, Raster, Schedule
@@ -42,7 +42,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
          CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1, SPLITS: int = 1,
          REDUCE: Literal["cluster", "workspace"] = "cluster", GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False,
          TICKET: bool = False, STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False, OVERLAP: bool = False,
-         BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False, STREAM_B: bool = False,
+         STAGGER: bool = False, BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False, STREAM_B: bool = False,
          FUSION: Fusion = PLAIN_SUM) -> None:
     """D[M, N] = A[M, K] B[K, N] in tiles of BM x BN, stages of BK.
 
@@ -134,11 +134,14 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
         consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
         if A_ROWS:
             clear_lines(a_tile, A_ROWS, thread)
-        acc = mma.fragments()
-        total = TiledMma(Mma(A, B, BN), slabs).fragments() if PROMOTE else acc
+        acc = total = mma.fragments()
+        if PROMOTE:
+            acc = acc[:slabs_at_once(slabs, BN)]
+            total = mma.fragments()
         in_tile = lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row
         reader = Reader(ring, slabs, in_tile, lane_column)
         second = mma.fragments() if OVERLAP else None
+        stagger = Stagger(index, CONSUMERS) if STAGGER else None
         turn = Turn(order, index, lane) if order is not None else None
         if reduction is not None:
             reduction.expect((thread == 0) & (index == 0), BN)
@@ -152,7 +155,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
                 if second is not None:
                     consumer.multiply_overlapped((acc, second), total, work.stages, reader)
                 else:
-                    consumer.multiply_promoted(acc, total, work.stages, reader)
+                    consumer.multiply_promoted(acc, total, work.stages, reader, stagger)
             else:
                 consumer.multiply(acc, work.stages, turn)
             if PINGPONG:
@@ -168,6 +171,8 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
             else:
                 store.tile(total, row, column, BN, work.batch)
         store.drain()
+        if stagger is not None:
+            stagger.end()
 
 
 __all__ = ["REGISTERS", "gemm"]

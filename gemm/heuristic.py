@@ -16,7 +16,8 @@ STAGE_BYTES = 128           # of depth
 # memory gives all of them. Clocks: before the first stage arrives; a stage beside its products, with one consumer and with more; an
 # epilogue for each 64 x 8 of a warpgroup's share; a cluster's start; a reduction at once, and bytes a clock of partial sums.
 MODEL = {"l2": 100.0, "memory": 3280.0, "prologue": 5300.0, "stage_1": 92.0, "stage": 44.0, "epilogue": 132.0, "cluster": 13.0,
-         "reduce_cluster": 1190.0, "reduce_workspace": 3210.0, "sums_cluster": 6.6, "sums_workspace": 7.2, "promote": 1.45, "overlap": 1.2}
+         "reduce_cluster": 1190.0, "reduce_workspace": 3210.0, "sums_cluster": 6.6, "sums_workspace": 7.2, "promote": 1.45, "overlap": 1.2,
+         "stagger": 1.17, "promote_3": 1.14}
 
 
 def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
@@ -30,15 +31,19 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
     if problem.m <= 56 and problem.a_major == "k":
         fixed["A_ROWS"] = -(-problem.m // 8) * 8
     shapes: list[dict[str, Any]] = []
-    for BM in (64, 128, 256):
-        if BM > 64 and small:
+    for BM in (64, 128, 192, 256):
+        if (BM > 64 and small) or (BM == 192 and not problem.promote):
             continue
         for BN in (32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256):
             if max(32 if problem.b_major == "k" else 64, -(-problem.n // 8) * 8 + 31) < BN or BM * BN > 256 * 192:
                 continue
+            if BM == 192 and BN != 128:
+                continue
             shapes.append({"BM": BM, "BN": BN})
             if problem.promote and BM * BN <= 128 * 128:
                 shapes[-1]["OVERLAP"] = True
+            elif problem.promote and BM != 192:
+                shapes[-1]["STAGGER"] = True
             if BM <= 128 and BN >= 64 and not problem.promote and not small:
                 shapes.append({"BM": BM, "BN": BN, "PINGPONG": True})
     for shape in shapes:
@@ -74,7 +79,7 @@ def clocks(problem: Problem, config: Config, sms: int) -> float:
     a_rows = min(config.BM, problem.m)
     loaded = (a_rows / config.CLUSTER_N + config.BN / config.CLUSTER_M) * STAGE_BYTES
     read = max(1.0, (64 + 4096 / config.BN) / 128)
-    multiplied = config.BM / 64 * config.BN / 2 * 4 * read * (MODEL["overlap" if config.OVERLAP else "promote"] if config.PROMOTE else 1.0)
+    multiplied = config.BM / 64 * config.BN / 2 * 4 * read * (MODEL[_promotion(config)] if config.PROMOTE else 1.0)
     stage = max(multiplied, loaded / MODEL["l2"]) + MODEL["stage_1" if config.CONSUMERS == 1 else "stage"]
     steps = -(-depth // config.SPLITS)
     epilogue = MODEL["epilogue"] * config.slabs * config.BN / 8
@@ -89,6 +94,11 @@ def clocks(problem: Problem, config: Config, sms: int) -> float:
     bytes = (problem.m * problem.k + problem.n * problem.k) * size + problem.m * problem.n * problem.out.bits / 8
     streaming = min(1.0, ctas / sms)
     return max(total, MODEL["prologue"] + bytes * (problem.batches or 1) / (MODEL["memory"] * streaming) + 0.1 * total)
+
+
+def _promotion(config: Config) -> str:
+    """The way of promotion that says how much longer a stage takes."""
+    return "overlap" if config.OVERLAP else "stagger" if config.STAGGER else "promote_3" if config.CONSUMERS == 3 else "promote"
 
 
 def heuristic(problem: Problem, sms: int = 132) -> Config:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ptxkit import MBarrier, MBarriers, Reg, Ring, Vec, cluster_ctarank, for_range, ring, smem
+from ptxkit import MBarrier, MBarriers, Reg, Ring, Vec, cluster_ctarank, for_range, if_, ring, smem
 from ptxkit.idioms import init_barriers, remote, wait
-from ptxkit.ptx import bar, cvt, fence, fma, mbarrier, mov, shl, st, wgmma
+from ptxkit.ptx import bar, cvt, fence, fma, mbarrier, mov, selp, shl, st, wgmma
 from ptxkit.ptx import min as min_
 from ptxkit.smem import Tile
 from ptxkit.types import pred, u16, u32
@@ -18,6 +18,7 @@ from .scales import Scales
 from .scheduler import Work
 from .tiled import Shares, TiledCopy, TiledMma
 
+PROMOTED = 192              # registers of a thread for sums that are promoted: what the tensor cores sum up, and the totals
 OVERLAPPED = 4              # stages whose promotions overlap with the products of the next one; after each run one does not
 
 
@@ -167,8 +168,12 @@ class Consumer:
         wgmma.wait_group.sync.aligned(0)
         self._release(previous, self.releases)
 
-    def multiply_promoted(self, acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], stages: Reg[u32], scales: Scales | Reader) -> None:
-        """total = the sum of each stage's product, scaled, in f32: what a stage sums up in the tensor cores is short."""
+    def multiply_promoted(self, acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], stages: Reg[u32], scales: Scales | Reader,
+                          stagger: Stagger | None = None) -> None:
+        """total = the sum of each stage's product, scaled, in f32: what a stage sums up in the tensor cores is short.
+
+        With fewer fragments in `acc` than in `total`, slabs are multiplied and promoted one after another in the same registers.
+        """
         _clear(total)
         factors = scales if isinstance(scales, Scales) else scales.factors()
         if isinstance(scales, Scales):
@@ -176,12 +181,18 @@ class Consumer:
         with ring(self.position, stages) as (k, stage, parity):
             if isinstance(scales, Scales):
                 scales.take()
-            self._issue(acc, stage, parity, scales, factors)
-            if isinstance(scales, Scales):
-                scales.prefetch(min_.u32(k + 1, stages - 1))
-            wgmma.wait_group.sync.aligned(0)
-            self._release(stage, self.releases)
-            _promote(acc, total, factors)
+            self._await(stage, parity, scales, factors)
+            for first in range(0, len(total), len(acc)):
+                last = first + len(acc) == len(total)
+                self._issue(acc, stage, first, stagger)
+                if isinstance(scales, Scales) and not first:
+                    scales.prefetch(min_.u32(k + 1, stages - 1))
+                if last:
+                    self._have_read()
+                wgmma.wait_group.sync.aligned(0)
+                if last:
+                    self._release(stage, self.releases)
+                _promote(acc, total, factors, first)
 
     def multiply_overlapped(self, accs: tuple[list[Vec[Any, Any]], list[Vec[Any, Any]]], total: list[Vec[Any, Any]], stages: Reg[u32],
                             scales: Reader) -> None:
@@ -194,7 +205,9 @@ class Consumer:
         previous = (mov.u32(0), mov.u32(0))
 
         def issue(turn: int) -> None:
-            self._issue(accs[turn], here.stage, here.parity, scales, factors[turn])
+            self._await(here.stage, here.parity, scales, factors[turn])
+            self._issue(accs[turn], here.stage)
+            self._have_read()
             mov.u32(previous[turn], here.stage)
             here.advance()
 
@@ -214,26 +227,41 @@ class Consumer:
             issue(0)
             finish(0, 0)
 
-    def _issue(self, acc: list[Vec[Any, Any]], stage: Reg[u32], parity: Reg[u32], scales: Scales | Reader, factors: Any) -> None:
-        """Wait for a stage, read its scales, and begin its products as a group of their own."""
+    def _await(self, stage: Reg[u32], parity: Reg[u32], scales: Scales | Reader, factors: Any) -> None:
+        """Wait for a stage, and read its scales."""
         wait(self.pipeline.full[stage], parity)
         if isinstance(scales, Reader):
             scales.read(factors, stage)
+
+    def _issue(self, acc: list[Vec[Any, Any]], stage: Reg[u32], first: int = 0, stagger: Stagger | None = None) -> None:
+        """Begin the products of a stage, of slabs from `first` on, as a group of their own."""
+        if stagger is not None:
+            stagger.take()
         wgmma.fence.sync.aligned()
-        self.mma.issue(acc, self.a[stage], self.b[stage], False)
+        self.mma.issue(acc, self.a[stage], self.b[stage], False, first)
+        if stagger is not None:
+            stagger.pass_on()
         wgmma.commit_group.sync.aligned()
 
-    def _release(self, stage: Reg[u32], p: Reg[pred]) -> None:
-        """Where `p` holds, say that this warpgroup has read the stage; each of the first threads says it to one CTA.
+    def _have_read(self) -> None:
+        """Scales were read by all lanes through the generic proxy: a tensor copy may write over them, and one lane speaks for a warp.
 
-        Scales were read by all lanes through the generic proxy: one lane speaks for them, and a tensor copy may write over them.
+        While the products are under way, where it costs nothing.
         """
         if self.pipeline.scales:
             fence.proxy.async_.shared__cta()
             bar.warp.sync(0xFFFFFFFF)
+
+    def _release(self, stage: Reg[u32], p: Reg[pred]) -> None:
+        """Where `p` holds, say that this warpgroup has read the stage; each of the first threads says it to one CTA."""
         barrier: MBarrier = self.released[stage]
         arrive = mbarrier.arrive.shared__cluster.b64 if self.pipeline.cluster.size > 1 else mbarrier.arrive.shared__cta.b64
         arrive(barrier, pred=p)
+
+
+def slabs_at_once(slabs: int, columns: int) -> int:
+    """Slabs whose products a warpgroup promotes together: all, or one after another where their sums take too many registers."""
+    return slabs if slabs * columns <= PROMOTED else 1
 
 
 def _clear(total: list[Vec[Any, Any]]) -> None:
@@ -242,13 +270,13 @@ def _clear(total: list[Vec[Any, Any]]) -> None:
             mov.f32(register, 0.0)
 
 
-def _promote(acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], factors: Scales | Factors | None) -> None:
-    """total += acc, scaled."""
-    if isinstance(factors, Factors):
+def _promote(acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], factors: Scales | Factors | None, first: int = 0) -> None:
+    """total += acc, scaled: of slabs from `first` on."""
+    if isinstance(factors, Factors) and not first:
         factors.forget()
-    for slab, (part, sum_) in enumerate(zip(acc, total, strict=True)):
+    for slab, part in enumerate(acc, first):
         for i in range(len(part)):
-            fma.rn.f32(sum_[i], part[i], 1.0 if factors is None else factors.factor(slab, i), sum_[i])
+            fma.rn.f32(total[slab][i], part[i], 1.0 if factors is None else factors.factor(slab, i), total[slab][i])
 
 
 def clear_lines(tile: Tile[Any], start: int, thread: Reg[u32]) -> None:
@@ -291,4 +319,34 @@ class Turn:
         mbarrier.arrive.shared__cta.b64(self.other, pred=self.first)
 
 
-__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Turn", "clear_lines"]
+class Stagger:
+    """Warpgroups that share a tile issue their products one after another, and promote them while those of the others are multiplied.
+
+    Left to themselves they get into step, since they wait for the same stages, and then promote at the same time. Barrier FIRST + w: the
+    128 threads of warpgroup w wait there for the 128 of the one before it, which have issued theirs; the first begins by itself.
+    """
+
+    FIRST = 4                                   # the barriers below are those of the epilogue
+
+    def __init__(self, warpgroup: Reg[u32], warpgroups: int) -> None:
+        self.warpgroup, self.last = warpgroup, warpgroups - 1
+        self.mine = warpgroup + self.FIRST
+        self.next = selp.u32(self.FIRST, self.mine + 1, warpgroup == self.last)
+        with if_(warpgroup == self.last):
+            self.pass_on()
+
+    def take(self) -> None:
+        """Wait for this warpgroup's turn."""
+        bar.sync(self.mine, b=2 * WARPGROUP)
+
+    def pass_on(self) -> None:
+        """The next one's turn."""
+        bar.arrive(self.next, 2 * WARPGROUP)
+
+    def end(self) -> None:
+        """Before the warpgroup exits: the turn that nobody takes."""
+        with if_(self.warpgroup == 0):
+            self.take()
+
+
+__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Stagger", "Turn", "clear_lines", "slabs_at_once"]

@@ -114,7 +114,7 @@ def structure(config: Config, *, of_types: bool = False) -> tuple[Any, ...]:
     """What decides the code: two configurations of one structure differ in constants, and in types unless `of_types`."""
     shared = (config.BM, config.BN, config.CONSUMERS, config.PINGPONG, config.CLUSTER_M, config.CLUSTER_N, config.SPLITS,
               config.REDUCE if config.SPLITS > 1 else "", config.STORE, config.A_ROWS > 0, config.PROMOTE, config.BLOCK_SCALES,
-              config.TICKET)
+              config.TICKET, config.OVERLAP, config.STAGGER)
     return (*shared, config.a, config.b, config.out, config.a_major, config.b_major, config.BATCHED) if of_types else shared
 
 

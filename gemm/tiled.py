@@ -67,12 +67,15 @@ class TiledMma:
         opcode = self.atom.opcode()
         return [opcode.fragment(zero=False) for _ in range(self.slabs)]
 
-    def issue(self, acc: list[Vec[Any, Any]], a: TileView[Any], b: TileView[Any], accumulate: Reg[pred] | bool) -> None:
-        """Multiply the whole depth of the stage; without `accumulate` the first instruction of a slab overwrites."""
+    def issue(self, acc: list[Vec[Any, Any]], a: TileView[Any], b: TileView[Any], accumulate: Reg[pred] | bool, first: int = 0) -> None:
+        """Multiply the whole depth of the stage, of as many slabs as there are fragments, from slab `first` on.
+
+        Without `accumulate` the first instruction of a slab overwrites.
+        """
         opcode = self.atom.opcode()
-        for slab in range(self.slabs):
+        for slab, fragment in enumerate(acc, first):
             for k in range(0, a.layout.columns, self.atom.k):
-                opcode(acc[slab], a.desc(k, mn=self.rows + slab * ROWS), b.desc(k), accumulate if k == 0 else True)
+                opcode(fragment, a.desc(k, mn=self.rows + slab * ROWS), b.desc(k), accumulate if k == 0 else True)
 
 
 __all__ = ["Shares", "TiledCopy", "TiledMma"]

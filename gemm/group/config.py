@@ -81,7 +81,7 @@ class GroupConfig:
         """The kernel's compile-time parameters."""
         tile = self.tile
         names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
-                 "PROMOTE", "OVERLAP", "SCALE_MAP")
+                 "PROMOTE", "OVERLAP", "STAGGER", "SCALE_MAP")
         own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
@@ -104,7 +104,7 @@ class GroupConfig:
         tile = self.tile
         words = [str(tile), "transposed" if self.TRANSPOSED else "", "" if self.ORDER == "linear" else self.ORDER,
                  "gated" if self.GATED else "", "streamed weights" if self.STREAM_W else "",
-                 "scales through shared memory" if self.ring else "", "overlapped promotion" if tile.OVERLAP else "",
+                 "scales through shared memory" if self.ring else "",
                  f"{self.TAILS} tails" if self.TAILS != "ragged" and tile.STORE == "staged" else ""]
         return ", ".join(word for word in words if word)
 

@@ -19,7 +19,11 @@ FEW_PROMOTED = 64
 IN_TURNS = 1.03
 """Columns a warpgroup does in the time of one when two warpgroups take turns at 128 x 192, beside both at 128 x 256."""
 WIDE = 1.08
-"""The same of promoted 128 x 192 tiles in pairs that share the weights, beside 128 x 128; and of 64 x 192 beside 256 x 64."""
+"""The same of 64 x 192 beside 256 x 64, with promoted sums."""
+PROMOTED: tuple[tuple[float, dict[str, Any]], ...] = (
+    (1.0, {"BM": 128, "BN": 128, "OVERLAP": True}), (0.96, {"BM": 256, "BN": 128, "STAGGER": True}), (0.95, {"BM": 192, "BN": 128}),
+    (1.0, {"BM": 128, "BN": 192, "STAGGER": True}))
+"""Tiles whose sums are promoted, and the time of one beside its share of 128 x 128."""
 
 _DECODE = {"STREAM_W": True, "GROUP": 1}
 """Weights are read once, or where a group has more tokens than a tile, by its tiles at about the same time: these are neighbours."""
@@ -66,8 +70,10 @@ def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
         few = {"TRANSPOSED": True, "BM": 256, "BN": tokens, **_DECODE}
         rows = {"BM": 64, "BN": 192}
         return rows if tokens == 64 and not gated and _time(problem, rows, sms) < WIDE * _time(problem, few, sms) else few
-    narrow, wide = {"BM": 128, "BN": 128}, {"BM": 128, "BN": 192, "CLUSTER_M": 2}
-    return wide if not gated and _time(problem, wide, sms) < WIDE * _time(problem, narrow, sms) else narrow
+    if gated:
+        return {"BM": 128, "BN": 128}
+    ways = {"RING": True, "SCALE_MAP": problem.scale_map} if problem.block_scales else {}
+    return {**min(PROMOTED, key=lambda tile: tile[0] * _time(problem, tile[1], sms))[1], **ways}
 
 
 def _time(problem: GroupProblem, tile: dict[str, Any], sms: int) -> float:
@@ -119,9 +125,10 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
                         yield {"BM": BM, "BN": BN, "PINGPONG": True, **cluster}
         if problem.block_scales:
             ways = {"RING": True, "SCALE_MAP": problem.scale_map}
-            for extra in ({}, {"CLUSTER_M": 2}, {"CLUSTER_N": 2}):
-                yield {"BM": 128, "BN": 192, **ways, **extra}
-                yield {"BM": 128, "BN": 128, "OVERLAP": True, **ways, **extra}
+            for _, tile in PROMOTED:
+                yield {**tile, **ways}
+            yield {"BM": 128, "BN": 192, "STAGGER": True, "CLUSTER_M": 2, **ways}
+            yield {"BM": 128, "BN": 128, "OVERLAP": True, "CLUSTER_M": 2, **ways}
             yield {"BM": 64, "BN": 192, **ways}
             yield {"BM": 128, "BN": 128, **ways}
         yield {"BM": 128, "BN": 128 if problem.promote else 256, "GROUP": 16}

@@ -14,7 +14,7 @@ from ..atoms import ROWS, WARPGROUP, Mma
 from ..dense import REGISTERS
 from ..epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
 from ..fusion import Fusion, Matrix, Operands
-from ..mainloop import Cluster, Consumer, Pipeline, Producer, Turn
+from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, slabs_at_once
 from ..scale_ring import Reader, ScaleLines, ScaleRing
 from ..scales import BLOCK, ScaleArray, Scales
 from ..scheduler import Raster, Schedule
@@ -39,7 +39,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", PROMOTE: bool = False,
                BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 128,
                LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "ragged", RING: bool = False,
-               SCALE_MAP: bool = False, OVERLAP: bool = False) -> None:
+               SCALE_MAP: bool = False, OVERLAP: bool = False, STAGGER: bool = False) -> None:
     """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
 
     Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The others multiply and store, each its own slabs of a
@@ -173,8 +173,10 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
         acc = mma.fragments()
         total = mma.fragments() if PROMOTE else acc
+        acc = acc[:slabs_at_once(slabs, BN)] if PROMOTE else acc
         reader = Reader(ring, slabs, lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row, lane_column)
         second = mma.fragments() if OVERLAP else None
+        stagger = Stagger(index, CONSUMERS) if STAGGER else None
         turn = Turn(order, index, lane) if order is not None else None
         whole = ld.global_.f32(x_scale) if SCALED else factor
         if PINGPONG:
@@ -195,14 +197,14 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             if second is not None:
                 consumer.multiply_overlapped((acc, second), total, work.stages, reader)
             elif PROMOTE and (ring is not None or not BLOCK_SCALES):
-                consumer.multiply_promoted(acc, total, work.stages, reader)
+                consumer.multiply_promoted(acc, total, work.stages, reader, stagger)
             elif PROMOTE:
                 scales = _scales(x_scales, w_scales.at(mul.wide.u32(work.group, w_scale_group)), slabs, BN, TRANSPOSED, GATED)
                 if TRANSPOSED:
                     scales.begin(row, column + lane_column, n, end)
                 else:
                     scales.begin(row + lane_row, column, end, n)
-                consumer.multiply_promoted(acc, total, work.stages, scales)
+                consumer.multiply_promoted(acc, total, work.stages, scales, stagger)
             else:
                 consumer.multiply(acc, work.stages, turn)
             if PINGPONG:
@@ -211,6 +213,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                 store.turn_to(work.group, map_of(workspace, GROUPS, LAYOUT, work.group, maps_of(LAYOUT) - 1), work.start)
             store.tile(total, row, column, stored_columns)
         store.drain()
+        if stagger is not None:
+            stagger.end()
 
 
 def _scales(x: ScaleArray, w: ScaleArray, slabs: int, BN: int, transposed: bool, gated: bool) -> Any:

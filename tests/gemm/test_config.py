@@ -86,13 +86,13 @@ def assembles(config: Config) -> None:
     ({"BN": 72, "b_major": "mn"}, "BN is a multiple of 64"), ({"a": u8}, "u8 times u8 is not multiplied"), ({"out": u8}, "the result is"),
     ({"a": e4m3, "a_major": "mn"}, "K-major, since wgmma transposes 16-bit types only"), ({"accumulator": f16}, "f16 of f16 operands"),
     ({"BM": 256, "PINGPONG": True}, "take turns"), ({"CONSUMERS": 3}, "3 consumer warpgroups cannot share 128 rows"),
-    ({"BM": 192, "BN": 256}, "registers of a consumer thread"), ({"BM": 256, "BN": 256}, "registers of a consumer thread"),
+    ({"BM": 192, "BN": 256}, "take BN=192"), ({"BM": 256, "BN": 256}, "registers of a consumer thread"),
     ({"SPLITS": 20}, "1 to 16 ways"), ({"SPLITS": 2, "CLUSTER_M": 2}, "take CLUSTER_M=1"),
     ({"SPLITS": 2, "REDUCE": "cluster", "CLUSTER_M": 2}, "REDUCE=\"workspace\""), ({"SPLITS": 2, "STORE": "staged"}, "STORE=\"direct\""),
     ({"TICKET": True, "CLUSTER_N": 2}, "take CLUSTER_M=1"), ({"TICKET": True, "SPLITS": 2}, "and SPLITS=1"),
     ({"A_ROWS": 8}, "A_ROWS=8"), ({"RASTER": "spiral"}, "along_m, along_n, hilbert"),
     ({"GROUP": 0}, "groups of 1 to"), ({"FUSION": Fusion(activation="tanh")}, "relu, gelu, silu or a function"),
-    ({"BLOCK_SCALES": True}, "block scales"), ({"BN": 56, "STORE": "staged"}, "whole 32-byte spans")])
+    ({"BLOCK_SCALES": True}, "block scales"), ({"STAGGER": True}, "with PROMOTE"), ({"BN": 56, "STORE": "staged"}, "whole 32-byte spans")])
 def test_a_configuration_that_cannot_be_is_refused(change, word):
     with pytest.raises(ConfigError, match=word):
         Config(**{"a": bf16, "out": bf16, **change})

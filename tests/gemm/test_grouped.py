@@ -73,6 +73,8 @@ def test_many_random_groups(launch, dtype, scaled, out):
     ({"lengths": [3, 0, 70], "n": 192, "k": 256, "dtype": "e4m3", "scales": "block", "out": "f32"}, {"BM": 64, "BN": 192, "RING": True}),
     ({"lengths": [3, 0, 70], "n": 192, "k": 896, "dtype": "e4m3", "scales": "block", "pad": 3},
      {"BM": 128, "BN": 64, "RING": True, "OVERLAP": True, "SCALE_MAP": True}),
+    ({"lengths": [3, 0, 202], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"},
+     {"BM": 256, "BN": 128, "RING": True, "STAGGER": True, "SCALE_MAP": True}),
     ({"lengths": [3, 0, 70], "n": 136, "k": 272, "dtype": "e4m3", "w_dtype": "e5m2", "scales": "block", "pad": 3},
      {"BM": 64, "BN": 64, "RING": True, "SCALE_MAP": True, "CLUSTER_M": 2, "TAILS": "updated"}),
     ({"lengths": [3, 0, 9], "n": 256, "k": 144, "dtype": "e5m2", "scales": "block", "gated": True}, {"BM": 64, "BN": 64}),

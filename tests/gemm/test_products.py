@@ -175,12 +175,14 @@ def test_scales_of_whole_operands() -> None:
     run(70, 48, 208, "e4m3", out="bf16", fast_accum=False, **scales)
 
 
-@pytest.mark.parametrize("BN", [64, 128, 192])
-def test_block_scales(BN: int) -> None:
+@pytest.mark.parametrize("tile", [
+    {"BM": 128, "BN": 64}, {"BM": 128, "BN": 128, "OVERLAP": True}, {"BM": 128, "BN": 192, "STAGGER": True},
+    {"BM": 192, "BN": 128, "STAGGER": True}, {"BM": 256, "BN": 128, "STAGGER": True}], ids=str)
+def test_block_scales(tile: dict[str, Any]) -> None:
     """Tiles that lie in one block of columns, and tiles that straddle two; scales of any strides."""
-    rng = np.random.default_rng(BN)
+    rng = np.random.default_rng(tile["BN"])
     a, b = (np.abs(rng.standard_normal(shape)).astype(np.float32) for shape in ((130, 3), (3, 3)))
-    config = Config(e4m3, f32, BM=128, BN=BN, PROMOTE=True, BLOCK_SCALES=True)
+    config = Config(e4m3, f32, **tile, PROMOTE=True, BLOCK_SCALES=True)
     run(130, 336, 368, "e4m3", out="f32", config=config, a_scale=a, b_scale=b)
     run(130, 336, 368, "e4m3", out="f32", a_scale=np.asfortranarray(a), b_scale=np.asfortranarray(b))
 
