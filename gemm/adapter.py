@@ -77,9 +77,18 @@ class Adapter:
 
     @property
     def workspace_size(self) -> int:
-        """Bytes of device memory that a launch uses beside its arrays; 0 unless the depth is split through the workspace, or
-        tiles go by ticket."""
-        return Grid.of(self.problem, self.config, 1).workspace_bytes if self._launches else 0
+        """Bytes of device memory that a launch uses beside its arrays; 0 unless the depth is shared out through the workspace, or tiles go
+        by ticket. With STREAM_K every CTA has a place for the sums of a tile: the kernel is loaded to see how many the device holds."""
+        if not self._launches:
+            return 0
+        grid = self._prepared().grid if self.config.STREAM_K else Grid.of(self.problem, self.config, 1)
+        return grid.workspace_bytes
+
+    def _prepared(self) -> Plan:
+        """The configuration loaded on the device, once."""
+        if self._plan is None:
+            self._plan = Plan(self.problem, self.ordinal, self.config, pdl=self.pdl)
+        return self._plan
 
     def initialize(self, workspace: Any = None, stream: Any = None) -> None:
         """Load the kernel, encode the tensor maps, and clear the workspace's counters on `stream`, where the first run must follow.
@@ -94,7 +103,7 @@ class Adapter:
         if not self._launches:
             self._launch = None if self.problem.empty else Zeros(self._arrays.out)
             return
-        self._plan = Plan(self.problem, self.ordinal, self.config, pdl=self.pdl)
+        plan = self._prepared()
         if size and workspace is None:
             self._own = _Memory(size, self.ordinal)
             self._workspace = self._own.address
@@ -102,7 +111,7 @@ class Adapter:
             self._workspace = view(workspace).pointer
             with driver.on(self.ordinal):
                 driver.call("cuMemsetD8Async", self._workspace, 0, COUNTER_BYTES, raw_stream(stream, self._arrays.a))
-        self._launch = Launch(self._plan, self._arrays, self._options)
+        self._launch = Launch(plan, self._arrays, self._options)
 
     def _check_workspace(self, seen: ArrayView, size: int) -> None:
         check_device("workspace", seen, self.ordinal)
@@ -113,7 +122,7 @@ class Adapter:
             bytes *= extent
         if bytes < size:
             raise LaunchError(f"the workspace has {bytes:,} bytes, this product needs {size:,} (workspace_size): pass a larger one, none, "
-                              "or a config with SPLITS=1 and without TICKET")
+                              "or a config with SPLITS=1, and without TICKET or STREAM_K")
 
     def update(self, **arrays: Any) -> None:
         """Use other arrays from the next run on; each by its name, of the same shape, strides, type and device as before."""
@@ -130,10 +139,10 @@ class Adapter:
             check_aligned(name, seen, min(16, old.pointer & -old.pointer or 16) if name in ("bias", "a_scale", "b_scale") else 16)
             changed[name] = seen
         self._arrays = self._arrays._replace(**changed)
-        if self._plan is not None:
-            self._launch = Launch(self._plan, self._arrays, self._options)
-        elif self._launch is not None:
+        if isinstance(self._launch, Zeros):
             self._launch = Zeros(self._arrays.out)
+        elif self._launch is not None:
+            self._launch = Launch(self._prepared(), self._arrays, self._options)
 
     def run(self, stream: Any = None) -> None:
         """Launch on `stream` (None: the current stream of the library that a belongs to). Allocates nothing and waits for nothing."""

@@ -67,6 +67,7 @@ class Config:
     RASTER: Raster = "along_m"
     SERPENTINE: bool = False
     TICKET: bool = False
+    STREAM_K: bool = False
     STORE: Literal["staged", "direct"] | None = None
     PROMOTE: bool = False
     OVERLAP: bool = False
@@ -176,7 +177,8 @@ class Config:
         else:
             words.append(f"{self.RASTER.replace('_', ' ')} by {self.GROUP}" + (" serpentine" if self.SERPENTINE else ""))
         words += ["overlapped promotion"] * self.OVERLAP + ["staggered promotion"] * self.STAGGER
-        return ", ".join(words + ["by ticket"] * self.TICKET + ["direct stores"] * (self.STORE == "direct"))
+        words += ["by ticket"] * self.TICKET + ["stream-K"] * self.STREAM_K
+        return ", ".join(words + ["direct stores"] * (self.STORE == "direct"))
 
     def describe(self) -> str:
         """The budget: stages, bytes, registers, barriers."""
@@ -244,6 +246,8 @@ class Config:
             return f"tiles go {', '.join(get_args(Raster))}, in groups of 1 to 65,535, not RASTER={self.RASTER!r}, GROUP={self.GROUP}"
         if self.TICKET and (self.cluster > 1 or self.SPLITS > 1):
             return "tickets are drawn for whole tiles, by CTAs on their own: take CLUSTER_M=1, CLUSTER_N=1 and SPLITS=1"
+        if self.STREAM_K and (self.TICKET or self.SPLITS > 1 or self.accumulator is not f32):
+            return "stream-K shares the depth out by itself, in turns fixed beforehand, and adds f32 sums: take SPLITS=1, TICKET=False"
         if self.cluster > MAX_CLUSTER:
             return f"a cluster has at most {MAX_CLUSTER} CTAs, not {self.cluster}"
         for name, major, extent, by in (("A", self.a_major, self.BM, self.CLUSTER_N), ("B", self.b_major, self.BN, self.CLUSTER_M)):

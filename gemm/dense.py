@@ -19,6 +19,7 @@ from .scale_ring import Reader, ScaleLines, ScaleRing
 from .scales import BLOCK, ScaleArray
 from .scheduler import Extents, Raster, Schedule
 from .splitk import ClusterReduction, WorkspaceReduction
+from .streamk import RunReduction
 from .tickets import Tickets
 from .tiled import Shares, TiledCopy, TiledMma
 
@@ -41,16 +42,17 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
          A_MAJOR: Major = "k", B_MAJOR: Major = "k", BM: int = 128, BN: int = 256, BK: int = 64, A_ROWS: int = 0, STAGES: int = 4,
          CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1, SPLITS: int = 1,
          REDUCE: Literal["cluster", "workspace"] = "cluster", GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False,
-         TICKET: bool = False, STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False, OVERLAP: bool = False,
-         STAGGER: bool = False, BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False, STREAM_B: bool = False,
-         FUSION: Fusion = PLAIN_SUM) -> None:
+         TICKET: bool = False, STREAM_K: bool = False, STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False,
+         OVERLAP: bool = False, STAGGER: bool = False, BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False,
+         STREAM_B: bool = False, FUSION: Fusion = PLAIN_SUM) -> None:
     """D[M, N] = A[M, K] B[K, N] in tiles of BM x BN, stages of BK.
 
     Roles. Warpgroup 0 is the producer: one lane of its first warp issues every load. Each further warpgroup consumes: together they
     multiply one tile, BM / CONSUMERS rows each (cooperative), or each a tile of its own, taking turns (pingpong).
 
     Arrivals a phase. full[stage]: 1, the producer's arrive.expect_tx of the whole stage. empty[stage]: one thread of every warpgroup
-    that reads the stage (one when they take turns), in every CTA that this CTA's copies reach. See also `Turn`, `ClusterReduction`.
+    that reads the stage (one when they take turns), in every CTA that this CTA's copies reach. See also `Turn`, `ClusterReduction`,
+    `Tickets`.
 
     Ring. Stage and parity run on from tile to tile, so that the producer loads the next tile while the consumers store this one.
 
@@ -93,7 +95,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
     griddepcontrol.launch_dependents()
 
     schedule = Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, SPLITS, in_cluster, curve if RASTER == "hilbert" else None,
-                        tickets)
+                        tickets, STREAM_K)
     extents = Extents(m_tiles, n_tiles, k_tiles, batches if BATCHED else None)
 
     with if_(thread < WARPGROUP):
@@ -145,9 +147,10 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
         turn = Turn(order, index, lane) if order is not None else None
         if reduction is not None:
             reduction.expect((thread == 0) & (index == 0), BN)
-        if PINGPONG:
+        if PINGPONG and not STREAM_K:
             consumer.position.skip(index * k_tiles)
-        with schedule.work(extents, turn=index if PINGPONG else 0, turns=2 if PINGPONG else 1) as work:
+        runs = RunReduction(workspace, counters, BM // ROWS, BN // 8, 1 if PINGPONG else CONSUMERS, cluster.size)
+        with schedule.work(extents, turn=index if PINGPONG else 0, turns=2 if PINGPONG else 1, skip=consumer.position.skip) as work:
             row, column = work.m * BM, work.n * BN
             if not isinstance(first_slab, int):
                 row = row + first_slab * ROWS
@@ -158,7 +161,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
                     consumer.multiply_promoted(acc, total, work.stages, reader, stagger)
             else:
                 consumer.multiply(acc, work.stages, turn)
-            if PINGPONG:
+            if PINGPONG and not STREAM_K:
                 consumer.position.skip(k_tiles)
             slab = mov.u32(0) if isinstance(first_slab, int) else first_slab
             if reduction is not None:
@@ -168,6 +171,13 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
                 shared = WorkspaceReduction(workspace, counters, SPLITS, BM // ROWS, CONSUMERS)
                 shared.store(mma_atom, total, slab, thread, direct, row, column, BN, tile=work.tile, split=work.split, consumer=index,
                              batch=work.batch)
+            elif work.part is not None:
+                with if_(work.part.first != 0):
+                    runs.hand_over(work.part, total, slab, thread, index)
+                with else_():
+                    with if_(work.part.rest != 0):
+                        runs.collect(work.part, work.tile, total, slab, thread, index)
+                    store.tile(total, row, column, BN, work.batch)
             else:
                 store.tile(total, row, column, BN, work.batch)
         store.drain()

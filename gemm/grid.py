@@ -8,6 +8,7 @@ from typing import Any
 from .config import Config, ConfigError
 from .curve import MOST
 from .problem import Arrays, Options, Problem
+from .streamk import LEAST
 
 _WORKSPACE = slice(9, 11)   # of the scalars: workspace, counters
 OUT = 6                     # of the scalars: the pointer of D
@@ -35,8 +36,13 @@ class Grid:
         if shared and units * config.CONSUMERS * 4 > COUNTER_BYTES:
             raise ConfigError(f"{units} tiles are too many to split their depth: a workspace has {COUNTER_BYTES // 4} counters, "
                               f"{config.CONSUMERS} a tile; take SPLITS=1")
-        bytes = COUNTER_BYTES if shared or config.TICKET else 0
-        bytes += units * config.SPLITS * config.BM * config.BN * 4 if shared else 0
+        if config.STREAM_K:
+            resident = max(1, min(clusters, max(units, units * tiles[2] // LEAST)))
+        if config.STREAM_K and resident * config.cluster * config.CONSUMERS * 4 > COUNTER_BYTES:
+            raise ConfigError(f"{resident * config.cluster} CTAs are too many for the flags of a workspace: take STREAM_K=False")
+        bytes = COUNTER_BYTES if shared or config.TICKET or config.STREAM_K else 0
+        sums = units * config.SPLITS if shared else resident * config.cluster if config.STREAM_K else 0
+        bytes += sums * config.BM * config.BN * 4
         places = -(-tiles[0] // config.CLUSTER_M), -(-tiles[1] // config.CLUSTER_N)
         if config.RASTER == "hilbert" and max(places) > MOST:
             raise ConfigError(f"a curve goes through at most {MOST:,} rows and columns of tiles, not {max(places):,}: "

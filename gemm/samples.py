@@ -15,6 +15,7 @@ from . import tables
 from .config import Config, ConfigError
 from .heuristic import heuristic
 from .problem import Arrays, Options, Problem
+from .streamk import LEAST
 
 CHOICES: dict[str, list[Any]] = {
     "types": [(bf16, bf16), (f16, f16), (f32, f32), (e4m3, e4m3), (e5m2, e4m3)],
@@ -26,7 +27,7 @@ CHOICES: dict[str, list[Any]] = {
     "sharing": [{}, {"CLUSTER_M": 2}, {"CLUSTER_N": 2}, {"CLUSTER_M": 2, "CLUSTER_N": 2}, {"CLUSTER_N": 4},
                 {"SPLITS": 2, "REDUCE": "cluster"}, {"SPLITS": 3, "REDUCE": "workspace"}],
     "raster": [{"GROUP": 2}, {"GROUP": 3, "RASTER": "along_n"}, {"GROUP": 2, "SERPENTINE": True}, {"RASTER": "hilbert"}],
-    "work": [{}, {"TICKET": True}],
+    "work": [{}, {"TICKET": True}, {"STREAM_K": True}],
     "promote": [False, True],
     "batched": [False, True],
     "stages": [0, 2],
@@ -114,7 +115,7 @@ def structure(config: Config, *, of_types: bool = False) -> tuple[Any, ...]:
     """What decides the code: two configurations of one structure differ in constants, and in types unless `of_types`."""
     shared = (config.BM, config.BN, config.CONSUMERS, config.PINGPONG, config.CLUSTER_M, config.CLUSTER_N, config.SPLITS,
               config.REDUCE if config.SPLITS > 1 else "", config.STORE, config.A_ROWS > 0, config.PROMOTE, config.BLOCK_SCALES,
-              config.TICKET, config.OVERLAP, config.STAGGER)
+              config.TICKET, config.STREAM_K, config.OVERLAP, config.STAGGER)
     return (*shared, config.a, config.b, config.out, config.a_major, config.b_major, config.BATCHED) if of_types else shared
 
 
@@ -132,7 +133,7 @@ def small(config: Config) -> tuple[int, int, int]:
     unit = 128 // min(config.a.bits, config.out.bits, 16)
     m = config.A_ROWS or config.BM * config.CLUSTER_M * (2 if config.PINGPONG else 1) - unit
     n = max(unit, config.BN * config.CLUSTER_N // unit * unit - (unit if unit < config.BN else 0))
-    return m, n, config.BK * max(config.STAGES + 1, config.SPLITS + 1) - 16
+    return m, n, config.BK * max(config.STAGES + 1, config.SPLITS + 1, 2 * LEAST * config.STREAM_K) - 16
 
 
 def name(config: Config) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from ptxkit import Ptr, Reg, cluster_ctarank, clusterid, ctaid, for_range, nclusterid, nctaid
-from ptxkit.ptx import ld, mov, selp
+from ptxkit import Ptr, Reg, cluster_ctarank, clusterid, ctaid, for_range, if_, loop, nclusterid, nctaid
+from ptxkit.ptx import add, ld, mov, selp
 from ptxkit.ptx import min as min_
 from ptxkit.types import u32
 
+from .streamk import Part, Runs
 from .tickets import Tickets
 
 Raster = Literal["along_m", "along_n", "hilbert"]
@@ -29,7 +30,8 @@ class Extents:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One CTA's next piece: tile (m, n) of a batch, stages `first` to `first + stages` of its depth. `tile` numbers the whole tile."""
+    """One CTA's next piece: tile (m, n) of a batch, stages `first` to `first + stages` of its depth. `tile` numbers the whole tile; `part`
+    is there where tiles lie in runs of stages."""
 
     m: Reg[u32]
     n: Reg[u32]
@@ -38,6 +40,7 @@ class Work:
     tile: Reg[u32]
     split: Reg[u32] | None = None
     batch: Reg[u32] | None = None
+    part: Part | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,8 @@ class Schedule:
     last group has what is left. "hilbert" takes them from the table `order` (see `gemm.curve`), a row in the upper half of a word.
     A CTA of a cluster may get a tile past the end of D: its copies are out of bounds, which reads zeros and writes nothing.
 
-    With `splits`, a tile's depth is shared out: among consecutive units ("workspace"), or among the CTAs of a cluster ("cluster").
+    With `splits`, a tile's depth is shared out: among consecutive units ("workspace"), or among the CTAs of a cluster ("cluster"). With
+    `stream`, each cluster first has a run of the first units' stages (see `Runs`), then whole units.
     """
 
     group: int = 8
@@ -62,24 +66,26 @@ class Schedule:
     split_in_cluster: bool = False
     order: Ptr[u32] | None = None
     tickets: Tickets | None = None
+    stream: bool = False
 
     @contextmanager
-    def work(self, extents: Extents, *, turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False) -> Iterator[Work]:
+    def work(self, extents: Extents, *, turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False,
+             skip: Callable[[Reg[u32]], None] | None = None) -> Iterator[Work]:
         """A loop over this CTA's work; of every `turns` pieces only number `turn`, for warpgroups that take turns. `draws`: in the thread
-        that draws tickets."""
+        that draws tickets. `skip` hears of the stages of each piece of a run that is another warpgroup's."""
         rows, columns = _shared_out(extents.m, self.cluster_m), _shared_out(extents.n, self.cluster_n)
         tiles = rows * columns
         units = tiles if extents.batches is None else tiles * extents.batches
+        if self.stream:
+            with self._streamed(extents, units, turn, turns, skip) as (tile, stages, part):
+                m, n, batch = self._tile(extents, tile, tiles, rows, columns)
+                yield Work(m, n, part.first, stages, tile, None, batch, part=part)
+            return
         spread = self.splits if self.splits > 1 and not self.split_in_cluster else 1
         with self.units(units * spread if spread > 1 else units, turn, turns, draws) as unit:
             tile = unit // spread if spread > 1 else unit
             split = unit - tile * spread if spread > 1 else mov.u32(cluster_ctarank) if self.splits > 1 else None
-            batch, within = None, tile
-            if extents.batches is not None:
-                batch = tile // tiles
-                within = tile - batch * tiles
-            m, n = self._place(within, rows, columns)
-            m, n = self._in_cluster(m, n)
+            m, n, batch = self._tile(extents, tile, tiles, rows, columns)
             first: Reg[u32] | int = 0
             stages = extents.k
             if split is not None:
@@ -94,11 +100,53 @@ class Schedule:
             with (self.tickets.drawn(count) if draws else self.tickets.passed_on(count, turn, turns)) as unit:
                 yield unit
             return
-        clustered = self.cluster_m * self.cluster_n > 1 or self.split_in_cluster
-        here, all_ = (mov.u32(clusterid.x), mov.u32(nclusterid.x)) if clustered else (mov.u32(ctaid.x), mov.u32(nctaid.x))
+        here, all_ = self._cluster()
         start = here if isinstance(turn, int) and turn == 0 else here + all_ * turn
         with for_range(count, start=start, step=all_ * turns if turns > 1 else all_) as unit:
             yield unit
+
+    def _cluster(self) -> tuple[Reg[u32], Reg[u32]]:
+        """The number of this cluster, and how many there are."""
+        if self.cluster_m * self.cluster_n > 1 or self.split_in_cluster:
+            return mov.u32(clusterid.x), mov.u32(nclusterid.x)
+        return mov.u32(ctaid.x), mov.u32(nctaid.x)
+
+    @contextmanager
+    def _streamed(self, extents: Extents, units: Reg[u32], turn: Reg[u32] | int, turns: int,
+                  skip: Callable[[Reg[u32]], None] | None) -> Iterator[tuple[Reg[u32], Reg[u32], Part]]:
+        """A loop over this cluster's run, then over its whole units: tile, stages, and which part of the tile they are."""
+        here, all_ = self._cluster()
+        runs = Runs.of(units, extents.k, all_)
+        run = all_ - 1 - here                   # clusters of lower numbers have the later runs, and begin first
+        at, end = mov.u32(runs.start(run)), runs.start(run + 1)
+        whole, number = runs.tiles + here, mov.u32(0)
+        with loop() as more:
+            streams = at < end
+            more.break_if((at >= end) & (whole >= units))
+            tile = selp.u32(at // extents.k, whole, streams)
+            first = selp.u32(at - tile * extents.k, 0, streams)
+            behind = extents.k - first
+            stages = selp.u32(min_.u32(behind, end - at), behind, streams)
+            add.u32(at, at, stages, pred=streams)
+            add.u32(whole, whole, all_, pred=~streams)
+            if turns > 1:
+                other = number != turn
+                mov.u32(number, number ^ 1)
+                if skip is not None:
+                    with if_(other):
+                        skip(stages)
+                more.continue_if(other)
+            yield tile, stages, Part(runs, run, first, behind - stages)
+
+    def _tile(self, extents: Extents, unit: Reg[u32], units: Reg[u32], rows: Reg[u32],
+              columns: Reg[u32]) -> tuple[Reg[u32], Reg[u32], Reg[u32] | None]:
+        """Row, column and batch of this CTA's tile of a unit, where a batch has `units`."""
+        batch, within = None, unit
+        if extents.batches is not None:
+            batch = unit // units
+            within = unit - batch * units
+        m, n = self._in_cluster(*self._place(within, rows, columns))
+        return m, n, batch
 
     def _place(self, unit: Reg[u32], rows: Reg[u32], columns: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
         """Row and column of a unit."""

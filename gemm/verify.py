@@ -20,6 +20,7 @@ from .device import check_config, configuration, gemm, hgemm
 from .problem import Arrays, Options, Problem
 from .reference import HALF_TINY, HALF_ULP, accumulation
 from .samples import distinct, name, pairwise, shipped, small
+from .streamk import LEAST
 
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
 LAYOUTS = ("nt", "nn", "tn", "tt")
@@ -150,7 +151,7 @@ def of_config(config: Config, m: int, n: int, k: int) -> Case:
 
 def odd(config: Config) -> list[tuple[int, int, int]]:
     """Shapes for a configuration: less than a tile, a tile for each CTA of a cluster, several tiles and rests."""
-    depth = (config.SPLITS + 1) * config.BK
+    depth = max(config.SPLITS + 1, 3 * LEAST * config.STREAM_K) * config.BK
     return [(8, 16, depth - 16), small(config), (config.A_ROWS or 3 * config.BM + 8, 5 * config.BN // 16 * 16 + 16, 3 * depth)]
 
 
@@ -313,7 +314,7 @@ def structures() -> list[tuple[Case, Config]]:
     return [(legal(rng, of_config(config, *shape)), config) for config in (*distinct(shipped()), *pairwise()) for shape in odd(config)]
 
 
-WAYS: tuple[dict[str, Any], ...] = ({}, {"SPLITS": 3}, {"TICKET": True})
+WAYS: tuple[dict[str, Any], ...] = ({}, {"SPLITS": 3}, {"TICKET": True}, {"STREAM_K": True})
 """Of sharing out the work: those that need a workspace, and the one that does not."""
 
 

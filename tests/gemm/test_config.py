@@ -90,6 +90,8 @@ def assembles(config: Config) -> None:
     ({"SPLITS": 20}, "1 to 16 ways"), ({"SPLITS": 2, "CLUSTER_M": 2}, "take CLUSTER_M=1"),
     ({"SPLITS": 2, "REDUCE": "cluster", "CLUSTER_M": 2}, "REDUCE=\"workspace\""), ({"SPLITS": 2, "STORE": "staged"}, "STORE=\"direct\""),
     ({"TICKET": True, "CLUSTER_N": 2}, "take CLUSTER_M=1"), ({"TICKET": True, "SPLITS": 2}, "and SPLITS=1"),
+    ({"STREAM_K": True, "SPLITS": 2}, "shares the depth out by itself"), ({"STREAM_K": True, "TICKET": True}, "TICKET=False"),
+    ({"STREAM_K": True, "a": f16, "accumulator": f16}, "adds f32 sums"),
     ({"A_ROWS": 8}, "A_ROWS=8"), ({"RASTER": "spiral"}, "along_m, along_n, hilbert"),
     ({"GROUP": 0}, "groups of 1 to"), ({"FUSION": Fusion(activation="tanh")}, "relu, gelu, silu or a function"),
     ({"BLOCK_SCALES": True}, "block scales"), ({"STAGGER": True}, "with PROMOTE"), ({"BN": 56, "STORE": "staged"}, "whole 32-byte spans")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 import gemm
 from gemm import Adapter
 from gemm.config import Config
-from gemm.grid import COUNTER_BYTES
+from gemm.grid import COUNTER_BYTES, Grid
 from gemm.problem import Arrays, Options, Problem, operand
 from ptxkit import driver
 from ptxkit.arrays import ArrayView, contiguous_strides
@@ -131,6 +132,17 @@ def test_the_workspace_is_as_large_as_the_partial_sums() -> None:
     assert Adapter(A, B, OUT, config=Config(bf16, bf16, b_major="mn", BM=64, BN=64, TICKET=True)).workspace_size == COUNTER_BYTES
     assert "workspace           262,144 bytes" in str(split())
     assert "partial" not in str(Adapter(array((16, 0)), array((0, 8)), OUT))
+
+
+def test_the_workspace_of_runs_has_a_place_for_each_cta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that the device holds, of those that are worth it, and of clusters all."""
+    holds = 7
+    monkeypatch.setattr(gemm.adapter, "Plan", lambda problem, ordinal, config, pdl: SimpleNamespace(grid=Grid.of(problem, config, holds)))
+    for (m, n, k), more, ctas in (((1000, 72, 640), {}, 7), ((100, 72, 128), {}, 2), ((64, 8, 640), {}, 2),
+                                 ((1000, 72, 640), {"CLUSTER_M": 2}, 14)):
+        config = Config(bf16, f32, b_major="mn", BM=64, BN=128, STREAM_K=True, **more)
+        product = Adapter(array((m, k)), array((k, n)), array((m, n), "f32"), config=config)
+        assert product.workspace_size == COUNTER_BYTES + ctas * 64 * 128 * 4
 
 
 @pytest.mark.parametrize(("workspace", "word"), [

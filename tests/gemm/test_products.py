@@ -19,6 +19,7 @@ from gemm.heuristic import heuristic
 from gemm.problem import Arrays, Options, Problem
 from gemm.samples import GRID, distinct, name, pairwise, picked, shipped, small
 from gemm.simulate import _view, simulate
+from gemm.streamk import LEAST
 from ptxkit.ptx import mul
 from ptxkit.sim.policy import SCHEDULES
 from ptxkit.types import bf16, e4m3, f16, f32
@@ -52,8 +53,8 @@ def tolerance(exact: Array, magnitude: Array, k: int, a: str, out: str, *, accum
 
 def run(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str = "bf16", *, layout: str = "nt", batches: int | None = None,
         config: Config | None = None, sms: int = 4, seed: int = 0, schedule: str = "fifo", then: Callable[[Array], Array] | None = None,
-        added: float = 0.0, verdicts: tuple[str, ...] = ("clean",), **more: Any) -> None:
-    """One product; `then` is what the epilogue must make of the exact sums, `added` what its approximations may add to the error."""
+        added: float = 0.0, verdicts: tuple[str, ...] = ("clean",), **more: Any) -> Array:
+    """One product, D; `then` is what the epilogue must make of the exact sums, `added` what its approximations may add to the error."""
     rng = np.random.default_rng(seed + m * 7919 + n * 31 + k)
     outer = () if batches is None else (batches,)
     x = normal(rng, a, *outer, m, k) if layout[0] == "n" else np.swapaxes(normal(rng, a, *outer, k, m), -1, -2)
@@ -81,10 +82,11 @@ def run(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str 
     assert np.isnan(whole[..., [0, -1], :].astype(np.float32)).all()
     assert report.verdict in verdicts, str(report)
     assert not report.findings, str(report)
+    return d
 
 
-def run_config(config: Config, m: int, n: int, k: int, sms: int = 0, **more: Any) -> None:
-    """A product with this configuration, on `sms` CTAs, or as few as it can have."""
+def run_config(config: Config, m: int, n: int, k: int, sms: int = 0, **more: Any) -> Array:
+    """A product with this configuration, D, on `sms` CTAs, or as few as it can have."""
     assert config.b is not None
     if config.BLOCK_SCALES:
         rng = np.random.default_rng(k)
@@ -93,14 +95,14 @@ def run_config(config: Config, m: int, n: int, k: int, sms: int = 0, **more: Any
         more["b_scale"] = rng.random((depth, -(-n // 128))).astype(np.float32) + 0.5
     layout = ("n" if config.a_major == "k" else "t") + ("t" if config.b_major == "k" else "n")
     promoted = config.PROMOTE and config.a.bits == 8 and not config.BLOCK_SCALES
-    run(m, n, k, config.a.__name__, config.b.__name__, config.out.__name__, layout=layout, batches=2 if config.BATCHED else None,
-        config=config, sms=sms or config.cluster, fast_accum=False if promoted else None,
-        verdicts=("clean", "incomplete") if polls(config) else ("clean",), **more)
+    return run(m, n, k, config.a.__name__, config.b.__name__, config.out.__name__, layout=layout, batches=2 if config.BATCHED else None,
+               config=config, sms=sms or config.cluster, fast_accum=False if promoted else None,
+               verdicts=("clean", "incomplete") if polls(config) else ("clean",), **more)
 
 
 def polls(config: Config) -> bool:
     """Whether what a CTA does depends on when others come: the checker then vouches for the schedules that were run."""
-    return config.TICKET or (config.SPLITS > 1 and config.REDUCE == "workspace")
+    return config.TICKET or config.STREAM_K or (config.SPLITS > 1 and config.REDUCE == "workspace")
 
 
 @pytest.mark.parametrize("config", pairwise(), ids=name)
@@ -108,6 +110,9 @@ def test_pairs_of_choices(config: Config) -> None:
     """Every pair of choices: more stages than a short ring has, two tiles along M and N where little is stored straight from registers."""
     m = config.A_ROWS or (config.BM + 8 if config.BM * config.BN < 10_000 else 72)
     more = 16 if config.STORE == "staged" or config.BN < 64 else -16
+    if config.STREAM_K and not config.BATCHED:                                                   # one tile in two runs
+        run_config(config, min(m, config.BM), config.BN // 16 * 16, config.BK * 2 * LEAST - 16, sms=2 * config.cluster)
+        return
     run_config(config, m, -(-config.BN // 16) * 16 + more, config.BK * max(3, config.SPLITS) - 16)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gemm.curve import hilbert
 from gemm.scheduler import Extents, Schedule
+from gemm.streamk import LEAST
 from ptxkit import Ptr, Reg, Vec, kernel
 from ptxkit.kernel import Kernel
 from ptxkit.ptx import mov
@@ -19,13 +20,19 @@ from ptxkit.types import u32
 from tests.ptxkit.machine import run, stored
 
 pytestmark = pytest.mark.pure
+SKIPPED = 0xFFFF_FFFF
 
 
 def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int) -> Kernel[Any]:
     @kernel(block=32, cluster=schedule.cluster_m * schedule.cluster_n * (schedule.splits if schedule.split_in_cluster else 1))
     def schedule_(out: Ptr[u32], m_tiles: Reg[u32], n_tiles: Reg[u32], k_tiles: Reg[u32], batches: Reg[u32]) -> None:
         extents = Extents(m_tiles, n_tiles, k_tiles, batches if batched else None)
-        with schedule.work(extents, turn=turn, turns=turns) as work:
+
+        def skipped(stages: Reg[u32]) -> None:
+            store.global_.v4.u32(out, Vec([mov.u32(SKIPPED), mov.u32(0), mov.u32(0), stages]))
+            store.global_.u32(out + 4, 0)
+
+        with schedule.work(extents, turn=turn, turns=turns, skip=skipped) as work:
             first = mov.u32(work.first) if isinstance(work.first, int) else work.first
             store.global_.v4.u32(out, Vec([work.m, work.n, first, work.stages]))
             store.global_.u32(out + 4, work.batch if work.batch is not None else mov.u32(0))
@@ -72,6 +79,52 @@ def test_a_split_depth_is_shared_out(splits, in_cluster, ctas, m, n, more):
             assert [first for first, _ in parts] == [sum(stages for _, stages in parts[:p]) for p in range(splits)]
             assert sum(stages for _, stages in parts) == k
             assert max(stages for _, stages in parts) - min(stages for _, stages in parts) <= 1
+
+
+streams = st.builds(Schedule, st.sampled_from([1, 3]), cluster_m=st.sampled_from([1, 2]), cluster_n=st.sampled_from([1, 2]),
+                    stream=st.just(True))
+
+
+@settings(deadline=None, max_examples=50)
+@given(streams, st.integers(1, 9), st.integers(1, 7), st.integers(1, 7), st.integers(1, 30), st.sampled_from([None, 1, 3]))
+def test_runs_share_the_depth_out_evenly(schedule, clusters, m, n, k, batches):
+    """Every stage of every tile once. A CTA begins with the end of a tile, whose beginning another has; it has at most one tile without
+    its end, which the CTAs of lower numbers have, and behind it whole tiles only. Nobody has much more than another."""
+    each = works(schedule, clusters, m, n, k, batches)
+    size = schedule.cluster_m * schedule.cluster_n
+    parts: dict[Any, list[Any]] = {}
+    for cta, own in enumerate(each):
+        for number, (i, j, first, stages, batch) in enumerate(own):
+            assert stages
+            assert not first or number == 0
+            parts.setdefault((batch, i, j), []).append((first, stages, cta))
+        short = [number for number, (_, _, first, stages, _) in enumerate(own) if not first and stages < k]
+        assert len(short) <= 1
+    rows, columns = (-(-tiles // by) * by for tiles, by in ((m, schedule.cluster_m), (n, schedule.cluster_n)))
+    assert parts.keys() == set(itertools.product(range(batches or 1), range(rows), range(columns)))
+    for found in parts.values():
+        found.sort()
+        assert [first for first, _, _ in found] == [sum(stages for _, stages, _ in found[:p]) for p in range(len(found))]
+        assert sum(stages for _, stages, _ in found) == k
+        assert [cta for _, _, cta in found] == [found[0][2] - size * p for p in range(len(found))]
+    units = rows * columns * (batches or 1) // size
+    total = [sum(stages for _, _, _, stages, _ in own) for own in each]
+    spread = 0 if units % clusters == 0 else 1 + 4 * (LEAST - 1)
+    assert max(total) - min(total) <= spread
+    if units * k // clusters >= LEAST:
+        assert all(stages >= min(LEAST, k) for found in parts.values() for _, stages, _ in found)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5), st.integers(1, 30))
+def test_warpgroups_in_turn_hear_of_what_the_other_has(ctas, m, n, k):
+    schedule = Schedule(stream=True)
+    whole, both = works(schedule, ctas, m, n, k), works(schedule, ctas, m, n, k, turns=2)
+    for cta, own in enumerate(whole):
+        for turn in range(2):
+            seen = both[turn * ctas + cta]
+            assert [work[3] for work in seen] == [work[3] for work in own]
+            assert [work for work in seen if work[0] != SKIPPED] == own[turn::2]
 
 
 @settings(deadline=None, max_examples=100)
