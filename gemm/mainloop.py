@@ -168,6 +168,22 @@ class Consumer:
         wgmma.wait_group.sync.aligned(0)
         self._release(previous, self.releases)
 
+    def pass_by(self, stages: Reg[u32], barrier: Reg[u32], stagger: Stagger | None = None, issues: int = 1) -> None:
+        """Nothing of these stages is this warpgroup's: when one has landed, and not before, say that it has been read.
+
+        Without wgmma the warps need `barrier`, of the warpgroup, to see each phase before one of them may bring about the next. Where
+        warpgroups issue in turn, `issues` times a stage, this one gives its turns away.
+        """
+        with ring(self.position, stages) as (_, stage, parity):
+            wait(self.pipeline.full[stage], parity)
+            if stagger is None:
+                bar.sync(barrier, b=WARPGROUP)
+            else:
+                for _ in range(issues):
+                    stagger.take()
+                    stagger.pass_on()
+            self._release(stage, self.releases)
+
     def multiply_promoted(self, acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], stages: Reg[u32], scales: Scales | Reader,
                           stagger: Stagger | None = None) -> None:
         """total = the sum of each stage's product, scaled, in f32: what a stage sums up in the tensor cores is short.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from ptxkit import Ptr, Reg, Ring, TensorMap, if_, kernel, laneid, smem, tid
@@ -49,7 +50,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     full[stage]: 1, the producer's arrive.expect_tx. empty[stage]: one thread of each warpgroup that reads the stage, in every CTA
     that shares an operand with this one. order[w] (PINGPONG): 4, see `Turn`.
 
-    A tile reads the rows that follow its group's last one, and drops them: stores end with the group (TAILS).
+    A tile reads the rows that follow its group's last one, and drops them: stores end with the group (TAILS), and a warpgroup that has no
+    row of the group releases the stages without multiplying.
     griddepcontrol.wait stands before the first access to global memory, as in the dense kernel.
     """
     cluster = Cluster(CLUSTER_M, CLUSTER_N)
@@ -181,6 +183,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         whole = ld.global_.f32(x_scale) if SCALED else factor
         if PINGPONG:
             consumer.position.skip(index * k_tiles)
+        alone = not TRANSPOSED and not isinstance(first_slab, int)  # a warpgroup may have no rows of a group's last tile
         with pieces(turn=index if PINGPONG else 0, turns=2 if PINGPONG else 1) as work:
             mov.u32(end, work.end)
             row, column = work.m * BM, work.n * BN
@@ -194,24 +197,28 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                 mul.rn.f32(factor, whole, ld.global_.f32(w_scale.at(mul.wide.u32(work.group, w_scale_group))))
             if GATED:
                 row, column = (row // 2, column) if TRANSPOSED else (row, column // 2)
-            if second is not None:
-                consumer.multiply_overlapped((acc, second), total, work.stages, reader)
-            elif PROMOTE and (ring is not None or not BLOCK_SCALES):
-                consumer.multiply_promoted(acc, total, work.stages, reader, stagger)
-            elif PROMOTE:
-                scales = _scales(x_scales, w_scales.at(mul.wide.u32(work.group, w_scale_group)), slabs, BN, TRANSPOSED, GATED)
-                if TRANSPOSED:
-                    scales.begin(row, column + lane_column, n, end)
+            with if_(row < end) if alone else nullcontext():
+                if second is not None:
+                    consumer.multiply_overlapped((acc, second), total, work.stages, reader)
+                elif PROMOTE and (ring is not None or not BLOCK_SCALES):
+                    consumer.multiply_promoted(acc, total, work.stages, reader, stagger)
+                elif PROMOTE:
+                    scales = _scales(x_scales, w_scales.at(mul.wide.u32(work.group, w_scale_group)), slabs, BN, TRANSPOSED, GATED)
+                    if TRANSPOSED:
+                        scales.begin(row, column + lane_column, n, end)
+                    else:
+                        scales.begin(row + lane_row, column, end, n)
+                    consumer.multiply_promoted(acc, total, work.stages, scales, stagger)
                 else:
-                    scales.begin(row + lane_row, column, end, n)
-                consumer.multiply_promoted(acc, total, work.stages, scales, stagger)
-            else:
-                consumer.multiply(acc, work.stages, turn)
-            if PINGPONG:
-                consumer.position.skip(k_tiles)
-            if TAILS == "updated":
-                store.turn_to(work.group, map_of(workspace, GROUPS, LAYOUT, work.group, maps_of(LAYOUT) - 1), work.start)
-            store.tile(total, row, column, stored_columns)
+                    consumer.multiply(acc, work.stages, turn)
+                if PINGPONG:
+                    consumer.position.skip(k_tiles)
+                if TAILS == "updated":
+                    store.turn_to(work.group, map_of(workspace, GROUPS, LAYOUT, work.group, maps_of(LAYOUT) - 1), work.start)
+                store.tile(total, row, column, stored_columns)
+            if alone:
+                with else_():
+                    consumer.pass_by(work.stages, index + 1, stagger, len(total) // len(acc))
         store.drain()
         if stagger is not None:
             stagger.end()

@@ -67,6 +67,9 @@ def test_many_random_groups(launch, dtype, scaled, out):
 @pytest.mark.parametrize(("what", "parameters"), [
     ({"lengths": [0, 1, 7, 65, 20], "n": 136, "k": 128}, {"BM": 128, "BN": 32, "CLUSTER_N": 2, "TRANSPOSED": True}),
     ({"lengths": [0, 1, 70], "n": 136, "k": 192}, {"BM": 64, "BN": 64, "PINGPONG": True}),
+    ({"lengths": [1, 64, 130], "n": 136, "k": 192}, {"BM": 128, "BN": 64}),     # a warpgroup has no rows of some tiles
+    ({"lengths": [1, 130], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"}, {"BM": 128, "BN": 64, "CLUSTER_M": 2}),
+    ({"lengths": [1, 130], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"}, {"BM": 128, "BN": 64, "STAGGER": True}),
     ({"lengths": [3, 0, 20], "n": 136, "k": 272, "dtype": "e4m3", "w_dtype": "e5m2", "scales": "block"},
      {"BM": 64, "BN": 16, "TRANSPOSED": True}),
     ({"lengths": [3, 0, 70], "n": 192, "k": 256, "dtype": "e4m3", "scales": "block", "out": "f32"}, {"BM": 64, "BN": 192}),
