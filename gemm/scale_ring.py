@@ -16,6 +16,7 @@ from .atoms import tensor_copy
 from .scales import ScaleArray
 
 WARP = 32
+ALIGNED = 4                 # floats at which a tensor copy may begin
 
 
 @dataclass(slots=True)
@@ -24,6 +25,9 @@ class ScaleLines:
 
     With a tensor map, over scales that are contiguous along the lines, the producer copies them as it does the operands; on an H200
     scales of rows that a warp copies cost 14 % of a large product, and those that come so next to nothing (docs/performance.md).
+
+    A copy begins at a multiple of 16 bytes. Where a tile may begin at any line, `parts` says how many warpgroups share its lines, and
+    each gets a copy of its own from the last multiple of ALIGNED lines on: `shift` lines before its first one.
     """
 
     array: ScaleArray
@@ -32,24 +36,47 @@ class ScaleLines:
     ring: Shared[f32]                           # `count` a stage
     tile: Tile[f32] | None = None
     tensormap: TensorMap | None = None
+    parts: int = 0
     _at: list[Ptr[f32]] = field(default_factory=list)
 
     @classmethod
-    def allocate(cls, array: ScaleArray, lines: int, block: int, stages: int, name: str, tensormap: TensorMap | None = None) -> ScaleLines:
+    def allocate(cls, array: ScaleArray, lines: int, block: int, stages: int, name: str, tensormap: TensorMap | None = None,
+                 parts: int = 0) -> ScaleLines:
         if tensormap is None:
             return cls(array, lines, block, smem.array(f32, stages * scale_count(lines, block), align=16, name=name))
-        tile = smem.tile(f32, (stages, 1, lines), swizzle=0, name=name)
-        return cls(array, lines, block, Shared(f32, tile.offset, count=stages * lines), tile, tensormap)
+        of_copy = lines // parts + ALIGNED if parts else lines
+        tile = smem.tile(f32, (stages * max(1, parts), 1, of_copy), swizzle=0, name=name)
+        return cls(array, lines, block, Shared(f32, tile.offset, count=len(tile) * tile.stage_bytes // 4), tile, tensormap, parts)
 
     @property
     def bytes(self) -> int:
         """What the producer adds to a stage."""
-        return self.lines * 4 if self.tensormap is not None else 0
+        return (self.lines + self.parts * ALIGNED) * 4 if self.tensormap is not None else 0
+
+    @property
+    def of_part(self) -> int:
+        """Places in shared memory of what one copy brings."""
+        return self.tile.stage_bytes // 4 if self.tile is not None else self.count
+
+    @property
+    def of_stage(self) -> int:
+        """Places in shared memory of a stage."""
+        return self.of_part * max(1, self.parts)
+
+    def shift(self, line: Reg[u32]) -> Reg[u32] | int:
+        """Lines that a tile which begins at `line` has before its own."""
+        return line & (ALIGNED - 1) if self.parts else 0
 
     def load(self, stage: Reg[u32], line: Reg[u32], k: Reg[u32], barrier: MBarrier) -> None:
         """By the producer: the scales of lines `line`.. in stage `k` of the depth."""
-        if self.tile is not None and self.tensormap is not None:
+        if self.tile is None or self.tensormap is None:
+            return
+        if not self.parts:
             tensor_copy(self.tile[stage], self.tensormap, (line, k), barrier)
+            return
+        first = line - self.shift(line)
+        for part in range(self.parts):
+            tensor_copy(self.tile[stage * self.parts + part], self.tensormap, (first + part * (self.lines // self.parts), k), barrier)
 
     @property
     def count(self) -> int:
@@ -132,9 +159,9 @@ class ScaleRing:
         return Factors([mov.f32(0.0) for _ in range(2 * slabs)], [mov.f32(0.0) for _ in range(columns)], self.n.group)
 
     def read(self, factors: Factors, stage: Reg[u32], row: Reg[u32], column: Reg[u32]) -> None:
-        """In a consumer thread: the scales of its rows (from `row` of the tile on) and columns (from `column` of 8) in this stage."""
+        """In a consumer thread: the scales of its rows (from `row` of the stage on) and columns (from `column` of 8) in this stage."""
         factors.forget()
-        at = self.m.ring.at(stage * self.m.count)
+        at = self.m.ring.at(stage * self.m.of_stage)
         mine = at.at(row if self.m.block == 1 else row // self.m.group)
         for i, register in enumerate(factors.rows):
             offset = i // 2 * 64 + (8 if i % 2 else 0)
@@ -151,7 +178,10 @@ class ScaleRing:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One consumer thread's view of the ring: its first row of the tile, and its column in every 8. Without a ring all factors are 1."""
+    """One consumer thread's view of the ring: where its first row's scale is in a stage, and its column in every 8.
+
+    Without a ring all factors are 1.
+    """
 
     ring: ScaleRing | None
     slabs: int

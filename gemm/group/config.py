@@ -62,7 +62,7 @@ class GroupConfig:
             tile["STORE"] = "direct"
         made = Config(a, out, b, STAGES=wanted, **tile)
         if not wanted:
-            made = replace(made, STAGES=_stages(made, SHARED_LIMIT - extra_bytes(GROUPS, LAYOUT)))
+            made = replace(made, STAGES=_stages(made, GROUPS, LAYOUT))
         return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS, BLOCK_SCALES)
 
     @property
@@ -137,7 +137,7 @@ class GroupConfig:
         layout = self._layout_problem()
         if layout:
             return layout
-        if tile.smem_bytes + extra_bytes(self.GROUPS, self.LAYOUT) > SHARED_LIMIT:
+        if shared_bytes(tile, self.GROUPS, self.LAYOUT) > SHARED_LIMIT:
             return (f"{tile.STAGES} stages of {tile.stage_bytes:,} bytes and the table of {self.GROUPS} groups take more than "
                     f"{SHARED_LIMIT:,} bytes")
         return None
@@ -163,15 +163,18 @@ ROWS_ALIGNED = 128
 """Rows of a block that has one group, where rows say their group: DeepGEMM's alignment."""
 
 
-def extra_bytes(groups: int, layout: Layout) -> int:
-    """Shared memory beside the tile's: the table of groups and the tickets."""
-    return (GroupTable.bytes(groups, layout) if layout != "rows" else 0) + 64
+def shared_bytes(tile: Config, groups: int, layout: Layout) -> int:
+    """Shared memory of one CTA: the tile's, scales of rows before its first one, the table of groups and the tickets."""
+    shifted = tile.STAGES * tile.CONSUMERS * 128 if tile.SCALE_MAP else 0
+    return tile.smem_bytes + shifted + (GroupTable.bytes(groups, layout) if layout != "rows" else 0) + 64
 
 
-def _stages(tile: Config, room: int) -> int:
+def _stages(tile: Config, groups: int, layout: Layout) -> int:
     """The deepest ring that fits."""
-    fitting = (stages for stages in range(tile.STAGES, 1, -1) if replace(tile, STAGES=stages).smem_bytes <= room)
-    return next(fitting, 1)
+    for stages in range(tile.STAGES, 1, -1):
+        if shared_bytes(replace(tile, STAGES=stages), groups, layout) <= SHARED_LIMIT:
+            return stages
+    return 1
 
 
-__all__ = ["CAPACITIES", "ROWS_ALIGNED", "GroupConfig", "extra_bytes"]
+__all__ = ["CAPACITIES", "ROWS_ALIGNED", "GroupConfig", "shared_bytes"]

@@ -67,7 +67,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     x_scales, w_scales = ScaleArray(x_scale, x_scale_m, x_scale_k), ScaleArray(w_scale, w_scale_n, w_scale_k)
     ring = None
     if RING:
-        ring = ScaleRing(ScaleLines.allocate(x_scales, BM, 1, STAGES, "scales of X", s if SCALE_MAP else None),
+        ring = ScaleRing(ScaleLines.allocate(x_scales, BM, 1, STAGES, "scales of X", s if SCALE_MAP else None, CONSUMERS),
                          ScaleLines.allocate(w_scales, BN, BLOCK, STAGES, "scales of W"))
     pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=RING)
     order = smem.mbarrier(2, name="order") if PINGPONG else None
@@ -176,7 +176,9 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         acc = mma.fragments()
         total = mma.fragments() if PROMOTE else acc
         acc = acc[:slabs_at_once(slabs, BN)] if PROMOTE else acc
-        reader = Reader(ring, slabs, lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row, lane_column)
+        in_stage = index * ring.m.of_part + lane_row if SCALE_MAP and ring is not None else \
+            lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row
+        reader = Reader(ring, slabs, mov.u32(in_stage), lane_column)
         second = mma.fragments() if OVERLAP else None
         stagger = Stagger(index, CONSUMERS) if STAGGER else None
         turn = Turn(order, index, lane) if order is not None else None
@@ -197,6 +199,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                 mul.rn.f32(factor, whole, ld.global_.f32(w_scale.at(mul.wide.u32(work.group, w_scale_group))))
             if GATED:
                 row, column = (row // 2, column) if TRANSPOSED else (row, column // 2)
+            if SCALE_MAP and ring is not None:
+                mov.u32(reader.row, in_stage + ring.m.shift(work.start))
             with if_(row < end) if alone else nullcontext():
                 if second is not None:
                     consumer.multiply_overlapped((acc, second), total, work.stages, reader)
