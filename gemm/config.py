@@ -61,6 +61,7 @@ class Config:
     PINGPONG: bool = False
     CLUSTER_M: int = 1
     CLUSTER_N: int = 1
+    MULTICAST: Literal["split", "leader"] = "split"
     SPLITS: int = 1
     REDUCE: Literal["cluster", "workspace"] = "workspace"
     GROUP: int = 8
@@ -169,7 +170,7 @@ class Config:
         words = [f"{self.BM}x{self.BN}x{self.BK}" + (f" of {self.A_ROWS} rows" if self.A_ROWS else ""), f"{self.STAGES} stages",
                  "pingpong" if self.PINGPONG else f"{self.CONSUMERS} consumer{'s' if self.CONSUMERS > 1 else ''}"]
         if self.CLUSTER_M * self.CLUSTER_N > 1:
-            words.append(f"cluster {self.CLUSTER_M}x{self.CLUSTER_N}")
+            words.append(f"cluster {self.CLUSTER_M}x{self.CLUSTER_N}" + (" with leaders" if self.MULTICAST == "leader" else ""))
         if self.SPLITS > 1:
             words.append(f"split-K {self.SPLITS} in the {self.REDUCE}")
         if self.RASTER == "hilbert":
@@ -182,7 +183,8 @@ class Config:
 
     def describe(self) -> str:
         """The budget: stages, bytes, registers, barriers."""
-        barriers = f"full {self.STAGES} x 1 arrival, empty {self.STAGES} x {self.readers} arrivals"
+        fewest = f"{self.readers // (self.CLUSTER_M + self.CLUSTER_N - 1)} to " if self.MULTICAST == "leader" else ""
+        barriers = f"full {self.STAGES} x 1 arrival, empty {self.STAGES} x {fewest}{self.readers} arrivals"
         return "\n".join([str(self), f"threads             {self.threads}", f"stage               {self.stage_bytes:,} bytes",
                           f"shared memory       {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes",
                           f"accumulators        {self.accumulator_registers} of {self.consumer_registers} registers a consumer thread",
@@ -190,7 +192,7 @@ class Config:
 
     @property
     def readers(self) -> int:
-        """Arrivals that empty a stage."""
+        """Arrivals that empty a stage, of a CTA that loads for others."""
         return (1 if self.PINGPONG else self.CONSUMERS) * (self.CLUSTER_M + self.CLUSTER_N - 1)
 
     def _shape_problem(self) -> str | None:
@@ -250,10 +252,12 @@ class Config:
             return "stream-K shares the depth out by itself, in turns fixed beforehand, and adds f32 sums: take SPLITS=1, TICKET=False"
         if self.cluster > MAX_CLUSTER:
             return f"a cluster has at most {MAX_CLUSTER} CTAs, not {self.cluster}"
+        if self.MULTICAST not in ("split", "leader") or (self.MULTICAST == "leader" and self.CLUSTER_M * self.CLUSTER_N == 1):
+            return f"MULTICAST={self.MULTICAST!r}: the CTAs of a cluster split what they share, or a leader loads it; take CLUSTER_M=2"
         for name, major, extent, by in (("A", self.a_major, self.BM, self.CLUSTER_N), ("B", self.b_major, self.BN, self.CLUSTER_M)):
             unit = 8 if major == "k" else 64
-            if extent % (unit * by):
-                return f"{by} CTAs cannot share {name} tiles of {extent} lines in parts of {unit}"
+            if self.MULTICAST == "split" and extent % (unit * by):
+                return f"{by} CTAs cannot share {name} tiles of {extent} lines in parts of {unit}: take MULTICAST=\"leader\""
         return None
 
     def _epilogue_problem(self) -> str | None:

@@ -40,11 +40,12 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
          a_scale_k: Reg[u32], b_scale: Ptr[f32], b_scale_n: Reg[u32], b_scale_k: Reg[u32], curve: Ptr[u32], *,
          A: type[Scalar] = bf16, B: type[Scalar] = bf16, OUT: type[Scalar] = bf16, ACCUMULATOR: type[Scalar] = f32,
          A_MAJOR: Major = "k", B_MAJOR: Major = "k", BM: int = 128, BN: int = 256, BK: int = 64, A_ROWS: int = 0, STAGES: int = 4,
-         CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1, SPLITS: int = 1,
-         REDUCE: Literal["cluster", "workspace"] = "cluster", GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False,
-         TICKET: bool = False, STREAM_K: bool = False, STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False,
-         OVERLAP: bool = False, STAGGER: bool = False, BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False,
-         STREAM_B: bool = False, FUSION: Fusion = PLAIN_SUM) -> None:
+         CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1,
+         MULTICAST: Literal["split", "leader"] = "split", SPLITS: int = 1, REDUCE: Literal["cluster", "workspace"] = "cluster",
+         GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False, TICKET: bool = False, STREAM_K: bool = False,
+         STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False, OVERLAP: bool = False, STAGGER: bool = False,
+         BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False, STREAM_B: bool = False,
+         FUSION: Fusion = PLAIN_SUM) -> None:
     """D[M, N] = A[M, K] B[K, N] in tiles of BM x BN, stages of BK.
 
     Roles. Warpgroup 0 is the producer: one lane of its first warp issues every load. Each further warpgroup consumes: together they
@@ -52,14 +53,14 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
 
     Arrivals a phase. full[stage]: 1, the producer's arrive.expect_tx of the whole stage. empty[stage]: one thread of every warpgroup
     that reads the stage (one when they take turns), in every CTA that this CTA's copies reach. See also `Turn`, `ClusterReduction`,
-    `Tickets`.
+    `RunReduction`, `Tickets`.
 
     Ring. Stage and parity run on from tile to tile, so that the producer loads the next tile while the consumers store this one.
 
     Order with other kernels: nothing is read or written before griddepcontrol.wait, so that a launch with programmatic stream
     serialization may begin while the kernel before it ends.
     """
-    cluster = Cluster(CLUSTER_M, CLUSTER_N)
+    cluster = Cluster(CLUSTER_M, CLUSTER_N, MULTICAST == "leader")
     in_cluster = SPLITS > 1 and REDUCE == "cluster"
     slabs = BM // ROWS if PINGPONG else BM // ROWS // CONSUMERS
     mma_atom = Mma(A, B, BN, ACCUMULATOR)

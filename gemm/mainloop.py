@@ -24,19 +24,25 @@ OVERLAPPED = 4              # stages whose promotions overlap with the products 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """`m` x `n` CTAs that share operands: those of a row the same A, those of a column the same B. Rank = row + column * m."""
+    """`m` x `n` CTAs that share operands: those of a row the same A, those of a column the same B. Rank = row + column * m.
+
+    What some share each of them loads a part of, or (`leader`) the first of them loads for all.
+    """
 
     m: int = 1
     n: int = 1
+    leader: bool = False
 
     @property
     def size(self) -> int:
         return self.m * self.n
 
-    @property
-    def peers(self) -> int:
-        """CTAs, this one among them, whose copies reach a CTA: its row and its column."""
-        return self.m + self.n - 1
+    def reached(self) -> Reg[u32] | int:
+        """CTAs, this one among them, that this CTA's copies reach: its row and its column, as far as it loads for them."""
+        if not self.leader or self.size == 1:
+            return self.m + self.n - 1
+        in_row, in_column = self.n - 1, self.m - 1
+        return selp.u32(in_row, 0, self.column() == 0) + selp.u32(in_column, 0, self.row() == 0) + 1
 
     def row(self) -> Reg[u32]:
         rank = mov.u32(cluster_ctarank)
@@ -52,7 +58,7 @@ class Cluster:
             return Shares()
         row = sum(1 << column * self.m for column in range(self.n))
         mask: Reg[u16] | int = row if self.m == 1 else _low(shl.b32(mov.u32(row), self.row()))
-        return Shares(self.n, self.column(), mask)
+        return Shares(self.n, self.column(), mask, self.leader)
 
     def b_shares(self) -> Shares:
         """B goes to the CTAs of this column."""
@@ -60,11 +66,16 @@ class Cluster:
             return Shares()
         column = (1 << self.m) - 1
         mask: Reg[u16] | int = column if self.n == 1 else _low(shl.b32(mov.u32(column), self.column() * self.m))
-        return Shares(self.m, self.row(), mask)
+        return Shares(self.m, self.row(), mask, self.leader)
 
-    def is_peer(self, rank: Reg[u32]) -> Reg[pred]:
-        """Whether CTA `rank` of the cluster is in this CTA's row or column."""
+    def reaches_here(self, rank: Reg[u32]) -> Reg[pred]:
+        """Whether copies of CTA `rank` of the cluster reach this CTA."""
         within = rank < self.size
+        if self.leader and self.size > 1:
+            row, column = rank % self.m, rank // self.m
+            for_row = (row == self.row()) & (column == 0)
+            for_column = (column == self.column()) & (row == 0)
+            return within & (for_row | for_column | (rank == mov.u32(cluster_ctarank)))
         if self.m == 1 or self.n == 1:
             return within
         return within & ((rank % self.m == self.row()) | (rank // self.m == self.column()))
@@ -90,7 +101,7 @@ class Pipeline:
 
     def init(self, *more: tuple[MBarriers, int]) -> None:
         """In one thread: every barrier, and the fence for the CTAs of the cluster."""
-        init_barriers((self.full, 1 + 32 * self.scales), (self.empty, self.readers * self.cluster.peers), *more)
+        init_barriers((self.full, 1 + 32 * self.scales), (self.empty, self.cluster.reached() * self.readers), *more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +158,7 @@ class Consumer:
         cluster, empty = self.pipeline.cluster, self.pipeline.empty
         who = self.thread & 31 if self.pipeline.scales else self.thread
         object.__setattr__(self, "released", remote(empty, who) if cluster.size > 1 else empty)
-        object.__setattr__(self, "releases", cluster.is_peer(who))
+        object.__setattr__(self, "releases", cluster.reaches_here(who))
 
     def multiply(self, acc: list[Vec[Any, Any]], stages: Reg[u32], turn: Turn | None = None) -> None:
         """acc = A B over `stages` stages, one wgmma group in flight: a stage is released when the next one's group has been issued."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ptxkit import MBarrier, Reg, TensorMap, Vec
+from ptxkit import MBarrier, Reg, TensorMap, Vec, if_
 from ptxkit.smem import Tile, TileView
 from ptxkit.types import b64, pred, u16, u32
 
@@ -14,11 +14,13 @@ from .atoms import ROWS, Mma, tensor_copy
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How the CTAs of a cluster load a tile that they all need: each copies 1/count of it, to every CTA of `mask`."""
+    """How the CTAs of a cluster load a tile that they all need: each copies 1/count of it, to every CTA of `mask`; or (`leader`) the first
+    of them all of it."""
 
     count: int = 1
     rank: Reg[u32] | None = None                # of this CTA among them
     mask: Reg[u16] | int | None = None
+    leader: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,15 @@ class TiledCopy:
 
     def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
         """Copy rows `mn`.. and depth `k`.. (in elements) into the stage; `outer` are the map's further coordinates."""
-        view, layout, shares = self.tile[stage], self.tile.layout, self.shares
+        shares = self.shares
+        if shares.leader and shares.rank is not None:
+            with if_(shares.rank == 0):
+                self._load(Shares(mask=shares.mask), stage, mn, k, barrier, *outer)
+        else:
+            self._load(shares, stage, mn, k, barrier, *outer)
+
+    def _load(self, shares: Shares, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
+        view, layout = self.tile[stage], self.tile.layout
         if layout.major == "k":
             lines = (self.lines or layout.rows) // shares.count
             start = shares.rank * lines if shares.rank is not None else 0

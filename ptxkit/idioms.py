@@ -30,7 +30,7 @@ def elect() -> Reg[pred]:
     return elected
 
 
-def init_barriers(*counts: tuple[MBarriers, int]) -> None:
+def init_barriers(*counts: tuple[MBarriers, Reg[u32] | int]) -> None:
     """In one thread: mbarrier.init on every barrier of each (barriers, count), then the fence that the cluster's other CTAs need."""
     for barriers, count in counts:
         for i in range(len(barriers)):

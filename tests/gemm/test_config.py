@@ -82,7 +82,7 @@ def assembles(config: Config) -> None:
     ({"CLUSTER_M": 3}, "CLUSTER_M is 1, 2 or 4"), ({"CLUSTER_M": 4, "CLUSTER_N": 4}, "at most 8 CTAs, not 16"),
     ({"STAGES": 5}, "4 fit"), ({"STAGES": 1}, "2 to 16 stages"), ({"BK": 40}, "BK is a multiple of 64"),
     ({"BK": 512}, "take a smaller tile"),
-    ({"BN": 64, "b_major": "mn", "CLUSTER_M": 2}, "cannot share B tiles of 64 lines in parts of 64"),
+    ({"BN": 64, "b_major": "mn", "CLUSTER_M": 2}, "cannot share B tiles of 64 lines in parts of 64: take MULTICAST"),
     ({"BN": 72, "b_major": "mn"}, "BN is a multiple of 64"), ({"a": u8}, "u8 times u8 is not multiplied"), ({"out": u8}, "the result is"),
     ({"a": e4m3, "a_major": "mn"}, "K-major, since wgmma transposes 16-bit types only"), ({"accumulator": f16}, "f16 of f16 operands"),
     ({"BM": 256, "PINGPONG": True}, "take turns"), ({"CONSUMERS": 3}, "3 consumer warpgroups cannot share 128 rows"),
@@ -92,6 +92,7 @@ def assembles(config: Config) -> None:
     ({"TICKET": True, "CLUSTER_N": 2}, "take CLUSTER_M=1"), ({"TICKET": True, "SPLITS": 2}, "and SPLITS=1"),
     ({"STREAM_K": True, "SPLITS": 2}, "shares the depth out by itself"), ({"STREAM_K": True, "TICKET": True}, "TICKET=False"),
     ({"STREAM_K": True, "a": f16, "accumulator": f16}, "adds f32 sums"),
+    ({"MULTICAST": "leader"}, "take CLUSTER_M=2"), ({"MULTICAST": "both", "CLUSTER_M": 2}, "MULTICAST='both'"),
     ({"A_ROWS": 8}, "A_ROWS=8"), ({"RASTER": "spiral"}, "along_m, along_n, hilbert"),
     ({"GROUP": 0}, "groups of 1 to"), ({"FUSION": Fusion(activation="tanh")}, "relu, gelu, silu or a function"),
     ({"BLOCK_SCALES": True}, "block scales"), ({"STAGGER": True}, "with PROMOTE"), ({"BN": 56, "STORE": "staged"}, "whole 32-byte spans")])
