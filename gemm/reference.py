@@ -39,14 +39,15 @@ def accumulation(k: int, operand: str = "bf16", promoted: bool = False) -> float
     kept; measured on an H200). With random signs the largest is about 8 typical products, or the sum so far, and what 33 numbers lose
     adds up like sqrt(33) / sqrt(3) = 3.3 of such steps: over k / 32 instructions 3.3 sqrt(k / 32) max(8, sqrt(k)) 2^-13 of k products of
     mean magnitude 0.64, which is about 2^-13 of the magnitude at every k. Largest errors of whole matrices were 1.3 (k 64) to
-    1.5 (k 900) times 2^-13; 2 + sqrt(k) / 16 leaves room for longer sums, whose truncation is not quite symmetric. `promoted`: the
-    tensor cores sum 128 of k at a time (4 instructions), and f32 additions join the parts.
+    1.5 (k 900) times 2^-13, and 2.5 among some 10^8 sums of 48, of which one product may be most; 4 + sqrt(k) / 16 leaves room for
+    these and for longer sums, whose truncation is not quite symmetric. One product that is missing is 2^13 / k of such steps.
+    `promoted`: the tensor cores sum 128 of k at a time (4 instructions), and f32 additions join the parts.
     """
     exact = 2.0**-23 * (16 + math.sqrt(k))
     if operand not in EIGHT_BITS:
         return exact
     within = min(k, PROMOTED_EVERY) if promoted else k
-    return exact + 2.0**-13 * (2 + math.sqrt(within) / 16)
+    return exact + 2.0**-13 * (4 + math.sqrt(within) / 16)
 
 
 def worst(actual: Array, expected: Array, magnitude: Array, k: int, out: str, operand: str = "bf16", promoted: bool = False) -> float:

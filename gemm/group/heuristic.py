@@ -65,14 +65,14 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
 def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """Block scales, or sums that are taken out of the tensor cores every 128 of K."""
     mean, gated = problem.mean, problem.options.gated
+    ways = {"RING": True, "SCALE_MAP": problem.scale_map} if problem.block_scales and not gated else {}
     if mean <= FEW_PROMOTED:
         tokens = next(size for size in (8, 16, 24, 32, 48, 64) if mean <= size)
         few = {"TRANSPOSED": True, "BM": 256, "BN": tokens, **_DECODE}
-        rows = {"BM": 64, "BN": 192}
+        rows = {"BM": 64, "BN": 192, **ways}
         return rows if tokens == 64 and not gated and _time(problem, rows, sms) < WIDE * _time(problem, few, sms) else few
     if gated:
         return {"BM": 128, "BN": 128}
-    ways = {"RING": True, "SCALE_MAP": problem.scale_map} if problem.block_scales else {}
     return {**min(PROMOTED, key=lambda tile: tile[0] * _time(problem, tile[1], sms))[1], **ways}
 
 
