@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ceilings", action=argparse.BooleanOptionalAction, default=True,
                         help="also measure wgmma alone and a streaming read of 8 GiB (about 6 s)")
     parser.add_argument("--grouped", action="store_true",
-                        help="group products instead: what `python -m gemm grouped --compare` measures, in bursts")
+                        help="group products instead: what `python -m gemm grouped --compare` measures, --against its contestants")
     parser.add_argument("--json", metavar="FILE", help="write the results there after each measurement (- for stdout, at the end)")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw them: .svg, or .png with matplotlib")
     parser.set_defaults(run=command)
@@ -105,6 +105,7 @@ def _grouped(options: argparse.Namespace) -> int:
     regimes = ("burst", "sustained") if options.regime == "both" else (options.regime or "burst",)
     path = Path(options.json) if options.json and options.json != "-" else None
     results = compare(cases(), regimes=regimes, rounds=options.rounds, with_ceilings=options.ceilings, path=path,
+                      **({} if options.against is None else {"against": tuple(options.against)}),
                       say=lambda text: print(text, file=out, flush=True))
     print(json.dumps(results, indent=1) if options.json == "-" else json.dumps(results["summary"], indent=1))
     return int(any("wrong" in row for row in results["rows"]))

@@ -1,9 +1,8 @@
-"""Group products on the card: beside torch._grouped_mm and the ceilings of the same run, and a sweep over configurations."""
+"""Group products on the card: beside contestants and the ceilings of the same run, and a sweep over configurations."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import math
 import multiprocessing
@@ -11,16 +10,14 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ptxkit import driver
 from ptxkit.errors import PtxkitError
 
-from ..bench.contestants import ContestantError, Entry
+from ..bench.contestants import ContestantError, Entry, NotImplementedHere
 from ..bench.figures import geometric_mean, paired, spread
-from ..bench.operands import COLD, ERROR
 from ..bench.power import Sampler
 from ..bench.regimes import REGIMES, Captured, Regime, capture, measure
 from ..bench.report import invocation
@@ -28,12 +25,13 @@ from ..bench.run import ceilings, device, library, reader
 from ..config import ConfigError
 from .cases import DECODE, PREFILL, Case
 from .config import GroupConfig
+from .contestants import contestants, entry
+from .data import Data, make, sets_of, wrong
 from .device import group_gemm
 from .heuristic import candidates, heuristic
 from .problem import GroupOptions, GroupProblem
 from .schedule import ORDERS, TAILS
 
-MOST_SETS = 64
 RING = {"RING": True, "SCALE_MAP": True}
 VARIANTS: dict[str, dict[str, Any]] = {
     **{order: {"ORDER": order} for order in ORDERS}, **{tails: {"TAILS": tails} for tails in TAILS}, "ring": RING,
@@ -42,72 +40,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 PARAMETERS = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
               "OVERLAP", "STAGGER", "SCALE_MAP", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING")
 """Of a configuration, those that the problem leaves open."""
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """The tensors of one launch."""
-
-    x: Any
-    w: Any
-    cu: Any
-    out: Any
-    x_scale: Any = None
-    w_scale: Any = None
-
-
-def make(torch: Any, case: Case) -> Data:
-    """Fresh N(0, 1) data, y full of NaN."""
-    lengths = torch.tensor((0, *itertools.accumulate(case.lengths)), dtype=torch.int32, device="cuda")
-    kind = {"bf16": torch.bfloat16, "f16": torch.float16}.get(case.kind, torch.float8_e4m3fn)
-
-    def normal(*shape: int) -> Any:
-        if case.operand_bytes == 2:
-            return torch.randn(shape, device="cuda", dtype=kind)
-        made = torch.empty(shape, device="cuda", dtype=kind)
-        for part in (made,) if len(shape) == 2 else made:       # a float of everything at once would not fit
-            part.copy_(torch.randn(part.shape, device="cuda", dtype=torch.float16))
-        return made
-
-    x, w = normal(case.rows, case.k), normal(case.groups, case.n, case.k)
-    columns = case.n // 2 if case.gated else case.n
-    out = torch.full((case.rows, columns), float("nan"), device="cuda", dtype=kind if case.operand_bytes == 2 else torch.bfloat16)
-    if case.kind == "fp8":
-        return Data(x, w, lengths, out, torch.full((1,), 0.75, device="cuda"), torch.rand((case.groups,), device="cuda") + 0.5)
-    if case.kind == "fp8-block":
-        blocks = -(-case.k // 128)
-        x_scale = (torch.rand((blocks, -(-case.rows // 4) * 4), device="cuda") + 0.5).T[:case.rows]
-        return Data(x, w, lengths, out, x_scale, torch.rand((case.groups, -(-case.n // 128), blocks), device="cuda") + 0.5)
-    return Data(x, w, lengths, out)
-
-
-def wrong(torch: Any, case: Case, data: Data) -> str | None:
-    """A sentence when a sample of the groups' rows is not the product, by float32 products of the same operands."""
-    first, difference, size = 0, 0.0, 0.0
-    filled = [g for g, length in enumerate(case.lengths) if length]
-    picked_groups = set(filled if len(filled) <= 8 else filled[::len(filled) // 8])
-    for group, length in enumerate(case.lengths):
-        if group in picked_groups:
-            rows = torch.unique(torch.linspace(first, first + length - 1, min(16, length), device="cuda").long())
-            x = data.x.view(torch.uint8 if case.operand_bytes == 1 else data.x.dtype)[rows].view(data.x.dtype).float()
-            w = data.w[group].float()
-            if case.kind == "fp8":
-                w *= data.w_scale[group] * data.x_scale
-            if case.kind == "fp8-block":
-                x *= data.x_scale[rows].repeat_interleave(128, 1)[:, :case.k]
-                w *= data.w_scale[group].repeat_interleave(128, 0)[:case.n].repeat_interleave(128, 1)[:, :case.k]
-            exact = x @ w.T
-            if case.gated:
-                exact = torch.nn.functional.silu(exact[:, :case.n // 2]) * exact[:, case.n // 2:]
-            actual = data.out[rows].float()
-            if not bool(torch.isfinite(actual).all()):
-                return f"{int((~torch.isfinite(actual)).sum())} of {actual.numel()} elements of group {group} are not finite or not written"
-            difference += float((actual - exact).square().sum())
-            size += float(exact.square().sum())
-        first += length
-    error = math.sqrt(difference / size) if size else 0.0
-    allowed = ERROR["bf16" if case.operand_bytes == 2 else "e4m3"]
-    return None if error <= allowed else f"relative error {error:.3g}, at most {allowed:g} is allowed"
 
 
 def launch(data: Data, case: Case, config: GroupConfig | None = None) -> Callable[[], Any]:
@@ -125,21 +57,6 @@ def problem(case: Case, data: Data) -> GroupProblem:
     given = (data.x, data.w, data.cu, data.out, data.x_scale, data.w_scale)
     views = [None if array is None else view(array) for array in given]
     return GroupProblem(GroupArrays(*views), GroupOptions(gated=case.gated))  # type: ignore[arg-type]
-
-
-def grouped_mm(torch: Any, case: Case, sets: Sequence[Data]) -> Entry | None:
-    """torch._grouped_mm, which has bf16 only."""
-    if case.kind != "bf16" or case.gated or not hasattr(torch, "_grouped_mm"):
-        return None
-    launches: list[Callable[[], Any]] = [functools.partial(torch._grouped_mm, data.x, data.w.transpose(1, 2), offs=data.cu[1:])
-                                         for data in sets]
-    return Entry("torch._grouped_mm", launches)
-
-
-def sets_of(torch: Any, case: Case, cold: bool) -> list[Data]:
-    """Operand sets that together exceed the L2 several times."""
-    l2 = driver.device(driver.current_device()).l2_bytes
-    return [make(torch, case) for _ in range(max(1, min(MOST_SETS, -(-COLD * l2 // case.bytes))) if cold else 1)]
 
 
 def shares(case: Case, us: float, limits: dict[str, Any], regime: str) -> dict[str, float]:
@@ -184,7 +101,7 @@ def variants_of(config: GroupConfig, names: Sequence[str]) -> dict[str, GroupCon
 
 
 def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors: Any, rounds: int, seed: int,
-        names: Sequence[str] = ()) -> dict[str, Any]:
+        names: Sequence[str] = (), against: Sequence[str] = ("torch",)) -> dict[str, Any]:
     """One measurement: ours, its variants and what there is beside it."""
     sets = sets_of(torch, case, regime.cold)
     found: dict[str, Any] = {"case": str(case), **asdict(case), "regime": regime.name, "sets": len(sets), "contestants": {}}
@@ -195,16 +112,20 @@ def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors:
         found["wrong"] = sentence
         return found
     config = heuristic(problem(case, sets[0]))
-    entries = [Entry("ours", [launch(data, case) for data in sets], detail={"config": str(config)})]
-    try:
-        other = grouped_mm(torch, case, sets)
-        entries += [other] if other is not None else []
-        entries += [Entry(f"ours, {name}", [launch(data, case, variant) for data in sets], detail={"config": str(variant)})
-                    for name, variant in variants_of(config, names).items()]
-        graphs = [capture(torch, entry, regime) for entry in entries]
-    except RuntimeError as error:
-        found["left_out"] = {entries[-1].name: str(error).splitlines()[0]}
-        graphs = [capture(torch, entries[0], regime)]
+    makes: dict[str, Callable[[], Entry]] = {
+        "ours": lambda: Entry("ours", [launch(data, case) for data in sets], detail={"config": str(config)})}
+    for name, peer in contestants(against).items():
+        makes[name] = functools.partial(entry, torch, name, peer, case, sets)
+    for name, variant in variants_of(config, names).items():
+        makes[f"ours, {name}"] = functools.partial(_variant, f"ours, {name}", case, sets, variant)
+    graphs: list[Captured] = []
+    for name, made in makes.items():
+        try:
+            graphs.append(capture(torch, made(), regime))
+        except (NotImplementedHere, RuntimeError) as error:
+            if name == "ours":
+                raise
+            found.setdefault("left_out", {})[name] = str(error).splitlines()[0]
     with Sampler(sensors) as sampler:
         timed = measure(torch, graphs, regime, rounds, seed)
     times = {one.captured.entry.name: one.us for one in timed}
@@ -213,6 +134,10 @@ def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors:
                                                       **one.captured.entry.detail} for one in timed}
     found["ratios"] = {name: paired(times["ours"], us) for name, us in times.items() if name != "ours"}
     return found
+
+
+def _variant(name: str, case: Case, sets: Sequence[Data], config: GroupConfig) -> Entry:
+    return Entry(name, [launch(data, case, config) for data in sets], detail={"config": str(config)})
 
 
 def line(found: dict[str, Any]) -> str:
@@ -229,8 +154,10 @@ def line(found: dict[str, Any]) -> str:
 
 
 def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), rounds: int | None = None, with_ceilings: bool = True,
-            variants: Sequence[str] = (), path: Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
+            variants: Sequence[str] = (), against: Sequence[str] = ("torch",), path: Path | None = None,
+            say: Callable[[str], None] = print) -> dict[str, Any]:
     """Every case in every regime; sustained is for prefill alone. The results are written to `path` after each."""
+    contestants(against)                                       # a name that is not there is an error before anything runs
     torch = library()
     results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": invocation(),
                                "device": device(torch), "rows": []}
@@ -244,7 +171,7 @@ def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), round
             if name == "sustained" and case.tokens < PREFILL:
                 continue
             regime = REGIMES[name]
-            found = row(torch, case, regime, limits, sensors, rounds or regime.rounds, number, variants)
+            found = row(torch, case, regime, limits, sensors, rounds or regime.rounds, number, variants, against)
             results["rows"].append(found)
             say(line(found))
             if path is not None:
@@ -269,7 +196,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             values = [row["contestants"]["ours"][share] for row in chosen if share in row["contestants"]["ours"]]
             if values:
                 entry[what] = {"least": min(values), "mean": geometric_mean(values)}
-        ratios = [seen["ratio"] for row in mine for name, seen in row["ratios"].items() if name.startswith("torch")]
+        ratios = [seen["ratio"] for row in mine for name, seen in row["ratios"].items() if name == "torch"]
         if ratios:
             entry["of torch._grouped_mm"] = {"least": min(ratios), "mean": geometric_mean(ratios)}
         skews = [us / times[case.replace(":skewed", ""), regime] for (case, regime), us in times.items()

@@ -40,13 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verify", type=int, metavar="COUNT", help="random launches on the GPU against float64 instead")
     parser.add_argument("--sweep", action="store_true", help="every candidate configuration of the cases instead, on the GPU")
-    parser.add_argument("--compare", action="store_true", help="the cases beside torch._grouped_mm and the card's ceilings instead")
+    parser.add_argument("--compare", action="store_true", help="the cases beside contestants and the card's ceilings instead")
+    parser.add_argument("--against", default="torch", help="of --compare: torch,deep_gemm,deep_gemm_masked,hpc_ops or module:function "
+                        "(default torch)")
     parser.add_argument("--cases", help="of --sweep and --compare: 8x64x4096x7168:fp8-block:skewed with commas (default: all)")
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"of the default cases (default {','.join(KINDS)})")
     parser.add_argument("--regimes", default="burst", help="of --compare: burst, or burst,sustained")
     parser.add_argument("--variants", default="", help="of --compare: ours with changes as well: ticket,search,across,updated,predicated, "
                         "of block scales ring,overlap, or any parameters: BN=128+ORDER=ticket,GROUP=1")
     parser.add_argument("--rounds", type=int, help="of --compare")
+    parser.add_argument("--table", metavar="FILE", type=Path, help="print what --compare wrote there as Markdown instead")
     parser.add_argument("--seconds", type=float, default=240.0, help="of --sweep: begin no further case after that long")
     parser.add_argument("--json", metavar="FILE", nargs="?", const="-", help="write the results there (- for stdout)")
     parser.set_defaults(run=command)
@@ -58,6 +61,11 @@ def command(options: argparse.Namespace) -> int:
         from . import verify
 
         return _finish(options, verify.run(options.verify, options.seed))
+    if options.table is not None:
+        from .report import tables
+
+        print(tables(json.loads(options.table.read_text(encoding="utf-8"))), end="")
+        return 0
     if options.sweep or options.compare:
         return _measure(options)
     one = _one(options)
@@ -78,7 +86,7 @@ def _measure(options: argparse.Namespace) -> int:
     else:
         results = bench.compare(chosen, regimes=tuple(options.regimes.split(",")), rounds=options.rounds,
                                 variants=tuple(word for word in options.variants.split(",") if word),
-                                path=path, say=_say)
+                                against=tuple(word for word in options.against.split(",") if word), path=path, say=_say)
         _say(json.dumps(results["summary"], indent=1))
     if options.json == "-":
         print(json.dumps(results, indent=1))
