@@ -205,9 +205,15 @@ def _empty(a: ArrayView, b: ArrayView, out_dtype: Any) -> Any:
 
 
 def _prepare(arrays: Arrays, options: Options, config: Config | None) -> Launch | Zeros | None:
-    shapes = (*(array and array[1:5] for array in arrays), None if options is PLAIN else options, config)
+    a, b, out = arrays[:3]
+    if options is PLAIN and config is None and arrays[3:] == _NOTHING:
+        shapes: tuple[Any, ...] = a[1:5], b[1:5], out[1:5]
+        aligned = not (a.pointer | b.pointer | out.pointer) & 15
+    else:
+        shapes = (*(array and array[1:5] for array in arrays), options, config)
+        aligned = not any(array is not None and array.pointer % 16 for array in (a, b, out, arrays.c, arrays.residual, arrays.a_scale))
     plan = _plans.get(shapes)
-    if plan is None or any(array is not None and array.pointer % 16 for array in (*arrays[:4], arrays.residual, arrays.a_scale)):
+    if plan is None or not aligned:
         ordinal = same_device(arrays.named())
         problem = Problem(arrays, options)
         if problem.empty:

@@ -52,16 +52,24 @@ def _entry(name: str, version: int, prototype: Any) -> Any:
     return prototype(int(address))
 
 
+_Room = ctypes.c_uint8 * 192            # of 128 bytes, wherever a multiple of 64 is in it
+_put = struct.Struct("128s").pack_into
+
+
 class EncodedTensorMap:
     """A tensor map as the hardware reads it: 128 bytes at `address`, aligned to 64, copied into each launch that takes it."""
 
-    __slots__ = ("_buffer", "address", "fields")
+    __slots__ = ("_buffer", "_image", "address", "fields")
 
-    def __init__(self, fields: TensorMapFields) -> None:
-        self._buffer = (ctypes.c_uint8 * 192)()
+    def __init__(self, fields: TensorMapFields, image: bytes = b"") -> None:
+        self._buffer = _Room()
         start = ctypes.addressof(self._buffer)
-        self.address = start + -start % 64
+        offset = -start % 64
+        self.address = start + offset
         self.fields = fields
+        self._image = image
+        if image:
+            _put(self._buffer, offset, image)
 
     def replace(self, pointer: int) -> None:
         """Points the map at another array of the same shape and strides."""
@@ -75,8 +83,9 @@ class EncodedTensorMap:
 
     def at(self, pointer: int) -> EncodedTensorMap:
         """A map of an array at `pointer` of the same shape and strides, which must be as aligned: an eighth of the time of encoding it."""
-        made = EncodedTensorMap(self.fields)
-        ctypes.memmove(made.address, self.address, 128)
+        if not self._image:
+            self._image = bytes(self)
+        made = EncodedTensorMap(self.fields, self._image)
         made.replace(pointer)
         return made
 
