@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ptxkit import driver
 from ptxkit.arrays import ArrayView
 from ptxkit.errors import LaunchError
+from ptxkit.kernel import Kernel
 from ptxkit.launch import empty_like_owner, raw_stream, same_device, view
 from ptxkit.launcher import EncodedTensorMap, Launcher, encode_tiled
 from ptxkit.runtime import Compiled
@@ -20,28 +22,49 @@ from .curve import hilbert
 from .dense import gemm as kernel
 from .grid import OUT, Grid
 from .heuristic import heuristic
-from .problem import PLAIN, Arrays, Options, Problem, extents, type_name
+from .problem import PLAIN, Arrays, Lines, Options, Problem, extents, type_name
 from .tables.choice import tuned
 from .workspace import Workspaces
 
 L2_PROMOTION = 256          # bytes that the L2 fetches at once; 128 cost 1 to 3 % where weights stream (docs/performance.md)
 _PLANS_KEPT = 512
 
-_modules: dict[tuple[Config, int], Compiled] = {}
 _plans: dict[tuple[Any, ...], Plan] = {}
 _launches: OrderedDict[tuple[Any, ...], Launch | Zeros | None] = OrderedDict()
 _workspaces = Workspaces(32 << 20)
 
 
+class Maps:
+    """The tensor maps of a launch, by the names of the kernel's parameters: encoded once, then copied with other addresses."""
+
+    __slots__ = ("encoded", "fields")
+
+    def __init__(self, records: Mapping[str, Any], lines: Mapping[str, Lines]) -> None:
+        self.fields = [replace(records[name].fields(seen.dims, seen.strides), l2_promotion=L2_PROMOTION) if name in records else None
+                       for name, seen in lines.items()]
+        self.encoded: tuple[EncodedTensorMap, ...] = ()
+
+    def at(self, *pointers: int) -> tuple[EncodedTensorMap, ...]:
+        """Of arrays at these addresses. A map that the kernel never reads, of direct stores or without scales, is the first one again."""
+        found: list[EncodedTensorMap] = []
+        for i, (fields, pointer) in enumerate(zip(self.fields, pointers, strict=True)):
+            if fields is None:
+                found.append(found[0])
+            else:
+                found.append(self.encoded[i].at(pointer) if self.encoded else encode_tiled(fields, pointer))
+        self.encoded = self.encoded or tuple(found)
+        return tuple(found)
+
+
 class Plan:
     """A configuration loaded on a device for one problem: everything of a launch but the pointers."""
 
-    __slots__ = ("compiled", "config", "encoded", "grid", "launcher", "order", "ordinal", "problem", "template")
+    __slots__ = ("compiled", "config", "grid", "launcher", "maps", "order", "ordinal", "problem", "template")
 
     def __init__(self, problem: Problem, ordinal: int, config: Config | None = None, *, pdl: bool = True) -> None:
         self.problem, self.ordinal = problem, ordinal
         self.config = config or configuration(problem, ordinal)
-        self.compiled = _compiled(self.config, ordinal)
+        self.compiled = compiled(kernel, ordinal, **self.config.parameters)
         self.launcher: Launcher = self.compiled.launcher(pdl=pdl)
         clusters = self.compiled.max_clusters()
         if not clusters:
@@ -50,7 +73,8 @@ class Plan:
                               "or fewer STAGES")
         self.grid = Grid.of(problem, self.config, clusters)
         self.order = _order(*self.grid.curve, ordinal) if self.grid.curve else 0
-        self.encoded: tuple[EncodedTensorMap, ...] = ()
+        self.maps = Maps(self.compiled.traced.copies.records,
+                         {"a": problem.a_lines, "b": problem.b_lines, "d": problem.d_lines, "s": problem.s_lines})
         self.template: tuple[Any, ...] = ()
 
     def scalars(self, arrays: Arrays, options: Options) -> tuple[Any, ...]:
@@ -61,23 +85,6 @@ class Plan:
             self.template = self.grid.scalars(self.problem, arrays, options, order=self.order)
         return (*self.template[:OUT], arrays.out.pointer, *self.template[OUT + 1:])
 
-    def maps(self, arrays: Arrays) -> tuple[EncodedTensorMap, ...]:
-        """The tensor maps for these arrays: encoded once, then copied with the new address."""
-        pointers = arrays.a.pointer, arrays.b.pointer, arrays.out.pointer, arrays.a_scale.pointer if arrays.a_scale else 0
-        records, problem = self.compiled.traced.copies.records, self.problem
-        lines = problem.a_lines, problem.b_lines, problem.d_lines, problem.s_lines
-        found: list[EncodedTensorMap] = []
-        for i, name in enumerate("abds"):
-            if name not in records:                            # a kernel without staged stores, or without scales, never reads that map
-                found.append(found[0])
-            elif self.encoded:
-                found.append(self.encoded[i].at(pointers[i]))
-            else:
-                fields = records[name].fields(lines[i].dims, lines[i].strides)
-                found.append(encode_tiled(replace(fields, l2_promotion=L2_PROMOTION), pointers[i]))
-        self.encoded = self.encoded or tuple(found)
-        return tuple(found)
-
 
 class Launch:
     """A plan with its pointers: what a repeated call needs."""
@@ -86,7 +93,7 @@ class Launch:
 
     def __init__(self, plan: Plan, arrays: Arrays, options: Options) -> None:
         self.launcher, self.grid, self.ordinal = plan.launcher, plan.grid.ctas, plan.ordinal
-        self.maps = plan.maps(arrays)
+        self.maps = plan.maps.at(arrays.a.pointer, arrays.b.pointer, arrays.out.pointer, arrays.a_scale.pointer if arrays.a_scale else 0)
         self.scalars = plan.scalars(arrays, options)
         self.workspace_bytes = plan.grid.workspace_bytes
 
@@ -124,11 +131,10 @@ def configuration(problem: Problem, ordinal: int) -> Config:
     return tuned(problem, device.name) or heuristic(problem, device.multiprocessors)
 
 
-def _compiled(config: Config, ordinal: int) -> Compiled:
-    key = (config, ordinal)
-    if key not in _modules:
-        _modules[key] = Compiled(kernel.trace(**config.parameters), ordinal)
-    return _modules[key]
+@functools.cache
+def compiled(kernel: Kernel[...], ordinal: int, **parameters: Any) -> Compiled:
+    """A specialisation of a kernel, loaded once a device."""
+    return Compiled(kernel.trace(**parameters), ordinal)
 
 
 @functools.cache
@@ -245,4 +251,4 @@ def check_config(config: Config, problem: Problem) -> None:
         raise LaunchError(f"this config splits the depth {config.SPLITS} ways, and K = {problem.k} has {depth} stages of {config.BK}")
 
 
-__all__ = ["Launch", "Plan", "Zeros", "check_config", "configuration", "gemm", "hgemm"]
+__all__ = ["Launch", "Maps", "Plan", "Zeros", "check_config", "compiled", "configuration", "gemm", "hgemm"]

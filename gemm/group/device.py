@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections import OrderedDict
-from dataclasses import replace
 from typing import Any
 
 from ptxkit import driver
 from ptxkit.errors import LaunchError
 from ptxkit.launch import empty_like_owner, raw_stream, same_device, view
-from ptxkit.launcher import EncodedTensorMap, Launcher, encode_tiled
-from ptxkit.runtime import Compiled
+from ptxkit.launcher import Launcher
 from ptxkit.types import TYPES
 
 from ..atoms import ROWS
-from ..device import L2_PROMOTION, Zeros
+from ..device import Maps, Zeros, compiled
 from ..problem import type_name
 from ..workspace import Workspaces
 from .config import GroupConfig
@@ -28,8 +26,6 @@ from .tensormaps import update_tensormaps, workspace_bytes
 
 _KEPT = 512
 
-_modules: dict[tuple[GroupConfig, int], Compiled] = {}
-_updaters: dict[Any, Compiled] = {}
 _workspaces = Workspaces()
 _plans: dict[tuple[Any, ...], GroupPlan] = {}
 _launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDict()
@@ -38,56 +34,25 @@ _launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDic
 class GroupPlan:
     """A configuration loaded on a device for arrays of these shapes: everything of a launch but the pointers."""
 
-    __slots__ = ("compiled", "config", "encoded", "grid", "launcher", "ordinal", "problem", "updater")
+    __slots__ = ("before", "config", "grid", "launcher", "maps", "ordinal", "problem", "updater")
 
     def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig | None) -> None:
         self.problem = problem
         self.config = config or heuristic(problem, driver.device(ordinal).multiprocessors)
         self.ordinal = ordinal
-        self.compiled = compiled(self.config, ordinal)
+        made = compiled(kernel, ordinal, **self.config.parameters)
         self.updater = updater(self.config, ordinal) if self.config.TAILS == "updated" else None
-        self.launcher: Launcher = self.compiled.launcher(pdl=True)
+        self.launcher: Launcher = made.launcher(pdl=True)
         cluster = self.config.tile.cluster
-        self.grid = (min(problem.units(self.config), self.compiled.max_clusters()) * cluster, 1, 1)
-        self.encoded: tuple[EncodedTensorMap, ...] = ()
-
-    def maps(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
-        """The tensor maps for these arrays: encoded once, then copied with the new address."""
-        lines, before = self.problem.stored(self.config)
-        scales = arrays.x_scale.pointer if arrays.x_scale is not None and self.config.tile.SCALE_MAP else arrays.x.pointer
-        if before > arrays.out.pointer:
-            raise LaunchError(f"the rows of out are {before // ROWS:,} bytes apart, and {ROWS} of them before out is no address: give a "
-                              "configuration with TAILS=\"predicated\"")
-        pointers = arrays.x.pointer, arrays.w.pointer, arrays.out.pointer - before, scales
-        if not self.encoded:
-            records, problem = self.compiled.traced.copies.records, self.problem
-            if self.updater is not None:
-                records = records_of_templates(self.config)
-            found = []
-            for name, seen, pointer in zip("xwys", (problem.x_lines, problem.w_lines, lines, problem.s_lines), pointers, strict=True):
-                if name in records:
-                    found.append(encode_tiled(replace(records[name].fields(seen.dims, seen.strides), l2_promotion=L2_PROMOTION), pointer))
-                else:                                           # a kernel that stores directly reads no map of y
-                    found.append(found[0])
-            self.encoded = tuple(found)
-            return self.encoded
-        return tuple([encoded.at(pointer) for encoded, pointer in zip(self.encoded, pointers, strict=True)])
-
-
-def compiled(config: GroupConfig, ordinal: int) -> Compiled:
-    """The kernel of a configuration, loaded once a device."""
-    key = (config, ordinal)
-    if key not in _modules:
-        _modules[key] = Compiled(kernel.trace(**config.parameters), ordinal)
-    return _modules[key]
+        self.grid = (min(problem.units(self.config), made.max_clusters()) * cluster, 1, 1)
+        y_lines, self.before = problem.stored(self.config)
+        records = made.traced.copies.records if self.updater is None else records_of_templates(self.config)
+        self.maps = Maps(records, {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "s": problem.s_lines})
 
 
 def updater(config: GroupConfig, ordinal: int) -> Launcher:
     """The kernel that makes the maps of this configuration's groups."""
-    key = (tuple(config.update.items()), ordinal)
-    if key not in _updaters:
-        _updaters[key] = Compiled(update_tensormaps.trace(**config.update), ordinal)
-    return _updaters[key].launcher(pdl=True)
+    return compiled(update_tensormaps, ordinal, **config.update).launcher(pdl=True)
 
 
 def workspace(ordinal: int, stream: int, config: GroupConfig) -> int:
@@ -102,7 +67,11 @@ class GroupLaunch:
 
     def __init__(self, plan: GroupPlan, arrays: GroupArrays) -> None:
         self.plan = plan
-        self.maps = plan.maps(arrays)
+        if plan.before > arrays.out.pointer:
+            raise LaunchError(f"the rows of out are {plan.before // ROWS:,} bytes apart, and {ROWS} of them before out is no address: give "
+                              "a configuration with TAILS=\"predicated\"")
+        self.maps = plan.maps.at(arrays.x.pointer, arrays.w.pointer, arrays.out.pointer - plan.before,
+                                 arrays.x_scale.pointer if arrays.x_scale else 0)
         self.scalars = plan.problem.scalars(arrays, plan.config)
         self.update = plan.problem.update_scalars(arrays) if plan.updater is not None else ()
 
@@ -211,7 +180,8 @@ def _prepare(arrays: GroupArrays, options: GroupOptions, config: GroupConfig | N
     ordinal = same_device(named)
     shapes = (tuple((name, array.shape, array.strides, array.dtype) for name, array in named), options, ordinal, config)
     plan = _plans.get(shapes)
-    if plan is None or any(array.pointer % 16 for name, array in named if name in ("x", "w", "out")):
+    mapped = [array for name, array in named if name in ("x", "w", "out") or (name == "x_scale" and len(array.shape) > 1)]
+    if plan is None or any(array.pointer % 16 for array in mapped):
         problem = GroupProblem(arrays, options)
         if problem.empty:
             return Zeros(arrays.out) if not problem.k and problem.rows and problem.n else None
@@ -237,5 +207,5 @@ def _check_config(config: GroupConfig, problem: GroupProblem) -> None:
         raise LaunchError(f"this config has room for {config.GROUPS} groups, w has {problem.groups}")
 
 
-__all__ = ["GroupLaunch", "GroupPlan", "check", "compiled", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "updater",
+__all__ = ["GroupLaunch", "GroupPlan", "check", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "updater",
            "workspace"]

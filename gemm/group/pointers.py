@@ -14,10 +14,11 @@ from ptxkit.launch import check_contiguous, check_dtype, check_shape, raw_stream
 from ptxkit.launcher import EncodedTensorMap, encode_tiled
 from ptxkit.types import TYPES
 
-from ..device import L2_PROMOTION
+from ..device import L2_PROMOTION, compiled
 from ..problem import type_name
 from .config import CAPACITIES, GroupConfig
-from .device import compiled, updater, workspace
+from .device import updater, workspace
+from .kernel import group_gemm as kernel
 from .kernel import records_of_templates
 from .problem import OPERANDS, RESULTS
 
@@ -110,7 +111,7 @@ class _Launch:
             array = getattr(arrays, name, None)
             return 0 if array is None else array.pointer
 
-        made = compiled(config, ordinal)
+        made = compiled(kernel, ordinal, **config.parameters)
         self.config, self.ordinal, self.problem = config, ordinal, problem
         self.launcher, self.updater = made.launcher(pdl=True), updater(config, ordinal)
         self.grid = made.max_clusters(), 1, 1
