@@ -165,8 +165,10 @@ def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, 
     For one configuration the result is the same bits in every run. With `out` given, a repeated call allocates nothing and waits for
     nothing; products whose depth is split use a workspace that belongs to the stream and is made at the first call.
     """
-    options = Options(alpha, beta, activation, accumulate, fast_accum)
-    return _run(a, b, out, (c, bias, residual, a_scale, b_scale), PLAIN if options == PLAIN else options, out_dtype, config, stream)
+    plain = alpha == 1.0 and beta == 0.0 and activation is None and accumulate == "f32" and fast_accum is None
+    alone = c is None and bias is None and residual is None and a_scale is None and b_scale is None
+    return _run(a, b, out, _NOTHING if alone else (c, bias, residual, a_scale, b_scale),
+                PLAIN if plain else Options(alpha, beta, activation, accumulate, fast_accum), out_dtype, config, stream)
 
 
 def hgemm(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, stream: Any = None, config: Config | None = None) -> Any:
@@ -187,7 +189,7 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
     elif out_dtype is not None and type_name(out_dtype) != view(out, "out").dtype:
         raise LaunchError(f"out has elements of {view(out, 'out').dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
     more: tuple[ArrayView | None, ...] = _NOTHING
-    if any(array is not None for array in rest):
+    if rest is not _NOTHING:
         more = tuple(None if array is None else view(array, name) for name, array in zip(Arrays._fields[3:], rest, strict=True))
     arrays = Arrays(seen_a, seen_b, view(out, "out"), *more)
     key = arrays[:3] if more is _NOTHING and options is PLAIN and config is None else (arrays, options, config)
@@ -212,7 +214,7 @@ def _empty(a: ArrayView, b: ArrayView, out_dtype: Any) -> Any:
 
 def _prepare(arrays: Arrays, options: Options, config: Config | None) -> Launch | Zeros | None:
     a, b, out = arrays[:3]
-    if options is PLAIN and config is None and arrays[3:] == _NOTHING:
+    if options is PLAIN and config is None and arrays[3:] == _NOTHING:          # as most products are, and the fastest to look up
         shapes: tuple[Any, ...] = a[1:5], b[1:5], out[1:5]
         aligned = not (a.pointer | b.pointer | out.pointer) & 15
     else:
