@@ -15,6 +15,7 @@ from .dense import REGISTERS
 from .epilogue import STAGING_BUFFERS, span_bytes
 from .fusion import ACTIVATIONS, PLAIN_SUM, Fusion
 from .mainloop import slabs_at_once
+from .registers import fragment_registers
 from .scale_ring import scale_count
 from .scales import BLOCK
 from .scheduler import Raster
@@ -29,6 +30,7 @@ MAX_STAGES = 16
 MAX_SPLITS = 16
 MAX_CLUSTER = 8             # CTAs, without asking for a non-portable size
 SPARE_REGISTERS = {1: 40, 2: 40, 3: 32}     # of a consumer thread, beside its accumulators, by consumer warpgroups
+WITH_A = {1: 160, 2: 160, 3: 96}            # registers for sums and A by consumer warpgroups, before ptxas serialises wgmma (C7512)
 ONE_OF_THREE = 96           # ptxas holds one instruction to the 128 registers that 512 threads have at entry, whatever setmaxnreg asks for
 
 
@@ -69,6 +71,7 @@ class Config:
     SERPENTINE: bool = False
     TICKET: bool = False
     STREAM_K: bool = False
+    A_REGISTERS: bool = False
     STORE: Literal["staged", "direct"] | None = None
     PROMOTE: bool = False
     OVERLAP: bool = False
@@ -178,7 +181,7 @@ class Config:
         else:
             words.append(f"{self.RASTER.replace('_', ' ')} by {self.GROUP}" + (" serpentine" if self.SERPENTINE else ""))
         words += ["overlapped promotion"] * self.OVERLAP + ["staggered promotion"] * self.STAGGER
-        words += ["by ticket"] * self.TICKET + ["stream-K"] * self.STREAM_K
+        words += ["by ticket"] * self.TICKET + ["stream-K"] * self.STREAM_K + ["A in registers"] * self.A_REGISTERS
         return ", ".join(words + ["direct stores"] * (self.STORE == "direct"))
 
     def describe(self) -> str:
@@ -228,6 +231,8 @@ class Config:
             return "OVERLAP is between products and their promotion: it needs PROMOTE"
         if self.STAGGER and (not self.PROMOTE or self.OVERLAP or self.CONSUMERS < 2):
             return "STAGGER keeps the warpgroups that share a tile from promoting at the same time: it goes with PROMOTE, without OVERLAP"
+        if self.A_REGISTERS and (self.a.bits != 16 or self.a_major != "k" or self.PROMOTE):
+            return "A goes through registers where it is K-major, of 16-bit elements, and its sums are not promoted: take A_REGISTERS=False"
         if self.SCALE_MAP and not self.BLOCK_SCALES:
             return "SCALE_MAP is a tensor map of A's block scales: it needs BLOCK_SCALES"
         if self.BLOCK_SCALES and not (self.PROMOTE and self.a.bits == 8):
@@ -280,6 +285,10 @@ class Config:
         if self.CONSUMERS == 3 and self.BN * self.accumulator.bits // 64 > ONE_OF_THREE:
             return f"one wgmma of {self.BN} columns takes more registers than a thread of 512 has at entry: take BN=192 or fewer consumers"
         room = self.consumer_registers - SPARE_REGISTERS[self.CONSUMERS]
+        with_a = self.accumulator_registers + fragment_registers(self.slabs, self.BK) if self.A_REGISTERS else 0
+        if with_a > WITH_A[self.CONSUMERS]:
+            return (f"the sums of {self.BM}x{self.BN} and two stages of A take {with_a} registers of a consumer thread, and with more than "
+                    f"{WITH_A[self.CONSUMERS]} wgmma is serialised: take a smaller tile or A_REGISTERS=False")
         if self.accumulator_registers > room:
             return (f"the sums of {self.BM}x{self.BN} take {self.accumulator_registers} registers of a consumer thread, which has "
                     f"{self.consumer_registers} and can keep {room} for them: take a smaller tile or more consumers")

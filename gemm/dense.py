@@ -15,6 +15,7 @@ from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
 from .fusion import PLAIN_SUM, Fusion, Matrix, Operands
 from .mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, clear_lines, slabs_at_once
+from .registers import RegisterConsumer, Rows
 from .scale_ring import Reader, ScaleLines, ScaleRing
 from .scales import BLOCK, ScaleArray
 from .scheduler import Extents, Raster, Schedule
@@ -43,8 +44,8 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
          CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1,
          MULTICAST: Literal["split", "leader"] = "split", SPLITS: int = 1, REDUCE: Literal["cluster", "workspace"] = "cluster",
          GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False, TICKET: bool = False, STREAM_K: bool = False,
-         STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False, OVERLAP: bool = False, STAGGER: bool = False,
-         BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False, STREAM_B: bool = False,
+         A_REGISTERS: bool = False, STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False, OVERLAP: bool = False,
+         STAGGER: bool = False, BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False, STREAM_B: bool = False,
          FUSION: Fusion = PLAIN_SUM) -> None:
     """D[M, N] = A[M, K] B[K, N] in tiles of BM x BN, stages of BK.
 
@@ -77,7 +78,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
         a_scales = ScaleArray(a_scale, a_scale_m, a_scale_k)
         ring = ScaleRing(ScaleLines.allocate(a_scales, BM, 1, STAGES, "scales of A", s if SCALE_MAP else None),
                          ScaleLines.allocate(ScaleArray(b_scale, b_scale_n, b_scale_k), BN, BLOCK, STAGES, "scales of B"))
-    pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=BLOCK_SCALES)
+    pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=BLOCK_SCALES, loads=A_REGISTERS)
     order = smem.mbarrier(2, name="order") if PINGPONG else None
     tickets = Tickets(counters, 4 * CONSUMERS + BLOCK_SCALES) if TICKET else None
 
@@ -134,7 +135,10 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
         fused = Fused(mma_atom, FUSION, operands, Edges(m, n), lane_row, lane_column)
         direct = DirectStore(Matrix(out, OUT, out_row, out_batch), fused)
         store = StagedStore(staging, d, index, thread, fused) if staging is not None else direct
-        consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
+        if A_REGISTERS:
+            consumer: Consumer = RegisterConsumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread, Rows(a_tile, mma.rows, thread))
+        else:
+            consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
         if A_ROWS:
             clear_lines(a_tile, A_ROWS, thread)
         acc = total = mma.fragments()

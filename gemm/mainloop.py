@@ -91,12 +91,14 @@ class Pipeline:
     """The ring of stages: full[stage] and empty[stage].
 
     Arrivals a phase. full: 1, the producer's arrive.expect_tx of the whole stage (what peers multicast into it counts here too).
-    empty: one thread of every warpgroup that reads the stage, in every CTA that this CTA's copies reach. With a `ScaleRing`, full: 32 more,
-    of the lanes that copy scales, and empty: one thread of every warp.
+    empty: one thread of every warpgroup that reads the stage, in every CTA that this CTA's copies reach; with `loads`, where threads load
+    from a stage themselves, one of every warp. With a `ScaleRing` they do, and full: 32 more, of the lanes that copy scales.
     """
 
-    def __init__(self, stages: int, readers: int, cluster: Cluster, *, scales: bool = False) -> None:
-        self.stages, self.readers, self.cluster, self.scales = stages, readers * (4 if scales else 1), cluster, scales
+    def __init__(self, stages: int, readers: int, cluster: Cluster, *, scales: bool = False, loads: bool = False) -> None:
+        self.loads = loads or scales
+        self.loads_across = loads and cluster.size > 1          # threads of another CTA load what this one's copies write
+        self.stages, self.readers, self.cluster, self.scales = stages, readers * (4 if self.loads else 1), cluster, scales
         self.full, self.empty = smem.mbarrier(stages, name="full"), smem.mbarrier(stages, name="empty")
 
     def init(self, *more: tuple[MBarriers, int]) -> None:
@@ -121,7 +123,7 @@ class Producer:
         with ring(self.position, work.stages) as (k, stage, parity):
             number = k if isinstance(work.first, int) and work.first == 0 else k + work.first
             at = number * depth
-            wait(pipeline.empty[stage], parity ^ 1)
+            wait(pipeline.empty[stage], parity ^ 1, cluster=pipeline.loads_across)
             mbarrier.arrive.expect_tx.shared__cta.b64(pipeline.full[stage], bytes)
             self.a.load(stage, row, at, pipeline.full[stage], *outer, *a_outer)
             self.b.load(stage, column, at, pipeline.full[stage], *outer, *b_outer)
@@ -156,7 +158,7 @@ class Consumer:
 
     def __post_init__(self) -> None:
         cluster, empty = self.pipeline.cluster, self.pipeline.empty
-        who = self.thread & 31 if self.pipeline.scales else self.thread
+        who = self.thread & 31 if self.pipeline.loads else self.thread
         object.__setattr__(self, "released", remote(empty, who) if cluster.size > 1 else empty)
         object.__setattr__(self, "releases", cluster.reaches_here(who))
 
@@ -271,11 +273,11 @@ class Consumer:
         wgmma.commit_group.sync.aligned()
 
     def _have_read(self) -> None:
-        """Scales were read by all lanes through the generic proxy: a tensor copy may write over them, and one lane speaks for a warp.
+        """Scales, or A, were read by all lanes through the generic proxy: a copy may write over them, and one lane speaks for a warp.
 
         While the products are under way, where it costs nothing.
         """
-        if self.pipeline.scales:
+        if self.pipeline.loads:
             fence.proxy.async_.shared__cta()
             bar.warp.sync(0xFFFFFFFF)
 
@@ -283,6 +285,8 @@ class Consumer:
         """Where `p` holds, say that this warpgroup has read the stage; each of the first threads says it to one CTA."""
         barrier: MBarrier = self.released[stage]
         arrive = mbarrier.arrive.shared__cluster.b64 if self.pipeline.cluster.size > 1 else mbarrier.arrive.shared__cta.b64
+        if self.pipeline.loads_across:
+            arrive = mbarrier.arrive.release.cluster.shared__cluster.b64
         arrive(barrier, pred=p)
 
 

@@ -25,10 +25,10 @@ CHOICES: dict[str, list[Any]] = {
              {"BM": 192, "BN": 64}, {"BM": 128, "BN": 176}, {"BM": 64, "BN": 56}, {"BM": 64, "BN": 192, "PINGPONG": True},
              {"BM": 64, "BN": 128, "A_ROWS": 24}, {"BM": 128, "BN": 128, "CONSUMERS": 1}],
     "sharing": [{}, {"CLUSTER_M": 2}, {"CLUSTER_N": 2}, {"CLUSTER_M": 2, "CLUSTER_N": 2}, {"CLUSTER_N": 4},
-                {"CLUSTER_N": 2, "MULTICAST": "leader"}, {"CLUSTER_M": 2, "CLUSTER_N": 2, "MULTICAST": "leader"},
+                {"CLUSTER_M": 2, "CLUSTER_N": 2, "MULTICAST": "leader"},
                 {"SPLITS": 2, "REDUCE": "cluster"}, {"SPLITS": 3, "REDUCE": "workspace"}],
     "raster": [{"GROUP": 2}, {"GROUP": 3, "RASTER": "along_n"}, {"GROUP": 2, "SERPENTINE": True}, {"RASTER": "hilbert"}],
-    "work": [{}, {"TICKET": True}, {"STREAM_K": True}],
+    "work": [{}, {"TICKET": True}, {"STREAM_K": True}, {"A_REGISTERS": True}],
     "promote": [False, True],
     "batched": [False, True],
     "stages": [0, 2],
@@ -116,7 +116,7 @@ def structure(config: Config, *, of_types: bool = False) -> tuple[Any, ...]:
     """What decides the code: two configurations of one structure differ in constants, and in types unless `of_types`."""
     shared = (config.BM, config.BN, config.CONSUMERS, config.PINGPONG, config.CLUSTER_M, config.CLUSTER_N, config.MULTICAST, config.SPLITS,
               config.REDUCE if config.SPLITS > 1 else "", config.STORE, config.A_ROWS > 0, config.PROMOTE, config.BLOCK_SCALES,
-              config.TICKET, config.STREAM_K, config.OVERLAP, config.STAGGER)
+              config.TICKET, config.STREAM_K, config.A_REGISTERS, config.OVERLAP, config.STAGGER)
     return (*shared, config.a, config.b, config.out, config.a_major, config.b_major, config.BATCHED) if of_types else shared
 
 

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 FULL_WARP = 0xFFFFFFFF
 
 
-def wait(barrier: MBarrier, parity: Reg[u32] | int) -> None:
-    """Spin until the barrier's phase of this parity has completed: mbarrier.try_wait.parity in a loop."""
+def wait(barrier: MBarrier, parity: Reg[u32] | int, *, cluster: bool = False) -> None:
+    """Spin until the barrier's phase of this parity has completed: mbarrier.try_wait.parity in a loop. `cluster`: what threads of other
+    CTAs did before their arrive.release.cluster is then seen too (.acquire.cluster)."""
+    how = ptx.mbarrier.try_wait.parity
     with loop() as spin:
-        spin.break_if(ptx.mbarrier.try_wait.parity.shared__cta.b64(barrier, parity))
+        spin.break_if(how.acquire.cluster.shared__cta.b64(barrier, parity) if cluster else how.shared__cta.b64(barrier, parity))
 
 
 def elect() -> Reg[pred]:

@@ -112,6 +112,8 @@ class GroupConfig:
         tile = self.tile
         if tile.a_major != "k" or tile.b_major != "k" or tile.BATCHED or tile.SPLITS > 1 or tile.A_ROWS or not tile.FUSION.nothing:
             return "a group product has operands with contiguous K, and no batches, fusions or split depth"
+        if tile.A_REGISTERS:
+            return "both operands of group products are read from shared memory: take A_REGISTERS=False"
         if tile.TICKET or tile.STREAM_K or tile.MULTICAST != "split":
             return ("tiles of groups are whole, drawn by ORDER=\"ticket\", and loaded in parts by those who share them: take TICKET=False, "
                     "STREAM_K=False and MULTICAST=\"split\"")

@@ -93,6 +93,8 @@ def assembles(config: Config) -> None:
     ({"STREAM_K": True, "SPLITS": 2}, "shares the depth out by itself"), ({"STREAM_K": True, "TICKET": True}, "TICKET=False"),
     ({"STREAM_K": True, "a": f16, "accumulator": f16}, "adds f32 sums"),
     ({"MULTICAST": "leader"}, "take CLUSTER_M=2"), ({"MULTICAST": "both", "CLUSTER_M": 2}, "MULTICAST='both'"),
+    ({"A_REGISTERS": True, "a_major": "mn"}, "where it is K-major"), ({"A_REGISTERS": True, "a": e4m3}, "of 16-bit elements"),
+    ({"A_REGISTERS": True, "BM": 256, "BN": 128}, "with more than 160 wgmma is serialised"),
     ({"A_ROWS": 8}, "A_ROWS=8"), ({"RASTER": "spiral"}, "along_m, along_n, hilbert"),
     ({"GROUP": 0}, "groups of 1 to"), ({"FUSION": Fusion(activation="tanh")}, "relu, gelu, silu or a function"),
     ({"BLOCK_SCALES": True}, "block scales"), ({"STAGGER": True}, "with PROMOTE"), ({"BN": 56, "STORE": "staged"}, "whole 32-byte spans")])

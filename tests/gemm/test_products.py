@@ -155,10 +155,20 @@ def test_all_that_users_get(request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("config", [
     Config(f16, f16, b_major="mn", BM=64, BN=128, CLUSTER_M=2, CLUSTER_N=2, STAGES=2),
     Config(bf16, bf16, BM=64, BN=32, CLUSTER_M=2, CLUSTER_N=2, STAGES=2, MULTICAST="leader"),
+    Config(f16, f16, b_major="mn", BM=64, BN=64, CLUSTER_N=2, STAGES=2, A_REGISTERS=True),
     Config(e4m3, bf16, BM=64, BN=64, PROMOTE=True, BLOCK_SCALES=True, STAGES=2)], ids=str)
 def test_schedules(config: Config, schedule: str) -> None:
-    """What tests/sim/test_bundled.py has not: both operands shared, also by leaders, and scales in a ring."""
+    """What tests/sim/test_bundled.py has not: both operands shared, also by leaders, A in registers, and scales in a ring."""
     run_config(config, 66, 80, config.BK * 5 - 16, seed=1, schedule=schedule)
+
+
+@pytest.mark.parametrize("parameters", [
+    {"BM": 64, "BN": 32}, {"BM": 128, "BN": 32, "CONSUMERS": 1, "BK": 128}, {"BM": 64, "BN": 32, "PINGPONG": True}], ids=str)
+def test_a_from_registers(parameters: dict[str, Any]) -> None:
+    """One stage, and odd and even numbers of them; several slabs, spans of a deep stage, warpgroups that take turns."""
+    config = Config(bf16, f32, A_REGISTERS=True, **parameters)
+    for depth in (1, 2, 3, 6):
+        run_config(config, config.BM + 8, 40, config.BK * depth - 8)
 
 
 @settings(deadline=None, max_examples=12)
