@@ -15,12 +15,13 @@ from . import (
     registers,
     startup,
     tensormaps,
+    tensors,
     transactions,
     undefined,
     wgmma,
 )
 
-FAMILIES = (startup, arrivals, transactions, order, reads, races, proxies, tensormaps, bulk, wgmma, cluster, convergence, registers,
-            undefined, layout)
+FAMILIES = (startup, arrivals, transactions, order, reads, races, proxies, tensormaps, tensors, bulk, wgmma, cluster, convergence,
+            registers, undefined, layout)
 RULES: dict[str, str] = {rule: sentence for family in FAMILIES for rule, sentence in family.RULES.items()}
 """Every protocol and advice rule, with what it says in one sentence."""

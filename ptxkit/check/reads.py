@@ -121,15 +121,16 @@ def _overwritten(analysis: Analysis, site: Site) -> Iterator[Finding]:
 def _aligned(analysis: Analysis, site: Site) -> Iterator[Finding]:
     """Shared addresses of tensor copies are multiples of 128 bytes, of other bulk copies of 16, and so is their size."""
     needed = 128 if "tensor" in site.tokens else 16
-    size = analysis.constant(site, "size")
-    if size is not None and size % 16:
-        yield analysis.report("bulk-alignment", site, f"`{site.name}` moves {size} bytes, which is not a multiple of 16",
+    operand = site.value("size")
+    size = None if operand is None else analysis.values.linear(analysis.values.of(site, operand))
+    if size is not None and size.symbol is None and size.beyond(16):
+        bytes = f"{size.offset} bytes, which is not" if size.constant else f"{size.beyond(16)} bytes more than"
+        yield analysis.report("bulk-alignment", site, f"`{site.name}` moves {bytes} a multiple of 16",
                               "a size that is a multiple of 16", "error")
     for access in analysis.memory.of(site):
-        steps = [factor for _, factor in access.address.terms]
-        if access.operand == "mbar" or access.by != "async" or any(step % needed for step in steps):
-            continue
-        if access.address.offset % needed and analysis.aligned(access.symbol) % needed == 0:
+        # A variable that is aligned to less than that may happen to lie well: only what cannot be is told.
+        known = min(needed, analysis.aligned(access.symbol))
+        if access.operand != "mbar" and access.by == "async" and access.address.beyond(known):
             yield analysis.report(
                 "bulk-alignment", site, f"`{site.name}` uses byte {access.address.offset} of `{access.symbol}`, and a shared address there "
                 f"is a multiple of {needed}", f"a buffer aligned to {needed} bytes, and offsets that are multiples of it", "error")

@@ -11,12 +11,19 @@ from .analysis import Analysis
 from .barriers import Barrier, Use
 from .program import Site, above
 
-RULES = {"expect-tx": "an mbarrier expects other bytes than the copies complete on it"}
+RULES = {"expect-tx": "an mbarrier expects other bytes than the copies complete on it, or more than it can count"}
+MOST = (1 << 20) - 1
+"""Bytes that an mbarrier can have outstanding."""
 
 
 def findings(analysis: Analysis) -> Iterator[Finding]:
     for barrier in analysis.barriers.all:
         expects, copies = barrier.having("expect_tx"), [use for use in barrier.having("complete_tx") if "arrive" not in use.kinds]
+        for use in expects:
+            bytes = analysis.constant(use.site, "tx_count")
+            if bytes is not None and bytes > MOST:
+                yield analysis.report("expect-tx", use.site, f"the mbarrier {barrier} is told to expect {bytes:,} bytes at once: it counts "
+                                      f"{MOST:,} at most", "a phase for each part of the bytes, or several mbarriers", "error")
         if expects:
             yield from _Balance(analysis, barrier, expects, copies).findings()
         elif copies and analysis.barriers.understood and barrier.having("test"):

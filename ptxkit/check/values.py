@@ -49,6 +49,10 @@ class Linear:
     def constant(self) -> bool:
         return not self.terms
 
+    def beyond(self, unit: int) -> int:
+        """What is over a multiple of the unit, where that is so whatever the terms are; else 0."""
+        return self.offset % unit if all(factor % unit == 0 for _, factor in self.terms) else 0
+
     def plus(self, bytes: int) -> Linear:
         return Linear(self.symbol, self.offset + bytes, self.terms, self.rank) if bytes else self
 

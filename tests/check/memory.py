@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .barriers import CLUSTER, FLIP, PEER, READ, RING, either, loop, plus
-from .programs import ARRIVE, BULK, EXPECT, STORE, Case, init, wait
+from .programs import ARRIVE, BULK, EXPECT, STORE, TENSOR, Case, init, wait
 
 COPY = f"@%p0 {BULK} [%r1], [%rd0], 256, [%r2];\n"
 NEIGHBOUR = "xor.b32 %r6, %r3, 128;\nadd.u32 %r6, %r1, %r6;\n"
@@ -19,6 +19,8 @@ TRANSACTIONS = [
     Case("expect-tx", "too few", init(1) + f"-!@%p0 {EXPECT} [%r2], 240;\n+@%p0 {EXPECT} [%r2], 256;\n" + COPY + wait("w")),
     Case("expect-tx", "too many", init(1) + "mov.u32 %r5, 256;\n-add.u32 %r5, %r5, 16;\n@!%p0 bra w;\n!"
          + f"{EXPECT} [%r2], %r5;\n{BULK} [%r1], [%rd0], 256, [%r2];\n" + wait("w")),
+    Case("expect-tx", "more than it can count", init(1) + either("mov.u32 %r5, 1048832;\n", "mov.u32 %r5, 256;\n")
+         + f"!@%p0 {EXPECT} [%r2], %r5;\n" + COPY + wait("w")),
     Case("expect-tx", "one of two copies", init(1) + f"-!@%p0 {EXPECT} [%r2], 256;\n+@%p0 {EXPECT} [%r2], 512;\n" + COPY
          + f"@%p0 {BULK} [%r1+1024], [%rd0], 256, [%r2];\n" + wait("w")),
     Case("expect-tx", "in a ring", init(1, 1) + RING.format(start=0, inside=either(
@@ -103,6 +105,11 @@ READS = [
         "!@%p0 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1+64], [%rd9, {%r5, %r5}], [%r2];\n",
         "@%p0 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1+128], [%rd9, {%r5, %r5}], [%r2];\n")
         + wait("w")),
+    Case("bulk-alignment", "words for bytes", FILL + FENCE + "bar.sync 0;\nmov.u32 %r5, %ctaid.x;\nshl.b32 %r5, %r5, 4;\n"
+         f"-add.u32 %r5, %r5, 4;\n!@%p0 {STORE} [%rd0], [%r1], %r5;\n" + DRAIN),
+    Case("bulk-alignment", "rows of 96 bytes for boxes", init(1) + "mov.u32 %r5, 0;\nmov.u32 %r6, %ctaid.x;\n"
+         f"mad.lo.u32 %r6, %r6, 256, %r1;\n-add.u32 %r6, %r6, 96;\n@%p0 {EXPECT} [%r2], 4096;\n"
+         f"!@%p0 {TENSOR} [%r6], [%rd9, {{%r5, %r5}}], [%r2];\n" + wait("w")),
     Case("bulk-alignment", "a store", FILL + FENCE + "bar.sync 0;\n" + either(f"!@%p0 {STORE} [%rd0], [%r1+4], 128;\n",
                                                                             f"@%p0 {STORE} [%rd0], [%r1+16], 128;\n") + DRAIN),
 ]
