@@ -59,13 +59,17 @@ class MBarrier:
     def expect(self, count: int, op: Op, who: Warp) -> None:
         """Announce bytes for this phase."""
         self.tx += count
-        if abs(self.tx) > MAX_COUNT:
-            raise Fault("mbarrier-tx-overflow", f"{who!r} announces {count:,} bytes on {self}: {self.tx:,} are outstanding, at most "
-                        f"{MAX_COUNT:,} may be", "split the copies over several barriers", op)
+        self._bounded(f"{who!r} announces {count:,} bytes on {self}: {self.tx:,} are outstanding", op)
 
-    def complete_tx(self, count: int) -> None:
+    def complete_tx(self, count: int, op: Op, who: Warp) -> None:
+        """Bytes have come; who announces them later must not be late by more than the barrier can count."""
         self.tx -= count
+        self._bounded(f"{count:,} bytes of {who!r} complete on {self}: {-self.tx:,} have come that nothing has announced yet", op)
         self.check()
+
+    def _bounded(self, what: str, op: Op) -> None:
+        if abs(self.tx) > MAX_COUNT:
+            raise Fault("mbarrier-tx-overflow", f"{what}, at most {MAX_COUNT:,} may be", "split the copies over several barriers", op)
 
     def check(self) -> None:
         if self.pending == 0 and self.tx == 0:

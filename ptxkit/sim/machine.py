@@ -391,7 +391,7 @@ class Machine:
                         "mbarrier.init it before the copy is issued", task.op)
         if self.watch is not None:
             self.watch.mbarrier_complete_tx(task, barrier, count)
-        barrier.complete_tx(count)
+        barrier.complete_tx(count, task.op, task.warp)
 
     # ------------------------------------------------------------------------------------------- registers
 

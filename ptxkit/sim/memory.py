@@ -197,8 +197,8 @@ def _fault(f: Fragment, mask: int, op: Op, address: Any, size: int, why: str) ->
     first = reached[0]
     wrong = [place for place in reached if place & size - 1]
     if wrong:
-        return Fault("misaligned", f"{f.warp!r}: `{op.opcode}` at {wrong[0]:#x}, which is not a multiple of its {size} bytes", "",
-                     op)
+        return Fault("misaligned", f"{f.warp!r}: `{op.opcode}` at {wrong[0]:#x}, which is not a multiple of its {size} bytes",
+                     f"an address that is a multiple of {size}: pad what lies before it, or access less at once", op)
     return Fault("out-of-bounds", f"{f.warp!r}: `{op.opcode}` of {size} bytes at {first:#x}{_range(address, mask)}, where {why}", "",
                  op)
 

@@ -16,6 +16,7 @@ import numpy as np
 from grammar.operands import width
 
 from ..descriptor import TensorMapFields
+from ..types import TYPES as SCALARS
 from .errors import Fault, UnsupportedError
 from .reduction import reduced
 from .spaces import GLOBAL
@@ -71,10 +72,28 @@ class Map:
             total *= extent
         return total
 
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the map, as `cuTensorMapEncodeTiled` would have seen; maps that a kernel has edited are not seen by it."""
+        return _problem(self)
+
+    def past(self, coordinate: int) -> int:
+        """Bytes by which the innermost coordinate lies behind a multiple of 16: where this is not 0, the hardware traps."""
+        return coordinate * self.size % 16
+
     def encode(self) -> bytes:
         kind = TYPES.index(self.type)
         return _FORMAT.pack(_MAGIC, self.address, self.rank - 1, kind, INTERLEAVES.index(self.interleave), SWIZZLES.index(self.swizzle),
                             self.fill, *self.dims, *self.strides, *self.box, *self.steps).ljust(BYTES, b"\0")
+
+
+@lru_cache(maxsize=256)
+def _problem(map: Map) -> str | None:
+    rank, fill = map.rank, "nan" if map.fill else "zeros"
+    fields = TensorMapFields(SCALARS[map.type.partition(".")[0]], map.dims[:rank], map.strides[:rank - 1], map.box[:rank], map.steps[:rank],
+                             map.swizzle, map.interleave, fill)
+    problem = fields.problem(map.address)
+    return None if problem is None else f"cannot be: {problem}"
 
 
 def of_fields(fields: TensorMapFields, address: int) -> Map:

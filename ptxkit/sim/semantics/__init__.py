@@ -22,6 +22,7 @@ from . import (
     memory,
     mma,
     move,
+    tensor,
     tensormaps,
     votes,
     warp,
@@ -32,4 +33,4 @@ from .registry import BLOCKED, Inline, action, blocking, find, pure, semantics_o
 
 __all__ = ["BLOCKED", "Inline", "action", "atomic", "barrier", "bits", "blocking", "bulk", "cache", "carry",
            "compare", "control", "convert", "copies", "find", "floating", "half", "integer", "logic", "matrix",
-           "mbarrier", "memory", "mma", "move", "pure", "semantics_of", "tensormaps", "votes", "warp", "wgmma", "wmma"]
+           "mbarrier", "memory", "mma", "move", "pure", "semantics_of", "tensor", "tensormaps", "votes", "warp", "wgmma", "wmma"]

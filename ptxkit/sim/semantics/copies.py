@@ -16,7 +16,7 @@ from ..program import Op
 from ..reduction import reduced
 from ..tasks import DONE, Region, Task, commit, due, join_group
 from ..values import lane_list, lane_of, mask_of
-from .bulk import bulk_targets, check_peer, check_shared
+from .bulk import bulk_targets, check_peer, check_shared, own_offset
 from .mbarrier import each
 from .registry import BLOCKED, Run, action, blocking
 
@@ -145,7 +145,8 @@ def copy_arrive(op: Op) -> Run:
 
 def _size(f: Any, op: Op, size: int) -> int:
     if size % 16:
-        raise Fault("misaligned", f"{f.warp!r}: `{op.opcode}` of {size} bytes: it must be a multiple of 16", "", op)
+        raise Fault("misaligned", f"{f.warp!r}: `{op.opcode}` of {size} bytes: it must be a multiple of 16",
+                    "round the size up to 16 bytes, in the copy and in what its mbarrier expects", op)
     return size
 
 
@@ -169,8 +170,10 @@ def bulk_load(op: Op) -> Run:
             memory, source = _buffer(f, lane, op, given["srcMem"], size)
             _, place = resolve(f, 1 << lane, op, space, lane_of(given["dstMem"], lane), 16)
             _, signal = resolve(f, 1 << lane, op, space, lane_of(given["mbar"], lane), 8)
+            if space == "shared::cta":
+                own_offset(f, op, place)
             chosen = given.get("ctaMask")
-            targets = bulk_targets(f, op, place, None if chosen is None else lane_of(chosen, lane))
+            targets = bulk_targets(f, op, place, signal, None if chosen is None else lane_of(chosen, lane))
             _load(f, lane, op, memory, source, targets, signal, size)
 
     return run
@@ -206,12 +209,13 @@ def bulk_peer(op: Op) -> Run:
             _, target = resolve(f, 1 << lane, op, "shared::cluster", lane_of(to, lane), 16)
             _, begin = resolve(f, 1 << lane, op, "shared::cta", lane_of(source, lane), 16)
             _, signal = resolve(f, 1 << lane, op, "shared::cluster", lane_of(mbar, lane), 8)
-            stride = f.machine.shared_stride
-            check_shared(f, op, target % stride, count, 16)
-            check_shared(f, op, begin % stride, count, 16)
-            if target // stride != signal // stride:
-                raise Fault("bulk-barrier", f"{f.warp!r}: `{op.opcode}` signals a barrier of another CTA than its destination's", "", op)
-            _to_bytes(f, lane, op, "bulk peer", shared, begin, shared, target, count, kind, f.cta.cluster.ctas[target // stride], [signal])
+            (peer, offset), = bulk_targets(f, op, target, signal, None)
+            if peer is f.cta:
+                raise Fault("bulk-destination", f"{f.warp!r}: `{op.opcode}` to the shared memory of its own CTA: it is for that of another",
+                            "mapa the destination and its mbarrier to another CTA of the cluster, or copy with loads and stores", op)
+            check_shared(f, op, offset, count, 16)
+            check_shared(f, op, own_offset(f, op, begin), count, 16)
+            _to_bytes(f, lane, op, "bulk peer", shared, begin, shared, target, count, kind, peer, [signal])
 
     return run
 
@@ -227,7 +231,7 @@ def bulk_store(op: Op) -> Run:
             size = _size(f, op, lane_of(given["size"], lane))
             memory, target = _buffer(f, lane, op, given["dstMem"], size)
             _, begin = resolve(f, 1 << lane, op, "shared::cta", lane_of(given["srcMem"], lane), 16)
-            check_shared(f, op, begin % f.machine.shared_stride, size, 16)
+            check_shared(f, op, own_offset(f, op, begin), size, 16)
             _to_bytes(f, lane, op, "bulk store", f.cta.cluster.shared, begin, memory, target, size, kind, None, [])
 
     return run
@@ -249,6 +253,19 @@ def _to_bytes(f: Any, lane: int, op: Op, what: str, source: Any, begin: int, mem
     if not signals:
         join_group(f.warp.bulk, task)
     f.machine.issue(f, task)
+
+
+@action("cp.async.bulk.prefetch.L2")
+def bulk_prefetch(op: Op) -> Run:
+    """Moves nothing that a program can see; what it is given must be right all the same."""
+    names = [p.name for p, o in op.parameters() if p.operand.access == "r"]
+
+    def run(f: Any, mask: int, *operands: Any) -> None:
+        given = dict(zip(names, operands, strict=True))
+        for lane in lane_list(mask):
+            _buffer(f, lane, op, given["srcMem"], _size(f, op, lane_of(given["size"], lane)))
+
+    return run
 
 
 # ----------------------------------------------------------------------------------------------------- words

@@ -103,7 +103,7 @@ def bytes_only(op: Op) -> Run:
             else:
                 if watch is not None:
                     watch.mbarrier_complete_tx(None, barrier, number)
-                barrier.complete_tx(number)
+                barrier.complete_tx(number, op, f.warp)
             f.machine.progress += 1
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from grammar import tree
@@ -16,6 +17,7 @@ from .catalogue import (
     NAMED,
     PROXY,
     READ,
+    STORE,
     TRY_WAIT,
     VARIANTS,
     _after,
@@ -125,12 +127,32 @@ mutant("R6.early", "nvcc.total")(lambda e: e.before(r"^@%p\d+ bra", e.take(r"^ba
 mutant("R6.global", "vector_add")(replaced(r"mad\.lo", "256", "128"))
 mutant("R8.source", "nvcc.add_one")(replaced(r"cp\.async\.bulk\.shared", r"(\[%r\d+\], \[%rd\d+)", r"\1+8", FIRST))
 mutant("R8.coordinates", "tma_copy", expect="wrong")(replaced(COPY, r"\{(%r\d+), (%r\d+)\}", r"{\2, \1}"))
+mutant("R8.inner", "tma_copy", "hgemm", "tile_gemm", "nvcc.matmul")(lambda e: shifted(e, COPY, 1))
+mutant("R8.half", "tma_copy", "hgemm.f32")(lambda e: shifted(e, STORE, 2))
+mutant("R8.before", "hgemm.mn", "gemm.shared")(lambda e: shifted(e, r"cp\.async\.bulk.*multicast", -1))
+mutant("R8.rank", "tma_copy")(lambda e: e.text(COPY, r"tensor\.2d(.*)\{(%r\d+), %r\d+\}", r"tensor.1d\1{\2}"))
+mutant("R8.map", "retarget", "outputs")(lambda e: _shifted_map(e))
 mutant("R8.dst", "hgemm", "tile_gemm", "nvcc.matmul")(replaced(COPY, r"(bytes) \[(%r\d+)", r"\1 [\2+64", FIRST))
 mutant("R8.size", "nvcc.add_one")(replaced(r"mov\.u32 .*, 2048;", "2048", "2040"))
 mutant("R8.bounds", "vector_add")(replaced(r"st\.global", r"\]", "+4]"))
 mutant("R8.shared", "transpose")(replaced(r"ld\.shared", r"\]", "+2]", FIRST))
 mutant("R9", "transpose", expect="advice")(
     lambda e: (e.text(r"mad\.lo\.u32 .*, 132,", "132", "128"), _rows_of_128(e)))
+
+
+def shifted(edit: Edit, match: str, elements: int) -> None:
+    """The first box begins `elements` later along its contiguous dimension."""
+    inner = re.search(r"\{(%r\d+|\d+)", written(edit.find(match)[FIRST]))  # type: ignore[arg-type]
+    assert inner is not None
+    edit.before(match, ptx(f"add.s32 %q1, {inner[1]}, {elements};"), FIRST).text(match, re.escape(inner[0]), "{%q1", FIRST)
+    edit.top(".reg .b32 %q1;")
+
+
+def _shifted_map(edit: Edit) -> None:
+    """An array that begins 8 bytes later: no such map can be."""
+    match = r"tensormap\.replace.*global_address"
+    address = written(edit.find(match)[FIRST]).rpartition(", ")[2].rstrip(";")  # type: ignore[arg-type]
+    edit.before(match, ptx(f"add.s64 %q1, {address}, 8;"), FIRST).text(match, rf", {address};", ", %q1;", FIRST).top(".reg .b64 %q1;")
 
 
 def _rows_of_128(edit: Edit) -> None:
