@@ -1,5 +1,5 @@
-"""A mixture-of-experts layer: route, group GEMM of gate and up with silu-and-mul, group GEMM down, combine. On the GPU with torch, else
-with NumPy on the CPU device."""
+"""A mixture-of-experts layer: route, group GEMM of gate and up with silu-and-mul, group GEMM down, combine. On the GPU with torch, in f16
+and in fp8 with block scales, else with NumPy on the CPU device."""
 from __future__ import annotations
 
 import importlib.util
@@ -33,15 +33,43 @@ def on_cpu(x: Array, router: Array, gate_up: Array, down: Array, multiply: Calla
     return combined
 
 
-def on_gpu(torch: Any, x: Any, router: Any, gate_up: Any, down: Any) -> Any:
-    """The same; nothing of it waits for the GPU, so it could be captured into a graph."""
+def on_gpu(torch: Any, x: Any, router: Any, layer: Callable[[Any, Any], Any]) -> Any:
+    """The same; layer(rows, ends) does the products. Nothing of it waits for the GPU, so it could be captured into a graph."""
     logits, experts = (x.float() @ router.float().T).topk(TOP)
     flat, order = experts.reshape(-1).sort(stable=True)
     ends = torch.searchsorted(flat, torch.arange(len(router) + 1, device="cuda"), out_int32=True)
-    hidden = gemm.group_gemm(x[order // TOP], gate_up, ends, activation="silu_and_mul")
     back = torch.empty((len(flat), x.shape[1]), device="cuda", dtype=torch.float32)
-    back[order] = gemm.group_gemm(hidden, down, ends, out_dtype="f32")
+    back[order] = layer(x[order // TOP], ends)
     return (back.view(len(x), TOP, -1) * logits.softmax(1)[..., None]).sum(1)
+
+
+def in_f16(gate_up: Any, down: Any) -> Callable[[Any, Any], Any]:
+    """Both products of all experts."""
+    def layer(rows: Any, ends: Any) -> Any:
+        hidden = gemm.group_gemm(rows, gate_up, ends, activation="silu_and_mul")
+        return gemm.group_gemm(hidden, down, ends, out_dtype="f32")
+
+    return layer
+
+
+def in_fp8(torch: Any, gate_up: Any, down: Any) -> Callable[[Any, Any], Any]:
+    """The same in e4m3: the first product leaves its result with the scales that the second one reads."""
+    def blocks(a: Any, lines: int) -> tuple[Any, Any]:
+        """Values, and the scale of each block of `lines` x 128."""
+        parts = a.float().unflatten(-1, (-1, 128)).unflatten(-3, (-1, lines))
+        scale = parts.abs().amax((-3, -1)).clamp(min=1e-10) / 448
+        return (parts / scale[..., None, :, None]).view(a.shape).to(torch.float8_e4m3fn), scale
+
+    (gate_up, gate_up_scale), (down, down_scale) = blocks(gate_up, 128), blocks(down, 128)
+
+    def layer(rows: Any, ends: Any) -> Any:
+        rows, scale = blocks(rows, 1)
+        hidden_scale = torch.empty((down.shape[2] // 128, len(rows)), device="cuda").T
+        hidden = gemm.group_gemm(rows, gate_up, ends, x_scale=scale, w_scale=gate_up_scale, activation="silu_and_mul",
+                                 out_scale=hidden_scale)
+        return gemm.group_gemm(hidden, down, ends, x_scale=hidden_scale, w_scale=down_scale, out_dtype="f32")
+
+    return layer
 
 
 def simulated(x: Array, w: Array, ends: Array, gated: bool) -> Array:
@@ -75,19 +103,24 @@ def check() -> str:
     gpu = driver.available("sm_90a") and importlib.util.find_spec("torch") is not None
     shape = (512, 16, 1024, 512) if gpu else (12, 4, 64, 32)
     arrays = layer(*shape)
+    right = on_cpu(*arrays, exact)
     if gpu:
         import torch  # pyright: ignore[reportMissingImports]
 
-        found = on_gpu(torch, *(torch.from_numpy(array).cuda() for array in arrays)).cpu().numpy()
+        x, router, *weights = (torch.from_numpy(array).cuda() for array in arrays)
+        found = {name: on_gpu(torch, x, router, products).cpu().numpy()
+                 for name, products in (("f16", in_f16(*weights)), ("fp8", in_fp8(torch, *weights)))}
     else:
-        found = on_cpu(*arrays, simulated)
-    right = on_cpu(*arrays, exact)
-    # Both products round to f16 at least once: 2^-11 of each of two steps, on sums of values of about the same size.
-    error = np.abs(found - right).max() / np.abs(right).max()
-    assert error < 2.0**-8, error
+        found = {"f16": on_cpu(*arrays, simulated)}
+    errors = {name: np.abs(each - right).max() / np.abs(right).max() for name, each in found.items()}
+    # Both products round to f16 at least once: 2^-11 of each of two steps, on sums of values of about the same size. In fp8 x, the hidden
+    # values and the weights are rounded to 2^-4 each; of this data that makes at most 0.09 of the largest result.
+    assert errors["f16"] < 2.0**-8, errors
+    assert errors.get("fp8", 0) < 2.0**-3, errors
     tokens, experts, k, h = shape
     where = "" if gpu else ", on the CPU device: there is no Hopper GPU, or no torch"
-    return f"{tokens} tokens through {TOP} of {experts} experts, {k} x {h}, within {error:.1g} of float64{where}"
+    within = ", ".join(f"{name} within {error:.1g} of float64" for name, error in errors.items())
+    return f"{tokens} tokens through {TOP} of {experts} experts, {k} x {h}, {within}{where}"
 
 
 if __name__ == "__main__":

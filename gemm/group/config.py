@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ptxkit.smem import SHARED_LIMIT
-from ptxkit.types import Scalar
+from ptxkit.types import Scalar, e4m3
 
 from ..atoms import ROWS
 from ..config import Config, ConfigError
 from ..scales import BLOCK
+from .quantised import passes
 from .schedule import ORDERS, Order, Tails
 from .table import GroupTable, Layout
 
@@ -72,9 +73,15 @@ class GroupConfig:
 
     @property
     def features(self) -> int:
-        """Columns of y in a tile."""
+        """Columns of y in a unit of work: a tile's, or those of tiles in turn that make up 128."""
         lines = self.tile.BM if self.TRANSPOSED else self.tile.BN
-        return lines // 2 if self.GATED else lines
+        lines = lines // 2 if self.GATED else lines
+        return lines * passes(lines) if self.quantised else lines
+
+    @property
+    def quantised(self) -> bool:
+        """Whether every 128 columns of a row of y have a scale of their own."""
+        return self.tile.out.bits == 8
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -103,7 +110,7 @@ class GroupConfig:
     def __str__(self) -> str:
         tile = self.tile
         words = [str(tile), "transposed" if self.TRANSPOSED else "", "" if self.ORDER == "linear" else self.ORDER,
-                 "gated" if self.GATED else "", "streamed weights" if self.STREAM_W else "",
+                 "gated" if self.GATED else "", "quantised" if self.quantised else "", "streamed weights" if self.STREAM_W else "",
                  "scales through shared memory" if self.ring else "",
                  f"{self.TAILS} tails" if self.TAILS != "ragged" and tile.STORE == "staged" else ""]
         return ", ".join(word for word in words if word)
@@ -129,6 +136,11 @@ class GroupConfig:
             return "staged stores are of whole 32-byte spans: take STORE=\"direct\""
         if self.GATED and (tile.CLUSTER_M > 1 or tile.CLUSTER_N > 1) and (ROWS if self.TRANSPOSED else tile.BN // 2) % 16:
             return "CTAs share halves of a gated tile in parts of 8 lines"
+        columns = tile.BN // 2 if self.GATED else tile.BN
+        if self.quantised and (self.TRANSPOSED or self.LAYOUT == "pointers" or tile.out is not e4m3 or columns not in (64, 128, 256)
+                               or (columns == 64 and (tile.PINGPONG or self.ring))):
+            return ("results are quantised to e4m3 where tokens are rows of one matrix, in tiles of 64, 128 or 256 columns, those of 64 by "
+                    "warpgroups that share a tile and without scales in shared memory")
         if self.ring and (not self.BLOCK_SCALES or self.TRANSPOSED or self.GATED or tile.PINGPONG):
             return "block scales come through shared memory where tokens are rows, without a gate, in tiles that warpgroups share"
         if self.SCALED and self.BLOCK_SCALES:

@@ -87,8 +87,8 @@ class GroupLaunch:
 
 
 def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
-               activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None, order: Order | None = None,
-               check_lengths: bool = False, config: GroupConfig | None = None, stream: Any = None) -> Any:
+               out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
+               order: Order | None = None, check_lengths: bool = False, config: GroupConfig | None = None, stream: Any = None) -> Any:
     """out[cu[g]:cu[g + 1]] = x[cu[g]:cu[g + 1]] @ w[g].T for every group, in one launch; returns `out`, [M, N].
 
     x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 or e5m2 (either with either). cu_seqlens, int32
@@ -99,7 +99,8 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     [G, N/128, K/128], of any strides (fast: x_scale contiguous along M, w_scale along K). fp8 sums stay in the tensor cores for the
     whole depth unless `fast_accum=False` or there are block scales; they are then added in f32 every 128.
     `activation="silu_and_mul"`: w holds the gate's rows, then those of the up projection, and out [M, N/2] is
-    silu(x gate^T) * (x up^T).
+    silu(x gate^T) * (x up^T). With `out_scale`, float32 [M, N/128] of any strides, out is e4m3: every 128 columns of a row are divided by
+    their scale, 1/448 of the largest magnitude among them, which is written there. The next product with block scales takes both.
 
     `mean_tokens`, the rows of a group that are expected (default M / G), only chooses the configuration; `order` is how CTAs get their
     tiles: "linear" and "search" deal them out in advance, "ticket" as they are done, for lengths that differ much. Lengths that decrease
@@ -109,23 +110,24 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     if check_lengths:
         check(cu_seqlens, view(x, "x").shape[0])
     options = GroupOptions("offsets", _gated(activation), mean_tokens, fast_accum, order)
-    return _run(x, w, cu_seqlens, x_scale, w_scale, out, out_dtype, options, config, stream)
+    return _run(x, w, cu_seqlens, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
 
 
 def group_gemm_masked(x: Any, w: Any, masked_m: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
-                      activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
-                      order: Order | None = None, config: GroupConfig | None = None, stream: Any = None) -> Any:
+                      out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None,
+                      fast_accum: bool | None = None, order: Order | None = None, config: GroupConfig | None = None,
+                      stream: Any = None) -> Any:
     """out[g, :masked_m[g]] = x[g, :masked_m[g]] @ w[g].T: DeepGEMM's masked layout, x [G, rows, K] and out [G, rows, N].
 
-    masked_m is int32 [G] on the device; block scales of x are [G, rows, K/128]. The rest is as in `group_gemm`; other rows of `out` are
-    left as they are.
+    masked_m is int32 [G] on the device; block scales of x are [G, rows, K/128], those of out [G, rows, N/128]. The rest is as in
+    `group_gemm`; other rows of `out` are left as they are.
     """
     options = GroupOptions("masked", _gated(activation), mean_tokens, fast_accum, order)
-    return _run(x, w, masked_m, x_scale, w_scale, out, out_dtype, options, config, stream)
+    return _run(x, w, masked_m, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
 
 
 def group_gemm_contiguous(x: Any, w: Any, m_indices: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None,
-                          out_dtype: Any = None, activation: str | None = None, fast_accum: bool | None = None,
+                          out_dtype: Any = None, out_scale: Any = None, activation: str | None = None, fast_accum: bool | None = None,
                           order: Order | None = None, config: GroupConfig | None = None, stream: Any = None) -> Any:
     """out[i] = x[i] @ w[m_indices[i]].T: DeepGEMM's contiguous layout, x [M, K] and out [M, N].
 
@@ -133,7 +135,7 @@ def group_gemm_contiguous(x: Any, w: Any, m_indices: Any, *, x_scale: Any = None
     leaves them out. Rows that fill up such a block (marked negative or not) are multiplied like the others. The rest is as in `group_gemm`.
     """
     options = GroupOptions("rows", _gated(activation), None, fast_accum, order)
-    return _run(x, w, m_indices, x_scale, w_scale, out, out_dtype, options, config, stream)
+    return _run(x, w, m_indices, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
 
 
 def check(cu_seqlens: Any, rows: int) -> None:
@@ -153,17 +155,17 @@ def _gated(activation: str | None) -> bool:
     return activation is not None
 
 
-def _run(x: Any, w: Any, lengths: Any, x_scale: Any, w_scale: Any, out: Any, out_dtype: Any, options: GroupOptions,
+def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, out_dtype: Any, options: GroupOptions,
          config: GroupConfig | None, stream: Any) -> Any:
     seen_x, seen_w = view(x, "x"), view(w, "w")
     if out is None:
         _, _, n, _, _ = extents(seen_x, seen_w, options)
-        word = type_name(out_dtype) or ("bf16" if TYPES[seen_x.dtype].bits == 8 else seen_x.dtype)
+        word = type_name(out_dtype) or ("e4m3" if scales[2] is not None else "bf16" if TYPES[seen_x.dtype].bits == 8 else seen_x.dtype)
         out = empty_like_owner(seen_x, (*seen_x.shape[:-1], n), word)
     elif out_dtype is not None and type_name(out_dtype) != view(out, "out").dtype:
         raise LaunchError(f"out has elements of {view(out, 'out').dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
-    arrays = GroupArrays(seen_x, seen_w, view(lengths, NAMES[options.layout]), view(out, "out"),
-                         None if x_scale is None else view(x_scale, "x_scale"), None if w_scale is None else view(w_scale, "w_scale"))
+    seen_scales = [None if scale is None else view(scale, name) for name, scale in zip(GroupArrays._fields[4:], scales, strict=True)]
+    arrays = GroupArrays(seen_x, seen_w, view(lengths, NAMES[options.layout]), view(out, "out"), *seen_scales)
     key = (arrays, options, config)
     if key not in _launches:
         _launches[key] = _prepare(arrays, options, config)

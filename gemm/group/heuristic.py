@@ -40,7 +40,7 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     """The configuration for a problem."""
     if problem.options.layout == "rows":                        # blocks of 128 rows have one group
         return GroupConfig.of(**fixed(problem), BM=128, BN=128 if problem.promote else 256)
-    tile = (_promoted if problem.promote else _fast)(problem, sms)
+    tile = (_quantised if problem.quantised else _promoted if problem.promote else _fast)(problem, sms)
     if problem.options.order == "ticket":                       # drawn by CTAs
         tile.pop("CLUSTER_M", None)
     return GroupConfig.of(**fixed(problem), **tile)
@@ -74,6 +74,12 @@ def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     if gated:
         return {"BM": 128, "BN": 128}
     return {**min(PROMOTED, key=lambda tile: tile[0] * _time(problem, tile[1], sms))[1], **ways}
+
+
+def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
+    """Results with scales of their own: tokens are rows, also few."""
+    ways = {"RING": True, "SCALE_MAP": problem.scale_map} if problem.block_scales and not problem.options.gated else {}
+    return {"BM": 64 if problem.mean <= FEW_PROMOTED else 128, "BN": 128 if problem.promote else 256, **ways}
 
 
 def _time(problem: GroupProblem, tile: dict[str, Any], sms: int) -> float:

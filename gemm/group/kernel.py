@@ -22,6 +22,7 @@ from ..scheduler import Raster, Schedule
 from ..tickets import Tickets
 from ..tiled import Shares, TiledCopy, TiledMma
 from .gated import GatedCopy, GatedMma, GatedScales, GatedTokenScales, GatedTransposedStore
+from .quantised import QuantisedStore, passes
 from .schedule import GroupSchedule, Layout, Order, Tails
 from .stores import RaggedStore, UpdatedStore, WholeOrPart
 from .table import GroupTable
@@ -34,7 +35,8 @@ from .transposed import TokenScales, TransposedStore
 def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], pitch: Reg[u32],
                n: Reg[u32], weight_tiles: Reg[u32], k_tiles: Reg[u32], out: Ptr[b8], out_row: Reg[u32], out_batch: Reg[u64],
                x_scale: Ptr[f32], x_scale_m: Reg[u32], x_scale_k: Reg[u32], w_scale: Ptr[f32], w_scale_group: Reg[u32],
-               w_scale_n: Reg[u32], w_scale_k: Reg[u32], workspace: Ptr[u32], *,
+               w_scale_n: Reg[u32], w_scale_k: Reg[u32], out_scale: Ptr[f32], out_scale_m: Reg[u32], out_scale_n: Reg[u32],
+               workspace: Ptr[u32], *,
                X: type[Scalar] = bf16, W: type[Scalar] = bf16, OUT: type[Scalar] = bf16, BM: int = 128, BN: int = 256, BK: int = 64,
                STAGES: int = 4, CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 1, CLUSTER_N: int = 1, GROUP: int = 8,
                RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", PROMOTE: bool = False,
@@ -52,6 +54,9 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
 
     A tile reads the rows that follow its group's last one, and drops them: stores end with the group (TAILS), and a warpgroup that has no
     row of the group releases the stages without multiplying.
+    OUT of 8 bits is quantised: every 128 columns of a row get a scale of their own in `out_scale`, and a CTA works on as many tiles next
+    to each other as make up 128 columns.
+
     griddepcontrol.wait stands before the first access to global memory, as in the dense kernel.
     """
     cluster = Cluster(CLUSTER_M, CLUSTER_N)
@@ -60,6 +65,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     a_tile = smem.tile(mma_atom.a, (STAGES, BM, BK), name="A")
     b_tile = smem.tile(mma_atom.b, (STAGES, BN, BK), name="B")
     stored_columns = BN // 2 if GATED and not TRANSPOSED else BN
+    tiles_in_turn = passes(stored_columns) if OUT.bits == 8 else 1
     staging = None
     if STORE == "staged":
         span = span_bytes(stored_columns, OUT)
@@ -130,7 +136,10 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                 elif TRANSPOSED:
                     producer.load(work, work.m * (BM // 2 if GATED else BM), work.start + work.n * BN, a_outer=(work.group,))
                 else:
-                    producer.load(work, work.start + work.m * BM, work.n * (BN // 2 if GATED else BN), b_outer=(work.group,), scales=ring)
+                    for which in range(tiles_in_turn):
+                        column = work.n * (stored_columns * tiles_in_turn)
+                        producer.load(work, work.start + work.m * BM, column + which * stored_columns if which else column,
+                                      b_outer=(work.group,), scales=ring)
             producer.drain()
         if ring is not None:
             with if_(mov.u32(tid.x) >> 5 == 1):
@@ -164,7 +173,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             if GATED and SCALED:
                 store.factor = factor
         else:
-            store = DirectStore(matrix, fused)
+            store = DirectStore(matrix, fused) if OUT.bits > 8 else QuantisedStore(matrix, ScaleArray(out_scale, out_scale_m, out_scale_n),
+                                                                                  fused)
             if staging is not None:
                 if TAILS == "updated":
                     store = UpdatedStore(staging, y, index, thread, fused)
@@ -188,7 +198,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         alone = not TRANSPOSED and not isinstance(first_slab, int)  # a warpgroup may have no rows of a group's last tile
         with pieces(turn=index if PINGPONG else 0, turns=2 if PINGPONG else 1) as work:
             mov.u32(end, work.end)
-            row, column = work.m * BM, work.n * BN
+            row, column = work.m * BM, work.n * (BN * tiles_in_turn)
             if TRANSPOSED:
                 column = work.start + column
             else:
@@ -202,27 +212,30 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             if SCALE_MAP and ring is not None:
                 mov.u32(reader.row, in_stage + ring.m.shift(work.start))
             with if_(row < end) if alone else nullcontext():
-                if second is not None:
-                    consumer.multiply_overlapped((acc, second), total, work.stages, reader)
-                elif PROMOTE and (ring is not None or not BLOCK_SCALES):
-                    consumer.multiply_promoted(acc, total, work.stages, reader, stagger)
-                elif PROMOTE:
-                    scales = _scales(x_scales, w_scales.at(mul.wide.u32(work.group, w_scale_group)), slabs, BN, TRANSPOSED, GATED)
-                    if TRANSPOSED:
-                        scales.begin(row, column + lane_column, n, end)
+                for which in range(tiles_in_turn):
+                    column = column + stored_columns if which else column
+                    if second is not None:
+                        consumer.multiply_overlapped((acc, second), total, work.stages, reader)
+                    elif PROMOTE and (ring is not None or not BLOCK_SCALES):
+                        consumer.multiply_promoted(acc, total, work.stages, reader, stagger)
+                    elif PROMOTE:
+                        scales = _scales(x_scales, w_scales.at(mul.wide.u32(work.group, w_scale_group)), slabs, BN, TRANSPOSED, GATED)
+                        if TRANSPOSED:
+                            scales.begin(row, column + lane_column, n, end)
+                        else:
+                            scales.begin(row + lane_row, column, end, n)
+                        consumer.multiply_promoted(acc, total, work.stages, scales, stagger)
                     else:
-                        scales.begin(row + lane_row, column, end, n)
-                    consumer.multiply_promoted(acc, total, work.stages, scales, stagger)
-                else:
-                    consumer.multiply(acc, work.stages, turn)
-                if PINGPONG:
-                    consumer.position.skip(k_tiles)
-                if TAILS == "updated":
-                    store.turn_to(work.group, map_of(workspace, GROUPS, LAYOUT, work.group, maps_of(LAYOUT) - 1), work.start)
-                store.tile(total, row, column, stored_columns)
+                        consumer.multiply(acc, work.stages, turn)
+                    if PINGPONG:
+                        consumer.position.skip(k_tiles)
+                    if TAILS == "updated":
+                        store.turn_to(work.group, map_of(workspace, GROUPS, LAYOUT, work.group, maps_of(LAYOUT) - 1), work.start)
+                    store.tile(total, row, column, stored_columns)
             if alone:
                 with else_():
-                    consumer.pass_by(work.stages, index + 1, stagger, len(total) // len(acc))
+                    for _ in range(tiles_in_turn):
+                        consumer.pass_by(work.stages, index + 1, stagger, len(total) // len(acc))
         store.drain()
         if stagger is not None:
             stagger.end()

@@ -35,6 +35,7 @@ class GroupArrays(NamedTuple):
     out: ArrayView
     x_scale: ArrayView | None = None
     w_scale: ArrayView | None = None
+    out_scale: ArrayView | None = None
 
     def named(self) -> list[tuple[str, ArrayView]]:
         """Those that are given, by name."""
@@ -63,7 +64,10 @@ class GroupProblem:
             raise LaunchError(f"x has elements of {x.dtype}: group_gemm multiplies {', '.join(OPERANDS)}")
         if w.dtype not in OPERANDS[x.dtype]:
             raise LaunchError(f"x has elements of {x.dtype} and w of {w.dtype}: w must have {' or '.join(OPERANDS[x.dtype])}")
-        check_dtype("out", out, RESULTS)
+        self.quantised = arrays.out_scale is not None
+        if out.dtype == "e4m3" and not self.quantised:
+            raise LaunchError("out has elements of e4m3: give out_scale as well, float32 [M, N / 128], for the scale of every 128 columns")
+        check_dtype("out", out, ("e4m3",) if self.quantised else RESULTS)
         check_shape("out", out, (*x.shape[:-1], self.n))
         self.x, self.w, self.out = TYPES[x.dtype], TYPES[w.dtype], TYPES[out.dtype]
         self._lengths(arrays.lengths)
@@ -80,6 +84,8 @@ class GroupProblem:
             self._operands(x, w, out)
         self.block_scales = self.scaled = False
         self._scales(arrays.x_scale, arrays.w_scale)
+        if arrays.out_scale is not None:
+            self._out_scale(arrays.out_scale)
         if options.fast_accum and self.block_scales:
             raise LaunchError("fast_accum=True sums the whole depth in the tensor cores, block scales apply every 128: leave it out")
         self.promote = self.block_scales or (self.x.bits == 8 and options.fast_accum is False)
@@ -163,6 +169,15 @@ class GroupProblem:
         if row == 1 and k % 4 == 0 and k >= self.rows and x.pointer % 16 == 0 and not self.empty:
             self.s_lines = Lines((self.rows, depth), (4 * k,))
 
+    def _out_scale(self, scale: ArrayView) -> None:
+        if self.n % BLOCK:
+            raise LaunchError(f"out has {self.n} columns: with out_scale, a scale for every {BLOCK}, a multiple of {BLOCK}")
+        check_dtype("out_scale", scale, ("f32",))
+        rows = (self.groups, self.pitch) if self.options.layout == "masked" else (self.rows,)
+        check_shape("out_scale", scale, (*rows, self.n // BLOCK))
+        if len(rows) == 2 and self.groups > 1 and scale.strides[0] != self.pitch * scale.strides[1]:
+            raise LaunchError(f"out_scale has strides {scale.strides}: the scales of masked groups follow one another without gaps")
+
     @property
     def scale_map(self) -> bool:
         """Whether x has block scales that are contiguous along the rows, on 16-byte lines."""
@@ -187,7 +202,12 @@ class GroupProblem:
             strides = (0, 0, w.strides[0] if w.shape and w.shape[0] > 1 else 0, 0, 0)
         return (pointer("lengths"), self.groups, self.rows, self.pitch, self.n, -(-self.n // config.features),
                 -(-self.k // config.tile.BK), pointer("out"), self.out_row, 0, pointer("x_scale"), strides[0], strides[1],
-                pointer("w_scale"), strides[2], strides[3], strides[4], pointer("workspace") if pointers is not None else 0)
+                pointer("w_scale"), strides[2], strides[3], strides[4], pointer("out_scale"), *self._out_strides(arrays.out_scale),
+                pointer("workspace") if pointers is not None else 0)
+
+    @staticmethod
+    def _out_strides(scale: ArrayView | None) -> tuple[int, ...]:
+        return scale.strides[-2:] if scale is not None else (0, 0)
 
     def update_scalars(self, arrays: GroupArrays, pointers: Any = None) -> tuple[Any, ...]:
         """Those of the kernel that makes the maps; its workspace comes last."""

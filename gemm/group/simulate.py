@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array | None = None, w_scale: Array | None = None,
-             layout: Layout = "offsets", gated: bool = False, mean_tokens: float | None = None, fast_accum: bool | None = None,
-             dtype: str | None = None, out_dtype: str | None = None, config: GroupConfig | None = None, sms: int = 132,
-             schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
+             out_scale: Array | None = None, layout: Layout = "offsets", gated: bool = False, mean_tokens: float | None = None,
+             fast_accum: bool | None = None, dtype: str | None = None, out_dtype: str | None = None, config: GroupConfig | None = None,
+             sms: int = 132, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
     """`gemm.group_gemm` as a device with `sms` SMs would do it, executed on the CPU.
 
     Arrays are float16, float32, ml_dtypes' bfloat16 and float8, or unsigned integers holding the bits of `dtype` (x, w) and
@@ -40,7 +40,8 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     from ptxkit.sim import Report
 
     options = GroupOptions(layout, gated, mean_tokens, fast_accum)
-    given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale}
+    given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale,
+                                     "out_scale": out_scale}
     arrays = _views(given, dtype, out_dtype)
     problem = GroupProblem(arrays, options)
     if problem.empty:

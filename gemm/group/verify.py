@@ -264,6 +264,55 @@ def pointers(torch: Any, seed: int) -> str | None:
     return None
 
 
+QUANTISED = 6
+
+
+def quantised(torch: Any, seed: int) -> str | None:
+    """Results in e4m3 with scales of their own: scales of the largest magnitudes, and nothing further off than a rounding."""
+    rng = random.Random(seed)
+    word, gated = rng.choice(("bf16", "e4m3")), rng.random() < 0.7
+    kind = {"bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn}[word]
+    lengths, n, k = _lengths(rng, rng.choice((1, 7, 40))), 128 * rng.randint(1, 6), 128 * rng.randint(1, 8)
+    lines, rows, depth = (2 * n if gated else n), sum(lengths) + 3, k // 128
+    x, w = torch.randn((rows, k), device="cuda").to(kind), torch.randn((len(lengths), lines, k), device="cuda").to(kind)
+    out = torch.empty((rows, n), device="cuda", dtype=torch.float8_e4m3fn)
+    out_scale = torch.full((n // 128, rows + 1), -1.0, device="cuda")
+    out.view(torch.uint8).fill_(0x7F)
+    scales: dict[str, Any] = {}
+    if word == "e4m3":
+        scales = {"x_scale": (torch.rand((depth, -(-rows // 4) * 4), device="cuda") + 0.5).T[:rows],
+                  "w_scale": torch.rand((len(lengths), lines // 128, depth), device="cuda") + 0.5}
+    ends = torch.tensor((0, *itertools.accumulate(lengths)), dtype=torch.int32, device="cuda")
+    group_gemm(x, w, ends, **scales, out=out, out_scale=out_scale.T[:rows], activation="silu_and_mul" if gated else None)
+    torch.cuda.synchronize()
+    where = f"quantised, seed {seed}: {word}, {'gated, ' if gated else ''}{len(lengths)} groups, N {n}, K {k}"
+    if not bool((out.view(torch.uint8)[ends[-1]:] == 0x7F).all()) or not bool((out_scale[:, ends[-1]:] == -1).all()):
+        return f"{where}: rows behind the groups were written"
+    for group, (start, length) in enumerate(zip(itertools.accumulate((0, *lengths)), lengths, strict=False)):
+        own = slice(start, start + length)
+        if not length:
+            continue
+        a, b = x[own].float().double(), w[group].float().double()
+        if scales:
+            a = a * scales["x_scale"][own].double().repeat_interleave(128, 1)
+            b = b * scales["w_scale"][group].double().repeat_interleave(128, 0).repeat_interleave(128, 1)
+        exact, loss = a @ b.T, (a.abs() @ b.abs().T) * accumulation(k, word, bool(scales))
+        if gated:
+            gate, up = exact[:, :n], exact[:, n:]
+            exact = torch.nn.functional.silu(gate) * up
+            loss = 1.1 * loss[:, :n] * up.abs() + (gate.abs() + loss[:, :n]) * loss[:, n:] + 1e-5 * exact.abs()
+        factors = out_scale.T[own].double().repeat_interleave(128, 1)
+        largest = exact.abs().view(length, -1, 128).amax(2).repeat_interleave(128, 1)
+        room = loss.view(length, -1, 128).amax(2).repeat_interleave(128, 1) + 1e-6 * largest + 1e-12
+        values = out[own].float().double()
+        rounding = factors * torch.clamp(values.abs() / 16, min=2.0**-10) * 1.001
+        if not bool(((factors * 448 - largest).abs() <= room).all()):
+            return f"{where}: scales of group {group} are wrong"
+        if not bool(((values * factors - exact).abs() <= loss + rounding).all()):
+            return f"{where}: values of group {group} are wrong"
+    return None
+
+
 def run(count: int, seed: int) -> dict[str, Any]:
     """Check `count` random launches and the replay; {"trials", "failures", ...}."""
     import torch  # pyright: ignore[reportMissingImports]
@@ -275,10 +324,11 @@ def run(count: int, seed: int) -> dict[str, Any]:
         sentence = check(torch, trial)
         if sentence:
             failures.append({**asdict(trial), "lengths": list(trial.lengths)[:40], "why": sentence})
-    for sentence in (replay(torch, seed), *(pointers(torch, seed + each) for each in range(POINTERS))):
+    for sentence in (replay(torch, seed), *(pointers(torch, seed + each) for each in range(POINTERS)),
+                     *(quantised(torch, seed + each) for each in range(QUANTISED))):
         if sentence:
             failures.append({"why": sentence})
-    return {"trials": count + 8 + POINTERS, "seed": seed, "failures": failures, "device": torch.cuda.get_device_name()}
+    return {"trials": count + 8 + POINTERS + QUANTISED, "seed": seed, "failures": failures, "device": torch.cuda.get_device_name()}
 
 
-__all__ = ["Trial", "check", "pointers", "replay", "run", "trials"]
+__all__ = ["Trial", "check", "pointers", "quantised", "replay", "run", "trials"]
