@@ -75,7 +75,8 @@ def clocks(problem: Problem, config: Config, sms: int) -> float:
     ctas = clusters * config.CLUSTER_M * config.CLUSTER_N * config.SPLITS
     resident = sms if config.cluster <= 2 else sms - sms % (4 * config.cluster // 2)
     waves = ctas / resident
-    waves = math.ceil(waves - 1e-9) if waves <= 6 else waves + 0.5
+    if not config.STREAM_K:
+        waves = math.ceil(waves - 1e-9) if waves <= 6 else waves + 0.5
     a_rows = min(config.BM, problem.m)
     loaded = (a_rows / config.CLUSTER_N + config.BN / config.CLUSTER_M) * STAGE_BYTES
     read = max(1.0, (64 + 4096 / config.BN) / 128)
@@ -90,6 +91,8 @@ def clocks(problem: Problem, config: Config, sms: int) -> float:
         total += waves * (steps * stage + epilogue)
     if config.SPLITS > 1:
         total += MODEL[f"reduce_{config.REDUCE}"] + waves * config.BM * config.BN * 4 / MODEL[f"sums_{config.REDUCE}"]
+    if config.STREAM_K:                         # a trip of one tile's sums for each CTA, taken to be as long as that of a split depth
+        total += MODEL["reduce_workspace"] + config.BM * config.BN * 4 / MODEL["sums_workspace"]
     size = problem.a.bits / 8
     bytes = (problem.m * problem.k + problem.n * problem.k) * size + problem.m * problem.n * problem.out.bits / 8
     streaming = min(1.0, ctas / sms)

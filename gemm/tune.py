@@ -1,7 +1,8 @@
 """`python -m gemm tune`: the fastest configuration of a shape, found by measuring all that are valid and kept in a table.
 
 Each configuration is first checked against a float32 product, twice, bit for bit. Then all are measured in turn in random order, the
-slower half is dropped, and the rest measured twice as long, until a few are left; those are measured beside cuBLAS.
+slower half is dropped, and the rest measured twice as long, until a few are left. The best two are tried with every other way to load
+a tile and to share out the work, and in other orders of tiles; the few that are left then are measured beside cuBLAS.
 """
 
 from __future__ import annotations
@@ -54,8 +55,14 @@ def described(problem: Problem) -> Asked:
 
 
 def configurations(asked: Asked, sms: int, most: int | None = None) -> list[Config]:
-    """Valid configurations for a problem: the one of the heuristic, then the others, the fastest by its model first."""
-    ranked = sorted(candidates(asked, sms), key=lambda config: clocks(asked, config, sms))
+    """Valid configurations for a problem: the one of the heuristic, then the others, each also as stream-K where the last wave is not
+    full, the fastest by its model first."""
+    found = list(candidates(asked, sms))
+    for config in tuple(found):
+        tiles = -(-asked.m // config.BM) * -(-asked.n // config.BN) * (asked.batches or 1)
+        if config.SPLITS == 1 and tiles % sms and 2 * tiles > sms:
+            found += changed(config, STREAM_K=True)
+    ranked = sorted(found, key=lambda config: clocks(asked, config, sms))
     return list(dict.fromkeys([heuristic(asked, sms), *ranked]))[:most]
 
 
@@ -212,6 +219,20 @@ def rasters(config: Config) -> list[Config]:
     return [*found, replace(config, GROUP=8, RASTER="hilbert", SERPENTINE=False)]
 
 
+def changed(config: Config, **changes: Any) -> list[Config]:
+    """The configuration with changes and the deepest ring that they leave room for, if there is one."""
+    try:
+        return [config.with_(CONSUMERS=config.CONSUMERS, STORE=config.STORE, **changes)]
+    except ConfigError:
+        return []
+
+
+def ways(config: Config) -> list[Config]:
+    """The same tile with each other way to load it and to share out the work."""
+    return [*changed(config, TICKET=True), *changed(config, STREAM_K=True), *changed(config, MULTICAST="leader"),
+            *changed(config, A_REGISTERS=True)]
+
+
 def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Step, most: int | None = None,
          rounds: int = 12) -> dict[str, Any]:
     """The entry of one problem: the best configuration's knobs and how it was measured beside the heuristic's and cuBLAS."""
@@ -229,9 +250,10 @@ def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Ste
     finalists: dict[Config, None] = {usual: None} if usual in right else {}
     for regime in regimes:
         best = [config for _, config in halving(right, field.times(regime))]
+        again = [*best, *(config for one in best[:2] for config in ways(one))]
         if -(-problem.m // best[0].BM) * -(-problem.n // best[0].BN) > field.device.multiprocessors:
-            again = dict.fromkeys([*best, *(config for one in best[:2] for config in rasters(one))])
-            best = [config for _, config in halving(field.admit(list(again)), field.times(regime))]
+            again += [config for one in best[:2] for config in rasters(one)]
+        best = [config for _, config in halving(field.admit(list(dict.fromkeys(again))), field.times(regime))]
         finalists.update(dict.fromkeys(best))
     final = {regime.name: field.final(regime, list(finalists), rounds) for regime in regimes}
     place = score(list(zip(*(times for times, _ in final.values()), strict=True)))
