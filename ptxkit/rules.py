@@ -14,7 +14,7 @@ from .smem import MBarrier, MBarriers, Shared, SharedAddress, TileView
 from .source import user_position
 from .tensormap import TensorMapParameter
 from .trace import Builder
-from .types import TYPES
+from .types import TYPES, ScalarType
 
 
 def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
@@ -47,14 +47,27 @@ def _copy(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -
         _aligned(builder, signature.opcode, place, 128 if tensormap is not None else 16)
     if not isinstance(tensormap, TensorMapParameter):
         return
-    coordinates = next(p for p, _ in named.values() if p.operand.kind == "coordinates")
-    rank = coordinates.operand.count
+    operand, coordinates = next((p.operand, v) for p, v in named.values() if p.operand.kind == "coordinates")
+    rank = operand.count
     assert isinstance(rank, int)
     if isinstance(place, TileView):
+        _begins_whole(signature.opcode, coordinates[0], place.layout.type, tensormap)
         _whole_span(place, tensormap)
         builder.module.copies.record(tensormap, place.layout.type, (*place.box, *(1,) * (rank - 2))[:rank], place.layout.swizzle & ~16)
     elif isinstance(place, Shared) and place.count is not None and rank == 1:
+        _begins_whole(signature.opcode, coordinates[0], place.type, tensormap)
         builder.module.copies.record(tensormap, place.type, (place.count,), 0)
+
+
+def _begins_whole(opcode: str, innermost: Any, type: ScalarType, tensormap: TensorMapParameter) -> None:
+    """A box begins at a multiple of 16 bytes: elsewhere the hardware traps. Coordinates in registers are not known here."""
+    if isinstance(innermost, int) and innermost * type.bits // 8 % 16:
+        unit = 128 // type.bits
+        raise TraceError(
+            f"`{opcode}` at the innermost coordinate {innermost} of `{tensormap.name}`: a box of {type.__name__} begins at a multiple of "
+            f"16 bytes, here of {unit} elements; begin it at {innermost // unit * unit} and use it from element {innermost % unit} on, or "
+            "describe the array so that this coordinate is an outer one"
+        )
 
 
 def _aligned(builder: Builder, opcode: str, place: SharedAddress, bytes: int) -> None:

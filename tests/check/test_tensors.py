@@ -9,7 +9,7 @@ import pytest
 from ptxkit import Reg, TensorMap, ctaid, for_range, if_, kernel, smem, tid
 from ptxkit.check import check
 from ptxkit.idioms import wait
-from ptxkit.ptx import cp, mbarrier, selp
+from ptxkit.ptx import cp, mbarrier, mov, selp
 from ptxkit.types import TYPES, u32
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(60)]
@@ -25,7 +25,7 @@ def copy(source: TensorMap, n: Reg[u32], *, TYPE: str, HOW: str, AT: int) -> Non
     with if_(tid.x == 0):
         mbarrier.init.shared__cta.b64(full[0], 1)
         with for_range(n if HOW == "loop" else 1) as i:
-            column: Any = AT
+            column: Any = mov.s32(AT)
             if HOW == "loop":
                 column = i * 16 + AT
             elif HOW == "times":

@@ -191,6 +191,20 @@ def test_misaligned_shared_memory_of_a_bulk_copy() -> None:
     refused(one_dimensional, "needs shared memory aligned to 128 bytes", "aligned to 16", "align=128")
 
 
+def test_boxes_begin_at_multiples_of_16_bytes() -> None:
+    def at(column: int) -> Any:
+        def function(a: TensorMap) -> None:
+            barrier = smem.mbarrier(1, check=False)
+            load(smem.tile(bf16, (64, 64))[0], a, (column, 3), barrier[0])
+
+        return function
+
+    refused(at(347), "at the innermost coordinate 347 of `a`", "begin it at 344 and use it from element 3 on")
+    refused(at(-4), "begin it at -8 and use it from element 4 on", "an outer one")
+    for column in (0, 8, 344, -8):
+        trace(at(column))
+
+
 def test_bulk_copies_move_multiples_of_16_bytes() -> None:
     def function(p: Ptr[u32]) -> None:
         barrier, array = smem.mbarrier(1, check=False), smem.array(u32, 64)
