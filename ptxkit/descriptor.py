@@ -136,6 +136,8 @@ class TensorMapFields:
                 return f"box extent {extent} of dimension {axis} is not between 1 and 256: load the tile in several boxes"
         if any(not 1 <= s <= 8 for s in self.element_strides):
             return f"element strides {self.element_strides} are not between 1 and 8"
+        if self.fill == "nan" and self.type.__name__ not in ("f16", "bf16", "f32", "tf32", "f64"):
+            return f"elements of {self.type.__name__} cannot be filled with NaN: the fill is for floating-point types of 16 bits and more"
         inner = self.box[0] * size
         if inner % 16:
             return f"the box is {inner} bytes wide: the contiguous extent must be a multiple of 16 bytes"

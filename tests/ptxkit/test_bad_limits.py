@@ -337,6 +337,7 @@ FIELDS: dict[str, Any] = {"type": bf16, "dims": (1024, 512), "strides": (2048,),
     ({"element_strides": (1, 9)}, 0, ("element strides (1, 9) are not between 1 and 8",)),
     ({"dims": (1,) * 6, "strides": (16,) * 5, "box": (8,) * 6}, 0, ("1 to 5 dimensions",)),
     ({"strides": ()}, 0, ("one stride less",)),
+    ({"type": u32, "fill": "nan"}, 0, ("elements of u32 cannot be filled with NaN",)),
 ])
 def test_a_tensor_map_that_the_hardware_cannot_have(change: dict[str, Any], address: int, words: tuple[str, ...]) -> None:
     assert TensorMapFields(**FIELDS).problem(0) is None
