@@ -160,7 +160,7 @@ CASES = [
     Case("reduction-type", "long sums", store("0", REDUCE.format("|add|max|")), "`add` takes u32, s32", np.int64),
     Case("misaligned", "the tile", load("0", to="%r30+|64|128|"), "multiple of 128 bytes"),
     Case("misaligned", "a prefetch's size", "mov.u32 %r1, |24|32|;\n!cp.async.bulk.prefetch.L2.global [%rd0], %r1;\n", "multiple of 16"),
-    Case("misaligned", "a prefetch's begin", "!cp.async.bulk.prefetch.L2.global [%rd0+|8|16|], 32;\n", "multiple of its 16 bytes"),
+    Case("misaligned", "a prefetch's begin", "!cp.async.bulk.prefetch.L2.global [%rd0+|8|16|], 32;\n", "not a multiple of 16 bytes"),
     Case("multicast-mask", "nobody", SIDE + "mov.u16 %h1, |0|3|;\n@!%p5 bra E;\n" + EXPECT.format(64)
          + "setp.ne.u32 %p6, %r20, 0;\n@%p6 bra E;\n" + f"!{BULK}.multicast::cluster [%r30], [%rd0], 64, [%r31], %h1;\nE:\n{WAIT}{CLUSTER}",
          "names no CTA at all", cluster=2),
@@ -200,6 +200,13 @@ def test_a_planted_mistake_and_its_twin(case: Case) -> None:
         assert first.position.line == line, str(report)
     report, _ = case.run(True, True)
     assert not [finding for finding in report.findings if finding.severity == "error"], str(report)
+
+
+def test_a_prefetch_may_reach_beyond_a_buffer() -> None:
+    case = Case("", "", "add.u64 %rd1, %rd0, 65536;\n!cp.async.bulk.prefetch.L2.global [%rd1], 64;\nmov.u32 %r1, 4096;\n"
+                f"{PREFETCH} [%rd20, {{%r1, %r1}}];\n", "")
+    report, _ = case.run(True, True)
+    assert report.findings == ()
 
 
 @kernel(block=32)

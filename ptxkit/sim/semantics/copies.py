@@ -257,13 +257,17 @@ def _to_bytes(f: Any, lane: int, op: Op, what: str, source: Any, begin: int, mem
 
 @action("cp.async.bulk.prefetch.L2")
 def bulk_prefetch(op: Op) -> Run:
-    """Moves nothing that a program can see; what it is given must be right all the same."""
+    """Moves nothing that a program can see, and may reach beyond a buffer; what it is given must be aligned all the same."""
     names = [p.name for p, o in op.parameters() if p.operand.access == "r"]
 
     def run(f: Any, mask: int, *operands: Any) -> None:
         given = dict(zip(names, operands, strict=True))
         for lane in lane_list(mask):
-            _buffer(f, lane, op, given["srcMem"], _size(f, op, lane_of(given["size"], lane)))
+            _size(f, op, lane_of(given["size"], lane))
+            address = lane_of(given["srcMem"], lane)
+            if address % 16:
+                raise Fault("misaligned", f"{f.warp!r}: `{op.opcode}` at {address:#x}, which is not a multiple of 16 bytes",
+                            "prefetch from the multiple of 16 before it", op)
 
     return run
 
