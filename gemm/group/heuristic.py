@@ -122,7 +122,7 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
         for BN in sizes[max(0, fit - 1):fit + 2]:
             for BM, CONSUMERS, BK in ((64, 1, span), (64, 1, 2 * span), (128, 1, span), (128, 2, span), (128, 2, 2 * span), (256, 2, span)):
                 for stream in (True, False) if BM == 128 and span == BK else (True,):
-                    yield {"TRANSPOSED": True, "BM": BM, "BN": BN, "BK": BK, "CONSUMERS": CONSUMERS, "STREAM_W": stream}
+                    yield {"TRANSPOSED": True, "BM": BM, "BN": BN, "BK": BK, "CONSUMERS": CONSUMERS, **_DECODE, "STREAM_W": stream}
     if problem.mean >= 64:
         wide = (112, 128, 144, 160, 192) if problem.promote else (128, 192, 256)
         for BM in (64, 128, 256):
