@@ -154,11 +154,18 @@ def test_all_that_users_get(request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("config", [
     Config(f16, f16, b_major="mn", BM=64, BN=128, CLUSTER_M=2, CLUSTER_N=2, STAGES=2),
-    Config(bf16, bf16, BM=64, BN=32, CLUSTER_M=2, CLUSTER_N=2, STAGES=2, MULTICAST="leader"),
-    Config(f16, f16, b_major="mn", BM=64, BN=64, CLUSTER_N=2, STAGES=2, A_REGISTERS=True),
     Config(e4m3, bf16, BM=64, BN=64, PROMOTE=True, BLOCK_SCALES=True, STAGES=2)], ids=str)
 def test_schedules(config: Config, schedule: str) -> None:
-    """What tests/sim/test_bundled.py has not: both operands shared, also by leaders, A in registers, and scales in a ring."""
+    """What tests/sim/test_bundled.py has not: both operands shared, scales in a ring."""
+    run_config(config, 66, 80, config.BK * 5 - 16, seed=1, schedule=schedule)
+
+
+@pytest.mark.parametrize("schedule", ["adversarial", "delay-cta"])
+@pytest.mark.parametrize("config", [
+    Config(bf16, bf16, BM=64, BN=32, CLUSTER_M=2, CLUSTER_N=2, STAGES=2, MULTICAST="leader"),
+    Config(f16, f16, b_major="mn", BM=64, BN=64, CLUSTER_N=2, STAGES=2, A_REGISTERS=True)], ids=str)
+def test_who_loads_what(config: Config, schedule: str) -> None:
+    """Leaders that load for others, and A loaded from a stage by threads, in a CTA that others copy to."""
     run_config(config, 66, 80, config.BK * 5 - 16, seed=1, schedule=schedule)
 
 
