@@ -180,6 +180,9 @@ CASES = [
          + "mapa.shared::cluster.u32 %r25, %r31, |%r20|%r21|;\n@!%p5 bra E;\n" + EXPECT.format(64)
          + f"!cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r24+1024], [%r30], 64, [%r25];\nE:\n{WAIT}{CLUSTER}",
          "its own CTA", cluster=2),
+    Case("bulk-barrier", "a word", SIDE + "@!%p5 bra E;\n" + EXPECT.format(4)
+         + f"!st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r22], %r0, [|%r31|%r23|];\nE:\n{WAIT}{CLUSTER}",
+         "signals an mbarrier of", cluster=2),
     Case("mbarrier-tx-overflow", "bytes that nobody announces", INIT + "@!%p5 bra E;\n"
          + "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 1048575;\n|mov.u32 %r1, 0;|"
          + "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 16;|\n!mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 16;\nE:",
@@ -200,6 +203,14 @@ def test_a_planted_mistake_and_its_twin(case: Case) -> None:
         assert first.position.line == line, str(report)
     report, _ = case.run(True, True)
     assert not [finding for finding in report.findings if finding.severity == "error"], str(report)
+
+
+def test_a_word_for_a_cluster_of_one() -> None:
+    case = Case("", "", SIDE.partition("mov.u32 %r20")[0] + "mov.u32 %r20, %cluster_ctarank;\nmapa.shared::cluster.u32 %r22, %r30, %r20;\n"
+                "mapa.shared::cluster.u32 %r23, %r31, %r20;\n"
+                "!st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r22], %r0, [%r23];\n", "")
+    report, _ = case.run(True, True)
+    assert [finding.rule for finding in report.findings[:1]] == ["bulk-destination"]
 
 
 def test_a_prefetch_may_reach_beyond_a_buffer() -> None:

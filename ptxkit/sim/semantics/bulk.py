@@ -8,6 +8,7 @@ from ..errors import Fault
 from ..fragment import Wait
 from ..operand import Immediate
 from ..program import Op
+from ..spaces import RESERVED_SHARED
 from ..tasks import DONE, READ, Task, commit, due
 from .registry import BLOCKED, Run, action, blocking
 
@@ -44,11 +45,11 @@ def own_offset(f: Any, op: Op, place: int) -> int:
 def check_shared(f: Any, op: Op, offset: int, size: int, align: int) -> None:
     """A fault where an asynchronous copy may not begin at this offset of a CTA's shared memory, or does not fit behind it."""
     if offset % align:
-        raise Fault("misaligned", f"{f.warp!r}: `{op.opcode}` with shared memory at +{offset:#x}: it must be a multiple of {align} bytes",
-                    f"align the buffer to {align} bytes, and step through it by multiples of {align}", op)
+        raise Fault("misaligned", f"{f.warp!r}: `{op.opcode}` with shared memory at +{offset - RESERVED_SHARED:#x}: it must be a multiple "
+                    f"of {align} bytes", f"align the buffer to {align} bytes, and step through it by multiples of {align}", op)
     if offset + size > f.machine.shared_bytes:
-        raise Fault("out-of-bounds", f"{f.warp!r}: `{op.opcode}` of {size} bytes of shared memory at +{offset:#x}, of "
-                    f"{f.machine.shared_bytes}", "", op)
+        raise Fault("out-of-bounds", f"{f.warp!r}: `{op.opcode}` of {size} bytes of shared memory at +{offset - RESERVED_SHARED:#x}, of "
+                    f"{f.machine.shared_bytes - RESERVED_SHARED}", "ask for more shared memory, or copy less", op)
 
 
 def check_peer(task: Task, cta: Any) -> None:

@@ -291,6 +291,10 @@ def word(op: Op) -> Run:
         for lane in lane_list(mask):
             _, target = resolve(f, 1 << lane, op, "shared::cluster", lane_of(address, lane), total)
             _, signal = resolve(f, 1 << lane, op, "shared::cluster", lane_of(mbar, lane), 8)
+            if len(f.cta.cluster.ctas) == 1:
+                raise Fault("bulk-destination", f"{f.warp!r}: `{op.opcode}` in a cluster of one CTA: it is for clusters of several",
+                            "launch a cluster, or use st.shared and mbarrier.arrive", op)
+            bulk_targets(f, op, target, signal, None)
             data = np.array([lane_of(value, lane) for value in words], dtype).view(np.uint8)
             _word(f, lane, op, shared, target, data, (op.bindings["op"], op.bindings["type"]) if reduces else None, signal)
 
