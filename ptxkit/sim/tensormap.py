@@ -78,8 +78,11 @@ class Map:
         return _problem(self)
 
     def past(self, coordinate: int) -> int:
-        """Bytes by which the innermost coordinate lies behind a multiple of 16: where this is not 0, the hardware traps."""
-        return coordinate * self.size % 16
+        """Bytes by which the innermost coordinate lies behind a multiple of 16: where this is not 0, the hardware traps.
+
+        Interleaved maps, of which it is not known, are not executed anyway.
+        """
+        return 0 if self.interleave else coordinate * self.size % 16
 
     def encode(self) -> bytes:
         kind = TYPES.index(self.type)
