@@ -45,7 +45,7 @@ PARAMETERS = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", 
 def launch(data: Data, case: Case, config: GroupConfig | None = None) -> Callable[[], Any]:
     """One product by this package's public entry."""
     return functools.partial(group_gemm, data.x, data.w, data.cu, x_scale=data.x_scale, w_scale=data.w_scale, out=data.out,
-                             activation="silu_and_mul" if case.gated else None, config=config)
+                             out_scale=data.out_scale, activation="silu_and_mul" if case.gated else None, config=config)
 
 
 def problem(case: Case, data: Data) -> GroupProblem:
@@ -54,7 +54,7 @@ def problem(case: Case, data: Data) -> GroupProblem:
 
     from .problem import GroupArrays
 
-    given = (data.x, data.w, data.cu, data.out, data.x_scale, data.w_scale)
+    given = (data.x, data.w, data.cu, data.out, data.x_scale, data.w_scale, data.out_scale)
     views = [None if array is None else view(array) for array in given]
     return GroupProblem(GroupArrays(*views), GroupOptions(gated=case.gated))  # type: ignore[arg-type]
 
@@ -213,7 +213,7 @@ def problem_of(case: Case) -> GroupProblem:
 
     from .problem import GroupArrays
 
-    word, columns = ("bf16" if case.operand_bytes == 2 else "e4m3"), case.n // 2 if case.gated else case.n
+    word = "bf16" if case.operand_bytes == 2 else "e4m3"
 
     def array(dtype: str, *shape: int) -> ArrayView:
         strides = tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
@@ -227,7 +227,9 @@ def problem_of(case: Case) -> GroupProblem:
         by_rows = ArrayView(0, (case.rows, blocks), (1, -(-case.rows // 4) * 4), "f32", 0, "other")
         scales = by_rows, array("f32", case.groups, -(-case.n // 128), blocks)
     return GroupProblem(GroupArrays(array(word, case.rows, case.k), array(word, case.groups, case.n, case.k), array("s32", case.groups + 1),
-                                    array("bf16", case.rows, columns), *scales), GroupOptions(gated=case.gated))
+                                    array("e4m3" if case.quantised else "bf16", case.rows, case.columns), *scales,
+                                    array("f32", case.rows, case.columns // 128) if case.quantised else None),
+                        GroupOptions(gated=case.gated))
 
 
 def _assemble_one(config: GroupConfig) -> str | None:

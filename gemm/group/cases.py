@@ -23,6 +23,7 @@ class Case:
     kind: str = "bf16"
     skewed: bool = False
     gated: bool = False
+    quantised: bool = False
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -44,13 +45,18 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """What has to be moved at least: x, the weights of groups that have rows, and y as bf16."""
+        """What has to be moved at least: x, the weights of groups that have rows, and y as bf16, or quantised."""
         busy = sum(1 for length in self.lengths if length)
-        return (self.rows * self.k + busy * self.n * self.k) * self.operand_bytes + self.rows * self.n // (2 if self.gated else 1) * 2
+        return (self.rows * self.k + busy * self.n * self.k) * self.operand_bytes + self.rows * self.columns * (1 if self.quantised else 2)
+
+    @property
+    def columns(self) -> int:
+        """Of y."""
+        return self.n // 2 if self.gated else self.n
 
     def __str__(self) -> str:
-        words = [f"{self.groups}x{self.tokens}x{self.n}x{self.k}", self.kind, *["skewed"] * self.skewed, *["gated"] * self.gated]
-        return ":".join(words)
+        words = [word for word in ("skewed", "gated", "quantised") if getattr(self, word)]
+        return ":".join((f"{self.groups}x{self.tokens}x{self.n}x{self.k}", self.kind, *words))
 
 
 EXTENTS = ((8, 8, 4096, 7168), (8, 16, 4096, 7168), (8, 32, 4096, 7168), (8, 64, 4096, 7168), (8, 128, 4096, 7168), (8, 512, 4096, 7168),
@@ -80,11 +86,11 @@ def skewed(groups: int, total: int, sigma: float = 1.0, empty: float = 0.125) ->
 
 
 def case(text: str) -> Case:
-    """`8x64x4096x7168`, `8x64x4096x7168:fp8-block:skewed`."""
+    """`8x64x4096x7168`, `8x64x4096x7168:fp8-block:skewed`, `8x64x4096x7168:fp8-block:gated:quantised`."""
     size, *words = text.split(":")
     groups, tokens, n, k = (int(part) for part in size.split("x"))
     kinds = [word for word in words if word in KINDS]
-    return Case(groups, tokens, n, k, kinds[0] if kinds else "bf16", "skewed" in words, "gated" in words)
+    return Case(groups, tokens, n, k, kinds[0] if kinds else "bf16", "skewed" in words, "gated" in words, "quantised" in words)
 
 
 __all__ = ["DECODE", "EXTENTS", "KINDS", "PREFILL", "Case", "case", "cases", "skewed"]

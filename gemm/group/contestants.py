@@ -37,7 +37,7 @@ Make = Callable[[Any, Case, Data], Peer | Launch]
 
 def torch_grouped_mm(torch: Any, case: Case, data: Data) -> Peer:
     """torch._grouped_mm, which has bf16 alone."""
-    if case.kind != "bf16" or case.gated or not hasattr(torch, "_grouped_mm"):
+    if case.kind != "bf16" or case.gated or case.quantised or not hasattr(torch, "_grouped_mm"):
         raise NotImplementedHere("torch._grouped_mm multiplies bf16")
     return Peer(functools.partial(torch._grouped_mm, data.x, data.w.transpose(1, 2), offs=data.cu[1:]))
 
@@ -87,8 +87,8 @@ def hpc_ops(torch: Any, case: Case, data: Data) -> Peer:
 
 
 def _imported(name: str, case: Case, kinds: tuple[str, ...]) -> Any:
-    if case.kind not in kinds or case.gated:
-        raise NotImplementedHere(f"{name} is asked for {' and '.join(kinds)}, without a gate")
+    if case.kind not in kinds or case.gated or case.quantised:
+        raise NotImplementedHere(f"{name} is asked for {' and '.join(kinds)}, without a gate and with results in bf16")
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -25,6 +25,7 @@ class Data:
     out: Any
     x_scale: Any = None
     w_scale: Any = None
+    out_scale: Any = None
 
 
 def make(torch: Any, case: Case) -> Data:
@@ -41,15 +42,18 @@ def make(torch: Any, case: Case) -> Data:
         return made
 
     x, w = normal(case.rows, case.k), normal(case.groups, case.n, case.k)
-    columns = case.n // 2 if case.gated else case.n
-    out = torch.full((case.rows, columns), float("nan"), device="cuda", dtype=kind if case.operand_bytes == 2 else torch.bfloat16)
+    out = torch.full((case.rows, case.columns), float("nan"), device="cuda", dtype=kind if case.operand_bytes == 2 else torch.bfloat16)
+    out_scale = None
+    if case.quantised:
+        out = torch.full((case.rows, case.columns), 0x7F, device="cuda", dtype=torch.uint8).view(torch.float8_e4m3fn)
+        out_scale = torch.full((case.columns // 128, -(-case.rows // 4) * 4), float("nan"), device="cuda").T[:case.rows]
     if case.kind == "fp8":
-        return Data(x, w, lengths, out, torch.full((1,), 0.75, device="cuda"), torch.rand((case.groups,), device="cuda") + 0.5)
+        return Data(x, w, lengths, out, torch.full((1,), 0.75, device="cuda"), torch.rand((case.groups,), device="cuda") + 0.5, out_scale)
     if case.kind == "fp8-block":
         blocks = -(-case.k // 128)
         x_scale = (torch.rand((blocks, -(-case.rows // 4) * 4), device="cuda") + 0.5).T[:case.rows]
-        return Data(x, w, lengths, out, x_scale, torch.rand((case.groups, -(-case.n // 128), blocks), device="cuda") + 0.5)
-    return Data(x, w, lengths, out)
+        return Data(x, w, lengths, out, x_scale, torch.rand((case.groups, -(-case.n // 128), blocks), device="cuda") + 0.5, out_scale)
+    return Data(x, w, lengths, out, out_scale=out_scale)
 
 
 def wrong(torch: Any, case: Case, data: Data, y: Any = None) -> str | None:
@@ -71,14 +75,17 @@ def wrong(torch: Any, case: Case, data: Data, y: Any = None) -> str | None:
             exact = x @ w.T
             if case.gated:
                 exact = torch.nn.functional.silu(exact[:, :case.n // 2]) * exact[:, case.n // 2:]
-            actual = y[rows].float()
+            if case.quantised:
+                actual = y.view(torch.uint8)[rows].view(y.dtype).float() * data.out_scale[rows].repeat_interleave(128, 1)
+            else:
+                actual = y[rows].float()
             if not bool(torch.isfinite(actual).all()):
                 return f"{int((~torch.isfinite(actual)).sum())} of {actual.numel()} elements of group {group} are not finite or not written"
             difference += float((actual - exact).square().sum())
             size += float(exact.square().sum())
         first += length
     error = math.sqrt(difference / size) if size else 0.0
-    allowed = ERROR["bf16" if case.operand_bytes == 2 else "e4m3"]
+    allowed = 0.05 if case.quantised else ERROR["bf16" if case.operand_bytes == 2 else "e4m3"]     # e4m3 rounds to 0.026 on average
     return None if error <= allowed else f"relative error {error:.3g}, at most {allowed:g} is allowed"
 
 

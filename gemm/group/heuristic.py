@@ -81,8 +81,9 @@ def _tokens(mean: float) -> int:
 
 def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """Results with scales of their own: tokens are rows, also few."""
-    ways = {"RING": True, "SCALE_MAP": problem.scale_map} if problem.block_scales and not problem.options.gated else {}
-    return {"BM": 64 if problem.mean <= COLUMNS else 128, "BN": 128 if problem.promote else 256, **ways}
+    few = problem.mean <= COLUMNS
+    ways = {} if not problem.block_scales or problem.options.gated else {"RING": True, "SCALE_MAP": problem.scale_map, "OVERLAP": not few}
+    return {"BM": 64 if few else 128, "BN": 128 if problem.promote else 256, **ways}
 
 
 def _time(problem: GroupProblem, tile: dict[str, Any], sms: int) -> float:

@@ -39,7 +39,7 @@ def _table(rows: Sequence[Row], ceiling: str) -> str:
     balanced = {_key(row): row for row in rows if not row["skewed"]}
     for key in dict.fromkeys(_key(row) for row in rows):
         row, other = balanced.get(key), skewed.get(key)
-        cells = ["x".join(f"{key[i]}" for i in range(4)), key[4] + (" gated" if key[5] else "")]
+        cells = ["x".join(f"{key[i]}" for i in range(4)), " ".join((key[4], *["gated"] * key[5], *["quantised"] * key[6]))]
         if row is None:
             cells += [""] * 3
         else:
@@ -57,7 +57,7 @@ def _table(rows: Sequence[Row], ceiling: str) -> str:
 
 
 def _key(row: Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("groups", "tokens", "n", "k", "kind", "gated"))
+    return (*(row[name] for name in ("groups", "tokens", "n", "k", "kind", "gated")), row.get("quantised", False))
 
 
 def _share(value: float | None) -> str:

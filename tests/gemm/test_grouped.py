@@ -362,6 +362,7 @@ def test_skewed_lengths_have_the_total(groups, total):
 
 
 def test_a_case_is_read_as_it_is_written():
-    for made in (Case(8, 64, 4096, 7168), Case(4, 1, 8, 16, "fp8-block", True), Case(4, 1, 8, 16, "fp8", gated=True)):
+    for made in (Case(8, 64, 4096, 7168), Case(4, 1, 8, 16, "fp8-block", True), Case(4, 1, 8, 16, "fp8", gated=True),
+                 Case(4, 1, 256, 16, "fp8-block", True, True, quantised=True)):
         assert case(str(made)) == made
     assert replace(Case(8, 64, 4096, 7168), skewed=True).rows == sum(Case(8, 64, 4096, 7168, skewed=True).lengths)
