@@ -166,11 +166,11 @@ def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), round
     say("ceilings: " + ", ".join(f"{name} {seen['value']:.0f} {seen['unit']}" for name, seen in limits.items()))
     chosen = [heuristic(problem_of(case)) for case in cases]
     assemble([*chosen, *(other for config in chosen for other in variants_of(config, variants).values())], say)
-    for number, case in enumerate(cases):
-        for name in regimes:
+    for name in regimes:                                       # one after another: a sustained case leaves the card too warm for a burst
+        regime = REGIMES[name]
+        for number, case in enumerate(cases):
             if name == "sustained" and case.tokens < PREFILL:
                 continue
-            regime = REGIMES[name]
             found = row(torch, case, regime, limits, sensors, rounds or regime.rounds, number, variants, against)
             results["rows"].append(found)
             say(line(found))
