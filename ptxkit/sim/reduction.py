@@ -11,7 +11,7 @@ from grammar.operands import width
 from .values import Array
 
 _DTYPES = {"u32": np.uint32, "s32": np.int32, "u64": np.uint64, "s64": np.int64, "b32": np.uint32, "b64": np.uint64, "f16": np.float16,
-           "f32": np.float32, "f64": np.float64, "f32.ftz": np.float32}
+           "f32": np.float32, "f64": np.float64, "f32.ftz": np.float32, "tf32": np.float32, "tf32.ftz": np.float32}
 
 _OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "add": lambda old, new: old + new,
@@ -24,30 +24,38 @@ _OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "max": lambda old, new: np.fmax(old, new) if old.dtype.kind == "f" else np.maximum(old, new)}
 
 
-_TENSOR = {"add": "u32 s32 u64 f32 f16 bf16", "min": "u32 s32 u64 s64 f16 bf16", "max": "u32 s32 u64 s64 f16 bf16", "inc": "u32",
-           "dec": "u32"}
+_LEAST, _BITS = "u32 s32 u64 s64 f16 bf16", "u32 s32 u64 s64"
+_TENSOR = {"add": "u32 s32 u64 f32 f16 bf16 f64 tf32", "min": _LEAST, "max": _LEAST, "inc": "u32", "dec": "u32",
+           "and": _BITS, "or": _BITS, "xor": _BITS}
+"""The element types of a tensor map that a tensor reduction combines, by PTX's table; b32 and b64, which no map has, are integers.
+
+That f64 and tf32 are added is not in the table: an H200 does, and traps at s64, at bits of f32, and at the least of f32 and f64
+(measured: benchmarks/results/2026-11-21-h200-tensor-faults.txt).
+"""
 
 
 def combines(operation: str, type: str) -> bool:
-    """Whether a tensor reduction has this operation for a tensor map's elements: bits of words, or what PTX lists."""
-    name = type.partition(".")[0]
-    return name in _TENSOR[operation].split() if operation in _TENSOR else width(name) >= 32
+    """Whether a tensor reduction has this operation for a tensor map's elements."""
+    return type.partition(".")[0] in _TENSOR[operation].split()
 
 
 def takes(operation: str) -> str:
     """The element types of a tensor reduction, in words."""
-    return _TENSOR[operation].replace(" ", ", ") if operation in _TENSOR else "32- and 64-bit"
+    return _TENSOR[operation].replace(" ", ", ")
 
 
 def reduced(operation: str, type: str, old: Array, new: Array) -> Array:
-    """The bytes of `old operation new`, element by element; floating sums are rounded to nearest even."""
+    """The bytes of `old operation new`, element by element; floating sums are rounded to nearest even.
+
+    Sums of tf32 are taken for sums of f32: that an H200 makes them was measured, not what becomes of their low bits.
+    """
     with np.errstate(all="ignore"):
         if type == "bf16":
             wide = _OPERATIONS[operation](_widened(old), _widened(new))
             return _narrowed(wide).view(np.uint8)
         dtype = _DTYPES[type if operation not in ("and", "or", "xor") else f"b{width(type.partition('.')[0])}"]
         found = _OPERATIONS[operation](np.ascontiguousarray(old).view(dtype), np.ascontiguousarray(new).view(dtype)).astype(dtype)
-        if type == "f32.ftz":
+        if type.endswith(".ftz"):
             found[np.abs(found) < np.finfo(np.float32).tiny] *= 0
         return found.view(np.uint8)
 

@@ -231,8 +231,9 @@ E:"""
 
 
 @pytest.mark.parametrize(("dtype", "operation"), [*((dtype, operation) for dtype in ("float16", "bfloat16", "int32")
-                                                    for operation in ("add", "min", "max")), ("float32", "add")])
+                                                    for operation in ("add", "min", "max")), ("float32", "add"), ("tf32", "add")])
 def test_tensor_reductions(dtype: str, operation: str) -> None:
+    elements, dtype = (dtype, "float32") if dtype == "tf32" else (None, dtype)
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     inner = 64 // np.dtype(kind).itemsize
     target = np.arange(inner * 2).reshape(2, inner).astype(kind)
@@ -248,7 +249,7 @@ cp.async.bulk.commit_group;
 cp.async.bulk.wait_group 0;
 E:"""
     before = target.astype(np.float32)
-    tensor(body, TensorMap(target, box=(2, inner)), np.zeros(32, np.uint32))
+    tensor(body, TensorMap(target, box=(2, inner), dtype=elements), np.zeros(32, np.uint32))
     function: Any = {"add": np.add, "min": np.minimum, "max": np.maximum}[operation]
     np.testing.assert_array_equal(target.astype(np.float32), function(before, 3).astype(kind).astype(np.float32))
 

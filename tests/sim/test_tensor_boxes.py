@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.pure, pytest.mark.timeout(60)]
 
 DTYPES: tuple[Any, ...] = (np.uint8, np.int16, np.float16, ml_dtypes.bfloat16, np.int32, np.uint32, np.float32, np.int64, np.uint64,
                            np.float64)
-SUMMED = (np.int32, np.uint32, np.uint64, np.float16, np.float32, ml_dtypes.bfloat16)
+SUMMED = (np.int32, np.uint32, np.uint64, np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
 MOST = 4096
 """Bytes of a box at most."""
 

@@ -32,7 +32,7 @@ def named(f: Any, address: int) -> str:
 
 
 def box_of(f: Any, lane: int, op: Op, address: int, coordinates: Any) -> Box:
-    """The box at a lane's coordinates of the tensor map at a generic address; a fault where the hardware would trap."""
+    """The box at a lane's coordinates of the tensor map at a generic address; a fault where the hardware traps or PTX defines nothing."""
     if f.machine.watch is not None:
         f.machine.watch.tensormap(f, lane, op, *resolve(f, 1 << lane, op, "", address, 16))
     map = decode(load_bytes(f, 1 << lane, op, "", address, BYTES))
