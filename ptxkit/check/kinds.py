@@ -24,15 +24,30 @@ MOST = 100_000
 """How many kinds and verdicts are kept in one process before they are forgotten: a file may be made to have any number."""
 
 
+class Known:
+    """What the functions of a module have in common: the kinds of numbers, and the names of the registers of ranges."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}  # by the identity of the node
+        self.names: dict[str, list[str]] = {}
+
+    def registers(self, stem: str, count: int) -> list[str]:
+        names = self.names.setdefault(stem, [])
+        names += map(stem.__add__, map(str, range(len(names), count)))
+        return names[:count]
+
+
 class Kinds:
     """The kinds of the operands that a scope has met, by the identity of the node: a parser gives equal words one node."""
 
-    def __init__(self, scope: Scope, functions: dict[str, bool], given: tuple[tree.Variable, ...], outer: Kinds | None = None) -> None:
+    def __init__(self, scope: Scope, functions: dict[str, bool], given: tuple[tree.Variable, ...], known: Known | None = None,
+                 outer: Kinds | None = None) -> None:
         """`given`: a kernel's own parameters. `outer`: what surrounds a block, for the registers that the block does not hide."""
         self.scope = scope
         self.functions = functions
         self.given = given
-        self.codes: dict[int, int] = {}
+        self.known = known or Known()
+        self.codes = self.known.numbers.copy()
         self.guards: set[int] = set()
         self.registers: dict[str, int] = {}  # of the ranges: the kind of one by its name
         self.addresses: dict[int, tuple[int, int, str]] = {}  # by that kind: of an address by it and of one far away, and its type
@@ -45,8 +60,8 @@ class Kinds:
         for stem, type in self.scope.types.items():
             if not stem[-1].isdigit():
                 self.addresses[code(type)] = code(("[]", type, True)), code(("[]", type, False)), type
-                count = min(self.scope.ranges[stem].count or 0, most)
-                self.registers.update(zip(map(stem.__add__, map(str, range(count))), repeat(code(type))))
+                names = self.known.registers(stem, min(self.scope.ranges[stem].count or 0, most))
+                self.registers.update(dict.fromkeys(names, code(type)))
         for name in self.registers.keys() & self.scope.names.keys():
             del self.registers[name]
 
@@ -74,11 +89,14 @@ class Kinds:
             if register is not None:
                 beside, far, _ = self.addresses[register]
                 return beside if near(operand.offset) else far  # type: ignore[union-attr]
-        return code(self.kind(operand))
+        found = code(self.kind(operand))
+        if kind is tree.Integer or kind is tree.Float:
+            self.known.numbers[id(operand)] = found
+        return found
 
     def alone(self) -> None:
         """After a declaration names may stand for something else: all is met again."""
-        self.codes, self.registers, self.addresses = {}, {}, {}
+        self.codes, self.registers, self.addresses = self.known.numbers.copy(), {}, {}
         self.guards.clear()
         self.blocks.clear()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from grammar import forms, match, tree
@@ -47,13 +49,19 @@ def findings(module: tree.Module, places: Places, *, strict: bool = False) -> It
     if kinds.crowded() or len(_verdicts) > kinds.MOST:
         kinds.forget()
         _verdicts.clear()
-    for number, found in enumerate(_Module(module, places, strict).findings()):
-        if number == MOST:
-            where = f"; the next is at line {found.ptx_line}" if found.ptx_line else ""
-            yield finding("too-many", f"there are more than {MOST} findings: the others are not told{where}", "correct these first",
-                          NOWHERE, "error", "language")
-            return
-        yield found
+    collecting = gc.isenabled()
+    gc.disable()  # a tree has no cycles, and looking for some in it takes as long as the rules
+    try:
+        told = list(islice(_Module(module, places, strict).findings(), MOST + 1))
+    finally:
+        if collecting:
+            gc.enable()
+    if len(told) > MOST:
+        line = told.pop().ptx_line
+        where = f"; the next is at line {line}" if line else ""
+        told.append(finding("too-many", f"there are more than {MOST} findings: the others are not told{where}", "correct these first",
+                            NOWHERE, "error", "language"))
+    return iter(told)
 
 
 class _Module:
@@ -71,6 +79,7 @@ class _Module:
         self.fine: set[tuple[Any, ...]] = set()
         self.strange: dict[str, Strange | None] = {}
         self.given: tuple[tree.Variable, ...] = ()
+        self.known = kinds.Known()
 
     def findings(self) -> Iterator[Finding]:
         yield from declarations.header(self.module)
@@ -133,7 +142,7 @@ class _Module:
         while first < len(body) and isinstance(declared := body[first], tree.Variable):
             yield from self._local(declared, scope)
             first += 1
-        met = Kinds(scope, self.functions, self.given)
+        met = Kinds(scope, self.functions, self.given, self.known)
         met.add_ranges(len(body))
         yield from self._body(body[first:], scope, met)
 
@@ -154,7 +163,12 @@ class _Module:
         for last in (*declared, len(body)):
             part = body[first:last]
             first = last
-            keys = iter(met.keys([statement for statement in part if type(statement) is tree.Instruction]))
+            instructions = [statement for statement in part if type(statement) is tree.Instruction]
+            found = met.keys(instructions)
+            if fine.issuperset(found) and all(met.guarded(statement.guard) for statement in instructions
+                                              if statement.guard is not None and id(statement.guard) not in guards):
+                part = tuple([statement for statement in part if type(statement) is not tree.Instruction])
+            keys = iter(found)
             for statement in part:
                 if type(statement) is tree.Instruction:
                     guard, key = statement.guard, next(keys)
@@ -188,13 +202,13 @@ class _Module:
             within, wrong = Scope(scope), False
             yield from self._labels(body, within)
             if not plain:
-                yield from self._body(body, within, Kinds(within, self.functions, self.given))
+                yield from self._body(body, within, Kinds(within, self.functions, self.given, self.known))
                 return
             for variable in variables:
                 for said in self._local(variable, within):
                     wrong = True
                     yield said
-            inner = Kinds(within, self.functions, self.given, met)
+            inner = Kinds(within, self.functions, self.given, self.known, met)
             if not wrong:
                 met.blocks[variables] = inner
         yield from self._body(body[len(variables):], inner.scope, inner)
