@@ -1,103 +1,320 @@
-"""Lines that are one plain instruction each, read some thousands at a time, column by column: what a compiler writes is mostly such lines.
+"""Lines of PTX read some thousands at a time, column by column: a compiler writes mostly lines that are one plain statement each.
 
-What is done for each line is done by the interpreter's own loops (`findall`, `map`): nodes are made so in a third of the time that their
-`__init__` takes. What is no plain line is not read here, and nothing is refused.
+A line that was read once is known when it comes again; so is a word. What is done for each line and word is done by the interpreter's own
+loops (`split`, `map`), what is done by hand is done once for each shape of a line: what is left of it without letters and digits. Nodes
+are made so in half of the time that their `__init__` takes. Nothing is refused here: lines that are not plain are left.
 """
 
 from __future__ import annotations
 
 import re
+import string
 from bisect import bisect_left
-from collections.abc import Iterator
-from itertools import accumulate, compress, islice, repeat
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, compress, repeat
+from operator import add, itemgetter, sub
+from typing import Any, NamedTuple
 
 from .errors import Position
-from .tree import Instruction, Operand
-from .words import NAME, OPCODE, Guards, Lists, Odd, Words, exhaust, new, setter
+from .heads import Declarations, moved
+from .tree import Guard, Instruction, Label, Loc, Operand, Statement, Variable
+from .words import BLANKS, IDENT, NAME, OPCODE, Guards, Lists, Odd, Words, exhaust, new, setter
 
-# A guard, an opcode, what stands behind it; or a blank line; or the first sign of another one.
-LINE = re.compile(
-    rf"^(?:([ \t]*+(?:@!?+{NAME}[ \t]++)?+)([a-z][A-Za-z0-9_.:]*+)(?:[ \t]++([^;\n\"/@]*+))?+;[ \t\r]*+(?://[^\n]*+)?"
-    r"|[ \t\r]*+(?://[^\n]*+)?|([^\n])[^\n]*+)$", re.MULTILINE)
+SHAPE = str.maketrans("", "", string.ascii_letters + string.digits + "_+-|!")
+OPERAND, FIRST = r"\[?[%$.]*\]?", r"\[?[%$][%$.]*\]?"
+PLAIN = re.compile(
+    rf"([ \t]*)(@%?[ \t]+)?(?:([.:]+)([ \t]+{OPERAND}(?:,[ \t]?{OPERAND})*)|([ \t]+{FIRST}(?:,[ \t]?{OPERAND})*));[ \t\r]*")
+LABEL = re.compile(r"[ \t]*\$?:[ \t\r]*")
+LOCATION = re.compile(r"[ \t]*\.[ \t][ \t\r,$]*")
+
+INSTRUCTION = re.compile(rf"(?:(@!?+{NAME})[ \t]++)?+([a-z][A-Za-z0-9_.:]*+)(?:[ \t]++([^;\"/@]*+))?+;[ \t\r]*+")
+COMMENT = re.compile(r'//[^"\n]*$', re.MULTILINE)  # one with quotes in it is left: it may be in a string
 ONE_OPCODE = re.compile(OPCODE)
+ONE_LABEL = re.compile(rf"({IDENT}):")
+SECTION = re.compile(r"^[ \t]*+\.section\b", re.MULTILINE)
+LOC = re.compile(rf"\.loc[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{{1,18}})(?:[ \t]*,[ \t]*function_name[ \t]+({IDENT})[ \t]*"
+                 r"(?:\+[ \t]*([0-9]{1,18})[ \t]*)?,[ \t]*inlined_at[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18}))?"
+                 r"(?=[ \t\r]*+(?:\n(?:[ \t\r\n]++|//[^\n]*+)*+(?!,)|\Z))")
 CALLS = ("call", "call.uni")
 LINES = 4096
 """Lines that are read at once: what is made on the way stays small beside the tree."""
+STATEMENTS = 16
+"""Statements of one line that are kept for when the line comes again."""
 
+INK = re.compile(r"[^ \t\r]")
+LAST = itemgetter(-1)
 set_opcode, set_operands = setter(Instruction, "opcode"), setter(Instruction, "operands")
 set_guard, set_place = setter(Instruction, "guard"), setter(Instruction, "position")
 set_file, set_line, set_column = setter(Position, "file"), setter(Position, "line"), setter(Position, "column")
 
+Row = tuple[str, tuple[Operand, ...], Guard | None, int]
+"""The opcode, operands, guard and column of an instruction."""
+Part = Row | tuple[Variable, int] | tuple[str, int] | tuple[Loc]
+"""A statement of a line: an instruction, a variable or a label (its name) with its column, or a `.loc` alone."""
 
-class Columns:
-    """The plain lines of a text: their instructions in `nodes`, in `ends` the numbers (from 0) of lines neither plain nor blank.
 
-    `before`: how many instructions stand before each line.
+class Entry(NamedTuple):
+    """A line of other statements than one plain instruction, and the braces around them."""
+
+    signs: str
+    parts: list[Part]
+
+
+BLANK = Entry("", [])
+
+
+class Event(NamedTuple):
+    """A line (its number from 0) that is no plain instruction, behind so many that are; it is left if there is no entry."""
+
+    line: int
+    behind: int
+    entry: Entry | None
+
+
+class Shape(NamedTuple):
+    """What lines of one shape are.
+
+    `sort`: `i` a plain instruction, `s` other statements, `:` a label, `l` a `.loc`, or nothing of all that. `size`: the words of a plain
+    instruction, `operands`: how many of them are its operands; `column`: where it stands, or 0 if the shape does not say.
     """
 
-    def __init__(self, text: str, starts: list[int], words: Words, lists: Lists, guards: Guards) -> None:
-        """`starts`: where each line begins, and one more number."""
-        self.words, self.lists, self.guards = words, lists, guards
-        self.opcodes: dict[str, str | None] = {"": None}
-        self.prefixes: dict[str, tuple[Any, int]] = {}
-        self.nodes: list[Instruction] = []
-        self.before = [0]
-        self.ends: list[int] = []
-        lines = len(starts) - 1
-        for first in range(0, lines, LINES):
-            last = min(first + LINES, lines)
-            self._read(LINE.findall(text, starts[first], starts[last] - 1), first)
+    sort: str
+    size: int = 0
+    operands: int = 0
+    column: int = 0
 
-    def run(self, line: int) -> tuple[list[Instruction], int]:
-        """The instructions of the plain lines from this number on, and the number of the first line that is neither plain nor blank."""
-        end = bisect_left(self.ends, line)
-        stop = self.ends[end] if end < len(self.ends) else len(self.before) - 1
-        return self.nodes[self.before[line]:self.before[stop]], stop
 
-    def _read(self, found: list[tuple[str, str, str, str]], first: int) -> None:
-        prefixes, names, rests, others = zip(*found, strict=True)
-        for name in set(names).difference(self.opcodes):
-            self.opcodes[name] = name if name not in CALLS and ONE_OPCODE.fullmatch(name) is not None else None
-        opcodes = list(map(self.opcodes.__getitem__, names))
-        operands = self._operands(list(compress(rests, opcodes)))
-        if None in operands:
-            left = iter(operands)
-            opcodes = [opcode if opcode is not None and next(left) is not None else None for opcode in opcodes]
-            operands = [listed for listed in operands if listed is not None]
-        self.ends += [number for number, (opcode, name, other) in enumerate(zip(opcodes, names, others, strict=True), first)
-                      if opcode is None and (name or other)]
-        self.before += accumulate(map(bool, opcodes), initial=self.before.pop())
-        for prefix in set(prefixes).difference(self.prefixes):
-            self.prefixes[prefix] = self.guards[prefix.strip()] if "@" in prefix else None, len(prefix) + 1
-        guards, columns = zip(*map(self.prefixes.__getitem__, compress(prefixes, opcodes)), strict=True) if operands else ((), ())
-        nodes, places = list(map(new, repeat(Instruction, len(operands)))), list(map(new, repeat(Position, len(operands))))
-        exhaust(map(set_opcode, nodes, filter(None, opcodes)))
-        exhaust(map(set_operands, nodes, operands))
-        exhaust(map(set_guard, nodes, guards))
-        exhaust(map(set_place, nodes, places))
-        exhaust(map(set_file, places, repeat(None)))
-        exhaust(map(set_line, places, compress(range(first + 1, first + 1 + len(opcodes)), opcodes)))
-        exhaust(map(set_column, places, columns))
-        self.nodes += nodes
+def shape(text: str) -> Shape:
+    plain = PLAIN.fullmatch(text)
+    if plain is not None:
+        before, guard, modifiers, some, few = plain.groups()
+        count = (some or few).count(",") + 1
+        return Shape("i", count + 1 + (guard is not None), count, len(before) + 1 if guard is None and modifiers else 0)
+    if ";" in text:
+        return Shape("s")
+    return Shape(":" if LABEL.fullmatch(text) is not None else "l" if LOCATION.fullmatch(text) is not None else "")
 
-    def _operands(self, rests: list[str]) -> list[tuple[Operand, ...] | None]:
-        """The operands of each list; None for one that is not written plainly."""
-        words, special = self.words, [number for number, rest in enumerate(rests) if not rest or "{" in rest]
-        plain = [rest for rest in rests if rest and "{" not in rest] if special else rests
-        written = ", ".join(plain).split(", ") if plain else []
-        odd = [word for word in set(written).difference(words) if not words.knows(word)]
-        operands: Iterator[Any] = map(words.get, written)
-        counts = map((1).__add__, map(str.count, plain, repeat(", ")))
-        found: list[tuple[Operand, ...] | None] = list(map(tuple, map(islice, repeat(operands), counts)))
-        if odd:
-            found = [listed if all(listed or ()) else self._tried(rest) for rest, listed in zip(plain, found, strict=True)]
-        for number in special:
-            found.insert(number, self._tried(rests[number]))
+
+class Meanings(dict[str, "Operand | Guard | str | None"]):
+    """What a word of an instruction is: an operand with its comma or semicolon, a guard, or an opcode; None for none of them."""
+
+    def __init__(self, words: Words, guards: Guards) -> None:
+        self.words, self.guards = words, guards
+        for end in (",", ";"):
+            self.update(zip(map(add, words, repeat(end)), words.values(), strict=True))
+
+    def __missing__(self, word: str) -> Operand | Guard | str | None:
+        found: Operand | Guard | str | None = None
+        try:
+            if word[-1] in ",;":
+                found = self.words[word[:-1]]
+            elif word[0] == "@":
+                found = self.guards[word]
+            elif word not in CALLS and ONE_OPCODE.fullmatch(word) is not None:
+                found = word
+        except Odd:
+            pass
+        self[word] = found
         return found
 
-    def _tried(self, rest: str) -> tuple[Operand, ...] | None:
+
+class Columns:
+    """The lines `first` to `last` of a text: the plain instructions among them in `nodes`, and all other lines in `events`."""
+
+    def __init__(self, text: str, lines: list[str], starts: list[int], words: Words) -> None:
+        """`starts`: where each line begins, and one more number."""
+        self.text, self.lines, self.starts = text, lines, starts
+        self.words, self.lists, self.guards = words, Lists(words), Guards()
+        self.meanings = Meanings(words, self.guards)
+        self.declarations = Declarations(words)
+        self.shapes: dict[str, Shape] = {}
+        self.plans: dict[str, tuple[int, int, int] | None] = {}
+        self.rows: dict[str, Row | None] = {}  # by a line without its comment; None if it is in `entries`
+        self.entries: dict[str, Entry | None] = {}
+        self.loose = False  # whether a line begins with a comma: it may go on a `.loc`
+        self.first = self.last = 0
+        self.nodes: list[Instruction] = []
+        self.odd: list[int] = []  # the lines that are no plain instruction, from 0
+        self.events: list[Event] = []
+
+    def read(self, first: int) -> None:
+        """Reads the lines from this number on."""
+        last = min(first + LINES, len(self.lines))
+        text = self.text[self.starts[first]:self.starts[last] - 1]
+        if ".section" in text and (section := SECTION.search(text, 1)) is not None:
+            text = text[:section.start() - 1]
+            last = first + 1 + text.count("\n")
+        lines = COMMENT.sub("", text).split("\n") if "//" in text else self.lines[first:last]
+        fresh = set(lines).difference(self.rows)
+        if fresh:
+            self._learn(list(fresh))
+        rows = list(map(self.rows.__getitem__, lines))
+        self.nodes = _instructions(list(filter(None, rows)), compress(range(first + 1, last + 1), rows))
+        self.odd = [number for number, row in enumerate(rows) if row is None]
+        self.events = []
+        for before, number in enumerate(self.odd):
+            entry = self.entries[lines[number]]
+            if entry is None or (entry.parts and len(entry.parts[0]) == 1 and self._goes_on(number, first, lines)):
+                self.events.append(Event(first + number, number - before, None))
+            elif entry is not BLANK:
+                self.events.append(Event(first + number, number - before, entry))
+        self.first, self.last = first, last
+
+    def before(self, line: int) -> int:
+        """How many plain instructions stand before a line (its number from 0)."""
+        return line - self.first - bisect_left(self.odd, line - self.first)
+
+    def _goes_on(self, number: int, first: int, lines: list[str]) -> bool:
+        """Whether the statement behind a line begins with a comma, so that it is none."""
+        if not self.loose and number + 1 < len(lines) and lines[number + 1].lstrip(BLANKS)[:2] not in ("", "//"):
+            return False
+        for following in range(first + number + 1, len(self.lines)):
+            sign = self.lines[following].lstrip(BLANKS)[:2]
+            if sign not in ("", "//"):
+                return sign[0] == ","
+        return False
+
+    # ------------------------------------------------------------------------------------------------- new lines
+
+    def _learn(self, lines: list[str]) -> None:
+        """Reads lines that have not been met in this text."""
+        shapes = "\n".join(lines).replace(".reg", "=").translate(SHAPE).split("\n")
+        for met in set(shapes).difference(self.shapes):
+            found = self.shapes[met] = shape(met)
+            self.plans[met] = (found.size, found.operands, found.column) if found.size else None
+            self.loose = self.loose or met.lstrip(BLANKS)[:1] == ","
+        plans = list(map(self.plans.__getitem__, shapes))
+        plain = list(compress(lines, plans))
+        if plain:
+            self.rows.update(zip(plain, self._plain(plain, list(filter(None, plans))), strict=True))
+        for line, met, plan in zip(lines, shapes, plans, strict=True):
+            if plan is None or self.rows[line] is None:
+                entry = self._entry(line, self.shapes[met].sort)
+                alone = entry.parts[0] if entry is not None and len(entry.parts) == 1 and not entry.signs else ()
+                if len(alone) == 4:
+                    self.rows[line] = alone
+                else:
+                    self.rows[line], self.entries[line] = None, entry
+
+    # ------------------------------------------------------------------------------------------------ statements
+
+    def _plain(self, lines: list[str], plans: list[Any]) -> list[Row | None]:
+        """The instructions of the lines that are a guard, an opcode and operands, or some of them; None for one that is not plain."""
+        sizes, counts, columns = zip(*plans, strict=True)
+        words = " ".join(lines).replace(",", ", ").split()
+        stops = list(accumulate(sizes))
+        # Each line has one semicolon, at its end. So the words are where they should be if each line's last one has it.
+        if len(words) != stops[-1] or set(map(LAST, map(["", *words].__getitem__, stops))) != {";"}:
+            fit = [len(line.replace(",", ", ").split()) == size for line, size in zip(lines, sizes, strict=True)]
+            fitting = iter(self._plain(list(compress(lines, fit)), list(compress(plans, fit))) if any(fit) else ())
+            return [next(fitting) if fits else None for fits in fit]
+        begins = list(map(sub, stops, counts))
+        meanings = (None, *map(self.meanings.__getitem__, words))
+        opcodes = list(map(meanings.__getitem__, begins))
+        lists = list(map(meanings[1:].__getitem__, map(slice, begins, stops)))
+        guards: list[Any] = [None] * len(lines)
+        places = list(columns)
+        for number in [number for number, column in enumerate(columns) if not column]:
+            line, begin, at = lines[number], begins[number], 0
+            if sizes[number] - counts[number] > 1:
+                guards[number], guard = meanings[begin - 1], words[begin - 2]
+                at = line.index(guard) + len(guard)
+            places[number] = line.index(words[begin - 1], at) + 1
+        rows: list[Any] = list(zip(opcodes, lists, guards, places, strict=True))
+        if not all(meanings[1:]):
+            rows = [row if row[0] and all(row[1]) and (row[2] or size - count == 1) else None
+                    for row, size, count in zip(rows, sizes, counts, strict=True)]
+        return rows
+
+    def _entry(self, line: str, sort: str) -> Entry | None:
+        """What a line of a sort holds that is no plain instruction; None if it is left."""
+        bare = line.strip(BLANKS)
+        if sort in ("i", "s"):
+            return self._statements(line)
+        if sort == ":" and ONE_LABEL.fullmatch(bare) is not None:
+            return Entry("", [(bare[:-1], line.index(bare) + 1)])
+        if sort == "l" and (match := LOC.fullmatch(bare)) is not None:
+            try:
+                return Entry("", [(loc(match),)])
+            except Odd:
+                return None
+        return Entry(bare, []) if bare in ("{", "}") else None if bare else BLANK
+
+    def _statements(self, text: str) -> Entry | None:
+        """Statements in one line, and the braces around them."""
+        parts: list[Part] = []
+        at = _skip(text, 0)
+        opening = text[at] == "{"
+        if opening:
+            at = _skip(text, at + 1)
         try:
-            return self.lists.operands(rest)
+            while at < len(text) and text[at] != "}":
+                if len(parts) > STATEMENTS:
+                    return None
+                match = INSTRUCTION.match(text, at)
+                if match is not None:
+                    guard, name, rest = match.groups()
+                    operands = () if rest is None else self.lists.callees(rest) if name in CALLS else self.lists.operands(rest)
+                    opcode = name if name in CALLS else self.meanings[name]
+                    if type(opcode) is not str:
+                        return None
+                    parts.append((opcode, operands, None if guard is None else self.guards[guard], match.start(2) + 1))
+                    at = match.end()
+                else:
+                    stop = text.find(";", at) + 1
+                    parts += [(variable, at + column + 1) for variable, column in self.declarations[text[at:stop]]]
+                    at = _skip(text, stop)
         except Odd:
             return None
+        closing = at < len(text)
+        return None if closing and _skip(text, at + 1) < len(text) else Entry("{" * opening + "}" * closing, parts)
+
+
+def _skip(text: str, at: int) -> int:
+    """The next place that is not blank."""
+    match = INK.search(text, at)
+    return len(text) if match is None else match.start()
+
+
+def loc(match: re.Match[str]) -> Loc:
+    file, line, column, name, offset, *inlined = match.groups()
+    if any(len(number) > 1 and number[0] == "0" for number in (file, line, column, offset or "", *inlined) if number):
+        raise Odd
+    if name is None:
+        return Loc(int(file), int(line), int(column))
+    by = [int(number) for number in inlined]
+    return Loc(int(file), int(line), int(column), (name, int(offset or 0), by[0], by[1], by[2]))
+
+
+def made(part: Part, line: int) -> Statement:
+    """The statement of a line of this number."""
+    if len(part) == 1:
+        return part[0]
+    place = new(Position)
+    set_file(place, None)
+    set_line(place, line)
+    set_column(place, part[-1])
+    if len(part) == 2:
+        return Label(part[0], place) if isinstance(part[0], str) else moved(part[0], place)
+    node = new(Instruction)
+    set_opcode(node, part[0])
+    set_operands(node, part[1])
+    set_guard(node, part[2])
+    set_place(node, place)
+    return node
+
+
+def _instructions(rows: Sequence[Row], lines: Iterable[int]) -> list[Instruction]:
+    """The instruction of each row, in the lines of these numbers."""
+    if not rows:
+        return []
+    opcodes, operands, guards, columns = zip(*rows, strict=True)
+    nodes, places = list(map(new, repeat(Instruction, len(rows)))), list(map(new, repeat(Position, len(rows))))
+    exhaust(map(set_opcode, nodes, opcodes))
+    exhaust(map(set_operands, nodes, operands))
+    exhaust(map(set_guard, nodes, guards))
+    exhaust(map(set_place, nodes, places))
+    exhaust(map(set_file, places, repeat(None)))
+    exhaust(map(set_line, places, lines))
+    exhaust(map(set_column, places, columns))
+    return nodes

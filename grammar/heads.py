@@ -94,17 +94,17 @@ def _shape(text: str) -> tuple[int | None, ...]:
     return tuple([number(extent) if extent else None for extent in EXTENT_OF.findall(text)]) if text else ()
 
 
-def variables(match: re.Match[str], reading: Reading, *, public: bool) -> list[tuple[Variable, int]]:
+def variables(match: re.Match[str], words: Words, *, public: bool) -> list[tuple[Variable, int]]:
     """The variables of one declaration, one for each name, without a position, and how far behind its beginning each name stands."""
     linkage, space, align, vector, type, names, values, value = match.groups()
     if linkage is not None and not public:
         raise Odd
     initializer: Initializer | None = None
     if values is not None:
-        listed = [_constant(word.strip(BLANKS), reading.words) for word in values.split(",")] if values.strip(BLANKS) else []
+        listed = [_constant(word.strip(BLANKS), words) for word in values.split(",")] if values.strip(BLANKS) else []
         initializer = Aggregate(tuple(listed))
     elif value is not None:
-        initializer = _constant(value.strip(BLANKS), reading.words)
+        initializer = _constant(value.strip(BLANKS), words)
     given, lanes = _optional(align), 1 if vector is None else int(vector)
     found: list[tuple[Variable, int]] = []
     at, parts = match.start("names") - match.start(), names.split(",")
@@ -117,6 +117,20 @@ def variables(match: re.Match[str], reading: Reading, *, public: bool) -> list[t
                       at + len(part) - len(part.lstrip(BLANKS))))
         at += len(part) + 1
     return found
+
+
+class Declarations(dict[str, list[tuple[Variable, int]]]):
+    """What `variables` finds in the text of a declaration in a body; `Odd` if it is no plain one."""
+
+    def __init__(self, words: Words) -> None:
+        self.words = words
+
+    def __missing__(self, text: str) -> list[tuple[Variable, int]]:
+        match = VARIABLES.fullmatch(text)
+        if match is None:
+            raise Odd
+        found = self[text] = variables(match, self.words, public=False)
+        return found
 
 
 def moved(variable: Variable, place: Position) -> Variable:

@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import gc
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from itertools import accumulate, count
 from operator import add
 from typing import Any, Protocol
 
 from . import heads
 from .blanks import DEPTH, too_deep, without_comments
-from .columns import CALLS, Columns
+from .columns import CALLS, LOC, Columns, loc, made
 from .errors import ParseError, Position
-from .tree import Block, Data, Directive, Function, Instruction, Label, Loc, Module, Section, Targets, Text, Variable
-from .words import BLANKS, IDENT, NAME, OPCODE, Guards, Lists, Odd, Words
+from .tree import Block, Data, Directive, Function, Instruction, Label, Module, Section, Targets, Text
+from .words import IDENT, NAME, OPCODE, Odd, Words
 
 W = r"[ \t\r\n]*+"
 BLANK = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*+")
 LABEL = re.compile(rf"({IDENT}){W}:(?!:)")
-ONE_LABEL = re.compile(rf"({IDENT}):")
 LISTING = re.compile(r"\.(?:branchtargets|calltargets|callprototype)\b")
 STATEMENT = re.compile(rf"(?:@{W}(!?){W}({NAME})[ \t\r\n]+)?({OPCODE})(?![A-Za-z0-9_$.:])([^;\"/@]*+);")
 END = re.compile(r'"[^"\n]*"|//[^\n]*|;')
-LOC = re.compile(rf"\.loc[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{{1,18}})(?:[ \t]*,[ \t]*function_name[ \t]+({IDENT})[ \t]*"
-                 r"(?:\+[ \t]*([0-9]{1,18})[ \t]*)?,[ \t]*inlined_at[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18}))?"
-                 r"(?=[ \t\r]*+(?:\n(?:[ \t\r\n]++|//[^\n]*+)*+(?!,)|\Z))")
 INK = re.compile(r"[^ \t\r]")
 PRAGMA = re.compile(rf'\.pragma{W}("[^"\n]*"){W};')
 STRANGE = re.compile(r"[\x0b\x0c\x1c-\x1f]|[^\x00-\x7f]")
@@ -92,14 +88,11 @@ class Lines:
         self.lines = text.split("\n")
         self.starts: list[int] = [0, *map(add, accumulate(map(len, self.lines)), count(1))]
         self.words = Words()
-        self.lists = Lists(self.words)
-        self.guards = Guards()
         self.words.add_ranges(text)
-        self.columns = Columns(text, self.starts, self.words, self.lists, self.guards)
+        self.columns = Columns(text, self.lines, self.starts, self.words)
+        self.lists, self.guards = self.columns.lists, self.columns.guards
         self.listed = 0
-        self.locs: dict[str, Loc] = {}
         self.rows: dict[str, Data] = {}
-        self.variables: dict[str, list[tuple[Variable, int]]] = {}
         self.stack: list[list[Any]] = []
         self.body: list[Any] = []
 
@@ -170,7 +163,7 @@ class Lines:
                 items.append(function)
                 return match.end()
             if (match := heads.VARIABLES.match(text, at)) is not None:
-                found = heads.variables(match, self, public=True)
+                found = heads.variables(match, self.words, public=True)
                 items += [heads.moved(variable, self.place(at + offset)) for variable, offset in found]
                 return match.end()
             if (match := heads.SECTION.match(text, at)) is not None and (stop := text.find("}", match.end())) >= 0:
@@ -225,33 +218,39 @@ class Lines:
     # --------------------------------------------------------------------------------------------- statements
 
     def run(self, at: int) -> int:
-        """Reads lines from number `at` on, as long as each is one plain statement; the offset where another one begins."""
+        """Reads lines from number `at` on, as long as they hold nothing but plain statements; the offset where something else begins."""
         columns, end = self.columns, len(self.lines)
-        while True:
-            instructions, at = columns.run(at)
-            self.body += instructions
-            if at == end:
-                return len(self.text)
-            column = self.line(at)
-            if column >= 0:
-                return self.starts[at] + column
-            at += 1
+        while at < end:
+            if not columns.first <= at < columns.last:
+                columns.read(at)
+            nodes, events = columns.nodes, columns.events
+            done = columns.before(at)
+            for number in range(bisect_left(events, (at,)), len(events)):
+                line, stop, entry = events[number]
+                if stop > done:
+                    self.body += nodes[done:stop]
+                    done = stop
+                if entry is None:
+                    column = self.line(line)
+                    if column >= 0:
+                        return self.starts[line] + column
+                    continue
+                signs, parts = entry
+                if signs[:1] == "{":
+                    self.push(self.starts[line] + self.lines[line].index("{"))
+                for part in parts:
+                    self.body.append(made(part, line + 1))
+                if signs[-1:] == "}":
+                    if not self.stack:
+                        return self.starts[line] + self.lines[line].partition("//")[0].rindex("}")
+                    self.pop()
+            self.body += nodes[done:]
+            at = columns.last
+        return len(self.text)
 
     def line(self, number: int) -> int:
-        """Reads a line that is not one plain instruction; -1, or the number of its signs that were read before something else begins."""
+        """Reads a line of statements; -1, or the number of its signs that were read before something else begins."""
         line = self.lines[number].partition("//")[0]
-        bare = line.strip(BLANKS)
-        if bare == "}" and self.stack:
-            self.pop()
-            return -1
-        if bare[:4] == ".loc":
-            return -1 if self.loc(bare, number) else 0
-        if bare[-1:] == ":":
-            label = ONE_LABEL.fullmatch(bare)
-            if label is None:
-                return 0
-            self.body.append(Label(label[1], Position(None, number + 1, len(line) - len(line.lstrip(BLANKS)) + 1)))
-            return -1
         at, start = 0, self.starts[number]
         while match := INK.search(line, at):
             at, sign = match.start(), match[0]
@@ -272,25 +271,6 @@ class Lines:
                 at = match.end()
         return -1
 
-    def loc(self, bare: str, number: int) -> bool:
-        """Reads a line that is a `.loc`, unless it may go on in the next one."""
-        loc = self.locs.get(bare)
-        if loc is None:
-            match = LOC.fullmatch(bare)
-            if match is None:
-                return False
-            loc = self.locs[bare] = _loc(match)
-        number += 1
-        while number < len(self.lines):
-            sign = self.lines[number].lstrip(BLANKS)[:2]
-            if sign not in ("", "//"):
-                if sign[0] == ",":
-                    return False
-                break
-            number += 1
-        self.body.append(loc)
-        return True
-
     def instruction(self, match: re.Match[str], place: Position) -> bool:
         negated, predicate, opcode, rest = match.groups()
         try:
@@ -298,19 +278,16 @@ class Lines:
             guard = None if predicate is None else self.guards[f"@{negated}{predicate}"]
         except Odd:
             return False
-        self.body.append(Instruction(self.columns.opcodes.get(opcode) or opcode, operands, guard, place))
+        self.body.append(Instruction(opcode, operands, guard, place))
         return True
 
     def declared(self, match: re.Match[str], start: int = 0) -> bool:
         """Adds the variables of a declaration that was matched in the text or in a line of it that begins at `start`."""
-        known = self.variables.get(match[0])
+        begin = start + match.start()
         try:
-            if known is None:
-                known = self.variables[match[0]] = heads.variables(match, self, public=False)
+            self.body += [heads.moved(variable, self.place(begin + offset)) for variable, offset in self.columns.declarations[match[0]]]
         except Odd:
             return False
-        begin = start + match.start()
-        self.body += [heads.moved(variable, self.place(begin + offset)) for variable, offset in known]
         return True
 
     def push(self, offset: int) -> None:
@@ -356,7 +333,7 @@ class Lines:
             if (match := heads.VARIABLES.match(text, at)) is not None and self.declared(match):
                 return match.end()
             if (match := LOC.match(text, at)) is not None:
-                self.body.append(_loc(match))
+                self.body.append(loc(match))
                 return match.end()
             if (match := PRAGMA.match(text, at)) is not None:
                 said = Text(self.original[match.start(1) + 1:match.end(1) - 1])
@@ -398,12 +375,3 @@ def _grammar() -> Grammar:
 
     return reference
 
-
-def _loc(match: re.Match[str]) -> Loc:
-    file, line, column, name, offset, *inlined = match.groups()
-    if any(len(number) > 1 and number[0] == "0" for number in (file, line, column, offset or "", *inlined) if number):
-        raise Odd
-    if name is None:
-        return Loc(int(file), int(line), int(column))
-    by = [int(number) for number in inlined]
-    return Loc(int(file), int(line), int(column), (name, int(offset or 0), by[0], by[1], by[2]))

@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any
 
 from . import constant
-from .tree import Address, Arguments, Element, Float, Guard, Integer, Name, Not, Offset, Operand, Pair, TensorAddress, Vector
+from .tree import Address, Arguments, Element, Float, Guard, Integer, Minus, Name, Not, Offset, Operand, Pair, TensorAddress, Vector
 
 IDENT = r"(?:[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+)"
 NAME = r"[A-Za-z_$%][A-Za-z0-9_$]*(?:\.(?:[xyzwrgba]|[bh][0-9]+))?"
@@ -21,7 +21,7 @@ OPCODE = r"[a-z][a-z0-9_]*(?:\.(?!(?:reg|loc|pragma)\b)[A-Za-z0-9_]+(?:::[A-Za-z
 
 WORD = re.compile(
     rf"({NAME})|(-?)({NUMBER})|(0[fF][0-9a-fA-F]{{8}})|(0[dD][0-9a-fA-F]{{16}})|\[({NAME})(?:\+(-?{NUMBER}))?\]|!({NAME})"
-    rf"|({NAME})\|({NAME})|({NAME})\+(-?{NUMBER})|({NAME})\[(?:({NUMBER})|({NAME}))\]"
+    rf"|({NAME})\|({NAME})|({NAME})\+(-?{NUMBER})|({NAME})\[(?:({NUMBER})|({NAME}))\]|-({NAME})"
 )
 RANGE = re.compile(rf"\.reg[ \t]+\.[a-z0-9]+[ \t]+({IDENT})<([1-9][0-9]{{0,8}})>")
 DECIMAL = re.compile(r"-?(?:[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)")
@@ -53,11 +53,22 @@ class Words(dict[str, Operand]):
     """The operand that a word without blanks is."""
 
     def __missing__(self, word: str) -> Operand:
-        if word[:1] != "[" and PLAIN.fullmatch(word) is not None and word != "WARP_SZ":
-            name: Operand = new(Name)
-            set_name(name, word)
-            self[word] = name
-            return name
+        value: Operand
+        if word[:1] == "[":
+            base, plus, digits = word[1:-1].partition("+")
+            known = self.get(base)
+            if type(known) is Name and word[-1] == "]" and (not plus or (digits.isdecimal() and digits[0] != "0" and len(digits) < 16)):
+                value = new(Address)
+                set_base(value, known)
+                set_offset(value, int(digits) if plus else 0)
+                set_displaced(value, False)
+                self[word] = value
+                return value
+        elif PLAIN.fullmatch(word) is not None and word != "WARP_SZ":
+            value = new(Name)
+            set_name(value, word)
+            self[word] = value
+            return value
         value = self[word] = self._read(word)
         return value
 
@@ -75,24 +86,14 @@ class Words(dict[str, Operand]):
                 exhaust(map(set_name, names, words))
                 self.update(zip(words, names, strict=True))
 
-    def knows(self, word: str) -> bool:
-        """Whether the word is a plain spelling, which is read then."""
-        try:
-            return self[word] is not None
-        except Odd:
-            return False
-
     def _read(self, word: str) -> Operand:
-        if word[:1] == "[" and word[-1:] == "]":
-            base, plus, digits = word[1:-1].partition("+")
-            known = self.get(base)
-            if type(known) is Name and (not plus or (digits.isdecimal() and digits[0] != "0" and len(digits) < 16)):
-                return self._address(known, int(digits) if plus else 0, False)
         match = WORD.fullmatch(word)
         if match is None:
             return _decimal(word)
         if "WARP_SZ" in word:
-            raise Odd
+            if word != "WARP_SZ":
+                raise Odd
+            return Integer(32)
         kind = match.lastindex
         if kind == 1:
             return Name(word)
@@ -104,21 +105,16 @@ class Words(dict[str, Operand]):
             return constant.double(word)
         if kind == 6 or kind == 7:
             offset = 0 if kind == 6 else _bytes(match[7])
-            return self._address(self.name(match[6]), offset, kind == 7 and offset == 0)
+            return Address(self.name(match[6]), offset, kind == 7 and offset == 0)
         if kind == 8:
             return Not(self.name(match[8]))
         if kind == 10:
             return Pair(self.name(match[9]), self.name(match[10]))
         if kind == 12:
             return Offset(self.name(match[11]), _bytes(match[12]))
+        if kind == 16:
+            return Minus(self.name(match[16]))
         return Element(self.name(match[13]), _number(match[14]) if kind == 14 else self.name(match[15]))
-
-    def _address(self, base: Name, offset: int, displaced: bool) -> Operand:
-        address: Operand = new(Address)
-        set_base(address, base)
-        set_offset(address, offset)
-        set_displaced(address, displaced)
-        return address
 
     def name(self, word: str) -> Name:
         found = self[word]

@@ -122,21 +122,40 @@ def test_more_mutants_of_real_files_are_told_alike() -> None:
 
 
 @pytest.mark.parametrize(("module", "name", "right", "wrong"), [
-    (read, "Lines", "self.body += instructions", "self.body += instructions[1:]"),
-    (read, "Lines", "label[1], Position(None, number + 1,", "label[1], Position(None, number,"),
+    (read, "Lines", "self.body += nodes[done:stop]", "self.body += nodes[done + 1:stop]"),
+    (read, "Lines", "made(part, line + 1)", "made(part, line)"),
+    (columns, "Columns", "line.index(bare) + 1", "line.index(bare)"),
     (columns, "Columns", "set_opcode, nodes, ", "set_opcode, reversed(nodes), "),
-    (columns, "Columns", "set_operands, nodes, operands", "set_operands, nodes, operands[::-1]"),
-    (columns, "Columns", "set_line, places, compress(range(first + 1,", "set_line, places, compress(range(first,"),
+    (columns, "Columns", "meanings[1:].__getitem__, map(slice", "meanings.__getitem__, map(slice"),
+    (columns, "Columns", "line.index(words[begin - 1], at) + 1", "line.index(words[begin - 1], at)"),
+    (columns, "Columns", "compress(range(first + 1,", "compress(range(first,"),
 ])
 def test_a_fast_path_that_errs_is_caught(module: ModuleType, name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path(str(module.__file__)).read_text()
     assert right in source
     names = dict(vars(module))
     exec(compile(source.replace(right, wrong), str(module.__file__), "exec"), names)
-    text = HEAD + ".func f() {\n add.s32 a, b, c;\nL:\n sub.s32 d, e;\n}"
+    text = HEAD + ".func f() {\n add.s32 a, b, c;\nL:\n @p sub.s32 d, e;\n}"
     assert difference(text) == ""
     monkeypatch.setattr(read, name, names[name])
     assert difference(text) != ""
+
+
+@pytest.mark.parametrize("text", [
+    "mov.u32 a, WARP_SZ;", "vmad.s32 a, b, c, -%r1.b0;", "mov.u32 a, {-x, b};", "ld.u32 a, [WARP_SZ];", "ld.u32 a, [%r1+WARP_SZ];",
+    "mov.u32 a, -WARP_SZ;", "mov.u32 a, --x;", "bra WARP_SZ;", "bra\tL;", "  bra L;", "@p bra $L;", "@!p ret ;", "@p\tret;",
+    "call f, (WARP_SZ);", "add.s32 a,b  ,c;", "add.s32 a, b c, d;", "add.s32 a b, c;", "add.s32 a, , b;", "add.s32 a, b,;",
+    "add.s32  ;", "add.s32 ,;", "a.b;",
+    "{add.s32 a, b, c;", "add.s32 a, b, c; }", "{ add.s32 a, b, c; }", "{.reg.b32 q;", ".reg.b32 q, r;", ".param.b64 q;", "l: ret;",
+    "L: add.s32 a, b, c;", "and.b32 a, b, c;    setp.ne.u32 p, a, 0; }", "ret; ret", "ret; }{", "\t// begin", "add.s32 a, b, c; // \"x\"",
+    "ld.u32 a, [ b + 4 ];", "st.u32 [b], { a };", ".loc 1 2 3", ".loc 1 2 3\n\n, function_name f, inlined_at 1 2 3", ".loc 1 02 3", "}",
+    "a, b;", "call (r), f\n, (a);", "call\nf;", "add.s32\ta, b,\nc;", "vprintf\n", ".pragma \"a//b\";", "wgmma.fence.sync.aligned;",
+    "add.s32 a, b, wgmma.fence.sync;", "@p.x add.s32 a, b;", "mov.b64 a, {b, c}; mov.u32 d, %tid.x;", "% r1;", "mov.u32 a, %tid .x;",
+])
+def test_lines_of_any_shape_are_read_alike(text: str) -> None:
+    for line in (text, f"\t{text}", f"{text}\r", f"{text} // c"):
+        said = [difference(f"{HEAD}.func f() {{\n add.s32 a, b, c;\n{line}\n sub.s32 a, b, c;\n{line}\n}}")]
+        assert [words for words in said if words] == []
 
 
 # ----------------------------------------------------------------------------------------------- all errors at once
