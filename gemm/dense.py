@@ -134,7 +134,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
         operands.read_scales(FUSION)
         fused = Fused(mma_atom, FUSION, operands, Edges(m, n), lane_row, lane_column)
         direct = DirectStore(Matrix(out, OUT, out_row, out_batch), fused)
-        store = StagedStore(staging, d, index, thread, fused) if staging is not None else direct
+        store = StagedStore(staging, d, index, thread, fused, together=not PINGPONG) if staging is not None else direct
         if A_REGISTERS:
             consumer: Consumer = RegisterConsumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread, Rows(a_tile, mma.rows, thread))
         else:

@@ -52,12 +52,15 @@ class StagedStore:
     """Accumulators to swizzled rows in shared memory, and from there to D by tensor copies that run on during the next tile.
 
     Two buffers per warpgroup, 64 rows of a span. Before a buffer is written the storing thread waits until the store before last
-    has read it; every writer fences (generic to async proxy) before the barrier that precedes the store.
+    has read it; every writer fences (generic to async proxy) before the barrier that precedes the store. `together`: both buffers are
+    written between two barriers, once the stores of both have read them: where all warpgroups store at the same time the barriers are
+    what a tile waits for (192 x 128 in three warpgroups gains 1.8 %), and one that stores while another multiplies loses 0.5 %.
     """
 
-    def __init__(self, staging: Tile[Any], d: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused) -> None:
+    def __init__(self, staging: Tile[Any], d: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused, *,
+                 together: bool = False) -> None:
         self.layout, self.staging, self.d, self.fused = staging.layout, staging, d, fused
-        self.barrier = consumer + 1
+        self.barrier, self.together = consumer + 1, together
         self.leader = thread == 0
         self.view = staging[consumer * STAGING_BUFFERS]
         span = self.layout.span_bytes
@@ -77,28 +80,32 @@ class StagedStore:
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
         """Store slabs of 64 x BN to rows `row`.. and columns `column`.. of D."""
-        per_box = self.layout.columns
+        per_box, at_once = self.layout.columns, STAGING_BUFFERS if self.together else 1
         boxes = [(slab, j) for slab in range(len(acc)) for j in range(BN // per_box)]
-        for number, (slab, j) in enumerate(boxes):
-            buffer = number % STAGING_BUFFERS
-            cp.async_.bulk.wait_group.read(1 if len(boxes) % STAGING_BUFFERS == 0 or number else 0, pred=self.leader)
+        for first in range(0, len(boxes), at_once):
+            under_way = 0 if self.together or (not first and len(boxes) % STAGING_BUFFERS) else 1
+            cp.async_.bulk.wait_group.read(under_way, pred=self.leader)
             bar.sync(self.barrier, b=WARPGROUP)
-            offset = buffer * self.staging.stage_bytes
-            at_row = row + slab * ROWS if slab else row
-            at_column = column + j * per_box if j else column
-            blocks = [self.fused.block(self.fused.mma.block(acc[slab], j * per_box // 8 + i), at_row, at_column + 8 * i, batch)
-                      for i in range(per_box // 8)]
-            if self.layout.type is f32:
-                self._write_f32(blocks, offset)
-            else:
-                self._write_16(blocks, offset)
+            stores = []
+            for number, (slab, j) in enumerate(boxes[first:first + at_once], first):
+                offset = number % STAGING_BUFFERS * self.staging.stage_bytes
+                at_row = row + slab * ROWS if slab else row
+                at_column = column + j * per_box if j else column
+                blocks = [self.fused.block(self.fused.mma.block(acc[slab], j * per_box // 8 + i), at_row, at_column + 8 * i, batch)
+                          for i in range(per_box // 8)]
+                if self.layout.type is f32:
+                    self._write_f32(blocks, offset)
+                else:
+                    self._write_16(blocks, offset)
+                stores.append((offset, at_column, at_row))
             fence.proxy.async_.shared__cta()
             bar.sync(self.barrier, b=WARPGROUP)
             with if_(self.leader):
-                source: TileView[Any] = TileView(self.layout, self.view.offset + offset, self.view.dynamic, per_box, ROWS)
-                coordinates = self.coordinates(at_column, at_row, batch)
-                store: Any = opcode(f"cp.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.tile.bulk_group")
-                store(self.tensormap(), coordinates, source)
+                for offset, at_column, at_row in stores:
+                    source: TileView[Any] = TileView(self.layout, self.view.offset + offset, self.view.dynamic, per_box, ROWS)
+                    coordinates = self.coordinates(at_column, at_row, batch)
+                    store: Any = opcode(f"cp.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.tile.bulk_group")
+                    store(self.tensormap(), coordinates, source)
                 cp.async_.bulk.commit_group()
 
     def coordinates(self, column: Reg[u32], row: Reg[u32], batch: Reg[u32] | None) -> tuple[Any, ...]:

@@ -177,11 +177,11 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                                                                                   fused)
             if staging is not None:
                 if TAILS == "updated":
-                    store = UpdatedStore(staging, y, index, thread, fused)
+                    store = UpdatedStore(staging, y, index, thread, fused, together=not PINGPONG)
                 elif TAILS == "ragged":
-                    store = RaggedStore(staging, y, index, thread, fused, end)
+                    store = RaggedStore(staging, y, index, thread, fused, end, together=not PINGPONG)
                 else:
-                    store = WholeOrPart(StagedStore(staging, y, index, thread, fused), store, end, slabs)
+                    store = WholeOrPart(StagedStore(staging, y, index, thread, fused, together=not PINGPONG), store, end, slabs)
         consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
         acc = mma.fragments()
         total = mma.fragments() if PROMOTE else acc
