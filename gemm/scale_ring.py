@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
-from ptxkit import MBarrier, Ptr, Reg, TensorMap, Vec, smem
+from ptxkit import MBarrier, Reg, TensorMap, Vec, smem
 from ptxkit.ptx import cp, ld, mov, mul
 from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared, Tile
