@@ -46,6 +46,7 @@ FILL = """shl.b32 %r1, %r0, 4;
 add.u32 %r2, %r30, %r1;
 mov.u32 %r3, 1;
 st.shared.v4.u32 [%r2], {%r3, %r3, %r3, %r3};
+st.shared.v4.u32 [%r2+512], {%r3, %r3, %r3, %r3};
 fence.proxy.async;
 bar.sync 0;
 """
