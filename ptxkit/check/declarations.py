@@ -66,6 +66,12 @@ def header(module: tree.Module) -> Iterator[Finding]:
 # ------------------------------------------------------------------------------------------------ variables
 
 
+def plain(variable: tree.Variable) -> bool:
+    """Whether it declares registers of one word: with them nothing is wrong."""
+    return (variable.space == "reg" and variable.vector == 1 and variable.align is None and not variable.shape and not variable.linkage
+            and variable.initializer is None)
+
+
 def variable(variable: tree.Variable, place: Place, *, module: bool = False) -> Iterator[Finding]:
     """What is wrong with a declaration by itself; `module`: outside of all functions."""
     name, space = variable.name, variable.space

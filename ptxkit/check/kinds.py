@@ -67,24 +67,24 @@ class Kinds:
 
     def keys(self, instructions: list[tree.Instruction]) -> list[tuple[Any, ...]]:
         """The opcode of each instruction with the kinds of its operands."""
-        codes = self.codes
+        codes, register, kind = self.codes, self.registers.get, tree.Name
         lists = [instruction.operands for instruction in instructions]
         operands = list(chain.from_iterable(lists))
-        numbers = list(map(id, operands))
-        for number, operand in zip(numbers, operands, strict=True):
-            if number not in codes:
-                codes[number] = self._code(operand)
-        found = map(codes.__getitem__, numbers)
-        return list(zip([instruction.opcode for instruction in instructions], map(tuple, map(islice, repeat(found), map(len, lists))),
+        found = [register(operand.name) if type(operand) is kind else None for operand in operands]  # type: ignore[union-attr]
+        for place, operand in enumerate(operands):
+            if found[place] is None:
+                number = id(operand)
+                known = codes.get(number)
+                if known is None:
+                    known = codes[number] = self._code(operand)
+                found[place] = known
+        listed = iter(found)
+        return list(zip([instruction.opcode for instruction in instructions], map(tuple, map(islice, repeat(listed), map(len, lists))),
                         strict=True))
 
     def _code(self, operand: tree.Operand) -> int:
         kind = type(operand)
-        if kind is tree.Name:
-            register = self.registers.get(operand.name)  # type: ignore[union-attr]
-            if register is not None:
-                return register
-        elif kind is tree.Address and type(operand.base) is tree.Name:  # type: ignore[union-attr]
+        if kind is tree.Address and type(operand.base) is tree.Name:  # type: ignore[union-attr]
             register = self.registers.get(operand.base.name)  # type: ignore[union-attr]
             if register is not None:
                 beside, far, _ = self.addresses[register]

@@ -151,7 +151,8 @@ class _Module:
             yield self._duplicate(name, self._at(statement))
 
     def _local(self, variable: tree.Variable, scope: Scope) -> Iterator[Finding]:
-        yield from declarations.variable(variable, self._at(variable))
+        if not declarations.plain(variable):
+            yield from declarations.variable(variable, self._at(variable))
         yield from self._declare(scope, variable)
         if variable.name in scope.labels:
             yield self._duplicate(variable.name, self._at(variable))

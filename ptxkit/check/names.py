@@ -43,8 +43,9 @@ class Scope:
             return
         if name in self.ranges:
             yield f"{name}<{variable.count}>"
-        yield from [known for known in self.names if self.names[known].variable.count is None and _within(variable, known)]
-        for known in [known for known in self.names if _within(variable, known)]:
+        within = [known for known in self.names if known.startswith(name) and _within(variable, known)]
+        yield from [known for known in within if self.names[known].variable.count is None]
+        for known in within:
             del self.names[known]
         self.ranges[name] = variable
         self.types[name] = match_type(variable)
