@@ -13,7 +13,7 @@ _MBAR = at("shared::cluster", tag="mbarrier")
 _POINTER = {"space": "shared::cluster", "type": "s32 s64"}
 _VARIABLE = r("type", variable=True, space="shared", imm=ANY)
 _WHERE = "(.cluster{.shared::cluster}|{.weak}{.space})"
-_STORED = "b32 b64 u32 u64 s32 s64 f32 f64"
+_STORED, _NUMBERS = "b32 b64 u32 u64 s32 s64 f32 f64", "u32 u64 s32 s64 f32 f64"
 _D, _A = w("type"), r("type", imm=ANY)
 _B32 = r("b32", imm=ANY, float_immediate=True)
 _VALUE = r("type", imm=ANY, float_immediate=True)
@@ -49,7 +49,7 @@ FORMS: tuple[Form, ...] = (
            slots={"space": "shared::cluster shared::cta", "vec": "v2 v4", "type": types}, since="8.1", section="st.async",
            effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, mbar=_MBAR, b=r("type", n=lanes, imm=ANY, float_immediate=True))
       for vec, lanes, types in (
-          (".v2", 2, _STORED), (".v4", 4, "b32 u32 s32 f32"), ("", 2, "u32 s32 u64 s64"), ("", 4, "u32 s32"))),
+          (".v2", 2, _STORED), (".v4", 4, "b32 u32 s32 f32"), ("", 2, _NUMBERS), ("", 4, _NUMBERS))),
     *(_with(row, ", [mbar]", "{, [mbar]}") for row in cluster.FORMS if row.syntax.startswith("red.async")),
     form("red.async.relaxed.cluster{.space}.mbarrier::complete_tx::bytes.add.s64 [a], b{, [mbar]}", slots={"space": "shared::cluster"},
          since="8.1", section="red.async", effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, b=r("s64", imm=ANY), mbar=_MBAR),
