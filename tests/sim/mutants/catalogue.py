@@ -432,8 +432,7 @@ def _relaxed_cluster(edit: Edit) -> None:
 READ = r"cp\.async\.bulk\.wait_group\.read"
 DRAIN = r"cp\.async\.bulk\.wait_group 0"
 mutant("S1", *PRODUCTS, "nvcc.add_one")(without(READ))
-mutant("S1.more", "hgemm")(replaced(READ, " 0;", " 1;"))
-mutant("S1.more", "hgemm.alone", "hgemm.f32")(replaced(READ, " 1;", " 2;"))
+mutant("S1.more", "hgemm", "hgemm.alone", "hgemm.f32")(replaced(READ, " 0;", " 1;"))
 mutant("S2", *PRODUCTS)(without(NAMED, range(0, 99, 2)))
 mutant("S3", *PRODUCTS)(without(r"cp\.async\.bulk\.commit_group"))
 mutant("S4", *PRODUCTS, "nvcc.add_one", "tma_copy", expect="review")(without(DRAIN))
