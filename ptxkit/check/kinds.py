@@ -70,7 +70,7 @@ class Kinds:
         codes, register, kind = self.codes, self.registers.get, tree.Name
         lists = [instruction.operands for instruction in instructions]
         operands = list(chain.from_iterable(lists))
-        found = [register(operand.name) if type(operand) is kind else None for operand in operands]  # type: ignore[union-attr]
+        found = [register(operand.name) if type(operand) is kind else None for operand in operands]
         for place, operand in enumerate(operands):
             if found[place] is None:
                 number = id(operand)
