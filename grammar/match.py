@@ -202,7 +202,8 @@ def mismatch(parameter: Parameter, value: tree.Operand, types: Types, *, paired:
     elif kind == "symbol":
         wrong = _variable(operand, value, types)
     else:
-        named = isinstance(value, tree.Name) and value.name != "_" and value.name not in SPECIAL and types(value.name) is None
+        named = (isinstance(value, tree.Name) and value.name != "_" and "." not in value.name and value.name not in SPECIAL
+                 and types(value.name) is None)
         wrong = None if named else f"must be the name of a {kind}, not `{_written(value)}`"
     return None if wrong is None else f"operand `{parameter.name}` {wrong}"
 
@@ -354,11 +355,12 @@ def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = 
     for lane, (element, wanted) in enumerate(zip(value.elements, lanes_of, strict=True)):
         free = wanted is operand and (_same_width(operand, element, types) if untyped else False)
         if operand.access == "r" and wanted is operand:
-            free = free or _number_beside(operand, element, value, types)
+            free = free or _number_beside(operand, element, value, types) or (lane > 0 and _led(operand, element, value, types, tensor))
         wrong = None if free else _register(wanted, element, types)
         if wrong is not None:
             return f"{wrong} (lane {lane})"
-    return _mixture(value.elements[1:] if operand.index else value.elements, types)
+    own = value.elements[1:] if operand.index else value.elements
+    return _mixture(own, types, led=operand.access == "r" and _leading(operand, value.elements[0], tensor) != "")
 
 
 def _untyped(operand: Operand, value: tree.Vector, types: Types) -> bool:
@@ -378,17 +380,35 @@ def _number_beside(operand: Operand, element: tree.Operand, value: tree.Vector, 
     return any(type[0] in classes and type != "f16x2" for type in held)
 
 
+def _leading(operand: Operand, first: tree.Operand, tensor: bool) -> str:
+    """The classes of the registers of any width that ptxas takes behind a number as the first lane; a copy's coordinates are not lists."""
+    if (tensor and operand.kind == "coordinates" and not operand.padded) or operand.type == "pred":
+        return ""
+    if isinstance(first, tree.Integer):
+        return "bus" if operand.immediate is not None or operand.integer_ok or operand.padded else ""
+    floating = operand.type in ("f32", "f64") and (operand.immediate is not None or operand.kind == "coordinates")
+    return "bf" if isinstance(first, tree.Float) and floating and operand.float_immediate else ""
+
+
+def _led(operand: Operand, element: tree.Operand, value: tree.Vector, types: Types, tensor: bool) -> bool:
+    type = types(element.name) or "." if isinstance(element, tree.Name) else "."
+    return type[0] in _leading(operand, value.elements[0], tensor) and type != "f16x2"
+
+
 def _same_width(operand: Operand, element: tree.Operand, types: Types) -> bool:
     type = types(element.name) if isinstance(element, tree.Name) else None
     return type is not None and type[0] != "." and width(type) == width(str(operand.type))
 
 
-def _mixture(elements: tuple[tree.Operand, ...], types: Types) -> str | None:
-    """Lanes have one width; of their types only bits go with another, and a number of one kind not with a register of the other."""
+def _mixture(elements: tuple[tree.Operand, ...], types: Types, led: bool = False) -> str | None:
+    """Lanes have one width; of their types only bits go with another, and a number of one kind not with a register of the other.
+
+    `led`: behind a number the widths may differ.
+    """
     if len(elements) > 1 and all(element == tree.Name("_") for element in elements):
         return "leaves out every lane"
     held = [type for element in elements if isinstance(element, tree.Name) and (type := types(element.name)) is not None and type[0] != "."]
-    if len({width(type) for type in held}) > 1:
+    if not led and len({width(type) for type in held}) > 1:
         return f"has lanes of different widths: .{', .'.join(dict.fromkeys(held))}"
     classes = {_LANE_CLASS.get(type[0], type) for type in held if type[0] != "b"}
     if len(classes) > 1:

@@ -51,6 +51,8 @@ _PLACES = frozenset(("global", "shared", "shared::cta", "shared::cluster"))
 _FENCES = {"mbarrier_init": _RESTRICTIONS, "alias": _RESTRICTIONS | _PLACES, "tensormap::generic": _RESTRICTIONS | _PLACES,
            "async::generic": _PLACES}
 _SMALL = frozenset(("b1", "s2", "u2", "s4", "u4"))
+# Types that ptxas does not look at behind the four of a product, or beside that of the sums of `m8n8k32`.
+_ASIDE = _SMALL | {"bf16", "bf16x2", "tf32"}
 _LISTS = {"row": "layout", "col": "layout", "and": "bits", "or": "bits", "xor": "bits", "popc": "bits"}
 
 
@@ -79,6 +81,12 @@ def said(mnemonic: str, tokens: Sequence[str]) -> tuple[str, ...]:
     unread = _SURPLUS.get(whole, frozenset()).union(*(words for owner, words in _UNREAD.items() if owner not in (mnemonic, whole)))
     if mnemonic == "fence":
         unread = unread.union(*(words for kind, words in _FENCES.items() if kind in tokens))
+    own = [token for token in tokens if width(token) and token not in _ASIDE]
+    if whole in ("wmma.load.c", "wmma.store.d") and own == ["s32"] and "m8n8k32" in tokens:
+        unread = unread | _ASIDE
+    if mnemonic == "mma" and len(own) == 4 and not {"e4m3", "e5m2", "sp", "sp::ordered_metadata"}.intersection(tokens):
+        behind = len(tokens) - tokens[::-1].index(own[-1])
+        tokens = [*tokens[:behind], *(token for token in tokens[behind:] if token not in _ASIDE)]
     for token in tokens:
         if (token not in unread or token in seen) and (token not in seen or token not in REPEATABLE):
             kept.append(token)

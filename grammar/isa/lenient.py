@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ..schema import ANY, Effects, Form, Operand, Per, Range, at, form, imm, r, w
-from . import cluster, matrix, texture, wgmma
+from . import atomic, cluster, control, matrix, mma, multimem, texture, wgmma
 
 _SHARED = at("shared::cluster")
 _MBAR = at("shared::cluster", tag="mbarrier")
@@ -21,6 +21,52 @@ _VALUE = r("type", imm=ANY, float_immediate=True)
 
 def _with(row: Form, old: str, new: str) -> Form:
     return replace(row, syntax=row.syntax.replace(old, new, 1))
+
+
+def _taking(row: Form, **operands: Operand) -> Form:
+    """The row with other operands in the places of its own."""
+    return replace(row, operands={**row.operands, **operands})
+
+
+def _generic(row: Form) -> Form:
+    """The row without a state space, at whatever a generic address points to."""
+    return _taking(replace(row, syntax=row.syntax.replace("{.space}", "").replace(_WHERE, "{.cluster|.weak}")),
+                   **{name: at() for name in ("a", "mbar") if name in row.operands})
+
+
+# The lanes of a surface's element that is written as a list: they are no narrower than their part of it.
+_PARTS = {2: {"b8": "b8", "b16": "b8", "b32": "b16", "b64": "b32"}, 4: {"b8": "b8", "b16": "b8", "b32": "b8", "b64": "b16"}}
+
+
+def _listed(row: Form, name: str, lanes: int) -> Form:
+    """The row of a surface with a list of `lanes` in place of its one register, or the other way round."""
+    old = row.operands[name]
+    if lanes == 1:
+        return _taking(row, **{name: replace(old, kind="register", count=1, sink=False)})
+    part = Per("type", _PARTS[lanes]) if "type" in row.slots else _PARTS[lanes][str(old.type)]
+    return _taking(row, **{name: replace(old, kind="vector", type=part, count=lanes, sink=name == "d", float_immediate=False)})
+
+
+def _without(row: Form, *names: str) -> Form:
+    """The row without some of its optional operands."""
+    syntax = row.syntax
+    for name in names:
+        syntax = syntax.replace(f"{{, {name}}}", "").replace(f"{{{name},}} ", "").replace(f", {name}", "")
+    return replace(row, syntax=syntax, operands={name: operand for name, operand in row.operands.items() if name not in names})
+
+
+def _untyped(row: Form) -> Form:
+    """The row with registers of any type, 32 bits wide, for A and B."""
+    return _taking(row, **{name: replace(row.operands[name], type="b32", float_immediate=False) for name in "ab"})
+
+
+_SURFACES = tuple(
+    _listed(row, name, lanes)
+    for row in texture.FORMS if row.mnemonic in ("suld", "sust") for name in ("d" if row.mnemonic == "suld" else "c",)
+    for lanes in ((2, 4) if "vec" not in row.slots else (1,) if row.mnemonic == "sust" else ()))
+_SPARSE = tuple(row for row in mma.FORMS if "spvariant" in row.slots)
+_PAIRS = tuple(row for row in multimem.FORMS if "{.vec}" in row.syntax and "bf16x2" in row.slots["type"])
+_F32 = r("f32", float_immediate=True)
 
 
 FORMS: tuple[Form, ...] = (
@@ -55,23 +101,38 @@ FORMS: tuple[Form, ...] = (
          since="8.1", section="red.async", effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, b=r("s64", imm=ANY), mbar=_MBAR),
 
     *(_with(row, ".sync.aligned", ".sync") for row in wgmma.FORMS),
+
+    # Registers of a width where the manual has types, and lists that are too long or not written as such.
+    *(_untyped(row) for row in _SPARSE if ".f16.f16" not in row.syntax),
+    *(_taking(replace(row, slots={**row.slots, "shape": ("m16n8k16",)}), b=r("b32", n=lanes)) for row in mma.FORMS
+      if "e4m3" in row.slots.get("atype", ()) and "m16n8k16" in row.slots["shape"] for lanes in (2, 4)),
+    *(_taking(replace(row, syntax=row.syntax.replace("{.vec}", ""), slots={**row.slots, "type": ("bf16x2",)}), b=_B32)
+      for row in _PAIRS if row.syntax.startswith("multimem.st")),
+    *(_taking(replace(row, slots={**row.slots, "type": ("bf16x2",)}), **{
+        name: replace(row.operands[name], type="b32", float_immediate=row.syntax.startswith("multimem.st")) for name in ("d", "b")
+        if name in row.operands}) for row in _PAIRS),
+    *(_taking(replace(bare, syntax=f"{bare.syntax.replace('{.L2::cache_hint}', '')}, c", slots={**bare.slots, "type": (type,)}),
+              c=replace(bare.operands["b"], immediate=None))
+      for row in atomic.FORMS if row.mnemonic == "atom" and {"exch", "and"}.intersection(row.slots["op"])
+      for type in ("b32", "b128") if type in row.slots["type"] for bare in (_without(row, "cache_policy"),)),
+
+    # Rounded in any way.
+    *(form(f"fma.rnd{oob}{{.relu}}.type d, a, b, c", slots={"rnd": "rz rm rp", "type": "bf16 bf16x2"}, since=since, section="fma",
+           d=_D, a=r("type"), b=r("type"), c=r("type")) for oob, since in (("", "8.0"), (".oob", "8.1"))),
     *(replace(row, slots={**row.slots, "num": ("x8",)},
               operands={**row.operands, "r": replace(row.operands["r"], count=Per("num", {"x8": 1}))})
       for row in matrix.FORMS if "num" in row.slots),
     form("rcp.rnd.ftz.f64 d, a", slots={"rnd": "rn rz rm rp"}, section="rcp", d=w("f64"), a=r("f64", float_immediate=True)),
 
     # As many lanes as the operand has.
-    *(replace(row, syntax=row.syntax.replace(".vec", "") if lanes > 1 else row.syntax,
-              operands={**row.operands, name: replace(row.operands[name], kind="vector" if lanes > 1 else "register", count=lanes,
-                                                      sink=lanes > 1 and name == "d",
-                                                      float_immediate=lanes == 1 and row.operands[name].float_immediate)})
-      for row in texture.FORMS if row.mnemonic in ("suld", "sust") for name in ("d" if row.mnemonic == "suld" else "c",)
-      for lanes in ((2, 4) if "vec" not in row.slots else (1,) if row.mnemonic == "sust" else ())),
+    *_SURFACES,
     *(replace(row, syntax=row.syntax.replace(".geom", ".geom.cop", 1), slots={**row.slots, "cop": ("wb", "cg", "cs", "wt")})
-      for row in texture.FORMS if row.syntax.startswith("sust.p")),
+      for row in (*texture.FORMS, *_SURFACES) if row.syntax.startswith("sust.p")),
 
     *(replace(row, operands={**row.operands, "f": r("s32", imm=ANY)}) for row in texture.FORMS
       if row.mnemonic in ("tex", "tld4") and "f" in row.operands and "e" not in row.operands),
+    *(_taking(_with(_without(row, "b", "e"), "{, f}", ", f"), c=r("s64"), f=_F32) for row in texture.FORMS
+      if row.mnemonic in ("tex", "tld4") and "f" in row.operands and "dPdx" not in row.operands),
 
     # Bits where the manual has integers, and another way to write a barrier.
     form("shfl.sync.mode.b32 d{|p}, a, b, c, membermask", slots={"mode": "up down bfly idx"}, effects=Effects(convergence="warp"),
@@ -84,6 +145,22 @@ FORMS: tuple[Form, ...] = (
     form("barrier.aligned.sync a{, b}", effects=Effects(sync=("cta.barrier",), convergence="warp"), section="bar, barrier",
          a=r("u32", imm=Range(0, 15)), b=r("u32", imm=Range(32, multiple=32))),
 
+    # At an address in another space than those that have what is meant.
+    *(_generic(row) for row in cluster.FORMS if row.mnemonic in ("st", "red")),
+    form("cp.async.mbarrier.arrive{.noinc}.b64 [addr]", section="cp.async.mbarrier.arrive", addr=at(),
+         effects=Effects(sync=("mbarrier.arrive_async",))),
+    *(form("fence.proxy.tensormap::generic.acquire.scope [addr], size", slots={"scope": "cta cluster gpu sys"}, since="8.3",
+           effects=Effects(sync=("fence",)), section="membar, fence", addr=at(space, tag="tensormap"), size=imm(Range(choices=(128,))))
+      for space in ("const", "param")),
+
+    # Empty lists in a call, and addresses of functions in 32 bits and in what holds no address.
+    form("call{.uni} (ret_param), func", effects=Effects(control="call"), section="call",
+         ret_param=Operand("arguments", access="w"), func=Operand("function")),
+    form("call{.uni} (ret_param), fptr, fproto", effects=Effects(control="call"), section="call",
+         ret_param=Operand("arguments", access="w"), fptr=r("u64"), fproto=Operand("label")),
+    *(_taking(row, fptr=r("u32")) for row in control.FORMS if "fptr" in row.operands),
+    form("mov.type d, fname", slots={"type": "pred b16 u16 s16 f32 f64"}, section="mov", d=_D, fname=Operand("function", "type")),
+
     # The address of a variable cut off, taken apart, and where a generic address is due.
     form("mov.type d, avar", slots={"type": "b16 u16 s16"}, section="mov", d=_D, avar=Operand("symbol", "type")),
     *(form(f"mov.{type} d, a", since="8.3" if type == "b128" else "8.0", section="mov", d=w(lane, n=lanes, sink=True), a=source)
@@ -92,7 +169,7 @@ FORMS: tuple[Form, ...] = (
     *(form("mov.b128 d, a", since="8.3", section="mov", d=w(lane, n=lanes, sink=True), a=imm(ANY, "b64"))
       for lane, lanes in (("b32", 4), ("b64", 2))),
     form("mov.b128 d, a", since="8.3", section="mov", d=w("b128"), a=imm(ANY, "b64")),
-    *(form(f"mov.{type} d, a", section="mov", d=w(type), a=r(lane, n=lanes, sink=True))
+    *(form(f"mov.{type} d, a", section="mov", d=w(type), a=r(lane, n=lanes, sink=True, imm=ANY))
       for type, lane, lanes in (("b32", "b8", 4), ("b32", "b16", 2))),
     form("mapa.type d, a, b", slots={"type": "u32 u64"}, section="mapa", d=_D,
          a=Operand("symbol", "type", space="shared"), b=r("u32", imm=ANY)),

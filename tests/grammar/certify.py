@@ -188,7 +188,7 @@ def spellings(signature: forms.Signature, parameter: forms.Parameter, names: Nam
     if kind == "address":
         written = any(access.operand == parameter.name and "w" in access.mode for access in signature.form.effects.memory)
         return _addresses(operand, "argument" if written and operand.space == "param" else SPACES[str(operand.space)], names)
-    gives = any(p.name == "ret_param" for p in signature.parameters)
+    gives = {"ret_param", "param_list"} <= {p.name for p in signature.parameters}
     if kind == "label":
         return [tree.Name({"tlist": "targets", "fproto": "giving" if gives else "prototype"}.get(parameter.name, "somewhere"))]
     if kind == "function":
