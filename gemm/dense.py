@@ -14,7 +14,7 @@ from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
 from .fusion import PLAIN_SUM, Fusion, Matrix, Operands
-from .mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, clear_lines, slabs_at_once
+from .mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, clear_lines, sums_of
 from .registers import RegisterConsumer, Rows
 from .scale_ring import Reader, ScaleLines, ScaleRing
 from .scales import BLOCK, ScaleArray
@@ -141,10 +141,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
             consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
         if A_ROWS:
             clear_lines(a_tile, A_ROWS, thread)
-        acc = total = mma.fragments()
-        if PROMOTE:
-            acc = acc[:slabs_at_once(slabs, BN)]
-            total = mma.fragments()
+        acc, total = sums_of(mma, PROMOTE)
         in_tile = lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row
         reader = Reader(ring, slabs, in_tile, lane_column)
         second = mma.fragments() if OVERLAP else None

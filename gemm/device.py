@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 from ptxkit import driver
@@ -165,10 +165,10 @@ def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, 
     For one configuration the result is the same bits in every run. With `out` given, a repeated call allocates nothing and waits for
     nothing; products whose depth is split use a workspace that belongs to the stream and is made at the first call.
     """
-    plain = alpha == 1.0 and beta == 0.0 and activation is None and accumulate == "f32" and fast_accum is None
+    given = alpha, beta, activation, accumulate, fast_accum
     alone = c is None and bias is None and residual is None and a_scale is None and b_scale is None
     return _run(a, b, out, _NOTHING if alone else (c, bias, residual, a_scale, b_scale),
-                PLAIN if plain else Options(alpha, beta, activation, accumulate, fast_accum), out_dtype, config, stream)
+                PLAIN if given == _PLAIN else Options(*given), out_dtype, config, stream)
 
 
 def hgemm(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, stream: Any = None, config: Config | None = None) -> Any:
@@ -180,14 +180,15 @@ def hgemm(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, stream: Any
 
 
 _NOTHING: tuple[None, ...] = (None,) * 5
+_PLAIN = astuple(PLAIN)                         # to compare with before an object is made: a call of a plain product makes none
 
 
 def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_dtype: Any, config: Config | None, stream: Any) -> Any:
     seen_a, seen_b = view(a, "a"), view(b, "b")
     if out is None:
         out = _empty(seen_a, seen_b, out_dtype)
-    elif out_dtype is not None and type_name(out_dtype) != view(out, "out").dtype:
-        raise LaunchError(f"out has elements of {view(out, 'out').dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
+    else:
+        check_out_dtype(out, out_dtype)
     more: tuple[ArrayView | None, ...] = _NOTHING
     if rest is not _NOTHING:
         more = tuple(None if array is None else view(array, name) for name, array in zip(Arrays._fields[3:], rest, strict=True))
@@ -201,6 +202,12 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
     if launch is not None:
         launch.run(raw_stream(stream, seen_a))
     return out
+
+
+def check_out_dtype(out: Any, out_dtype: Any) -> None:
+    """Of an array for the result and a type for it at most one is given, or they agree."""
+    if out_dtype is not None and type_name(out_dtype) != view(out, "out").dtype:
+        raise LaunchError(f"out has elements of {view(out, 'out').dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
 
 
 _UNKNOWN: Any = object()
@@ -253,4 +260,4 @@ def check_config(config: Config, problem: Problem) -> None:
         raise LaunchError(f"this config splits the depth {config.SPLITS} ways, and K = {problem.k} has {depth} stages of {config.BK}")
 
 
-__all__ = ["Launch", "Maps", "Plan", "Zeros", "check_config", "compiled", "configuration", "gemm", "hgemm"]
+__all__ = ["Launch", "Maps", "Plan", "Zeros", "check_config", "check_out_dtype", "compiled", "configuration", "gemm", "hgemm"]

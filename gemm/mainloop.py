@@ -82,8 +82,6 @@ class Cluster:
 
 
 def _low(value: Any) -> Reg[u16]:
-
-
     return cvt.u16.u32(value)
 
 
@@ -290,6 +288,12 @@ class Consumer:
         arrive(barrier, pred=p)
 
 
+def sums_of(mma: TiledMma, promote: bool) -> tuple[list[Vec[Any, Any]], list[Vec[Any, Any]]]:
+    """(what the tensor cores sum up in, the totals): the same registers unless sums are promoted."""
+    acc = mma.fragments()
+    return (acc[:slabs_at_once(mma.slabs, mma.atom.n)], mma.fragments()) if promote else (acc, acc)
+
+
 def slabs_at_once(slabs: int, columns: int) -> int:
     """Slabs whose products a warpgroup promotes together: all, or one after another where their sums take too many registers."""
     return slabs if slabs * columns <= PROMOTED else 1
@@ -380,4 +384,4 @@ class Stagger:
             self.take()
 
 
-__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Stagger", "Turn", "clear_lines", "slabs_at_once"]
+__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Stagger", "Turn", "clear_lines", "slabs_at_once", "sums_of"]

@@ -130,7 +130,7 @@ class Field:
 
         self.torch, self.problem, self.asked, self.step = torch, problem, described(problem), step
         self.device = driver.device(driver.current_device())
-        self.sets = operands.make(torch, problem, operands.sets_that_are_cold(problem, self.device.l2_bytes))
+        self.sets = operands.make(torch, problem, operands.sets_that_are_cold(problem.bytes, self.device.l2_bytes))
         self.entries: dict[Config, Entry] = {}
         self.wrong: dict[Config, str] = {}
         self.graphs: dict[tuple[str, Config], Captured] = {}

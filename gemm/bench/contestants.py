@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ptxkit.errors import PtxkitError
 from ptxkit.types import TYPES
@@ -19,6 +19,7 @@ from .operands import TORCH_NAMES, Operands
 from .shapes import BYTES, Problem
 
 Launch = Callable[[], Any]
+T = TypeVar("T")
 
 
 class ContestantError(PtxkitError, ValueError):
@@ -167,13 +168,18 @@ def reads(torch: Any, size: int, count: int) -> list[Entry]:
     return found
 
 
-def foreign(name: str) -> Make:
-    """A contestant from `module:function`."""
+def imported(name: str) -> Any:
+    """What `module:function` names."""
     module, _, attribute = name.partition(":")
     try:
-        function: Any = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
+        return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise ContestantError(f"--against {name}: {error}") from None
+
+
+def foreign(name: str) -> Make:
+    """A contestant from `module:function`."""
+    function = imported(name)
 
     def make(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
         return [Entry(name, [functools.partial(function, data.a, data.b, data.d) for data in sets])]
@@ -186,15 +192,20 @@ BUILT_IN: dict[str, Make] = {"ours": ours, "cublas": cublas, "cublaslt": cublasl
 CEILINGS = ("wgmma", "read")
 
 
-def contestants(names: Sequence[str]) -> dict[str, Make]:
-    """The contestants of these names, each once, in that order."""
-    found: dict[str, Make] = {}
+def named(names: Sequence[str], built_in: Mapping[str, T], foreign: Callable[[str], T]) -> dict[str, T]:
+    """The contestants of these names, each once, in that order: built in, or from `module:function`."""
+    found: dict[str, T] = {}
     for name in names:
-        if name not in BUILT_IN and ":" not in name:
-            raise ContestantError(f"--against {name}: there are {', '.join(BUILT_IN)}, and module:function")
-        found[name] = BUILT_IN[name] if name in BUILT_IN else foreign(name)
+        if name not in built_in and ":" not in name:
+            raise ContestantError(f"--against {name}: there are {', '.join(built_in)}, and module:function")
+        found[name] = built_in[name] if name in built_in else foreign(name)
     return found
 
 
-__all__ = ["BUILT_IN", "CEILINGS", "ContestantError", "Entry", "Launch", "Make", "NotImplementedHere", "contestants", "our_choice",
-           "our_launch", "reads"]
+def contestants(names: Sequence[str]) -> dict[str, Make]:
+    """The contestants of these names, for products of matrices."""
+    return named(names, BUILT_IN, foreign)
+
+
+__all__ = ["BUILT_IN", "CEILINGS", "ContestantError", "Entry", "Launch", "Make", "NotImplementedHere", "contestants", "imported",
+           "named", "our_choice", "our_launch", "reads"]

@@ -27,9 +27,9 @@ class Operands:
     b_scale: Any = None
 
 
-def sets_that_are_cold(problem: Problem, l2_bytes: int) -> int:
+def sets_that_are_cold(set_bytes: int, l2_bytes: int, most: int = MOST_SETS) -> int:
     """How many operand sets, used in turn, leave next to nothing of a set in the L2 until its next turn."""
-    return max(1, min(MOST_SETS, -(-COLD * l2_bytes // problem.bytes)))
+    return max(1, min(most, -(-COLD * l2_bytes // set_bytes)))
 
 
 def make(torch: Any, problem: Problem, count: int) -> list[Operands]:

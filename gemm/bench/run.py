@@ -57,7 +57,7 @@ def reader(torch: Any) -> Reader:
 def row(torch: Any, problem: Problem, regime: Regime, makers: Mapping[str, Make], rounds: int, sensors: Reader, seed: int,
         step: Step) -> dict[str, Any]:
     """One measurement. A contestant that cannot run, or whose D is wrong, is named under "left_out" with the reason."""
-    count = operands.sets_that_are_cold(problem, driver.device(driver.current_device()).l2_bytes) if regime.cold else 1
+    count = operands.sets_that_are_cold(problem.bytes, driver.device(driver.current_device()).l2_bytes) if regime.cold else 1
     left_out: dict[str, str] = {}
     why = step.begin(f"{regime.name} {problem} data")
     if why is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..bench.contestants import ContestantError, Entry, NotImplementedHere
+from ..bench.contestants import Entry, NotImplementedHere, imported, named
 from .cases import Case
 from .data import Data, wrong
 
@@ -119,29 +119,13 @@ def _returning(product: Launch, out: Any, rows: Any) -> Peer:
     return Peer(launch, rows)
 
 
-def foreign(name: str) -> Make:
-    """A contestant from `module:function`."""
-    module, _, attribute = name.partition(":")
-    try:
-        found: Any = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError) as error:
-        raise ContestantError(f"--against {name}: {error}") from None
-    make: Make = found
-    return make
-
-
 BUILT_IN: dict[str, Make] = {"torch": torch_grouped_mm, "deep_gemm": deep_gemm_contiguous, "deep_gemm_masked": deep_gemm_masked,
                              "hpc_ops": hpc_ops}
 
 
 def contestants(names: Sequence[str]) -> dict[str, Make]:
-    """The contestants of these names, each once, in that order."""
-    found: dict[str, Make] = {}
-    for name in names:
-        if name not in BUILT_IN and ":" not in name:
-            raise ContestantError(f"--against {name}: there are {', '.join(BUILT_IN)}, and module:function")
-        found[name] = BUILT_IN[name] if name in BUILT_IN else foreign(name)
-    return found
+    """The contestants of these names, for group products."""
+    return named(names, BUILT_IN, imported)
 
 
 def entry(torch: Any, name: str, make: Make, case: Case, sets: Sequence[Data]) -> Entry:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ptxkit import driver
 
-from ..bench.operands import COLD, ERROR
+from ..bench.operands import ERROR, sets_that_are_cold
 from .cases import Case
 
 MOST_SETS = 64
@@ -92,7 +92,7 @@ def wrong(torch: Any, case: Case, data: Data, y: Any = None) -> str | None:
 def sets_of(torch: Any, case: Case, cold: bool) -> list[Data]:
     """Operand sets that together exceed the L2 several times."""
     l2 = driver.device(driver.current_device()).l2_bytes
-    return [make(torch, case) for _ in range(max(1, min(MOST_SETS, -(-COLD * l2 // case.bytes))) if cold else 1)]
+    return [make(torch, case) for _ in range(sets_that_are_cold(case.bytes, l2, MOST_SETS) if cold else 1)]
 
 
 __all__ = ["Data", "make", "sets_of", "wrong"]

@@ -13,7 +13,7 @@ from ptxkit.launcher import Launcher
 from ptxkit.types import TYPES
 
 from ..atoms import ROWS
-from ..device import Maps, Zeros, compiled
+from ..device import Maps, Zeros, check_out_dtype, compiled
 from ..problem import type_name
 from ..workspace import Workspaces
 from .config import GroupConfig
@@ -162,8 +162,8 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
         _, _, n, _, _ = extents(seen_x, seen_w, options)
         word = type_name(out_dtype) or ("e4m3" if scales[2] is not None else "bf16" if TYPES[seen_x.dtype].bits == 8 else seen_x.dtype)
         out = empty_like_owner(seen_x, (*seen_x.shape[:-1], n), word)
-    elif out_dtype is not None and type_name(out_dtype) != view(out, "out").dtype:
-        raise LaunchError(f"out has elements of {view(out, 'out').dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
+    else:
+        check_out_dtype(out, out_dtype)
     seen_scales = [None if scale is None else view(scale, name) for name, scale in zip(GroupArrays._fields[4:], scales, strict=True)]
     arrays = GroupArrays(seen_x, seen_w, view(lengths, NAMES[options.layout]), view(out, "out"), *seen_scales)
     key = (arrays, options, config)

@@ -15,7 +15,7 @@ from ..atoms import ROWS, WARPGROUP, Mma
 from ..dense import REGISTERS
 from ..epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
 from ..fusion import Fusion, Matrix, Operands
-from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, slabs_at_once
+from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, sums_of
 from ..scale_ring import Reader, ScaleLines, ScaleRing
 from ..scales import BLOCK, ScaleArray, Scales
 from ..scheduler import Raster, Schedule
@@ -183,9 +183,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                 else:
                     store = WholeOrPart(StagedStore(staging, y, index, thread, fused, together=not PINGPONG), store, end, slabs)
         consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
-        acc = mma.fragments()
-        total = mma.fragments() if PROMOTE else acc
-        acc = acc[:slabs_at_once(slabs, BN)] if PROMOTE else acc
+        acc, total = sums_of(mma, PROMOTE)
         in_stage = index * ring.m.of_part + lane_row if SCALE_MAP and ring is not None else \
             lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row
         reader = Reader(ring, slabs, mov.u32(in_stage), lane_column)

@@ -106,7 +106,7 @@ def measure(torch: Any, names: Sequence[str], size: int, rounds: int) -> None:
     problem = Problem(size, size, size)
     burst = regimes.REGIMES["burst"]
     description = device(torch)
-    sets = operands.make(torch, problem, operands.sets_that_are_cold(problem, description["l2_bytes"]))
+    sets = operands.make(torch, problem, operands.sets_that_are_cold(problem.bytes, description["l2_bytes"]))
     captured = []
     for name in names:
         say(begin=name)

@@ -1,11 +1,10 @@
-"""Laws of the bench: what is measured, how time is taken (on a card that keeps time), figures, files, and the kernels of the ceilings."""
+"""Laws of the bench: what is measured, how time is taken (on a card that keeps time), figures, and files."""
 
 from __future__ import annotations
 
 import json
 import math
 import random
-import re
 import statistics
 import sys
 import time
@@ -20,12 +19,9 @@ from hypothesis import strategies as st
 
 from gemm.__main__ import main
 from gemm.bench import command, contestants, figures, operands, power, regimes, report, run, shapes, watch
-from gemm.bench.ceilings import READ_WARPS, resident, resident_flops, resident_k, stream
 from gemm.bench.contestants import Entry
 from gemm.bench.regimes import REGIMES
 from gemm.bench.shapes import PRESETS, Problem, ShapeError, parse
-from ptxkit.toolchain import disassemble
-from ptxkit.types import bf16, e4m3, f16
 
 from .virtual_card import Card, Matrix
 
@@ -152,7 +148,7 @@ def test_times_are_those_of_the_card(name, us, scale):
 @pytest.mark.parametrize("problem", [Problem(512, 512, 512), Problem(1, 576, 7168), Problem(4096, 4096, 4096), Problem(128, 7168, 16384)])
 def test_a_burst_is_cold_and_warm_is_warm(problem):
     card = Card()
-    count = operands.sets_that_are_cold(problem, card.l2_bytes)
+    count = operands.sets_that_are_cold(problem.bytes, card.l2_bytes)
     assert count * problem.bytes >= operands.COLD * card.l2_bytes
     warm, cold = 10.0, 25.0
     launches = [card.reader(i, problem.bytes, warm, cold) for i in range(count)]
@@ -424,56 +420,6 @@ def test_a_chart_that_cannot_be_drawn(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(report.PlotError, match="matplotlib"):
         report.plot(tmp_path / "chart.png", {"rows": [row(Problem(8, 8, 8), "burst", ours=1.0)]})
-
-
-# The kernels of the ceilings.
-
-
-TYPES = {bf16: "bfloat16", f16: "float16", e4m3: "float8_e4m3fn"}
-
-
-@pytest.mark.parametrize(("type_", "slices"), [(bf16, 2), (f16, 1), (e4m3, 1)])
-def test_wgmma_alone_multiplies_what_it_keeps(type_, slices):
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    kind = getattr(ml_dtypes, TYPES[type_], np.float16)
-    k, grid, rounds = resident_k(type_, slices), 2, 3
-    rng = np.random.default_rng(5)
-    a, b = (rng.standard_normal(shape).astype(kind) for shape in ((grid * 128, k), (256, k)))
-    d = np.full((grid * 128, 256), np.nan, np.float32)
-    found = resident.simulate(grid, a, b, d, rounds, TYPE=type_, SLICES=slices)
-    assert found.verdict == "clean", found
-    exact = rounds * (a.astype(np.float64) @ b.astype(np.float64).T)
-    assert np.abs(d - exact).max() <= 1e-4 * np.abs(exact).max()
-    assert resident_flops(grid, rounds, type_, slices) == 2 * d.size * k * rounds
-
-
-@pytest.mark.parametrize(("chunks", "grid"), [(1, 1), (7, 2), (3, 4)])
-def test_the_streaming_read_sees_every_word_once(chunks, grid):
-    words = np.random.default_rng(chunks).integers(0, 1 << 32, chunks * 512 + 512, dtype=np.uint32)
-    total = np.zeros(grid * READ_WARPS, np.uint32)
-    found = stream.simulate(grid, words, total, chunks, CHUNK=2048, STAGES=2, schedule="random", seed=chunks)
-    assert found.verdict == "clean", found
-    assert np.bitwise_xor.reduce(total) == np.bitwise_xor.reduce(words[:chunks * 512])
-
-
-@pytest.mark.ptxas
-@pytest.mark.parametrize("type_", TYPES)
-def test_wgmma_alone_is_nothing_but_wgmma(type_):
-    assembly = resident.assemble(TYPE=type_)
-    assert assembly.findings == ()
-    assert assembly.resources["resident"].spills == 0
-    sass = disassemble(assembly.cubin)
-    loop = max(re.split(r"\bBRA\b", sass), key=lambda part: part.count("GMMA.64x256"))
-    assert loop.count("GMMA.64x256") == 16
-    assert not re.search(r"\bSTG|\bLDG|\bLDS|\bUTMALDG", loop)
-
-
-@pytest.mark.ptxas
-@pytest.mark.parametrize(("chunk", "stages"), contestants._READ_SHAPES)
-def test_the_streaming_reads_keep_an_sm_full(chunk, stages):
-    traced = stream.trace(CHUNK=chunk, STAGES=stages)
-    assert 190_000 <= traced.shared.total <= 232_448
-    assert stream.assemble(CHUNK=chunk, STAGES=stages).resources["stream"].spills == 0
 
 
 # On a GPU, with torch.

@@ -6,10 +6,12 @@ from typing import Any
 
 from ..errors import Fault
 from ..fragment import Wait
+from ..memory import resolve
 from ..operand import Immediate
 from ..program import Op
 from ..spaces import RESERVED_SHARED
 from ..tasks import DONE, READ, Task, commit, due
+from ..values import lane_of
 from .registry import BLOCKED, Run, action, blocking
 
 
@@ -31,6 +33,16 @@ def bulk_targets(f: Any, op: Op, place: int, signal: int, mask: Any) -> list[tup
         raise Fault("multicast-mask", f"{f.warp!r}: the mask {mask:#x} of `{op.opcode}` names {whom}",
                     "a mask of the cluster's own CTAs: bits 0 to the cluster's size minus 1", op)
     return [(cluster.ctas[rank], place % stride) for rank in ranks]
+
+
+def load_targets(f: Any, lane: int, op: Op, given: dict[str, Any]) -> tuple[list[tuple[Any, int]], int]:
+    """(the destinations of a lane's copy from global memory, the place of its mbarrier), from the instruction's operands by name."""
+    space, chosen = op.space("dstMem"), given.get("ctaMask")
+    _, place = resolve(f, 1 << lane, op, space, lane_of(given["dstMem"], lane), 16)
+    _, signal = resolve(f, 1 << lane, op, space, lane_of(given["mbar"], lane), 8)
+    if space == "shared::cta":
+        own_offset(f, op, place)
+    return bulk_targets(f, op, place, signal, None if chosen is None else lane_of(chosen, lane)), signal
 
 
 def own_offset(f: Any, op: Op, place: int) -> int:

@@ -16,7 +16,7 @@ from ..program import Op
 from ..reduction import reduced
 from ..tasks import DONE, Region, Task, commit, due, join_group
 from ..values import lane_list, lane_of, mask_of
-from .bulk import bulk_targets, check_peer, check_shared, own_offset
+from .bulk import bulk_targets, check_peer, check_shared, load_targets, own_offset
 from .mbarrier import each
 from .registry import BLOCKED, Run, action, blocking
 
@@ -161,19 +161,13 @@ def _buffer(f: Any, lane: int, op: Op, address: Any, size: int) -> tuple[Any, in
 @action("cp.async.bulk.shared::cta.global", "cp.async.bulk.shared::cluster.global")
 def bulk_load(op: Op) -> Run:
     names = [p.name for p, o in op.parameters() if p.operand.access == "r"]
-    space = op.space("dstMem")
 
     def run(f: Any, mask: int, *operands: Any) -> None:
         given = dict(zip(names, operands, strict=True))
         for lane in lane_list(mask):
             size = _size(f, op, lane_of(given["size"], lane))
             memory, source = _buffer(f, lane, op, given["srcMem"], size)
-            _, place = resolve(f, 1 << lane, op, space, lane_of(given["dstMem"], lane), 16)
-            _, signal = resolve(f, 1 << lane, op, space, lane_of(given["mbar"], lane), 8)
-            if space == "shared::cta":
-                own_offset(f, op, place)
-            chosen = given.get("ctaMask")
-            targets = bulk_targets(f, op, place, signal, None if chosen is None else lane_of(chosen, lane))
+            targets, signal = load_targets(f, lane, op, given)
             _load(f, lane, op, memory, source, targets, signal, size)
 
     return run

@@ -12,7 +12,7 @@ from ..spaces import GLOBAL, SPACE_OF_WINDOW, WINDOW_BITS
 from ..tasks import Region, Task, join_group
 from ..tensormap import BYTES, Box, Map, decode, gather, scatter
 from ..values import lane_list, lane_of
-from .bulk import bulk_targets, check_peer, check_shared, own_offset
+from .bulk import check_peer, check_shared, load_targets, own_offset
 from .registry import Run, action
 
 ALIGNED = 64
@@ -109,18 +109,12 @@ def tensor_prefetch(op: Op) -> Run:
 
 def _load(op: Op) -> Run:
     names = [p.name for p, o in op.parameters() if p.operand.access == "r"]
-    space = op.space("dstMem")
 
     def run(f: Any, mask: int, *operands: Any) -> None:
         given = dict(zip(names, operands, strict=True))
         for lane in lane_list(mask):
             box = box_of(f, lane, op, lane_of(given["tensorMap"], lane), given["tensorCoords"])
-            _, place = resolve(f, 1 << lane, op, space, lane_of(given["dstMem"], lane), 16)
-            _, signal = resolve(f, 1 << lane, op, space, lane_of(given["mbar"], lane), 8)
-            if space == "shared::cta":
-                own_offset(f, op, place)
-            chosen = given.get("ctaMask")
-            targets = bulk_targets(f, op, place, signal, None if chosen is None else lane_of(chosen, lane))
+            targets, signal = load_targets(f, lane, op, given)
             _issue_load(f, lane, op, box, targets, signal)
 
     return run
