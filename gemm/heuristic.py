@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .config import Config, ConfigError
+from .scales import BLOCK
 
 if TYPE_CHECKING:
     from .problem import Problem
@@ -16,8 +17,8 @@ STAGE_BYTES = 128           # of depth
 # memory gives all of them. Clocks: before the first stage arrives; a stage beside its products, with one consumer and with more; an
 # epilogue for each 64 x 8 of a warpgroup's share; a cluster's start; a reduction at once, and bytes a clock of partial sums.
 MODEL = {"l2": 100.0, "memory": 3280.0, "prologue": 5300.0, "stage_1": 92.0, "stage": 44.0, "epilogue": 132.0, "cluster": 13.0,
-         "reduce_cluster": 1190.0, "reduce_workspace": 3210.0, "sums_cluster": 6.6, "sums_workspace": 7.2, "promote": 1.45, "overlap": 1.2,
-         "stagger": 1.17, "promote_3": 1.14}
+         "reduce_cluster": 1190.0, "reduce_workspace": 3210.0, "sums_cluster": 6.6, "sums_workspace": 7.2, "promote": 1.45, "overlap": 1.18,
+         "stagger": 1.15, "promote_3": 1.145}
 
 
 def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
@@ -39,16 +40,20 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
                 continue
             if BM == 192 and BN != 128:
                 continue
+            if problem.promote and ((BLOCK % BN and BN % 64) or (BM > 64 and BN < 128)):
+                continue                        # many factors for a thread to multiply; products that read A for longer than they take
             shapes.append({"BM": BM, "BN": BN})
             if problem.promote and BM * BN <= 128 * 128:
                 shapes[-1]["OVERLAP"] = True
             elif problem.promote and BM != 192:
                 shapes[-1]["STAGGER"] = True
+            elif problem.promote:
+                shapes[-1] |= {"RASTER": "along_n", "GROUP": 16}
             if BM <= 128 and BN >= 64 and not problem.promote and not small:
                 shapes.append({"BM": BM, "BN": BN, "PINGPONG": True})
     for shape in shapes:
         tiles = -(-problem.m // shape["BM"]) * -(-problem.n // shape["BN"]) * (problem.batches or 1)
-        ways: list[dict[str, Any]] = [{}]
+        ways: list[dict[str, Any]] = [{"TICKET": True} if problem.promote else {}]
         if not shape.get("PINGPONG") and tiles * 2 <= 2 * sms and not fp8:
             for splits in (2, 3, 4, 5, 6, 7, 8, 12, 14, 16):
                 if depth < 4 * splits or tiles * splits > sms * 1.02:
@@ -56,9 +61,9 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
                 ways.append({"SPLITS": splits, "REDUCE": "workspace"})
                 if splits in (2, 4, 8) and problem.batches is None:
                     ways.append({"SPLITS": splits, "REDUCE": "cluster"})
-        if problem.m > shape["BM"] and shape["BN"] >= 64:
+        if problem.m > shape["BM"] and shape["BN"] >= 64 and not problem.promote:
             ways.append({"CLUSTER_M": 2})
-        if problem.n > shape["BN"] and shape["BM"] >= 128:
+        if problem.n > shape["BN"] and shape["BM"] >= 128 and not problem.promote:
             ways.append({"CLUSTER_N": 2})
         for way in ways:
             try:
@@ -76,7 +81,7 @@ def clocks(problem: Problem, config: Config, sms: int) -> float:
     resident = sms if config.cluster <= 2 else sms - sms % (4 * config.cluster // 2)
     waves = ctas / resident
     if not config.STREAM_K:
-        waves = math.ceil(waves - 1e-9) if waves <= 6 else waves + 0.5
+        waves = math.ceil(waves - 1e-9) if waves <= (16 if config.TICKET else 6) else waves + 0.5
     a_rows = min(config.BM, problem.m)
     loaded = (a_rows / config.CLUSTER_N + config.BN / config.CLUSTER_M) * STAGE_BYTES
     read = max(1.0, (64 + 4096 / config.BN) / 128)

@@ -96,7 +96,8 @@ PRESETS: dict[str, Preset] = {
                      "at most 64 rows: beside a streaming read of the same bytes"),
     "layouts": Preset(tuple(Problem(size, size, size, layout=layout) for size in (4096, 8192) for layout in LAYOUTS), "burst", ("cublas",),
                       "4096 and 8192 in all four layouts"),
-    "fp8": Preset((*_cubes((4096, 8192), dtype="e4m3"), Problem(4096, 4096, 7168, "e4m3", block=True)), "burst", ("scaled_mm", "wgmma"),
+    "fp8": Preset((*_cubes((4096, 8192), dtype="e4m3"), *(Problem(*extents, "e4m3", block=True) for extents in (
+                      (4096, 4096, 7168), (4096, 24576, 1536), (4096, 7168, 16384), (8192, 8192, 8192)))), "burst", ("scaled_mm", "wgmma"),
                   "e4m3 with one scale, and with block scales"),
     "quick": Preset((*_cubes((512, 1024, 4096, 8192)), Problem(16, 4096, 7168)), "burst", _DENSE, "five shapes for a first look"),
 }

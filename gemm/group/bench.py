@@ -85,7 +85,7 @@ def changes_of(name: str) -> dict[str, Any]:
 def variants_of(config: GroupConfig, names: Sequence[str]) -> dict[str, GroupConfig]:
     """The same configuration with changes, those left out that it cannot have or that change nothing."""
     found: dict[str, GroupConfig] = {}
-    derived = {"STAGES", "STORE"}                               # anew
+    derived = {"STAGES", "STORE", "CHOICE"}                     # anew, and one kernel only
     for name in names:
         changes = changes_of(name)
         kept = {key: value for key, value in config.parameters.items()
@@ -117,7 +117,7 @@ def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors:
     for name, peer in contestants(against).items():
         makes[name] = functools.partial(entry, torch, name, peer, case, sets)
     for name, variant in variants_of(config, names).items():
-        makes[f"ours, {name}"] = functools.partial(_variant, f"ours, {name}", case, sets, variant)
+        makes[f"ours, {name}"] = functools.partial(_variant, torch, f"ours, {name}", case, sets, variant)
     graphs: list[Captured] = []
     for name, made in makes.items():
         try:
@@ -136,7 +136,13 @@ def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors:
     return found
 
 
-def _variant(name: str, case: Case, sets: Sequence[Data], config: GroupConfig) -> Entry:
+def _variant(torch: Any, name: str, case: Case, sets: Sequence[Data], config: GroupConfig) -> Entry:
+    sets[0].out.fill_(float("nan"))
+    launch(sets[0], case, config)()
+    torch.cuda.synchronize()
+    sentence = wrong(torch, case, sets[0])
+    if sentence:
+        raise NotImplementedHere(f"wrong: {sentence}")
     return Entry(name, [launch(data, case, config) for data in sets], detail={"config": str(config)})
 
 
@@ -244,7 +250,7 @@ def _assemble_one(config: GroupConfig) -> str | None:
 
 def assemble(configs: Sequence[GroupConfig], say: Callable[[str], None]) -> None:
     """Assemble in parallel; the cache keeps the cubins."""
-    unique = list(dict.fromkeys(configs))
+    unique = list(dict.fromkeys(kernel for config in configs for kernel in config.kernels))
     context = multiprocessing.get_context("spawn")              # the parent has a context of the GPU, which no fork survives
     with ProcessPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), len(unique))), context) as pool:
         for sentence in pool.map(_assemble_one, unique):

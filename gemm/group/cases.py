@@ -69,9 +69,9 @@ def cases(kinds: tuple[str, ...] = KINDS, skew: tuple[bool, ...] = (False, True)
     return tuple(Case(*extent, kind, skewed=each) for kind in kinds for extent in EXTENTS for each in skew)
 
 
-def skewed(groups: int, total: int, sigma: float = 1.0, empty: float = 0.125) -> tuple[int, ...]:
-    """Lognormal lengths with this sum, an eighth of them 0; the same for the same arguments."""
-    rng = random.Random(groups * 1_000_003 + total)
+def skewed(groups: int, total: int, sigma: float = 1.0, empty: float = 0.125, number: int = 0) -> tuple[int, ...]:
+    """Lognormal lengths with this sum, an eighth of them 0; the same for the same arguments, others for another number."""
+    rng = random.Random(groups * 1_000_003 + total + number * 7_919_000_003)
     weights = [math.exp(rng.gauss(0.0, sigma)) for _ in range(groups)]
     for group in rng.sample(range(groups), round(groups * empty)):
         weights[group] = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from ptxkit.types import Scalar, e4m3
 from ..atoms import ROWS
 from ..config import Config, ConfigError
 from ..scales import BLOCK
+from .choice import Choice, waves
 from .quantised import passes
 from .schedule import ORDERS, Order, Tails
 from .table import GroupTable, Layout
@@ -24,7 +26,7 @@ class GroupConfig:
     """One specialisation of the group kernel. `tile` is that of A B: of X W^T, or TRANSPOSED of W X^T.
 
     `tile.STAGES` 0 is the deepest ring that shared memory holds beside the table of GROUPS groups. TAILS is how staged stores leave the
-    next group's rows alone; direct ones are predicated.
+    next group's rows alone; direct ones are predicated. OTHER is a second kernel for the same product (see `Choice`).
     """
 
     tile: Config
@@ -37,6 +39,25 @@ class GroupConfig:
     GATED: bool = False
     TAILS: Tails = "ragged"
     BLOCK_SCALES: bool = False
+    CHOICE: Choice | None = None
+    OTHER: GroupConfig | None = None
+
+    @property
+    def kernels(self) -> tuple[GroupConfig, ...]:
+        """What is launched: one kernel, or two of which one has work."""
+        return (self,) if self.OTHER is None else (self, self.OTHER)
+
+    def or_(self, wave: int, other: GroupConfig, wave_of_other: int) -> GroupConfig:
+        """This configuration or another, by the lengths: given the times of a wave of their tiles."""
+        mirrored = replace(other, CHOICE=Choice(self.tokens, self.features, wave_of_other, wave, first=False))
+        return replace(self, CHOICE=Choice(other.tokens, other.features, wave, wave_of_other, first=True), OTHER=mirrored)
+
+    def chosen(self, lengths: Sequence[int], n: int, ctas: int) -> GroupConfig:
+        """The kernel that works on groups of these lengths and results of `n` columns."""
+        if self.OTHER is None or self.CHOICE is None:
+            return self
+        here, there = (waves(lengths, n, each.tokens, each.features, ctas) for each in self.kernels)
+        return self if here * self.CHOICE.wave <= there * self.CHOICE.other else self.OTHER
 
     @property
     def ring(self) -> bool:
@@ -89,7 +110,7 @@ class GroupConfig:
         tile = self.tile
         names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
                  "PROMOTE", "OVERLAP", "STAGGER", "SCALE_MAP")
-        own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES")
+        own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES", "CHOICE")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
                 **{name: getattr(self, name) for name in own}, "RING": self.ring}
@@ -113,7 +134,8 @@ class GroupConfig:
                  "gated" if self.GATED else "", "quantised" if self.quantised else "", "streamed weights" if self.STREAM_W else "",
                  "scales through shared memory" if self.ring else "",
                  f"{self.TAILS} tails" if self.TAILS != "ragged" and tile.STORE == "staged" else ""]
-        return ", ".join(word for word in words if word)
+        said = ", ".join(word for word in words if word)
+        return said if self.OTHER is None else f"{said}; or by the lengths {self.OTHER}"
 
     def _problem(self) -> str | None:
         tile = self.tile
@@ -149,6 +171,8 @@ class GroupConfig:
             return f"block scales go with BK={BLOCK} and PROMOTE=True"
         if self.BLOCK_SCALES and self.TRANSPOSED and tile.BN > 128:
             return f"block scales of {tile.BN} tokens a tile are too many for a thread: take BN=128"
+        if self.CHOICE is not None and (self.LAYOUT not in ("offsets", "masked") or self.TAILS == "updated" or tile.cluster > 1):
+            return "two kernels of which one works count the tiles themselves: tokens of one matrix, no maps of each group, no clusters"
         layout = self._layout_problem()
         if layout:
             return layout

@@ -9,7 +9,7 @@ from typing import Any
 from ptxkit import driver
 from ptxkit.errors import LaunchError
 from ptxkit.launch import empty_like_owner, raw_stream, same_device, view
-from ptxkit.launcher import Launcher
+from ptxkit.launcher import EncodedTensorMap, Launcher
 from ptxkit.types import TYPES
 
 from ..atoms import ROWS
@@ -31,23 +31,41 @@ _plans: dict[tuple[Any, ...], GroupPlan] = {}
 _launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDict()
 
 
+class KernelPlan:
+    """One kernel of a plan."""
+
+    __slots__ = ("before", "clusters", "config", "launcher", "maps", "updater")
+
+    def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig) -> None:
+        made = compiled(kernel, ordinal, **config.parameters)
+        self.config = config
+        self.clusters = made.max_clusters()
+        self.updater = updater(config, ordinal) if config.TAILS == "updated" else None
+        self.launcher: Launcher = made.launcher(pdl=True)
+        y_lines, self.before = problem.stored(config)
+        records = made.traced.copies.records if self.updater is None else records_of_templates(config)
+        self.maps = Maps(records, {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "s": problem.s_lines})
+
+    def at(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
+        """The tensor maps of these arrays."""
+        if self.before > arrays.out.pointer:
+            raise LaunchError(f"the rows of out are {self.before // ROWS:,} bytes apart, and {ROWS} of them before out is no address: give "
+                              "a configuration with TAILS=\"predicated\"")
+        return self.maps.at(arrays.x.pointer, arrays.w.pointer, arrays.out.pointer - self.before,
+                            arrays.x_scale.pointer if arrays.x_scale else 0)
+
+
 class GroupPlan:
     """A configuration loaded on a device for arrays of these shapes: everything of a launch but the pointers."""
 
-    __slots__ = ("before", "config", "grid", "launcher", "maps", "ordinal", "problem", "updater")
+    __slots__ = ("grid", "kernels", "ordinal", "problem")
 
     def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig | None) -> None:
-        self.problem = problem
-        self.config = config or heuristic(problem, driver.device(ordinal).multiprocessors)
-        self.ordinal = ordinal
-        made = compiled(kernel, ordinal, **self.config.parameters)
-        self.updater = updater(self.config, ordinal) if self.config.TAILS == "updated" else None
-        self.launcher: Launcher = made.launcher(pdl=True)
-        cluster = self.config.tile.cluster
-        self.grid = (min(problem.units(self.config), made.max_clusters()) * cluster, 1, 1)
-        y_lines, self.before = problem.stored(self.config)
-        records = made.traced.copies.records if self.updater is None else records_of_templates(self.config)
-        self.maps = Maps(records, {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "s": problem.s_lines})
+        config = config or heuristic(problem, driver.device(ordinal).multiprocessors)
+        self.problem, self.ordinal = problem, ordinal
+        self.kernels = tuple([KernelPlan(problem, ordinal, each) for each in config.kernels])
+        clusters = min(plan.clusters for plan in self.kernels)
+        self.grid = problem.grid(config, clusters), 1, 1
 
 
 def updater(config: GroupConfig, ordinal: int) -> Launcher:
@@ -63,27 +81,23 @@ def workspace(ordinal: int, stream: int, config: GroupConfig) -> int:
 class GroupLaunch:
     """A plan with its pointers: what a repeated call needs."""
 
-    __slots__ = ("maps", "plan", "scalars", "update")
+    __slots__ = ("kernels", "plan", "update")
 
     def __init__(self, plan: GroupPlan, arrays: GroupArrays) -> None:
         self.plan = plan
-        if plan.before > arrays.out.pointer:
-            raise LaunchError(f"the rows of out are {plan.before // ROWS:,} bytes apart, and {ROWS} of them before out is no address: give "
-                              "a configuration with TAILS=\"predicated\"")
-        self.maps = plan.maps.at(arrays.x.pointer, arrays.w.pointer, arrays.out.pointer - plan.before,
-                                 arrays.x_scale.pointer if arrays.x_scale else 0)
-        self.scalars = plan.problem.scalars(arrays, plan.config)
-        self.update = plan.problem.update_scalars(arrays) if plan.updater is not None else ()
+        self.kernels = [(each, each.at(arrays), plan.problem.scalars(arrays, each.config)) for each in plan.kernels]
+        self.update = plan.problem.update_scalars(arrays) if plan.kernels[0].updater is not None else ()
 
     def run(self, stream: int) -> None:
         """Launch on a stream."""
-        plan, scalars = self.plan, self.scalars
-        if plan.config.needs_workspace:
-            place = workspace(plan.ordinal, stream, plan.config)
-            scalars = (*scalars[:-1], place)
-            if plan.updater is not None:
-                plan.updater(stream, (plan.problem.groups + 1, 1, 1), (*self.update, place), self.maps[:3])
-        plan.launcher(stream, plan.grid, scalars, self.maps)
+        plan = self.plan
+        for each, maps, scalars in self.kernels:
+            if each.config.needs_workspace:
+                place = workspace(plan.ordinal, stream, each.config)
+                scalars = (*scalars[:-1], place)
+                if each.updater is not None:
+                    each.updater(stream, (plan.problem.groups + 1, 1, 1), (*self.update, place), maps[:3])
+            each.launcher(stream, plan.grid, scalars, maps)
 
 
 def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
@@ -187,8 +201,8 @@ def _prepare(arrays: GroupArrays, options: GroupOptions, config: GroupConfig | N
         problem = GroupProblem(arrays, options)
         if problem.empty:
             return Zeros(arrays.out) if not problem.k and problem.rows and problem.n else None
-        if config is not None:
-            _check_config(config, problem)
+        for each in config.kernels if config is not None else ():
+            _check_config(each, problem)
         plan = _plans[shapes] = GroupPlan(problem, ordinal, config)
         if len(_plans) > _KEPT:
             del _plans[next(iter(_plans))]

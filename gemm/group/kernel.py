@@ -21,6 +21,7 @@ from ..scales import BLOCK, ScaleArray, Scales
 from ..scheduler import Raster, Schedule
 from ..tickets import Tickets
 from ..tiled import Shares, TiledCopy, TiledMma
+from .choice import Choice
 from .gated import GatedCopy, GatedMma, GatedScales, GatedTokenScales, GatedTransposedStore
 from .quantised import QuantisedStore, passes
 from .schedule import GroupSchedule, Layout, Order, Tails
@@ -42,7 +43,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", PROMOTE: bool = False,
                BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 128,
                LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "ragged", RING: bool = False,
-               SCALE_MAP: bool = False, OVERLAP: bool = False, STAGGER: bool = False) -> None:
+               SCALE_MAP: bool = False, OVERLAP: bool = False, STAGGER: bool = False, CHOICE: Choice | None = None) -> None:
     """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
 
     Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The others multiply and store, each its own slabs of a
@@ -56,6 +57,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     row of the group releases the stages without multiplying.
     OUT of 8 bits is quantised: every 128 columns of a row get a scale of their own in `out_scale`, and a CTA works on as many tiles next
     to each other as make up 128 columns.
+
+    With a CHOICE this kernel may find that it has no work: another one with another tile has.
 
     griddepcontrol.wait stands before the first access to global memory, as in the dense kernel.
     """
@@ -93,7 +96,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             if TAILS == "updated":
                 table.load(workspace + TICKET_WORDS, thread & 31)
             else:
-                table.scan(lengths, groups, rows, BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M, LAYOUT, pitch)
+                table.scan(lengths, groups, rows, BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M, LAYOUT, pitch,
+                           choice=CHOICE, across=weight_tiles, n=n)
     if cluster.size > 1:
         cluster_sync()
     else:

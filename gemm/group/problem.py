@@ -234,6 +234,10 @@ class GroupProblem:
         columns = -(-self.n // config.features)
         return rows * -(-columns // across)
 
+    def grid(self, config: GroupConfig, clusters: int) -> int:
+        """CTAs of a launch where so many clusters fit: the same number for each kernel of the configuration."""
+        return min(max(self.units(each) for each in config.kernels), clusters) * config.tile.cluster
+
 
 def extents(x: ArrayView, w: ArrayView, options: GroupOptions) -> tuple[int, int, int, int, int]:
     """(groups, rows of x, N, K, rows from a masked group to the next)."""

@@ -49,9 +49,19 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
             out[...] = 0
         return Report(checked=False)
     config = config or heuristic(problem, sms)
-    cluster = config.tile.cluster
-    ctas = min(problem.units(config), max(1, sms // cluster)) * cluster
+    ctas = problem.grid(config, max(1, sms // config.tile.cluster))
+    how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}
+    reports = [_kernel(problem, arrays, given, gated, each, ctas, how) for each in config.kernels]
+    return next((report for report in reports if report.verdict != "clean"), reports[0])
 
+
+def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array | None], gated: bool, config: GroupConfig, ctas: int,
+            how: dict[str, Any]) -> Report:
+    """One kernel of a launch, after the one that makes its maps."""
+    x, w, out, x_scale = given["x"], given["w"], given["out"], given["x_scale"]
+    assert x is not None
+    assert w is not None
+    assert out is not None
     records = kernel.trace(**config.parameters).copies.records
     workspace = np.zeros(workspace_bytes(config.GROUPS, config.LAYOUT) // 4 if config.needs_workspace else 1, np.uint32)
     flat_x, flat_out = (array.reshape(-1, array.shape[-1]) for array in (x, out))
@@ -84,12 +94,12 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
         templates = records_of_templates(config)
         updating = [TensorMap(array, box=tuple(reversed(templates[name].box)), swizzle=templates[name].swizzle)
                     for name, array in zip("xwy", (*maps[:2], seen), strict=True)]
-        first = update_tensormaps.simulate(problem.groups + 1, *updating, *problem.update_scalars(arrays, pointer), workspace,
-                                           schedule=schedule, seed=seed, check=check, **config.update)
+        first = update_tensormaps.simulate(problem.groups + 1, *updating, *problem.update_scalars(arrays, pointer), workspace, **how,
+                                           **config.update)
         if first.verdict == "error":
             return first
     maps.append(_lines(x_scale.reshape(-1, x_scale.shape[-1]), False) if "s" in records and x_scale is not None else nothing)
-    return kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), schedule=schedule, seed=seed, check=check,
+    return kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), **how,
                            **config.parameters)
 
 

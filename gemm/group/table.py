@@ -11,6 +11,8 @@ from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared
 from ptxkit.types import u32
 
+from .choice import Choice
+
 Layout = Literal["offsets", "masked", "rows", "pointers"]
 """How the device says which rows are whose: where groups begin and end; how many rows of equal slots are used; the group of each row; or
 groups with matrices of their own, and their M, N and K."""
@@ -49,16 +51,17 @@ class GroupTable:
         return _bounds(value, following, group, rows, pitch)
 
     def scan(self, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], unit: int, layout: Layout, pitch: Reg[u32], features: int = 0,
-             depth: int = 0) -> None:
+             depth: int = 0, choice: Choice | None = None, across: Reg[u32] | None = None, n: Reg[u32] | None = None) -> None:
         """By one warp: read the lengths, add up the units of `unit` rows.
 
         "offsets": `lengths` [groups + 1] are where groups begin and end. "masked": `lengths` [groups] count rows, groups are `pitch`
         rows apart. Whatever the numbers are, no group reaches past `rows`, or ends before it begins.
         "pointers": `lengths` [groups, 3] are M, N and K, units are tiles of `unit` rows by `features`, and stages are `depth` deep.
+        With a `choice`, of a kernel whose units are `across` tiles wide and whose result has `n` columns, there may be no units at all.
         """
         lane, each = mov.u32(laneid), self.capacity // 32
         first = lane * each
-        counts = []
+        counts, of_other = [], mov.u32(0)
         values = [] if layout == "pointers" else self._read(lengths, first, groups, each + (layout == "offsets"), layout)
         for i in range(each):
             at = first + i if i else first
@@ -75,6 +78,8 @@ class GroupTable:
             else:
                 start, end = _bounds(values[i], values[i + 1] if layout == "offsets" else None, at, rows, pitch)
                 count = selp.u32((end - start + (unit - 1)) // unit, 0, inside)
+                if choice is not None:
+                    add.u32(of_other, of_other, (end - start + (choice.tokens - 1)) // choice.tokens, pred=inside)
             st.shared__cta.u32(self.start.at(at), start)
             st.shared__cta.u32(self.end.at(at), end)
             counts.append(count)
@@ -88,6 +93,8 @@ class GroupTable:
         for i, count in enumerate(counts):
             st.shared__cta.u32(self.before.at(first + i if i else first), before)
             before = before + count
+        if choice is not None and across is not None and n is not None:
+            mov.u32(before, choice.rows(here, of_other, across, n))
         st.shared__cta.u32(self.before.at(self.capacity), before, pred=lane == 31)
 
     @staticmethod

@@ -16,7 +16,7 @@ from ..reference import HALF_TINY, HALF_ULP, accumulation
 from .bench import assemble
 from .config import ROWS_ALIGNED, GroupConfig
 from .device import group_gemm, group_gemm_contiguous, group_gemm_masked
-from .heuristic import heuristic
+from .heuristic import fixed, heuristic
 from .pointers import group_gemm_pointers
 from .problem import GroupArrays, GroupOptions, GroupProblem
 
@@ -38,6 +38,7 @@ class Trial:
     pad: int
     order: str | None = None
     tails: str = "ragged"
+    waves: tuple[int, int] | None = None        # times of a wave, where another tile may be chosen by the lengths
 
     @property
     def lines(self) -> int:
@@ -81,6 +82,10 @@ class Trial:
         for change in ({"ORDER": self.order} if self.order else {}, {"TAILS": self.tails}):
             with contextlib.suppress(ConfigError):
                 found = replace(found, **change)  # type: ignore[arg-type]
+        if self.waves is not None:
+            with contextlib.suppress(ConfigError):
+                found = replace(found, OTHER=None, CHOICE=None).or_(
+                    self.waves[0], GroupConfig.of(**fixed(problem), BM=128, BN=64, PINGPONG=not problem.promote), self.waves[1])
         return found
 
 
@@ -102,7 +107,8 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
         kind = (dtype, scales, rng.choice(("bf16", "f16", "f32")), gated, layout,
                 rng.choice((1.0, 16.0, 40.0, 128.0, 1000.0)), rng.choice((None, False, True)) if fp8 and scales != "block" else None)
         ways: dict[str, Any] = {"order": rng.choice((None, None, "search", "across", "ticket", "ticket")),
-                                "tails": rng.choice(("ragged", "ragged", "predicated", "updated"))}
+                                "tails": rng.choice(("ragged", "ragged", "predicated", "updated")),
+                                "waves": rng.choice((None, None, (2, 1), (1, 1)))}
         for _ in range(min(of_each, count - len(found))):
             n = 8 * rng.randint(1, 60) if groups < 64 else 8 * rng.randint(1, 20)
             if gated and scales == "block":

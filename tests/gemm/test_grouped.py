@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,11 +19,12 @@ from gemm.group.config import GroupConfig
 from gemm.group.example import example
 from gemm.group.heuristic import candidates, heuristic
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
+from gemm.group.simulate import simulate
 from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError
 from ptxkit.types import bf16, e4m3
 
-pytest.importorskip("ml_dtypes")
+BF16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
 pytestmark = pytest.mark.pure
 
 TILES: tuple[dict[str, Any], ...] = (
@@ -91,6 +93,30 @@ def test_kinds_are_right_in_every_schedule(what, parameters):
     share, report, _ = example(**what, parameters=parameters, sms=2)
     assert share <= 1
     assert report.verdict == "clean", report.findings
+
+
+@settings(deadline=None, max_examples=30)
+@given(lengths(128), st.sampled_from([(1, 1), (3, 2), (4, 3), (1, 3)]), st.sampled_from(["offsets", "masked"]), st.integers(0, 99))
+def test_one_of_two_kernels_works_on_any_lengths(each, times, layout, seed):
+    """Each kernel alone writes all of y or nothing, as the host counts the waves; both together are right."""
+    first, second = ({"BM": 128, "BN": 64, "LAYOUT": layout}, {"BM": 64, "BN": 72, "PINGPONG": True, "LAYOUT": layout})
+    config = GroupConfig.of(bf16, bf16, bf16, GROUPS=32, **first).or_(times[0], GroupConfig.of(bf16, bf16, bf16, GROUPS=32, **second),
+                                                                      times[1])
+    groups, n, sms, rows = len(each), 136, 2, max([1, *each]) if layout == "masked" else sum(each)
+    rng = np.random.default_rng(seed)
+    shape = (groups, rows) if layout == "masked" else (max(1, rows),)
+    x, w = rng.standard_normal((*shape, 64)).astype(BF16), rng.standard_normal((groups, n, 64)).astype(BF16)
+    given_ = np.array(each if layout == "masked" else [0, *np.cumsum(each)], np.int32)
+    wrote = []
+    for kernel in (replace(config, OTHER=None), config.OTHER, config):
+        y = np.full((*shape, n), np.nan, BF16)
+        simulate(x, w, given_, y, layout=layout, config=kernel, sms=sms, check=False)
+        there = [y[g, :length] if layout == "masked" else y[given_[g]:given_[g + 1]] for g, length in enumerate(each) if length]
+        whole = [np.isfinite(part.astype(np.float32)).all() for part in there]
+        assert len(set(whole)) <= 1
+        wrote.append(any(whole))
+    if any(each):
+        assert wrote == [config.chosen(each, n, sms) is config, config.chosen(each, n, sms) is not config, True]
 
 
 def test_many_groups():
