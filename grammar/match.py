@@ -10,7 +10,7 @@ from itertools import combinations
 from . import tree
 from .errors import OpcodeError
 from .forms import Group, Parameter, Signature, accepted, lookup
-from .operands import accepts, layer, width
+from .operands import accepts, layer, legal, width, within
 from .schema import SELECTORS, Operand, Range
 from .special import SPECIAL
 
@@ -21,6 +21,8 @@ Bound = tuple[Signature, Values]
 # Generic and global addresses are 64 bits wide; the others fit in 32, and both widths are taken.
 _NARROW_SPACES = ("shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func")
 _LANE_CLASS = {"u": "integer", "s": "integer"}
+_INTEGERS_BESIDE = {"f16": ("u16", "s16"), "bf16": ("u16", "s16"), "f32": ("u32", "s32"), "f64": ("u64", "s64")}
+_VECTORS = frozenset(("v2", "v4", "v8"))
 _AXES = ("x", "y", "z", "w", "r", "g", "b", "a")
 _REGISTER_TYPES = ("pred", "b8", "b16", "b32", "b64", "b128", "f16", "f16x2", "f32", "f64")
 
@@ -126,7 +128,7 @@ def _layout(signature: Signature, present: frozenset[int]) -> list[Group]:
 
 def _fill(signature: Signature, layout: list[Group], operands: tuple[tree.Operand, ...], values: list[tree.Operand | None],
           types: Types) -> Mismatch | None:
-    loads_or_stores = signature.form.mnemonic in ("ld", "ldu", "st", "suld", "sust")
+    loads_or_stores = signature.form.mnemonic in ("ld", "ldu", "st", "suld", "sust") and _VECTORS.isdisjoint(signature.opcode.split("."))
     for depth, (group, operand) in enumerate(zip(layout, operands, strict=True)):
         unbraced = loads_or_stores and group.kind == "plain" and signature.parameters[group.indices[0]].name in ("d", "b", "c")
         if unbraced and isinstance(operand, tree.Vector) and len(operand.elements) == 1:
@@ -143,6 +145,8 @@ def _fill(signature: Signature, layout: list[Group], operands: tuple[tree.Operan
         for index, part in zip(group.indices, parts, strict=True):
             paired = group.kind in ("pair", "tensor") or any(index in pair.indices for pair in signature.layout if pair.kind == "pair")
             wrong = mismatch(signature.parameters[index], part, types, paired=paired)
+            if wrong is None and isinstance(part, tree.Address) and part.unified:
+                wrong = _unified(signature, signature.parameters[index], part, types)
             if wrong is not None:
                 return Mismatch(depth, wrong, _written(part), expected(signature.parameters[index].operand))
             values[index] = part
@@ -166,16 +170,29 @@ def _parts(group: Group, operand: tree.Operand) -> tuple[tree.Operand, ...] | No
     return (operand,) if group.kind != "arguments" or isinstance(operand, tree.Arguments) else None
 
 
+def _unified(signature: Signature, parameter: Parameter, value: tree.Address, types: Types) -> str | None:
+    """ptxas takes `[a].unified` in a register, of global memory, where the instruction has a result."""
+    loads = signature.parameters[0].operand.access == "w" and parameter.operand.space in ("", "global")
+    if loads and isinstance(value.base, tree.Name) and (types(value.base.name) or ".")[0] != ".":
+        return None
+    return f"operand `{parameter.name}` cannot be `.unified`, which is for loads from global memory at a register"
+
+
 def _broken_rule(signature: Signature, values: list[tree.Operand | None], depth: int) -> Mismatch | None:
     numbers = {p.name: v.value for p, v in zip(signature.parameters, values, strict=True) if isinstance(v, tree.Integer)}
     minus = {p.name for p, v in zip(signature.parameters, values, strict=True) if isinstance(v, tree.Minus)}
     for rule in signature.form.rules:
         low, relation, high = rule.split()
+        if relation == "in":
+            literal = values[[p.name for p in signature.parameters].index(low)]
+            if isinstance(literal, tree.Float) and not 0 < literal.value <= 1:
+                return Mismatch(depth, f"operand `{low}` is {literal.value}; legal is more than 0 to 1", _written(literal), (high,))
+            continue
         if relation == "excludes":
             if not {low, high} <= minus:
                 continue
             return Mismatch(depth, f"`{low}` and `{high}` cannot both be negated")
-        if low in numbers and high in numbers and numbers[low] > numbers[high]:
+        if low in numbers and high in numbers and numbers[low] % (1 << 32) > numbers[high] % (1 << 32):
             return Mismatch(depth, f"`{low}` is {numbers[low]}, more than `{high}`, which is {numbers[high]}")
     return None
 
@@ -201,6 +218,8 @@ def mismatch(parameter: Parameter, value: tree.Operand, types: Types, *, paired:
         wrong = None if isinstance(value, tree.Arguments) else "must be a list in parentheses"
     elif kind == "symbol":
         wrong = _variable(operand, value, types)
+    elif kind == "literal":
+        wrong = None if value == tree.Name("_") else f"must be `_`, not `{_written(value)}`"
     else:
         named = (isinstance(value, tree.Name) and value.name != "_" and "." not in value.name and value.name not in SPECIAL
                  and types(value.name) is None)
@@ -302,17 +321,17 @@ def _integer(operand: Operand, value: tree.Operand) -> str | None:
     if not isinstance(value, tree.Integer):
         return f"must be an immediate, not `{_written(value)}`"
     allowed = operand.immediate
-    if isinstance(allowed, Range) and not within(allowed, value.value):
-        return f"is {value.value}; legal is {legal(allowed)}"
     bits = width(str(operand.type))
     signed = value.value - (1 << 64) if value.value >= 1 << 63 else value.value  # `~0` is unsigned, of 64 bits
+    if isinstance(allowed, Range) and not within(allowed, signed if bits < 64 else value.value):
+        return f"is {value.value}; legal is {legal(allowed)}"
     if bits > 1 and not (-(1 << (bits - 1)) <= value.value < 1 << bits or -(1 << (bits - 1)) <= signed < 0):
         return f"is {value.value}, which {bits} bits do not hold; legal is {-(1 << (bits - 1))} to {(1 << bits) - 1}"
     return None
 
 
 def _address(operand: Operand, value: tree.Operand, types: Types, tensor: bool = False) -> str | None:
-    if isinstance(value, tree.Element):
+    if isinstance(value, tree.Element) and operand.element:
         return _variable(operand, value, types)
     if not isinstance(value, tree.Address):
         return f"must be an address in brackets, not `{_written(value)}`"
@@ -352,10 +371,17 @@ def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = 
         return f"must have {lanes} lane{'s' * (lanes != 1)}, not {given}"
     lanes_of = [layer(operand) if operand.index and lane == 0 else operand for lane in range(given)]
     untyped = _untyped(operand, value, types)
+    literals = operand.access == "r" and operand.type in ("b32", "b64") and all(isinstance(each, tree.Float) for each in value.elements)
+    numbers = [each.width for each in value.elements if isinstance(each, tree.Float)] if operand.exact and operand.type == "f32" else []
+    if len(numbers) == given and 64 in numbers:
+        return "takes literals of 32 bits (`0f...`) when all of its lanes are literals"
+    left_out = operand.open and operand.type in _INTEGERS_BESIDE and tree.Name("_") in value.elements
     for lane, (element, wanted) in enumerate(zip(value.elements, lanes_of, strict=True)):
         free = wanted is operand and (_same_width(operand, element, types) if untyped else False)
         if operand.access == "r" and wanted is operand:
             free = free or _number_beside(operand, element, value, types) or (lane > 0 and _led(operand, element, value, types, tensor))
+            free = free or (literals and operand.float_immediate and lane < given - 1)  # the last of literals only has to fit
+        free = free or (left_out and isinstance(element, tree.Name) and types(element.name) in _INTEGERS_BESIDE[str(operand.type)])
         wrong = None if free else _register(wanted, element, types)
         if wrong is not None:
             return f"{wrong} (lane {lane})"
@@ -421,25 +447,6 @@ def _mixture(elements: tuple[tree.Operand, ...], types: Types, led: bool = False
 
 
 # ------------------------------------------------------------------------------------------------ words
-
-
-def within(allowed: Range, value: int) -> bool:
-    """Whether the range has the value."""
-    if allowed.choices:
-        return value in allowed.choices
-    return ((allowed.low is None or value >= allowed.low) and (allowed.high is None or value <= allowed.high)
-            and (value - (allowed.low or 0)) % allowed.multiple == 0)
-
-
-def legal(allowed: Range) -> str:
-    """The range in words: "24 to 256 in steps of 8", "-1 or 1"."""
-    if allowed.choices:
-        *others, last = map(str, allowed.choices)
-        return f"{', '.join(others)} or {last}" if others else last
-    steps = f" in steps of {allowed.multiple}" if allowed.multiple != 1 else ""
-    if allowed.high is None:
-        return f"{'any integer' if allowed.low is None else f'{allowed.low} or more'}{steps}"
-    return f"{'up to' if allowed.low is None else f'{allowed.low} to'} {allowed.high}{steps}"
 
 
 def expected(operand: Operand) -> tuple[str, ...]:

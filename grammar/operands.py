@@ -1,11 +1,11 @@
-"""Type compatibility, in one place: which registers may stand for an operand of an instruction."""
+"""Type compatibility, in one place: which registers may stand for an operand of an instruction, and which numbers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
 
-from .schema import ANY, Operand
+from .schema import ANY, Operand, Range
 
 _BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "e4m3": 8, "e5m2": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16,
          "e4m3x2": 16, "e5m2x2": 16, "b32": 32, "u32": 32, "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "tf32": 32,
@@ -35,6 +35,25 @@ def layer(coordinates: Operand) -> Operand:
     return replace(coordinates, kind="register", type="u32", immediate=ANY, float_immediate=False, integer_ok=False, float_ok=False)
 
 
+def within(allowed: Range, value: int) -> bool:
+    """Whether the range has the value."""
+    if allowed.choices:
+        return value in allowed.choices
+    return ((allowed.low is None or value >= allowed.low) and (allowed.high is None or value <= allowed.high)
+            and (value - (allowed.low or 0)) % allowed.multiple == 0)
+
+
+def legal(allowed: Range) -> str:
+    """The range in words: "24 to 256 in steps of 8", "-1 or 1"."""
+    if allowed.choices:
+        *others, last = map(str, allowed.choices)
+        return f"{', '.join(others)} or {last}" if others else last
+    steps = f" in steps of {allowed.multiple}" if allowed.multiple != 1 else ""
+    if allowed.high is None:
+        return f"{'any integer' if allowed.low is None else f'{allowed.low} or more'}{steps}"
+    return f"{'up to' if allowed.low is None else f'{allowed.low} to'} {allowed.high}{steps}"
+
+
 @cache
 def _accepts(type: str, register: str, wide: bool, float_ok: bool) -> bool:
     if type == register:
@@ -52,5 +71,5 @@ def _accepts(type: str, register: str, wide: bool, float_ok: bool) -> bool:
     if type in _INTEGER:
         return untyped or register in _INTEGER or (float_ok and register == "f16x2")
     if given > bits:
-        return untyped and type in _FLOAT | {"f16"}
+        return untyped and type in _FLOAT | {"f16", "f16x2"}
     return untyped

@@ -17,7 +17,7 @@ _UNREAD = {
     "testp": frozenset(("finite", "infinite", "normal", "notanumber", "number", "subnormal")),
     "tensormap.replace": frozenset(("box_dim", "element_stride", "elemtype", "fill_mode", "global_address", "global_dim", "global_stride",
                             "interleave_layout", "rank", "swizzle_mode")),
-    "multimem": frozenset(("acc::f16", "acc::f32")),
+    "multimem.ld_reduce": frozenset(("acc::f16", "acc::f32")),
 }
 
 _BASES = frozenset((
@@ -28,31 +28,30 @@ _BASES = frozenset((
     "cp.async.bulk", "cp.async.bulk.tensor", "cp.async.bulk.prefetch", "cp.async.bulk.prefetch.tensor", "cp.async.bulk.commit_group",
     "cp.async.bulk.wait_group", "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor",
     "tensormap.replace", "tensormap.cp_fenceproxy", "bar.warp.sync", "barrier.cluster.arrive", "barrier.cluster.wait",
-    *(f"{name}{cta}.{what}" for name in ("bar", "barrier") for cta in ("", ".cta") for what in ("sync", "arrive", "red")),
+    *(f"{name}{cta}.{what}" for name in ("bar", "barrier") for cta in ("", ".cta") for what in ("sync", "arrive", "red", "aligned.sync")),
     "fence.proxy", "membar.proxy",
     *(f"mbarrier.{what}" for what in ("init", "inval", "expect_tx", "complete_tx", "arrive", "arrive.expect_tx", "arrive_drop",
                                       "arrive_drop.expect_tx", "test_wait", "test_wait.parity", "try_wait", "try_wait.parity",
                                       "pending_count")),
-    "setmaxnreg.inc", "setmaxnreg.dec", "wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d", "wmma.mma",
+    "pmevent.mask", "setmaxnreg.inc", "setmaxnreg.dec", "wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d", "wmma.mma",
     "wgmma.mma_async", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group",
     "brx.idx", "tex.base", "tex.level", "tex.grad", "txq.level", "suld.b", "sust.b", "sust.p", "sured.b", "sured.p",
 ))
 _SPACES = frozenset(("const", "global", "local", "param", "shared"))
 _REFERENCES = frozenset(("pred", "samplerref", "surfref", "texref"))
 _LAYOUTS = frozenset(("row", "col"))
+_SMALL = frozenset(("b1", "s2", "u2", "s4", "u4"))
+_ASIDE = _SMALL | {"bf16", "bf16x2", "tf32"}  # types that a product may have and ptxas does not look at in some places
 _SURPLUS = {
     **dict.fromkeys(("abs", "add", "atom", "cos", "cp.reduce.async.bulk", "cvt", "cvt.pack", "ex2", "fma", "lg2", "max", "min", "mul",
                      "multimem.ld_reduce", "multimem.red", "multimem.st", "neg", "rcp", "red", "rsqrt", "set", "setp", "sin", "sqrt", "sub",
                      "tanh", "wmma.mma"), _REFERENCES),
-    **dict.fromkeys(("ldmatrix", "stmatrix", "movmatrix"), _LAYOUTS), "wgmma.mma_async": _REFERENCES | _LAYOUTS,
+    **dict.fromkeys(("ldmatrix", "stmatrix"), _LAYOUTS), "movmatrix": _LAYOUTS | _ASIDE, "wgmma.mma_async": _REFERENCES | _LAYOUTS,
 }
 _RESTRICTIONS = frozenset(("sync_restrict::shared::cta", "sync_restrict::shared::cluster"))
 _PLACES = frozenset(("global", "shared", "shared::cta", "shared::cluster"))
-_FENCES = {"mbarrier_init": _RESTRICTIONS, "alias": _RESTRICTIONS | _PLACES, "tensormap::generic": _RESTRICTIONS | _PLACES,
-           "async::generic": _PLACES}
-_SMALL = frozenset(("b1", "s2", "u2", "s4", "u4"))
-# Types that ptxas does not look at behind the four of a product, or beside that of the sums of `m8n8k32`.
-_ASIDE = _SMALL | {"bf16", "bf16x2", "tf32"}
+_FENCES = {"mbarrier_init": _RESTRICTIONS, "alias": _RESTRICTIONS, "async::generic": _PLACES}
+_SPARSE = frozenset(("sp", "sp::ordered_metadata"))
 _LISTS = {"row": "layout", "col": "layout", "and": "bits", "or": "bits", "xor": "bits", "popc": "bits"}
 
 
@@ -75,20 +74,58 @@ def said(mnemonic: str, tokens: Sequence[str]) -> tuple[str, ...]:
 
     Some instructions do not look at more types or layouts than they have.
     """
+    whole = ".".join((mnemonic, *tokens[:base(mnemonic, tokens)]))
+    unread = [_SURPLUS.get(whole, frozenset())]
+    alone = [words for owner, words in _UNREAD.items() if owner not in (mnemonic, whole)]
+    if mnemonic == "fence":
+        unread += [words for kind, words in _FENCES.items() if kind in tokens]
+        unread += [_PLACES, _RESTRICTIONS] * ("tensormap::generic" in tokens and "release" in tokens)
+    if mnemonic == "mma":
+        tokens = _product(tokens)
+    if whole in ("wmma.load.c", "wmma.store.d"):
+        tokens = _sums(tokens)
     seen: set[str] = set()
     kept = []
-    whole = ".".join((mnemonic, *tokens[:base(mnemonic, tokens)]))
-    unread = _SURPLUS.get(whole, frozenset()).union(*(words for owner, words in _UNREAD.items() if owner not in (mnemonic, whole)))
-    if mnemonic == "fence":
-        unread = unread.union(*(words for kind, words in _FENCES.items() if kind in tokens))
-    own = [token for token in tokens if width(token) and token not in _ASIDE]
-    if whole in ("wmma.load.c", "wmma.store.d") and own == ["s32"] and "m8n8k32" in tokens:
-        unread = unread | _ASIDE
-    if mnemonic == "mma" and len(own) == 4 and not {"e4m3", "e5m2", "sp", "sp::ordered_metadata"}.intersection(tokens):
-        behind = len(tokens) - tokens[::-1].index(own[-1])
-        tokens = [*tokens[:behind], *(token for token in tokens[behind:] if token not in _ASIDE)]
     for token in tokens:
-        if (token not in unread or token in seen) and (token not in seen or token not in REPEATABLE):
+        one = next((words for words in alone if token in words), frozenset())
+        passed = one.isdisjoint(seen) if one else token not in seen and any(token in words for words in unread)
+        if not passed and (token not in seen or token not in REPEATABLE):
             kept.append(token)
         seen.add(token)
     return tuple(kept)
+
+
+def _product(tokens: Sequence[str]) -> Sequence[str]:
+    """The modifiers of a product without the one type that ptxas does not look at among its four."""
+    places = [i for i, token in enumerate(tokens) if ordered(token) == "type" or token == "bf16x2"]
+    if len(places) != 5:
+        return tokens
+    for place, i in enumerate(places):
+        others = [tokens[each] for each in places if each != i]
+        if tokens[i] in _ASIDE and _overlooked(others, tokens[i], place, _SPARSE.isdisjoint(tokens)):
+            return [*tokens[:i], *tokens[i + 1:]]
+    return tokens
+
+
+def _overlooked(types: list[str], token: str, place: int, dense: bool) -> bool:
+    """Whether ptxas does not see a fifth type in this place among the four of d, a, b and c."""
+    d, a, _, c = types
+    if a == "f64":
+        return True
+    if place == 4:
+        return a in ("f16", "e4m3", "e5m2") or (dense and a in ("s8", "u8", "s4", "u4"))
+    if place == 3 and d != "f16" and token in ("tf32", "bf16x2"):
+        return (a == "f16" and c == d) or a in ("e4m3", "e5m2") or (dense and a in ("s8", "u8", "s4", "u4"))
+    if place == 3 and a in ("e4m3", "e5m2"):
+        return token in _SMALL or (token == "bf16" and d == "f16")
+    if a == "f16" and c == "f16" and token == "bf16":
+        return place in (2, 3) or (d == "f16" and (place == 0 or not dense))
+    return False
+
+
+def _sums(tokens: Sequence[str]) -> Sequence[str]:
+    """The modifiers of a fragment of sums without the types that ptxas does not look at behind that of small elements' sums."""
+    if "s32" not in tokens or not {"m8n8k32", "m8n8k128"}.intersection(tokens):
+        return tokens
+    last = tokens.index("s32")
+    return [token for i, token in enumerate(tokens) if token not in _ASIDE or (i < last and token not in ("tf32", "bf16x2"))]

@@ -151,7 +151,7 @@ class Reader:
 
     # --------------------------------------------------------------------------------------------------- operands
 
-    def pair(self, children: list[Name]) -> Operand:
+    def pair(self, children: list[Any]) -> Operand:
         return Pair(children[0], children[1])
 
     def negated(self, children: list[Name]) -> Operand:
@@ -174,10 +174,11 @@ class Reader:
         bracket, base, *rest = children
         if type(base) is Float:
             raise ParseError("an address is an integer", _place(bracket))
-        if not rest or rest[0] is None:
+        if not rest:
             return Address(base)
-        offset = _bytes(*rest)
-        return Address(base, offset, offset == 0)
+        plus, value, unified = rest
+        offset = _bytes(plus, value)
+        return Address(base, offset, plus is not None and offset == 0, unified is not None)
 
     def element(self, children: list[Any]) -> Operand:
         base, bracket, index, *rest = children

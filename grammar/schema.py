@@ -72,6 +72,9 @@ class Operand:
     index: bool = False                  # the first coordinate is a .u32, the layer of an array of textures
     padded: bool = False                 # more coordinates than count, 2 or 4, may stand there; what is too much is not looked at
     minus: bool = False                  # `-a` may stand here
+    element: bool = False                # an address may be written `array[3]`
+    exact: bool = False                  # a list of literals only has those of the type's own width
+    open: bool = False                   # lanes of a floating type may be integer registers where another lane is left out
     selector: str | Per = ""             # which bytes or halves of the register, `a.b0`: a key of SELECTORS
     space: str | Per = ""                # of an address: "global", "shared::cta", ...; "" is generic
     tag: str = ""                        # what the bits mean: see TAGS
@@ -146,7 +149,8 @@ PURE = Effects()
 class Form:
     """One syntax line. `since` is the lowest PTX version and `target` the lowest sm that accept it; `needs` raises the version for a token.
 
-    `rules` relate immediates, `"src_size <= cp_size"`: what holds between two operands when both are numbers.
+    `rules` relate immediates, `"src_size <= cp_size"`: what holds between two operands when both are numbers; `"fraction in (0,1]"`
+    is about a floating literal.
     """
 
     syntax: str

@@ -70,12 +70,13 @@ class Vector:
 class Address:
     """`[base+offset]` in bytes; the base is a register, a variable, or an integer (then `offset` is 0).
 
-    `displaced` keeps `[base+0]` apart from `[base]`: without optimisation ptxas computes that sum.
+    `displaced` keeps `[base+0]` apart from `[base]`: without optimisation ptxas computes that sum. `unified` is `[base].unified`.
     """
 
     base: Name | Integer
     offset: int = 0
     displaced: bool = False
+    unified: bool = False
 
 
 @dataclass(frozen=True, slots=True)

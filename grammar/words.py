@@ -47,6 +47,7 @@ new = object.__new__
 exhaust: Callable[[Iterable[Any]], None] = deque(maxlen=0).extend
 set_name = setter(Name, "name")
 set_base, set_offset, set_displaced = setter(Address, "base"), setter(Address, "offset"), setter(Address, "displaced")
+set_unified = setter(Address, "unified")
 
 
 class Words(dict[str, Operand]):
@@ -62,6 +63,7 @@ class Words(dict[str, Operand]):
                 set_base(value, known)
                 set_offset(value, int(digits) if plus else 0)
                 set_displaced(value, False)
+                set_unified(value, False)
                 self[word] = value
                 return value
         elif PLAIN.fullmatch(word) is not None and word != "WARP_SZ":

@@ -96,7 +96,8 @@ def write_operand(operand: Operand) -> str:
         return f"{operand.value}U" if operand.unsigned else str(operand.value)
     if isinstance(operand, Address):
         base = operand.base.name if type(operand.base) is Name else write_operand(operand.base)
-        return f"[{base}+{operand.offset}]" if operand.offset or operand.displaced else f"[{base}]"
+        text = f"[{base}+{operand.offset}]" if operand.offset or operand.displaced else f"[{base}]"
+        return f"{text}.unified" if operand.unified else text
     if isinstance(operand, Vector):
         return "{" + _list(operand.elements) + "}"
     if isinstance(operand, Float):

@@ -114,6 +114,7 @@ _B32: TypeAlias = Reg[b32]
 _B64_int: TypeAlias = Reg[b64] | Ptr[Any] | TensorMap | int
 _Bits64: TypeAlias = Reg[bits64]
 _B64: TypeAlias = Reg[b64]
+_F16x2_wide: TypeAlias = Reg[f16x2 | bits64 | b128]
 _E4m3x2: TypeAlias = Reg[e4m3x2]
 _E5m2x2: TypeAlias = Reg[e5m2x2]
 _I32_f16x2_wide_int: TypeAlias = Reg[integer32 | f16x2 | integer64 | b128] | SharedAddress | int
@@ -1512,10 +1513,10 @@ class _cvt_bf16_2(_Prefix):
     f32: _d_a[_F32_float, _Bf16, _Bf16]
     f64: _d_a[_F64_float, _Bf16, _Bf16]
     f16: _d_a[_F16, _Bf16, _Bf16]
-class _cvt_f16x2(_Prefix, Generic[_T0]):
-    f32: _d_a_b[_F32_float, _F32_float, _T0, _T0]
+class _cvt_f16x2(_Prefix, Generic[_T0, _T1]):
+    f32: _d_a_b[_F32_float, _F32_float, _T0, _T1]
 class _cvt_f16x2_2(_Prefix):
-    f32: _d_a_b[_F32_float, _F32_float, _F16x2, _F16x2]
+    f32: _d_a_b[_F32_float, _F32_float, _F16x2, _F16x2_wide]
     e4m3x2: _d_a[_E4m3x2, _F16x2, _F16x2]
     e5m2x2: _d_a[_E5m2x2, _F16x2, _F16x2]
 class _cvt_e4m3x2(_Prefix, Generic[_T0]):
@@ -2794,8 +2795,8 @@ class _cvt_sat_5(_Prefix):
 class _cvt_satfinite(_Prefix):
     f16: _cvt_f32_2[_F32_wide_float, _F16, _F16_wide]
     bf16: _cvt_f32_2[_F32_float, _Bf16, _Bf16]
-    f16x2: _cvt_f16x2[_F16x2]
-    bf16x2: _cvt_f16x2[_Bf16x2]
+    f16x2: _cvt_f16x2[_F16x2, _F16x2_wide]
+    bf16x2: _cvt_f16x2[_Bf16x2, _Bf16x2]
 class _cvt_relu(_Prefix):
     e4m3x2: _cvt_e4m3x2[_E4m3x2]
     e5m2x2: _cvt_e4m3x2[_E5m2x2]
@@ -3978,13 +3979,13 @@ class _cvt_relu_2(_Prefix):
     f16: _cvt_f32_2[_F32_wide_float, _F16, _F16_wide]
     bf16: _cvt_f32_2[_F32_float, _Bf16, _Bf16]
     f16x2: _cvt_f16x2_2
-    bf16x2: _cvt_f16x2[_Bf16x2]
+    bf16x2: _cvt_f16x2[_Bf16x2, _Bf16x2]
     tf32: _cvt_f32_2[_F32_float, _Tf32, _Tf32]
 class _cvt_satfinite_3(_Prefix):
     f16: _cvt_f32_2[_F32_wide_float, _F16, _F16_wide]
     bf16: _cvt_f32_2[_F32_float, _Bf16, _Bf16]
-    f16x2: _cvt_f16x2[_F16x2]
-    bf16x2: _cvt_f16x2[_Bf16x2]
+    f16x2: _cvt_f16x2[_F16x2, _F16x2_wide]
+    bf16x2: _cvt_f16x2[_Bf16x2, _Bf16x2]
     relu: _cvt_relu
     e4m3x2: _cvt_e4m3x2[_E4m3x2]
     e5m2x2: _cvt_e4m3x2[_E5m2x2]
@@ -3992,8 +3993,8 @@ class _cvt_relu_3(_Prefix):
     satfinite: _cvt_satfinite
     f16: _cvt_f32_2[_F32_wide_float, _F16, _F16_wide]
     bf16: _cvt_f32_2[_F32_float, _Bf16, _Bf16]
-    f16x2: _cvt_f16x2[_F16x2]
-    bf16x2: _cvt_f16x2[_Bf16x2]
+    f16x2: _cvt_f16x2[_F16x2, _F16x2_wide]
+    bf16x2: _cvt_f16x2[_Bf16x2, _Bf16x2]
     tf32: _cvt_f32_2[_F32_float, _Tf32, _Tf32]
 class _cvt_ftz_3(_Prefix):
     sat: _cvt_sat_6
@@ -4877,7 +4878,7 @@ class _cvt_rn(_Prefix):
     relu: _cvt_relu_2
     satfinite: _cvt_satfinite_3
     f16x2: _cvt_f16x2_2
-    bf16x2: _cvt_f16x2[_Bf16x2]
+    bf16x2: _cvt_f16x2[_Bf16x2, _Bf16x2]
     tf32: _cvt_f32_2[_F32_float, _Tf32, _Tf32]
 class _cvt_rz(_Prefix):
     sat: _cvt_sat_4
@@ -4888,8 +4889,8 @@ class _cvt_rz(_Prefix):
     bf16: _cvt_bf16_2
     relu: _cvt_relu_3
     satfinite: _cvt_satfinite
-    f16x2: _cvt_f16x2[_F16x2]
-    bf16x2: _cvt_f16x2[_Bf16x2]
+    f16x2: _cvt_f16x2[_F16x2, _F16x2_wide]
+    bf16x2: _cvt_f16x2[_Bf16x2, _Bf16x2]
     tf32: _cvt_f32_2[_F32_float, _Tf32, _Tf32]
 class _cvt_rm(_Prefix):
     sat: _cvt_sat_4

@@ -5,6 +5,7 @@ A bulk copy into shared memory completes on an mbarrier, one out of it in the th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from ..schema import ANY, Access, Effects, Form, Operand, Per, Range, at, coordinates, form, imm, r
@@ -28,7 +29,9 @@ _OPERANDS: dict[str, Operand] = {
 def _row(syntax: str, effects: Effects, *, since: str = "8.0", section: str = "", dst: Operand = _GLOBAL, src: Operand = _SHARED,
          **slots: str) -> Form:
     """A bulk row: the operands that its syntax names, the mbarrier in the space of the destination."""
-    operands = {**_OPERANDS, "dstMem": dst, "srcMem": src, "mbar": at(dst.space, tag="mbarrier")}
+    bare = ".tensor." in syntax  # ptxas takes `array[3]` here, too
+    operands = {**_OPERANDS, "dstMem": replace(dst, element=bare), "srcMem": replace(src, element=bare),
+                "mbar": at(dst.space, tag="mbarrier", element=bare)}
     names: dict[str, Any] = {name: operands[name] for name in operands if name in syntax.partition(" ")[2]}
     return form(syntax, slots=slots, since=since, effects=effects, section=section, **names)
 

@@ -27,8 +27,8 @@ def _reduce(operations: str, types: str) -> Form:
 
 
 FORMS: tuple[Form, ...] = (
-    form("mapa.space.type d, a, b", slots=_SPACE | _POINTER, section="mapa", d=w("type"), a=_VARIABLE, b=r("u32", imm=Range(0))),
-    form("mapa.type d, a, b", slots=_POINTER, section="mapa", d=w("type"), a=r("type", imm=ANY), b=r("u32", imm=Range(0))),
+    form("mapa.space.type d, a, b", slots=_SPACE | _POINTER, section="mapa", d=w("type"), a=_VARIABLE, b=r("u32", imm=ANY)),
+    form("mapa.type d, a, b", slots=_POINTER, section="mapa", d=w("type"), a=r("type", imm=ANY), b=r("u32", imm=ANY)),
     form("getctarank.space.type d, a", slots=_SPACE | _POINTER, section="getctarank", d=w("u32"), a=_VARIABLE),
     form("getctarank.type d, a", slots=_POINTER, section="getctarank", d=w("u32"), a=r("type", imm=ANY)),
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any, cast
 
 from ..schema import ANY, Effects, Form, Operand, Per, Range, at, form, imm, r, w
-from . import atomic, cluster, control, matrix, mma, multimem, texture, wgmma
+from . import atomic, barrier, cluster, control, matrix, mma, multimem, texture, wgmma, wmma
 
 _SHARED = at("shared::cluster")
 _MBAR = at("shared::cluster", tag="mbarrier")
 _POINTER = {"space": "shared::cluster", "type": "s32 s64"}
 _VARIABLE = r("type", variable=True, space="shared", imm=ANY)
+_PLACES = "shared::cluster shared::cta shared"
 _WHERE = "(.cluster{.shared::cluster}|{.weak}{.space})"
 _STORED, _NUMBERS = "b32 b64 u32 u64 s32 s64 f32 f64", "u32 u64 s32 s64 f32 f64"
 _D, _A = w("type"), r("type", imm=ANY)
@@ -55,18 +57,29 @@ def _without(row: Form, *names: str) -> Form:
     return replace(row, syntax=syntax, operands={name: operand for name, operand in row.operands.items() if name not in names})
 
 
+def _product(row: Form) -> Form:
+    """The row with results left out, unless they are sums of 8-bit floats, and with integers for C."""
+    d, c = row.operands["d"], row.operands["c"]
+    return _taking(row, d=replace(d, sink=not _EIGHT_BITS.issubset(row.slots.get("atype", ()))), c=replace(c, immediate=ANY))
+
+
 def _untyped(row: Form) -> Form:
-    """The row with registers of any type, 32 bits wide, for A and B."""
-    return _taking(row, **{name: replace(row.operands[name], type="b32", float_immediate=False) for name in "ab"})
+    """The row of a sparse product with registers of any type, 32 bits wide, where ptxas does not look, and a literal for the metadata."""
+    loose = ("ab" if ".f16.f16" not in row.syntax else "") + ("dc" if re.search(r"\.f32\.(f16|bf16|tf32)", row.syntax) else "")
+    loosened = {name: replace(row.operands[name], type="b32", float_immediate=name == "c") for name in loose}
+    halves = {"f": imm(Range(0, 3))} if ".f32.f16" in row.syntax else {}
+    return _product(_taking(row, **loosened, **halves, e=r("b32", float_immediate=True)))
 
 
 _SURFACES = tuple(
     _listed(row, name, lanes)
     for row in texture.FORMS if row.mnemonic in ("suld", "sust") for name in ("d" if row.mnemonic == "suld" else "c",)
     for lanes in ((2, 4) if "vec" not in row.slots else (1,) if row.mnemonic == "sust" else ()))
+_EIGHT_BITS = frozenset(("e4m3", "e5m2"))
 _SPARSE = tuple(row for row in mma.FORMS if "spvariant" in row.slots)
 _PAIRS = tuple(row for row in multimem.FORMS if "{.vec}" in row.syntax and "bf16x2" in row.slots["type"])
 _F32 = r("f32", float_immediate=True)
+_NOTHING = Operand("literal", access="w")
 
 
 FORMS: tuple[Form, ...] = (
@@ -75,6 +88,10 @@ FORMS: tuple[Form, ...] = (
       for opcode in ("addc", "subc")),
     form("madc.mode.type d, a, b, c", slots={"mode": "hi lo", "type": "u16 s16"}, effects=Effects(carry="r"), section="madc",
          d=_D, a=_A, b=_A, c=_A),
+    *(form(f"setp.CmpOp{{.BoolOp}}{ftz}.type p|q, a, b, c", section="setp",
+           slots={"CmpOp": "eq ne lt le gt ge equ neu ltu leu gtu geu num nan", "BoolOp": "and or xor", "type": type},
+           p=w("pred"), q=_NOTHING, a=r("type"), b=r("type"),
+           c=r("pred", negate=True, imm=ANY if type == "f16" else None, when="BoolOp")) for type, ftz in (("f16", "{.ftz}"), ("bf16", ""))),
     form("testp.type p, a", slots={"type": "f32 f64"}, section="testp", p=w("pred"), a=r("type", float_immediate=True)),
     form("prefetch.level [a]", slots={"level": "L2::evict_last L2::evict_normal"}, section="prefetch, prefetchu", a=at()),
     form("setmaxnreg.action.sync.aligned.s32 imm_reg_count", slots={"action": "inc dec"}, target="sm_90a", section="setmaxnreg",
@@ -83,7 +100,7 @@ FORMS: tuple[Form, ...] = (
     form("getctarank{.space}.type d, a", slots=_POINTER, section="getctarank", d=w("u32"), a=_VARIABLE),
 
     # Without an mbarrier or the word for it, in the CTA's own memory, or one value for all lanes.
-    *(form(f"st.async{opcode}.type {operands}", slots={"space": "shared::cluster shared::cta", "vec": "v2 v4", "type": types},
+    *(form(f"st.async{opcode}.type {operands}", slots={"space": _PLACES, "vec": "v2 v4", "type": types},
            since="8.1", section="st.async", effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, b=_VALUE,
            **cast(Any, {"mbar": _MBAR} if "[mbar]" in operands else {}))
       for opcode, types, operands in (
@@ -92,18 +109,28 @@ FORMS: tuple[Form, ...] = (
           (f"{_WHERE}.mbarrier::complete_tx::bytes.vec", "b32 u32 s32 f32", "[a], b, [mbar]"),
           (f"{_WHERE}.mbarrier::complete_tx::bytes.v2", "b64 u64 s64 f64", "[a], b, [mbar]"))),
     *(form(f"st.async{_WHERE}.mbarrier::complete_tx::bytes{vec}.type [a], b, [mbar]",
-           slots={"space": "shared::cluster shared::cta", "vec": "v2 v4", "type": types}, since="8.1", section="st.async",
+           slots={"space": _PLACES, "vec": "v2 v4", "type": types}, since="8.1", section="st.async",
            effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, mbar=_MBAR, b=r("type", n=lanes, imm=ANY, float_immediate=True))
       for vec, lanes, types in (
           (".v2", 2, _STORED), (".v4", 4, "b32 u32 s32 f32"), ("", 2, _NUMBERS), ("", 4, _NUMBERS))),
-    *(_with(row, ", [mbar]", "{, [mbar]}") for row in cluster.FORMS if row.syntax.startswith("red.async")),
+    *(form(f"st.async{_WHERE}.mbarrier::complete_tx::bytes{vec}.type [a], b, [mbar]",
+           slots={"space": _PLACES, "type": types}, since="8.1", section="st.async", effects=Effects(sync=("mbarrier.complete_tx",)),
+           a=_SHARED, mbar=_MBAR, b=r(Per("type", {"f32": "u32", "f64": "u64"}), n=lanes, float_ok=False))
+      for vec, lanes, types in ((".v2", 2, "f32 f64"), (".v4", 4, "f32"), ("", 2, "f32 f64"), ("", 4, "f32 f64"))),
+    *(each for row in cluster.FORMS if row.syntax.startswith("red.async") for wanted in (_with(row, ", [mbar]", "{, [mbar]}"),)
+      for each in (wanted, _generic(wanted))),
     form("red.async.relaxed.cluster{.space}.mbarrier::complete_tx::bytes.add.s64 [a], b{, [mbar]}", slots={"space": "shared::cluster"},
          since="8.1", section="red.async", effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, b=r("s64", imm=ANY), mbar=_MBAR),
 
     *(_with(row, ".sync.aligned", ".sync") for row in wgmma.FORMS),
 
     # Registers of a width where the manual has types, and lists that are too long or not written as such.
-    *(_untyped(row) for row in _SPARSE if ".f16.f16" not in row.syntax),
+    *map(_untyped, _SPARSE),
+    *(_taking(_untyped(row), a=r("b32")) for row in _SPARSE if "s8" in row.slots.get("atype", ())),
+    *(_product(row) for row in (*mma.FORMS, *wmma.FORMS) if {"c", "d"} <= row.operands.keys() and row not in _SPARSE),
+    *(replace(row, slots={**row.slots, "shape": ("m8n8k32", "m8n8k128")},
+              operands={**row.operands, "r": replace(row.operands["r"], count=2)})
+      for row in wmma.FORMS if row.slots.get("type") == ("f32",) and "r" in row.operands),
     *(_taking(replace(row, slots={**row.slots, "shape": ("m16n8k16",)}), b=r("b32", n=lanes)) for row in mma.FORMS
       if "e4m3" in row.slots.get("atype", ()) and "m16n8k16" in row.slots["shape"] for lanes in (2, 4)),
     *(_taking(replace(row, syntax=row.syntax.replace("{.vec}", ""), slots={**row.slots, "type": ("bf16x2",)}), b=_B32)
@@ -116,7 +143,13 @@ FORMS: tuple[Form, ...] = (
       for row in atomic.FORMS if row.mnemonic == "atom" and {"exch", "and"}.intersection(row.slots["op"])
       for type in ("b32", "b128") if type in row.slots["type"] for bare in (_without(row, "cache_policy"),)),
 
+    *(_taking(replace(row, slots={**row.slots, "type": (type,)}),
+              d=replace(row.operands["d"], sink=True, open=row.mnemonic == "multimem" or type != "bf16"))
+      for row in (*atomic.FORMS, *multimem.FORMS) if "vec" in row.slots and "d" in row.operands for type in row.slots["type"]),
+
     # Rounded in any way.
+    form("fma.rn.oob.sat.type d, a, b, c", slots={"type": "f16 f16x2"}, since="8.1", section="fma",
+         d=_D, a=r("type"), b=r("type"), c=r("type")),
     *(form(f"fma.rnd{oob}{{.relu}}.type d, a, b, c", slots={"rnd": "rz rm rp", "type": "bf16 bf16x2"}, since=since, section="fma",
            d=_D, a=r("type"), b=r("type"), c=r("type")) for oob, since in (("", "8.0"), (".oob", "8.1"))),
     *(replace(row, slots={**row.slots, "num": ("x8",)},
@@ -142,8 +175,11 @@ FORMS: tuple[Form, ...] = (
          a=r("b32", float_immediate=True)),
     form("lop3.b32 d, a, b, c, immLut", section="lop3", d=w("b32", sink=True), a=_B32, b=_B32, c=_B32, immLut=imm(Range(0, 255))),
     form("fns.b32 d, mask, base, offset", section="fns", d=w("b32"), mask=_B32, base=_B32, offset=_B32),
-    form("barrier.aligned.sync a{, b}", effects=Effects(sync=("cta.barrier",), convergence="warp"), section="bar, barrier",
-         a=r("u32", imm=Range(0, 15)), b=r("u32", imm=Range(32, multiple=32))),
+    form("barrier{.cta}.aligned.sync a{, b}", effects=Effects(sync=("cta.barrier",), convergence="warp"), section="bar, barrier",
+         a=r("u32", imm=Range(0, 15)), b=r("u32", imm=Range(0, multiple=32))),
+    *(_taking(row, b=r("u32", imm=Range(choices=(0,)))) for row in barrier.FORMS if "b" in row.operands and ".arrive" not in row.syntax),
+    form("match.any.sync.type d|p, a, membermask", slots={"type": "b32 b64"}, effects=Effects(convergence="warp"), section="match.sync",
+         d=w("b32", float_ok=False), p=_NOTHING, a=r("type", imm=ANY), membermask=r("b32", imm=ANY, tag="members", float_ok=False)),
 
     # At an address in another space than those that have what is meant.
     *(_generic(row) for row in cluster.FORMS if row.mnemonic in ("st", "red")),
@@ -165,9 +201,10 @@ FORMS: tuple[Form, ...] = (
     form("mov.type d, avar", slots={"type": "b16 u16 s16"}, section="mov", d=_D, avar=Operand("symbol", "type")),
     *(form(f"mov.{type} d, a", since="8.3" if type == "b128" else "8.0", section="mov", d=w(lane, n=lanes, sink=True), a=source)
       for type, lane, lanes in (("b16", "b8", 2), ("b32", "b8", 4), ("b32", "b16", 2), ("b64", "b16", 4), ("b64", "b32", 2))
-      for source in (imm(ANY, type), Operand("symbol", type))),
-    *(form("mov.b128 d, a", since="8.3", section="mov", d=w(lane, n=lanes, sink=True), a=imm(ANY, "b64"))
-      for lane, lanes in (("b32", 4), ("b64", 2))),
+      for source in (r(type, imm=ANY, float_immediate=True), Operand("symbol", type))),
+    *(form("mov.b128 d, a", since="8.3", section="mov", d=w(lane, n=lanes, sink=True), a=source)
+      for lane, lanes in (("b32", 4), ("b64", 2)) for source in (imm(ANY, "b64"), Operand("symbol", "b64"))),
+    form("mov.b128 d, avar", since="8.3", section="mov", d=w("b128"), avar=Operand("symbol", "b64")),
     form("mov.b128 d, a", since="8.3", section="mov", d=w("b128"), a=imm(ANY, "b64")),
     *(form(f"mov.{type} d, a", section="mov", d=w(type), a=r(lane, n=lanes, sink=True, imm=ANY))
       for type, lane, lanes in (("b32", "b8", 4), ("b32", "b16", 2))),

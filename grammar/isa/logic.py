@@ -11,7 +11,7 @@ _A = r("type", imm=ANY)
 _P = w("pred")
 _Q = r("pred", negate=True, imm=ANY)
 _LUT = imm(Range(0, 255))
-_SHIFT = r("u32", imm=Range(0))
+_SHIFT = r("u32", imm=ANY)
 
 FORMS: tuple[Form, ...] = (
     *(row for opcode in ("and", "or", "xor") for row in (

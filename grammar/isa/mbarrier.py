@@ -49,7 +49,7 @@ def _waits(name: str, hint: str) -> tuple[Form, ...]:
     slots = {"sem": "acquire relaxed", "scope": "cta cluster", "space": "shared shared::cta"}
     common = {"waitComplete": w("pred"), "addr": _BARRIER}
     if hint:
-        common["suspendTimeHint"] = r("u32", imm=Range(0), tag="hint")
+        common["suspendTimeHint"] = r("u32", imm=ANY, tag="hint")
     return (
         form(f"mbarrier.{name}{{.sem.scope}}{{.space}}.b64 waitComplete, [addr], state{hint}", slots=slots, needs=_RELAXED,
              effects=_effects("mbarrier.test"), section=f"mbarrier.{name}",

@@ -33,13 +33,13 @@ def _row(line: str, mode: Literal["r", "w"], section: str, since: str, slots: di
     gates = {**_GATES, "sys": "8.4"} if slots["type"] == "b128" else _GATES
     tokens = " ".join(slots.values()).split()
     return form(line, slots=slots, since=since, needs={token: gate for token, gate in gates.items() if token in tokens},
-                effects=Effects((Access(mode, "a"),)), section=section, a=at("space"), **data)
+                effects=Effects((Access(mode, "a"),)), section=section, a=at("space", element=True), **data)
 
 
 def _load(opcode: str, section: str = "ld", *, since: str = "8.0", shapes: Any = _SHAPES, **slots: str) -> tuple[Form, ...]:
     """The rows of one load, one per shape. A lane may be left out with `_`, a scalar not."""
     return tuple(_row(f"{opcode}{shape} d, [a]", "r", section, max(since, gate), slots | types,
-                      d=w("type", wide=True, sink="n" in lanes, **lanes))
+                      d=w("type", wide=True, sink="n" in lanes, open=True, **lanes))
                  for shape, gate, types, lanes in shapes)
 
 
@@ -104,7 +104,7 @@ _NEW_POLICY = w("b64", tag="policy", float_ok=False)
 
 _POLICIES = (
     form("createpolicy.fractional.primary_priority{.secondary_priority}.b64 cache_policy{, fraction}", slots=_PRIORITIES,
-         section="createpolicy", cache_policy=_NEW_POLICY, fraction=r("f32", float_immediate=True)),
+         section="createpolicy", rules=("fraction in (0,1]",), cache_policy=_NEW_POLICY, fraction=r("f32", float_immediate=True)),
     form("createpolicy.range{.space}.primary_priority{.secondary_priority}.b64 cache_policy, [a], primary_size, total_size",
          slots={"space": "global", **_PRIORITIES}, section="createpolicy", effects=_CACHED, rules=("primary_size <= total_size",),
          cache_policy=_NEW_POLICY, a=at("space"), primary_size=r("u32", imm=ANY, tag="bytes"),

@@ -23,7 +23,7 @@ def _row(opcode: str, shapes: _Shapes, d: str, *, ab: str = "b32", c: Operand | 
     return form(f"mma{opcode} d, a, b, c", slots={"shape": " ".join(shapes), **slots}, since=since, needs=needs,
                 effects=Effects(convergence="warp"), section="mma",
                 d=w(d, n=lanes), a=r(ab, n=a_lanes, float_immediate=ab == "f64"), b=r(ab, n=b_lanes, float_immediate=ab == "f64"),
-                c=c or r(d, n=lanes, float_immediate=d in ("f32", "f64")))
+                c=c or r(d, n=lanes, float_immediate=d in ("f32", "f64"), exact=True))
 
 
 # m8n8k4 of f16 is four products at once, one for each quarter of the warp.

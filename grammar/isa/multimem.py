@@ -22,12 +22,12 @@ def _row(kind: tuple[Any, ...], modifiers: str, shape: str, lengths: str, types:
     base, line, mode, sem = kind
     lanes: dict[str, Any] = {"n": _LANES, "scalar": "{" in shape} if shape else {}
     immediate = ANY if not shape and types != "f64" else None
-    source = r("type", imm=immediate, float_immediate=True, **lanes)
+    source = r("type", imm=immediate, float_immediate=True, exact=base.startswith("multimem.st"), **lanes)
     data: dict[str, Any] = {"d": w("type", **lanes)} if mode == "r" else {"b": source}
     return form(f"{base}{modifiers}{shape}.type {line}", since="8.1", needs={"acc::f32": "8.2"} if "acc" in modifiers else None,
                 slots={"sem": sem, "scope": "cta cluster gpu sys", "space": "global", **slots,
                        **({"vec": lengths} if lengths else {}), "type": types},
-                effects=Effects((Access(mode, "a"),)), section="multimem", a=at("space"), **data)
+                effects=Effects((Access(mode, "a"),)), section="multimem", a=at("space", element=base.startswith("multimem.red")), **data)
 
 
 FORMS: tuple[Form, ...] = (

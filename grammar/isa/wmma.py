@@ -53,7 +53,7 @@ def _store(types: str, shapes: str, register: str, lanes: int) -> Form:
 def _mma(opcode: str, shapes: str, ab: str, a: int | Per, b: int | Per, d: Operand, c: Operand, **slots: str) -> Form:
     return form(f"wmma.mma{opcode} d, a, b, c", slots={"shape": shapes, **slots}, effects=Effects(convergence="warp"), section="wmma.mma",
                 d=d, a=r(ab, n=a, float_immediate=ab == "f64"), b=r(ab, n=b, float_immediate=ab == "f64"),
-                c=replace(c, float_immediate=True))
+                c=replace(c, float_immediate=True, exact=True))
 
 
 _ANY = ".sync.aligned.alayout.blayout.shape"

@@ -50,7 +50,7 @@ class Kinds:
         self.codes = self.known.numbers.copy()
         self.guards: set[int] = set()
         self.registers: dict[str, int] = {}  # of the ranges: the kind of one by its name
-        self.addresses: dict[int, tuple[int, int, str]] = {}  # by that kind: of an address by it and of one far away, and its type
+        self.addresses: dict[int, tuple[str, int, int, int]] = {}  # by that kind: its type, and addresses at it, displaced, and far
         self.blocks: dict[tuple[tree.Variable, ...], Kinds] = {}
         if outer is not None and not scope.ranges and not scope.labels and outer.registers.keys().isdisjoint(scope.names):
             self.registers, self.addresses = outer.registers, outer.addresses
@@ -59,11 +59,16 @@ class Kinds:
         """The registers of the scope's ranges, `most` of each at most; others are looked up when they are met."""
         for stem, type in self.scope.types.items():
             if not stem[-1].isdigit():
-                self.addresses[code(type)] = code(("[]", type, True)), code(("[]", type, False)), type
+                self.addresses[code(type)] = type, *self._places(type)
                 names = self.known.registers(stem, min(self.scope.ranges[stem].count or 0, most))
                 self.registers.update(dict.fromkeys(names, code(type)))
         for name in self.registers.keys() & self.scope.names.keys():
             del self.registers[name]
+
+    def _places(self, type: Hashable) -> tuple[int, int, int]:
+        """The kinds of the addresses at a register."""
+        at, beside, far = (code(("[]", type, reach, False)) for reach in range(3))
+        return at, beside, far
 
     def keys(self, instructions: list[tree.Instruction]) -> list[tuple[Any, ...]]:
         """The opcode of each instruction with the kinds of its operands."""
@@ -84,11 +89,10 @@ class Kinds:
 
     def _code(self, operand: tree.Operand) -> int:
         kind = type(operand)
-        if kind is tree.Address and type(operand.base) is tree.Name:  # type: ignore[union-attr]
+        if kind is tree.Address and type(operand.base) is tree.Name and not operand.unified:  # type: ignore[union-attr]
             register = self.registers.get(operand.base.name)  # type: ignore[union-attr]
             if register is not None:
-                beside, far, _ = self.addresses[register]
-                return beside if near(operand.offset) else far  # type: ignore[union-attr]
+                return self.addresses[register][reach(operand.offset) + 1]  # type: ignore[union-attr,return-value]
         found = code(self.kind(operand))
         if kind is tree.Integer or kind is tree.Float:
             self.known.numbers[id(operand)] = found
@@ -113,7 +117,7 @@ class Kinds:
         if isinstance(operand, tree.Integer):
             return integer(operand.value)
         if isinstance(operand, tree.Address):
-            return "[]", self.kind(operand.base), near(operand.offset)
+            return "[]", self.kind(operand.base), reach(operand.offset), operand.unified
         if isinstance(operand, tree.Float):
             return "0f", operand.width
         if isinstance(operand, tree.Vector):
@@ -134,7 +138,7 @@ class Kinds:
     def name(self, name: str) -> Hashable:
         register = self.registers.get(name)
         if register is not None:
-            return self.addresses[register][2]
+            return self.addresses[register][0]
         scope = self.scope
         found = scope.type(name)
         if found is not None:
@@ -145,7 +149,7 @@ class Kinds:
         if part is not None:
             return ".", part.type, name.rpartition(".")[2]
         if scope.label(name) is not None:
-            return "label"
+            return "list" if scope.table(name) is not None else "prototype" if scope.prototype(name) is not None else "label"
         return "function" if name in self.functions else UNKNOWN
 
     def _variable(self, name: str) -> Hashable:
@@ -160,6 +164,11 @@ class Kinds:
 def near(offset: int) -> bool:
     """Whether an address's displacement fits 32 bits, beyond which ptxas takes it and adds another one."""
     return -(1 << 31) <= offset < 1 << 32
+
+
+def reach(offset: int) -> int:
+    """0 at the place itself (a texture is only used as it is), 1 beside it, 2 beyond what 32 bits hold."""
+    return (1 if near(offset) else 2) if offset else 0
 
 
 def code(kind: Hashable) -> int:

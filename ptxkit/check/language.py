@@ -79,6 +79,7 @@ class _Module:
         self.fine: set[tuple[Any, ...]] = set()
         self.strange: dict[str, Strange | None] = {}
         self.given: tuple[tree.Variable, ...] = ()
+        self.formal: tuple[tree.Variable, ...] = ()
         self.known = kinds.Known()
 
     def findings(self) -> Iterator[Finding]:
@@ -135,6 +136,7 @@ class _Module:
     def _function(self, function: tree.Function, body: tuple[tree.Statement, ...]) -> Iterator[Finding]:
         scope = Scope(self.outer)
         self.given = function.parameters if function.kind == "entry" else ()
+        self.formal = (*function.returns, *function.parameters)
         for variable in (*function.returns, *function.parameters):
             yield from self._declare(scope, variable)
         yield from self._labels(body, scope)
@@ -297,9 +299,19 @@ class _Module:
             yield from self._taken(signature, parameter, name, scope, place)
         if operand.kind not in ("label", "function"):
             return
+        if operand.kind == "label" and scope.find(name) is None and scope.label(name) is not None:
+            wanted = {"bra": "a label of an instruction", "brx": "a list of labels"}.get(signature.form.mnemonic, "a prototype or a list")
+            if self._stands(name, scope) not in wanted:
+                yield finding("operands", f"`{signature.opcode}`: operand `{parameter.name}` must be {wanted}, and `{name}` is "
+                              f"{self._stands(name, scope)}", f"give {wanted}", place, "error", "language", name, (wanted,))
         # The prototype of an indirect call is a label, or the name of a table of functions.
         if scope.find(name) is None and (scope.label(name) is None if operand.kind == "label" else name not in self.functions):
             yield self._undefined(name, operand.kind, place)
+
+    @staticmethod
+    def _stands(name: str, scope: Scope) -> str:
+        """What a label stands before."""
+        return "a list" if scope.table(name) is not None else "a prototype" if scope.prototype(name) is not None else "a label"
 
     def _taken(self, signature: forms.Signature, parameter: forms.Parameter, name: str, scope: Scope, place: Place) -> Iterator[Finding]:
         """The address of a label, or one of 64 bits in a register of 32."""
@@ -307,6 +319,10 @@ class _Module:
         sentence = ""
         if known is None and scope.part(name) is None and name not in self.functions and scope.label(name) is not None:
             sentence = f"is `{name}`, a label, which has no address"
+        elif (found := scope.find(name)) is not None and found.type == ".param" and found.variable not in self.formal:
+            sentence = f"is `{name}`, a parameter of a call, whose address cannot be taken"
+        elif found is not None and found.variable.type.endswith("ref") and signature.opcode.rpartition(".")[2] not in ("u64", "pred"):
+            sentence = f"is `{name}`, a .{found.variable.type}, which is moved as .u64"
         elif known in (".global", ".const") and width(str(parameter.operand.type) or signature.opcode.rpartition(".")[2]) == 32:
             sentence = f"is `{name}` in {known}, whose address has 64 bits"
         if sentence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from grammar import forms, tree
 from grammar.match import Mismatch, bind
@@ -221,7 +221,7 @@ def renamed(operand: tree.Operand, rename: Callable[[str], str]) -> tree.Operand
     if isinstance(operand, tree.Arguments):
         return tree.Arguments(tuple(renamed(element, rename) for element in operand.elements))
     if isinstance(operand, tree.Address):
-        return tree.Address(name(operand.base), operand.offset, operand.displaced) if isinstance(operand.base, tree.Name) else operand
+        return replace(operand, base=name(operand.base)) if isinstance(operand.base, tree.Name) else operand
     if isinstance(operand, tree.Offset):
         return tree.Offset(name(operand.base), operand.offset)
     if isinstance(operand, tree.Element):

@@ -44,7 +44,7 @@ def references_hold(rows: Iterable[Form]) -> Law:
                 yield f"{row.syntax}: the effect {access} is of nothing"
         if missing := set(row.effects.in_flight) - names:
             yield f"{row.syntax}: {sorted(missing)} in flight"
-        if missing := {word for rule in row.rules for word in rule.split()[::2]} - names:
+        if missing := {word for rule in row.rules for word in rule.split()[::2] if word[:1] != "("} - names:
             yield f"{row.syntax}: rules on {sorted(missing)}"
         for name, operand in row.operands.items():
             if operand.tag and operand.tag not in TAGS:

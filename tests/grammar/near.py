@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from grammar import forms, isa, match, tree
+from grammar import forms, isa, tree
 from grammar.notation import compile_form
 from grammar.schema import Form
-from grammar.special import SPECIAL
 from grammar.write import write_instruction
-from ptxkit.check.names import names_in
+from ptxkit.check import check_text
 from tests.grammar import certify
 
 _REGISTERS = tuple(tree.Name(f"%{type}_5") for type in certify.REGISTERS)
@@ -30,7 +29,7 @@ _FLOATS: tuple[tree.Operand, ...] = (tree.Float.of(1.0, 32), tree.Float.of(1.0))
 _VARIABLES = tuple(tree.Name(name) for name in dict.fromkeys(certify.SPACES.values()))
 _SYMBOLS: tuple[tree.Operand, ...] = (*_VARIABLES, tree.Name("texture"), tree.Name("surface"))
 _WORDS = tuple(map(tree.Name, ("%tid.x", "_")))
-_FUNCTIONS, _LABELS = ("callee", "giver"), ("somewhere", "targets", "prototype", "giving")
+TOGETHER = 80  # lines in one module: of more than a hundred syntax errors the others are not told
 _TYPES = frozenset(certify.REGISTERS)
 _AXES = ("x", "b0", "b3", "h0", "h1", "h10", "b10", "b3210", "h32", "b7654")
 
@@ -341,11 +340,13 @@ _CHANGES: tuple[Change, ...] = (
 # What the front end of ptxas takes and `check` does not, on purpose: by reason, what the sentence says.
 STRICTER = {
     "an address in a register of another width: ptxas fails later, or takes its low bits": r"must be at a ",
-    "a number outside the manual's range, which ptxas cuts off": r"legal is|wider than|bits",
+    "a number outside the manual's range, which ptxas cuts off": r"legal is|bits do not hold",
+    "the address of a global variable in 32 bits: ptxas fails later": r"whose address has 64 bits",
     "a number as the destination: ptxas fails later": r"operand `(d|cache_policy)` must be [^;]*, not (the integer|a floating)",
     "an address without brackets": r"must be an address in brackets",
-    "the address of an opaque variable": r"must be in [^;]*; `(texture|surface|sampler)` is in",
-    "a selector that is not looked at": r"\.[bh]\d+` is not a register|must be two registers with a bar between, not `\{.*\.[bh]\d",
+    "the address of an opaque variable": r"must be in [^;]*; `(texture|surface|sampler)` is in|`(texture|surface)` is in \.global|"
+                                         r"is at `(texture|surface)`, which is a",
+    "a selector that is not looked at, on which ptxas crashes later or not": r"\.[bh]\d+` is not a register|not `[\[{][^`]*\.[bh]\d",
     "braces around a register": r"must be a [^;]*, not `\{[^,]*\}`",
     "a predicate or a pair of halves in each other's place": r"`%(pred|f16x2)_\d+` is \.",
     "a function's address in a register of another width": r"`fptr` must be a \.u64|`func` must be the name of a function, not `%",
@@ -379,21 +380,34 @@ def verdicts(count: int, seed: int, chosen: Iterable[str] = ()) -> list[Verdict]
     """`count` lines of each section (of the chosen ones), judged by both."""
     made = [line for section, rows in sections().items() if not chosen or section in chosen
             for line in lines(section, rows, count, random.Random(f"{seed} {section}"))]
-    refused = certify.judge([line.text for line in made], chunk=150)
-    return [Verdict(line, refused.get(i, ""), said(line.instruction)) for i, line in enumerate(made)]
+    return [Verdict(line, *both) for line, both in zip(made, judged([line.text for line in made]), strict=True)]
 
 
-def said(instruction: tree.Instruction) -> str:
-    """What is wrong with the instruction among the names of `certify`, which is the matcher's verdict or a name of another kind."""
-    for name in (name for operand in instruction.operands for name in names_in(operand)):
-        register, _, _ = name.partition(".")
-        if name in _FUNCTIONS and instruction.mnemonic not in ("call", "mov"):
-            return f"`{name}` is a function"
-        if name in _LABELS and instruction.mnemonic not in ("bra", "brx", "call"):
-            return f"`{name}` is a label"
-        if types(register) is None and name not in SPECIAL and name not in (*_FUNCTIONS, *_LABELS, "_"):
-            return f"`{name}` is not declared"
-    return match.check(instruction, types) or ""
+def judged(texts: list[str]) -> list[tuple[str, str]]:
+    """What ptxas says against each line, and what `check` does. Where they differ each line is asked about alone: messages may be
+    told once only, and some mistakes hide others."""
+    refused, found = certify.judge(texts, chunk=150), said(texts)
+    differing = [i for i, sentence in enumerate(found) if (i in refused) != bool(sentence)]
+    again = certify.judge([texts[i] for i in differing], chunk=1)
+    refused = {i: message for i, message in refused.items() if i not in set(differing)}
+    refused.update((differing[n], message) for n, message in again.items())
+    return [(refused.get(i, ""), sentence) for i, sentence in enumerate(found)]
+
+
+def said(texts: list[str]) -> list[str]:
+    """What `check` says against each line, as text among the names of `certify`."""
+    found = [""] * len(texts)
+    for sampled in (False, True):
+        indices = [i for i, text in enumerate(texts) if bool(certify.SAMPLED.search(text)) == sampled]
+        head = certify.module_head("9.0", "sm_90a, texmode_independent" if sampled else "sm_90a")
+        for start in range(0, len(indices), TOGETHER):
+            part = indices[start:start + TOGETHER]
+            text = "\n".join((head, *(texts[i] for i in part), "}", ""))
+            for finding in check_text(text, protocols=False):
+                place = (finding.ptx_line or 0) - head.count("\n") - 2
+                if finding.severity == "error" and 0 <= place < len(part):
+                    found[part[place]] = found[part[place]] or finding.message
+    return found
 
 
 def figures(judged: Iterable[Verdict]) -> dict[str, Any]:
