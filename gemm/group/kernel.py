@@ -8,7 +8,7 @@ from typing import Any
 from ptxkit import Ptr, Reg, Ring, TensorMap, if_, kernel, laneid, smem, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import cluster_sync, elect, prefetch_tensormaps
-from ptxkit.ptx import add, bar, createpolicy, griddepcontrol, ld, mov, mul, selp, setmaxnreg, shfl
+from ptxkit.ptx import add, bar, createpolicy, griddepcontrol, ld, mov, mul, ret, selp, setmaxnreg, shfl
 from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 
 from ..atoms import ROWS, WARPGROUP, Mma
@@ -60,7 +60,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
 
     With a CHOICE this kernel may find that it has no work: another one with another tile has.
 
-    griddepcontrol.wait stands before the first access to global memory, as in the dense kernel.
+    griddepcontrol.wait stands before the first access to global memory, as in the dense kernel. Only the second kernel of a choice reads
+    the lengths before it: the first one has waited for whoever wrote them before it let this one begin.
     """
     cluster = Cluster(CLUSTER_M, CLUSTER_N)
     slabs = BM // ROWS if PINGPONG else BM // ROWS // CONSUMERS
@@ -89,8 +90,10 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         if LAYOUT != "pointers":
             prefetch_tensormaps(x, w, *([y] if staging is not None and TAILS != "updated" else []))
         pipeline.init(*([(order, Turn.ARRIVALS)] if order is not None else []), *(tickets.counts if tickets is not None else ()))
-    griddepcontrol.wait()
-    griddepcontrol.launch_dependents()
+    early = CHOICE is not None and not CHOICE.first
+    if not early:
+        griddepcontrol.wait()
+        griddepcontrol.launch_dependents()
     if table is not None:
         with if_((thread >> 5) == 1):
             if TAILS == "updated":
@@ -98,10 +101,15 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             else:
                 table.scan(lengths, groups, rows, BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M, LAYOUT, pitch,
                            choice=CHOICE, across=weight_tiles, n=n)
+    if early:
+        griddepcontrol.wait()
+        griddepcontrol.launch_dependents()
     if cluster.size > 1:
         cluster_sync()
     else:
         bar.sync(0)
+    if table is not None and CHOICE is not None:
+        ret(pred=ld.shared__cta.u32(table.before.at(GROUPS)) == 0)
 
     schedule = GroupSchedule(Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, tickets=tickets), ORDER, TRANSPOSED)
 
