@@ -12,7 +12,7 @@ from ptxkit.types import Scalar, f16, f32
 
 from .atoms import ROWS, WARPGROUP
 from .dense import REGISTERS
-from .epilogue import STAGING_BUFFERS, span_bytes
+from .epilogue import BUFFERS, span_bytes
 from .fusion import ACTIVATIONS, PLAIN_SUM, Fusion
 from .mainloop import slabs_at_once
 from .registers import fragment_registers
@@ -45,7 +45,8 @@ class Config:
     BK counts elements of depth a stage (auto: 128 bytes). A_ROWS, where it is given, is how many rows of a tile A has at all: of few
     rows only those are loaded. STAGES auto is the deepest ring that shared memory holds. CONSUMERS auto is
     a warpgroup for every 64 rows up to 3, and 2 when they take turns or the tile has 256 rows. STORE auto is "staged" where a tile's
-    row has whole 32-byte spans and the depth is not split.
+    row has whole 32-byte spans and the depth is not split. BUFFERS auto are two a warpgroup, and where sums are promoted as many as it
+    stores boxes and there is room for.
     """
 
     a: type[Scalar]
@@ -73,6 +74,7 @@ class Config:
     STREAM_K: bool = False
     A_REGISTERS: bool = False
     STORE: Literal["staged", "direct"] | None = None
+    BUFFERS: int = 0
     PROMOTE: bool = False
     OVERLAP: bool = False
     STAGGER: bool = False
@@ -92,8 +94,12 @@ class Config:
         for name, value in auto.items():
             object.__setattr__(self, name, value)
         problem = self._shape_problem()
+        buffers = self.BUFFERS
+        object.__setattr__(self, "BUFFERS", buffers or BUFFERS)
         if problem is None and not self.STAGES:
             object.__setattr__(self, "STAGES", self.stages_that_fit)
+        if problem is None and not buffers and self.PROMOTE and self.STORE == "staged":
+            object.__setattr__(self, "BUFFERS", max(BUFFERS, min(self.boxes, self.buffers_that_fit)))
         problem = problem or self._budget_problem()
         if problem:
             raise ConfigError(problem)
@@ -113,6 +119,21 @@ class Config:
         return WARPGROUP * (1 + self.CONSUMERS)
 
     @property
+    def buffer_bytes(self) -> int:
+        """One staging buffer of every consumer warpgroup."""
+        return self.CONSUMERS * ROWS * span_bytes(self.BN, self.out)
+
+    @property
+    def boxes(self) -> int:
+        """Boxes that a warpgroup stores of a tile."""
+        return self.slabs * self.BN * self.out.bits // 8 // span_bytes(self.BN, self.out)
+
+    @property
+    def buffers_that_fit(self) -> int:
+        """Staging buffers a warpgroup that shared memory holds beside the ring."""
+        return self.BUFFERS + (SHARED_LIMIT - self.smem_bytes) // self.buffer_bytes
+
+    @property
     def stage_bytes(self) -> int:
         """One stage of A and B."""
         assert self.b is not None
@@ -123,7 +144,7 @@ class Config:
         """Shared memory beside the ring: staging, partial sums, barriers, and the alignment between them at most."""
         bytes = 0
         if self.STORE == "staged":
-            bytes += self.CONSUMERS * STAGING_BUFFERS * ROWS * span_bytes(self.BN, self.out)
+            bytes += self.BUFFERS * self.buffer_bytes
         if self.SPLITS > 1 and self.REDUCE == "cluster":
             bytes += self.SPLITS * columns_per_split(self.BN, self.SPLITS) * 8 * self.BM * 4 + 8
         return bytes + (16 if self.PINGPONG else 0) + (Tickets.BYTES if self.TICKET else 0)
@@ -166,7 +187,7 @@ class Config:
 
     def with_(self, **changes: Any) -> Config:
         """The same with changes; what was derived and not given is derived again."""
-        return replace(self, **{"STAGES": 0, "CONSUMERS": 0, "STORE": None, **changes})
+        return replace(self, **{"STAGES": 0, "CONSUMERS": 0, "STORE": None, "BUFFERS": 0, **changes})
 
     def __str__(self) -> str:
         """One line: tile, ring, schedule."""

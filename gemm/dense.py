@@ -12,7 +12,7 @@ from ptxkit.ptx import bar, createpolicy, griddepcontrol, mov, setmaxnreg, shfl
 from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 
 from .atoms import ROWS, WARPGROUP, Mma
-from .epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
+from .epilogue import DirectStore, Edges, Fused, StagedStore, span_bytes
 from .fusion import PLAIN_SUM, Fusion, Matrix, Operands
 from .mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, clear_lines, sums_of
 from .registers import RegisterConsumer, Rows
@@ -44,7 +44,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
          CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1,
          MULTICAST: Literal["split", "leader"] = "split", SPLITS: int = 1, REDUCE: Literal["cluster", "workspace"] = "cluster",
          GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False, TICKET: bool = False, STREAM_K: bool = False,
-         A_REGISTERS: bool = False, STORE: Literal["staged", "direct"] = "staged", PROMOTE: bool = False, OVERLAP: bool = False,
+         A_REGISTERS: bool = False, STORE: Literal["staged", "direct"] = "staged", BUFFERS: int = 2, PROMOTE: bool = False, OVERLAP: bool = False,
          STAGGER: bool = False, BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False, STREAM_B: bool = False,
          FUSION: Fusion = PLAIN_SUM) -> None:
     """D[M, N] = A[M, K] B[K, N] in tiles of BM x BN, stages of BK.
@@ -70,7 +70,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
     staging = None
     if STORE == "staged":
         span = span_bytes(BN, OUT)
-        shape = (CONSUMERS * STAGING_BUFFERS, ROWS, span * 8 // OUT.bits)
+        shape = (CONSUMERS * BUFFERS, ROWS, span * 8 // OUT.bits)
         staging = smem.tile(OUT, shape, swizzle=span, name="D staging")
     reduction = ClusterReduction.allocate(SPLITS, BM, BN) if in_cluster else None
     ring = None
@@ -134,7 +134,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
         operands.read_scales(FUSION)
         fused = Fused(mma_atom, FUSION, operands, Edges(m, n), lane_row, lane_column)
         direct = DirectStore(Matrix(out, OUT, out_row, out_batch), fused)
-        store = StagedStore(staging, d, index, thread, fused, together=not PINGPONG) if staging is not None else direct
+        store = StagedStore(staging, d, index, thread, fused, buffers=BUFFERS, together=not PINGPONG) if staging is not None else direct
         if A_REGISTERS:
             consumer: Consumer = RegisterConsumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread, Rows(a_tile, mma.rows, thread))
         else:

@@ -13,7 +13,7 @@ from ptxkit.types import Scalar, b32, f32, u32
 from .atoms import ROWS, WARPGROUP, Mma
 from .fusion import Fusion, Matrix, Operands, apply
 
-STAGING_BUFFERS = 2         # a warpgroup's, 64 rows of one span each
+BUFFERS = 2                 # of a warpgroup at least, for staged stores: 64 rows of one span each
 
 
 def span_bytes(BN: int, out: type[Scalar]) -> int:
@@ -51,18 +51,18 @@ class Fused:
 class StagedStore:
     """Accumulators to swizzled rows in shared memory, and from there to D by tensor copies that run on during the next tile.
 
-    Two buffers per warpgroup, 64 rows of a span. Before a buffer is written the storing thread waits until the store before last
-    has read it; every writer fences (generic to async proxy) before the barrier that precedes the store. `together`: both buffers are
-    written between two barriers, once the stores of both have read them: where all warpgroups store at the same time the barriers are
+    Each warpgroup has two or more `buffers`, 64 rows of a span. Before a buffer is written the storing thread waits until the store before
+    last has read it; every writer fences (generic to async proxy) before the barrier that precedes the store. `together`: all buffers are
+    written between two barriers, once their stores have read them: where all warpgroups store at the same time the barriers are
     what a tile waits for (192 x 128 in three warpgroups gains 1.8 %), and one that stores while another multiplies loses 0.5 %.
     """
 
     def __init__(self, staging: Tile[Any], d: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused, *,
-                 together: bool = False) -> None:
+                 buffers: int = BUFFERS, together: bool = False) -> None:
         self.layout, self.staging, self.d, self.fused = staging.layout, staging, d, fused
-        self.barrier, self.together = consumer + 1, together
+        self.barrier, self.buffers, self.together = consumer + 1, buffers, together
         self.leader = thread == 0
-        self.view = staging[consumer * STAGING_BUFFERS]
+        self.view = staging[consumer * buffers]
         span = self.layout.span_bytes
         warp_row = (thread >> 5) * 16
         in_warp = mov.u32(laneid)
@@ -80,15 +80,15 @@ class StagedStore:
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
         """Store slabs of 64 x BN to rows `row`.. and columns `column`.. of D."""
-        per_box, at_once = self.layout.columns, STAGING_BUFFERS if self.together else 1
+        per_box, at_once = self.layout.columns, self.buffers if self.together else 1
         boxes = [(slab, j) for slab in range(len(acc)) for j in range(BN // per_box)]
         for first in range(0, len(boxes), at_once):
-            under_way = 0 if self.together or (not first and len(boxes) % STAGING_BUFFERS) else 1
+            under_way = 0 if self.together or (not first and len(boxes) % self.buffers) else 1
             cp.async_.bulk.wait_group.read(under_way, pred=self.leader)
             bar.sync(self.barrier, b=WARPGROUP)
             stores = []
             for number, (slab, j) in enumerate(boxes[first:first + at_once], first):
-                offset = number % STAGING_BUFFERS * self.staging.stage_bytes
+                offset = number % self.buffers * self.staging.stage_bytes
                 at_row = row + slab * ROWS if slab else row
                 at_column = column + j * per_box if j else column
                 blocks = [self.fused.block(self.fused.mma.block(acc[slab], j * per_box // 8 + i), at_row, at_column + 8 * i, batch)
@@ -169,4 +169,4 @@ class DirectStore:
         """Nothing is under way."""
 
 
-__all__ = ["STAGING_BUFFERS", "DirectStore", "Edges", "Fused", "StagedStore", "span_bytes"]
+__all__ = ["BUFFERS", "DirectStore", "Edges", "Fused", "StagedStore", "span_bytes"]

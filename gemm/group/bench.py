@@ -38,7 +38,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "overlap": {**RING, "BM": 128, "BN": 128, "CLUSTER_M": 1, "CONSUMERS": 2, "OVERLAP": True}}
 """Orders, ways of the last rows; block scales through shared memory, and besides with promotion that overlaps, in 128 x 128."""
 PARAMETERS = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
-              "OVERLAP", "STAGGER", "SCALE_MAP", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING")
+              "BUFFERS", "OVERLAP", "STAGGER", "SCALE_MAP", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING")
 """Of a configuration, those that the problem leaves open."""
 
 
@@ -85,7 +85,7 @@ def changes_of(name: str) -> dict[str, Any]:
 def variants_of(config: GroupConfig, names: Sequence[str]) -> dict[str, GroupConfig]:
     """The same configuration with changes, those left out that it cannot have or that change nothing."""
     found: dict[str, GroupConfig] = {}
-    derived = {"STAGES", "STORE", "CHOICE"}                     # anew, and one kernel only
+    derived = {"STAGES", "STORE", "BUFFERS", "CHOICE"}                     # anew, and one kernel only
     for name in names:
         changes = changes_of(name)
         kept = {key: value for key, value in config.parameters.items()

@@ -11,6 +11,7 @@ from ptxkit.types import Scalar, e4m3
 
 from ..atoms import ROWS
 from ..config import Config, ConfigError
+from ..epilogue import BUFFERS
 from ..scales import BLOCK
 from .choice import Choice, waves
 from .quantised import passes
@@ -84,7 +85,7 @@ class GroupConfig:
             tile["STORE"] = "direct"
         made = Config(a, out, b, STAGES=wanted, **tile)
         if not wanted:
-            made = replace(made, STAGES=_stages(made, GROUPS, LAYOUT))
+            made = _fitted(made, GROUPS, LAYOUT)
         return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS, BLOCK_SCALES)
 
     @property
@@ -109,7 +110,7 @@ class GroupConfig:
         """The kernel's compile-time parameters."""
         tile = self.tile
         names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
-                 "PROMOTE", "OVERLAP", "STAGGER", "SCALE_MAP")
+                 "BUFFERS", "PROMOTE", "OVERLAP", "STAGGER", "SCALE_MAP")
         own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES", "CHOICE")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
@@ -208,12 +209,14 @@ def shared_bytes(tile: Config, groups: int, layout: Layout) -> int:
     return tile.smem_bytes + shifted + (GroupTable.bytes(groups, layout) if layout != "rows" else 0) + 64
 
 
-def _stages(tile: Config, groups: int, layout: Layout) -> int:
-    """The deepest ring that fits."""
+def _fitted(tile: Config, groups: int, layout: Layout) -> Config:
+    """With the deepest ring that fits, and then as many staging buffers."""
     for stages in range(tile.STAGES, 1, -1):
-        if shared_bytes(replace(tile, STAGES=stages), groups, layout) <= SHARED_LIMIT:
-            return stages
-    return 1
+        for buffers in range(tile.BUFFERS, BUFFERS - 1, -1):
+            found = replace(tile, STAGES=stages, BUFFERS=buffers)
+            if shared_bytes(found, groups, layout) <= SHARED_LIMIT:
+                return found
+    return replace(tile, STAGES=1, BUFFERS=BUFFERS)
 
 
 __all__ = ["CAPACITIES", "ROWS_ALIGNED", "GroupConfig", "shared_bytes"]

@@ -13,7 +13,7 @@ from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 
 from ..atoms import ROWS, WARPGROUP, Mma
 from ..dense import REGISTERS
-from ..epilogue import STAGING_BUFFERS, DirectStore, Edges, Fused, StagedStore, span_bytes
+from ..epilogue import DirectStore, Edges, Fused, StagedStore, span_bytes
 from ..fusion import Fusion, Matrix, Operands
 from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, sums_of
 from ..scale_ring import Reader, ScaleLines, ScaleRing
@@ -40,7 +40,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                workspace: Ptr[u32], *,
                X: type[Scalar] = bf16, W: type[Scalar] = bf16, OUT: type[Scalar] = bf16, BM: int = 128, BN: int = 256, BK: int = 64,
                STAGES: int = 4, CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 1, CLUSTER_N: int = 1, GROUP: int = 8,
-               RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", PROMOTE: bool = False,
+               RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", BUFFERS: int = 2, PROMOTE: bool = False,
                BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 128,
                LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "ragged", RING: bool = False,
                SCALE_MAP: bool = False, OVERLAP: bool = False, STAGGER: bool = False, CHOICE: Choice | None = None) -> None:
@@ -73,7 +73,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     staging = None
     if STORE == "staged":
         span = span_bytes(stored_columns, OUT)
-        staging = smem.tile(OUT, (CONSUMERS * STAGING_BUFFERS, ROWS, span * 8 // OUT.bits), swizzle=span, name="Y staging")
+        staging = smem.tile(OUT, (CONSUMERS * BUFFERS, ROWS, span * 8 // OUT.bits), swizzle=span, name="Y staging")
     x_scales, w_scales = ScaleArray(x_scale, x_scale_m, x_scale_k), ScaleArray(w_scale, w_scale_n, w_scale_k)
     ring = None
     if RING:
@@ -188,12 +188,13 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             store = DirectStore(matrix, fused) if OUT.bits > 8 else QuantisedStore(matrix, ScaleArray(out_scale, out_scale_m, out_scale_n),
                                                                                   fused)
             if staging is not None:
+                staged: dict[str, Any] = {"buffers": BUFFERS, "together": not PINGPONG}
                 if TAILS == "updated":
-                    store = UpdatedStore(staging, y, index, thread, fused, together=not PINGPONG)
+                    store = UpdatedStore(staging, y, index, thread, fused, **staged)
                 elif TAILS == "ragged":
-                    store = RaggedStore(staging, y, index, thread, fused, end, together=not PINGPONG)
+                    store = RaggedStore(staging, y, index, thread, fused, end, **staged)
                 else:
-                    store = WholeOrPart(StagedStore(staging, y, index, thread, fused, together=not PINGPONG), store, end, slabs)
+                    store = WholeOrPart(StagedStore(staging, y, index, thread, fused, **staged), store, end, slabs)
         consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
         acc, total = sums_of(mma, PROMOTE)
         in_stage = index * ring.m.of_part + lane_row if SCALE_MAP and ring is not None else \

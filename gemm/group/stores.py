@@ -46,9 +46,9 @@ class RaggedStore(StagedStore):
     begins at i = 64 - r, j = row + r: its r rows end where i does, and what follows is out of bounds, which the copy drops.
     """
 
-    def __init__(self, staging: Tile[Any], y: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused, end: Reg[u32], *,
-                 together: bool = False) -> None:
-        super().__init__(staging, y, consumer, thread, fused, together=together)
+    def __init__(self, staging: Tile[Any], y: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused, end: Reg[u32],
+                 **how: Any) -> None:
+        super().__init__(staging, y, consumer, thread, fused, **how)
         self.end = end
 
     def coordinates(self, column: Reg[u32], row: Reg[u32], batch: Reg[u32] | None) -> tuple[Any, ...]:
@@ -63,9 +63,9 @@ class UpdatedStore(StagedStore):
     `origin` is the row of Y at which the map begins. The storing thread acquires a map when its warpgroup comes to another group.
     """
 
-    def __init__(self, staging: Tile[Any], y: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused, *,
-                 together: bool = False) -> None:
-        super().__init__(staging, y, consumer, thread, fused, together=together)
+    def __init__(self, staging: Tile[Any], y: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused,
+                 **how: Any) -> None:
+        super().__init__(staging, y, consumer, thread, fused, **how)
         self.at, self.origin, self.group = mov.u64(0), mov.u32(0), mov.u32(0xFFFF_FFFF)
 
     def turn_to(self, group: Reg[u32], map_: Ptr[u32], origin: Reg[u32]) -> None:

@@ -44,7 +44,7 @@ def test_the_budget_is_the_plan_of_the_trace(config: Config):
     deeper = {"STAGES": config.stages_that_fit + 1}
     if config.stages_that_fit < 16:
         with pytest.raises(ConfigError, match="fit"):
-            config.with_(**deeper, CONSUMERS=config.CONSUMERS, STORE=config.STORE)
+            config.with_(**deeper, CONSUMERS=config.CONSUMERS, STORE=config.STORE, BUFFERS=config.BUFFERS)
 
 
 @pytest.mark.ptxas
