@@ -148,7 +148,7 @@ def _plain(operand: tree.Operand) -> tree.Operand:
     if isinstance(operand, tree.Integer):
         return tree.Integer(operand.value)
     if isinstance(operand, tree.Address):
-        return tree.Address(operand.base, operand.offset)
+        return tree.Address(operand.base, operand.offset, unified=operand.unified)
     if isinstance(operand, tree.Vector):
         return tree.Vector(tuple(_plain(e) for e in operand.elements))
     return operand

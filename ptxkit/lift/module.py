@@ -12,6 +12,7 @@ from grammar import tree
 from grammar.errors import PtxkitError
 from grammar.write import write
 
+from ..check.declarations import header
 from ..kernel import Kernel
 from ..types import TYPES
 from .calls import ALIAS, alias, spelled
@@ -69,6 +70,8 @@ def lifted(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str =
 def _chosen(module: tree.Module, entries: Sequence[str]) -> list[tree.Function]:
     if module.address_size not in (64, None):
         raise LiftError(f"this PTX has {module.address_size}-bit addresses: ptxkit writes 64-bit kernels")
+    for wrong in header(module):
+        raise LiftError(f"{wrong.message} ({wrong.fix})")
     there = {entry.name: entry for entry in module.entries}
     if not there:
         raise LiftError("there is no entry to lift: the module has only functions and variables" if module.items else "the module is empty")

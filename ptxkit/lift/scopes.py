@@ -109,7 +109,7 @@ def mapped(operand: tree.Operand, rename: Rename) -> tree.Operand:
     if isinstance(operand, tree.Address):
         if isinstance(operand.base, tree.Integer):
             return operand
-        return tree.Address(tree.Name(rename(operand.base.name)), operand.offset)
+        return tree.Address(tree.Name(rename(operand.base.name)), operand.offset, unified=operand.unified)
     if isinstance(operand, tree.Offset):
         return tree.Offset(tree.Name(rename(operand.base.name)), operand.offset)
     if isinstance(operand, tree.Element):

@@ -79,7 +79,7 @@ def _single(names: Names, parameter: Parameter, operand: tree.Operand) -> Term:
         return Term(integer(parameter, operand.value), operand.value)
     if isinstance(operand, tree.Float):
         return _float(names, str(given.type), operand)
-    if isinstance(operand, tree.Address):
+    if isinstance(operand, tree.Address) and not operand.unified:
         return _address(names, parameter, operand)
     if isinstance(operand, tree.Not) and isinstance(operand.operand, tree.Name) and operand.operand.name in names.registers:
         register = names.register(operand.operand.name)

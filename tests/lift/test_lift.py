@@ -86,6 +86,17 @@ def test_the_texture_mode_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.ptxas
+def test_what_is_written_behind_an_operand_stays(tmp_path: Path) -> None:
+    text = """.version 8.0\n.target sm_90a\n.global .texref t;
+        .visible .entry k(.param .u64 out) { .reg .f32 %f<7>; .reg .b64 %rd<2>; .reg .pred %p<2>; ld.param.u64 %rd1, [out];
+        ld.global.f32 %f5, [%rd1+4].unified; ld.global.f32 %f6, [%rd1+8]; tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}|%p1, [t, {%f5, %f6}];
+        @%p1 st.global.f32 [%rd1], %f1; ret; }"""
+    wanted = code(text, tmp_path)
+    assert code(lifted(text).kernels["k"].ptx(), tmp_path) == wanted
+    assert code(text.replace(".unified", ""), tmp_path) != wanted
+
+
+@pytest.mark.ptxas
 def test_a_label_that_nobody_names_stays_since_it_changes_the_code(tmp_path: Path) -> None:
     text = optimised(ROOT / "tests" / "corpus" / "triton_scan.ptx")
     made = whole(ROOT / "tests" / "corpus" / "triton_scan.ptx").kernels["scan"].ptx()
