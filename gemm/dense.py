@@ -44,9 +44,9 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
          CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1,
          MULTICAST: Literal["split", "leader"] = "split", SPLITS: int = 1, REDUCE: Literal["cluster", "workspace"] = "cluster",
          GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False, TICKET: bool = False, STREAM_K: bool = False,
-         A_REGISTERS: bool = False, STORE: Literal["staged", "direct"] = "staged", BUFFERS: int = 2, PROMOTE: bool = False, OVERLAP: bool = False,
-         STAGGER: bool = False, BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False, STREAM_B: bool = False,
-         FUSION: Fusion = PLAIN_SUM) -> None:
+         A_REGISTERS: bool = False, STORE: Literal["staged", "direct"] = "staged", BUFFERS: int = 2, PROMOTE: bool = False,
+         OVERLAP: bool = False, STAGGER: bool = False, BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False,
+         STREAM_B: bool = False, FUSION: Fusion = PLAIN_SUM) -> None:
     """D[M, N] = A[M, K] B[K, N] in tiles of BM x BN, stages of BK.
 
     Roles. Warpgroup 0 is the producer: one lane of its first warp issues every load. Each further warpgroup consumes: together they

@@ -49,6 +49,8 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
                 shapes[-1]["STAGGER"] = True
             elif problem.promote:
                 shapes[-1] |= {"RASTER": "along_n", "GROUP": 16}
+            if (BM, BN) == (128, 256) and not problem.promote and problem.out.bits == 16 and problem.m * problem.n > sms * BM * BN:
+                shapes[-1] |= {"STAGES": 3, "BUFFERS": 4}       # all boxes of a warpgroup stored at once are worth a stage of the ring
             if BM <= 128 and BN >= 64 and not problem.promote and not small:
                 shapes.append({"BM": BM, "BN": BN, "PINGPONG": True})
     for shape in shapes:
