@@ -10,7 +10,7 @@ from ..config import Config, ConfigError
 from ..problem import Problem
 from . import Knobs, lookup
 
-AUTO = ("BK", "STAGES", "CONSUMERS", "STORE")
+AUTO = ("BK", "BUFFERS", "STAGES", "CONSUMERS", "STORE")
 """Knobs that a configuration derives when they are left out."""
 
 
