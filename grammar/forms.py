@@ -363,7 +363,8 @@ def _reordering(state: State, opcode: str, lax: bool = False) -> State | None:
         return None
     tokens = tuple(given) if lax else ordering.said(mnemonic, given)
     first = 0 if lax else ordering.base(mnemonic, tokens)
-    if not lax and (mnemonic != "bar" or not {"cta", "warp"}.isdisjoint(given[1:])) and first != ordering.base(mnemonic, given):
+    apart = mnemonic in ("bar", "barrier") and "sync" in given and {"cta", "warp", "cluster"}.isdisjoint(given[1:])
+    if not lax and not apart and first != ordering.base(mnemonic, given):
         return None
 
     def search(state: State, left: tuple[str, ...]) -> State | None:

@@ -79,6 +79,10 @@ def explain(instruction: tree.Instruction, types: Mapping[str, str] | Types, *, 
 
 def bind(signature: Signature, operands: tuple[tree.Operand, ...], types: Types) -> Values | Mismatch:
     """One value per parameter (None: left out), the inverse of `Signature.render`, or why the operands do not fit."""
+    first = operands[0] if operands else None  # ptxas takes `d|_` for any register there
+    if (isinstance(first, tree.Pair) and first.second == tree.Name("_") and isinstance(first.first, tree.Name)
+            and signature.layout and signature.layout[0].kind == "plain"):
+        operands = (first.first, *operands[1:])
     nearest = None
     for layout in _layouts(signature):
         if len(layout) != len(operands):
@@ -145,8 +149,7 @@ def _fill(signature: Signature, layout: list[Group], operands: tuple[tree.Operan
         for index, part in zip(group.indices, parts, strict=True):
             paired = group.kind in ("pair", "tensor") or any(index in pair.indices for pair in signature.layout if pair.kind == "pair")
             wrong = mismatch(signature.parameters[index], part, types, paired=paired)
-            if wrong is None and isinstance(part, tree.Address) and part.unified:
-                wrong = _unified(signature, signature.parameters[index], part, types)
+            wrong = wrong or _misplaced(signature, signature.parameters[index], part, types)
             if wrong is not None:
                 return Mismatch(depth, wrong, _written(part), expected(signature.parameters[index].operand))
             values[index] = part
@@ -170,12 +173,18 @@ def _parts(group: Group, operand: tree.Operand) -> tuple[tree.Operand, ...] | No
     return (operand,) if group.kind != "arguments" or isinstance(operand, tree.Arguments) else None
 
 
-def _unified(signature: Signature, parameter: Parameter, value: tree.Address, types: Types) -> str | None:
-    """ptxas takes `[a].unified` in a register, of global memory, where the instruction has a result."""
-    loads = signature.parameters[0].operand.access == "w" and parameter.operand.space in ("", "global")
-    if loads and isinstance(value.base, tree.Name) and (types(value.base.name) or ".")[0] != ".":
-        return None
-    return f"operand `{parameter.name}` cannot be `.unified`, which is for loads from global memory at a register"
+def _misplaced(signature: Signature, parameter: Parameter, value: tree.Operand, types: Types) -> str | None:
+    """`[a].unified` is for what loads from global memory at a register; a product wants general registers in all of its lanes."""
+    if isinstance(value, tree.Address) and value.unified:
+        at_register = isinstance(value.base, tree.Name) and (types(value.base.name) or ".")[0] != "."
+        if at_register and signature.parameters[0].operand.access == "w" and parameter.operand.space in ("", "global"):
+            return None
+        return f"operand `{parameter.name}` cannot be `.unified`: only loads from global memory can"
+    if isinstance(value, tree.Vector) and signature.form.mnemonic in ("mma", "wmma"):
+        for name in (each.name for each in value.elements if isinstance(each, tree.Name) and types(each.name) is None):
+            if name in SPECIAL:
+                return f"operand `{parameter.name}` has the special register `{name}`, which is read by `mov.{SPECIAL[name]}` first"
+    return None
 
 
 def _broken_rule(signature: Signature, values: list[tree.Operand | None], depth: int) -> Mismatch | None:
@@ -218,8 +227,6 @@ def mismatch(parameter: Parameter, value: tree.Operand, types: Types, *, paired:
         wrong = None if isinstance(value, tree.Arguments) else "must be a list in parentheses"
     elif kind == "symbol":
         wrong = _variable(operand, value, types)
-    elif kind == "literal":
-        wrong = None if value == tree.Name("_") else f"must be `_`, not `{_written(value)}`"
     else:
         named = (isinstance(value, tree.Name) and value.name != "_" and "." not in value.name and value.name not in SPECIAL
                  and types(value.name) is None)
@@ -372,7 +379,7 @@ def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = 
     lanes_of = [layer(operand) if operand.index and lane == 0 else operand for lane in range(given)]
     untyped = _untyped(operand, value, types)
     literals = operand.access == "r" and operand.type in ("b32", "b64") and all(isinstance(each, tree.Float) for each in value.elements)
-    numbers = [each.width for each in value.elements if isinstance(each, tree.Float)] if operand.exact and operand.type == "f32" else []
+    numbers = [each.width for each in value.elements if isinstance(each, tree.Float) and operand.exact and operand.type == "f32"]
     if len(numbers) == given and 64 in numbers:
         return "takes literals of 32 bits (`0f...`) when all of its lanes are literals"
     left_out = operand.open and operand.type in _INTEGERS_BESIDE and tree.Name("_") in value.elements
@@ -381,6 +388,7 @@ def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = 
         if operand.access == "r" and wanted is operand:
             free = free or _number_beside(operand, element, value, types) or (lane > 0 and _led(operand, element, value, types, tensor))
             free = free or (literals and operand.float_immediate and lane < given - 1)  # the last of literals only has to fit
+            free = free or (isinstance(element, tree.Name) and types(element.name) is None and _special(operand, element) is None)
         free = free or (left_out and isinstance(element, tree.Name) and types(element.name) in _INTEGERS_BESIDE[str(operand.type)])
         wrong = None if free else _register(wanted, element, types)
         if wrong is not None:
@@ -412,7 +420,8 @@ def _leading(operand: Operand, first: tree.Operand, tensor: bool) -> str:
         return ""
     if isinstance(first, tree.Integer):
         return "bus" if operand.immediate is not None or operand.integer_ok or operand.padded else ""
-    floating = operand.type in ("f32", "f64") and (operand.immediate is not None or operand.kind == "coordinates")
+    floating = operand.type in ("f32", "f64") and (operand.immediate is not None or operand.kind == "coordinates"
+                                                 or (operand.exact and operand.type == "f64"))
     return "bf" if isinstance(first, tree.Float) and floating and operand.float_immediate else ""
 
 
@@ -431,7 +440,7 @@ def _mixture(elements: tuple[tree.Operand, ...], types: Types, led: bool = False
 
     `led`: behind a number the widths may differ.
     """
-    if len(elements) > 1 and all(element == tree.Name("_") for element in elements):
+    if elements and all(element == tree.Name("_") for element in elements):
         return "leaves out every lane"
     held = [type for element in elements if isinstance(element, tree.Name) and (type := types(element.name)) is not None and type[0] != "."]
     if not led and len({width(type) for type in held}) > 1:

@@ -65,7 +65,7 @@ def _accepts(type: str, register: str, wide: bool, float_ok: bool) -> bool:
         return False
     untyped = register.startswith("b") and register in ("b8", "b16", "b32", "b64", "b128")
     if type in ("b8", "b16", "b32", "b64", "b128"):
-        return float_ok or register not in _FLOAT | {"f16x2"}
+        return float_ok or register not in _FLOAT | {"f16", "f16x2"}
     if type in ("u16x2", "s16x2") and register == "f16x2":
         return True
     if type in _INTEGER:

@@ -50,7 +50,7 @@ _SURPLUS = {
 }
 _RESTRICTIONS = frozenset(("sync_restrict::shared::cta", "sync_restrict::shared::cluster"))
 _PLACES = frozenset(("global", "shared", "shared::cta", "shared::cluster"))
-_FENCES = {"mbarrier_init": _RESTRICTIONS, "alias": _RESTRICTIONS, "async::generic": _PLACES}
+_FENCES = {"mbarrier_init": _RESTRICTIONS, "alias": _RESTRICTIONS, "async": _RESTRICTIONS, "async::generic": _PLACES}
 _SPARSE = frozenset(("sp", "sp::ordered_metadata"))
 _LISTS = {"row": "layout", "col": "layout", "and": "bits", "or": "bits", "xor": "bits", "popc": "bits"}
 

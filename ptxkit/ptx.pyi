@@ -302,11 +302,12 @@ _B32_float_x4: TypeAlias = Vec[b32, Literal[4]] | tuple[Reg[b32] | SharedAddress
 _I32_f16x2_int_x4: TypeAlias = Vec[integer32 | f16x2, Literal[4]] | tuple[Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int, Reg[integer32 | f16x2] | SharedAddress | int]
 _Map: TypeAlias = TensorMap | Ptr[Any] | Reg[integer64]
 _I64_in: TypeAlias = Reg[integer64] | Ptr[Any] | TensorMap
+_I16_bf16_e4m3x2_e5m2x2_int: TypeAlias = Reg[integer16 | bf16 | e4m3x2 | e5m2x2] | int
 _I32_int_x3: TypeAlias = Vec[integer32, Literal[3]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
 _I32_int_x5: TypeAlias = Vec[integer32, Literal[5]] | tuple[Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int, Reg[integer32] | SharedAddress | int]
-_B16_int_x1: TypeAlias = Vec[b16, Literal[1]] | tuple[Reg[b16] | int] | Reg[b16] | int
-_B16_int_x2: TypeAlias = Vec[b16, Literal[2]] | tuple[Reg[b16] | int, Reg[b16] | int]
-_B16_int_x3: TypeAlias = Vec[b16, Literal[3]] | tuple[Reg[b16] | int, Reg[b16] | int, Reg[b16] | int]
+_I16_bf16_e4m3x2_e5m2x2_int_x1: TypeAlias = Vec[integer16 | bf16 | e4m3x2 | e5m2x2, Literal[1]] | tuple[Reg[integer16 | bf16 | e4m3x2 | e5m2x2] | int] | Reg[integer16 | bf16 | e4m3x2 | e5m2x2] | int
+_I16_bf16_e4m3x2_e5m2x2_int_x2: TypeAlias = Vec[integer16 | bf16 | e4m3x2 | e5m2x2, Literal[2]] | tuple[Reg[integer16 | bf16 | e4m3x2 | e5m2x2] | int, Reg[integer16 | bf16 | e4m3x2 | e5m2x2] | int]
+_I16_bf16_e4m3x2_e5m2x2_int_x3: TypeAlias = Vec[integer16 | bf16 | e4m3x2 | e5m2x2, Literal[3]] | tuple[Reg[integer16 | bf16 | e4m3x2 | e5m2x2] | int, Reg[integer16 | bf16 | e4m3x2 | e5m2x2] | int, Reg[integer16 | bf16 | e4m3x2 | e5m2x2] | int]
 _I32_u16x2_s16x2_bf16x2_tf32_int: TypeAlias = Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | SharedAddress | int
 _I32_u16x2_s16x2_bf16x2_tf32_sink: TypeAlias = Reg[integer32 | u16x2 | s16x2 | bf16x2 | tf32] | Sink
 _Bits32_vec1: TypeAlias = Vec[bits32, Literal[1]]
@@ -594,7 +595,7 @@ class _addr(Opcode, Generic[_T0]):
 class _dstMem_srcMem_size_mbar_cache_policy(Opcode):
     def __call__(self, dstMem: _Shared, srcMem: _Global, size: _I32_int, mbar: MBarrier, cache_policy: _I64_int, /, *, pred: _Guard = None) -> None: ...
 class _dstMem_srcMem_size_mbar_ctaMask_cache_policy(Opcode):
-    def __call__(self, dstMem: _Shared, srcMem: _Global, size: _I32_int, mbar: MBarrier, ctaMask: _B16_int, cache_policy: _I64_int, /, *, pred: _Guard = None) -> None: ...
+    def __call__(self, dstMem: _Shared, srcMem: _Global, size: _I32_int, mbar: MBarrier, ctaMask: _I16_bf16_e4m3x2_e5m2x2_int, cache_policy: _I64_int, /, *, pred: _Guard = None) -> None: ...
 class _dstMem_srcMem_size_mbar(Opcode):
     def __call__(self, dstMem: _Shared, srcMem: _Shared, size: _I32_int, mbar: MBarrier, /, *, pred: _Guard = None) -> None: ...
 class _dstMem_srcMem_size_cache_policy(Opcode):
@@ -608,13 +609,13 @@ class _tensorMap_tensorCoords_im2colInfo_cache_policy(Opcode, Generic[_T0, _T1])
 class _dstMem_tensorMap_tensorCoords_mbar_cache_policy(Opcode, Generic[_T0]):
     def __call__(self, dstMem: _Shared, tensorMap: _Map, tensorCoords: _T0, mbar: MBarrier, cache_policy: _I64_int, /, *, pred: _Guard = None) -> None: ...
 class _dstMem_tensorMap_tensorCoords_mbar_ctaMask_cache_policy(Opcode, Generic[_T0]):
-    def __call__(self, dstMem: _Shared, tensorMap: _Map, tensorCoords: _T0, mbar: MBarrier, ctaMask: _B16_int, cache_policy: _I64_int, /, *, pred: _Guard = None) -> None: ...
+    def __call__(self, dstMem: _Shared, tensorMap: _Map, tensorCoords: _T0, mbar: MBarrier, ctaMask: _I16_bf16_e4m3x2_e5m2x2_int, cache_policy: _I64_int, /, *, pred: _Guard = None) -> None: ...
 class _tensorMap_tensorCoords_srcMem_cache_policy(Opcode, Generic[_T0]):
     def __call__(self, tensorMap: _Map, tensorCoords: _T0, srcMem: _Shared, cache_policy: _I64_int, /, *, pred: _Guard = None) -> None: ...
 class _dstMem_tensorMap_tensorCoords_mbar_im2colInfo_cache_policy(Opcode, Generic[_T0, _T1]):
     def __call__(self, dstMem: _Shared, tensorMap: _Map, tensorCoords: _T0, mbar: MBarrier, im2colInfo: _T1, cache_policy: _I64_int, /, *, pred: _Guard = None) -> None: ...
 class _dstMem_tensorMap_tensorCoords_mbar_im2colInfo_ctaMask_cache_policy(Opcode, Generic[_T0, _T1]):
-    def __call__(self, dstMem: _Shared, tensorMap: _Map, tensorCoords: _T0, mbar: MBarrier, im2colInfo: _T1, ctaMask: _B16_int, cache_policy: _I64_int, /, *, pred: _Guard = None) -> None: ...
+    def __call__(self, dstMem: _Shared, tensorMap: _Map, tensorCoords: _T0, mbar: MBarrier, im2colInfo: _T1, ctaMask: _I16_bf16_e4m3x2_e5m2x2_int, cache_policy: _I64_int, /, *, pred: _Guard = None) -> None: ...
 class _dstMem_srcMem_size(Opcode):
     def __call__(self, dstMem: _Global, srcMem: _Shared, size: _I32_int, /, *, pred: _Guard = None) -> None: ...
 class _addr_new_val(Opcode, Generic[_T0, _T1]):
@@ -1913,7 +1914,7 @@ class _cp_mbarrier__complete_tx__bytes(Opcode):
     def __call__(self, dstMem: _Shared, srcMem: _Global, size: _I32_int, mbar: MBarrier, /, *, pred: _Guard = None) -> None: ...
     L2__cache_hint: _dstMem_srcMem_size_mbar_cache_policy
 class _cp_multicast__cluster(Opcode):
-    def __call__(self, dstMem: _Shared, srcMem: _Global, size: _I32_int, mbar: MBarrier, ctaMask: _B16_int, /, *, pred: _Guard = None) -> None: ...
+    def __call__(self, dstMem: _Shared, srcMem: _Global, size: _I32_int, mbar: MBarrier, ctaMask: _I16_bf16_e4m3x2_e5m2x2_int, /, *, pred: _Guard = None) -> None: ...
     L2__cache_hint: _dstMem_srcMem_size_mbar_ctaMask_cache_policy
 class _cp_shared__cta(_Prefix):
     mbarrier__complete_tx__bytes: _dstMem_srcMem_size_mbar
@@ -1936,7 +1937,7 @@ class _cp_mbarrier__complete_tx__bytes_2(Opcode, Generic[_T0]):
     def __call__(self, dstMem: _Shared, tensorMap: _Map, tensorCoords: _T0, mbar: MBarrier, /, *, pred: _Guard = None) -> None: ...
     L2__cache_hint: _dstMem_tensorMap_tensorCoords_mbar_cache_policy[_T0]
 class _cp_multicast__cluster_2(Opcode, Generic[_T0]):
-    def __call__(self, dstMem: _Shared, tensorMap: _Map, tensorCoords: _T0, mbar: MBarrier, ctaMask: _B16_int, /, *, pred: _Guard = None) -> None: ...
+    def __call__(self, dstMem: _Shared, tensorMap: _Map, tensorCoords: _T0, mbar: MBarrier, ctaMask: _I16_bf16_e4m3x2_e5m2x2_int, /, *, pred: _Guard = None) -> None: ...
     L2__cache_hint: _dstMem_tensorMap_tensorCoords_mbar_ctaMask_cache_policy[_T0]
 class _cp_bulk_group_2(Opcode, Generic[_T0]):
     def __call__(self, tensorMap: _Map, tensorCoords: _T0, srcMem: _Shared, /, *, pred: _Guard = None) -> None: ...
@@ -1945,7 +1946,7 @@ class _cp_mbarrier__complete_tx__bytes_3(Opcode, Generic[_T0, _T1]):
     def __call__(self, dstMem: _Shared, tensorMap: _Map, tensorCoords: _T0, mbar: MBarrier, im2colInfo: _T1, /, *, pred: _Guard = None) -> None: ...
     L2__cache_hint: _dstMem_tensorMap_tensorCoords_mbar_im2colInfo_cache_policy[_T0, _T1]
 class _cp_multicast__cluster_3(Opcode, Generic[_T0, _T1]):
-    def __call__(self, dstMem: _Shared, tensorMap: _Map, tensorCoords: _T0, mbar: MBarrier, im2colInfo: _T1, ctaMask: _B16_int, /, *, pred: _Guard = None) -> None: ...
+    def __call__(self, dstMem: _Shared, tensorMap: _Map, tensorCoords: _T0, mbar: MBarrier, im2colInfo: _T1, ctaMask: _I16_bf16_e4m3x2_e5m2x2_int, /, *, pred: _Guard = None) -> None: ...
     L2__cache_hint: _dstMem_tensorMap_tensorCoords_mbar_im2colInfo_ctaMask_cache_policy[_T0, _T1]
 class _cp_and(_Prefix):
     b32: _dstMem_srcMem_size_mbar
@@ -2804,7 +2805,7 @@ class _cvt_sat_6(_Prefix):
     f32: _cvt_f32
     f64: _cvt_f32_2[_F32_wide_float, _F64, _F64_wide]
 class _cvt_satfinite_2(_Prefix):
-    tf32: _cvt_f32_2[_F32, _Tf32, _Tf32]
+    tf32: _cvt_f32_2[_F32_float, _Tf32, _Tf32]
 class _cvt_u2(_Prefix):
     s32: _cvt_s32_2
 class _cvta_to(_Prefix):
@@ -4002,7 +4003,7 @@ class _cvt_ftz_3(_Prefix):
     f64: _cvt_f32_2[_F32_wide_float, _F64, _F64_wide]
 class _cvt_rna(_Prefix):
     satfinite: _cvt_satfinite_2
-    tf32: _cvt_f32_2[_F32, _Tf32, _Tf32]
+    tf32: _cvt_f32_2[_F32_float, _Tf32, _Tf32]
 class _cvt_sat_7(_Prefix):
     u16: _cvt_u16_2
     s16: _cvt_u16_2
@@ -5698,9 +5699,9 @@ class _cp_prefetch(_Prefix):
     L2: _cp_L2
     tensor_1d: _cp_tensor_1d[_I32_int_x1]
     tensor_2d: _cp_tensor_1d[_I32_int_x2]
-    tensor_3d: _cp_tensor_3d[_I32_int_x3, _B16_int_x1]
-    tensor_4d: _cp_tensor_3d[_I32_int_x4, _B16_int_x2]
-    tensor_5d: _cp_tensor_3d[_I32_int_x5, _B16_int_x3]
+    tensor_3d: _cp_tensor_3d[_I32_int_x3, _I16_bf16_e4m3x2_e5m2x2_int_x1]
+    tensor_4d: _cp_tensor_3d[_I32_int_x4, _I16_bf16_e4m3x2_e5m2x2_int_x2]
+    tensor_5d: _cp_tensor_3d[_I32_int_x5, _I16_bf16_e4m3x2_e5m2x2_int_x3]
 class _cp_shared__cluster_3(_Prefix, Generic[_T0]):
     global_: _cp_global_10[_T0]
 class _cp_shared__cluster_4(_Prefix, Generic[_T0, _T1]):
@@ -6461,9 +6462,9 @@ class _cp_bulk(_Prefix):
     wait_group: _cp_wait_group
     tensor_1d: _cp_tensor_1d_2[_I32_int_x1]
     tensor_2d: _cp_tensor_1d_2[_I32_int_x2]
-    tensor_3d: _cp_tensor_3d_2[_I32_int_x3, _B16_int_x1]
-    tensor_4d: _cp_tensor_3d_2[_I32_int_x4, _B16_int_x2]
-    tensor_5d: _cp_tensor_3d_2[_I32_int_x5, _B16_int_x3]
+    tensor_3d: _cp_tensor_3d_2[_I32_int_x3, _I16_bf16_e4m3x2_e5m2x2_int_x1]
+    tensor_4d: _cp_tensor_3d_2[_I32_int_x4, _I16_bf16_e4m3x2_e5m2x2_int_x2]
+    tensor_5d: _cp_tensor_3d_2[_I32_int_x5, _I16_bf16_e4m3x2_e5m2x2_int_x3]
 class _cp_bulk_2(_Prefix):
     shared__cluster: _cp_shared__cluster_2
     global_: _cp_global_16

@@ -22,7 +22,7 @@ _OPERANDS: dict[str, Operand] = {
     "tensorMap": at(tag="tensormap"),
     "tensorCoords": coordinates(Per("dim", _RANK)),
     # Offsets of the filter in the spatial dimensions: all but the channels and the images.
-    "im2colInfo": coordinates(Per("dim", {"3d": 1, "4d": 2, "5d": 3}), "b16"),
+    "im2colInfo": coordinates(Per("dim", {"3d": 1, "4d": 2, "5d": 3}), "b16", float_ok=False),
 }
 
 

@@ -66,7 +66,7 @@ def _product(row: Form) -> Form:
 def _untyped(row: Form) -> Form:
     """The row of a sparse product with registers of any type, 32 bits wide, where ptxas does not look, and a literal for the metadata."""
     loose = ("ab" if ".f16.f16" not in row.syntax else "") + ("dc" if re.search(r"\.f32\.(f16|bf16|tf32)", row.syntax) else "")
-    loosened = {name: replace(row.operands[name], type="b32", float_immediate=name == "c") for name in loose}
+    loosened = {name: replace(row.operands[name], type="b32", float_immediate=name != "d") for name in loose}
     halves = {"f": imm(Range(0, 3))} if ".f32.f16" in row.syntax else {}
     return _product(_taking(row, **loosened, **halves, e=r("b32", float_immediate=True)))
 
@@ -79,7 +79,6 @@ _EIGHT_BITS = frozenset(("e4m3", "e5m2"))
 _SPARSE = tuple(row for row in mma.FORMS if "spvariant" in row.slots)
 _PAIRS = tuple(row for row in multimem.FORMS if "{.vec}" in row.syntax and "bf16x2" in row.slots["type"])
 _F32 = r("f32", float_immediate=True)
-_NOTHING = Operand("literal", access="w")
 
 
 FORMS: tuple[Form, ...] = (
@@ -88,10 +87,6 @@ FORMS: tuple[Form, ...] = (
       for opcode in ("addc", "subc")),
     form("madc.mode.type d, a, b, c", slots={"mode": "hi lo", "type": "u16 s16"}, effects=Effects(carry="r"), section="madc",
          d=_D, a=_A, b=_A, c=_A),
-    *(form(f"setp.CmpOp{{.BoolOp}}{ftz}.type p|q, a, b, c", section="setp",
-           slots={"CmpOp": "eq ne lt le gt ge equ neu ltu leu gtu geu num nan", "BoolOp": "and or xor", "type": type},
-           p=w("pred"), q=_NOTHING, a=r("type"), b=r("type"),
-           c=r("pred", negate=True, imm=ANY if type == "f16" else None, when="BoolOp")) for type, ftz in (("f16", "{.ftz}"), ("bf16", ""))),
     form("testp.type p, a", slots={"type": "f32 f64"}, section="testp", p=w("pred"), a=r("type", float_immediate=True)),
     form("prefetch.level [a]", slots={"level": "L2::evict_last L2::evict_normal"}, section="prefetch, prefetchu", a=at()),
     form("setmaxnreg.action.sync.aligned.s32 imm_reg_count", slots={"action": "inc dec"}, target="sm_90a", section="setmaxnreg",
@@ -178,8 +173,6 @@ FORMS: tuple[Form, ...] = (
     form("barrier{.cta}.aligned.sync a{, b}", effects=Effects(sync=("cta.barrier",), convergence="warp"), section="bar, barrier",
          a=r("u32", imm=Range(0, 15)), b=r("u32", imm=Range(0, multiple=32))),
     *(_taking(row, b=r("u32", imm=Range(choices=(0,)))) for row in barrier.FORMS if "b" in row.operands and ".arrive" not in row.syntax),
-    form("match.any.sync.type d|p, a, membermask", slots={"type": "b32 b64"}, effects=Effects(convergence="warp"), section="match.sync",
-         d=w("b32", float_ok=False), p=_NOTHING, a=r("type", imm=ANY), membermask=r("b32", imm=ANY, tag="members", float_ok=False)),
 
     # At an address in another space than those that have what is meant.
     *(_generic(row) for row in cluster.FORMS if row.mnemonic in ("st", "red")),

@@ -79,7 +79,7 @@ _FP8 = "e4m3x2 e5m2x2"
 _CVT_PACKED = (
     *(form("cvt.frnd{.relu}{.satfinite}.dtype.f32 d, a, b", slots={"frnd": "rn rz", "dtype": dtype}, section="cvt",
            needs={"satfinite": "8.1"}, d=w("dtype", wide=dtype == "f16x2"), a=_F32, b=_F32) for dtype in ("f16x2", "bf16x2")),
-    form("cvt.rna{.satfinite}.tf32.f32 d, a", needs={"satfinite": "8.1"}, section="cvt", d=w("tf32"), a=r("f32")),
+    form("cvt.rna{.satfinite}.tf32.f32 d, a", needs={"satfinite": "8.1"}, section="cvt", d=w("tf32"), a=_F32),
     form("cvt.frnd{.relu}.tf32.f32 d, a", slots={"frnd": "rn rz"}, section="cvt", d=w("tf32"), a=_F32),
     form("cvt.rn.satfinite{.relu}.dtype.f32 d, a, b", slots={"dtype": _FP8}, section="cvt", d=w("dtype"), a=_F32, b=_F32),
     form("cvt.rn.satfinite{.relu}.dtype.f16x2 d, a", slots={"dtype": _FP8}, section="cvt", d=w("dtype"), a=r("f16x2")),

@@ -345,7 +345,9 @@ class _Module:
             if scope.part(name) is None:
                 yield wrong(f"is at `{name}`, which is a label or a function", "a variable or a register")
             return
-        opaque, reference = OPAQUE.get(parameter.operand.tag, ()), known.variable.type.endswith("ref")
+        queried = signature.form.mnemonic == "txq" and "_mode" not in signature.opcode
+        opaque = OPAQUE.get(parameter.operand.tag, ())[:1 if queried else None]
+        reference = known.variable.type.endswith("ref")
         if known.type[:1] == "." and (known.variable.type not in opaque if opaque else reference):
             yield wrong(f"is at `{name}`, which is a .{known.variable.type}", f"a .{opaque[0]}" if opaque else "a variable")
         if isinstance(value, tree.Address) and not kinds.near(value.offset):

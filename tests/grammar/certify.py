@@ -193,8 +193,6 @@ def spellings(signature: forms.Signature, parameter: forms.Parameter, names: Nam
         return [tree.Name({"tlist": "targets", "fproto": "giving" if gives else "prototype"}.get(parameter.name, "somewhere"))]
     if kind == "function":
         return [tree.Name("giver" if gives else "callee")]
-    if kind == "literal":
-        return [tree.Name("_")]
     if kind == "symbol":
         variable = tree.Name(SPACES[str(operand.space)])
         return [variable, tree.Offset(variable, 16)]

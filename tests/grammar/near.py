@@ -352,7 +352,8 @@ STRICTER = {
     "a function's address in a register of another width": r"`fptr` must be a \.u64|`func` must be the name of a function, not `%",
     "a number of 128 bits, on which ptxas fails later": r"must be a \.b128 register, not the integer",
     "an asynchronous store that names no mechanism, of which ptxas refuses the first": r"^`st\.async(?!\S*mbarrier::)",
-    "a special register among lanes": r"the special register `[^`]*` is read by",
+    "a special register among lanes that are written, or of a product":
+        r"the special register `[^`]*`,? (which )?is read by|not `\{[^`]*%tid",
 }
 
 

@@ -175,6 +175,20 @@ RULES = {
         setp.geu.or.f16 %pred_1|_, %f16_1, %f16_2, %pred_2;
         setp.geu.or.f16 _|%pred_1, %f16_1, %f16_2, %pred_2;
         match.any.sync.b64 %b32_1|_, %u64_1, %b32_2;
+        add.u32 %u32_1|_, %u32_2, %u32_3;
+        add.u32 %u32_1|%pred_1, %u32_2, %u32_3;
+        add.u32 %u32_1, %u32_2|_, %u32_3;
+        nanosleep.u32 %u32_1|_;
+        st.v2.b32 [%b64_1], {%tid.x, %b32_1};
+        mov.b64 %b64_1, {%tid.x, %clock64};
+        ldmatrix.sync.aligned.m8n8.x1.shared.b16 {_}, [%b64_1];
+        cp.async.bulk.prefetch.tensor.3d.L2.global.im2col [%b64_3, {0, 1, 2}], {%f16_5};
+        txq.width.b32 %b32_1, [texture];
+        txq.force_unnormalized_coords.b32 %b32_28, [texture];
+        cvt.rna.tf32.f32 %b32_13, 0f3F800000;
+        barrier.rank.sync 0;
+        barrier.rank.cta.sync 0;
+        bar.rank.arrive 0, 32;
         match.any.sync.b64 %b32_1|%pred_1, %u64_1, %b32_2;""",
     "types and words that are not looked at": """
         mma.sync.aligned.m8n8k4.row.col.f64.u4.f64.f64.f64 {%f64_1, %f64_2}, {%f64_3}, {%f64_4}, {%f64_5, %f64_6};
