@@ -61,7 +61,7 @@ def configurations(asked: Asked, sms: int, most: int | None = None) -> list[Conf
     for config in tuple(found):
         tiles = -(-asked.m // config.BM) * -(-asked.n // config.BN) * (asked.batches or 1)
         if config.SPLITS == 1 and tiles % sms and 2 * tiles > sms:
-            found += changed(config, STREAM_K=True)
+            found += changed(config, STREAM_K=True, TICKET=False)
     ranked = sorted(found, key=lambda config: clocks(asked, config, sms))
     return list(dict.fromkeys([heuristic(asked, sms), *ranked]))[:most]
 
@@ -229,8 +229,8 @@ def changed(config: Config, **changes: Any) -> list[Config]:
 
 def ways(config: Config) -> list[Config]:
     """The same tile with each other way to load it and to share out the work."""
-    return [*changed(config, TICKET=True), *changed(config, STREAM_K=True), *changed(config, MULTICAST="leader"),
-            *changed(config, A_REGISTERS=True)]
+    return [*changed(config, TICKET=not config.TICKET), *changed(config, STREAM_K=True, TICKET=False),
+            *changed(config, MULTICAST="leader"), *changed(config, A_REGISTERS=True)]
 
 
 def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Step, most: int | None = None,

