@@ -73,6 +73,7 @@ class Operand:
     padded: bool = False                 # more coordinates than count, 2 or 4, may stand there; what is too much is not looked at
     minus: bool = False                  # `-a` may stand here
     element: bool = False                # an address may be written `array[3]`
+    narrow: bool = False                 # an address may be in 32 bits, in any space
     exact: bool = False                  # a list of literals only has those of the type's own width
     open: bool = False                   # lanes of a floating type may be integer registers where another lane is left out
     selector: str | Per = ""             # which bytes or halves of the register, `a.b0`: a key of SELECTORS

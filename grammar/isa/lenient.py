@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ..schema import ANY, Effects, Form, Operand, Per, Range, at, form, imm, r, w
-from . import atomic, barrier, cluster, control, matrix, mma, multimem, texture, wgmma, wmma
+from . import atomic, barrier, bulk, cluster, control, matrix, memory, mma, multimem, tensormap, texture, wgmma, wmma
 
 _SHARED = at("shared::cluster")
 _MBAR = at("shared::cluster", tag="mbarrier")
@@ -181,6 +181,12 @@ FORMS: tuple[Form, ...] = (
     *(form("fence.proxy.tensormap::generic.acquire.scope [addr], size", slots={"scope": "cta cluster gpu sys"}, since="8.3",
            effects=Effects(sync=("fence",)), section="membar, fence", addr=at(space, tag="tensormap"), size=imm(Range(choices=(128,))))
       for space in ("const", "param")),
+
+    # At an address of 32 bits, which ptxas extends.
+    *(_taking(row, **{name: replace(operand, narrow=True) for name, operand in row.operands.items() if operand.kind == "address"})
+      for row in (*bulk.FORMS, *tensormap.FORMS, *barrier.FORMS, *matrix.FORMS, *wmma.FORMS, *memory.FORMS)
+      if any(operand.kind == "address" for operand in row.operands.values())
+      and row.mnemonic in ("cp", "tensormap", "fence", "ldmatrix", "stmatrix", "wmma", "createpolicy")),
 
     # Empty lists in a call, and addresses of functions in 32 bits and in what holds no address.
     form("call{.uni} (ret_param), func", effects=Effects(control="call"), section="call",

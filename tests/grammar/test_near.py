@@ -108,6 +108,15 @@ RULES = {
         call.uni.uni callee, ();
         call.uni.rank (passed), giver, (passed);
         call.uni.cc callee, ();""",
+    "addresses of 32 bits that are extended": """
+        cp.async.mbarrier.arrive.noinc.b64 [%b32_1];
+        ldmatrix.sync.aligned.m8n8.x1.b16 {%b32_1}, [%u32_2];
+        stmatrix.sync.aligned.m8n8.x1.b16 [%s32_2+16], {%b32_1};
+        wmma.load.a.sync.aligned.col.m8n8k4.f64 {%f64_5}, [%b32_5];
+        cp.async.bulk.prefetch.L2.global [%b32_1], 16;
+        createpolicy.range.L2::evict_last.b64 %b64_1, [%b32_1], 16, 16;
+        ldmatrix.sync.aligned.m8n8.x1.b16 {%b32_1}, [%f32_2];
+        cp.async.bulk.prefetch.L2.global [%pred_1], 16;""",
     "labels, lists and prototypes": """
         bra somewhere;
         bra targets;
@@ -180,6 +189,7 @@ RULES = {
         add.u32 %u32_1, %u32_2|_, %u32_3;
         nanosleep.u32 %u32_1|_;
         st.v2.b32 [%b64_1], {%tid.x, %b32_1};
+        cp.async.bulk.prefetch.tensor.3d.L2.global [%b64_25, {%tid.x, 1, 2}];
         mov.b64 %b64_1, {%tid.x, %clock64};
         ldmatrix.sync.aligned.m8n8.x1.shared.b16 {_}, [%b64_1];
         cp.async.bulk.prefetch.tensor.3d.L2.global.im2col [%b64_3, {0, 1, 2}], {%f16_5};
