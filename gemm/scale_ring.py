@@ -17,6 +17,7 @@ from .scales import ScaleArray
 
 WARP = 32
 ALIGNED = 4                 # floats at which a tensor copy may begin
+BOX = 256                   # lines of one tensor copy at most
 
 
 @dataclass(slots=True)
@@ -26,8 +27,8 @@ class ScaleLines:
     With a tensor map, over scales that are contiguous along the lines, the producer copies them as it does the operands; on an H200
     scales of rows that a warp copies cost 14 % of a large product, and those that come so next to nothing (docs/performance.md).
 
-    A copy begins at a multiple of 16 bytes. Where a tile may begin at any line, `parts` says how many warpgroups share its lines, and
-    each gets a copy of its own from the last multiple of ALIGNED lines on: `shift` lines before its first one.
+    A copy begins at a multiple of 16 bytes. Where a tile may begin at any line, its lines come in `parts`, one or two copies that begin
+    at the last multiple of ALIGNED lines: `shift` lines before their first one.
     """
 
     array: ScaleArray
@@ -36,15 +37,16 @@ class ScaleLines:
     ring: Shared[f32]                           # `count` a stage
     tile: Tile[f32] | None = None
     tensormap: TensorMap | None = None
-    parts: int = 0
+    parts: int = 0                              # 0: tiles begin where a copy may
     _at: list[Reg[u32]] = field(default_factory=list)
     _first: Any = 0
 
     @classmethod
     def allocate(cls, array: ScaleArray, lines: int, block: int, stages: int, name: str, tensormap: TensorMap | None = None,
-                 parts: int = 0) -> ScaleLines:
+                 anywhere: bool = False) -> ScaleLines:
         if tensormap is None:
             return cls(array, lines, block, smem.array(f32, stages * scale_count(lines, block), align=16, name=name))
+        parts = parts_of(lines) if anywhere else 0
         of_copy = lines // parts + ALIGNED if parts else lines
         tile = smem.tile(f32, (stages * max(1, parts), 1, of_copy), swizzle=0, name=name)
         return cls(array, lines, block, Shared(f32, tile.offset, count=len(tile) * tile.stage_bytes // 4), tile, tensormap, parts)
@@ -63,6 +65,13 @@ class ScaleLines:
     def of_stage(self) -> int:
         """Places in shared memory of a stage."""
         return self.of_part * max(1, self.parts)
+
+    def place(self, line: Reg[u32]) -> Reg[u32]:
+        """Where in a stage a line of the tile is, `shift` apart."""
+        if self.parts < 2:
+            return line
+        each = self.lines // self.parts
+        return line + line // each * (self.of_part - each)
 
     def shift(self, line: Reg[u32]) -> Reg[u32] | int:
         """Lines that a tile which begins at `line` has before its own."""
@@ -108,6 +117,11 @@ class ScaleLines:
             left = self.count - number * WARP
             place = here.at(mul.wide.u32(at, self.array.mn_stride))
             cp.async_.ca.shared.global_(slot + number * WARP, place, 4, pred=None if left >= WARP else lane < left)
+
+
+def parts_of(lines: int) -> int:
+    """Copies that bring the scales of a tile's lines and of those before: a box has 256 at most."""
+    return 1 if lines + ALIGNED <= BOX else 2
 
 
 def scale_count(lines: int, block: int) -> int:
@@ -200,4 +214,4 @@ class Reader:
             self.ring.read(factors, stage, self.row, self.column)
 
 
-__all__ = ["Factors", "Reader", "ScaleLines", "ScaleRing", "scale_count"]
+__all__ = ["Factors", "Reader", "ScaleLines", "ScaleRing", "parts_of", "scale_count"]

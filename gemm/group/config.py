@@ -12,6 +12,7 @@ from ptxkit.types import Scalar, e4m3
 from ..atoms import ROWS
 from ..config import Config, ConfigError
 from ..epilogue import BUFFERS
+from ..scale_ring import parts_of
 from ..scales import BLOCK
 from .choice import Choice, waves
 from .quantised import passes
@@ -205,7 +206,7 @@ ROWS_ALIGNED = 128
 
 def shared_bytes(tile: Config, groups: int, layout: Layout) -> int:
     """Shared memory of one CTA: the tile's, scales of rows before its first one, the table of groups and the tickets."""
-    shifted = tile.STAGES * tile.CONSUMERS * 128 if tile.SCALE_MAP else 0
+    shifted = tile.STAGES * parts_of(tile.BM) * 128 if tile.SCALE_MAP else 0
     return tile.smem_bytes + shifted + (GroupTable.bytes(groups, layout) if layout != "rows" else 0) + 64
 
 

@@ -77,7 +77,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     x_scales, w_scales = ScaleArray(x_scale, x_scale_m, x_scale_k), ScaleArray(w_scale, w_scale_n, w_scale_k)
     ring = None
     if RING:
-        ring = ScaleRing(ScaleLines.allocate(x_scales, BM, 1, STAGES, "scales of X", s if SCALE_MAP else None, CONSUMERS),
+        ring = ScaleRing(ScaleLines.allocate(x_scales, BM, 1, STAGES, "scales of X", s if SCALE_MAP else None, anywhere=SCALE_MAP),
                          ScaleLines.allocate(w_scales, BN, BLOCK, STAGES, "scales of W"))
     pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=RING)
     order = smem.mbarrier(2, name="order") if PINGPONG else None
@@ -197,8 +197,9 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                     store = WholeOrPart(StagedStore(staging, y, index, thread, fused, **staged), store, end, slabs)
         consumer = Consumer(pipeline, mma, a_tile, b_tile, Ring(STAGES), thread)
         acc, total = sums_of(mma, PROMOTE)
-        in_stage = index * ring.m.of_part + lane_row if SCALE_MAP and ring is not None else \
-            lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row
+        in_stage = lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row
+        if ring is not None:
+            in_stage = ring.m.place(in_stage)
         reader = Reader(ring, slabs, mov.u32(in_stage), lane_column)
         second = mma.fragments() if OVERLAP else None
         stagger = Stagger(index, CONSUMERS) if STAGGER else None
