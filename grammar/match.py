@@ -388,7 +388,7 @@ def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = 
         if operand.access == "r" and wanted is operand:
             free = free or _number_beside(operand, element, value, types) or (lane > 0 and _led(operand, element, value, types, tensor))
             free = free or (literals and operand.float_immediate and lane < given - 1)  # the last of literals only has to fit
-            free = free or (not tensor and type(element) is tree.Name and types(element.name) is None and _special(operand, element) is None)
+            free = free or (not tensor and isinstance(element, tree.Name) and _special(operand, element) is None)
         free = free or (left_out and isinstance(element, tree.Name) and types(element.name) in _INTEGERS_BESIDE[str(operand.type)])
         wrong = None if free else _register(wanted, element, types)
         if wrong is not None:
