@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 from .errors import Position
 from .heads import Declarations, moved
-from .tree import Guard, Instruction, Label, Loc, Operand, Statement, Variable
-from .words import BLANKS, IDENT, NAME, OPCODE, Guards, Lists, Odd, Words, exhaust, new, setter
+from .tree import Guard, Instruction, Label, Loc, Name, Operand, Statement, Variable
+from .words import BLANKS, IDENT, NAME, OPCODE, Guards, Lists, Odd, Words, exhaust, new, ranges, set_name, setter
 
 SHAPE = str.maketrans("", "", string.ascii_letters + string.digits + "_+-|!")
 OPERAND, FIRST = r"\[?[%$.]*\]?", r"\[?[%$][%$.]*\]?"
 PLAIN = re.compile(
     rf"([ \t]*)(@%?[ \t]+)?(?:([.:]+)([ \t]+{OPERAND}(?:,[ \t]?{OPERAND})*)|([ \t]+{FIRST}(?:,[ \t]?{OPERAND})*));[ \t\r]*")
-LABEL = re.compile(r"[ \t]*\$?:[ \t\r]*")
+LABEL = re.compile(r"[ \t]*\$*:[ \t\r]*")
 LOCATION = re.compile(r"[ \t]*\.[ \t][ \t\r,$]*")
 
 INSTRUCTION = re.compile(rf"(?:(@!?+{NAME})[ \t]++)?+([a-z][A-Za-z0-9_.:]*+)(?:[ \t]++([^;\"/@]*+))?+;[ \t\r]*+")
@@ -100,8 +100,6 @@ class Meanings(dict[str, "Operand | Guard | str | None"]):
 
     def __init__(self, words: Words, guards: Guards) -> None:
         self.words, self.guards = words, guards
-        for end in (",", ";"):
-            self.update(zip(map(add, words, repeat(end)), words.values(), strict=True))
 
     def __missing__(self, word: str) -> Operand | Guard | str | None:
         found: Operand | Guard | str | None = None
@@ -118,8 +116,22 @@ class Meanings(dict[str, "Operand | Guard | str | None"]):
         return found
 
 
-class Columns:
+class Run(NamedTuple):
     """The lines `first` to `last` of a text: the plain instructions among them in `nodes`, and all other lines in `events`."""
+
+    first: int
+    last: int
+    nodes: list[Instruction]
+    odd: list[int]  # the lines that are no plain instruction, from 0
+    events: list[Event]
+
+    def before(self, line: int) -> int:
+        """How many plain instructions stand before a line (its number from 0)."""
+        return line - self.first - bisect_left(self.odd, line - self.first)
+
+
+class Columns:
+    """The lines of a text, and what of them was read."""
 
     def __init__(self, text: str, lines: list[str], starts: list[int], words: Words) -> None:
         """`starts`: where each line begins, and one more number."""
@@ -131,15 +143,21 @@ class Columns:
         self.plans: dict[str, tuple[int, int, int] | None] = {}
         self.rows: dict[str, Row | None] = {}  # by a line without its comment; None if it is in `entries`
         self.entries: dict[str, Entry | None] = {}
+        self.told: dict[str, int] = {}
         self.loose = False  # whether a line begins with a comma: it may go on a `.loc`
-        self.first = self.last = 0
-        self.nodes: list[Instruction] = []
-        self.odd: list[int] = []  # the lines that are no plain instruction, from 0
-        self.events: list[Event] = []
 
-    def read(self, first: int) -> None:
-        """Reads the lines from this number on."""
-        last = min(first + LINES, len(self.lines))
+    def add_ranges(self, text: str) -> None:
+        """The registers of the ranges in a part of the text, most of which will be met."""
+        for _, words in ranges(text, self.told):
+            names = list(map(new, repeat(Name, len(words))))
+            exhaust(map(set_name, names, words))
+            self.words.update(zip(words, names, strict=True))
+            for end in (",", ";"):
+                self.meanings.update(zip(map(add, words, repeat(end)), names, strict=True))
+
+    def read(self, first: int, limit: int) -> Run:
+        """Reads the lines from this number on, up to a limit at most."""
+        last = min(first + LINES, limit)
         text = self.text[self.starts[first]:self.starts[last] - 1]
         if ".section" in text and (section := SECTION.search(text, 1)) is not None:
             text = text[:section.start() - 1]
@@ -147,22 +165,18 @@ class Columns:
         lines = COMMENT.sub("", text).split("\n") if "//" in text else self.lines[first:last]
         fresh = set(lines).difference(self.rows)
         if fresh:
-            self._learn(list(fresh))
+            self.learn(list(fresh))
         rows = list(map(self.rows.__getitem__, lines))
-        self.nodes = _instructions(list(filter(None, rows)), compress(range(first + 1, last + 1), rows))
-        self.odd = [number for number, row in enumerate(rows) if row is None]
-        self.events = []
-        for before, number in enumerate(self.odd):
+        nodes = _instructions(list(filter(None, rows)), compress(range(first + 1, last + 1), rows))
+        odd = [number for number, row in enumerate(rows) if row is None]
+        events = []
+        for before, number in enumerate(odd):
             entry = self.entries[lines[number]]
             if entry is None or (entry.parts and len(entry.parts[0]) == 1 and self._goes_on(number, first, lines)):
-                self.events.append(Event(first + number, number - before, None))
+                events.append(Event(first + number, number - before, None))
             elif entry is not BLANK:
-                self.events.append(Event(first + number, number - before, entry))
-        self.first, self.last = first, last
-
-    def before(self, line: int) -> int:
-        """How many plain instructions stand before a line (its number from 0)."""
-        return line - self.first - bisect_left(self.odd, line - self.first)
+                events.append(Event(first + number, number - before, entry))
+        return Run(first, last, nodes, odd, events)
 
     def _goes_on(self, number: int, first: int, lines: list[str]) -> bool:
         """Whether the statement behind a line begins with a comma, so that it is none."""
@@ -176,7 +190,7 @@ class Columns:
 
     # ------------------------------------------------------------------------------------------------- new lines
 
-    def _learn(self, lines: list[str]) -> None:
+    def learn(self, lines: list[str]) -> None:
         """Reads lines that have not been met in this text."""
         shapes = "\n".join(lines).replace(".reg", "=").translate(SHAPE).split("\n")
         for met in set(shapes).difference(self.shapes):
@@ -205,7 +219,8 @@ class Columns:
         stops = list(accumulate(sizes))
         # Each line has one semicolon, at its end. So the words are where they should be if each line's last one has it.
         if len(words) != stops[-1] or set(map(LAST, map(["", *words].__getitem__, stops))) != {";"}:
-            fit = [len(line.replace(",", ", ").split()) == size for line, size in zip(lines, sizes, strict=True)]
+            parts = [line.replace(",", ", ").split() for line in lines]
+            fit = [len(part) == size and part[-1][-1] == ";" for part, size in zip(parts, sizes, strict=True)]
             fitting = iter(self._plain(list(compress(lines, fit)), list(compress(plans, fit))) if any(fit) else ())
             return [next(fitting) if fits else None for fits in fit]
         begins = list(map(sub, stops, counts))
@@ -225,6 +240,10 @@ class Columns:
             rows = [row if row[0] and all(row[1]) and (row[2] or size - count == 1) else None
                     for row, size, count in zip(rows, sizes, counts, strict=True)]
         return rows
+
+    def entry(self, line: str) -> Entry | None:
+        """What one line holds, even if it is a plain instruction; None if it is left."""
+        return self._entry(line, "s" if ";" in line else shape(line.translate(SHAPE)).sort)
 
     def _entry(self, line: str, sort: str) -> Entry | None:
         """What a line of a sort holds that is no plain instruction; None if it is left."""

@@ -1,34 +1,30 @@
 """Text to tree by lines: what compilers write is read here, line by line, and all else is handed to the grammar.
 
-A line that is one plain statement is read by its words, each of which is read once (`words`). Statements of other shapes go
-through one pattern, and those that it does not know through `grammar/ptx.lark`, statement by statement. The tree is the one
-that the grammar alone makes; so are the errors, since nothing is refused here but nesting.
+A body of lines that are one plain statement each is read by their templates, which are few (`templates`), and its nodes are made when
+somebody asks for them (`bodies`). Statements of other shapes go through one pattern, and those that it does not know through
+`grammar/ptx.lark`, statement by statement. The tree is the one that the grammar alone makes; so are the errors, since nothing is
+refused here but nesting, and all of them are told at once.
 """
 
 from __future__ import annotations
 
-import gc
 import re
-from bisect import bisect_left, bisect_right
+from functools import cached_property
 from itertools import accumulate, count
 from operator import add
 from typing import Any, Protocol
 
 from . import heads
-from .blanks import DEPTH, too_deep, without_comments
-from .columns import CALLS, LOC, Columns, loc, made
+from .blanks import without_comments
+from .bodies import Body
+from .columns import Columns
 from .errors import ParseError, Position
-from .tree import Block, Data, Directive, Function, Instruction, Label, Module, Section, Targets, Text
-from .words import IDENT, NAME, OPCODE, Odd, Words
+from .resting import resting
+from .templates import Plain, Templates
+from .tree import Data, Function, Module, Section
+from .words import BLANKS, Odd, Words
 
-W = r"[ \t\r\n]*+"
 BLANK = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*+")
-LABEL = re.compile(rf"({IDENT}){W}:(?!:)")
-LISTING = re.compile(r"\.(?:branchtargets|calltargets|callprototype)\b")
-STATEMENT = re.compile(rf"(?:@{W}(!?){W}({NAME})[ \t\r\n]+)?({OPCODE})(?![A-Za-z0-9_$.:])([^;\"/@]*+);")
-END = re.compile(r'"[^"\n]*"|//[^\n]*|;')
-INK = re.compile(r"[^ \t\r]")
-PRAGMA = re.compile(rf'\.pragma{W}("[^"\n]*"){W};')
 STRANGE = re.compile(r"[\x0b\x0c\x1c-\x1f]|[^\x00-\x7f]")
 
 MOST = 100
@@ -53,21 +49,17 @@ def parse_all(text: str) -> tuple[Module | None, list[ParseError]]:
 
 def _parse(text: str, errors: list[ParseError] | None) -> tuple[Module | None, list[ParseError]]:
     """`errors`: where they go; None ends at the first."""
-    collecting = gc.isenabled()
-    gc.disable()  # a tree has no cycles, and looking for some takes a third of the time
     try:
-        blank = without_comments(text) if "/*" in text else text
-        if not blank.isascii() or any(sign in blank for sign in "\x0b\x0c\x1c\x1d\x1e\x1f"):
-            blank = STRANGE.sub("\x01", blank)  # `str.split` takes some of them for blanks; none of them is PTX
-        try:
-            return Lines(blank, text, errors).module(), errors or []
-        except Odd:
-            return _grammar().parse(text), []
+        with resting():
+            blank = without_comments(text) if "/*" in text else text
+            if not blank.isascii() or any(sign in blank for sign in "\x0b\x0c\x1c\x1d\x1e\x1f"):
+                blank = STRANGE.sub("\x01", blank)  # `str.split` takes some of them for blanks; none of them is PTX
+            try:
+                return Lines(blank, text, errors).module(), errors or []
+            except Odd:
+                return _grammar().parse(text), []
     except ParseError as error:
         return None, [*(errors or ()), error]
-    finally:
-        if collecting:
-            gc.enable()
 
 
 class Grammar(Protocol):
@@ -85,22 +77,35 @@ class Lines:
         self.errors = errors
         self.text = text
         self.original = original
-        self.lines = text.split("\n")
-        self.starts: list[int] = [0, *map(add, accumulate(map(len, self.lines)), count(1))]
+        self.known = 0, 1  # an offset and its line
         self.words = Words()
-        self.words.add_ranges(text)
-        self.columns = Columns(text, self.lines, self.starts, self.words)
-        self.lists, self.guards = self.columns.lists, self.columns.guards
         self.listed = 0
         self.rows: dict[str, Data] = {}
-        self.stack: list[list[Any]] = []
-        self.body: list[Any] = []
+        self.templates = Templates(text)
+        self.odd = 0  # the offset up to which no plain body is looked for
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each line begins, and one more number."""
+        return [0, *map(add, accumulate(map(len, self.lines)), count(1))]
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The text's lines, for when nodes are made of them."""
+        return Columns(self.text, self.lines, self.starts, self.words)
 
     # ------------------------------------------------------------------------------------------------ places
 
     def place(self, offset: int) -> Position:
-        line = bisect_right(self.starts, offset)
-        return Position(None, line, offset - self.starts[line - 1] + 1)
+        """The line and column of an offset, which is near the one before."""
+        at, line = self.known
+        line += self.text.count("\n", at, offset) - self.text.count("\n", offset, at)
+        self.known = offset, line
+        return Position(None, line, offset - self.text.rfind("\n", 0, offset))
 
     def skip(self, offset: int) -> int:
         """The next offset that is neither blank nor comment."""
@@ -108,10 +113,10 @@ class Lines:
         assert match is not None
         return match.end()
 
-    def wrong(self, offset: int, *, body: bool) -> Exception:
-        """What the grammar says about the statement or item at the offset; `Odd` if it finds no fault."""
+    def wrong(self, offset: int, depth: int = 0) -> Exception:
+        """What the grammar says about the item at the offset, or the statement within so many braces; `Odd` if it finds no fault."""
         place = self.place(offset)
-        opening = f".func f() {'{' * (len(self.stack) + 1)}" if body else ""
+        opening = f".func f() {'{' * depth}" if depth else ""
         stub = f".version 9.0 .target sm_90a .address_size 64 {opening}\n{' ' * (place.column - 1)}{self.original[offset:]}"
         try:
             _grammar().parse(stub)
@@ -191,182 +196,46 @@ class Lines:
         except Odd:
             if not items:
                 raise  # the head of the module may still go on there
-            raise self.wrong(at, body=False) from None
+            raise self.wrong(at) from None
         return stop
 
     def function(self, function: Function, at: int, items: list[Any]) -> int:
-        """The statements of a function whose opening brace ends before the offset; the offset behind its closing one."""
-        self.body, self.stack = [], []
-        started = True
-        while True:
-            try:
-                stop = self.statements(at, started=started)
-            except ParseError as error:
-                at, started = self.behind(error, at), False
-                if at >= len(self.text):
-                    stop = at
-                    break
-                continue
-            if stop >= 0:
-                break
-            at, started = self.run(-1 - stop), False
-        body = self.body if not self.stack else self.stack[0]
-        items.append(Function(function.kind, function.name, function.parameters, function.returns, function.directives, tuple(body),
+        """The body of a function whose opening brace ends before the offset; the offset behind its closing one."""
+        plain = self.plain(at, f"{function.name}_param_")
+        found: Any = plain
+        if plain is not None:
+            at = plain.stop + 2
+        else:
+            body = Body(self, at, self.odd)
+            at = body.read(at)
+            found = body.made
+        items.append(Function(function.kind, function.name, function.parameters, function.returns, function.directives, found,
                               function.linkage, function.attributes, function.position))
-        return stop
+        return at
 
-    # --------------------------------------------------------------------------------------------- statements
+    def plain(self, at: int, parameters: str) -> Plain | None:
+        """The body behind an opening brace, if it has its lines for itself and all of them are plain.
 
-    def run(self, at: int) -> int:
-        """Reads lines from number `at` on, as long as they hold nothing but plain statements; the offset where something else begins."""
-        columns, end = self.columns, len(self.lines)
-        while at < end:
-            if not columns.first <= at < columns.last:
-                columns.read(at)
-            nodes, events = columns.nodes, columns.events
-            done = columns.before(at)
-            for number in range(bisect_left(events, (at,)), len(events)):
-                line, stop, entry = events[number]
-                if stop > done:
-                    self.body += nodes[done:stop]
-                    done = stop
-                if entry is None:
-                    column = self.line(line)
-                    if column >= 0:
-                        return self.starts[line] + column
-                    continue
-                signs, parts = entry
-                if signs[:1] == "{":
-                    self.push(self.starts[line] + self.lines[line].index("{"))
-                for part in parts:
-                    self.body.append(made(part, line + 1))
-                if signs[-1:] == "}":
-                    if not self.stack:
-                        return self.starts[line] + self.lines[line].partition("//")[0].rindex("}")
-                    self.pop()
-            self.body += nodes[done:]
-            at = columns.last
-        return len(self.text)
+        `parameters`: how the names of the function's own begin."""
+        begin = self.text.find("\n", at) + 1
+        if at < self.odd or not begin or self.text[at:begin - 1].partition("//")[0].strip(BLANKS):
+            return None
+        stop = self.closing(begin - 1)
+        found = self.templates.body(self.text[begin:stop], parameters) if stop >= 0 else None
+        if found is None:
+            self.odd = stop if stop >= 0 else len(self.text)
+            return None
+        return found.within(self, at, stop)
 
-    def line(self, number: int) -> int:
-        """Reads a line of statements; -1, or the number of its signs that were read before something else begins."""
-        line = self.lines[number].partition("//")[0]
-        at, start = 0, self.starts[number]
-        while match := INK.search(line, at):
-            at, sign = match.start(), match[0]
-            if sign == "{":
-                self.push(start + at)
-                at += 1
-            elif sign == "}" and self.stack:
-                self.pop()
-                at += 1
-            elif sign == "." and (match := heads.VARIABLES.match(line, at)) is not None:
-                if not self.declared(match, start):
-                    return at
-                at = match.end()
-            else:
-                match = STATEMENT.match(line, at)
-                if match is None or not self.instruction(match, Position(None, number + 1, match.start(3) + 1)):
-                    return at
-                at = match.end()
-        return -1
-
-    def instruction(self, match: re.Match[str], place: Position) -> bool:
-        negated, predicate, opcode, rest = match.groups()
-        try:
-            operands = self.lists.callees(rest) if opcode in CALLS else self.lists.operands(rest)
-            guard = None if predicate is None else self.guards[f"@{negated}{predicate}"]
-        except Odd:
-            return False
-        self.body.append(Instruction(opcode, operands, guard, place))
-        return True
-
-    def declared(self, match: re.Match[str], start: int = 0) -> bool:
-        """Adds the variables of a declaration that was matched in the text or in a line of it that begins at `start`."""
-        begin = start + match.start()
-        try:
-            self.body += [heads.moved(variable, self.place(begin + offset)) for variable, offset in self.columns.declarations[match[0]]]
-        except Odd:
-            return False
-        return True
-
-    def push(self, offset: int) -> None:
-        if len(self.stack) + 2 > DEPTH:
-            raise too_deep(self.place(offset))
-        self.stack.append(self.body)
-        self.body = []
-
-    def pop(self) -> None:
-        block = Block(tuple(self.body))
-        self.body = self.stack.pop()
-        self.body.append(block)
-
-    def statements(self, at: int, *, started: bool = False) -> int:
-        """Reads statements from the offset on, until one begins a line: -1 - its number. At the function's end: the offset behind it.
-
-        `started`: what stands before the offset was read already, so that the very next statement may begin a line.
-        """
-        text, end = self.text, len(self.text)
-        while True:
-            stop = self.skip(at)
-            if started and stop < end and "\n" in text[at:stop]:
-                return -bisect_right(self.starts, stop)
-            at, started = stop, True
-            if at == end:
-                raise self.wrong(at, body=True)
-            sign = text[at]
-            if sign == "}":
-                if not self.stack:
-                    return at + 1
-                self.pop()
-                at += 1
-            elif sign == "{":
-                self.push(at)
-                at += 1
-            else:
-                at = self.statement(at, sign)
-
-    def statement(self, at: int, sign: str) -> int:
-        """Reads one statement that is no block; the offset behind it."""
-        text = self.text
-        if sign == ".":
-            if (match := heads.VARIABLES.match(text, at)) is not None and self.declared(match):
-                return match.end()
-            if (match := LOC.match(text, at)) is not None:
-                self.body.append(loc(match))
-                return match.end()
-            if (match := PRAGMA.match(text, at)) is not None:
-                said = Text(self.original[match.start(1) + 1:match.end(1) - 1])
-                self.body.append(Directive("pragma", (said,), self.place(at)))
-                return match.end()
-            if LISTING.match(text, at) and self.body and type(self.body[-1]) is Label:
-                label = self.body.pop().position
-                at = self.starts[label.line - 1] + label.column - 1
-            return self.odd_statement(at)
-        if (match := LABEL.match(text, at)) is not None:
-            if LISTING.match(text, self.skip(match.end())):
-                return self.odd_statement(at)
-            self.body.append(Label(match[1], self.place(at)))
-            return match.end()
-        match = STATEMENT.match(text, at)
-        if match is None or not self.instruction(match, self.place(match.start(3))):
-            return self.odd_statement(at)
-        return match.end()
-
-    def odd_statement(self, at: int) -> int:
-        """A statement that is left to the grammar: up to its semicolon."""
-        for match in END.finditer(self.text, at):
-            if match[0] == ";":
-                try:
-                    found = self.grammar("statements", at, match.end())
-                except Odd:
-                    break
-                self.body += found
-                self.listed += sum(len(node.names) for node in found if type(node) is Targets)
-                if self.listed > len(self.text):
-                    raise ParseError("more labels are listed than a text of this size can have", self.place(at))
-                return match.end()
-        raise self.wrong(at, body=True)
+    def closing(self, at: int) -> int:
+        """The line break before a closing brace behind as many others as opening ones, from the line break at the offset on; or -1."""
+        text, depth = self.text, 0
+        while (stop := text.find("\n}", at)) >= 0:
+            depth += text.count("{", at, stop) - text.count("}", at, stop)
+            if depth <= 0:
+                break
+            at = stop + 1
+        return stop if depth == 0 else -1
 
 
 def _grammar() -> Grammar:

@@ -2,13 +2,16 @@
 
 `repr` of any node evaluates back to an equal node. Positions never take part in comparison. Numbers are values, not
 spellings: `0x10`, `16` and `020` are the same `Integer(16)`, and `1.0` is the `Float` with those bits.
+
+A function that was parsed makes the nodes of its body when the body is asked for: what only needs to know that there is one, asks
+for `defined`.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Any, Union
 
 from .errors import Position
 
@@ -291,6 +294,44 @@ class Function:
     attributes: tuple[str, ...] = ()
     position: Position | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def defined(self) -> bool:
+        """Whether there is a body; makes nothing."""
+        return held(self) is not None
+
+
+class Unmade:
+    """A body that was read and of which no node has been made."""
+
+    __slots__ = ()
+
+    def made(self) -> tuple[Statement, ...]:
+        raise NotImplementedError
+
+
+class _Body:
+    """The slot of a function's body. What is unmade in it is made when somebody looks, and stays."""
+
+    def __init__(self, slot: Any) -> None:
+        self.slot = slot
+
+    def __get__(self, function: Function | None, owner: type | None = None) -> Any:
+        if function is None:
+            return self
+        body = self.slot.__get__(function)
+        if isinstance(body, Unmade):
+            body = body.made()
+            self.slot.__set__(function, body)
+        return body
+
+    def __set__(self, function: Function, body: tuple[Statement, ...] | Unmade | None) -> None:
+        self.slot.__set__(function, body)
+
+
+held = vars(Function)["body"].__get__
+"""What the slot of a function's body holds: statements, an `Unmade`, or None."""
+setattr(Function, "body", _Body(vars(Function)["body"]))  # noqa: B010  a dataclass with slots cannot name its slot
+
 
 @dataclass(frozen=True, slots=True)
 class Alias:
@@ -334,4 +375,4 @@ class Module:
 
     @property
     def entries(self) -> tuple[Function, ...]:
-        return tuple(f for f in self.functions if f.kind == "entry" and f.body is not None)
+        return tuple(f for f in self.functions if f.kind == "entry" and f.defined)

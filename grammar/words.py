@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
-from itertools import repeat
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import constant
@@ -50,6 +49,20 @@ set_base, set_offset, set_displaced = setter(Address, "base"), setter(Address, "
 set_unified = setter(Address, "unified")
 
 
+def ranges(text: str, told: dict[str, int]) -> Iterator[tuple[str, list[str]]]:
+    """The registers of every `.reg .b32 %r<9>;` in a text: `%r`, and `%r0` to `%r8` without as many as were told already.
+
+    No more are told than a text of its size will use.
+    """
+    spare = len(text) // 16
+    for stem, digits in RANGE.findall(text):
+        first, count = told.get(stem, 0), int(digits)
+        if first < count <= first + spare:
+            spare -= count - first
+            told[stem] = count
+            yield stem, list(map(stem.__add__, map(str, range(first, count))))
+
+
 class Words(dict[str, Operand]):
     """The operand that a word without blanks is."""
 
@@ -57,7 +70,7 @@ class Words(dict[str, Operand]):
         value: Operand
         if word[:1] == "[":
             base, plus, digits = word[1:-1].partition("+")
-            known = self.get(base)
+            known = self.get(base) or (self[base] if PLAIN.fullmatch(base) is not None else None)
             if type(known) is Name and word[-1] == "]" and (not plus or (digits.isdecimal() and digits[0] != "0" and len(digits) < 16)):
                 value = new(Address)
                 set_base(value, known)
@@ -73,20 +86,6 @@ class Words(dict[str, Operand]):
             return value
         value = self[word] = self._read(word)
         return value
-
-    def add_ranges(self, text: str) -> None:
-        """The registers of every `.reg .b32 %r<9>;` in a text, most of which will be met."""
-        spare = len(text) // 16
-        made: dict[str, int] = {}
-        for stem, digits in RANGE.findall(text):
-            first, count = made.get(stem, 0), int(digits)
-            if first < count <= first + spare:
-                spare -= count - first
-                made[stem] = count
-                words = [f"{stem}{number}" for number in range(first, count)]
-                names = list(map(new, repeat(Name, len(words))))
-                exhaust(map(set_name, names, words))
-                self.update(zip(words, names, strict=True))
 
     def _read(self, word: str) -> Operand:
         match = WORD.fullmatch(word)
@@ -159,13 +158,14 @@ class Lists:
 
     def operands(self, text: str) -> tuple[Operand, ...]:
         """The operands of any instruction but a call."""
-        known = tuple(map(self.words.get, text.strip(BLANKS).replace(", ", ",").split(",")))
+        words, tight = self.words, text.strip(BLANKS).replace(", ", ",")
+        known = tuple(map(words.get, tight.split(",")))
         if all(known):
             return known  # type: ignore[return-value]
-        tight = LOOSE.sub("", text)
+        if len(tight.split()) > 1:
+            tight = LOOSE.sub("", tight)
         if not tight:
             return ()
-        words = self.words
         if "{" not in tight:
             return tuple([words[word] for word in tight.split(",")])
         return tuple([self._operand(piece) for piece in _pieces(tight)])

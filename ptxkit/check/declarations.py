@@ -164,7 +164,7 @@ def function(function: tree.Function, before: tree.Function | None, place: Place
     if before is not None:
         if before.kind != function.kind or not _same(before.parameters, function.parameters) or not _same(before.returns, function.returns):
             yield wrong("was declared with other parameters before", "declare it once, or alike")
-        elif before.linkage == "extern" and function.body is not None:
+        elif before.linkage == "extern" and function.defined:
             yield wrong("was declared .extern, and is defined here", "leave .extern out of the declaration")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -10,12 +9,15 @@ from typing import Any
 from grammar import forms, match, tree
 from grammar.errors import Finding, Severity
 from grammar.operands import width
+from grammar.resting import resting
+from grammar.templates import Plain
 
 from ..module import has
 from . import declarations, kinds
 from .kinds import Kinds
 from .names import Scope, names_in, signatures
 from .places import NOWHERE, Place, Places, finding
+from .plain import Judge
 
 GATES = ("version", "target")
 """Rules that say when an instruction came, not that it is none."""
@@ -49,13 +51,8 @@ def findings(module: tree.Module, places: Places, *, strict: bool = False) -> It
     if kinds.crowded() or len(_verdicts) > kinds.MOST:
         kinds.forget()
         _verdicts.clear()
-    collecting = gc.isenabled()
-    gc.disable()  # a tree has no cycles, and looking for some in it takes as long as the rules
-    try:
+    with resting():
         told = list(islice(_Module(module, places, strict).findings(), MOST + 1))
-    finally:
-        if collecting:
-            gc.enable()
     if len(told) > MOST:
         line = told.pop().ptx_line
         where = f"; the next is at line {line}" if line else ""
@@ -81,6 +78,7 @@ class _Module:
         self.given: tuple[tree.Variable, ...] = ()
         self.formal: tuple[tree.Variable, ...] = ()
         self.known = kinds.Known()
+        self.judge = Judge(self)
 
     def findings(self) -> Iterator[Finding]:
         yield from declarations.header(self.module)
@@ -93,9 +91,8 @@ class _Module:
                     self.declared.setdefault(item.name, self.declared[item.target])
             elif isinstance(item, tree.Function):
                 yield from self._declared(item)
-                if item.body is not None:
-                    self.loc = None
-                    yield from self._function(item, item.body)
+                if item.defined:
+                    yield from self._function(item)
 
     # ------------------------------------------------------------------------------------------- names
 
@@ -115,9 +112,9 @@ class _Module:
         place = self._at(function)
         yield from declarations.function(function, self.declared.get(function.name), place)
         defined = self.functions.get(function.name)
-        if (defined and function.body is not None) or self.outer.find(function.name) is not None:
+        if (defined and function.defined) or self.outer.find(function.name) is not None:
             yield self._duplicate(function.name, place)
-        self.functions[function.name] = bool(defined) or function.body is not None
+        self.functions[function.name] = bool(defined) or function.defined
         self.declared[function.name] = function
 
     def _declare(self, scope: Scope, variable: tree.Variable) -> Iterator[Finding]:
@@ -133,33 +130,37 @@ class _Module:
 
     # ------------------------------------------------------------------------------------------- bodies
 
-    def _function(self, function: tree.Function, body: tuple[tree.Statement, ...]) -> Iterator[Finding]:
-        scope = Scope(self.outer)
+    def _function(self, function: tree.Function) -> Iterator[Finding]:
         self.given = function.parameters if function.kind == "entry" else ()
         self.formal = (*function.returns, *function.parameters)
-        for variable in (*function.returns, *function.parameters):
+        held = tree.held(function)
+        if isinstance(held, Plain) and self.judge.right(function, held):
+            return
+        self.loc = None
+        body, scope = function.body or (), Scope(self.outer)
+        for variable in self.formal:
             yield from self._declare(scope, variable)
         yield from self._labels(body, scope)
         first = 0
         while first < len(body) and isinstance(declared := body[first], tree.Variable):
-            yield from self._local(declared, scope)
+            yield from self.local(declared, scope)
             first += 1
         met = Kinds(scope, self.functions, self.given, self.known)
         met.add_ranges(len(body))
-        yield from self._body(body[first:], scope, met)
+        yield from self.body(body[first:], scope, met)
 
     def _labels(self, body: tuple[tree.Statement, ...], scope: Scope) -> Iterator[Finding]:
         for name, statement in scope.take_labels(body):
             yield self._duplicate(name, self._at(statement))
 
-    def _local(self, variable: tree.Variable, scope: Scope) -> Iterator[Finding]:
+    def local(self, variable: tree.Variable, scope: Scope) -> Iterator[Finding]:
         if not declarations.plain(variable):
             yield from declarations.variable(variable, self._at(variable))
         yield from self._declare(scope, variable)
         if variable.name in scope.labels:
             yield self._duplicate(variable.name, self._at(variable))
 
-    def _body(self, body: tuple[tree.Statement, ...], scope: Scope, met: Kinds) -> Iterator[Finding]:
+    def body(self, body: tuple[tree.Statement, ...], scope: Scope, met: Kinds) -> Iterator[Finding]:
         """The statements of a scope whose labels are known; another name is known from its declaration on."""
         fine, guards, first = self.fine, met.guards, 0
         declared = [number for number, statement in enumerate(body, 1) if type(statement) is tree.Variable]
@@ -179,7 +180,7 @@ class _Module:
                     if not good or key not in fine:
                         yield from self._instruction(statement, scope, key, good)
                 elif isinstance(statement, tree.Variable):
-                    yield from self._local(statement, scope)
+                    yield from self.local(statement, scope)
                     met.alone()
                 elif isinstance(statement, tree.Loc):
                     self.loc = statement
@@ -196,7 +197,7 @@ class _Module:
         body = block.body
         others = tuple([statement for statement in body if type(statement) is not tree.Instruction and type(statement) is not tree.Loc])
         if not others:
-            yield from self._body(body, scope, met)
+            yield from self.body(body, scope, met)
             return
         variables = tuple([statement for statement in body[:len(others)] if isinstance(statement, tree.Variable)])
         plain = len(variables) == len(others)
@@ -205,16 +206,16 @@ class _Module:
             within, wrong = Scope(scope), False
             yield from self._labels(body, within)
             if not plain:
-                yield from self._body(body, within, Kinds(within, self.functions, self.given, self.known))
+                yield from self.body(body, within, Kinds(within, self.functions, self.given, self.known))
                 return
             for variable in variables:
-                for said in self._local(variable, within):
+                for said in self.local(variable, within):
                     wrong = True
                     yield said
             inner = Kinds(within, self.functions, self.given, self.known, met)
             if not wrong:
                 met.blocks[variables] = inner
-        yield from self._body(body[len(variables):], inner.scope, inner)
+        yield from self.body(body[len(variables):], inner.scope, inner)
 
     def _instruction(self, instruction: tree.Instruction, scope: Scope, key: tuple[Any, ...], guarded: bool) -> Iterator[Finding]:
         """One instruction whose like has not been met in this module, or that has a fault. `guarded`: its guard, if any, is a predicate."""

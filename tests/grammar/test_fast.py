@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import grammar
-from grammar import columns, read, reference, tree
+from grammar import bodies, columns, read, reference, templates, tree
 from grammar.errors import ParseError, Position
 from ptxkit.check import check_text
 
@@ -122,8 +122,8 @@ def test_more_mutants_of_real_files_are_told_alike() -> None:
 
 
 @pytest.mark.parametrize(("module", "name", "right", "wrong"), [
-    (read, "Lines", "self.body += nodes[done:stop]", "self.body += nodes[done + 1:stop]"),
-    (read, "Lines", "made(part, line + 1)", "made(part, line)"),
+    (bodies, "Body", "self.body += nodes[done:stop]", "self.body += nodes[done + 1:stop]"),
+    (bodies, "Body", "made(part, line + 1)", "made(part, line)"),
     (columns, "Columns", "line.index(bare) + 1", "line.index(bare)"),
     (columns, "Columns", "set_opcode, nodes, ", "set_opcode, reversed(nodes), "),
     (columns, "Columns", "meanings[1:].__getitem__, map(slice", "meanings.__getitem__, map(slice"),
@@ -137,7 +137,9 @@ def test_a_fast_path_that_errs_is_caught(module: ModuleType, name: str, right: s
     exec(compile(source.replace(right, wrong), str(module.__file__), "exec"), names)
     text = HEAD + ".func f() {\n add.s32 a, b, c;\nL:\n @p sub.s32 d, e;\n}"
     assert difference(text) == ""
-    monkeypatch.setattr(read, name, names[name])
+    for user in (read, templates):
+        if name in vars(user):
+            monkeypatch.setattr(user, name, names[name])
     assert difference(text) != ""
 
 
@@ -151,6 +153,7 @@ def test_a_fast_path_that_errs_is_caught(module: ModuleType, name: str, right: s
     "ld.u32 a, [ b + 4 ];", "st.u32 [b], { a };", ".loc 1 2 3", ".loc 1 2 3\n\n, function_name f, inlined_at 1 2 3", ".loc 1 02 3", "}",
     "a, b;", "call (r), f\n, (a);", "call\nf;", "add.s32\ta, b,\nc;", "vprintf\n", ".pragma \"a//b\";", "wgmma.fence.sync.aligned;",
     "add.s32 a, b, wgmma.fence.sync;", "@p.x add.s32 a, b;", "mov.b64 a, {b, c}; mov.u32 d, %tid.x;", "% r1;", "mov.u32 a, %tid .x;",
+    "add.s32 a, b, c;5", "add.s32 a, b, c;d",
 ])
 def test_lines_of_any_shape_are_read_alike(text: str) -> None:
     for line in (text, f"\t{text}", f"{text}\r", f"{text} // c"):
