@@ -103,7 +103,7 @@ class Lines:
     def place(self, offset: int) -> Position:
         """The line and column of an offset, which is near the one before."""
         at, line = self.known
-        line += self.text.count("\n", at, offset) - self.text.count("\n", offset, at)
+        line += self.text.count("\n", at, offset) if offset > at else -self.text.count("\n", offset, at)
         self.known = offset, line
         return Position(None, line, offset - self.text.rfind("\n", 0, offset))
 
