@@ -40,12 +40,13 @@ class Known:
 class Kinds:
     """The kinds of the operands that a scope has met, by the identity of the node: a parser gives equal words one node."""
 
-    def __init__(self, scope: Scope, functions: dict[str, bool], given: tuple[tree.Variable, ...], known: Known | None = None,
-                 outer: Kinds | None = None) -> None:
-        """`given`: a kernel's own parameters. `outer`: what surrounds a block, for the registers that the block does not hide."""
+    def __init__(self, scope: Scope, functions: dict[str, bool], formal: tuple[tree.Variable, ...], known: Known | None = None,
+                 outer: Kinds | None = None, *, entry: bool = False) -> None:
+        """`formal`: the parameters of the function, which is an entry or not. `outer`: what surrounds a block, for the registers that the block does not hide."""
         self.scope = scope
         self.functions = functions
-        self.given = given
+        self.formal = formal
+        self.entry = entry
         self.known = known or Known()
         self.codes = self.known.numbers.copy()
         self.guards: set[int] = set()
@@ -153,12 +154,13 @@ class Kinds:
         return "function" if name in self.functions else UNKNOWN
 
     def _variable(self, name: str) -> Hashable:
-        """A variable's space; textures are no memory, and what is a kernel's own parameter is not written."""
+        """A variable's space; textures are no memory, a kernel's own parameter is not written, and that of a call has no address."""
         known = self.scope.find(name)
         assert known is not None
         variable = known.variable
         reference = variable.type if variable.type.endswith("ref") else ""
-        return known.type, reference, variable.space == "param" and variable in self.given
+        own = variable.space == "param" and variable in self.formal
+        return known.type, reference, own and ("entry" if self.entry else "func")
 
 
 def near(offset: int) -> bool:

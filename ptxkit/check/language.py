@@ -143,17 +143,20 @@ class _Module:
         yield from self._labels(body, scope)
         first = 0
         while first < len(body) and isinstance(declared := body[first], tree.Variable):
-            yield from self.local(declared, scope)
+            yield from self._local(declared, scope)
             first += 1
-        met = Kinds(scope, self.functions, self.given, self.known)
+        met = self.kinds(scope)
         met.add_ranges(len(body))
         yield from self.body(body[first:], scope, met)
+
+    def kinds(self, scope: Scope, outer: Kinds | None = None) -> Kinds:
+        return Kinds(scope, self.functions, self.formal, self.known, outer, entry=bool(self.given))
 
     def _labels(self, body: tuple[tree.Statement, ...], scope: Scope) -> Iterator[Finding]:
         for name, statement in scope.take_labels(body):
             yield self._duplicate(name, self._at(statement))
 
-    def local(self, variable: tree.Variable, scope: Scope) -> Iterator[Finding]:
+    def _local(self, variable: tree.Variable, scope: Scope) -> Iterator[Finding]:
         if not declarations.plain(variable):
             yield from declarations.variable(variable, self._at(variable))
         yield from self._declare(scope, variable)
@@ -180,7 +183,7 @@ class _Module:
                     if not good or key not in fine:
                         yield from self._instruction(statement, scope, key, good)
                 elif isinstance(statement, tree.Variable):
-                    yield from self.local(statement, scope)
+                    yield from self._local(statement, scope)
                     met.alone()
                 elif isinstance(statement, tree.Loc):
                     self.loc = statement
@@ -206,13 +209,13 @@ class _Module:
             within, wrong = Scope(scope), False
             yield from self._labels(body, within)
             if not plain:
-                yield from self.body(body, within, Kinds(within, self.functions, self.given, self.known))
+                yield from self.body(body, within, self.kinds(within))
                 return
             for variable in variables:
-                for said in self.local(variable, within):
+                for said in self._local(variable, within):
                     wrong = True
                     yield said
-            inner = Kinds(within, self.functions, self.given, self.known, met)
+            inner = self.kinds(within, met)
             if not wrong:
                 met.blocks[variables] = inner
         yield from self.body(body[len(variables):], inner.scope, inner)

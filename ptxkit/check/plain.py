@@ -97,7 +97,7 @@ class Judge:
             names = self._mentioned(unit)
             if names is None:
                 return False
-            met = met or Kinds(scope, self.module.functions, self.module.given, self.module.known)
+            met = met or self.module.kinds(scope)
             key = (unit, *[self._meaning(name, scope, met) for name in names]) if names else unit
             if not names or key not in fine:
                 new.append(unit)

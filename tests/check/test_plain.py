@@ -235,6 +235,13 @@ def test_a_judge_that_errs_is_caught(name: str, monkeypatch: pytest.MonkeyPatch)
     assert differences(text) != []
 
 
+def test_a_verdict_on_a_parameter_is_none_on_that_of_a_call() -> None:
+    text = HEAD + ".func f(.param .b64 x)\n{\n.reg .b64 %rd<3>;\n.param .b64 y;\nmov.u64 %rd1, x;\nmov.u64 %rd2, y;\n}\n"
+    for _ in range(2):
+        for made in (False, True):
+            assert [finding.words for finding in judged(text, made=made)[0]] == ["y"]
+
+
 # ---------------------------------------------------------------------------------------------------- what stays unmade
 
 
