@@ -41,8 +41,10 @@ class Scope:
                 yield name
             self.names[name] = Declared(match_type(variable), self.prefix + name, variable)
             return
-        if name in self.ranges:
+        before = self.ranges.get(name)
+        if before is not None:
             yield f"{name}<{variable.count}>"
+            self.names = {known: declared for known, declared in self.names.items() if declared.variable is not before}
         within = [known for known in self.names if known.startswith(name) and _within(variable, known)]
         yield from [known for known in within if self.names[known].variable.count is None]
         for known in within:

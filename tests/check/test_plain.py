@@ -248,3 +248,10 @@ def test_a_verdict_on_a_parameter_is_none_on_that_of_a_call() -> None:
 def test_no_node_is_made_for_the_language(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plain, "made", lambda self: pytest.fail("a body is made"))
     assert check_text(CORPUS["arithmetic"], protocols=False) == ()
+
+
+def test_a_range_that_is_declared_again_has_no_names_of_the_one_before() -> None:
+    text = HEAD + ".func f()\n{\n.reg .b64 %rd<9>;\nld.global.u64 %rd1, [%rd7];\n.reg .b64 %rd<3>;\nld.global.u64 %rd1, [%rd7];\n}\n"
+    language._verdicts.clear()
+    for made in (False, True):
+        assert [finding.words for finding in judged(text, made=made)[0]] == ["%rd<3>", "%rd7"]
