@@ -42,7 +42,7 @@ class Kinds:
 
     def __init__(self, scope: Scope, functions: dict[str, bool], formal: tuple[tree.Variable, ...], known: Known | None = None,
                  outer: Kinds | None = None, *, entry: bool = False) -> None:
-        """`formal`: the parameters of the function, an `entry` or not. `outer`: what surrounds a block, for the registers that it does not hide."""
+        """`formal`: those of the function, an `entry` or not. `outer`: what is around a block, for the registers that it does not hide."""
         self.scope = scope
         self.functions = functions
         self.formal = formal
