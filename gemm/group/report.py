@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..bench.contestants import CEILINGS
 from .cases import DECODE
 
 Row = Mapping[str, Any]
@@ -30,7 +31,8 @@ def _ceilings(ceilings: Mapping[str, Any]) -> str:
 
 
 def _table(rows: Sequence[Row], ceiling: str) -> str:
-    others = list(dict.fromkeys(name for row in rows for name in row["contestants"] if name != "ours" and not name.startswith("ours,")))
+    others = list(dict.fromkeys(name for row in rows for name in row["contestants"]
+                                if name not in ("ours", *CEILINGS) and not name.startswith("ours,")))
     rate = ("GB/s", "gbs", "of the read") if ceiling == "of_read" else ("TFLOP/s", "tflops", "of wgmma")
     head = ["groups x tokens x N x K", "kind", "us (p10 - p90)", rate[0], rate[2], "skewed us", "skewed / balanced",
             *(word for name in others for word in (f"{name} us", f"{name} / ours"))]
