@@ -99,8 +99,7 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
         if first.verdict == "error":
             return first
     maps.append(_lines(x_scale.reshape(-1, x_scale.shape[-1]), False) if "s" in records and x_scale is not None else nothing)
-    return kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), **how,
-                           **config.parameters)
+    return kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), **how, **config.parameters)
 
 
 def described(x: Array, w: Array, lengths: Array, out: Array, x_scale: Array | None, w_scale: Array | None,
