@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grammar.errors import Position
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import CodeType, FrameType
 
 _PACKAGE = str(Path(__file__).parent) + os.sep
 _CONTEXTLIB = sys.modules["contextlib"].__file__ if "contextlib" in sys.modules else None
@@ -22,6 +23,35 @@ def user_position() -> Position | None:
     while frame is not None:
         filename = frame.f_code.co_filename
         if not filename.startswith(_PACKAGE) and filename != _CONTEXTLIB:
-            return Position(filename, frame.f_lineno)
+            return Position(filename, line_of(frame))
         frame = frame.f_back
     return None
+
+
+def line_of(frame: FrameType) -> int:
+    """The line that a frame is at. `f_lineno` reads a function's table of lines from its beginning, which is quadratic in a long trace."""
+    code = frame.f_code
+    table = next((table for table in _tables if table.code is code), None)
+    if table is None:
+        if len(code.co_code) < LONG:
+            return frame.f_lineno
+        table = _Table(code)
+        _tables[:] = [*_tables[-3:], table]
+    return table.lines[bisect_right(table.starts, frame.f_lasti) - 1] or frame.f_lineno
+
+
+LONG = 1 << 13
+"""Bytes of code from which on a table of its lines is made."""
+
+
+class _Table:
+    """Where the lines of a function begin in its code."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        rows = list(code.co_lines())
+        self.starts = [first for first, _, _ in rows]
+        self.lines = [line for _, _, line in rows]
+
+
+_tables: list[_Table] = []

@@ -156,11 +156,6 @@ def _within(variable: tree.Variable, name: str) -> bool:
             and int(digits) < variable.count)
 
 
-def spelled(variable: tree.Variable) -> list[str]:
-    """The names that a declaration makes: `%r<4>` is four."""
-    return [variable.name] if variable.count is None else [f"{variable.name}{n}" for n in range(variable.count)]
-
-
 def match_type(variable: tree.Variable) -> str:
     """The type of a register, or "." and the space of a variable."""
     if variable.space != "reg":

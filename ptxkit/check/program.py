@@ -101,7 +101,7 @@ class Block:
 
 @dataclass(eq=False)
 class Routine:
-    """An entry. `registers` are types by unique name; `variables` the other names, by unique name."""
+    """An entry. `registers` are the types of those that it uses, by unique name; `variables` the other names, by unique name."""
 
     function: tree.Function
     module: tree.Module
@@ -193,9 +193,7 @@ class _Flattener:
 
     def _declare(self, scope: Scope, variable: tree.Variable) -> None:
         list(scope.declare(variable))
-        if variable.space == "reg":
-            self.registers |= {scope.prefix + name: variable.type for name in _spelled(variable)}
-        else:
+        if variable.space != "reg":
             self.variables[scope.prefix + variable.name] = variable
 
     def _inner(self, scope: Scope) -> Scope:
@@ -229,7 +227,11 @@ class _Flattener:
 
         def rename(name: str) -> str:
             known: Declared | None = scope.find(name) or scope.lane(name)
-            return known.unique if known is not None else name
+            if known is None:
+                return name
+            if known.variable.space == "reg":
+                self.registers[known.unique] = known.variable.type
+            return known.unique
 
         operands = tuple(renamed(operand, rename) for operand in instruction.operands)
         guard = replace(instruction.guard, predicate=rename(instruction.guard.predicate)) if instruction.guard else None
@@ -296,12 +298,6 @@ class _Flattener:
         site.reads = tuple(names_in(value))
         site.writes = (to,)
         self.sites.append(site)
-
-
-def _spelled(variable: tree.Variable) -> list[str]:
-    from .names import spelled
-
-    return spelled(variable)
 
 
 def _blocks(sites: list[Site], labels: dict[str, int]) -> list[Block]:

@@ -29,13 +29,15 @@ def counting(nodes: Sequence[Node], at: int, fresh: set[int], types: Mapping[str
              bare: set[str], needed: set[str]) -> Counting | None:
     """The counting loop that begins with the node there: `mov i, start; loop: i >= stop leaves; ...; next: i += step`."""
     first = nodes[at]
+    if not isinstance(first, tree.Instruction) or id(first) not in fresh:
+        return None
     after = at + 1
     while after < len(nodes) and isinstance(nodes[after], Place | tree.Loc):
         if _written(nodes[after], bare, needed):
             return None
         after += 1
     loop = nodes[after] if after < len(nodes) else None
-    if not isinstance(first, tree.Instruction) or id(first) not in fresh or not isinstance(loop, Loop) or loop.repeat is not None:
+    if not isinstance(loop, Loop) or loop.repeat is not None:
         return None
     body = list(loop.body)
     top = [n for n, node in enumerate(body) if not isinstance(node, Place | tree.Loc) or _written(node, bare, needed)]

@@ -10,6 +10,7 @@ from typing import Any
 
 from grammar import tree
 from grammar.errors import PtxkitError
+from grammar.resting import resting
 from grammar.write import write
 
 from ..check.declarations import header
@@ -18,13 +19,17 @@ from ..types import TYPES
 from .calls import ALIAS, alias, spelled
 from .errors import LiftError
 from .naming import HELPERS, RESERVED, Namer, parameter_name, register_name
+from .needs import Needed, Needs, declarations
 from .pointers import pointers
-from .scopes import canonical, instructions, names
+from .scopes import canonical, instructions, statements
 from .source import FunctionSource, called
 from .terms import SPECIALS, quoted
 
 INDENT = "    "
 TRIES = 6
+MOST = 100_000
+"""Statements that are lifted at once (a function costs as much as three, a parameter as one): Python takes up to 6 KB for each
+while it compiles and traces them (measured, 3.11)."""
 _DECORATED = ("reqntid", "minnctapersm", "maxnreg", "explicitcluster", "reqnctapercluster")
 
 
@@ -49,13 +54,17 @@ def lifted(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str =
     from grammar.read import parse
 
     module = parse(ptx) if isinstance(ptx, str) else ptx
-    chosen = _chosen(module, entries)
+    needs = Needs(module)
+    chosen = _chosen(module, needs, entries)
+    needed = needs.of(chosen)
+    _bounded(needed)
     plain: frozenset[str] = frozenset()
     for _ in range(TRIES):
-        file = _File(module, chosen, source, plain)
-        text = file.text()
+        file = _File(module, chosen, source, plain, needed)
+        text, names = file.text(), file.kernels
+        del file  # what decided the text takes as much memory as running it will
         try:
-            kernels = _run(text, file)
+            kernels = _run(text, names)
             _compare(module, next(iter(kernels.values())))
         except PtxkitError as error:
             refused = _refused(text, error)
@@ -67,7 +76,7 @@ def lifted(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str =
     raise LiftError(f"lifting failed on {source}: the DSL refuses too many of its instructions")
 
 
-def _chosen(module: tree.Module, entries: Sequence[str]) -> list[tree.Function]:
+def _chosen(module: tree.Module, needs: Needs, entries: Sequence[str]) -> list[tree.Function]:
     if module.address_size not in (64, None):
         raise LiftError(f"this PTX has {module.address_size}-bit addresses: ptxkit writes 64-bit kernels")
     for wrong in header(module):
@@ -78,47 +87,38 @@ def _chosen(module: tree.Module, entries: Sequence[str]) -> list[tree.Function]:
     for name in entries:
         if name not in there:
             raise LiftError(f"there is no entry `{name}`: the module has {', '.join(there)}")
-    if not entries or any(_placed_together(module, there[name]) for name in entries):
+    if not entries or any(needs.placed_together(there[name]) for name in dict.fromkeys(entries)):
         return list(there.values())
     return [there[name] for name in dict.fromkeys(entries)]
 
 
-def _whole(module: tree.Module, chosen: Sequence[tree.Function]) -> bool:
-    """Whether everything of the module is needed, even what no entry mentions."""
-    return len(chosen) == len(module.entries) and any(_placed_together(module, entry) for entry in chosen)
+def _bounded(needed: Needed) -> None:
+    """Refuse what would take more than some gigabyte and minutes: Python compiles a function as a whole."""
+    count = 0
+    for function in needed.members:
+        count += 3 + len(function.parameters) + len(function.returns)
+        for statement in statements(function.body or ()):
+            count += not isinstance(statement, tree.Loc)
+            if count > MOST:
+                place = statement.position if isinstance(statement, tree.Instruction | tree.Label) else function.position
+                where = f" (line {place.line})" if place is not None else ""
+                raise LiftError(f"`{function.name}`{where}: more than {MOST:,} statements are to be lifted: "
+                                "choose fewer entries with -e, or cut the kernel into smaller ones")
 
 
-def _placed_together(module: tree.Module, entry: tree.Function) -> bool:
-    """Whether the entry's code has addresses from the bank that ptxas makes for the whole module: of global variables and functions."""
-    reached = _reached(module, entry)
-    bodies = [f for f in module.functions if f.body is not None and (f.name in reached or f is entry)]
-    outside = {v.name for v in module.items if isinstance(v, tree.Variable) and v.space != "shared"}
-    outside |= {f.name for f in module.functions} - {f.name for f in module.functions if f.body is not None}
-    for function in bodies:
-        for instruction in instructions(function.body or ()):
-            mentioned = {name for operand in instruction.operands for name in names(operand)}
-            taken = instruction.mnemonic != "call" and mentioned & {f.name for f in module.functions}
-            indirect = instruction.mnemonic == "call" and not mentioned & {f.name for f in module.functions}
-            if taken or indirect or mentioned & outside:
-                return True
-    # ptxas lays out a function for all who call it.
-    called_ = reached & {f.name for f in module.functions}
-    others = [f for f in module.functions if f.body is not None and f.name not in reached and f is not entry]
-    return bool(called_) and any(called_ & set(_mentions(f)) for f in others)
-
-
-def _run(text: str, file: _File) -> dict[str, Kernel[Any]]:
+def _run(text: str, names: Mapping[str, str]) -> dict[str, Kernel[Any]]:
     """The kernels that the text defines."""
-    name = f"<lifted {id(file)}>"
+    name = f"<lifted {id(text)}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space: dict[str, Any] = {"__name__": name}
     try:
         try:
-            program = compile(text, name, "exec")
+            with resting():
+                program = compile(text, name, "exec")
         except SyntaxError as error:  # regions stop at DEPTH, but braces with variables of their own do not
             raise LiftError(f"its braces are nested deeper than Python's blocks can be: {error.msg}") from error
         exec(program, space)
-        kernels = {entry: space[python] for entry, python in file.kernels.items()}
+        kernels = {entry: space[python] for entry, python in names.items()}
         next(iter(kernels.values())).module()
     finally:
         linecache.cache.pop(name, None)
@@ -181,39 +181,36 @@ def _renamed_parameters(wanted: tree.Function, made: tree.Function) -> tree.Func
 class _File:
     """One Python file: its kernels and device functions, and what they import."""
 
-    def __init__(self, module: tree.Module, chosen: list[tree.Function], source: str, plain: frozenset[str]) -> None:
+    def __init__(self, module: tree.Module, chosen: list[tree.Function], source: str, plain: frozenset[str],
+                 needed: Needed) -> None:
         self.module = module
         self.source = source
         self.plain = plain
         self.files = {d.arguments[0]: d.arguments[1].value for d in module.items if isinstance(d, tree.Directive) and d.name == "file"
                       and isinstance(d.arguments[0], int) and isinstance(d.arguments[1], tree.Text)}
-        self.defined = {f.name: f for f in module.functions if f.body is not None and f.kind == "func"}
         self.used: set[str] = {"kernel", "Module"}
-        self.namer = Namer(set(RESERVED))
-        whole = _whole(module, chosen)
-        together = set(self.defined) if whole else set().union(*(_reached(module, entry) for entry in chosen))
-        written = {*together, *(entry.name for entry in chosen)}
-        self.members = [f for f in module.functions if f.body is not None and f.name in written]
+        self.namer = Namer(RESERVED)
+        self.members = needed.members
         self.python = {f.name: self.namer(f.name if f.name.isidentifier() and f.name not in RESERVED else register_name(f.name))
                        for f in self.members}
         self.kernels = {entry.name: self.python[entry.name] for entry in chosen}
         self.chosen = chosen
-        self.declarations = _declarations(module, together, chosen, whole)
+        self.declarations = declarations(module, needed)
         variables = {v.name: f".{v.space}" for v in module.items if isinstance(v, tree.Variable)}
+        self.taken = RESERVED | self.namer.taken
         self.sources = {f.name: self._source(f, variables) for f in self.members}
 
     def _source(self, function: tree.Function, variables: dict[str, str]) -> FunctionSource:
-        taken = Namer(set())
+        taken = Namer()
         parameters = {v.name: taken(parameter_name(v.name, function.name)) for v in (*function.returns, *function.parameters)}
-        known = {**variables, **{v.name: ".param" for v in (*function.returns, *function.parameters) if v.space == "param"}}
-        in_memory = {name: python for name, python in parameters.items() if known.get(name) == ".param"}
+        in_memory = {v.name: parameters[v.name] for v in (*function.returns, *function.parameters) if v.space == "param"}
         plain = self.plain if _capped(function) else self.plain | _SETMAXNREG
         if function.kind == "entry" and not any(d.name == "reqnctapercluster" for d in function.directives):
             plain |= _multicasts(function)
-        return FunctionSource(function, known, in_memory, self.namer.taken, self.files, plain, parameters)
+        return FunctionSource(function, variables, in_memory, self.taken, self.files, plain, parameters)
 
     def text(self) -> str:
-        taken = set(self.namer.taken)
+        taken = set(self.taken)
         for source in self.sources.values():
             taken |= source.namer.taken
         aliases = self._aliases(taken)
@@ -371,85 +368,3 @@ def _shortened(function: tree.Function, formals: Mapping[str, str]) -> tree.Func
     """The head of a function with its parameters named as in Python."""
     return replace(function, parameters=tuple(replace(v, name=formals[v.name]) for v in function.parameters),
                    returns=tuple(replace(v, name=formals[v.name]) for v in function.returns))
-
-
-# ---------------------------------------------------------------------------------------------- what an entry needs
-
-
-def _reached(module: tree.Module, entry: tree.Function) -> set[str]:
-    """The functions and variables that the entry mentions, directly or not.
-
-    With one variable of `.const` all of them: the address of each in the bank depends on the others.
-    """
-    items = {item.name: item for item in module.items if isinstance(item, tree.Function | tree.Variable | tree.Alias)
-             and not (isinstance(item, tree.Function) and item.body is None)}
-    found: set[str] = set()
-    constants = {item.name for item in module.items if isinstance(item, tree.Variable) and item.space == "const"}
-    open_: list[tree.Item] = [entry]
-    while open_:
-        mentioned = set(_mentions(open_.pop()))
-        if mentioned & constants:
-            mentioned |= constants
-        for name in sorted(mentioned & items.keys() - found):
-            found.add(name)
-            open_.append(items[name])
-    return found
-
-
-def _mentions(item: tree.Item) -> Iterator[str]:
-    if isinstance(item, tree.Alias):
-        yield item.target
-    elif isinstance(item, tree.Variable):
-        yield from _constants(item.initializer)
-    elif isinstance(item, tree.Function):
-        yield from _named(item.body or ())
-
-
-def _named(body: Iterable[tree.Statement]) -> Iterator[str]:
-    for statement in body:
-        if isinstance(statement, tree.Block):
-            yield from _named(statement.body)
-        elif isinstance(statement, tree.Targets):
-            yield from statement.names
-        elif isinstance(statement, tree.Variable):
-            yield from _constants(statement.initializer)
-        elif isinstance(statement, tree.Instruction):
-            for operand in statement.operands:
-                yield from names(operand)
-
-
-def _constants(value: tree.Initializer | None) -> Iterator[str]:
-    if isinstance(value, tree.Name):
-        yield value.name
-    elif isinstance(value, tree.Aggregate):
-        for element in value.elements:
-            yield from _constants(element)
-    elif isinstance(value, tree.Expression):
-        for operand in value.operands:
-            yield from _constants(operand)
-
-
-def _declarations(module: tree.Module, needed: set[str], chosen: Sequence[tree.Function], whole: bool) -> list[str]:
-    """The module's variables, prototypes and directives as PTX lines: all, or what is mentioned."""
-    mentioned = set(needed)
-    for item in module.items:
-        if isinstance(item, tree.Function) and (item.name in needed or item in chosen):
-            mentioned |= set(_mentions(item))
-    kept: list[tree.Item] = []
-    pointed = {name for item in module.items if isinstance(item, tree.Variable | tree.Alias) and (whole or item.name in needed)
-               for name in _mentions(item)} - {f.name for f in module.functions if f.body is None}
-    for item in module.items:
-        if isinstance(item, tree.Variable):
-            if whole or item.name in mentioned:
-                kept.append(item)
-        elif isinstance(item, tree.Function):
-            if (whole or item.name in mentioned) and (item.body is None or item.name in pointed):
-                kept.append(replace(item, body=None))
-        elif isinstance(item, tree.Alias):
-            if whole or item.name in needed:
-                kept.append(item)
-        elif isinstance(item, tree.Directive) and item.name != "file":
-            kept.append(item)
-    if not kept:
-        return []
-    return [line for line in write(tree.Module((9, 0), ("sm_90a",), 64, tuple(kept))).splitlines()[3:] if line]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
+from collections.abc import Collection
 
 from grammar import forms
 
@@ -23,8 +24,10 @@ HELPERS = {
 class Namer:
     """Names that nothing else has: `r5`, or `r5_2` when that is taken."""
 
-    def __init__(self, taken: set[str]) -> None:
-        self.taken = taken
+    def __init__(self, reserved: Collection[str] = ()) -> None:
+        self.reserved = reserved
+        self.taken: set[str] = set()
+        self.numbers: dict[str, int] = {}
 
     def __call__(self, name: str) -> str:
         base = name
@@ -33,11 +36,18 @@ class Namer:
             name = f"{base}_1"
         else:
             number = 1
-        while name in self.taken:
+        if self.has(name):
+            number = max(number, self.numbers.get(base, 0))
+        while self.has(name):
             number += 1
             name = f"{base}_{number}"
+        self.numbers[base] = number
         self.taken.add(name)
         return name
+
+    def has(self, name: str) -> bool:
+        """Whether the name is reserved or given."""
+        return name in self.taken or name in self.reserved
 
 
 def register_name(name: str) -> str:

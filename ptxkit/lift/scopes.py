@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -11,7 +12,8 @@ from grammar.forms import canonical as in_order
 from grammar.operands import width
 
 Rename = Callable[[str], str]
-_AXES = frozenset("xyzwrgba")
+DIGITS = 10
+"""So many digits has the number of a register at most."""
 
 
 @dataclass
@@ -28,28 +30,56 @@ def flattened(function: tree.Function) -> Body:
     made = Body([])
     outer = {v.name: v.name for v in (*function.returns, *function.parameters) if v.space == "reg"}
     made.registers.update({v.name: v.type for v in (*function.returns, *function.parameters) if v.space == "reg"})
-    made.statements = _scope(made, tuple(function.body or ()), outer, {}, {}, set(outer))
+    body = tuple(function.body or ())
+    made.statements = _scope(made, body, outer, {}, Names(body, outer))
     return made
 
 
-def _scope(made: Body, body: tuple[tree.Statement, ...], registers: dict[str, str], vectors: dict[str, str], labels: dict[str, str],
-           taken: set[str]) -> list[tree.Statement]:
-    registers, vectors, labels = dict(registers), dict(vectors), dict(labels)
-    for statement in body:
-        if isinstance(statement, tree.Variable):
-            if statement.space == "reg" and statement.vector == 1:
-                for name in declared(statement):
-                    registers[name] = _unique(name, taken)
-                    made.registers[registers[name]] = statement.type
-            elif statement.space != "reg":
-                registers.pop(statement.name, None)
-        elif isinstance(statement, tree.Label):
-            labels[statement.name] = _unique(statement.name, taken)
-            made.labels.add(labels[statement.name])
+class Names:
+    """The names that a body mentions, and those that were given away: `x`, or `x_2` when that is taken."""
+
+    def __init__(self, body: tuple[tree.Statement, ...], taken: Iterable[str]) -> None:
+        self.taken = set(taken)
+        self.numbers: dict[str, int] = {}
+        self.numbered: dict[str, list[tuple[int, str]]] = {}
+        mentioned: dict[str, None] = {}
+        for instruction in instructions(body):
+            for operand in instruction.operands:
+                mentioned.update(dict.fromkeys(names(operand)))
+            if instruction.guard is not None:
+                mentioned[instruction.guard.predicate] = None
+        mentioned.update(dict.fromkeys([name.rpartition(".")[0] for name in mentioned if "." in name]))
+        for name in mentioned:
+            for cut in range(max(len(name.rstrip("0123456789")), len(name) - DIGITS), len(name)):
+                if cut == len(name) - 1 or name[cut] != "0":
+                    self.numbered.setdefault(name[:cut], []).append((int(name[cut:]), name))
+
+    def declared(self, variable: tree.Variable) -> list[str]:
+        """The names that a declaration declares, of a range `%r<2000000>` those that the body mentions."""
+        if variable.count is None:
+            return [variable.name]
+        return [name for number, name in self.numbered.get(variable.name, ()) if number < variable.count]
+
+    def unique(self, name: str) -> str:
+        if name not in self.taken:
+            self.taken.add(name)
+            return name
+        number = self.numbers.get(name, 2)
+        while f"{name}_{number}" in self.taken:
+            number += 1
+        self.numbers[name] = number + 1
+        self.taken.add(f"{name}_{number}")
+        return f"{name}_{number}"
+
+
+def _scope(made: Body, body: tuple[tree.Statement, ...], registers: MutableMapping[str, str], labels: MutableMapping[str, str],
+           known: Names) -> list[tree.Statement]:
+    if any(isinstance(s, tree.Variable | tree.Label) for s in body):
+        registers, labels = _extended(made, body, _inner(registers), _inner(labels), known)
     out: list[tree.Statement] = []
     for statement in body:
         if isinstance(statement, tree.Block):
-            inner = _scope(made, statement.body, registers, vectors, labels, taken)
+            inner = _scope(made, statement.body, registers, labels, known)
             if all(isinstance(s, tree.Instruction | tree.Label | tree.Loc) for s in inner):
                 out += inner
             else:
@@ -61,23 +91,29 @@ def _scope(made: Body, body: tuple[tree.Statement, ...], registers: dict[str, st
     return out
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    found, number = name, 2
-    while found in taken:
-        found, number = f"{name}_{number}", number + 1
-    taken.add(found)
-    return found
+def _inner(names: MutableMapping[str, str]) -> MutableMapping[str, str]:
+    """What may be added to without a copy of all that is outside."""
+    return ChainMap({}, *names.maps) if isinstance(names, ChainMap) else ChainMap({}, names) if names else {}
 
 
-def declared(variable: tree.Variable) -> Iterator[str]:
-    """The names that a declaration declares: `%r<3>` is %r0, %r1, %r2."""
-    if variable.count is None:
-        yield variable.name
-    else:
-        yield from (f"{variable.name}{i}" for i in range(variable.count))
+def _extended(made: Body, body: tuple[tree.Statement, ...], registers: MutableMapping[str, str], labels: MutableMapping[str, str],
+              known: Names) -> tuple[MutableMapping[str, str], MutableMapping[str, str]]:
+    """With the registers and labels of one scope's own statements."""
+    for statement in body:
+        if isinstance(statement, tree.Variable):
+            if statement.space == "reg" and statement.vector == 1:
+                for name in known.declared(statement):
+                    registers[name] = known.unique(name)
+                    made.registers[registers[name]] = statement.type
+            elif statement.space != "reg" and statement.name in registers:
+                registers[statement.name] = statement.name
+        elif isinstance(statement, tree.Label):
+            labels[statement.name] = known.unique(statement.name)
+            made.labels.add(labels[statement.name])
+    return registers, labels
 
 
-def _renamed(statement: tree.Statement, registers: dict[str, str], labels: dict[str, str]) -> tree.Statement:
+def _renamed(statement: tree.Statement, registers: Mapping[str, str], labels: Mapping[str, str]) -> tree.Statement:
     if isinstance(statement, tree.Label):
         return replace(statement, name=labels[statement.name])
     if isinstance(statement, tree.Targets):
@@ -101,7 +137,8 @@ def _renamed(statement: tree.Statement, registers: dict[str, str], labels: dict[
 def mapped(operand: tree.Operand, rename: Rename) -> tree.Operand:
     """The operand with every name replaced."""
     if isinstance(operand, tree.Name):
-        return tree.Name(rename(operand.name))
+        name = rename(operand.name)
+        return operand if name == operand.name else tree.Name(name)
     if isinstance(operand, tree.Integer | tree.Float):
         return operand
     if isinstance(operand, tree.Vector | tree.Arguments):
@@ -127,6 +164,10 @@ def mapped(operand: tree.Operand, rename: Rename) -> tree.Operand:
 
 def names(operand: tree.Operand) -> list[str]:
     """The names in an operand, in the order in which it is written."""
+    if type(operand) is tree.Name:
+        return [operand.name]
+    if type(operand) is tree.Integer:
+        return []
     found: list[str] = []
 
     def note(name: str) -> str:
@@ -135,6 +176,14 @@ def names(operand: tree.Operand) -> list[str]:
 
     mapped(operand, note)
     return found
+
+
+def statements(body: Iterable[tree.Statement]) -> Iterator[tree.Statement]:
+    """Every statement, braces and what is in them included."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, tree.Block):
+            yield from statements(statement.body)
 
 
 def instructions(statements: list[tree.Statement] | tuple[tree.Statement, ...]) -> Iterator[tree.Instruction]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import ChainMap, Counter
+from collections.abc import Collection, Iterator, Mapping
 
 from grammar import tree
 from grammar.special import SPECIAL
@@ -29,7 +29,7 @@ INDENT = "    "
 class FunctionSource:
     """One function: `calls` decides every instruction, `lines` writes them."""
 
-    def __init__(self, function: tree.Function, variables: Mapping[str, str], parameters: dict[str, str], reserved: set[str],
+    def __init__(self, function: tree.Function, variables: dict[str, str], parameters: dict[str, str], reserved: Collection[str],
                  files: Mapping[int, str], plain: frozenset[str], formals: Mapping[str, str]) -> None:
         self.function = function
         self.files = files
@@ -38,11 +38,11 @@ class FunctionSource:
         self.opcodes: dict[str, int] = {}
         self.mentions: Counter[str] = Counter()
         self.formals = formals
-        self.taken = set(reserved) | set(formals.values())
         self.bare: set[str] = set()
         self.nodes = Structure(self.body.statements, self.needed, self.bare).nodes()
-        self.namer = Namer(self.taken)
-        self.variables = dict(variables)
+        self.namer = Namer(reserved)
+        self.namer.taken.update(formals.values())
+        self.variables = variables
         self.parameters = parameters
         self.plain = plain
         self._choose()
@@ -53,7 +53,8 @@ class FunctionSource:
         listed = list(instructions(self.body.statements))
         local = {v.name: f".{v.space}" for v in _variables(self.body.statements)}
         wide = {v.name: f"v{v.vector}.{v.type}" for v in _variables(self.body.statements) if v.space == "reg"}
-        known = {**self.variables, **local, **self.body.registers, **wide}
+        parameters = {v.name: ".param" for v in (*self.function.returns, *self.function.parameters) if v.space == "param"}
+        known = ChainMap({**parameters, **local, **self.body.registers, **wide}, self.variables)
         for instruction in listed:
             self._check(instruction, known)
         found: dict[int, Bound | None] = {id(i): bound(i, known.get) for i in listed}
@@ -79,6 +80,8 @@ class FunctionSource:
             for name in calls.vectors.values():
                 self.namer.taken.discard(name)
         self.vectors = calls.vectors
+        self.named = {name: lanes for lanes, name in self.vectors.items()}
+        self.whole = {tuple(self.names.registers[lane] for lane in lanes): lanes for lanes in self.vectors}
 
     def _check(self, instruction: tree.Instruction, known: Mapping[str, str]) -> None:
         """Raise for a register or label that there is not: Python could not name it."""
@@ -187,10 +190,11 @@ class FunctionSource:
 
     def _several(self, results: list[str], values: str, indent: str) -> list[str]:
         """New registers from a generator, under the name of the vector that they are, if they are one."""
-        for lanes, name in self.vectors.items():
-            if lanes not in self.written and [self.names.registers[lane] for lane in lanes] == results:
-                self.written.add(lanes)
-                return [f"{indent}{name} = {self.names.use('Vec')}{values}", *assigned(results, name, indent)]
+        lanes = self.whole.get(tuple(results))
+        if lanes is not None and lanes not in self.written:
+            self.written.add(lanes)
+            name = self.vectors[lanes]
+            return [f"{indent}{name} = {self.names.use('Vec')}{values}", *assigned(results, name, indent)]
         return assigned(results, values, indent)
 
     def _run(self, nodes: list[Node], index: int) -> int:
@@ -257,8 +261,9 @@ class FunctionSource:
         """The names of long vectors that are first used here."""
         made: list[str] = []
         text = self.calls[id(node)].arguments if id(node) in self.calls else []
-        for lanes, name in self.vectors.items():
-            if name in text and lanes not in self.written:
+        for name in text:
+            lanes = self.named.get(name)
+            if lanes is not None and lanes not in self.written:
                 self.written.add(lanes)
                 listed = ", ".join(self.names.registers[lane] for lane in lanes)
                 made += called([name], self.names.use("Vec"), [f"({listed})"], indent)

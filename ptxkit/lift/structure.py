@@ -7,7 +7,8 @@ needs stays as well: ptxas ends a basic block there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grammar import tree
@@ -20,11 +21,13 @@ DEPTH = 14
 
 @dataclass(eq=False)
 class Loop:
-    """`top` and `end` are places: indices of statements. `repeat` is the guard of the branch back at the bottom, if it has one."""
+    """`top`, `end` and `after`, the place behind it, are indices of statements. `repeat` is the guard of the branch back at the
+    bottom, if it has one."""
 
     top: int
     end: int
     repeat: tree.Guard | None
+    after: int
     body: list[Node] = field(default_factory=list)
     used: bool = False
 
@@ -80,6 +83,7 @@ class Structure:
             for name in _mentioned(statement):
                 if name in self.place:
                     self.sources.setdefault(self.first[self.place[name]], []).append(index)
+        self.spans = Spans(self.sources)
 
     def nodes(self) -> list[Node]:
         made = self._region(0, len(self.statements), [], self.depth)
@@ -117,7 +121,8 @@ class Structure:
 
     def _closed(self, low: int, high: int) -> bool:
         """Whether nobody outside jumps to a place strictly inside."""
-        return all(low <= source < high for place, sources in self.sources.items() if low < place < high for source in sources)
+        least, most = self.spans.within(low, high)
+        return low <= least and most < high
 
     def _after(self, index: int) -> int:
         """The place right after a statement: the first label there, or the next statement."""
@@ -162,14 +167,14 @@ class Structure:
             if self._closed(top, bottom + 1):
                 last = self.statements[bottom]
                 assert isinstance(last, tree.Instruction)
-                loop = Loop(top, bottom + 1, last.guard)
+                loop = Loop(top, bottom + 1, last.guard, self._after(bottom))
                 start = top + 1
                 while start < bottom and isinstance(self.statements[start], tree.Label | tree.Loc):
                     start += 1
                 loop.body = [Place(s.name) if isinstance(s, tree.Label) else s for s in self.statements[top + 1:start]]
                 loop.body += self._region(start, bottom, [*loops, loop], depth + 1)
                 loop.used |= last.guard is not None
-                self.covered |= {top, self._after(bottom)}
+                self.covered |= {top, loop.after}
                 return loop
         return None
 
@@ -191,7 +196,7 @@ class Structure:
 
     def _jump(self, target: int, guard: tree.Guard | None, loops: list[Loop]) -> Jump | None:
         for loop in reversed(loops):
-            how = "continue" if target == loop.top else "break" if target == self._after(loop.end - 1) else ""
+            how = "continue" if target == loop.top else "break" if target == loop.after else ""
             if how:
                 loop.used = True
                 return Jump(loop, how, guard)
@@ -213,7 +218,34 @@ class Structure:
 
     def _jump_free(self, target: int, loops: list[Loop]) -> bool:
         """Whether a branch to there is no break or continue of a loop around it."""
-        return all(target not in (loop.top, self._after(loop.end - 1)) for loop in loops)
+        return all(target not in (loop.top, loop.after) for loop in loops)
+
+
+class Spans:
+    """From where places are jumped to: the first and last source of all places in a range, in logarithmic time."""
+
+    def __init__(self, sources: Mapping[int, Sequence[int]]) -> None:
+        self.places = sorted(sources)
+        self.size = len(self.places)
+        self.least = [0] * self.size + [min(sources[place]) for place in self.places]
+        self.most = [0] * self.size + [max(sources[place]) for place in self.places]
+        for at in range(self.size - 1, 0, -1):  # a node's two halves are 2 * at and 2 * at + 1
+            self.least[at] = min(self.least[2 * at], self.least[2 * at + 1])
+            self.most[at] = max(self.most[2 * at], self.most[2 * at + 1])
+
+    def within(self, low: int, high: int) -> tuple[int, int]:
+        """The first and last source of the places strictly between; `low` and `low` if there are none."""
+        first, end = bisect_right(self.places, low) + self.size, bisect_left(self.places, high) + self.size
+        found: list[int] = []
+        while first < end:
+            if first % 2:
+                found += [self.least[first], self.most[first]]
+                first += 1
+            if end % 2:
+                end -= 1
+                found += [self.least[end], self.most[end]]
+            first, end = first // 2, end // 2
+        return min(found, default=low), max(found, default=low)
 
 
 def _mentioned(statement: tree.Statement) -> list[str]:
