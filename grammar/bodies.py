@@ -183,8 +183,7 @@ class Body:
                 self.body.append(loc(match))
                 return match.end()
             if (match := PRAGMA.match(text, at)) is not None:
-                said = Text(self.whole.original[match.start(1) + 1:match.end(1) - 1])
-                self.body.append(Directive("pragma", (said,), self.whole.place(at)))
+                self.body.append(pragma(self.whole, at))
                 return match.end()
             if LISTING.match(text, at) and self.body and type(self.body[-1]) is Label:
                 label = self.body.pop().position
@@ -214,3 +213,10 @@ class Body:
                     raise ParseError("more labels are listed than a text of this size can have", self.whole.place(at))
                 return match.end()
         raise self.whole.wrong(at, len(self.stack) + 1)
+
+
+def pragma(whole: Lines, at: int) -> Directive:
+    """The first pragma behind the offset."""
+    match = PRAGMA.search(whole.text, at)
+    assert match is not None
+    return Directive("pragma", (Text(whole.original[match.start(1) + 1:match.end(1) - 1]),), whole.place(match.start()))

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from .errors import Position
 from .heads import Declarations, moved
-from .tree import Guard, Instruction, Label, Loc, Name, Operand, Statement, Variable
-from .words import BLANKS, IDENT, NAME, OPCODE, Guards, Lists, Odd, Words, exhaust, new, ranges, set_name, setter
+from .tree import Directive, Guard, Instruction, Label, Loc, Operand, Statement, Variable
+from .words import BLANKS, IDENT, NAME, OPCODE, Guards, Lists, Odd, Words, exhaust, named, new, ranges, setter
 
 SHAPE = str.maketrans("", "", string.ascii_letters + string.digits + "_+-|!")
 OPERAND, FIRST = r"\[?[%$.]*\]?", r"\[?[%$][%$.]*\]?"
@@ -49,8 +49,8 @@ set_file, set_line, set_column = setter(Position, "file"), setter(Position, "lin
 
 Row = tuple[str, tuple[Operand, ...], Guard | None, int]
 """The opcode, operands, guard and column of an instruction."""
-Part = Row | tuple[Variable, int] | tuple[str, int] | tuple[Loc]
-"""A statement of a line: an instruction, a variable or a label (its name) with its column, or a `.loc` alone."""
+Part = Row | tuple[Variable, int] | tuple[str, int] | tuple[Loc | Directive]
+"""A statement of a line: an instruction, a variable or a label (its name) with its column, or a `.loc` or pragma alone."""
 
 
 class Entry(NamedTuple):
@@ -149,8 +149,7 @@ class Columns:
     def add_ranges(self, text: str) -> None:
         """The registers of the ranges in a part of the text, most of which will be met."""
         for _, words in ranges(text, self.told):
-            names = list(map(new, repeat(Name, len(words))))
-            exhaust(map(set_name, names, words))
+            names = named(words)
             self.words.update(zip(words, names, strict=True))
             for end in (",", ";"):
                 self.meanings.update(zip(map(add, words, repeat(end)), names, strict=True))
@@ -167,7 +166,11 @@ class Columns:
         if fresh:
             self.learn(list(fresh))
         rows = list(map(self.rows.__getitem__, lines))
-        nodes = _instructions(list(filter(None, rows)), compress(range(first + 1, last + 1), rows))
+        plain = list(filter(None, rows))
+        nodes: list[Instruction] = []
+        if plain:
+            opcodes, operands, guards, columns = zip(*plain, strict=True)
+            nodes = instructions(opcodes, operands, guards, columns, compress(range(first + 1, last + 1), rows))
         odd = [number for number, row in enumerate(rows) if row is None]
         events = []
         for before, number in enumerate(odd):
@@ -323,12 +326,11 @@ def made(part: Part, line: int) -> Statement:
     return node
 
 
-def _instructions(rows: Sequence[Row], lines: Iterable[int]) -> list[Instruction]:
-    """The instruction of each row, in the lines of these numbers."""
-    if not rows:
-        return []
-    opcodes, operands, guards, columns = zip(*rows, strict=True)
-    nodes, places = list(map(new, repeat(Instruction, len(rows)))), list(map(new, repeat(Position, len(rows))))
+def instructions(opcodes: Sequence[str], operands: Iterable[tuple[Operand, ...]], guards: Iterable[Guard | None], columns: Iterable[int],
+                 lines: Iterable[int]) -> list[Instruction]:
+    """Instructions in the lines and columns of these numbers."""
+    count = len(opcodes)
+    nodes, places = list(map(new, repeat(Instruction, count))), list(map(new, repeat(Position, count)))
     exhaust(map(set_opcode, nodes, opcodes))
     exhaust(map(set_operands, nodes, operands))
     exhaust(map(set_guard, nodes, guards))

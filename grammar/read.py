@@ -19,6 +19,7 @@ from .blanks import without_comments
 from .bodies import Body
 from .columns import Columns
 from .errors import ParseError, Position
+from .making import Maker
 from .resting import resting
 from .templates import Plain, Templates
 from .tree import Data, Function, Module, Section
@@ -82,6 +83,8 @@ class Lines:
         self.listed = 0
         self.rows: dict[str, Data] = {}
         self.templates = Templates(text)
+        self.maker = Maker(self)
+        self.last: Plain | None = None  # the plain body that was read last
         self.odd = 0  # the offset up to which no plain body is looked for
 
     @cached_property
@@ -225,6 +228,9 @@ class Lines:
         if found is None:
             self.odd = stop if stop >= 0 else len(self.text)
             return None
+        if self.last is not None:
+            self.last.following = found
+        self.last = found
         return found.within(self, at, stop)
 
     def closing(self, at: int) -> int:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import re
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .blanks import DEPTH
-from .bodies import PRAGMA, Body
+from .bodies import PRAGMA
 from .columns import COMMENT, Columns, Part
-from .resting import resting
 from .special import SPECIAL
 from .tree import Statement, Unmade
 from .words import BLANKS, Words, ranges
@@ -40,10 +39,18 @@ class Template:
     """A line without numbers, and the statements that it is with `ANY` for each.
 
     `signs`: the braces around, or `ODD` if the line is not plain. `sort`: `i` statements that declare nothing, `=` declarations alone,
-    `m` both, `:` a label, or nothing that a rule would ask for.
+    `m` both, `:` a label, or nothing that a rule would ask for. `cells`, `row`, `other` and `known` are how nodes are made (`making`).
     """
 
-    __slots__ = ("parts", "signs", "sort")
+    __slots__ = ("cells", "known", "line", "other", "parts", "pragma", "row", "signs", "sort")
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+        self.pragma = False
+        self.cells: tuple[dict[str, Any], ...] | None = None
+        self.row: tuple[Any, ...] | None = None
+        self.other = False
+        self.known: dict[tuple[str, ...], list[Part]] = {}
 
     def be(self, signs: str, parts: list[Part]) -> None:
         self.signs, self.parts = signs, parts
@@ -81,10 +88,12 @@ class Plain(Unmade):
     before the closing one.
     """
 
-    __slots__ = ("at", "braces", "kept", "reading", "stop", "templates", "words")
+    __slots__ = ("at", "braces", "following", "kept", "nodes", "parameters", "reading", "stop", "templates", "words")
 
-    def __init__(self, templates: list[Template], braces: list[int], words: list[str], kept: set[str]) -> None:
-        self.templates, self.braces, self.words, self.kept = templates, braces, words, kept
+    def __init__(self, templates: list[Template], braces: list[int], words: list[str], kept: set[str], parameters: str) -> None:
+        self.templates, self.braces, self.words, self.kept, self.parameters = templates, braces, words, kept, parameters
+        self.nodes: tuple[Statement, ...] | None = None
+        self.following: Plain | None = None
 
     def within(self, reading: Lines, at: int, stop: int) -> Plain:
         self.reading, self.at, self.stop = reading, at, stop
@@ -95,10 +104,10 @@ class Plain(Unmade):
         return TARGET.findall(self.reading.text, self.at, self.stop)
 
     def made(self) -> tuple[Statement, ...]:
-        with resting():
-            body = Body(self.reading, self.at, self.stop)
-            body.read(self.at)
-            return body.made
+        if self.nodes is None:
+            self.reading.maker.make(self)
+            assert self.nodes is not None
+        return self.nodes
 
 
 class Templates(dict[str, Template]):
@@ -107,12 +116,12 @@ class Templates(dict[str, Template]):
     def __init__(self, text: str) -> None:
         self.holes = Holes(text)
         self.columns = Columns("", [], [], Words())
-        self.fresh: list[tuple[str, Template]] = []
+        self.fresh: list[Template] = []
 
     def __missing__(self, line: str) -> Template:
         """A template to be learned."""
-        found = self[line] = Template()
-        self.fresh.append((line, found))
+        found = self[line] = Template(line)
+        self.fresh.append(found)
         return found
 
     def body(self, text: str, parameters: str) -> Plain | None:
@@ -145,14 +154,16 @@ class Templates(dict[str, Template]):
                 return None
         if depth > 1:
             return None
-        return Plain(templates, braces, words, holes.kept.union(alone))
+        return Plain(templates, braces, words, holes.kept.union(alone), parameters)
 
     def _learn(self) -> None:
-        for told, template in self.fresh:
+        for template in self.fresh:
+            told = template.line
             line = told.replace("#", ANY)
             entry = self.columns.entry(line) if "#" not in told or PART.search(told) is None else None
             if entry is not None:
                 template.be(entry.signs, entry.parts)
             else:
-                template.be("" if PRAGMA.fullmatch(line.strip(BLANKS)) is not None else ODD, [])
+                template.pragma = PRAGMA.fullmatch(line.strip(BLANKS)) is not None
+                template.be("" if template.pragma else ODD, [])
         self.fresh = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 from . import constant
@@ -61,6 +62,13 @@ def ranges(text: str, told: dict[str, int]) -> Iterator[tuple[str, list[str]]]:
             spare -= count - first
             told[stem] = count
             yield stem, list(map(stem.__add__, map(str, range(first, count))))
+
+
+def named(words: list[str]) -> list[Name]:
+    """A name of each."""
+    names = list(map(new, repeat(Name, len(words))))
+    exhaust(map(set_name, names, words))
+    return names
 
 
 class Words(dict[str, Operand]):
