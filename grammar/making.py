@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, compress
 from itertools import count as count_from
 from operator import add, attrgetter, getitem, itemgetter, length_hint, sub
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from . import tree
@@ -66,6 +67,7 @@ class Maker:
 
     def __init__(self, reading: Lines) -> None:
         self.reading = reading
+        self.lock = Lock()
         self.names, self.parameters = Names(), Parameters()
         for _, words in ranges(reading.text, {}):
             self.names.update(zip(words, named(words), strict=True))
@@ -79,16 +81,16 @@ class Maker:
 
         Whoever asks for one body after the other will ask for more, and Python's collector looks fewer times at all of them.
         """
-        if plain is not self.next:
-            self.done = 0
-        most = 2 * self.done
-        following: Plain | None = plain
-        with resting():
+        with self.lock, resting():
+            if plain is not self.next:
+                self.done = 0
+            most = 2 * self.done
+            following: Plain | None = plain
             while following is not None and following.nodes is None and (following is plain or self.done < most):
                 following.nodes = self.body(following)
                 self.done += len(following.templates)
                 following = following.following
-        self.next = following
+            self.next = following
 
     def body(self, plain: Plain) -> tuple[Statement, ...]:
         try:

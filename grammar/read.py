@@ -83,7 +83,6 @@ class Lines:
         self.listed = 0
         self.rows: dict[str, Data] = {}
         self.templates = Templates(text)
-        self.maker = Maker(self)
         self.last: Plain | None = None  # the plain body that was read last
         self.odd = 0  # the offset up to which no plain body is looked for
 
@@ -100,6 +99,11 @@ class Lines:
     def columns(self) -> Columns:
         """The text's lines, for when nodes are made of them."""
         return Columns(self.text, self.lines, self.starts, self.words)
+
+    @cached_property
+    def maker(self) -> Maker:
+        """What makes the nodes of plain bodies."""
+        return Maker(self)
 
     # ------------------------------------------------------------------------------------------------ places
 

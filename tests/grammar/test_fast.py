@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import grammar
-from grammar import bodies, columns, read, reference, templates, tree
+from grammar import bodies, columns, making, read, reference, templates, tree
 from grammar.errors import ParseError, Position
 from ptxkit.check import check_text
 
@@ -121,7 +121,44 @@ def test_more_mutants_of_real_files_are_told_alike() -> None:
     assert [said for said in found if said] == []
 
 
+BOTH = HEAD + """
+.func f() {
+ add.s32 a, b, c;
+L:
+ @p sub.s32 d, e;
+ add.s32
+ a, b, c;
+}
+.func g(.param .b32 g_param_0)
+{
+ .reg .b32 %r<5>;
+ ld.param.u32 %r1, [g_param_0+4];
+ @%p1 bra $L__BB0_1;
+ {add.s32 %r1, %r2, 3;}
+ { .reg .pred p; add.s32 %r1, %r2, 1; @p add.s32 %r3, {%r4, %r2}, 10; }
+$L__BB0_1:
+ call (a),
+ f, (b);
+ mad.lo.s32 %r1, %r2, 3, %r4;
+}
+.func h(.param .b32 h_param_0)
+{
+ ld.param.u32 %r1, [h_param_0+4];
+}
+"""
+"""A body that is read by its statements, and two by their templates."""
+
+
 @pytest.mark.parametrize(("module", "name", "right", "wrong"), [
+    (making, "Maker", "found += nodes[done:before", "found += nodes[done + 1:before"),
+    (making, "Maker", "made(part, line)", "made(part, line + 1)"),
+    (making, "Maker", "known.clear()", "known"),
+    (making, "Maker", "lines[-1] + more + 1", "lines[-1] + more"),
+    (making, "Maker", "column + before", "column"),
+    (making, "Maker", "column -= len(guard.predicate)", "column -= 0"),
+    (making, "Maker", "columns[number] += len", "columns[number] -= len"),
+    (making, "Maker", "operands[number] = orders[number]", "operands[number] = tuple"),
+    (making, "Maker", "set_offset(found, node.offset)", "set_offset(found, 0)"),
     (bodies, "Body", "self.body += nodes[done:stop]", "self.body += nodes[done + 1:stop]"),
     (bodies, "Body", "made(part, line + 1)", "made(part, line)"),
     (columns, "Columns", "line.index(bare) + 1", "line.index(bare)"),
@@ -135,12 +172,11 @@ def test_a_fast_path_that_errs_is_caught(module: ModuleType, name: str, right: s
     assert right in source
     names = dict(vars(module))
     exec(compile(source.replace(right, wrong), str(module.__file__), "exec"), names)
-    text = HEAD + ".func f() {\n add.s32 a, b, c;\nL:\n @p sub.s32 d, e;\n}"
-    assert difference(text) == ""
+    assert difference(BOTH) == ""
     for user in (read, templates):
         if name in vars(user):
             monkeypatch.setattr(user, name, names[name])
-    assert difference(text) != ""
+    assert difference(BOTH) != ""
 
 
 @pytest.mark.parametrize("text", [
