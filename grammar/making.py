@@ -65,11 +65,10 @@ class Filled(dict[str, Any]):
 class Maker:
     """What has been made for one text."""
 
-    def __init__(self, reading: Lines) -> None:
-        self.reading = reading
+    def __init__(self, text: str) -> None:
         self.lock = Lock()
         self.names, self.parameters = Names(), Parameters()
-        for _, words in ranges(reading.text, {}):
+        for _, words in ranges(text, {}):
             self.names.update(zip(words, named(words), strict=True))
         self.filled: dict[Operand | Guard, Filled] = {}
         self.own: list[Filled] = []  # those with a hole for the function's own parameters
@@ -96,7 +95,7 @@ class Maker:
         try:
             return self.nodes(plain)
         except Odd:
-            body = Body(self.reading, plain.at, plain.stop)
+            body = Body(plain.reading, plain.at, plain.stop)
             body.read(plain.at)
             return body.made
 
@@ -128,7 +127,8 @@ class Maker:
             if plain_one:
                 found.append(nodes[before - 1])
             elif template.parts or template.pragma:
-                found += [made(part, line) for part in self.parts(template, line, cells[stops[number]:stops[number + 1]])]
+                parts = self.parts(plain.reading, template, line, cells[stops[number]:stops[number + 1]])
+                found += [made(part, line) for part in parts]
             done = before
             if signs[-1:] == "}":
                 block = tree.Block(tuple(found))
@@ -139,9 +139,9 @@ class Maker:
 
     def lines(self, plain: Plain) -> Sequence[int]:
         """The line of each template, where a call that goes on behind its line takes some; `Odd` if it is not alone in them."""
-        text = self.reading.text
+        text = plain.reading.text
         begin = text.find("\n", plain.at) + 1
-        first = self.reading.place(begin).line
+        first = plain.reading.place(begin).line
         if text.count("\n", begin, plain.stop) + 1 == len(plain.templates):
             return range(first, first + len(plain.templates))
         bare = COMMENT.sub("", text[begin:plain.stop])
@@ -197,10 +197,10 @@ class Maker:
                 self.own.append(known)
         return known
 
-    def parts(self, template: Template, line: int, cells: tuple[Name, ...]) -> list[Part]:
+    def parts(self, reading: Lines, template: Template, line: int, cells: tuple[Name, ...]) -> list[Part]:
         """The statements of a line that is no plain instruction, with these names in its holes."""
         if template.pragma:
-            return [(pragma(self.reading, self.reading.starts[line - 1]),)]
+            return [(pragma(reading, reading.starts[line - 1]),)]
         if "#" not in template.line:
             return template.parts
         if template.sort == ":" and isinstance(column := template.parts[0][-1], int) and len(template.parts) == 1:

@@ -103,7 +103,7 @@ class Lines:
     @cached_property
     def maker(self) -> Maker:
         """What makes the nodes of plain bodies."""
-        return Maker(self)
+        return Maker(self.text)
 
     # ------------------------------------------------------------------------------------------------ places
 
@@ -162,6 +162,7 @@ class Lines:
                 match = heads.BEGINNING.search(self.text, self.behind(error, at))
                 at = end if match is None else match.start()
             at = self.skip(at)
+        self.last = None  # from here on bodies hold on to their text, and nothing else does
         return Module(version, target, address_size, tuple(items))
 
     def item(self, at: int, items: list[Any]) -> int:
