@@ -18,14 +18,14 @@ from . import tree
 from .bodies import Body, pragma
 from .columns import COMMENT, Part, instructions, made
 from .resting import resting
-from .templates import ANY, CALL, FOUND, LABEL, PARAMETER, Plain, Template
+from .templates import ANY, CALL, FOUND, LABEL, PARAMETER, WORD, Plain, Template
 from .tree import Address, Guard, Instruction, Name, Operand, Statement, Variable
 from .words import Odd, named, new, ranges, set_base, set_displaced, set_name, set_offset, set_unified
 
 if TYPE_CHECKING:
     from .read import Lines
 
-HOLE = re.compile(r"%[A-Za-z0-9_]+#?|\$L__#")
+HOLE = re.compile(r"%(?:[A-Za-z0-9_]+#?|#)|\$L__#")
 """What a word stands for in a template, or such a word that is kept."""
 NOTHING = Name("_")
 CELLS, ROW, OTHER = attrgetter("cells"), attrgetter("row"), attrgetter("other")
@@ -229,10 +229,11 @@ def _parts(template: Template, cells: tuple[Name, ...]) -> list[Part]:
             found.append((filled(Name(part[0]), names).name, part[1] + before))
         elif len(part) == 2 and isinstance(part[0], Variable) and ANY not in part[0].name:
             found.append((part[0], part[1] + before))
-            if part[0].name[0] == "%":
-                next(names)
+            filled(Name(part[0].name), names)
         else:
             raise Odd
+    if length_hint(names):
+        raise Odd
     return found
 
 
@@ -265,7 +266,7 @@ def _count(node: Operand, most: int) -> int:
 
 
 def _holds(name: str) -> bool:
-    return name[0] == "%" or ANY in name
+    return ANY in name or WORD.match(name) is not None
 
 
 def filled(node: Any, names: Iterator[Name]) -> Any:
@@ -303,5 +304,7 @@ def _named(node: Name, names: Iterator[Name]) -> Name:
     if not _holds(node.name):
         return node
     _, hole, rest = node.name.partition(ANY)
-    name = next(names)
+    name = next(names, None)
+    if name is None:
+        raise Odd
     return node if not hole else Name(name.name + rest) if rest else name

@@ -79,6 +79,7 @@ def test_bodies_are_made_by_any_thread() -> None:
     "mov.u32 %r1, %r$$;", "mov.u32 %r#, %r1;", "mov.u32 %r1, %%r1;", "mov.u32 %r1, %r1%r2;", "mov.u32 %r1, a%r2;", "mov.u32 %r1, %r2.x;",
     "mov.u32 %r1, %r2.5;", "mov.u32 %r1, %;", "mov.u32 %r1, % r2;", "mov.u32 %5, %r1;", "mov.u32 %r1, %r2 3;", "$L__BB0_1: ret;",
     "$L__BB0_1 :", "$L__BB:", "%r1:", "call %r1, (%r1), %r1;", "call\n%r1;", "call f // ;\n;", "recall\n%r1;", ".reg .b32 %r1 , %r2;",
+    "mov.u32 %r1, %$x;", "@% mov.u32 %r1, {%, %tid$x};", "{ add.s32 %5, %6, 1; @%7 ret; }", "mov.b64 {%5, %r1}, f_param_1;",
     ".reg .b32 %r1<9>;", ".reg\n.b32 %r1;", ".pragma \"%r1\";", ".pragma \"%r1;", "// %r1 {", "ret; // }", "{", "}", "}{", "{ ret; } {",
     "\x0b", "{\n}\n}\n.func g() {\n{", ".loc 1 2 3\n, function_name $L__BB0_1, inlined_at 1 2 3",
     ".loc 1 2 3, function_name %r1, inlined_at 1 2 3",
