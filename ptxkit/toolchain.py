@@ -123,15 +123,16 @@ def _in_path(name: str) -> Path | None:
 
 
 def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] | None = None, opt: int = 3,
-             exact_lines: bool = False) -> Assembly:
+             exact_lines: bool = False, relocatable: bool = False) -> Assembly:
     """The module assembled by ptxas, or taken from the cache when the same was assembled before.
 
     `lines` gives the source position of a line of the PTX text; without it findings name PTX lines. A text that differs from
     an earlier one in `.loc` and `.file` alone gets the earlier cubin, whose line table is of that text: `exact_lines` does not
-    accept it. Raises AssembleError with every message of ptxas, NoToolError when there is no ptxas.
+    accept it. `relocatable` leaves names that the module does not define to a linker. Raises AssembleError with every message of
+    ptxas, NoToolError when there is no ptxas.
     """
     tool = ptxas()
-    flags = ("-v", f"-arch={target}", f"-O{opt}")
+    flags = ("-v", f"-arch={target}", f"-O{opt}", *(["-c"] if relocatable else []))
     exact_lines = exact_lines or "sass" in settings().keep
     stripped, numbers = cache.strip_lines(ptx)
     name = cache.key(ptx if exact_lines else stripped, tool.name, tool.version, *flags)

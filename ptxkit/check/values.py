@@ -16,8 +16,8 @@ _BITS: dict[str, Callable[[int, int], int]] = {"or": operator.or_, "xor": operat
 _FOLLOWED = frozenset(("mov", "cvta", "cvt", "add", "sub", "mul", "mad", "shl", "mapa", "or", "xor", "and", "selp", "min", "max", "shfl"))
 LOWERED = 6
 """How often the form of one value may change before it is taken for unknown."""
-CIRCLE = 400
-"""Phis of one register looked at together."""
+CIRCLE, WALKED = 400, 1_000_000
+"""Phis of one register looked at together, and of all in one entry, after which a twentieth has to do."""
 
 
 @dataclass(eq=False, slots=True)
@@ -79,6 +79,7 @@ class Values:
         self._integers: dict[int, Value] = {}
         self._named: dict[tuple[str, int], Value] = {}
         self.uniform: dict[Value, bool] = {}
+        self._walked = 0
 
     # ------------------------------------------------------------------------------------------- definitions
 
@@ -174,11 +175,13 @@ class Values:
         """What a circle of phis takes in from outside, if that is one value; else the same of the circle's inner part."""
         joins: dict[Value, set[Value]] = {}
         todo = [value]
-        while todo and len(joins) < CIRCLE:
+        most = CIRCLE if self._walked < WALKED else CIRCLE // 20
+        while todo and len(joins) < most:
             phi = todo.pop()
             if phi not in joins:
                 joins[phi] = self._joins(phi)
                 todo += [other for other in joins[phi] if other.kind == "phi"]
+        self._walked += len(joins)
         inside = set(joins)
         while value in inside:
             circle = _circle(value, {phi: joins[phi] & inside for phi in inside})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,10 +36,11 @@ _DECORATED = ("reqntid", "minnctapersm", "maxnreg", "explicitcluster", "reqnctap
 
 @dataclass(frozen=True)
 class Lifted:
-    """The Python text, and the kernels that it defines when it is run, by entry."""
+    """The Python text, the kernels that it defines when it is run, by entry, and what of the PTX it leaves out."""
 
     text: str
     kernels: Mapping[str, Kernel[Any]]
+    left_out: str = ""
 
 
 def lift(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str = "PTX") -> str:
@@ -72,8 +74,16 @@ def lifted(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str =
                 raise LiftError(f"lifting failed on {source}: {error}") from error
             plain |= {refused}
             continue
-        return Lifted(text, kernels)
+        return Lifted(text, kernels, left_out(module))
     raise LiftError(f"lifting failed on {source}: the DSL refuses too many of its instructions")
+
+
+def left_out(module: tree.Module) -> str:
+    """What of a module does not come into the Python file and changes its machine code: a sentence, or ""."""
+    if "debug" not in module.target[1:]:
+        return ""
+    return ("The PTX was made for a debugger: its debug target and DWARF sections are left out, so ptxas optimises this module and its "
+            "machine code is another one.")
 
 
 def _chosen(module: tree.Module, needs: Needs, entries: Sequence[str]) -> list[tree.Function]:
@@ -217,7 +227,9 @@ class _File:
         bodies = [self._kernel(f, aliases) if f.kind == "entry" else self._function(f, aliases) for f in self.members]
         entries = ", ".join(f"`{entry.name}`" for entry in self.chosen[:4]) + (", ..." if len(self.chosen) > 4 else "")
         origin = re.sub(r'[\\"\n]|[^ -~]', "_", self.source)
-        lines = [f'"""{entries}, lifted from {origin}."""', "", "from __future__ import annotations", ""]
+        said = textwrap.wrap(left_out(self.module), 120)
+        ending = ["", *said, '"""'] if said else []
+        lines = [f'"""{entries}, lifted from {origin}.' + ('"""' if not said else ""), *ending, "", "from __future__ import annotations", ""]
         lines += self._imports()
         if aliases:
             lines += ["", *(f"{name} = {spelled(opcode)}" for opcode, name in aliases.items())]

@@ -15,8 +15,8 @@ from ptxkit.kernel import Kernel
 
 ROOT = Path(__file__).parents[2]
 CORPUS = sorted((ROOT / "tests" / "corpus").glob("*.ptx"))
-NOT_ASSEMBLED = {"separate": "Unresolved extern"}
-"""Files of the corpus that ptxas refuses without a linker."""
+PARTS = {"separate": "Unresolved extern"}
+"""Files of the corpus that are parts of a program: ptxas assembles them for a linker only."""
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from ptxkit.inspect.facts import Banks
 from ptxkit.ptx import mov, st
 from ptxkit.types import u32
 
-from .subjects import CORPUS, NOT_ASSEMBLED, kernels
+from .subjects import CORPUS, PARTS, kernels
 
 Printed = pytest.CaptureFixture[str]
 
@@ -33,7 +33,7 @@ def inspected(capsys: Printed, *arguments: str, status: int = 0) -> dict[str, An
 
 def assembled(path: Path) -> toolchain.Assembly:
     text = path.read_text()
-    return toolchain.assemble(text, "sm_90a", opt=0 if ", debug" in text else 3)
+    return toolchain.assemble(text, "sm_90a", opt=0 if ", debug" in text else 3, relocatable=path.stem in PARTS)
 
 
 # ------------------------------------------------------------------------------------------------ facts
@@ -43,14 +43,9 @@ def assembled(path: Path) -> toolchain.Assembly:
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_the_corpus(path: Path, capsys: Printed) -> None:
     """Every entry of the text, with ptxas's own numbers."""
-    refused = path.stem in NOT_ASSEMBLED
-    data = inspected(capsys, str(path), status=int(refused))
+    data = inspected(capsys, str(path))
     module = parse(path.read_text())
     assert [entry["name"] for entry in data["entries"]] == [entry.name for entry in module.entries]
-    if refused:
-        assert NOT_ASSEMBLED[path.stem] in data["error"] or "refused" in data["error"]
-        assert all(entry["resources"] is None for entry in data["entries"])
-        return
     said = assembled(path).log
     for entry in data["entries"]:
         section = re.search(rf"Compiling entry function '{re.escape(entry['name'])}'.*?(?=Compiling entry|\Z)", said, re.S)
@@ -63,6 +58,21 @@ def test_the_corpus(path: Path, capsys: Printed) -> None:
         assert static <= numbers["shared"] <= static + 1024 * len(entry["shared"])  # ptxas aligns each
         assert sum(entry["mix"].values()) == entry["counts"]["instructions"]
         assert "unknown" not in entry["mix"]
+
+
+@pytest.mark.ptxas
+def test_a_part_of_a_program_is_no_error(tmp_path: Path, capsys: Printed) -> None:
+    """What another file defines is said once; what is wrong besides is still an error."""
+    path = next(path for path in CORPUS if path.stem in PARTS)
+    assert main(["inspect", str(path)]) == 0
+    said = capsys.readouterr()
+    assert "is one part of a program" in said.err
+    assert PARTS[path.stem] in said.err
+    assert "registers" in said.out
+    broken = tmp_path / "broken.ptx"
+    broken.write_text(path.read_text().replace("ret;", "nonsense.u32 %r1, %r1;\n\tret;", 1))
+    assert main(["inspect", str(broken)]) == 1
+    assert "nonsense" in capsys.readouterr().err
 
 
 @pytest.mark.ptxas

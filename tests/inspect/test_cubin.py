@@ -18,10 +18,10 @@ from ptxkit.errors import NoToolError, PtxkitError
 from ptxkit.inspect import cubin, sass
 from ptxkit.inspect.entry import bounds, parameters
 
-from .subjects import CORPUS, NOT_ASSEMBLED
+from .subjects import CORPUS, PARTS
 
 pytestmark = pytest.mark.ptxas
-FILES = [path for path in CORPUS if path.stem not in NOT_ASSEMBLED]
+FILES = [path for path in CORPUS if path.stem not in PARTS]
 
 
 def assembled(path: Path) -> toolchain.Assembly:
