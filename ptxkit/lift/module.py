@@ -228,8 +228,8 @@ class _File:
         entries = ", ".join(f"`{entry.name}`" for entry in self.chosen[:4]) + (", ..." if len(self.chosen) > 4 else "")
         origin = re.sub(r'[\\"\n]|[^ -~]', "_", self.source)
         said = textwrap.wrap(left_out(self.module), 120)
-        ending = ["", *said, '"""'] if said else []
-        lines = [f'"""{entries}, lifted from {origin}.' + ('"""' if not said else ""), *ending, "", "from __future__ import annotations", ""]
+        head = [f'"""{entries}, lifted from {origin}.', "", *said, '"""'] if said else [f'"""{entries}, lifted from {origin}."""']
+        lines = [*head, "", "from __future__ import annotations", ""]
         lines += self._imports()
         if aliases:
             lines += ["", *(f"{name} = {spelled(opcode)}" for opcode, name in aliases.items())]
