@@ -86,10 +86,11 @@ def protocol(module: tree.Module, places: Any, traced: Traced | None = None) -> 
     """The protocol findings of every entry of a module whose language is right."""
     from .analysis import Analysis
     from .families import FAMILIES
+    from .program import parts
 
     found: list[Finding] = []
-    for entry in module.entries:
-        analysis = Analysis(module, entry, places, traced if traced is not None and traced.name == entry.name else None)
+    for entry, part in parts(module):
+        analysis = Analysis(part, entry, places, traced if traced is not None and traced.name == entry.name else None)
         for family in FAMILIES:
             found += family.findings(analysis)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -163,6 +163,39 @@ def above(block: int, other: int, parents: Mapping[int, int | None]) -> bool:
 def routine(module: tree.Module, function: tree.Function, places: Places) -> Routine:
     """The entry with every device function that it calls by name inlined."""
     return _Flattener(module, function, places).routine()
+
+
+def parts(module: tree.Module) -> Iterator[tuple[tree.Function, tree.Module]]:
+    """Each entry with what of the module its routine is made of, so that a module of many entries is not gone through for each.
+
+    That is shared variables, those that are mentioned, and the functions that are called; with aliases it is the whole module.
+    """
+    bodies = {f.name: f for f in module.functions if f.defined}
+    variables = {v.name: v for v in module.items if isinstance(v, tree.Variable)}
+    shared = tuple(v for v in variables.values() if v.space == "shared")
+    if len(module.entries) < 2 or any(isinstance(item, tree.Alias) for item in module.items):
+        yield from ((entry, module) for entry in module.entries)
+        return
+    for entry in module.entries:
+        reached, used, todo = {entry.name: entry}, dict[str, tree.Variable](), [entry]
+        while todo:
+            for instruction in instructions(todo.pop().body or ()):
+                for name in (name for operand in instruction.operands for name in names_in(operand)):
+                    if name in variables and name not in used and variables[name].space != "shared":
+                        used[name] = variables[name]
+                    if name in bodies and name not in reached and instruction.mnemonic == "call":
+                        reached[name] = bodies[name]
+                        todo.append(bodies[name])
+        yield entry, replace(module, items=(*shared, *used.values(), *reached.values()))
+
+
+def instructions(body: Iterable[tree.Statement]) -> Iterator[tree.Instruction]:
+    """The instructions of a body, those in braces included."""
+    for statement in body:
+        if isinstance(statement, tree.Instruction):
+            yield statement
+        elif isinstance(statement, tree.Block):
+            yield from instructions(statement.body)
 
 
 class _Flattener:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 from grammar import forms, tree
@@ -13,6 +13,7 @@ from grammar.operands import width
 from ..check import language
 from ..check.analysis import Analysis
 from ..check.places import Places
+from ..check.program import parts
 from ..diagnostics import Resources
 from ..kernel import Traced
 from . import banks, flight, protocol
@@ -30,23 +31,23 @@ def facts(module: tree.Module, places: Places, traced: Traced | None = None, res
     """The facts of every entry, in the order of the text. What is not given is left out and named in `missing`."""
     wrong = next((finding for finding in language.findings(module, places)
                   if finding.severity == "error" and finding.rule not in language.GATES), None)
-    found = []
-    for entry in module.entries:
-        counts = count_instructions(module, entry)
+    said, found = told(findings, module), []
+    for entry, part in parts(module):
+        counts = count_instructions(part, entry)
         machine = cubin.entries.get(entry.name) if cubin else None
         used = (resources or {}).get(entry.name) or (of_machine(machine) if machine else None)
         effect = in_effect(entry.name, sass, log) if counts["setmaxnreg"] else None
         missing = [] if used else ["no registers, spills and machine code: nothing assembled it"]
         common = {"parameters": parameters(entry, traced, machine), "bounds": bounds(entry), "resources": used, "counts": counts,
-                  "setmaxnreg": effect, "mix": mix(module, entry), "shared": shared(module, entry, traced),
-                  "notes": notes(findings, entry, module, places)}
+                  "setmaxnreg": effect, "mix": mix(part, entry), "shared": shared(part, entry, traced),
+                  "notes": notes(said(entry.name), places)}
         if wrong is not None:
             missing.append(f"no protocol: the PTX is not all legal ({wrong}; `ptxkit check` says more)")
-            found.append(EntryFacts(entry.name, **common, wgmma=shapes(module, entry), missing=tuple(missing)))  # type: ignore[arg-type]
+            found.append(EntryFacts(entry.name, **common, wgmma=shapes(part, entry), missing=tuple(missing)))  # type: ignore[arg-type]
             continue
-        analysis = Analysis(module, entry, places, traced if traced is not None and traced.name == entry.name else None)
+        analysis = Analysis(part, entry, places, traced if traced is not None and traced.name == entry.name else None)
         found.append(EntryFacts(
-            entry.name, **common, named=protocol.named(analysis), wgmma=shapes(module, entry),  # type: ignore[arg-type]
+            entry.name, **common, named=protocol.named(analysis), wgmma=shapes(part, entry),  # type: ignore[arg-type]
             flight=flight.flight(analysis.routine, analysis.values), descriptors=descriptors(analysis), copies=protocol.copies(analysis),
             barriers=protocol.barriers(analysis), banks=banks.conflicts(analysis), missing=tuple(missing)))
     return tuple(found)
@@ -228,16 +229,24 @@ def descriptors(analysis: Analysis) -> tuple[DescriptorFact, ...]:
 # ------------------------------------------------------------------------------------------------ notes
 
 
-def notes(findings: Sequence[Finding], entry: tree.Function, module: tree.Module, places: Places) -> tuple[NoteFact, ...]:
-    """The messages about this entry: those that name it, and those that name none of the module's functions."""
-    first = {position: line for line, position in sorted((places.lines or {}).items(), reverse=True)}
-    others = [function.name for function in module.functions if function.name != entry.name]
+def told(findings: Sequence[Finding], module: tree.Module) -> Callable[[str], list[Finding]]:
+    """The messages about each entry: those that name it, and those that name none of the module's functions."""
+    names = {function.name for function in module.functions} if findings else set()
+    about: dict[str, list[int]] = {"": []}
+    for number, finding in enumerate(findings):
+        words = set(finding.message.replace("'", " ").replace('"', " ").replace(":", " ").split())
+        for name in words & names or ("",):
+            about.setdefault(name, []).append(number)
+    return lambda entry: [findings[number] for number in sorted({*about[""], *about.get(entry, ())})]
+
+
+def notes(findings: Sequence[Finding], places: Places) -> tuple[NoteFact, ...]:
+    """What ptxas said, with the place in the PTX where it is known."""
+    first = {position: line for line, position in sorted((places.lines or {}).items(), reverse=True)} if findings else {}
     found = []
     for finding in findings:
-        words = finding.message.replace("'", " ").replace('"', " ").replace(":", " ").split()
-        if entry.name in words or not any(name in words for name in others):
-            place = str(finding.position) if finding.position else ""
-            line = first.get(finding.position) if places.lines is not None and finding.position else (
-                finding.position.line if finding.position else None)
-            found.append(NoteFact(finding.rule, finding.severity, finding.message, finding.fix, place, finding.ptx_line or line))
+        place = str(finding.position) if finding.position else ""
+        line = first.get(finding.position) if places.lines is not None and finding.position else (
+            finding.position.line if finding.position else None)
+        found.append(NoteFact(finding.rule, finding.severity, finding.message, finding.fix, place, finding.ptx_line or line))
     return tuple(found)
