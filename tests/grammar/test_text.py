@@ -76,7 +76,7 @@ def test_a_strategy_reaches_every_node_of_the_tree() -> None:
               "Aggregate", "Expression", "Pointer", "Pair", "Not", "Guard", "Float", "Text"}
     seen: set[str] = set()
 
-    @settings(max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=450, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(trees.modules, st.lists(trees.instructions, max_size=9))
     def look(module: tree.Module, body: list[tree.Instruction]) -> None:
         text = repr((module, body))
