@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,13 +147,8 @@ def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors:
 
 
 def _variant(torch: Any, name: str, case: Case, sets: Sequence[Data], config: GroupConfig) -> Entry:
-    sets[0].out.fill_(float("nan"))
-    launch(sets[0], case, config)()
-    torch.cuda.synchronize()
-    sentence = wrong(torch, case, sets[0])
-    if sentence:
-        raise NotImplementedHere(f"wrong: {sentence}")
-    return Entry(name, [launch(data, case, config) for data in sets], detail={"config": str(config)})
+    made = entry(torch, name, lambda _, case, data: launch(data, case, config), case, sets)
+    return replace(made, detail={"config": str(config)})
 
 
 def line(found: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..config import ConfigError
@@ -74,7 +74,7 @@ def _other(problem: GroupProblem, first: tuple[float, dict[str, Any]], tiles: Ti
     samples = [skewed(problem.groups, rows, number=number) for number in range(1, SAMPLES + 1)]
 
     def times(tile: tuple[float, dict[str, Any]]) -> list[int]:
-        return [waves(lengths, problem.n, tile[1]["BM"], tile[1]["BN"], sms) * _wave(*tile) for lengths in samples]
+        return [_time(lengths, problem.n, tile, sms) for lengths in samples]
 
     alone, best, found = times(first), math.inf, None
     for tile in tiles:
@@ -103,7 +103,7 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
         return {"BM": 128, "BN": 128, "PINGPONG": True}
     if not in_turns:
         return {"BM": 128, "BN": 256}
-    return dict(min(LARGE, key=lambda tile: tile[0] * _time(problem, tile[1], sms))[1])
+    return dict(_best(LARGE, problem, sms))
 
 
 def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     ways: dict[str, Any] = {"RING": True, "SCALE_MAP": problem.scale_map} if problem.block_scales else {}
     if mean <= FEW:
         return {"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket", **ways}
-    return {**min(PROMOTED, key=lambda tile: tile[0] * _time(problem, tile[1], sms))[1], **ways}
+    return {**_best(PROMOTED, problem, sms), **ways}
 
 
 def _tokens(mean: float) -> int:
@@ -131,13 +131,15 @@ def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
     return {"BM": 64 if few else 128, "BN": 128 if problem.promote else 256, **ways}
 
 
-def _time(problem: GroupProblem, tile: dict[str, Any], sms: int) -> float:
-    """Waves of tiles times the size of one, for groups of the expected size: what a launch takes that multiplies all the time."""
-    pair: int = tile.get("CLUSTER_M", 1)
-    tokens, features = (tile["BN"], tile["BM"]) if "TRANSPOSED" in tile else (tile["BM"], tile["BN"])
-    lines = problem.n * (2 if problem.options.gated else 1)
-    units = problem.groups * -(-math.ceil(problem.mean) // (tokens * pair)) * -(-lines // features)
-    return float(-(-units // max(1, sms // pair)) * tokens * features)
+def _best(tiles: Tiles, problem: GroupProblem, sms: int) -> dict[str, Any]:
+    """The tile for groups of the expected size."""
+    alike = (math.ceil(problem.mean),) * problem.groups
+    return min(tiles, key=lambda tile: _time(alike, problem.n, tile, sms))[1]
+
+
+def _time(lengths: Sequence[int], n: int, tile: tuple[float, dict[str, Any]], sms: int) -> int:
+    """What a launch takes that multiplies all the time."""
+    return waves(lengths, n, tile[1]["BM"], tile[1]["BN"], sms) * _wave(*tile)
 
 
 def _up(value: float, to: int) -> float:
