@@ -52,7 +52,7 @@ class Judge:
             scope.names[stem + ANY] = Declared(scope.types[stem], stem, variable)
             known.update(self.module.known.registers(stem, min(variable.count or 0, body.stop - body.at)))
         types = scope.types
-        prefix = f"{function.name}_param_"
+        prefix = body.parameters
         parameters = [variable for variable in function.parameters if variable.name.startswith(prefix)]
         if parameters and all(variable.space == "param" and not variable.type.endswith("ref") for variable in parameters):
             known.update([PARAMETER + variable.name[len(prefix):] for variable in parameters])
