@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from grammar import tree
 from grammar.errors import Position
+from grammar.walk import instructions
 
 from .errors import TraceError
 from .reg import Reg
@@ -146,7 +147,7 @@ class Builder:
         reached = (s for s in reversed(self.body) if not isinstance(s, tree.Label) or s.name in self._branches)
         last = next(reached, None)
         if not (isinstance(last, tree.Instruction) and last.opcode in ("ret", "exit", "trap") and last.guard is None):
-            self.emit("ret", position=next((i.position for i in reversed([*_instructions(self.body)])), self.start))
+            self.emit("ret", position=next((i.position for i in reversed([*instructions(self.body)])), self.start))
         declarations: list[tree.Statement] = [
             tree.Variable("reg", type, _PREFIX[type], count=self._counts[type]) for type in _PREFIX if type in self._counts
         ]
@@ -157,7 +158,7 @@ class Builder:
         from grammar.forms import lookup
 
         reads: set[str] = set()
-        for instruction in _instructions(self.body):
+        for instruction in instructions(self.body):
             for operand in instruction.operands[1:]:
                 reads.update(_names(operand))
             if instruction.operands and not isinstance(instruction.operands[0], tree.Name):
@@ -200,14 +201,6 @@ def tracing(builder: Builder) -> Iterator[Builder]:
         yield builder
     finally:
         _builder.reset(token)
-
-
-def _instructions(statements: Iterable[tree.Statement]) -> Iterator[tree.Instruction]:
-    for statement in statements:
-        if isinstance(statement, tree.Block):
-            yield from _instructions(statement.body)
-        elif isinstance(statement, tree.Instruction):
-            yield statement
 
 
 def _names(operand: Any) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from grammar import forms, tree
 from grammar.schema import PURE, Effects
+from grammar.walk import instructions
 
 from ..graph import post_dominators
 from .names import Declared, Scope, bound, names_in, renamed
@@ -187,15 +188,6 @@ def parts(module: tree.Module) -> Iterator[tuple[tree.Function, tree.Module]]:
                         reached[name] = bodies[name]
                         todo.append(bodies[name])
         yield entry, replace(module, items=(*shared, *used.values(), *reached.values()))
-
-
-def instructions(body: Iterable[tree.Statement]) -> Iterator[tree.Instruction]:
-    """The instructions of a body, those in braces included."""
-    for statement in body:
-        if isinstance(statement, tree.Instruction):
-            yield statement
-        elif isinstance(statement, tree.Block):
-            yield from instructions(statement.body)
 
 
 class _Flattener:

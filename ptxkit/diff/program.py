@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from grammar import tree
 from grammar.forms import canonical
+from grammar.walk import instructions, statements
 from grammar.write import write, write_instruction
 
 from ..diagnostics import Resources
@@ -71,9 +72,9 @@ def _lines(function: tree.Function) -> Iterator[Line]:
     body = flattened(function)
     parameters = {v.name: f"parameter {i}" for i, v in enumerate((*function.returns, *function.parameters)) if v.space == "param"}
     first = _first_labels(body.statements)
-    needed = {first.get(name, name) for i in _walk(body.statements) for operand in i.operands for name in _names(operand)}
-    needed |= {first.get(name, name) for t in _targets(body.statements) for name in t.names}
-    read = {name for i in _walk(body.statements) for name in read_names(i)}
+    needed = {first.get(name, name) for i in instructions(body.statements) for operand in i.operands for name in _names(operand)}
+    needed |= {first.get(name, name) for t in statements(body.statements) if isinstance(t, tree.Targets) for name in t.names}
+    read = {name for i in instructions(body.statements) for name in read_names(i)}
     ended = False
     for statement in _flat(body.statements):
         if isinstance(statement, tree.Label):
@@ -158,22 +159,6 @@ def _names(operand: tree.Operand) -> list[str]:
     return names(operand)
 
 
-def _walk(statements: Iterable[tree.Statement]) -> Iterator[tree.Instruction]:
-    for statement in statements:
-        if isinstance(statement, tree.Block):
-            yield from _walk(statement.body)
-        elif isinstance(statement, tree.Instruction):
-            yield statement
-
-
-def _targets(statements: Iterable[tree.Statement]) -> Iterator[tree.Targets]:
-    for statement in statements:
-        if isinstance(statement, tree.Block):
-            yield from _targets(statement.body)
-        elif isinstance(statement, tree.Targets):
-            yield statement
-
-
 def _said(statement: tree.Statement) -> str:
     """A declaration or directive of a body as PTX writes it."""
     text = write(tree.Module((9, 0), ("sm_90a",), 64, (tree.Function("func", "f", body=(statement,)),)))
@@ -195,7 +180,7 @@ _SHAPE = re.compile(r"\.(m\d+n\d+k\d+)\b")
 def facts(module: tree.Module, function: tree.Function) -> dict[str, dict[str, int]]:
     """What the function says to its barriers, copies and wgmma, counted; its launch bounds and its shared memory."""
     found: dict[str, Counter[str]] = {}
-    for instruction in _walk(function.body or ()):
+    for instruction in instructions(function.body or ()):
         family = next((name for name, pattern in _FAMILIES if re.match(pattern, instruction.opcode)), None)
         if family is not None:
             found.setdefault(family, Counter())[_fact(instruction)] += 1
@@ -225,19 +210,11 @@ def _fact(instruction: tree.Instruction) -> str:
 
 
 def _shared(module: tree.Module, function: tree.Function) -> Iterator[tree.Variable]:
-    mentioned = {name for i in _walk(function.body or ()) for operand in i.operands for name in _names(operand)}
+    mentioned = {name for i in instructions(function.body or ()) for operand in i.operands for name in _names(operand)}
     for item in module.items:
         if isinstance(item, tree.Variable) and item.space == "shared" and item.name in mentioned:
             yield item
-    yield from _local(function.body or ())
-
-
-def _local(statements: Iterable[tree.Statement]) -> Iterator[tree.Variable]:
-    for statement in statements:
-        if isinstance(statement, tree.Block):
-            yield from _local(statement.body)
-        elif isinstance(statement, tree.Variable) and statement.space == "shared":
-            yield statement
+    yield from (v for v in statements(function.body or ()) if isinstance(v, tree.Variable) and v.space == "shared")
 
 
 def _bytes(variable: tree.Variable) -> int:

@@ -9,6 +9,7 @@ from functools import cache
 from grammar import forms, tree
 from grammar.errors import Finding, OpcodeError
 from grammar.operands import width
+from grammar.walk import statements
 
 from ..check import language
 from ..check.analysis import Analysis
@@ -127,7 +128,7 @@ def bounds(entry: tree.Function) -> dict[str, tuple[int, ...]]:
 
 def shared(module: tree.Module, entry: tree.Function, traced: Traced | None = None) -> tuple[SharedFact, ...]:
     """The shared variables that the entry and the functions it calls name; of a traced kernel what its plan puts where."""
-    bodies = [statement for function in reached(module, entry) for statement in _statements(function.body or ())]
+    bodies = [statement for function in reached(module, entry) for statement in statements(function.body or ())]
     named = {name for statement in bodies if isinstance(statement, tree.Instruction) for name in _names(statement)}
     outside = [item for item in module.items if isinstance(item, tree.Variable) and item.space == "shared" and item.name in named]
     inside = [statement for statement in bodies if isinstance(statement, tree.Variable) and statement.space == "shared"]
@@ -142,13 +143,6 @@ def shared(module: tree.Module, entry: tree.Function, traced: Traced | None = No
         found += [SharedFact("" if part.name.startswith("#") else part.name, part.bytes, part.align, part.what, part.offset, variable.name)
                   for part in (plan.allocations if plan is not None else ())]
     return tuple(found)
-
-
-def _statements(body: Sequence[tree.Statement]) -> Iterator[tree.Statement]:
-    for statement in body:
-        yield statement
-        if isinstance(statement, tree.Block):
-            yield from _statements(statement.body)
 
 
 def _names(instruction: tree.Instruction) -> Iterator[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from grammar import tree
+from grammar.walk import instructions
 
 from ..diagnostics import Resources
 
@@ -62,7 +63,7 @@ def count_instructions(module: tree.Module, entry: tree.Function) -> dict[str, i
 def instructions_of(module: tree.Module, entry: tree.Function) -> Iterator[tree.Instruction]:
     """The instructions of the entry and, once each, of the functions of the module that it calls."""
     for function in reached(module, entry):
-        yield from _instructions(function.body or ())
+        yield from instructions(function.body or ())
 
 
 def reached(module: tree.Module, entry: tree.Function) -> list[tree.Function]:
@@ -70,20 +71,12 @@ def reached(module: tree.Module, entry: tree.Function) -> list[tree.Function]:
     functions = {function.name: function for function in module.functions if function.body is not None}
     found, todo = {entry.name: entry}, [entry]
     while todo:
-        for instruction in _instructions(todo.pop().body or ()):
+        for instruction in instructions(todo.pop().body or ()):
             for operand in instruction.operands if instruction.mnemonic == "call" else ():
                 if isinstance(operand, tree.Name) and operand.name in functions and operand.name not in found:
                     found[operand.name] = functions[operand.name]
                     todo.append(functions[operand.name])
     return list(found.values())
-
-
-def _instructions(body: Iterable[tree.Statement]) -> Iterator[tree.Instruction]:
-    for statement in body:
-        if isinstance(statement, tree.Instruction):
-            yield statement
-        elif isinstance(statement, tree.Block):
-            yield from _instructions(statement.body)
 
 
 def kind_of(opcode: str) -> str:

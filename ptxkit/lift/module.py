@@ -12,6 +12,7 @@ from typing import Any
 from grammar import tree
 from grammar.errors import PtxkitError
 from grammar.resting import resting
+from grammar.walk import instructions, statements
 from grammar.write import write
 
 from ..check.declarations import header
@@ -22,7 +23,7 @@ from .errors import LiftError
 from .naming import HELPERS, RESERVED, Namer, parameter_name, register_name
 from .needs import Needed, Needs, declarations
 from .pointers import pointers
-from .scopes import canonical, instructions, statements
+from .scopes import canonical
 from .source import FunctionSource, called
 from .terms import SPECIALS, quoted
 

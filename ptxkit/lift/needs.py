@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from grammar import tree
+from grammar.walk import instructions
 from grammar.write import write
 
-from .scopes import instructions, names
+from .scopes import names
 
 
 @dataclass(frozen=True)

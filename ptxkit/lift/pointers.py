@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from grammar import tree
+from grammar.walk import instructions
 
-from .scopes import flattened, instructions, names
+from .scopes import flattened, names
 
 _PASSES = re.compile(r"(?:mov|cvta|add|sub|mad|fma|selp|prefetch)\b")
 _ACCESS = re.compile(r"(?:ld|st|red|atom|ldu)\b(?!\.(?:param|shared|local|const))")

@@ -10,6 +10,7 @@ from functools import cache
 from grammar import tree
 from grammar.forms import canonical as in_order
 from grammar.operands import width
+from grammar.walk import instructions
 
 Rename = Callable[[str], str]
 DIGITS = 10
@@ -176,23 +177,6 @@ def names(operand: tree.Operand) -> list[str]:
 
     mapped(operand, note)
     return found
-
-
-def statements(body: Iterable[tree.Statement]) -> Iterator[tree.Statement]:
-    """Every statement, braces and what is in them included."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, tree.Block):
-            yield from statements(statement.body)
-
-
-def instructions(statements: list[tree.Statement] | tuple[tree.Statement, ...]) -> Iterator[tree.Instruction]:
-    """Every instruction, those in braces included."""
-    for statement in statements:
-        if isinstance(statement, tree.Block):
-            yield from instructions(statement.body)
-        elif isinstance(statement, tree.Instruction):
-            yield statement
 
 
 def canonical(function: tree.Function) -> list[str]:

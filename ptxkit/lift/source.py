@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 from grammar import tree
 from grammar.special import SPECIAL
+from grammar.walk import instructions, statements
 from grammar.write import write
 
 from .calls import Call, Calls, spelled
 from .counting import Counting, counting
 from .errors import LiftError
 from .naming import Namer, register_name
-from .scopes import Body, flattened, instructions, names
+from .scopes import Body, flattened, names
 from .structure import If, Jump, Loop, Node, Place, Scope, Structure
 from .terms import Names, quoted, register_types
 from .typing import Bound, Registers, bound
@@ -51,8 +52,9 @@ class FunctionSource:
 
     def _choose(self) -> None:
         listed = list(instructions(self.body.statements))
-        local = {v.name: f".{v.space}" for v in _variables(self.body.statements)}
-        wide = {v.name: f"v{v.vector}.{v.type}" for v in _variables(self.body.statements) if v.space == "reg"}
+        variables = [statement for statement in statements(self.body.statements) if isinstance(statement, tree.Variable)]
+        local = {v.name: f".{v.space}" for v in variables}
+        wide = {v.name: f"v{v.vector}.{v.type}" for v in variables if v.space == "reg"}
         parameters = {v.name: ".param" for v in (*self.function.returns, *self.function.parameters) if v.space == "param"}
         known = ChainMap({**parameters, **local, **self.body.registers, **wide}, self.variables)
         for instruction in listed:
@@ -317,14 +319,6 @@ class FunctionSource:
         lines = write(tree.Module((9, 0), ("sm_90a",), 64, (tree.Function("func", "f", body=(node,)),))).splitlines()
         inside = [line.strip() for line in lines[lines.index("{") + 1:-1] if line.strip()]
         return called([], self.names.use("verbatim"), [quoted(" ".join(inside))], indent)
-
-
-def _variables(statements: list[tree.Statement] | tuple[tree.Statement, ...]) -> Iterator[tree.Variable]:
-    for statement in statements:
-        if isinstance(statement, tree.Variable):
-            yield statement
-        elif isinstance(statement, tree.Block):
-            yield from _variables(statement.body)
 
 
 def _register_names(listed: list[tree.Instruction], parameters: Mapping[str, str]) -> dict[str, str]:

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grammar import tree
-
-from .scopes import instructions
+from grammar.walk import instructions
 
 DEPTH = 14
 """How deep regions may nest: Python takes 20 blocks in one function, and deeper ones are hard to read."""
