@@ -20,8 +20,8 @@ Predicate = Reg[pred] | Negated
 class Label:
     """A place to branch to: `bra(label)` may come before or after `label.place()`."""
 
-    def __init__(self, hint: str = "L") -> None:
-        self.name = current().new_label(hint)
+    def __init__(self, hint: str = "L", name: str = "") -> None:
+        self.name = current().given_label(name) if name else current().new_label(hint)
 
     def place(self) -> None:
         """Put the label here. Nothing computed before is reused after it, since control may come from anywhere."""
@@ -30,9 +30,9 @@ class Label:
         builder.place(self.name)
 
 
-def label(hint: str = "L") -> Label:
-    """A new label, not yet placed."""
-    return Label(hint)
+def label(hint: str = "L", *, name: str = "") -> Label:
+    """A new label, not yet placed; its name begins with `hint`, or is `name` where something outside of the body refers to it."""
+    return Label(hint, name)
 
 
 def _guard(builder: Builder, p: Any, *, invert: bool = False) -> tree.Guard:

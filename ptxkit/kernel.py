@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
+_NO_DWARF = (tree.Section(".debug_abbrev", ()), tree.Section(".debug_info", ()))
+"""Without sections for a debugger ptxas refuses the debug target; the line table it makes itself."""
 Dim = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
 
 
@@ -100,7 +102,7 @@ class Kernel(Generic[P]):
         self.function = function
         self._call: Callable[..., Any] = function
         self.name = _symbol(name) if name else _identifier(function.__name__, "give @kernel(name=...)")
-        self.target, *self._texmode = (word.strip() for word in target.split(","))
+        self.target, *self._modes = (word.strip() for word in target.split(","))
         self._block = block
         self._cluster = cluster
         self._min_ctas = min_ctas
@@ -232,7 +234,10 @@ class Kernel(Generic[P]):
             made = part if member is self else others[member]
             items.append(made.entry if isinstance(made, _Part) else made)
         version = max(self._module.version, *(builder.since for builder in builders))
-        whole = tree.Module(version, (self.target, *self._texmode), 64, tuple(items))
+        items += raw.declarations(self._module.debug)
+        if "debug" in self._modes and not any(isinstance(item, tree.Section) for item in items):
+            items += _NO_DWARF
+        whole = tree.Module(version, (self.target, *self._modes), 64, tuple(items))
         return Traced(self.name, whole, part.parameters, part.block, part.cluster, module.shared, module.copies, module.files, config,
                       bool(module.setmaxnreg))
 
@@ -353,7 +358,8 @@ def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1
     `block` threads and `cluster` CTAs are an int, up to three extents, or a function of the configuration. The register cap that
     setmaxnreg needs is derived from `block` and `min_ctas` (CTAs per SM); `max_registers` sets one directly. `smem` forces
     "static" or "dynamic" shared memory; by default it is dynamic above 48 KiB. `module` is what stands around the kernel, `directives`
-    are those in PTX that have no option here. `target` may go on as PTX's `.target` does: "sm_90a, texmode_independent".
+    are those in PTX that have no option here. `target` may go on as PTX's `.target` does: "sm_90a, texmode_independent";
+    with "sm_90a, debug" the kernel is made for a debugger: not optimised, with the lines of Python.
     """
 
     def decorate(function: Callable[P, None]) -> Kernel[P]:

@@ -6,7 +6,7 @@ parameter of Python stands; nothing of it is checked against the table but `at`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -66,24 +66,33 @@ class Param(_Operand, Generic[T]):  # type: ignore[misc]
         self.name = name
 
 
-def register(type: type[S]) -> Reg[S]:
-    """A register without a value: for one that is first written in a branch or a loop."""
-    return current().register(type)
+def register(type: type[S], name: str = "") -> Reg[S]:
+    """A register without a value: for one that is first written in a branch or a loop.
+
+    `name` is what PTX calls it, where something outside of the body refers to it, as DWARF sections do: `register(u32, "%r5")`.
+    """
+    return current().register(type, name)
 
 
-def registers(type: type[S], count: int) -> tuple[Reg[S], ...]:
-    """`count` registers without a value."""
-    return tuple(register(type) for _ in range(count))
+def registers(type: type[S], count: int | Sequence[str]) -> tuple[Reg[S], ...]:
+    """`count` registers without a value, or one of each name: `registers(u32, ["%r5", "%r6"])`."""
+    if isinstance(count, int):
+        return tuple(register(type) for _ in range(count))
+    return tuple(register(type, name) for name in count)
 
 
-def at(base: Reg[Any] | Param[Any] | str | int, offset: int = 0) -> Any:
-    """The address `[base+offset]` in bytes: of a register, a parameter, a variable by its name, or of local memory by a number."""
+def at(base: Reg[Any] | Param[Any] | str | int, offset: int | None = None) -> Any:
+    """The address `[base+offset]` in bytes: of a register, a parameter, a variable by its name, or of local memory by a number.
+
+    `[base+0]` if 0 is said: without optimisation ptxas makes an addition of it.
+    """
+    bytes_, displaced = offset or 0, offset == 0
     if isinstance(base, int):
-        return Written(tree.Address(tree.Integer(base + offset)), {})
+        return Written(tree.Address(tree.Integer(base + bytes_)), {})
     if isinstance(base, Reg):
         current().own(base)
-        return Written(tree.Address(base.operand(), offset), {base.name: base.type.__name__})
-    return Written(tree.Address(tree.Name(base if isinstance(base, str) else base.name), offset), {})
+        return Written(tree.Address(base.operand(), bytes_, displaced), {base.name: base.type.__name__})
+    return Written(tree.Address(tree.Name(base if isinstance(base, str) else base.name), bytes_, displaced), {})
 
 
 def raw(text: str | Reg[Any], *values: Any) -> Any:
@@ -200,12 +209,14 @@ class Module:
     """A PTX module of several entries and functions, in the order in which Python defines them.
 
     `declarations` are its variables, prototypes and directives in PTX, `version` the lowest `.version` to write. Each kernel of it
-    gives the whole module: where ptxas places things in the bank of addresses depends on all of it.
+    gives the whole module: where ptxas places things in the bank of addresses depends on all of it. `debug` are DWARF sections, which
+    come last: for kernels with `target="sm_90a, debug"`.
     """
 
-    def __init__(self, declarations: str = "", *, version: tuple[int, int] = (8, 0)) -> None:
+    def __init__(self, declarations: str = "", *, version: tuple[int, int] = (8, 0), debug: str = "") -> None:
         self.declarations = declarations
         self.version = version
+        self.debug = debug
         self.members: list[Any] = []
         self.files: dict[str, int] = {}
         self._traced: dict[Any, Any] = {}

@@ -26,6 +26,7 @@ TIMEOUT_S = 600.0
 MEMORY_BYTES = 16 << 30
 
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
+_DEBUG = re.compile(r"^\s*\.target\b[^\n/]*\bdebug\b", re.MULTILINE)
 _WHEELS = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm", "cuobjdump": "nvidia-cuda-cuobjdump"}
 
 
@@ -128,10 +129,12 @@ def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] 
 
     `lines` gives the source position of a line of the PTX text; without it findings name PTX lines. A text that differs from
     an earlier one in `.loc` and `.file` alone gets the earlier cubin, whose line table is of that text: `exact_lines` does not
-    accept it. `relocatable` leaves names that the module does not define to a linker. Raises AssembleError with every message of
-    ptxas, NoToolError when there is no ptxas.
+    accept it. `relocatable` leaves names that the module does not define to a linker. A module with the debug target is not optimised
+    (ptxas refuses to) and gets its own line table. Raises AssembleError with every message of ptxas, NoToolError when there is no ptxas.
     """
     tool = ptxas()
+    if _DEBUG.search(ptx):
+        opt, exact_lines = 0, True
     flags = ("-v", f"-arch={target}", f"-O{opt}", *(["-c"] if relocatable else []))
     exact_lines = exact_lines or "sass" in settings().keep
     stripped, numbers = cache.strip_lines(ptx)

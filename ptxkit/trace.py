@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from grammar import tree
 from grammar.errors import Position
+from grammar.special import SPECIAL
 from grammar.walk import instructions
 
 from .errors import TraceError
@@ -24,6 +27,7 @@ S = TypeVar("S", bound=Scalar)
 V = TypeVar("V")
 
 _PREFIX = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "b128": "%rq", "f32": "%f", "f64": "%fd"}
+_IDENTIFIER = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
 _builder: ContextVar[Builder | None] = ContextVar("ptxkit_builder", default=None)
 
 
@@ -47,10 +51,12 @@ class Builder:
         self.unlimited = 1 << 30
         self.last_if: tuple[str, int] | None = None
         self._counts: dict[str, int] = {}
+        self._named: dict[str, str] = {}
         self._memo: list[tuple[bool, dict[Hashable, Any]]] = [(False, {})]
         self._versions: dict[str, int] = {}
         self._labels: dict[str, Position | None] = {}
         self._branches: dict[str, Position | None] = {}
+        self._given: set[str] = set()
         self._label_count = 0
 
     @property
@@ -58,12 +64,24 @@ class Builder:
         """The shared-memory plan of the kernel."""
         return self.module.shared
 
-    def register(self, type: type[S]) -> Reg[S]:
-        """A fresh virtual register."""
+    def register(self, type: type[S], name: str = "") -> Reg[S]:
+        """A fresh virtual register, under a name of its own if one is given."""
+        if name:
+            return self._under(name, type)
         register_type = type.register
         index = self._counts.get(register_type, 0)
+        while self._named and f"{_PREFIX[register_type]}{index}" in self._named:
+            index += 1
         self._counts[register_type] = index + 1
         return Reg(self, f"{_PREFIX[register_type]}{index}", type)
+
+    def _under(self, name: str, type: type[S]) -> Reg[S]:
+        if not _IDENTIFIER.fullmatch(name) or name == "_" or {name, f"{name}.x"} & SPECIAL.keys():
+            raise TraceError(f"a register cannot be called {name!r}: write a name of PTX, as \"%r1\" or \"total\"")
+        if name in self._named or any(_index(name, prefix) < self._counts.get(type_, 0) for type_, prefix in _PREFIX.items()):
+            raise TraceError(f"`{self.name}` has a register `{name}` already: name registers before others are made")
+        self._named[name] = type.register
+        return Reg(self, name, type)
 
     def own(self, reg: Reg[Any]) -> None:
         """Raise unless `reg` was made by this trace."""
@@ -89,7 +107,16 @@ class Builder:
     def new_label(self, hint: str) -> str:
         """A label name that no other statement of this function has."""
         self._label_count += 1
+        while self._given and f"${hint}_{self._label_count}" in self._given:
+            self._label_count += 1
         return f"${hint}_{self._label_count}"
+
+    def given_label(self, name: str) -> str:
+        """A label name that the author chose; no other label is given it from here on."""
+        if not _IDENTIFIER.fullmatch(name):
+            raise TraceError(f"a label cannot be called {name!r}: write a name of PTX, as \"$L1\" or \"done\"")
+        self._given.add(name)
+        return name
 
     def place(self, name: str) -> None:
         """Put a label here."""
@@ -148,10 +175,21 @@ class Builder:
         last = next(reached, None)
         if not (isinstance(last, tree.Instruction) and last.opcode in ("ret", "exit", "trap") and last.guard is None):
             self.emit("ret", position=next((i.position for i in reversed([*instructions(self.body)])), self.start))
-        declarations: list[tree.Statement] = [
-            tree.Variable("reg", type, _PREFIX[type], count=self._counts[type]) for type in _PREFIX if type in self._counts
-        ]
-        return (*declarations, *self._with_locs(self._sink_unused()))
+        return (*self._registers(), *self._with_locs(self._sink_unused()))
+
+    def _registers(self) -> Iterator[tree.Statement]:
+        """The declarations: a range for each type, and names that are in none one by one."""
+        left = dict(self._named)
+        for type, prefix in _PREFIX.items():
+            count = self._counts.get(type, 0)
+            within = {name: of for name, of in self._named.items() if _index(name, prefix) < count}
+            if all(of == type for of in within.values()):
+                if count:
+                    yield tree.Variable("reg", type, prefix, count=count)
+                left = {name: of for name, of in left.items() if name not in within}
+            else:
+                yield from (tree.Variable("reg", type, name) for i in range(count) if (name := f"{prefix}{i}") not in within)
+        yield from (tree.Variable("reg", type, name) for name, type in left.items())
 
     def _sink_unused(self) -> Iterator[tree.Statement]:
         """Replace results that nobody reads by `_` where the table allows it (the state of an mbarrier arrive)."""
@@ -201,6 +239,12 @@ def tracing(builder: Builder) -> Iterator[Builder]:
         yield builder
     finally:
         _builder.reset(token)
+
+
+def _index(name: str, prefix: str) -> int | float:
+    """Where a name stands in the range of a prefix: `%r5` is the fifth of `%r`; infinity for one that is in none."""
+    number = name[len(prefix):] if name.startswith(prefix) else ""
+    return int(number) if number.isdecimal() and (number[0] != "0" or number == "0") else inf
 
 
 def _names(operand: Any) -> Iterator[str]:

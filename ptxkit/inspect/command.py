@@ -125,14 +125,13 @@ def _assembled(subject: Subject, target: str) -> Assembly:
 
     assert subject.text is not None
     lines = subject.lines or {number: Position(subject.name, number) for number in range(1, subject.text.count("\n") + 2)}
-    debug = subject.module is not None and "debug" in subject.module.target  # ptxas makes debugging code without optimisation only
     try:
-        return assemble(subject.text, target, lines=lines, opt=0 if debug else 3)
+        return assemble(subject.text, target, lines=lines)
     except AssembleError as error:
         missing = [finding.message for finding in error.findings if "Unresolved extern" in finding.message]
         if not missing or len(missing) < len(error.findings):
             raise
-        made = assemble(subject.text, target, lines=lines, opt=0 if debug else 3, relocatable=True)
+        made = assemble(subject.text, target, lines=lines, relocatable=True)
         print(f"ptxkit: {subject.name} is one part of a program ({missing[0]}): its resources are those of a relocatable object, "
               "as `ptxas -c` makes it", file=sys.stderr)
         return made

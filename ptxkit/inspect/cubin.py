@@ -18,6 +18,8 @@ RESERVED = 1024
 """Bytes at the start of a CTA's shared memory that belong to the system from sm_90 on; the section of an entry counts them (measured)."""
 _ACCELERATED_FLAG, _ACCELERATED = 0x800, 9
 _PTX_TEXT = ".nv_debug_ptx_txt"
+_NO_BOUND = 0xFFFFFFFF
+"""What the bytes of stack are where functions call themselves; the entry's own frame is all that is known then."""
 
 _REQNTID, _MAX_THREADS, _FRAME, _MIN_STACK, _KPARAM, _REGISTERS, _CLUSTER, _BARRIERS = 0x10, 0x05, 0x11, 0x12, 0x17, 0x2F, 0x3D, 0x4C
 
@@ -149,9 +151,12 @@ def _machine(name: str, sections: Mapping[str, _Section], attributes: list[tuple
             barriers = payload[0]
     shared = sections.get(f".nv.shared.{name}")
     registers = given.get(_REGISTERS)
+    stack = given.get(_MIN_STACK) or 0
+    if stack == _NO_BOUND:
+        stack = given.get(_FRAME) or 0
     bytes_shared = max(shared.size - reserved, 0) if shared else 0
-    return Machine(name, text.info >> 24 if registers is None else registers, given.get(_MIN_STACK) or 0, bytes_shared, barriers,
-                   text.size, tuple(sorted(parameters, key=lambda parameter: parameter.ordinal)), dims.get(_REQNTID, ()),
+    return Machine(name, text.info >> 24 if registers is None else registers, stack, bytes_shared, barriers, text.size,
+                   tuple(sorted(parameters, key=lambda parameter: parameter.ordinal)), dims.get(_REQNTID, ()),
                    dims.get(_MAX_THREADS, ()), dims.get(_CLUSTER, ()))
 
 

@@ -58,14 +58,14 @@ def lines(disassembly: str) -> Iterator[MachineLine]:
 
 def numbered(module: tree.Module) -> str:
     """The module's text with a `.loc` before every instruction that names its line; of other lines it says nothing."""
+    debugger = "debug" in module.target  # ptxas -g goes by its sections
     items = [item for item in module.items
              if not (isinstance(item, tree.Directive) and item.name in ("file", "loc"))
-             and not (isinstance(item, tree.Section) and item.name.startswith(".debug"))]
+             and not (isinstance(item, tree.Section) and item.name.startswith(".debug") and not debugger)]
     made = [replace(item, body=tuple(_numbered(item.body))) if isinstance(item, tree.Function) and item.body is not None else item
             for item in items]
     file = tree.Directive("file", (1, tree.Text(NAME)))
-    targets = tuple(name for name in module.target if name != "debug")
-    return write(replace(module, target=targets, items=(file, *made)), locs=True)
+    return write(replace(module, items=(file, *made)), locs=True)
 
 
 def _numbered(body: tuple[tree.Statement, ...]) -> Iterator[tree.Statement]:

@@ -36,18 +36,19 @@ class Call:
 
 
 class Calls:
-    """Instructions of one body to calls. `opcodes` counts how often each is called."""
+    """Instructions of one body to calls. `opcodes` counts how often each is called, `exact` tells `{r}`, which -O0 copies, from `r`."""
 
-    def __init__(self, names: Names, fresh: set[int], opcodes: dict[str, int], plain: frozenset[str]) -> None:
+    def __init__(self, names: Names, fresh: set[int], opcodes: dict[str, int], plain: frozenset[str], exact: bool) -> None:
         self.names = names
         self.fresh = fresh
         self.opcodes = opcodes
         self.plain = plain
+        self.exact = exact
         self.vectors: dict[tuple[str, ...], str] = {}
 
     def call(self, instruction: tree.Instruction, found: Bound | None) -> Call:
         """The call for one instruction."""
-        if found is not None and found.opcode not in self.plain and not _only_text(found):
+        if found is not None and found.opcode not in self.plain and not _only_text(found) and not (self.exact and _braced(instruction)):
             made = self._typed(instruction, found)
             if made is not None:
                 self.opcodes[found.opcode] = self.opcodes.get(found.opcode, 0) + 1
@@ -132,6 +133,11 @@ def _plans(opcode: str) -> tuple[Any, ...]:
 def _only_text(found: Bound) -> bool:
     """A call's lists are clearest as PTX writes them."""
     return any(p.operand.kind == "arguments" for p in found.signature.parameters)
+
+
+def _braced(instruction: tree.Instruction) -> bool:
+    """Whether an operand is a vector of one register."""
+    return any(isinstance(operand, tree.Vector) and len(operand.elements) == 1 for operand in instruction.operands)
 
 
 def _others(signature: Signature, values: Sequence[tree.Operand | None]) -> tuple[tree.Operand, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 from pathlib import Path
 
@@ -28,10 +27,8 @@ def run(options: argparse.Namespace) -> int:
     name = "stdin" if options.source == "-" else Path(options.source).name
     made = lifted(text, options.entry, source=name)
     text = made.text
-    if made.left_out:
-        print(f"ptxkit: {name}: {made.left_out}", file=sys.stderr)
     if options.json:
-        text = json.dumps({"source": name, "entries": list(made.kernels), "left_out": made.left_out, "python": text}, indent=2) + "\n"
+        text = json.dumps({"source": name, "entries": list(made.kernels), "python": text}, indent=2) + "\n"
     if options.output == "-":
         print(text, end="")
         return 0

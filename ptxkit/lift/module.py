@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,12 +17,13 @@ from grammar.write import write
 from ..check.declarations import header
 from ..kernel import Kernel
 from ..types import TYPES
+from . import dwarf
 from .calls import ALIAS, alias, spelled
 from .errors import LiftError
 from .naming import HELPERS, RESERVED, Namer, parameter_name, register_name
 from .needs import Needed, Needs, declarations
 from .pointers import pointers
-from .scopes import canonical
+from .scopes import canonical, flattened
 from .source import FunctionSource, called
 from .terms import SPECIALS, quoted
 
@@ -37,11 +37,10 @@ _DECORATED = ("reqntid", "minnctapersm", "maxnreg", "explicitcluster", "reqnctap
 
 @dataclass(frozen=True)
 class Lifted:
-    """The Python text, the kernels that it defines when it is run, by entry, and what of the PTX it leaves out."""
+    """The Python text, and the kernels that it defines when it is run, by entry."""
 
     text: str
     kernels: Mapping[str, Kernel[Any]]
-    left_out: str = ""
 
 
 def lift(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str = "PTX") -> str:
@@ -75,16 +74,8 @@ def lifted(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str =
                 raise LiftError(f"lifting failed on {source}: {error}") from error
             plain |= {refused}
             continue
-        return Lifted(text, kernels, left_out(module))
+        return Lifted(text, kernels)
     raise LiftError(f"lifting failed on {source}: the DSL refuses too many of its instructions")
-
-
-def left_out(module: tree.Module) -> str:
-    """What of a module does not come into the Python file and changes its machine code: a sentence, or ""."""
-    if "debug" not in module.target[1:]:
-        return ""
-    return ("The PTX was made for a debugger: its debug target and DWARF sections are left out, so ptxas optimises this module and its "
-            "machine code is another one.")
 
 
 def _chosen(module: tree.Module, needs: Needs, entries: Sequence[str]) -> list[tree.Function]:
@@ -155,12 +146,14 @@ def _refused(text: str, error: PtxkitError) -> str | None:
 def _compare(module: tree.Module, kernel: Kernel[Any]) -> None:
     """Raise unless every function of the traced module is the one of that name."""
     traced = kernel.module()
+    kept = dwarf.mentioned(dwarf.sections(module)) if dwarf.of_debugger(module) else None
     functions = {function.name: function for function in module.functions if function.body is not None}
     for function in traced.functions:
         if function.body is None:
             continue
         wanted = functions[function.name]
-        first, second = canonical(_renamed_parameters(wanted, function)), canonical(function)
+        own = None if kept is None else kept & flattened(wanted).registers.keys()
+        first, second = canonical(_renamed_parameters(wanted, function), own), canonical(function, own)
         if first != second:
             at = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
             raise LiftError(f"`{wanted.name}` came back differently: {first[at:at + 1]} became {second[at:at + 1]}")
@@ -207,6 +200,8 @@ class _File:
         self.kernels = {entry.name: self.python[entry.name] for entry in chosen}
         self.chosen = chosen
         self.declarations = declarations(module, needed)
+        self.sections = dwarf.sections(module)
+        self.kept = dwarf.mentioned(self.sections) if dwarf.of_debugger(module) else None
         variables = {v.name: f".{v.space}" for v in module.items if isinstance(v, tree.Variable)}
         self.taken = RESERVED | self.namer.taken
         self.sources = {f.name: self._source(f, variables) for f in self.members}
@@ -218,7 +213,7 @@ class _File:
         plain = self.plain if _capped(function) else self.plain | _SETMAXNREG
         if function.kind == "entry" and not any(d.name == "reqnctapercluster" for d in function.directives):
             plain |= _multicasts(function)
-        return FunctionSource(function, variables, in_memory, self.taken, self.files, plain, parameters)
+        return FunctionSource(function, variables, in_memory, self.taken, self.files, plain, parameters, self.kept)
 
     def text(self) -> str:
         taken = set(self.taken)
@@ -228,15 +223,16 @@ class _File:
         bodies = [self._kernel(f, aliases) if f.kind == "entry" else self._function(f, aliases) for f in self.members]
         entries = ", ".join(f"`{entry.name}`" for entry in self.chosen[:4]) + (", ..." if len(self.chosen) > 4 else "")
         origin = re.sub(r'[\\"\n]|[^ -~]', "_", self.source)
-        said = textwrap.wrap(left_out(self.module), 120)
-        head = [f'"""{entries}, lifted from {origin}.', "", *said, '"""'] if said else [f'"""{entries}, lifted from {origin}."""']
-        lines = [*head, "", "from __future__ import annotations", ""]
+        lines = [f'"""{entries}, lifted from {origin}."""', "", "from __future__ import annotations", ""]
         lines += self._imports()
         if aliases:
             lines += ["", *(f"{name} = {spelled(opcode)}" for opcode, name in aliases.items())]
         if self.declarations:
             lines += ["", 'DECLARATIONS = """', *self.declarations, '"""']
+        if self.sections:
+            lines += ["", 'DWARF = """', *dwarf.text(self.sections), '"""']
         words = (["DECLARATIONS"] if self.declarations else []) + [f"version={max(self.module.version, (8, 0))}"]
+        words += ["debug=DWARF"] if self.sections else []
         lines += ["", f"MODULE = Module({', '.join(words)})"]
         for body in bodies:
             lines += ["", "", *body]
@@ -278,7 +274,8 @@ class _File:
     def _function(self, function: tree.Function, aliases: dict[str, str]) -> list[str]:
         source = self.sources[function.name]
         body = source.lines(aliases)
-        head = write(tree.Module((9, 0), ("sm_90a",), 64, (replace(_shortened(function, source.formals), body=None),)))
+        shortened = _shortened(function, {v: self._written(v, python) for v, python in source.formals.items()})
+        head = write(tree.Module((9, 0), ("sm_90a",), 64, (replace(shortened, body=None),)))
         signature = " ".join(" ".join(head.splitlines()[3:]).split()).rstrip(";")
         self.used.add("function")
         decorator = called([], "@function", [quoted(signature), "MODULE"], "")
@@ -299,9 +296,14 @@ class _File:
         definition[-1] += " -> None:"
         return [*called([], "@kernel", options, ""), *definition, *body]
 
+    def _written(self, name: str, python: str) -> str:
+        """What a parameter is called in PTX."""
+        return name if self.kept is not None and name in self.kept else python
+
     def _annotation(self, variable: tree.Variable, python: str, pointed: Mapping[str, int | None]) -> str:
         self.used.add("Param")
-        plain = not variable.shape and variable.pointer is None and variable.align is None and variable.vector == 1
+        name = self._written(variable.name, python)
+        plain = name == python and not variable.shape and variable.pointer is None and variable.align is None and variable.vector == 1
         type = variable.type if variable.type in TYPES else "b8"
         if variable.name in pointed:
             self.used.add("Ptr")
@@ -314,15 +316,14 @@ class _File:
         if plain and (variable.type == "u64" if type[0] == "P" else variable.type in TYPES):
             return f"Param[{type}]"
         self.used.add("Annotated")
-        text = write(tree.Module((9, 0), ("sm_90a",), 64, (tree.Function("entry", "f", (replace(variable, name=python),), body=()),)))
+        text = write(tree.Module((9, 0), ("sm_90a",), 64, (tree.Function("entry", "f", (replace(variable, name=name),), body=()),)))
         declared = text.splitlines()[5].strip().removeprefix(".param ")
         return f'Annotated[Param[{type}], "{declared}"]'
 
     def _options(self, entry: tree.Function) -> list[str]:
         said = {d.name: d.arguments for d in entry.directives}
         options: list[str] = []
-        modes = [word for word in self.module.target[1:] if word.startswith("texmode")]
-        if modes:
+        if modes := self.module.target[1:]:
             options.append(f'target="{", ".join(["sm_90a", *modes])}"')
         if "reqntid" in said:
             dims = (*said["reqntid"], 1, 1)[:3]

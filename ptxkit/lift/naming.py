@@ -66,7 +66,7 @@ def parameter_name(name: str, function: str) -> str:
 
 
 RESERVED = frozenset((*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *forms.names(), *TYPES,
-                      "bits16", "bits32", "bits64", "annotations", "Annotated", "Any", "DECLARATIONS", "MODULE",
+                      "bits16", "bits32", "bits64", "annotations", "Annotated", "Any", "DECLARATIONS", "DWARF", "MODULE",
                       *(name for name, value in vars(special).items() if isinstance(value, Special | special.Dim3)),
                       *(name for names in HELPERS.values() for name in names)))
 """Names that a lifted file uses for something else."""

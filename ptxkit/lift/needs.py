@@ -9,6 +9,7 @@ from grammar import tree
 from grammar.walk import instructions
 from grammar.write import write
 
+from . import dwarf
 from .scopes import names
 
 
@@ -62,7 +63,10 @@ class Needs:
         return found
 
     def placed_together(self, entry: tree.Function) -> bool:
-        """Whether the entry's code has addresses from the bank that ptxas makes for the whole module: of global variables and functions."""
+        """Whether the entry's code has addresses from the bank that ptxas makes for the whole module: of global variables and functions;
+        or whether sections for a debugger describe the whole module."""
+        if dwarf.of_debugger(self.module):
+            return True
         reached = self.reached([entry])
         if any(self._in_bank(f) for name, f in self.bodies.items() if name in reached or f is entry):
             return True
@@ -73,6 +77,8 @@ class Needs:
 
     def _shared(self, entries: Sequence[tree.Function]) -> bool:
         """Whether `placed_together` holds for any of all entries of the module, without asking it of each."""
+        if dwarf.of_debugger(self.module):
+            return True
         owner: dict[str, str] = {}
         walked: set[str] = set()
         for entry in entries:

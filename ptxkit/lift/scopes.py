@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -25,21 +25,21 @@ class Body:
     registers: dict[str, str] = field(default_factory=dict)
     labels: set[str] = field(default_factory=set)
 
-
-def flattened(function: tree.Function) -> Body:
-    """The body of a function, its register parameters included."""
+def flattened(function: tree.Function, *, exact: bool = False) -> Body:
+    """The body of a function, its register parameters included. `exact` keeps `[r+0]`, where ptxas -O0 adds, apart from `[r]`."""
     made = Body([])
     outer = {v.name: v.name for v in (*function.returns, *function.parameters) if v.space == "reg"}
     made.registers.update({v.name: v.type for v in (*function.returns, *function.parameters) if v.space == "reg"})
     body = tuple(function.body or ())
-    made.statements = _scope(made, body, outer, {}, Names(body, outer))
+    made.statements = _scope(made, body, outer, {}, Names(body, outer, exact))
     return made
 
 
 class Names:
     """The names that a body mentions, and those that were given away: `x`, or `x_2` when that is taken."""
 
-    def __init__(self, body: tuple[tree.Statement, ...], taken: Iterable[str]) -> None:
+    def __init__(self, body: tuple[tree.Statement, ...], taken: Iterable[str], exact: bool) -> None:
+        self.exact = exact
         self.taken = set(taken)
         self.numbers: dict[str, int] = {}
         self.numbered: dict[str, list[tuple[int, str]]] = {}
@@ -88,7 +88,7 @@ def _scope(made: Body, body: tuple[tree.Statement, ...], registers: MutableMappi
         elif isinstance(statement, tree.Variable) and statement.space == "reg" and statement.vector == 1:
             continue
         else:
-            out.append(_renamed(statement, registers, labels))
+            out.append(_renamed(statement, registers, labels, known.exact))
     return out
 
 
@@ -114,7 +114,7 @@ def _extended(made: Body, body: tuple[tree.Statement, ...], registers: MutableMa
     return registers, labels
 
 
-def _renamed(statement: tree.Statement, registers: Mapping[str, str], labels: Mapping[str, str]) -> tree.Statement:
+def _renamed(statement: tree.Statement, registers: Mapping[str, str], labels: Mapping[str, str], exact: bool) -> tree.Statement:
     if isinstance(statement, tree.Label):
         return replace(statement, name=labels[statement.name])
     if isinstance(statement, tree.Targets):
@@ -132,7 +132,10 @@ def _renamed(statement: tree.Statement, registers: Mapping[str, str], labels: Ma
         return f"{registers[base]}.{axis}" if dot and base in registers else name
 
     guard = statement.guard and tree.Guard(rename(statement.guard.predicate), statement.guard.negated)
-    return tree.Instruction(statement.opcode, tuple(mapped(o, rename) for o in statement.operands), guard, statement.position)
+    operands = tuple(mapped(o, rename) for o in statement.operands)
+    if not exact:
+        operands = tuple(replace(o, displaced=False) if type(o) is tree.Address and o.displaced else o for o in operands)
+    return tree.Instruction(statement.opcode, operands, guard, statement.position)
 
 
 def mapped(operand: tree.Operand, rename: Rename) -> tree.Operand:
@@ -147,7 +150,7 @@ def mapped(operand: tree.Operand, rename: Rename) -> tree.Operand:
     if isinstance(operand, tree.Address):
         if isinstance(operand.base, tree.Integer):
             return operand
-        return tree.Address(tree.Name(rename(operand.base.name)), operand.offset, unified=operand.unified)
+        return tree.Address(tree.Name(rename(operand.base.name)), operand.offset, operand.displaced, operand.unified)
     if isinstance(operand, tree.Offset):
         return tree.Offset(tree.Name(rename(operand.base.name)), operand.offset)
     if isinstance(operand, tree.Element):
@@ -179,15 +182,17 @@ def names(operand: tree.Operand) -> list[str]:
     return found
 
 
-def canonical(function: tree.Function) -> list[str]:
+def canonical(function: tree.Function, kept: Collection[str] | None = None) -> list[str]:
     """The body as lines in which names of registers and labels say nothing: equal lists are the same program.
+
+    For a debugger, labels have their places and names, and so have the registers in `kept`.
 
     What makes no difference has one spelling: the order of modifiers, `5U` and 5, `{%r1}` and `%r1`, `bra.uni` without a guard and `bra`,
     an mbarrier's state that nobody reads and `_`, a last `ret` said and not; an 8-bit register is one of 16 bits.
     """
     from grammar.write import write_instruction
 
-    body = flattened(function)
+    body = flattened(function, exact=kept is not None)
     read = {name for i in instructions(body.statements) for name in read_names(i)}
     numbers: dict[str, str] = {}
     lines: list[str] = []
@@ -196,12 +201,14 @@ def canonical(function: tree.Function) -> list[str]:
 
     def rename(name: str) -> str:
         if name in body.registers:
+            if kept and name in kept:
+                return name
             bits = width(body.registers[name])
             return numbers.setdefault(name, f"%{16 if bits == 8 else bits}_{len(numbers)}")
         base, dot, axis = name.rpartition(".")
         if dot and base in body.registers:
             return f"{rename(base)}.{axis}"
-        return f"@{places[name]}" if name in places else name
+        return f"@{places[name]}" if name in places and kept is None else name
 
     def walk(statements: tuple[tree.Statement, ...] | list[tree.Statement]) -> None:
         for statement in statements:
@@ -215,10 +222,13 @@ def canonical(function: tree.Function) -> list[str]:
                     operands = (tree.Name("_"), *operands[1:])
                 opcode = "bra" if statement.opcode == "bra.uni" and statement.guard is None else _ordered(statement.opcode)
                 guard = statement.guard and tree.Guard(rename(statement.guard.predicate), statement.guard.negated)
-                lines.append(write_instruction(tree.Instruction(opcode, tuple(_bare(mapped(o, rename)) for o in operands), guard)))
+                plain = tuple(_bare(mapped(o, rename), kept is not None) for o in operands)
+                lines.append(write_instruction(tree.Instruction(opcode, plain, guard)))
             elif isinstance(statement, tree.Targets):
                 lines.append(f"{statement.label} {statement.kind} {' '.join(map(rename, statement.names))}")
-            elif not isinstance(statement, tree.Label | tree.Loc):
+            elif isinstance(statement, tree.Label):
+                lines.extend([f"{statement.name}:"] if kept is not None else [])
+            elif not isinstance(statement, tree.Loc):
                 lines.append(repr(statement))
 
     walk(body.statements)
@@ -230,16 +240,18 @@ def _ordered(opcode: str) -> str:
     return in_order(opcode) or opcode
 
 
-def _bare(operand: tree.Operand) -> tree.Operand:
-    """One spelling of what makes no difference."""
+def _bare(operand: tree.Operand, exact: bool) -> tree.Operand:
+    """One spelling of what makes no difference: `{%r1}` is `%r1` unless ptxas -O0 is to make the same of it."""
     if isinstance(operand, tree.Integer):
         return tree.Integer(operand.value)
     if isinstance(operand, tree.Vector):
-        return operand.elements[0] if len(operand.elements) == 1 else tree.Vector(tuple(_bare(e) for e in operand.elements))
+        lanes = tuple(_bare(e, exact) for e in operand.elements)
+        return lanes[0] if len(lanes) == 1 and not exact else tree.Vector(lanes)
     if isinstance(operand, tree.Arguments):
-        return tree.Arguments(tuple(_bare(e) for e in operand.elements))
+        return tree.Arguments(tuple(_bare(e, exact) for e in operand.elements))
     if isinstance(operand, tree.TensorAddress) and isinstance(operand.coordinates, tree.Vector):
-        return tree.TensorAddress(operand.tensormap, tree.Vector(tuple(_bare(e) for e in operand.coordinates.elements)), operand.sampler)
+        coordinates = tree.Vector(tuple(_bare(e, exact) for e in operand.coordinates.elements))
+        return tree.TensorAddress(operand.tensormap, coordinates, operand.sampler)
     return operand
 
 

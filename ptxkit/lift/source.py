@@ -15,7 +15,7 @@ from .counting import Counting, counting
 from .errors import LiftError
 from .naming import Namer, register_name
 from .scopes import Body, flattened, names
-from .structure import If, Jump, Loop, Node, Place, Scope, Structure
+from .structure import DEPTH, If, Jump, Loop, Node, Place, Scope, Structure
 from .terms import Names, quoted, register_types
 from .typing import Bound, Registers, bound
 
@@ -28,19 +28,26 @@ INDENT = "    "
 
 
 class FunctionSource:
-    """One function: `calls` decides every instruction, `lines` writes them."""
+    """One function: `calls` decides every instruction, `lines` writes them.
+
+    `kept` is None but for a debugger, and then the names of PTX that stay: ptxas -g begins a basic block at each label, so that all of them
+    stay and there are no others.
+    """
 
     def __init__(self, function: tree.Function, variables: dict[str, str], parameters: dict[str, str], reserved: Collection[str],
-                 files: Mapping[int, str], plain: frozenset[str], formals: Mapping[str, str]) -> None:
+                 files: Mapping[int, str], plain: frozenset[str], formals: Mapping[str, str], kept: frozenset[str] | None = None) -> None:
         self.function = function
         self.files = files
-        self.body: Body = flattened(function)
+        self.body: Body = flattened(function, exact=kept is not None)
         self.needed: set[str] = set()
         self.opcodes: dict[str, int] = {}
         self.mentions: Counter[str] = Counter()
         self.formals = formals
         self.bare: set[str] = set()
-        self.nodes = Structure(self.body.statements, self.needed, self.bare).nodes()
+        self.exact = kept is not None
+        self.kept = frozenset() if kept is None else kept & self.body.registers.keys() | self.body.labels
+        self.nodes = Structure(self.body.statements, self.needed, self.bare, 0 if kept is None else DEPTH).nodes()
+        self.bare |= self.kept & self.body.labels
         self.namer = Namer(reserved)
         self.namer.taken.update(formals.values())
         self.variables = variables
@@ -65,11 +72,11 @@ class FunctionSource:
         labels = {name: self.namer(register_name(name)) for name in sorted(self.needed & self.body.labels)}
         while True:
             given = {v.name: v.type for v in (*self.function.returns, *self.function.parameters) if v.space == "reg"}
-            registers = Registers([(i, found[id(i)]) for i in listed], self.body.registers, given)
+            registers = Registers([(i, found[id(i)]) for i in listed], self.body.registers, given, self.kept)
             self.registers = registers
             self.names = Names(python, register_types(registers.types), self.parameters, labels)
             self.opcodes = {}
-            calls = Calls(self.names, registers.fresh, self.opcodes, self.plain)
+            calls = Calls(self.names, registers.fresh, self.opcodes, self.plain, self.exact)
             self.vectors = self._vectors(found)
             calls.vectors = {lanes: self.namer(name) for lanes, name in self.vectors.items()}
             self.calls = {id(i): calls.call(i, found[id(i)]) for i in listed if not self._is_bra(i)}
@@ -136,18 +143,29 @@ class FunctionSource:
         self.written: set[tuple[str, ...]] = set()
         self.where: tuple[int, int] | None = None
         made: list[str] = []
-        loose: dict[str, list[str]] = {}
+        loose: dict[tuple[str, bool], list[str]] = {}
         for name in self.registers.loose:
-            loose.setdefault(self.registers.types[name], []).append(self.names.registers[name])
-        for label in (self.names.labels[name] for name in sorted(self.needed & self.body.labels)):
-            made.append(f'{INDENT}{label} = {self.names.use("label")}("{label}")')
-        for type, listed in loose.items():
-            if len(listed) == 1:
-                made.append(f'{INDENT}{listed[0]} = {self.names.use("register")}({self._type(type)})')
-            else:
-                made += assigned(listed, f'{self.names.use("registers")}({self._type(type)}, {len(listed)})', INDENT)
+            loose.setdefault((self.registers.types[name], name in self.kept), []).append(name)
+        for name in sorted(self.needed & self.body.labels):
+            made.append(f"{INDENT}{self.names.labels[name]} = {self._label(name, self.names.labels[name])}")
+        for (type, kept), listed in sorted(loose.items(), key=lambda pair: not pair[0][1]):
+            made += self._loose(type, listed, kept)
         made += self._nodes(self.nodes, INDENT)
         return made
+
+    def _label(self, name: str, hint: str) -> str:
+        """A label that is made: under its own name if something outside of the body refers to it."""
+        return f'{self.names.use("label")}({f"name={quoted(name)}" if name in self.kept else quoted(hint)})'
+
+    def _loose(self, type: str, listed: list[str], kept: bool) -> list[str]:
+        """Registers that are made before any instruction."""
+        python = [self.names.registers[name] for name in listed]
+        if len(listed) == 1:
+            named = f", {quoted(listed[0])}" if kept else ""
+            return [f'{INDENT}{python[0]} = {self.names.use("register")}({self._type(type)}{named})']
+        if kept:
+            return called(python, self.names.use("registers"), [self._type(type), f"({', '.join(map(quoted, listed))})"], INDENT)
+        return assigned(python, f'{self.names.use("registers")}({self._type(type)}, {len(listed)})', INDENT)
 
     def _type(self, type: str) -> str:
         """A bit type is `bits32`, which stands for any operand of its width."""
@@ -229,9 +247,9 @@ class FunctionSource:
             how = f"{node.how}_if({self._predicate(node.guard)})" if node.guard else f"{node.how}_()"
             return [f"{indent}{self._loop_name(node.loop)}.{how}"]
         if isinstance(node, Place):
-            if node.name in self.bare:
-                return [f'{indent}{self.names.use("label")}("{register_name(node.name)}").place()']
-            return [f"{indent}{self.names.labels[node.name]}.place()"] if node.name in self.names.labels else []
+            if node.name in self.names.labels:
+                return [f"{indent}{self.names.labels[node.name]}.place()"]
+            return [f"{indent}{self._label(node.name, register_name(node.name))}.place()"] if node.name in self.bare else []
         if isinstance(node, Scope):
             return [f"{indent}with {self.names.use('scope')}():", *self._nodes(node.body, indent + INDENT)]
         if isinstance(node, tree.Loc):

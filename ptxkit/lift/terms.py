@@ -130,19 +130,19 @@ def _address(names: Names, parameter: Parameter, operand: tree.Address) -> Term:
     if name in names.registers:
         register = names.register(name)
         type = register.value.type
-        if not operand.offset and not barrier and type.register in ("b32", "b64") and (type.bits == 64 or space.startswith("shared")):
+        if not _plus(operand) and not barrier and type.register in ("b32", "b64") and (type.bits == 64 or space.startswith("shared")):
             return register
-        text = f"{names.use('at')}({register.text}{_plus(operand.offset)})"
+        text = f"{names.use('at')}({register.text}{_plus(operand)})"
         return Term(text, Written(operand, {name: type.__name__}))
     if name in names.parameters:
-        if not operand.offset:
+        if not _plus(operand):
             return Term(names.parameters[name], Param(name))
-        return Term(f"{names.use('at')}({names.parameters[name]}{_plus(operand.offset)})", Written(operand, {}))
-    return Term(f'{names.use("at")}("{name}"{_plus(operand.offset)})', Written(operand, {}))
+        return Term(f"{names.use('at')}({names.parameters[name]}{_plus(operand)})", Written(operand, {}))
+    return Term(f'{names.use("at")}("{name}"{_plus(operand)})', Written(operand, {}))
 
 
-def _plus(offset: int) -> str:
-    return f", {offset}" if offset else ""
+def _plus(operand: tree.Address) -> str:
+    return f", {operand.offset}" if operand.offset or operand.displaced else ""
 
 
 def _special(names: Names, name: str) -> Term:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from grammar import tree
@@ -55,10 +55,13 @@ def bound(instruction: tree.Instruction, types: Callable[[str], str | None]) -> 
 
 
 class Registers:
-    """The choice for every register of one body: `types`, and `fresh`, the instructions whose results are new registers."""
+    """The choice for every register of one body: `types`, and `fresh`, the instructions whose results are new registers.
+
+    `kept` are those that keep their names: they are made before any instruction.
+    """
 
     def __init__(self, instructions: Iterable[tuple[tree.Instruction, Bound | None]], declared: dict[str, str],
-                 given: dict[str, str]) -> None:
+                 given: dict[str, str], kept: Collection[str] = ()) -> None:
         self.declared = declared
         self.uses: dict[str, list[Callable[[str], bool]]] = {name: [] for name in declared}
         self.made: dict[int, list[tuple[str, str]]] = {}
@@ -68,7 +71,7 @@ class Registers:
         self.types: dict[str, str] = {}
         self.fresh: set[int] = set()
         for key, results in self.made.items():
-            if all(self._fits(name, type) for name, type in results):
+            if all(name not in kept and self._fits(name, type) for name, type in results):
                 self.fresh.add(key)
                 self.types.update(results)
         self.types.update({name: scalar(type).__name__ for name, type in given.items()})

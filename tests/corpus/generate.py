@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FLAGS = {"debug": ["-G"], "lines": ["-lineinfo"], "objects": ["--extended-lambda"], "separate": ["-rdc=true"], "tma": ["-lineinfo"]}
+FLAGS = {"debug": ["-G"], "lines": ["-lineinfo"], "objects": ["--extended-lambda"], "separate": ["-rdc=true"], "tma": ["-lineinfo"],
+         "unoptimised": ["-G"]}
 FILE = re.compile(r'^(\s*\.file\s+\d+\s+)"(?:[^"]*/)?([^"/]+)"(?:,.*)?$', re.MULTILINE)
 BYTES = re.compile(r"(?:^\.b8 [\d,]+.*\n)+", re.MULTILINE)
 

@@ -33,7 +33,7 @@ def inspected(capsys: Printed, *arguments: str, status: int = 0) -> dict[str, An
 
 def assembled(path: Path) -> toolchain.Assembly:
     text = path.read_text()
-    return toolchain.assemble(text, "sm_90a", opt=0 if ", debug" in text else 3, relocatable=path.stem in PARTS)
+    return toolchain.assemble(text, "sm_90a", relocatable=path.stem in PARTS)
 
 
 # ------------------------------------------------------------------------------------------------ facts

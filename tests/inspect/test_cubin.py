@@ -26,7 +26,7 @@ FILES = [path for path in CORPUS if path.stem not in PARTS]
 
 def assembled(path: Path) -> toolchain.Assembly:
     text = path.read_text()
-    return toolchain.assemble(text, "sm_90a", opt=0 if ", debug" in text else 3)
+    return toolchain.assemble(text, "sm_90a")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -116,9 +116,6 @@ def test_each_instruction_comes_from_a_line_of_its_kind(path: Path) -> None:
     made, module = assembled(path), parse(path.read_text())
     text = path.read_text().split("\n")
     lines, problem = sass.linked(module, "sm_90a", made.cubin)
-    if ", debug" in path.read_text():
-        assert problem
-        return
     assert problem == ""
     code = [line for line in lines if line.offset is not None]
     sizes = {name: machine.code_bytes for name, machine in cubin.read(made.cubin).entries.items()}

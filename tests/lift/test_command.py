@@ -33,13 +33,11 @@ def test_a_file_becomes_a_module_that_emits(tmp_path: Path, capsys: pytest.Captu
     assert said(capsys, "diff", "--no-resources", f"{made}:loops", f"{made}:loops")[0] == 0
 
 
-def test_what_was_made_for_a_debugger_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_made_for_a_debugger_stays_so(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = said(capsys, "lift", str(CORPUS / "debug.ptx"))
-    assert status == 0
-    assert err.startswith("ptxkit: debug.ptx: The PTX was made for a debugger: its debug target and DWARF sections are left out")
-    assert " ".join(out.split('"""')[1].split()).endswith(err.removeprefix("ptxkit: debug.ptx: ").strip())
-    assert json.loads(said(capsys, "lift", str(CORPUS / "debug.ptx"), "--json")[1])["left_out"] in err
-    assert said(capsys, "lift", str(CORPUS / "control.ptx"))[2] == ""
+    assert (status, err) == (0, "")
+    assert '@kernel(target="sm_90a, debug", module=MODULE)' in out
+    assert "version=(9, 0), debug=DWARF)" in out
 
 
 def test_stdout_stdin_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

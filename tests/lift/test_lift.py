@@ -33,30 +33,26 @@ HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 
 
 def code(text: str, folder: Path, *flags: str) -> dict[str, bytes]:
-    """The machine code of every function."""
+    """The machine code of every function; ptxas refuses to optimise what is made for a debugger."""
     source, made = folder / "module.ptx", folder / "module.cubin"
     source.write_text(text)
-    done = subprocess.run([str(ptxas()), "-arch=sm_90a", "-O3", *flags, source.name, "-o", made.name], cwd=folder, capture_output=True,
-                          text=True, timeout=100)
+    optimise = [] if ", debug" in text else ["-O3"]
+    done = subprocess.run([str(ptxas()), "-arch=sm_90a", *optimise, *flags, source.name, "-o", made.name], cwd=folder,
+                          capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     return {name: data for name, data in sections(made.read_bytes()).items() if name.startswith(".text.")}
-
-
-def optimised(path: Path) -> str:
-    """The file as ptxas -O3 takes it, which refuses the debug target."""
-    return path.read_text().replace(".target sm_90a, debug", ".target sm_90a")
 
 
 @functools.cache
 def whole(path: Path) -> Lifted:
     """All entries of a file of the corpus."""
-    return lifted(optimised(path), source=path.name)
+    return lifted(path.read_text(), source=path.name)
 
 
 @pytest.mark.ptxas
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_every_entry_comes_back_as_the_same_machine_code(path: Path, tmp_path: Path) -> None:
-    text, flags = optimised(path), FLAGS.get(path.stem, [])
+    text, flags = path.read_text(), FLAGS.get(path.stem, [])
     wanted = code(text, tmp_path, *flags)
     made = whole(path)
     entries = [f.name for f in grammar.parse(text).entries]
@@ -69,9 +65,43 @@ def test_every_entry_comes_back_as_the_same_machine_code(path: Path, tmp_path: P
 @pytest.mark.ptxas
 @pytest.mark.parametrize(("name", "entry"), [("control", "loops"), ("calls", "say"), ("tma", "by_hand")])
 def test_one_entry_of_several(name: str, entry: str, tmp_path: Path) -> None:
-    text = optimised(ROOT / "tests" / "corpus" / f"{name}.ptx")
+    text = (ROOT / "tests" / "corpus" / f"{name}.ptx").read_text()
     made = lifted(text, [entry]).kernels[entry].ptx()
     assert code(made, tmp_path)[f".text.{entry}"] == code(text, tmp_path)[f".text.{entry}"]
+
+
+DEBUGGED = [path for path in CORPUS if path.stem in ("debug", "unoptimised")]
+SPOILED = {
+    "a register loses its name": (r'\b(registers\(\w+, \()"%(\w+)"', r'\1"%other\2"'),
+    "a further label": (r"^( +)(label\(name=.*)$", r'\1\2\n\1label("more").place()'),
+    "an addition of 0 left out": (r"\bat\((\w+), 0\)", r"at(\1)"),
+}
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("path", DEBUGGED, ids=lambda path: path.stem)
+def test_what_is_made_for_a_debugger_keeps_its_line_table_out_of_the_code(path: Path, tmp_path: Path) -> None:
+    made = next(iter(whole(path).kernels.values()))
+    assert made.module().target == ("sm_90a", "debug")
+    wanted = code(path.read_text(), tmp_path)
+    assert code(made.ptx(locs=True), tmp_path) == wanted
+    assert made.assemble().resources.keys() == whole(path).kernels.keys()
+    one = lifted(path.read_text(), [next(iter(whole(path).kernels))])  # the sections describe the whole module
+    assert one.text == whole(path).text.replace(f"lifted from {path.name}", "lifted from PTX")
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("how", list(SPOILED))
+def test_what_is_kept_for_a_debugger_decides_the_code(how: str, tmp_path: Path) -> None:
+    path = ROOT / "tests" / "corpus" / "unoptimised.ptx"
+    text, (pattern, changed) = whole(path).text, SPOILED[how]
+    other = re.sub(pattern, changed, text, flags=re.MULTILINE)
+    assert other != text
+    space: dict[str, Any] = {"__name__": "spoiled"}
+    exec(compile(other, "<spoiled>", "exec"), space)
+    name = next(iter(whole(path).kernels))
+    made = next(value for value in space.values() if isinstance(value, Kernel) and value.name == name)
+    assert code(made.ptx(), tmp_path) != code(path.read_text(), tmp_path)
 
 
 @pytest.mark.ptxas
@@ -98,7 +128,7 @@ def test_what_is_written_behind_an_operand_stays(tmp_path: Path) -> None:
 
 @pytest.mark.ptxas
 def test_a_label_that_nobody_names_stays_since_it_changes_the_code(tmp_path: Path) -> None:
-    text = optimised(ROOT / "tests" / "corpus" / "triton_scan.ptx")
+    text = (ROOT / "tests" / "corpus" / "triton_scan.ptx").read_text()
     made = whole(ROOT / "tests" / "corpus" / "triton_scan.ptx").kernels["scan"].ptx()
     bare = re.sub(r"^\$L__tmp\w+:\n", "", made, flags=re.MULTILINE)
     assert bare != made

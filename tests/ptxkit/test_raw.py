@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import pytest
 
 from grammar import parse, write
-from ptxkit import kernel, loop
+from ptxkit import kernel, label, loop
 from ptxkit.check import check_text
 from ptxkit.errors import TraceError
-from ptxkit.ptx import add, ld, ret, setp, st, vadd, vmad
-from ptxkit.raw import Module, Param, at, function, raw, registers, scope, verbatim
+from ptxkit.ptx import add, bra, ld, mov, ret, setp, st, vadd, vmad
+from ptxkit.raw import Module, Param, at, function, raw, register, registers, scope, verbatim
 from ptxkit.reg import Reg
-from ptxkit.types import b8, bits32, s32, u32, u64
+from ptxkit.toolchain import disassemble
+from ptxkit.types import b8, bits32, f32, s32, u32, u64
 
 MODULE = Module(".const .align 4 .b32 table[4] = {1, 2, 3, 4};", version=(8, 6))
 
@@ -143,3 +145,78 @@ def test_a_label_at_the_end_that_nobody_needs_gets_no_ret_of_its_own() -> None:
         label("end").place()
 
     assert ends.ptx().count("ret;") == 1
+
+
+@kernel(block=32)
+def names(out: Param[u64]) -> None:
+    a, b, _ = registers(u32, ("%r1", "total", "%f1"))
+    c = register(f32, "%r3")
+    end = label(name="$done_1")
+    place = ld.param.u64(at(out, 0))
+    others = [mov.u32(i) for i in range(4)]
+    add.u32(a, others[0], others[3])
+    p = setp.lt.u32(a, b)
+    bra(end, pred=p)
+    label("done").place()
+    mov.f32(c, 1.0)
+    mov.f32(mov.f32(2.0))
+    st.global_.u32(at(place, 0), a)
+    end.place()
+
+
+@pytest.mark.pure
+def test_registers_and_labels_have_the_names_that_are_given() -> None:
+    text = names.ptx()
+    assert [line.strip() for line in text.splitlines() if ".reg" in line] == [
+        ".reg .pred %p<1>;", ".reg .b32 %r0;", ".reg .b32 %r2;", ".reg .b32 %r4;", ".reg .b32 %r5;", ".reg .b64 %rd<1>;",
+        ".reg .f32 %f0;", ".reg .f32 %f2;", ".reg .b32 %r1;", ".reg .b32 total;", ".reg .b32 %f1;", ".reg .f32 %r3;"]
+    for line in ("add.u32 %r1, %r0, %r5;", "mov.f32 %r3, 0f3F800000;", "mov.f32 %f0, 0f40000000;", "mov.f32 %f2, %f0;",
+                 "@%p0 bra $done_1;", "$done_1:", "ld.param.u64 %rd0, [out+0];", "st.global.u32 [%rd0+0], %r1;"):
+        assert f"{line}\n" in text
+    assert check_text(text, protocols=False) == ()
+    assert parse(text) == parse(write(parse(text)))
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("name", "said"), [("%r0", "has a register `%r0` already"), ("x", "has a register `x` already"),
+                                            *((name, "cannot be called") for name in ("%tid", "a b", "_", "%", "4"))])
+def test_a_name_is_given_once(name: str, said: str) -> None:
+    @kernel()
+    def taken() -> None:
+        register(u32, "x")
+        mov.u32(1)
+        register(u32, name)
+
+    with pytest.raises(TraceError, match=said):
+        taken.ptx()
+
+
+@pytest.mark.pure
+def test_a_label_is_placed_once() -> None:
+    @kernel()
+    def twice() -> None:
+        label(name="here").place()
+        label(name="here").place()
+
+    with pytest.raises(TraceError, match="defined twice"):
+        twice.ptx()
+
+
+@kernel(target="sm_90a, debug", block=32)
+def watched(out: Param[u64]) -> None:
+    place = ld.param.u64(out)
+    one = mov.u32(1)
+    two = add.u32(one, 1)
+    st.global_.u32(place, two)
+
+
+@pytest.mark.ptxas
+def test_a_kernel_for_a_debugger_is_not_optimised_and_has_its_lines() -> None:
+    made = watched.assemble()
+    assert made.findings == ()
+    plain = kernel(block=32, name="watched")(watched.function).assemble()
+    assert "IADD3" in disassemble(made.cubin)
+    assert "IADD3" not in disassemble(plain.cubin)
+    first = watched.function.__code__.co_firstlineno
+    lines = {int(found) for found in re.findall(r'//## File "[^"]*test_raw.py", line (\d+)', disassemble(made.cubin, lines=True))}
+    assert lines == set(range(first + 2, first + 6))
