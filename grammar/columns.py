@@ -35,6 +35,11 @@ SECTION = re.compile(r"^[ \t]*+\.section\b", re.MULTILINE)
 LOC = re.compile(rf"\.loc[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{{1,18}})(?:[ \t]*,[ \t]*function_name[ \t]+({IDENT})[ \t]*"
                  r"(?:\+[ \t]*([0-9]{1,18})[ \t]*)?,[ \t]*inlined_at[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18}))?"
                  r"(?=[ \t\r]*+(?:\n(?:[ \t\r\n]++|//[^\n]*+)*+(?!,)|\Z))")
+COUNT = "(?:0|[1-9][0-9]{0,17})"
+PLACE = rf"{COUNT}[ \t]+{COUNT}[ \t]+{COUNT}"
+LOCATIONS = re.compile(rf"(?:[ \t]*+\.loc[ \t]+{PLACE}(?:[ \t]*,[ \t]*function_name[ \t]+{IDENT}[ \t]*(?:\+[ \t]*{COUNT}[ \t]*)?,"
+                       rf"[ \t]*inlined_at[ \t]+{PLACE})?[ \t\r]*+(?:\n|\Z))*+")
+"""Lines that are `.loc`."""
 CALLS = ("call", "call.uni")
 LINES = 4096
 """Lines that are read at once: what is made on the way stays small beside the tree."""
@@ -243,10 +248,6 @@ class Columns:
             rows = [row if row[0] and all(row[1]) and (row[2] or size - count == 1) else None
                     for row, size, count in zip(rows, sizes, counts, strict=True)]
         return rows
-
-    def entry(self, line: str) -> Entry | None:
-        """What one line holds, even if it is a plain instruction; None if it is left."""
-        return self._entry(line, "s" if ";" in line else shape(line.translate(SHAPE)).sort)
 
     def _entry(self, line: str, sort: str) -> Entry | None:
         """What a line of a sort holds that is no plain instruction; None if it is left."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from . import constant
 from .errors import Position
@@ -63,7 +64,32 @@ EXTENT = re.compile(
     rf"(?>\"[^\"\n]*\"{W};|\"[^\"\n]*\"|//[^\n]*|/(?!/)|[^{{}};\"/]+)*+(?:(?P<head>\{{)|;)"
     r"|(?!\.(?:section|file|entry|func)\b)(?>\"[^\"\n]*\"|//[^\n]*|/(?!/)|[^;\"/]+)*+;)")
 FIELDS = [(vars(Variable)[field.name].__get__, setter(Variable, field.name)) for field in fields(Variable) if field.name != "position"]
-set_place = setter(Variable, "position")
+set_name, set_place, set_body = setter(Variable, "name"), setter(Variable, "position"), setter(Function, "body")
+OWN = "\x03"
+"""What stands for the beginning of the names of a function's own parameters."""
+
+
+class Parameter(NamedTuple):
+    """A parameter as it was read once: what it is but its name and place, and where in its text the name stands.
+
+    `name`: all of it, or what follows the prefix that is the function's `own`. `lines`: the line breaks before the name and in the whole
+    text; `column`: behind the last of them.
+    """
+
+    fields: list[tuple[Callable[[Any, Any], None], Any]]
+    name: str
+    own: bool
+    offset: int
+    column: int
+    lines: tuple[int, int]
+
+    def at(self, prefix: str, place: Position) -> Variable:
+        found = new(Variable)
+        for set, value in self.fields:
+            set(found, value)
+        set_name(found, prefix + self.name if self.own else self.name)
+        set_place(found, place)
+        return found
 
 
 class Reading(Protocol):
@@ -73,6 +99,7 @@ class Reading(Protocol):
     original: str
     words: Words
     rows: dict[str, Data]
+    parameters: dict[str, Parameter]
 
     def place(self, offset: int) -> Position: ...
 
@@ -168,26 +195,49 @@ def function(match: re.Match[str], reading: Reading) -> Function:
     linkage, kind, returns, name, parameters, directives, _ = match.groups()
     if returns is not None and kind == "entry":
         raise Odd
-    given = _parameters(returns, match.start("returns"), reading), _parameters(parameters, match.start("parameters"), reading)
+    prefix = f"{name}_param_"
+    given = (_parameters(returns, match.start("returns"), prefix, reading),
+             _parameters(parameters, match.start("parameters"), prefix, reading))
     return Function(kind, name, given[1], given[0], _directives(directives, match.start("directives"), reading), None, linkage or "", (),
                     reading.place(match.start("name")))
 
 
-def _parameters(text: str | None, at: int, reading: Reading) -> tuple[Variable, ...]:
+def _parameters(text: str | None, at: int, prefix: str, reading: Reading) -> tuple[Variable, ...]:
+    """`prefix`: how the names of the function's own begin."""
     if text is None or not text.strip(BLANKS):
         return ()
+    if OWN in text:
+        raise Odd
     found = []
+    line = reading.place(at).line
+    known = reading.parameters
     for part in text.split(","):
-        match = PARAMETER.fullmatch(part.strip(BLANKS))
-        if match is None:
-            raise Odd
-        space, align, vector, type, pointer, pointed, pointer_align, name, shape = match.groups()
-        place = reading.place(at + len(part) - len(part.lstrip(BLANKS)) + match.start(8))
-        target = None if pointer is None else Pointer(pointed or "", _optional(pointer_align))
-        found.append(Variable(space, type, name, None, 1 if vector is None else int(vector), _optional(align), _shape(shape), None, "", (),
-                              target, place))
+        told = part.replace(prefix, OWN)
+        parameter = known.get(told)
+        if parameter is None:
+            parameter = _parameter(part, prefix)
+            # With another prefix the text is as right if this one begins a word.
+            if told == part or (parameter.own and told.count(OWN) == 1 and part[parameter.offset - 1] in BLANKS):
+                known[told] = parameter
+        before, lines = parameter.lines
+        place = Position(None, line + before, parameter.column) if before else reading.place(at + parameter.offset)
+        found.append(parameter.at(prefix, place))
+        line += lines
         at += len(part) + 1
     return tuple(found)
+
+
+def _parameter(text: str, prefix: str) -> Parameter:
+    before = len(text) - len(text.lstrip(BLANKS))
+    match = PARAMETER.fullmatch(text.strip(BLANKS))
+    if match is None:
+        raise Odd
+    space, align, vector, type, pointer, pointed, pointer_align, name, shape = match.groups()
+    target = None if pointer is None else Pointer(pointed or "", _optional(pointer_align))
+    found = Variable(space, type, name, None, 1 if vector is None else int(vector), _optional(align), _shape(shape), None, "", (), target)
+    offset, own = before + match.start(8), name.startswith(prefix)
+    return Parameter([(set, get(found)) for get, set in FIELDS], name.removeprefix(prefix), own, offset,
+                     offset - text.rfind("\n", 0, offset), (text.count("\n", 0, offset), text.count("\n")))
 
 
 def _directives(text: str, at: int, reading: Reading) -> tuple[Directive, ...]:

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from . import tree
 from .bodies import Body, pragma
-from .columns import COMMENT, Part, instructions, made
+from .columns import COMMENT, LOC, Part, instructions, loc, made
 from .resting import resting
-from .templates import ANY, CALL, FOUND, LABEL, PARAMETER, WORD, Plain, Template
+from .templates import ANY, CALL, FOUND, LABEL, PARAMETER, PARAMETER_HOLE, WORD, Plain, Template
 from .tree import Address, Guard, Instruction, Name, Operand, Statement, Variable
-from .words import Odd, named, new, ranges, set_base, set_displaced, set_name, set_offset, set_unified
+from .words import BLANKS, Odd, named, new, ranges, set_base, set_displaced, set_name, set_offset, set_unified
 
 if TYPE_CHECKING:
     from .read import Lines
 
-HOLE = re.compile(r"%(?:[A-Za-z0-9_]+#?|#)|\$L__#")
+HOLE = re.compile(r"%(?:[A-Za-z0-9_]+#?|\$P#|#)|\$L__#")
 """What a word stands for in a template, or such a word that is kept."""
 NOTHING = Name("_")
 CELLS, ROW, OTHER = attrgetter("cells"), attrgetter("row"), attrgetter("other")
@@ -126,7 +126,7 @@ class Maker:
                 found = []
             if plain_one:
                 found.append(nodes[before - 1])
-            elif template.parts or template.pragma:
+            elif template.parts or template.later:
                 parts = self.parts(plain.reading, template, line, cells[stops[number]:stops[number + 1]])
                 found += [made(part, line) for part in parts]
             done = before
@@ -161,9 +161,9 @@ class Maker:
     def plan(self, template: Template) -> None:
         """How nodes are made by a template: `row` if it is one instruction of a guard and operands with one hole each, or none."""
         holes = HOLE.findall(template.line)
-        names = [self.parameters if hole.startswith(PARAMETER) else self.names for hole in holes]
+        names = [self.parameters if hole == PARAMETER_HOLE else self.names for hole in holes]
         template.cells = tuple(names)
-        template.other = bool(template.parts or template.signs or template.pragma)
+        template.other = bool(template.parts or template.signs or template.later)
         if len(template.parts) != 1 or len(template.parts[0]) != 4:
             return
         opcode, operands, guard, column = template.parts[0]
@@ -199,7 +199,14 @@ class Maker:
 
     def parts(self, reading: Lines, template: Template, line: int, cells: tuple[Name, ...]) -> list[Part]:
         """The statements of a line that is no plain instruction, with these names in its holes."""
-        if template.pragma:
+        if template.later == ".loc":
+            if not template.parts:
+                match = LOC.fullmatch(template.line.strip(BLANKS))
+                assert match is not None
+                found: list[Part] = [(loc(match),)]
+                template.parts = found
+            return template.parts
+        if template.later:
             return [(pragma(reading, reading.starts[line - 1]),)]
         if "#" not in template.line:
             return template.parts

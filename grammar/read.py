@@ -82,6 +82,7 @@ class Lines:
         self.words = Words()
         self.listed = 0
         self.rows: dict[str, Data] = {}
+        self.parameters: dict[str, heads.Parameter] = {}
         self.templates = Templates(text)
         self.last: Plain | None = None  # the plain body that was read last
         self.odd = 0  # the offset up to which no plain body is looked for
@@ -217,8 +218,8 @@ class Lines:
             body = Body(self, at, self.odd)
             at = body.read(at)
             found = body.made
-        items.append(Function(function.kind, function.name, function.parameters, function.returns, function.directives, found,
-                              function.linkage, function.attributes, function.position))
+        heads.set_body(function, found)
+        items.append(function)
         return at
 
     def plain(self, at: int, parameters: str) -> Plain | None:

@@ -1,6 +1,6 @@
 """Bodies that are read without making their nodes, by templates: lines without the numbers of their registers and labels.
 
-In a template `%r12` is `%r#`, `$L__BB0_3` is `$L__#`, and a function's own parameter `f_param_2` is `%P__#`. Whether a line is PTX
+In a template `%r12` is `%r#`, `$L__BB0_3` is `$L__#`, and a function's own parameter `f_param_2` is `%$P#`. Whether a line is PTX
 does not depend on such digits, and a compiler writes forty thousand lines by a thousand templates. Each of these is read once in a
 text; a body is right if all of its lines have one that is. What is taken away are whole words only. A body with a line that is not
 plain is left to be read statement by statement.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .blanks import DEPTH
 from .bodies import PRAGMA
-from .columns import COMMENT, Columns, Part
+from .columns import COMMENT, LOCATIONS, Columns, Entry, Part
 from .special import SPECIAL
 from .tree import Statement, Unmade
 from .words import BLANKS, Words, ranges
@@ -22,16 +22,20 @@ from .words import BLANKS, Words, ranges
 if TYPE_CHECKING:
     from .read import Lines
 
-# Labels and parameters are found as `%L__BB0_3` and `%P__2`: a pattern that begins with one sign takes half of the time.
-LABEL, FOUND, PARAMETER = "$L__BB", "%L__BB", "%P__"
-WORD = re.compile(r"(%[A-Za-z0-9_]+)")
-PART = re.compile(r"[A-Za-z0-9_$%#](?:\$L__#|%P__#)|#\$")  # not a whole word
+# Labels and parameters begin with a percent sign, too, while words are looked for, which takes half of the time of a pattern with a
+# choice; behind it they have a sign that a text with such words has not.
+LABEL, FOUND, PARAMETER = "$L__BB", "%\x02", "%\x03"
+RESERVED = "#\x02\x03"
+WORD = re.compile(r"(%[A-Za-z0-9_\x02\x03]+)")
+PART = re.compile(r"[A-Za-z0-9_$%#](?:\$L__#|%\$P#)|#\$")  # not a whole word
+TOLD = re.compile(r"//[^\n]*")
 TARGET = re.compile(r"\$L__BB[A-Za-z0-9_]*(?=[ \t\r]*:)")
-ALONE = re.compile(r"\.reg\b([^;<]*%[^;<]*);")
+ALONE = re.compile(r"\.reg\b[^;<%]*+(%[^;<]*+);")
 CALL = re.compile(r"call(?:\.uni)?[ \t\r\n(][^;]*;")
 DIGITS = "0123456789"
+LABEL_HOLE, PARAMETER_HOLE = "$L__#", "%$P#"
 ANY = "$$"
-ANY_LABEL, ANY_PARAMETER = f"$L__{ANY}", f"%P__{ANY}"
+ANY_LABEL, ANY_PARAMETER = f"$L__{ANY}", f"%$P{ANY}"
 ODD = "?"
 
 
@@ -39,14 +43,15 @@ class Template:
     """A line without numbers, and the statements that it is with `ANY` for each.
 
     `signs`: the braces around, or `ODD` if the line is not plain. `sort`: `i` statements that declare nothing, `=` declarations alone,
-    `m` both, `:` a label, or nothing that a rule would ask for. `cells`, `row`, `other` and `known` are how nodes are made (`making`).
+    `m` both, `:` a label, or nothing that a rule would ask for. `later`: what it is whose node nobody has asked for, `.loc` or `.pragma`.
+    `cells`, `row`, `other` and `known` are how nodes are made (`making`).
     """
 
-    __slots__ = ("cells", "known", "line", "other", "parts", "pragma", "row", "signs", "sort")
+    __slots__ = ("cells", "known", "later", "line", "other", "parts", "row", "signs", "sort")
 
     def __init__(self, line: str) -> None:
         self.line = line
-        self.pragma = False
+        self.later = ""
         self.cells: tuple[dict[str, Any], ...] | None = None
         self.row: tuple[Any, ...] | None = None
         self.other = False
@@ -54,6 +59,9 @@ class Template:
 
     def be(self, signs: str, parts: list[Part]) -> None:
         self.signs, self.parts = signs, parts
+        if len(parts) == 1 and len(parts[0]) == 4:
+            self.sort = "i"
+            return
         kinds = {"i" if len(part) == 4 else "" if len(part) == 1 else ":" if isinstance(part[0], str) else "=" for part in parts}
         self.sort = next(iter(kinds)) if len(kinds) == 1 else "m" if kinds else ""
 
@@ -70,7 +78,9 @@ class Holes(dict[str, str]):
     def __missing__(self, word: str) -> str:
         stem = word.rstrip(DIGITS)
         if word.startswith(FOUND):
-            found = "$L__#"
+            found = LABEL_HOLE
+        elif word.startswith(PARAMETER):
+            found = PARAMETER_HOLE
         elif stem == word or word in SPECIAL:
             found = word
             self.kept.add(word)
@@ -117,6 +127,8 @@ class Templates(dict[str, Template]):
         self.holes = Holes(text)
         self.columns = Columns("", [], [], Words())
         self.fresh: list[Template] = []
+        self.signed: set[Template] = set()
+        self.told = "%" in "".join(TOLD.findall(text[:10_000]))  # whether comments have words: those that come first tell for most
 
     def __missing__(self, line: str) -> Template:
         """A template to be learned."""
@@ -126,44 +138,82 @@ class Templates(dict[str, Template]):
 
     def body(self, text: str, parameters: str) -> Plain | None:
         """The body whose lines these are, if all of them are plain. `parameters`: how the names of the function's own begin."""
-        if "#" in text or ANY in text or FOUND in text or PARAMETER in text:
+        told, called = self.told, "call" in text
+        if told or called:
+            text = COMMENT.sub("", text)
+        if any(sign in text for sign in RESERVED):
             return None
-        bare = COMMENT.sub("", text) if "//" in text else text
-        if "call" in bare:
-            bare = CALL.sub(lambda match: match[0].replace("\n", " "), bare)
+        if called:
+            text = CALL.sub(lambda match: match[0].replace("\n", " "), text)
         holes = self.holes
-        alone = {word: word for words in ALONE.findall(bare) for word in WORD.findall(words) if word[-1].isdigit()}
+        alone = {word: word for words in ALONE.findall(text) for word in WORD.findall(words) if word[-1].isdigit()}
         others = {word: holes[word] for word in alone}
         holes.update(alone)
-        pieces = WORD.split(bare.replace(LABEL, FOUND).replace(parameters, PARAMETER))
+        pieces = WORD.split(text.replace(LABEL, FOUND).replace(parameters, PARAMETER))
         words = pieces[1::2]
         pieces[1::2] = map(holes.__getitem__, words)
         holes.update(others)
         templates = list(map(self.__getitem__, "".join(pieces).split("\n")))
         if self.fresh:
             self._learn()
-        braces = [number for number, template in enumerate(templates) if template.signs]
-        depth = 1
-        for number in braces:
-            signs = templates[number].signs
-            depth += signs[0] == "{"
-            if depth > DEPTH or signs == ODD:
+        if self.told is not told:
+            return self.body(text, parameters)
+        braces: list[int] = []
+        if not self.signed.isdisjoint(templates):
+            braces = [number for number, template in enumerate(templates) if template.signs]
+            if not _closed([templates[number].signs for number in braces]):
                 return None
-            depth -= signs[-1] == "}"
-            if depth < 1:
-                return None
-        if depth > 1:
-            return None
         return Plain(templates, braces, words, holes.kept.union(alone), parameters)
 
     def _learn(self) -> None:
+        """Reads the lines that are new, all at once."""
+        lines: dict[Template, str] = {}
+        locations: list[Template] = []
         for template in self.fresh:
             told = template.line
-            line = told.replace("#", ANY)
-            entry = self.columns.entry(line) if "#" not in told or PART.search(told) is None else None
+            line = template.line = COMMENT.sub("", told) if "//" in told else told
+            if line != told and ("%" in (comment := told[len(line):]) or "#" in comment):
+                self.told = True
+                template.be(ODD, [])
+            elif ANY in line or ("#" in line and PART.search(line) is not None):
+                template.be(ODD, [])
+            elif "#" not in line and line.lstrip(BLANKS)[:4] == ".loc":
+                locations.append(template)
+            else:
+                lines[template] = line.replace("#", ANY)
+        if LOCATIONS.fullmatch("\n".join([template.line for template in locations])) is not None:
+            for template in locations:
+                template.later = ".loc"
+                template.be("", [])
+        else:
+            lines.update({template: template.line for template in locations})
+        columns = self.columns
+        if lines:
+            columns.learn(list(lines.values()))
+        for template, line in lines.items():
+            row = columns.rows[line]
+            entry = Entry("", [row]) if row is not None else columns.entries[line]
             if entry is not None:
                 template.be(entry.signs, entry.parts)
+            elif PRAGMA.fullmatch(line.strip(BLANKS)) is not None:
+                template.later = ".pragma"
+                template.be("", [])
             else:
-                template.pragma = PRAGMA.fullmatch(line.strip(BLANKS)) is not None
-                template.be("" if template.pragma else ODD, [])
+                template.be(ODD, [])
+        self.signed.update([template for template in self.fresh if template.signs])
+        columns.rows.clear()
+        columns.entries.clear()
         self.fresh = []
+
+
+def _closed(braces: list[str]) -> bool:
+    """Whether these signs are braces, each is closed, and none is too deep."""
+    depth = 1
+    for signs in braces:
+        depth += signs[0] == "{"
+        if depth > DEPTH or signs == ODD:
+            return False
+        depth -= signs[-1] == "}"
+        if depth < 1:
+            return False
+    return depth == 1
