@@ -18,7 +18,25 @@ from typing import Any, NamedTuple
 from .errors import Position
 from .heads import Declarations, moved
 from .tree import Directive, Guard, Instruction, Label, Loc, Operand, Statement, Variable
-from .words import BLANKS, IDENT, NAME, OPCODE, Guards, Lists, Odd, Words, exhaust, named, new, ranges, setter
+from .words import (
+    BLANKS,
+    IDENT,
+    NAME,
+    OPCODE,
+    Guards,
+    Lists,
+    Odd,
+    Words,
+    exhaust,
+    named,
+    new,
+    ranges,
+    set_column,
+    set_file,
+    set_line,
+    setter,
+    spot,
+)
 
 SHAPE = str.maketrans("", "", string.ascii_letters + string.digits + "_+-|!")
 OPERAND, FIRST = r"\[?[%$.]*\]?", r"\[?[%$][%$.]*\]?"
@@ -50,7 +68,6 @@ INK = re.compile(r"[^ \t\r]")
 LAST = itemgetter(-1)
 set_opcode, set_operands = setter(Instruction, "opcode"), setter(Instruction, "operands")
 set_guard, set_place = setter(Instruction, "guard"), setter(Instruction, "position")
-set_file, set_line, set_column = setter(Position, "file"), setter(Position, "line"), setter(Position, "column")
 
 Row = tuple[str, tuple[Operand, ...], Guard | None, int]
 """The opcode, operands, guard and column of an instruction."""
@@ -313,10 +330,7 @@ def made(part: Part, line: int) -> Statement:
     """The statement of a line of this number."""
     if len(part) == 1:
         return part[0]
-    place = new(Position)
-    set_file(place, None)
-    set_line(place, line)
-    set_column(place, part[-1])
+    place = spot(line, part[-1])
     if len(part) == 2:
         return Label(part[0], place) if isinstance(part[0], str) else moved(part[0], place)
     node = new(Instruction)

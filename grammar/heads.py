@@ -25,7 +25,7 @@ from .tree import (
     Text,
     Variable,
 )
-from .words import BLANKS, IDENT, NUMBER, Odd, Words, new, setter
+from .words import BLANKS, IDENT, NUMBER, Odd, Words, new, setter, spot
 
 W = r"[ \t\r\n]*+"
 SPACES = "reg|sreg|const|global|local|param|shared|tex"
@@ -220,7 +220,7 @@ def _parameters(text: str | None, at: int, prefix: str, reading: Reading) -> tup
             if told == part or (parameter.own and told.count(OWN) == 1 and part[parameter.offset - 1] in BLANKS):
                 known[told] = parameter
         before, lines = parameter.lines
-        place = Position(None, line + before, parameter.column) if before else reading.place(at + parameter.offset)
+        place = spot(line + before, parameter.column) if before else reading.place(at + parameter.offset)
         found.append(parameter.at(prefix, place))
         line += lines
         at += len(part) + 1

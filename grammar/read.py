@@ -23,7 +23,7 @@ from .making import Maker
 from .resting import resting
 from .templates import Plain, Templates
 from .tree import Data, Function, Module, Section
-from .words import BLANKS, Odd, Words
+from .words import BLANKS, Odd, Words, spot
 
 BLANK = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*+")
 STRANGE = re.compile(r"[\x0b\x0c\x1c-\x1f]|[^\x00-\x7f]")
@@ -113,7 +113,7 @@ class Lines:
         at, line = self.known
         line += self.text.count("\n", at, offset) if offset > at else -self.text.count("\n", offset, at)
         self.known = offset, line
-        return Position(None, line, offset - self.text.rfind("\n", 0, offset))
+        return spot(line, offset - self.text.rfind("\n", 0, offset))
 
     def skip(self, offset: int) -> int:
         """The next offset that is neither blank nor comment."""
@@ -243,7 +243,8 @@ class Lines:
         """The line break before a closing brace behind as many others as opening ones, from the line break at the offset on; or -1."""
         text, depth = self.text, 0
         while (stop := text.find("\n}", at)) >= 0:
-            depth += text.count("{", at, stop) - text.count("}", at, stop)
+            if text.find("{", at, stop) >= 0 or text.find("}", at, stop) >= 0:  # most bodies have none, which is told faster
+                depth += text.count("{", at, stop) - text.count("}", at, stop)
             if depth <= 0:
                 break
             at = stop + 1

@@ -9,7 +9,9 @@ plain is left to be read statement by statement.
 from __future__ import annotations
 
 import re
-from itertools import repeat
+from collections.abc import Iterable
+from itertools import compress, count, repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from .blanks import DEPTH
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
 # Labels and parameters begin with a percent sign, too, while words are looked for, which takes half of the time of a pattern with a
 # choice; behind it they have a sign that a text with such words has not.
 LABEL, FOUND, PARAMETER = "$L__BB", "%\x02", "%\x03"
-RESERVED = "#\x02\x03"
-WORD = re.compile(r"(%[A-Za-z0-9_\x02\x03]+)")
+WORD = re.compile(r"(%[A-Za-z0-9_\x02\x03]++)")
 PART = re.compile(r"[A-Za-z0-9_$%#](?:\$L__#|%\$P#)|#\$")  # not a whole word
 TOLD = re.compile(r"//[^\n]*")
 TARGET = re.compile(r"\$L__BB[A-Za-z0-9_]*(?=[ \t\r]*:)")
@@ -37,6 +38,7 @@ LABEL_HOLE, PARAMETER_HOLE = "$L__#", "%$P#"
 ANY = "$$"
 ANY_LABEL, ANY_PARAMETER = f"$L__{ANY}", f"%$P{ANY}"
 ODD = "?"
+SIGNS = attrgetter("signs")
 
 
 class Template:
@@ -128,6 +130,7 @@ class Templates(dict[str, Template]):
         self.columns = Columns("", [], [], Words())
         self.fresh: list[Template] = []
         self.signed: set[Template] = set()
+        self.labels: set[Template] = set()
         self.told = "%" in "".join(TOLD.findall(text[:10_000]))  # whether comments have words: those that come first tell for most
 
     def __missing__(self, line: str) -> Template:
@@ -141,7 +144,7 @@ class Templates(dict[str, Template]):
         told, called = self.told, "call" in text
         if told or called:
             text = COMMENT.sub("", text)
-        if any(sign in text for sign in RESERVED):
+        if "#" in text or "\x02" in text or "\x03" in text:
             return None
         if called:
             text = CALL.sub(lambda match: match[0].replace("\n", " "), text)
@@ -160,8 +163,9 @@ class Templates(dict[str, Template]):
             return self.body(text, parameters)
         braces: list[int] = []
         if not self.signed.isdisjoint(templates):
-            braces = [number for number, template in enumerate(templates) if template.signs]
-            if not _closed([templates[number].signs for number in braces]):
+            signs = list(map(SIGNS, templates))
+            braces = list(compress(count(), signs))
+            if not _closed(filter(None, signs)):
                 return None
         return Plain(templates, braces, words, holes.kept.union(alone), parameters)
 
@@ -201,12 +205,13 @@ class Templates(dict[str, Template]):
             else:
                 template.be(ODD, [])
         self.signed.update([template for template in self.fresh if template.signs])
+        self.labels.update([template for template in self.fresh if template.sort == ":"])
         columns.rows.clear()
         columns.entries.clear()
         self.fresh = []
 
 
-def _closed(braces: list[str]) -> bool:
+def _closed(braces: Iterable[str]) -> bool:
     """Whether these signs are braces, each is closed, and none is too deep."""
     depth = 1
     for signs in braces:

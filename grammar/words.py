@@ -12,6 +12,7 @@ from itertools import repeat
 from typing import Any
 
 from . import constant
+from .errors import Position
 from .tree import Address, Arguments, Element, Float, Guard, Integer, Minus, Name, Not, Offset, Operand, Pair, TensorAddress, Vector
 
 IDENT = r"(?:[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+)"
@@ -48,6 +49,16 @@ exhaust: Callable[[Iterable[Any]], None] = deque(maxlen=0).extend
 set_name = setter(Name, "name")
 set_base, set_offset, set_displaced = setter(Address, "base"), setter(Address, "offset"), setter(Address, "displaced")
 set_unified = setter(Address, "unified")
+set_file, set_line, set_column = setter(Position, "file"), setter(Position, "line"), setter(Position, "column")
+
+
+def spot(line: int, column: int) -> Position:
+    """A place in the text that is read."""
+    place = new(Position)
+    set_file(place, None)
+    set_line(place, line)
+    set_column(place, column)
+    return place
 
 
 def ranges(text: str, told: dict[str, int]) -> Iterator[tuple[str, list[str]]]:

@@ -24,6 +24,8 @@ TARGETS = {
 OPTIONS = ("debug", "texmode_unified", "texmode_independent")
 PARAMETER_BYTES = 0x7FFC
 """The parameter space of an entry."""
+MOST_BYTES = 64
+"""A vector of the widest type."""
 
 NUMBERS = {"maxntid": (1, 3), "reqntid": (1, 3), "reqnctapercluster": (1, 3), "minnctapersm": (1, 1), "maxnctapersm": (1, 1),
            "maxnreg": (1, 1), "maxclusterrank": (1, 1), "abi_preserve": (1, 1), "abi_preserve_control": (1, 1)}
@@ -147,7 +149,10 @@ def function(function: tree.Function, before: tree.Function | None, place: Place
         return finding("declaration", f"`{name}` {sentence}", fix, place, "error", "language", name)
 
     entry = function.kind == "entry"
-    for parameter in (*function.returns, *function.parameters):
+    parameters = (*function.returns, *function.parameters)
+    if not function.directives and before is None and len(function.returns) < 2 and _words(parameters):
+        return
+    for parameter in parameters:
         yield from _aligned(parameter.align, wrong)
         if entry and parameter.space != "param":
             yield wrong(f"is an entry, and its parameter `{parameter.name}` is in .{parameter.space}", "declare it in .param")
@@ -166,6 +171,12 @@ def function(function: tree.Function, before: tree.Function | None, place: Place
             yield wrong("was declared with other parameters before", "declare it once, or alike")
         elif before.linkage == "extern" and function.defined:
             yield wrong("was declared .extern, and is defined here", "leave .extern out of the declaration")
+
+
+def _words(parameters: tuple[tree.Variable, ...]) -> bool:
+    """Whether these are parameters of one or several words, as few as fit: nothing is wrong with them."""
+    return len(parameters) <= PARAMETER_BYTES // MOST_BYTES and all(
+        parameter.space == "param" and parameter.align is None and not parameter.shape for parameter in parameters)
 
 
 def _directives(function: tree.Function, wrong: _Wrong) -> Iterator[Finding]:

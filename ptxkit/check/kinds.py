@@ -32,9 +32,11 @@ class Known:
         self.names: dict[str, list[str]] = {}
 
     def registers(self, stem: str, count: int) -> list[str]:
+        """The names of the first registers of a range, so many or more."""
         names = self.names.setdefault(stem, [])
-        names += map(stem.__add__, map(str, range(len(names), count)))
-        return names[:count]
+        if len(names) < count:
+            names += map(stem.__add__, map(str, range(len(names), count)))
+        return names
 
 
 class Kinds:
@@ -48,7 +50,7 @@ class Kinds:
         self.formal = formal
         self.entry = entry
         self.known = known or Known()
-        self.codes = self.known.numbers.copy()
+        self.codes: dict[int, int] = {}
         self.guards: set[int] = set()
         self.registers: dict[str, int] = {}  # of the ranges: the kind of one by its name
         self.addresses: dict[int, tuple[str, int, int, int]] = {}  # by that kind: its type, and addresses at it, displaced, and far
@@ -57,12 +59,14 @@ class Kinds:
             self.registers, self.addresses = outer.registers, outer.addresses
 
     def add_ranges(self, most: int) -> None:
-        """The registers of the scope's ranges, `most` of each at most; others are looked up when they are met."""
+        """The registers of the scope's ranges, `most` of each and four times as many at most; others are looked up when they are met."""
+        spare = 4 * most
         for stem, type in self.scope.types.items():
             if not stem[-1].isdigit():
                 self.addresses[code(type)] = type, *self._places(type)
-                names = self.known.registers(stem, min(self.scope.ranges[stem].count or 0, most))
-                self.registers.update(dict.fromkeys(names, code(type)))
+                count = min(self.scope.ranges[stem].count or 0, most, spare)
+                spare -= count
+                self.registers.update(dict.fromkeys(islice(self.known.registers(stem, count), count), code(type)))
         for name in self.registers.keys() & self.scope.names.keys():
             del self.registers[name]
 
@@ -73,7 +77,7 @@ class Kinds:
 
     def keys(self, instructions: list[tree.Instruction]) -> list[tuple[Any, ...]]:
         """The opcode of each instruction with the kinds of its operands."""
-        codes, register, kind = self.codes, self.registers.get, tree.Name
+        codes, numbers, register, kind = self.codes, self.known.numbers, self.registers.get, tree.Name
         lists = [instruction.operands for instruction in instructions]
         operands = list(chain.from_iterable(lists))
         found = [register(operand.name) if type(operand) is kind else None for operand in operands]
@@ -81,7 +85,7 @@ class Kinds:
             if found[place] is None:
                 number = id(operand)
                 known = codes.get(number)
-                if known is None:
+                if known is None and (known := numbers.get(number)) is None:
                     known = codes[number] = self._code(operand)
                 found[place] = known
         listed = iter(found)
@@ -101,7 +105,7 @@ class Kinds:
 
     def alone(self) -> None:
         """After a declaration names may stand for something else: all is met again."""
-        self.codes, self.registers, self.addresses = self.known.numbers.copy(), {}, {}
+        self.codes, self.registers, self.addresses = {}, {}, {}
         self.guards.clear()
         self.blocks.clear()
 

@@ -8,7 +8,9 @@ it uses is declared. Here nothing is ever said against a function: what is found
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from grammar import tree
 from grammar.columns import CALLS, made
@@ -29,6 +31,14 @@ Unit = Template | tuple[Template, ...]
 """A line of statements, or the lines of a block with its braces."""
 
 
+class Declaring(NamedTuple):
+    """What a line declares: variables, and ranges of registers with their types."""
+
+    variables: list[tree.Variable]
+    ranges: dict[str, tree.Variable]
+    types: dict[str, str]
+
+
 class Judge:
     """What of a module's templates is known to be right."""
 
@@ -36,56 +46,70 @@ class Judge:
         self.module = module
         self.environments: list[tuple[dict[str, str], set[Hashable]]] = []
         self.mentioned: dict[Unit, tuple[str, ...] | None] = {}
+        self.lines: dict[Template, Declaring | None] = {}
 
     def right(self, function: tree.Function, body: Plain) -> bool:
         """Whether there is certainly nothing to say about the body and the names of the function's parameters."""
-        variables, first = _declared(body)
-        if any(True for variable in variables if not declarations.plain(variable) for _ in declarations.variable(variable, NOWHERE)):
+        variables = [*function.returns, *function.parameters]
+        if any(True for variable in variables if variable.count is not None or ANY in variable.name):
             return False
-        lines, blocks = _parts(body)
-        targets = body.targets()
-        scope = self._scope([*function.returns, *function.parameters, *variables], lines, targets)
-        if scope is None:
-            return False
-        known = {FOUND + target[len(LABEL):] for target in targets} | body.kept
-        for stem, variable in scope.ranges.items():
-            scope.names[stem + ANY] = Declared(scope.types[stem], stem, variable)
-            known.update(self.module.known.registers(stem, min(variable.count or 0, body.stop - body.at)))
-        types = scope.types
-        prefix = body.parameters
-        parameters = [variable for variable in function.parameters if variable.name.startswith(prefix)]
-        if parameters and all(variable.space == "param" and not variable.type.endswith("ref") for variable in parameters):
-            known.update([PARAMETER + variable.name[len(prefix):] for variable in parameters])
-            scope.names[ANY_PARAMETER] = Declared(".param", ANY_PARAMETER, parameters[0])
-            types = {**types, PARAMETER: function.kind}
-        return known.issuperset(body.words) and self._right({*lines[first:], *blocks}, scope, types)
-
-    def _scope(self, variables: list[tree.Variable], lines: list[Template], targets: list[str]) -> Scope | None:
-        """The names of a body; None if one is declared twice, or inside a block, or is no plain one."""
+        ranges: dict[str, tree.Variable] = {}
+        types: dict[str, str] = {}
+        declared, first = 0, 0
+        for template in body.templates:
+            if template.signs or template.sort not in ("", "="):
+                break
+            first += 1
+            if template.sort:
+                line = self._line(template)
+                if line is None:
+                    return False
+                declared += len(line.ranges)
+                variables += line.variables
+                ranges.update(line.ranges)
+                types.update(line.types)
+        lines, units = _parts(body, first)
+        labels: list[str] = []
+        targets: list[str] = []
+        if body.braces or not body.reading.templates.labels.isdisjoint(units):
+            found = _labels(body, lines)
+            if found is None:
+                return False
+            labels, targets = found
         outer = self.module.outer
-        scope = Scope(outer)
-        for variable in variables:
-            name, type = variable.name, match_type(variable)
-            if variable.count is None:
-                scope.names[name] = Declared(type, name, variable)
-            elif name[-1] in DIGITS or not declarations.plain(variable):
-                return None
-            else:
-                scope.ranges[name], scope.types[name] = variable, type
-        labels = [str(template.parts[0][0]) for template in lines if template.sort == ":"]
-        named = [*filter(ANY_LABEL.__ne__, labels), *targets]
-        scope.labels = dict(zip(named, named, strict=True))
-        declared = [*scope.names, *scope.ranges, *scope.labels]
-        once = len(labels) == len(named) and len(set(declared)) == len(variables) + len(named)
-        scope.labels[ANY_LABEL] = ANY_LABEL
-        apart = (scope.labels.keys().isdisjoint(outer.names) and not outer.ranges
-                 and scope.ranges.keys().isdisjoint([name.rstrip(DIGITS) for name in scope.names]))
-        return scope if once and apart and not any(ANY in name for name in declared) else None
+        names = [variable.name for variable in variables]
+        once = len({*names, *ranges, *labels}) == len(names) + declared + len(labels)
+        if not once or outer.ranges or not outer.names.keys().isdisjoint(labels):
+            return False
+        if not ranges.keys().isdisjoint([name.rstrip(DIGITS) for name in names]):
+            return False
+        known = body.kept.union([FOUND + target[len(LABEL):] for target in targets])
+        prefix = body.parameters
+        own = [variable for variable in function.parameters if variable.name.startswith(prefix)]
+        if own and all(variable.space == "param" and not variable.type.endswith("ref") for variable in own):
+            known.update([PARAMETER + variable.name[len(prefix):] for variable in own])
+            types[PARAMETER] = function.kind
+        return self._used(body, ranges, known) and self._right(units, Names(self.module, variables, ranges, types, labels, own))
 
-    def _right(self, units: set[Unit], scope: Scope, types: dict[str, str]) -> bool:
+    def _line(self, template: Template) -> Declaring | None:
+        """What a line of declarations declares; None if that is not plain."""
+        if template not in self.lines:
+            self.lines[template] = _declaring(template)
+        return self.lines[template]
+
+    def _used(self, body: Plain, ranges: dict[str, tree.Variable], known: set[str]) -> bool:
+        """Whether all words are known or registers of ranges. `known` may be added to."""
+        counts = {stem: variable.count or 0 for stem, variable in ranges.items()}
+        if sum(counts.values()) > 1000 + 2 * len(body.words):  # not all of them are used
+            return all(_within(counts, word) for word in {*body.words}.difference(known))
+        registers = self.module.known.registers
+        for stem, count in counts.items():
+            known.update(islice(registers(stem, count), count))
+        return known.issuperset(body.words)
+
+    def _right(self, units: set[Unit], names: Names) -> bool:
         """Whether all of the units are right among these names."""
-        fine = self._environment(types)
-        met: Kinds | None = None
+        fine = self._environment(names.types)
         new: list[Unit] = []
         keys: list[Hashable] = []
         for unit in units - fine:
@@ -94,17 +118,16 @@ class Judge:
                     return False
                 fine.add(unit)
                 continue
-            names = self._mentioned(unit)
-            if names is None:
+            mentioned = self._mentioned(unit)
+            if mentioned is None:
                 return False
-            met = met or self.module.kinds(scope)
-            key = (unit, *[self._meaning(name, scope, met) for name in names]) if names else unit
-            if not names or key not in fine:
+            key = (unit, *map(names.meaning, mentioned)) if mentioned else unit
+            if not mentioned or key not in fine:
                 new.append(unit)
                 keys.append(key)
-        if met is not None and new:
+        if new:
             statements = tuple([statement for unit in new for statement in _statements(unit)])
-            if any(True for _ in self.module.body(statements, scope, met)):
+            if any(True for _ in self.module.body(statements, names.kinds.scope, names.kinds)):
                 return False
             fine.update(keys)
         return True
@@ -112,7 +135,7 @@ class Judge:
     def _environment(self, types: dict[str, str]) -> set[Hashable]:
         """The units, some with the meanings of their names, that are right where the registers of ranges have these types."""
         for known, fine in self.environments:
-            if all(known.get(stem, type) == type for stem, type in types.items()):
+            if types.items() <= known.items() or all(known.get(stem, type) == type for stem, type in types.items()):
                 known.update(types)
                 return fine
         fine = set()
@@ -125,24 +148,66 @@ class Judge:
             self.mentioned[unit] = _mentioned(unit)
         return self.mentioned[unit]
 
-    def _meaning(self, name: str, scope: Scope, met: Kinds) -> Hashable:
+
+class Names:
+    """What the names of a body stand for."""
+
+    def __init__(self, module: _Module, variables: list[tree.Variable], ranges: dict[str, tree.Variable], types: dict[str, str],
+                 labels: list[str], own: list[tree.Variable]) -> None:
+        """`types`: of the registers of ranges, and what the function is if it has parameters of its `own`."""
+        self.module, self.ranges, self.types, self.labels, self.own = module, ranges, types, labels, own
+        self.variables = {variable.name: variable for variable in variables}
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        scope = Scope(self.module.outer)
+        for name, variable in self.variables.items():
+            scope.names[name] = Declared(match_type(variable), name, variable)
+        for stem, variable in self.ranges.items():
+            scope.ranges[stem], scope.types[stem] = variable, self.types[stem]
+            scope.names[stem + ANY] = Declared(self.types[stem], stem, variable)
+        if PARAMETER in self.types:
+            scope.names[ANY_PARAMETER] = Declared(".param", ANY_PARAMETER, self.own[0])
+        scope.labels = {name: name for name in (*self.labels, ANY_LABEL)}
+        return self.module.kinds(scope)
+
+    def meaning(self, name: str) -> Hashable:
         """What a name stands for, by the identity of what declared it."""
-        known = scope.names.get(name) or scope.find(name)
-        return id(known.variable) if known is not None else (met.name(name), id(self.module.declared.get(name)))
+        variable = self.variables.get(name)
+        if variable is None and (known := self.module.outer.names.get(name)) is not None:
+            variable = known.variable
+        return id(variable) if variable is not None else (self.kinds.name(name), id(self.module.declared.get(name)))
 
 
-def _declared(body: Plain) -> tuple[list[tree.Variable], int]:
-    """The variables that are declared before any instruction or block, and how many lines stand there."""
-    found: list[tree.Variable] = []
-    for number, template in enumerate(body.templates):
-        if template.signs or template.sort not in ("", "=", ":"):
-            return found, number
-        found += [part[0] for part in template.parts if isinstance(part[0], tree.Variable)]
-    return found, len(body.templates)
+def _declaring(template: Template) -> Declaring | None:
+    variables: list[tree.Variable] = []
+    ranges: dict[str, tree.Variable] = {}
+    for part in template.parts:
+        variable = part[0]
+        assert isinstance(variable, tree.Variable)
+        name, plain = variable.name, declarations.plain(variable)
+        if ANY in name or (not plain and any(True for _ in declarations.variable(variable, NOWHERE))):
+            return None
+        if variable.count is None:
+            variables.append(variable)
+        elif plain and name[-1] not in DIGITS and name not in ranges:
+            ranges[name] = variable
+        else:
+            return None
+    return Declaring(variables, ranges, {name: match_type(variable) for name, variable in ranges.items()})
 
 
-def _parts(body: Plain) -> tuple[list[Template], set[Unit]]:
-    """The lines that stand in no block, and the different blocks without what no rule asks for."""
+def _within(counts: dict[str, int], word: str) -> bool:
+    """Whether a register is one of ranges of so many."""
+    stem = word.rstrip(DIGITS)
+    digits = word[len(stem):]
+    return 0 < len(digits) < 11 and int(digits) < counts.get(stem, 0)
+
+
+def _parts(body: Plain, first: int) -> tuple[list[Template], set[Unit]]:
+    """The lines that stand in no block; and without the first ones, the different lines, and blocks without what no rule asks for."""
+    if not body.braces:
+        return body.templates, {*islice(body.templates, first, None)}
     lines: list[Template] = []
     blocks: set[Unit] = set()
     begin = depth = 0
@@ -155,7 +220,17 @@ def _parts(body: Plain) -> tuple[list[Template], set[Unit]]:
         if depth == 0:
             blocks.add(tuple([template for template in body.templates[begin:number + 1] if template.sort or template.signs]))
             begin = number + 1
-    return lines + body.templates[begin:], blocks
+    lines += body.templates[begin:]
+    return lines, blocks.union(islice(lines, first, None))
+
+
+def _labels(body: Plain, lines: list[Template]) -> tuple[list[str], list[str]] | None:
+    """The labels of such lines of a body, and which of them stand in no template; None if some of these stand elsewhere."""
+    labels = [str(template.parts[0][0]) for template in lines if template.sort == ":"]
+    named = [*filter(ANY_LABEL.__ne__, labels)]
+    targets = body.targets() if body.braces or len(named) < len(labels) else []
+    named += targets
+    return (named, targets) if len(named) == len(labels) and not any(ANY in name for name in named) else None
 
 
 def _statements(unit: Unit) -> list[tree.Statement]:
@@ -174,18 +249,25 @@ def _statements(unit: Unit) -> list[tree.Statement]:
 
 def _mentioned(unit: Unit) -> tuple[str, ...] | None:
     found: dict[str, None] = {}
+    own: set[str] = set()  # what a block declares at its very beginning
+    depth, begins = 0, True
     for template in (unit,) if isinstance(unit, Template) else unit:
+        depth += template.signs[:1] == "{"
         for part in template.parts:
             if len(part) == 2:
                 name, ranged = (part[0], False) if isinstance(part[0], str) else (part[0].name, part[0].count is not None)
                 if ANY in name or (ranged and name[0] == "%"):
                     return None
+                if begins and depth == 1 and not ranged and not isinstance(part[0], str):
+                    own.add(name)
             elif len(part) == 4:
+                begins = False
                 opcode, operands, guard, _ = part
                 names = {name for operand in operands for name in names_in(operand)}
                 if opcode in CALLS and ANY_PARAMETER in names:
                     return None
                 if guard is not None:
                     names.add(guard.predicate)
-                found.update(dict.fromkeys([name for name in names if ANY not in name and name not in FIXED]))
+                found.update(dict.fromkeys([name for name in names if ANY not in name and name not in FIXED and name not in own]))
+        depth -= template.signs[-1:] == "}"
     return tuple(found)

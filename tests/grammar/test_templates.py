@@ -93,4 +93,4 @@ def test_templates_are_read_as_the_grammar_reads_their_lines(line: str) -> None:
 def test_few_bodies_of_the_corpus_are_left_to_their_statements() -> None:
     modules = {path.stem: grammar.parse(path.read_text()) for path in CORPUS}
     left = {name: sum(f.defined for f in module.functions) - len(unmade(module)) for name, module in modules.items()}
-    assert {name: number for name, number in left.items() if number} == {"calls": 1, "language": 7, "objects": 1}
+    assert {name: number for name, number in left.items() if number} == {"calls": 1, "language": 7, "objects": 1, "unoptimised": 1}
