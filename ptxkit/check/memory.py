@@ -69,6 +69,7 @@ class Memory:
         self.lanes = lanes
         self.accesses: dict[int, list[Access]] = {}
         self._places: dict[Access, list[int | None] | None] = {}
+        self._matrices: dict[tuple[Value, int], Matrix | None] = {}
         for site in routine.body():
             found = [access for access in self._accesses(site) if access is not None]
             if found:
@@ -155,6 +156,11 @@ class Memory:
     def descriptor(self, value: Value, depth: int = 0) -> Matrix | None:
         if depth > 24:
             return None
+        if (value, depth) not in self._matrices:
+            self._matrices[value, depth] = self._descriptor(value, depth)
+        return self._matrices[value, depth]
+
+    def _descriptor(self, value: Value, depth: int) -> Matrix | None:
         if value.kind in ("phi", "select"):
             found = [matrix for other in self.values.alternatives(value) if (matrix := self.descriptor(other, depth + 8)) is not None]
             if not found:

@@ -22,11 +22,12 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
     said: set[tuple[str, int]] = set()
     elsewhere = {name for site in analysis.sites if site.control in ("call", "unknown") or site.mnemonic == "call"
                  for operand in site.instruction.operands for name in names_in(operand)}
+    known: dict[tuple[Value, int], Value | None] = {}
     for site in analysis.sites:
         for name, what in _decisive(site):
             if name not in analysis.routine.registers:
                 continue
-            undefined = _undefined(analysis, analysis.values.register(site, name))
+            undefined = _undefined(analysis, analysis.values.register(site, name), known)
             if undefined is not None and undefined.name not in elsewhere and (undefined.name, undefined.block) not in said:
                 said.add((undefined.name, undefined.block))
                 through = f"computed from `{_short(undefined.name)}`" if name != undefined.name else f"`{_short(name)}`"
@@ -48,14 +49,13 @@ def _decisive(site: Site) -> Iterator[tuple[str, str]]:
             yield value.base.name, "the address"
 
 
-def _undefined(analysis: Analysis, value: Value, depth: int = 0) -> Value | None:
-    """The undefined register that the value comes from, whatever path is taken."""
+def _undefined(analysis: Analysis, value: Value, known: dict[tuple[Value, int], Value | None], depth: int = 0) -> Value | None:
+    """The undefined register that the value comes from, whatever path is taken. `known` are answers: many ways may lead to one value."""
     if value.kind == "unknown" and value.name:
         return value
     if value.kind != "op" or value.site is None or value.site.mnemonic not in FOLLOWED or depth > 20:
         return None
-    for argument in analysis.values.arguments(value):
-        found = _undefined(analysis, argument, depth + 1)
-        if found is not None:
-            return found
-    return None
+    if (value, depth) not in known:
+        arguments = (_undefined(analysis, argument, known, depth + 1) for argument in analysis.values.arguments(value))
+        known[value, depth] = next((found for found in arguments if found is not None), None)
+    return known[value, depth]

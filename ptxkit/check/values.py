@@ -78,6 +78,7 @@ class Values:
         self._linear: dict[Value, Linear] = {}
         self._integers: dict[int, Value] = {}
         self._named: dict[tuple[str, int], Value] = {}
+        self._initial: dict[tuple[Value, int], int | None] = {}
         self.uniform: dict[Value, bool] = {}
         self._walked = 0
 
@@ -196,14 +197,20 @@ class Values:
         known = self.number(value)
         if known is not None or depth > 24:
             return known
+        if (value, depth) not in self._initial:
+            self._initial[value, depth] = self._first(value, depth)
+        return self._initial[value, depth]
+
+    def _first(self, value: Value, depth: int) -> int | None:
         if value.kind == "phi":
             parents, blocks = self.routine.dominators, self.routine.blocks[value.block].predecessors
             before = [p for p in blocks if p in self.routine.reachable and not above(value.block, p, parents)]
             return self.initial(self._simplified(self._at_end(before[0], value.name)), depth + 1) if len(before) == 1 else None
-        given = [self.initial(argument, depth + 1) for argument in self.arguments(value)] if value.kind == "op" else []
-        if value.site is not None and value.site.mnemonic in _BITS and len(given) == 2 and None not in given:
-            one, other = (number or 0 for number in given)
-            return _BITS[value.site.mnemonic](one, other)
+        if value.kind == "op" and value.site is not None and value.site.mnemonic in _BITS:
+            given = [self.initial(argument, depth + 1) for argument in self.arguments(value)]
+            if len(given) == 2 and None not in given:
+                one, other = (number or 0 for number in given)
+                return _BITS[value.site.mnemonic](one, other)
         return None
 
     def arguments(self, value: Value) -> list[Value]:
