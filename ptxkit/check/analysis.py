@@ -48,6 +48,17 @@ class Analysis:
         return list(self.routine.body())
 
     @cached_property
+    def inside(self) -> dict[int, list[Site]]:
+        """The sites of each block that the entry reaches."""
+        routine = self.routine
+        return {block.index: routine.sites[block.first:block.end] for block in routine.blocks if block.index in routine.reachable}
+
+    @cached_property
+    def telling(self) -> dict[int, list[Site]]:
+        """Those of them that do more than compute in registers."""
+        return {block: [site for site in sites if not site.silent] for block, sites in self.inside.items()}
+
+    @cached_property
     def readers(self) -> dict[str, list[Site]]:
         """The sites that read a register, by its name."""
         found: dict[str, list[Site]] = {}

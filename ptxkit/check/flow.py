@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
+from heapq import heappop, heappush
 from typing import Any
 
 from grammar.errors import Finding
@@ -24,6 +25,8 @@ class Flow(ABC):
     """One analysis. `narrow` are the words of facts that only the threads on a path have: a branch on %tid narrows them."""
 
     narrow: frozenset[str] = frozenset()
+    silent = False
+    """Whether sites may be relevant that only compute."""
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
@@ -68,6 +71,16 @@ class Flow(ABC):
             state[fact] = state.get(fact, 0) | threads
 
     @staticmethod
+    def forget(state: State, threads: int, *facts: Fact) -> None:
+        """As `drop`, of facts that are known."""
+        for fact in facts:
+            left = state.get(fact, 0) & ~threads
+            if left:
+                state[fact] = left
+            else:
+                state.pop(fact, None)
+
+    @staticmethod
     def drop(state: State, threads: int, which: Callable[[Fact], bool]) -> None:
         """These threads no longer have the facts."""
         for fact in [fact for fact in state if which(fact)]:
@@ -81,9 +94,9 @@ class Flow(ABC):
 
     def findings(self) -> Iterator[Finding]:
         """Follow all paths until nothing new is found, then look at every place once, in the order of the text."""
-        routine, lanes = self.analysis.routine, self.analysis.lanes
-        inside = {block.index: [site for site in routine.sites[block.first:block.end] if self.relevant(site) or site.control == "unknown"]
-                  for block in routine.blocks if block.index in routine.reachable}
+        lanes = self.analysis.lanes
+        inside = {block: [site for site in sites if self.relevant(site) or site.control == "unknown"]
+                  for block, sites in (self.analysis.inside if self.silent else self.analysis.telling).items()}
         if not any(inside.values()):
             return
         threads = {site.index: lanes.of(site) for sites in inside.values() for site in sites}
@@ -110,8 +123,11 @@ class Flow(ABC):
         while self._news:
             self._news = False
             todo = set(routine.order)
-            while todo:
-                block = min(todo, key=rank.__getitem__)
+            queue = list(range(len(routine.order)))  # places in the order, a heap
+            while queue:
+                block = routine.order[heappop(queue)]
+                if block not in todo:
+                    continue
                 todo.discard(block)
                 if block not in at:
                     continue
@@ -122,6 +138,7 @@ class Flow(ABC):
                 for successor, taken in zip(routine.blocks[block].successors, routine.blocks[block].taken, strict=True):
                     if lanes.at[block] & lanes.edge(block, taken) and self._join(at, successor, state, lanes.edge(block, taken)):
                         todo.add(successor)
+                        heappush(queue, rank[successor])
         return at
 
     def _join(self, at: dict[int, State], block: int, state: State, edge: int) -> bool:

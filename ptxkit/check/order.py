@@ -48,7 +48,7 @@ class _Order(Flow):
         if use is not None and "test" in use.kinds and self._weak(site):
             state["weak", site.index] = threads
         elif use is not None and "test" in use.kinds:
-            self.drop(state, threads, lambda fact: fact == ("weak", site.index))
+            self.forget(state, threads, ("weak", site.index))
         elif "fence" in site.sync and site.effects.fence is None:
             if site.tokens & {"sc", "acq_rel", "acquire"}:
                 self.drop(state, threads, lambda fact: fact[0] == "weak")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 from grammar import forms, tree
 from grammar.schema import PURE, Effects
@@ -39,10 +40,24 @@ class Site:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     tokens: frozenset[str] = frozenset()
+    opcode: str = ""
+    mnemonic: str = ""
+    effects: Effects = PURE
+    sync: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.opcode = self.instruction.opcode
+        self.mnemonic = self.instruction.mnemonic
+        if self.signature is not None:
+            self.effects = self.signature.form.effects
+            self.sync = self.effects.sync
 
     @property
-    def opcode(self) -> str:
-        return self.instruction.opcode
+    def silent(self) -> bool:
+        """Whether the site only computes in registers."""
+        does = self.effects
+        return (not (self.control or does.memory or does.sync or does.fence or does.control) and does.convergence == "none"
+                and not any(isinstance(value, tree.Address | tree.Element) for value in self.values))
 
     @property
     def name(self) -> str:
@@ -50,18 +65,6 @@ class Site:
         section = self.signature.form.section if self.signature is not None else ""
         tokens = self.opcode.split(".")
         return section if section and f"{self.opcode}.".startswith(f"{section}.") else ".".join(tokens[:2])
-
-    @property
-    def mnemonic(self) -> str:
-        return self.instruction.mnemonic
-
-    @property
-    def effects(self) -> Effects:
-        return PURE if self.signature is None else self.signature.form.effects
-
-    @property
-    def sync(self) -> tuple[str, ...]:
-        return self.effects.sync
 
     def value(self, name: str) -> tree.Operand | None:
         """The operand of that name in the table, None when it is left out."""
@@ -207,6 +210,7 @@ class _Flattener:
             if isinstance(item, tree.Variable):
                 self._declare(self.outer, item)
         self.scopes = 0
+        self._fits: dict[tuple[Hashable, ...], tuple[forms.Signature, tuple[int | None, ...]]] = {}
 
     def routine(self) -> Routine:
         scope = Scope(self.outer)
@@ -247,27 +251,25 @@ class _Flattener:
 
     def _instruction(self, instruction: tree.Instruction, scope: Scope, end: str, within: tuple[str, ...]) -> None:
         place = self.places.of(instruction.position, self.loc)
-        found = bound(instruction, scope.type)
-        signature, values = found if found is not None else (None, ())
 
         def rename(name: str) -> str:
-            known: Declared | None = scope.find(name) or scope.lane(name)
+            known: Declared | None = scope.names.get(name) or scope.find(name) or scope.lane(name)
             if known is None:
                 return name
             if known.variable.space == "reg":
                 self.registers[known.unique] = known.variable.type
             return known.unique
 
-        operands = tuple(renamed(operand, rename) for operand in instruction.operands)
+        operands = tuple([_own(operand, rename) for operand in instruction.operands])
         guard = replace(instruction.guard, predicate=rename(instruction.guard.predicate)) if instruction.guard else None
-        site = Site(tree.Instruction(instruction.opcode, operands, guard, instruction.position), signature,
-                    tuple(None if value is None else renamed(value, rename) for value in values), place)
-        site.tokens = frozenset(instruction.opcode.split("."))
+        signature, values = self._bound(instruction, operands, scope, rename)
+        site = Site(tree.Instruction(instruction.opcode, operands, guard, instruction.position), signature, values, place)
+        site.tokens = _tokens(instruction.opcode)
         site.reads, site.writes = self._registers(site)
-        site.control = "call" if instruction.mnemonic == "call" else "unknown" if found is None else site.effects.control
+        site.control = "call" if site.mnemonic == "call" else "unknown" if signature is None else site.effects.control
         self.sites.append(site)
         if site.control == "branch":
-            names = [name for value in values for name in names_in(value) if scope.find(name) is None]
+            names = [name for operand in instruction.operands for name in names_in(operand) if scope.find(name) is None]
             listed = [label for name in names for label in (scope.table(name) or (name,))]
             site.targets = tuple(label for name in listed if (label := scope.label(name)) is not None)
         elif site.control == "return":
@@ -275,12 +277,33 @@ class _Flattener:
         elif site.control == "call":
             self._call(instruction, site, scope, within)
 
+    def _bound(self, instruction: tree.Instruction, operands: tuple[tree.Operand, ...], scope: Scope,
+               rename: Callable[[str], str]) -> tuple[forms.Signature | None, tuple[tree.Operand | None, ...]]:
+        """The signature and its values. Operands of the same shape, of registers of the same types, fit alike: they are bound once."""
+        shapes = [_shape(operand, scope.type) for operand in instruction.operands]
+        key = None if None in shapes else (instruction.opcode, *shapes)
+        known = self._fits.get(key) if key is not None else None
+        if known is not None:
+            return known[0], tuple([None if slot is None else operands[slot] for slot in known[1]])
+        apart = tuple(map(copy, instruction.operands))  # of `add %r1, %r1, 4` two are the same object
+        found = bound(replace(instruction, operands=apart), scope.type)
+        if found is None:
+            return None, ()
+        signature, values = found
+        if key is not None:
+            slots = [None if value is None else next((n for n, o in enumerate(apart) if o is value), -1) for value in values]
+            if -1 not in slots:
+                self._fits[key] = signature, tuple(slots)
+        return signature, tuple(None if value is None else renamed(value, rename) for value in values)
+
     def _registers(self, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The registers that the instruction reads and writes."""
         reads = [site.instruction.guard.predicate] if site.instruction.guard else []
         writes: list[str] = []
         parameters = site.signature.parameters if site.signature else ()
         for parameter, value in zip(parameters, site.values, strict=True):
+            if value is None or type(value) is tree.Integer:
+                continue
             names = [name for name in names_in(value) if name in self.registers]
             is_address = isinstance(value, tree.Address | tree.Element) or parameter.operand.kind == "arguments"
             if is_address or parameter.operand.access != "w":
@@ -323,6 +346,38 @@ class _Flattener:
         site.reads = tuple(names_in(value))
         site.writes = (to,)
         self.sites.append(site)
+
+
+@cache
+def _tokens(opcode: str) -> frozenset[str]:
+    return frozenset(opcode.split("."))
+
+
+def _own(operand: tree.Operand, rename: Callable[[str], str]) -> tree.Operand:
+    """As `renamed`; the operand itself where its name is unique already."""
+    kind = type(operand)
+    if kind is tree.Integer:
+        return operand
+    name = operand.name if isinstance(operand, tree.Name) else ""
+    if isinstance(operand, tree.Address) and isinstance(operand.base, tree.Name):
+        name = operand.base.name
+    return operand if name and rename(name) == name else renamed(operand, rename)
+
+
+def _shape(operand: tree.Operand, types: Callable[[str], str | None]) -> Hashable:
+    """What of an operand decides which signature it fits: names by what they stand for. None for one that is looked at each time."""
+    if isinstance(operand, tree.Integer | tree.Float):
+        return operand
+    if isinstance(operand, tree.Name):
+        type_ = types(operand.name)
+        return type_ if type_ is not None else None if "." in operand.name else operand
+    if isinstance(operand, tree.Address) and isinstance(operand.base, tree.Name):
+        type_ = types(operand.base.name)
+        return None if type_ is None else (type_, operand.offset, operand.displaced, operand.unified)
+    if isinstance(operand, tree.Vector):
+        lanes = tuple([_shape(element, types) for element in operand.elements])
+        return None if None in lanes else lanes
+    return None
 
 
 def _blocks(sites: list[Site], labels: dict[str, int]) -> list[Block]:

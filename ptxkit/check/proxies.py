@@ -75,12 +75,14 @@ class _Shared(Flow):
             state["pending", site.index, 0] = threads
         elif site.index in self.stores:
             self.stored(site.index, threads, state)
+        if {"async.commit", "async.wait", "mbarrier.arrive_async"}.isdisjoint(sync):
+            return
         pending = sorted((fact for fact in state if fact[0] == "pending" and state[fact] & threads), key=lambda fact: -fact[2])
         if "async.commit" in sync:
             for fact in pending:
                 new = (*fact[:2], min(fact[2] + 1, 9))
                 state[new] = state.get(new, 0) | state.pop(fact)
-        elif "async.wait" in sync or "mbarrier.arrive_async" in sync:
+        else:
             left = self.analysis.constant(site, "n") if site.value("n") is not None else -1
             for fact in pending:
                 if fact[2] > (left if left is not None else 0):
@@ -112,7 +114,7 @@ class _Fences(_Shared):
 
     def stored(self, store: int, threads: int, state: State) -> None:
         state["stale", store] = state.get(("stale", store), 0) | threads
-        self.drop(state, threads, lambda fact: fact == ("fenced", store))
+        self.forget(state, threads, ("fenced", store))
 
     def step(self, site: Site, threads: int, state: State) -> None:
         super().step(site, threads, state)
@@ -172,7 +174,7 @@ class _Writers(_Shared):
 
     def stored(self, store: int, threads: int, state: State) -> None:
         state["alone", store] = state.get(("alone", store), 0) | threads
-        self.drop(state, self.everyone, lambda fact: fact[0] in ("ordered", "sent") and fact[1] == store)
+        self.forget(state, self.everyone, ("ordered", store), *(("sent", store, b) for b in self.analysis.barriers.all))
 
     def step(self, site: Site, threads: int, state: State) -> None:
         super().step(site, threads, state)

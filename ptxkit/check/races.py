@@ -8,7 +8,7 @@ from math import gcd
 from grammar.errors import Finding
 
 from .analysis import Analysis
-from .flow import Flow, State, is_barrier, members
+from .flow import Fact, Flow, State, is_barrier, members
 from .memory import Access
 from .program import Site, above
 
@@ -97,22 +97,28 @@ class _Races(Flow):
             self.of, self.by_key = {}, {}
         self.meetings = _Meetings(analysis)
         self._said: set[tuple[str, int, int]] = set()
+        self._turning: dict[int, list[tuple[int, str]]] = {}
+        for key, access in self.by_key.items():
+            for block in {term.block for term, _ in analysis.memory.rest(access) if term.kind == "phi"}:
+                self._turning.setdefault(block, []).append(key)
+        self._accessed: dict[tuple[str, str], dict[int, list[tuple[int, str]]]] = {}
+        for key, access in self.by_key.items():
+            self._accessed.setdefault((access.symbol, access.mode), {}).setdefault(access.site.block, []).append(key)
 
     def relevant(self, site: Site) -> bool:
         return bool(self.of) and (site.index in self.of or is_barrier(site) or "warp.barrier" in site.sync
                                   or site.index in self.analysis.barriers.by_site)
 
     def entered(self, block: int, state: State) -> None:
-        for fact in [fact for fact in state if fact[0] in ("alone", "warp")]:
-            if any(term.kind == "phi" and term.block == block for term, _ in self.analysis.memory.rest(self.by_key[fact[1]])):
-                del state[fact]
+        for key in self._turning.get(block, ()):
+            self.forget(state, self.everyone, ("alone", key), ("warp", key))
 
     def step(self, site: Site, threads: int, state: State) -> None:
         launch = self.analysis.launch
         for access in self.of.get(site.index, ()):
             key = (site.index, access.operand)
             state["alone", key] = state.get(("alone", key), 0) | threads
-            self.drop(state, self.everyone, lambda fact, key=key: fact[0] in ("ordered", "sent", "handed") and fact[1] == key)  # type: ignore[misc]
+            self.forget(state, self.everyone, ("ordered", key), ("handed", key), *(("sent", key, b) for b in self.analysis.barriers.all))
         if is_barrier(site):
             self._order(state, members(self.analysis, site, threads))
         elif "warp.barrier" in site.sync:
@@ -143,14 +149,25 @@ class _Races(Flow):
 
     def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
         for access in self.of.get(site.index, ()):
-            for fact in sorted(fact for fact in state if fact[0] in ("alone", "warp")):
+            for fact in self._harmful(access, state):
                 before = self.by_key[fact[1]]
-                harmless = before.mode == access.mode or (before.mode != "r" and access.mode == "w")  # two stores mostly store the same
-                if not harmless and not (before.strong and access.strong) and ("handed", fact[1]) not in state:
+                if not (before.strong and access.strong) and ("handed", fact[1]) not in state:
                     yield from self._race(before, access, threads, state[fact], fact[0] == "warp", ("ordered", fact[1]) in state)
         use = self.analysis.barriers.by_site.get(site.index)
         if use is not None and "arrive" in use.kinds and use.barrier is not None:
             yield from self._elected(site, threads, state)
+
+    def _harmful(self, access: Access, state: State) -> list[Fact]:
+        """The accesses to the same variable that may race with this one, where nothing was said of their blocks, in their order."""
+        if self.meetings.left <= 0:  # nothing is compared any more
+            return []
+        harmful = {"r": ("w", "rw"), "w": ("r",), "rw": ("r", "w")}[access.mode]  # two stores mostly store the same
+        groups = [keys for mode in harmful for block, keys in self._accessed.get((access.symbol, mode), {}).items()
+                  if ("shared-race", block, access.site.block) not in self._said]
+        if sum(map(len, groups)) <= len(state):
+            return sorted(fact for word in ("alone", "warp") for keys in groups for key in keys if (fact := (word, key)) in state)
+        return sorted(fact for fact in state if fact[0] in ("alone", "warp") and self.by_key[fact[1]].symbol == access.symbol
+                      and self.by_key[fact[1]].mode in harmful)
 
     def _race(self, before: Access, access: Access, threads: int, holders: int, synced: bool, ordered: bool) -> Iterator[Finding]:
         """`synced`: each warp is ordered in itself; a matrix instruction brings its warp together anyway."""

@@ -40,6 +40,7 @@ class _Wgmma(Flow):
     """
 
     narrow = frozenset(("unfenced", "fenced", "dirty", "flight", "operand", "landed"))
+    silent = True
 
     def __init__(self, analysis: Analysis) -> None:
         super().__init__(analysis)
