@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from .errors import Finding, Kind, Position, Severity
 
@@ -90,7 +92,7 @@ _STAGE = ("a stage runs from wgmma.fence over the wgmmas and wgmma.commit_group 
 
 # Texts as ptxas 13.0 holds them. A message that is not here is still reported, without a way out.
 _REMARKS = (
-    _Remark("'setmaxnreg' ignored to allow debugging", "assemble without -g: .loc alone already maps lines"),
+    _Remark("'setmaxnreg' ignored to allow debugging", "assemble without -g and without `debug` in .target: .loc alone already maps lines"),
     _Remark("'setmaxnreg' ignored to maintain compatibility across compilation units",
             "assemble the whole module: no -c and no linker (cuLink, nvJitLink), which compile relocatably; ptxkit joins modules as trees"),
     _Remark("'setmaxnreg' ignored; unable to determine register count at entry",
@@ -140,10 +142,11 @@ def findings(log: str, ptx: str = "", lines: Mapping[int, Position] | None = Non
 
     A message that names a function but no line is put at that function's declaration in `ptx`.
     """
-    return (*_messages(log, ptx, lines), *_spills(log, ptx, lines))
+    declared = _Declarations(ptx, lines)
+    return (*_messages(log, declared, lines), *_spills(log, declared))
 
 
-def _messages(log: str, ptx: str, lines: Mapping[int, Position] | None) -> Iterator[Finding]:
+def _messages(log: str, declared: _Declarations, lines: Mapping[int, Position] | None) -> Iterator[Finding]:
     for line in log.splitlines():
         found = _MESSAGE.match(line)
         if found is None or _ROUTINE.match(found["text"]):
@@ -158,26 +161,52 @@ def _messages(log: str, ptx: str, lines: Mapping[int, Position] | None) -> Itera
             kind, severity = "advice", "review" if code or found["severity"] == "warning" else "info"
         number = _NUMBER.search(line)
         function = _FUNCTION.search(text)
-        where = position(int(number["line"]), lines) if number else _declaration(function.group(1), ptx, lines) if function else None
+        where = position(int(number["line"]), lines) if number else declared.of(function.group(1)) if function else None
         text = text.replace("around line", "around PTX line").replace("at line", "at PTX line")
         yield Finding(code or "ptxas", text, remark.fix if remark else "", where, kind, severity)  # type: ignore[arg-type]
 
 
-def _spills(log: str, ptx: str, lines: Mapping[int, Position] | None) -> Iterator[Finding]:
+def _spills(log: str, declared: _Declarations) -> Iterator[Finding]:
     for name, entry in resources(log).items():
         if entry.spills:
             message = f"{name} spills registers to local memory: {entry.spill_stores} bytes stored, {entry.spill_loads} bytes loaded"
             fix = "keep fewer values alive at once, or give each thread more registers (fewer threads, .maxnreg, setmaxnreg.inc)"
-            yield Finding("spill", message, fix, _declaration(name, ptx, lines), "advice", "review")
+            yield Finding("spill", message, fix, declared.of(name), "advice", "review")
 
 
-def _declaration(function: str, ptx: str, lines: Mapping[int, Position] | None) -> Position | None:
-    """The source position of a function: that of its first line that has one, since a declaration has none of its own."""
-    declared = re.search(rf"\.(?:entry|func)\s+(?:\([^)]*\)\s*)?{re.escape(function)}(?![\w$])", ptx)
-    if declared is None:
-        return None
-    line = ptx.count("\n", 0, declared.start()) + 1
-    return position(min((known for known in lines or () if known >= line), default=line), lines)
+_HEAD = re.compile(r"\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([%\w$]+)")
+
+
+class _Declarations:
+    """Where the functions of a text stand. The text is gone through once, when the first is asked for."""
+
+    def __init__(self, ptx: str, lines: Mapping[int, Position] | None) -> None:
+        self.ptx = ptx
+        self.lines = lines
+
+    def of(self, function: str) -> Position | None:
+        """The source position of a function: that of its first line that has one, since a declaration has none of its own."""
+        line = self._found.get(function)
+        if line is None:
+            return None
+        at = bisect_left(self._known, line)
+        return position(self._known[at] if at < len(self._known) else line, self.lines)
+
+    @cached_property
+    def _found(self) -> dict[str, int]:
+        """The line of the first head of each function."""
+        found: dict[str, int] = {}
+        line, before = 1, 0
+        for head in _HEAD.finditer(self.ptx):
+            line += self.ptx.count("\n", before, head.start())
+            before = head.start()
+            found.setdefault(head[1], line)
+        return found
+
+    @cached_property
+    def _known(self) -> list[int]:
+        """The lines that have a source position."""
+        return sorted(self.lines or ())
 
 
 def position(line: int, lines: Mapping[int, Position] | None) -> Position:

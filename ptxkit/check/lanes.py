@@ -14,7 +14,7 @@ from grammar.operands import width
 
 from ..graph import post_dominators
 from .program import Routine, Site
-from .values import Value, Values, sources, uniform
+from .values import Value, Values, sources
 
 Vector = tuple["int | None", ...]
 DEEP = 60
@@ -263,6 +263,33 @@ class Lanes:
         members = self.values.number(self.values.of(site, sources(site)[0])) if sources(site) else None
         leader = (members & -members).bit_length() - 1 if members else 0
         return tuple(int(thread % 32 == leader) for thread in range(self.launch.threads))
+
+
+# ------------------------------------------------------------------------------------------------ the same in all threads
+
+
+def uniform(values: Values, value: Value) -> bool:
+    """Whether every thread of the CTA surely has the same value (where it has executed the same)."""
+    if value not in values.uniform:
+        values.uniform[value] = _uniform(values, value)
+    return values.uniform[value]
+
+
+def _uniform(values: Values, value: Value) -> bool:
+    same = ("ctaid", "nctaid", "ntid", "clusterid", "nclusterid", "cluster_", "gridid", "nwarpid", "smid", "nsmid", "dynamic_smem",
+            "total_smem", "is_explicit")
+    for part in values.depends(value):
+        if part.kind == "special" and not part.name.lstrip("%").startswith(same):
+            return False
+        if part.kind == "unknown":
+            return False
+        if part.kind in ("op", "select") and part.site is not None and not _uniform_operation(part.site):
+            return False
+    return True
+
+
+def _uniform_operation(site: Site) -> bool:
+    return site.mnemonic not in ("atom", "elect", "activemask", "mbarrier", "clock", "call", "shfl", "match", "ldmatrix", "mma", "wgmma")
 
 
 # ------------------------------------------------------------------------------------------------ operations on one thread's numbers

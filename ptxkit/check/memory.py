@@ -9,9 +9,9 @@ from typing import Literal
 from grammar import tree
 from grammar.operands import width
 
-from .lanes import Lanes
+from .lanes import Lanes, uniform
 from .program import Routine, Site
-from .values import Linear, Value, Values, sources, uniform
+from .values import Linear, Value, Values, sources
 
 Mode = Literal["r", "w", "rw"]
 _DESCRIPTOR = (1 << 64) - 1

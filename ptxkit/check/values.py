@@ -431,30 +431,6 @@ def sources(site: Site) -> list[tree.Operand]:
             if value is not None and parameter.operand.access != "w"]
 
 
-def uniform(values: Values, value: Value) -> bool:
-    """Whether every thread of the CTA surely has the same value (where it has executed the same)."""
-    if value not in values.uniform:
-        values.uniform[value] = _uniform(values, value)
-    return values.uniform[value]
-
-
-def _uniform(values: Values, value: Value) -> bool:
-    same = ("ctaid", "nctaid", "ntid", "clusterid", "nclusterid", "cluster_", "gridid", "nwarpid", "smid", "nsmid", "dynamic_smem",
-            "total_smem", "is_explicit")
-    for part in values.depends(value):
-        if part.kind == "special" and not part.name.lstrip("%").startswith(same):
-            return False
-        if part.kind == "unknown":
-            return False
-        if part.kind in ("op", "select") and part.site is not None and not _uniform_operation(part.site):
-            return False
-    return True
-
-
-def _uniform_operation(site: Site) -> bool:
-    return site.mnemonic not in ("atom", "elect", "activemask", "mbarrier", "clock", "call", "shfl", "match", "ldmatrix", "mma", "wgmma")
-
-
 def _integral(site: Site) -> bool:
     types = [token for token in site.opcode.split(".") if width(token)]
     return not types or all(token[0] in "usb" and token != "bf16" and not token.startswith("bf") for token in types)

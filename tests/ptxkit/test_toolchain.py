@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import stat
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from grammar import parse
 from ptxkit import cache, diagnostics, settings, toolchain
 from ptxkit.errors import AssembleError, Finding, NoToolError, Position
 
 from . import planted
 from .planted import Planted
+
+CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*.ptx"))
 
 
 @pytest.fixture
@@ -103,6 +107,31 @@ def test_a_declaration_without_a_line_takes_the_next_that_has_one() -> None:
     lines = {line: where for line, where in python_lines(planted.SPILLS).items() if line >= planted.DECLARED_AT + 3}
     finding = only(toolchain.assemble(planted.SPILLS, lines=lines).findings, "spill")
     assert finding.position == Position("kernel.py", 1000 + planted.DECLARED_AT + 3)
+
+
+def spilling(names: Sequence[str]) -> str:
+    """What ptxas says of entries that spill."""
+    return "".join(f"ptxas info    : Compiling entry function '{name}' for 'sm_90a'\nptxas info    : Function properties for {name}\n"
+                   "    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads\n" for name in names)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_each_of_several_entries_is_found_where_it_stands(path: Path) -> None:
+    text = path.read_text()
+    entries = {entry.name: entry.position for entry in parse(text).entries}
+    found = diagnostics.findings(spilling(list(entries)), text)
+    assert [finding.position and finding.position.line for finding in found] == [at and at.line for at in entries.values()]
+
+
+@pytest.mark.pure
+def test_thousands_of_entries_are_found_in_one_pass() -> None:
+    names = [f"k{i}" for i in range(4000)]
+    text = "".join(f".visible .entry {name}(.param .u64 p)\n{{\n{20 * 'add.u32 %r1, %r1, 1;'}\nret;\n}}\n" for name in names)
+    began = time.process_time()
+    found = diagnostics.findings(spilling(names), text, {line: Position("k.py", line) for line in range(2, 20_000, 5)})
+    assert time.process_time() - began < 2  # 0.1 s, and 8 s if the text is gone through for each
+    assert [finding.position for finding in found[:2]] == [Position("k.py", 2), Position("k.py", 7)]
 
 
 @pytest.mark.ptxas
