@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from itertools import accumulate, count
+from operator import add
 from typing import Any, NamedTuple, Protocol
 
 from . import constant
@@ -65,6 +67,7 @@ EXTENT = re.compile(
     r"|(?!\.(?:section|file|entry|func)\b)(?>\"[^\"\n]*\"|//[^\n]*|/(?!/)|[^;\"/]+)*+;)")
 FIELDS = [(vars(Variable)[field.name].__get__, setter(Variable, field.name)) for field in fields(Variable) if field.name != "position"]
 set_name, set_place, set_body = setter(Variable, "name"), setter(Variable, "position"), setter(Function, "body")
+INTEGERS = {Integer}
 OWN = "\x03"
 """What stands for the beginning of the names of a function's own parameters."""
 
@@ -99,6 +102,7 @@ class Reading(Protocol):
     original: str
     words: Words
     rows: dict[str, Data]
+    values: Values
     parameters: dict[str, Parameter]
 
     def place(self, offset: int) -> Position: ...
@@ -131,8 +135,7 @@ def variables(match: re.Match[str], words: Words, *, public: bool) -> list[tuple
         raise Odd
     initializer: Initializer | None = None
     if values is not None:
-        listed = [_constant(word.strip(BLANKS), words) for word in values.split(",")] if values.strip(BLANKS) else []
-        initializer = Aggregate(tuple(listed))
+        initializer = Aggregate(_constants(values, words) if values.strip(BLANKS) else ())
     elif value is not None:
         initializer = _constant(value.strip(BLANKS), words)
     given, lanes = _optional(align), 1 if vector is None else int(vector)
@@ -172,10 +175,14 @@ def moved(variable: Variable, place: Position) -> Variable:
     return found
 
 
+def _constants(text: str, words: Words) -> tuple[Constant, ...]:
+    """The constants of a list: most are integers that were read before."""
+    listed = [word.strip(BLANKS) for word in text.split(",")]
+    known: tuple[Any, ...] = tuple(map(words.get, listed))
+    return known if INTEGERS.issuperset(map(type, known)) else tuple([_constant(word, words) for word in listed])
+
+
 def _constant(word: str, words: Words) -> Constant:
-    known = words.get(word)
-    if type(known) is Integer:
-        return known
     generic = GENERIC.fullmatch(word)
     if generic is not None:
         name = Expression("generic", (words.name(generic[1]),))
@@ -263,31 +270,39 @@ def file(match: re.Match[str], reading: Reading) -> Directive:
 
 def rows(reading: Reading, at: int, stop: int) -> tuple[Label | Data, ...]:
     """The rows of a debug section, one a line; equal rows are one object."""
-    found: list[Label | Data] = []
-    known = reading.rows
-    for line in reading.text[at:stop].split("\n"):
-        row = known.get(line)
-        if row is None:
-            bare = line.partition("//")[0].strip(BLANKS)
-            if not bare:
-                at += len(line) + 1
-                continue
-            label = ONE_LABEL.fullmatch(bare)
-            if label is not None:
-                found.append(Label(label[1], reading.place(at + len(line) - len(line.lstrip(BLANKS)))))
-                at += len(line) + 1
-                continue
-            row = known[line] = _row(bare, reading.words)
-        found.append(row)
-        at += len(line) + 1
-    return tuple(found)
+    known, lines = reading.rows, reading.text[at:stop].split("\n")
+    found: list[Label | Data | None] = list(map(known.get, lines))
+    starts: list[int] = []
+    for number in [number for number, row in enumerate(found) if row is None]:
+        line = lines[number]
+        bare = line.partition("//")[0].strip(BLANKS)
+        label = ONE_LABEL.fullmatch(bare)
+        if label is not None:
+            starts = starts or list(map(add, accumulate(map(len, lines), initial=at), count()))
+            found[number] = Label(label[1], reading.place(starts[number] + len(line) - len(line.lstrip(BLANKS))))
+        elif bare:
+            if line not in known:
+                known[line] = _row(bare, reading.values)
+            found[number] = known[line]
+    return tuple(filter(None, found))
 
 
-def _row(text: str, words: Words) -> Data:
+def _row(text: str, values: Values) -> Data:
     match = ROW.fullmatch(text)
     if match is None:
         raise Odd
-    return Data(match[1], tuple([_datum(word.strip(BLANKS), words) for word in match[2].split(",")]))
+    return Data(match[1], tuple([values[word.strip(BLANKS)] for word in match[2].split(",")]))
+
+
+class Values(dict[str, Constant]):
+    """What a word in a row of a debug section is."""
+
+    def __init__(self, words: Words) -> None:
+        self.words = words
+
+    def __missing__(self, word: str) -> Constant:
+        found = self[word] = _datum(word, self.words)
+        return found
 
 
 def _datum(text: str, words: Words) -> Constant:

@@ -213,9 +213,10 @@ class Maker:
         if template.sort == ":" and isinstance(column := template.parts[0][-1], int) and len(template.parts) == 1:
             return [(cells[0].name, column)]
         key = tuple([cell.name for cell in cells])
-        parts = template.known.get(key)
+        known = template.known = template.known or {}
+        parts = known.get(key)
         if parts is None:
-            parts = template.known[key] = _parts(template, cells)
+            parts = known[key] = _parts(template, cells)
         return parts
 
 

@@ -82,6 +82,7 @@ class Lines:
         self.words = Words()
         self.listed = 0
         self.rows: dict[str, Data] = {}
+        self.values = heads.Values(self.words)
         self.parameters: dict[str, heads.Parameter] = {}
         self.templates = Templates(text)
         self.last: Plain | None = None  # the plain body that was read last

@@ -57,7 +57,7 @@ class Template:
         self.cells: tuple[dict[str, Any], ...] | None = None
         self.row: tuple[Any, ...] | None = None
         self.other = False
-        self.known: dict[tuple[str, ...], list[Part]] = {}
+        self.known: dict[tuple[str, ...], list[Part]] | None = None
 
     def be(self, signs: str, parts: list[Part]) -> None:
         self.signs, self.parts = signs, parts

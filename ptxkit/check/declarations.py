@@ -127,7 +127,8 @@ def _too_many(value: tree.Aggregate, shape: tuple[int | None, ...]) -> bool:
         return False
     if shape[0] is not None and len(value.elements) > shape[0]:
         return True
-    return any(isinstance(element, tree.Aggregate) and _too_many(element, shape[1:]) for element in value.elements)
+    return tree.Aggregate in set(map(type, value.elements)) and any(
+        isinstance(element, tree.Aggregate) and _too_many(element, shape[1:]) for element in value.elements)
 
 
 def _leaves(value: tree.Initializer | None) -> Iterator[tree.Initializer]:

@@ -47,7 +47,7 @@ class Kinds:
         """`formal`: those of the function, an `entry` or not. `outer`: what is around a block, for the registers that it does not hide."""
         self.scope = scope
         self.functions = functions
-        self.formal = formal
+        self.formal = set(map(id, formal))
         self.entry = entry
         self.known = known or Known()
         self.codes: dict[int, int] = {}
@@ -163,7 +163,7 @@ class Kinds:
         assert known is not None
         variable = known.variable
         reference = variable.type if variable.type.endswith("ref") else ""
-        own = variable.space == "param" and variable in self.formal
+        own = variable.space == "param" and id(variable) in self.formal
         return known.type, reference, own and ("entry" if self.entry else "func")
 
 

@@ -221,9 +221,11 @@ class _Module:
         yield from self.body(body[len(variables):], inner.scope, inner)
 
     def _instruction(self, instruction: tree.Instruction, scope: Scope, key: tuple[Any, ...], guarded: bool) -> Iterator[Finding]:
-        """One instruction whose like has not been met in this module, or that has a fault. `guarded`: its guard, if any, is a predicate."""
+        """One instruction whose like has not been met in this module, a call, or one that has a fault.
+
+        `guarded`: its guard, if any, is a predicate."""
         called = instruction.mnemonic == "call"
-        verdict = _verdicts.get(key) if guarded and not called else None
+        verdict = _verdicts.get(key) if guarded else None
         place: Place | None = None
         if verdict is None:
             place = self._at(instruction)
@@ -243,11 +245,11 @@ class _Module:
             misnamed = [name for signature, values in found[:1] for parameter, value in zip(signature.parameters, values, strict=True)
                         for name in self._named(signature, parameter, value, scope, place)]
             yield from misnamed
-            if called:
-                yield from self._call(instruction, scope, place)
             verdict = tuple(signature for signature, _ in found)
-            if not misnamed and not called and not any(signature.form.rules for signature in verdict):
+            if not misnamed and not any(signature.form.rules for signature in verdict):
                 _verdicts[key] = verdict
+        if called:
+            yield from self._call(instruction, scope, place or self._at(instruction))
         signature = min(verdict, key=self._ease)
         good = True
         for said in self._gates(instruction, signature):
@@ -257,7 +259,7 @@ class _Module:
             good = False
             yield finding("order", f"`{instruction.opcode}` is `{signature.opcode}` in PTX's order", f"write `{signature.opcode}`",
                           place or self._at(instruction), "review", "language", instruction.opcode, (signature.opcode,))
-        if good and key in _verdicts:
+        if good and not called and key in _verdicts:
             self.fine.add(key)
 
     def _mismatch(self, instruction: tree.Instruction, found: match.Mismatch, place: Place) -> Finding:

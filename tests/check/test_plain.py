@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -252,6 +253,20 @@ def test_a_verdict_on_a_parameter_is_none_on_that_of_a_call() -> None:
 def test_no_node_is_made_for_the_language(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plain, "made", lambda self: pytest.fail("a body is made"))
     assert check_text(CORPUS["arithmetic"], protocols=False) == ()
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_registers_that_are_not_used_take_no_memory(made: bool) -> None:
+    letters = "abcdefghijk"
+    names = [a + b + c for a in letters for b in letters for c in letters]
+    text = HEAD + ".func f()\n{\n" + "".join(f".reg .b32 %{name}<99999>;\n" for name in names) + "add.s32 %abc7, %bca8, 1;\n}\n"
+    judged(text, made=made)
+    tracemalloc.start()
+    found, _ = judged(text, made=made)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == []
+    assert most < 100 * len(text)
 
 
 def test_a_range_that_is_declared_again_has_no_names_of_the_one_before() -> None:

@@ -82,12 +82,31 @@ def test_bodies_are_made_by_any_thread() -> None:
     "mov.u32 %r1, %$x;", "@% mov.u32 %r1, {%, %tid$x};", "{ add.s32 %5, %6, 1; @%7 ret; }", "mov.b64 {%5, %r1}, f_param_1;",
     ".reg .b32 %r1<9>;", ".reg\n.b32 %r1;", ".pragma \"%r1\";", ".pragma \"%r1;", "// %r1 {", "ret; // }", "{", "}", "}{", "{ ret; } {",
     "\x0b", "{\n}\n}\n.func g() {\n{", ".loc 1 2 3\n, function_name $L__BB0_1, inlined_at 1 2 3",
-    ".loc 1 2 3, function_name %r1, inlined_at 1 2 3",
+    ".loc 1 2 3, function_name %r1, inlined_at 1 2 3", ".loc 1 2 03", ".loc 1 2", "mov.u32 %r1, %$P1;", "mov.u32 %r1, %$P$$;", "%$P%r1:",
+    "mov.u32 %r1, %\x021;", "mov.u32 %r1, %\x031;", "ret; // %r1, %q", "ret; // $L__BB0_1", "ret; // f_param_1 k_param_2", "ret; // \"%r1",
+    "// %bb.0: // {", ".loc 1 2 3 // %r1", ".loc 1 2 3 // f.py:2:3",
 ])
 def test_templates_are_read_as_the_grammar_reads_their_lines(line: str) -> None:
     for name, other in (("f", "mov.u32 %r7, %r8;"), ("k", "\t.reg .b32 %r<9>;\n\tadd.s32 %r1, %r1, %r2;")):
         body = f"{{\n{other}\n{line}\n{other}\n{line}\n}}"
         assert difference(f"{HEAD}.func {name}()\n{body}\n.func {name}2()\n{{\n{line}\nret;\n}}\n") == ""
+
+
+@pytest.mark.parametrize("parameters", [
+    ".param .u64 NAME_param_0, .param .u32 NAME_param_1", "\n\t.param .u64 NAME_param_0,\n\t.param .align 8 .b8 NAME_param_1[16]\n",
+    ".param .u64NAME_param_0", ".param .u64 .ptr .align 8NAME_param_0", ".param .u64 xNAME_param_0", ".param .u64 NAME_param_0NAME_param_1",
+    "\n.param\n.u64\nNAME_param_0\n,\n.param .b32 x", ".param .u64 \x030", ".param .u64 NAME_param_", ".param .u64 NAME_param_0$",
+    ".param .u64 // c\n NAME_param_0", ".param .u64 .ptr .global .align 16 NAME_param_0, .param .u64 NAME_param_0", ".param .u64 NAME",
+    ".param .b8 NAME_param_0[], .param .b8 NAME_param_1[ ]", ".param .align 3 .b8 y[4], .param .align 3 .b8 y[4]",
+])
+def test_parameters_are_read_alike_for_every_function(parameters: str) -> None:
+    for names in (("f", "g", "f"), ("%f", "f"), ("f", "%f", "_x"), ("u64", "f_param_0"), ("NAME_param_", "NAME")):
+        functions = [f".func (.param .b32 {name}_param_9) {name}({parameters.replace('NAME', name)});\n" for name in names]
+        assert difference(HEAD + "".join(functions)) == ""
+
+
+def test_a_sign_of_the_readers_is_no_parameter() -> None:
+    assert difference(HEAD + ".func f(.param .u64 f_param_0);\n.func g(.param .u64 \x030);\n") == ""
 
 
 def test_few_bodies_of_the_corpus_are_left_to_their_statements() -> None:
