@@ -112,7 +112,8 @@ def test_a_declaration_without_a_line_takes_the_next_that_has_one() -> None:
 def spilling(names: Sequence[str]) -> str:
     """What ptxas says of entries that spill."""
     return "".join(f"ptxas info    : Compiling entry function '{name}' for 'sm_90a'\nptxas info    : Function properties for {name}\n"
-                   "    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads\n" for name in names)
+                   "    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads\nptxas info    : Used 32 registers\n"
+                   for name in names)
 
 
 @pytest.mark.pure
