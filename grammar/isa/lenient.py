@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ..schema import ANY, Effects, Form, Operand, Per, Range, at, form, imm, r, w
-from . import atomic, barrier, bulk, cluster, control, matrix, memory, mma, multimem, tensormap, texture, wgmma, wmma
+from . import atomic, barrier, bulk, cluster, compare, control, matrix, memory, mma, multimem, tensormap, texture, wgmma, wmma
 
 _SHARED = at("shared::cluster")
 _MBAR = at("shared::cluster", tag="mbarrier")
@@ -161,6 +161,10 @@ FORMS: tuple[Form, ...] = (
       if row.mnemonic in ("tex", "tld4") and "f" in row.operands and "e" not in row.operands),
     *(_taking(_with(_without(row, "b", "e"), "{, f}", ", f"), c=r("s64"), f=_F32) for row in texture.FORMS
       if row.mnemonic in ("tex", "tld4") and "f" in row.operands and "dPdx" not in row.operands),
+
+    # cuda_bf16.hpp compares so.
+    *(_taking(replace(row, slots={**row.slots, "dtype": ("bf16",)}), d=replace(row.operands["d"], integer_ok=True))
+      for row in compare.FORMS if row.mnemonic == "set" and row.slots["stype"] == ("bf16",)),
 
     # Bits where the manual has integers, and another way to write a barrier.
     form("shfl.sync.mode.b32 d{|p}, a, b, c, membermask", slots={"mode": "up down bfly idx"}, effects=Effects(convergence="warp"),
