@@ -84,15 +84,18 @@ def located(found: Iterable[Finding], text: str) -> Iterator[Finding]:
 
 def protocol(module: tree.Module, places: Any, traced: Traced | None = None) -> list[Finding]:
     """The protocol findings of every entry of a module whose language is right."""
+    from grammar.resting import resting
+
     from .analysis import Analysis
     from .families import FAMILIES
     from .program import parts
 
     found: list[Finding] = []
     for entry, part in parts(module):
-        analysis = Analysis(part, entry, places, traced if traced is not None and traced.name == entry.name else None)
-        for family in FAMILIES:
-            found += family.findings(analysis)
+        with resting():
+            analysis = Analysis(part, entry, places, traced if traced is not None and traced.name == entry.name else None)
+            for family in FAMILIES:
+                found += family.findings(analysis)
     return found
 
 

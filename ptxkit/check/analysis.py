@@ -59,6 +59,16 @@ class Analysis:
         return {block: [site for site in sites if not site.silent] for block, sites in self.inside.items()}
 
     @cached_property
+    def acting(self) -> list[Site]:
+        """All of them, in the order of the text."""
+        return [site for block in sorted(self.telling) for site in self.telling[block]]
+
+    @cached_property
+    def touching(self) -> list[Site]:
+        """The sites that read or write shared memory."""
+        return [self.routine.sites[index] for index in self.memory.accesses]
+
+    @cached_property
     def readers(self) -> dict[str, list[Site]]:
         """The sites that read a register, by its name."""
         found: dict[str, list[Site]] = {}

@@ -26,7 +26,7 @@ _PASSING = frozenset(("selp", "setp", "mov", "cvt", "and", "or", "not", "xor"))
 
 
 def findings(analysis: Analysis) -> Iterator[Finding]:
-    for site in analysis.sites:
+    for site in analysis.acting:
         if "mbarrier.test" in site.sync:
             yield from _result(analysis, site)
     yield from _circle(analysis)

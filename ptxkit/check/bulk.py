@@ -35,7 +35,7 @@ class _Bulk(Flow):
 
     def __init__(self, analysis: Analysis) -> None:
         super().__init__(analysis)
-        self.copies = {site.index: site for site in analysis.sites if "bulk.issue" in site.sync}
+        self.copies = {site.index: site for site in analysis.acting if "bulk.issue" in site.sync}
         self.issuers = {index: analysis.lanes.of(site) for index, site in self.copies.items()}
         self.sources = {index: [a for a in analysis.memory.of(site) if a.operand == "srcMem"] for index, site in self.copies.items()}
         self._said: set[tuple[str, int]] = set()

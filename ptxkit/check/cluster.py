@@ -33,7 +33,7 @@ class _Exit(Flow):
 
     def __init__(self, analysis: Analysis) -> None:
         super().__init__(analysis)
-        self.touches = {site.index for site in analysis.sites if remote_accesses(analysis, site)}
+        self.touches = {site.index for site in analysis.acting if remote_accesses(analysis, site)}
         self._said: set[object] = set()
 
     def relevant(self, site: Site) -> bool:

@@ -34,7 +34,7 @@ class _Order(Flow):
 
     def _published(self) -> list[Access]:
         """Stores of the threads into other CTAs."""
-        return [access for site in self.analysis.sites for access in self._data(site)
+        return [access for site in self.analysis.touching for access in self._data(site)
                 if access.by == "generic" and access.mode != "r" and access.address.rank is not None and "async" not in site.tokens]
 
     def _data(self, site: Site) -> list[Access]:

@@ -47,8 +47,8 @@ class _Shared(Flow):
         super().__init__(analysis)
         self._said: set[tuple[int, bool]] = set()
         memory = analysis.memory
-        used = {memory.region(access) for site in analysis.sites for access in _uses(analysis, site)}
-        self.stores = {site.index: written for site in analysis.sites
+        used = {memory.region(access) for site in analysis.touching for access in _uses(analysis, site)}
+        self.stores = {site.index: written for site in analysis.touching
                        if (written := [a for a in _writes(analysis, site) if memory.region(a) in used])}
 
     def relevant(self, site: Site) -> bool:

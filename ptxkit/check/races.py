@@ -91,7 +91,7 @@ class _Races(Flow):
 
     def __init__(self, analysis: Analysis) -> None:
         super().__init__(analysis)
-        self.of = {site.index: found for site in analysis.sites if (found := _accesses(analysis, site))}
+        self.of = {site.index: found for site in analysis.touching if (found := _accesses(analysis, site))}
         self.by_key = {(index, access.operand): access for index, found in self.of.items() for access in found}
         if all(access.mode == "r" for access in self.by_key.values()):
             self.of, self.by_key = {}, {}

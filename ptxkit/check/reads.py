@@ -21,7 +21,7 @@ RULES = {
 
 def findings(analysis: Analysis) -> Iterator[Finding]:
     yield from _Waits(analysis).findings()
-    for site in analysis.sites:
+    for site in analysis.acting:
         if "mbarrier.complete_tx" in site.sync and site.mnemonic == "cp":
             yield from _overwritten(analysis, site)
         if site.mnemonic == "cp" and any(access.by == "async" for access in analysis.memory.of(site)):
@@ -42,7 +42,7 @@ class _Waits(Flow):
         """The copies into shared memory with their mbarriers, and what else is stored to it."""
         copies: list[tuple[Access, Barrier]] = []
         stores: list[Access] = []
-        for site in self.analysis.sites:
+        for site in self.analysis.touching:
             use = self.analysis.barriers.by_site.get(site.index)
             for access in self.analysis.memory.of(site):
                 if access.mode == "r" or access.operand in ("mbar", "addr"):
