@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -82,10 +82,15 @@ class Schedule:
                 yield Work(m, n, part.first, stages, tile, None, batch, part=part)
             return
         spread = self.splits if self.splits > 1 and not self.split_in_cluster else 1
-        with self.units(units * spread if spread > 1 else units, turn, turns, draws) as unit:
+
+        def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
+            m, n, batch = self._tile(extents, unit // spread if spread > 1 else unit, tiles, rows, columns)
+            return (m, n) if batch is None else (m, n, batch)
+
+        with self.placed(units * spread if spread > 1 else units, place, turn, turns, draws) as (unit, m, n, *batches):
+            batch = batches[0] if extents.batches is not None else None
             tile = unit // spread if spread > 1 else unit
             split = unit - tile * spread if spread > 1 else mov.u32(cluster_ctarank) if self.splits > 1 else None
-            m, n, batch = self._tile(extents, tile, tiles, rows, columns)
             first: Reg[u32] | int = 0
             stages = extents.k
             if split is not None:
@@ -94,12 +99,20 @@ class Schedule:
             yield Work(m, n, first, stages, tile, split, batch)
 
     @contextmanager
-    def units(self, count: Reg[u32], turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False) -> Iterator[Reg[u32]]:
-        """A loop over this cluster's units of `count`; the rest as `work` has it."""
+    def placed(self, count: Reg[u32], place: Callable[[Reg[u32]], Sequence[Reg[u32]]], turn: Reg[u32] | int = 0, turns: int = 1,
+               draws: bool = False) -> Iterator[Sequence[Reg[u32]]]:
+        """A loop over this cluster's units of `count`: each, and what `place` says of it; with tickets the thread that draws asks, and
+        passes it on."""
         if self.tickets is not None:
-            with (self.tickets.drawn(count) if draws else self.tickets.passed_on(count, turn, turns)) as unit:
-                yield unit
+            with (self.tickets.drawn(count, place) if draws else self.tickets.passed_on(count, turn, turns)) as found:
+                yield found
             return
+        with self.units(count, turn, turns) as unit:
+            yield unit, *place(unit)
+
+    @contextmanager
+    def units(self, count: Reg[u32], turn: Reg[u32] | int = 0, turns: int = 1) -> Iterator[Reg[u32]]:
+        """A loop over the units of `count` that are dealt out to this cluster; the rest as `work` has it."""
         here, all_ = self._cluster()
         start = here if isinstance(turn, int) and turn == 0 else here + all_ * turn
         with for_range(count, start=start, step=all_ * turns if turns > 1 else all_) as unit:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ptxkit import MBarriers, Ptr, Reg, Ring, ctaid, laneid, loop, nctaid, smem
+from ptxkit import MBarriers, Ptr, Reg, Ring, Vec, ctaid, laneid, loop, nctaid, smem
 from ptxkit.idioms import wait
 from ptxkit.ptx import atom, bar, ld, mbarrier, mov, st
 from ptxkit.smem import Shared
-from ptxkit.types import u32
+from ptxkit.types import pred, u32
 
 
 @dataclass(frozen=True, slots=True)
 class Tickets:
     """Units handed out as CTAs get to them: the first to each by its number, every further one by a counter in global memory.
 
-    The producer's thread draws a ticket while it loads the tile before, and passes it on through a ring of slots. full[slot]: 1, its
-    arrive. empty[slot]: a lane of every warp that works on what is drawn, when the warp has read the slot. As many tickets are drawn as
-    there are units, so whoever draws the last sets the counter back to 0 for the next launch.
+    The producer's thread draws a ticket while it loads the tile before, finds out where that unit is, and passes both on through a ring
+    of slots, so that who multiplies begins without a division. full[slot]: 1, its arrive. empty[slot]: a lane of every warp that works on
+    what is drawn, when the warp has read the slot. As many tickets are drawn as there are units, so whoever draws the last sets the
+    counter back to 0 for the next launch.
     """
 
     counter: Ptr[u32]
@@ -29,10 +30,11 @@ class Tickets:
     empty: MBarriers = field(init=False)
 
     SLOTS = 2
-    BYTES = SLOTS * (4 + 2 * 8)                 # of shared memory
+    WORDS = 4                                   # of a slot: the unit, and up to three that say where it is
+    BYTES = SLOTS * (4 * WORDS + 2 * 8)         # of shared memory
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "slots", smem.array(u32, self.SLOTS, align=8, name="tickets"))
+        object.__setattr__(self, "slots", smem.array(u32, self.SLOTS * self.WORDS, align=8, name="tickets"))
         object.__setattr__(self, "full", smem.mbarrier(self.SLOTS, name="ticket is there"))
         object.__setattr__(self, "empty", smem.mbarrier(self.SLOTS, name="ticket is read"))
 
@@ -42,27 +44,32 @@ class Tickets:
         return (self.full, 1), (self.empty, self.warps)
 
     @contextmanager
-    def drawn(self, units: Reg[u32]) -> Iterator[Reg[u32]]:
-        """The producer's loop, in one thread."""
+    def drawn(self, units: Reg[u32], place: Callable[[Reg[u32]], Sequence[Reg[u32]]]) -> Iterator[Sequence[Reg[u32]]]:
+        """The producer's loop, in one thread: each unit, and what `place` says of it."""
         unit, position = mov.u32(ctaid.x), Ring(self.SLOTS)
         with loop() as more:
             wait(self.empty[position.stage], position.parity ^ 1)
-            st.shared__cta.u32(self.slots.at(position.stage), unit)
+            slot, over = self.slots.at(position.stage * self.WORDS), unit >= units
+            _put(slot, [unit] * self.WORDS, over)
+            mbarrier.arrive.shared__cta.b64(self.full[position.stage], pred=over)
+            more.break_if(over)
+            drawn = atom.relaxed.gpu.global_.add.u32(self.counter, 1)
+            words = place(unit)
+            _put(slot, [unit, *words, *[unit] * (self.WORDS - 1 - len(words))])
             mbarrier.arrive.shared__cta.b64(self.full[position.stage])
             position.advance()
-            more.break_if(unit >= units)
-            drawn = atom.relaxed.gpu.global_.add.u32(self.counter, 1)
-            yield unit
+            yield unit, *words
             st.relaxed.gpu.global_.u32(self.counter, 0, pred=drawn == units - 1)
             mov.u32(unit, drawn + mov.u32(nctaid.x))
 
     @contextmanager
-    def passed_on(self, units: Reg[u32], turn: Reg[u32] | int, turns: int) -> Iterator[Reg[u32]]:
-        """A loop of those who multiply, in whole warps; of every `turns` tickets only number `turn`."""
+    def passed_on(self, units: Reg[u32], turn: Reg[u32] | int, turns: int) -> Iterator[Sequence[Reg[u32]]]:
+        """A loop of those who multiply, in whole warps, over the same; of every `turns` tickets only number `turn`."""
         position, number = Ring(self.SLOTS), mov.u32(0)
         with loop() as more:
             wait(self.full[position.stage], position.parity)
-            unit = ld.shared__cta.u32(self.slots.at(position.stage))
+            slot = self.slots.at(position.stage * self.WORDS)
+            unit, *words = (*ld.shared__cta.v2.u32(slot), *ld.shared__cta.v2.u32(slot + 2))
             bar.warp.sync(0xFFFFFFFF)
             mbarrier.arrive.shared__cta.b64(self.empty[position.stage], pred=mov.u32(laneid) == 0)
             position.advance()
@@ -71,7 +78,13 @@ class Tickets:
                 mine = number == turn
                 mov.u32(number, number ^ 1)
                 more.continue_if(~mine)
-            yield unit
+            yield unit, *words
+
+
+def _put(slot: Shared[u32], words: Sequence[Reg[u32]], p: Reg[pred] | None = None) -> None:
+    """Write a slot, in pairs of words: slots lie on 8-byte lines."""
+    for i in range(0, len(words), 2):
+        st.shared__cta.v2.u32(slot + i, Vec(words[i:i + 2]), pred=p)
 
 
 __all__ = ["Tickets"]

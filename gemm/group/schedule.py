@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -55,7 +55,8 @@ class GroupSchedule:
         rows = ld.shared__cta.u32(table.before.at(table.capacity))
         units = rows if own_sizes else rows * across
         group = mov.u32(0)
-        with self.tiles.units(units, turn, turns, draws) as unit:
+
+        def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
             column = unit // rows if self.order == "across" else None
             sought = unit if own_sizes else unit - column * rows if column is not None else unit // across
             if self.order in ("linear", "ticket"):
@@ -69,16 +70,17 @@ class GroupSchedule:
                 along, other = sought - before, column
                 m, n = (other, along) if self.transposed else (along, other)
             else:
-                own = ld.shared__cta.u32(table.before.at(group + 1)) - before
-                wide = across
+                own, wide = ld.shared__cta.u32(table.before.at(group + 1)) - before, across
                 if own_sizes:
                     wide = ld.shared__cta.u32(table.across.at(group))
-                    own, before, stages = own // wide, before, ld.shared__cta.u32(table.stages.at(group))
+                    own = own // wide
                 within = unit - before if own_sizes else unit - before * wide
                 m, n = self.tiles._place(within, *((wide, own) if self.transposed else (own, wide)))
-            m, n = self.tiles._in_cluster(m, n)
-            yield GroupWork(m, n, 0, stages, unit, None, None, group, ld.shared__cta.u32(table.start.at(group)),
-                            ld.shared__cta.u32(table.end.at(group)))
+            return *self.tiles._in_cluster(m, n), group
+
+        with self.tiles.placed(units, place, turn, turns, draws) as (unit, m, n, of):
+            yield GroupWork(m, n, 0, ld.shared__cta.u32(table.stages.at(of)) if own_sizes else stages, unit, None, None, of,
+                            ld.shared__cta.u32(table.start.at(of)), ld.shared__cta.u32(table.end.at(of)))
 
     @contextmanager
     def work_of_rows(self, of_row: Ptr[u32], rows: Reg[u32], tokens: int, weight_tiles: Reg[u32], stages: Reg[u32], *,
@@ -86,12 +88,13 @@ class GroupSchedule:
         """The same where the first row of each tile says its group ("rows"); tiles of rows with a negative group are left out."""
         tiles = self.tiles
         across, down = self._columns(weight_tiles), _shared_out(rows, tokens)
-        with self.tiles.units(across * down, turn, turns, draws) as unit:
-            m, n = tiles._place(unit, *((across, down) if self.transposed else (down, across)))
-            m, n = tiles._in_cluster(m, n)
-            start = (n if self.transposed else m) * tokens
-            group = ld.global_.u32(of_row.at(start))
-            zero = mov.u32(0)
+
+        def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
+            m, n = tiles._in_cluster(*tiles._place(unit, *((across, down) if self.transposed else (down, across))))
+            return m, n, ld.global_.u32(of_row.at((n if self.transposed else m) * tokens))
+
+        with self.tiles.placed(across * down, place, turn, turns, draws) as (unit, m, n, group):
+            start, zero = (n if self.transposed else m) * tokens, mov.u32(0)
             with if_(group <= 0x7FFF_FFFF):
                 yield GroupWork(m if self.transposed else zero, zero if self.transposed else n, 0, stages, unit, None, None, group, start,
                                 min_.u32(start + tokens, rows))
