@@ -16,7 +16,7 @@ from .epilogue import BUFFERS, span_bytes
 from .fusion import ACTIVATIONS, PLAIN_SUM, Fusion
 from .mainloop import slabs_at_once
 from .registers import fragment_registers
-from .scale_ring import scale_count
+from .scale_ring import ALIGNED, blocks_of, scale_count
 from .scales import BLOCK
 from .scheduler import Raster
 from .splitk import columns_per_split
@@ -80,6 +80,7 @@ class Config:
     STAGGER: bool = False
     BLOCK_SCALES: bool = False
     SCALE_MAP: bool = False
+    SCALE_BULK: bool = False
     BATCHED: bool = False
     STREAM_B: bool = False
     FUSION: Fusion = PLAIN_SUM
@@ -158,7 +159,7 @@ class Config:
         ring = stages * (self.stage_bytes + BARRIER_BYTES)
         if self.BLOCK_SCALES:
             ring += stages * -(-self.BM // 32) * 128 if self.SCALE_MAP else -(-stages * self.BM // 4) * 16
-            ring += -(-stages * scale_count(self.BN, BLOCK) // 2) * 8
+            ring += stages * ALIGNED * 4 * blocks_of(self.BN) if self.SCALE_BULK else -(-stages * scale_count(self.BN, BLOCK) // 2) * 8
         return ring + self.fixed_bytes
 
     @property
@@ -256,6 +257,8 @@ class Config:
             return "A goes through registers where it is K-major, of 16-bit elements, and its sums are not promoted: take A_REGISTERS=False"
         if self.SCALE_MAP and not self.BLOCK_SCALES:
             return "SCALE_MAP is a tensor map of A's block scales: it needs BLOCK_SCALES"
+        if self.SCALE_BULK and not self.SCALE_MAP:
+            return "SCALE_BULK, bulk copies of B's block scales, goes with those of A by a tensor map: it needs SCALE_MAP"
         if self.BLOCK_SCALES and not (self.PROMOTE and self.a.bits == 8):
             return "block scales are those of fp8 operands, with PROMOTE"
         return self._sharing_problem() or self._epilogue_problem()

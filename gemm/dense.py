@@ -45,7 +45,8 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
          MULTICAST: Literal["split", "leader"] = "split", SPLITS: int = 1, REDUCE: Literal["cluster", "workspace"] = "cluster",
          GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False, TICKET: bool = False, STREAM_K: bool = False,
          A_REGISTERS: bool = False, STORE: Literal["staged", "direct"] = "staged", BUFFERS: int = 2, PROMOTE: bool = False,
-         OVERLAP: bool = False, STAGGER: bool = False, BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, BATCHED: bool = False,
+         OVERLAP: bool = False, STAGGER: bool = False, BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, SCALE_BULK: bool = False,
+         BATCHED: bool = False,
          STREAM_B: bool = False, FUSION: Fusion = PLAIN_SUM) -> None:
     """D[M, N] = A[M, K] B[K, N] in tiles of BM x BN, stages of BK.
 
@@ -77,10 +78,10 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
     if BLOCK_SCALES:
         a_scales = ScaleArray(a_scale, a_scale_m, a_scale_k)
         ring = ScaleRing(ScaleLines.allocate(a_scales, BM, 1, STAGES, "scales of A", s if SCALE_MAP else None),
-                         ScaleLines.allocate(ScaleArray(b_scale, b_scale_n, b_scale_k), BN, BLOCK, STAGES, "scales of B"))
-    pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=BLOCK_SCALES, loads=A_REGISTERS)
+                         ScaleLines.allocate(ScaleArray(b_scale, b_scale_n, b_scale_k), BN, BLOCK, STAGES, "scales of B", bulk=SCALE_BULK))
+    pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=ring, loads=A_REGISTERS)
     order = smem.mbarrier(2, name="order") if PINGPONG else None
-    tickets = Tickets(counters, 4 * CONSUMERS + BLOCK_SCALES) if TICKET else None
+    tickets = Tickets(counters, 4 * CONSUMERS + pipeline.copied) if TICKET else None
 
     thread = mov.u32(tid.x)
     warp = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF)        # the same in all lanes, and ptxas can see it
@@ -108,9 +109,9 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
             producer = Producer(pipeline, TiledCopy(a, a_tile, cluster.a_shares(), lines=A_ROWS),
                                 TiledCopy(b, b_tile, cluster.b_shares(), policy), Ring(STAGES))
             with schedule.work(extents, draws=True) as work:
-                producer.load(work, work.m * BM, work.n * BN, *([work.batch] if BATCHED else []), scales=ring)
+                producer.load(work, work.m * BM, work.n * BN, *([work.batch] if BATCHED else []), scales=ring, columns=n)
             producer.drain()
-        if ring is not None:
+        if ring is not None and pipeline.copied:
             with if_(warp == 1):
                 lane = mov.u32(laneid)
                 copier = Producer(pipeline, TiledCopy(a, a_tile, Shares()), TiledCopy(b, b_tile, Shares()), Ring(STAGES))
@@ -143,7 +144,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
             clear_lines(a_tile, A_ROWS, thread)
         acc, total = sums_of(mma, PROMOTE)
         in_tile = lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row
-        reader = Reader(ring, slabs, in_tile, lane_column)
+        reader = Reader.of(ring, slabs, in_tile, lane_column)
         second = mma.fragments() if OVERLAP else None
         stagger = Stagger(index, CONSUMERS) if STAGGER else None
         turn = Turn(order, index, lane) if order is not None else None
@@ -157,6 +158,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
             if not isinstance(first_slab, int):
                 row = row + first_slab * ROWS
             if PROMOTE:
+                reader.begin(column, work.first)
                 if second is not None:
                     consumer.multiply_overlapped((acc, second), total, work.stages, reader)
                 else:

@@ -226,7 +226,8 @@ def _prepare(arrays: Arrays, options: Options, config: Config | None) -> Launch 
         aligned = not (a.pointer | b.pointer | out.pointer) & 15
     else:
         shapes = (*(array and array[1:5] for array in arrays), options, config)
-        aligned = not any(array is not None and array.pointer % 16 for array in (a, b, out, arrays.c, arrays.residual, arrays.a_scale))
+        others = arrays.c, arrays.residual, arrays.a_scale, arrays.b_scale
+        aligned = not any(array is not None and array.pointer % 16 for array in (a, b, out, *others))
     plan = _plans.get(shapes)
     if plan is None or not aligned:
         ordinal = same_device(arrays.named())
@@ -247,7 +248,8 @@ def _prepare(arrays: Arrays, options: Options, config: Config | None) -> Launch 
 
 def check_config(config: Config, problem: Problem) -> None:
     """A configuration given by the caller is for this problem."""
-    free = {"PROMOTE": config.PROMOTE, "SCALE_MAP": config.SCALE_MAP and problem.scale_map}    # may do more, or without
+    free = {"PROMOTE": config.PROMOTE, "SCALE_MAP": config.SCALE_MAP and problem.scale_map,
+            "SCALE_BULK": config.SCALE_BULK and problem.scale_bulk}    # may do more, or without
     wanted = {**problem.fixed, **free}
     for name, value in wanted.items():
         if getattr(config, name) != value:

@@ -17,8 +17,8 @@ STAGE_BYTES = 128           # of depth
 # memory gives all of them. Clocks: before the first stage arrives; a stage beside its products, with one consumer and with more; an
 # epilogue for each 64 x 8 of a warpgroup's share; a cluster's start; a reduction at once, and bytes a clock of partial sums.
 MODEL = {"l2": 100.0, "memory": 3280.0, "prologue": 5300.0, "stage_1": 92.0, "stage": 44.0, "epilogue": 132.0, "cluster": 13.0,
-         "reduce_cluster": 1190.0, "reduce_workspace": 3210.0, "sums_cluster": 6.6, "sums_workspace": 7.2, "promote": 1.45, "overlap": 1.18,
-         "stagger": 1.15, "promote_3": 1.145}
+         "reduce_cluster": 1190.0, "reduce_workspace": 3210.0, "sums_cluster": 6.6, "sums_workspace": 7.2, "promote": 1.45, "overlap": 1.15,
+         "stagger": 1.14, "promote_3": 1.125, "promote_192": 1.125}
 
 
 def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
@@ -45,6 +45,8 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
             shapes.append({"BM": BM, "BN": BN})
             if problem.promote and BM * BN <= 128 * 128:
                 shapes[-1]["OVERLAP"] = True
+            elif problem.promote and (BM, BN) == (128, 192):
+                shapes[-1]["GROUP"] = 16
             elif problem.promote and BM != 192:
                 shapes[-1]["STAGGER"] = True
             elif problem.promote:
@@ -108,7 +110,9 @@ def clocks(problem: Problem, config: Config, sms: int) -> float:
 
 def _promotion(config: Config) -> str:
     """The way of promotion that says how much longer a stage takes."""
-    return "overlap" if config.OVERLAP else "stagger" if config.STAGGER else "promote_3" if config.CONSUMERS == 3 else "promote"
+    if config.OVERLAP or config.STAGGER:
+        return "overlap" if config.OVERLAP else "stagger"
+    return "promote_3" if config.CONSUMERS == 3 else "promote_192" if (config.BM, config.BN) == (128, 192) else "promote"
 
 
 def heuristic(problem: Problem, sms: int = 132) -> Config:

@@ -90,18 +90,19 @@ class Pipeline:
 
     Arrivals a phase. full: 1, the producer's arrive.expect_tx of the whole stage (what peers multicast into it counts here too).
     empty: one thread of every warpgroup that reads the stage, in every CTA that this CTA's copies reach; with `loads`, where threads load
-    from a stage themselves, one of every warp. With a `ScaleRing` they do, and full: 32 more, of the lanes that copy scales.
+    from a stage themselves, one of every warp. With a `ScaleRing` they do, and where a warp copies scales, full: 32 more, of its lanes.
     """
 
-    def __init__(self, stages: int, readers: int, cluster: Cluster, *, scales: bool = False, loads: bool = False) -> None:
-        self.loads = loads or scales
+    def __init__(self, stages: int, readers: int, cluster: Cluster, *, scales: ScaleRing | None = None, loads: bool = False) -> None:
+        self.loads = loads or scales is not None
         self.loads_across = loads and cluster.size > 1          # threads of another CTA load what this one's copies write
-        self.stages, self.readers, self.cluster, self.scales = stages, readers * (4 if self.loads else 1), cluster, scales
+        self.stages, self.readers, self.cluster = stages, readers * (4 if self.loads else 1), cluster
+        self.copied = scales is not None and scales.copied
         self.full, self.empty = smem.mbarrier(stages, name="full"), smem.mbarrier(stages, name="empty")
 
     def init(self, *more: tuple[MBarriers, int]) -> None:
         """In one thread: every barrier, and the fence for the CTAs of the cluster."""
-        init_barriers((self.full, 1 + 32 * self.scales), (self.empty, self.cluster.reached() * self.readers), *more)
+        init_barriers((self.full, 1 + 32 * self.copied), (self.empty, self.cluster.reached() * self.readers), *more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +115,13 @@ class Producer:
     position: Ring
 
     def load(self, work: Work, row: Reg[u32], column: Reg[u32], *outer: Any, a_outer: tuple[Any, ...] = (),
-             b_outer: tuple[Any, ...] = (), scales: ScaleRing | None = None) -> None:
-        """Rows `row`.. of A and `column`.. of B (in elements); `outer` are further coordinates of both maps, the others of one."""
+             b_outer: tuple[Any, ...] = (), scales: ScaleRing | None = None, columns: Any = None) -> None:
+        """Rows `row`.. of A and `column`.. of B (in elements); `outer` are further coordinates of both maps, the others of one. With
+        `scales`, `columns` are all of B's."""
         pipeline, depth = self.pipeline, self.a.tile.layout.columns
         bytes = self.a.bytes + self.b.bytes + (scales.m.bytes + scales.n.bytes if scales is not None else 0)
+        if scales is not None:
+            scales.n.aim(column, columns)
         with ring(self.position, work.stages) as (k, stage, parity):
             number = k if isinstance(work.first, int) and work.first == 0 else k + work.first
             at = number * depth

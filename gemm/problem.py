@@ -64,7 +64,7 @@ class Problem:
     """One product, checked: everything of it but the pointers."""
 
     __slots__ = ("a", "a_lines", "a_major", "accumulator", "b", "b_lines", "b_major", "batches", "block_scales", "d_lines", "fusion", "k",
-                 "m", "n", "out", "promote", "s_lines", "strides")
+                 "m", "n", "out", "promote", "s_lines", "scale_bulk", "strides")
 
     def __init__(self, arrays: Arrays, options: Options = PLAIN) -> None:
         a, b, out = arrays.a, arrays.b, arrays.out
@@ -89,6 +89,7 @@ class Problem:
             self.d_lines = result("out", out)
         self.block_scales = False
         self.s_lines = Lines((), ())                # of A's block scales, where a tensor map can have them
+        self.scale_bulk = False                     # whether besides those of B are contiguous along K, on 16-byte lines
         self.fusion = self._fusion(arrays, options)
         self.promote = self.block_scales or (self.a.bits == 8 and options.fast_accum is False)
         if options.fast_accum and self.block_scales:
@@ -100,7 +101,7 @@ class Problem:
         """The fields of a configuration that the problem decides; the others are its knobs."""
         return {"a": self.a, "b": self.b, "out": self.out, "accumulator": self.accumulator, "a_major": self.a_major,
                 "b_major": self.b_major, "PROMOTE": self.promote, "BLOCK_SCALES": self.block_scales, "SCALE_MAP": self.scale_map,
-                "BATCHED": self.batches is not None, "FUSION": self.fusion}
+                "SCALE_BULK": self.scale_bulk, "BATCHED": self.batches is not None, "FUSION": self.fusion}
 
     @property
     def plain(self) -> bool:
@@ -172,6 +173,7 @@ class Problem:
         self.block_scales = True
         if (a.strides[0] == 1 or self.m == 1) and a.strides[1] % 4 == 0 and a.strides[1] >= self.m and a.pointer % 16 == 0:
             self.s_lines = Lines((self.m, depth), (4 * a.strides[1],))
+            self.scale_bulk = (b.strides[0] == 1 or depth == 1) and depth % 4 == 0 and b.strides[1] % 4 == 0 and b.pointer % 16 == 0
         return False
 
     @property

@@ -15,6 +15,7 @@ from . import tables
 from .config import Config, ConfigError
 from .heuristic import heuristic
 from .problem import Arrays, Options, Problem
+from .scale_ring import ALIGNED
 from .streamk import LEAST
 
 CHOICES: dict[str, list[Any]] = {
@@ -130,11 +131,12 @@ def distinct(configs: Iterable[Config], *, of_types: bool = False) -> tuple[Conf
 
 def small(config: Config) -> tuple[int, int, int]:
     """M, N, K of a product of one tile for each CTA of a cluster (one for each warpgroup that takes turns), not quite full, whose depth
-    goes once round the ring."""
+    goes once round the ring, and is one that its copies of scales can have."""
     unit = 128 // min(config.a.bits, config.out.bits, 16)
     m = config.A_ROWS or config.BM * config.CLUSTER_M * (2 if config.PINGPONG else 1) - unit
     n = max(unit, config.BN * config.CLUSTER_N // unit * unit - (unit if unit < config.BN else 0))
-    return m, n, config.BK * max(config.STAGES + 1, config.SPLITS + 1, 2 * LEAST * config.STREAM_K) - 16
+    stages = max(config.STAGES + 1, config.SPLITS + 1, 2 * LEAST * config.STREAM_K)
+    return m, n, config.BK * (-(-stages // ALIGNED) * ALIGNED if config.SCALE_BULK else stages) - 16
 
 
 def name(config: Config) -> str:

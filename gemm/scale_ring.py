@@ -1,4 +1,4 @@
-"""Block scales of fp8 operands through shared memory: a warp beside the producer copies those of each stage into its ring."""
+"""Block scales of fp8 operands through shared memory: those of a stage come with its operands, by the producer's copies where they can."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
-from ptxkit import MBarrier, Reg, TensorMap, Vec, smem
-from ptxkit.ptx import cp, ld, mov, mul
+from ptxkit import MBarrier, Ptr, Reg, TensorMap, Vec, smem
+from ptxkit.ptx import add, cp, ld, mov, mul
 from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared, Tile
 from ptxkit.types import f32, u32
 
 from .atoms import tensor_copy
-from .scales import ScaleArray
+from .scales import BLOCK, ScaleArray
 
 WARP = 32
-ALIGNED = 4                 # floats at which a tensor copy may begin
+ALIGNED = 4                 # floats at which a copy may begin, and the fewest of a bulk copy
 BOX = 256                   # lines of one tensor copy at most
 
 
@@ -24,8 +24,9 @@ BOX = 256                   # lines of one tensor copy at most
 class ScaleLines:
     """The scales of one operand: one for each `block` lines of its tile (1, or 128 of which a tile may straddle several).
 
-    With a tensor map, over scales that are contiguous along the lines, the producer copies them as it does the operands; on an H200
-    scales of rows that a warp copies cost 14 % of a large product, and those that come so next to nothing (docs/performance.md).
+    With a tensor map, over scales that are contiguous along the lines, the producer copies them as it does the operands; and in `bulk`,
+    where those of a line's blocks are contiguous along K, four of them for every block that a tile may have columns of. Else a warp beside
+    the producer copies them: on an H200 14 % of a large product for scales of rows, and 4 % for those of blocks (docs/performance.md).
 
     A copy begins at a multiple of 16 bytes. Where a tile may begin at any line, its lines come in `parts`, one or two copies that begin
     at the last multiple of ALIGNED lines: `shift` lines before their first one.
@@ -38,12 +39,17 @@ class ScaleLines:
     tile: Tile[f32] | None = None
     tensormap: TensorMap | None = None
     parts: int = 0                              # 0: tiles begin where a copy may
+    bulk: bool = False
     _at: list[Reg[u32]] = field(default_factory=list)
     _first: Any = 0
+    _sources: list[Ptr[f32]] = field(default_factory=list)
 
     @classmethod
     def allocate(cls, array: ScaleArray, lines: int, block: int, stages: int, name: str, tensormap: TensorMap | None = None,
-                 anywhere: bool = False) -> ScaleLines:
+                 anywhere: bool = False, bulk: bool = False) -> ScaleLines:
+        if bulk:
+            ring = smem.array(f32, stages * ALIGNED * blocks_of(lines), align=16, name=name)
+            return cls(array, lines, block, ring, bulk=True)
         if tensormap is None:
             return cls(array, lines, block, smem.array(f32, stages * scale_count(lines, block), align=16, name=name))
         parts = parts_of(lines) if anywhere else 0
@@ -54,12 +60,19 @@ class ScaleLines:
     @property
     def bytes(self) -> int:
         """What the producer adds to a stage."""
+        if self.bulk:
+            return 4 * ALIGNED * blocks_of(self.lines)
         return (self.lines + self.parts * ALIGNED) * 4 if self.tensormap is not None else 0
+
+    @property
+    def copied(self) -> bool:
+        """Whether a warp beside the producer copies them."""
+        return self.tensormap is None and not self.bulk
 
     @property
     def of_part(self) -> int:
         """Places in shared memory of what one copy brings."""
-        return self.tile.stage_bytes // 4 if self.tile is not None else self.count
+        return ALIGNED * blocks_of(self.lines) if self.bulk else self.tile.stage_bytes // 4 if self.tile is not None else self.count
 
     @property
     def of_stage(self) -> int:
@@ -77,8 +90,21 @@ class ScaleLines:
         """Lines that a tile which begins at `line` has before its own."""
         return line & (ALIGNED - 1) if self.parts else 0
 
+    def aim(self, line: Reg[u32], lines: Reg[u32]) -> None:
+        """A new tile of the producer, from `line` of `lines`: where its scales are. Blocks past the last have the last one's."""
+        if self.bulk:
+            first, last = line // self.block, (lines - 1) // self.block
+            self._sources = [self.array.pointer.at(mul.wide.u32(min_.u32(first + i if i else first, last), self.array.mn_stride))
+                             for i in range(blocks_of(self.lines))]
+
     def load(self, stage: Reg[u32], line: Reg[u32], k: Reg[u32], barrier: MBarrier) -> None:
         """By the producer: the scales of lines `line`.. in stage `k` of the depth."""
+        if self.bulk:
+            copy = cp.async_.bulk.shared__cluster.global_.mbarrier__complete_tx__bytes
+            places = self.ring.at(stage * self.of_stage)
+            for i, source in enumerate(self._sources):
+                copy(places + i * ALIGNED, source.at(k - (k & (ALIGNED - 1))), 4 * ALIGNED, barrier)
+            return
         if self.tile is None or self.tensormap is None:
             return
         if not self.parts:
@@ -100,7 +126,7 @@ class ScaleLines:
     def begin(self, line: Reg[u32], lines: Reg[u32], lane: Reg[u32], first: Any) -> None:
         """A new tile of the producer's warp: which scales are each lane's. Lines past the last have the last one's."""
         self._at, self._first = [], first
-        if self.tensormap is not None:
+        if not self.copied:
             return
         for i in range(0, self.count, WARP):
             at = line + (lane + i if self.group == 1 else (lane + i) * self.group)
@@ -117,6 +143,11 @@ class ScaleLines:
             left = self.count - number * WARP
             place = here.at(mul.wide.u32(at, self.array.mn_stride))
             cp.async_.ca.shared.global_(slot + number * WARP, place, 4, pred=None if left >= WARP else lane < left)
+
+
+def blocks_of(lines: int, block: int = BLOCK) -> int:
+    """Blocks that a tile of so many lines may have some of."""
+    return (lines + block - gcd(lines, block) + block - 1) // block
 
 
 def parts_of(lines: int) -> int:
@@ -156,12 +187,17 @@ class Factors:
 class ScaleRing:
     """Scales of both operands of every stage.
 
-    Each of the copying warp's lanes arrives on full[stage] when its copies have landed (cp.async.mbarrier.arrive.noinc): 32 arrivals more
-    a phase. Every consumer warp reads the scales it needs before its products, and arrives on empty[stage] itself.
+    Where a warp copies, each of its lanes arrives on full[stage] when its copies have landed (cp.async.mbarrier.arrive.noinc): 32 arrivals
+    more a phase. Every consumer warp reads the scales it needs before its products, and arrives on empty[stage] itself.
     """
 
     m: ScaleLines
     n: ScaleLines
+
+    @property
+    def copied(self) -> bool:
+        """Whether a warp beside the producer copies some of them."""
+        return self.m.copied or self.n.copied
 
     def copy(self, stage: Reg[u32], k: Reg[u32], lane: Reg[u32], full: MBarrier) -> None:
         """Copy a stage's scales, in all lanes of one warp."""
@@ -174,14 +210,20 @@ class ScaleRing:
         columns = 2 * (self.n.lines // 8) if self.n.block == 1 else self.n.count
         return Factors([mov.f32(0.0) for _ in range(2 * slabs)], [mov.f32(0.0) for _ in range(columns)], self.n.group)
 
-    def read(self, factors: Factors, stage: Reg[u32], row: Reg[u32], column: Reg[u32]) -> None:
-        """In a consumer thread: the scales of its rows (from `row` of the stage on) and columns (from `column` of 8) in this stage."""
+    def read(self, factors: Factors, stage: Reg[u32], row: Reg[u32], column: Reg[u32], places: list[Reg[u32]], k: Reg[u32]) -> None:
+        """In a consumer thread: the scales of its rows (from `row` of the stage on) and columns (from `column` of 8, or `places` of bulk
+        copies) in this stage, number `k` of the depth."""
         factors.forget()
         at = self.m.ring.at(stage * self.m.of_stage)
         mine = at.at(row if self.m.block == 1 else row // self.m.group)
         for i, register in enumerate(factors.rows):
             offset = i // 2 * 64 + (8 if i % 2 else 0)
             ld.shared__cta.f32(register, mine + (offset if self.m.block == 1 else i // 2 * 64 // self.m.group))
+        if self.n.bulk:
+            at = self.n.ring.at(stage * self.n.of_stage + (k & (ALIGNED - 1)))
+            for place, register in zip(places, factors.columns, strict=True):
+                ld.shared__cta.f32(register, at.at(place) if self.n.of_stage > ALIGNED else at)
+            return
         at = self.n.ring.at(stage * self.n.count)
         if self.n.block == 1:
             mine = at.at(column)
@@ -194,7 +236,8 @@ class ScaleRing:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One consumer thread's view of the ring: where its first row's scale is in a stage, and its column in every 8.
+    """One consumer thread's view of the ring: where its first row's scale is in a stage, and its column in every 8; of bulk copies, the
+    `places` of the tile's columns, and the number `k` of the stage that is read next.
 
     Without a ring all factors are 1.
     """
@@ -203,6 +246,21 @@ class Reader:
     slabs: int
     row: Reg[u32]
     column: Reg[u32]
+    k: Reg[u32]
+    places: list[Reg[u32]]
+
+    @classmethod
+    def of(cls, ring: ScaleRing | None, slabs: int, row: Reg[u32], column: Reg[u32]) -> Reader:
+        count = ring.n.count if ring is not None and ring.n.bulk else 0
+        return cls(ring, slabs, row, column, mov.u32(0), [mov.u32(0) for _ in range(count)])
+
+    def begin(self, column: Reg[u32], first: Reg[u32] | int) -> None:
+        """A new tile, which begins in `column` and with stage `first` of the depth."""
+        if self.ring is not None and self.ring.n.bulk:
+            lines = self.ring.n
+            mov.u32(self.k, first)
+            for i, place in enumerate(self.places):
+                mov.u32(place, ((column & (lines.block - 1)) + i * lines.group) // lines.block * ALIGNED)
 
     def factors(self) -> Factors | None:
         """Registers for the factors of one stage."""
@@ -211,7 +269,9 @@ class Reader:
     def read(self, factors: Factors | None, stage: Reg[u32]) -> None:
         """The factors of a stage that has landed."""
         if self.ring is not None and factors is not None:
-            self.ring.read(factors, stage, self.row, self.column)
+            self.ring.read(factors, stage, self.row, self.column, self.places, self.k)
+            if self.places:
+                add.u32(self.k, self.k, 1)
 
 
-__all__ = ["Factors", "Reader", "ScaleLines", "ScaleRing", "parts_of", "scale_count"]
+__all__ = ["ALIGNED", "Factors", "Reader", "ScaleLines", "ScaleRing", "blocks_of", "parts_of", "scale_count"]

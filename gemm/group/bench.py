@@ -33,13 +33,13 @@ from .heuristic import candidates, heuristic
 from .problem import GroupOptions, GroupProblem
 from .schedule import ORDERS, TAILS
 
-RING = {"RING": True, "SCALE_MAP": True}
+RING = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True}
 VARIANTS: dict[str, dict[str, Any]] = {
     **{order: {"ORDER": order} for order in ORDERS}, **{tails: {"TAILS": tails} for tails in TAILS}, "ring": RING,
     "overlap": {**RING, "BM": 128, "BN": 128, "CLUSTER_M": 1, "CONSUMERS": 2, "OVERLAP": True}}
 """Orders, ways of the last rows; block scales through shared memory, and besides with promotion that overlaps, in 128 x 128."""
 PARAMETERS = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
-              "BUFFERS", "OVERLAP", "STAGGER", "SCALE_MAP", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING")
+              "BUFFERS", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING")
 """Of a configuration, those that the problem leaves open."""
 
 

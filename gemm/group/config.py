@@ -111,7 +111,7 @@ class GroupConfig:
         """The kernel's compile-time parameters."""
         tile = self.tile
         names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
-                 "BUFFERS", "PROMOTE", "OVERLAP", "STAGGER", "SCALE_MAP")
+                 "BUFFERS", "PROMOTE", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK")
         own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES", "CHOICE")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
@@ -207,7 +207,7 @@ ROWS_ALIGNED = 128
 def shared_bytes(tile: Config, groups: int, layout: Layout) -> int:
     """Shared memory of one CTA: the tile's, scales of rows before its first one, the table of groups and the tickets."""
     shifted = tile.STAGES * parts_of(tile.BM) * 128 if tile.SCALE_MAP else 0
-    return tile.smem_bytes + shifted + (GroupTable.bytes(groups, layout) if layout != "rows" else 0) + 64
+    return tile.smem_bytes + shifted + (GroupTable.bytes(groups, layout) if layout != "rows" else 0) + 80
 
 
 def _fitted(tile: Config, groups: int, layout: Layout) -> Config:

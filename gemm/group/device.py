@@ -196,7 +196,7 @@ def _prepare(arrays: GroupArrays, options: GroupOptions, config: GroupConfig | N
     ordinal = same_device(named)
     shapes = (tuple((name, array.shape, array.strides, array.dtype) for name, array in named), options, ordinal, config)
     plan = _plans.get(shapes)
-    mapped = [array for name, array in named if name in ("x", "w", "out") or (name == "x_scale" and len(array.shape) > 1)]
+    mapped = [array for name, array in named if name in ("x", "w", "out") or (name in ("x_scale", "w_scale") and len(array.shape) > 1)]
     if plan is None or any(array.pointer % 16 for array in mapped):
         problem = GroupProblem(arrays, options)
         if problem.empty:
@@ -214,7 +214,7 @@ def _check_config(config: GroupConfig, problem: GroupProblem) -> None:
     given = config.parameters
     wanted = {"X": problem.x, "W": problem.w, "OUT": problem.out, "LAYOUT": problem.options.layout, "SCALED": problem.scaled,
               "GATED": problem.options.gated, "BLOCK_SCALES": problem.block_scales,
-              "SCALE_MAP": config.tile.SCALE_MAP and problem.scale_map}
+              "SCALE_MAP": config.tile.SCALE_MAP and problem.scale_map, "SCALE_BULK": config.tile.SCALE_BULK and problem.scale_bulk}
     for name, value in wanted.items():
         if given[name] != value:
             words = [getattr(v, "__name__", str(v)) for v in (given[name], value)]

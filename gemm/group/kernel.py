@@ -43,7 +43,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", BUFFERS: int = 2, PROMOTE: bool = False,
                BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 128,
                LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "ragged", RING: bool = False,
-               SCALE_MAP: bool = False, OVERLAP: bool = False, STAGGER: bool = False, CHOICE: Choice | None = None) -> None:
+               SCALE_MAP: bool = False, SCALE_BULK: bool = False, OVERLAP: bool = False, STAGGER: bool = False,
+               CHOICE: Choice | None = None) -> None:
     """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
 
     Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The others multiply and store, each its own slabs of a
@@ -78,11 +79,11 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     ring = None
     if RING:
         ring = ScaleRing(ScaleLines.allocate(x_scales, BM, 1, STAGES, "scales of X", s if SCALE_MAP else None, anywhere=SCALE_MAP),
-                         ScaleLines.allocate(w_scales, BN, BLOCK, STAGES, "scales of W"))
-    pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=RING)
+                         ScaleLines.allocate(w_scales, BN, BLOCK, STAGES, "scales of W", bulk=SCALE_BULK))
+    pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=ring)
     order = smem.mbarrier(2, name="order") if PINGPONG else None
     table = GroupTable(GROUPS, LAYOUT) if LAYOUT != "rows" else None
-    tickets = Tickets(workspace, CONSUMERS * 4 + RING) if ORDER == "ticket" else None
+    tickets = Tickets(workspace, CONSUMERS * 4 + pipeline.copied) if ORDER == "ticket" else None
 
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it
@@ -148,12 +149,14 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                 elif TRANSPOSED:
                     producer.load(work, work.m * (BM // 2 if GATED else BM), work.start + work.n * BN, a_outer=(work.group,))
                 else:
+                    if ring is not None:
+                        ring.n.array = w_scales.at(mul.wide.u32(work.group, w_scale_group))
                     for which in range(tiles_in_turn):
                         column = work.n * (stored_columns * tiles_in_turn)
                         producer.load(work, work.start + work.m * BM, column + which * stored_columns if which else column,
-                                      b_outer=(work.group,), scales=ring)
+                                      b_outer=(work.group,), scales=ring, columns=n)
             producer.drain()
-        if ring is not None:
+        if ring is not None and pipeline.copied:
             with if_(mov.u32(tid.x) >> 5 == 1):
                 lane = mov.u32(laneid)
                 copier = Producer(pipeline, TiledCopy(x, a_tile, Shares()), TiledCopy(w, b_tile, Shares()), Ring(STAGES))
@@ -200,7 +203,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         in_stage = lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row
         if ring is not None:
             in_stage = ring.m.place(in_stage)
-        reader = Reader(ring, slabs, mov.u32(in_stage), lane_column)
+        reader = Reader.of(ring, slabs, mov.u32(in_stage), lane_column)
         second = mma.fragments() if OVERLAP else None
         stagger = Stagger(index, CONSUMERS) if STAGGER else None
         turn = Turn(order, index, lane) if order is not None else None
@@ -226,6 +229,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             with if_(row < end) if alone else nullcontext():
                 for which in range(tiles_in_turn):
                     column = column + stored_columns if which else column
+                    reader.begin(column, 0)
                     if second is not None:
                         consumer.multiply_overlapped((acc, second), total, work.stages, reader)
                     elif PROMOTE and (ring is not None or not BLOCK_SCALES):

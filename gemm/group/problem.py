@@ -82,7 +82,7 @@ class GroupProblem:
         self.x_lines = self.w_lines = self.y_lines = self.s_lines = Lines((), ())
         if not self.empty:
             self._operands(x, w, out)
-        self.block_scales = self.scaled = False
+        self.block_scales = self.scaled = self.scale_bulk = False
         self._scales(arrays.x_scale, arrays.w_scale)
         if arrays.out_scale is not None:
             self._out_scale(arrays.out_scale)
@@ -168,6 +168,7 @@ class GroupProblem:
         row, k = x.strides[-2:]
         if row == 1 and k % 4 == 0 and k >= self.rows and x.pointer % 16 == 0 and not self.empty:
             self.s_lines = Lines((self.rows, depth), (4 * k,))
+            self.scale_bulk = w.strides[-1] == 1 and not any(extent % 4 for extent in (depth, *w.strides[:2])) and w.pointer % 16 == 0
 
     def _out_scale(self, scale: ArrayView) -> None:
         if self.n % BLOCK:
@@ -182,6 +183,11 @@ class GroupProblem:
     def scale_map(self) -> bool:
         """Whether x has block scales that are contiguous along the rows, on 16-byte lines."""
         return bool(self.s_lines.dims)
+
+    @property
+    def scale_copies(self) -> dict[str, bool]:
+        """Which of the block scales the producer can copy: x's by a tensor map, w's, contiguous along K, four at a time."""
+        return {"SCALE_MAP": self.scale_map, "SCALE_BULK": self.scale_bulk}
 
     def scalars(self, arrays: GroupArrays, config: GroupConfig, pointers: Any = None) -> tuple[Any, ...]:
         """The kernel's arguments besides tensor maps. `pointers` maps the name of an array to what stands for its pointer."""

@@ -20,6 +20,7 @@ from gemm.problem import Arrays, Options, Problem
 from gemm.samples import GRID, distinct, name, pairwise, picked, shipped, small
 from gemm.simulate import _view, simulate
 from gemm.streamk import LEAST
+from ptxkit.arrays import ArrayView
 from ptxkit.ptx import mul
 from ptxkit.sim.policy import SCHEDULES
 from ptxkit.types import bf16, e4m3, f16, f32
@@ -96,7 +97,7 @@ def run_config(config: Config, m: int, n: int, k: int, sms: int = 0, **more: Any
         rng = np.random.default_rng(k)
         depth = -(-k // 128)
         more["a_scale"] = rng.random((m, depth)).astype(np.float32, order="F" if config.SCALE_MAP else "C") + 0.5
-        more["b_scale"] = rng.random((depth, -(-n // 128))).astype(np.float32) + 0.5
+        more["b_scale"] = rng.random((depth, -(-n // 128))).astype(np.float32, order="F" if config.SCALE_BULK else "C") + 0.5
     layout = ("n" if config.a_major == "k" else "t") + ("t" if config.b_major == "k" else "n")
     promoted = config.PROMOTE and config.a.bits == 8 and not config.BLOCK_SCALES
     return run(m, n, k, config.a.__name__, config.b.__name__, config.out.__name__, layout=layout, batches=2 if config.BATCHED else None,
@@ -202,9 +203,12 @@ def test_scales_of_whole_operands() -> None:
     run(70, 48, 208, "e4m3", out="bf16", fast_accum=False, verdicts=BY_TICKET, **scales)
 
 
-@pytest.mark.parametrize("tile", [
+PROMOTED: tuple[dict[str, Any], ...] = (
     {"BM": 128, "BN": 64}, {"BM": 128, "BN": 128, "OVERLAP": True}, {"BM": 128, "BN": 192, "STAGGER": True},
-    {"BM": 192, "BN": 128, "STAGGER": True}, {"BM": 256, "BN": 128, "STAGGER": True}], ids=str)
+    {"BM": 192, "BN": 128, "STAGGER": True}, {"BM": 256, "BN": 128, "STAGGER": True})
+
+
+@pytest.mark.parametrize("tile", PROMOTED, ids=str)
 def test_block_scales(tile: dict[str, Any]) -> None:
     """Tiles that lie in one block of columns, and tiles that straddle two; scales of any strides."""
     rng = np.random.default_rng(tile["BN"])
@@ -212,6 +216,29 @@ def test_block_scales(tile: dict[str, Any]) -> None:
     config = Config(e4m3, f32, **tile, PROMOTE=True, BLOCK_SCALES=True)
     run(130, 336, 368, "e4m3", out="f32", config=config, a_scale=a, b_scale=b)
     run(130, 336, 368, "e4m3", out="f32", a_scale=np.asfortranarray(a), b_scale=np.asfortranarray(b), verdicts=BY_TICKET)
+
+
+@pytest.mark.parametrize("copies", [{"SCALE_MAP": True}, {"SCALE_MAP": True, "SCALE_BULK": True}], ids=len)
+@pytest.mark.parametrize("tile", PROMOTED, ids=str)
+def test_block_scales_that_the_producer_copies(tile: dict[str, Any], copies: dict[str, bool]) -> None:
+    """Depths of more than one bulk copy, and none of four stages; the last tile's blocks past the last one."""
+    rng = np.random.default_rng(tile["BN"])
+    a, b = (np.asfortranarray(np.abs(rng.standard_normal(shape)).astype(np.float32)) for shape in ((132, 8), (8, 3)))
+    config = Config(e4m3, f32, **tile, **copies, PROMOTE=True, BLOCK_SCALES=True)
+    run(132, 336, 912, "e4m3", out="f32", config=config, a_scale=a, b_scale=b, sms=2)
+
+
+@pytest.mark.parametrize(("a", "b", "copies"), [
+    ((132, 8, "F"), (8, 3, "F"), (True, True)), ((132, 8, "F"), (8, 3, "C"), (True, False)), ((132, 6, "F"), (6, 3, "F"), (True, False)),
+    ((132, 8, "C"), (8, 3, "F"), (False, False)), ((130, 8, "F"), (8, 3, "F"), (False, False))], ids=str)
+def test_which_block_scales_the_producer_can_copy(a: Any, b: Any, copies: tuple[bool, bool]) -> None:
+    """Those of a along M and those of b along K, on lines of 16 bytes."""
+    scales = [np.zeros(shape[:2], np.float32, order=shape[2]) for shape in (a, b)]
+    views = [ArrayView(0, s.shape, tuple(size // 4 for size in s.strides), "f32", 0, "numpy") for s in scales]
+    m, k = a[0], a[1] * 128
+    asked = Problem(Arrays(ArrayView(0, (m, k), (k, 1), "e4m3", 0, "numpy"), ArrayView(0, (k, 336), (1, k), "e4m3", 0, "numpy"),
+                           ArrayView(0, (m, 336), (336, 1), "bf16", 0, "numpy"), a_scale=views[0], b_scale=views[1]))
+    assert (asked.scale_map, asked.scale_bulk) == copies
 
 
 def test_sums_in_f16() -> None:
