@@ -67,7 +67,6 @@ EXTENT = re.compile(
     r"|(?!\.(?:section|file|entry|func)\b)(?>\"[^\"\n]*\"|//[^\n]*|/(?!/)|[^;\"/]+)*+;)")
 FIELDS = [(vars(Variable)[field.name].__get__, setter(Variable, field.name)) for field in fields(Variable) if field.name != "position"]
 set_name, set_place, set_body = setter(Variable, "name"), setter(Variable, "position"), setter(Function, "body")
-INTEGERS = {Integer}
 OWN = "\x03"
 """What stands for the beginning of the names of a function's own parameters."""
 
@@ -176,13 +175,16 @@ def moved(variable: Variable, place: Position) -> Variable:
 
 
 def _constants(text: str, words: Words) -> tuple[Constant, ...]:
-    """The constants of a list: most are integers that were read before."""
-    listed = [word.strip(BLANKS) for word in text.split(",")]
-    known: tuple[Any, ...] = tuple(map(words.get, listed))
-    return known if INTEGERS.issuperset(map(type, known)) else tuple([_constant(word, words) for word in listed])
+    """The constants of a list, each read once; the text has no blanks but `BLANKS`."""
+    listed = list(map(str.strip, text.split(",")))
+    known = {word: _constant(word, words) for word in dict.fromkeys(listed)}
+    return tuple(map(known.__getitem__, listed))
 
 
 def _constant(word: str, words: Words) -> Constant:
+    known = words.get(word)
+    if type(known) is Integer:
+        return known
     generic = GENERIC.fullmatch(word)
     if generic is not None:
         name = Expression("generic", (words.name(generic[1]),))

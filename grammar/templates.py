@@ -32,7 +32,7 @@ PART = re.compile(r"[A-Za-z0-9_$%#](?:\$L__#|%\$P#)|#\$")  # not a whole word
 TOLD = re.compile(r"//[^\n]*")
 TARGET = re.compile(r"\$L__BB[A-Za-z0-9_]*(?=[ \t\r]*:)")
 ALONE = re.compile(r"\.reg\b[^;<%]*+(%[^;<]*+);")
-CALL = re.compile(r"call(?:\.uni)?[ \t\r\n(][^;]*;")
+CALL = re.compile(r"call(?<![A-Za-z0-9_$%.]call)(?:\.uni)?[ \t\r\n(][^;/]*;")
 DIGITS = "0123456789"
 LABEL_HOLE, PARAMETER_HOLE = "$L__#", "%$P#"
 ANY = "$$"
@@ -73,7 +73,9 @@ class Holes(dict[str, str]):
 
     def __init__(self, text: str) -> None:
         self.kept: set[str] = set()  # those for which nothing else stands
+        self.names: dict[str, list[str]] = {}  # of the registers of ranges, from the first on
         for stem, words in ranges(text, {}):
+            self.names.setdefault(stem, []).extend(words)
             if stem[0] == "%" and stem[-1] not in DIGITS and SPECIAL.keys().isdisjoint(words):
                 self.update(zip(words, repeat(f"{stem}#")))
 
@@ -131,23 +133,28 @@ class Templates(dict[str, Template]):
         self.fresh: list[Template] = []
         self.signed: set[Template] = set()
         self.labels: set[Template] = set()
-        self.told = "%" in "".join(TOLD.findall(text[:10_000]))  # whether comments have words: those that come first tell for most
+        self.told = "%" in "".join(TOLD.findall(text[:10_000]))  # whether comments have words: the first ones tell for most texts
 
     def __missing__(self, line: str) -> Template:
-        """A template to be learned."""
+        """A template to be learned, or that of the line without its comment."""
+        bare = COMMENT.sub("", line) if "//" in line else line
+        if bare != line:
+            self.told = self.told or "%" in line[len(bare):] or "#" in line[len(bare):]
+            found = self[line] = self[bare]
+            return found
         found = self[line] = Template(line)
         self.fresh.append(found)
         return found
 
     def body(self, text: str, parameters: str) -> Plain | None:
         """The body whose lines these are, if all of them are plain. `parameters`: how the names of the function's own begin."""
-        told, called = self.told, "call" in text
-        if told or called:
+        told = self.told
+        if told:
             text = COMMENT.sub("", text)
         if "#" in text or "\x02" in text or "\x03" in text:
             return None
-        if called:
-            text = CALL.sub(lambda match: match[0].replace("\n", " "), text)
+        if "call" in text:
+            text = CALL.sub(_in_line, text)
         holes = self.holes
         alone = {word: word for words in ALONE.findall(text) for word in WORD.findall(words) if word[-1].isdigit()}
         others = {word: holes[word] for word in alone}
@@ -174,12 +181,8 @@ class Templates(dict[str, Template]):
         lines: dict[Template, str] = {}
         locations: list[Template] = []
         for template in self.fresh:
-            told = template.line
-            line = template.line = COMMENT.sub("", told) if "//" in told else told
-            if line != told and ("%" in (comment := told[len(line):]) or "#" in comment):
-                self.told = True
-                template.be(ODD, [])
-            elif ANY in line or ("#" in line and PART.search(line) is not None):
+            line = template.line
+            if ANY in line or ("#" in line and PART.search(line) is not None):
                 template.be(ODD, [])
             elif "#" not in line and line.lstrip(BLANKS)[:4] == ".loc":
                 locations.append(template)
@@ -209,6 +212,12 @@ class Templates(dict[str, Template]):
         columns.rows.clear()
         columns.entries.clear()
         self.fresh = []
+
+
+def _in_line(match: re.Match[str]) -> str:
+    """A call, which goes on behind its line, in one; what stands in a comment is none."""
+    text, begin = match.string, match.start()
+    return match[0] if "//" in text[text.rfind("\n", 0, begin) + 1:begin] else match[0].replace("\n", " ")
 
 
 def _closed(braces: Iterable[str]) -> bool:

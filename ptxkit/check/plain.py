@@ -100,9 +100,10 @@ class Judge:
     def _used(self, body: Plain, ranges: dict[str, tree.Variable], known: set[str]) -> bool:
         """Whether all words are known or registers of ranges. `known` may be added to."""
         counts = {stem: variable.count or 0 for stem, variable in ranges.items()}
-        if sum(counts.values()) > 1000 + 2 * len(body.words):  # not all of them are used
+        if sum(counts.values()) > 1000 + 3 * len(body.words) // 4:  # many of them are not used
             return all(_within(counts, word) for word in {*body.words}.difference(known))
         registers = self.module.known.registers
+        self.module.known.names = self.module.known.names or body.reading.templates.holes.names
         for stem, count in counts.items():
             known.update(islice(registers(stem, count), count))
         return known.issuperset(body.words)
