@@ -177,7 +177,11 @@ class Names:
         variable = self.variables.get(name)
         if variable is None and (known := self.module.outer.names.get(name)) is not None:
             variable = known.variable
-        return id(variable) if variable is not None else (self.kinds.name(name), id(self.module.declared.get(name)))
+        if variable is not None:
+            return id(variable)
+        if name in SPECIAL and name.rstrip(DIGITS) not in self.ranges:
+            return name
+        return self.kinds.name(name), id(self.module.declared.get(name))
 
 
 def _declaring(template: Template) -> Declaring | None:
