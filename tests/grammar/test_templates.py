@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 import grammar
 from grammar import reference, tree
+from grammar.resting import MANY, resting
 from grammar.templates import Plain
 
 from .test_fast import CORPUS, HEAD, difference
@@ -103,6 +105,29 @@ def test_parameters_are_read_alike_for_every_function(parameters: str) -> None:
     for names in (("f", "g", "f"), ("%f", "f"), ("f", "%f", "_x"), ("u64", "f_param_0"), ("NAME_param_", "NAME")):
         functions = [f".func (.param .b32 {name}_param_9) {name}({parameters.replace('NAME', name)});\n" for name in names]
         assert difference(HEAD + "".join(functions)) == ""
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_reading_leaves_the_collector_as_it_was(frozen: bool) -> None:
+    text = TEXT.replace("atomics", "one") + TEXT.partition(".address_size 64")[2] * 4
+    gc.collect()
+    if frozen:
+        gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        assert (before > 0) is frozen
+        with resting():
+            assert not gc.isenabled()
+            kept = [[number] for number in range(2 * MANY)]
+        assert gc.isenabled()
+        assert gc.get_freeze_count() == before
+        assert all(map(gc.is_tracked, kept))
+        gc.disable()
+        grammar.parse(text)
+        assert not gc.isenabled()
+    finally:
+        gc.unfreeze()
+        gc.enable()
 
 
 def test_a_sign_of_the_readers_is_no_parameter() -> None:
