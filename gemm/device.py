@@ -157,10 +157,10 @@ def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, 
 
     `bias` has N elements, or shape (M, 1); `c` and `residual` have the shape of `out` and are f16, bf16 or f32. `activation` is "relu",
     "gelu", "silu" or a function of one f32 register that emits PTX. Scales of fp8 operands are float32 on the device: one element each,
-    or blocks, a_scale [M, K/128] and b_scale [K/128, N/128] of any strides (fast: those of a contiguous along M). Sums are f32, or
-    f16 for f16 operands with `accumulate="f16"`; `fast_accum=False` adds the tensor cores' fp8 sums of every 128 of K in f32, as
-    block scales always do. `out_dtype` (by default that of a; bf16 for fp8) is used when `out` is None, which allocates with the
-    library that a belongs to. `stream` None is that library's current stream.
+    or blocks, a_scale [M, K/128] and b_scale [K/128, N/128] of any strides (fast: those of a contiguous along M, of b along K, and K a
+    multiple of 512). Sums are f32, or f16 for f16 operands with `accumulate="f16"`; `fast_accum=False` adds the tensor cores' fp8 sums
+    of every 128 of K in f32, as block scales always do. `out_dtype` (by default that of a; bf16 for fp8) is used when `out` is None,
+    which allocates with the library that a belongs to. `stream` None is that library's current stream.
 
     For one configuration the result is the same bits in every run. With `out` given, a repeated call allocates nothing and waits for
     nothing; products whose depth is split use a workspace that belongs to the stream and is made at the first call.

@@ -219,7 +219,7 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
     """Of groups that are all alike, and of skewed ones, which the host cannot tell from them."""
     from gemm.group.bench import problem_of
 
-    measured = json.loads((Path(__file__).parents[2] / "benchmarks/results/2026-11-21-h200-grouped-sweep.json").read_text())["cases"]
+    measured = json.loads((Path(__file__).parents[2] / "benchmarks/results/2026-11-22-h200-grouped-sweep.json").read_text())["cases"]
     assert len(measured) == 72
     shares = []
     for name, times in measured.items():
