@@ -46,8 +46,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
          GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False, TICKET: bool = False, STREAM_K: bool = False,
          A_REGISTERS: bool = False, STORE: Literal["staged", "direct"] = "staged", BUFFERS: int = 2, PROMOTE: bool = False,
          OVERLAP: bool = False, STAGGER: bool = False, BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, SCALE_BULK: bool = False,
-         BATCHED: bool = False,
-         STREAM_B: bool = False, FUSION: Fusion = PLAIN_SUM) -> None:
+         BATCHED: bool = False, STREAM_B: bool = False, FUSION: Fusion = PLAIN_SUM) -> None:
     """D[M, N] = A[M, K] B[K, N] in tiles of BM x BN, stages of BK.
 
     Roles. Warpgroup 0 is the producer: one lane of its first warp issues every load. Each further warpgroup consumes: together they
