@@ -31,7 +31,7 @@ from ptxkit.check.places import Places
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 SIZE = 1_000_000
-READINGS = 15
+READINGS = 40
 
 
 def corpus() -> str:

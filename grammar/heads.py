@@ -74,8 +74,8 @@ OWN = "\x03"
 class Parameter(NamedTuple):
     """A parameter as it was read once: what it is but its name and place, and where in its text the name stands.
 
-    `name`: all of it, or what follows the prefix that is the function's `own`. `lines`: the line breaks before the name and in the whole
-    text; `column`: behind the last of them.
+    `name`: all of it, or what follows the prefix that is the function's `own`. `before`: the line breaks before the name, behind the last
+    of which is `column`, and `lines`: those in the whole text.
     """
 
     fields: list[tuple[Callable[[Any, Any], None], Any]]
@@ -83,15 +83,8 @@ class Parameter(NamedTuple):
     own: bool
     offset: int
     column: int
-    lines: tuple[int, int]
-
-    def at(self, prefix: str, place: Position) -> Variable:
-        found = new(Variable)
-        for set, value in self.fields:
-            set(found, value)
-        set_name(found, prefix + self.name if self.own else self.name)
-        set_place(found, place)
-        return found
+    before: int
+    lines: int
 
 
 class Reading(Protocol):
@@ -217,22 +210,25 @@ def _parameters(text: str | None, at: int, prefix: str, reading: Reading) -> tup
         return ()
     if OWN in text:
         raise Odd
-    found = []
-    line = reading.place(at).line
-    known = reading.parameters
-    for part in text.split(","):
-        told = part.replace(prefix, OWN)
+    known, line = reading.parameters, reading.place(at).line
+    found: list[Variable] = []
+    for told in text.replace(prefix, OWN).split(","):
         parameter = known.get(told)
-        if parameter is None:
-            parameter = _parameter(part, prefix)
+        if parameter is None or not parameter.before:
+            part = told.replace(OWN, prefix)
+            parameter = parameter or _parameter(part, prefix)
             # With another prefix the text is as right if this one begins a word.
             if told == part or (parameter.own and told.count(OWN) == 1 and part[parameter.offset - 1] in BLANKS):
                 known[told] = parameter
-        before, lines = parameter.lines
-        place = spot(line + before, parameter.column) if before else reading.place(at + parameter.offset)
-        found.append(parameter.at(prefix, place))
+        fields, name, own, offset, column, before, lines = parameter
+        variable = new(Variable)
+        for set, value in fields:
+            set(variable, value)
+        set_name(variable, prefix + name if own else name)
+        set_place(variable, spot(line + before, column) if before else reading.place(at + offset))
+        found.append(variable)
         line += lines
-        at += len(part) + 1
+        at += len(told) + 1 + (len(prefix) - 1) * told.count(OWN)
     return tuple(found)
 
 
@@ -246,7 +242,7 @@ def _parameter(text: str, prefix: str) -> Parameter:
     found = Variable(space, type, name, None, 1 if vector is None else int(vector), _optional(align), _shape(shape), None, "", (), target)
     offset, own = before + match.start(8), name.startswith(prefix)
     return Parameter([(set, get(found)) for get, set in FIELDS], name.removeprefix(prefix), own, offset,
-                     offset - text.rfind("\n", 0, offset), (text.count("\n", 0, offset), text.count("\n")))
+                     offset - text.rfind("\n", 0, offset), text.count("\n", 0, offset), text.count("\n"))
 
 
 def _directives(text: str, at: int, reading: Reading) -> tuple[Directive, ...]:

@@ -150,10 +150,7 @@ def function(function: tree.Function, before: tree.Function | None, place: Place
         return finding("declaration", f"`{name}` {sentence}", fix, place, "error", "language", name)
 
     entry = function.kind == "entry"
-    parameters = (*function.returns, *function.parameters)
-    if not function.directives and before is None and len(function.returns) < 2 and _words(parameters):
-        return
-    for parameter in parameters:
+    for parameter in (*function.returns, *function.parameters):
         yield from _aligned(parameter.align, wrong)
         if entry and parameter.space != "param":
             yield wrong(f"is an entry, and its parameter `{parameter.name}` is in .{parameter.space}", "declare it in .param")
@@ -174,10 +171,12 @@ def function(function: tree.Function, before: tree.Function | None, place: Place
             yield wrong("was declared .extern, and is defined here", "leave .extern out of the declaration")
 
 
-def _words(parameters: tuple[tree.Variable, ...]) -> bool:
-    """Whether these are parameters of one or several words, as few as fit: nothing is wrong with them."""
-    return len(parameters) <= PARAMETER_BYTES // MOST_BYTES and all(
-        parameter.space == "param" and parameter.align is None and not parameter.shape for parameter in parameters)
+def plain_head(function: tree.Function) -> bool:
+    """Whether it has parameters of one or several words only, as few as fit: with them nothing is wrong."""
+    for parameter in (*function.returns, *function.parameters):
+        if parameter.space != "param" or parameter.align is not None or parameter.shape:
+            return False
+    return not function.directives and len(function.returns) < 2 and len(function.parameters) <= PARAMETER_BYTES // MOST_BYTES
 
 
 def _directives(function: tree.Function, wrong: _Wrong) -> Iterator[Finding]:

@@ -109,13 +109,15 @@ class _Module:
             yield self._duplicate(variable.name, self._at(variable))
 
     def _declared(self, function: tree.Function) -> Iterator[Finding]:
-        place = self._at(function)
-        yield from declarations.function(function, self.declared.get(function.name), place)
-        defined = self.functions.get(function.name)
-        if (defined and function.defined) or self.outer.find(function.name) is not None:
-            yield self._duplicate(function.name, place)
-        self.functions[function.name] = bool(defined) or function.defined
-        self.declared[function.name] = function
+        name = function.name
+        before = self.declared.get(name)
+        if before is not None or not declarations.plain_head(function):
+            yield from declarations.function(function, before, self._at(function))
+        defined = self.functions.get(name)
+        if (defined and function.defined) or self.outer.find(name) is not None:
+            yield self._duplicate(name, self._at(function))
+        self.functions[name] = bool(defined) or function.defined
+        self.declared[name] = function
 
     def _declare(self, scope: Scope, variable: tree.Variable) -> Iterator[Finding]:
         for name in dict.fromkeys(scope.declare(variable)):

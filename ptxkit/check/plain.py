@@ -32,8 +32,9 @@ Unit = Template | tuple[Template, ...]
 
 
 class Declaring(NamedTuple):
-    """What a line declares: variables, and ranges of registers with their types."""
+    """What a line declares: variables, and ranges of registers with their types. `right`: that nothing is to be said about it."""
 
+    right: bool
     variables: list[tree.Variable]
     ranges: dict[str, tree.Variable]
     types: dict[str, str]
@@ -46,28 +47,32 @@ class Judge:
         self.module = module
         self.environments: list[tuple[dict[str, str], set[Hashable]]] = []
         self.mentioned: dict[Unit, tuple[str, ...] | None] = {}
-        self.lines: dict[Template, Declaring | None] = {}
+        self.lines: dict[Template, Declaring] = {}
 
     def right(self, function: tree.Function, body: Plain) -> bool:
         """Whether there is certainly nothing to say about the body and the names of the function's parameters."""
         variables = [*function.returns, *function.parameters]
-        if any(True for variable in variables if variable.count is not None or ANY in variable.name):
-            return False
+        for variable in variables:
+            if variable.count is not None or ANY in variable.name:
+                return False
         ranges: dict[str, tree.Variable] = {}
         types: dict[str, str] = {}
         declared, first = 0, 0
+        known_lines = self.lines
         for template in body.templates:
-            if template.signs or template.sort not in ("", "="):
-                break
+            line = known_lines.get(template)
+            if line is None:
+                if template.signs or template.sort not in ("", "="):
+                    break
+                line = known_lines[template] = _declaring(template)
+            if not line.right:
+                return False
             first += 1
-            if template.sort:
-                line = self._line(template)
-                if line is None:
-                    return False
+            if line.types:
                 declared += len(line.ranges)
-                variables += line.variables
                 ranges.update(line.ranges)
                 types.update(line.types)
+            variables += line.variables
         lines, units = _parts(body, first)
         labels: list[str] = []
         targets: list[str] = []
@@ -90,12 +95,6 @@ class Judge:
             known.update([PARAMETER + variable.name[len(prefix):] for variable in own])
             types[PARAMETER] = function.kind
         return self._used(body, ranges, known) and self._right(units, Names(self.module, variables, ranges, types, labels, own))
-
-    def _line(self, template: Template) -> Declaring | None:
-        """What a line of declarations declares; None if that is not plain."""
-        if template not in self.lines:
-            self.lines[template] = _declaring(template)
-        return self.lines[template]
 
     def _used(self, body: Plain, ranges: dict[str, tree.Variable], known: set[str]) -> bool:
         """Whether all words are known or registers of ranges. `known` may be added to."""
@@ -184,22 +183,22 @@ class Names:
         return self.kinds.name(name), id(self.module.declared.get(name))
 
 
-def _declaring(template: Template) -> Declaring | None:
+def _declaring(template: Template) -> Declaring:
+    right = True
     variables: list[tree.Variable] = []
     ranges: dict[str, tree.Variable] = {}
-    for part in template.parts:
+    for part in template.parts if template.sort else ():
         variable = part[0]
         assert isinstance(variable, tree.Variable)
         name, plain = variable.name, declarations.plain(variable)
         if ANY in name or (not plain and any(True for _ in declarations.variable(variable, NOWHERE))):
-            return None
+            right = False
         if variable.count is None:
             variables.append(variable)
-        elif plain and name[-1] not in DIGITS and name not in ranges:
-            ranges[name] = variable
         else:
-            return None
-    return Declaring(variables, ranges, {name: match_type(variable) for name, variable in ranges.items()})
+            right = right and plain and name[-1] not in DIGITS and name not in ranges
+            ranges[name] = variable
+    return Declaring(right, variables, ranges, {name: match_type(variable) for name, variable in ranges.items()})
 
 
 def _within(counts: dict[str, int], word: str) -> bool:
