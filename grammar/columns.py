@@ -56,8 +56,8 @@ LOC = re.compile(rf"\.loc[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{{1,18}})[ \t]+([0-9]{
 COUNT = "(?:0|[1-9][0-9]{0,17})"
 PLACE = rf"{COUNT}[ \t]+{COUNT}[ \t]+{COUNT}"
 LOCATIONS = re.compile(rf"(?:[ \t]*+\.loc[ \t]+{PLACE}(?:[ \t]*,[ \t]*function_name[ \t]+{IDENT}[ \t]*(?:\+[ \t]*{COUNT}[ \t]*)?,"
-                       rf"[ \t]*inlined_at[ \t]+{PLACE})?[ \t\r]*+(?:\n|\Z))*+")
-"""Lines that are `.loc`."""
+                       rf"[ \t]*inlined_at[ \t]+{PLACE})?[ \t\r]*+(?:\n|\Z))*")
+"""Lines that are `.loc`. Not possessive as a whole: Python 3.11.2 then takes the beginning of a line for all of it."""
 CALLS = ("call", "call.uni")
 LINES = 4096
 """Lines that are read at once: what is made on the way stays small beside the tree."""
