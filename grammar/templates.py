@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 LABEL, FOUND, PARAMETER = "$L__BB", "%\x02", "%\x03"
 WORD = re.compile(r"(%[A-Za-z0-9_\x02\x03]++)")
 PART = re.compile(r"[A-Za-z0-9_$%#](?:\$L__#|%\$P#)|#\$")  # not a whole word
+LONGER = re.compile(r"%[A-Za-z0-9_]+\$")  # a word that goes on
 TOLD = re.compile(r"//[^\n]*")
 TARGET = re.compile(r"\$L__BB[A-Za-z0-9_]*(?=[ \t\r]*:)")
 ALONE = re.compile(r"\.reg\b[^;<%]*+(%[^;<]*+);")
@@ -182,7 +183,7 @@ class Templates(dict[str, Template]):
         locations: list[Template] = []
         for template in self.fresh:
             line = template.line
-            if ANY in line or ("#" in line and PART.search(line) is not None):
+            if ANY in line or ("#" in line and PART.search(line) is not None) or ("$" in line and LONGER.search(line) is not None):
                 template.be(ODD, [])
             elif "#" not in line and line.lstrip(BLANKS)[:4] == ".loc":
                 locations.append(template)

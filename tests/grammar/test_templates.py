@@ -86,7 +86,7 @@ def test_bodies_are_made_by_any_thread() -> None:
     "\x0b", "{\n}\n}\n.func g() {\n{", ".loc 1 2 3\n, function_name $L__BB0_1, inlined_at 1 2 3",
     ".loc 1 2 3, function_name %r1, inlined_at 1 2 3", ".loc 1 2 03", ".loc 1 2", "mov.u32 %r1, %$P1;", "mov.u32 %r1, %$P$$;", "%$P%r1:",
     "mov.u32 %r1, %\x021;", "mov.u32 %r1, %\x031;", "ret; // %r1, %q", "ret; // $L__BB0_1", "ret; // f_param_1 k_param_2", "ret; // \"%r1",
-    "// %bb.0: // {", ".loc 1 2 3 // %r1", ".loc 1 2 3 // f.py:2:3",
+    "// %bb.0: // {", "call %A$;", "mov.u32 %A$b, %r1;", ".loc 1 2 3 // %r1", ".loc 1 2 3 // f.py:2:3",
 ])
 def test_templates_are_read_as_the_grammar_reads_their_lines(line: str) -> None:
     for name, other in (("f", "mov.u32 %r7, %r8;"), ("k", "\t.reg .b32 %r<9>;\n\tadd.s32 %r1, %r1, %r2;")):
