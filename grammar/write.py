@@ -23,6 +23,7 @@ from .tree import (
     Initializer,
     Instruction,
     Integer,
+    Item,
     Label,
     Loc,
     Minus,
@@ -52,11 +53,21 @@ def write(module: Module, *, locs: bool = True) -> str:
     lines = [f".version {module.version[0]}.{module.version[1]}", f".target {', '.join(module.target)}"]
     if module.address_size is not None:
         lines.append(f".address_size {module.address_size}")
+    items = write_items(module.items, locs=locs)
+    if items:
+        lines += ["", items]
+    lines.append("")
+    return "\n".join(lines)
+
+
+def write_items(items: Iterable[Item], *, locs: bool = True) -> str:
+    """Items of a module as their text has them, without a line break at the end."""
+    lines: list[str] = []
     before: type | None = None
-    for item in module.items:
+    for item in items:
         if not locs and isinstance(item, Directive) and item.name == "file":
             continue
-        if type(item) is not before or isinstance(item, (Function, Section)):
+        if lines and (type(item) is not before or isinstance(item, (Function, Section))):
             lines.append("")
         before = type(item)
         if isinstance(item, Variable):
@@ -69,8 +80,14 @@ def write(module: Module, *, locs: bool = True) -> str:
             lines.append(f".alias {item.name}, {item.target};")
         else:
             _section(item, lines)
-    lines.append("")
     return "\n".join(lines)
+
+
+def write_statement(statement: Statement) -> str:
+    """One statement of a body, in one line."""
+    lines: list[str] = []
+    _body((statement,), lines, "", True)
+    return " ".join([line.strip() for line in "\n".join(lines).splitlines()])
 
 
 def write_instruction(instruction: Instruction) -> str:

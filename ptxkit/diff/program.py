@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from grammar import tree
 from grammar.forms import canonical
 from grammar.walk import instructions, statements
-from grammar.write import write, write_instruction
+from grammar.write import write_instruction, write_statement
 
 from ..diagnostics import Resources
-from ..lift.scopes import flattened, mapped, read_names
+from ..lift.scopes import flattened, mapped, names, read_names
 
 Counts = Mapping[str, int]
 Facts = Mapping[str, Counts]
@@ -72,7 +72,7 @@ def _lines(function: tree.Function) -> Iterator[Line]:
     body = flattened(function)
     parameters = {v.name: f"parameter {i}" for i, v in enumerate((*function.returns, *function.parameters)) if v.space == "param"}
     first = _first_labels(body.statements)
-    needed = {first.get(name, name) for i in instructions(body.statements) for operand in i.operands for name in _names(operand)}
+    needed = {first.get(name, name) for i in instructions(body.statements) for operand in i.operands for name in names(operand)}
     needed |= {first.get(name, name) for t in statements(body.statements) if isinstance(t, tree.Targets) for name in t.names}
     read = {name for i in instructions(body.statements) for name in read_names(i)}
     ended = False
@@ -87,12 +87,12 @@ def _lines(function: tree.Function) -> Iterator[Line]:
                 operands = (tree.Name("_"), *operands[1:])
             yield _line(replace(statement, operands=operands), body.registers, first, parameters)
         elif isinstance(statement, tree.Targets):
-            names = tuple(first.get(name, name) for name in statement.names)
-            yield Line(f".{statement.kind} {', '.join('{}' for _ in names)}", names, f".{statement.kind} {', '.join(names)}", "")
+            listed = tuple(first.get(name, name) for name in statement.names)
+            yield Line(f".{statement.kind} {', '.join('{}' for _ in listed)}", listed, f".{statement.kind} {', '.join(listed)}", "")
         elif isinstance(statement, str):
             yield Line(statement, (), statement, "")
         elif not isinstance(statement, tree.Loc):
-            text = _said(statement)
+            text = write_statement(statement)
             yield Line(text, (), text, "")
     if not ended:
         yield Line("ret", (), "ret", "ret")
@@ -153,19 +153,6 @@ def _plain(operand: tree.Operand) -> tree.Operand:
     return operand
 
 
-def _names(operand: tree.Operand) -> list[str]:
-    from ..lift.scopes import names
-
-    return names(operand)
-
-
-def _said(statement: tree.Statement) -> str:
-    """A declaration or directive of a body as PTX writes it."""
-    text = write(tree.Module((9, 0), ("sm_90a",), 64, (tree.Function("func", "f", body=(statement,)),)))
-    lines = text.splitlines()
-    return " ".join(line.strip() for line in lines[lines.index("{") + 1:-1] if line.strip())
-
-
 # ------------------------------------------------------------------------------------------------------ protocol
 
 _FAMILIES = (
@@ -210,7 +197,7 @@ def _fact(instruction: tree.Instruction) -> str:
 
 
 def _shared(module: tree.Module, function: tree.Function) -> Iterator[tree.Variable]:
-    mentioned = {name for i in instructions(function.body or ()) for operand in i.operands for name in _names(operand)}
+    mentioned = {name for i in instructions(function.body or ()) for operand in i.operands for name in names(operand)}
     for item in module.items:
         if isinstance(item, tree.Variable) and item.space == "shared" and item.name in mentioned:
             yield item

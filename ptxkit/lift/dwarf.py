@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from grammar import tree
-from grammar.write import write
+from grammar.write import write_items
+
+from .scopes import value_names
 
 _LOCATIONS = (0x90, 0x92)
 """DW_OP_regx and DW_OP_bregx, which a register's number follows."""
@@ -38,8 +40,8 @@ def mentioned(sections: Iterable[tree.Section]) -> frozenset[str]:
 
 def text(sections: Iterable[tree.Section]) -> list[str]:
     """The sections as lines of PTX, with many bytes in a line."""
-    whole = tree.Module((9, 0), ("sm_90a",), 64, tuple(tree.Section(s.name, tuple(_wide(s.rows))) for s in sections))
-    return [line for line in write(whole).splitlines()[3:] if line]
+    whole = write_items(tree.Section(section.name, tuple(_wide(section.rows))) for section in sections)
+    return [line for line in whole.splitlines() if line]
 
 
 def _runs(section: tree.Section, names: set[str]) -> Iterator[bytes]:
@@ -52,7 +54,7 @@ def _runs(section: tree.Section, names: set[str]) -> Iterator[bytes]:
                 continue
             yield bytes(run)
             run.clear()
-            names.update(_names(value))
+            names.update(value_names(value))
     yield bytes(run)
 
 
@@ -69,14 +71,6 @@ def _registers(run: bytes) -> Iterator[str]:
                 if spelled.isascii():
                     yield spelled.decode()
                 break
-
-
-def _names(value: tree.Constant) -> Iterator[str]:
-    if isinstance(value, tree.Name):
-        yield value.name
-    elif isinstance(value, tree.Expression):
-        for operand in value.operands:
-            yield from _names(operand)
 
 
 def _wide(rows: Iterable[tree.Label | tree.Data]) -> Iterator[tree.Label | tree.Data]:

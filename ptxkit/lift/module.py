@@ -12,7 +12,7 @@ from grammar import tree
 from grammar.errors import PtxkitError
 from grammar.resting import resting
 from grammar.walk import instructions, statements
-from grammar.write import write
+from grammar.write import write_items, write_statement
 
 from ..check.declarations import header
 from ..kernel import Kernel
@@ -275,8 +275,7 @@ class _File:
         source = self.sources[function.name]
         body = source.lines(aliases)
         shortened = _shortened(function, {v: self._written(v, python) for v, python in source.formals.items()})
-        head = write(tree.Module((9, 0), ("sm_90a",), 64, (replace(shortened, body=None),)))
-        signature = " ".join(" ".join(head.splitlines()[3:]).split()).rstrip(";")
+        signature = " ".join(write_items([replace(shortened, body=None)]).split()).rstrip(";")
         self.used.add("function")
         decorator = called([], "@function", [quoted(signature), "MODULE"], "")
         given = ", ".join(source.formals[v.name] for v in (*function.returns, *function.parameters))
@@ -316,8 +315,7 @@ class _File:
         if plain and (variable.type == "u64" if type[0] == "P" else variable.type in TYPES):
             return f"Param[{type}]"
         self.used.add("Annotated")
-        text = write(tree.Module((9, 0), ("sm_90a",), 64, (tree.Function("entry", "f", (replace(variable, name=name),), body=()),)))
-        declared = text.splitlines()[5].strip().removeprefix(".param ")
+        declared = write_statement(replace(variable, name=name)).removeprefix(".param ").removesuffix(";")
         return f'Annotated[Param[{type}], "{declared}"]'
 
     def _options(self, entry: tree.Function) -> list[str]:
@@ -343,9 +341,8 @@ class _File:
         kept = [d for d in entry.directives if not self._said(d.name, said)]
         if not kept:
             return []
-        text = write(tree.Module((9, 0), ("sm_90a",), 64, (tree.Function("entry", "f", directives=tuple(kept), body=()),)))
-        lines = text.splitlines()
-        return [f"directives={quoted(' '.join(lines[5:lines.index('{')]))}"]
+        lines = write_items([tree.Function("entry", "f", directives=tuple(kept))]).splitlines()
+        return [f"directives={quoted(' '.join(lines[1:]).removesuffix(';'))}"]
 
     def _said(self, name: str, said: Mapping[str, Any]) -> bool:
         """Whether an option of @kernel says the directive."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from grammar import tree
 from grammar.walk import instructions
-from grammar.write import write
+from grammar.write import write_items
 
 from . import dwarf
-from .scopes import names
+from .scopes import names, value_names
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def mentions(item: tree.Item) -> Iterator[str]:
     if isinstance(item, tree.Alias):
         yield item.target
     elif isinstance(item, tree.Variable):
-        yield from _constants(item.initializer)
+        yield from value_names(item.initializer)
     elif isinstance(item, tree.Function):
         yield from _named(item.body or ())
 
@@ -132,21 +132,10 @@ def _named(body: Iterable[tree.Statement]) -> Iterator[str]:
         elif isinstance(statement, tree.Targets):
             yield from statement.names
         elif isinstance(statement, tree.Variable):
-            yield from _constants(statement.initializer)
+            yield from value_names(statement.initializer)
         elif isinstance(statement, tree.Instruction):
             for operand in statement.operands:
                 yield from names(operand)
-
-
-def _constants(value: tree.Initializer | None) -> Iterator[str]:
-    if isinstance(value, tree.Name):
-        yield value.name
-    elif isinstance(value, tree.Aggregate):
-        for element in value.elements:
-            yield from _constants(element)
-    elif isinstance(value, tree.Expression):
-        for operand in value.operands:
-            yield from _constants(operand)
 
 
 def declarations(module: tree.Module, needed: Needed) -> list[str]:
@@ -170,6 +159,4 @@ def declarations(module: tree.Module, needed: Needed) -> list[str]:
                 kept.append(item)
         elif isinstance(item, tree.Directive) and item.name != "file":
             kept.append(item)
-    if not kept:
-        return []
-    return [line for line in write(tree.Module((9, 0), ("sm_90a",), 64, tuple(kept))).splitlines()[3:] if line]
+    return [line for line in write_items(kept).splitlines() if line]

@@ -11,6 +11,7 @@ from grammar import tree
 from grammar.forms import canonical as in_order
 from grammar.operands import width
 from grammar.walk import instructions
+from grammar.write import write_instruction
 
 Rename = Callable[[str], str]
 DIGITS = 10
@@ -24,6 +25,7 @@ class Body:
     statements: list[tree.Statement]
     registers: dict[str, str] = field(default_factory=dict)
     labels: set[str] = field(default_factory=set)
+
 
 def flattened(function: tree.Function, *, exact: bool = False) -> Body:
     """The body of a function, its register parameters included. `exact` keeps `[r+0]`, where ptxas -O0 adds, apart from `[r]`."""
@@ -182,6 +184,18 @@ def names(operand: tree.Operand) -> list[str]:
     return found
 
 
+def value_names(value: tree.Initializer | None) -> Iterator[str]:
+    """The names in what a variable or a datum begins as."""
+    if isinstance(value, tree.Name):
+        yield value.name
+    elif isinstance(value, tree.Aggregate):
+        for element in value.elements:
+            yield from value_names(element)
+    elif isinstance(value, tree.Expression):
+        for operand in value.operands:
+            yield from value_names(operand)
+
+
 def canonical(function: tree.Function, kept: Collection[str] | None = None) -> list[str]:
     """The body as lines in which names of registers and labels say nothing: equal lists are the same program.
 
@@ -190,8 +204,6 @@ def canonical(function: tree.Function, kept: Collection[str] | None = None) -> l
     What makes no difference has one spelling: the order of modifiers, `5U` and 5, `{%r1}` and `%r1`, `bra.uni` without a guard and `bra`,
     an mbarrier's state that nobody reads and `_`, a last `ret` said and not; an 8-bit register is one of 16 bits.
     """
-    from grammar.write import write_instruction
-
     body = flattened(function, exact=kept is not None)
     read = {name for i in instructions(body.statements) for name in read_names(i)}
     numbers: dict[str, str] = {}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from grammar import tree
 from grammar.special import SPECIAL
 from grammar.walk import instructions, statements
-from grammar.write import write
+from grammar.write import write_statement
 
 from .calls import Call, Calls, spelled
 from .counting import Counting, counting
@@ -334,9 +334,7 @@ class FunctionSource:
             text = f"{node.label}: .{node.kind} {', '.join('{}' if n in self.names.labels else n for n in node.names)};"
             values = [self.names.labels[n] for n in node.names if n in self.names.labels]
             return called([], self.names.use("verbatim"), [quoted(text), *values], indent)
-        lines = write(tree.Module((9, 0), ("sm_90a",), 64, (tree.Function("func", "f", body=(node,)),))).splitlines()
-        inside = [line.strip() for line in lines[lines.index("{") + 1:-1] if line.strip()]
-        return called([], self.names.use("verbatim"), [quoted(" ".join(inside))], indent)
+        return called([], self.names.use("verbatim"), [quoted(write_statement(node))], indent)
 
 
 def _register_names(listed: list[tree.Instruction], parameters: Mapping[str, str]) -> dict[str, str]:
