@@ -18,14 +18,14 @@ from . import tree
 from .bodies import Body, pragma
 from .columns import COMMENT, LOC, Part, instructions, loc, made
 from .resting import resting
-from .templates import ANY, CALL, FOUND, LABEL, PARAMETER, PARAMETER_HOLE, WORD, Plain, Template
+from .templates import ANY, CALL, CALLED, FOUND, LABEL, PARAMETER, PARAMETER_HOLE, WORD, Plain, Template
 from .tree import Address, Guard, Instruction, Name, Operand, Statement, Variable
 from .words import BLANKS, Odd, named, new, ranges, set_base, set_displaced, set_name, set_offset, set_unified
 
 if TYPE_CHECKING:
     from .read import Lines
 
-HOLE = re.compile(r"%(?:[A-Za-z0-9_]+#?|\$P#|#)|\$L__#")
+HOLE = re.compile(r"%(?:[A-Za-z0-9_]+#?|\$[PF]#|#)|\$L__#")
 """What a word stands for in a template, or such a word that is kept."""
 NOTHING = Name("_")
 CELLS, ROW, OTHER = attrgetter("cells"), attrgetter("row"), attrgetter("other")
@@ -36,7 +36,7 @@ class Names(dict[str, Name]):
 
     def __missing__(self, word: str) -> Name:
         found = self[word] = new(Name)
-        set_name(found, LABEL + word[len(FOUND):] if word.startswith(FOUND) else word)
+        set_name(found, LABEL + word[len(FOUND):] if word.startswith(FOUND) else word.removeprefix(CALLED))
         return found
 
 

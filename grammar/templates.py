@@ -1,9 +1,9 @@
 """Bodies that are read without making their nodes, by templates: lines without the numbers of their registers and labels.
 
-In a template `%r12` is `%r#`, `$L__BB0_3` is `$L__#`, and a function's own parameter `f_param_2` is `%$P#`. Whether a line is PTX
-does not depend on such digits, and a compiler writes forty thousand lines by a thousand templates. Each of these is read once in a
-text; a body is right if all of its lines have one that is. What is taken away are whole words only. A body with a line that is not
-plain is left to be read statement by statement.
+In a template `%r12` is `%r#`, `$L__BB0_3` is `$L__#`, a function's own parameter `f_param_2` is `%$P#`, and the name of a function that
+is called `%$F#`. Whether a line is PTX does not depend on such names, and a compiler writes forty thousand lines by a thousand templates.
+Each of these is read once in a text; a body is right if all of its lines have one that is. What is taken away are whole words only. A
+body with a line that is not plain is left to be read statement by statement.
 """
 
 from __future__ import annotations
@@ -24,36 +24,41 @@ from .words import BLANKS, Words, ranges
 if TYPE_CHECKING:
     from .read import Lines
 
-# Labels and parameters begin with a percent sign, too, while words are looked for, which takes half of the time of a pattern with a
-# choice; behind it they have a sign that a text with such words has not.
-LABEL, FOUND, PARAMETER = "$L__BB", "%\x02", "%\x03"
-WORD = re.compile(r"(%[A-Za-z0-9_\x02\x03]++)")
-PART = re.compile(r"[A-Za-z0-9_$%#](?:\$L__#|%\$P#)|#\$")  # not a whole word
+# Labels, parameters and what is called begin with a percent sign, too, while words are looked for, which takes half of the time of a
+# pattern with a choice; behind it they have a sign that a text with such words has not.
+LABEL, FOUND, PARAMETER, CALLED = "$L__BB", "%\x02", "%\x03", "%\x04"
+KEPT = ("#", *(found[1] for found in (FOUND, PARAMETER, CALLED)))
+"""Signs that no text may have whose bodies are read so."""
+WORD = re.compile(r"(%[A-Za-z0-9_\x02\x03\x04]++)")
+PART = re.compile(r"[A-Za-z0-9_$%#](?:\$L__#|%\$[PF]#)|#\$")  # not a whole word
 LONGER = re.compile(r"%[A-Za-z0-9_]+\$")  # a word that goes on
+W = r"[ \t\r\n]*+"
 TOLD = re.compile(r"//[^\n]*")
 TARGET = re.compile(r"\$L__BB[A-Za-z0-9_]*(?=[ \t\r]*:)")
 ALONE = re.compile(r"\.reg\b[^;<%]*+(%[^;<]*+);")
-CALL = re.compile(r"call(?<![A-Za-z0-9_$%.]call)(?:\.uni)?[ \t\r\n(][^;/]*;")
+CALL = re.compile(rf"call(?<![A-Za-z0-9_$%.]call)(?:\.uni)?(?=[ \t\r\n(])(?:{W}(?:\([^();/]*+\){W},{W})?"
+                  rf"(?!WARP_SZ)([A-Za-z][A-Za-z0-9_]*+|_[A-Za-z0-9_]++)(?={W}[,;]))?[^;/]*;")
 DIGITS = "0123456789"
-LABEL_HOLE, PARAMETER_HOLE = "$L__#", "%$P#"
+LABEL_HOLE, PARAMETER_HOLE, CALLED_HOLE = "$L__#", "%$P#", "%$F#"
 ANY = "$$"
-ANY_LABEL, ANY_PARAMETER = f"$L__{ANY}", f"%$P{ANY}"
+ANY_LABEL, ANY_PARAMETER, ANY_CALLED = f"$L__{ANY}", f"%$P{ANY}", f"%$F{ANY}"
 ODD = "?"
-SIGNS = attrgetter("signs")
+SIGNS, CALLING = attrgetter("signs"), attrgetter("calls")
 
 
 class Template:
     """A line without numbers, and the statements that it is with `ANY` for each.
 
     `signs`: the braces around, or `ODD` if the line is not plain. `sort`: `i` statements that declare nothing, `=` declarations alone,
-    `m` both, `:` a label, or nothing that a rule would ask for. `later`: what it is whose node nobody has asked for, `.loc` or `.pragma`.
-    `cells`, `row`, `other` and `known` are how nodes are made (`making`).
+    `m` both, `:` a label, or nothing that a rule would ask for. `calls`: how many holes it has for what is called. `later`: what it is
+    whose node nobody has asked for, `.loc` or `.pragma`. `cells`, `row`, `other` and `known` are how nodes are made (`making`).
     """
 
-    __slots__ = ("cells", "known", "later", "line", "other", "parts", "row", "signs", "sort")
+    __slots__ = ("calls", "cells", "known", "later", "line", "other", "parts", "row", "signs", "sort")
 
     def __init__(self, line: str) -> None:
         self.line = line
+        self.calls = line.count(CALLED_HOLE)
         self.later = ""
         self.cells: tuple[dict[str, Any], ...] | None = None
         self.row: tuple[Any, ...] | None = None
@@ -86,6 +91,8 @@ class Holes(dict[str, str]):
             found = LABEL_HOLE
         elif word.startswith(PARAMETER):
             found = PARAMETER_HOLE
+        elif word.startswith(CALLED):
+            found = CALLED_HOLE
         elif stem == word or word in SPECIAL:
             found = word
             self.kept.add(word)
@@ -98,15 +105,17 @@ class Holes(dict[str, str]):
 class Plain(Unmade):
     """A body that is right and of which no node has been made.
 
-    `braces`: the numbers of the templates that open or close a block. `words`: all that begin with a percent sign, but labels and
-    parameters as they are found; nothing stands for those in `kept`. The text is from behind the opening brace, `at`, up to the line break
-    before the closing one.
+    `braces`: the numbers of the templates that open or close a block, `calls`: of those with holes for what is called. `words`: all that
+    begin with a percent sign, but labels, parameters and what is called as they are found; nothing stands for those in `kept`. The text is
+    from behind the opening brace, `at`, up to the line break before the closing one.
     """
 
-    __slots__ = ("at", "braces", "following", "kept", "nodes", "parameters", "reading", "stop", "templates", "words")
+    __slots__ = ("at", "braces", "calls", "following", "kept", "nodes", "parameters", "reading", "stop", "templates", "words")
 
-    def __init__(self, templates: list[Template], braces: list[int], words: list[str], kept: set[str], parameters: str) -> None:
-        self.templates, self.braces, self.words, self.kept, self.parameters = templates, braces, words, kept, parameters
+    def __init__(self, templates: list[Template], braces: list[int], calls: list[int], words: list[str], kept: set[str],
+                 parameters: str) -> None:
+        self.templates, self.braces, self.calls, self.words = templates, braces, calls, words
+        self.kept, self.parameters = kept, parameters
         self.nodes: tuple[Statement, ...] | None = None
         self.following: Plain | None = None
 
@@ -152,9 +161,10 @@ class Templates(dict[str, Template]):
         told = self.told
         if told:
             text = COMMENT.sub("", text)
-        if "#" in text or "\x02" in text or "\x03" in text:
+        if any(sign in text for sign in KEPT):
             return None
-        if "call" in text:
+        calling = "call" in text
+        if calling:
             text = CALL.sub(_in_line, text)
         holes = self.holes
         alone = {word: word for words in ALONE.findall(text) for word in WORD.findall(words) if word[-1].isdigit()}
@@ -175,7 +185,8 @@ class Templates(dict[str, Template]):
             braces = list(compress(count(), signs))
             if not _closed(filter(None, signs)):
                 return None
-        return Plain(templates, braces, words, holes.kept.union(alone), parameters)
+        calls = list(compress(count(), map(CALLING, templates))) if calling else []
+        return Plain(templates, braces, calls, words, holes.kept.union(alone), parameters)
 
     def _learn(self) -> None:
         """Reads the lines that are new, all at once."""
@@ -216,9 +227,12 @@ class Templates(dict[str, Template]):
 
 
 def _in_line(match: re.Match[str]) -> str:
-    """A call, which goes on behind its line, in one; what stands in a comment is none."""
-    text, begin = match.string, match.start()
-    return match[0] if "//" in text[text.rfind("\n", 0, begin) + 1:begin] else match[0].replace("\n", " ")
+    """A call, which goes on behind its line, in one, and with the sign of what is called; what stands in a comment is none."""
+    text, begin, name = match.string, match.start(), match.start(1)
+    if "//" in text[text.rfind("\n", 0, begin) + 1:begin]:
+        return match[0]
+    call = match[0] if name < 0 else text[begin:name] + CALLED + text[name:match.end()]
+    return call.replace("\n", " ")
 
 
 def _closed(braces: Iterable[str]) -> bool:

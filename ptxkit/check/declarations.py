@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from grammar import tree
 from grammar.errors import Finding
@@ -219,6 +219,11 @@ def _fits(given: tree.Variable, formal: tree.Variable) -> bool:
         return True
     alike = bool(given.shape) == bool(formal.shape) and (given.type == "pred") == (formal.type == "pred")
     return alike and _bytes(given) == _bytes(formal) and _alignment(given) == _alignment(formal)
+
+
+def shapes(variables: Iterable[tree.Variable]) -> Hashable:
+    """What of parameters or results a call depends on."""
+    return tuple([(variable.type, variable.vector, variable.align, variable.shape) for variable in variables])
 
 
 def _alignment(variable: tree.Variable) -> int:

@@ -1,21 +1,23 @@
 """The language rules at the templates of a body, for a function of whose nodes nobody has asked.
 
 Each template, and each block of them, is judged once for all functions whose registers have the same types: as the statements that it
-is with `ANY` for each number, and by what its other names stand for. Then a body is right if every register, label and parameter that
-it uses is declared. Here nothing is ever said against a function: what is found wrong, and what cannot be told, is judged by its nodes.
+is with `ANY` for each number, by what its other names stand for, and by the parameters of what it calls. Then a body is right if every
+register, label, parameter and function that it uses is declared. Here nothing is ever said against a function: what is found wrong, and
+what cannot be told, is judged by its nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from grammar import tree
-from grammar.columns import CALLS, made
+from grammar.columns import CALLS, Part, made
 from grammar.special import SPECIAL
-from grammar.templates import ANY, ANY_LABEL, ANY_PARAMETER, DIGITS, FOUND, LABEL, PARAMETER, Plain, Template
+from grammar.templates import ANY, ANY_CALLED, ANY_LABEL, ANY_PARAMETER, CALLED, DIGITS, FOUND, LABEL, PARAMETER, Plain, Template
 
 from . import declarations
 from .kinds import Kinds
@@ -27,8 +29,16 @@ if TYPE_CHECKING:
 
 FIXED = {"_", *(name for name in SPECIAL if "." in name)}
 """The names that always stand for the same."""
-Unit = Template | tuple[Template, ...]
-"""A line of statements, or the lines of a block with its braces."""
+
+
+class Lines(NamedTuple):
+    """Those of a block with its braces, or one that calls; and the numbers of the heads of what they call."""
+
+    templates: tuple[Template, ...]
+    heads: tuple[int, ...]
+
+
+Unit = Template | Lines
 
 
 class Declaring(NamedTuple):
@@ -46,7 +56,9 @@ class Judge:
     def __init__(self, module: _Module) -> None:
         self.module = module
         self.environments: list[tuple[dict[str, str], set[Hashable]]] = []
-        self.mentioned: dict[Unit, tuple[str, ...] | None] = {}
+        self.mentioned: dict[Template | tuple[Template, ...], tuple[str, ...] | None] = {}
+        self.heads: dict[int, int] = {}  # by the identity of the function
+        self.numbers: dict[Hashable, int] = {}
         self.lines: dict[Template, Declaring] = {}
 
     def right(self, function: tree.Function, body: Plain) -> bool:
@@ -73,7 +85,11 @@ class Judge:
                 ranges.update(line.ranges)
                 types.update(line.types)
             variables += line.variables
-        lines, units = _parts(body, first)
+        called = [word[len(CALLED):] for word in body.words if word.startswith(CALLED)] if body.calls else []
+        heads = self._heads(called)
+        if heads is None:
+            return False
+        lines, units = _parts(body, first, heads)
         labels: list[str] = []
         targets: list[str] = []
         if body.braces or not body.reading.templates.labels.isdisjoint(units):
@@ -84,17 +100,37 @@ class Judge:
         outer = self.module.outer
         names = [variable.name for variable in variables]
         once = len({*names, *ranges, *labels}) == len(names) + declared + len(labels)
-        if not once or outer.ranges or not outer.names.keys().isdisjoint(labels):
+        if not once or outer.ranges or not outer.names.keys().isdisjoint([*labels, *called]):
+            return False
+        if not {*names, *ranges, *labels}.isdisjoint(called):
             return False
         if not ranges.keys().isdisjoint([name.rstrip(DIGITS) for name in names]):
             return False
-        known = body.kept.union([FOUND + target[len(LABEL):] for target in targets])
+        known = body.kept.union([FOUND + target[len(LABEL):] for target in targets], map(CALLED.__add__, called))
         prefix = body.parameters
         own = [variable for variable in function.parameters if variable.name.startswith(prefix)]
         if own and all(variable.space == "param" and not variable.type.endswith("ref") for variable in own):
             known.update([PARAMETER + variable.name[len(prefix):] for variable in own])
             types[PARAMETER] = function.kind
-        return self._used(body, ranges, known) and self._right(units, Names(self.module, variables, ranges, types, labels, own))
+        return self._used(body, ranges, known) and self._right(units, Names(
+            self.module, variables, ranges, types, labels, own, dict(zip(heads, called, strict=True))))
+
+    def _heads(self, called: list[str]) -> list[int] | None:
+        """For each function that is called the number of its head: one for all whose parameters are the same to a call.
+
+        None if one is not declared.
+        """
+        found: list[int] = []
+        for name in called:
+            function = self.module.declared.get(name)
+            if function is None:
+                return None
+            number = self.heads.get(id(function))
+            if number is None:
+                head = function.kind, declarations.shapes(function.returns), declarations.shapes(function.parameters)
+                number = self.heads[id(function)] = self.numbers.setdefault(head, len(self.numbers))
+            found.append(number)
+        return found
 
     def _used(self, body: Plain, ranges: dict[str, tree.Variable], known: set[str]) -> bool:
         """Whether all words are known or registers of ranges. `known` may be added to."""
@@ -126,7 +162,7 @@ class Judge:
                 new.append(unit)
                 keys.append(key)
         if new:
-            statements = tuple([statement for unit in new for statement in _statements(unit)])
+            statements = tuple([statement for unit in new for statement in _statements(unit, names.called)])
             if any(True for _ in self.module.body(statements, names.kinds.scope, names.kinds)):
                 return False
             fine.update(keys)
@@ -144,18 +180,20 @@ class Judge:
 
     def _mentioned(self, unit: Unit) -> tuple[str, ...] | None:
         """The names in a unit that are as they are written; None if it declares others, or hands on a parameter."""
-        if unit not in self.mentioned:
-            self.mentioned[unit] = _mentioned(unit)
-        return self.mentioned[unit]
+        templates = unit if isinstance(unit, Template) else unit.templates
+        if templates not in self.mentioned:
+            self.mentioned[templates] = _mentioned((templates,) if isinstance(templates, Template) else templates)
+        return self.mentioned[templates]
 
 
 class Names:
     """What the names of a body stand for."""
 
     def __init__(self, module: _Module, variables: list[tree.Variable], ranges: dict[str, tree.Variable], types: dict[str, str],
-                 labels: list[str], own: list[tree.Variable]) -> None:
-        """`types`: of the registers of ranges, and what the function is if it has parameters of its `own`."""
-        self.module, self.ranges, self.types, self.labels, self.own = module, ranges, types, labels, own
+                 labels: list[str], own: list[tree.Variable], called: dict[int, str]) -> None:
+        """`types`: of the registers of ranges, and what the function is if it has parameters of its `own`. `called`: a function for each
+        head."""
+        self.module, self.ranges, self.types, self.labels, self.own, self.called = module, ranges, types, labels, own, called
         self.variables = {variable.name: variable for variable in variables}
 
     @cached_property
@@ -208,24 +246,41 @@ def _within(counts: dict[str, int], word: str) -> bool:
     return 0 < len(digits) < 11 and int(digits) < counts.get(stem, 0)
 
 
-def _parts(body: Plain, first: int) -> tuple[list[Template], set[Unit]]:
-    """The lines that stand in no block; and without the first ones, the different lines, and blocks without what no rule asks for."""
-    if not body.braces:
+def _parts(body: Plain, first: int, heads: list[int]) -> tuple[list[Template], set[Unit]]:
+    """The lines that stand in no block; and without the first ones, the different lines, and blocks without what no rule asks for.
+
+    `heads`: of what is called, in the order of the text.
+    """
+    if not body.braces and not body.calls:
         return body.templates, {*islice(body.templates, first, None)}
+    templates, calls = body.templates, body.calls
+    each = _shared(heads, [templates[number].calls for number in calls])
     lines: list[Template] = []
-    blocks: set[Unit] = set()
-    begin = depth = 0
-    for number in body.braces:
-        signs = body.templates[number].signs
+    units: set[Unit] = set()
+    begin = depth = done = 0  # `done`: how many of the calls stand in a block or were seen to stand in none
+    for number in (*body.braces, len(templates)):
         if depth == 0:
-            lines += body.templates[begin:number]
-            begin = number
+            lines += templates[begin:number]
+            stop = bisect_left(calls, number, done)
+            units.update([Lines((templates[call],), called) for call, called in zip(calls[done:stop], each[done:stop], strict=True)])
+            begin, done = number, stop
+            if number == len(templates):
+                break
+        signs = templates[number].signs
         depth += (signs[0] == "{") - (signs[-1] == "}")
         if depth == 0:
-            blocks.add(tuple([template for template in body.templates[begin:number + 1] if template.sort or template.signs]))
-            begin = number + 1
-    lines += body.templates[begin:]
-    return lines, blocks.union(islice(lines, first, None))
+            stop = bisect_left(calls, number + 1, done)
+            told = tuple([template for template in templates[begin:number + 1] if template.sort or template.signs])
+            units.add(Lines(told, tuple(chain.from_iterable(each[done:stop]))))
+            begin, done = number + 1, stop
+    units.update([template for template in {*islice(lines, first, None)} if not template.calls])
+    return lines, units
+
+
+def _shared(heads: Iterable[int], counts: list[int]) -> list[tuple[int, ...]]:
+    """The heads, so many in each part."""
+    given = iter(heads)
+    return [tuple(islice(given, count)) for count in counts]
 
 
 def _labels(body: Plain, lines: list[Template]) -> tuple[list[str], list[str]] | None:
@@ -237,30 +292,39 @@ def _labels(body: Plain, lines: list[Template]) -> tuple[list[str], list[str]] |
     return (named, targets) if len(named) == len(labels) and not any(ANY in name for name in named) else None
 
 
-def _statements(unit: Unit) -> list[tree.Statement]:
+def _statements(unit: Unit, called: dict[int, str]) -> list[tree.Statement]:
+    """The statements of a unit, with a function for each head."""
     if isinstance(unit, Template):
         return [made(part, 0) for part in unit.parts]
+    names = iter([called[head] for head in unit.heads])
     stack: list[list[tree.Statement]] = [[]]
-    for template in unit:
+    for template in unit.templates:
         if template.signs[:1] == "{":
             stack.append([])
-        stack[-1] += [made(part, 0) for part in template.parts]
+        stack[-1] += [made(part, 0) for part in (_calling(template.parts, names) if template.calls else template.parts)]
         if template.signs[-1:] == "}":
             block = tree.Block(tuple(stack.pop()))
             stack[-1].append(block)
     return stack[0]
 
 
-def _mentioned(unit: Unit) -> tuple[str, ...] | None:
+def _calling(parts: list[Part], names: Iterator[str]) -> list[Part]:
+    """The statements of a line with the names of what they call."""
+    hole = tree.Name(ANY_CALLED)
+    return [(part[0], tuple([tree.Name(next(names)) if operand == hole else operand for operand in part[1]]), *part[2:])
+            if len(part) == 4 else part for part in parts]
+
+
+def _mentioned(templates: Iterable[Template]) -> tuple[str, ...] | None:
     found: dict[str, None] = {}
     own: set[str] = set()  # what a block declares at its very beginning
     depth, begins = 0, True
-    for template in (unit,) if isinstance(unit, Template) else unit:
+    for template in templates:
         depth += template.signs[:1] == "{"
         for part in template.parts:
             if len(part) == 2:
                 name, ranged = (part[0], False) if isinstance(part[0], str) else (part[0].name, part[0].count is not None)
-                if ANY in name or (ranged and name[0] == "%"):
+                if ANY in name or (ranged and name[0] == "%") or depth < 1:
                     return None
                 if begins and depth == 1 and not ranged and not isinstance(part[0], str):
                     own.add(name)

@@ -140,6 +140,7 @@ REGISTERS = st.sampled_from(("%r0", "%r1", "%r2", "%r7", "%r8", "%r99", "%rd1", 
 LABELS = st.sampled_from(("$L__BB0_1", "$L__BB0_2", "$L__BB0_9", "L", "M"))
 PLACES = st.one_of(REGISTERS, st.sampled_from(("s", "g", "f_param_0", "f_param_1", "f_param_7", "h")))
 WHOLE = st.sampled_from(("0", "1", "-1", "4096", "4294967296", "0f3F800000"))
+CALLEES = st.sampled_from(("h", "h", "i", "j", "g", "s", "L", "f_param_0", "nowhere", "%rd1", "%r0"))
 INSTRUCTIONS = st.one_of(
     st.builds("add.s32 {}, {}, {};".format, REGISTERS, REGISTERS, REGISTERS | WHOLE),
     st.builds("mov.{} {}, {};".format, st.sampled_from(("u32", "b32", "u64", "f32", "pred")), REGISTERS, PLACES | WHOLE | LABELS),
@@ -147,7 +148,7 @@ INSTRUCTIONS = st.one_of(
     st.builds("ld.{}.u32 {}, [{}+{}];".format, st.sampled_from(("param", "shared", "global")), REGISTERS, PLACES, st.sampled_from((0, 4))),
     st.builds("st.{}.u32 [{}], {};".format, st.sampled_from(("param", "shared", "global")), PLACES, REGISTERS),
     st.builds("{}bra {};".format, st.builds("@{}{} ".format, st.sampled_from(("", "!")), REGISTERS) | st.just(""), LABELS | PLACES),
-    st.builds("call ({}), h, ({});".format, PLACES, PLACES),
+    st.builds("call ({}), {}, ({});".format, PLACES, CALLEES, PLACES), st.builds("call {}, ({});".format, CALLEES, PLACES),
     st.builds("add.cc.s32 {}, {}, {};".format, REGISTERS, REGISTERS, REGISTERS),
     st.just("redux.sync.min.f32 %f1, %f1, %r1;"), st.just("ret;"),
 )
@@ -166,6 +167,8 @@ FINE = st.lists(st.sampled_from((
     "ld.global.u32 %r1, [%rd3+4];", "mov.u32 %r1, %tid.x;", "mov.f32 %f1, 0f3F800000;", "setp.eq.s32 %p1, %r0, 0;", "mov.u64 %rd1, g;",
     "mov.u32 %r1, s;", "st.shared.u32 [s], %r1;", ".loc 1 2 3", "{\n.reg .pred p;\nsetp.eq.s32 p, %r1, 0;\n@p bra L;\n}",
     "{ .reg .b32 r; mov.u32 r, %r1; }", "{\n.param .b32 y;\n.param .b32 z;\nst.param.b32 [y], %r1;\ncall (z),\nh,\n(y\n);\n}",
+    "{\n.param .b32 y;\ncall i, (y);\n}", "{\n.param .b64 y;\ncall i, (y);\n}", "{\n.param .b32 y;\ncall j, (y);\n}",
+    "call k;", "{\n.param .b32 y;\n{ call j, (y); }\ncall i,\n(y);\n}", "{ call k; call k; }",
     "{\nM: bra M;\n}", "{\n.reg .pred %p1;\nsetp.eq.s32 %p1, %r1, %r2;\n}", "{\nadd.s32 %r1, %r1, 1;\n{\nret;\n}\n}")),
     max_size=6).map("\n".join)
 RIGHT = st.just(".reg .b32 %r<8>;\n.reg .b64 %rd<4>;\n.reg .f32 %f<4>;\n.reg .pred %p<3>;\n$L__BB0_1:\nL:")
@@ -179,7 +182,9 @@ FUNCTIONS = st.builds(
     st.sampled_from((".param .b32 f_param_0, .param .u64 f_param_1", ".param .b32 x", ".param .texref f_param_0", "")), BODIES)
 TEXTS = st.builds(lambda head, functions: HEAD + head + "".join(
     re.sub(r"\b([fk])(?=\(|_param)", rf"\g<1>{number}", function) + "\n" for number, function in enumerate(functions)),
-    st.sampled_from((".global .b32 g;\n.func (.param .b32 z) h(.param .b32 y);\n", ".shared .b32 s;\n", ".global .b32 $L__BB0_1;\n", "")),
+    st.sampled_from((".global .b32 g;\n.func (.param .b32 z) h(.param .b32 y);\n.func i(.param .b32 y);\n.func j(.param .b32 x);\n"
+                     ".func k();\n", ".func i(.param .b64 y);\n.func j(.param .b32 y);\n.entry k(.param .b32 y);\n",
+                     ".shared .b32 s;\n", ".global .b32 $L__BB0_1;\n", "")),
     st.lists(FUNCTIONS, min_size=1, max_size=3))
 
 
@@ -208,9 +213,15 @@ FAULTS = {
                                "mov.u32 %r1, named;"),
     "registers of another type": ("known.get(stem, type) == type", "True", ".reg .f32 %q<4>;", "add.s32 %q1, %q1, 1;"),
     "a range twice": ("len(names) + declared +", "len(names) + len(ranges) +", ".reg .b32 %r<2>;", "ret;"),
+    "a function with other parameters": (", declarations.shapes(function.parameters)", "", "",
+                                         "{\n.param .b32 y;\ncall h, (y);\ncall g, (y);\n}"),
+    "a function whose name a register has": ("{*names, *ranges, *labels}.isdisjoint(called)", "True", ".reg .b32 g;",
+                                             "{\n.param .b32 y;\ncall g, (y);\n}"),
     "a register of a range alone": ("name.rstrip(DIGITS) for", '"" for', ".reg .b32 %r5;", "ret;"),
 }
-TWO = HEAD + """.func e()
+TWO = HEAD + """.func g(.param .b32 x);
+.func h(.param .b64 x);
+.func e()
 {
 .reg .b32 %r<8>;
 .reg .b32 %q<4>;

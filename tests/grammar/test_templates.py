@@ -86,6 +86,12 @@ def test_bodies_are_made_by_any_thread() -> None:
     "\x0b", "{\n}\n}\n.func g() {\n{", ".loc 1 2 3\n, function_name $L__BB0_1, inlined_at 1 2 3",
     ".loc 1 2 3, function_name %r1, inlined_at 1 2 3", ".loc 1 2 03", ".loc 1 2", "mov.u32 %r1, %$P1;", "mov.u32 %r1, %$P$$;", "%$P%r1:",
     "mov.u32 %r1, %\x021;", "mov.u32 %r1, %\x031;", "ret; // %r1, %q", "ret; // $L__BB0_1", "ret; // f_param_1 k_param_2", "ret; // \"%r1",
+    "call WARP_SZ;", "call _;", "call _, (_), _;", "call WARP_SZ, (%r1);", "call g, (x);", "call (x), g, (x);", "call f_param_1;",
+    "call (x),\ng,\n(x, %r1)\n;", "call xf_param_1, (x);", "call f_param_, (x);", "call $L__BB0_1;", "call g$;", "call g.x;", "call 5;",
+    "call g$x, (x);", "call g, (x), p;", "call g (x);", "@%r1 call.uni (x), g, ();", "{ call g; call h; }", "call g; call h;",
+    "call call, (call);", "call (%r1), g, (%r2, f_param_0);", "call (x) g;", "call ( x ) , g ;", "call /* */ g;", "call g, // ;\n(x);",
+    ".pragma \"call g;\";", "call \x04g;", "mov.u32 call g;", "call : ret;", ".reg .b32 call ;", "call (x // y\n), g;", "call g, h, i, j;",
+    "call.uni\ng\n;",
     "// %bb.0: // {", "call %A$;", "mov.u32 %A$b, %r1;", ".loc 1 2 3 // %r1", ".loc 1 2 3 // f.py:2:3",
 ])
 def test_templates_are_read_as_the_grammar_reads_their_lines(line: str) -> None:
