@@ -62,10 +62,13 @@ def deep_gemm_contiguous(torch: Any, case: Case, data: Data) -> Peer:
 
 
 def deep_gemm_masked(torch: Any, case: Case, data: Data) -> Peer:
-    """DeepGEMM's masked layout: every group with as much room as the longest, and how many rows of it are used."""
+    """DeepGEMM's masked layout: every group with as much room as the longest, and how many rows of it are used.
+
+    Its tiles have 64 or 128 rows, and one that ends behind a group's room would be written over the next group.
+    """
     library = _imported("deep_gemm", case, ("bf16", "fp8-block"))
-    room = -(-max(case.lengths) // 64) * 64
-    if room > 8 * case.tokens:
+    room = -(-max(case.lengths) // 128) * 128
+    if room > max(128, 8 * case.tokens):
         raise NotImplementedHere(f"{case.groups} groups with room for {room} rows each take more than 8 times the memory")
     rows, shape = _places(torch, case, [room] * case.groups), (case.groups, room)
     x = _spread(torch, data.x, rows, case.groups * room).view(*shape, case.k)
@@ -80,10 +83,31 @@ def deep_gemm_masked(torch: Any, case: Case, data: Data) -> Peer:
 
 
 def hpc_ops(torch: Any, case: Case, data: Data) -> Peer:
-    """hpc-ops' fp8 product with a scale for each group."""
-    library = _imported("hpc", case, ("fp8",))
-    return Peer(functools.partial(library.group_gemm_pertensor_fp8, data.x, data.w, data.cu[1:] - data.cu[:-1], data.cu,
-                                  data.w_scale * data.x_scale, num_seq_per_group_avg=case.tokens, output=data.out))
+    """hpc-ops' fp8 products: a scale for each group, or block scales.
+
+    Of block scales it takes those of x by blocks of K, groups filled up to whole tiles, and those of w with blocks of K filled up to 4.
+    """
+    library = _imported("hpc", case, ("fp8", "fp8-block"))
+    if case.groups > HPC_OPS_GROUPS:
+        raise NotImplementedHere(f"hpc-ops counts the tiles of up to {HPC_OPS_GROUPS} groups")
+    how = {"num_seq_per_group_avg": case.tokens, "output": data.out}
+    operands = (data.x, data.w, data.cu[1:] - data.cu[:-1], data.cu)
+    if case.kind == "fp8":
+        return Peer(functools.partial(library.group_gemm_pertensor_fp8, *operands, data.w_scale * data.x_scale, **how))
+    tile = hpc_ops_tile(case.tokens)
+    taken = [-(-length // tile) * tile for length in case.lengths]
+    x_scale = _spread(torch, data.x_scale, _places(torch, case, taken), sum(taken)).T.contiguous()
+    w_scale = torch.nn.functional.pad(data.w_scale, (0, -data.w_scale.shape[2] % 4)).contiguous()
+    return Peer(functools.partial(library.group_gemm_blockwise_fp8, *operands, x_scale, w_scale, **how))
+
+
+HPC_OPS_GROUPS = 256
+_HPC_OPS_TILES = ((8, 8), (16, 16), (32, 32), (48, 48), (64, 64), (96, 48), (128, 32), (144, 48))
+
+
+def hpc_ops_tile(tokens: int) -> int:
+    """Rows of a tile that hpc-ops takes for that many tokens a group; its scales of x are laid out by them."""
+    return next((tile for most, tile in _HPC_OPS_TILES if tokens <= most), 64)
 
 
 def _imported(name: str, case: Case, kinds: tuple[str, ...]) -> Any:
@@ -91,7 +115,7 @@ def _imported(name: str, case: Case, kinds: tuple[str, ...]) -> Any:
         raise NotImplementedHere(f"{name} is asked for {' and '.join(kinds)}, without a gate and with results in bf16")
     try:
         return importlib.import_module(name)
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         raise NotImplementedHere(str(error)) from None
 
 

@@ -337,6 +337,13 @@ def test_what_a_contestant_computes_is_checked_before_it_is_timed(monkeypatch):
             contestants.contestants([wrong])
 
 
+def test_tiles_by_which_the_scales_of_hpc_ops_are_laid_out():
+    from gemm.group.contestants import hpc_ops_tile
+
+    tokens = (1, 8, 9, 16, 32, 33, 64, 65, 96, 97, 128, 129, 144, 145, 8192)
+    assert [hpc_ops_tile(each) for each in tokens] == [8, 8, 16, 16, 32, 48, 64, 48, 48, 32, 32, 48, 48, 64, 64]
+
+
 def test_results_as_a_table(capsys, tmp_path):
     from gemm.__main__ import main
 
