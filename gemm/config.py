@@ -16,7 +16,7 @@ from .epilogue import BUFFERS, span_bytes
 from .fusion import ACTIVATIONS, PLAIN_SUM, Fusion
 from .mainloop import slabs_at_once
 from .registers import fragment_registers
-from .scale_ring import ALIGNED, blocks_of, scale_count
+from .scale_ring import bulk_count, scale_count
 from .scales import BLOCK
 from .scheduler import Raster
 from .splitk import columns_per_split
@@ -159,7 +159,7 @@ class Config:
         ring = stages * (self.stage_bytes + BARRIER_BYTES)
         if self.BLOCK_SCALES:
             ring += stages * -(-self.BM // 32) * 128 if self.SCALE_MAP else -(-stages * self.BM // 4) * 16
-            ring += stages * ALIGNED * 4 * blocks_of(self.BN) if self.SCALE_BULK else -(-stages * scale_count(self.BN, BLOCK) // 2) * 8
+            ring += stages * 4 * bulk_count(self.BN) if self.SCALE_BULK else -(-stages * scale_count(self.BN, BLOCK) // 2) * 8
         return ring + self.fixed_bytes
 
     @property

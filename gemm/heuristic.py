@@ -42,15 +42,7 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
                 continue
             if problem.promote and ((BLOCK % BN and BN % 64) or (BM > 64 and BN < 128)):
                 continue                        # many factors for a thread to multiply; products that read A for longer than they take
-            shapes.append({"BM": BM, "BN": BN})
-            if problem.promote and BM * BN <= 128 * 128:
-                shapes[-1]["OVERLAP"] = True
-            elif problem.promote and (BM, BN) == (128, 192):
-                shapes[-1]["GROUP"] = 16
-            elif problem.promote and BM != 192:
-                shapes[-1]["STAGGER"] = True
-            elif problem.promote:
-                shapes[-1] |= {"RASTER": "along_n", "GROUP": 16}
+            shapes.append({"BM": BM, "BN": BN, **(_promoted(BM, BN) if problem.promote else {})})
             if (BM, BN) == (128, 256) and not problem.promote and problem.out.bits == 16 and problem.m * problem.n > sms * BM * BN:
                 shapes[-1] |= {"STAGES": 3, "BUFFERS": 4}       # all boxes of a warpgroup stored at once are worth a stage of the ring
             if BM <= 128 and BN >= 64 and not problem.promote and not small:
@@ -58,7 +50,7 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
     for shape in shapes:
         tiles = -(-problem.m // shape["BM"]) * -(-problem.n // shape["BN"]) * (problem.batches or 1)
         ways: list[dict[str, Any]] = [{"TICKET": True} if problem.promote else {}]
-        if not shape.get("PINGPONG") and tiles * 2 <= 2 * sms and not fp8:
+        if not shape.get("PINGPONG") and tiles <= sms and not fp8:
             for splits in (2, 3, 4, 5, 6, 7, 8, 12, 14, 16):
                 if depth < 4 * splits or tiles * splits > sms * 1.02:
                     continue
@@ -74,6 +66,15 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
                 yield Config(**fixed, **shape, **way)
             except ConfigError:
                 continue
+
+
+def _promoted(BM: int, BN: int) -> dict[str, Any]:
+    """How a tile whose sums are promoted is worked on."""
+    if BM * BN <= 128 * 128:
+        return {"OVERLAP": True}
+    if BM == 192:
+        return {"RASTER": "along_n", "GROUP": 16}
+    return {"GROUP": 16} if (BM, BN) == (128, 192) else {"STAGGER": True}
 
 
 def clocks(problem: Problem, config: Config, sms: int) -> float:
@@ -110,8 +111,10 @@ def clocks(problem: Problem, config: Config, sms: int) -> float:
 
 def _promotion(config: Config) -> str:
     """The way of promotion that says how much longer a stage takes."""
-    if config.OVERLAP or config.STAGGER:
-        return "overlap" if config.OVERLAP else "stagger"
+    if config.OVERLAP:
+        return "overlap"
+    if config.STAGGER:
+        return "stagger"
     return "promote_3" if config.CONSUMERS == 3 else "promote_192" if (config.BM, config.BN) == (128, 192) else "promote"
 
 

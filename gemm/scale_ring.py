@@ -48,7 +48,7 @@ class ScaleLines:
     def allocate(cls, array: ScaleArray, lines: int, block: int, stages: int, name: str, tensormap: TensorMap | None = None,
                  anywhere: bool = False, bulk: bool = False) -> ScaleLines:
         if bulk:
-            ring = smem.array(f32, stages * ALIGNED * blocks_of(lines), align=16, name=name)
+            ring = smem.array(f32, stages * bulk_count(lines), align=16, name=name)
             return cls(array, lines, block, ring, bulk=True)
         if tensormap is None:
             return cls(array, lines, block, smem.array(f32, stages * scale_count(lines, block), align=16, name=name))
@@ -61,7 +61,7 @@ class ScaleLines:
     def bytes(self) -> int:
         """What the producer adds to a stage."""
         if self.bulk:
-            return 4 * ALIGNED * blocks_of(self.lines)
+            return 4 * self.of_part
         return (self.lines + self.parts * ALIGNED) * 4 if self.tensormap is not None else 0
 
     @property
@@ -72,7 +72,7 @@ class ScaleLines:
     @property
     def of_part(self) -> int:
         """Places in shared memory of what one copy brings."""
-        return ALIGNED * blocks_of(self.lines) if self.bulk else self.tile.stage_bytes // 4 if self.tile is not None else self.count
+        return bulk_count(self.lines) if self.bulk else self.tile.stage_bytes // 4 if self.tile is not None else self.count
 
     @property
     def of_stage(self) -> int:
@@ -148,6 +148,11 @@ class ScaleLines:
 def blocks_of(lines: int, block: int = BLOCK) -> int:
     """Blocks that a tile of so many lines may have some of."""
     return (lines + block - gcd(lines, block) + block - 1) // block
+
+
+def bulk_count(lines: int) -> int:
+    """Scales that bulk copies bring for a tile's lines in one stage: four stages' of every block."""
+    return ALIGNED * blocks_of(lines)
 
 
 def parts_of(lines: int) -> int:
@@ -274,4 +279,4 @@ class Reader:
                 add.u32(self.k, self.k, 1)
 
 
-__all__ = ["ALIGNED", "Factors", "Reader", "ScaleLines", "ScaleRing", "blocks_of", "parts_of", "scale_count"]
+__all__ = ["ALIGNED", "Factors", "Reader", "ScaleLines", "ScaleRing", "bulk_count", "parts_of", "scale_count"]

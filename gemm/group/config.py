@@ -14,6 +14,7 @@ from ..config import Config, ConfigError
 from ..epilogue import BUFFERS
 from ..scale_ring import parts_of
 from ..scales import BLOCK
+from ..tickets import Tickets
 from .choice import Choice, waves
 from .quantised import passes
 from .schedule import ORDERS, Order, Tails
@@ -205,9 +206,9 @@ ROWS_ALIGNED = 128
 
 
 def shared_bytes(tile: Config, groups: int, layout: Layout) -> int:
-    """Shared memory of one CTA: the tile's, scales of rows before its first one, the table of groups and the tickets."""
+    """Shared memory of one CTA: the tile's, scales of rows before its first one, the table of groups, the tickets and their alignment."""
     shifted = tile.STAGES * parts_of(tile.BM) * 128 if tile.SCALE_MAP else 0
-    return tile.smem_bytes + shifted + (GroupTable.bytes(groups, layout) if layout != "rows" else 0) + 80
+    return tile.smem_bytes + shifted + (GroupTable.bytes(groups, layout) if layout != "rows" else 0) + Tickets.BYTES + 16
 
 
 def _fitted(tile: Config, groups: int, layout: Layout) -> Config:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..config import ConfigError
-from .cases import skewed
+from .cases import PREFILL, skewed
 from .choice import waves
 from .config import GroupConfig
 from .problem import GroupProblem
@@ -18,21 +18,34 @@ ROOM = 1.5
 """Tokens of a tile for each that a group is expected to have: lengths differ, and a group's second tile would read its weights again.
 Of groups that are all alike this costs 2 % at most, and where they are skewed it saves 20 to 30 %."""
 COLUMNS = 64
-"""Tokens of a tile up to which they are columns: then weights take longer to read than to multiply, and few rows are wasted."""
+"""Tokens of a tile up to which they are columns: then weights take longer to read than to multiply, and few rows are wasted. Tokens of a
+group up to which tiles have 64 rows."""
 FEW = 96
-"""Tokens of a group up to which tiles have 64 rows."""
+"""The same where results are gated: tokens of a group up to which they are columns, and of the widest such tile."""
 Tiles = tuple[tuple[float, dict[str, Any]], ...]
 """Tiles, and the time of one beside its share of the area of the first."""
-LARGE: Tiles = ((1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4}), (0.995, {"BM": 128, "BN": 192, "PINGPONG": True}))
+_128x192: dict[str, Any] = {"BM": 128, "BN": 192, "PINGPONG": True}
+LARGE: Tiles = ((1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4}), (0.995, _128x192))
 """Tiles of large groups whose sums stay in the tensor cores. A warpgroup that stores all its boxes at once is worth a stage of the ring."""
+MEDIUM: Tiles = (
+    (1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4, "ORDER": "ticket"}),
+    (0.99, _128x192),
+    (0.97, {"BM": 192, "BN": 192, "ORDER": "ticket"}),
+    (1.05, {"BM": 192, "BN": 128, "ORDER": "ticket"}))
+"""Those of groups of one to four rows of tiles, which read weights that are new every few tiles: 192 rows as one read them once. By ticket
+CTAs that have the short last rows of a group go on to the next."""
 PROMOTED: Tiles = (
-    (1.0, {"BM": 128, "BN": 128, "OVERLAP": True, "ORDER": "ticket"}),
-    (0.94, {"BM": 256, "BN": 128, "STAGGER": True, "ORDER": "ticket"}),
-    (0.915, {"BM": 192, "BN": 128, "ORDER": "ticket", "RASTER": "along_n", "GROUP": 16}),
-    (0.945, {"BM": 128, "BN": 192, "ORDER": "ticket", "GROUP": 16}))
+    (1.0, {"BM": 256, "BN": 128, "STAGGER": True, "ORDER": "ticket"}),
+    (1.04, {"BM": 128, "BN": 128, "OVERLAP": True, "ORDER": "ticket"}),
+    (0.912, {"BM": 192, "BN": 128, "ORDER": "ticket", "RASTER": "along_n", "GROUP": 16}),
+    (0.942, {"BM": 128, "BN": 192, "ORDER": "ticket", "GROUP": 16}))
 """Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
-SAMPLES, WORTH = 8, 1.02
-"""Skewed lengths that are tried, and how much faster than one kernel the better of two must be on average: one more takes up to 1 %."""
+SAMPLES = 8
+"""Skewed lengths that are tried to see what the better of two tiles gains over one."""
+LEAST, SECOND = 0.02, 1.7
+"""What two kernels must gain on average: a share, and the microseconds that the second launch may take."""
+BYTES, FLOPS = 4.6e6, {8: 1.8e9, 16: 0.93e9}
+"""A microsecond reads and multiplies at most, by bits of an operand."""
 
 _DECODE = {"STREAM_W": True, "GROUP": 1}
 """Weights are read once, or where a group has more tokens than a tile, by its tiles at about the same time: these are neighbours."""
@@ -51,9 +64,9 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
         return GroupConfig.of(**fixed(problem), BM=128, BN=128 if problem.promote else 256)
     tile = (_quantised if problem.quantised else _promoted if problem.promote else _fast)(problem, sms)
     config = GroupConfig.of(**{**tile, **fixed(problem)})
-    tiles = PROMOTED if problem.promote else LARGE
+    tiles = _tiles(problem)
     kind = next(((share, each) for share, each in tiles if each.items() <= tile.items()), None)
-    if kind is None or problem.quantised or problem.mean <= 128 or problem.options.layout not in ("offsets", "masked"):
+    if kind is None or problem.quantised or problem.options.layout not in ("offsets", "masked"):
         return config
     other = _other(problem, kind, tiles, sms)
     if other is None:
@@ -80,7 +93,21 @@ def _other(problem: GroupProblem, first: tuple[float, dict[str, Any]], tiles: Ti
         both = sum(map(min, alone, times(tile)))
         if tile != first and both < best:
             best, found = both, tile
-    return found if sum(alone) > WORTH * best else None
+    multiplied, moved = _at_least(problem)
+    gain = (sum(alone) / best - 1) * min(1.0, multiplied / moved)
+    return found if gain > LEAST + SECOND / max(multiplied, moved) else None
+
+
+def _at_least(problem: GroupProblem) -> tuple[float, float]:
+    """Microseconds of multiplying and of moving bytes: the longer one is what is gained by fuller waves, or hides it."""
+    rows, weights = problem.mean * problem.groups, problem.groups * problem.n * problem.k
+    bytes = (weights + rows * problem.k) * problem.x.bits / 8 + rows * problem.n * problem.out.bits / 8
+    return 2 * rows * problem.n * problem.k / FLOPS[problem.x.bits], bytes / BYTES
+
+
+def _tiles(problem: GroupProblem) -> Tiles:
+    """What groups of more than a few tokens choose from."""
+    return PROMOTED if problem.promote else MEDIUM if problem.mean < PREFILL else LARGE
 
 
 def _wave(share: float, tile: dict[str, Any]) -> int:
@@ -95,14 +122,11 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
         deep = problem.x.bits == 8 and problem.k >= 8 * span
         return {"TRANSPOSED": True, "BM": 128 if gated else 64, "BN": _tokens(mean), "BK": 2 * span if deep else span, "CONSUMERS": 1,
                 **_DECODE}
-    in_turns = problem.out.bits == 16 and not gated
-    if not gated and (mean <= FEW or (mean <= 512 and _up(mean, 64) < 0.9 * _up(mean, 128))):
-        return {"BM": 64, "BN": 256, "PINGPONG": in_turns and mean <= FEW}
-    if mean <= 256 and in_turns:
-        return {"BM": 128, "BN": 128, "PINGPONG": True}
-    if not in_turns:
-        return {"BM": 128, "BN": 256}
-    return dict(_best(LARGE, problem, sms))
+    if gated or problem.out.bits != 16:
+        return {"BM": 64 if not gated and mean <= COLUMNS else 128, "BN": 256}
+    if mean <= COLUMNS:
+        return {"BM": 64, "BN": 256, "PINGPONG": True}
+    return dict(_best(_tiles(problem), problem, sms))
 
 
 def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
@@ -113,7 +137,7 @@ def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     if gated:
         return {"BM": 128, "BN": 128}
     ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
-    if mean <= FEW:
+    if mean <= COLUMNS:
         return {"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket", **ways}
     return {**_best(PROMOTED, problem, sms), **ways}
 
@@ -170,31 +194,35 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
             for BM, CONSUMERS, BK in ((64, 1, span), (64, 1, 2 * span), (128, 1, span), (128, 2, span), (128, 2, 2 * span), (256, 2, span)):
                 for stream in (True, False) if BM == 128 and span == BK else (True,):
                     yield {"TRANSPOSED": True, "BM": BM, "BN": BN, "BK": BK, "CONSUMERS": CONSUMERS, **_DECODE, "STREAM_W": stream}
-    if problem.mean >= 64:
-        wide = (112, 128, 144, 160, 192) if problem.promote else (128, 192, 256)
-        for BM in (64, 128, 256):
-            for BN in wide:
-                for cluster in ({}, {"CLUSTER_M": 2}, {"CLUSTER_N": 2}):
-                    if BM < 256 or BN <= 128:
-                        yield {"BM": BM, "BN": BN, **cluster}
-                    if not problem.promote and BM < 256 and "CLUSTER_N" not in cluster:
-                        yield {"BM": BM, "BN": BN, "PINGPONG": True, **cluster}
+    if problem.mean >= COLUMNS:
+        ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
+        for _, tile in _tiles(problem):
+            yield {**tile, **ways}
+            yield {**tile, **ways, "ORDER": "linear" if "ORDER" in tile else "ticket"}
+        for order in ("linear", "ticket"):
+            yield from ({**tile, **ways, "ORDER": order} for tile in (_promoted_shapes(problem) if problem.promote else _fast_shapes()))
+
+
+def _fast_shapes() -> Iterator[dict[str, Any]]:
+    for BM in (64, 128, 192, 256):
+        for BN in (128, 192, 256):
+            yield {"BM": BM, "BN": BN}
+            if BM < 192:
+                yield {"BM": BM, "BN": BN, "PINGPONG": True}
+    yield {"BM": 128, "BN": 256, "GROUP": 16}
+    yield {"BM": 128, "BN": 256, "GROUP": 4}
+
+
+def _promoted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
+    for BN in (112, 128, 144, 160, 192):
+        yield {"BM": 128, "BN": BN}
+    yield {"BM": 256, "BN": 128}
+    yield {"BM": 128, "BN": 192, "STAGGER": True}
+    yield {"BM": 64, "BN": 192}
+    for BM in (64, 128):
+        yield {"BM": BM, "BN": 128}
         if problem.block_scales:
-            ways = {"RING": True, **problem.scale_copies}
-            for _, tile in PROMOTED:
-                yield {**tile, **ways}
-            yield {"BM": 128, "BN": 192, "STAGGER": True, "CLUSTER_M": 2, **ways}
-            yield {"BM": 128, "BN": 192, "STAGGER": True, "ORDER": "ticket", **ways}
-            yield {"BM": 128, "BN": 128, "OVERLAP": True, "CLUSTER_M": 2, **ways}
-            for _, tile in PROMOTED:
-                yield {**tile, **ways, "ORDER": "linear" if "ORDER" in tile else "ticket"}
-            for BN in (128, 192):
-                yield {"BM": 64, "BN": BN, **ways}
-            yield {"BM": 64, "BN": 128, "OVERLAP": True, **ways}
-            yield {"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket", **ways}
-            yield {"BM": 128, "BN": 128, **ways}
-        yield {"BM": 128, "BN": 128 if problem.promote else 256, "GROUP": 16}
-        yield {"BM": 128, "BN": 128 if problem.promote else 256, "GROUP": 4}
+            yield {"BM": BM, "BN": 128, "OVERLAP": True}
 
 
 __all__ = ["candidates", "fixed", "heuristic"]
