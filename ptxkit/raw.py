@@ -255,7 +255,8 @@ class Function:
 def function(signature: str, module: Module) -> Callable[[Callable[..., None]], Function]:
     """Make a Python function a `.func` of a module, with this signature: `@function(".func (.param .b32 r) f (.param .b64 a)", MODULE)`.
 
-    The Python function takes the results and then the parameters: a `Param` for each in `.param`, a register for each in `.reg`.
+    The Python function takes the results and then the parameters: a `Param` for each in `.param`, a register for each in `.reg`. One that
+    is a vector, or has 8 bits, is said by its name: `raw("v.x")`.
     """
     items = declarations(f"{signature};")
     if len(items) != 1 or not isinstance(items[0], tree.Function) or items[0].kind != "func":
@@ -276,7 +277,7 @@ def _formals(builder: Builder, variables: tuple[tree.Variable, ...]) -> tuple[tu
     values: list[Any] = []
     for variable in variables:
         value: Any = Param(variable.name)
-        if variable.space == "reg":
+        if variable.space == "reg" and variable.vector == 1 and scalar(variable.type).bits > 8:
             value = builder.register(scalar(variable.type))
             variable = tree.Variable("reg", variable.type, value.name)
         declared.append(variable)

@@ -211,6 +211,10 @@ FORMS: tuple[Form, ...] = (
     form("mov.b128 d, a", since="8.3", section="mov", d=w("b128"), a=imm(ANY, "b64")),
     *(form(f"mov.{type} d, a", section="mov", d=w(type), a=r(lane, n=lanes, sink=True, imm=ANY))
       for type, lane, lanes in (("b32", "b8", 4), ("b32", "b16", 2))),
+    # Vectors as a whole: the manual names mov among the instructions that have them, and no form of it.
+    *(form("mov.vec.type d, a", slots={"vec": vec, "type": types}, section="mov", d=w("type", n=lanes, sink=True),
+           a=r("type", n=lanes, imm=ANY, float_immediate=True))
+      for vec, lanes, types in (("v2", 2, "b16 u16 s16 b32 u32 s32 f32 b64 u64 s64 f64"), ("v4", 4, "b16 u16 s16 b32 u32 s32 f32"))),
     form("mapa.type d, a, b", slots={"type": "u32 u64"}, section="mapa", d=_D,
          a=Operand("symbol", "type", space="shared"), b=r("u32", imm=ANY)),
     form("getctarank.type d, a", slots={"type": "u32 u64"}, section="getctarank", d=w("u32"),

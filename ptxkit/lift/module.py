@@ -23,7 +23,7 @@ from .errors import LiftError
 from .naming import HELPERS, RESERVED, Namer, parameter_name, register_name
 from .needs import Needed, Needs, declarations
 from .pointers import pointers
-from .scopes import canonical, flattened
+from .scopes import canonical, flattened, held
 from .source import FunctionSource, called
 from .terms import SPECIALS, quoted
 
@@ -274,7 +274,8 @@ class _File:
     def _function(self, function: tree.Function, aliases: dict[str, str]) -> list[str]:
         source = self.sources[function.name]
         body = source.lines(aliases)
-        shortened = _shortened(function, {v: self._written(v, python) for v, python in source.formals.items()})
+        shortened = _shortened(function, {v.name: self._written(v, source.formals[v.name])
+                                          for v in (*function.returns, *function.parameters)})
         signature = " ".join(write_items([replace(shortened, body=None)]).split()).rstrip(";")
         self.used.add("function")
         decorator = called([], "@function", [quoted(signature), "MODULE"], "")
@@ -295,13 +296,14 @@ class _File:
         definition[-1] += " -> None:"
         return [*called([], "@kernel", options, ""), *definition, *body]
 
-    def _written(self, name: str, python: str) -> str:
+    def _written(self, variable: tree.Variable, python: str) -> str:
         """What a parameter is called in PTX."""
-        return name if self.kept is not None and name in self.kept else python
+        stays = variable.space == "reg" and not held(variable)
+        return variable.name if stays or (self.kept is not None and variable.name in self.kept) else python
 
     def _annotation(self, variable: tree.Variable, python: str, pointed: Mapping[str, int | None]) -> str:
         self.used.add("Param")
-        name = self._written(variable.name, python)
+        name = self._written(variable, python)
         plain = name == python and not variable.shape and variable.pointer is None and variable.align is None and variable.vector == 1
         type = variable.type if variable.type in TYPES else "b8"
         if variable.name in pointed:

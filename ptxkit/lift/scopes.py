@@ -10,8 +10,10 @@ from functools import cache
 from grammar import tree
 from grammar.forms import canonical as in_order
 from grammar.operands import width
-from grammar.walk import instructions
+from grammar.walk import instructions, statements
 from grammar.write import write_instruction
+
+from ..check.names import match_type
 
 Rename = Callable[[str], str]
 DIGITS = 10
@@ -20,18 +22,28 @@ DIGITS = 10
 
 @dataclass
 class Body:
-    """A function's statements after that: `registers` gives each register's declared type, `functions` names what it mentions."""
+    """A function's statements after that: `registers` gives the declared type of each that is `held`, `others` that of the rest."""
 
     statements: list[tree.Statement]
     registers: dict[str, str] = field(default_factory=dict)
+    others: dict[str, str] = field(default_factory=dict)
     labels: set[str] = field(default_factory=set)
+
+
+def held(variable: tree.Variable) -> bool:
+    """Whether Python holds the register: vectors, and registers of 8 bits, which the DSL has not, stay as they are declared."""
+    return variable.space == "reg" and variable.vector == 1 and width(variable.type) != 8
 
 
 def flattened(function: tree.Function, *, exact: bool = False) -> Body:
     """The body of a function, its register parameters included. `exact` keeps `[r+0]`, where ptxas -O0 adds, apart from `[r]`."""
     made = Body([])
-    outer = {v.name: v.name for v in (*function.returns, *function.parameters) if v.space == "reg"}
-    made.registers.update({v.name: v.type for v in (*function.returns, *function.parameters) if v.space == "reg"})
+    outer = {v.name: v.name for v in (*function.returns, *function.parameters) if held(v)}
+    for variable in (*function.returns, *function.parameters):
+        if held(variable):
+            made.registers[variable.name] = variable.type
+        elif variable.space == "reg":
+            made.others[variable.name] = match_type(variable)
     body = tuple(function.body or ())
     made.statements = _scope(made, body, outer, {}, Names(body, outer, exact))
     return made
@@ -56,6 +68,9 @@ class Names:
             for cut in range(max(len(name.rstrip("0123456789")), len(name) - DIGITS), len(name)):
                 if cut == len(name) - 1 or name[cut] != "0":
                     self.numbered.setdefault(name[:cut], []).append((int(name[cut:]), name))
+        for statement in statements(body):
+            if isinstance(statement, tree.Variable) and not held(statement):
+                self.taken.update(self.declared(statement))
 
     def declared(self, variable: tree.Variable) -> list[str]:
         """The names that a declaration declares, of a range `%r<2000000>` those that the body mentions."""
@@ -87,7 +102,7 @@ def _scope(made: Body, body: tuple[tree.Statement, ...], registers: MutableMappi
                 out += inner
             else:
                 out.append(tree.Block(tuple(inner)))
-        elif isinstance(statement, tree.Variable) and statement.space == "reg" and statement.vector == 1:
+        elif isinstance(statement, tree.Variable) and held(statement):
             continue
         else:
             out.append(_renamed(statement, registers, labels, known.exact))
@@ -104,12 +119,15 @@ def _extended(made: Body, body: tuple[tree.Statement, ...], registers: MutableMa
     """With the registers and labels of one scope's own statements."""
     for statement in body:
         if isinstance(statement, tree.Variable):
-            if statement.space == "reg" and statement.vector == 1:
-                for name in known.declared(statement):
+            for name in known.declared(statement):
+                if held(statement):
                     registers[name] = known.unique(name)
                     made.registers[registers[name]] = statement.type
-            elif statement.space != "reg" and statement.name in registers:
-                registers[statement.name] = statement.name
+                    continue
+                if statement.space == "reg":
+                    made.others[name] = match_type(statement)
+                if name in registers:
+                    registers[name] = name
         elif isinstance(statement, tree.Label):
             labels[statement.name] = known.unique(statement.name)
             made.labels.add(labels[statement.name])
@@ -202,7 +220,7 @@ def canonical(function: tree.Function, kept: Collection[str] | None = None) -> l
     For a debugger, labels have their places and names, and so have the registers in `kept`.
 
     What makes no difference has one spelling: the order of modifiers, `5U` and 5, `{%r1}` and `%r1`, `bra.uni` without a guard and `bra`,
-    an mbarrier's state that nobody reads and `_`, a last `ret` said and not; an 8-bit register is one of 16 bits.
+    an mbarrier's state that nobody reads and `_`, a last `ret` said and not.
     """
     body = flattened(function, exact=kept is not None)
     read = {name for i in instructions(body.statements) for name in read_names(i)}
@@ -215,8 +233,7 @@ def canonical(function: tree.Function, kept: Collection[str] | None = None) -> l
         if name in body.registers:
             if kept and name in kept:
                 return name
-            bits = width(body.registers[name])
-            return numbers.setdefault(name, f"%{16 if bits == 8 else bits}_{len(numbers)}")
+            return numbers.setdefault(name, f"%{width(body.registers[name])}_{len(numbers)}")
         base, dot, axis = name.rpartition(".")
         if dot and base in body.registers:
             return f"{rename(base)}.{axis}"

@@ -14,7 +14,7 @@ from .calls import Call, Calls, spelled
 from .counting import Counting, counting
 from .errors import LiftError
 from .naming import Namer, register_name
-from .scopes import Body, flattened, names
+from .scopes import Body, flattened, held, names
 from .structure import DEPTH, If, Jump, Loop, Node, Place, Scope, Structure
 from .terms import Names, quoted, register_types
 from .typing import Bound, Registers, bound
@@ -61,9 +61,9 @@ class FunctionSource:
         listed = list(instructions(self.body.statements))
         variables = [statement for statement in statements(self.body.statements) if isinstance(statement, tree.Variable)]
         local = {v.name: f".{v.space}" for v in variables}
-        wide = {v.name: f"v{v.vector}.{v.type}" for v in variables if v.space == "reg"}
-        parameters = {v.name: ".param" for v in (*self.function.returns, *self.function.parameters) if v.space == "param"}
-        known = ChainMap({**parameters, **local, **self.body.registers, **wide}, self.variables)
+        formals = (*self.function.returns, *self.function.parameters)
+        parameters = {v.name: ".param" for v in formals if v.space == "param"}
+        known = ChainMap({**parameters, **local, **self.body.registers, **self.body.others}, self.variables)
         for instruction in listed:
             self._check(instruction, known)
         found: dict[int, Bound | None] = {id(i): bound(i, known.get) for i in listed}
@@ -71,7 +71,7 @@ class FunctionSource:
         python = {name: self.formals.get(name) or self.namer(named.get(name) or register_name(name)) for name in self._mentioned(listed)}
         labels = {name: self.namer(register_name(name)) for name in sorted(self.needed & self.body.labels)}
         while True:
-            given = {v.name: v.type for v in (*self.function.returns, *self.function.parameters) if v.space == "reg"}
+            given = {v.name: v.type for v in formals if held(v)}
             registers = Registers([(i, found[id(i)]) for i in listed], self.body.registers, given, self.kept)
             self.registers = registers
             self.names = Names(python, register_types(registers.types), self.parameters, labels)
@@ -111,7 +111,7 @@ class FunctionSource:
     def _mentioned(self, listed: list[tree.Instruction]) -> list[str]:
         found: dict[str, None] = {}
         for variable in (*self.function.returns, *self.function.parameters):
-            if variable.space == "reg":
+            if held(variable):
                 found[variable.name] = None
         for instruction in listed:
             mentioned = [name for operand in instruction.operands for name in names(operand)]

@@ -126,6 +126,54 @@ def test_what_is_written_behind_an_operand_stays(tmp_path: Path) -> None:
     assert code(text.replace(".unified", ""), tmp_path) != wanted
 
 
+STAYING = HEAD + """.func (.reg .v2 .u32 sum) twice(.reg .v2 .u32 pair, .reg .u32 class)
+{
+    .reg .u32 t;
+    .reg .b8 b;
+    cvt.u8.u32 b, class;
+    cvt.u32.u8 t, b;
+    add.u32 sum.x, pair.x, t;
+    add.u32 sum.y, pair.y, class;
+    ret;
+}
+.visible .entry bytes(.param .u64 out)
+{
+    .reg .u64 p;
+    .reg .u32 x, y;
+    .reg .u8 c, %b<3>;
+    .reg .v2 .u32 v;
+    ld.param.u64 p, [out];
+    mov.u32 x, %tid.x;
+    cvt.u8.u32 c, x;
+    st.u8 [p], c;
+    {
+        .reg .b8 x;
+        .reg .v2 .u32 y;
+        ld.u8 x, [p+1];
+        cvt.u8.s8 %b2, x;
+        st.u8 [p+2], x;
+        cvt.u32.u8 y.x, %b2;
+        st.u32 [p+12], y.x;
+    }
+    mov.u32 v.x, x;
+    mov.u32 v.y, 7;
+    call (v), twice, (v, x);
+    mov.v2.u32 v, {7, x};
+    st.v2.u32 [p+16], v;
+    mov.u32 y, v.x;
+    st.u32 [p+8], y;
+    ret;
+}
+"""
+
+
+@pytest.mark.ptxas
+def test_vectors_and_registers_of_8_bits_stay_as_they_are(tmp_path: Path) -> None:
+    """A number that is cut to 8 bits in a register of 16 is other code; one may also have the name of a register around its block."""
+    made = lifted(STAYING).kernels["bytes"].ptx()
+    assert code(made, tmp_path) == code(STAYING, tmp_path)
+
+
 @pytest.mark.ptxas
 def test_a_label_that_nobody_names_stays_since_it_changes_the_code(tmp_path: Path) -> None:
     text = (ROOT / "tests" / "corpus" / "triton_scan.ptx").read_text()
