@@ -8,7 +8,7 @@ what cannot be told, is judged by its nodes.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
 from itertools import chain, islice
@@ -261,20 +261,21 @@ def _parts(body: Plain, first: int, heads: list[int]) -> tuple[list[Template], s
     for number in (*body.braces, len(templates)):
         if depth == 0:
             lines += templates[begin:number]
-            stop = bisect_left(calls, number, done)
-            units.update([Lines((templates[call],), called) for call, called in zip(calls[done:stop], each[done:stop], strict=True)])
-            begin, done = number, stop
+            begin = number
+            while done < len(calls) and calls[done] < number:
+                units.add(Lines((templates[calls[done]],), each[done]))
+                done += 1
             if number == len(templates):
                 break
         signs = templates[number].signs
         depth += (signs[0] == "{") - (signs[-1] == "}")
         if depth == 0:
-            stop = bisect_left(calls, number + 1, done)
-            told = tuple([template for template in templates[begin:number + 1] if template.sort or template.signs])
-            units.add(Lines(told, tuple(chain.from_iterable(each[done:stop]))))
-            begin, done = number + 1, stop
-    units.update([template for template in {*islice(lines, first, None)} if not template.calls])
-    return lines, units
+            first_call, done = done, bisect_right(calls, number, done) if calls else 0
+            told = [template for template in templates[begin:number + 1] if template.sort or template.signs]
+            units.add(Lines(tuple(told), tuple(chain.from_iterable(each[first_call:done]))))
+            begin = number + 1
+    others = {*islice(lines, first, None)}
+    return lines, units.union(others.difference([templates[number] for number in calls]) if calls else others)
 
 
 def _shared(heads: Iterable[int], counts: list[int]) -> list[tuple[int, ...]]:
