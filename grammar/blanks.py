@@ -1,8 +1,9 @@
-"""Comments as blanks, and how deep brackets may be nested."""
+"""Comments as blanks, how deep brackets may be nested, and how long an expression may be."""
 
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from .errors import ParseError, Position
 
@@ -11,6 +12,10 @@ INK = re.compile(r"[^\n]")
 BRACKET = re.compile(r'"[^"\n]*"|[(){}]')
 DEPTH = 64
 """How deep brackets may be nested: a tree of blocks is compared, printed and checked by recursion."""
+SIGN = re.compile(r"[-+*/%&|^~!?<>=(]")
+APART = re.compile(r'"[^"\n]*"|[,;{}\[\]]|(?<!\()\.(?=[a-z])|\Z')
+SIGNS = 4096
+"""How many signs an expression may have: the grammar takes some hundred bytes for each, and a millisecond for a hundred."""
 
 
 def without_comments(text: str) -> str:
@@ -29,22 +34,29 @@ def _blanked(match: re.Match[str]) -> str:
     return INK.sub(" ", found) if "\n" in found else " " * len(found)
 
 
-def check_nesting(text: str, place: Position) -> None:
-    """Raises `ParseError` where brackets are nested too deep for a tree; the text has no comments and begins at the place."""
-    if text.count("{") + text.count("(") <= DEPTH:
-        return
-    depth = 0
-    for match in BRACKET.finditer(text):
+def check_size(text: str, place: Position) -> None:
+    """Raises `ParseError` where brackets are nested too deep for a tree, or an expression is too long; the text has no comments and begins
+    at the place."""
+    depth = at = 0
+    for match in BRACKET.finditer(text) if text.count("{") + text.count("(") > DEPTH else ():
         sign = match[0]
         if sign in ("(", "{"):
             depth += 1
             if depth > DEPTH:
-                before = text[: match.start()]
-                line = before.count("\n")
-                column = len(before) - before.rfind("\n") + (0 if line else place.column - 1)
-                raise too_deep(Position(None, place.line + line, column))
+                raise too_deep(_behind(text, match.start(), place))
         elif sign in (")", "}"):
             depth -= 1
+    for match in APART.finditer(text):
+        if match.start() - at > SIGNS and any(True for _ in islice(SIGN.finditer(text, at, match.start()), SIGNS, None)):
+            raise ParseError(f"an expression has more than {SIGNS} signs", _behind(text, at, place))
+        at = match.end()
+
+
+def _behind(text: str, offset: int, place: Position) -> Position:
+    """The place of an offset in a text that begins at a place."""
+    line = text.count("\n", 0, offset)
+    column = offset - text.rfind("\n", 0, offset) + (0 if line else place.column - 1)
+    return Position(None, place.line + line, column)
 
 
 def too_deep(place: Position) -> ParseError:

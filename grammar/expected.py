@@ -34,6 +34,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 WORDS = {terminal: words for words, terminals in GROUPS for terminal in terminals}
 ORDER = [words for words, _ in GROUPS]
 LONG = 80
+BYTE = re.compile("[\udc80-\udcff]")  # one that is no UTF-8, as `surrogateescape` has it
 SIGNS = {"PLUS", "MINUS", "NOT", "COMPLEMENT", "OR", "LPAR"}
 
 
@@ -55,7 +56,8 @@ def explain(error: UnexpectedInput, text: str, spellings: Mapping[str, str]) -> 
 
 def _shown(word: str) -> str:
     """A word as it may be printed anywhere: not too long, bytes that are no text by their numbers."""
-    return (word if len(word) <= LONG else f"{word[:LONG]}...").encode("utf-8", "backslashreplace").decode("utf-8")
+    shown = word if len(word) <= LONG else f"{word[:LONG]}..."
+    return BYTE.sub(lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", shown).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _accepted(error: UnexpectedInput) -> set[str]:

@@ -12,7 +12,7 @@ import lark
 from lark import Token
 
 from . import constant
-from .blanks import check_nesting, without_comments
+from .blanks import check_size, without_comments
 from .errors import ParseError, Position
 from .expected import explain
 from .tree import (
@@ -61,7 +61,7 @@ LISTED = 1 << 16
 def parse(text: str) -> Module:
     """The module that a PTX text is, by the grammar alone; `ParseError` says where it is not PTX and what was expected there."""
     blank = without_comments(text)
-    check_nesting(blank, Position(None, 1, 1))
+    check_size(blank, Position(None, 1, 1))
     try:
         return cast(Module, _lark().parse(blank, start="module"))
     except lark.exceptions.UnexpectedInput as error:
@@ -72,7 +72,7 @@ def fragment(text: str, start: str, place: Position) -> list[Any]:
     """The nodes that a part of a text is, by the grammar's rule `start`; `Odd` if it is none by itself. `place` is where it begins."""
     try:
         blank = without_comments(text)
-        check_nesting(blank, place)
+        check_size(blank, place)
         parser = _lark().parse_interactive(blank, start=start)
         assert parser.lexer_thread.state is not None
         counter = parser.lexer_thread.state.line_ctr

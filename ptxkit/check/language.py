@@ -38,6 +38,9 @@ RULES = {
 OPAQUE = {"texture": ("texref", "samplerref"), "sampler": ("samplerref", "texref"), "surface": ("surfref",)}
 """The variables that stand for what has no address."""
 
+OLDEST = (8, 0)
+"""The lowest version that the table tells apart: of a module that says a lower one nothing is said about when an instruction came."""
+
 MOST = 10_000
 """Findings of one module that are told: a file of mistakes only would otherwise take hundreds of times its size."""
 
@@ -386,7 +389,7 @@ class _Module:
         return not has(self.target, signature.target), signature.since
 
     def _gates(self, instruction: tree.Instruction, signature: forms.Signature) -> Iterator[Finding]:
-        if signature.since > self.module.version:
+        if signature.since > max(self.module.version, OLDEST):
             needed, given = (".".join(map(str, version)) for version in (signature.since, self.module.version))
             yield finding("version", f"`{instruction.opcode}` needs PTX {needed}, and the module says .version {given}",
                           f"write .version {needed}", self._at(instruction), "error", "language", instruction.opcode, (f"PTX {needed}",))

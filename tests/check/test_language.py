@@ -235,13 +235,22 @@ def test_versions_and_targets_are_said() -> None:
                                                        protocols=False)] == [("sm_90a",)]
 
 
+@pytest.mark.pure
+@pytest.mark.parametrize("head", [".version 7.0\n.target sm_80", ".version 7.8\n.target sm_90", ".version 6.5\n.target sm_70"])
+def test_a_module_from_before_the_table_is_not_told_its_version(head: str) -> None:
+    """8.0 is the lowest version that the table tells apart."""
+    assert told(BODY.replace("LINE", "fma.rn.f32 %f1, %f1, %f1, %f1;").replace(".version 9.0\n.target sm_90a", head)) == []
+
+
 # ------------------------------------------------------------------------------------------------ the command
 
 BAD_FILES = {
     "binary": (b"\x7fELF\x02\x01", "machine code"), "zeros": (b".version 9.0\n\0\0", "is no text"),
-    "utf16": (HEAD.encode("utf-16"), "UTF-16"), "latin": (HEAD.encode() + b"\xe9", "expected"), "empty": (b"", "expected '.version'"),
-    "cut": (HEAD.encode() + b".func f() { add.s32 ", "expected"),
-    "directive": (HEAD.encode() + b".nonsense 5;", "'.nonsense'"), "old": (b".version 1.0\n.target sm_90a\n", "needs PTX 8.0"),
+    "utf16": (HEAD.encode("utf-16"), "UTF-16"), "empty": (b"", "expected '.version'"),
+    "latin": (HEAD.encode() + b"\xe9", r"found '\xe9', expected"), "cut": (HEAD.encode() + b".func f() { add.s32 ", "expected"),
+    "directive": (HEAD.encode() + b".nonsense 5;", "'.nonsense'"),
+    "old": (HEAD.encode().replace(b"9.0", b"1.0") + b".func f() { ret; }", "needs PTX 8.0"),
+    "signs": (HEAD.encode() + b".global .u32 x = " + b"-" * 100_000 + b"1;", "more than 4096 signs"),
     "new": (b".version 99.0\n.target sm_90a\n", "newer than"), "target": (b".version 9.0\n.target sm_12345\n", "no target"),
     "nested": (HEAD.encode() + b".func f() {" + b"{" * 100_000, "nested more than"),
 }

@@ -249,6 +249,21 @@ def test_nesting_ends_somewhere(before: str, unit: str, behind: str) -> None:
     assert caught.value.position.line == 4
 
 
+@pytest.mark.parametrize("unit", ["-", "~ ", "1+", "1 ?\n2:", "(.s64)"])
+@pytest.mark.parametrize("before", [".global .b32 x = ", ".func f() { .reg .b32 a; mov.u32 a, "])
+def test_expressions_end_somewhere(before: str, unit: str) -> None:
+    for parse in (grammar.parse, reference.parse):
+        with pytest.raises(ParseError, match="an expression has more than 4096 signs") as caught:
+            parse(HEAD + before + unit * 20_000 + "1;")
+        assert caught.value.position.line == 4
+
+
+def test_expressions_up_to_there_are_fine() -> None:
+    for text in ("-" * 4096 + "1", "1+" * 4095 + "1", ", ".join(["1+1"] * 3000)):
+        assert difference(f"{HEAD}.global .b32 x[] = {{ {text} }};") == ""
+    assert difference(HEAD + '.pragma "' + "-" * 5000 + '";') == ""
+
+
 def test_nesting_up_to_there_is_fine() -> None:
     module = grammar.parse(HEAD + ".func f() {" + "{" * 63 + "ret;" + "}" * 64)
     assert grammar.parse(grammar.write(module)) == module
