@@ -27,6 +27,7 @@ class Label:
         """Put the label here. Nothing computed before is reused after it, since control may come from anywhere."""
         builder = current()
         builder.forget()
+        builder.said.add(self.name)
         builder.place(self.name)
 
 

@@ -109,7 +109,7 @@ class Kernel(Generic[P]):
         self._max_registers = max_registers
         self._dynamic = None if smem is None else smem == "dynamic"
         self._directives = raw.directives(directives)
-        self._module = module or raw.Module()
+        self._module = module or raw.Module(joined=False)
         self._module.members.append(self)
         self.__doc__ = function.__doc__
         self.__name__ = self.name
@@ -256,6 +256,7 @@ class Kernel(Generic[P]):
             raise TraceError(f"a cluster has 1 to 16 CTAs (8 unless the launch asks for a non-portable size), not {ctas}")
         shared = SharedPlan(f"{self.name}_smem", dynamic=self._dynamic)
         module = ModuleBuilder(self.name, self.target, block, cluster, shared, self._module.files)
+        module.joined = self._module.joined
         code = self.function.__code__
         here = Position(code.co_filename, code.co_firstlineno)
         builder = Builder(module, self.name, here)

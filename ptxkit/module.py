@@ -66,6 +66,7 @@ class ModuleBuilder:
         self.variables: list[tree.Variable] = []
         self.setmaxnreg: list[tuple[str, int, int | None, Position | None]] = []
         self.since = (8, 0)
+        self.joined = False  # whether labels that control flow makes at one place are one
         self._files: dict[str, int] = {} if files is None else files
 
     @property

@@ -210,13 +210,16 @@ class Module:
 
     `declarations` are its variables, prototypes and directives in PTX, `version` the lowest `.version` to write. Each kernel of it
     gives the whole module: where ptxas places things in the bank of addresses depends on all of it. `debug` are DWARF sections, which
-    come last: for kernels with `target="sm_90a, debug"`.
+    come last: for kernels with `target="sm_90a, debug"`. The labels that `if_` and `loop` make at one place are `joined` to one, and left
+    out where nobody branches to, as compilers write them and other kernels do not: ptxas begins a basic block at each, which can change its
+    schedule.
     """
 
-    def __init__(self, declarations: str = "", *, version: tuple[int, int] = (8, 0), debug: str = "") -> None:
+    def __init__(self, declarations: str = "", *, version: tuple[int, int] = (8, 0), debug: str = "", joined: bool = True) -> None:
         self.declarations = declarations
         self.version = version
         self.debug = debug
+        self.joined = joined
         self.members: list[Any] = []
         self.files: dict[str, int] = {}
         self._traced: dict[Any, Any] = {}

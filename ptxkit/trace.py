@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
+from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,6 +60,8 @@ class Builder:
         self._branches: dict[str, Position | None] = {}
         self._given: set[str] = set()
         self._label_count = 0
+        self.said: set[str] = set()
+        """The labels that the author placed; the others are made by control flow."""
 
     @property
     def shared(self) -> SharedPlan:
@@ -175,7 +179,37 @@ class Builder:
         last = next(reached, None)
         if not (isinstance(last, tree.Instruction) and last.opcode in ("ret", "exit", "trap") and last.guard is None):
             self.emit("ret", position=next((i.position for i in reversed([*instructions(self.body)])), self.start))
+        if self.module.joined:
+            names: dict[str, str] = {}
+            self.body = self._renamed(self._joined(self.body, names), names)
         return (*self._registers(), *self._with_locs(self._sink_unused()))
+
+    def _joined(self, body: Iterable[tree.Statement], names: dict[str, str]) -> list[tree.Statement]:
+        """The body with one label for those that control flow made at one place, and none where nobody branches to; `names`: what
+        became of the others."""
+        found: list[tree.Statement] = []
+        for label, group in groupby(body, lambda statement: isinstance(statement, tree.Label)):
+            if not label:
+                found += [tree.Block(tuple(self._joined(s.body, names))) if isinstance(s, tree.Block) else s for s in group]
+                continue
+            here = [s for s in group if isinstance(s, tree.Label) and (s.name in self.said or s.name in self._branches)]
+            kept = [s for s in here if s.name in self.said] or here[:1]
+            names.update({s.name: kept[0].name for s in here if s not in kept})
+            found += kept
+        return found
+
+    def _renamed(self, body: Iterable[tree.Statement], names: Mapping[str, str]) -> list[tree.Statement]:
+        """The body with branches to other labels."""
+        found: list[tree.Statement] = []
+        for statement in body:
+            if isinstance(statement, tree.Block):
+                statement = tree.Block(tuple(self._renamed(statement.body, names)))
+            elif isinstance(statement, tree.Instruction) and statement.opcode in ("bra", "bra.uni"):
+                label = statement.operands[0]
+                if isinstance(label, tree.Name) and label.name in names:
+                    statement = replace(statement, operands=(tree.Name(names[label.name]),))
+            found.append(statement)
+        return found
 
     def _registers(self) -> Iterator[tree.Statement]:
         """The declarations: a range for each type, and names that are in none one by one."""

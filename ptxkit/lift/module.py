@@ -23,7 +23,7 @@ from .errors import LiftError
 from .naming import HELPERS, RESERVED, Namer, parameter_name, register_name
 from .needs import Needed, Needs, declarations
 from .pointers import pointers
-from .scopes import canonical, flattened, held
+from .scopes import canonical, flattened, held, labels
 from .source import FunctionSource, called
 from .terms import SPECIALS, quoted
 
@@ -61,20 +61,26 @@ def lifted(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str =
     needed = needs.of(chosen)
     _bounded(needed)
     plain: frozenset[str] = frozenset()
+    best: tuple[int, Lifted] | None = None
+    joined = True
     for _ in range(TRIES):
-        file = _File(module, chosen, source, plain, needed)
+        file = _File(module, chosen, source, plain, needed, joined)
         text, names = file.text(), file.kernels
         del file  # what decided the text takes as much memory as running it will
         try:
             kernels = _run(text, names)
-            _compare(module, next(iter(kernels.values())))
+            other = _compare(module, next(iter(kernels.values())))
         except PtxkitError as error:
             refused = _refused(text, error)
             if refused is None or refused in plain:
                 raise LiftError(f"lifting failed on {source}: {error}") from error
             plain |= {refused}
             continue
-        return Lifted(text, kernels)
+        if best is None or other < best[0]:
+            best = other, Lifted(text, kernels)
+        if not joined or not other:
+            return best[1]
+        joined = False
     raise LiftError(f"lifting failed on {source}: the DSL refuses too many of its instructions")
 
 
@@ -143,11 +149,12 @@ def _refused(text: str, error: PtxkitError) -> str | None:
     return None
 
 
-def _compare(module: tree.Module, kernel: Kernel[Any]) -> None:
-    """Raise unless every function of the traced module is the one of that name."""
+def _compare(module: tree.Module, kernel: Kernel[Any]) -> int:
+    """Raise unless every function of the traced module is the one of that name; how many have other labels at some place."""
     traced = kernel.module()
     kept = dwarf.mentioned(dwarf.sections(module)) if dwarf.of_debugger(module) else None
     functions = {function.name: function for function in module.functions if function.body is not None}
+    others = 0
     for function in traced.functions:
         if function.body is None:
             continue
@@ -157,6 +164,8 @@ def _compare(module: tree.Module, kernel: Kernel[Any]) -> None:
         if first != second:
             at = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
             raise LiftError(f"`{wanted.name}` came back differently: {first[at:at + 1]} became {second[at:at + 1]}")
+        others += labels(wanted) != labels(function)
+    return others
 
 
 def _renamed_parameters(wanted: tree.Function, made: tree.Function) -> tree.Function:
@@ -186,8 +195,9 @@ class _File:
     """One Python file: its kernels and device functions, and what they import."""
 
     def __init__(self, module: tree.Module, chosen: list[tree.Function], source: str, plain: frozenset[str],
-                 needed: Needed) -> None:
+                 needed: Needed, joined: bool) -> None:
         self.module = module
+        self.joined = joined
         self.source = source
         self.plain = plain
         self.files = {d.arguments[0]: d.arguments[1].value for d in module.items if isinstance(d, tree.Directive) and d.name == "file"
@@ -233,6 +243,7 @@ class _File:
             lines += ["", 'DWARF = """', *dwarf.text(self.sections), '"""']
         words = (["DECLARATIONS"] if self.declarations else []) + [f"version={max(self.module.version, (8, 0))}"]
         words += ["debug=DWARF"] if self.sections else []
+        words += [] if self.joined else ["joined=False"]
         lines += ["", f"MODULE = Module({', '.join(words)})"]
         for body in bodies:
             lines += ["", "", *body]

@@ -264,6 +264,18 @@ def canonical(function: tree.Function, kept: Collection[str] | None = None) -> l
     return [*lines, "ret;"] if function.body is not None and lines[-1:] != ["ret;"] else lines
 
 
+def labels(function: tree.Function) -> list[int]:
+    """How many labels stand at each place of a body that has some, and how many instructions stand before it."""
+    found: list[int] = []
+    before = here = 0
+    for statement in statements(flattened(function).statements):
+        here += isinstance(statement, tree.Label)
+        if isinstance(statement, tree.Instruction):
+            found += [before, here] if here else []
+            before, here = before + 1, 0
+    return [*found, before, here] if here and before else found
+
+
 @cache
 def _ordered(opcode: str) -> str:
     return in_order(opcode) or opcode

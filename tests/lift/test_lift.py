@@ -19,6 +19,7 @@ import grammar
 from ptxkit.kernel import Kernel
 from ptxkit.lift import LiftError, lift
 from ptxkit.lift.module import Lifted, lifted
+from ptxkit.lift.scopes import labels
 from ptxkit.trace import Builder
 
 from ..grammar.certify import ptxas
@@ -172,6 +173,40 @@ def test_vectors_and_registers_of_8_bits_stay_as_they_are(tmp_path: Path) -> Non
     """A number that is cut to 8 bits in a register of 16 is other code; one may also have the name of a register around its block."""
     made = lifted(STAYING).kernels["bytes"].ptx()
     assert code(made, tmp_path) == code(STAYING, tmp_path)
+
+
+NESTED = HEAD + """.visible .entry nested(.param .u64 out)
+{
+    .reg .pred %p<4>;
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [out];
+    ld.global.u32 %r1, [%rd1];
+    setp.eq.s32 %p1, %r1, 0;
+    setp.eq.s32 %p2, %r1, 1;
+    @%p1 bra $L__BB0_3;
+    st.global.u32 [%rd1+4], %r1;
+    @%p2 bra $L__BB0_3;
+$L__BB0_2:
+    ld.global.u32 %r2, [%rd1+8];
+    setp.ne.s32 %p3, %r2, 0;
+    @%p3 bra $L__BB0_2;
+$L__BB0_3:
+    st.global.u32 [%rd1+12], %r1;
+    ret;
+}
+"""
+
+
+def test_labels_at_one_place_are_as_many_as_there_were() -> None:
+    """ptxas begins a basic block at each, which can change its schedule. Two ifs and a loop may end at one place."""
+    two = NESTED.replace("@%p1 bra $L__BB0_3", "@%p1 bra $L__BB0_4").replace("$L__BB0_3:\n", "$L__BB0_9:\n$L__BB0_3:\n$L__BB0_4:\n")
+    for text, labelled in ((NESTED, 1), (two, 3)):
+        made = lifted(text)
+        assert shape(made.text) == {"if_": 2, "else_": 0, "loop": 1, "for_range": 0, "bra": 0}
+        assert [labels(entry) for entry in made.kernels["nested"].module().entries] == [[7, 1, 10, labelled]]
+        assert [labels(entry) for entry in grammar.parse(text).entries] == [[7, 1, 10, labelled]]
+        assert ("joined=False" in made.text) is (labelled > 1)
 
 
 @pytest.mark.ptxas
