@@ -257,6 +257,7 @@ def _parts(body: Plain, first: int, heads: list[int]) -> tuple[list[Template], s
     each = _shared(heads, [templates[number].calls for number in calls])
     lines: list[Template] = []
     units: set[Unit] = set()
+    blocks: set[tuple[Template, ...]] = set()  # those without calls
     begin = depth = done = 0  # `done`: how many of the calls stand in a block or were seen to stand in none
     for number in (*body.braces, len(templates)):
         if depth == 0:
@@ -270,10 +271,15 @@ def _parts(body: Plain, first: int, heads: list[int]) -> tuple[list[Template], s
         signs = templates[number].signs
         depth += (signs[0] == "{") - (signs[-1] == "}")
         if depth == 0:
-            first_call, done = done, bisect_right(calls, number, done) if calls else 0
-            told = [template for template in templates[begin:number + 1] if template.sort or template.signs]
-            units.add(Lines(tuple(told), tuple(chain.from_iterable(each[first_call:done]))))
+            told = tuple([template for template in templates[begin:number + 1] if template.sort or template.signs])
             begin = number + 1
+            if done < len(calls) and calls[done] < begin:
+                stop = bisect_right(calls, number, done)
+                units.add(Lines(told, tuple(chain.from_iterable(each[done:stop]))))
+                done = stop
+            else:
+                blocks.add(told)
+    units.update([Lines(told, ()) for told in blocks])
     others = {*islice(lines, first, None)}
     return lines, units.union(others.difference([templates[number] for number in calls]) if calls else others)
 
