@@ -143,7 +143,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
             clear_lines(a_tile, A_ROWS, thread)
         acc, total = sums_of(mma, PROMOTE)
         in_tile = lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row
-        reader = Reader.of(ring, slabs, in_tile, lane_column)
+        reader = Reader.of(ring, slabs, in_tile, lane_column, STAGES, SPLITS > 1 or STREAM_K)
         second = mma.fragments() if OVERLAP else None
         stagger = Stagger(index, CONSUMERS) if STAGGER else None
         turn = Turn(order, index, lane) if order is not None else None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ptxkit import MBarrier, MBarriers, Reg, Ring, Vec, cluster_ctarank, for_range, if_, ring, smem
+from ptxkit import MBarrier, MBarriers, Reg, Ring, Vec, cluster_ctarank, for_range, if_, loop, ring, smem
+from ptxkit.flow import else_
 from ptxkit.idioms import init_barriers, remote, wait
 from ptxkit.ptx import bar, cvt, fence, fma, mbarrier, mov, selp, shl, st, wgmma
 from ptxkit.ptx import min as min_
@@ -19,6 +21,7 @@ from .scheduler import Work
 from .tiled import Shares, TiledCopy, TiledMma
 
 PROMOTED = 192              # registers of a thread for sums that are promoted: what the tensor cores sum up, and the totals
+UNROLLED = 4                # stages at least that follow each other in a loop whose sums are promoted
 OVERLAPPED = 4              # stages whose promotions overlap with the products of the next one; after each run one does not
 
 
@@ -209,14 +212,15 @@ class Consumer:
         factors = scales if isinstance(scales, Scales) else scales.factors()
         if isinstance(scales, Scales):
             scales.prefetch(0)
-        with ring(self.position, stages) as (k, stage, parity):
+
+        def step(stage: Reg[u32] | int, parity: Reg[u32], k: Reg[u32] | None = None) -> None:
             if isinstance(scales, Scales):
                 scales.take()
             self._await(stage, parity, scales, factors)
             for first in range(0, len(total), len(acc)):
                 last = first + len(acc) == len(total)
                 self._issue(acc, stage, first, stagger)
-                if isinstance(scales, Scales) and not first:
+                if isinstance(scales, Scales) and k is not None and not first:
                     scales.prefetch(min_.u32(k + 1, stages - 1))
                 if last:
                     self._have_read()
@@ -224,6 +228,43 @@ class Consumer:
                 if last:
                     self._release(stage, self.releases)
                 _promote(acc, total, factors, first)
+
+        if isinstance(scales, Scales):
+            with ring(self.position, stages) as (k, stage, parity):
+                step(stage, parity, k)
+        else:
+            self._around(stages, scales.whole, step)
+
+    def _around(self, stages: Reg[u32], whole: bool, step: Callable[[Reg[u32] | int, Reg[u32]], None]) -> None:
+        """`step` for so many stages; all of the ring in a row where it is at its beginning and as many are left, which is known of `whole`
+        tiles.
+
+        There the numbers of the stages are constants: the next one's barrier is looked at while sums are promoted, and between
+        that and its first product there are no addresses to compute.
+        """
+        here, depth = self.position, self.pipeline.stages
+        rounds = 1 if whole else -(-UNROLLED // depth)
+
+        def around() -> None:
+            for _ in range(rounds):
+                for stage in range(depth):
+                    step(stage, here.parity)
+                mov.u32(here.parity, here.parity ^ 1)
+
+        if whole:
+            with for_range(stages, step=depth):
+                around()
+            return
+        left = mov.u32(stages)
+        with loop() as more:
+            more.break_if(left == 0)
+            with if_((here.stage == 0) & (left >= rounds * depth)):
+                around()
+                mov.u32(left, left - rounds * depth)
+            with else_():
+                step(here.stage, here.parity)
+                here.advance()
+                mov.u32(left, left - 1)
 
     def multiply_overlapped(self, accs: tuple[list[Vec[Any, Any]], list[Vec[Any, Any]]], total: list[Vec[Any, Any]], stages: Reg[u32],
                             scales: Reader) -> None:
@@ -258,13 +299,13 @@ class Consumer:
             issue(0)
             finish(0, 0)
 
-    def _await(self, stage: Reg[u32], parity: Reg[u32], scales: Scales | Reader, factors: Any) -> None:
+    def _await(self, stage: Reg[u32] | int, parity: Reg[u32], scales: Scales | Reader, factors: Any) -> None:
         """Wait for a stage, and read its scales."""
         wait(self.pipeline.full[stage], parity)
         if isinstance(scales, Reader):
             scales.read(factors, stage)
 
-    def _issue(self, acc: list[Vec[Any, Any]], stage: Reg[u32], first: int = 0, stagger: Stagger | None = None) -> None:
+    def _issue(self, acc: list[Vec[Any, Any]], stage: Reg[u32] | int, first: int = 0, stagger: Stagger | None = None) -> None:
         """Begin the products of a stage, of slabs from `first` on, as a group of their own."""
         if stagger is not None:
             stagger.take()
@@ -283,7 +324,7 @@ class Consumer:
             fence.proxy.async_.shared__cta()
             bar.warp.sync(0xFFFFFFFF)
 
-    def _release(self, stage: Reg[u32], p: Reg[pred]) -> None:
+    def _release(self, stage: Reg[u32] | int, p: Reg[pred]) -> None:
         """Where `p` holds, say that this warpgroup has read the stage; each of the first threads says it to one CTA."""
         barrier: MBarrier = self.released[stage]
         arrive = mbarrier.arrive.shared__cluster.b64 if self.pipeline.cluster.size > 1 else mbarrier.arrive.shared__cta.b64

@@ -215,7 +215,8 @@ class ScaleRing:
         columns = 2 * (self.n.lines // 8) if self.n.block == 1 else self.n.count
         return Factors([mov.f32(0.0) for _ in range(2 * slabs)], [mov.f32(0.0) for _ in range(columns)], self.n.group)
 
-    def read(self, factors: Factors, stage: Reg[u32], row: Reg[u32], column: Reg[u32], places: list[Reg[u32]], k: Reg[u32]) -> None:
+    def read(self, factors: Factors, stage: Reg[u32] | int, row: Reg[u32], column: Reg[u32], places: list[Reg[u32]],
+             k: Reg[u32] | int) -> None:
         """In a consumer thread: the scales of its rows (from `row` of the stage on) and columns (from `column` of 8, or `places` of bulk
         copies) in this stage, number `k` of the depth."""
         factors.forget()
@@ -253,11 +254,14 @@ class Reader:
     column: Reg[u32]
     k: Reg[u32]
     places: list[Reg[u32]]
+    whole: bool                                 # tiles take whole rings of stages, and whole bulk copies of scales
 
     @classmethod
-    def of(cls, ring: ScaleRing | None, slabs: int, row: Reg[u32], column: Reg[u32]) -> Reader:
+    def of(cls, ring: ScaleRing | None, slabs: int, row: Reg[u32], column: Reg[u32], stages: int, parts: bool = False) -> Reader:
+        """For a ring of so many `stages`, and tiles whose depth is worked on whole or in `parts`."""
         count = ring.n.count if ring is not None and ring.n.bulk else 0
-        return cls(ring, slabs, row, column, mov.u32(0), [mov.u32(0) for _ in range(count)])
+        whole = bool(count) and ALIGNED % stages == 0 and not parts
+        return cls(ring, slabs, row, column, mov.u32(0), [mov.u32(0) for _ in range(count)], whole)
 
     def begin(self, column: Reg[u32], first: Reg[u32] | int) -> None:
         """A new tile, which begins in `column` and with stage `first` of the depth."""
@@ -271,11 +275,12 @@ class Reader:
         """Registers for the factors of one stage."""
         return None if self.ring is None else self.ring.factors(self.slabs)
 
-    def read(self, factors: Factors | None, stage: Reg[u32]) -> None:
+    def read(self, factors: Factors | None, stage: Reg[u32] | int) -> None:
         """The factors of a stage that has landed."""
         if self.ring is not None and factors is not None:
-            self.ring.read(factors, stage, self.row, self.column, self.places, self.k)
-            if self.places:
+            constant = isinstance(stage, int) and self.whole
+            self.ring.read(factors, stage, self.row, self.column, self.places, stage if constant else self.k)
+            if self.places and not constant:
                 add.u32(self.k, self.k, 1)
 
 

@@ -203,7 +203,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         in_stage = lane_row if isinstance(first_slab, int) else first_slab * ROWS + lane_row
         if ring is not None:
             in_stage = ring.m.place(in_stage)
-        reader = Reader.of(ring, slabs, mov.u32(in_stage), lane_column)
+        reader = Reader.of(ring, slabs, mov.u32(in_stage), lane_column, STAGES)
         second = mma.fragments() if OVERLAP else None
         stagger = Stagger(index, CONSUMERS) if STAGGER else None
         turn = Turn(order, index, lane) if order is not None else None
