@@ -15,7 +15,7 @@ from ..epilogue import BUFFERS
 from ..scale_ring import parts_of
 from ..scales import BLOCK
 from ..tickets import Tickets
-from .choice import Choice, waves
+from .choice import Choice, time
 from .quantised import passes
 from .schedule import ORDERS, Order, Tails
 from .table import GroupTable, Layout
@@ -59,8 +59,9 @@ class GroupConfig:
         """The kernel that works on groups of these lengths and results of `n` columns."""
         if self.OTHER is None or self.CHOICE is None:
             return self
-        here, there = (waves(lengths, n, each.tokens, each.features, ctas) for each in self.kernels)
-        return self if here * self.CHOICE.wave <= there * self.CHOICE.other else self.OTHER
+        here, there = (time(lengths, n, each.tokens, each.features, ctas, wave)
+                       for each, wave in zip(self.kernels, (self.CHOICE.wave, self.CHOICE.other), strict=True))
+        return self if here <= there else self.OTHER
 
     @property
     def ring(self) -> bool:

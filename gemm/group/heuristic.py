@@ -8,20 +8,22 @@ from typing import Any
 
 from ..config import ConfigError
 from .cases import PREFILL, skewed
-from .choice import waves
+from .choice import time
 from .config import GroupConfig
 from .problem import GroupProblem
 
-# Measured on an H200 (all candidates of 12 extents, bf16 and e4m3, per-tensor and block scales, bursts, weights cold, groups of one size
+# Measured on an H200 (all candidates of 18 extents, bf16 and e4m3, per-tensor and block scales, bursts, weights cold, groups of one size
 # and skewed ones): what a choice costs beside the fastest candidate of the same case is in docs/grouped.md.
 ROOM = 1.5
 """Tokens of a tile for each that a group is expected to have: lengths differ, and a group's second tile would read its weights again.
 Of groups that are all alike this costs 2 % at most, and where they are skewed it saves 20 to 30 %."""
-COLUMNS = 64
-"""Tokens of a tile up to which they are columns: then weights take longer to read than to multiply, and few rows are wasted. Tokens of a
-group up to which tiles have 64 rows."""
+COLUMNS, LONG = 64, 40
+"""Tokens of a tile up to which they are columns, and stages of depth from which on: of short tiles there are too many. Where block scales
+can be copied that holds of 16."""
+SINGLE = 16
+"""Tokens of a group up to which its weights are streamed past the L2: of more it may well have two tiles, which both read them."""
 FEW = 96
-"""The same where results are gated: tokens of a group up to which they are columns, and of the widest such tile."""
+"""Tokens of a group up to which they are columns where results are gated."""
 Tiles = tuple[tuple[float, dict[str, Any]], ...]
 """Tiles, and the time of one beside its share of the area of the first."""
 _128x192: dict[str, Any] = {"BM": 128, "BN": 192, "PINGPONG": True}
@@ -29,26 +31,25 @@ LARGE: Tiles = ((1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4}), (0.995
 """Tiles of large groups whose sums stay in the tensor cores. A warpgroup that stores all its boxes at once is worth a stage of the ring."""
 MEDIUM: Tiles = (
     (1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4, "ORDER": "ticket"}),
-    (0.99, _128x192),
-    (0.97, {"BM": 192, "BN": 192, "ORDER": "ticket"}),
-    (1.05, {"BM": 192, "BN": 128, "ORDER": "ticket"}))
-"""Those of groups of one to four rows of tiles, which read weights that are new every few tiles: 192 rows as one read them once. By ticket
-CTAs that have the short last rows of a group go on to the next."""
+    (1.007, _128x192),
+    (0.992, {"BM": 192, "BN": 192, "ORDER": "ticket"}),
+    (1.068, {"BM": 192, "BN": 128, "ORDER": "ticket"}),
+    (1.97, {"BM": 64, "BN": 128, "PINGPONG": True, "ORDER": "ticket", "STREAM_W": True}))
+"""Those of groups of one to four rows of tiles, which read weights that are new every few tiles: 192 rows as one read them once, and few
+rows take as long as their weights. By ticket CTAs that have the short last rows of a group go on to the next."""
 PROMOTED: Tiles = (
     (1.0, {"BM": 256, "BN": 128, "STAGGER": True, "ORDER": "ticket"}),
-    (1.04, {"BM": 128, "BN": 128, "OVERLAP": True, "ORDER": "ticket"}),
-    (0.912, {"BM": 192, "BN": 128, "ORDER": "ticket", "RASTER": "along_n", "GROUP": 16}),
-    (0.942, {"BM": 128, "BN": 192, "ORDER": "ticket", "GROUP": 16}))
+    (1.076, {"BM": 128, "BN": 128, "OVERLAP": True, "ORDER": "ticket"}),
+    (0.93, {"BM": 192, "BN": 128, "ORDER": "ticket", "RASTER": "along_n", "GROUP": 16}),
+    (1.008, {"BM": 128, "BN": 192, "ORDER": "ticket", "GROUP": 16}),
+    (2.02, {"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"}))
 """Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
 SAMPLES = 8
 """Skewed lengths that are tried to see what the better of two tiles gains over one."""
-LEAST, SECOND = 0.02, 1.7
+LEAST, SECOND = 0.015, 0.6
 """What two kernels must gain on average: a share, and the microseconds that the second launch may take."""
 BYTES, FLOPS = 4.6e6, {8: 1.8e9, 16: 0.93e9}
 """A microsecond reads and multiplies at most, by bits of an operand."""
-
-_DECODE = {"STREAM_W": True, "GROUP": 1}
-"""Weights are read once, or where a group has more tokens than a tile, by its tiles at about the same time: these are neighbours."""
 
 
 def fixed(problem: GroupProblem) -> dict[str, Any]:
@@ -66,7 +67,8 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     config = GroupConfig.of(**{**tile, **fixed(problem)})
     tiles = _tiles(problem)
     kind = next(((share, each) for share, each in tiles if each.items() <= tile.items()), None)
-    if kind is None or problem.quantised or problem.options.layout not in ("offsets", "masked"):
+    narrow = tile.get("BM") == 64 and (problem.promote or problem.mean * ROOM <= COLUMNS)
+    if kind is None or narrow or problem.quantised or problem.options.layout not in ("offsets", "masked"):
         return config
     other = _other(problem, kind, tiles, sms)
     if other is None:
@@ -118,28 +120,28 @@ def _wave(share: float, tile: dict[str, Any]) -> int:
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """bf16, f16, and fp8 whose sums stay in the tensor cores."""
     mean, gated, span = problem.mean, problem.options.gated, 1024 // problem.x.bits
-    if mean * ROOM <= COLUMNS or (gated and mean <= FEW):
+    in_pairs = problem.out.bits == 16 and not gated             # of warpgroups that take turns
+    shallow = in_pairs and -(-problem.k // span) < LONG
+    if mean <= FEW if gated else mean * ROOM <= COLUMNS and not shallow:
+        if in_pairs and mean > SINGLE:
+            return {"TRANSPOSED": True, "BM": 128, "BN": _tokens(mean), "CONSUMERS": 1, "GROUP": 1}
         deep = problem.x.bits == 8 and problem.k >= 8 * span
         return {"TRANSPOSED": True, "BM": 128 if gated else 64, "BN": _tokens(mean), "BK": 2 * span if deep else span, "CONSUMERS": 1,
-                **_DECODE}
-    if gated or problem.out.bits != 16:
+                "GROUP": 1, "STREAM_W": True}
+    if not in_pairs:
         return {"BM": 64 if not gated and mean <= COLUMNS else 128, "BN": 256}
-    if mean <= COLUMNS:
-        return {"BM": 64, "BN": 256, "PINGPONG": True}
     return dict(_best(_tiles(problem), problem, sms))
 
 
 def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """Block scales, or sums that are taken out of the tensor cores every 128 of K."""
     mean, gated = problem.mean, problem.options.gated
-    if mean * ROOM <= COLUMNS or (gated and mean <= COLUMNS):
-        return {"TRANSPOSED": True, "BM": 256, "BN": min(_tokens(mean), COLUMNS), **_DECODE}
+    if mean <= COLUMNS if gated else mean * ROOM <= (16 if problem.scale_bulk else COLUMNS):
+        return {"TRANSPOSED": True, "BM": 256, "BN": min(_tokens(mean), COLUMNS), "GROUP": 1, "STREAM_W": True}
     if gated:
         return {"BM": 128, "BN": 128}
     ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
-    if mean <= COLUMNS:
-        return {"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket", **ways}
-    return {**_best(PROMOTED, problem, sms), **ways}
+    return {**_best(PROMOTED, problem, sms), **ways, **({"STREAM_W": True} if mean <= SINGLE else {})}
 
 
 def _tokens(mean: float) -> int:
@@ -162,11 +164,7 @@ def _best(tiles: Tiles, problem: GroupProblem, sms: int) -> dict[str, Any]:
 
 def _time(lengths: Sequence[int], n: int, tile: tuple[float, dict[str, Any]], sms: int) -> int:
     """What a launch takes that multiplies all the time."""
-    return waves(lengths, n, tile[1]["BM"], tile[1]["BN"], sms) * _wave(*tile)
-
-
-def _up(value: float, to: int) -> float:
-    return -(-value // to) * to
+    return time(lengths, n, tile[1]["BM"], tile[1]["BN"], sms, _wave(*tile))
 
 
 def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
@@ -193,9 +191,15 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
         for BN in sizes[max(0, fit - 1):fit + 2]:
             for BM, CONSUMERS, BK in ((64, 1, span), (64, 1, 2 * span), (128, 1, span), (128, 2, span), (128, 2, 2 * span), (256, 2, span)):
                 for stream in (True, False) if BM == 128 and span == BK else (True,):
-                    yield {"TRANSPOSED": True, "BM": BM, "BN": BN, "BK": BK, "CONSUMERS": CONSUMERS, **_DECODE, "STREAM_W": stream}
+                    yield {"TRANSPOSED": True, "BM": BM, "BN": BN, "BK": BK, "CONSUMERS": CONSUMERS, "GROUP": 1, "STREAM_W": stream}
+    ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
+    if problem.mean <= COLUMNS:
+        for BN in (128, 192, 256):
+            for more in ({}, {"OVERLAP": True}) if problem.promote else ({}, {"PINGPONG": True}):
+                for order in ("linear", "ticket"):
+                    for stream in (True, False):
+                        yield {"BM": 64, "BN": BN, "ORDER": order, "STREAM_W": stream, **more, **ways}
     if problem.mean >= COLUMNS:
-        ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
         for _, tile in _tiles(problem):
             yield {**tile, **ways}
             yield {**tile, **ways, "ORDER": "linear" if "ORDER" in tile else "ticket"}

@@ -99,6 +99,16 @@ def test_kinds_are_right_in_every_schedule(what, parameters):
     assert report.verdict == "clean", report.findings
 
 
+@pytest.mark.parametrize(("stages", "depth"), [(2, 5), (3, 7), (4, 1), (4, 8)])
+def test_depths_of_any_number_of_stages_follow_each_other_in_the_ring(stages, depth):
+    """Tiles whose sums are promoted go around the ring in one piece where they can; each begins where the one before has ended."""
+    for scales in ({"scales": "block"}, {"scales": "group", "fast_accum": False}):
+        share, report, _ = example([65, 3], 40, 128 * depth - 16, dtype="e4m3", sms=1, **scales,
+                                   parameters={"BM": 64, "BN": 32, "STAGES": stages, "RING": scales["scales"] == "block"})
+        assert share <= 1, scales
+        assert report.verdict == "clean", (scales, report.findings)
+
+
 @pytest.mark.parametrize(("tiles", "what"), [(LARGE + MEDIUM, {"scales": "group"}), (LARGE + MEDIUM, {"dtype": "f16"}),
                                              (PROMOTED, {"scales": "block"})], ids=["fp8", "f16", "blocks"])
 def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
@@ -234,11 +244,14 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
     assert len(measured) == 108
     shares = []
     for name, times in measured.items():
-        known = {_without_stages(config): us for config, us in times.items()}
-        chosen = _without_stages(str(heuristic(problem_of(case(name.replace(":skewed", ""))))))
+        known: dict[str, float] = {}
+        for config, us in times.items():                        # the fastest first
+            known.setdefault(_without_stages(config), us)
+        one = case(name)
+        chosen = _without_stages(str(replace(heuristic(problem_of(one)).chosen(one.lengths, one.n, 132), OTHER=None, CHOICE=None)))
         shares.append(known.get(chosen, float("inf")) / min(known.values()))
-        assert shares[-1] <= (1.14 if "skewed" in name else 1.05), (name, chosen)
-    assert math.prod(shares) ** (1 / len(shares)) <= 1.02
+        assert shares[-1] <= 1.05, (name, chosen)
+    assert math.prod(shares) ** (1 / len(shares)) <= 1.01
 
 
 def _without_stages(config: str) -> str:
