@@ -1,9 +1,8 @@
 """Who is measured beside ours on group products. A contestant prepares a launch for one operand set, before anything is timed.
 
-Built in: `torch` (torch._grouped_mm); and by what their documentation says, run by nobody here since neither could be installed on the
-machine that measures, `deep_gemm`, `deep_gemm_masked` and `hpc_ops`. Anything else is `module:function`, called as
-`function(torch, case, data)` for each operand set; it returns a `Peer`, or the launch alone, and raises `NotImplementedHere` with a
-sentence for a case that it has no product for. What it computes is checked before it is timed.
+Built in: `torch` (torch._grouped_mm), `deep_gemm` and `deep_gemm_masked` (DeepGEMM 2.6), and `hpc_ops`, where they are installed. Anything
+else is `module:function`, called as `function(torch, case, data)` for each operand set; it returns a `Peer`, or the launch alone, and
+raises `NotImplementedHere` with a sentence for a case that it has no product for. What it computes is checked before it is timed.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def torch_grouped_mm(torch: Any, case: Case, data: Data) -> Peer:
 
 def deep_gemm_contiguous(torch: Any, case: Case, data: Data) -> Peer:
     """DeepGEMM's contiguous layout: groups filled up to whole tiles, the group of each row."""
-    library = _imported("deep_gemm", case, ("bf16", "fp8-block"))
+    library = _deep_gemm(case)
     aligned = getattr(library, "get_mk_alignment_for_contiguous_layout", None) or library.get_m_alignment_for_contiguous_layout
     unit = int(aligned())
     taken = [-(-length // unit) * unit for length in case.lengths]
@@ -66,7 +65,7 @@ def deep_gemm_masked(torch: Any, case: Case, data: Data) -> Peer:
 
     Its tiles have 64 or 128 rows, and one that ends behind a group's room would be written over the next group.
     """
-    library = _imported("deep_gemm", case, ("bf16", "fp8-block"))
+    library = _deep_gemm(case)
     room = -(-max(case.lengths) // 128) * 128
     if room > max(128, 8 * case.tokens):
         raise NotImplementedHere(f"{case.groups} groups with room for {room} rows each take more than 8 times the memory")
@@ -108,6 +107,14 @@ _HPC_OPS_TILES = ((8, 8), (16, 16), (32, 32), (48, 48), (64, 64), (96, 48), (128
 def hpc_ops_tile(tokens: int) -> int:
     """Rows of a tile that hpc-ops takes for that many tokens a group; its scales of x are laid out by them."""
     return next((tile for most, tile in _HPC_OPS_TILES if tokens <= most), 64)
+
+
+def _deep_gemm(case: Case) -> Any:
+    """DeepGEMM, each launch of which may begin under the end of the one before, as ours do."""
+    library = _imported("deep_gemm", case, ("bf16", "fp8-block"))
+    if hasattr(library, "set_pdl"):
+        library.set_pdl(True)
+    return library
 
 
 def _imported(name: str, case: Case, kinds: tuple[str, ...]) -> Any:
