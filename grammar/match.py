@@ -22,6 +22,8 @@ Bound = tuple[Signature, Values]
 _NARROW_SPACES = ("shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func")
 _LANE_CLASS = {"u": "integer", "s": "integer"}
 _INTEGERS_BESIDE = {"f16": ("u16", "s16"), "bf16": ("u16", "s16"), "f32": ("u32", "s32"), "f64": ("u64", "s64")}
+SHOWN = 256
+"""Lanes of an operand that a finding writes out."""
 _VECTORS = frozenset(("v2", "v4", "v8"))
 _AXES = ("x", "y", "z", "w", "r", "g", "b", "a")
 _REGISTER_TYPES = ("pred", "b8", "b16", "b32", "b64", "b128", "f16", "f16x2", "f32", "f64")
@@ -393,6 +395,9 @@ def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = 
         wrong = None if free else _register(wanted, element, types)
         if wrong is not None:
             return f"{wrong} (lane {lane})"
+    lane_of = next((element.name for element in value.elements if isinstance(element, tree.Name) and "." in element.name), "")
+    if lane_of and any(isinstance(element, (tree.Integer, tree.Float)) for element in value.elements):
+        return f"has a number beside `{lane_of}`, one lane of a vector: move that into a register first"
     own = value.elements[1:] if operand.index else value.elements
     return _mixture(own, types, led=operand.access == "r" and _leading(operand, value.elements[0], tensor) != "")
 
@@ -497,4 +502,7 @@ def _shape(group: Group) -> str:
 def _written(operand: tree.Operand) -> str:
     from .write import write_operand
 
+    if isinstance(operand, tree.Vector | tree.Arguments) and len(operand.elements) > SHOWN:
+        operand = replace(operand, elements=operand.elements[:SHOWN])
+        return f"{write_operand(operand)[:-1]}, ..."
     return write_operand(operand)

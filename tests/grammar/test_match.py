@@ -10,6 +10,7 @@ import pytest
 from grammar import forms, match, parse, tree
 from grammar.schema import Range
 from grammar.special import SPECIAL
+from ptxkit.check import check_text
 from tests.grammar import certify, near
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -118,3 +119,19 @@ class TestAgreementWithPtxas:
         wrong = [f"mov.{type} {registers[type]}, {name};" for name, known in SPECIAL.items()
                  for type in registers if type != known and name != "%gridid"]  # %gridid once had 32 bits
         assert len(certify.judge(wrong)) == len(wrong)
+
+
+@pytest.mark.parametrize(("line", "right"), [
+    ("mov.v2.u32 v, {7, r};", True), ("mov.v2.u32 v, {w.x, v.y};", True), ("mov.v2.u32 v, {r, v.y};", True),
+    ("mov.v2.u32 v, {7, 8};", True),
+    ("mov.v2.u32 v, {%laneid, 7};", True), ("mov.v2.u32 v, {7, v.y};", False), ("mov.v2.u32 v, {v.y, 7};", False),
+    ("mov.v2.u32 v, {%tid.x, 7};", False), ("mov.b64 d, {7, v.y};", False), ("mov.b64 d, {WARP_SZ, v.y};", False),
+    ("mov.v4.u32 q, {7, 8, r, q.x};", False), ("st.shared.v2.u32 [r], {7, v.y};", False),
+    ("mov.v2.f32 vf, {0f3F800000, vf.y};", False), ("tex.a1d.v4.f32.f32 {f, f, f, f}, [t, {7, vf.y}];", False),
+    ("tex.a1d.v4.f32.f32 {f, f, f, f}, [t, {r, vf.y}];", True),
+])
+@pytest.mark.pure
+def test_numbers_stand_beside_whole_registers(line: str, right: bool) -> None:
+    text = (".version 8.0 .target sm_90a .address_size 64 .global .texref t; .entry k() { .reg .v2 .u32 v, w; .reg .v4 .u32 q; "
+            f".reg .u32 r; .reg .f32 f; .reg .v2 .f32 vf; .reg .b64 d;\n{line}\n}}")
+    assert [finding.ptx_line for finding in check_text(text, protocols=False)] == [2] * (not right)
