@@ -201,6 +201,13 @@ class Body:
 
     def odd(self, at: int) -> int:
         """A statement that is left to the grammar: up to its semicolon."""
+        try:
+            listed = self.whole.initialised("statements", at, len(self.stack) + 1)
+        except Odd:
+            listed = None
+        if listed is not None:
+            self.body += listed[0]
+            return listed[1]
         for match in END.finditer(self.text, at):
             if match[0] == ";":
                 try:

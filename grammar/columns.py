@@ -61,6 +61,8 @@ LOCATIONS = re.compile(rf"(?:[ \t]*+\.loc[ \t]+{PLACE}(?:[ \t]*,[ \t]*function_n
 CALLS = ("call", "call.uni")
 LINES = 4096
 """Lines that are read at once: what is made on the way stays small beside the tree."""
+LONGEST = 10_000
+"""Signs of a shape that is looked at: a pattern takes 200 bytes for each operand while it looks."""
 STATEMENTS = 16
 """Statements of one line that are kept for when the line comes again."""
 
@@ -107,6 +109,8 @@ class Shape(NamedTuple):
 
 
 def shape(text: str) -> Shape:
+    if len(text) > LONGEST:
+        return Shape("s" if ";" in text else "")
     plain = PLAIN.fullmatch(text)
     if plain is not None:
         before, guard, modifiers, some, few = plain.groups()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from . import constant
 from .errors import Position
+from .folding import NUMBER, folded
 from .tree import (
     Aggregate,
     Constant,
@@ -27,7 +28,7 @@ from .tree import (
     Text,
     Variable,
 )
-from .words import BLANKS, IDENT, NUMBER, Odd, Words, new, setter, spot
+from .words import BLANKS, IDENT, Odd, Words, new, setter, spot
 
 W = r"[ \t\r\n]*+"
 SPACES = "reg|sreg|const|global|local|param|shared|tex"
@@ -36,13 +37,15 @@ DIRECTIVES = ("maxntid|reqntid|minnctapersm|maxnctapersm|maxnreg|noreturn|reqnct
               "|blocksareclusters|abi_preserve_control|abi_preserve")
 STOP = "(?![A-Za-z0-9_$])"
 
-HEADER = re.compile(rf"\.version[ \t]+([0-9]{{1,4}})\.([0-9]{{1,4}})[ \t\r\n]+\.target[ \t]+([a-z][a-z0-9_]*(?:{W},{W}[a-z][a-z0-9_]*)*)"
-                    r"(?:[ \t\r\n]+\.address_size[ \t]+(32|64))?(?=[ \t\r\n]|\Z)")
+COMMENTS = r"(?:[ \t\r\n]|//[^\n]*+)*+"
+HEADER = re.compile(
+    rf"\.version{COMMENTS}([0-9]{{1,4}})\.([0-9]{{1,4}}){COMMENTS}\.target{COMMENTS}([a-z][a-z0-9_]*(?:{COMMENTS},{COMMENTS}[a-z][a-z0-9_]*)*)"
+    rf"(?:{COMMENTS}\.address_size{COMMENTS}({NUMBER})(?![A-Za-z0-9_$.]))?(?=[ \t\r\n./]|\Z)")
 VARIABLES = re.compile(
     rf"(?:\.(?P<linkage>extern|visible|weak|common){STOP}{W})?\.(?P<space>{SPACES}){W}(?:\.align[ \t]+(?P<align>{NUMBER}){W})?"
     rf"(?:\.v(?P<vector>[248]){W})?\.(?P<type>{TYPES}){STOP}(?P<names>[^;={{}}\"/:]*+)"
     rf"(?:={W}(?:\{{(?P<values>[^{{}};\"/=]*+)\}}{W}|(?P<value>[^{{}};,\"/=]++)))?;")
-DECLARATOR = re.compile(rf"({IDENT})(?:<({NUMBER})>)?((?:\[(?:{NUMBER})?\])*)")
+DECLARATOR = re.compile(rf"({IDENT})(?:<({NUMBER})>)?((?:\[(?:{NUMBER})?\])*+)")
 EXTENT_OF = re.compile(r"\[([^\]]*)\]")
 FUNCTION = re.compile(
     rf"(?:\.(?P<linkage>extern|visible|weak|common){STOP}{W})?\.(?P<kind>entry|func)(?=[ \t\r\n(]){W}"
@@ -51,7 +54,9 @@ FUNCTION = re.compile(
 PARAMETER = re.compile(
     rf"\.({SPACES}){W}(?:\.align[ \t]+({NUMBER}){W})?(?:\.v([248]){W})?\.({TYPES}){STOP}{W}"
     rf"(?:(\.ptr){STOP}{W}(?:\.({SPACES}){STOP}{W})?(?:\.align[ \t]+({NUMBER})[ \t]+)?)?({IDENT}|_)((?:\[(?:{NUMBER})?\])*)")
-GENERIC = re.compile(rf"generic\(({IDENT})\)(?:\+([0-9]+))?")
+SYMBOL = rf"(?:(?!WARP_SZ{STOP})({IDENT})|generic{W}\({W}({IDENT}){W}\))"
+DISPLACED = re.compile(rf"{SYMBOL}{W}(?:\+(.*))?", re.DOTALL)
+MASK = re.compile(rf"({NUMBER}){W}\({W}(.*)\)", re.DOTALL)
 DIRECTIVE = re.compile(rf"{W}(\.(?:{DIRECTIVES})){STOP}(?:{W}({NUMBER}(?:{W},{W}{NUMBER})*))?{W}")
 FILE = re.compile(rf"\.file[ \t]+([0-9]+)[ \t]+(\"[^\"\n]*\")(?:[ \t]*,[ \t]*([0-9]+)(?:[ \t]*,[ \t]*([0-9]+))?)?(?={W}(?:[.]|//|\Z))")
 SECTION = re.compile(rf"\.section[ \t]+(\.[A-Za-z_][A-Za-z0-9_$]*){W}\{{")
@@ -65,6 +70,8 @@ EXTENT = re.compile(
     rf"(?:\.(?:extern|visible|weak|common){STOP}{W})?(?:\.(?:entry|func){STOP}"
     rf"(?>\"[^\"\n]*\"{W};|\"[^\"\n]*\"|//[^\n]*|/(?!/)|[^{{}};\"/]+)*+(?:(?P<head>\{{)|;)"
     r"|(?!\.(?:section|file|entry|func)\b)(?>\"[^\"\n]*\"|//[^\n]*|/(?!/)|[^;\"/]+)*+;)")
+# A declaration up to the brace of its initialiser.
+LISTED = re.compile(rf"(?!\.(?:section|file|entry|func|alias|pragma)\b)\.(?>//[^\n]*|/(?!/)|[^;{{}}\"/=]+)*+={COMMENTS}\{{")
 FIELDS = [(vars(Variable)[field.name].__get__, setter(Variable, field.name)) for field in fields(Variable) if field.name != "position"]
 set_name, set_place, set_body = setter(Variable, "name"), setter(Variable, "position"), setter(Function, "body")
 OWN = "\x03"
@@ -101,13 +108,17 @@ class Reading(Protocol):
 
 
 def header(match: re.Match[str]) -> tuple[tuple[int, int], tuple[str, ...], int | None]:
-    targets = tuple([target.strip(BLANKS) for target in match[3].split(",")])
-    return (int(match[1]), int(match[2])), targets, None if match[4] is None else int(match[4])
+    targets = tuple([target.strip(BLANKS) for target in re.sub("//[^\n]*", "", match[3]).split(",")])
+    return (int(match[1]), int(match[2])), targets, _optional(match[4])
 
 
 def number(text: str) -> int:
+    return _integer(text).value
+
+
+def _integer(text: str) -> Integer:
     try:
-        return constant.integer(text).value
+        return constant.integer(text)
     except ValueError:
         raise Odd from None
 
@@ -129,7 +140,7 @@ def variables(match: re.Match[str], words: Words, *, public: bool) -> list[tuple
     if values is not None:
         initializer = Aggregate(_constants(values, words) if values.strip(BLANKS) else ())
     elif value is not None:
-        initializer = _constant(value.strip(BLANKS), words)
+        initializer = constant_of(value.strip(BLANKS), words)
     given, lanes = _optional(align), 1 if vector is None else int(vector)
     found: list[tuple[Variable, int]] = []
     at, parts = match.start("names") - match.start(), names.split(",")
@@ -170,26 +181,39 @@ def moved(variable: Variable, place: Position) -> Variable:
 def _constants(text: str, words: Words) -> tuple[Constant, ...]:
     """The constants of a list, each read once; the text has no blanks but `BLANKS`."""
     listed = list(map(str.strip, text.split(",")))
-    known = {word: _constant(word, words) for word in dict.fromkeys(listed)}
+    known = {word: constant_of(word, words) for word in dict.fromkeys(listed)}
     return tuple(map(known.__getitem__, listed))
 
 
-def _constant(word: str, words: Words) -> Constant:
+def constant_of(word: str, words: Words) -> Constant:
+    """The constant that a text is which has no blanks around it."""
     known = words.get(word)
     if type(known) is Integer:
         return known
-    generic = GENERIC.fullmatch(word)
-    if generic is not None:
-        name = Expression("generic", (words.name(generic[1]),))
-        return name if generic[2] is None else Expression("+", (name, Integer(number(generic[2]))))
+    if (match := DISPLACED.fullmatch(word)) is not None:
+        return _symbol(match)
+    if (match := MASK.fullmatch(word)) is not None and (symbol := DISPLACED.fullmatch(match[2].strip(BLANKS))) is not None:
+        return Expression("mask", (_integer(match[1]), _symbol(symbol)))
     value = words[word]
-    if isinstance(value, Name):
-        if "." in word or word in ("_", "$", "%", "generic"):
-            raise Odd
-        return value
     if isinstance(value, Integer | Float):
         return value
     raise Odd
+
+
+def _symbol(match: re.Match[str]) -> Constant:
+    name, generic, displaced = match.groups()
+    if (name or generic) == "generic":
+        raise Odd
+    symbol: Constant = Name(name) if name is not None else Expression("generic", (Name(generic),))
+    if displaced is None:
+        return symbol
+    try:
+        value = folded(displaced)
+    except ValueError:
+        raise Odd from None
+    if type(value) is not Integer:
+        raise Odd
+    return Expression("+", (symbol, value))
 
 
 def function(match: re.Match[str], reading: Reading) -> Function:

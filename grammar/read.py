@@ -14,7 +14,7 @@ from itertools import accumulate, count
 from operator import add
 from typing import Any, Protocol
 
-from . import heads
+from . import heads, listing
 from .blanks import without_comments
 from .bodies import Body
 from .columns import Columns
@@ -22,14 +22,28 @@ from .errors import ParseError, Position
 from .making import Maker
 from .resting import resting
 from .templates import Plain, Templates
-from .tree import Data, Function, Module, Section
-from .words import BLANKS, Odd, Words, spot
+from .tree import Aggregate, Data, Function, Initializer, Module, Section, Variable
+from .words import BLANKS, Odd, Words, setter, spot
 
 BLANK = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*+")
 STRANGE = re.compile(r"[\x0b\x0c\x1c-\x1f]|[^\x00-\x7f]")
 
 MOST = 100
 """Errors of one text that `parse_all` tells."""
+
+LARGEST = 1 << 20
+"""How many signs may be given to the grammar at once: it takes 15 seconds and 250 MB for as many."""
+
+set_initializer = setter(Variable, "initializer")
+
+
+class TooLarge(ParseError):
+    """A statement or item that is not plain and has more than `LARGEST` signs. `stop`: the offset behind it."""
+
+    def __init__(self, place: Position, stop: int) -> None:
+        super().__init__(f"what begins here has more than {LARGEST} signs: so many may only be plain operands, constants or debug data",
+                         place)
+        self.stop = stop
 
 
 def parse(text: str) -> Module:
@@ -52,13 +66,14 @@ def _parse(text: str, errors: list[ParseError] | None) -> tuple[Module | None, l
     """`errors`: where they go; None ends at the first."""
     try:
         with resting():
-            blank = without_comments(text) if "/*" in text else text
+            blank = text = without_comments(text) if "/*" in text else text
             if not blank.isascii() or any(sign in blank for sign in "\x0b\x0c\x1c\x1d\x1e\x1f"):
                 blank = STRANGE.sub("\x01", blank)  # `str.split` takes some of them for blanks; none of them is PTX
+            lines = Lines(blank, text, errors)
             try:
-                return Lines(blank, text, errors).module(), errors or []
+                return lines.module(), errors or []
             except Odd:
-                return _grammar().parse(text), []
+                return lines.whole(), []
     except ParseError as error:
         return None, [*(errors or ()), error]
 
@@ -122,31 +137,104 @@ class Lines:
         assert match is not None
         return match.end()
 
-    def wrong(self, offset: int, depth: int = 0) -> Exception:
-        """What the grammar says about the item at the offset, or the statement within so many braces; `Odd` if it finds no fault."""
+    def wrong(self, offset: int, depth: int = 0, stopped: tuple[int, listing.Stopped] | None = None) -> Exception:
+        """What the grammar says about the item at the offset, or the statement within so many braces; `Odd` if it finds no fault.
+
+        `stopped`: where its initialiser begins, and where that is wrong.
+        """
         place = self.place(offset)
         opening = f".func f() {'{' * depth}" if depth else ""
-        stub = f".version 9.0 .target sm_90a .address_size 64 {opening}\n{' ' * (place.column - 1)}{self.original[offset:]}"
-        try:
-            _grammar().parse(stub)
-        except ParseError as error:
-            found = error.position
-            return ParseError(error.message, Position(None, found.line - 2 + place.line, found.column), error.expected)
-        return Odd()
+        stub = f".version 9.0 .target sm_90a .address_size 64 {opening}\n{' ' * (place.column - 1)}"
+        begin = offset
+        if stopped is not None and stopped[0] < stopped[1].sign:
+            stub, begin = stub + self.original[offset:stopped[0] + 1] + self.shortened(*stopped), stopped[1].sign
+        return self.first_error(stub, begin, place, 2 - place.line)
+
+    def first_error(self, stub: str, begin: int, place: Position, lines: int) -> Exception:
+        """The first error of the text from the offset on, behind a stub that makes it so many lines longer; `Odd` if there is none.
+
+        No more is given to the grammar than it needs: an error near the end of a part of the text may be none of all of it.
+        """
+        stop = end = len(self.original)
+        for size in (LARGEST // 64, LARGEST):
+            if begin + size < end:
+                stop = self.original.rfind("\n", begin + size // 2, begin + size)
+                stop = stop if stop >= 0 else begin + size
+            else:
+                stop = end
+            try:
+                _grammar().parse(stub + self.original[begin:stop])
+            except ParseError as error:
+                found = error.position
+                told = ParseError(error.message, Position(None, found.line - lines, found.column), error.expected)
+                if stop == end or self.offset(told.position) < stop - size // 4:
+                    return told
+            else:
+                if stop == end:
+                    return Odd()
+        return TooLarge(place, max(stop, self.text.find(";", stop)))
+
+    def shortened(self, brace: int, stopped: listing.Stopped) -> str:
+        """What may stand between the first brace of an initialiser and the sign behind which it is wrong, in as many lines and columns."""
+        text, sign = self.original, stopped.sign
+        before = {"{": "{" * (stopped.depth - 2), ",": "{" * (stopped.depth - 1) + "0", "}": "{" * stopped.depth}[text[sign]]
+        lines = text.count("\n", brace, sign)
+        blanks = sign - text.rfind("\n", brace, sign) - 1 if lines else sign - brace - 1 - len(before)
+        return before + "\n" * lines + " " * blanks
+
+    def offset(self, place: Position) -> int:
+        """The offset of a place."""
+        return min(self.starts[place.line - 1] + place.column - 1, len(self.text))
 
     def behind(self, error: ParseError, at: int) -> int:
         """Where reading goes on behind an error of what began at the offset: the end of its line or statement. Raises it if it may not."""
         if self.errors is None or len(self.errors) == MOST:
             raise error
         self.errors.append(error)
-        place = error.position
-        found = max(at, min(self.starts[place.line - 1] + place.column - 1, len(self.text)))
+        found = max(at, error.stop if isinstance(error, TooLarge) else self.offset(error.position))
         stops = [stop for stop in (self.text.find("\n", found), self.text.find(";", found)) if stop >= 0]
         return min(stops, default=len(self.text) - 1) + 1
 
-    def grammar(self, start: str, offset: int, stop: int) -> list[Any]:
-        """The nodes that the grammar makes of a part of the text."""
-        return _grammar().fragment(self.original[offset:stop], start, self.place(offset))
+    def grammar(self, start: str, offset: int, stop: int, behind: str = "") -> list[Any]:
+        """The nodes that the grammar makes of a part of the text with something behind it; `Odd` if it is none by itself or too much."""
+        if stop - offset > LARGEST:
+            raise Odd
+        return _grammar().fragment(self.original[offset:stop] + behind, start, self.place(offset))
+
+    def initialised(self, start: str, at: int, depth: int) -> tuple[list[Any], int] | None:
+        """The nodes of a declaration at the offset, within so many braces, that has an initialiser in braces, and the offset behind it.
+
+        None if it is no such declaration; raises a `ParseError` if it is wrong.
+        """
+        match = heads.LISTED.match(self.text, at)
+        if match is None:
+            return None
+        brace = match.end() - 1
+        try:
+            found = self.grammar(start, at, brace, "{};")
+            initializer, stop = listing.aggregate(self.text, brace, depth, self.element)
+        except listing.Stopped as stopped:
+            raise self.wrong(at, depth, (brace, stopped)) from None
+        stop = self.skip(stop)
+        if self.text[stop:stop + 1] != ";":
+            return None
+        set_initializer(found[-1], initializer)
+        return found, stop + 1
+
+    def element(self, text: str, depth: int) -> Initializer:
+        """An element of an initialiser within so many braces; `Odd` if it is none by itself."""
+        bare = text.strip(BLANKS)
+        if not bare:
+            raise Odd
+        try:
+            return heads.constant_of(bare, self.words)
+        except Odd:
+            stub = f".global .b32 x = {'{' * depth}{text}{'}' * depth};"
+            found: Initializer = _grammar().fragment(stub, "items", Position(None, 1, 1))[0].initializer
+        for _ in range(depth):
+            assert type(found) is Aggregate
+            found, = found.elements
+        return found
 
     # --------------------------------------------------------------------------------------------- the module
 
@@ -166,6 +254,14 @@ class Lines:
             at = self.skip(at)
         self.last = None  # from here on bodies hold on to their text, and nothing else does
         return Module(version, target, address_size, tuple(items))
+
+    def whole(self) -> Module:
+        """The module by the grammar alone: its head is odd."""
+        if len(self.text) <= LARGEST:
+            return _grammar().parse(self.original)
+        start = Position(None, 1, 1)
+        error = self.first_error("", 0, start, 0)
+        raise TooLarge(start, len(self.text)) if isinstance(error, Odd) else error
 
     def item(self, at: int, items: list[Any]) -> int:
         """Reads the item that begins at the offset; the offset behind it."""
@@ -197,11 +293,13 @@ class Lines:
         match = heads.EXTENT.match(self.text, at)
         stop = self.text.find("}", at) + 1 if section is not None else match.end() if match is not None else 0
         try:
+            if section is None and (listed := self.initialised("items", at, 0)) is not None:
+                items += listed[0]
+                return listed[1]
             if stop == 0:
                 raise Odd
             if section is None and match is not None and match["head"] is not None:
-                found = _grammar().fragment(self.original[at:stop] + "}", "items", self.place(at))
-                return self.function(found[0], stop, items)
+                return self.function(self.grammar("items", at, stop, "}")[0], stop, items)
             items += self.grammar("items", at, stop)
         except Odd:
             if not items:

@@ -13,11 +13,11 @@ from typing import Any
 
 from . import constant
 from .errors import Position
+from .folding import NUMBER, folded
 from .tree import Address, Arguments, Element, Float, Guard, Integer, Minus, Name, Not, Offset, Operand, Pair, TensorAddress, Vector
 
 IDENT = r"(?:[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+)"
 NAME = r"[A-Za-z_$%][A-Za-z0-9_$]*(?:\.(?:[xyzwrgba]|[bh][0-9]+))?"
-NUMBER = r"(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)U?"
 OPCODE = r"[a-z][a-z0-9_]*(?:\.(?!(?:reg|loc|pragma)\b)[A-Za-z0-9_]+(?:::[A-Za-z0-9_]+)*)*"
 
 WORD = re.compile(
@@ -155,9 +155,9 @@ def _number(word: str) -> Integer:
 
 
 def _decimal(word: str) -> Operand:
-    if DECIMAL.fullmatch(word) is None:
-        raise Odd
     try:
+        if DECIMAL.fullmatch(word) is None:
+            return folded(word)
         value = constant.decimal(word.removeprefix("-"))
         return constant.unary("-", value) if word[0] == "-" else value
     except ValueError:

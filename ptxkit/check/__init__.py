@@ -52,6 +52,11 @@ def _check(module: tree.Module, lines: Mapping[int, Position] | None, traced: Tr
     return tuple(sorted(dict.fromkeys(found), key=_order))
 
 
+NEVER = re.compile(r"(?!)")
+REACH = 1 << 14
+"""Signs behind the begin of a statement in which words are looked for: in the longest of lines ten thousand findings may be about."""
+
+
 def located(found: Iterable[Finding], text: str) -> Iterator[Finding]:
     """Language findings at the very words that they are about, not only at the begin of the statement."""
     lines: list[str] | None = None
@@ -67,16 +72,19 @@ def located(found: Iterable[Finding], text: str) -> Iterator[Finding]:
         if line is None:
             yield finding
             continue
+        reach = REACH
+        word = re.compile(rf"(?<![\w$%.]){re.escape(finding.words)}(?![\w$])") if len(finding.words) < REACH else NEVER
         for number in range(line, min(line + 20, len(lines) + 1)):  # a statement may go on for some lines
-            start = max(column - 1, 0) if number == line else 0
-            word = re.compile(rf"(?<![\w$%.]){re.escape(finding.words)}(?![\w$])")
-            match = word.search(lines[number - 1], start)
-            if match is None and "@" in lines[number - 1][:start]:  # the guard stands before the opcode
-                match = word.search(lines[number - 1][:start])
+            said, start = lines[number - 1], max(column - 1, 0) if number == line else 0
+            match = word.search(said, start, start + reach)
+            match = None if match is not None and match.end() == start + reach < len(said) else match  # the word may go on
+            if match is None and "@" in said[max(start - REACH, 0):start]:  # the guard stands before the opcode
+                match = word.search(said, max(start - REACH, 0), start)
             if match is not None:
                 line, column = number, match.start() + 1
                 break
-            if ";" in lines[number - 1][start:]:
+            reach -= len(said) - start
+            if reach <= 0 or ";" in said[start:]:
                 break
         author = finding.position is not None and finding.position.file is not None
         yield replace(finding, ptx_line=line, ptx_column=column, position=finding.position if author else Position(None, line, column))

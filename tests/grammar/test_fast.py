@@ -19,6 +19,7 @@ from grammar.errors import ParseError, Position
 from ptxkit.check import check_text
 
 from . import trees
+from .initialisers import Texts
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
 
@@ -293,3 +294,79 @@ def test_no_text_takes_long(text: str) -> None:
     for whole in (text, f"{HEAD}.func f() {{ {text} }}", f"{HEAD}.global .b32 x[] = {{ {text} }};"):
         read.parse_all(whole)
     assert time.process_time() - start < 10
+
+
+# ------------------------------------------------------------------------------------- constants, and lists of any length
+
+
+def initialisers_told_otherwise(seed: int, count: int) -> list[tuple[str, str]]:
+    texts = Texts(seed)
+    told = [(text, difference(f"{HEAD}{text}\n.global .u32 z;\n")) for text in [texts.text() for _ in range(count)]]
+    return [(text, said) for text, said in told if said]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_constants_of_any_spelling_are_read_alike(seed: int) -> None:
+    assert initialisers_told_otherwise(seed, 250) == []
+
+
+@pytest.mark.sweep
+def test_more_constants_are_read_alike() -> None:
+    assert initialisers_told_otherwise(99, 20_000) == []
+
+
+class Handed:
+    """The grammar, and how many signs it is given."""
+
+    def __init__(self) -> None:
+        self.signs = 0
+
+    def parse(self, text: str) -> tree.Module:
+        self.signs += len("".join(text.split()))
+        return reference.parse(text)
+
+    def fragment(self, text: str, start: str, place: Position) -> list[object]:
+        self.signs += len("".join(text.split()))
+        return reference.fragment(text, start, place)
+
+
+@pytest.mark.parametrize(("before", "unit", "behind"), [
+    (".global .u32 a[] = {", "1+{0}, ", "1};"), (".global .u32 a[] = {", "{{{0}, 2+2}}, ", "{}};"),
+    (".global .u8 a[] = {", "0xFF(x+{0}), ", "1};"),
+    (".global .attribute(.managed) .u32 a[] = {", "{0}, // c\n", "1};"),
+    (".func f() { .global .u64 a[] = {", "{{x+{0}*2}}, ", "x}; ret; }"),
+    (".func f() { call (r), f, (", "1+{0}, ", "a); }"), (".func f() { foo ", "1+{0}, ", "a; }"),
+    (".global .samplerref a = {", "a = 1, ", "a = 1};"),
+    (".global .u32 a[] = {", "1+{0}, ", "5 5};"),
+    (".global .u32 a[] = {", "{{1+{0}}},\n", "{{1}, 2, }};"),
+    (".global .u32 a[] = {", "1/{0}, ", ""),
+    (".func f() { .global .u32 a[] = {", "{{1+{0}, {{}}}}, ", "{{} 5"), (".global .u32 a[] = {", "1+{0}, ", "{ {1}, {" + "{" * 70),
+])
+def test_long_lists_are_not_given_to_the_grammar(before: str, unit: str, behind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = HEAD + before + "".join([unit.format(number) for number in range(1, 400)]) + behind
+    assert difference(text) == ""
+    handed = Handed()
+    monkeypatch.setattr(read, "_grammar", lambda: handed)
+    read.parse_all(text)
+    assert handed.signs < 800
+
+
+def test_what_is_given_to_the_grammar_ends_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "LARGEST", 4096)
+    handed = Handed()
+    monkeypatch.setattr(read, "_grammar", lambda: handed)
+    labels = "L1,\n" * 4000
+    _, errors = read.parse_all(f"{HEAD}.func f() {{\n x: .branchtargets\n{labels} L2;\n ret;\n add.u32 a b;\n}} .global .u32 a;")
+    assert [(error.position.line, error.message[:35]) for error in errors] == [
+        (5, "what begins here has more than 4096"), (4008, "found 'b', expected '+', ',', ';', ")]
+    assert handed.signs < 20_000
+
+
+@pytest.mark.parametrize("head", [
+    ".version\n9.0 .target sm_90a", ".version 9.0 // x\n.target // y\n sm_90a // z\n, debug\n.address_size 0x40",
+    ".version9.0.target sm_90a.address_size 64",
+    ".version 9.0 .target sm_90a .address_size 64U", ".version 9.0 .target sm_90a,", ".version 9.0 .target sm_90a .address_size x",
+])
+def test_heads_of_any_spelling_are_read_alike(head: str) -> None:
+    for behind in ("", "\n.global .b32 x;", ".global .b32 x;", "// c", "\n.func f() { add.u32 a b; }"):
+        assert difference(head + behind) == ""
