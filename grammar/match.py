@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from . import tree
+from . import tree, wording
 from .errors import OpcodeError
 from .forms import Group, Parameter, Signature, accepted, lookup
 from .operands import accepts, layer, legal, width, within
@@ -22,11 +22,8 @@ Bound = tuple[Signature, Values]
 _NARROW_SPACES = ("shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func")
 _LANE_CLASS = {"u": "integer", "s": "integer"}
 _INTEGERS_BESIDE = {"f16": ("u16", "s16"), "bf16": ("u16", "s16"), "f32": ("u32", "s32"), "f64": ("u64", "s64")}
-SHOWN = 256
-"""Lanes of an operand that a finding writes out."""
 _VECTORS = frozenset(("v2", "v4", "v8"))
 _AXES = ("x", "y", "z", "w", "r", "g", "b", "a")
-_REGISTER_TYPES = ("pred", "b8", "b16", "b32", "b64", "b128", "f16", "f16x2", "f32", "f64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +138,20 @@ def _fill(signature: Signature, layout: list[Group], operands: tuple[tree.Operan
             operand = operand.elements[0]  # Triton writes `ld.global.b32 {%r1}, [%rd1]`
         if group.kind == "literal":
             if operand != tree.Name("_"):
-                return Mismatch(depth, "the result must be `_`: nothing is returned from another CTA's barrier", _written(operand), ("_",))
+                return Mismatch(depth, "the result must be `_`: nothing is returned from another CTA's barrier",
+                                wording.written(operand), ("_",))
             continue
         parts = _parts(group, operand)
         names = "|".join(signature.parameters[i].name for i in group.indices)
         if parts is None:
-            return Mismatch(depth, f"operand `{names}` must be {_shape(group)}, not `{_written(operand)}`", _written(operand),
-                            (_shape(group),))
+            wanted, written = wording.shape(group), wording.written(operand)
+            return Mismatch(depth, f"operand `{names}` must be {wanted}, not `{written}`", written, (wanted,))
         for index, part in zip(group.indices, parts, strict=True):
             paired = group.kind in ("pair", "tensor") or any(index in pair.indices for pair in signature.layout if pair.kind == "pair")
             wrong = mismatch(signature.parameters[index], part, types, paired=paired)
             wrong = wrong or _misplaced(signature, signature.parameters[index], part, types)
             if wrong is not None:
-                return Mismatch(depth, wrong, _written(part), expected(signature.parameters[index].operand))
+                return Mismatch(depth, wrong, wording.written(part), wording.expected(signature.parameters[index].operand))
             values[index] = part
     return _broken_rule(signature, values, len(operands))
 
@@ -197,7 +195,7 @@ def _broken_rule(signature: Signature, values: list[tree.Operand | None], depth:
         if relation == "in":
             literal = values[[p.name for p in signature.parameters].index(low)]
             if isinstance(literal, tree.Float) and not 0 < literal.value <= 1:
-                return Mismatch(depth, f"operand `{low}` is {literal.value}; legal is more than 0 to 1", _written(literal), (high,))
+                return Mismatch(depth, f"operand `{low}` is {literal.value}; legal is more than 0 to 1", wording.written(literal), (high,))
             continue
         if relation == "excludes":
             if not {low, high} <= minus:
@@ -232,45 +230,45 @@ def mismatch(parameter: Parameter, value: tree.Operand, types: Types, *, paired:
     else:
         named = (isinstance(value, tree.Name) and value.name != "_" and "." not in value.name and value.name not in SPECIAL
                  and types(value.name) is None)
-        wrong = None if named else f"must be the name of a {kind}, not `{_written(value)}`"
+        wrong = None if named else f"must be the name of a {kind}, not `{wording.written(value)}`"
     return None if wrong is None else f"operand `{parameter.name}` {wrong}"
 
 
 def _register(operand: Operand, value: tree.Operand, types: Types, sinkable: bool = True) -> str | None:
     if isinstance(value, tree.Not):
         if not operand.negate:
-            return f"cannot be negated: `{_written(value)}`"
+            return f"cannot be negated: `{wording.written(value)}`"
         return _register(operand, value.operand, types, False)
     if isinstance(value, tree.Minus):
         if not operand.minus or not isinstance(value.operand, tree.Name):
-            return f"cannot be negated: `{_written(value)}`"
+            return f"cannot be negated: `{wording.written(value)}`"
         return _register(operand, value.operand, types, False)
     if isinstance(value, tree.Integer):
         if operand.immediate is None:
             literal = ", or a floating-point literal" if operand.float_immediate else ""
-            return f"must be {_wanted(operand)}{literal}, not the integer {value.value}"
+            return f"must be {wording.wanted(operand)}{literal}, not the integer {value.value}"
         return _integer(operand, value)
     if isinstance(value, tree.Float):
         return _float(operand, value)
     if isinstance(value, (tree.Offset, tree.Element)):
-        return _variable(operand, value, types) if operand.variable else f"must be {_wanted(operand)}, not an address expression"
+        return _variable(operand, value, types) if operand.variable else f"must be {wording.wanted(operand)}, not an address expression"
     if not isinstance(value, tree.Name):
-        return f"must be {_wanted(operand)}, not `{_written(value)}`"
+        return f"must be {wording.wanted(operand)}, not `{wording.written(value)}`"
     if value.name == "_":
-        return None if operand.sink and sinkable else f"must be {_wanted(operand)}: it cannot be left out with `_`"
+        return None if operand.sink and sinkable else f"must be {wording.wanted(operand)}: it cannot be left out with `_`"
     register, dot, word = value.name.rpartition(".")
     selected = bool(operand.selector and dot and re.fullmatch(SELECTORS[str(operand.selector)], word))
     type = _lane(register if selected else value.name, types)
     if type is None or type[0] == ".":
         return _no_register(operand, value, types)
-    return None if accepts(operand, type) else f"must be {_wanted(operand)}; `{value.name}` is .{type}"
+    return None if accepts(operand, type) else f"must be {wording.wanted(operand)}; `{value.name}` is .{type}"
 
 
 def _float(operand: Operand, value: tree.Float) -> str | None:
     """A floating type takes literals of either width, a bit type only those of its own."""
     if not operand.float_immediate and not (operand.immediate is not None and operand.float_ok and not operand.tag
                                            and operand.type in ("b32", "b64")):
-        return f"must be {_wanted(operand)}, not a floating-point literal"
+        return f"must be {wording.wanted(operand)}, not a floating-point literal"
     bits = width(str(operand.type))
     wrong = bits != value.width and str(operand.type) not in ("f32", "f64")
     return f"takes a {bits}-bit floating-point literal (`{'0f' if bits == 32 else '0d'}...`)" if wrong else None
@@ -289,10 +287,10 @@ def _lane(name: str, types: Types) -> str | None:
 def _no_register(operand: Operand, value: tree.Name, types: Types) -> str | None:
     name = value.name
     if name == "WARP_SZ":
-        return None if operand.immediate is not None else f"must be {_wanted(operand)}, not a constant"
+        return None if operand.immediate is not None else f"must be {wording.wanted(operand)}, not a constant"
     if name in SPECIAL:
-        return f"must be {_wanted(operand)}; the special register `{name}` is read by `mov.{SPECIAL[name]}` first"
-    return _variable(operand, value, types) if operand.variable else f"must be {_wanted(operand)}; `{name}` is not a register"
+        return f"must be {wording.wanted(operand)}; the special register `{name}` is read by `mov.{SPECIAL[name]}` first"
+    return _variable(operand, value, types) if operand.variable else f"must be {wording.wanted(operand)}; `{name}` is not a register"
 
 
 def _variable(operand: Operand, value: tree.Operand, types: Types) -> str | None:
@@ -300,7 +298,7 @@ def _variable(operand: Operand, value: tree.Operand, types: Types) -> str | None
     name = value.base.name if isinstance(value, (tree.Offset, tree.Element)) else value.name if isinstance(value, tree.Name) else "_"
     type = types(name)
     if name == "_" or name in SPECIAL or (type is not None and type[0] != "."):
-        return f"must be the name of a variable, not `{_written(value)}`"
+        return f"must be the name of a variable, not `{wording.written(value)}`"
     return _in_space(operand, name, type)
 
 
@@ -319,7 +317,7 @@ def _in_space(operand: Operand, name: str, type: str | None, tensor: bool = Fals
 
 def _special(operand: Operand, value: tree.Operand) -> str | None:
     if not isinstance(value, tree.Name) or value.name not in SPECIAL:
-        return f"must be a special register, not `{_written(value)}`"
+        return f"must be a special register, not `{wording.written(value)}`"
     type = SPECIAL[value.name]
     return None if width(type) == width(str(operand.type)) else f"is {width(str(operand.type))} bits wide, and `{value.name}` is .{type}"
 
@@ -328,7 +326,7 @@ def _integer(operand: Operand, value: tree.Operand) -> str | None:
     if isinstance(value, tree.Name) and value.name == "WARP_SZ":
         value = tree.Integer(32)
     if not isinstance(value, tree.Integer):
-        return f"must be an immediate, not `{_written(value)}`"
+        return f"must be an immediate, not `{wording.written(value)}`"
     allowed = operand.immediate
     bits = width(str(operand.type))
     signed = value.value - (1 << 64) if value.value >= 1 << 63 else value.value  # `~0` is unsigned, of 64 bits
@@ -343,13 +341,13 @@ def _address(operand: Operand, value: tree.Operand, types: Types, tensor: bool =
     if isinstance(value, tree.Element) and operand.element:
         return _variable(operand, value, types)
     if not isinstance(value, tree.Address):
-        return f"must be an address in brackets, not `{_written(value)}`"
+        return f"must be an address in brackets, not `{wording.written(value)}`"
     space = str(operand.space)
     if isinstance(value.base, tree.Integer):
         return None if space == "local" else "is an absolute address, which only the local space has"
     type = types(value.base.name)
     if operand.tag in ("texture", "sampler", "surface") and value.offset:
-        return f"must be a {operand.tag} as it is, not `{_written(value)}`"
+        return f"must be a {operand.tag} as it is, not `{wording.written(value)}`"
     if value.base.name == "_":
         return "must be an address, and `_` is none"
     if value.base.name in SPECIAL and type is None:
@@ -374,7 +372,7 @@ def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = 
     if operand.scalar and operand.kind == "coordinates" and not tensor and isinstance(value, tree.Integer):
         return _register(operand, value, types)
     if not isinstance(value, tree.Vector):
-        return f"must be {lanes} registers in braces, not `{_written(value)}`"
+        return f"must be {lanes} registers in braces, not `{wording.written(value)}`"
     given = len(value.elements)
     if given != lanes and not (operand.padded and lanes < given and given in (2, 4)):
         return f"must have {lanes} lane{'s' * (lanes != 1)}, not {given}"
@@ -458,51 +456,3 @@ def _mixture(elements: tuple[tree.Operand, ...], types: Types, led: bool = False
     if len(numbers) > 1 or (classes and numbers and ("integer" in classes) != ("integer" in numbers)):
         return "mixes integers with floating-point lanes"
     return None
-
-
-# ------------------------------------------------------------------------------------------------ words
-
-
-def expected(operand: Operand) -> tuple[str, ...]:
-    """What may stand for an operand, in words."""
-    kind, allowed = operand.kind, operand.immediate
-    words = []
-    if kind in ("register", "predicate"):
-        words.append(_wanted(operand))
-    elif kind in ("vector", "coordinates"):
-        words.append(f"{operand.count} in braces, each {_wanted(operand)}")
-    elif kind == "address":
-        words.append(f"an address in .{operand.space}" if operand.space else "an address")
-    elif kind not in ("immediate", "symbol"):
-        words.append({"special": "a special register", "arguments": "a list in parentheses"}.get(kind, f"a {kind}"))
-    if kind == "symbol" or operand.variable:
-        words.append("a variable")
-    if isinstance(allowed, Range):
-        words.append(f"the integer {legal(allowed)}" if allowed.choices else f"an integer, {legal(allowed)}")
-    if operand.float_immediate:
-        words.append("a floating-point literal")
-    if operand.sink:
-        words.append("_")
-    return tuple(words)
-
-
-def _wanted(operand: Operand) -> str:
-    if operand.type == "pred":
-        return "a predicate"
-    taken = [type for type in _REGISTER_TYPES if accepts(operand, type)]
-    shown = str(operand.type) if accepts(operand, str(operand.type)) and width(str(operand.type)) else "/.".join(taken)
-    return f"a .{shown} register"
-
-
-def _shape(group: Group) -> str:
-    return {"address": "an address in brackets", "tensor": "a tensor map and coordinates in brackets",
-            "pair": "two registers with a bar between", "arguments": "a list in parentheses"}.get(group.kind, "an operand")
-
-
-def _written(operand: tree.Operand) -> str:
-    from .write import write_operand
-
-    if isinstance(operand, tree.Vector | tree.Arguments) and len(operand.elements) > SHOWN:
-        operand = replace(operand, elements=operand.elements[:SHOWN])
-        return f"{write_operand(operand)[:-1]}, ..."
-    return write_operand(operand)

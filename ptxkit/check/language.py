@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from grammar import forms, match, tree
+from grammar import forms, match, tree, wording
 from grammar.errors import Finding, Severity
 from grammar.operands import width
 from grammar.resting import resting
@@ -338,7 +338,7 @@ class _Module:
             sentence = f"is `{name}` in {known}, whose address has 64 bits"
         if sentence:
             yield finding("operands", f"`{signature.opcode}`: operand `{parameter.name}` {sentence}", "give a variable or a register",
-                          place, "error", "language", name, match.expected(parameter.operand))
+                          place, "error", "language", name, wording.expected(parameter.operand))
 
     def _addressed(self, signature: forms.Signature, parameter: forms.Parameter, value: tree.Operand | None, scope: Scope,
                    place: Place) -> Iterator[Finding]:
