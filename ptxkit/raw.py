@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from grammar import tree
 from grammar.errors import OpcodeError, Position
+from grammar.operands import width
 
 from .errors import TraceError
 from .flow import Label
@@ -274,13 +275,18 @@ def function(signature: str, module: Module) -> Callable[[Callable[..., None]], 
     return decorate
 
 
+def held(variable: tree.Variable) -> bool:
+    """Whether Python holds the register: vectors, and registers of 8 bits, which the DSL has not, stay as they are declared."""
+    return variable.space == "reg" and variable.vector == 1 and width(variable.type) != 8
+
+
 def _formals(builder: Builder, variables: tuple[tree.Variable, ...]) -> tuple[tuple[tree.Variable, ...], list[Any]]:
     """The parameters as they are declared, and the values that stand for them in Python."""
     declared: list[tree.Variable] = []
     values: list[Any] = []
     for variable in variables:
         value: Any = Param(variable.name)
-        if variable.space == "reg" and variable.vector == 1 and scalar(variable.type).bits > 8:
+        if held(variable):
             value = builder.register(scalar(variable.type))
             variable = tree.Variable("reg", variable.type, value.name)
         declared.append(variable)

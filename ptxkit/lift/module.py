@@ -16,6 +16,7 @@ from grammar.write import write_items, write_statement
 
 from ..check.declarations import header
 from ..kernel import Kernel
+from ..raw import held
 from ..types import TYPES
 from . import dwarf
 from .calls import ALIAS, alias, spelled
@@ -23,7 +24,7 @@ from .errors import LiftError
 from .naming import HELPERS, RESERVED, Namer, parameter_name, register_name
 from .needs import Needed, Needs, declarations
 from .pointers import pointers
-from .scopes import canonical, flattened, held, labels
+from .scopes import canonical, flattened, labels
 from .source import FunctionSource, called
 from .terms import SPECIALS, quoted
 

@@ -14,6 +14,7 @@ from grammar.walk import instructions, statements
 from grammar.write import write_instruction
 
 from ..check.names import match_type
+from ..raw import held
 
 Rename = Callable[[str], str]
 DIGITS = 10
@@ -28,11 +29,6 @@ class Body:
     registers: dict[str, str] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
     labels: set[str] = field(default_factory=set)
-
-
-def held(variable: tree.Variable) -> bool:
-    """Whether Python holds the register: vectors, and registers of 8 bits, which the DSL has not, stay as they are declared."""
-    return variable.space == "reg" and variable.vector == 1 and width(variable.type) != 8
 
 
 def flattened(function: tree.Function, *, exact: bool = False) -> Body:

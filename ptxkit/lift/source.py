@@ -10,11 +10,12 @@ from grammar.special import SPECIAL
 from grammar.walk import instructions, statements
 from grammar.write import write_statement
 
+from ..raw import held
 from .calls import Call, Calls, spelled
 from .counting import Counting, counting
 from .errors import LiftError
 from .naming import Namer, register_name
-from .scopes import Body, flattened, held, names
+from .scopes import Body, flattened, names
 from .structure import DEPTH, If, Jump, Loop, Node, Place, Scope, Structure
 from .terms import Names, quoted, register_types
 from .typing import Bound, Registers, bound

@@ -220,3 +220,21 @@ def test_a_kernel_for_a_debugger_is_not_optimised_and_has_its_lines() -> None:
     first = watched.function.__code__.co_firstlineno
     lines = {int(found) for found in re.findall(r'//## File "[^"]*test_raw.py", line (\d+)', disassemble(made.cubin, lines=True))}
     assert lines == set(range(first + 2, first + 6))
+
+
+PREDICATES = Module()
+
+
+@function(".func unless (.reg .pred p, .reg .b8 b)", PREDICATES)
+def unless(p: Reg, b: Param) -> None:
+    ret(pred=p)
+
+
+@kernel(module=PREDICATES)
+def beside() -> None:
+    pass
+
+
+def test_a_function_is_given_its_registers_but_those_of_8_bits() -> None:
+    (function_,) = [item for item in beside.module().functions if item.name == "unless"]
+    assert [(variable.type, variable.name) for variable in function_.parameters] == [("pred", "%p0"), ("b8", "b")]
