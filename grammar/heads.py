@@ -10,6 +10,7 @@ from operator import add
 from typing import Any, NamedTuple, Protocol
 
 from . import constant
+from .blanks import without_comments
 from .errors import Position
 from .folding import NUMBER, folded
 from .tree import (
@@ -108,7 +109,7 @@ class Reading(Protocol):
 
 
 def header(match: re.Match[str]) -> tuple[tuple[int, int], tuple[str, ...], int | None]:
-    targets = tuple([target.strip(BLANKS) for target in re.sub("//[^\n]*", "", match[3]).split(",")])
+    targets = tuple([target.strip(BLANKS) for target in without_comments(match[3]).split(",")])
     return (int(match[1]), int(match[2])), targets, _optional(match[4])
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from .blanks import DEPTH
+from .blanks import DEPTH, without_comments
 from .tree import Aggregate, Initializer
 from .words import BLANKS, Odd
 
 SIGN = re.compile(r'[{};"]|//[^\n]*+|\Z')
-COMMENT = re.compile(r"//[^\n]*+")
 SHORT = 1000
 """Signs of a list in braces that is looked up as a whole."""
 
@@ -40,7 +39,7 @@ def aggregate(text: str, at: int, outer: int, element: Element) -> tuple[Aggrega
             continue
         chunk, depth = text[begin:stop], len(stack) + 1
         if commented:
-            chunk, commented = COMMENT.sub(_blanked, chunk), False
+            chunk, commented = without_comments(chunk), False
         group = groups.get(chunk) if sign == "}" and not behind and stack else None
         if group is None:
             _add(found, chunk, begin - 1, behind, sign, depth, element, known)
@@ -90,7 +89,3 @@ def _add(found: list[Initializer], chunk: str, last: int, behind: bool, sign: st
 def _before(parts: list[str], number: int, last: int) -> int:
     """Where the sign before a part stands, if that before the first one is at `last`."""
     return last + sum(map(len, parts[:number])) + number
-
-
-def _blanked(match: re.Match[str]) -> str:
-    return " " * len(match[0])

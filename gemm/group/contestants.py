@@ -46,7 +46,7 @@ def deep_gemm_contiguous(torch: Any, case: Case, data: Data) -> Peer:
     library = _deep_gemm(case)
     aligned = getattr(library, "get_mk_alignment_for_contiguous_layout", None) or library.get_m_alignment_for_contiguous_layout
     unit = int(aligned())
-    taken = [-(-length // unit) * unit for length in case.lengths]
+    taken = _filled(case.lengths, unit)
     rows = _places(torch, case, taken)
     groups = torch.full((sum(taken),), -1, dtype=torch.int32, device="cuda")
     of_group = torch.arange(case.groups, dtype=torch.int32, device="cuda")
@@ -66,7 +66,7 @@ def deep_gemm_masked(torch: Any, case: Case, data: Data) -> Peer:
     Its tiles have 64 or 128 rows, and one that ends behind a group's room would be written over the next group.
     """
     library = _deep_gemm(case)
-    room = -(-max(case.lengths) // 128) * 128
+    room = max(_filled(case.lengths, 128))
     if room > max(128, 8 * case.tokens):
         raise NotImplementedHere(f"{case.groups} groups with room for {room} rows each take more than 8 times the memory")
     rows, shape = _places(torch, case, [room] * case.groups), (case.groups, room)
@@ -94,7 +94,7 @@ def hpc_ops(torch: Any, case: Case, data: Data) -> Peer:
     if case.kind == "fp8":
         return Peer(functools.partial(library.group_gemm_pertensor_fp8, *operands, data.w_scale * data.x_scale, **how))
     tile = hpc_ops_tile(case.tokens)
-    taken = [-(-length // tile) * tile for length in case.lengths]
+    taken = _filled(case.lengths, tile)
     x_scale = _spread(torch, data.x_scale, _places(torch, case, taken), sum(taken)).T.contiguous()
     w_scale = torch.nn.functional.pad(data.w_scale, (0, -data.w_scale.shape[2] % 4)).contiguous()
     return Peer(functools.partial(library.group_gemm_blockwise_fp8, *operands, x_scale, w_scale, **how))
@@ -124,6 +124,11 @@ def _imported(name: str, case: Case, kinds: tuple[str, ...]) -> Any:
         return importlib.import_module(name)
     except (ImportError, OSError) as error:
         raise NotImplementedHere(str(error)) from None
+
+
+def _filled(lengths: Sequence[int], unit: int) -> list[int]:
+    """The rows of groups that are filled up to whole units."""
+    return [-(-length // unit) * unit for length in lengths]
 
 
 def _places(torch: Any, case: Case, taken: Sequence[int]) -> Any:

@@ -122,7 +122,8 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     mean, gated, span = problem.mean, problem.options.gated, 1024 // problem.x.bits
     in_pairs = problem.out.bits == 16 and not gated             # of warpgroups that take turns
     shallow = in_pairs and -(-problem.k // span) < LONG
-    if mean <= FEW if gated else mean * ROOM <= COLUMNS and not shallow:
+    as_columns = mean <= FEW if gated else mean * ROOM <= COLUMNS and not shallow
+    if as_columns:
         if in_pairs and mean > SINGLE:
             return {"TRANSPOSED": True, "BM": 128, "BN": _tokens(mean), "CONSUMERS": 1, "GROUP": 1}
         deep = problem.x.bits == 8 and problem.k >= 8 * span
@@ -136,7 +137,8 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
 def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """Block scales, or sums that are taken out of the tensor cores every 128 of K."""
     mean, gated = problem.mean, problem.options.gated
-    if mean <= COLUMNS if gated else mean * ROOM <= (16 if problem.scale_bulk else COLUMNS):
+    as_columns = mean <= COLUMNS if gated else mean * ROOM <= (16 if problem.scale_bulk else COLUMNS)
+    if as_columns:
         return {"TRANSPOSED": True, "BM": 256, "BN": min(_tokens(mean), COLUMNS), "GROUP": 1, "STREAM_W": True}
     if gated:
         return {"BM": 128, "BN": 128}
