@@ -254,13 +254,13 @@ class Reader:
     column: Reg[u32]
     k: Reg[u32]
     places: list[Reg[u32]]
-    whole: bool                                 # tiles take whole rings of stages, and whole bulk copies of scales
+    whole: bool                                 # a ring has the stages of a bulk copy, and tiles take whole ones
 
     @classmethod
     def of(cls, ring: ScaleRing | None, slabs: int, row: Reg[u32], column: Reg[u32], stages: int, parts: bool = False) -> Reader:
         """For a ring of so many `stages`, and tiles whose depth is worked on whole or in `parts`."""
         count = ring.n.count if ring is not None and ring.n.bulk else 0
-        whole = bool(count) and ALIGNED % stages == 0 and not parts
+        whole = bool(count) and stages == ALIGNED and not parts
         return cls(ring, slabs, row, column, mov.u32(0), [mov.u32(0) for _ in range(count)], whole)
 
     def begin(self, column: Reg[u32], first: Reg[u32] | int) -> None:

@@ -109,6 +109,14 @@ def test_depths_of_any_number_of_stages_follow_each_other_in_the_ring(stages, de
         assert report.verdict == "clean", (scales, report.findings)
 
 
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_scales_of_four_stages_are_copied_at_once_into_a_ring_of_any_number(stages):
+    share, report, _ = example([65, 0, 4], 136, 1024, dtype="e4m3", scales="block", pad=3, sms=1,
+                               parameters={"BM": 64, "BN": 128, "STAGES": stages, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True})
+    assert share <= 1
+    assert report.verdict == "clean", report.findings
+
+
 @pytest.mark.parametrize(("tiles", "what"), [(LARGE + MEDIUM, {"scales": "group"}), (LARGE + MEDIUM, {"dtype": "f16"}),
                                              (PROMOTED, {"scales": "block"})], ids=["fp8", "f16", "blocks"])
 def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
