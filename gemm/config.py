@@ -299,8 +299,9 @@ class Config:
 
     def _budget_problem(self) -> str | None:
         """A sentence when an SM does not have what it takes."""
-        if self.BUFFERS < BUFFERS:
-            return f"a warpgroup has {BUFFERS} staging buffers or more, not {self.BUFFERS}: it writes one while a copy reads another"
+        if self.BUFFERS < 1 or (self.PINGPONG and self.BUFFERS < BUFFERS):
+            return (f"a warpgroup has {BUFFERS} staging buffers or more, or 1 where warpgroups share a tile, not {self.BUFFERS}: one is "
+                    "written while a copy reads another")
         if self.STAGES < 2 or self.STAGES > MAX_STAGES:
             fit = max(self.stages_that_fit, 0)
             return (f"a ring has 2 to {MAX_STAGES} stages, not {self.STAGES}" +

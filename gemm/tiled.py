@@ -32,12 +32,14 @@ class TiledCopy:
     shares: Shares
     policy: Reg[b64] | None = None
     lines: int = 0                              # of a K-major tile that are loaded, from its first on (0: all)
+    pieces: Reg[u32] | None = None              # of so many `lines` of a tile that nobody shares, each by a copy of its own (None: 1)
 
     @property
-    def bytes(self) -> int:
+    def bytes(self) -> Reg[u32] | int:
         """What a stage gets, from all the CTAs that share it."""
         layout = self.tile.layout
-        return layout.bytes if not self.lines else self.lines * layout.columns * layout.element_bytes
+        piece = layout.bytes if not self.lines else self.lines * layout.columns * layout.element_bytes
+        return piece if self.pieces is None else self.pieces * piece
 
     def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
         """Copy rows `mn`.. and depth `k`.. (in elements) into the stage; `outer` are the map's further coordinates."""
@@ -50,18 +52,26 @@ class TiledCopy:
 
     def _load(self, shares: Shares, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
         view, layout = self.tile[stage], self.tile.layout
-        if layout.major == "k":
+        if self.pieces is not None:
+            for start in range(0, layout.rows, self.lines):
+                with if_(self.pieces > start // self.lines):
+                    self._load_lines(view, start, self.lines, mn, k, barrier, shares, *outer)
+        elif layout.major == "k":
             lines = (self.lines or layout.rows) // shares.count
-            start = shares.rank * lines if shares.rank is not None else 0
-            for s in range(layout.spans):
-                part = view.span(s).lines(start, lines)
-                tensor_copy(part, self.tensormap, (k + s * layout.span if s else k, mn + start, *outer), barrier, mask=shares.mask,
-                            policy=self.policy)
+            self._load_lines(view, shares.rank * lines if shares.rank is not None else 0, lines, mn, k, barrier, shares, *outer)
         else:
             for s in range(layout.spans // shares.count):
                 span = shares.rank * (layout.spans // shares.count) + s if shares.rank is not None else s
                 tensor_copy(view.span(span), self.tensormap, (mn + span * layout.span, k, *outer), barrier, mask=shares.mask,
                             policy=self.policy)
+
+
+    def _load_lines(self, view: TileView[Any], start: Reg[u32] | int, lines: int, mn: Reg[u32], k: Reg[u32], barrier: MBarrier,
+                    shares: Shares, *outer: Any) -> None:
+        layout = self.tile.layout
+        for s in range(layout.spans):
+            tensor_copy(view.span(s).lines(start, lines), self.tensormap, (k + s * layout.span if s else k, mn + start, *outer), barrier,
+                        mask=shares.mask, policy=self.policy)
 
 
 @dataclass(frozen=True, slots=True)

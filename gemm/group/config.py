@@ -104,6 +104,18 @@ class GroupConfig:
         return lines * passes(lines) if self.quantised else lines
 
     @property
+    def piece(self) -> int:
+        """Rows of a tile that one copy loads, those of a warpgroup, of which the last ones may not be needed. 0: all are loaded at once."""
+        tile = self.tile
+        apart = not (self.TRANSPOSED or tile.PINGPONG or tile.CONSUMERS == 1)
+        return tile.slabs * ROWS if apart and tile.CLUSTER_N == 1 and self.LAYOUT != "rows" else 0
+
+    @property
+    def even(self) -> bool:
+        """Whether a group's tiles share its slabs of 64 rows evenly: of 4, tiles of three warpgroups have 2 each."""
+        return self.piece == ROWS and self.tile.BM > 2 * ROWS and self.tile.CLUSTER_M == 1 and self.LAYOUT != "pointers"
+
+    @property
     def quantised(self) -> bool:
         """Whether every 128 columns of a row of y have a scale of their own."""
         return self.tile.out.bits == 8
@@ -117,7 +129,8 @@ class GroupConfig:
         own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES", "CHOICE")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
-                **{name: getattr(self, name) for name in own}, "RING": self.ring}
+                **{name: getattr(self, name) for name in own}, "RING": self.ring,
+                "EVEN": self.even, "PIECE": self.piece}
 
     @property
     def update(self) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
 
 def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
     span = 1024 // problem.x.bits                               # elements of 128 bytes
-    if problem.mean <= 512:
+    if problem.mean <= 2 * COLUMNS:
         sizes = (8, 16, 32, 48, 64, 96, 128, 192, 256)
         fit = next((i for i, size in enumerate(sizes) if problem.mean <= size), len(sizes) - 1)
         for BN in sizes[max(0, fit - 1):fit + 2]:
@@ -201,7 +201,7 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
                 for order in ("linear", "ticket"):
                     for stream in (True, False):
                         yield {"BM": 64, "BN": BN, "ORDER": order, "STREAM_W": stream, **more, **ways}
-    if problem.mean >= COLUMNS:
+    if problem.mean >= COLUMNS // 2:
         for _, tile in _tiles(problem):
             yield {**tile, **ways}
             yield {**tile, **ways, "ORDER": "linear" if "ORDER" in tile else "ticket"}
@@ -217,6 +217,8 @@ def _fast_shapes() -> Iterator[dict[str, Any]]:
                 yield {"BM": BM, "BN": BN, "PINGPONG": True}
     yield {"BM": 128, "BN": 256, "GROUP": 16}
     yield {"BM": 128, "BN": 256, "GROUP": 4}
+    yield {"BM": 192, "BN": 192, "STAGES": 4, "BUFFERS": 1}
+    yield {"BM": 192, "BN": 128, "STAGES": 5, "BUFFERS": 1}
 
 
 def _promoted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:

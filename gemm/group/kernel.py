@@ -44,7 +44,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 128,
                LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "ragged", RING: bool = False,
                SCALE_MAP: bool = False, SCALE_BULK: bool = False, OVERLAP: bool = False, STAGGER: bool = False,
-               CHOICE: Choice | None = None) -> None:
+               EVEN: bool = False, PIECE: int = 0, CHOICE: Choice | None = None) -> None:
     """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
 
     Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The others multiply and store, each its own slabs of a
@@ -55,7 +55,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     that shares an operand with this one. order[w] (PINGPONG): 4, see `Turn`.
 
     A tile reads the rows that follow its group's last one, and drops them: stores end with the group (TAILS), and a warpgroup that has no
-    row of the group releases the stages without multiplying.
+    row of the group releases the stages without multiplying, nor are rows loaded for it (PIECE: the rows of each). EVEN: a group's tiles
+    share its slabs of 64 rows evenly.
     OUT of 8 bits is quantised: every 128 columns of a row get a scale of their own in `out_scale`, and a CTA works on as many tiles next
     to each other as make up 128 columns.
 
@@ -112,12 +113,13 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     if table is not None and CHOICE is not None:
         ret(pred=ld.shared__cta.u32(table.before.at(GROUPS)) == 0)
 
-    schedule = GroupSchedule(Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, tickets=tickets), ORDER, TRANSPOSED)
+    schedule = GroupSchedule(Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, tickets=tickets), ORDER, BN if TRANSPOSED else BM,
+                             TRANSPOSED, EVEN)
 
     def pieces(**role: Any) -> Any:
         """The loop over this CTA's work in one role."""
         if table is None:
-            return schedule.work_of_rows(lengths, rows, BN if TRANSPOSED else BM, weight_tiles, k_tiles, **role)
+            return schedule.work_of_rows(lengths, rows, weight_tiles, k_tiles, **role)
         return schedule.work(table, weight_tiles, k_tiles, **role)
 
     with if_(thread < WARPGROUP):
@@ -131,7 +133,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             of_w = 0 if TRANSPOSED else 1
             x_map: Any = Ptr(mov.u64(0), u32) if LAYOUT == "pointers" else x
             w_map: Any = Ptr(mov.u64(0), u32) if LAYOUT == "pointers" else w
-            tokens = TiledCopy(x_map, tiles[1 - of_w], shares[1 - of_w])
+            pieces_of_x = mov.u32(0) if PIECE else None
+            tokens = TiledCopy(x_map, tiles[1 - of_w], shares[1 - of_w], lines=PIECE, pieces=pieces_of_x)
             weights = GatedCopy(w_map, tiles[of_w], shares[of_w], policy, piece=ROWS if TRANSPOSED else BN // 2) if GATED else \
                 TiledCopy(w_map, tiles[of_w], shares[of_w], policy)
             producer = Producer(pipeline, *((weights, tokens) if TRANSPOSED else (tokens, weights)), Ring(STAGES))
@@ -139,29 +142,31 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             with pieces(draws=True) as work:
                 if policy is not None and streamed is not None and kept is not None:    # what another tile of tokens needs too is kept
                     selp.b64(policy, streamed, kept, work.end - work.start <= (BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M))
+                if pieces_of_x is not None:
+                    mov.u32(pieces_of_x, (work.until - work.row + (PIECE - 1)) // PIECE)
                 if LAYOUT == "pointers":
                     for which, map_ in enumerate((x_map, w_map)):
                         place = map_of(workspace, GROUPS, LAYOUT, work.group, which)
                         acquire(place, pred=work.group != last)
                         mov.u64(map_.reg, add.u64(place.reg, place.offset))
                     mov.u32(last, work.group)
-                    producer.load(work, work.m * BM, work.n * BN)
+                    producer.load(work, work.row, work.n * BN)
                 elif TRANSPOSED:
-                    producer.load(work, work.m * (BM // 2 if GATED else BM), work.start + work.n * BN, a_outer=(work.group,))
+                    producer.load(work, work.m * (BM // 2 if GATED else BM), work.row, a_outer=(work.group,))
                 else:
                     if ring is not None:
                         ring.n.array = w_scales.at(mul.wide.u32(work.group, w_scale_group))
                     for which in range(tiles_in_turn):
                         column = work.n * (stored_columns * tiles_in_turn)
-                        producer.load(work, work.start + work.m * BM, column + which * stored_columns if which else column,
-                                      b_outer=(work.group,), scales=ring, columns=n)
+                        producer.load(work, work.row, column + which * stored_columns if which else column, b_outer=(work.group,),
+                                      scales=ring, columns=n)
             producer.drain()
         if ring is not None and pipeline.copied:
             with if_(mov.u32(tid.x) >> 5 == 1):
                 lane = mov.u32(laneid)
                 copier = Producer(pipeline, TiledCopy(x, a_tile, Shares()), TiledCopy(w, b_tile, Shares()), Ring(STAGES))
                 with pieces() as work:
-                    ring.m.begin(work.start + work.m * BM, work.end, lane, 0)
+                    ring.m.begin(work.row, work.until, lane, 0)
                     ring.n.array = w_scales.at(mul.wide.u32(work.group, w_scale_group))
                     ring.n.begin(work.n * BN, n, lane, 0)
                     copier.copy_scales(ring, work, lane)
@@ -212,12 +217,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             consumer.position.skip(index * k_tiles)
         alone = not TRANSPOSED and not isinstance(first_slab, int)  # a warpgroup may have no rows of a group's last tile
         with pieces(turn=index if PINGPONG else 0, turns=2 if PINGPONG else 1) as work:
-            mov.u32(end, work.end)
-            row, column = work.m * BM, work.n * (BN * tiles_in_turn)
-            if TRANSPOSED:
-                column = work.start + column
-            else:
-                row = work.start + row
+            mov.u32(end, work.until)
+            row, column = (work.m * BM, work.row) if TRANSPOSED else (work.row, work.n * (BN * tiles_in_turn))
             if not isinstance(first_slab, int):
                 row = row + first_slab * ROWS
             if SCALED:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ptxkit import Ptr, Reg, if_, loop
-from ptxkit.ptx import add, ld, mov
+from ptxkit.ptx import add, ld, mov, selp
 from ptxkit.ptx import min as min_
 from ptxkit.types import u32
 
+from ..atoms import ROWS
 from ..scheduler import Schedule, Work, _shared_out
 from .table import GroupTable, Layout
 
@@ -24,11 +25,14 @@ TAILS: tuple[Tails, ...] = ("ragged", "predicated", "updated")
 
 @dataclass(frozen=True, slots=True)
 class GroupWork(Work):
-    """A piece of work in a group: `m` and `n` count its own tiles, its rows of x are `start` to `end`."""
+    """A piece of work in a group, whose rows of x are `start` to `end`: `m` and `n` count its own tiles, rows `row` to `until` are this
+    one's."""
 
     group: Reg[u32] | None = None
     start: Reg[u32] | None = None
     end: Reg[u32] | None = None
+    row: Reg[u32] | None = None
+    until: Reg[u32] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +43,15 @@ class GroupSchedule:
     the group of a unit is found by walking on from the last one, or by a binary search. "across" goes through all groups' rows for each
     column of tiles before the next. Within a group (or a column) `tiles` says the order and what a cluster shares.
 
-    Rows of tiles are those of A, columns those of B: the tokens are rows, or, `transposed`, columns.
+    Rows of tiles are those of A, columns those of B: the tokens are rows, or, `transposed`, columns. A tile has `tokens` of them at most,
+    the last one of a group what is left; or (`even`) a group's tiles have as many slabs of 64 rows each, give or take one.
     """
 
     tiles: Schedule
     order: Order
+    tokens: int
     transposed: bool = False
+    even: bool = False
 
     @contextmanager
     def work(self, table: GroupTable, weight_tiles: Reg[u32], stages: Reg[u32], *, turn: Reg[u32] | int = 0, turns: int = 1,
@@ -79,14 +86,16 @@ class GroupSchedule:
             return *self.tiles._in_cluster(m, n), group
 
         with self.tiles.placed(units, place, turn, turns, draws) as (unit, m, n, of):
-            yield GroupWork(m, n, 0, ld.shared__cta.u32(table.stages.at(of)) if own_sizes else stages, unit, None, None, of,
-                            ld.shared__cta.u32(table.start.at(of)), ld.shared__cta.u32(table.end.at(of)))
+            start, end = ld.shared__cta.u32(table.start.at(of)), ld.shared__cta.u32(table.end.at(of))
+            row, until = self._rows(table, of, n if self.transposed else m, start, end)
+            yield GroupWork(m, n, 0, ld.shared__cta.u32(table.stages.at(of)) if own_sizes else stages, unit, None, None, of, start, end,
+                            row, until)
 
     @contextmanager
-    def work_of_rows(self, of_row: Ptr[u32], rows: Reg[u32], tokens: int, weight_tiles: Reg[u32], stages: Reg[u32], *,
+    def work_of_rows(self, of_row: Ptr[u32], rows: Reg[u32], weight_tiles: Reg[u32], stages: Reg[u32], *,
                      turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False) -> Iterator[GroupWork]:
         """The same where the first row of each tile says its group ("rows"); tiles of rows with a negative group are left out."""
-        tiles = self.tiles
+        tiles, tokens = self.tiles, self.tokens
         across, down = self._columns(weight_tiles), _shared_out(rows, tokens)
 
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
@@ -96,8 +105,21 @@ class GroupSchedule:
         with self.tiles.placed(across * down, place, turn, turns, draws) as (unit, m, n, group):
             start, zero = (n if self.transposed else m) * tokens, mov.u32(0)
             with if_(group <= 0x7FFF_FFFF):
-                yield GroupWork(m if self.transposed else zero, zero if self.transposed else n, 0, stages, unit, None, None, group, start,
-                                min_.u32(start + tokens, rows))
+                end = min_.u32(start + tokens, rows)
+                yield GroupWork(m if self.transposed else zero, zero if self.transposed else n, 0, stages, unit, None, None, group,
+                                start, end, start, end)
+
+    def _rows(self, table: GroupTable, group: Reg[u32], tile: Reg[u32], start: Reg[u32], end: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
+        """First row and end of a tile of a group. The first ones of `even` tiles have one slab more."""
+        if not self.even:
+            row = start + tile * self.tokens
+            return row, row + min_.u32(end - min_.u32(row, end), self.tokens)   # a CTA of a cluster may have none
+        tiles = ld.shared__cta.u32(table.before.at(group + 1)) - ld.shared__cta.u32(table.before.at(group))
+        slabs = (end - start + (ROWS - 1)) // ROWS
+        each = slabs // tiles
+        longer = slabs - each * tiles
+        row = start + (tile * each + min_.u32(tile, longer)) * ROWS
+        return row, min_.u32(row + selp.u32(each + 1, each, tile < longer) * ROWS, end)
 
     def _columns(self, weight_tiles: Reg[u32]) -> Reg[u32]:
         return _shared_out(weight_tiles, self.tiles.cluster_m if self.transposed else self.tiles.cluster_n)
