@@ -27,22 +27,23 @@ FEW = 96
 Tiles = tuple[tuple[float, dict[str, Any]], ...]
 """Tiles, and the time of one beside its share of the area of the first."""
 _128x192: dict[str, Any] = {"BM": 128, "BN": 192, "PINGPONG": True}
+_NARROW: dict[str, Any] = {"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"}
 LARGE: Tiles = ((1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4}), (0.995, _128x192))
 """Tiles of large groups whose sums stay in the tensor cores. A warpgroup that stores all its boxes at once is worth a stage of the ring."""
 MEDIUM: Tiles = (
     (1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4, "ORDER": "ticket"}),
-    (1.007, _128x192),
-    (0.992, {"BM": 192, "BN": 192, "ORDER": "ticket"}),
-    (1.068, {"BM": 192, "BN": 128, "ORDER": "ticket"}),
-    (1.97, {"BM": 64, "BN": 128, "PINGPONG": True, "ORDER": "ticket", "STREAM_W": True}))
+    (0.984, _128x192),
+    (0.974, {"BM": 192, "BN": 192, "STAGES": 4, "BUFFERS": 1, "ORDER": "ticket"}),
+    (1.05, {"BM": 192, "BN": 128, "STAGES": 5, "BUFFERS": 1, "ORDER": "ticket"}),
+    (1.995, {"BM": 64, "BN": 128, "PINGPONG": True, "ORDER": "ticket", "STREAM_W": True}))
 """Those of groups of one to four rows of tiles, which read weights that are new every few tiles: 192 rows as one read them once, and few
 rows take as long as their weights. By ticket CTAs that have the short last rows of a group go on to the next."""
 PROMOTED: Tiles = (
     (1.0, {"BM": 256, "BN": 128, "STAGGER": True, "ORDER": "ticket"}),
-    (1.076, {"BM": 128, "BN": 128, "OVERLAP": True, "ORDER": "ticket"}),
-    (0.93, {"BM": 192, "BN": 128, "ORDER": "ticket", "RASTER": "along_n", "GROUP": 16}),
-    (1.008, {"BM": 128, "BN": 192, "ORDER": "ticket", "GROUP": 16}),
-    (2.02, {"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"}))
+    (1.092, {"BM": 128, "BN": 128, "OVERLAP": True, "ORDER": "ticket"}),
+    (0.919, {"BM": 192, "BN": 128, "ORDER": "ticket", "RASTER": "along_n", "GROUP": 16}),
+    (1.014, {"BM": 128, "BN": 192, "ORDER": "ticket", "GROUP": 16}),
+    (2.02, _NARROW))
 """Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
 SAMPLES = 8
 """Skewed lengths that are tried to see what the better of two tiles gains over one."""
@@ -108,8 +109,10 @@ def _at_least(problem: GroupProblem) -> tuple[float, float]:
 
 
 def _tiles(problem: GroupProblem) -> Tiles:
-    """What groups of more than a few tokens choose from."""
-    return PROMOTED if problem.promote else MEDIUM if problem.mean < PREFILL else LARGE
+    """What groups of more than a few tokens choose from. Promoted tiles of 64 rows do not choose by the lengths."""
+    if problem.promote:
+        return tuple(each for each in PROMOTED if each[1] != _NARROW or problem.mean * ROOM <= COLUMNS)
+    return MEDIUM if problem.mean < PREFILL else LARGE
 
 
 def _wave(share: float, tile: dict[str, Any]) -> int:
@@ -143,7 +146,7 @@ def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     if gated:
         return {"BM": 128, "BN": 128}
     ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
-    return {**_best(PROMOTED, problem, sms), **ways, **({"STREAM_W": True} if mean <= SINGLE else {})}
+    return {**_best(_tiles(problem), problem, sms), **ways, **({"STREAM_W": True} if mean <= SINGLE else {})}
 
 
 def _tokens(mean: float) -> int:
