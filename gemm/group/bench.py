@@ -39,7 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "overlap": {**RING, "BM": 128, "BN": 128, "CLUSTER_M": 1, "CONSUMERS": 2, "OVERLAP": True}}
 """Orders, ways of the last rows; block scales through shared memory, and besides with promotion that overlaps, in 128 x 128."""
 PARAMETERS = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
-              "BUFFERS", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING")
+              "BUFFERS", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING", "PIECES")
 """Of a configuration, those that the problem leaves open."""
 
 
@@ -97,7 +97,7 @@ def variants_of(config: GroupConfig, names: Sequence[str]) -> dict[str, GroupCon
                 if key not in (derived | {"CONSUMERS"} if changes.keys() & {"BM", "PINGPONG"} else derived)}
         x, w, out = (kept.pop(key) for key in ("X", "W", "OUT"))
         try:
-            other = GroupConfig.of(x, w, out, **{**kept, **changes})
+            other = GroupConfig.of(x, w, out, **{**kept, "PIECES": config.PIECES, **changes})
         except ConfigError:
             continue
         if other not in (config, *found.values()):

@@ -29,7 +29,8 @@ class GroupConfig:
     """One specialisation of the group kernel. `tile` is that of A B: of X W^T, or TRANSPOSED of W X^T.
 
     `tile.STAGES` 0 is the deepest ring that shared memory holds beside the table of GROUPS groups. TAILS is how staged stores leave the
-    next group's rows alone; direct ones are predicated. OTHER is a second kernel for the same product (see `Choice`).
+    next group's rows alone; direct ones are predicated. PIECES, where warpgroups share a tile: x is loaded by a copy for each of them, and
+    only for those that have rows. OTHER is a second kernel for the same product (see `Choice`).
     """
 
     tile: Config
@@ -44,6 +45,7 @@ class GroupConfig:
     BLOCK_SCALES: bool = False
     CHOICE: Choice | None = None
     OTHER: GroupConfig | None = None
+    PIECES: bool = False
 
     @property
     def kernels(self) -> tuple[GroupConfig, ...]:
@@ -71,6 +73,8 @@ class GroupConfig:
     def __post_init__(self) -> None:
         if self.tile.STORE == "direct" and self.TAILS == "ragged":
             object.__setattr__(self, "TAILS", "predicated")
+        if self.PIECES and not (self._in_parts and self.tile.CLUSTER_N == 1 and self.LAYOUT != "rows"):
+            object.__setattr__(self, "PIECES", False)
         problem = self._problem()
         if problem:
             raise ConfigError(problem)
@@ -78,7 +82,7 @@ class GroupConfig:
     @classmethod
     def of(cls, x: type[Scalar], w: type[Scalar], out: type[Scalar], *, TRANSPOSED: bool = False, GROUPS: int = 256,
            ORDER: Order = "linear", LAYOUT: Layout = "offsets", STREAM_W: bool = False, SCALED: bool = False, GATED: bool = False,
-           TAILS: Tails = "ragged", RING: bool = False, BLOCK_SCALES: bool = False, **tile: Any) -> GroupConfig:
+           TAILS: Tails = "ragged", RING: bool = False, BLOCK_SCALES: bool = False, PIECES: bool = False, **tile: Any) -> GroupConfig:
         """From types and the parameters of the tile."""
         a, b = (w, x) if TRANSPOSED else (x, w)
         wanted = tile.pop("STAGES", 0)
@@ -89,7 +93,7 @@ class GroupConfig:
         made = Config(a, out, b, STAGES=wanted, **tile)
         if not wanted:
             made = _fitted(made, GROUPS, LAYOUT)
-        return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS, BLOCK_SCALES)
+        return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS, BLOCK_SCALES, PIECES=PIECES)
 
     @property
     def tokens(self) -> int:
@@ -105,15 +109,20 @@ class GroupConfig:
 
     @property
     def piece(self) -> int:
-        """Rows of a tile that one copy loads, those of a warpgroup, of which the last ones may not be needed. 0: all are loaded at once."""
-        tile = self.tile
-        apart = not (self.TRANSPOSED or tile.PINGPONG or tile.CONSUMERS == 1)
-        return tile.slabs * ROWS if apart and tile.CLUSTER_N == 1 and self.LAYOUT != "rows" else 0
+        """Rows of a tile that one copy loads where it is loaded in PIECES: those of a warpgroup."""
+        return self.tile.slabs * ROWS if self.PIECES else 0
 
     @property
     def even(self) -> bool:
         """Whether a group's tiles share its slabs of 64 rows evenly: of 4, tiles of three warpgroups have 2 each."""
-        return self.piece == ROWS and self.tile.BM > 2 * ROWS and self.tile.CLUSTER_M == 1 and self.LAYOUT != "pointers"
+        tile = self.tile
+        return (self._in_parts and tile.slabs == 1 and tile.BM > 2 * ROWS and tile.CLUSTER_M == 1
+                and self.LAYOUT in ("offsets", "masked"))
+
+    @property
+    def _in_parts(self) -> bool:
+        """Whether each of several warpgroups has rows of its own in a tile."""
+        return not (self.TRANSPOSED or self.tile.PINGPONG or self.tile.CONSUMERS == 1)
 
     @property
     def quantised(self) -> bool:
@@ -149,7 +158,7 @@ class GroupConfig:
         tile = self.tile
         words = [str(tile), "transposed" if self.TRANSPOSED else "", "" if self.ORDER == "linear" else self.ORDER,
                  "gated" if self.GATED else "", "quantised" if self.quantised else "", "streamed weights" if self.STREAM_W else "",
-                 "scales through shared memory" if self.ring else "",
+                 "scales through shared memory" if self.ring else "", "rows in pieces" if self.PIECES else "",
                  f"{self.TAILS} tails" if self.TAILS != "ragged" and tile.STORE == "staged" else ""]
         said = ", ".join(word for word in words if word)
         return said if self.OTHER is None else f"{said}; or by the lengths {self.OTHER}"

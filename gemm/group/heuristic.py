@@ -65,6 +65,7 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     if problem.options.layout == "rows":                        # blocks of 128 rows have one group
         return GroupConfig.of(**fixed(problem), BM=128, BN=128 if problem.promote else 256)
     tile = (_quantised if problem.quantised else _promoted if problem.promote else _fast)(problem, sms)
+    tile["PIECES"] = problem.mean <= PREFILL                    # of more rows few are missing, and further copies cost large products 1 %
     config = GroupConfig.of(**{**tile, **fixed(problem)})
     tiles = _tiles(problem)
     kind = next(((share, each) for share, each in tiles if each.items() <= tile.items()), None)
@@ -180,7 +181,7 @@ def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
     seen = {first}
     for each in _shapes(problem):
         try:
-            config = GroupConfig.of(**{**each, **choice})
+            config = GroupConfig.of(**{**each, **choice}, PIECES=problem.mean <= PREFILL)
         except ConfigError:
             continue
         if config not in seen:

@@ -85,6 +85,12 @@ def test_many_random_groups(launch, dtype, scaled, out):
      {"BM": 128, "BN": 192, "RING": True, "STAGGER": True, "SCALE_MAP": True, "SCALE_BULK": True}),
     ({"lengths": [3, 0, 202], "n": 264, "k": 512, "dtype": "e4m3", "scales": "block", "pad": 3},
      {"BM": 192, "BN": 128, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True}),
+    ({"lengths": [3, 0, 70, 202, 128], "n": 136, "k": 192}, {"BM": 256, "BN": 64, "PIECES": True}),
+    ({"lengths": [3, 0, 202, 250], "n": 136, "k": 192, "layout": "masked"}, {"BM": 192, "BN": 64, "PIECES": True}),
+    ({"lengths": [3, 0, 250], "n": 264, "k": 512, "dtype": "e4m3", "scales": "block"},
+     {"BM": 192, "BN": 128, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True, "PIECES": True}),
+    ({"lengths": [3, 130, 250], "n": 72, "k": 192}, {"BM": 192, "BN": 64, "PIECES": True, "TAILS": "updated"}),
+    ({"lengths": [1, 130], "n": 136, "k": 192}, {"BM": 128, "BN": 64, "CLUSTER_M": 2, "PIECES": True}),   # a CTA has no rows at all
     ({"lengths": [3, 0, 70], "n": 136, "k": 272, "dtype": "e4m3", "w_dtype": "e5m2", "scales": "block", "pad": 3},
      {"BM": 64, "BN": 64, "RING": True, "SCALE_MAP": True, "CLUSTER_M": 2, "TAILS": "updated"}),
     ({"lengths": [3, 0, 9], "n": 256, "k": 144, "dtype": "e5m2", "scales": "block", "gated": True}, {"BM": 64, "BN": 64}),
@@ -123,7 +129,8 @@ def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
     """Whole tiles and the last rows of groups; by tickets the checker vouches for what was executed."""
     ways = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True} if what.get("scales") == "block" else {}
     for _, tile in tiles:
-        share, report, _ = example([3, 0, 202, 64], 264, 512, parameters={**tile, **ways}, sms=2, **{"dtype": "e4m3", **what})
+        parameters = {**tile, **ways, "PIECES": True}
+        share, report, _ = example([3, 0, 202, 64], 264, 512, parameters=parameters, sms=2, **{"dtype": "e4m3", **what})
         assert share <= 1, tile
         assert report.verdict == ("incomplete" if "ORDER" in tile else "clean"), (tile, report.findings)
 

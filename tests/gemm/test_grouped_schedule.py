@@ -1,0 +1,75 @@
+"""Which rows of which group a tile has, run on the CPU device: every row of every group once, and tiles of one size where that is asked."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemm.group.schedule import ORDERS, GroupSchedule, Order
+from gemm.group.table import GroupTable
+from gemm.scheduler import Schedule
+from ptxkit import Ptr, Reg, Vec, if_, kernel, tid
+from ptxkit.kernel import Kernel
+from ptxkit.ptx import bar, mov
+from ptxkit.ptx import st as store
+from ptxkit.types import u32
+
+pytestmark = pytest.mark.pure
+COLUMNS = 3
+
+
+@functools.cache
+def listing(tokens: int, order: Order, even: bool) -> Kernel[Any]:
+    """A kernel in which every CTA writes down its tiles: group, first row, end, column."""
+    @kernel(block=32)
+    def tiles_of_groups(lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], out: Ptr[u32], width: Reg[u32]) -> None:
+        table = GroupTable(32)
+        table.scan(lengths, groups, rows, tokens, "offsets", mov.u32(0))
+        bar.sync(0)
+        with if_(mov.u32(tid.x) == 0):
+            schedule = GroupSchedule(Schedule(group=2), order, tokens, even=even)
+            with schedule.work(table, width, mov.u32(1)) as work:
+                store.global_.v4.u32(out.at(work.tile * 4), Vec([work.group, work.row, work.until, work.n]))
+
+    return tiles_of_groups
+
+
+def tiles(lengths: list[int], tokens: int, order: Order, even: bool, ctas: int) -> list[tuple[int, ...]]:
+    ends = np.array((0, *itertools.accumulate(lengths)), np.uint32)
+    count = sum(-(-length // tokens) for length in lengths) * COLUMNS
+    out = np.full((count + 1, 4), 0xFFFF_FFFF, np.uint32)
+    report = listing(tokens, order, even).simulate(ctas, ends, len(lengths), int(ends[-1]), out, COLUMNS)
+    assert report.verdict == "clean", report.findings
+    assert (out[-1] == 0xFFFF_FFFF).all()                       # no tile too many
+    return sorted(tuple(map(int, row)) for row in out[:-1])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from([0, 1, 63, 64, 65, 128, 192, 193, 257, 320, 449, 700]), min_size=1, max_size=6),
+       st.sampled_from([64, 128, 192, 256]), st.sampled_from([order for order in ORDERS if order != "ticket"]), st.booleans(),
+       st.sampled_from([1, 4]))
+def test_every_row_of_a_group_is_in_one_tile_of_each_column(lengths, tokens, order, even, ctas):
+    found = tiles(lengths, tokens, order, even, ctas)
+    begin = 0
+    for group, length in enumerate(lengths):
+        for column in range(COLUMNS):
+            own = [(row, until) for of, row, until, n in found if (of, n) == (group, column)]
+            assert [row for row, _ in own] == [begin, *(until for _, until in own[:-1])][:len(own)]
+            assert (own[-1][1] if own else begin) == begin + length
+            slabs = [-(-(until - row) // 64) for row, until in own]
+            assert all(0 < each <= tokens // 64 for each in slabs)
+            assert sum(slabs) == -(-length // 64)
+            if even and slabs:
+                assert max(slabs) - min(slabs) <= 1
+        begin += length
+
+
+def test_four_slabs_are_two_and_two_or_three_and_one():
+    assert [(row, until) for _, row, until, n in tiles([250], 192, "linear", True, 1) if not n] == [(0, 128), (128, 250)]
+    assert [(row, until) for _, row, until, n in tiles([250], 192, "linear", False, 1) if not n] == [(0, 192), (192, 250)]
