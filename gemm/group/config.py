@@ -138,8 +138,8 @@ class GroupConfig:
         own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES", "CHOICE")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
-                **{name: getattr(self, name) for name in own}, "RING": self.ring,
-                "EVEN": self.even, "PIECE": self.piece}
+                **{name: getattr(self, name) for name in own}, "RING": self.ring, "EVEN": self.even,
+                "PIECE": self.piece}
 
     @property
     def update(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from ptxkit import Ptr, Reg, Ring, TensorMap, if_, kernel, laneid, smem, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import cluster_sync, elect, prefetch_tensormaps
 from ptxkit.ptx import add, bar, createpolicy, griddepcontrol, ld, mov, mul, ret, selp, setmaxnreg, shfl
+from ptxkit.ptx import min as min_
 from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 
 from ..atoms import ROWS, WARPGROUP, Mma
@@ -143,7 +144,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                 if policy is not None and streamed is not None and kept is not None:    # what another tile of tokens needs too is kept
                     selp.b64(policy, streamed, kept, work.end - work.start <= (BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M))
                 if pieces_of_x is not None:
-                    mov.u32(pieces_of_x, (work.until - work.row + (PIECE - 1)) // PIECE)
+                    mov.u32(pieces_of_x, (work.until - min_.u32(work.row, work.until) + (PIECE - 1)) // PIECE)
                 if LAYOUT == "pointers":
                     for which, map_ in enumerate((x_map, w_map)):
                         place = map_of(workspace, GROUPS, LAYOUT, work.group, which)

@@ -110,10 +110,11 @@ class GroupSchedule:
                                 start, end, start, end)
 
     def _rows(self, table: GroupTable, group: Reg[u32], tile: Reg[u32], start: Reg[u32], end: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
-        """First row and end of a tile of a group. The first ones of `even` tiles have one slab more."""
+        """First row and end of a tile of a group, before the first row where a CTA of a cluster has none. The first ones of `even` tiles
+        have one slab more."""
         if not self.even:
             row = start + tile * self.tokens
-            return row, row + min_.u32(end - min_.u32(row, end), self.tokens)   # a CTA of a cluster may have none
+            return row, min_.u32(row + self.tokens, end)
         tiles = ld.shared__cta.u32(table.before.at(group + 1)) - ld.shared__cta.u32(table.before.at(group))
         slabs = (end - start + (ROWS - 1)) // ROWS
         each = slabs // tiles

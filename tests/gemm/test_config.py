@@ -97,7 +97,7 @@ def assembles(config: Config) -> None:
     ({"A_REGISTERS": True, "BM": 256, "BN": 128}, "with more than 160 wgmma is serialised"),
     ({"A_ROWS": 8}, "A_ROWS=8"), ({"RASTER": "spiral"}, "along_m, along_n, hilbert"),
     ({"GROUP": 0}, "groups of 1 to"), ({"FUSION": Fusion(activation="tanh")}, "relu, gelu, silu or a function"),
-    ({"BUFFERS": 1}, "2 staging buffers or more"),
+    ({"BUFFERS": 1, "PINGPONG": True}, "2 staging buffers or more"), ({"BUFFERS": -1}, "or 1 where"),
     ({"BLOCK_SCALES": True}, "block scales"), ({"STAGGER": True}, "with PROMOTE"), ({"BN": 56, "STORE": "staged"}, "whole 32-byte spans")])
 def test_a_configuration_that_cannot_be_is_refused(change, word):
     with pytest.raises(ConfigError, match=word):

@@ -91,6 +91,8 @@ def test_many_random_groups(launch, dtype, scaled, out):
      {"BM": 192, "BN": 128, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True, "PIECES": True}),
     ({"lengths": [3, 130, 250], "n": 72, "k": 192}, {"BM": 192, "BN": 64, "PIECES": True, "TAILS": "updated"}),
     ({"lengths": [1, 130], "n": 136, "k": 192}, {"BM": 128, "BN": 64, "CLUSTER_M": 2, "PIECES": True}),   # a CTA has no rows at all
+    ({"lengths": [3, 0, 60], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"}, {"BM": 64, "BN": 64, "CLUSTER_M": 2}),
+    ({"lengths": [3, 0, 60], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"}, {"BM": 64, "BN": 64, "CLUSTER_M": 2, "RING": True}),
     ({"lengths": [3, 0, 70], "n": 136, "k": 272, "dtype": "e4m3", "w_dtype": "e5m2", "scales": "block", "pad": 3},
      {"BM": 64, "BN": 64, "RING": True, "SCALE_MAP": True, "CLUSTER_M": 2, "TAILS": "updated"}),
     ({"lengths": [3, 0, 9], "n": 256, "k": 144, "dtype": "e5m2", "scales": "block", "gated": True}, {"BM": 64, "BN": 64}),
