@@ -84,12 +84,13 @@ class Schedule:
         spread = self.splits if self.splits > 1 and not self.split_in_cluster else 1
 
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
-            m, n, batch = self._tile(extents, unit // spread if spread > 1 else unit, tiles, rows, columns)
-            return (m, n) if batch is None else (m, n, batch)
-
-        with self.placed(units * spread if spread > 1 else units, place, turn, turns, draws) as (unit, m, n, *batches):
-            batch = batches[0] if extents.batches is not None else None
             tile = unit // spread if spread > 1 else unit
+            m, n, batch = self._tile(extents, tile, tiles, rows, columns)
+            return m, n, *([batch] if batch is not None else []), *([tile] if spread > 1 else [])
+
+        with self.placed(units * spread if spread > 1 else units, place, turn, turns, draws) as (unit, m, n, *rest):
+            tile = rest[-1] if spread > 1 else unit
+            batch = rest[0] if extents.batches is not None else None
             split = unit - tile * spread if spread > 1 else mov.u32(cluster_ctarank) if self.splits > 1 else None
             first: Reg[u32] | int = 0
             stages = extents.k

@@ -32,7 +32,8 @@ TILES: tuple[dict[str, Any], ...] = (
     {"BM": 128, "BN": 8, "TRANSPOSED": True},
     {"BM": 64, "BN": 32, "STAGES": 2},
     {"BM": 64, "BN": 72},
-    {"BM": 128, "BN": 64, "CLUSTER_M": 2},
+    {"BM": 128, "BN": 64, "CLUSTER_M": 2, "PIECES": True},
+    {"BM": 192, "BN": 64, "PIECES": True},
 )
 
 
