@@ -13,7 +13,7 @@ from ptxkit.types import Scalar, b32, f32, u32
 from .atoms import ROWS, WARPGROUP, Mma
 from .fusion import Fusion, Matrix, Operands, apply
 
-BUFFERS = 2                 # of a warpgroup at least, for staged stores: 64 rows of one span each
+BUFFERS = 2                 # of a warpgroup, unless it is given more, or 1: 64 rows of one span each
 
 
 def span_bytes(BN: int, out: type[Scalar]) -> int:
@@ -51,10 +51,11 @@ class Fused:
 class StagedStore:
     """Accumulators to swizzled rows in shared memory, and from there to D by tensor copies that run on during the next tile.
 
-    Each warpgroup has two or more `buffers`, 64 rows of a span. Before a buffer is written the storing thread waits until the store before
-    last has read it; every writer fences (generic to async proxy) before the barrier that precedes the store. `together`: all buffers are
-    written between two barriers, once their stores have read them: where all warpgroups store at the same time the barriers are
-    what a tile waits for (192 x 128 in three warpgroups gains 1.8 %), and one that stores while another multiplies loses 0.5 %.
+    Each warpgroup has `buffers`, 64 rows of a span, two at least unless they are written `together`. Before a buffer is written the storing
+    thread waits until the store before last has read it; every writer fences (generic to async proxy) before the barrier that precedes the
+    store. `together`: all buffers are written between two barriers, once their stores have read them: where all warpgroups store at the
+    same time the barriers are what a tile waits for (192 x 128 in three warpgroups gains 1.8 %), and one that stores while another
+    multiplies loses 0.5 %.
     """
 
     def __init__(self, staging: Tile[Any], d: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused, *,

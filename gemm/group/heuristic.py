@@ -66,11 +66,11 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     if problem.options.layout == "rows":                        # blocks of 128 rows have one group
         return GroupConfig.of(**fixed(problem), BM=128, BN=128 if problem.promote else 256)
     tile = (_quantised if problem.quantised else _promoted if problem.promote else _fast)(problem, sms)
-    tile["PIECES"] = problem.mean <= PREFILL                    # of more rows few are missing, and further copies cost large products 1 %
+    tile["PIECES"] = _in_pieces(problem)
     config = GroupConfig.of(**{**tile, **fixed(problem)})
     tiles = _tiles(problem)
     kind = next(((share, each) for share, each in tiles if each.items() <= tile.items()), None)
-    narrow = tile.get("BM") == 64 and (problem.promote or problem.mean * ROOM <= COLUMNS)
+    narrow = tile.get("BM") == 64 and _few(problem)
     if kind is None or narrow or problem.quantised or problem.options.layout not in ("offsets", "masked"):
         return config
     other = _other(problem, kind, tiles, sms)
@@ -113,8 +113,18 @@ def _at_least(problem: GroupProblem) -> tuple[float, float]:
 def _tiles(problem: GroupProblem) -> Tiles:
     """What groups of more than a few tokens choose from. Promoted tiles of 64 rows do not choose by the lengths."""
     if problem.promote:
-        return tuple(each for each in PROMOTED if each[1] != _NARROW or problem.mean * ROOM <= COLUMNS)
+        return tuple(each for each in PROMOTED if each[1] != _NARROW or _few(problem))
     return MEDIUM if problem.mean < PREFILL else LARGE
+
+
+def _few(problem: GroupProblem) -> bool:
+    """Whether a tile of COLUMNS tokens has room for a group."""
+    return problem.mean * ROOM <= COLUMNS
+
+
+def _in_pieces(problem: GroupProblem) -> bool:
+    """Whether each warpgroup's rows are loaded apart: of more rows few are missing, and further copies cost large products 1 %."""
+    return problem.mean <= PREFILL
 
 
 def _wave(share: float, tile: dict[str, Any]) -> int:
@@ -127,7 +137,7 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     mean, gated, span = problem.mean, problem.options.gated, 1024 // problem.x.bits
     in_pairs = problem.out.bits == 16 and not gated             # of warpgroups that take turns
     shallow = in_pairs and -(-problem.k // span) < LONG
-    as_columns = mean <= FEW if gated else mean * ROOM <= COLUMNS and not shallow
+    as_columns = mean <= FEW if gated else _few(problem) and not shallow
     if as_columns:
         if in_pairs and mean > SINGLE:
             return {"TRANSPOSED": True, "BM": 128, "BN": _tokens(mean), "CONSUMERS": 1, "GROUP": 1}
@@ -182,7 +192,7 @@ def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
     seen = {first}
     for each in _shapes(problem):
         try:
-            config = GroupConfig.of(**{**each, **choice}, PIECES=problem.mean <= PREFILL)
+            config = GroupConfig.of(**{**each, **choice}, PIECES=_in_pieces(problem))
         except ConfigError:
             continue
         if config not in seen:

@@ -67,6 +67,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     the lengths before it: the first one has waited for whoever wrote them before it let this one begin.
     """
     cluster = Cluster(CLUSTER_M, CLUSTER_N)
+    tokens_of_unit = BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M
     slabs = BM // ROWS if PINGPONG else BM // ROWS // CONSUMERS
     mma_atom = Mma(W, X, BN) if TRANSPOSED else Mma(X, W, BN)
     a_tile = smem.tile(mma_atom.a, (STAGES, BM, BK), name="A")
@@ -102,8 +103,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             if TAILS == "updated":
                 table.load(workspace + TICKET_WORDS, thread & 31)
             else:
-                table.scan(lengths, groups, rows, BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M, LAYOUT, pitch,
-                           choice=CHOICE, across=weight_tiles, n=n)
+                table.scan(lengths, groups, rows, tokens_of_unit, LAYOUT, pitch, choice=CHOICE, across=weight_tiles, n=n)
     if early:
         griddepcontrol.wait()
         griddepcontrol.launch_dependents()
@@ -142,7 +142,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             last = mov.u32(0xFFFF_FFFF)
             with pieces(draws=True) as work:
                 if policy is not None and streamed is not None and kept is not None:    # what another tile of tokens needs too is kept
-                    selp.b64(policy, streamed, kept, work.end - work.start <= (BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M))
+                    selp.b64(policy, streamed, kept, work.end - work.start <= tokens_of_unit)
                 if pieces_of_x is not None:
                     mov.u32(pieces_of_x, (work.until - min_.u32(work.row, work.until) + (PIECE - 1)) // PIECE)
                 if LAYOUT == "pointers":
