@@ -295,6 +295,19 @@ def test_wgmma(rule: str, change: tuple[str, str]) -> None:
         assert report.verdict == "clean", str(report)
 
 
+@pytest.mark.parametrize(("awaited", "verdict"), [(True, "clean"), (False, "error")])
+def test_accumulators_of_one_shape_are_those_of_another_once_it_has_been_waited_for(awaited: bool, verdict: str) -> None:
+    """In flight they need a fence between the two; what has been waited for counts no more, also where later products are in flight."""
+    d = ", ".join(f"%f{i}" for i in range(8))
+    wide = f"wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {{{d}}}, %rd3, %rd3, %p4, 1, 1, 0, 0;\n"
+    begin, end = "wgmma.fence.sync.aligned;\n", "wgmma.commit_group.sync.aligned;\n"
+    wait_ = "wgmma.wait_group.sync.aligned 0;\n"
+    body = begin + wide + end + (wait_ if awaited else "") + begin + "MMA\nMMA\n" + end + wait_ + "st.global.f32 [%rd1], %f0;\n"
+    report = wgmma(body)
+    assert report.verdict == verdict, str(report)
+    assert ("wgmma-fence" in rules(report)) != awaited
+
+
 @pytest.mark.parametrize("used", [True, False])
 def test_a_wait_that_nobody_looks_at_is_no_wait(used: bool) -> None:
     loop = wait("w", 0) if used else wait("w", 0).replace("@!%p7 bra w;\n", "")

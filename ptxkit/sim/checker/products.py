@@ -24,17 +24,19 @@ class Quarter:
         self.d = self.a = 0
         self.accessed = 0
         self.fenced = False
-        self.shapes: dict[int, str] = {}
+        self.shapes: dict[int, tuple[str, int]] = {}            # of the sets of accumulators in flight, and the group of the last one
 
-    def add(self, group: int, d: int, a: int) -> None:
+    def add(self, group: int, d: int, a: int, shape: str) -> None:
         was = self.groups.get(group, (0, 0))
         self.groups[group] = was[0] | d, was[1] | a
         self.d |= d
         self.a |= a
+        self.shapes[d] = shape, group
 
     def retire(self, finished: int) -> None:
         for number in [n for n in self.groups if n < finished]:
             del self.groups[number]
+        self.shapes = {d: (shape, group) for d, (shape, group) in self.shapes.items() if group >= finished}
         self.d = self.a = 0
         for d, a in self.groups.values():
             self.d |= d
@@ -84,8 +86,7 @@ class ProductRules(RegisterRules):
         if not q.fenced or (d | a) & q.accessed or q.a & d or self._other_shape(q, d, shape):
             self.report("wgmma-fence", op, f"{f.warp!r} executes `{op.opcode}` on registers that it has accessed since its last wgmma.fence"
                         if q.fenced else f"{f.warp!r} executes `{op.opcode}` before any wgmma.fence")
-        q.add(number, d, a)
-        q.shapes[d] = shape
+        q.add(number, d, a, shape)
         state = self.registers_of(f, op)
         if (d | a) & state.any:
             if product.accumulate and d & state.any:
@@ -102,7 +103,7 @@ class ProductRules(RegisterRules):
         return found
 
     def _other_shape(self, q: Quarter, d: int, shape: str) -> bool:
-        return bool(d & q.d) and any(other & d and (other != d or was != shape) for other, was in q.shapes.items() if other & q.d)
+        return bool(d & q.d) and any(other & d and (other != d or was != shape) for other, (was, _) in q.shapes.items())
 
     def _read_operands(self, f: Fragment, op: Op, group: Warpgroup, product: Product, number: int) -> None:
         home = self.home(f.cta.cluster)
