@@ -39,8 +39,8 @@ class Maps:
 
     __slots__ = ("encoded", "fields")
 
-    def __init__(self, records: Mapping[str, Any], lines: Mapping[str, Lines]) -> None:
-        self.fields = [replace(records[name].fields(seen.dims, seen.strides), l2_promotion=L2_PROMOTION) if name in records else None
+    def __init__(self, records: Mapping[str, Any], lines: Mapping[str, Lines], promotion: int = L2_PROMOTION) -> None:
+        self.fields = [replace(records[name].fields(seen.dims, seen.strides), l2_promotion=promotion) if name in records else None
                        for name, seen in lines.items()]
         self.encoded: tuple[EncodedTensorMap, ...] = ()
 

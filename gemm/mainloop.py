@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ptxkit import MBarrier, MBarriers, Reg, Ring, Vec, cluster_ctarank, for_range, if_, loop, ring, smem
@@ -169,6 +169,18 @@ class Consumer:
 
     def multiply(self, acc: list[Vec[Any, Any]], stages: Reg[u32], turn: Turn | None = None) -> None:
         """acc = A B over `stages` stages, one wgmma group in flight: a stage is released when the next one's group has been issued."""
+        self._multiply(self.mma, acc, stages, turn)
+
+    def multiply_fitted(self, acc: list[Vec[Any, Any]], stages: Reg[u32], columns: Reg[u32], step: int) -> None:
+        """The same of the first `columns` of a tile, rounded up to `step`: a loop for each number of them, and accumulators beyond hold
+        what they held."""
+        steps = (columns + (step - 1)) // step
+        for n in range(step, self.mma.atom.n + 1, step):
+            mma = replace(self.mma, atom=replace(self.mma.atom, n=n))
+            with if_(steps == n // step):
+                self._multiply(mma, [part[:mma.registers] for part in acc], stages)
+
+    def _multiply(self, mma: TiledMma, acc: list[Vec[Any, Any]], stages: Reg[u32], turn: Turn | None = None) -> None:
         previous = mov.u32(0)
         if turn is not None:
             turn.take()
@@ -176,7 +188,7 @@ class Consumer:
             accumulate = k != 0
             wait(self.pipeline.full[stage], parity)
             wgmma.fence.sync.aligned()
-            self.mma.issue(acc, self.a[stage], self.b[stage], accumulate)
+            mma.issue(acc, self.a[stage], self.b[stage], accumulate)
             wgmma.commit_group.sync.aligned()
             wgmma.wait_group.sync.aligned(1)                     # all but the group just issued: `previous` has been read
             self._release(previous, self.releases & accumulate)

@@ -82,6 +82,11 @@ class TiledMma:
     slabs: int
     rows: Reg[u32] | int = 0                    # of the tile at which the warpgroup begins
 
+    @property
+    def registers(self) -> int:
+        """Of a slab's accumulators, a thread."""
+        return self.atom.n * self.atom.accumulator.bits // 64
+
     def fragments(self) -> list[Vec[Any, Any]]:
         """Accumulators: one fragment a slab, not cleared."""
         opcode = self.atom.opcode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 from ptxkit.smem import SHARED_LIMIT
@@ -15,7 +16,7 @@ from ..epilogue import BUFFERS
 from ..scale_ring import parts_of
 from ..scales import BLOCK
 from ..tickets import Tickets
-from .choice import Choice, time
+from .choice import Choice, Tiles
 from .quantised import passes
 from .schedule import ORDERS, Order, Tails
 from .table import GroupTable, Layout
@@ -30,7 +31,9 @@ class GroupConfig:
 
     `tile.STAGES` 0 is the deepest ring that shared memory holds beside the table of GROUPS groups. TAILS is how staged stores leave the
     next group's rows alone; direct ones are predicated. PIECES, where warpgroups share a tile: x is loaded by a copy for each of them, and
-    only for those that have rows. OTHER is a second kernel for the same product (see `Choice`).
+    only for those that have rows. STEP (TRANSPOSED): a tile multiplies only as many columns as it has tokens, rounded up
+    to STEP, and PIECES are of 32 rows or more. LONGEST_FIRST: groups in the order of their lengths instead of their own. OTHER is a second
+    kernel for the same product (see `Choice`).
     """
 
     tile: Config
@@ -46,6 +49,8 @@ class GroupConfig:
     CHOICE: Choice | None = None
     OTHER: GroupConfig | None = None
     PIECES: bool = False
+    STEP: int = 0
+    LONGEST_FIRST: bool = False
 
     @property
     def kernels(self) -> tuple[GroupConfig, ...]:
@@ -53,16 +58,19 @@ class GroupConfig:
         return (self,) if self.OTHER is None else (self, self.OTHER)
 
     def or_(self, wave: int, other: GroupConfig, wave_of_other: int) -> GroupConfig:
-        """This configuration or another, by the lengths: given the times of a wave of their tiles."""
-        mirrored = replace(other, CHOICE=Choice(self.tokens, self.features, wave_of_other, wave, first=False))
-        return replace(self, CHOICE=Choice(other.tokens, other.features, wave, wave_of_other, first=True), OTHER=mirrored)
+        """This configuration or another, by the lengths: given the times of a wave of their tiles, or of a STEP's."""
+        own, others = self.tiles(wave), other.tiles(wave_of_other)
+        return replace(self, CHOICE=Choice(own, others, first=True), OTHER=replace(other, CHOICE=Choice(others, own, first=False)))
+
+    def tiles(self, wave: int) -> Tiles:
+        """What a choice knows of this kernel."""
+        return Tiles(self.tokens, self.features, self.STEP or self.tokens, wave)
 
     def chosen(self, lengths: Sequence[int], n: int, ctas: int) -> GroupConfig:
         """The kernel that works on groups of these lengths and results of `n` columns."""
         if self.OTHER is None or self.CHOICE is None:
             return self
-        here, there = (time(lengths, n, each.tokens, each.features, ctas, wave)
-                       for each, wave in zip(self.kernels, (self.CHOICE.wave, self.CHOICE.other), strict=True))
+        here, there = (tiles.time_of(lengths, n, ctas) for tiles in (self.CHOICE.own, self.CHOICE.other))
         return self if here <= there else self.OTHER
 
     @property
@@ -73,7 +81,7 @@ class GroupConfig:
     def __post_init__(self) -> None:
         if self.tile.STORE == "direct" and self.TAILS == "ragged":
             object.__setattr__(self, "TAILS", "predicated")
-        if self.PIECES and not (self._in_parts and self.tile.CLUSTER_N == 1 and self.LAYOUT != "rows"):
+        if self.PIECES and not self.STEP and not (self._in_parts and self.tile.CLUSTER_N == 1 and self.LAYOUT != "rows"):
             object.__setattr__(self, "PIECES", False)
         problem = self._problem()
         if problem:
@@ -82,7 +90,8 @@ class GroupConfig:
     @classmethod
     def of(cls, x: type[Scalar], w: type[Scalar], out: type[Scalar], *, TRANSPOSED: bool = False, GROUPS: int = 256,
            ORDER: Order = "linear", LAYOUT: Layout = "offsets", STREAM_W: bool = False, SCALED: bool = False, GATED: bool = False,
-           TAILS: Tails = "ragged", RING: bool = False, BLOCK_SCALES: bool = False, PIECES: bool = False, **tile: Any) -> GroupConfig:
+           TAILS: Tails = "ragged", RING: bool = False, BLOCK_SCALES: bool = False, PIECES: bool = False, STEP: int = 0,
+           LONGEST_FIRST: bool = False, **tile: Any) -> GroupConfig:
         """From types and the parameters of the tile."""
         a, b = (w, x) if TRANSPOSED else (x, w)
         wanted = tile.pop("STAGES", 0)
@@ -92,8 +101,9 @@ class GroupConfig:
             tile["STORE"] = "direct"
         made = Config(a, out, b, STAGES=wanted, **tile)
         if not wanted:
-            made = _fitted(made, GROUPS, LAYOUT)
-        return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS, BLOCK_SCALES, PIECES=PIECES)
+            made = _fitted(made, GROUPS, LAYOUT, LONGEST_FIRST)
+        return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS, BLOCK_SCALES, PIECES=PIECES, STEP=STEP,
+                   LONGEST_FIRST=LONGEST_FIRST)
 
     @property
     def tokens(self) -> int:
@@ -109,15 +119,18 @@ class GroupConfig:
 
     @property
     def piece(self) -> int:
-        """Rows of a tile that one copy loads where it is loaded in PIECES: those of a warpgroup."""
-        return self.tile.slabs * ROWS if self.PIECES else 0
+        """Rows of a tile that one copy loads where it is loaded in PIECES: those of a warpgroup, or a multiple of STEP."""
+        whole = max(self.STEP, gcd(self.tile.BN, LEAST_PIECE)) if self.STEP else self.tile.slabs * ROWS
+        return whole if self.PIECES else 0
 
     @property
-    def even(self) -> bool:
-        """Whether a group's tiles share its slabs of 64 rows evenly: of 4, tiles of three warpgroups have 2 each."""
+    def even(self) -> int:
+        """The rows by which a group's tiles share its rows evenly, or 0: of 4 slabs of 64 rows, tiles of three warpgroups have 2 each."""
         tile = self.tile
-        return (self._in_parts and tile.slabs == 1 and tile.BM > 2 * ROWS and tile.CLUSTER_M == 1
-                and self.LAYOUT in ("offsets", "masked"))
+        if self.STEP:
+            return self.STEP
+        of_three = self._in_parts and tile.slabs == 1 and tile.BM > 2 * ROWS and tile.CLUSTER_M == 1
+        return ROWS if of_three and self.LAYOUT in ("offsets", "masked") else 0
 
     @property
     def _in_parts(self) -> bool:
@@ -135,7 +148,8 @@ class GroupConfig:
         tile = self.tile
         names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
                  "BUFFERS", "PROMOTE", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK")
-        own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES", "CHOICE")
+        own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES", "CHOICE", "STEP",
+               "LONGEST_FIRST")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
                 **{name: getattr(self, name) for name in own}, "RING": self.ring, "EVEN": self.even,
@@ -159,6 +173,7 @@ class GroupConfig:
         words = [str(tile), "transposed" if self.TRANSPOSED else "", "" if self.ORDER == "linear" else self.ORDER,
                  "gated" if self.GATED else "", "quantised" if self.quantised else "", "streamed weights" if self.STREAM_W else "",
                  "scales through shared memory" if self.ring else "", "rows in pieces" if self.PIECES else "",
+                 f"columns in steps of {self.STEP}" if self.STEP else "", "longest groups first" if self.LONGEST_FIRST else "",
                  f"{self.TAILS} tails" if self.TAILS != "ragged" and tile.STORE == "staged" else ""]
         said = ", ".join(word for word in words if word)
         return said if self.OTHER is None else f"{said}; or by the lengths {self.OTHER}"
@@ -202,7 +217,7 @@ class GroupConfig:
         layout = self._layout_problem()
         if layout:
             return layout
-        if shared_bytes(tile, self.GROUPS, self.LAYOUT) > SHARED_LIMIT:
+        if shared_bytes(tile, self.GROUPS, self.LAYOUT, self.LONGEST_FIRST) > SHARED_LIMIT:
             return (f"{tile.STAGES} stages of {tile.stage_bytes:,} bytes and the table of {self.GROUPS} groups take more than "
                     f"{SHARED_LIMIT:,} bytes")
         return None
@@ -210,6 +225,14 @@ class GroupConfig:
     def _layout_problem(self) -> str | None:
         """What the layout and the way of the last rows do not go with."""
         tile, pair = self.tile, self.tile.CLUSTER_M * self.tile.CLUSTER_N > 1
+        of_one_matrix = self.LAYOUT in ("offsets", "masked") and self.TAILS != "updated"
+        if self.STEP and (self.STEP not in STEPS or tile.BN % self.STEP):
+            return f"STEP is {', '.join(map(str, STEPS))} and divides BN={tile.BN}, not {self.STEP}"
+        if self.STEP and (not self.TRANSPOSED or not of_one_matrix or self.GATED or tile.PROMOTE or tile.PINGPONG or pair):
+            return ("STEP is for tokens that are columns (TRANSPOSED) and rows of one matrix, in tiles that warpgroups share, without a "
+                    "gate, promoted sums and clusters")
+        if self.LONGEST_FIRST and not of_one_matrix:
+            return "the longest groups come first where they are rows of one matrix and have no maps of their own: take LONGEST_FIRST=False"
         if self.TAILS == "updated" and tile.STORE != "staged":
             return "maps of each group are for staged stores; direct ones, such as those of TRANSPOSED, need none"
         if self.ORDER == "ticket" and pair:
@@ -224,22 +247,26 @@ class GroupConfig:
         return None
 
 
+STEPS = (8, 16, 32, 64)
+"""By how many columns tiles differ whose columns are those of their tokens."""
+LEAST_PIECE = 32
+"""Rows that one copy of such a tile loads, at least: copies of fewer take longer than what they do not load."""
 ROWS_ALIGNED = 128
 """Rows of a block that has one group, where rows say their group: DeepGEMM's alignment."""
 
 
-def shared_bytes(tile: Config, groups: int, layout: Layout) -> int:
+def shared_bytes(tile: Config, groups: int, layout: Layout, longest_first: bool = False) -> int:
     """Shared memory of one CTA: the tile's, scales of rows before its first one, the table of groups, the tickets and their alignment."""
     shifted = tile.STAGES * parts_of(tile.BM) * 128 if tile.SCALE_MAP else 0
-    return tile.smem_bytes + shifted + (GroupTable.bytes(groups, layout) if layout != "rows" else 0) + Tickets.BYTES + 16
+    return tile.smem_bytes + shifted + (GroupTable.bytes(groups, layout, longest_first) if layout != "rows" else 0) + Tickets.BYTES + 16
 
 
-def _fitted(tile: Config, groups: int, layout: Layout) -> Config:
+def _fitted(tile: Config, groups: int, layout: Layout, longest_first: bool) -> Config:
     """With the deepest ring that fits, and then as many staging buffers."""
     for stages in range(tile.STAGES, 1, -1):
         for buffers in range(tile.BUFFERS, BUFFERS - 1, -1):
             found = replace(tile, STAGES=stages, BUFFERS=buffers)
-            if shared_bytes(found, groups, layout) <= SHARED_LIMIT:
+            if shared_bytes(found, groups, layout, longest_first) <= SHARED_LIMIT:
                 return found
     return replace(tile, STAGES=1, BUFFERS=BUFFERS)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..config import ConfigError
 from .cases import PREFILL, skewed
-from .choice import time
+from .choice import Tiles
 from .config import GroupConfig
 from .problem import GroupProblem
 
@@ -24,28 +24,33 @@ SINGLE = 16
 """Tokens of a group up to which its weights are streamed past the L2: of more it may well have two tiles, which both read them."""
 FEW = 96
 """Tokens of a group up to which they are columns where results are gated."""
-Tiles = tuple[tuple[float, dict[str, Any]], ...]
+Kinds = tuple[tuple[float, dict[str, Any]], ...]
 """Tiles, and the time of one beside its share of the area of the first."""
-_128x192: dict[str, Any] = {"BM": 128, "BN": 192, "PINGPONG": True}
-_NARROW: dict[str, Any] = {"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"}
-LARGE: Tiles = ((1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4}), (0.995, _128x192))
-"""Tiles of large groups whose sums stay in the tensor cores. A warpgroup that stores all its boxes at once is worth a stage of the ring."""
-MEDIUM: Tiles = (
+_TICKET: dict[str, Any] = {"ORDER": "ticket", "LONGEST_FIRST": True}
+_FITTED: dict[str, Any] = {"TRANSPOSED": True, "STEP": 16, "GROUP": 1, **_TICKET}
+_NARROW: dict[str, Any] = {"BM": 64, "BN": 128, "OVERLAP": True, **_TICKET}
+PLAIN: Kinds = (
+    (1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4}),
+    (1.002, {"BM": 128, "BN": 192, "PINGPONG": True}),
+    (1.015, {"BM": 256, "BN": 192, **_FITTED}),
+    (1.038, {"BM": 192, "BN": 192, **_FITTED}))
+"""Tiles whose sums stay in the tensor cores. A warpgroup that stores all its boxes at once is worth a stage of the ring. Where groups
+differ, or are few tiles of the first two, tiles of 16, 32, ... 192 tokens waste none, and by ticket, the longest group first, CTAs end
+together."""
+FEW_TOKENS: Kinds = (
     (1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4, "ORDER": "ticket"}),
-    (0.984, _128x192),
-    (0.974, {"BM": 192, "BN": 192, "STAGES": 4, "BUFFERS": 1, "ORDER": "ticket"}),
-    (1.05, {"BM": 192, "BN": 128, "STAGES": 5, "BUFFERS": 1, "ORDER": "ticket"}),
+    (0.984, {"BM": 128, "BN": 192, "PINGPONG": True}),
     (1.995, {"BM": 64, "BN": 128, "PINGPONG": True, "ORDER": "ticket", "STREAM_W": True}))
-"""Those of groups of one to four rows of tiles, which read weights that are new every few tiles: 192 rows as one read them once, and few
-rows take as long as their weights. With 192 rows one stage more is worth a warpgroup's second staging buffer (1 to 3 %). By ticket CTAs
-that have the short last rows of a group go on to the next."""
-PROMOTED: Tiles = (
-    (1.0, {"BM": 256, "BN": 128, "STAGGER": True, "ORDER": "ticket"}),
-    (1.092, {"BM": 128, "BN": 128, "OVERLAP": True, "ORDER": "ticket"}),
-    (0.919, {"BM": 192, "BN": 128, "ORDER": "ticket", "RASTER": "along_n", "GROUP": 16}),
-    (1.014, {"BM": 128, "BN": 192, "ORDER": "ticket", "GROUP": 16}),
+"""Those of groups of up to COLUMNS tokens, which take as long as their weights."""
+PROMOTED: Kinds = (
+    (1.0, {"BM": 256, "BN": 128, "STAGGER": True, **_TICKET}),
+    (1.092, {"BM": 128, "BN": 128, "OVERLAP": True, **_TICKET}),
+    (0.919, {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **_TICKET}),
+    (1.014, {"BM": 128, "BN": 192, "GROUP": 16, **_TICKET}),
     (2.02, _NARROW))
 """Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
+SORTED = 32
+"""Groups up to which the longest come first: to sort more takes longer than it saves, as does sorting groups of few tokens or of many."""
 SAMPLES = 8
 """Skewed lengths that are tried to see what the better of two tiles gains over one."""
 LEAST, SECOND = 0.015, 0.6
@@ -81,7 +86,7 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     return config.or_(_wave(*kind), GroupConfig.of(**{**changes, **same, **fixed(problem)}), _wave(share, changes))
 
 
-def _other(problem: GroupProblem, first: tuple[float, dict[str, Any]], tiles: Tiles,
+def _other(problem: GroupProblem, first: tuple[float, dict[str, Any]], tiles: Kinds,
            sms: int) -> tuple[float, dict[str, Any]] | None:
     """The tile to choose from beside the first where groups may differ much; none if it is not worth a second launch.
 
@@ -110,11 +115,15 @@ def _at_least(problem: GroupProblem) -> tuple[float, float]:
     return 2 * rows * problem.n * problem.k / FLOPS[problem.x.bits], bytes / BYTES
 
 
-def _tiles(problem: GroupProblem) -> Tiles:
+def _tiles(problem: GroupProblem) -> Kinds:
     """What groups of more than a few tokens choose from. Promoted tiles of 64 rows do not choose by the lengths."""
     if problem.promote:
-        return tuple(each for each in PROMOTED if each[1] != _NARROW or _few(problem))
-    return MEDIUM if problem.mean < PREFILL else LARGE
+        found = tuple(each for each in PROMOTED if each[1] != _NARROW or _few(problem))
+    else:
+        found = PLAIN if problem.mean > COLUMNS else FEW_TOKENS
+    if problem.capacity <= SORTED and COLUMNS < problem.mean <= 2 * PREFILL:
+        return found
+    return tuple((share, {**tile, "LONGEST_FIRST": False}) for share, tile in found)
 
 
 def _few(problem: GroupProblem) -> bool:
@@ -128,8 +137,8 @@ def _in_pieces(problem: GroupProblem) -> bool:
 
 
 def _wave(share: float, tile: dict[str, Any]) -> int:
-    """The time of a wave of these tiles."""
-    return int(share * tile["BM"] * tile["BN"])
+    """The time of a wave of these tiles, or of a STEP's."""
+    return int(share * tile["BM"] * tile.get("STEP", tile["BN"]))
 
 
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
@@ -173,7 +182,7 @@ def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
     return {"BM": 64 if few else 128, "BN": 128 if problem.promote else 256, **ways}
 
 
-def _best(tiles: Tiles, problem: GroupProblem, sms: int) -> dict[str, Any]:
+def _best(tiles: Kinds, problem: GroupProblem, sms: int) -> dict[str, Any]:
     """The tile for groups of the expected size."""
     alike = (math.ceil(problem.mean),) * problem.groups
     return min(tiles, key=lambda tile: _time(alike, problem.n, tile, sms))[1]
@@ -181,7 +190,9 @@ def _best(tiles: Tiles, problem: GroupProblem, sms: int) -> dict[str, Any]:
 
 def _time(lengths: Sequence[int], n: int, tile: tuple[float, dict[str, Any]], sms: int) -> int:
     """What a launch takes that multiplies all the time."""
-    return time(lengths, n, tile[1]["BM"], tile[1]["BN"], sms, _wave(*tile))
+    rows, columns = tile[1]["BM"], tile[1]["BN"]
+    tokens, features = (columns, rows) if tile[1].get("TRANSPOSED") else (rows, columns)
+    return Tiles(tokens, features, tile[1].get("STEP", tokens), _wave(*tile)).time_of(lengths, n, sms)
 
 
 def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
@@ -222,6 +233,12 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
             yield {**tile, **ways, "ORDER": "linear" if "ORDER" in tile else "ticket"}
         for order in ("linear", "ticket"):
             yield from ({**tile, **ways, "ORDER": order} for tile in (_promoted_shapes(problem) if problem.promote else _fast_shapes()))
+        for _, tile in _tiles(problem):
+            yield {**tile, **ways, "ORDER": "ticket", "LONGEST_FIRST": True}
+        if not problem.promote:
+            for BM, BN in ((256, 192), (192, 192), (128, 256), (128, 192), (256, 128), (128, 128)):
+                for longest_first in (False, True):
+                    yield {**_FITTED, "BM": BM, "BN": BN, "LONGEST_FIRST": longest_first}
 
 
 def _fast_shapes() -> Iterator[dict[str, Any]]:

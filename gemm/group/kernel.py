@@ -45,7 +45,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 128,
                LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "ragged", RING: bool = False,
                SCALE_MAP: bool = False, SCALE_BULK: bool = False, OVERLAP: bool = False, STAGGER: bool = False,
-               EVEN: bool = False, PIECE: int = 0, CHOICE: Choice | None = None) -> None:
+               EVEN: int = 0, PIECE: int = 0, STEP: int = 0, LONGEST_FIRST: bool = False, CHOICE: Choice | None = None) -> None:
     """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
 
     Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The others multiply and store, each its own slabs of a
@@ -56,8 +56,9 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     that shares an operand with this one. order[w] (PINGPONG): 4, see `Turn`.
 
     A tile reads the rows that follow its group's last one, and drops them: stores end with the group (TAILS), and a warpgroup that has no
-    row of the group releases the stages without multiplying, nor are rows loaded for it (PIECE: the rows of each). EVEN: a group's tiles
-    share its slabs of 64 rows evenly.
+    row of the group releases the stages without multiplying, nor are rows loaded for it (PIECE: the rows of each copy). EVEN: a
+    group's tiles share its rows evenly, by so many. STEP (TRANSPOSED): of a tile's columns those are multiplied that are tokens, rounded up
+    to it. LONGEST_FIRST: the order of the groups is that of their lengths.
     OUT of 8 bits is quantised: every 128 columns of a row get a scale of their own in `out_scale`, and a CTA works on as many tiles next
     to each other as make up 128 columns.
 
@@ -85,7 +86,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                          ScaleLines.allocate(w_scales, BN, BLOCK, STAGES, "scales of W", bulk=SCALE_BULK))
     pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=ring)
     order = smem.mbarrier(2, name="order") if PINGPONG else None
-    table = GroupTable(GROUPS, LAYOUT) if LAYOUT != "rows" else None
+    table = GroupTable(GROUPS, LAYOUT, LONGEST_FIRST) if LAYOUT != "rows" else None
     tickets = Tickets(workspace, CONSUMERS * 4 + pipeline.copied) if ORDER == "ticket" else None
 
     thread = mov.u32(tid.x)
@@ -190,7 +191,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         matrix = Matrix(out, OUT, out_row, out_batch)
         store: Any
         if TRANSPOSED:
-            store = (GatedTransposedStore if GATED else TransposedStore)(matrix, fused, lane, warp)
+            store = (GatedTransposedStore if GATED else TransposedStore)(matrix, fused, lane, warp, STEP)
             if GATED and SCALED:
                 store.factor = factor
         else:
@@ -243,6 +244,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                         else:
                             scales.begin(row + lane_row, column, end, n)
                         consumer.multiply_promoted(acc, total, work.stages, scales, stagger)
+                    elif STEP:
+                        consumer.multiply_fitted(acc, work.stages, work.until - work.row, STEP)
                     else:
                         consumer.multiply(acc, work.stages, turn)
                     if PINGPONG:

@@ -12,7 +12,6 @@ from ptxkit.ptx import add, ld, mov, selp
 from ptxkit.ptx import min as min_
 from ptxkit.types import u32
 
-from ..atoms import ROWS
 from ..scheduler import Schedule, Work, _shared_out
 from .table import GroupTable, Layout
 
@@ -44,14 +43,14 @@ class GroupSchedule:
     column of tiles before the next. Within a group (or a column) `tiles` says the order and what a cluster shares.
 
     Rows of tiles are those of A, columns those of B: the tokens are rows, or, `transposed`, columns. A tile has `tokens` of them at most,
-    the last one of a group what is left; or (`even`) a group's tiles have as many slabs of 64 rows each, give or take one.
+    the last one of a group what is left; or a group's tiles share its rows evenly, by `even` of them at a time.
     """
 
     tiles: Schedule
     order: Order
     tokens: int
     transposed: bool = False
-    even: bool = False
+    even: int = 0
 
     @contextmanager
     def work(self, table: GroupTable, weight_tiles: Reg[u32], stages: Reg[u32], *, turn: Reg[u32] | int = 0, turns: int = 1,
@@ -61,34 +60,35 @@ class GroupSchedule:
         across = weight_tiles if own_sizes else self._columns(weight_tiles)
         rows = ld.shared__cta.u32(table.before.at(table.capacity))
         units = rows if own_sizes else rows * across
-        group = mov.u32(0)
+        here = mov.u32(0)
 
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
             column = unit // rows if self.order == "across" else None
             sought = unit if own_sizes else unit - column * rows if column is not None else unit // across
             if self.order in ("linear", "ticket"):
                 with loop() as walk:
-                    walk.break_if(sought < ld.shared__cta.u32(table.before.at(group + 1)))
-                    add.u32(group, group, 1)
+                    walk.break_if(sought < ld.shared__cta.u32(table.before.at(here + 1)))
+                    add.u32(here, here, 1)
             else:
-                self._search(table, group, sought)
-            before = ld.shared__cta.u32(table.before.at(group))
+                self._search(table, here, sought)
+            before = ld.shared__cta.u32(table.before.at(here))
             if column is not None:
                 along, other = sought - before, column
                 m, n = (other, along) if self.transposed else (along, other)
             else:
-                own, wide = ld.shared__cta.u32(table.before.at(group + 1)) - before, across
+                own, wide = ld.shared__cta.u32(table.before.at(here + 1)) - before, across
                 if own_sizes:
-                    wide = ld.shared__cta.u32(table.across.at(group))
+                    wide = ld.shared__cta.u32(table.across.at(here))
                     own = own // wide
                 within = unit - before if own_sizes else unit - before * wide
                 m, n = self.tiles._place(within, *((wide, own) if self.transposed else (own, wide)))
-            return *self.tiles._in_cluster(m, n), group
+            return *self.tiles._in_cluster(m, n), here
 
         with self.tiles.placed(units, place, turn, turns, draws) as (unit, m, n, of):
             start, end = ld.shared__cta.u32(table.start.at(of)), ld.shared__cta.u32(table.end.at(of))
             row, until = self._rows(table, of, n if self.transposed else m, start, end)
-            yield GroupWork(m, n, 0, ld.shared__cta.u32(table.stages.at(of)) if own_sizes else stages, unit, None, None, of, start, end,
+            group = ld.shared__cta.u32(table.group.at(of)) if table.longest_first else of
+            yield GroupWork(m, n, 0, ld.shared__cta.u32(table.stages.at(of)) if own_sizes else stages, unit, None, None, group, start, end,
                             row, until)
 
     @contextmanager
@@ -110,17 +110,17 @@ class GroupSchedule:
                                 start, end, start, end)
 
     def _rows(self, table: GroupTable, group: Reg[u32], tile: Reg[u32], start: Reg[u32], end: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
-        """First row and end of a tile of a group, before the first row where a CTA of a cluster has none. The first ones of `even` tiles
-        have one slab more."""
+        """First row and end of a tile of a group, before the first row where a CTA of a cluster has none. Of tiles that share evenly the
+        first ones have more."""
         if not self.even:
             row = start + tile * self.tokens
             return row, min_.u32(row + self.tokens, end)
         tiles = ld.shared__cta.u32(table.before.at(group + 1)) - ld.shared__cta.u32(table.before.at(group))
-        slabs = (end - start + (ROWS - 1)) // ROWS
+        slabs = (end - start + (self.even - 1)) // self.even
         each = slabs // tiles
         longer = slabs - each * tiles
-        row = start + (tile * each + min_.u32(tile, longer)) * ROWS
-        return row, min_.u32(row + selp.u32(each + 1, each, tile < longer) * ROWS, end)
+        row = start + (tile * each + min_.u32(tile, longer)) * self.even
+        return row, min_.u32(row + selp.u32(each + 1, each, tile < longer) * self.even, end)
 
     def _columns(self, weight_tiles: Reg[u32]) -> Reg[u32]:
         return _shared_out(weight_tiles, self.tiles.cluster_m if self.transposed else self.tiles.cluster_n)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ptxkit import Ptr, Reg, laneid, smem
-from ptxkit.ptx import add, ld, mov, mul, selp, shfl, st
+from ptxkit import Ptr, Reg, for_range, laneid, smem
+from ptxkit.ptx import add, bar, ld, mov, mul, selp, shfl, st
 from ptxkit.ptx import max as max_
 from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared
@@ -16,32 +16,38 @@ from .choice import Choice
 Layout = Literal["offsets", "masked", "rows", "pointers"]
 """How the device says which rows are whose: where groups begin and end; how many rows of equal slots are used; the group of each row; or
 groups with matrices of their own, and their M, N and K."""
+ALL_LANES = 0xFFFFFFFF
+LONGEST = (1 << 22) - 1
+"""Rows of a group from which on it counts as no longer than any other."""
 
 
 class GroupTable:
     """First row and end of each group, and how many units of rows (pointers: units) come before it.
 
-    "pointers" adds the tiles across N and the stages of K of each group.
+    "pointers" adds the tiles across N and the stages of K of each group; `longest_first`, where the groups come in another order than
+    their own, which one each is.
     """
 
-    def __init__(self, capacity: int, layout: Layout = "offsets") -> None:
-        self.capacity = capacity
+    def __init__(self, capacity: int, layout: Layout = "offsets", longest_first: bool = False) -> None:
+        self.capacity, self.longest_first = capacity, longest_first
         self.layout: Layout = layout
-        self.words_at: Shared[u32] = smem.array(u32, self.words(capacity, layout), name="table of groups")
+        words = self.words(capacity, layout, longest_first)
+        self.words_at: Shared[u32] = smem.array(u32, words, name="table of groups")
         self.before = self.words_at
-        places = [self.words_at + (capacity * i + 1) for i in range(1, 5 if layout == "pointers" else 3)]
+        places = [self.words_at + (capacity * i + 1) for i in range(1, words // capacity)]
         self.start, self.end = places[:2]
         self.across, self.stages = places[-2:]                  # of "pointers"
+        self.group = places[-1]                                 # of `longest_first`
 
     @staticmethod
-    def words(capacity: int, layout: Layout) -> int:
+    def words(capacity: int, layout: Layout, longest_first: bool = False) -> int:
         """Of 32 bits."""
-        return 0 if layout == "rows" else (5 if layout == "pointers" else 3) * capacity + 1
+        return 0 if layout == "rows" else (5 if layout == "pointers" else 3 + longest_first) * capacity + 1
 
     @classmethod
-    def bytes(cls, capacity: int, layout: Layout = "offsets") -> int:
+    def bytes(cls, capacity: int, layout: Layout = "offsets", longest_first: bool = False) -> int:
         """Shared memory, the alignment included."""
-        return 4 * cls.words(capacity, layout) + 16
+        return 4 * cls.words(capacity, layout, longest_first) + 16
 
     @staticmethod
     def bounds(lengths: Ptr[u32], group: Reg[u32], rows: Reg[u32], layout: Layout, pitch: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
@@ -61,7 +67,7 @@ class GroupTable:
         """
         lane, each = mov.u32(laneid), self.capacity // 32
         first = lane * each
-        counts, of_other = [], mov.u32(0)
+        counts, bounds = [], []
         values = [] if layout == "pointers" else self._read(lengths, first, groups, each + (layout == "offsets"), layout)
         for i in range(each):
             at = first + i if i else first
@@ -77,25 +83,45 @@ class GroupTable:
                 count = selp.u32(mul.lo.u32((end + (unit - 1)) // unit, across), 0, stages != 0)
             else:
                 start, end = _bounds(values[i], values[i + 1] if layout == "offsets" else None, at, rows, pitch)
-                count = selp.u32((end - start + (unit - 1)) // unit, 0, inside)
-                if choice is not None:
-                    add.u32(of_other, of_other, (end - start + (choice.tokens - 1)) // choice.tokens, pred=inside)
+                end = selp.u32(end, start, inside)
+                count = (end - start + (unit - 1)) // unit
+            bounds.append((at, start, end))
+            if self.longest_first:
+                continue
             st.shared__cta.u32(self.start.at(at), start)
             st.shared__cta.u32(self.end.at(at), end)
             counts.append(count)
+        if self.longest_first:
+            self._sort(bounds)
+            counts = [(ld.shared__cta.u32(self.end.at(at)) - ld.shared__cta.u32(self.start.at(at)) + (unit - 1)) // unit
+                      for at, _, _ in bounds]
         here = mov.u32(counts[0])
         for count in counts[1:]:
             add.u32(here, here, count)
         sum_ = mov.u32(here)
         for distance in (1, 2, 4, 8, 16):
-            add.u32(sum_, sum_, shfl.sync.up.b32(sum_, distance, 0, 0xFFFFFFFF), pred=lane >= distance)
+            add.u32(sum_, sum_, shfl.sync.up.b32(sum_, distance, 0, ALL_LANES), pred=lane >= distance)
         before = sum_ - here
         for i, count in enumerate(counts):
             st.shared__cta.u32(self.before.at(first + i if i else first), before)
             before = before + count
         if choice is not None and across is not None and n is not None:
-            mov.u32(before, choice.rows(here, of_other, across, n))
+            mov.u32(before, choice.rows([end - start for _, start, end in bounds], across, n))
         st.shared__cta.u32(self.before.at(self.capacity), before, pred=lane == 31)
+
+    def _sort(self, bounds: list[tuple[Reg[u32], Reg[u32], Reg[u32]]]) -> None:
+        """By one warp, each lane with number, first row and end of some groups: those into the table, the longest first, and of groups that
+        are equally long the first one."""
+        keys = [mov.u32(min_.u32(end - start, LONGEST) * 1024 + (1023 - at)) for at, start, end in bounds]
+        places = [mov.u32(0) for _ in keys]
+        with for_range(32) as lane:
+            for other in [shfl.sync.idx.b32(key, lane, 31, ALL_LANES) for key in keys]:
+                for key, place in zip(keys, places, strict=True):
+                    add.u32(place, place, 1, pred=other > key)
+        for place, (at, start, end) in zip(places, bounds, strict=True):
+            for array, value in ((self.start, start), (self.end, end), (self.group, at)):
+                st.shared__cta.u32(array.at(place), value)
+        bar.warp.sync(ALL_LANES)
 
     @staticmethod
     def _read(lengths: Ptr[u32], first: Reg[u32], groups: Reg[u32], count: int, layout: Layout) -> list[Reg[u32]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from ptxkit import Ptr, Reg, Vec
-from ptxkit.ptx import ld, mov, movmatrix, mul, opcode, st
+from ptxkit import Ptr, Reg, Vec, if_
+from ptxkit.ptx import ld, mov, movmatrix, mul, opcode, selp, shfl, st
 from ptxkit.ptx import min as min_
 from ptxkit.types import f32, u32
 
@@ -17,40 +18,46 @@ from ..scales import BLOCK, ScaleArray, Scales
 
 
 class TransposedStore:
-    """Accumulators of W X^T to rows of tokens: 16-bit results change places within a warp (movmatrix), and are stored in pairs.
+    """Accumulators of W X^T to rows of tokens: 16-bit results change places within a warp (movmatrix, and one exchange between
+    neighbours), so that each token's 16 features of a warp are 32 bytes that four lanes store together.
 
     `fused.edges` are the ends of the features (m) and of the group's tokens (n).
     """
 
-    def __init__(self, out: Matrix, fused: Fused, lane: Reg[u32], warp: Reg[u32]) -> None:
-        self.out, self.fused = out, fused
+    def __init__(self, out: Matrix, fused: Fused, lane: Reg[u32], warp: Reg[u32], step: int = 0) -> None:
+        self.out, self.fused, self.step = out, fused, step
         self.lane, self.first = lane, warp * 16
+        self.odd = (lane & 1) != 0
+        self.quarter = (lane & 1) * 8 + (lane & 2) * 2          # of 16 features: the four that a lane stores
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int) -> None:
         """Store slabs of 64 features x BN tokens: features `row`.., tokens `column`.."""
         for slab, fragment in enumerate(acc):
             feature = row + (self.first + slab * ROWS)
-            for block in range(BN // 8):
-                values = self.fused.mma.block(fragment, block)
-                self.block(self.fused.block(values, row, column, None), feature, column + 8 * block if block else column)
+            for first in range(0, BN, self.step or BN):
+                with if_(column + first < self.fused.edges.n) if first else nullcontext():
+                    for block in range(first // 8, (first + (self.step or BN)) // 8):
+                        values = self.fused.mma.block(fragment, block)
+                        values = self.fused.block(values, row, column, None)
+                        self.block(values, feature, column + 8 * block if block else column)
 
     def block(self, values: list[Reg[f32]], feature: Reg[u32], token: Reg[u32]) -> None:
         """Store a warp's 16 features x 8 tokens: features and tokens that begin there."""
         edges, type_ = self.fused.edges, self.out.type
-        for half in range(2):
-            begin = feature + 8 * half if half else feature
-            inside = begin < edges.m
-            pair = values[2 * half:2 * half + 2]
-            if type_ is f32:
-                at = token + (self.lane & 3) * 2
+        if type_ is f32:
+            at = token + (self.lane & 3) * 2
+            for half in range(2):
+                begin = feature + 8 * half if half else feature
                 place = self.out.at(at, begin + (self.lane >> 2), None)
-                for i, value in enumerate(pair):
-                    st.global_.f32(place.at(self.out.row_stride) if i else place, value, pred=inside & (at + i < edges.n))
-            else:
-                packed = opcode(f"cvt.rn.{type_.__name__}x2.f32")(pair[1], pair[0])
-                turned = movmatrix.sync.aligned.m8n8.trans.b16(packed)
-                at = token + (self.lane >> 2)
-                st.global_.b32(self.out.at(at, begin + (self.lane & 3) * 2, None), turned, pred=inside & (at < edges.n))
+                for i, value in enumerate(values[2 * half:2 * half + 2]):
+                    st.global_.f32(place.at(self.out.row_stride) if i else place, value, pred=(begin < edges.m) & (at + i < edges.n))
+            return
+        pack, turn = opcode(f"cvt.rn.{type_.__name__}x2.f32"), movmatrix.sync.aligned.m8n8.trans.b16
+        low, high = (turn(pack(values[i + 1], values[i])) for i in (0, 2))
+        other = shfl.sync.bfly.b32(selp.b32(low, high, self.odd), 1, 31, 0xFFFFFFFF)
+        at, begin = token + (self.lane >> 2), feature + self.quarter
+        four: Any = Vec((selp.b32(other, low, self.odd), selp.b32(high, other, self.odd)))
+        st.global_.v2.b32(self.out.at(at, begin, None), four, pred=(begin < edges.m) & (at < edges.n))
 
     def drain(self) -> None:
         """Nothing is under way."""

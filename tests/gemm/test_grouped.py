@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from gemm.config import ConfigError
 from gemm.group.cases import EXTENTS, Case, case, skewed
 from gemm.group.config import GroupConfig
 from gemm.group.example import example
-from gemm.group.heuristic import LARGE, MEDIUM, PROMOTED, candidates, heuristic
+from gemm.group.heuristic import FEW_TOKENS, PLAIN, PROMOTED, candidates, heuristic
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from gemm.group.simulate import simulate
 from ptxkit.arrays import ArrayView, contiguous_strides
@@ -101,6 +102,8 @@ def test_many_random_groups(launch, dtype, scaled, out):
      {"BM": 128, "BN": 16, "CONSUMERS": 1, "TRANSPOSED": True}),
     ({"lengths": [3, 0, 9], "n": 144, "k": 64, "scales": "one", "gated": True}, {"BM": 64, "BN": 64}),
     ({"lengths": [3, 0, 9], "n": 72, "k": 272, "dtype": "e4m3", "scales": "group", "fast_accum": False}, {"BM": 64, "BN": 32}),
+    ({"lengths": [3, 0, 41], "n": 136, "k": 144, "dtype": "e4m3", "scales": "group"},
+     {"BM": 128, "BN": 32, "TRANSPOSED": True, "STEP": 16, "PIECES": True, "LONGEST_FIRST": True}),
 ], ids=str)
 def test_kinds_are_right_in_every_schedule(what, parameters):
     share, report, _ = example(**what, parameters=parameters, sms=2)
@@ -126,7 +129,7 @@ def test_scales_of_four_stages_are_copied_at_once_into_a_ring_of_any_number(stag
     assert report.verdict == "clean", report.findings
 
 
-@pytest.mark.parametrize(("tiles", "what"), [(LARGE + MEDIUM, {"scales": "group"}), (LARGE + MEDIUM, {"dtype": "f16"}),
+@pytest.mark.parametrize(("tiles", "what"), [(PLAIN + FEW_TOKENS, {"scales": "group"}), (PLAIN + FEW_TOKENS, {"dtype": "f16"}),
                                              (PROMOTED, {"scales": "block"})], ids=["fp8", "f16", "blocks"])
 def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
     """Whole tiles and the last rows of groups; by tickets the checker vouches for what was executed."""
@@ -138,11 +141,29 @@ def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
         assert report.verdict == ("incomplete" if "ORDER" in tile else "clean"), (tile, report.findings)
 
 
-@settings(deadline=None, max_examples=30)
-@given(lengths(128), st.sampled_from([(1, 1), (3, 2), (4, 3), (1, 3)]), st.sampled_from(["offsets", "masked"]), st.integers(0, 99))
-def test_one_of_two_kernels_works_on_any_lengths(each, times, layout, seed):
+@pytest.mark.parametrize(("step", "tile"), [(16, 192), (8, 48), (64, 128)])
+def test_a_tile_multiplies_as_many_columns_as_it_has_tokens(step, tile):
+    """Every number of them, in tiles that share a group's tokens evenly; copies load no more than a step or 32 rows too many."""
+    parameters = {"BM": 128, "BN": tile, "TRANSPOSED": True, "STEP": step, "PIECES": True, "GROUP": 1, "ORDER": "ticket",
+                  "LONGEST_FIRST": True}
+    for what in ({"dtype": "e4m3", "scales": "group"}, {"dtype": "f16"}, {"dtype": "bf16", "out": "f32", "layout": "masked"}):
+        share, report, config = example([*range(1, tile + 1, step), 0, tile + 1], 136, 144, parameters=parameters, sms=3, **what)
+        assert share <= 1
+        assert report.verdict == "incomplete", report.findings  # tickets: the checker vouches for what was executed
+        widths = {int(match) for match in re.findall(r"wgmma\S*m64n(\d+)", " ".join(report.stats.opcodes))}
+        assert widths == set(range(step, tile + 1, step))
+        assert (config.piece, config.even) == (max(step, min(32, tile & -tile)), step)
+
+
+KERNELS = ({"BM": 128, "BN": 64}, {"BM": 64, "BN": 72, "PINGPONG": True}, {"BM": 128, "BN": 64, "TRANSPOSED": True, "STEP": 16})
+
+
+@settings(deadline=None, max_examples=40)
+@given(lengths(128), st.sampled_from([(1, 1), (3, 2), (4, 3), (1, 3), (5, 1)]), st.sampled_from(["offsets", "masked"]),
+       st.permutations(KERNELS), st.integers(0, 99))
+def test_one_of_two_kernels_works_on_any_lengths(each, times, layout, kernels, seed):
     """Each kernel alone writes all of y or nothing, as the host counts the waves; both together are right."""
-    first, second = ({"BM": 128, "BN": 64, "LAYOUT": layout}, {"BM": 64, "BN": 72, "PINGPONG": True, "LAYOUT": layout})
+    first, second = ({**kernel, "LAYOUT": layout} for kernel in kernels[:2])
     config = GroupConfig.of(bf16, bf16, bf16, GROUPS=32, **first).or_(times[0], GroupConfig.of(bf16, bf16, bf16, GROUPS=32, **second),
                                                                       times[1])
     groups, n, sms, rows = len(each), 136, 2, max([1, *each]) if layout == "masked" else sum(each)
@@ -237,10 +258,21 @@ def test_bad_input_is_a_sentence(change, options, sentence):
 @pytest.mark.parametrize("wrong", [{"GROUPS": 33}, {"ORDER": "random"}, {"BM": 64, "BN": 24, "GATED": True},
                                    {"BM": 64, "GATED": True, "TRANSPOSED": True, "BN": 16},
                                    {"RING": True}, {"RING": True, "BLOCK_SCALES": True, "PROMOTE": True, "TRANSPOSED": True, "BN": 16},
-                                   {"STAGES": 16, "BN": 256}])
+                                   {"STAGES": 16, "BN": 256}, {"STEP": 16}, {"STEP": 24, "BN": 48, "TRANSPOSED": True},
+                                   {"STEP": 16, "BN": 40, "TRANSPOSED": True}, {"STEP": 16, "BN": 64, "TRANSPOSED": True, "PROMOTE": True},
+                                   {"STEP": 16, "BM": 128, "BN": 64, "TRANSPOSED": True, "GATED": True},
+                                   {"LONGEST_FIRST": True, "TAILS": "updated"}, {"LONGEST_FIRST": True, "LAYOUT": "rows"}])
 def test_a_configuration_that_cannot_be_is_refused(wrong):
     with pytest.raises(ConfigError):
         GroupConfig.of(bf16, bf16, bf16, **wrong)
+
+
+def test_the_l2_fetches_lines_of_weights_that_it_does_not_keep():
+    from gemm.device import L2_PROMOTION
+    from gemm.group.device import l2_promotion
+
+    streamed, kept = (GroupConfig.of(bf16, bf16, bf16, BM=64, BN=16, TRANSPOSED=True, STREAM_W=stream) for stream in (True, False))
+    assert (l2_promotion(streamed), l2_promotion(kept)) == (128, L2_PROMOTION)
 
 
 def test_the_heuristic_has_a_configuration_for_every_case():
@@ -268,8 +300,8 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
         one = case(name)
         chosen = _without_stages(str(replace(heuristic(problem_of(one)).chosen(one.lengths, one.n, 132), OTHER=None, CHOICE=None)))
         shares.append(known.get(chosen, float("inf")) / min(known.values()))
-        assert shares[-1] <= 1.06, (name, chosen)
-    assert math.prod(shares) ** (1 / len(shares)) <= 1.012
+        assert shares[-1] <= 1.075, (name, chosen)
+    assert math.prod(shares) ** (1 / len(shares)) <= 1.01
 
 
 def _without_stages(config: str) -> str:

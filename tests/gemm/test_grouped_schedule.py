@@ -25,11 +25,11 @@ COLUMNS = 3
 
 
 @functools.cache
-def listing(tokens: int, order: Order, even: bool) -> Kernel[Any]:
+def listing(tokens: int, order: Order, even: int, longest_first: bool, capacity: int) -> Kernel[Any]:
     """A kernel in which every CTA writes down its tiles: group, first row, end, column."""
     @kernel(block=32)
     def tiles_of_groups(lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], out: Ptr[u32], width: Reg[u32]) -> None:
-        table = GroupTable(32)
+        table = GroupTable(capacity, longest_first=longest_first)
         table.scan(lengths, groups, rows, tokens, "offsets", mov.u32(0))
         bar.sync(0)
         with if_(mov.u32(tid.x) == 0):
@@ -40,36 +40,47 @@ def listing(tokens: int, order: Order, even: bool) -> Kernel[Any]:
     return tiles_of_groups
 
 
-def tiles(lengths: list[int], tokens: int, order: Order, even: bool, ctas: int) -> list[tuple[int, ...]]:
+def tiles(lengths: list[int], tokens: int, order: Order, even: int, ctas: int, longest_first: bool = False,
+          capacity: int = 32) -> list[tuple[int, ...]]:
+    """Group, first row, end and column of each tile, in the order of the tiles."""
     ends = np.array((0, *itertools.accumulate(lengths)), np.uint32)
     count = sum(-(-length // tokens) for length in lengths) * COLUMNS
     out = np.full((count + 1, 4), 0xFFFF_FFFF, np.uint32)
-    report = listing(tokens, order, even).simulate(ctas, ends, len(lengths), int(ends[-1]), out, COLUMNS)
+    report = listing(tokens, order, even, longest_first, capacity).simulate(ctas, ends, len(lengths), int(ends[-1]), out, COLUMNS)
     assert report.verdict == "clean", report.findings
     assert (out[-1] == 0xFFFF_FFFF).all()                       # no tile too many
-    return sorted(tuple(map(int, row)) for row in out[:-1])
+    return [tuple(map(int, row)) for row in out[:-1]]
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.sampled_from([0, 1, 63, 64, 65, 128, 192, 193, 257, 320, 449, 700]), min_size=1, max_size=6),
-       st.sampled_from([64, 128, 192, 256]), st.sampled_from([order for order in ORDERS if order != "ticket"]), st.booleans(),
-       st.sampled_from([1, 4]))
-def test_every_row_of_a_group_is_in_one_tile_of_each_column(lengths, tokens, order, even, ctas):
-    found = tiles(lengths, tokens, order, even, ctas)
+       st.sampled_from([64, 128, 192, 256]), st.sampled_from([order for order in ORDERS if order != "ticket"]),
+       st.sampled_from([0, 16, 64]), st.sampled_from([1, 4]), st.booleans())
+def test_every_row_of_a_group_is_in_one_tile_of_each_column(lengths, tokens, order, even, ctas, longest_first):
+    found = sorted(tiles(lengths, tokens, order, even, ctas, longest_first))
     begin = 0
     for group, length in enumerate(lengths):
         for column in range(COLUMNS):
             own = [(row, until) for of, row, until, n in found if (of, n) == (group, column)]
             assert [row for row, _ in own] == [begin, *(until for _, until in own[:-1])][:len(own)]
             assert (own[-1][1] if own else begin) == begin + length
-            slabs = [-(-(until - row) // 64) for row, until in own]
-            assert all(0 < each <= tokens // 64 for each in slabs)
-            assert sum(slabs) == -(-length // 64)
+            unit = even or 64
+            slabs = [-(-(until - row) // unit) for row, until in own]
+            assert all(0 < each <= tokens // unit for each in slabs)
+            assert sum(slabs) == -(-length // unit)
             if even and slabs:
                 assert max(slabs) - min(slabs) <= 1
         begin += length
 
 
 def test_four_slabs_are_two_and_two_or_three_and_one():
-    assert [(row, until) for _, row, until, n in tiles([250], 192, "linear", True, 1) if not n] == [(0, 128), (128, 250)]
-    assert [(row, until) for _, row, until, n in tiles([250], 192, "linear", False, 1) if not n] == [(0, 192), (192, 250)]
+    assert [(row, until) for _, row, until, n in tiles([250], 192, "linear", 64, 1) if not n] == [(0, 128), (128, 250)]
+    assert [(row, until) for _, row, until, n in tiles([250], 192, "linear", 0, 1) if not n] == [(0, 192), (192, 250)]
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.sampled_from([0, 1, 63, 64, 65, 128, 700]), min_size=1, max_size=40), st.sampled_from([1, 3]))
+def test_the_longest_group_comes_first_and_of_equals_the_first(lengths, ctas):
+    found = tiles(lengths, 64, "linear", 0, ctas, longest_first=True, capacity=128 if len(lengths) > 32 else 32)
+    order = list(dict.fromkeys(group for group, *_ in found))
+    assert order == sorted((group for group, length in enumerate(lengths) if length), key=lambda group: (-lengths[group], group))
