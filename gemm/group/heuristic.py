@@ -37,6 +37,8 @@ PLAIN: Kinds = (
 """Tiles whose sums stay in the tensor cores. A warpgroup that stores all its boxes at once is worth a stage of the ring. Where groups
 differ, or are few tiles of the first two, tiles of 16, 32, ... 192 tokens waste none, and by ticket, the longest group first, CTAs end
 together."""
+STREAMED: dict[str, Any] = {"BM": 128, "BN": 192, **_FITTED, "STREAM_W": True}
+"""The tile of groups of up to 2 COLUMNS tokens, which wait for their weights: most have one tile, and its weights go past the L2."""
 FEW_TOKENS: Kinds = (
     (1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4, "ORDER": "ticket"}),
     (0.984, {"BM": 128, "BN": 192, "PINGPONG": True}),
@@ -121,9 +123,12 @@ def _tiles(problem: GroupProblem) -> Kinds:
         found = tuple(each for each in PROMOTED if each[1] != _NARROW or _few(problem))
     else:
         found = PLAIN if problem.mean > COLUMNS else FEW_TOKENS
-    if problem.capacity <= SORTED and COLUMNS < problem.mean <= 2 * PREFILL:
-        return found
-    return tuple((share, {**tile, "LONGEST_FIRST": False}) for share, tile in found)
+    return found if _sorted(problem) else tuple((share, {**tile, "LONGEST_FIRST": False}) for share, tile in found)
+
+
+def _sorted(problem: GroupProblem) -> bool:
+    """Whether the longest group comes first, of tiles that are drawn by ticket."""
+    return problem.capacity <= SORTED and COLUMNS < problem.mean <= 2 * PREFILL
 
 
 def _few(problem: GroupProblem) -> bool:
@@ -155,6 +160,8 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
                 "GROUP": 1, "STREAM_W": True}
     if not in_pairs:
         return {"BM": 64 if not gated and mean <= COLUMNS else 128, "BN": 256}
+    if mean <= 2 * COLUMNS and (mean > COLUMNS or (problem.capacity > SORTED and not _few(problem))):
+        return {**STREAMED, "LONGEST_FIRST": _sorted(problem)}
     return dict(_best(_tiles(problem), problem, sms))
 
 
@@ -238,7 +245,8 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
         if not problem.promote:
             for BM, BN in ((256, 192), (192, 192), (128, 256), (128, 192), (256, 128), (128, 128)):
                 for longest_first in (False, True):
-                    yield {**_FITTED, "BM": BM, "BN": BN, "LONGEST_FIRST": longest_first}
+                    for stream in (False, True) if problem.mean <= 2 * COLUMNS else (False,):
+                        yield {**_FITTED, "BM": BM, "BN": BN, "LONGEST_FIRST": longest_first, "STREAM_W": stream}
 
 
 def _fast_shapes() -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from gemm.config import ConfigError
 from gemm.group.cases import EXTENTS, Case, case, skewed
 from gemm.group.config import GroupConfig
 from gemm.group.example import example
-from gemm.group.heuristic import FEW_TOKENS, PLAIN, PROMOTED, candidates, heuristic
+from gemm.group.heuristic import FEW_TOKENS, PLAIN, PROMOTED, STREAMED, candidates, heuristic
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from gemm.group.simulate import simulate
 from ptxkit.arrays import ArrayView, contiguous_strides
@@ -129,8 +129,11 @@ def test_scales_of_four_stages_are_copied_at_once_into_a_ring_of_any_number(stag
     assert report.verdict == "clean", report.findings
 
 
-@pytest.mark.parametrize(("tiles", "what"), [(PLAIN + FEW_TOKENS, {"scales": "group"}), (PLAIN + FEW_TOKENS, {"dtype": "f16"}),
-                                             (PROMOTED, {"scales": "block"})], ids=["fp8", "f16", "blocks"])
+FAST = (*PLAIN, *FEW_TOKENS, (1.0, STREAMED))
+
+
+@pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (PROMOTED, {"scales": "block"})],
+                         ids=["fp8", "f16", "blocks"])
 def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
     """Whole tiles and the last rows of groups; by tickets the checker vouches for what was executed."""
     ways = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True} if what.get("scales") == "block" else {}
