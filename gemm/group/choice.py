@@ -61,8 +61,8 @@ class Choice:
     """What a kernel knows of its own tiles and the other one's.
 
     Tiles are dealt out in waves, and whether the last one is full depends on every group's length. Both kernels count both kinds of
-    tiles with the same grid; the one that takes longer has no work. `first` works where they take equally long. The time goes half by the
-    waves and half by the tiles: while some SMs have none left, the others have their power.
+    tiles with the same grid; the one that takes longer has no work. `first` works where they take equally long. The time goes by the waves
+    and by the tiles (`level`): while some SMs have none left, the others have their power.
     """
 
     own: Tiles

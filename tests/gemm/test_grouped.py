@@ -35,6 +35,7 @@ TILES: tuple[dict[str, Any], ...] = (
     {"BM": 64, "BN": 72},
     {"BM": 128, "BN": 64, "CLUSTER_M": 2, "PIECES": True},
     {"BM": 192, "BN": 64, "PIECES": True},
+    {"BM": 128, "BN": 32, "TRANSPOSED": True, "STEP": 8, "PIECES": True, "STREAM_W": True, "LONGEST_FIRST": True},
 )
 
 
