@@ -69,16 +69,17 @@ class Choice:
     other: Tiles
     first: bool
 
-    def rows(self, lengths: Sequence[Reg[u32]], across: Reg[u32], n: Reg[u32]) -> Reg[u32]:
-        """By all lanes of a warp, each with the lengths of some groups: all rows of tiles, or 0 for the kernel that does not work.
+    def rows(self, here: Reg[u32], lengths: Sequence[Reg[u32]], across: Reg[u32], n: Reg[u32]) -> Reg[u32]:
+        """By all lanes of a warp, each with the lengths of some groups and this kernel's rows of tiles in them (`here`): all rows of
+        tiles, or 0 for the kernel that does not work.
 
         This kernel's tiles are `across` to a row; results have `n` columns.
         """
         own, other = self.own, self.other
-        rows = own.rows(lengths, own.tokens)
-        here = own.time(rows, lengths, across)
-        there = other.time(other.rows(lengths, other.tokens), lengths, (n + (other.features - 1)) // other.features)
-        return selp.u32(rows, 0, here <= there if self.first else here < there)
+        rows = redux.sync.add.u32(here, ALL_LANES)
+        mine = own.time(rows, lengths, across)
+        theirs = other.time(other.rows(lengths, other.tokens), lengths, (n + (other.features - 1)) // other.features)
+        return selp.u32(rows, 0, mine <= theirs if self.first else mine < theirs)
 
 
 __all__ = ["Choice", "Tiles"]

@@ -138,6 +138,11 @@ class GroupConfig:
         return not (self.TRANSPOSED or self.tile.PINGPONG or self.tile.CONSUMERS == 1)
 
     @property
+    def _counted(self) -> bool:
+        """Whether the kernel itself makes the table, of groups that are rows of one matrix."""
+        return self.LAYOUT in ("offsets", "masked") and self.TAILS != "updated"
+
+    @property
     def quantised(self) -> bool:
         """Whether every 128 columns of a row of y have a scale of their own."""
         return self.tile.out.bits == 8
@@ -212,7 +217,7 @@ class GroupConfig:
             return f"block scales go with BK={BLOCK} and PROMOTE=True"
         if self.BLOCK_SCALES and self.TRANSPOSED and tile.BN > 128:
             return f"block scales of {tile.BN} tokens a tile are too many for a thread: take BN=128"
-        if self.CHOICE is not None and (self.LAYOUT not in ("offsets", "masked") or self.TAILS == "updated" or tile.cluster > 1):
+        if self.CHOICE is not None and (not self._counted or tile.cluster > 1):
             return "two kernels of which one works count the tiles themselves: tokens of one matrix, no maps of each group, no clusters"
         layout = self._layout_problem()
         if layout:
@@ -225,13 +230,12 @@ class GroupConfig:
     def _layout_problem(self) -> str | None:
         """What the layout and the way of the last rows do not go with."""
         tile, pair = self.tile, self.tile.CLUSTER_M * self.tile.CLUSTER_N > 1
-        of_one_matrix = self.LAYOUT in ("offsets", "masked") and self.TAILS != "updated"
         if self.STEP and (self.STEP not in STEPS or tile.BN % self.STEP):
             return f"STEP is {', '.join(map(str, STEPS))} and divides BN={tile.BN}, not {self.STEP}"
-        if self.STEP and (not self.TRANSPOSED or not of_one_matrix or self.GATED or tile.PROMOTE or tile.PINGPONG or pair):
+        if self.STEP and (not self.TRANSPOSED or not self._counted or self.GATED or tile.PROMOTE or tile.PINGPONG or pair):
             return ("STEP is for tokens that are columns (TRANSPOSED) and rows of one matrix, in tiles that warpgroups share, without a "
                     "gate, promoted sums and clusters")
-        if self.LONGEST_FIRST and not of_one_matrix:
+        if self.LONGEST_FIRST and not self._counted:
             return "the longest groups come first where they are rows of one matrix and have no maps of their own: take LONGEST_FIRST=False"
         if self.TAILS == "updated" and tile.STORE != "staged":
             return "maps of each group are for staged stores; direct ones, such as those of TRANSPOSED, need none"

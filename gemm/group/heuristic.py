@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from ..config import ConfigError
@@ -83,9 +83,9 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     other = _other(problem, kind, tiles, sms)
     if other is None:
         return config
-    share, changes = other
+    changes = other[1]
     same = {key: value for key, value in tile.items() if key not in kind[1]}
-    return config.or_(_wave(*kind), GroupConfig.of(**{**changes, **same, **fixed(problem)}), _wave(share, changes))
+    return config.or_(_counted(kind).wave, GroupConfig.of(**{**changes, **same, **fixed(problem)}), _counted(other).wave)
 
 
 def _other(problem: GroupProblem, first: tuple[float, dict[str, Any]], tiles: Kinds,
@@ -98,7 +98,7 @@ def _other(problem: GroupProblem, first: tuple[float, dict[str, Any]], tiles: Ki
     samples = [skewed(problem.groups, rows, number=number) for number in range(1, SAMPLES + 1)]
 
     def times(tile: tuple[float, dict[str, Any]]) -> list[int]:
-        return [_time(lengths, problem.n, tile, sms) for lengths in samples]
+        return [_counted(tile).time_of(lengths, problem.n, sms) for lengths in samples]
 
     alone, best, found = times(first), math.inf, None
     for tile in tiles:
@@ -123,12 +123,13 @@ def _tiles(problem: GroupProblem) -> Kinds:
         found = tuple(each for each in PROMOTED if each[1] != _NARROW or _few(problem))
     else:
         found = PLAIN if problem.mean > COLUMNS else FEW_TOKENS
-    return found if _sorted(problem) else tuple((share, {**tile, "LONGEST_FIRST": False}) for share, tile in found)
+    return tuple((share, _ordered(tile, problem)) for share, tile in found)
 
 
-def _sorted(problem: GroupProblem) -> bool:
-    """Whether the longest group comes first, of tiles that are drawn by ticket."""
-    return problem.capacity <= SORTED and COLUMNS < problem.mean <= 2 * PREFILL
+def _ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
+    """A tile with its groups in their own order where it does not pay to sort them."""
+    worth = problem.capacity <= SORTED and COLUMNS < problem.mean <= 2 * PREFILL
+    return tile if worth else {**tile, "LONGEST_FIRST": False}
 
 
 def _few(problem: GroupProblem) -> bool:
@@ -141,9 +142,13 @@ def _in_pieces(problem: GroupProblem) -> bool:
     return problem.mean <= PREFILL
 
 
-def _wave(share: float, tile: dict[str, Any]) -> int:
-    """The time of a wave of these tiles, or of a STEP's."""
-    return int(share * tile["BM"] * tile.get("STEP", tile["BN"]))
+def _counted(kind: tuple[float, dict[str, Any]]) -> Tiles:
+    """What the time of such tiles goes by."""
+    share, tile = kind
+    rows, columns = tile["BM"], tile["BN"]
+    tokens, features = (columns, rows) if tile.get("TRANSPOSED") else (rows, columns)
+    step = tile.get("STEP", tokens)
+    return Tiles(tokens, features, step, int(share * features * step))
 
 
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
@@ -161,7 +166,7 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     if not in_pairs:
         return {"BM": 64 if not gated and mean <= COLUMNS else 128, "BN": 256}
     if mean <= 2 * COLUMNS and (mean > COLUMNS or (problem.capacity > SORTED and not _few(problem))):
-        return {**STREAMED, "LONGEST_FIRST": _sorted(problem)}
+        return dict(_ordered(STREAMED, problem))
     return dict(_best(_tiles(problem), problem, sms))
 
 
@@ -192,14 +197,7 @@ def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
 def _best(tiles: Kinds, problem: GroupProblem, sms: int) -> dict[str, Any]:
     """The tile for groups of the expected size."""
     alike = (math.ceil(problem.mean),) * problem.groups
-    return min(tiles, key=lambda tile: _time(alike, problem.n, tile, sms))[1]
-
-
-def _time(lengths: Sequence[int], n: int, tile: tuple[float, dict[str, Any]], sms: int) -> int:
-    """What a launch takes that multiplies all the time."""
-    rows, columns = tile[1]["BM"], tile[1]["BN"]
-    tokens, features = (columns, rows) if tile[1].get("TRANSPOSED") else (rows, columns)
-    return Tiles(tokens, features, tile[1].get("STEP", tokens), _wave(*tile)).time_of(lengths, n, sms)
+    return min(tiles, key=lambda tile: _counted(tile).time_of(alike, problem.n, sms))[1]
 
 
 def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
@@ -238,10 +236,9 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
         for _, tile in _tiles(problem):
             yield {**tile, **ways}
             yield {**tile, **ways, "ORDER": "linear" if "ORDER" in tile else "ticket"}
+            yield {**tile, **ways, "ORDER": "ticket", "LONGEST_FIRST": True}
         for order in ("linear", "ticket"):
             yield from ({**tile, **ways, "ORDER": order} for tile in (_promoted_shapes(problem) if problem.promote else _fast_shapes()))
-        for _, tile in _tiles(problem):
-            yield {**tile, **ways, "ORDER": "ticket", "LONGEST_FIRST": True}
         if not problem.promote:
             for BM, BN in ((256, 192), (192, 192), (128, 256), (128, 192), (256, 128), (128, 128)):
                 for longest_first in (False, True):

@@ -11,12 +11,11 @@ from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared
 from ptxkit.types import u32
 
-from .choice import Choice
+from .choice import ALL_LANES, Choice
 
 Layout = Literal["offsets", "masked", "rows", "pointers"]
 """How the device says which rows are whose: where groups begin and end; how many rows of equal slots are used; the group of each row; or
 groups with matrices of their own, and their M, N and K."""
-ALL_LANES = 0xFFFFFFFF
 LONGEST = (1 << 22) - 1
 """Rows of a group from which on it counts as no longer than any other."""
 
@@ -67,7 +66,7 @@ class GroupTable:
         """
         lane, each = mov.u32(laneid), self.capacity // 32
         first = lane * each
-        counts, bounds = [], []
+        counts, bounds = [], []                                 # of units; number, first row and end: of this lane's groups
         values = [] if layout == "pointers" else self._read(lengths, first, groups, each + (layout == "offsets"), layout)
         for i in range(each):
             at = first + i if i else first
@@ -80,21 +79,19 @@ class GroupTable:
                 across, stages = (n + (features - 1)) // features, (k + (depth - 1)) // depth
                 st.shared__cta.u32(self.across.at(at), across)
                 st.shared__cta.u32(self.stages.at(at), stages)
-                count = selp.u32(mul.lo.u32((end + (unit - 1)) // unit, across), 0, stages != 0)
+                counts.append(selp.u32(mul.lo.u32((end + (unit - 1)) // unit, across), 0, stages != 0))
             else:
                 start, end = _bounds(values[i], values[i + 1] if layout == "offsets" else None, at, rows, pitch)
                 end = selp.u32(end, start, inside)
-                count = (end - start + (unit - 1)) // unit
             bounds.append((at, start, end))
-            if self.longest_first:
-                continue
-            st.shared__cta.u32(self.start.at(at), start)
-            st.shared__cta.u32(self.end.at(at), end)
-            counts.append(count)
         if self.longest_first:
-            self._sort(bounds)
-            counts = [(ld.shared__cta.u32(self.end.at(at)) - ld.shared__cta.u32(self.start.at(at)) + (unit - 1)) // unit
-                      for at, _, _ in bounds]
+            bounds = self._sorted(bounds)
+        else:
+            for at, start, end in bounds:
+                st.shared__cta.u32(self.start.at(at), start)
+                st.shared__cta.u32(self.end.at(at), end)
+        if layout != "pointers":
+            counts = [(end - start + (unit - 1)) // unit for _, start, end in bounds]
         here = mov.u32(counts[0])
         for count in counts[1:]:
             add.u32(here, here, count)
@@ -106,12 +103,12 @@ class GroupTable:
             st.shared__cta.u32(self.before.at(first + i if i else first), before)
             before = before + count
         if choice is not None and across is not None and n is not None:
-            mov.u32(before, choice.rows([end - start for _, start, end in bounds], across, n))
+            mov.u32(before, choice.rows(here, [end - start for _, start, end in bounds], across, n))
         st.shared__cta.u32(self.before.at(self.capacity), before, pred=lane == 31)
 
-    def _sort(self, bounds: list[tuple[Reg[u32], Reg[u32], Reg[u32]]]) -> None:
+    def _sorted(self, bounds: list[tuple[Reg[u32], Reg[u32], Reg[u32]]]) -> list[tuple[Reg[u32], Reg[u32], Reg[u32]]]:
         """By one warp, each lane with number, first row and end of some groups: those into the table, the longest first, and of groups that
-        are equally long the first one."""
+        are equally long the first one; and place, first row and end of those that are now in this lane's places."""
         keys = [mov.u32(min_.u32(end - start, LONGEST) * 1024 + (1023 - at)) for at, start, end in bounds]
         places = [mov.u32(0) for _ in keys]
         with for_range(32) as lane:
@@ -122,6 +119,7 @@ class GroupTable:
             for array, value in ((self.start, start), (self.end, end), (self.group, at)):
                 st.shared__cta.u32(array.at(place), value)
         bar.warp.sync(ALL_LANES)
+        return [(at, ld.shared__cta.u32(self.start.at(at)), ld.shared__cta.u32(self.end.at(at))) for at, _, _ in bounds]
 
     @staticmethod
     def _read(lengths: Ptr[u32], first: Reg[u32], groups: Reg[u32], count: int, layout: Layout) -> list[Reg[u32]]:

@@ -34,11 +34,11 @@ class TransposedStore:
         """Store slabs of 64 features x BN tokens: features `row`.., tokens `column`.."""
         for slab, fragment in enumerate(acc):
             feature = row + (self.first + slab * ROWS)
-            for first in range(0, BN, self.step or BN):
+            step = self.step or BN
+            for first in range(0, BN, step):
                 with if_(column + first < self.fused.edges.n) if first else nullcontext():
-                    for block in range(first // 8, (first + (self.step or BN)) // 8):
-                        values = self.fused.mma.block(fragment, block)
-                        values = self.fused.block(values, row, column, None)
+                    for block in range(first // 8, (first + step) // 8):
+                        values = self.fused.block(self.fused.mma.block(fragment, block), row, column, None)
                         self.block(values, feature, column + 8 * block if block else column)
 
     def block(self, values: list[Reg[f32]], feature: Reg[u32], token: Reg[u32]) -> None:

@@ -103,7 +103,7 @@ class ProductRules(RegisterRules):
         return found
 
     def _other_shape(self, q: Quarter, d: int, shape: str) -> bool:
-        return bool(d & q.d) and any(other & d and (other != d or was != shape) for other, (was, _) in q.shapes.items())
+        return any(other & d and (other != d or was != shape) for other, (was, _) in q.shapes.items())
 
     def _read_operands(self, f: Fragment, op: Op, group: Warpgroup, product: Product, number: int) -> None:
         home = self.home(f.cta.cluster)
