@@ -24,6 +24,7 @@ from .tickets import Tickets
 
 OPERANDS = {"f16": ("f16",), "bf16": ("bf16",), "f32": ("f32",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("f16", "bf16", "f32", "e4m3", "e5m2")
+L2_PROMOTION = 256          # bytes that the L2 fetches at once; 128 cost dense products 1 to 3 % where weights stream (docs/performance.md)
 SPAN = 128                  # bytes of depth of the narrowest stage
 BARRIER_BYTES = 16          # a full and an empty mbarrier a stage
 MAX_STAGES = 16

@@ -17,7 +17,7 @@ from ptxkit.launcher import EncodedTensorMap, Launcher, encode_tiled
 from ptxkit.runtime import Compiled
 from ptxkit.types import TYPES
 
-from .config import Config
+from .config import L2_PROMOTION, Config
 from .curve import hilbert
 from .dense import gemm as kernel
 from .grid import OUT, Grid
@@ -26,7 +26,6 @@ from .problem import PLAIN, Arrays, Lines, Options, Problem, extents, type_name
 from .tables.choice import tuned
 from .workspace import Workspaces
 
-L2_PROMOTION = 256          # bytes that the L2 fetches at once; 128 cost 1 to 3 % where weights stream (docs/performance.md)
 _PLANS_KEPT = 512
 
 _plans: dict[tuple[Any, ...], Plan] = {}

@@ -119,6 +119,11 @@ class Schedule:
         with for_range(count, start=start, step=all_ * turns if turns > 1 else all_) as unit:
             yield unit
 
+    @property
+    def from_end(self) -> bool:
+        """Whether units do not come in the order of their numbers."""
+        return self.tickets is not None and self.tickets.from_end > 0
+
     def _cluster(self) -> tuple[Reg[u32], Reg[u32]]:
         """The number of this cluster, and how many there are."""
         if self.cluster_m * self.cluster_n > 1 or self.split_in_cluster:

@@ -8,9 +8,13 @@ from dataclasses import dataclass, field
 
 from ptxkit import MBarriers, Ptr, Reg, Ring, Vec, ctaid, laneid, loop, nctaid, smem
 from ptxkit.idioms import wait
-from ptxkit.ptx import atom, bar, ld, mbarrier, mov, st
+from ptxkit.ptx import atom, bar, cvt, ld, mbarrier, mov, selp, shr, st
+from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared
-from ptxkit.types import pred, u32
+from ptxkit.types import pred, u32, u64
+
+Draw = Callable[[], Callable[[], Reg[u32]]]
+"""Begins to draw a ticket; what it returns waits for it and says which unit that is, or one past the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +25,14 @@ class Tickets:
     of slots, so that who multiplies begins without a division. full[slot]: 1, its arrive. empty[slot]: a lane of every warp that works on
     what is drawn, when the warp has read the slot. As many tickets are drawn as there are units, so whoever draws the last sets the
     counter back to 0 for the next launch.
+
+    With `from_end` so many CTAs, at most every second one, begin with the last units and go backwards until all have met. The counter has
+    two halves of 32 bits then: how many tickets were drawn at either end.
     """
 
     counter: Ptr[u32]
     warps: int
+    from_end: int = 0                           # CTAs that go through the units from the last one on
     slots: Shared[u32] = field(init=False)
     full: MBarriers = field(init=False)
     empty: MBarriers = field(init=False)
@@ -47,20 +55,55 @@ class Tickets:
     def drawn(self, units: Reg[u32], place: Callable[[Reg[u32]], Sequence[Reg[u32]]]) -> Iterator[Sequence[Reg[u32]]]:
         """The producer's loop, in one thread: each unit, and what `place` says of it."""
         unit, position = mov.u32(ctaid.x), Ring(self.SLOTS)
+        draw = self._both_ends(units, unit) if self.from_end else self._draw(units)
         with loop() as more:
             wait(self.empty[position.stage], position.parity ^ 1)
             slot, over = self.slots.at(position.stage * self.WORDS), unit >= units
             _put(slot, [unit] * self.WORDS, over)
             mbarrier.arrive.shared__cta.b64(self.full[position.stage], pred=over)
             more.break_if(over)
-            drawn = atom.relaxed.gpu.global_.add.u32(self.counter, 1)
+            following = draw()
             words = place(unit)
             _put(slot, [unit, *words, *[unit] * (self.WORDS - 1 - len(words))])
             mbarrier.arrive.shared__cta.b64(self.full[position.stage])
             position.advance()
             yield unit, *words
-            st.relaxed.gpu.global_.u32(self.counter, 0, pred=drawn == units - 1)
-            mov.u32(unit, drawn + mov.u32(nctaid.x))
+            mov.u32(unit, following())
+
+    def _draw(self, units: Reg[u32]) -> Draw:
+        ctas = mov.u32(nctaid.x)
+
+        def draw() -> Callable[[], Reg[u32]]:
+            drawn = atom.relaxed.gpu.global_.add.u32(self.counter, 1)
+
+            def following() -> Reg[u32]:
+                st.relaxed.gpu.global_.u32(self.counter, 0, pred=drawn == units - 1)
+                return drawn + ctas
+
+            return following
+
+        return draw
+
+    def _both_ends(self, units: Reg[u32], unit: Reg[u32]) -> Draw:
+        """The same from both ends; a CTA that begins at the last units has its first one put into `unit`."""
+        ctas, counter = mov.u32(nctaid.x), self.counter.cast(u64)
+        behind = min_.u32(ctas // 2, self.from_end)
+        backwards = (unit >= ctas - behind) & (units > ctas)
+        mov.u32(unit, units - (ctas - unit), pred=backwards)
+        one, front = selp.u64(1 << 32, 1, backwards), ctas - behind
+
+        def draw() -> Callable[[], Reg[u32]]:
+            both = atom.relaxed.gpu.global_.add.u64(counter, one)
+
+            def following() -> Reg[u32]:
+                ahead, back = cvt.u32.u64(both), cvt.u32.u64(shr.u64(both, 32))
+                drawn = ahead + back
+                st.relaxed.gpu.global_.u64(counter, 0, pred=drawn == units - 1)
+                return selp.u32(selp.u32(units - (back + behind + 1), ahead + front, backwards), units, drawn + ctas < units)
+
+            return following
+
+        return draw
 
     @contextmanager
     def passed_on(self, units: Reg[u32], turn: Reg[u32] | int, turns: int) -> Iterator[Sequence[Reg[u32]]]:

@@ -9,7 +9,7 @@ from ptxkit import MBarrier, Reg, TensorMap, Vec, if_
 from ptxkit.smem import Tile, TileView
 from ptxkit.types import b64, pred, u16, u32
 
-from .atoms import ROWS, Mma, tensor_copy
+from .atoms import ROWS, Mma, tensor_copy, tensor_prefetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class TiledCopy:
     tile: Tile[Any]
     shares: Shares
     policy: Reg[b64] | None = None
+    hinted: Reg[pred] | None = None             # whether the copies have the policy (None: always)
     lines: int = 0                              # of a K-major tile that are loaded, from its first on (0: all)
     pieces: Reg[u32] | None = None              # of so many `lines` of a tile that nobody shares, each by a copy of its own (None: 1)
 
@@ -50,6 +51,11 @@ class TiledCopy:
         else:
             self._load(shares, stage, mn, k, barrier, *outer)
 
+    def prefetch(self, mn: Reg[u32], k: int, *outer: Any) -> None:
+        """Bring rows `mn`.. of a K-major tile that nobody shares, depth `k`.., into the L2."""
+        for s in range(self.tile.layout.spans):
+            tensor_prefetch(self.tensormap, (k + s * self.tile.layout.span, mn, *outer))
+
     def _load(self, shares: Shares, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
         view, layout = self.tile[stage], self.tile.layout
         if self.pieces is not None:
@@ -63,7 +69,7 @@ class TiledCopy:
             for s in range(layout.spans // shares.count):
                 span = shares.rank * (layout.spans // shares.count) + s if shares.rank is not None else s
                 tensor_copy(view.span(span), self.tensormap, (mn + span * layout.span, k, *outer), barrier, mask=shares.mask,
-                            policy=self.policy)
+                            policy=self.policy, hinted=self.hinted)
 
 
     def _load_lines(self, view: TileView[Any], start: Reg[u32] | int, lines: int, mn: Reg[u32], k: Reg[u32], barrier: MBarrier,
@@ -71,7 +77,7 @@ class TiledCopy:
         layout = self.tile.layout
         for s in range(layout.spans):
             tensor_copy(view.span(s).lines(start, lines), self.tensormap, (k + s * layout.span if s else k, mn + start, *outer), barrier,
-                        mask=shares.mask, policy=self.policy)
+                        mask=shares.mask, policy=self.policy, hinted=self.hinted)
 
 
 @dataclass(frozen=True, slots=True)

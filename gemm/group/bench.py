@@ -40,7 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 """Orders, ways of the last rows; block scales through shared memory, and besides with promotion that overlaps, in 128 x 128."""
 PARAMETERS = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
               "BUFFERS", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING", "PIECES",
-              "STEP", "LONGEST_FIRST")
+              "STEP", "LONGEST_FIRST", "FROM_END", "AHEAD", "L2_PROMOTION")
 """Of a configuration, those that the problem leaves open."""
 
 
@@ -98,7 +98,7 @@ def variants_of(config: GroupConfig, names: Sequence[str]) -> dict[str, GroupCon
                 if key not in (derived | {"CONSUMERS"} if changes.keys() & {"BM", "PINGPONG"} else derived)}
         x, w, out = (kept.pop(key) for key in ("X", "W", "OUT"))
         try:
-            other = GroupConfig.of(x, w, out, **{**kept, "PIECES": config.PIECES, **changes})
+            other = GroupConfig.of(x, w, out, **{**kept, "PIECES": config.PIECES, "L2_PROMOTION": config.L2_PROMOTION, **changes})
         except ConfigError:
             continue
         if other not in (config, *found.values()):

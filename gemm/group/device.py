@@ -13,7 +13,7 @@ from ptxkit.launcher import EncodedTensorMap, Launcher
 from ptxkit.types import TYPES
 
 from ..atoms import ROWS
-from ..device import L2_PROMOTION, Maps, Zeros, check_out_dtype, compiled
+from ..device import Maps, Zeros, check_out_dtype, compiled
 from ..problem import type_name
 from ..workspace import Workspaces
 from .config import GroupConfig
@@ -45,7 +45,7 @@ class KernelPlan:
         y_lines, self.before = problem.stored(config)
         records = made.traced.copies.records if self.updater is None else records_of_templates(config)
         self.maps = Maps(records, {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "s": problem.s_lines},
-                         l2_promotion(config))
+                         config.L2_PROMOTION)
 
     def at(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
         """The tensor maps of these arrays."""
@@ -67,11 +67,6 @@ class GroupPlan:
         self.kernels = tuple([KernelPlan(problem, ordinal, each) for each in config.kernels])
         clusters = min(plan.clusters for plan in self.kernels)
         self.grid = problem.grid(config, clusters), 1, 1
-
-
-def l2_promotion(config: GroupConfig) -> int:
-    """Bytes that the L2 fetches at once. Of weights that are evict-first one line: the next one would be gone before its stage wants it."""
-    return 128 if config.TRANSPOSED and config.STREAM_W else L2_PROMOTION
 
 
 def updater(config: GroupConfig, ordinal: int) -> Launcher:

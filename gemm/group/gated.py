@@ -11,7 +11,7 @@ from ptxkit.ptx import min as min_
 from ptxkit.ptx import mov, mul
 from ptxkit.types import f32, u32
 
-from ..atoms import ROWS, Mma, tensor_copy
+from ..atoms import ROWS, Mma, tensor_copy, tensor_prefetch
 from ..fusion import silu
 from ..scales import BLOCK, Scales
 from ..tiled import TiledCopy
@@ -37,7 +37,14 @@ class GatedCopy(TiledCopy):
                 part = view.span(s).lines(start + piece * self.piece, lines)
                 at = mn + piece // 2 * self.piece if piece // 2 else mn
                 tensor_copy(part, self.tensormap, (k + s * layout.span if s else k, at + start, piece % 2, *outer), barrier,
-                            mask=shares.mask, policy=self.policy)
+                            mask=shares.mask, policy=self.policy, hinted=self.hinted)
+
+    def prefetch(self, mn: Reg[u32], k: int, *outer: Any) -> None:
+        """Bring lines `mn`.. of both projections, depth `k`.., into the L2."""
+        layout = self.tile.layout
+        for s in range(layout.spans):
+            for piece in range(layout.rows // self.piece):
+                tensor_prefetch(self.tensormap, (k + s * layout.span, mn + piece // 2 * self.piece, piece % 2, *outer))
 
 
 def gated(gate: list[Reg[f32]], up: list[Reg[f32]], factor: Reg[f32] | None) -> list[Reg[f32]]:

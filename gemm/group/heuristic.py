@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ..config import ConfigError
+from ..config import L2_PROMOTION, ConfigError
 from .cases import PREFILL, skewed
 from .choice import Tiles
 from .config import GroupConfig
@@ -21,14 +21,17 @@ COLUMNS, LONG = 64, 40
 """Tokens of a tile up to which they are columns, and stages of depth from which on: of short tiles there are too many. Where block scales
 can be copied that holds of 16."""
 SINGLE = 16
-"""Tokens of a group up to which its weights are streamed past the L2: of more it may well have two tiles, which both read them."""
+"""Tokens of a group up to which a tile of 64 features is as wide as they need."""
+MANY = 32
+"""Groups from which on those of up to COLUMNS tokens, if a tile of so many has no room to spare, take tiles of more."""
+AHEAD = 4
+"""Stages of its first weights that a CTA asks for before it knows the lengths, where groups have few tokens."""
 FEW = 96
 """Tokens of a group up to which they are columns where results are gated."""
 Kinds = tuple[tuple[float, dict[str, Any]], ...]
 """Tiles, and the time of one beside its share of the area of the first."""
 _TICKET: dict[str, Any] = {"ORDER": "ticket", "LONGEST_FIRST": True}
 _FITTED: dict[str, Any] = {"TRANSPOSED": True, "STEP": 16, "GROUP": 1, **_TICKET}
-_NARROW: dict[str, Any] = {"BM": 64, "BN": 128, "OVERLAP": True, **_TICKET}
 PLAIN: Kinds = (
     (1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4}),
     (1.002, {"BM": 128, "BN": 192, "PINGPONG": True}),
@@ -37,22 +40,25 @@ PLAIN: Kinds = (
 """Tiles whose sums stay in the tensor cores. A warpgroup that stores all its boxes at once is worth a stage of the ring. Where groups
 differ, or are few tiles of the first two, tiles of 16, 32, ... 192 tokens waste none, and by ticket, the longest group first, CTAs end
 together."""
-STREAMED: dict[str, Any] = {"BM": 128, "BN": 192, **_FITTED, "STREAM_W": True}
-"""The tile of groups of up to 2 COLUMNS tokens, which wait for their weights: most have one tile, and its weights go past the L2."""
-FEW_TOKENS: Kinds = (
-    (1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4, "ORDER": "ticket"}),
-    (0.984, {"BM": 128, "BN": 192, "PINGPONG": True}),
-    (1.995, {"BM": 64, "BN": 128, "PINGPONG": True, "ORDER": "ticket", "STREAM_W": True}))
-"""Those of groups of up to COLUMNS tokens, which take as long as their weights."""
+FITTED: dict[str, Any] = {"BM": 128, "BN": 192, **_FITTED}
+"""The tile of groups of up to 2 COLUMNS tokens, which wait for their weights; narrower where most have one tile."""
+SHORT: dict[str, Any] = {"BM": 64, "BN": 128, "PINGPONG": True, "ORDER": "ticket"}
+"""The tile of few tokens where K is short."""
 PROMOTED: Kinds = (
     (1.0, {"BM": 256, "BN": 128, "STAGGER": True, **_TICKET}),
     (1.092, {"BM": 128, "BN": 128, "OVERLAP": True, **_TICKET}),
     (0.919, {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **_TICKET}),
-    (1.014, {"BM": 128, "BN": 192, "GROUP": 16, **_TICKET}),
-    (2.02, _NARROW))
+    (1.014, {"BM": 128, "BN": 192, "GROUP": 16, **_TICKET}))
 """Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
-SORTED = 32
-"""Groups up to which the longest come first: to sort more takes longer than it saves, as does sorting groups of few tokens or of many."""
+PROMOTED_FEW: tuple[dict[str, Any], ...] = ({"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"},
+                                            {"BM": 128, "BN": 128, "ORDER": "ticket"})
+"""Those of groups of up to SINGLE tokens, and of more that have one tile."""
+SORTED, SORTED_FITTED = 32, 64
+"""Groups up to which the longest come first, and those of tiles as wide as their tokens if they have more than 2 COLUMNS: to sort more
+takes longer than it saves, as does sorting groups of few tokens or of many."""
+SEVERAL, FROM_END, PROMOTED_FROM_END = 16, 16, 192
+"""Of more groups than that about so many CTAs begin with the shortest: they wait for weights while the others multiply. Where sums are
+promoted that pays up to so many tokens a group."""
 SAMPLES = 8
 """Skewed lengths that are tried to see what the better of two tiles gains over one."""
 LEAST, SECOND = 0.015, 0.6
@@ -73,19 +79,17 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     if problem.options.layout == "rows":                        # blocks of 128 rows have one group
         return GroupConfig.of(**fixed(problem), BM=128, BN=128 if problem.promote else 256)
     tile = (_quantised if problem.quantised else _promoted if problem.promote else _fast)(problem, sms)
-    tile["PIECES"] = _in_pieces(problem)
+    tile = {"PIECES": _in_pieces(problem), **_weights(problem), **tile}
     config = GroupConfig.of(**{**tile, **fixed(problem)})
     tiles = _tiles(problem)
     kind = next(((share, each) for share, each in tiles if each.items() <= tile.items()), None)
-    narrow = tile.get("BM") == 64 and _few(problem)
-    if kind is None or narrow or problem.quantised or problem.options.layout not in ("offsets", "masked"):
+    if kind is None or problem.quantised or problem.options.layout not in ("offsets", "masked"):
         return config
     other = _other(problem, kind, tiles, sms)
     if other is None:
         return config
-    changes = other[1]
     same = {key: value for key, value in tile.items() if key not in kind[1]}
-    return config.or_(_counted(kind).wave, GroupConfig.of(**{**changes, **same, **fixed(problem)}), _counted(other).wave)
+    return config.or_(_counted(kind).wave, GroupConfig.of(**{**same, **other[1], "AHEAD": 0, **fixed(problem)}), _counted(other).wave)
 
 
 def _other(problem: GroupProblem, first: tuple[float, dict[str, Any]], tiles: Kinds,
@@ -118,18 +122,19 @@ def _at_least(problem: GroupProblem) -> tuple[float, float]:
 
 
 def _tiles(problem: GroupProblem) -> Kinds:
-    """What groups of more than a few tokens choose from. Promoted tiles of 64 rows do not choose by the lengths."""
-    if problem.promote:
-        found = tuple(each for each in PROMOTED if each[1] != _NARROW or _few(problem))
-    else:
-        found = PLAIN if problem.mean > COLUMNS else FEW_TOKENS
-    return tuple((share, _ordered(tile, problem)) for share, tile in found)
+    """What groups of more than a few tokens choose from."""
+    return tuple((share, _ordered(tile, problem)) for share, tile in (PROMOTED if problem.promote else PLAIN))
 
 
 def _ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
-    """A tile with its groups in their own order where it does not pay to sort them."""
-    worth = problem.capacity <= SORTED and COLUMNS < problem.mean <= 2 * PREFILL
-    return tile if worth else {**tile, "LONGEST_FIRST": False}
+    """A tile with its groups in their own order where it does not pay to sort them; else from both ends where there are several."""
+    mean, long = problem.mean, problem.mean > 2 * COLUMNS
+    if problem.groups > (SORTED_FITTED if long and "STEP" in tile else SORTED) or not COLUMNS < mean <= 2 * PREFILL:
+        return {**tile, "LONGEST_FIRST": False}
+    if problem.groups <= SEVERAL or not long or (problem.promote and mean > PROMOTED_FROM_END) or not tile.get("LONGEST_FIRST"):
+        return tile
+    across = -(-problem.n // tile["BM" if tile.get("TRANSPOSED") else "BN"])    # at a time whole groups, or a half, a third, ... of one
+    return {**tile, "FROM_END": across * max(1, round(FROM_END / across)) // max(1, round(across / FROM_END))}
 
 
 def _few(problem: GroupProblem) -> bool:
@@ -137,9 +142,23 @@ def _few(problem: GroupProblem) -> bool:
     return problem.mean * ROOM <= COLUMNS
 
 
+def _single(problem: GroupProblem) -> bool:
+    """Whether groups have few tokens, and most of them one tile."""
+    return problem.mean <= (FEW if problem.options.gated else COLUMNS) and (_few(problem) or problem.groups <= MANY)
+
+
 def _in_pieces(problem: GroupProblem) -> bool:
     """Whether each warpgroup's rows are loaded apart: of more rows few are missing, and further copies cost large products 1 %."""
     return problem.mean <= PREFILL
+
+
+def _weights(problem: GroupProblem) -> dict[str, Any]:
+    """How weights are read. Groups of few tokens take as long as that; most have one tile of tokens, so that nobody else wants a line of
+    weights again, or a second one at once."""
+    few = problem.mean <= (FEW if problem.options.gated else COLUMNS)
+    lines = few or (problem.mean <= 2 * COLUMNS and not problem.promote)
+    return {"STREAM_W": _single(problem), "L2_PROMOTION": 128 if lines else L2_PROMOTION,
+            "AHEAD": AHEAD if few and problem.options.layout in ("offsets", "masked") else 0}
 
 
 def _counted(kind: tuple[float, dict[str, Any]]) -> Tiles:
@@ -155,19 +174,17 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """bf16, f16, and fp8 whose sums stay in the tensor cores."""
     mean, gated, span = problem.mean, problem.options.gated, 1024 // problem.x.bits
     in_pairs = problem.out.bits == 16 and not gated             # of warpgroups that take turns
-    shallow = in_pairs and -(-problem.k // span) < LONG
-    as_columns = mean <= FEW if gated else _few(problem) and not shallow
-    if as_columns:
-        if in_pairs and mean > SINGLE:
-            return {"TRANSPOSED": True, "BM": 128, "BN": _tokens(mean), "CONSUMERS": 1, "GROUP": 1}
-        deep = problem.x.bits == 8 and problem.k >= 8 * span
-        return {"TRANSPOSED": True, "BM": 128 if gated else 64, "BN": _tokens(mean), "BK": 2 * span if deep else span, "CONSUMERS": 1,
-                "GROUP": 1, "STREAM_W": True}
-    if not in_pairs:
-        return {"BM": 64 if not gated and mean <= COLUMNS else 128, "BN": 256}
-    if mean <= 2 * COLUMNS and (mean > COLUMNS or (problem.capacity > SORTED and not _few(problem))):
-        return dict(_ordered(STREAMED, problem))
-    return dict(_best(_tiles(problem), problem, sms))
+    if mean > (FEW if gated else SINGLE if in_pairs else COLUMNS / ROOM):
+        if not in_pairs:
+            return {"BM": 64 if not gated and mean <= COLUMNS else 128, "BN": 256}
+        if mean > 2 * COLUMNS:
+            return dict(_best(_tiles(problem), problem, sms))
+        return {**_ordered(FITTED, problem), **({"BN": 128} if _single(problem) else {})}
+    if in_pairs and -(-problem.k // span) < LONG:
+        return dict(SHORT)
+    deep = problem.x.bits == 8 and problem.k >= 8 * span
+    return {"TRANSPOSED": True, "BM": 128 if gated else 64, "BN": _tokens(mean), "BK": 2 * span if deep else span, "CONSUMERS": 1,
+            "GROUP": 1}
 
 
 def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
@@ -175,11 +192,13 @@ def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     mean, gated = problem.mean, problem.options.gated
     as_columns = mean <= COLUMNS if gated else mean * ROOM <= (16 if problem.scale_bulk else COLUMNS)
     if as_columns:
-        return {"TRANSPOSED": True, "BM": 256, "BN": min(_tokens(mean), COLUMNS), "GROUP": 1, "STREAM_W": True}
+        return {"TRANSPOSED": True, "BM": 256, "BN": min(_tokens(mean), COLUMNS), "GROUP": 1}
     if gated:
         return {"BM": 128, "BN": 128}
     ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
-    return {**_best(_tiles(problem), problem, sms), **ways, **({"STREAM_W": True} if mean <= SINGLE else {})}
+    if _single(problem):
+        return {**PROMOTED_FEW[mean > SINGLE], **ways}
+    return {**_best(_tiles(problem), problem, sms), **ways}
 
 
 def _tokens(mean: float) -> int:
@@ -202,13 +221,13 @@ def _best(tiles: Kinds, problem: GroupProblem, sms: int) -> dict[str, Any]:
 
 def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
     """Configurations worth trying for a problem, the heuristic's first."""
-    choice = fixed(problem)
+    choice, weights = fixed(problem), _weights(problem)
     first = heuristic(problem)
     yield first
     seen = {first}
     for each in _shapes(problem):
         try:
-            config = GroupConfig.of(**{**each, **choice}, PIECES=_in_pieces(problem))
+            config = GroupConfig.of(**{**weights, **each, **choice}, PIECES=_in_pieces(problem))
         except ConfigError:
             continue
         if config not in seen:
@@ -223,8 +242,7 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
         fit = next((i for i, size in enumerate(sizes) if problem.mean <= size), len(sizes) - 1)
         for BN in sizes[max(0, fit - 1):fit + 2]:
             for BM, CONSUMERS, BK in ((64, 1, span), (64, 1, 2 * span), (128, 1, span), (128, 2, span), (128, 2, 2 * span), (256, 2, span)):
-                for stream in (True, False) if BM == 128 and span == BK else (True,):
-                    yield {"TRANSPOSED": True, "BM": BM, "BN": BN, "BK": BK, "CONSUMERS": CONSUMERS, "GROUP": 1, "STREAM_W": stream}
+                yield {"TRANSPOSED": True, "BM": BM, "BN": BN, "BK": BK, "CONSUMERS": CONSUMERS, "GROUP": 1}
     ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
     if problem.mean <= COLUMNS:
         for BN in (128, 192, 256):
@@ -236,14 +254,12 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
         for _, tile in _tiles(problem):
             yield {**tile, **ways}
             yield {**tile, **ways, "ORDER": "linear" if "ORDER" in tile else "ticket"}
-            yield {**tile, **ways, "ORDER": "ticket", "LONGEST_FIRST": True}
+            yield {**tile, **ways, "ORDER": "ticket", "LONGEST_FIRST": True, "FROM_END": 0}
+            yield {**tile, **ways, "STREAM_W": not _weights(problem)["STREAM_W"]}
         for order in ("linear", "ticket"):
             yield from ({**tile, **ways, "ORDER": order} for tile in (_promoted_shapes(problem) if problem.promote else _fast_shapes()))
         if not problem.promote:
-            for BM, BN in ((256, 192), (192, 192), (128, 256), (128, 192), (256, 128), (128, 128)):
-                for longest_first in (False, True):
-                    for stream in (False, True) if problem.mean <= 2 * COLUMNS else (False,):
-                        yield {**_FITTED, "BM": BM, "BN": BN, "LONGEST_FIRST": longest_first, "STREAM_W": stream}
+            yield from _fitted_shapes(problem.mean <= COLUMNS)
 
 
 def _fast_shapes() -> Iterator[dict[str, Any]]:
@@ -256,6 +272,12 @@ def _fast_shapes() -> Iterator[dict[str, Any]]:
     yield {"BM": 128, "BN": 256, "GROUP": 4}
     yield {"BM": 192, "BN": 192, "STAGES": 4, "BUFFERS": 1}
     yield {"BM": 192, "BN": 128, "STAGES": 5, "BUFFERS": 1}
+
+
+def _fitted_shapes(few: bool) -> Iterator[dict[str, Any]]:
+    for BM, BN in ((128, 64), (128, 128), (128, 192)) if few else ((256, 192), (192, 192), (128, 256), (128, 192), (256, 128), (128, 128)):
+        for which in (False, True):
+            yield {**_FITTED, "BM": BM, "BN": BN, "LONGEST_FIRST": which and not few, "STREAM_W": which and few}
 
 
 def _promoted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:

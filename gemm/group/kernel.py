@@ -8,7 +8,7 @@ from typing import Any
 from ptxkit import Ptr, Reg, Ring, TensorMap, if_, kernel, laneid, smem, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import cluster_sync, elect, prefetch_tensormaps
-from ptxkit.ptx import add, bar, createpolicy, griddepcontrol, ld, mov, mul, ret, selp, setmaxnreg, shfl
+from ptxkit.ptx import add, bar, createpolicy, griddepcontrol, ld, mov, mul, ret, setmaxnreg, shfl
 from ptxkit.ptx import min as min_
 from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 
@@ -45,7 +45,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 128,
                LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "ragged", RING: bool = False,
                SCALE_MAP: bool = False, SCALE_BULK: bool = False, OVERLAP: bool = False, STAGGER: bool = False,
-               EVEN: int = 0, PIECE: int = 0, STEP: int = 0, LONGEST_FIRST: bool = False, CHOICE: Choice | None = None) -> None:
+               EVEN: int = 0, PIECE: int = 0, STEP: int = 0, LONGEST_FIRST: bool = False, FROM_END: int = 0, AHEAD: int = 0,
+               CHOICE: Choice | None = None) -> None:
     """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
 
     Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The others multiply and store, each its own slabs of a
@@ -58,13 +59,16 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     A tile reads the rows that follow its group's last one, and drops them: stores end with the group (TAILS), and a warpgroup that has no
     row of the group releases the stages without multiplying, nor are rows loaded for it (PIECE: the rows of each copy). EVEN: a
     group's tiles share its rows evenly, by so many. STEP (TRANSPOSED): of a tile's columns those are multiplied that are tokens, rounded up
-    to it. LONGEST_FIRST: the order of the groups is that of their lengths.
+    to it. LONGEST_FIRST: the order of the groups is that of their lengths. FROM_END: so many CTAs draw their tickets from the last unit on.
+    STREAM_W: weights of groups that have one tile of tokens are evict-first. AHEAD: before it knows the lengths a CTA brings so many stages
+    of the weights into the L2 that are its first ones if every group has one tile of tokens.
     OUT of 8 bits is quantised: every 128 columns of a row get a scale of their own in `out_scale`, and a CTA works on as many tiles next
     to each other as make up 128 columns.
 
     With a CHOICE this kernel may find that it has no work: another one with another tile has.
 
-    griddepcontrol.wait stands before the first access to global memory, as in the dense kernel. Only the second kernel of a choice reads
+    griddepcontrol.wait stands before the first access to global memory, as in the dense kernel; what is brought into the L2 before
+    (AHEAD) nobody has read. Only the second kernel of a choice reads
     the lengths before it: the first one has waited for whoever wrote them before it let this one begin.
     """
     cluster = Cluster(CLUSTER_M, CLUSTER_N)
@@ -75,6 +79,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     b_tile = smem.tile(mma_atom.b, (STAGES, BN, BK), name="B")
     stored_columns = BN // 2 if GATED and not TRANSPOSED else BN
     tiles_in_turn = passes(stored_columns) if OUT.bits == 8 else 1
+    features = (BM // 2 if GATED else BM) if TRANSPOSED else stored_columns * tiles_in_turn
     staging = None
     if STORE == "staged":
         span = span_bytes(stored_columns, OUT)
@@ -87,7 +92,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=ring)
     order = smem.mbarrier(2, name="order") if PINGPONG else None
     table = GroupTable(GROUPS, LAYOUT, LONGEST_FIRST) if LAYOUT != "rows" else None
-    tickets = Tickets(workspace, CONSUMERS * 4 + pipeline.copied) if ORDER == "ticket" else None
+    tickets = Tickets(workspace, CONSUMERS * 4 + pipeline.copied, FROM_END) if ORDER == "ticket" else None
 
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it
@@ -95,6 +100,14 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         if LAYOUT != "pointers":
             prefetch_tensormaps(x, w, *([y] if staging is not None and TAILS != "updated" else []))
         pipeline.init(*([(order, Turn.ARRIVALS)] if order is not None else []), *(tickets.counts if tickets is not None else ()))
+    schedule = GroupSchedule(Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, tickets=tickets), ORDER, BN if TRANSPOSED else BM,
+                             TRANSPOSED, EVEN)
+    if AHEAD:
+        with if_(thread == 2 * 32):
+            group, of_group = schedule.expected(groups, weight_tiles)
+            ahead = _copy_of_weights(w, a_tile if TRANSPOSED else b_tile, Shares(), TRANSPOSED, GATED)
+            for stage in range(AHEAD):
+                ahead.prefetch(of_group * features, stage * BK, group)
     early = CHOICE is not None and not CHOICE.first
     if not early:
         griddepcontrol.wait()
@@ -115,9 +128,6 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     if table is not None and CHOICE is not None:
         ret(pred=ld.shared__cta.u32(table.before.at(GROUPS)) == 0)
 
-    schedule = GroupSchedule(Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, tickets=tickets), ORDER, BN if TRANSPOSED else BM,
-                             TRANSPOSED, EVEN)
-
     def pieces(**role: Any) -> Any:
         """The loop over this CTA's work in one role."""
         if table is None:
@@ -128,22 +138,20 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         if CONSUMERS in REGISTERS:
             setmaxnreg.dec.sync.aligned.u32(REGISTERS[CONSUMERS][0])
         with if_(thread < 32), if_(elect()):
-            streamed = createpolicy.fractional.L2__evict_first.b64() if STREAM_W else None
-            kept = createpolicy.fractional.L2__evict_normal.b64() if STREAM_W else None
-            policy = mov.b64(streamed) if streamed is not None else None
+            policy = createpolicy.fractional.L2__evict_first.b64() if STREAM_W else None
+            streams = mov.pred(False) if STREAM_W else None
             tiles, shares = (a_tile, b_tile), (cluster.a_shares(), cluster.b_shares())
             of_w = 0 if TRANSPOSED else 1
             x_map: Any = Ptr(mov.u64(0), u32) if LAYOUT == "pointers" else x
             w_map: Any = Ptr(mov.u64(0), u32) if LAYOUT == "pointers" else w
             pieces_of_x = mov.u32(0) if PIECE else None
             tokens = TiledCopy(x_map, tiles[1 - of_w], shares[1 - of_w], lines=PIECE, pieces=pieces_of_x)
-            weights = GatedCopy(w_map, tiles[of_w], shares[of_w], policy, piece=ROWS if TRANSPOSED else BN // 2) if GATED else \
-                TiledCopy(w_map, tiles[of_w], shares[of_w], policy)
+            weights = _copy_of_weights(w_map, tiles[of_w], shares[of_w], TRANSPOSED, GATED, policy, streams)
             producer = Producer(pipeline, *((weights, tokens) if TRANSPOSED else (tokens, weights)), Ring(STAGES))
             last = mov.u32(0xFFFF_FFFF)
             with pieces(draws=True) as work:
-                if policy is not None and streamed is not None and kept is not None:    # what another tile of tokens needs too is kept
-                    selp.b64(policy, streamed, kept, work.end - work.start <= tokens_of_unit)
+                if streams is not None:                         # what another tile of tokens needs too is kept
+                    mov.pred(streams, work.end - work.start <= tokens_of_unit)
                 if pieces_of_x is not None:
                     mov.u32(pieces_of_x, (work.until - min_.u32(work.row, work.until) + (PIECE - 1)) // PIECE)
                 if LAYOUT == "pointers":
@@ -154,12 +162,12 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                     mov.u32(last, work.group)
                     producer.load(work, work.row, work.n * BN)
                 elif TRANSPOSED:
-                    producer.load(work, work.m * (BM // 2 if GATED else BM), work.row, a_outer=(work.group,))
+                    producer.load(work, work.m * features, work.row, a_outer=(work.group,))
                 else:
                     if ring is not None:
                         ring.n.array = w_scales.at(mul.wide.u32(work.group, w_scale_group))
                     for which in range(tiles_in_turn):
-                        column = work.n * (stored_columns * tiles_in_turn)
+                        column = work.n * features
                         producer.load(work, work.row, column + which * stored_columns if which else column, b_outer=(work.group,),
                                       scales=ring, columns=n)
             producer.drain()
@@ -260,6 +268,13 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         store.drain()
         if stagger is not None:
             stagger.end()
+
+
+def _copy_of_weights(w: Any, tile: Any, shares: Shares, transposed: bool, gated: bool, policy: Any = None,
+                     streams: Any = None) -> TiledCopy:
+    if not gated:
+        return TiledCopy(w, tile, shares, policy, streams)
+    return GatedCopy(w, tile, shares, policy, streams, piece=ROWS if transposed else tile.layout.rows // 2)
 
 
 def _scales(x: ScaleArray, w: ScaleArray, slabs: int, BN: int, transposed: bool, gated: bool) -> Any:

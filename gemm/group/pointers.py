@@ -14,7 +14,8 @@ from ptxkit.launch import check_contiguous, check_dtype, check_shape, raw_stream
 from ptxkit.launcher import EncodedTensorMap, encode_tiled
 from ptxkit.types import TYPES
 
-from ..device import L2_PROMOTION, compiled
+from ..config import L2_PROMOTION
+from ..device import compiled
 from ..problem import type_name
 from .config import CAPACITIES, GroupConfig
 from .device import updater, workspace

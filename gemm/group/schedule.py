@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from ptxkit import Ptr, Reg, if_, loop
+from ptxkit import Ptr, Reg, ctaid, if_, loop
 from ptxkit.ptx import add, ld, mov, selp
 from ptxkit.ptx import min as min_
 from ptxkit.types import u32
@@ -65,7 +65,7 @@ class GroupSchedule:
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
             column = unit // rows if self.order == "across" else None
             sought = unit if own_sizes else unit - column * rows if column is not None else unit // across
-            if self.order in ("linear", "ticket"):
+            if self.order == "linear" or (self.order == "ticket" and not self.tiles.from_end):
                 with loop() as walk:
                     walk.break_if(sought < ld.shared__cta.u32(table.before.at(here + 1)))
                     add.u32(here, here, 1)
@@ -90,6 +90,12 @@ class GroupSchedule:
             group = ld.shared__cta.u32(table.group.at(of)) if table.longest_first else of
             yield GroupWork(m, n, 0, ld.shared__cta.u32(table.stages.at(of)) if own_sizes else stages, unit, None, None, group, start, end,
                             row, until)
+
+    def expected(self, groups: Reg[u32], weight_tiles: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
+        """Where this CTA begins if every group has one tile of tokens: the group, and which of its tiles of weights."""
+        unit = mov.u32(ctaid.x)
+        group = unit // weight_tiles
+        return min_.u32(group, groups - 1), unit - group * weight_tiles
 
     @contextmanager
     def work_of_rows(self, of_row: Ptr[u32], rows: Reg[u32], weight_tiles: Reg[u32], stages: Reg[u32], *,

@@ -18,7 +18,7 @@ from gemm.config import ConfigError
 from gemm.group.cases import EXTENTS, Case, case, skewed
 from gemm.group.config import GroupConfig
 from gemm.group.example import example
-from gemm.group.heuristic import FEW_TOKENS, PLAIN, PROMOTED, STREAMED, candidates, heuristic
+from gemm.group.heuristic import FITTED, PLAIN, PROMOTED, PROMOTED_FEW, SHORT, candidates, heuristic
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from gemm.group.simulate import simulate
 from ptxkit.arrays import ArrayView, contiguous_strides
@@ -130,15 +130,16 @@ def test_scales_of_four_stages_are_copied_at_once_into_a_ring_of_any_number(stag
     assert report.verdict == "clean", report.findings
 
 
-FAST = (*PLAIN, *FEW_TOKENS, (1.0, STREAMED))
+FAST = (*(tile for _, tile in PLAIN), SHORT, FITTED)
+BLOCKS = (*(tile for _, tile in PROMOTED), *PROMOTED_FEW)
 
 
-@pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (PROMOTED, {"scales": "block"})],
+@pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (BLOCKS, {"scales": "block"})],
                          ids=["fp8", "f16", "blocks"])
 def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
     """Whole tiles and the last rows of groups; by tickets the checker vouches for what was executed."""
     ways = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True} if what.get("scales") == "block" else {}
-    for _, tile in tiles:
+    for tile in tiles:
         parameters = {**tile, **ways, "PIECES": True}
         share, report, _ = example([3, 0, 202, 64], 264, 512, parameters=parameters, sms=2, **{"dtype": "e4m3", **what})
         assert share <= 1, tile
@@ -265,18 +266,36 @@ def test_bad_input_is_a_sentence(change, options, sentence):
                                    {"STAGES": 16, "BN": 256}, {"STEP": 16}, {"STEP": 24, "BN": 48, "TRANSPOSED": True},
                                    {"STEP": 16, "BN": 40, "TRANSPOSED": True}, {"STEP": 16, "BN": 64, "TRANSPOSED": True, "PROMOTE": True},
                                    {"STEP": 16, "BM": 128, "BN": 64, "TRANSPOSED": True, "GATED": True},
-                                   {"LONGEST_FIRST": True, "TAILS": "updated"}, {"LONGEST_FIRST": True, "LAYOUT": "rows"}])
+                                   {"LONGEST_FIRST": True, "TAILS": "updated"}, {"LONGEST_FIRST": True, "LAYOUT": "rows"},
+                                   {"AHEAD": 2, "TAILS": "updated"}, {"AHEAD": 2, "CLUSTER_M": 2}, {"L2_PROMOTION": 512}])
 def test_a_configuration_that_cannot_be_is_refused(wrong):
     with pytest.raises(ConfigError):
         GroupConfig.of(bf16, bf16, bf16, **wrong)
 
 
-def test_the_l2_fetches_lines_of_weights_that_it_does_not_keep():
-    from gemm.device import L2_PROMOTION
-    from gemm.group.device import l2_promotion
+def test_the_l2_fetches_as_many_bytes_as_the_configuration_says():
+    from gemm.device import Maps
+    from gemm.group.bench import problem_of
+    from gemm.group.kernel import group_gemm
 
-    streamed, kept = (GroupConfig.of(bf16, bf16, bf16, BM=64, BN=16, TRANSPOSED=True, STREAM_W=stream) for stream in (True, False))
-    assert (l2_promotion(streamed), l2_promotion(kept)) == (128, L2_PROMOTION)
+    for tokens, expected in ((8, 128), (64, 128), (512, 256)):
+        problem = problem_of(Case(8, tokens, 4096, 7168))
+        config = heuristic(problem)
+        records = group_gemm.trace(**config.parameters).copies.records
+        maps = Maps(records, {"x": problem.x_lines, "w": problem.w_lines}, config.L2_PROMOTION)
+        assert {config.L2_PROMOTION, *(fields.l2_promotion for fields in maps.fields if fields)} == {expected}
+
+
+@pytest.mark.parametrize("tile", [{"BM": 64, "BN": 128}, {"BM": 128, "BN": 64, "TRANSPOSED": True, "GROUP": 1}], ids=["rows", "columns"])
+def test_weights_that_one_tile_needs_are_streamed_and_no_others(tile):
+    lengths, n, k = [30, 0, 64, 65, 1, 200], 136, 256
+    share, report, config = example(lengths, n, k, parameters={**tile, "STREAM_W": True, "AHEAD": 3}, sms=3)
+    assert share <= 1
+    assert report.verdict == "clean", report.findings
+    copies = [sum(-(-length // 64) for length in lengths if alone == (length <= 64)) * 2 * (k // config.tile.BK) for alone in (True, False)]
+    name, counted = "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes", report.stats.opcodes
+    assert [counted[name + ".L2::cache_hint"], counted[name]] == copies
+    assert counted["cp.async.bulk.prefetch.tensor.3d.L2.global.tile"] == 3 * 3          # by each CTA, whatever the lengths
 
 
 def test_the_heuristic_has_a_configuration_for_every_case():
@@ -309,7 +328,7 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
 
 
 def _without_stages(config: str) -> str:
-    return ", ".join(word for word in config.split(", ") if not word.endswith("stages"))
+    return ", ".join(word for word in config.split(", ") if not word.endswith(("stages", "stages ahead")))
 
 
 ALL_KINDS = [(dtype, scales, out, gated) for dtype, scales in (("bf16", "none"), ("e4m3", "none"), ("e4m3", "group"), ("e4m3", "block"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gemm.group.schedule import ORDERS, GroupSchedule, Order
 from gemm.group.table import GroupTable
 from gemm.scheduler import Schedule
-from ptxkit import Ptr, Reg, Vec, if_, kernel, tid
+from ptxkit import Ptr, Reg, Vec, ctaid, if_, kernel, tid
 from ptxkit.kernel import Kernel
 from ptxkit.ptx import bar, mov
 from ptxkit.ptx import st as store
@@ -71,6 +71,32 @@ def test_every_row_of_a_group_is_in_one_tile_of_each_column(lengths, tokens, ord
             if even and slabs:
                 assert max(slabs) - min(slabs) <= 1
         begin += length
+
+
+@kernel(block=32)
+def beginnings(lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], out: Ptr[u32], width: Reg[u32], *, TRANSPOSED: bool = False,
+               ALONG_N: bool = False) -> None:
+    """Each CTA writes down where it expects to begin, and where it does: group and tile of weights."""
+    table = GroupTable(32)
+    table.scan(lengths, groups, rows, 64, "offsets", mov.u32(0))
+    bar.sync(0)
+    with if_(mov.u32(tid.x) == 0):
+        schedule = GroupSchedule(Schedule(group=2, raster="along_n" if ALONG_N else "along_m"), "linear", 64, TRANSPOSED)
+        place = out.at(mov.u32(ctaid.x) * 4)
+        group, tile = schedule.expected(groups, width)
+        with schedule.work(table, width, mov.u32(1)) as work:
+            store.global_.v4.u32(place, Vec([group, tile, work.group, work.m if TRANSPOSED else work.n]))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(1, 64), min_size=1, max_size=8), st.integers(1, 5), st.booleans(), st.booleans())
+def test_a_cta_begins_where_it_is_expected_to_if_every_group_has_one_tile_of_tokens(lengths, width, transposed, along_n):
+    ends, ctas = np.array((0, *itertools.accumulate(lengths)), np.uint32), len(lengths) * width
+    out = np.zeros((ctas, 4), np.uint32)
+    report = beginnings.simulate(ctas, ends, len(lengths), int(ends[-1]), out, width, TRANSPOSED=transposed, ALONG_N=along_n)
+    assert report.verdict == "clean", report.findings
+    assert (out[:, :2] == out[:, 2:]).all()
+    assert len({tuple(row) for row in out[:, :2].tolist()}) == ctas
 
 
 def test_four_slabs_are_two_and_two_or_three_and_one():
