@@ -17,13 +17,12 @@ from .problem import GroupProblem
 ROOM = 1.5
 """Tokens of a tile for each that a group is expected to have: lengths differ, and a group's second tile would read its weights again.
 Of groups that are all alike this costs 2 % at most, and where they are skewed it saves 20 to 30 %."""
-COLUMNS, LONG = 64, 40
-"""Tokens of a tile up to which they are columns, and stages of depth from which on: of short tiles there are too many. Where block scales
-can be copied that holds of 16."""
+COLUMNS = 64
+"""Tokens of a group up to which it counts as one of few."""
 SINGLE = 16
-"""Tokens of a group up to which a tile of 64 features is as wide as they need."""
+"""Tokens of a group up to which narrower tiles are enough."""
 MANY = 32
-"""Groups from which on those of up to COLUMNS tokens, if a tile of so many has no room to spare, take tiles of more."""
+"""Groups from which on some of few tokens are long enough to count."""
 AHEAD = 4
 """Stages of its first weights that a CTA asks for before it knows the lengths, where groups have few tokens."""
 FEW = 96
@@ -41,9 +40,10 @@ PLAIN: Kinds = (
 differ, or are few tiles of the first two, tiles of 16, 32, ... 192 tokens waste none, and by ticket, the longest group first, CTAs end
 together."""
 FITTED: dict[str, Any] = {"BM": 128, "BN": 192, **_FITTED}
-"""The tile of groups of up to 2 COLUMNS tokens, which wait for their weights; narrower where most have one tile."""
-SHORT: dict[str, Any] = {"BM": 64, "BN": 128, "PINGPONG": True, "ORDER": "ticket"}
-"""The tile of few tokens where K is short."""
+"""The tile of groups of up to 2 COLUMNS tokens, which wait for their weights."""
+FITTED_SINGLE: tuple[dict[str, Any], ...] = tuple({**FITTED, "BM": BM, "BN": BN, "LONGEST_FIRST": False}
+                                                  for BM, BN in ((64, 16), (128, 64), (128, 128)))
+"""Those of groups of which most have one: of a few tokens, of up to SINGLE, of more."""
 PROMOTED: Kinds = (
     (1.0, {"BM": 256, "BN": 128, "STAGGER": True, **_TICKET}),
     (1.092, {"BM": 128, "BN": 128, "OVERLAP": True, **_TICKET}),
@@ -174,17 +174,18 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """bf16, f16, and fp8 whose sums stay in the tensor cores."""
     mean, gated, span = problem.mean, problem.options.gated, 1024 // problem.x.bits
     in_pairs = problem.out.bits == 16 and not gated             # of warpgroups that take turns
-    if mean > (FEW if gated else SINGLE if in_pairs else COLUMNS / ROOM):
-        if not in_pairs:
-            return {"BM": 64 if not gated and mean <= COLUMNS else 128, "BN": 256}
-        if mean > 2 * COLUMNS:
-            return dict(_best(_tiles(problem), problem, sms))
-        return {**_ordered(FITTED, problem), **({"BN": 128} if _single(problem) else {})}
-    if in_pairs and -(-problem.k // span) < LONG:
-        return dict(SHORT)
-    deep = problem.x.bits == 8 and problem.k >= 8 * span
-    return {"TRANSPOSED": True, "BM": 128 if gated else 64, "BN": _tokens(mean), "BK": 2 * span if deep else span, "CONSUMERS": 1,
-            "GROUP": 1}
+    deep = {"BK": 2 * span if problem.x.bits == 8 and problem.k >= 8 * span else span}
+    if not in_pairs:
+        if mean <= (FEW if gated else COLUMNS / ROOM):
+            return {"TRANSPOSED": True, "BM": 128 if gated else 64, "BN": _tokens(mean), **deep, "CONSUMERS": 1, "GROUP": 1}
+        return {"BM": 64 if not gated and mean <= COLUMNS else 128, "BN": 256}
+    if mean > 2 * COLUMNS:
+        return dict(_best(_tiles(problem), problem, sms))
+    if not _single(problem):
+        return dict(_ordered(FITTED, problem))
+    if mean > SINGLE:
+        return dict(FITTED_SINGLE[2])
+    return {**FITTED_SINGLE[mean * ROOM > SINGLE or problem.groups > MANY], **deep}
 
 
 def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
@@ -243,6 +244,8 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
         for BN in sizes[max(0, fit - 1):fit + 2]:
             for BM, CONSUMERS, BK in ((64, 1, span), (64, 1, 2 * span), (128, 1, span), (128, 2, span), (128, 2, 2 * span), (256, 2, span)):
                 yield {"TRANSPOSED": True, "BM": BM, "BN": BN, "BK": BK, "CONSUMERS": CONSUMERS, "GROUP": 1}
+    if not problem.promote:
+        yield from _fitted_shapes(problem)
     ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
     if problem.mean <= COLUMNS:
         for BN in (128, 192, 256):
@@ -258,8 +261,6 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
             yield {**tile, **ways, "STREAM_W": not _weights(problem)["STREAM_W"]}
         for order in ("linear", "ticket"):
             yield from ({**tile, **ways, "ORDER": order} for tile in (_promoted_shapes(problem) if problem.promote else _fast_shapes()))
-        if not problem.promote:
-            yield from _fitted_shapes(problem.mean <= COLUMNS)
 
 
 def _fast_shapes() -> Iterator[dict[str, Any]]:
@@ -274,10 +275,16 @@ def _fast_shapes() -> Iterator[dict[str, Any]]:
     yield {"BM": 192, "BN": 128, "STAGES": 5, "BUFFERS": 1}
 
 
-def _fitted_shapes(few: bool) -> Iterator[dict[str, Any]]:
-    for BM, BN in ((128, 64), (128, 128), (128, 192)) if few else ((256, 192), (192, 192), (128, 256), (128, 192), (256, 128), (128, 128)):
+def _fitted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
+    span, few = 1024 // problem.x.bits, problem.mean <= COLUMNS
+    if few:
+        shapes = [(64, 16), (64, 64), (128, 64), (128, 128)] if problem.mean <= SINGLE else [(128, 64), (128, 128), (128, 192)]
+    else:
+        shapes = [(256, 192), (192, 192), (128, 256), (128, 192), (256, 128), (128, 128)]
+    for BM, BN in shapes:
         for which in (False, True):
-            yield {**_FITTED, "BM": BM, "BN": BN, "LONGEST_FIRST": which and not few, "STREAM_W": which and few}
+            for BK in (span, 2 * span) if problem.mean <= SINGLE and problem.x.bits == 8 else (span,):
+                yield {**_FITTED, "BM": BM, "BN": BN, "BK": BK, "LONGEST_FIRST": which and not few, "STREAM_W": which and few}
 
 
 def _promoted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
