@@ -247,8 +247,8 @@ class GroupConfig:
         if self.STEP and (not self.TRANSPOSED or not self._counted or self.GATED or tile.PROMOTE or tile.PINGPONG or pair):
             return ("STEP is for tokens that are columns (TRANSPOSED) and rows of one matrix, in tiles that warpgroups share, without a "
                     "gate, promoted sums and clusters")
-        if self.AHEAD and (pair or not self._counted):
-            return "weights are fetched ahead by CTAs of their own, of groups that are rows of one matrix and have no maps: take AHEAD=0"
+        if self.AHEAD and (pair or self.LAYOUT not in ("offsets", "masked")):
+            return "weights are asked for ahead by CTAs of their own, of groups whose lengths are given: take AHEAD=0"
         if self.LONGEST_FIRST and not self._counted:
             return "the longest groups come first where they are rows of one matrix and have no maps of their own: take LONGEST_FIRST=False"
         if self.TAILS == "updated" and tile.STORE != "staged":

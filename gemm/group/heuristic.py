@@ -23,8 +23,8 @@ SINGLE = 16
 """Tokens of a group up to which narrower tiles are enough."""
 MANY = 32
 """Groups from which on some of few tokens are long enough to count."""
-AHEAD = 4
-"""Stages of its first weights that a CTA asks for before it knows the lengths, where groups have few tokens."""
+LINE, AHEAD = 128, 4
+"""Bytes of a line of the L2; stages of its first weights that a CTA asks for before it knows the lengths, where groups have few tokens."""
 FEW = 96
 """Tokens of a group up to which they are columns where results are gated."""
 Kinds = tuple[tuple[float, dict[str, Any]], ...]
@@ -138,13 +138,13 @@ def _ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
 
 
 def _few(problem: GroupProblem) -> bool:
-    """Whether a tile of COLUMNS tokens has room for a group."""
-    return problem.mean * ROOM <= COLUMNS
+    """Whether groups have so few tokens that a product takes as long as its weights."""
+    return problem.mean <= (FEW if problem.options.gated else COLUMNS)
 
 
 def _single(problem: GroupProblem) -> bool:
     """Whether groups have few tokens, and most of them one tile."""
-    return problem.mean <= (FEW if problem.options.gated else COLUMNS) and (_few(problem) or problem.groups <= MANY)
+    return _few(problem) and (problem.mean * ROOM <= COLUMNS or problem.groups <= MANY)
 
 
 def _in_pieces(problem: GroupProblem) -> bool:
@@ -153,12 +153,10 @@ def _in_pieces(problem: GroupProblem) -> bool:
 
 
 def _weights(problem: GroupProblem) -> dict[str, Any]:
-    """How weights are read. Groups of few tokens take as long as that; most have one tile of tokens, so that nobody else wants a line of
-    weights again, or a second one at once."""
-    few = problem.mean <= (FEW if problem.options.gated else COLUMNS)
-    lines = few or (problem.mean <= 2 * COLUMNS and not problem.promote)
-    return {"STREAM_W": _single(problem), "L2_PROMOTION": 128 if lines else L2_PROMOTION,
-            "AHEAD": AHEAD if few and problem.options.layout in ("offsets", "masked") else 0}
+    """How weights are read. Where groups have one tile nobody wants them again; and where everybody waits for them the L2 fetches what is
+    asked for, one line, and no other."""
+    lines = _few(problem) or (problem.mean <= 2 * COLUMNS and not problem.promote)
+    return {"STREAM_W": _single(problem), "L2_PROMOTION": LINE if lines else L2_PROMOTION, "AHEAD": AHEAD if _few(problem) else 0}
 
 
 def _counted(kind: tuple[float, dict[str, Any]]) -> Tiles:

@@ -67,9 +67,9 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
 
     With a CHOICE this kernel may find that it has no work: another one with another tile has.
 
-    griddepcontrol.wait stands before the first access to global memory, as in the dense kernel; what is brought into the L2 before
-    (AHEAD) nobody has read. Only the second kernel of a choice reads
-    the lengths before it: the first one has waited for whoever wrote them before it let this one begin.
+    griddepcontrol.wait stands before the first access to global memory, as in the dense kernel; AHEAD brings lines into the L2 before it,
+    which nobody has read then. Only the second kernel of a choice reads the lengths before it: the first one has waited for whoever wrote
+    them before it let this one begin.
     """
     cluster = Cluster(CLUSTER_M, CLUSTER_N)
     tokens_of_unit = BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M

@@ -267,7 +267,7 @@ def test_bad_input_is_a_sentence(change, options, sentence):
                                    {"STEP": 16, "BN": 40, "TRANSPOSED": True}, {"STEP": 16, "BN": 64, "TRANSPOSED": True, "PROMOTE": True},
                                    {"STEP": 16, "BM": 128, "BN": 64, "TRANSPOSED": True, "GATED": True},
                                    {"LONGEST_FIRST": True, "TAILS": "updated"}, {"LONGEST_FIRST": True, "LAYOUT": "rows"},
-                                   {"AHEAD": 2, "TAILS": "updated"}, {"AHEAD": 2, "CLUSTER_M": 2}, {"L2_PROMOTION": 512}])
+                                   {"AHEAD": 2, "LAYOUT": "rows"}, {"AHEAD": 2, "CLUSTER_M": 2}, {"L2_PROMOTION": 512}])
 def test_a_configuration_that_cannot_be_is_refused(wrong):
     with pytest.raises(ConfigError):
         GroupConfig.of(bf16, bf16, bf16, **wrong)
