@@ -244,9 +244,9 @@ class GroupConfig:
         tile, pair = self.tile, self.tile.CLUSTER_M * self.tile.CLUSTER_N > 1
         if self.STEP and (self.STEP not in STEPS or tile.BN % self.STEP):
             return f"STEP is {', '.join(map(str, STEPS))} and divides BN={tile.BN}, not {self.STEP}"
-        if self.STEP and (not self.TRANSPOSED or not self._counted or self.GATED or tile.PROMOTE or tile.PINGPONG or pair):
-            return ("STEP is for tokens that are columns (TRANSPOSED) and rows of one matrix, in tiles that warpgroups share, without a "
-                    "gate, promoted sums and clusters")
+        if self.STEP and (not self.TRANSPOSED or not self._counted or tile.PROMOTE or tile.PINGPONG or pair):
+            return ("STEP is for tokens that are columns (TRANSPOSED) and rows of one matrix, in tiles that warpgroups share, without "
+                    "promoted sums and clusters")
         if self.AHEAD and (pair or self.LAYOUT not in ("offsets", "masked")):
             return "weights are asked for ahead by CTAs of their own, of groups whose lengths are given: take AHEAD=0"
         if self.LONGEST_FIRST and not self._counted:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -70,14 +72,13 @@ class GatedTransposedStore(TransposedStore):
 
     factor: Reg[f32] | None = None
 
-    def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int) -> None:
-        """Features `row`.., tokens `column`.."""
+    def slabs(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32]) -> list[Callable[[int], list[Reg[f32]]]]:
+        """Of each two the gated one."""
+        return [functools.partial(self._gated, gate, up) for gate, up in zip(acc[::2], acc[1::2], strict=True)]
+
+    def _gated(self, gate: Vec[Any, Any], up: Vec[Any, Any], block: int) -> list[Reg[f32]]:
         mma = self.fused.mma
-        for pair in range(len(acc) // 2):
-            feature = row + (self.first + pair * ROWS)
-            for block in range(BN // 8):
-                values = gated(mma.block(acc[2 * pair], block), mma.block(acc[2 * pair + 1], block), self.factor)
-                self.block(values, feature, column + 8 * block if block else column)
+        return gated(mma.block(gate, block), mma.block(up, block), self.factor)
 
 
 class GatedScales(Scales):

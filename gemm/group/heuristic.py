@@ -26,7 +26,7 @@ MANY = 32
 LINE, AHEAD = 128, 4
 """Bytes of a line of the L2; stages of its first weights that a CTA asks for before it knows the lengths, where groups have few tokens."""
 FEW = 96
-"""Tokens of a group up to which they are columns where results are gated."""
+"""Tokens of a group up to which gated ones count as few."""
 Kinds = tuple[tuple[float, dict[str, Any]], ...]
 """Tiles, and the time of one beside its share of the area of the first."""
 _TICKET: dict[str, Any] = {"ORDER": "ticket", "LONGEST_FIRST": True}
@@ -83,7 +83,7 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     config = GroupConfig.of(**{**tile, **fixed(problem)})
     tiles = _tiles(problem)
     kind = next(((share, each) for share, each in tiles if each.items() <= tile.items()), None)
-    if kind is None or problem.quantised or problem.options.layout not in ("offsets", "masked"):
+    if kind is None or problem.quantised or problem.options.gated or problem.options.layout not in ("offsets", "masked"):
         return config
     other = _other(problem, kind, tiles, sms)
     if other is None:
@@ -133,7 +133,8 @@ def _ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
         return {**tile, "LONGEST_FIRST": False}
     if problem.groups <= SEVERAL or not long or (problem.promote and mean > PROMOTED_FROM_END) or not tile.get("LONGEST_FIRST"):
         return tile
-    across = -(-problem.n // tile["BM" if tile.get("TRANSPOSED") else "BN"])    # at a time whole groups, or a half, a third, ... of one
+    features = tile["BM" if tile.get("TRANSPOSED") else "BN"] // (1 + problem.options.gated)
+    across = -(-problem.n // features)                          # at a time whole groups, or a half, a third, ... of one
     return {**tile, "FROM_END": across * max(1, round(FROM_END / across)) // max(1, round(across / FROM_END))}
 
 
@@ -156,7 +157,8 @@ def _weights(problem: GroupProblem) -> dict[str, Any]:
     """How weights are read. Where groups have one tile nobody wants them again; and where everybody waits for them the L2 fetches what is
     asked for, one line, and no other."""
     lines = _few(problem) or (problem.mean <= 2 * COLUMNS and not problem.promote)
-    return {"STREAM_W": _single(problem), "L2_PROMOTION": LINE if lines else L2_PROMOTION, "AHEAD": AHEAD if _few(problem) else 0}
+    return {"STREAM_W": _single(problem), "L2_PROMOTION": LINE if lines else L2_PROMOTION,
+            "AHEAD": AHEAD if problem.mean <= COLUMNS else 0}
 
 
 def _counted(kind: tuple[float, dict[str, Any]]) -> Tiles:
@@ -171,12 +173,13 @@ def _counted(kind: tuple[float, dict[str, Any]]) -> Tiles:
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """bf16, f16, and fp8 whose sums stay in the tensor cores."""
     mean, gated, span = problem.mean, problem.options.gated, 1024 // problem.x.bits
-    in_pairs = problem.out.bits == 16 and not gated             # of warpgroups that take turns
     deep = {"BK": 2 * span if problem.x.bits == 8 and problem.k >= 8 * span else span}
-    if not in_pairs:
+    if problem.out.bits != 16:
         if mean <= (FEW if gated else COLUMNS / ROOM):
             return {"TRANSPOSED": True, "BM": 128 if gated else 64, "BN": _tokens(mean), **deep, "CONSUMERS": 1, "GROUP": 1}
         return {"BM": 64 if not gated and mean <= COLUMNS else 128, "BN": 256}
+    if gated:
+        return _gated(problem)
     if mean > 2 * COLUMNS:
         return dict(_best(_tiles(problem), problem, sms))
     if not _single(problem):
@@ -186,14 +189,25 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     return {**FITTED_SINGLE[mean * ROOM > SINGLE or problem.groups > MANY], **deep}
 
 
+def _gated(problem: GroupProblem) -> dict[str, Any]:
+    """The same with a gate: a warpgroup has slabs of both projections."""
+    mean = problem.mean
+    if mean > 2 * PREFILL:
+        return {"BM": 128, "BN": 256}
+    if mean > 2 * COLUMNS or (mean > COLUMNS and problem.groups > MANY):
+        return _ordered({**FITTED, "BM": 256}, problem)
+    width = next((size for most, size in ((SINGLE, 64), (COLUMNS, 128)) if mean <= most), 192)
+    return _ordered({**FITTED, "BN": width, "CONSUMERS": 1}, problem)
+
+
 def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """Block scales, or sums that are taken out of the tensor cores every 128 of K."""
     mean, gated = problem.mean, problem.options.gated
-    as_columns = mean <= COLUMNS if gated else mean * ROOM <= (16 if problem.scale_bulk else COLUMNS)
+    as_columns = mean <= SINGLE if gated else mean * ROOM <= (16 if problem.scale_bulk else COLUMNS)
     if as_columns:
         return {"TRANSPOSED": True, "BM": 256, "BN": min(_tokens(mean), COLUMNS), "GROUP": 1}
     if gated:
-        return {"BM": 128, "BN": 128}
+        return _ordered({"BM": 128, "BN": 128, **(_TICKET if mean <= 2 * COLUMNS else {})}, problem)
     ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
     if _single(problem):
         return {**PROMOTED_FEW[mean > SINGLE], **ways}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,14 +34,20 @@ class TransposedStore:
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int) -> None:
         """Store slabs of 64 features x BN tokens: features `row`.., tokens `column`.."""
-        for slab, fragment in enumerate(acc):
+        step = self.step or BN
+        for slab, values in enumerate(self.slabs(acc, row, column)):
             feature = row + (self.first + slab * ROWS)
-            step = self.step or BN
             for first in range(0, BN, step):
                 with if_(column + first < self.fused.edges.n) if first else nullcontext():
                     for block in range(first // 8, (first + step) // 8):
-                        values = self.fused.block(self.fused.mma.block(fragment, block), row, column, None)
-                        self.block(values, feature, column + 8 * block if block else column)
+                        self.block(values(block), feature, column + 8 * block if block else column)
+
+    def slabs(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32]) -> list[Callable[[int], list[Reg[f32]]]]:
+        """For each slab that is stored the results of 8 of its columns, by their number."""
+        return [functools.partial(self._values, part, row, column) for part in acc]
+
+    def _values(self, part: Vec[Any, Any], row: Reg[u32], column: Reg[u32], block: int) -> list[Reg[f32]]:
+        return self.fused.block(self.fused.mma.block(part, block), row, column, None)
 
     def block(self, values: list[Reg[f32]], feature: Reg[u32], token: Reg[u32]) -> None:
         """Store a warp's 16 features x 8 tokens: features and tokens that begin there."""

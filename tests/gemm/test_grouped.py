@@ -70,6 +70,17 @@ def test_many_random_groups(launch, dtype, scaled, out):
     assert report.verdict == "clean"
 
 
+@settings(deadline=None, max_examples=50)
+@given(lengths(70, 8), st.sampled_from([("bf16", "none"), ("e4m3", "group"), ("e4m3", "block")]), st.booleans(),
+       st.sampled_from([2, 12, 24, 48, 80, 200, 1500]), st.sampled_from(["offsets", "masked"]), st.integers(0, 99))
+def test_what_the_heuristic_chooses_is_right_whatever_the_lengths_are(each, kind, gated, mean, layout, seed):
+    dtype, scales = kind
+    share, report, config = example(each, 256 if gated else 136, 256, dtype=dtype, scales=scales, gated=gated, layout=layout,
+                                    mean_tokens=mean, sms=3, seed=seed)
+    assert share <= 1, config
+    assert not report.findings
+
+
 @pytest.mark.parametrize(("what", "parameters"), [
     ({"lengths": [0, 1, 7, 65, 20], "n": 136, "k": 128}, {"BM": 128, "BN": 32, "CLUSTER_N": 2, "TRANSPOSED": True}),
     ({"lengths": [0, 1, 70], "n": 136, "k": 192}, {"BM": 64, "BN": 64, "PINGPONG": True}),
@@ -151,8 +162,11 @@ def test_a_tile_multiplies_as_many_columns_as_it_has_tokens(step, tile):
     """Every number of them, in tiles that share a group's tokens evenly; copies load no more than a step or 32 rows too many."""
     parameters = {"BM": 128, "BN": tile, "TRANSPOSED": True, "STEP": step, "PIECES": True, "GROUP": 1, "ORDER": "ticket",
                   "LONGEST_FIRST": True}
-    for what in ({"dtype": "e4m3", "scales": "group"}, {"dtype": "f16"}, {"dtype": "bf16", "out": "f32", "layout": "masked"}):
-        share, report, config = example([*range(1, tile + 1, step), 0, tile + 1], 136, 144, parameters=parameters, sms=3, **what)
+    for what in ({"dtype": "e4m3", "scales": "group"}, {"dtype": "f16"}, {"dtype": "bf16", "out": "f32", "layout": "masked"},
+                 {"dtype": "e5m2", "scales": "group", "gated": True}):
+        rows = {"BM": 256} if "gated" in what else {}           # two slabs for each warpgroup
+        share, report, config = example([*range(1, tile + 1, step), 0, tile + 1], 272 if rows else 136, 144,
+                                        parameters={**parameters, **rows}, sms=3, **what)
         assert share <= 1
         assert report.verdict == "incomplete", report.findings  # tickets: the checker vouches for what was executed
         widths = {int(match) for match in re.findall(r"wgmma\S*m64n(\d+)", " ".join(report.stats.opcodes))}
