@@ -312,6 +312,24 @@ def test_weights_that_one_tile_needs_are_streamed_and_no_others(tile):
     assert counted["cp.async.bulk.prefetch.tensor.3d.L2.global.tile"] == 3 * 3          # by each CTA, whatever the lengths
 
 
+@pytest.mark.parametrize(("kind", "groups", "tokens", "both_ends"), [
+    ("bf16", 32, 192, True), ("fp8", 64, 256, True), ("fp8-block", 24, 160, True), ("fp8-block", 24, 256, False), ("bf16", 16, 192, False),
+    ("bf16", 32, 128, False), ("bf16", 96, 192, False), ("fp8", 32, 2048, False)], ids=str)
+def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups, tokens, both_ends):
+    """About 16: as many as have a group's tiles, or a part of them, or several times as many."""
+    from gemm.group.bench import problem_of
+
+    for n in (256, 1536, 2048, 4096, 6144, 7168, 14336):
+        for config in heuristic(problem_of(Case(groups, tokens, n, 1024, kind))).kernels:
+            across = -(-n // config.features)
+            if config.FROM_END:
+                assert config.LONGEST_FIRST
+                assert 10 <= config.FROM_END <= 24
+                assert config.FROM_END % across == 0 or config.FROM_END == across // round(across / 16)
+            assert bool(config.FROM_END) <= both_ends
+        assert any(config.FROM_END for config in heuristic(problem_of(Case(groups, tokens, n, 1024, kind))).kernels) == both_ends
+
+
 def test_the_heuristic_has_a_configuration_for_every_case():
     from gemm.group.bench import problem_of
 
