@@ -12,7 +12,7 @@ from .choice import Tiles
 from .config import GroupConfig
 from .problem import GroupProblem
 
-# Measured on an H200 (all candidates of 18 extents, bf16 and e4m3, per-tensor and block scales, bursts, weights cold, groups of one size
+# Measured on an H200 (all candidates of 19 extents, bf16 and e4m3, per-tensor and block scales, bursts, weights cold, groups of one size
 # and skewed ones): what a choice costs beside the fastest candidate of the same case is in docs/grouped.md.
 ROOM = 1.5
 """Tokens of a tile for each that a group is expected to have: lengths differ, and a group's second tile would read its weights again.
@@ -184,9 +184,10 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
         return dict(_best(_tiles(problem), problem, sms))
     if not _single(problem):
         return dict(_ordered(FITTED, problem))
+    narrow, medium, wide = FITTED_SINGLE
     if mean > SINGLE:
-        return dict(FITTED_SINGLE[2])
-    return {**FITTED_SINGLE[mean * ROOM > SINGLE or problem.groups > MANY], **deep}
+        return dict(wide)
+    return {**(narrow if mean * ROOM <= SINGLE and problem.groups <= MANY else medium), **deep}
 
 
 def _gated(problem: GroupProblem) -> dict[str, Any]:
