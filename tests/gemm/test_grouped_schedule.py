@@ -105,8 +105,10 @@ def test_four_slabs_are_two_and_two_or_three_and_one():
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.lists(st.sampled_from([0, 1, 63, 64, 65, 128, 700]), min_size=1, max_size=40), st.sampled_from([1, 3]))
-def test_the_longest_group_comes_first_and_of_equals_the_first(lengths, ctas):
-    found = tiles(lengths, 64, "linear", 0, ctas, longest_first=True, capacity=128 if len(lengths) > 32 else 32)
+@given(st.sampled_from([32, 64, 128]).flatmap(lambda room: st.tuples(
+    st.just(room), st.lists(st.sampled_from([0, 1, 63, 64, 65, 128, 700]), min_size=1, max_size=min(room, 80)))), st.sampled_from([1, 3]))
+def test_the_longest_group_comes_first_and_of_equals_the_first(table, ctas):
+    capacity, lengths = table
+    found = tiles(lengths, 64, "linear", 0, ctas, longest_first=True, capacity=capacity)
     order = list(dict.fromkeys(group for group, *_ in found))
     assert order == sorted((group for group, length in enumerate(lengths) if length), key=lambda group: (-lengths[group], group))
