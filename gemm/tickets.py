@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from ptxkit import MBarriers, Ptr, Reg, Ring, Vec, ctaid, laneid, loop, nctaid, smem
 from ptxkit.idioms import wait
@@ -13,8 +14,59 @@ from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared
 from ptxkit.types import pred, u32, u64
 
-Draw = Callable[[], Callable[[], Reg[u32]]]
-"""Begins to draw a ticket; what it returns waits for it and says which unit that is, or one past the last."""
+
+@dataclass(frozen=True, slots=True)
+class OneEnd:
+    """Units in the order of their numbers; the counter says how many tickets were drawn."""
+
+    counter: Ptr[u32]
+    units: Reg[u32]
+    ctas: Reg[u32]
+
+    def draw(self) -> Reg[u32]:
+        """Begin to draw a ticket."""
+        return atom.relaxed.gpu.global_.add.u32(self.counter, 1)
+
+    def following(self, ticket: Reg[u32]) -> Reg[u32]:
+        """The unit of a ticket that was drawn, or one past the last; whoever drew the last ticket sets the counter back."""
+        st.relaxed.gpu.global_.u32(self.counter, 0, pred=ticket == self.units - 1)
+        return ticket + self.ctas
+
+
+@dataclass(frozen=True, slots=True)
+class BothEnds:
+    """The same, where `behind` CTAs go `backwards` from the last unit until all have met. The counter has two halves of 32 bits: how many
+    tickets were drawn at either end."""
+
+    counter: Ptr[u64]
+    units: Reg[u32]
+    ctas: Reg[u32]
+    behind: Reg[u32]
+    front: Reg[u32]
+    backwards: Reg[pred]
+    one: Reg[u64]                               # what a ticket of this CTA's end adds
+
+    @classmethod
+    def begin(cls, counter: Ptr[u32], units: Reg[u32], unit: Reg[u32], from_end: int) -> BothEnds:
+        """For this CTA, whose first `unit` is put right if it goes backwards."""
+        ctas, halves = mov.u32(nctaid.x), counter.cast(u64)
+        behind = min_.u32(ctas // 2, from_end)
+        backwards = (unit >= ctas - behind) & (units > ctas)
+        mov.u32(unit, units - (ctas - unit), pred=backwards)
+        one, front = selp.u64(1 << 32, 1, backwards), ctas - behind
+        return cls(halves, units, ctas, behind, front, backwards, one)
+
+    def draw(self) -> Reg[u64]:
+        """Begin to draw a ticket."""
+        return atom.relaxed.gpu.global_.add.u64(self.counter, self.one)
+
+    def following(self, ticket: Reg[u64]) -> Reg[u32]:
+        """The unit of a ticket that was drawn, or one past the last; whoever drew the last ticket sets the counter back."""
+        ahead, back = cvt.u32.u64(ticket), cvt.u32.u64(shr.u64(ticket, 32))
+        drawn = ahead + back
+        st.relaxed.gpu.global_.u64(self.counter, 0, pred=drawn == self.units - 1)
+        here = selp.u32(self.units - (back + self.behind + 1), ahead + self.front, self.backwards)
+        return selp.u32(here, self.units, drawn + self.ctas < self.units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +76,7 @@ class Tickets:
     The producer's thread draws a ticket while it loads the tile before, finds out where that unit is, and passes both on through a ring
     of slots, so that who multiplies begins without a division. full[slot]: 1, its arrive. empty[slot]: a lane of every warp that works on
     what is drawn, when the warp has read the slot. As many tickets are drawn as there are units, so whoever draws the last sets the
-    counter back to 0 for the next launch.
-
-    With `from_end` so many CTAs, at most every second one, begin with the last units and go backwards until all have met. The counter has
-    two halves of 32 bits then: how many tickets were drawn at either end.
+    counter back to 0 for the next launch. With `from_end` so many CTAs, at most every second one, begin with the last units (`BothEnds`).
     """
 
     counter: Ptr[u32]
@@ -55,55 +104,21 @@ class Tickets:
     def drawn(self, units: Reg[u32], place: Callable[[Reg[u32]], Sequence[Reg[u32]]]) -> Iterator[Sequence[Reg[u32]]]:
         """The producer's loop, in one thread: each unit, and what `place` says of it."""
         unit, position = mov.u32(ctaid.x), Ring(self.SLOTS)
-        draw = self._both_ends(units, unit) if self.from_end else self._draw(units)
+        ends: Any = BothEnds.begin(self.counter, units, unit, self.from_end) if self.from_end else \
+            OneEnd(self.counter, units, mov.u32(nctaid.x))
         with loop() as more:
             wait(self.empty[position.stage], position.parity ^ 1)
             slot, over = self.slots.at(position.stage * self.WORDS), unit >= units
             _put(slot, [unit] * self.WORDS, over)
             mbarrier.arrive.shared__cta.b64(self.full[position.stage], pred=over)
             more.break_if(over)
-            following = draw()
+            ticket = ends.draw()
             words = place(unit)
             _put(slot, [unit, *words, *[unit] * (self.WORDS - 1 - len(words))])
             mbarrier.arrive.shared__cta.b64(self.full[position.stage])
             position.advance()
             yield unit, *words
-            mov.u32(unit, following())
-
-    def _draw(self, units: Reg[u32]) -> Draw:
-        ctas = mov.u32(nctaid.x)
-
-        def draw() -> Callable[[], Reg[u32]]:
-            drawn = atom.relaxed.gpu.global_.add.u32(self.counter, 1)
-
-            def following() -> Reg[u32]:
-                st.relaxed.gpu.global_.u32(self.counter, 0, pred=drawn == units - 1)
-                return drawn + ctas
-
-            return following
-
-        return draw
-
-    def _both_ends(self, units: Reg[u32], unit: Reg[u32]) -> Draw:
-        """The same from both ends; a CTA that begins at the last units has its first one put into `unit`."""
-        ctas, counter = mov.u32(nctaid.x), self.counter.cast(u64)
-        behind = min_.u32(ctas // 2, self.from_end)
-        backwards = (unit >= ctas - behind) & (units > ctas)
-        mov.u32(unit, units - (ctas - unit), pred=backwards)
-        one, front = selp.u64(1 << 32, 1, backwards), ctas - behind
-
-        def draw() -> Callable[[], Reg[u32]]:
-            both = atom.relaxed.gpu.global_.add.u64(counter, one)
-
-            def following() -> Reg[u32]:
-                ahead, back = cvt.u32.u64(both), cvt.u32.u64(shr.u64(both, 32))
-                drawn = ahead + back
-                st.relaxed.gpu.global_.u64(counter, 0, pred=drawn == units - 1)
-                return selp.u32(selp.u32(units - (back + behind + 1), ahead + front, backwards), units, drawn + ctas < units)
-
-            return following
-
-        return draw
+            mov.u32(unit, ends.following(ticket))
 
     @contextmanager
     def passed_on(self, units: Reg[u32], turn: Reg[u32] | int, turns: int) -> Iterator[Sequence[Reg[u32]]]:

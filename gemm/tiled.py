@@ -71,7 +71,6 @@ class TiledCopy:
                 tensor_copy(view.span(span), self.tensormap, (mn + span * layout.span, k, *outer), barrier, mask=shares.mask,
                             policy=self.policy, hinted=self.hinted)
 
-
     def _load_lines(self, view: TileView[Any], start: Reg[u32] | int, lines: int, mn: Reg[u32], k: Reg[u32], barrier: MBarrier,
                     shares: Shares, *outer: Any) -> None:
         layout = self.tile.layout

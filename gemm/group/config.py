@@ -266,6 +266,7 @@ class GroupConfig:
 
 
 L2_PROMOTIONS = (64, 128, 256)
+"""Bytes that the L2 can be told to fetch at once."""
 STEPS = (8, 16, 32, 64)
 """By how many columns tiles differ whose columns are those of their tokens."""
 LEAST_PIECE = 32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -31,22 +31,25 @@ class GatedCopy(TiledCopy):
 
     def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
         """Copy lines `mn`.. of both projections, depth `k`.. into the stage."""
-        view, layout, shares = self.tile[stage], self.tile.layout, self.shares
+        view, shares = self.tile[stage], self.shares
         lines = self.piece // shares.count
         start = shares.rank * lines if shares.rank is not None else 0
-        for s in range(layout.spans):
-            for piece in range(layout.rows // self.piece):
-                part = view.span(s).lines(start + piece * self.piece, lines)
-                at = mn + piece // 2 * self.piece if piece // 2 else mn
-                tensor_copy(part, self.tensormap, (k + s * layout.span if s else k, at + start, piece % 2, *outer), barrier,
-                            mask=shares.mask, policy=self.policy, hinted=self.hinted)
+        for s, piece, depth, at in self._boxes(mn, k):
+            part = view.span(s).lines(start + piece * self.piece, lines)
+            tensor_copy(part, self.tensormap, (depth, at + start, piece % 2, *outer), barrier,
+                        mask=shares.mask, policy=self.policy, hinted=self.hinted)
 
     def prefetch(self, mn: Reg[u32], k: int, *outer: Any) -> None:
         """Bring lines `mn`.. of both projections, depth `k`.., into the L2."""
+        for _, piece, depth, at in self._boxes(mn, k):
+            tensor_prefetch(self.tensormap, (depth, at, piece % 2, *outer))
+
+    def _boxes(self, mn: Reg[u32], k: Any) -> Iterator[tuple[int, int, Any, Reg[u32]]]:
+        """Span, piece (the even ones are the gate's), and where in the map: depth and line."""
         layout = self.tile.layout
         for s in range(layout.spans):
             for piece in range(layout.rows // self.piece):
-                tensor_prefetch(self.tensormap, (k + s * layout.span, mn + piece // 2 * self.piece, piece % 2, *outer))
+                yield s, piece, k + s * layout.span if s else k, mn + piece // 2 * self.piece if piece // 2 else mn
 
 
 def gated(gate: list[Reg[f32]], up: list[Reg[f32]], factor: Reg[f32] | None) -> list[Reg[f32]]:

@@ -17,7 +17,7 @@ from .problem import GroupProblem
 ROOM = 1.5
 """Tokens of a tile for each that a group is expected to have: lengths differ, and a group's second tile would read its weights again.
 Of groups that are all alike this costs 2 % at most, and where they are skewed it saves 20 to 30 %."""
-COLUMNS = 64
+FEW = 64
 """Tokens of a group up to which it counts as one of few."""
 SINGLE = 16
 """Tokens of a group up to which narrower tiles are enough."""
@@ -25,7 +25,7 @@ MANY = 32
 """Groups from which on some of few tokens are long enough to count."""
 LINE, AHEAD = 128, 4
 """Bytes of a line of the L2; stages of its first weights that a CTA asks for before it knows the lengths, where groups have few tokens."""
-FEW = 96
+FEW_GATED = 96
 """Tokens of a group up to which gated ones count as few."""
 Kinds = tuple[tuple[float, dict[str, Any]], ...]
 """Tiles, and the time of one beside its share of the area of the first."""
@@ -40,7 +40,7 @@ PLAIN: Kinds = (
 differ, or are few tiles of the first two, tiles of 16, 32, ... 192 tokens waste none, and by ticket, the longest group first, CTAs end
 together."""
 FITTED: dict[str, Any] = {"BM": 128, "BN": 192, **_FITTED}
-"""The tile of groups of up to 2 COLUMNS tokens, which wait for their weights."""
+"""The tile of groups of up to 2 FEW tokens, which wait for their weights."""
 FITTED_SINGLE: tuple[dict[str, Any], ...] = tuple({**FITTED, "BM": BM, "BN": BN, "LONGEST_FIRST": False}
                                                   for BM, BN in ((64, 16), (128, 64), (128, 128)))
 """Those of groups of which most have one: of a few tokens, of up to SINGLE, of more."""
@@ -54,7 +54,7 @@ PROMOTED_FEW: tuple[dict[str, Any], ...] = ({"BM": 64, "BN": 128, "OVERLAP": Tru
                                             {"BM": 128, "BN": 128, "ORDER": "ticket"})
 """Those of groups of up to SINGLE tokens, and of more that have one tile."""
 SORTED, SORTED_FITTED = 32, 64
-"""Groups up to which the longest come first, and those of tiles as wide as their tokens if they have more than 2 COLUMNS: to sort more
+"""Groups up to which the longest come first, and those of tiles as wide as their tokens if they have more than 2 FEW: to sort more
 takes longer than it saves, as does sorting groups of few tokens or of many."""
 SEVERAL, FROM_END, PROMOTED_FROM_END = 16, 16, 192
 """Of more groups than that about so many CTAs begin with the shortest: they wait for weights while the others multiply. Where sums are
@@ -128,24 +128,29 @@ def _tiles(problem: GroupProblem) -> Kinds:
 
 def _ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
     """A tile with its groups in their own order where it does not pay to sort them; else from both ends where there are several."""
-    mean, long = problem.mean, problem.mean > 2 * COLUMNS
-    if problem.groups > (SORTED_FITTED if long and "STEP" in tile else SORTED) or not COLUMNS < mean <= 2 * PREFILL:
+    mean, long = problem.mean, problem.mean > 2 * FEW
+    if problem.groups > (SORTED_FITTED if long and "STEP" in tile else SORTED) or not FEW < mean <= 2 * PREFILL:
         return {**tile, "LONGEST_FIRST": False}
     if problem.groups <= SEVERAL or not long or (problem.promote and mean > PROMOTED_FROM_END) or not tile.get("LONGEST_FIRST"):
         return tile
-    features = tile["BM" if tile.get("TRANSPOSED") else "BN"] // (1 + problem.options.gated)
+    features = _extents(tile)[1] // (1 + problem.options.gated)
     across = -(-problem.n // features)                          # at a time whole groups, or a half, a third, ... of one
     return {**tile, "FROM_END": across * max(1, round(FROM_END / across)) // max(1, round(across / FROM_END))}
 
 
+def _extents(tile: dict[str, Any]) -> tuple[int, int]:
+    """Tokens and features of a tile, those of both projections."""
+    return (tile["BN"], tile["BM"]) if tile.get("TRANSPOSED") else (tile["BM"], tile["BN"])
+
+
 def _few(problem: GroupProblem) -> bool:
     """Whether groups have so few tokens that a product takes as long as its weights."""
-    return problem.mean <= (FEW if problem.options.gated else COLUMNS)
+    return problem.mean <= (FEW_GATED if problem.options.gated else FEW)
 
 
 def _single(problem: GroupProblem) -> bool:
     """Whether groups have few tokens, and most of them one tile."""
-    return _few(problem) and (problem.mean * ROOM <= COLUMNS or problem.groups <= MANY)
+    return _few(problem) and (problem.mean * ROOM <= FEW or problem.groups <= MANY)
 
 
 def _in_pieces(problem: GroupProblem) -> bool:
@@ -156,16 +161,15 @@ def _in_pieces(problem: GroupProblem) -> bool:
 def _weights(problem: GroupProblem) -> dict[str, Any]:
     """How weights are read. Where groups have one tile nobody wants them again; and where everybody waits for them the L2 fetches what is
     asked for, one line, and no other."""
-    lines = _few(problem) or (problem.mean <= 2 * COLUMNS and not problem.promote)
+    lines = _few(problem) or (problem.mean <= 2 * FEW and not problem.promote)
     return {"STREAM_W": _single(problem), "L2_PROMOTION": LINE if lines else L2_PROMOTION,
-            "AHEAD": AHEAD if problem.mean <= COLUMNS else 0}
+            "AHEAD": AHEAD if problem.mean <= FEW else 0}
 
 
 def _counted(kind: tuple[float, dict[str, Any]]) -> Tiles:
     """What the time of such tiles goes by."""
     share, tile = kind
-    rows, columns = tile["BM"], tile["BN"]
-    tokens, features = (columns, rows) if tile.get("TRANSPOSED") else (rows, columns)
+    tokens, features = _extents(tile)
     step = tile.get("STEP", tokens)
     return Tiles(tokens, features, step, int(share * features * step))
 
@@ -175,18 +179,18 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     mean, gated, span = problem.mean, problem.options.gated, 1024 // problem.x.bits
     deep = {"BK": 2 * span if problem.x.bits == 8 and problem.k >= 8 * span else span}
     if problem.out.bits != 16:
-        if mean <= (FEW if gated else COLUMNS / ROOM):
+        if mean <= (FEW_GATED if gated else FEW / ROOM):
             return {"TRANSPOSED": True, "BM": 128 if gated else 64, "BN": _tokens(mean), **deep, "CONSUMERS": 1, "GROUP": 1}
-        return {"BM": 64 if not gated and mean <= COLUMNS else 128, "BN": 256}
+        return {"BM": 64 if not gated and mean <= FEW else 128, "BN": 256}
     if gated:
         return _gated(problem)
-    if mean > 2 * COLUMNS:
-        return dict(_best(_tiles(problem), problem, sms))
+    if mean > 2 * FEW:
+        return _best(_tiles(problem), problem, sms)
     if not _single(problem):
-        return dict(_ordered(FITTED, problem))
+        return _ordered(FITTED, problem)
     narrow, medium, wide = FITTED_SINGLE
     if mean > SINGLE:
-        return dict(wide)
+        return wide
     return {**(narrow if mean * ROOM <= SINGLE and problem.groups <= MANY else medium), **deep}
 
 
@@ -195,34 +199,35 @@ def _gated(problem: GroupProblem) -> dict[str, Any]:
     mean = problem.mean
     if mean > 2 * PREFILL:
         return {"BM": 128, "BN": 256}
-    if mean > 2 * COLUMNS or (mean > COLUMNS and problem.groups > MANY):
+    if mean > 2 * FEW or (mean > FEW and problem.groups > MANY):
         return _ordered({**FITTED, "BM": 256}, problem)
-    width = next((size for most, size in ((SINGLE, 64), (COLUMNS, 128)) if mean <= most), 192)
+    width = next((size for most, size in ((SINGLE, 64), (FEW, 128)) if mean <= most), 192)
     return _ordered({**FITTED, "BN": width, "CONSUMERS": 1}, problem)
 
 
 def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """Block scales, or sums that are taken out of the tensor cores every 128 of K."""
     mean, gated = problem.mean, problem.options.gated
-    as_columns = mean <= SINGLE if gated else mean * ROOM <= (16 if problem.scale_bulk else COLUMNS)
+    as_columns = mean <= SINGLE if gated else mean * ROOM <= (16 if problem.scale_bulk else FEW)
     if as_columns:
-        return {"TRANSPOSED": True, "BM": 256, "BN": min(_tokens(mean), COLUMNS), "GROUP": 1}
+        return {"TRANSPOSED": True, "BM": 256, "BN": min(_tokens(mean), FEW), "GROUP": 1}
     if gated:
-        return _ordered({"BM": 128, "BN": 128, **(_TICKET if mean <= 2 * COLUMNS else {})}, problem)
+        return _ordered({"BM": 128, "BN": 128, **(_TICKET if mean <= 2 * FEW else {})}, problem)
     ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
     if _single(problem):
-        return {**PROMOTED_FEW[mean > SINGLE], **ways}
+        narrow, wide = PROMOTED_FEW
+        return {**(wide if mean > SINGLE else narrow), **ways}
     return {**_best(_tiles(problem), problem, sms), **ways}
 
 
 def _tokens(mean: float) -> int:
     """Of a tile whose tokens are columns."""
-    return next((size for size in (16, 32, 48, 64) if mean * ROOM <= size), FEW)
+    return next((size for size in (16, 32, 48, 64) if mean * ROOM <= size), FEW_GATED)
 
 
 def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """Results with scales of their own: tokens are rows, also few."""
-    few = problem.mean <= COLUMNS
+    few = problem.mean <= FEW
     ways = {} if not problem.block_scales or problem.options.gated else {"RING": True, **problem.scale_copies, "OVERLAP": not few}
     return {"BM": 64 if few else 128, "BN": 128 if problem.promote else 256, **ways}
 
@@ -251,7 +256,7 @@ def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
 
 def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
     span = 1024 // problem.x.bits                               # elements of 128 bytes
-    if problem.mean <= 2 * COLUMNS:
+    if problem.mean <= 2 * FEW:
         sizes = (8, 16, 32, 48, 64, 96, 128, 192, 256)
         fit = next((i for i, size in enumerate(sizes) if problem.mean <= size), len(sizes) - 1)
         for BN in sizes[max(0, fit - 1):fit + 2]:
@@ -260,18 +265,18 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
     if not problem.promote:
         yield from _fitted_shapes(problem)
     ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
-    if problem.mean <= COLUMNS:
+    if problem.mean <= FEW:
         for BN in (128, 192, 256):
             for more in ({}, {"OVERLAP": True}) if problem.promote else ({}, {"PINGPONG": True}):
                 for order in ("linear", "ticket"):
                     for stream in (True, False):
                         yield {"BM": 64, "BN": BN, "ORDER": order, "STREAM_W": stream, **more, **ways}
-    if problem.mean >= COLUMNS // 2:
+    if problem.mean >= FEW // 2:
         for _, tile in _tiles(problem):
             yield {**tile, **ways}
             yield {**tile, **ways, "ORDER": "linear" if "ORDER" in tile else "ticket"}
             yield {**tile, **ways, "ORDER": "ticket", "LONGEST_FIRST": True, "FROM_END": 0}
-            yield {**tile, **ways, "STREAM_W": not _weights(problem)["STREAM_W"]}
+            yield {**tile, **ways, "STREAM_W": not _single(problem)}
         for order in ("linear", "ticket"):
             yield from ({**tile, **ways, "ORDER": order} for tile in (_promoted_shapes(problem) if problem.promote else _fast_shapes()))
 
@@ -289,7 +294,7 @@ def _fast_shapes() -> Iterator[dict[str, Any]]:
 
 
 def _fitted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
-    span, few = 1024 // problem.x.bits, problem.mean <= COLUMNS
+    span, few = 1024 // problem.x.bits, problem.mean <= FEW
     if few:
         shapes = [(64, 16), (64, 64), (128, 64), (128, 128)] if problem.mean <= SINGLE else [(128, 64), (128, 128), (128, 192)]
     else:

@@ -105,9 +105,9 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     if AHEAD:
         with if_(thread == 2 * 32):
             group, of_group = schedule.expected(groups, weight_tiles)
-            ahead = _copy_of_weights(w, a_tile if TRANSPOSED else b_tile, Shares(), TRANSPOSED, GATED)
+            ahead, line = _copy_of_weights(w, a_tile if TRANSPOSED else b_tile, Shares(), TRANSPOSED, GATED), of_group * features
             for stage in range(AHEAD):
-                ahead.prefetch(of_group * features, stage * BK, group)
+                ahead.prefetch(line, stage * BK, group)
     early = CHOICE is not None and not CHOICE.first
     if not early:
         griddepcontrol.wait()

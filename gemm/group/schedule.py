@@ -65,7 +65,7 @@ class GroupSchedule:
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
             column = unit // rows if self.order == "across" else None
             sought = unit if own_sizes else unit - column * rows if column is not None else unit // across
-            if self.order == "linear" or (self.order == "ticket" and not self.tiles.from_end):
+            if self.order in ("linear", "ticket") and not self.tiles.from_end:
                 with loop() as walk:
                     walk.break_if(sought < ld.shared__cta.u32(table.before.at(here + 1)))
                     add.u32(here, here, 1)
