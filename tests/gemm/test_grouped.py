@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemm.config import ConfigError
-from gemm.group.cases import EXTENTS, Case, case, skewed
 from gemm.group.config import GroupConfig
 from gemm.group.example import example
-from gemm.group.heuristic import FITTED, FITTED_SINGLE, PLAIN, PROMOTED, PROMOTED_FEW, candidates, heuristic
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from gemm.group.simulate import simulate
-from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError
-from ptxkit.types import bf16, e4m3
+from ptxkit.types import bf16
+from tests.gemm.groups import lengths, view
 
 BF16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
 pytestmark = pytest.mark.pure
@@ -37,13 +32,6 @@ TILES: tuple[dict[str, Any], ...] = (
     {"BM": 192, "BN": 64, "PIECES": True},
     {"BM": 128, "BN": 32, "TRANSPOSED": True, "STEP": 8, "PIECES": True, "STREAM_W": True, "LONGEST_FIRST": True},
 )
-
-
-def lengths(tile: int, most: int = 6) -> st.SearchStrategy[list[int]]:
-    """Lengths about the tile, and everything in one group."""
-    one = st.sampled_from([0, 0, 1, 7, tile - 1, tile, tile + 1])
-    whole = st.tuples(st.integers(0, 3), st.integers(1, 3 * tile), st.integers(0, 3)).map(lambda t: [0] * t[0] + [t[1]] + [0] * t[2])
-    return st.lists(one, min_size=1, max_size=most) | whole
 
 
 @st.composite
@@ -68,17 +56,6 @@ def test_many_random_groups(launch, dtype, scaled, out):
     share, report, _ = example(n=136, k=144, dtype=dtype, scales="group" if scaled else "none", out=out, **launch)
     assert share <= 1
     assert report.verdict == "clean"
-
-
-@settings(deadline=None, max_examples=50)
-@given(lengths(70, 8), st.sampled_from([("bf16", "none"), ("e4m3", "group"), ("e4m3", "block")]), st.booleans(),
-       st.sampled_from([2, 12, 24, 48, 80, 200, 1500]), st.sampled_from(["offsets", "masked"]), st.integers(0, 99))
-def test_what_the_heuristic_chooses_is_right_whatever_the_lengths_are(each, kind, gated, mean, layout, seed):
-    dtype, scales = kind
-    share, report, config = example(each, 256 if gated else 136, 256, dtype=dtype, scales=scales, gated=gated, layout=layout,
-                                    mean_tokens=mean, sms=3, seed=seed)
-    assert share <= 1, config
-    assert not report.findings
 
 
 @pytest.mark.parametrize(("what", "parameters"), [
@@ -139,22 +116,6 @@ def test_scales_of_four_stages_are_copied_at_once_into_a_ring_of_any_number(stag
                                parameters={"BM": 64, "BN": 128, "STAGES": stages, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True})
     assert share <= 1
     assert report.verdict == "clean", report.findings
-
-
-FAST = (*(tile for _, tile in PLAIN), FITTED, *FITTED_SINGLE)
-BLOCKS = (*(tile for _, tile in PROMOTED), *PROMOTED_FEW)
-
-
-@pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (BLOCKS, {"scales": "block"})],
-                         ids=["fp8", "f16", "blocks"])
-def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
-    """Whole tiles and the last rows of groups; by tickets the checker vouches for what was executed."""
-    ways = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True} if what.get("scales") == "block" else {}
-    for tile in tiles:
-        parameters = {**tile, **ways, "PIECES": True}
-        share, report, _ = example([3, 0, 202, 64], 264, 512, parameters=parameters, sms=2, **{"dtype": "e4m3", **what})
-        assert share <= 1, tile
-        assert report.verdict == ("incomplete" if "ORDER" in tile else "clean"), (tile, report.findings)
 
 
 @pytest.mark.parametrize(("step", "tile"), [(16, 192), (8, 48), (64, 128)])
@@ -236,10 +197,6 @@ def test_a_wrong_element_and_a_row_too_many_are_noticed(monkeypatch):
         example([3, 4], 72, 64, parameters=TILES[0], check=False)
 
 
-def view(dtype: str, *shape: int, strides: tuple[int, ...] | None = None, pointer: int = 0) -> ArrayView:
-    return ArrayView(pointer, shape, strides or contiguous_strides(shape), dtype, 0, "other")
-
-
 X, W, CU, Y = view("bf16", 100, 64), view("bf16", 4, 72, 64), view("s32", 5), view("bf16", 100, 72)
 FP8 = {"x": view("e4m3", 100, 256), "w": view("e4m3", 4, 72, 256)}
 
@@ -287,19 +244,6 @@ def test_a_configuration_that_cannot_be_is_refused(wrong):
         GroupConfig.of(bf16, bf16, bf16, **wrong)
 
 
-def test_the_l2_fetches_as_many_bytes_as_the_configuration_says():
-    from gemm.device import Maps
-    from gemm.group.bench import problem_of
-    from gemm.group.kernel import group_gemm
-
-    for tokens, expected in ((8, 128), (64, 128), (512, 256)):
-        problem = problem_of(Case(8, tokens, 4096, 7168))
-        config = heuristic(problem)
-        records = group_gemm.trace(**config.parameters).copies.records
-        maps = Maps(records, {"x": problem.x_lines, "w": problem.w_lines}, config.L2_PROMOTION)
-        assert {config.L2_PROMOTION, *(fields.l2_promotion for fields in maps.fields if fields)} == {expected}
-
-
 @pytest.mark.parametrize("tile", [{"BM": 64, "BN": 128}, {"BM": 128, "BN": 64, "TRANSPOSED": True, "GROUP": 1}], ids=["rows", "columns"])
 def test_weights_that_one_tile_needs_are_streamed_and_no_others(tile):
     lengths, n, k = [30, 0, 64, 65, 1, 200], 136, 256
@@ -312,221 +256,9 @@ def test_weights_that_one_tile_needs_are_streamed_and_no_others(tile):
     assert counted["cp.async.bulk.prefetch.tensor.3d.L2.global.tile"] == 3 * 3          # by each CTA, whatever the lengths
 
 
-@pytest.mark.parametrize(("kind", "groups", "tokens", "both_ends"), [
-    ("bf16", 32, 192, True), ("fp8", 64, 256, True), ("fp8-block", 24, 160, True), ("fp8-block", 24, 256, False), ("bf16", 16, 192, False),
-    ("bf16", 32, 128, False), ("bf16", 96, 192, False), ("fp8", 32, 2048, False)], ids=str)
-def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups, tokens, both_ends):
-    """About 16: as many as have a group's tiles, or a part of them, or several times as many."""
-    from gemm.group.bench import problem_of
-
-    for n in (256, 1536, 2048, 4096, 6144, 7168, 14336):
-        for config in heuristic(problem_of(Case(groups, tokens, n, 1024, kind))).kernels:
-            across = -(-n // config.features)
-            if config.FROM_END:
-                assert config.LONGEST_FIRST
-                assert 10 <= config.FROM_END <= 24
-                assert config.FROM_END % across == 0 or across // round(across / 16) == config.FROM_END
-            assert bool(config.FROM_END) <= both_ends
-        assert any(config.FROM_END for config in heuristic(problem_of(Case(groups, tokens, n, 1024, kind))).kernels) == both_ends
-
-
-def test_the_heuristic_has_a_configuration_for_every_case():
-    from gemm.group.bench import problem_of
-
-    for extent in EXTENTS:
-        for kind in ("bf16", "fp8", "fp8-block"):
-            for gated in (False, True):
-                problem = problem_of(Case(*extent, kind, gated=gated))
-                assert heuristic(problem) in candidates(problem)
-    assert GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=128, PROMOTE=True, BLOCK_SCALES=True).tile.STAGES >= 4
-
-
-def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
-    """Of groups that are all alike, and of skewed ones, which the host cannot tell from them."""
-    from gemm.group.bench import problem_of
-
-    measured = json.loads((Path(__file__).parents[2] / "benchmarks/results/2026-11-22-h200-grouped-sweep.json").read_text())["cases"]
-    assert len(measured) == 114
-    shares = []
-    for name, times in measured.items():
-        known: dict[str, float] = {}
-        for config, us in times.items():                        # the fastest first
-            known.setdefault(_without_stages(config), us)
-        one = case(name)
-        chosen = _without_stages(str(replace(heuristic(problem_of(one)).chosen(one.lengths, one.n, 132), OTHER=None, CHOICE=None)))
-        shares.append(known.get(chosen, float("inf")) / min(known.values()))
-        assert shares[-1] <= 1.075, (name, chosen)
-    assert math.prod(shares) ** (1 / len(shares)) <= 1.01
-
-
-def _without_stages(config: str) -> str:
-    return ", ".join(word for word in config.split(", ") if not word.endswith(("stages", "stages ahead")))
-
-
-ALL_KINDS = [(dtype, scales, out, gated) for dtype, scales in (("bf16", "none"), ("e4m3", "none"), ("e4m3", "group"), ("e4m3", "block"))
-             for out in ("bf16", "f32") for gated in (False, True)]
-
-
-def chosen_for(dtype: str, scales: str, out: str, gated: bool, mean: int) -> GroupConfig:
-    rows, n, k = 8 * mean, 4096, 4096
-    lines = 2 * n if gated else n
-    pair: dict[str, Any] = {"group": (view("f32", 1), view("f32", 8)), "none": (None, None),
-                            "block": (view("f32", rows, k // 128), view("f32", 8, lines // 128, k // 128))}
-    arrays = GroupArrays(view(dtype, rows, k), view(dtype, 8, lines, k), view("s32", 9), view(out, rows, n), *pair[scales])
-    return heuristic(GroupProblem(arrays, GroupOptions(gated=gated)))
-
-
-def spilled(config: GroupConfig) -> int:
-    from gemm.group.kernel import group_gemm
-
-    return group_gemm.assemble(**config.parameters).resources["group_gemm"].spill_stores
-
-
-@pytest.mark.ptxas
-@pytest.mark.parametrize(("kind", "mean"), [(("e4m3", "group", "bf16", False), 4096), (("e4m3", "block", "bf16", False), 64),
-                                            (("e4m3", "block", "f32", True), 4096), (("bf16", "none", "bf16", True), 24)], ids=str)
-def test_what_the_heuristic_chooses_does_not_spill(kind, mean):
-    assert not spilled(chosen_for(*kind, mean))
-
-
-@pytest.mark.ptxas
-@pytest.mark.sweep
-@pytest.mark.parametrize("kind", ALL_KINDS, ids=str)
-def test_nothing_that_the_heuristic_chooses_spills(kind):
-    for mean in (8, 24, 48, 64, 96, 128, 192, 512, 8192):
-        assert not spilled(chosen_for(*kind, mean)), mean
-
-
-@pytest.mark.ptxas
-def test_a_tile_that_spills_is_seen():
-    fast = GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=192, PINGPONG=True, SCALED=True)
-    assert not spilled(fast)
-    assert spilled(replace(fast, TAILS="predicated"))           # which has a second epilogue
-
-
-@pytest.mark.parametrize(("words", "regimes"), [([], ("burst",)), (["--regime", "both"], ("burst", "sustained"))])
-def test_bench_grouped_measures_every_case(monkeypatch, capsys, tmp_path, words, regimes):
-    from gemm.__main__ import main
-    from gemm.group import bench
-
-    seen: dict[str, Any] = {}
-
-    def compare(cases: Any, **how: Any) -> Any:
-        seen.update(how, cases=cases)
-        return {"rows": [{"case": "a"}, {"case": "b", "wrong": "a sentence"}] if words else [], "summary": {"bf16": {}}}
-
-    monkeypatch.setattr(bench, "compare", compare)
-    assert main(["bench", "--grouped", *words, "--json", str(tmp_path / "results.json")]) == int(bool(words))
-    assert seen["regimes"] == regimes
-    assert len(seen["cases"]) == 72
-    assert json.loads(capsys.readouterr().out) == {"bf16": {}}
-
-
-class Tensor(list[int]):
-    """As much of a tensor as a contestant's check needs."""
-
-    def fill_(self, value: float) -> None:
-        self[:] = [0] * len(self)
-
-    def __getitem__(self, rows: Any) -> Any:
-        return Tensor(list.__getitem__(self, row) for row in rows) if isinstance(rows, list) else list.__getitem__(self, rows)
-
-
-def first_rows(torch: Any, case: Case, data: Any) -> Any:
-    from gemm.group.contestants import Peer
-
-    return Peer(lambda: Tensor([1, 9, 2]), [0, 2])
-
-
-def in_place(torch: Any, case: Case, data: Any) -> Any:
-    return lambda: data.out.__setitem__(slice(None), [1, 2])
-
-
-def silent(torch: Any, case: Case, data: Any) -> Any:
-    return lambda: None
-
-
-def test_what_a_contestant_computes_is_checked_before_it_is_timed(monkeypatch):
-    from types import SimpleNamespace
-
-    from gemm.bench.contestants import ContestantError, NotImplementedHere
-    from gemm.group import contestants
-
-    monkeypatch.setattr(contestants, "wrong", lambda torch, case, data, y: None if list(y) == [1, 2] else f"{list(y)}")
-    torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None))
-    sets: Any = [SimpleNamespace(out=Tensor([7, 7])) for _ in range(3)]
-    one = Case(1, 2, 8, 16)
-    made = contestants.contestants(["torch", f"{__name__}:first_rows", f"{__name__}:in_place", f"{__name__}:silent"])
-    for name, function in list(made.items())[1:3]:
-        assert len(contestants.entry(torch, name, function, one, sets).launches) == 3
-    with pytest.raises(NotImplementedHere, match=r"wrong: \[0, 0\]"):
-        contestants.entry(torch, "silent", made[f"{__name__}:silent"], one, sets)
-    for wrong in ("cutlass", "no.such.module:function", f"{__name__}:nothing"):
-        with pytest.raises(ContestantError, match="--against"):
-            contestants.contestants([wrong])
-
-
-def test_tiles_by_which_the_scales_of_hpc_ops_are_laid_out():
-    from gemm.group.contestants import hpc_ops_tile
-
-    tokens = (1, 8, 9, 16, 32, 33, 64, 65, 96, 97, 128, 129, 144, 145, 8192)
-    assert [hpc_ops_tile(each) for each in tokens] == [8, 8, 16, 16, 32, 48, 64, 48, 48, 32, 32, 48, 48, 64, 64]
-
-
-def test_results_as_a_table(capsys, tmp_path):
-    from gemm.__main__ import main
-
-    def measured(case_: Case, us: float, **more: Any) -> dict[str, Any]:
-        ours = {"us": us, "p10": us - 1, "p90": us + 1, "tflops": 1234.5, "gbs": 4321.0, "of_wgmma": 0.75, "of_read": 0.925}
-        words = {name: getattr(case_, name) for name in ("groups", "tokens", "n", "k", "kind", "skewed", "gated")}
-        return {"case": str(case_), **words, "regime": "burst", "contestants": {"ours": ours, "ours, ticket": ours}, "ratios": {}, **more}
-
-    few, many = Case(8, 16, 64, 128), Case(4, 512, 64, 128, "fp8")
-    rows = [measured(few, 10.0), measured(replace(few, skewed=True), 11.5), measured(many, 50.0), {"case": "x", "wrong": "a sentence"}]
-    rows[2]["contestants"]["torch"], rows[2]["ratios"]["torch"] = {"us": 75.0}, {"ratio": 1.5}
-    (tmp_path / "results.json").write_text(json.dumps({"rows": rows, "ceilings": {"read": {"value": 4700.0, "unit": "GB/s"}}}))
-    assert main(["grouped", "--table", str(tmp_path / "results.json")]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Ceilings of the run: read 4,700 GB/s."
-    assert "| 8x16x64x128 | bf16 | 10 (9 - 11) | 4,321 | 0.925 | 11.5 | 1.15 |" in lines
-    assert "| 4x512x64x128 | fp8 | 50 (49 - 51) | 1,234 | 0.750 |  |  | 75 | 1.50 |" in lines
-    assert lines[-1] == "x: a sentence"
-
-
-def test_a_variant_is_a_name_or_parameters():
-    from gemm.bench.contestants import ContestantError
-    from gemm.group.bench import variants_of
-
-    config = GroupConfig.of(bf16, bf16, bf16, BM=128, BN=256)
-    found = variants_of(config, ["ticket", "ragged", "updated", "BN=128+GROUP=1+ORDER=ticket", "BM=64", "BN=100", "PINGPONG=true", "BM=64"])
-    assert list(found) == ["ticket", "updated", "BN=128+GROUP=1+ORDER=ticket", "BM=64"]     # nothing, not to be had, not to be had, again
-    changed = found["BN=128+GROUP=1+ORDER=ticket"]
-    assert (changed.tile.BN, changed.tile.GROUP, changed.ORDER) == (128, 1, "ticket")
-    assert changed.tile.STAGES > config.tile.STAGES
-    assert found["BM=64"].tile.CONSUMERS == 1
-    for wrong in ("fastest", "BN", "X=f16", "BN=128+"):
-        with pytest.raises(ContestantError, match="parameters such as"):
-            variants_of(config, [wrong])
-
-
 def test_the_command_runs_groups_on_the_cpu_device(capsys):
     from gemm.__main__ import main
 
     arguments = ["grouped", "--device", "sim", "--groups", "3", "--tokens", "5,0,17", "-n", "64", "-k", "128", "--sms", "2"]
     assert main([*arguments, "--dtype", "e4m3", "--scales", "block", "--order", "search"]) == 0
     assert "executed on the CPU device, not a GPU" in capsys.readouterr().out
-
-
-@given(st.integers(1, 200), st.integers(0, 5000))
-def test_skewed_lengths_have_the_total(groups, total):
-    found = skewed(groups, total)
-    assert len(found) == groups
-    assert sum(found) == total
-    assert min(found) >= 0
-
-
-def test_a_case_is_read_as_it_is_written():
-    for made in (Case(8, 64, 4096, 7168), Case(4, 1, 8, 16, "fp8-block", True), Case(4, 1, 8, 16, "fp8", gated=True),
-                 Case(4, 1, 256, 16, "fp8-block", True, True, quantised=True)):
-        assert case(str(made)) == made
-    assert replace(Case(8, 64, 4096, 7168), skewed=True).rows == sum(Case(8, 64, 4096, 7168, skewed=True).lengths)

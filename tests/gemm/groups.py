@@ -1,0 +1,18 @@
+"""What tests of group products share: lengths of groups, and arrays that are only described."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from ptxkit.arrays import ArrayView, contiguous_strides
+
+
+def lengths(tile: int, most: int = 6) -> st.SearchStrategy[list[int]]:
+    """Lengths about the tile, and everything in one group."""
+    one = st.sampled_from([0, 0, 1, 7, tile - 1, tile, tile + 1])
+    whole = st.tuples(st.integers(0, 3), st.integers(1, 3 * tile), st.integers(0, 3)).map(lambda t: [0] * t[0] + [t[1]] + [0] * t[2])
+    return st.lists(one, min_size=1, max_size=most) | whole
+
+
+def view(dtype: str, *shape: int, strides: tuple[int, ...] | None = None, pointer: int = 0) -> ArrayView:
+    return ArrayView(pointer, shape, strides or contiguous_strides(shape), dtype, 0, "other")

@@ -1,0 +1,137 @@
+"""How group products are measured: cases, contestants, variants and tables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemm.group.cases import Case, case, skewed
+from gemm.group.config import GroupConfig
+from ptxkit.types import bf16
+
+pytestmark = pytest.mark.pure
+
+
+@pytest.mark.parametrize(("words", "regimes"), [([], ("burst",)), (["--regime", "both"], ("burst", "sustained"))])
+def test_bench_grouped_measures_every_case(monkeypatch, capsys, tmp_path, words, regimes):
+    from gemm.__main__ import main
+    from gemm.group import bench
+
+    seen: dict[str, Any] = {}
+
+    def compare(cases: Any, **how: Any) -> Any:
+        seen.update(how, cases=cases)
+        return {"rows": [{"case": "a"}, {"case": "b", "wrong": "a sentence"}] if words else [], "summary": {"bf16": {}}}
+
+    monkeypatch.setattr(bench, "compare", compare)
+    assert main(["bench", "--grouped", *words, "--json", str(tmp_path / "results.json")]) == int(bool(words))
+    assert seen["regimes"] == regimes
+    assert len(seen["cases"]) == 72
+    assert json.loads(capsys.readouterr().out) == {"bf16": {}}
+
+
+class Tensor(list[int]):
+    """As much of a tensor as a contestant's check needs."""
+
+    def fill_(self, value: float) -> None:
+        self[:] = [0] * len(self)
+
+    def __getitem__(self, rows: Any) -> Any:
+        return Tensor(list.__getitem__(self, row) for row in rows) if isinstance(rows, list) else list.__getitem__(self, rows)
+
+
+def first_rows(torch: Any, case: Case, data: Any) -> Any:
+    from gemm.group.contestants import Peer
+
+    return Peer(lambda: Tensor([1, 9, 2]), [0, 2])
+
+
+def in_place(torch: Any, case: Case, data: Any) -> Any:
+    return lambda: data.out.__setitem__(slice(None), [1, 2])
+
+
+def silent(torch: Any, case: Case, data: Any) -> Any:
+    return lambda: None
+
+
+def test_what_a_contestant_computes_is_checked_before_it_is_timed(monkeypatch):
+    from types import SimpleNamespace
+
+    from gemm.bench.contestants import ContestantError, NotImplementedHere
+    from gemm.group import contestants
+
+    monkeypatch.setattr(contestants, "wrong", lambda torch, case, data, y: None if list(y) == [1, 2] else f"{list(y)}")
+    torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None))
+    sets: Any = [SimpleNamespace(out=Tensor([7, 7])) for _ in range(3)]
+    one = Case(1, 2, 8, 16)
+    made = contestants.contestants(["torch", f"{__name__}:first_rows", f"{__name__}:in_place", f"{__name__}:silent"])
+    for name, function in list(made.items())[1:3]:
+        assert len(contestants.entry(torch, name, function, one, sets).launches) == 3
+    with pytest.raises(NotImplementedHere, match=r"wrong: \[0, 0\]"):
+        contestants.entry(torch, "silent", made[f"{__name__}:silent"], one, sets)
+    for wrong in ("cutlass", "no.such.module:function", f"{__name__}:nothing"):
+        with pytest.raises(ContestantError, match="--against"):
+            contestants.contestants([wrong])
+
+
+def test_tiles_by_which_the_scales_of_hpc_ops_are_laid_out():
+    from gemm.group.contestants import hpc_ops_tile
+
+    tokens = (1, 8, 9, 16, 32, 33, 64, 65, 96, 97, 128, 129, 144, 145, 8192)
+    assert [hpc_ops_tile(each) for each in tokens] == [8, 8, 16, 16, 32, 48, 64, 48, 48, 32, 32, 48, 48, 64, 64]
+
+
+def test_results_as_a_table(capsys, tmp_path):
+    from gemm.__main__ import main
+
+    def measured(case_: Case, us: float, **more: Any) -> dict[str, Any]:
+        ours = {"us": us, "p10": us - 1, "p90": us + 1, "tflops": 1234.5, "gbs": 4321.0, "of_wgmma": 0.75, "of_read": 0.925}
+        words = {name: getattr(case_, name) for name in ("groups", "tokens", "n", "k", "kind", "skewed", "gated")}
+        return {"case": str(case_), **words, "regime": "burst", "contestants": {"ours": ours, "ours, ticket": ours}, "ratios": {}, **more}
+
+    few, many = Case(8, 16, 64, 128), Case(4, 512, 64, 128, "fp8")
+    rows = [measured(few, 10.0), measured(replace(few, skewed=True), 11.5), measured(many, 50.0), {"case": "x", "wrong": "a sentence"}]
+    rows[2]["contestants"]["torch"], rows[2]["ratios"]["torch"] = {"us": 75.0}, {"ratio": 1.5}
+    (tmp_path / "results.json").write_text(json.dumps({"rows": rows, "ceilings": {"read": {"value": 4700.0, "unit": "GB/s"}}}))
+    assert main(["grouped", "--table", str(tmp_path / "results.json")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Ceilings of the run: read 4,700 GB/s."
+    assert "| 8x16x64x128 | bf16 | 10 (9 - 11) | 4,321 | 0.925 | 11.5 | 1.15 |" in lines
+    assert "| 4x512x64x128 | fp8 | 50 (49 - 51) | 1,234 | 0.750 |  |  | 75 | 1.50 |" in lines
+    assert lines[-1] == "x: a sentence"
+
+
+def test_a_variant_is_a_name_or_parameters():
+    from gemm.bench.contestants import ContestantError
+    from gemm.group.bench import variants_of
+
+    config = GroupConfig.of(bf16, bf16, bf16, BM=128, BN=256)
+    found = variants_of(config, ["ticket", "ragged", "updated", "BN=128+GROUP=1+ORDER=ticket", "BM=64", "BN=100", "PINGPONG=true", "BM=64"])
+    assert list(found) == ["ticket", "updated", "BN=128+GROUP=1+ORDER=ticket", "BM=64"]     # nothing, not to be had, not to be had, again
+    changed = found["BN=128+GROUP=1+ORDER=ticket"]
+    assert (changed.tile.BN, changed.tile.GROUP, changed.ORDER) == (128, 1, "ticket")
+    assert changed.tile.STAGES > config.tile.STAGES
+    assert found["BM=64"].tile.CONSUMERS == 1
+    for wrong in ("fastest", "BN", "X=f16", "BN=128+"):
+        with pytest.raises(ContestantError, match="parameters such as"):
+            variants_of(config, [wrong])
+
+
+@given(st.integers(1, 200), st.integers(0, 5000))
+def test_skewed_lengths_have_the_total(groups, total):
+    found = skewed(groups, total)
+    assert len(found) == groups
+    assert sum(found) == total
+    assert min(found) >= 0
+
+
+def test_a_case_is_read_as_it_is_written():
+    for made in (Case(8, 64, 4096, 7168), Case(4, 1, 8, 16, "fp8-block", True), Case(4, 1, 8, 16, "fp8", gated=True),
+                 Case(4, 1, 256, 16, "fp8-block", True, True, quantised=True)):
+        assert case(str(made)) == made
+    assert replace(Case(8, 64, 4096, 7168), skewed=True).rows == sum(Case(8, 64, 4096, 7168, skewed=True).lengths)

@@ -1,0 +1,157 @@
+"""Which configuration a group product gets: right for any lengths, near the fastest that was measured, and without spills."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemm.group.cases import EXTENTS, Case, case
+from gemm.group.config import GroupConfig
+from gemm.group.example import example
+from gemm.group.heuristic import FITTED, FITTED_SINGLE, PLAIN, PROMOTED, PROMOTED_FEW, candidates, heuristic
+from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
+from ptxkit.types import bf16, e4m3
+from tests.gemm.groups import lengths, view
+
+pytest.importorskip("ml_dtypes")
+pytestmark = pytest.mark.pure
+
+
+@settings(deadline=None, max_examples=50)
+@given(lengths(70, 8), st.sampled_from([("bf16", "none"), ("e4m3", "group"), ("e4m3", "block")]), st.booleans(),
+       st.sampled_from([2, 12, 24, 48, 80, 200, 1500]), st.sampled_from(["offsets", "masked"]), st.integers(0, 99))
+def test_what_the_heuristic_chooses_is_right_whatever_the_lengths_are(each, kind, gated, mean, layout, seed):
+    dtype, scales = kind
+    share, report, config = example(each, 256 if gated else 136, 256, dtype=dtype, scales=scales, gated=gated, layout=layout,
+                                    mean_tokens=mean, sms=3, seed=seed)
+    assert share <= 1, config
+    assert not report.findings
+
+
+FAST = (*(tile for _, tile in PLAIN), FITTED, *FITTED_SINGLE)
+BLOCKS = (*(tile for _, tile in PROMOTED), *PROMOTED_FEW)
+
+
+@pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (BLOCKS, {"scales": "block"})],
+                         ids=["fp8", "f16", "blocks"])
+def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
+    """Whole tiles and the last rows of groups; by tickets the checker vouches for what was executed."""
+    ways = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True} if what.get("scales") == "block" else {}
+    for tile in tiles:
+        parameters = {**tile, **ways, "PIECES": True}
+        share, report, _ = example([3, 0, 202, 64], 264, 512, parameters=parameters, sms=2, **{"dtype": "e4m3", **what})
+        assert share <= 1, tile
+        assert report.verdict == ("incomplete" if "ORDER" in tile else "clean"), (tile, report.findings)
+
+
+def test_the_l2_fetches_as_many_bytes_as_the_configuration_says():
+    from gemm.device import Maps
+    from gemm.group.bench import problem_of
+    from gemm.group.kernel import group_gemm
+
+    for tokens, expected in ((8, 128), (64, 128), (512, 256)):
+        problem = problem_of(Case(8, tokens, 4096, 7168))
+        config = heuristic(problem)
+        records = group_gemm.trace(**config.parameters).copies.records
+        maps = Maps(records, {"x": problem.x_lines, "w": problem.w_lines}, config.L2_PROMOTION)
+        assert {config.L2_PROMOTION, *(fields.l2_promotion for fields in maps.fields if fields)} == {expected}
+
+
+@pytest.mark.parametrize(("kind", "groups", "tokens", "both_ends"), [
+    ("bf16", 32, 192, True), ("fp8", 64, 256, True), ("fp8-block", 24, 160, True), ("fp8-block", 24, 256, False), ("bf16", 16, 192, False),
+    ("bf16", 32, 128, False), ("bf16", 96, 192, False), ("fp8", 32, 2048, False)], ids=str)
+def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups, tokens, both_ends):
+    """About 16: as many as have a group's tiles, or a part of them, or several times as many."""
+    from gemm.group.bench import problem_of
+
+    for n in (256, 1536, 2048, 4096, 6144, 7168, 14336):
+        kernels = heuristic(problem_of(Case(groups, tokens, n, 1024, kind))).kernels
+        for config in kernels:
+            across = -(-n // config.features)
+            if config.FROM_END:
+                assert config.LONGEST_FIRST
+                assert 10 <= config.FROM_END <= 24
+                assert config.FROM_END % across == 0 or across // round(across / 16) == config.FROM_END
+            assert bool(config.FROM_END) <= both_ends
+        assert any(config.FROM_END for config in kernels) == both_ends
+
+
+def test_the_heuristic_has_a_configuration_for_every_case():
+    from gemm.group.bench import problem_of
+
+    for extent in EXTENTS:
+        for kind in ("bf16", "fp8", "fp8-block"):
+            for gated in (False, True):
+                problem = problem_of(Case(*extent, kind, gated=gated))
+                assert heuristic(problem) in candidates(problem)
+    assert GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=128, PROMOTE=True, BLOCK_SCALES=True).tile.STAGES >= 4
+
+
+def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
+    """Of groups that are all alike, and of skewed ones, which the host cannot tell from them."""
+    from gemm.group.bench import problem_of
+
+    measured = json.loads((Path(__file__).parents[2] / "benchmarks/results/2026-11-22-h200-grouped-sweep.json").read_text())["cases"]
+    assert len(measured) == 114
+    shares = []
+    for name, times in measured.items():
+        known: dict[str, float] = {}
+        for config, us in times.items():                        # the fastest first
+            known.setdefault(_without_stages(config), us)
+        one = case(name)
+        chosen = _without_stages(str(replace(heuristic(problem_of(one)).chosen(one.lengths, one.n, 132), OTHER=None, CHOICE=None)))
+        shares.append(known.get(chosen, float("inf")) / min(known.values()))
+        assert shares[-1] <= 1.075, (name, chosen)
+    assert math.prod(shares) ** (1 / len(shares)) <= 1.01
+
+
+def _without_stages(config: str) -> str:
+    return ", ".join(word for word in config.split(", ") if not word.endswith("stages"))
+
+
+ALL_KINDS = [(dtype, scales, out, gated) for dtype, scales in (("bf16", "none"), ("e4m3", "none"), ("e4m3", "group"), ("e4m3", "block"))
+             for out in ("bf16", "f32") for gated in (False, True)]
+
+
+def chosen_for(dtype: str, scales: str, out: str, gated: bool, mean: int) -> GroupConfig:
+    rows, n, k = 8 * mean, 4096, 4096
+    lines = 2 * n if gated else n
+    pair: dict[str, Any] = {"group": (view("f32", 1), view("f32", 8)), "none": (None, None),
+                            "block": (view("f32", rows, k // 128), view("f32", 8, lines // 128, k // 128))}
+    arrays = GroupArrays(view(dtype, rows, k), view(dtype, 8, lines, k), view("s32", 9), view(out, rows, n), *pair[scales])
+    return heuristic(GroupProblem(arrays, GroupOptions(gated=gated)))
+
+
+def spilled(config: GroupConfig) -> int:
+    from gemm.group.kernel import group_gemm
+
+    return group_gemm.assemble(**config.parameters).resources["group_gemm"].spill_stores
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize(("kind", "mean"), [(("e4m3", "group", "bf16", False), 4096), (("e4m3", "block", "bf16", False), 64),
+                                            (("e4m3", "block", "f32", True), 4096), (("bf16", "none", "bf16", True), 24)], ids=str)
+def test_what_the_heuristic_chooses_does_not_spill(kind, mean):
+    assert not spilled(chosen_for(*kind, mean))
+
+
+@pytest.mark.ptxas
+@pytest.mark.sweep
+@pytest.mark.parametrize("kind", ALL_KINDS, ids=str)
+def test_nothing_that_the_heuristic_chooses_spills(kind):
+    for mean in (8, 24, 48, 64, 96, 128, 192, 512, 8192):
+        assert not spilled(chosen_for(*kind, mean)), mean
+
+
+@pytest.mark.ptxas
+def test_a_tile_that_spills_is_seen():
+    fast = GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=192, PINGPONG=True, SCALED=True)
+    assert not spilled(fast)
+    assert spilled(replace(fast, TAILS="predicated"))           # which has a second epilogue
