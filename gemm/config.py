@@ -24,7 +24,9 @@ from .tickets import Tickets
 
 OPERANDS = {"f16": ("f16",), "bf16": ("bf16",), "f32": ("f32",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("f16", "bf16", "f32", "e4m3", "e5m2")
-L2_PROMOTION = 256          # bytes that the L2 fetches at once; 128 cost dense products 1 to 3 % where weights stream (docs/performance.md)
+L2_PROMOTION = 256          # bytes that the L2 fetches at once
+L2_PROMOTIONS = (64, 128, 256)
+LINE, AHEAD = 128, 4        # where everybody waits for weights: bytes of a line of the L2, and stages that a CTA asks for ahead
 SPAN = 128                  # bytes of depth of the narrowest stage
 BARRIER_BYTES = 16          # a full and an empty mbarrier a stage
 MAX_STAGES = 16
@@ -47,7 +49,8 @@ class Config:
     rows only those are loaded. STAGES auto is the deepest ring that shared memory holds. CONSUMERS auto is
     a warpgroup for every 64 rows up to 3, and 2 when they take turns or the tile has 256 rows. STORE auto is "staged" where a tile's
     row has whole 32-byte spans and the depth is not split. BUFFERS auto are two a warpgroup, and where sums are promoted as many as it
-    stores boxes and there is room for.
+    stores boxes and there is room for. AHEAD are stages of B's first tile that a CTA asks for before the kernel before this one has ended (0
+    with a Hilbert curve, with stream-K, and where a leader loads); L2_PROMOTION are bytes that the L2 fetches at once.
     """
 
     a: type[Scalar]
@@ -84,6 +87,8 @@ class Config:
     SCALE_BULK: bool = False
     BATCHED: bool = False
     STREAM_B: bool = False
+    AHEAD: int = 0
+    L2_PROMOTION: int = L2_PROMOTION
     FUSION: Fusion = PLAIN_SUM
 
     def __post_init__(self) -> None:
@@ -93,6 +98,8 @@ class Config:
         auto["CONSUMERS"] = self.CONSUMERS or (2 if self.PINGPONG or self.BM == 256 else max(1, min(3, self.BM // ROWS)))
         stageable = self.BN * self.out.bits % 256 == 0 and self.out.bits > 8 and self.SPLITS == 1
         auto["STORE"] = self.STORE or ("staged" if stageable else "direct")
+        if self.RASTER == "hilbert" or self.STREAM_K or self.MULTICAST == "leader":
+            auto["AHEAD"] = 0
         for name, value in auto.items():
             object.__setattr__(self, name, value)
         problem = self._shape_problem()
@@ -184,8 +191,8 @@ class Config:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The kernel's compile-time parameters."""
-        return {field.name.upper(): getattr(self, field.name) for field in fields(self)}
+        """The kernel's compile-time parameters: all but what the maps say."""
+        return {field.name.upper(): getattr(self, field.name) for field in fields(self) if field.name != "L2_PROMOTION"}
 
     def with_(self, **changes: Any) -> Config:
         """The same with changes; what was derived and not given is derived again."""
@@ -205,6 +212,8 @@ class Config:
             words.append(f"{self.RASTER.replace('_', ' ')} by {self.GROUP}" + (" serpentine" if self.SERPENTINE else ""))
         words += ["overlapped promotion"] * self.OVERLAP + ["staggered promotion"] * self.STAGGER
         words += ["by ticket"] * self.TICKET + ["stream-K"] * self.STREAM_K + ["A in registers"] * self.A_REGISTERS
+        words += [f"{self.AHEAD} stages ahead"] * (self.AHEAD > 0)
+        words += [f"L2 by {self.L2_PROMOTION} bytes"] * (self.L2_PROMOTION != L2_PROMOTION)
         return ", ".join(words + ["direct stores"] * (self.STORE == "direct"))
 
     def describe(self) -> str:
@@ -262,6 +271,10 @@ class Config:
             return "SCALE_BULK, bulk copies of B's block scales, goes with those of A by a tensor map: it needs SCALE_MAP"
         if self.BLOCK_SCALES and not (self.PROMOTE and self.a.bits == 8):
             return "block scales are those of fp8 operands, with PROMOTE"
+        if self.L2_PROMOTION not in L2_PROMOTIONS:
+            return f"the L2 fetches {', '.join(map(str, L2_PROMOTIONS))} bytes at once, not {self.L2_PROMOTION}: that is L2_PROMOTION"
+        if not 0 <= self.AHEAD <= MAX_STAGES:
+            return f"0 to {MAX_STAGES} stages of B are asked for ahead, not AHEAD={self.AHEAD}"
         return self._sharing_problem() or self._epilogue_problem()
 
     def _sharing_problem(self) -> str | None:

@@ -46,7 +46,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
          GROUP: int = 8, RASTER: Raster = "along_m", SERPENTINE: bool = False, TICKET: bool = False, STREAM_K: bool = False,
          A_REGISTERS: bool = False, STORE: Literal["staged", "direct"] = "staged", BUFFERS: int = 2, PROMOTE: bool = False,
          OVERLAP: bool = False, STAGGER: bool = False, BLOCK_SCALES: bool = False, SCALE_MAP: bool = False, SCALE_BULK: bool = False,
-         BATCHED: bool = False, STREAM_B: bool = False, FUSION: Fusion = PLAIN_SUM) -> None:
+         BATCHED: bool = False, STREAM_B: bool = False, AHEAD: int = 0, FUSION: Fusion = PLAIN_SUM) -> None:
     """D[M, N] = A[M, K] B[K, N] in tiles of BM x BN, stages of BK.
 
     Roles. Warpgroup 0 is the producer: one lane of its first warp issues every load. Each further warpgroup consumes: together they
@@ -59,7 +59,8 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
     Ring. Stage and parity run on from tile to tile, so that the producer loads the next tile while the consumers store this one.
 
     Order with other kernels: nothing is read or written before griddepcontrol.wait, so that a launch with programmatic stream
-    serialization may begin while the kernel before it ends.
+    serialization may begin while the kernel before it ends. Of B each CTA brings its first AHEAD stages into the L2 before that: what is
+    written to them afterwards is written there.
     """
     cluster = Cluster(CLUSTER_M, CLUSTER_N, MULTICAST == "leader")
     in_cluster = SPLITS > 1 and REDUCE == "cluster"
@@ -89,16 +90,20 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
         prefetch_tensormaps(a, b, *([d] if staging is not None else []), *([s] if SCALE_MAP else []))
         pipeline.init(*([(order, Turn.ARRIVALS)] if order is not None else []), *([(reduction.landed, 1)] if reduction is not None else []),
                       *(tickets.counts if tickets is not None else ()))
+    schedule = Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, SPLITS, in_cluster, curve if RASTER == "hilbert" else None,
+                        tickets, STREAM_K)
+    extents = Extents(m_tiles, n_tiles, k_tiles, batches if BATCHED else None)
+    if AHEAD:
+        with if_(thread == 2 * 32):
+            first, ahead = schedule.expected(extents), TiledCopy(b, b_tile, cluster.b_shares())
+            for stage in range(AHEAD):
+                ahead.prefetch(first.n * BN, (first.first + stage) * BK, *([first.batch] if BATCHED else []))
     if cluster.size > 1 or in_cluster:
         cluster_sync()
     else:
         bar.sync(0)
     griddepcontrol.wait()
     griddepcontrol.launch_dependents()
-
-    schedule = Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, SPLITS, in_cluster, curve if RASTER == "hilbert" else None,
-                        tickets, STREAM_K)
-    extents = Extents(m_tiles, n_tiles, k_tiles, batches if BATCHED else None)
 
     with if_(thread < WARPGROUP):
         if CONSUMERS in REGISTERS:

@@ -17,7 +17,7 @@ from ptxkit.launcher import EncodedTensorMap, Launcher, encode_tiled
 from ptxkit.runtime import Compiled
 from ptxkit.types import TYPES
 
-from .config import L2_PROMOTION, Config
+from .config import Config
 from .curve import hilbert
 from .dense import gemm as kernel
 from .grid import OUT, Grid
@@ -38,7 +38,7 @@ class Maps:
 
     __slots__ = ("encoded", "fields")
 
-    def __init__(self, records: Mapping[str, Any], lines: Mapping[str, Lines], promotion: int = L2_PROMOTION) -> None:
+    def __init__(self, records: Mapping[str, Any], lines: Mapping[str, Lines], promotion: int) -> None:
         self.fields = [replace(records[name].fields(seen.dims, seen.strides), l2_promotion=promotion) if name in records else None
                        for name, seen in lines.items()]
         self.encoded: tuple[EncodedTensorMap, ...] = ()
@@ -73,7 +73,8 @@ class Plan:
         self.grid = Grid.of(problem, self.config, clusters)
         self.order = _order(*self.grid.curve, ordinal) if self.grid.curve else 0
         self.maps = Maps(self.compiled.traced.copies.records,
-                         {"a": problem.a_lines, "b": problem.b_lines, "d": problem.d_lines, "s": problem.s_lines})
+                         {"a": problem.a_lines, "b": problem.b_lines, "d": problem.d_lines, "s": problem.s_lines},
+                         self.config.L2_PROMOTION)
         self.template: tuple[Any, ...] = ()
 
     def scalars(self, arrays: Arrays, options: Options) -> tuple[Any, ...]:

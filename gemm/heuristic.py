@@ -23,8 +23,7 @@ MODEL = {"l2": 100.0, "memory": 3280.0, "prologue": 5300.0, "stage_1": 92.0, "st
 
 def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
     """Configurations worth trying for a problem."""
-    fp8 = problem.a.bits == 8
-    fixed = problem.fixed
+    fixed = {**problem.fixed, **problem.reading}
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
     small = problem.m <= 64
     if problem.m <= 64 or (problem.m <= 128 and problem.k >= 1024):
@@ -50,7 +49,7 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
     for shape in shapes:
         tiles = -(-problem.m // shape["BM"]) * -(-problem.n // shape["BN"]) * (problem.batches or 1)
         ways: list[dict[str, Any]] = [{"TICKET": True} if problem.promote else {}]
-        if not shape.get("PINGPONG") and tiles <= sms and not fp8:
+        if not shape.get("PINGPONG") and tiles <= sms:
             for splits in (2, 3, 4, 5, 6, 7, 8, 12, 14, 16):
                 if depth < 4 * splits or tiles * splits > sms * 1.02:
                     continue

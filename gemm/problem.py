@@ -12,13 +12,14 @@ from ptxkit.launch import check_aligned, check_dtype, check_shape
 from ptxkit.layout import Major
 from ptxkit.types import TYPES, Scalar, f16
 
-from .config import OPERANDS
+from .config import AHEAD, LINE, OPERANDS
 from .fusion import ACTIVATIONS, Fusion
 from .scales import BLOCK
 
 NAMES = {"float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float8_e4m3fn": "e4m3",
          "float8_e5m2": "e5m2"}
 RESULTS = ("f16", "bf16", "f32", "e4m3", "e5m2")
+FEW_ROWS = 128              # of A, up to which a product takes as long as B
 
 
 class Arrays(NamedTuple):
@@ -102,6 +103,12 @@ class Problem:
         return {"a": self.a, "b": self.b, "out": self.out, "accumulator": self.accumulator, "a_major": self.a_major,
                 "b_major": self.b_major, "PROMOTE": self.promote, "BLOCK_SCALES": self.block_scales, "SCALE_MAP": self.scale_map,
                 "SCALE_BULK": self.scale_bulk, "BATCHED": self.batches is not None, "FUSION": self.fusion}
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How B is read, which a configuration may do otherwise: of few rows everybody waits for it, so that CTAs ask for it ahead, and the L2
+        fetches what is asked for and nothing else."""
+        return {"AHEAD": AHEAD, "L2_PROMOTION": LINE} if self.m <= FEW_ROWS else {}
 
     @property
     def plain(self) -> bool:

@@ -73,31 +73,21 @@ class Schedule:
              skip: Callable[[Reg[u32]], None] | None = None) -> Iterator[Work]:
         """A loop over this CTA's work; of every `turns` pieces only number `turn`, for warpgroups that take turns. `draws`: in the thread
         that draws tickets. `skip` hears of the stages of each piece of a run that is another warpgroup's."""
-        rows, columns = _shared_out(extents.m, self.cluster_m), _shared_out(extents.n, self.cluster_n)
-        tiles = rows * columns
-        units = tiles if extents.batches is None else tiles * extents.batches
         if self.stream:
+            rows, columns, tiles, units = self._units(extents)
             with self._streamed(extents, units, turn, turns, skip) as (tile, stages, part):
                 m, n, batch = self._tile(extents, tile, tiles, rows, columns)
                 yield Work(m, n, part.first, stages, tile, None, batch, part=part)
             return
-        spread = self.splits if self.splits > 1 and not self.split_in_cluster else 1
+        units, place, piece = self._whole(extents)
+        with self.placed(units, place, turn, turns, draws) as found:
+            yield piece(*found)
 
-        def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
-            tile = unit // spread if spread > 1 else unit
-            m, n, batch = self._tile(extents, tile, tiles, rows, columns)
-            return m, n, *([batch] if batch is not None else []), *([tile] if spread > 1 else [])
-
-        with self.placed(units * spread if spread > 1 else units, place, turn, turns, draws) as (unit, m, n, *rest):
-            tile = rest[-1] if spread > 1 else unit
-            batch = rest[0] if extents.batches is not None else None
-            split = unit - tile * spread if spread > 1 else mov.u32(cluster_ctarank) if self.splits > 1 else None
-            first: Reg[u32] | int = 0
-            stages = extents.k
-            if split is not None:
-                first = extents.k * split // self.splits
-                stages = extents.k * (split + 1) // self.splits - first
-            yield Work(m, n, first, stages, tile, split, batch)
+    def expected(self, extents: Extents) -> Work:
+        """The piece of work that this CTA begins with, where none is a run."""
+        unit, _ = self._cluster()
+        _, place, piece = self._whole(extents)
+        return piece(unit, *place(unit))
 
     @contextmanager
     def placed(self, count: Reg[u32], place: Callable[[Reg[u32]], Sequence[Reg[u32]]], turn: Reg[u32] | int = 0, turns: int = 1,
@@ -129,6 +119,35 @@ class Schedule:
         if self.cluster_m * self.cluster_n > 1 or self.split_in_cluster:
             return mov.u32(clusterid.x), mov.u32(nclusterid.x)
         return mov.u32(ctaid.x), mov.u32(nctaid.x)
+
+    def _units(self, extents: Extents) -> tuple[Reg[u32], Reg[u32], Reg[u32], Reg[u32]]:
+        """Rows and columns of units, units of a batch, and of all: whole tiles."""
+        rows, columns = _shared_out(extents.m, self.cluster_m), _shared_out(extents.n, self.cluster_n)
+        tiles = rows * columns
+        return rows, columns, tiles, tiles if extents.batches is None else tiles * extents.batches
+
+    def _whole(self, extents: Extents) -> tuple[Reg[u32], Callable[[Reg[u32]], Sequence[Reg[u32]]], Callable[..., Work]]:
+        """Of units that are no runs: how many there are, where one is, and the piece of work that this makes."""
+        rows, columns, tiles, units = self._units(extents)
+        spread = self.splits if self.splits > 1 and not self.split_in_cluster else 1
+
+        def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
+            tile = unit // spread if spread > 1 else unit
+            m, n, batch = self._tile(extents, tile, tiles, rows, columns)
+            return m, n, *([batch] if batch is not None else []), *([tile] if spread > 1 else [])
+
+        def piece(unit: Reg[u32], m: Reg[u32], n: Reg[u32], *rest: Reg[u32]) -> Work:
+            tile = rest[-1] if spread > 1 else unit
+            batch = rest[0] if extents.batches is not None else None
+            split = unit - tile * spread if spread > 1 else mov.u32(cluster_ctarank) if self.splits > 1 else None
+            first: Reg[u32] | int = 0
+            stages = extents.k
+            if split is not None:
+                first = extents.k * split // self.splits
+                stages = extents.k * (split + 1) // self.splits - first
+            return Work(m, n, first, stages, tile, split, batch)
+
+        return units * spread if spread > 1 else units, place, piece
 
     @contextmanager
     def _streamed(self, extents: Extents, units: Reg[u32], turn: Reg[u32] | int, turns: int,

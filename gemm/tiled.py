@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,10 +52,15 @@ class TiledCopy:
         else:
             self._load(shares, stage, mn, k, barrier, *outer)
 
-    def prefetch(self, mn: Reg[u32], k: int, *outer: Any) -> None:
-        """Bring rows `mn`.. of a K-major tile that nobody shares, depth `k`.., into the L2."""
-        for s in range(self.tile.layout.spans):
-            tensor_prefetch(self.tensormap, (k + s * self.tile.layout.span, mn, *outer))
+    def prefetch(self, mn: Reg[u32], k: Any, *outer: Any) -> None:
+        """Bring what this CTA copies of rows `mn`.., depth `k`.., into the L2, of a tile without pieces that no leader loads."""
+        if self.tile.layout.major == "k":
+            start, _ = self._own(self.shares)
+            for _, depth in self._depths(k):
+                tensor_prefetch(self.tensormap, (depth, mn if isinstance(start, int) else mn + start, *outer))
+        else:
+            for _, line in self._spans(self.shares, mn):
+                tensor_prefetch(self.tensormap, (line, k, *outer))
 
     def _load(self, shares: Shares, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
         view, layout = self.tile[stage], self.tile.layout
@@ -63,20 +69,34 @@ class TiledCopy:
                 with if_(self.pieces > start // self.lines):
                     self._load_lines(view, start, self.lines, mn, k, barrier, shares, *outer)
         elif layout.major == "k":
-            lines = (self.lines or layout.rows) // shares.count
-            self._load_lines(view, shares.rank * lines if shares.rank is not None else 0, lines, mn, k, barrier, shares, *outer)
+            self._load_lines(view, *self._own(shares), mn, k, barrier, shares, *outer)
         else:
-            for s in range(layout.spans // shares.count):
-                span = shares.rank * (layout.spans // shares.count) + s if shares.rank is not None else s
-                tensor_copy(view.span(span), self.tensormap, (mn + span * layout.span, k, *outer), barrier, mask=shares.mask,
-                            policy=self.policy, hinted=self.hinted)
+            for span, line in self._spans(shares, mn):
+                tensor_copy(view.span(span), self.tensormap, (line, k, *outer), barrier, mask=shares.mask, policy=self.policy,
+                            hinted=self.hinted)
 
     def _load_lines(self, view: TileView[Any], start: Reg[u32] | int, lines: int, mn: Reg[u32], k: Reg[u32], barrier: MBarrier,
                     shares: Shares, *outer: Any) -> None:
-        layout = self.tile.layout
-        for s in range(layout.spans):
-            tensor_copy(view.span(s).lines(start, lines), self.tensormap, (k + s * layout.span if s else k, mn + start, *outer), barrier,
-                        mask=shares.mask, policy=self.policy, hinted=self.hinted)
+        for s, depth in self._depths(k):
+            tensor_copy(view.span(s).lines(start, lines), self.tensormap, (depth, mn + start, *outer), barrier, mask=shares.mask,
+                        policy=self.policy, hinted=self.hinted)
+
+    def _own(self, shares: Shares) -> tuple[Reg[u32] | int, int]:
+        """Of a K-major tile the lines that this CTA copies: the first one, and how many."""
+        lines = (self.lines or self.tile.layout.rows) // shares.count
+        return shares.rank * lines if shares.rank is not None else 0, lines
+
+    def _depths(self, k: Any) -> Iterator[tuple[int, Any]]:
+        """The spans of a K-major tile, and where each begins."""
+        for s in range(self.tile.layout.spans):
+            yield s, k + s * self.tile.layout.span if s else k
+
+    def _spans(self, shares: Shares, mn: Reg[u32]) -> Iterator[tuple[Any, Any]]:
+        """The spans of an MN-major tile that this CTA copies, and where each begins."""
+        count = self.tile.layout.spans // shares.count
+        for s in range(count):
+            span = shares.rank * count + s if shares.rank is not None else s
+            yield span, mn + span * self.tile.layout.span
 
 
 @dataclass(frozen=True, slots=True)

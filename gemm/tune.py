@@ -24,7 +24,7 @@ from ptxkit import driver
 from ptxkit.errors import NoToolError, PtxkitError
 
 from .bench.shapes import BYTES, LAYOUTS, OPERAND_TYPES, Problem, ShapeError, parse
-from .config import Config, ConfigError
+from .config import AHEAD, L2_PROMOTION, LINE, Config, ConfigError
 from .heuristic import candidates, clocks, heuristic
 from .problem import Problem as Asked
 from .samples import asked
@@ -229,7 +229,8 @@ def changed(config: Config, **changes: Any) -> list[Config]:
 
 def ways(config: Config) -> list[Config]:
     """The same tile with each other way to load it and to share out the work."""
-    return [*changed(config, TICKET=not config.TICKET), *changed(config, STREAM_K=True, TICKET=False),
+    ahead = {"AHEAD": 0, "L2_PROMOTION": L2_PROMOTION} if config.AHEAD else {"AHEAD": AHEAD, "L2_PROMOTION": LINE}
+    return [*changed(config, **ahead), *changed(config, TICKET=not config.TICKET), *changed(config, STREAM_K=True, TICKET=False),
             *changed(config, MULTICAST="leader"), *changed(config, A_REGISTERS=True)]
 
 

@@ -98,7 +98,7 @@ def variants_of(config: GroupConfig, names: Sequence[str]) -> dict[str, GroupCon
                 if key not in (derived | {"CONSUMERS"} if changes.keys() & {"BM", "PINGPONG"} else derived)}
         x, w, out = (kept.pop(key) for key in ("X", "W", "OUT"))
         try:
-            other = GroupConfig.of(x, w, out, **{**kept, "PIECES": config.PIECES, "L2_PROMOTION": config.L2_PROMOTION, **changes})
+            other = GroupConfig.of(x, w, out, **{**kept, "PIECES": config.PIECES, "L2_PROMOTION": config.tile.L2_PROMOTION, **changes})
         except ConfigError:
             continue
         if other not in (config, *found.values()):

@@ -11,7 +11,7 @@ from ptxkit.smem import SHARED_LIMIT
 from ptxkit.types import Scalar, e4m3
 
 from ..atoms import ROWS
-from ..config import L2_PROMOTION, Config, ConfigError
+from ..config import Config, ConfigError
 from ..epilogue import BUFFERS
 from ..scale_ring import parts_of
 from ..scales import BLOCK
@@ -29,13 +29,13 @@ CAPACITIES = (32, 64, 128, 256, 1024)
 class GroupConfig:
     """One specialisation of the group kernel. `tile` is that of A B: of X W^T, or TRANSPOSED of W X^T.
 
-    `tile.STAGES` 0 is the deepest ring that shared memory holds beside the table of GROUPS groups. TAILS is how staged stores leave the
+    `tile.STAGES` 0 is the deepest ring that shared memory holds beside the table of GROUPS groups; `tile.AHEAD` are stages of the weights
+    that a CTA asks for before the lengths are known: its first ones if every group has one tile of tokens. TAILS is how staged stores leave the
     next group's rows alone; direct ones are predicated. PIECES, where warpgroups share a tile: x is loaded by a copy for each of them, and
     only for those that have rows. STEP (TRANSPOSED): a tile multiplies only as many columns as it has tokens, rounded up
     to STEP, and PIECES are of 32 rows or more. LONGEST_FIRST: groups in the order of their lengths instead of their own. FROM_END
-    (of tickets): so many CTAs begin with the last group. STREAM_W: weights that one tile of tokens needs are evict-first; AHEAD: so many
-    stages of each CTA's first ones are asked for before the lengths are known; L2_PROMOTION: bytes that the L2 fetches at once. OTHER is
-    a second kernel for the same product (see `Choice`).
+    (of tickets): so many CTAs begin with the last group. STREAM_W: weights that one tile of tokens needs are evict-first. OTHER is a
+    second kernel for the same product (see `Choice`).
     """
 
     tile: Config
@@ -54,8 +54,6 @@ class GroupConfig:
     STEP: int = 0
     LONGEST_FIRST: bool = False
     FROM_END: int = 0
-    AHEAD: int = 0
-    L2_PROMOTION: int = L2_PROMOTION
 
     @property
     def kernels(self) -> tuple[GroupConfig, ...]:
@@ -98,8 +96,7 @@ class GroupConfig:
     def of(cls, x: type[Scalar], w: type[Scalar], out: type[Scalar], *, TRANSPOSED: bool = False, GROUPS: int = 256,
            ORDER: Order = "linear", LAYOUT: Layout = "offsets", STREAM_W: bool = False, SCALED: bool = False, GATED: bool = False,
            TAILS: Tails = "ragged", RING: bool = False, BLOCK_SCALES: bool = False, PIECES: bool = False, STEP: int = 0,
-           LONGEST_FIRST: bool = False, FROM_END: int = 0, AHEAD: int = 0, L2_PROMOTION: int = L2_PROMOTION,
-           **tile: Any) -> GroupConfig:
+           LONGEST_FIRST: bool = False, FROM_END: int = 0, **tile: Any) -> GroupConfig:
         """From types and the parameters of the tile."""
         a, b = (w, x) if TRANSPOSED else (x, w)
         wanted = tile.pop("STAGES", 0)
@@ -111,7 +108,7 @@ class GroupConfig:
         if not wanted:
             made = _fitted(made, GROUPS, LAYOUT, LONGEST_FIRST)
         return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS, BLOCK_SCALES, PIECES=PIECES, STEP=STEP,
-                   LONGEST_FIRST=LONGEST_FIRST, FROM_END=FROM_END, AHEAD=AHEAD, L2_PROMOTION=L2_PROMOTION)
+                   LONGEST_FIRST=LONGEST_FIRST, FROM_END=FROM_END)
 
     @property
     def tokens(self) -> int:
@@ -160,9 +157,9 @@ class GroupConfig:
         """The kernel's compile-time parameters."""
         tile = self.tile
         names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
-                 "BUFFERS", "PROMOTE", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK")
+                 "BUFFERS", "PROMOTE", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK", "AHEAD")
         own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES", "CHOICE", "STEP",
-               "LONGEST_FIRST", "FROM_END", "AHEAD")
+               "LONGEST_FIRST", "FROM_END")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
                 **{name: getattr(self, name) for name in own}, "RING": self.ring, "EVEN": self.even,
@@ -187,8 +184,7 @@ class GroupConfig:
                  "gated" if self.GATED else "", "quantised" if self.quantised else "", "streamed weights" if self.STREAM_W else "",
                  "scales through shared memory" if self.ring else "", "rows in pieces" if self.PIECES else "",
                  f"columns in steps of {self.STEP}" if self.STEP else "", "longest groups first" if self.LONGEST_FIRST else "",
-                 f"{self.FROM_END} from the end" if self.FROM_END else "", f"{self.AHEAD} stages ahead" if self.AHEAD else "",
-                 f"L2 by {self.L2_PROMOTION} bytes" if self.L2_PROMOTION != L2_PROMOTION else "",
+                 f"{self.FROM_END} from the end" if self.FROM_END else "",
                  f"{self.TAILS} tails" if self.TAILS != "ragged" and tile.STORE == "staged" else ""]
         said = ", ".join(word for word in words if word)
         return said if self.OTHER is None else f"{said}; or by the lengths {self.OTHER}"
@@ -219,8 +215,6 @@ class GroupConfig:
                                or (columns == 64 and (tile.PINGPONG or self.ring))):
             return ("results are quantised to e4m3 where tokens are rows of one matrix, in tiles of 64, 128 or 256 columns, those of 64 by "
                     "warpgroups that share a tile and without scales in shared memory")
-        if self.L2_PROMOTION not in L2_PROMOTIONS:
-            return f"the L2 fetches {', '.join(map(str, L2_PROMOTIONS))} bytes at once, not {self.L2_PROMOTION}: that is L2_PROMOTION"
         if self.ring and (not self.BLOCK_SCALES or self.TRANSPOSED or self.GATED or tile.PINGPONG):
             return "block scales come through shared memory where tokens are rows, without a gate, in tiles that warpgroups share"
         if self.SCALED and self.BLOCK_SCALES:
@@ -247,7 +241,7 @@ class GroupConfig:
         if self.STEP and (not self.TRANSPOSED or not self._counted or tile.PROMOTE or tile.PINGPONG or pair):
             return ("STEP is for tokens that are columns (TRANSPOSED) and rows of one matrix, in tiles that warpgroups share, without "
                     "promoted sums and clusters")
-        if self.AHEAD and (pair or self.LAYOUT not in ("offsets", "masked")):
+        if tile.AHEAD and (pair or self.LAYOUT not in ("offsets", "masked")):
             return "weights are asked for ahead by CTAs of their own, of groups whose lengths are given: take AHEAD=0"
         if self.LONGEST_FIRST and not self._counted:
             return "the longest groups come first where they are rows of one matrix and have no maps of their own: take LONGEST_FIRST=False"
@@ -265,8 +259,6 @@ class GroupConfig:
         return None
 
 
-L2_PROMOTIONS = (64, 128, 256)
-"""Bytes that the L2 can be told to fetch at once."""
 STEPS = (8, 16, 32, 64)
 """By how many columns tiles differ whose columns are those of their tokens."""
 LEAST_PIECE = 32

@@ -45,7 +45,7 @@ class KernelPlan:
         y_lines, self.before = problem.stored(config)
         records = made.traced.copies.records if self.updater is None else records_of_templates(config)
         self.maps = Maps(records, {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "s": problem.s_lines},
-                         config.L2_PROMOTION)
+                         config.tile.L2_PROMOTION)
 
     def at(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
         """The tensor maps of these arrays."""

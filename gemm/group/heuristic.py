@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ..config import L2_PROMOTION, ConfigError
+from ..config import AHEAD, L2_PROMOTION, LINE, ConfigError
 from .cases import PREFILL, skewed
 from .choice import Tiles
 from .config import GroupConfig
@@ -23,8 +23,6 @@ SINGLE = 16
 """Tokens of a group up to which narrower tiles are enough."""
 MANY = 32
 """Groups from which on some of few tokens are long enough to count."""
-LINE, AHEAD = 128, 4
-"""Bytes of a line of the L2; stages of its first weights that a CTA asks for before it knows the lengths, where groups have few tokens."""
 FEW_GATED = 96
 """Tokens of a group up to which gated ones count as few."""
 Kinds = tuple[tuple[float, dict[str, Any]], ...]

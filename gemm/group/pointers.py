@@ -14,7 +14,6 @@ from ptxkit.launch import check_contiguous, check_dtype, check_shape, raw_stream
 from ptxkit.launcher import EncodedTensorMap, encode_tiled
 from ptxkit.types import TYPES
 
-from ..config import L2_PROMOTION
 from ..device import compiled
 from ..problem import type_name
 from .config import CAPACITIES, GroupConfig
@@ -118,7 +117,7 @@ class _Launch:
         self.grid = made.max_clusters(), 1, 1
         self.product, self.update = problem.scalars(pointer), problem.update_scalars(pointer)
         at = arrays.sizes.pointer & -16
-        self.maps: tuple[EncodedTensorMap, ...] = tuple(encode_tiled(replace(fields, l2_promotion=L2_PROMOTION), at)
+        self.maps: tuple[EncodedTensorMap, ...] = tuple(encode_tiled(replace(fields, l2_promotion=config.tile.L2_PROMOTION), at)
                                                         for fields in problem.templates(config))
 
     def run(self, stream: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
 
 from ..config import Config, ConfigError
@@ -26,12 +26,12 @@ def kind(problem: Problem) -> str:
 
 def knobs(config: Config, problem: Problem) -> dict[str, Any]:
     """What a table keeps of a configuration: the fields that differ from their defaults and that the rest does not give."""
-    decided = problem.fixed
-    found = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in decided
-             and (field.default is MISSING or getattr(config, field.name) != field.default)}
+    decided = {**problem.fixed, **problem.reading}
+    found = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in problem.fixed
+             and getattr(config, field.name) != decided.get(field.name, field.default)}
     for name in AUTO:
         shorter = {other: value for other, value in found.items() if other != name}
-        if len(shorter) < len(found) and Config(**decided, **shorter) == config:
+        if len(shorter) < len(found) and Config(**{**decided, **shorter}) == config:
             found = shorter
     return found
 
@@ -41,7 +41,7 @@ def revive(kept: Knobs, problem: Problem) -> Config:
     is not valid, TypeError for an unknown knob."""
     if kept.get("A_ROWS"):
         kept = {**kept, "A_ROWS": -(-problem.m // 8) * 8 if problem.m <= 56 else 0}
-    return Config(**problem.fixed, **kept)
+    return Config(**{**problem.fixed, **problem.reading, **kept})
 
 
 def tuned(problem: Problem, device: str) -> Config | None:

@@ -163,7 +163,7 @@ def test_knobs_give_the_configuration_back(text):
         kept = knobs(config, asked)
         assert revive(json.loads(json.dumps(kept)), asked) == config
         assert not kept.keys() & asked.fixed.keys()
-    assert knobs(Config(**asked.fixed, BM=64, BN=64), asked) == {"BM": 64, "BN": 64}
+    assert knobs(Config(**asked.fixed, **asked.reading, BM=64, BN=64), asked) == {"BM": 64, "BN": 64}
     assert len(set(tune.rasters(found[0]))) == 17
 
 
