@@ -49,8 +49,8 @@ class Config:
     rows only those are loaded. STAGES auto is the deepest ring that shared memory holds. CONSUMERS auto is
     a warpgroup for every 64 rows up to 3, and 2 when they take turns or the tile has 256 rows. STORE auto is "staged" where a tile's
     row has whole 32-byte spans and the depth is not split. BUFFERS auto are two a warpgroup, and where sums are promoted as many as it
-    stores boxes and there is room for. AHEAD are stages of B's first tile that a CTA asks for before the kernel before this one has ended (0
-    with a Hilbert curve, with stream-K, and where a leader loads); L2_PROMOTION are bytes that the L2 fetches at once.
+    stores boxes and there is room for. AHEAD are stages of B's first tile that a CTA asks for before the kernel before this one has ended
+    (none with a Hilbert curve, with stream-K, and where a leader loads); L2_PROMOTION are bytes that the L2 fetches at once.
     """
 
     a: type[Scalar]

@@ -20,6 +20,11 @@ MODEL = {"l2": 100.0, "memory": 3280.0, "prologue": 5300.0, "stage_1": 92.0, "st
          "reduce_cluster": 1190.0, "reduce_workspace": 3210.0, "sums_cluster": 6.6, "sums_workspace": 7.2, "promote": 1.45, "overlap": 1.15,
          "stagger": 1.14, "promote_3": 1.125, "promote_192": 1.125}
 
+RESIDENT = {1: 132, 2: 132, 3: 117, 4: 120, 6: 102, 8: 120}
+"""CTAs at work at a time by the size of their clusters, each on an SM of its own, of 132: those of a cluster are on SMs of one GPC."""
+WORTH_SPLITTING = 0.99
+"""Share of the time that a depth in more parts may take at most to be chosen."""
+
 
 def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
     """Configurations worth trying for a problem."""
@@ -82,7 +87,7 @@ def clocks(problem: Problem, config: Config, sms: int) -> float:
     rows, columns = -(-problem.m // config.BM), -(-problem.n // config.BN)
     clusters = -(-rows // config.CLUSTER_M) * -(-columns // config.CLUSTER_N) * (problem.batches or 1)
     ctas = clusters * config.CLUSTER_M * config.CLUSTER_N * config.SPLITS
-    resident = sms if config.cluster <= 2 else sms - sms % (4 * config.cluster // 2)
+    resident = sms * RESIDENT.get(config.cluster, 120) // 132
     waves = ctas / resident
     if not config.STREAM_K:
         waves = math.ceil(waves - 1e-9) if waves <= (16 if config.TICKET else 6) else waves + 0.5
@@ -122,7 +127,7 @@ def heuristic(problem: Problem, sms: int = 132) -> Config:
     best, least = None, math.inf
     for config in candidates(problem, sms):
         time = clocks(problem, config, sms)
-        if time < least * 0.995:
+        if best is None or time < least * (WORTH_SPLITTING if config.SPLITS > best.SPLITS else 0.995):
             best, least = config, time
     assert best is not None
     return best

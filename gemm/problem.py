@@ -106,8 +106,8 @@ class Problem:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How B is read, which a configuration may do otherwise: of few rows everybody waits for it, so that CTAs ask for it ahead, and the L2
-        fetches what is asked for and nothing else."""
+        """How B is read, which a configuration may do otherwise: of few rows everybody waits for it, so that CTAs ask for it ahead, and the
+        L2 fetches what is asked for and nothing else."""
         return {"AHEAD": AHEAD, "L2_PROMOTION": LINE} if self.m <= FEW_ROWS else {}
 
     @property
