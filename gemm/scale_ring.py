@@ -40,16 +40,17 @@ class ScaleLines:
     tensormap: TensorMap | None = None
     parts: int = 0                              # 0: tiles begin where a copy may
     bulk: bool = False
+    halves: int = 1                             # 2: of the tile's lines, whose scales follow each other at the distance of a projection
     _at: list[Reg[u32]] = field(default_factory=list)
     _first: Any = 0
     _sources: list[Ptr[f32]] = field(default_factory=list)
 
     @classmethod
     def allocate(cls, array: ScaleArray, lines: int, block: int, stages: int, name: str, tensormap: TensorMap | None = None,
-                 anywhere: bool = False, bulk: bool = False) -> ScaleLines:
+                 anywhere: bool = False, bulk: bool = False, halves: int = 1) -> ScaleLines:
         if bulk:
-            ring = smem.array(f32, stages * bulk_count(lines), align=16, name=name)
-            return cls(array, lines, block, ring, bulk=True)
+            ring = smem.array(f32, stages * bulk_count(lines, halves), align=16, name=name)
+            return cls(array, lines, block, ring, bulk=True, halves=halves)
         if tensormap is None:
             return cls(array, lines, block, smem.array(f32, stages * scale_count(lines, block), align=16, name=name))
         parts = parts_of(lines) if anywhere else 0
@@ -72,7 +73,7 @@ class ScaleLines:
     @property
     def of_part(self) -> int:
         """Places in shared memory of what one copy brings."""
-        return bulk_count(self.lines) if self.bulk else self.tile.stage_bytes // 4 if self.tile is not None else self.count
+        return bulk_count(self.lines, self.halves) if self.bulk else self.tile.stage_bytes // 4 if self.tile is not None else self.count
 
     @property
     def of_stage(self) -> int:
@@ -91,11 +92,12 @@ class ScaleLines:
         return line & (ALIGNED - 1) if self.parts else 0
 
     def aim(self, line: Reg[u32], lines: Reg[u32]) -> None:
-        """A new tile of the producer, from `line` of `lines`: where its scales are. Blocks past the last have the last one's."""
+        """A new tile of the producer, from `line` of `lines`, of a half: where its scales are. Blocks past the last have the last one's."""
         if self.bulk:
             first, last = line // self.block, (lines - 1) // self.block
-            self._sources = [self.array.pointer.at(mul.wide.u32(min_.u32(first + i if i else first, last), self.array.mn_stride))
-                             for i in range(blocks_of(self.lines))]
+            blocks = [min_.u32(first + i if i else first, last) for i in range(blocks_of(self.lines // self.halves))]
+            blocks += [block + (last + 1) for block in blocks] if self.halves == 2 else []
+            self._sources = [self.array.pointer.at(mul.wide.u32(block, self.array.mn_stride)) for block in blocks]
 
     def load(self, stage: Reg[u32], line: Reg[u32], k: Reg[u32], barrier: MBarrier) -> None:
         """By the producer: the scales of lines `line`.. in stage `k` of the depth."""
@@ -116,12 +118,12 @@ class ScaleLines:
 
     @property
     def count(self) -> int:
-        return scale_count(self.lines, self.block)
+        return self.halves * scale_count(self.lines // self.halves, self.block)
 
     @property
     def group(self) -> int:
         """Lines of a tile that certainly have one scale."""
-        return 1 if self.block == 1 else gcd(self.lines, self.block)
+        return 1 if self.block == 1 else gcd(self.lines // self.halves, self.block)
 
     def begin(self, line: Reg[u32], lines: Reg[u32], lane: Reg[u32], first: Any) -> None:
         """A new tile of the producer's warp: which scales are each lane's. Lines past the last have the last one's."""
@@ -150,9 +152,9 @@ def blocks_of(lines: int, block: int = BLOCK) -> int:
     return (lines + block - gcd(lines, block) + block - 1) // block
 
 
-def bulk_count(lines: int) -> int:
-    """Scales that bulk copies bring for a tile's lines in one stage: four stages' of every block."""
-    return ALIGNED * blocks_of(lines)
+def bulk_count(lines: int, halves: int = 1) -> int:
+    """Scales that bulk copies bring for a tile's lines, or for its halves, in one stage: four stages' of every block."""
+    return ALIGNED * halves * blocks_of(lines // halves)
 
 
 def parts_of(lines: int) -> int:
@@ -268,8 +270,10 @@ class Reader:
         if self.ring is not None and self.ring.n.bulk:
             lines = self.ring.n
             mov.u32(self.k, first)
+            within, each = column & (lines.block - 1), lines.count // lines.halves
             for i, place in enumerate(self.places):
-                mov.u32(place, ((column & (lines.block - 1)) + i * lines.group) // lines.block * ALIGNED)
+                here = (within + i % each * lines.group) // lines.block * ALIGNED
+                mov.u32(place, here + lines.of_stage // 2 if i >= each else here)
 
     def factors(self) -> Factors | None:
         """Registers for the factors of one stage."""

@@ -91,7 +91,7 @@ def changes_of(name: str) -> dict[str, Any]:
 def variants_of(config: GroupConfig, names: Sequence[str]) -> dict[str, GroupConfig]:
     """The same configuration with changes, those left out that it cannot have or that change nothing."""
     found: dict[str, GroupConfig] = {}
-    derived = {"STAGES", "STORE", "BUFFERS", "EVEN", "PIECE", "CHOICE"}     # anew, and one kernel only
+    derived = {"STAGES", "STORE", "BUFFERS", "EVEN", "PIECE", "KEPT", "CHOICE"}     # anew, and one kernel only
     for name in names:
         changes = changes_of(name)
         kept = {key: value for key, value in config.parameters.items()

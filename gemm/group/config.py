@@ -13,11 +13,11 @@ from ptxkit.types import Scalar, e4m3
 from ..atoms import ROWS
 from ..config import Config, ConfigError
 from ..epilogue import BUFFERS
-from ..scale_ring import parts_of
+from ..scale_ring import bulk_count, parts_of
 from ..scales import BLOCK
 from ..tickets import Tickets
 from .choice import Choice, Tiles
-from .quantised import passes
+from .quantised import kept_bytes, passes
 from .schedule import ORDERS, Order, Tails
 from .table import GroupTable, Layout
 
@@ -30,12 +30,12 @@ class GroupConfig:
     """One specialisation of the group kernel. `tile` is that of A B: of X W^T, or TRANSPOSED of W X^T.
 
     `tile.STAGES` 0 is the deepest ring that shared memory holds beside the table of GROUPS groups; `tile.AHEAD` are stages of the weights
-    that a CTA asks for before the lengths are known: its first ones if every group has one tile of tokens. TAILS is how staged stores leave the
-    next group's rows alone; direct ones are predicated. PIECES, where warpgroups share a tile: x is loaded by a copy for each of them, and
-    only for those that have rows. STEP (TRANSPOSED): a tile multiplies only as many columns as it has tokens, rounded up
-    to STEP, and PIECES are of 32 rows or more. LONGEST_FIRST: groups in the order of their lengths instead of their own. FROM_END
-    (of tickets): so many CTAs begin with the last group. STREAM_W: weights that one tile of tokens needs are evict-first. OTHER is a
-    second kernel for the same product (see `Choice`).
+    that a CTA asks for before the lengths are known: its first ones if every group has one tile of tokens. TAILS is how staged stores leave
+    the next group's rows alone; direct ones are predicated. PIECES, where warpgroups share a tile: x is loaded by a copy for each of them,
+    and only for those that have rows. STEP (TRANSPOSED): a tile multiplies only as many columns as it has tokens, rounded up to STEP, and
+    PIECES are of 32 rows or more. LONGEST_FIRST: groups in the order of their lengths instead of their own. FROM_END (of tickets): so many
+    CTAs begin with the last group. STREAM_W: weights that one tile of tokens needs are evict-first. OTHER is a second kernel for the same
+    product (see `Choice`).
     """
 
     tile: Config
@@ -106,7 +106,7 @@ class GroupConfig:
             tile["STORE"] = "direct"
         made = Config(a, out, b, STAGES=wanted, **tile)
         if not wanted:
-            made = _fitted(made, GROUPS, LAYOUT, LONGEST_FIRST)
+            made = _fitted(made, GROUPS, LAYOUT, LONGEST_FIRST, GATED)
         return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS, BLOCK_SCALES, PIECES=PIECES, STEP=STEP,
                    LONGEST_FIRST=LONGEST_FIRST, FROM_END=FROM_END)
 
@@ -163,7 +163,7 @@ class GroupConfig:
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
                 **{name: getattr(self, name) for name in own}, "RING": self.ring, "EVEN": self.even,
-                "PIECE": self.piece}
+                "PIECE": self.piece, "KEPT": kept_bytes(tile, self.GATED)}
 
     @property
     def update(self) -> dict[str, Any]:
@@ -212,11 +212,12 @@ class GroupConfig:
             return "CTAs share halves of a gated tile in parts of 8 lines"
         columns = tile.BN // 2 if self.GATED else tile.BN
         if self.quantised and (self.TRANSPOSED or self.LAYOUT == "pointers" or tile.out is not e4m3 or columns not in (64, 128, 256)
-                               or (columns == 64 and (tile.PINGPONG or self.ring))):
+                               or (columns == 64 and tile.PINGPONG)):
             return ("results are quantised to e4m3 where tokens are rows of one matrix, in tiles of 64, 128 or 256 columns, those of 64 by "
-                    "warpgroups that share a tile and without scales in shared memory")
-        if self.ring and (not self.BLOCK_SCALES or self.TRANSPOSED or self.GATED or tile.PINGPONG):
-            return "block scales come through shared memory where tokens are rows, without a gate, in tiles that warpgroups share"
+                    "warpgroups that share a tile")
+        if self.ring and (not self.BLOCK_SCALES or self.TRANSPOSED or tile.PINGPONG or (self.GATED and not tile.SCALE_BULK)):
+            return ("block scales come through shared memory where tokens are rows, in tiles that warpgroups share, and with a gate where "
+                    "the producer copies them (SCALE_MAP and SCALE_BULK)")
         if self.SCALED and self.BLOCK_SCALES:
             return "scales are those of blocks or those of groups"
         if self.BLOCK_SCALES and (tile.BK != BLOCK or not tile.PROMOTE):
@@ -228,7 +229,7 @@ class GroupConfig:
         layout = self._layout_problem()
         if layout:
             return layout
-        if shared_bytes(tile, self.GROUPS, self.LAYOUT, self.LONGEST_FIRST) > SHARED_LIMIT:
+        if shared_bytes(tile, self.GROUPS, self.LAYOUT, self.LONGEST_FIRST, self.GATED) > SHARED_LIMIT:
             return (f"{tile.STAGES} stages of {tile.stage_bytes:,} bytes and the table of {self.GROUPS} groups take more than "
                     f"{SHARED_LIMIT:,} bytes")
         return None
@@ -267,18 +268,22 @@ ROWS_ALIGNED = 128
 """Rows of a block that has one group, where rows say their group: DeepGEMM's alignment."""
 
 
-def shared_bytes(tile: Config, groups: int, layout: Layout, longest_first: bool = False) -> int:
-    """Shared memory of one CTA: the tile's, scales of rows before its first one, the table of groups, the tickets and their alignment."""
-    shifted = tile.STAGES * parts_of(tile.BM) * 128 if tile.SCALE_MAP else 0
-    return tile.smem_bytes + shifted + (GroupTable.bytes(groups, layout, longest_first) if layout != "rows" else 0) + Tickets.BYTES + 16
+def shared_bytes(tile: Config, groups: int, layout: Layout, longest_first: bool = False, gated: bool = False) -> int:
+    """Shared memory of one CTA: the tile's, scales of rows before its first one and of the other projection, quantised values that are
+    kept, the table of groups, the tickets and their alignment."""
+    scales = tile.STAGES * parts_of(tile.BM) * 128 if tile.SCALE_MAP else 0
+    if gated and tile.SCALE_BULK:
+        scales += tile.STAGES * 4 * (bulk_count(tile.BN, 2) - bulk_count(tile.BN))
+    table = GroupTable.bytes(groups, layout, longest_first) if layout != "rows" else 0
+    return tile.smem_bytes + scales + kept_bytes(tile, gated) + table + Tickets.BYTES + 16
 
 
-def _fitted(tile: Config, groups: int, layout: Layout, longest_first: bool) -> Config:
+def _fitted(tile: Config, groups: int, layout: Layout, longest_first: bool, gated: bool) -> Config:
     """With the deepest ring that fits, and then as many staging buffers."""
     for stages in range(tile.STAGES, 1, -1):
         for buffers in range(tile.BUFFERS, BUFFERS - 1, -1):
             found = replace(tile, STAGES=stages, BUFFERS=buffers)
-            if shared_bytes(found, groups, layout, longest_first) <= SHARED_LIMIT:
+            if shared_bytes(found, groups, layout, longest_first, gated) <= SHARED_LIMIT:
                 return found
     return replace(tile, STAGES=1, BUFFERS=BUFFERS)
 

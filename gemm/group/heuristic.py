@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..config import AHEAD, L2_PROMOTION, LINE, ConfigError
+from ..scales import BLOCK
 from .cases import PREFILL, skewed
 from .choice import Tiles
 from .config import GroupConfig
 from .problem import GroupProblem
+from .quantised import passes
 
 # Measured on an H200 (all candidates of 19 extents, bf16 and e4m3, per-tensor and block scales, bursts, weights cold, groups of one size
 # and skewed ones): what a choice costs beside the fastest candidate of the same case is in docs/grouped.md.
@@ -48,6 +50,8 @@ PROMOTED: Kinds = (
     (0.919, {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **_TICKET}),
     (1.014, {"BM": 128, "BN": 192, "GROUP": 16, **_TICKET}))
 """Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
+QUANTISED_OF_THREE = 1.09
+"""How much longer tiles of three warpgroups take beside the others where results are quantised: all three store at the same time."""
 PROMOTED_FEW: tuple[dict[str, Any], ...] = ({"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"},
                                             {"BM": 128, "BN": 128, "ORDER": "ticket"})
 """Those of groups of up to SINGLE tokens, and of more that have one tile."""
@@ -81,13 +85,15 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     config = GroupConfig.of(**{**tile, **fixed(problem)})
     tiles = _tiles(problem)
     kind = next(((share, each) for share, each in tiles if each.items() <= tile.items()), None)
-    if kind is None or problem.quantised or problem.options.gated or problem.options.layout not in ("offsets", "masked"):
+    gated = problem.options.gated and not problem.promote
+    if kind is None or gated or problem.options.layout not in ("offsets", "masked"):
         return config
     other = _other(problem, kind, tiles, sms)
     if other is None:
         return config
     same = {key: value for key, value in tile.items() if key not in kind[1]}
-    return config.or_(_counted(kind).wave, GroupConfig.of(**{**same, **other[1], "AHEAD": 0, **fixed(problem)}), _counted(other).wave)
+    second = GroupConfig.of(**{**same, **other[1], "AHEAD": 0, **fixed(problem)})
+    return config.or_(_counted(kind, problem).wave, second, _counted(other, problem).wave)
 
 
 def _other(problem: GroupProblem, first: tuple[float, dict[str, Any]], tiles: Kinds,
@@ -100,7 +106,7 @@ def _other(problem: GroupProblem, first: tuple[float, dict[str, Any]], tiles: Ki
     samples = [skewed(problem.groups, rows, number=number) for number in range(1, SAMPLES + 1)]
 
     def times(tile: tuple[float, dict[str, Any]]) -> list[int]:
-        return [_counted(tile).time_of(lengths, problem.n, sms) for lengths in samples]
+        return [_counted(tile, problem).time_of(lengths, problem.n, sms) for lengths in samples]
 
     alone, best, found = times(first), math.inf, None
     for tile in tiles:
@@ -114,14 +120,17 @@ def _other(problem: GroupProblem, first: tuple[float, dict[str, Any]], tiles: Ki
 
 def _at_least(problem: GroupProblem) -> tuple[float, float]:
     """Microseconds of multiplying and of moving bytes: the longer one is what is gained by fuller waves, or hides it."""
-    rows, weights = problem.mean * problem.groups, problem.groups * problem.n * problem.k
-    bytes = (weights + rows * problem.k) * problem.x.bits / 8 + rows * problem.n * problem.out.bits / 8
-    return 2 * rows * problem.n * problem.k / FLOPS[problem.x.bits], bytes / BYTES
+    rows, lines = problem.mean * problem.groups, problem.n * (1 + problem.options.gated)
+    bytes = (problem.groups * lines + rows) * problem.k * problem.x.bits / 8 + rows * problem.n * problem.out.bits / 8
+    return 2 * rows * lines * problem.k / FLOPS[problem.x.bits], bytes / BYTES
 
 
 def _tiles(problem: GroupProblem) -> Kinds:
-    """What groups of more than a few tokens choose from."""
-    return tuple((share, _ordered(tile, problem)) for share, tile in (PROMOTED if problem.promote else PLAIN))
+    """What groups of more than a few tokens choose from; where results are quantised those with whole blocks of 128 columns, or halves."""
+    kinds = PROMOTED if problem.promote else PLAIN
+    if problem.quantised:
+        kinds = tuple((share * (QUANTISED_OF_THREE if tile["BM"] == 192 else 1.0), tile) for share, tile in kinds if tile["BN"] == BLOCK)
+    return tuple((share, _ordered(tile, problem)) for share, tile in kinds)
 
 
 def _ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
@@ -131,14 +140,21 @@ def _ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
         return {**tile, "LONGEST_FIRST": False}
     if problem.groups <= SEVERAL or not long or (problem.promote and mean > PROMOTED_FROM_END) or not tile.get("LONGEST_FIRST"):
         return tile
-    features = _extents(tile)[1] // (1 + problem.options.gated)
-    across = -(-problem.n // features)                          # at a time whole groups, or a half, a third, ... of one
+    if problem.quantised:                                       # a few registers more than tiles of three warpgroups have
+        return tile
+    across = -(-problem.n // _features(tile, problem))        # at a time whole groups, or a half, a third, ... of one
     return {**tile, "FROM_END": across * max(1, round(FROM_END / across)) // max(1, round(across / FROM_END))}
 
 
 def _extents(tile: dict[str, Any]) -> tuple[int, int]:
     """Tokens and features of a tile, those of both projections."""
     return (tile["BN"], tile["BM"]) if tile.get("TRANSPOSED") else (tile["BM"], tile["BN"])
+
+
+def _features(tile: dict[str, Any], problem: GroupProblem) -> int:
+    """Those of a unit of work, in the result."""
+    features = _extents(tile)[1] // (1 + problem.options.gated)
+    return features * passes(features) if problem.quantised else features
 
 
 def _few(problem: GroupProblem) -> bool:
@@ -164,12 +180,12 @@ def _weights(problem: GroupProblem) -> dict[str, Any]:
             "AHEAD": AHEAD if problem.mean <= FEW else 0}
 
 
-def _counted(kind: tuple[float, dict[str, Any]]) -> Tiles:
+def _counted(kind: tuple[float, dict[str, Any]], problem: GroupProblem) -> Tiles:
     """What the time of such tiles goes by."""
     share, tile = kind
-    tokens, features = _extents(tile)
+    tokens, features = _extents(tile)[0], _features(tile, problem)
     step = tile.get("STEP", tokens)
-    return Tiles(tokens, features, step, int(share * features * step))
+    return Tiles(tokens, features, step, int(share * features * (1 + problem.options.gated) * step))
 
 
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
@@ -209,9 +225,9 @@ def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     as_columns = mean <= SINGLE if gated else mean * ROOM <= (16 if problem.scale_bulk else FEW)
     if as_columns:
         return {"TRANSPOSED": True, "BM": 256, "BN": min(_tokens(mean), FEW), "GROUP": 1}
-    if gated:
+    ways = _scale_ring(problem)
+    if gated and problem.block_scales and not ways:
         return _ordered({"BM": 128, "BN": 128, **(_TICKET if mean <= 2 * FEW else {})}, problem)
-    ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
     if _single(problem):
         narrow, wide = PROMOTED_FEW
         return {**(wide if mean > SINGLE else narrow), **ways}
@@ -225,15 +241,24 @@ def _tokens(mean: float) -> int:
 
 def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """Results with scales of their own: tokens are rows, also few."""
-    few = problem.mean <= FEW
-    ways = {} if not problem.block_scales or problem.options.gated else {"RING": True, **problem.scale_copies, "OVERLAP": not few}
+    few, ways = problem.mean <= FEW, _scale_ring(problem)
+    if ways and not few:
+        return {**_best(_tiles(problem), problem, sms), **ways}
+    if ways and problem.options.gated:
+        ways |= {"OVERLAP": True, "ORDER": "ticket"}
     return {"BM": 64 if few else 128, "BN": 128 if problem.promote else 256, **ways}
+
+
+def _scale_ring(problem: GroupProblem) -> dict[str, Any]:
+    """Block scales through shared memory, where there are some and, with a gate, the producer can copy them."""
+    copied = all(problem.scale_copies.values()) or not problem.options.gated
+    return {"RING": True, **problem.scale_copies} if problem.block_scales and copied else {}
 
 
 def _best(tiles: Kinds, problem: GroupProblem, sms: int) -> dict[str, Any]:
     """The tile for groups of the expected size."""
     alike = (math.ceil(problem.mean),) * problem.groups
-    return min(tiles, key=lambda tile: _counted(tile).time_of(alike, problem.n, sms))[1]
+    return min(tiles, key=lambda tile: _counted(tile, problem).time_of(alike, problem.n, sms))[1]
 
 
 def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
@@ -262,7 +287,7 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
                 yield {"TRANSPOSED": True, "BM": BM, "BN": BN, "BK": BK, "CONSUMERS": CONSUMERS, "GROUP": 1}
     if not problem.promote:
         yield from _fitted_shapes(problem)
-    ways: dict[str, Any] = {"RING": True, **problem.scale_copies} if problem.block_scales else {}
+    ways = _scale_ring(problem)
     if problem.mean <= FEW:
         for BN in (128, 192, 256):
             for more in ({}, {"OVERLAP": True}) if problem.promote else ({}, {"PINGPONG": True}):

@@ -45,8 +45,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 128,
                LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "ragged", RING: bool = False,
                SCALE_MAP: bool = False, SCALE_BULK: bool = False, OVERLAP: bool = False, STAGGER: bool = False,
-               EVEN: int = 0, PIECE: int = 0, STEP: int = 0, LONGEST_FIRST: bool = False, FROM_END: int = 0, AHEAD: int = 0,
-               CHOICE: Choice | None = None) -> None:
+               EVEN: int = 0, PIECE: int = 0, KEPT: int = 0, STEP: int = 0, LONGEST_FIRST: bool = False, FROM_END: int = 0,
+               AHEAD: int = 0, CHOICE: Choice | None = None) -> None:
     """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
 
     Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The others multiply and store, each its own slabs of a
@@ -63,7 +63,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     STREAM_W: weights of groups that have one tile of tokens are evict-first. AHEAD: before it knows the lengths a CTA brings so many stages
     of the weights into the L2 that are its first ones if every group has one tile of tokens.
     OUT of 8 bits is quantised: every 128 columns of a row get a scale of their own in `out_scale`, and a CTA works on as many tiles next
-    to each other as make up 128 columns.
+    to each other as make up 128 columns; KEPT are bytes of shared memory for what it keeps of one until it has the next.
 
     With a CHOICE this kernel may find that it has no work: another one with another tile has.
 
@@ -84,11 +84,12 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     if STORE == "staged":
         span = span_bytes(stored_columns, OUT)
         staging = smem.tile(OUT, (CONSUMERS * BUFFERS, ROWS, span * 8 // OUT.bits), swizzle=span, name="Y staging")
+    kept = smem.array(f32, KEPT // 4, name="kept for the next tile") if KEPT else None
     x_scales, w_scales = ScaleArray(x_scale, x_scale_m, x_scale_k), ScaleArray(w_scale, w_scale_n, w_scale_k)
     ring = None
     if RING:
         ring = ScaleRing(ScaleLines.allocate(x_scales, BM, 1, STAGES, "scales of X", s if SCALE_MAP else None, anywhere=SCALE_MAP),
-                         ScaleLines.allocate(w_scales, BN, BLOCK, STAGES, "scales of W", bulk=SCALE_BULK))
+                         ScaleLines.allocate(w_scales, BN, BLOCK, STAGES, "scales of W", bulk=SCALE_BULK, halves=1 + GATED))
     pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=ring)
     order = smem.mbarrier(2, name="order") if PINGPONG else None
     table = GroupTable(GROUPS, LAYOUT, LONGEST_FIRST) if LAYOUT != "rows" else None
@@ -203,8 +204,11 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             if GATED and SCALED:
                 store.factor = factor
         else:
-            store = DirectStore(matrix, fused) if OUT.bits > 8 else QuantisedStore(matrix, ScaleArray(out_scale, out_scale_m, out_scale_n),
-                                                                                  fused)
+            if OUT.bits > 8:
+                store = DirectStore(matrix, fused)
+            else:
+                scales_of_y = ScaleArray(out_scale, out_scale_m, out_scale_n)
+                store = QuantisedStore(matrix, scales_of_y, fused, kept, index * WARPGROUP + thread, CONSUMERS * WARPGROUP)
             if staging is not None:
                 staged: dict[str, Any] = {"buffers": BUFFERS, "together": not PINGPONG}
                 if TAILS == "updated":

@@ -17,7 +17,7 @@ from gemm.group.example import example
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from gemm.group.simulate import simulate
 from ptxkit.errors import LaunchError
-from ptxkit.types import bf16
+from ptxkit.types import bf16, e4m3
 from tests.gemm.groups import lengths, view
 
 BF16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
@@ -89,6 +89,10 @@ def test_many_random_groups(launch, dtype, scaled, out):
     ({"lengths": [3, 0, 9], "n": 256, "k": 144, "dtype": "e5m2", "scales": "block", "gated": True}, {"BM": 64, "BN": 64}),
     ({"lengths": [3, 0, 9], "n": 256, "k": 144, "dtype": "e4m3", "scales": "block", "gated": True},
      {"BM": 128, "BN": 16, "CONSUMERS": 1, "TRANSPOSED": True}),
+    ({"lengths": [3, 0, 202], "n": 512, "k": 912, "dtype": "e4m3", "scales": "block", "gated": True},
+     {"BM": 128, "BN": 192, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True}),     # 96 features of each projection: of two blocks
+    ({"lengths": [3, 0, 202], "n": 256, "k": 512, "dtype": "e4m3", "w_dtype": "e5m2", "scales": "block", "gated": True},
+     {"BM": 64, "BN": 64, "RING": True, "OVERLAP": True, "SCALE_MAP": True, "SCALE_BULK": True}),
     ({"lengths": [3, 0, 9], "n": 144, "k": 64, "scales": "one", "gated": True}, {"BM": 64, "BN": 64}),
     ({"lengths": [3, 0, 9], "n": 72, "k": 272, "dtype": "e4m3", "scales": "group", "fast_accum": False}, {"BM": 64, "BN": 32}),
     ({"lengths": [3, 0, 41], "n": 136, "k": 144, "dtype": "e4m3", "scales": "group"},
@@ -242,6 +246,14 @@ def test_bad_input_is_a_sentence(change, options, sentence):
 def test_a_configuration_that_cannot_be_is_refused(wrong):
     with pytest.raises(ConfigError):
         GroupConfig.of(bf16, bf16, bf16, **wrong)
+
+
+def test_with_a_gate_the_producer_copies_scales_or_threads_read_them():
+    tile = {"BM": 128, "BN": 128, "GATED": True, "BLOCK_SCALES": True, "PROMOTE": True}
+    for ways in ({}, {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True}):
+        assert GroupConfig.of(e4m3, e4m3, bf16, **tile, **ways).ring == bool(ways)
+    with pytest.raises(ConfigError, match="with a gate where the producer copies them"):
+        GroupConfig.of(e4m3, e4m3, bf16, **tile, RING=True, SCALE_MAP=True)
 
 
 @pytest.mark.parametrize("tile", [{"BM": 64, "BN": 128}, {"BM": 128, "BN": 64, "TRANSPOSED": True, "GROUP": 1}], ids=["rows", "columns"])

@@ -39,14 +39,15 @@ FAST = (*(tile for _, tile in PLAIN), FITTED, *FITTED_SINGLE)
 BLOCKS = (*(tile for _, tile in PROMOTED), *PROMOTED_FEW)
 
 
-@pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (BLOCKS, {"scales": "block"})],
-                         ids=["fp8", "f16", "blocks"])
+@pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (BLOCKS, {"scales": "block"}),
+                                             (BLOCKS, {"scales": "block", "gated": True})], ids=["fp8", "f16", "blocks", "gated blocks"])
 def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
     """Whole tiles and the last rows of groups; by tickets the checker vouches for what was executed."""
     ways = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True} if what.get("scales") == "block" else {}
+    lines = 512 if "gated" in what else 264
     for tile in tiles:
         parameters = {**tile, **ways, "PIECES": True}
-        share, report, _ = example([3, 0, 202, 64], 264, 512, parameters=parameters, sms=2, **{"dtype": "e4m3", **what})
+        share, report, _ = example([3, 0, 202, 64], lines, 512, parameters=parameters, sms=2, **{"dtype": "e4m3", **what})
         assert share <= 1, tile
         assert report.verdict == ("incomplete" if "ORDER" in tile else "clean"), (tile, report.findings)
 

@@ -28,7 +28,7 @@ HALF_STEP = 16.0            # of e4m3 at its largest, 448
 
 
 def quantised(lengths: list[int], n: int, k: int, dtype: str, scales: str, gated: bool, parameters: dict[str, Any] | None = None,
-              masked: bool = False, seed: int = 0, check: bool = True) -> Any:
+              masked: bool = False, seed: int = 0, check: bool = True, mean: float | None = None) -> Any:
     """(the report; for each group its exact result, its scales and its e4m3 values). Other rows hold NaN, and are found so."""
     rng = np.random.default_rng(seed)
     groups, lines, kind = len(lengths), 2 * n if gated else n, E4M3 if dtype == "e4m3" else BF16
@@ -47,7 +47,7 @@ def quantised(lengths: list[int], n: int, k: int, dtype: str, scales: str, gated
     shaped = [array if array is None or not masked or array.size == 1 else np.ascontiguousarray(array).reshape(groups, longest, -1)
               for array in (x, out, x_scale, out_scale)]
     report = simulate(shaped[0], w, given_lengths, shaped[1], x_scale=shaped[2], w_scale=w_scale, out_scale=shaped[3], gated=gated,
-                      layout="masked" if masked else "offsets", config=config, sms=3, check=check)
+                      layout="masked" if masked else "offsets", config=config, mean_tokens=mean, sms=3, check=check)
     values, factors = shaped[1].reshape(rows, n).astype(np.float64), shaped[3].reshape(rows, n // 128).astype(np.float64)
     found, outside = [], np.ones(rows, bool)
     for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
@@ -89,6 +89,27 @@ def test_results_have_scales_of_their_own(kind, parameters):
     assert not report.findings
     assert report.verdict in ("clean", *(["incomplete"] if parameters and "ORDER" in parameters else []))
     hold(found)
+
+
+RING = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True}
+
+
+@pytest.mark.parametrize(("gated", "tile"), [
+    (False, {"BM": 128, "BN": 64}), (False, {"BM": 192, "BN": 64, **RING}), (False, {"BM": 192, "BN": 128, **RING}),
+    (True, {"BM": 256, "BN": 128, "STAGGER": True, **RING}), (True, {"BM": 192, "BN": 128, **RING}),
+    (True, {"BM": 128, "BN": 128, "OVERLAP": True, **RING}), (True, {"BM": 64, "BN": 128, "OVERLAP": True, **RING})], ids=str)
+def test_results_of_block_scales(gated, tile):
+    """Half blocks are kept in accumulators that the next tile overwrites, unless they are copied; in registers, or in shared memory."""
+    report, found = quantised([3, 0, 202], 256, 512, "e4m3", "block", gated, tile)
+    assert report.verdict == "clean", report.findings
+    hold(found)
+
+
+@pytest.mark.parametrize("mean", [16, 48, 96, 192, 512])
+def test_what_the_heuristic_chooses_is_right(mean):
+    for gated in (False, True):
+        lengths = [4 * int(np.random.default_rng(mean).integers(1, 55)) + 1, 0, mean]       # with 3 rows more, scales on lines of 16 bytes
+        hold(quantised(lengths, 256, 512, "e4m3", "block", gated, mean=mean)[1])
 
 
 @settings(deadline=None, max_examples=8)
