@@ -10,7 +10,7 @@ from ..config import AHEAD, L2_PROMOTION, LINE, ConfigError
 from ..scales import BLOCK
 from .cases import PREFILL, skewed
 from .choice import Tiles
-from .config import GroupConfig
+from .config import ROWS_ALIGNED, GroupConfig
 from .problem import GroupProblem
 from .quantised import passes
 
@@ -78,8 +78,8 @@ def fixed(problem: GroupProblem) -> dict[str, Any]:
 
 def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     """The configuration for a problem."""
-    if problem.options.layout == "rows":                        # blocks of 128 rows have one group
-        return GroupConfig.of(**fixed(problem), BM=128, BN=128 if problem.promote else 256)
+    if problem.options.layout == "rows":
+        return GroupConfig.of(**{**_of_rows(problem, sms), **fixed(problem)})
     tile = (_quantised if problem.quantised else _promoted if problem.promote else _fast)(problem, sms)
     tile = {"PIECES": _in_pieces(problem), **_weights(problem), **tile}
     config = GroupConfig.of(**{**tile, **fixed(problem)})
@@ -247,6 +247,15 @@ def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
     if ways and problem.options.gated:
         ways |= {"OVERLAP": True, "ORDER": "ticket"}
     return {"BM": 64 if few else 128, "BN": 128 if problem.promote else 256, **ways}
+
+
+def _of_rows(problem: GroupProblem, sms: int) -> dict[str, Any]:
+    """Rows that say their group, in blocks of 128: tiles of as many, which warpgroups share."""
+    ways = _scale_ring(problem)
+    if not ways:
+        return {"BM": ROWS_ALIGNED, "BN": 128 if problem.promote else 256}
+    tile = _best(tuple(kind for kind in _tiles(problem) if kind[1]["BM"] == ROWS_ALIGNED), problem, sms)
+    return {**tile, **ways, "LONGEST_FIRST": False, "FROM_END": 0}
 
 
 def _scale_ring(problem: GroupProblem) -> dict[str, Any]:

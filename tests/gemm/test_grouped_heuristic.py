@@ -52,6 +52,20 @@ def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
         assert report.verdict == ("incomplete" if "ORDER" in tile else "clean"), (tile, report.findings)
 
 
+@pytest.mark.parametrize("kind", [("bf16", "none"), ("e4m3", "group"), ("e4m3", "block"), ("e5m2", "block")], ids=str)
+@pytest.mark.parametrize("gated", [False, True])
+def test_rows_that_say_their_group(kind, gated):
+    """Blocks of 128 rows that are full, or not, or of groups without rows; block scales that the producer copies, and that threads read."""
+    dtype, scales = kind
+    for k, mean in ((512, 64), (272, 512)):
+        share, report, config = example([128, 0, 130, 5], 256, k, dtype=dtype, scales=scales, layout="rows", gated=gated,
+                                        mean_tokens=mean, sms=3)
+        assert share <= 1, config
+        assert not report.findings
+        assert config.ring == (scales == "block" and (k == 512 or not gated))
+        assert config.tile.BM == 128
+
+
 def test_the_l2_fetches_as_many_bytes_as_the_configuration_says():
     from gemm.device import Maps
     from gemm.group.bench import problem_of
