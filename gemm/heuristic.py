@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .config import Config, ConfigError
+from .problem import FEW_ROWS, Problem
 from .scales import BLOCK
-
-if TYPE_CHECKING:
-    from .problem import Problem
 
 STAGE_BYTES = 128           # of depth
 # Fitted to some 900 measurements over 43 shapes on an H200 (docs/performance.md). Bytes a clock: what the L2 gives one SM, and what the
@@ -31,7 +29,7 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
     fixed = {**problem.fixed, **problem.reading}
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
     small = problem.m <= 64
-    if problem.m <= 64 or (problem.m <= 128 and problem.k >= 1024):
+    if small or (problem.m <= FEW_ROWS and problem.k >= 1024):
         fixed["STREAM_B"] = True                # of few rows the weights are read once: they need not stay in the L2
     if problem.m <= 56 and problem.a_major == "k":
         fixed["A_ROWS"] = -(-problem.m // 8) * 8

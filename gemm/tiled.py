@@ -23,6 +23,11 @@ class Shares:
     mask: Reg[u16] | int | None = None
     leader: bool = False
 
+    def own(self, lines: int) -> tuple[Reg[u32] | int, int]:
+        """Of so many lines, or spans, those that this CTA copies: the first one, and how many."""
+        each = lines // self.count
+        return self.rank * each if self.rank is not None else 0, each
+
 
 @dataclass(frozen=True, slots=True)
 class TiledCopy:
@@ -55,9 +60,9 @@ class TiledCopy:
     def prefetch(self, mn: Reg[u32], k: Any, *outer: Any) -> None:
         """Bring what this CTA copies of rows `mn`.., depth `k`.., into the L2, of a tile without pieces that no leader loads."""
         if self.tile.layout.major == "k":
-            start, _ = self._own(self.shares)
+            start, _ = self.shares.own(self.lines or self.tile.layout.rows)
             for _, depth in self._depths(k):
-                tensor_prefetch(self.tensormap, (depth, mn if isinstance(start, int) else mn + start, *outer))
+                tensor_prefetch(self.tensormap, (depth, mn + start, *outer))
         else:
             for _, line in self._spans(self.shares, mn):
                 tensor_prefetch(self.tensormap, (line, k, *outer))
@@ -69,7 +74,7 @@ class TiledCopy:
                 with if_(self.pieces > start // self.lines):
                     self._load_lines(view, start, self.lines, mn, k, barrier, shares, *outer)
         elif layout.major == "k":
-            self._load_lines(view, *self._own(shares), mn, k, barrier, shares, *outer)
+            self._load_lines(view, *shares.own(self.lines or layout.rows), mn, k, barrier, shares, *outer)
         else:
             for span, line in self._spans(shares, mn):
                 tensor_copy(view.span(span), self.tensormap, (line, k, *outer), barrier, mask=shares.mask, policy=self.policy,
@@ -81,11 +86,6 @@ class TiledCopy:
             tensor_copy(view.span(s).lines(start, lines), self.tensormap, (depth, mn + start, *outer), barrier, mask=shares.mask,
                         policy=self.policy, hinted=self.hinted)
 
-    def _own(self, shares: Shares) -> tuple[Reg[u32] | int, int]:
-        """Of a K-major tile the lines that this CTA copies: the first one, and how many."""
-        lines = (self.lines or self.tile.layout.rows) // shares.count
-        return shares.rank * lines if shares.rank is not None else 0, lines
-
     def _depths(self, k: Any) -> Iterator[tuple[int, Any]]:
         """The spans of a K-major tile, and where each begins."""
         for s in range(self.tile.layout.spans):
@@ -93,9 +93,8 @@ class TiledCopy:
 
     def _spans(self, shares: Shares, mn: Reg[u32]) -> Iterator[tuple[Any, Any]]:
         """The spans of an MN-major tile that this CTA copies, and where each begins."""
-        count = self.tile.layout.spans // shares.count
-        for s in range(count):
-            span = shares.rank * count + s if shares.rank is not None else s
+        first, count = shares.own(self.tile.layout.spans)
+        for span in (first + s for s in range(count)):
             yield span, mn + span * self.tile.layout.span
 
 

@@ -19,7 +19,7 @@ from ..tickets import Tickets
 from .choice import Choice, Tiles
 from .quantised import kept_bytes, passes
 from .schedule import ORDERS, Order, Tails
-from .table import GroupTable, Layout
+from .table import COUNTED, GroupTable, Layout
 
 CAPACITIES = (32, 64, 128, 256, 1024)
 """Groups that a table has room for."""
@@ -135,7 +135,7 @@ class GroupConfig:
         if self.STEP:
             return self.STEP
         of_three = self._in_parts and tile.slabs == 1 and tile.BM > 2 * ROWS and tile.CLUSTER_M == 1
-        return ROWS if of_three and self.LAYOUT in ("offsets", "masked") else 0
+        return ROWS if of_three and self.LAYOUT in COUNTED else 0
 
     @property
     def _in_parts(self) -> bool:
@@ -145,7 +145,7 @@ class GroupConfig:
     @property
     def _counted(self) -> bool:
         """Whether the kernel itself makes the table, of groups that are rows of one matrix."""
-        return self.LAYOUT in ("offsets", "masked") and self.TAILS != "updated"
+        return self.LAYOUT in COUNTED and self.TAILS != "updated"
 
     @property
     def quantised(self) -> bool:
@@ -242,7 +242,7 @@ class GroupConfig:
         if self.STEP and (not self.TRANSPOSED or not self._counted or tile.PROMOTE or tile.PINGPONG or pair):
             return ("STEP is for tokens that are columns (TRANSPOSED) and rows of one matrix, in tiles that warpgroups share, without "
                     "promoted sums and clusters")
-        if tile.AHEAD and (pair or self.LAYOUT not in ("offsets", "masked")):
+        if tile.AHEAD and (pair or self.LAYOUT not in COUNTED):
             return "weights are asked for ahead by CTAs of their own, of groups whose lengths are given: take AHEAD=0"
         if self.LONGEST_FIRST and not self._counted:
             return "the longest groups come first where they are rows of one matrix and have no maps of their own: take LONGEST_FIRST=False"

@@ -32,8 +32,7 @@ class GatedCopy(TiledCopy):
     def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
         """Copy lines `mn`.. of both projections, depth `k`.. into the stage."""
         view, shares = self.tile[stage], self.shares
-        lines = self.piece // shares.count
-        start = shares.rank * lines if shares.rank is not None else 0
+        start, lines = shares.own(self.piece)
         for s, piece, depth, at in self._boxes(mn, k):
             part = view.span(s).lines(start + piece * self.piece, lines)
             tensor_copy(part, self.tensormap, (depth, at + start, piece % 2, *outer), barrier,
@@ -46,10 +45,9 @@ class GatedCopy(TiledCopy):
 
     def _boxes(self, mn: Reg[u32], k: Any) -> Iterator[tuple[int, int, Any, Reg[u32]]]:
         """Span, piece (the even ones are the gate's), and where in the map: depth and line."""
-        layout = self.tile.layout
-        for s in range(layout.spans):
-            for piece in range(layout.rows // self.piece):
-                yield s, piece, k + s * layout.span if s else k, mn + piece // 2 * self.piece if piece // 2 else mn
+        for s, depth in self._depths(k):
+            for piece in range(self.tile.layout.rows // self.piece):
+                yield s, piece, depth, mn + piece // 2 * self.piece if piece // 2 else mn
 
 
 def gated(gate: list[Reg[f32]], up: list[Reg[f32]], factor: Reg[f32] | None) -> list[Reg[f32]]:

@@ -13,6 +13,7 @@ from .choice import Tiles
 from .config import ROWS_ALIGNED, GroupConfig
 from .problem import GroupProblem
 from .quantised import passes
+from .table import COUNTED
 
 # Measured on an H200 (all candidates of 19 extents, bf16 and e4m3, per-tensor and block scales, bursts, weights cold, groups of one size
 # and skewed ones): what a choice costs beside the fastest candidate of the same case is in docs/grouped.md.
@@ -85,8 +86,7 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     config = GroupConfig.of(**{**tile, **fixed(problem)})
     tiles = _tiles(problem)
     kind = next(((share, each) for share, each in tiles if each.items() <= tile.items()), None)
-    gated = problem.options.gated and not problem.promote
-    if kind is None or gated or problem.options.layout not in ("offsets", "masked"):
+    if kind is None or (problem.options.gated and not problem.promote) or problem.options.layout not in COUNTED:
         return config
     other = _other(problem, kind, tiles, sms)
     if other is None:
@@ -136,13 +136,14 @@ def _tiles(problem: GroupProblem) -> Kinds:
 def _ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
     """A tile with its groups in their own order where it does not pay to sort them; else from both ends where there are several."""
     mean, long = problem.mean, problem.mean > 2 * FEW
-    if problem.groups > (SORTED_FITTED if long and "STEP" in tile else SORTED) or not FEW < mean <= 2 * PREFILL:
+    many = problem.groups > (SORTED_FITTED if long and "STEP" in tile else SORTED)
+    if many or not FEW < mean <= 2 * PREFILL or problem.options.layout not in COUNTED:
         return {**tile, "LONGEST_FIRST": False}
     if problem.groups <= SEVERAL or not long or (problem.promote and mean > PROMOTED_FROM_END) or not tile.get("LONGEST_FIRST"):
         return tile
     if problem.quantised:                                       # a few registers more than tiles of three warpgroups have
         return tile
-    across = -(-problem.n // _features(tile, problem))        # at a time whole groups, or a half, a third, ... of one
+    across = -(-problem.n // _features(tile, problem))          # at a time whole groups, or a half, a third, ... of one
     return {**tile, "FROM_END": across * max(1, round(FROM_END / across)) // max(1, round(across / FROM_END))}
 
 
@@ -254,8 +255,7 @@ def _of_rows(problem: GroupProblem, sms: int) -> dict[str, Any]:
     ways = _scale_ring(problem)
     if not ways:
         return {"BM": ROWS_ALIGNED, "BN": 128 if problem.promote else 256}
-    tile = _best(tuple(kind for kind in _tiles(problem) if kind[1]["BM"] == ROWS_ALIGNED), problem, sms)
-    return {**tile, **ways, "LONGEST_FIRST": False, "FROM_END": 0}
+    return {**_best(tuple(kind for kind in _tiles(problem) if kind[1]["BM"] == ROWS_ALIGNED), problem, sms), **ways}
 
 
 def _scale_ring(problem: GroupProblem) -> dict[str, Any]:

@@ -101,11 +101,7 @@ class QuantisedStore:
 
     def _of_lane(self, pairs: Sequence[Any]) -> list[list[Reg[Any]]]:
         """Four lanes have a row, and of each of its 16 blocks of 8 columns a pair: the four blocks that this one stores, twice 16 bytes."""
-        words = []
-        for first in range(0, len(pairs), 2):
-            word = mov.b32(0)
-            mov.b32(word, Vec(pairs[first:first + 2]))
-            words.append(word)
+        words = [mov.b32(Vec(pairs[first:first + 2])) for first in range(0, len(pairs), 2)]
         found = []
         for which in range(2):                                  # of the two words of each four blocks: from all lanes
             one, two, three, four = self._exchanged(words[which::2])

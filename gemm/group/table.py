@@ -16,6 +16,8 @@ from .choice import ALL_LANES, Choice
 Layout = Literal["offsets", "masked", "rows", "pointers"]
 """How the device says which rows are whose: where groups begin and end; how many rows of equal slots are used; the group of each row; or
 groups with matrices of their own, and their M, N and K."""
+COUNTED: tuple[Layout, ...] = ("offsets", "masked")
+"""Those whose lengths the kernel reads by itself, of groups that are rows of one matrix."""
 LONGEST = (1 << 22) - 1
 """Rows of a group from which on it counts as no longer than any other."""
 
@@ -157,4 +159,4 @@ def _bounds(value: Reg[u32], following: Reg[u32] | None, group: Reg[u32], rows: 
     return start, start + min_.u32(value, pitch)
 
 
-__all__ = ["GroupTable", "Layout"]
+__all__ = ["COUNTED", "GroupTable", "Layout"]

@@ -26,12 +26,12 @@ def kind(problem: Problem) -> str:
 
 def knobs(config: Config, problem: Problem) -> dict[str, Any]:
     """What a table keeps of a configuration: the fields that differ from their defaults and that the rest does not give."""
-    decided = {**problem.fixed, **problem.reading}
+    usual = problem.reading
     found = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in problem.fixed
-             and getattr(config, field.name) != decided.get(field.name, field.default)}
+             and getattr(config, field.name) != usual.get(field.name, field.default)}
     for name in AUTO:
         shorter = {other: value for other, value in found.items() if other != name}
-        if len(shorter) < len(found) and Config(**{**decided, **shorter}) == config:
+        if len(shorter) < len(found) and _made(shorter, problem) == config:
             found = shorter
     return found
 
@@ -41,6 +41,10 @@ def revive(kept: Knobs, problem: Problem) -> Config:
     is not valid, TypeError for an unknown knob."""
     if kept.get("A_ROWS"):
         kept = {**kept, "A_ROWS": -(-problem.m // 8) * 8 if problem.m <= 56 else 0}
+    return _made(kept, problem)
+
+
+def _made(kept: Knobs, problem: Problem) -> Config:
     return Config(**{**problem.fixed, **problem.reading, **kept})
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemm.config import ConfigError
+from gemm.group.bench import RING
 from gemm.group.config import GroupConfig
 from gemm.group.example import _scaled
 from gemm.group.heuristic import heuristic
@@ -89,9 +90,6 @@ def test_results_have_scales_of_their_own(kind, parameters):
     assert not report.findings
     assert report.verdict in ("clean", *(["incomplete"] if parameters and "ORDER" in parameters else []))
     hold(found)
-
-
-RING = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True}
 
 
 @pytest.mark.parametrize(("gated", "tile"), [
