@@ -14,7 +14,7 @@ from .atoms import ROWS, WARPGROUP
 from .dense import REGISTERS
 from .epilogue import BUFFERS, span_bytes
 from .fusion import ACTIVATIONS, PLAIN_SUM, Fusion
-from .mainloop import slabs_at_once
+from .mainloop import at_once
 from .registers import fragment_registers
 from .scale_ring import bulk_count, scale_count
 from .scales import BLOCK
@@ -182,8 +182,10 @@ class Config:
         sums = self.slabs * self.BN // (2 if self.accumulator is f32 else 4)
         if not self.PROMOTE:
             return sums
-        at_once = sums if self.OVERLAP else slabs_at_once(self.slabs, self.BN) * self.BN // 2
-        return sums + at_once * (2 if self.OVERLAP else 1)
+        if self.OVERLAP:
+            return 3 * sums
+        slabs, columns = at_once(self.slabs, self.BN)
+        return sums + slabs * columns // 2
 
     @property
     def consumer_registers(self) -> int:

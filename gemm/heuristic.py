@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .config import Config, ConfigError
+from .mainloop import PROMOTED
 from .problem import FEW_ROWS, Problem
 from .scales import BLOCK
 
@@ -42,8 +43,8 @@ def candidates(problem: Problem, sms: int = 132) -> Iterator[Config]:
                 continue
             if BM == 192 and BN != 128:
                 continue
-            if problem.promote and ((BLOCK % BN and BN % 64) or (BM > 64 and BN < 128)):
-                continue                        # many factors for a thread to multiply; products that read A for longer than they take
+            if problem.promote and ((BLOCK % BN and BN % 64) or (BM > 64 and BN < 128) or BN > PROMOTED):
+                continue                        # many factors for a thread; more reading of A than work; 256 x 128 is faster
             shapes.append({"BM": BM, "BN": BN, **(_promoted(BM, BN) if problem.promote else {})})
             if (BM, BN) == (128, 256) and not problem.promote and problem.out.bits == 16 and problem.m * problem.n > sms * BM * BN:
                 shapes[-1] |= {"STAGES": 3, "BUFFERS": 4}       # all boxes of a warpgroup stored at once are worth a stage of the ring

@@ -176,7 +176,7 @@ class Consumer:
         what they held."""
         steps = (columns + (step - 1)) // step
         for n in range(step, self.mma.atom.n + 1, step):
-            mma = replace(self.mma, atom=replace(self.mma.atom, n=n))
+            mma = self.mma.of_columns(n)
             with if_(steps == n // step):
                 self._multiply(mma, [part[:mma.registers] for part in acc], stages)
 
@@ -218,9 +218,11 @@ class Consumer:
                           stagger: Stagger | None = None) -> None:
         """total = the sum of each stage's product, scaled, in f32: what a stage sums up in the tensor cores is short.
 
-        With fewer fragments in `acc` than in `total`, slabs are multiplied and promoted one after another in the same registers.
+        Where `acc` has fewer slabs than `total`, or fewer columns, its parts are multiplied and promoted one after another in the same
+        registers.
         """
         _clear(total)
+        parts = parts_of_sums(acc, total)
         factors = scales if isinstance(scales, Scales) else scales.factors()
         if isinstance(scales, Scales):
             scales.prefetch(0)
@@ -229,17 +231,17 @@ class Consumer:
             if isinstance(scales, Scales):
                 scales.take()
             self._await(stage, parity, scales, factors)
-            for first in range(0, len(total), len(acc)):
-                last = first + len(acc) == len(total)
-                self._issue(acc, stage, first, stagger)
-                if isinstance(scales, Scales) and k is not None and not first:
+            for number, (slab, column) in enumerate(parts):
+                last = number == len(parts) - 1
+                self._issue(acc, stage, slab, stagger, column)
+                if isinstance(scales, Scales) and k is not None and not number:
                     scales.prefetch(min_.u32(k + 1, stages - 1))
                 if last:
                     self._have_read()
                 wgmma.wait_group.sync.aligned(0)
                 if last:
                     self._release(stage, self.releases)
-                _promote(acc, total, factors, first)
+                _promote(acc, total, factors, slab, column)
 
         if isinstance(scales, Scales):
             with ring(self.position, stages) as (k, stage, parity):
@@ -317,12 +319,13 @@ class Consumer:
         if isinstance(scales, Reader):
             scales.read(factors, stage)
 
-    def _issue(self, acc: list[Vec[Any, Any]], stage: Reg[u32] | int, first: int = 0, stagger: Stagger | None = None) -> None:
-        """Begin the products of a stage, of slabs from `first` on, as a group of their own."""
+    def _issue(self, acc: list[Vec[Any, Any]], stage: Reg[u32] | int, first: int = 0, stagger: Stagger | None = None,
+               column: int = 0) -> None:
+        """Begin the products of a stage, of slabs from `first` and columns from `column` on, as a group of their own."""
         if stagger is not None:
             stagger.take()
         wgmma.fence.sync.aligned()
-        self.mma.issue(acc, self.a[stage], self.b[stage], False, first)
+        self.mma.of_columns(2 * len(acc[0])).issue(acc, self.a[stage], self.b[stage], False, first, column)
         if stagger is not None:
             stagger.pass_on()
         wgmma.commit_group.sync.aligned()
@@ -347,13 +350,24 @@ class Consumer:
 
 def sums_of(mma: TiledMma, promote: bool) -> tuple[list[Vec[Any, Any]], list[Vec[Any, Any]]]:
     """(what the tensor cores sum up in, the totals): the same registers unless sums are promoted."""
-    acc = mma.fragments()
-    return (acc[:slabs_at_once(mma.slabs, mma.atom.n)], mma.fragments()) if promote else (acc, acc)
+    if not promote:
+        acc = mma.fragments()
+        return acc, acc
+    slabs, columns = at_once(mma.slabs, mma.atom.n)
+    return replace(mma.of_columns(columns), slabs=slabs).fragments(), mma.fragments()
 
 
-def slabs_at_once(slabs: int, columns: int) -> int:
-    """Slabs whose products a warpgroup promotes together: all, or one after another where their sums take too many registers."""
-    return slabs if slabs * columns <= PROMOTED else 1
+def at_once(slabs: int, columns: int) -> tuple[int, int]:
+    """Slabs and columns whose products a warpgroup promotes together: all; or slabs one after another, or halves of one, where their sums
+    take too many registers."""
+    if slabs * columns <= PROMOTED:
+        return slabs, columns
+    return 1, columns if columns <= PROMOTED else columns // 2
+
+
+def parts_of_sums(acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]]) -> list[tuple[int, int]]:
+    """The first slab and column of each part of `total` that is multiplied in `acc`."""
+    return [(slab, column) for slab in range(0, len(total), len(acc)) for column in range(0, 2 * len(total[0]), 2 * len(acc[0]))]
 
 
 def _clear(total: list[Vec[Any, Any]]) -> None:
@@ -362,13 +376,14 @@ def _clear(total: list[Vec[Any, Any]]) -> None:
             mov.f32(register, 0.0)
 
 
-def _promote(acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], factors: Scales | Factors | None, first: int = 0) -> None:
-    """total += acc, scaled: of slabs from `first` on."""
-    if isinstance(factors, Factors) and not first:
+def _promote(acc: list[Vec[Any, Any]], total: list[Vec[Any, Any]], factors: Scales | Factors | None, first: int = 0,
+             column: int = 0) -> None:
+    """total += acc, scaled: of slabs from `first` and columns from `column` on."""
+    if isinstance(factors, Factors) and not first and not column:
         factors.forget()
     for slab, part in enumerate(acc, first):
-        for i in range(len(part)):
-            fma.rn.f32(total[slab][i], part[i], 1.0 if factors is None else factors.factor(slab, i), total[slab][i])
+        for i, value in enumerate(part, column // 2):
+            fma.rn.f32(total[slab][i], value, 1.0 if factors is None else factors.factor(slab, i), total[slab][i])
 
 
 def clear_lines(tile: Tile[Any], start: int, thread: Reg[u32]) -> None:
@@ -441,4 +456,4 @@ class Stagger:
             self.take()
 
 
-__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Stagger", "Turn", "clear_lines", "slabs_at_once", "sums_of"]
+__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Stagger", "Turn", "at_once", "clear_lines", "parts_of_sums", "sums_of"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ptxkit import MBarrier, Reg, TensorMap, Vec, if_
@@ -111,20 +111,25 @@ class TiledMma:
         """Of a slab's accumulators, a thread."""
         return self.atom.n * self.atom.accumulator.bits // 64
 
+    def of_columns(self, columns: int) -> TiledMma:
+        """The same of fewer columns of the tile."""
+        return replace(self, atom=replace(self.atom, n=columns))
+
     def fragments(self) -> list[Vec[Any, Any]]:
         """Accumulators: one fragment a slab, not cleared."""
         opcode = self.atom.opcode()
         return [opcode.fragment(zero=False) for _ in range(self.slabs)]
 
-    def issue(self, acc: list[Vec[Any, Any]], a: TileView[Any], b: TileView[Any], accumulate: Reg[pred] | bool, first: int = 0) -> None:
-        """Multiply the whole depth of the stage, of as many slabs as there are fragments, from slab `first` on.
+    def issue(self, acc: list[Vec[Any, Any]], a: TileView[Any], b: TileView[Any], accumulate: Reg[pred] | bool, first: int = 0,
+              column: int = 0) -> None:
+        """Multiply the whole depth of the stage, of as many slabs as there are fragments, from slab `first` and column `column` on.
 
         Without `accumulate` the first instruction of a slab overwrites.
         """
         opcode = self.atom.opcode()
         for slab, fragment in enumerate(acc, first):
             for k in range(0, a.layout.columns, self.atom.k):
-                opcode(fragment, a.desc(k, mn=self.rows + slab * ROWS), b.desc(k), accumulate if k == 0 else True)
+                opcode(fragment, a.desc(k, mn=self.rows + slab * ROWS), b.desc(k, mn=column), accumulate if k == 0 else True)
 
 
 __all__ = ["Shares", "TiledCopy", "TiledMma"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ..config import AHEAD, L2_PROMOTION, LINE, ConfigError
@@ -51,8 +52,13 @@ PROMOTED: Kinds = (
     (0.919, {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **_TICKET}),
     (1.014, {"BM": 128, "BN": 192, "GROUP": 16, **_TICKET}))
 """Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
-QUANTISED_OF_THREE = 1.09
-"""How much longer tiles of three warpgroups take beside the others where results are quantised: all three store at the same time."""
+WIDE: dict[str, Any] = {"BM": 128, "BN": 256, "STAGES": 4, "BUFFERS": 1, "GROUP": 16, **_TICKET}
+"""The one whose halves of columns are promoted in turn: of a gated tile those are the projections."""
+WIDE_SHARES, WIDE_GATED = ((PREFILL // 2 - 1, 1.015), (PREFILL, 0.993), (math.inf, 1.004)), 0.975
+"""Its time beside its share of the area of the first, up to so many tokens a group; and with a gate."""
+QUANTISED = {192: 1.15, 256: 1.03, 128: 1.03}
+"""How much longer the others take where results are quantised, by their rows: three warpgroups store at the same time, and with a gate a
+CTA works on two tiles next to each other, to have 128 columns."""
 PROMOTED_FEW: tuple[dict[str, Any], ...] = ({"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"},
                                             {"BM": 128, "BN": 128, "ORDER": "ticket"})
 """Those of groups of up to SINGLE tokens, and of more that have one tile."""
@@ -62,6 +68,8 @@ takes longer than it saves, as does sorting groups of few tokens or of many."""
 SEVERAL, FROM_END, PROMOTED_FROM_END = 16, 16, 192
 """Of more groups than that about so many CTAs begin with the shortest: they wait for weights while the others multiply. Where sums are
 promoted that pays up to so many tokens a group."""
+LONG, FROM_END_OF_LONG = 40_000, 48
+"""With more of them where operands have 16 bits and tiles of weights so many stages in all, a few hundred microseconds' work."""
 SAMPLES = 8
 """Skewed lengths that are tried to see what the better of two tiles gains over one."""
 LEAST, SECOND = 0.015, 0.6
@@ -91,6 +99,8 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     other = _other(problem, kind, tiles, sms)
     if other is None:
         return config
+    if problem.promote and tile["BN"] == WIDE["BN"] and not problem.options.order:
+        config = replace(config, ORDER="linear", tile=replace(config.tile, SERPENTINE=True))    # lengths that differ are the other one's
     same = {key: value for key, value in tile.items() if key not in kind[1]}
     second = GroupConfig.of(**{**same, **other[1], "AHEAD": 0, **fixed(problem)})
     return config.or_(_counted(kind, problem).wave, second, _counted(other, problem).wave)
@@ -129,7 +139,11 @@ def _tiles(problem: GroupProblem) -> Kinds:
     """What groups of more than a few tokens choose from; where results are quantised those with whole blocks of 128 columns, or halves."""
     kinds = PROMOTED if problem.promote else PLAIN
     if problem.quantised:
-        kinds = tuple((share * (QUANTISED_OF_THREE if tile["BM"] == 192 else 1.0), tile) for share, tile in kinds if tile["BN"] == BLOCK)
+        kinds = tuple((share * QUANTISED[tile["BM"]], tile) for share, tile in kinds if tile["BN"] == BLOCK)
+    if problem.promote and problem.mean > FEW_GATED and (_scale_ring(problem) or not problem.block_scales):
+        gated = problem.options.gated and not problem.quantised
+        share = WIDE_GATED if gated else next(share for most, share in WIDE_SHARES if problem.mean <= most)
+        kinds = (*kinds, (share, {**WIDE, "STAGGER": not gated}))
     return tuple((share, _ordered(tile, problem)) for share, tile in kinds)
 
 
@@ -141,10 +155,13 @@ def _ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
         return {**tile, "LONGEST_FIRST": False}
     if problem.groups <= SEVERAL or not long or (problem.promote and mean > PROMOTED_FROM_END) or not tile.get("LONGEST_FIRST"):
         return tile
-    if problem.quantised:                                       # a few registers more than tiles of three warpgroups have
+    if problem.quantised and tile["BN"] == BLOCK:               # a few registers more than tiles of three warpgroups have
         return tile
-    across = -(-problem.n // _features(tile, problem))          # at a time whole groups, or a half, a third, ... of one
-    return {**tile, "FROM_END": across * max(1, round(FROM_END / across)) // max(1, round(across / FROM_END))}
+    across = -(-problem.n // _features(tile, problem))
+    long = problem.x.bits == 16 and problem.groups * across * problem.k // 64 >= LONG
+    about = FROM_END_OF_LONG if long else FROM_END
+    whole, part = max(1, round(about / across)), max(1, round(across / about))      # groups at a time, or a half, a third, ... of one
+    return {**tile, "FROM_END": across * whole // part}
 
 
 def _extents(tile: dict[str, Any]) -> tuple[int, int]:
@@ -342,6 +359,8 @@ def _promoted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
         yield {"BM": 128, "BN": BN}
     yield {"BM": 256, "BN": 128}
     yield {"BM": 128, "BN": 192, "STAGGER": True}
+    yield {**WIDE, "STAGGER": False}
+    yield {**WIDE, "STAGGER": True, "SERPENTINE": True}
     yield {"BM": 64, "BN": 192}
     for BM in (64, 128):
         yield {"BM": BM, "BN": 128}

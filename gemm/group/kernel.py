@@ -16,7 +16,7 @@ from ..atoms import ROWS, WARPGROUP, Mma
 from ..dense import REGISTERS
 from ..epilogue import DirectStore, Edges, Fused, StagedStore, span_bytes
 from ..fusion import Fusion, Matrix, Operands
-from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, sums_of
+from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, parts_of_sums, sums_of
 from ..scale_ring import Reader, ScaleLines, ScaleRing
 from ..scales import BLOCK, ScaleArray, Scales
 from ..scheduler import Raster, Schedule
@@ -268,7 +268,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             if alone:
                 with else_():
                     for _ in range(tiles_in_turn):
-                        consumer.pass_by(work.stages, index + 1, stagger, len(total) // len(acc))
+                        consumer.pass_by(work.stages, index + 1, stagger, len(parts_of_sums(acc, total)))
         store.drain()
         if stagger is not None:
             stagger.end()

@@ -10,6 +10,7 @@ from gemm.config import Config, ConfigError
 from gemm.dense import gemm
 from gemm.fusion import Fusion
 from gemm.heuristic import candidates, clocks, heuristic
+from gemm.mainloop import at_once
 from gemm.samples import GRID, asked, distinct, name, pairwise, picked, shipped
 from ptxkit.smem import SHARED_LIMIT
 from ptxkit.toolchain import disassemble
@@ -71,7 +72,8 @@ def assembles(config: Config) -> None:
     assert used.registers == {1: used.registers, 2: 168, 3: 128}[config.CONSUMERS]
     sass = disassemble(assembly.cubin)
     assert ("USETMAXREG.DEALLOC" in sass) == ("USETMAXREG.TRY_ALLOC" in sass) == (config.CONSUMERS > 1)
-    assert f".64x{config.BN}x" in sass
+    columns = at_once(config.slabs, config.BN)[1] if config.PROMOTE and not config.OVERLAP else config.BN
+    assert f".64x{columns}x" in sass
     assert ("MULTICAST" in sass) == (config.CLUSTER_M * config.CLUSTER_N > 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from gemm.group.cases import EXTENTS, Case, case
 from gemm.group.config import GroupConfig
 from gemm.group.example import example
-from gemm.group.heuristic import FITTED, FITTED_SINGLE, PLAIN, PROMOTED, PROMOTED_FEW, candidates, heuristic
+from gemm.group.heuristic import FITTED, FITTED_SINGLE, PLAIN, PROMOTED, PROMOTED_FEW, WIDE, candidates, heuristic
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.types import bf16, e4m3
 from tests.gemm.groups import lengths, view
@@ -36,7 +37,7 @@ def test_what_the_heuristic_chooses_is_right_whatever_the_lengths_are(each, kind
 
 
 FAST = (*(tile for _, tile in PLAIN), FITTED, *FITTED_SINGLE)
-BLOCKS = (*(tile for _, tile in PROMOTED), *PROMOTED_FEW)
+BLOCKS = (*(tile for _, tile in PROMOTED), *PROMOTED_FEW, {**WIDE, "STAGGER": True}, {**WIDE, "STAGGER": False})
 
 
 @pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (BLOCKS, {"scales": "block"}),
@@ -83,19 +84,36 @@ def test_the_l2_fetches_as_many_bytes_as_the_configuration_says():
     ("bf16", 32, 192, True), ("fp8", 64, 256, True), ("fp8-block", 24, 160, True), ("fp8-block", 24, 256, False), ("bf16", 16, 192, False),
     ("bf16", 32, 128, False), ("bf16", 96, 192, False), ("fp8", 32, 2048, False)], ids=str)
 def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups, tokens, both_ends):
-    """About 16: as many as have a group's tiles, or a part of them, or several times as many."""
+    """About 16, or 48 where there is much work: as many as have a group's tiles, or a part of them, or several times as many."""
     from gemm.group.bench import problem_of
 
-    for n in (256, 1536, 2048, 4096, 6144, 7168, 14336):
-        kernels = heuristic(problem_of(Case(groups, tokens, n, 1024, kind))).kernels
+    for n, k in itertools.product((256, 1536, 2048, 4096, 6144, 7168, 14336), (1024, 14336)):
+        kernels = heuristic(problem_of(Case(groups, tokens, n, k, kind))).kernels
         for config in kernels:
             across = -(-n // config.features)
             if config.FROM_END:
                 assert config.LONGEST_FIRST
-                assert 10 <= config.FROM_END <= 24
-                assert config.FROM_END % across == 0 or across // round(across / 16) == config.FROM_END
+                about = 48 if kind == "bf16" and groups * across * k // 64 >= 40_000 else 16
+                assert 0.6 * about <= config.FROM_END <= 1.5 * about
+                assert config.FROM_END % across == 0 or across // round(across / about) == config.FROM_END
             assert bool(config.FROM_END) <= both_ends
         assert any(config.FROM_END for config in kernels) == both_ends
+
+
+def test_a_wide_tile_goes_around_in_the_given_order_where_lengths_that_differ_have_a_kernel_of_their_own():
+    """Tiles of a whole wave are at the same stage then, and share what the L2 has; by ticket CTAs would drift apart."""
+    from gemm.group.bench import problem_of
+
+    for quantised in (False, True):
+        for tokens in (128, 256, 512):
+            config = heuristic(problem_of(Case(8, tokens, 4096, 7168, "fp8-block", quantised=quantised)))
+            wide = config.tile.BN == 256
+            assert ("linear" if wide and config.OTHER is not None else "ticket") == config.ORDER
+            assert config.OTHER is None or config.OTHER.ORDER == "ticket"
+        ordered = replace(problem_of(Case(8, 512, 4096, 7168, "fp8-block")).options, order="search")
+        problem = problem_of(Case(8, 512, 4096, 7168, "fp8-block"))
+        problem.options = ordered
+        assert {kernel.ORDER for kernel in heuristic(problem).kernels} == {"search"}
 
 
 def test_the_heuristic_has_a_configuration_for_every_case():

@@ -205,7 +205,7 @@ def test_scales_of_whole_operands() -> None:
 
 PROMOTED: tuple[dict[str, Any], ...] = (
     {"BM": 128, "BN": 64}, {"BM": 128, "BN": 128, "OVERLAP": True}, {"BM": 128, "BN": 192, "STAGGER": True},
-    {"BM": 192, "BN": 128, "STAGGER": True}, {"BM": 256, "BN": 128, "STAGGER": True})
+    {"BM": 192, "BN": 128, "STAGGER": True}, {"BM": 256, "BN": 128, "STAGGER": True}, {"BM": 128, "BN": 256, "STAGGER": True})
 
 
 @pytest.mark.parametrize("tile", PROMOTED, ids=str)
