@@ -55,7 +55,7 @@ PROMOTED: Kinds = (
 WIDE: dict[str, Any] = {"BM": 128, "BN": 256, "STAGES": 4, "BUFFERS": 1, "GROUP": 16, **_TICKET}
 """The one whose halves of columns are promoted in turn: of a gated tile those are the projections."""
 WIDE_SHARES, WIDE_GATED = ((PREFILL // 2 - 1, 1.015), (PREFILL, 0.993), (math.inf, 1.004)), 0.975
-"""Its time beside its share of the area of the first, up to so many tokens a group; and with a gate."""
+"""The time of such a tile beside its share of the area of the first, up to so many tokens a group; and with a gate."""
 QUANTISED = {192: 1.15, 256: 1.03, 128: 1.03}
 """How much longer the others take where results are quantised, by their rows: three warpgroups store at the same time, and with a gate a
 CTA works on two tiles next to each other, to have 128 columns."""
@@ -68,7 +68,7 @@ takes longer than it saves, as does sorting groups of few tokens or of many."""
 SEVERAL, FROM_END, PROMOTED_FROM_END = 16, 16, 192
 """Of more groups than that about so many CTAs begin with the shortest: they wait for weights while the others multiply. Where sums are
 promoted that pays up to so many tokens a group."""
-LONG, FROM_END_OF_LONG = 40_000, 48
+MUCH, FROM_END_OF_MUCH = 40_000, 48
 """With more of them where operands have 16 bits and tiles of weights so many stages in all, a few hundred microseconds' work."""
 SAMPLES = 8
 """Skewed lengths that are tried to see what the better of two tiles gains over one."""
@@ -140,7 +140,7 @@ def _tiles(problem: GroupProblem) -> Kinds:
     kinds = PROMOTED if problem.promote else PLAIN
     if problem.quantised:
         kinds = tuple((share * QUANTISED[tile["BM"]], tile) for share, tile in kinds if tile["BN"] == BLOCK)
-    if problem.promote and problem.mean > FEW_GATED and (_scale_ring(problem) or not problem.block_scales):
+    if problem.mean > FEW_GATED and _scale_ring(problem):
         gated = problem.options.gated and not problem.quantised
         share = WIDE_GATED if gated else next(share for most, share in WIDE_SHARES if problem.mean <= most)
         kinds = (*kinds, (share, {**WIDE, "STAGGER": not gated}))
@@ -158,8 +158,8 @@ def _ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
     if problem.quantised and tile["BN"] == BLOCK:               # a few registers more than tiles of three warpgroups have
         return tile
     across = -(-problem.n // _features(tile, problem))
-    long = problem.x.bits == 16 and problem.groups * across * problem.k // 64 >= LONG
-    about = FROM_END_OF_LONG if long else FROM_END
+    much = problem.x.bits == 16 and problem.groups * across * problem.k // 64 >= MUCH
+    about = FROM_END_OF_MUCH if much else FROM_END
     whole, part = max(1, round(about / across)), max(1, round(across / about))      # groups at a time, or a half, a third, ... of one
     return {**tile, "FROM_END": across * whole // part}
 
