@@ -14,7 +14,7 @@ from .atoms import ROWS, WARPGROUP
 from .dense import REGISTERS
 from .epilogue import BUFFERS, span_bytes
 from .fusion import ACTIVATIONS, PLAIN_SUM, Fusion
-from .mainloop import at_once
+from .mainloop import UNROLLED, at_once
 from .registers import fragment_registers
 from .scale_ring import bulk_count, scale_count
 from .scales import BLOCK
@@ -188,6 +188,11 @@ class Config:
         return sums + slabs * columns // 2
 
     @property
+    def by_halves(self) -> bool:
+        """Whether sums are promoted by halves of the columns."""
+        return self.PROMOTE and not self.OVERLAP and at_once(self.slabs, self.BN)[1] < self.BN
+
+    @property
     def consumer_registers(self) -> int:
         return REGISTERS[self.CONSUMERS][1] if self.CONSUMERS in REGISTERS else 255
 
@@ -322,6 +327,9 @@ class Config:
             fit = max(self.stages_that_fit, 0)
             return (f"a ring has 2 to {MAX_STAGES} stages, not {self.STAGES}" +
                     (f": {fit} of {self.stage_bytes:,} bytes fit, take a smaller tile" if fit < 2 else ""))
+        if self.by_halves and self.STAGES < UNROLLED:
+            return (f"sums promoted by halves of {self.BN} columns spill in a ring of {self.STAGES} stages: take {UNROLLED}, or "
+                    f"BN={self.BN // 2}")
         if self.smem_bytes > SHARED_LIMIT:
             return (f"{self.STAGES} stages of {self.stage_bytes:,} bytes take {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes; "
                     f"{self.stages_that_fit} fit")

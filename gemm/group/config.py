@@ -13,6 +13,7 @@ from ptxkit.types import Scalar, e4m3
 from ..atoms import ROWS
 from ..config import Config, ConfigError
 from ..epilogue import BUFFERS
+from ..mainloop import UNROLLED
 from ..scale_ring import bulk_count, parts_of
 from ..scales import BLOCK
 from ..tickets import Tickets
@@ -280,12 +281,13 @@ def shared_bytes(tile: Config, groups: int, layout: Layout, longest_first: bool 
 
 def _fitted(tile: Config, groups: int, layout: Layout, longest_first: bool, gated: bool) -> Config:
     """With the deepest ring that fits, and then as many staging buffers."""
-    for stages in range(tile.STAGES, 1, -1):
-        for buffers in range(tile.BUFFERS, BUFFERS - 1, -1):
+    least = 1 if tile.by_halves else BUFFERS
+    for stages in range(tile.STAGES, UNROLLED - 1 if tile.by_halves else 1, -1):
+        for buffers in range(tile.BUFFERS, least - 1, -1):
             found = replace(tile, STAGES=stages, BUFFERS=buffers)
             if shared_bytes(found, groups, layout, longest_first, gated) <= SHARED_LIMIT:
                 return found
-    return replace(tile, STAGES=1, BUFFERS=BUFFERS)
+    return replace(tile, STAGES=1, BUFFERS=BUFFERS)             # which is refused
 
 
 __all__ = ["CAPACITIES", "ROWS_ALIGNED", "GroupConfig", "shared_bytes"]

@@ -52,7 +52,7 @@ PROMOTED: Kinds = (
     (0.919, {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **_TICKET}),
     (1.014, {"BM": 128, "BN": 192, "GROUP": 16, **_TICKET}))
 """Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
-WIDE: dict[str, Any] = {"BM": 128, "BN": 256, "STAGES": 4, "BUFFERS": 1, "GROUP": 16, **_TICKET}
+WIDE: dict[str, Any] = {"BM": 128, "BN": 256, "GROUP": 16, **_TICKET}
 """The one whose halves of columns are promoted in turn: of a gated tile those are the projections."""
 WIDE_SHARES, WIDE_GATED = ((PREFILL // 2 - 1, 1.015), (PREFILL, 0.993), (math.inf, 1.004)), 0.975
 """The time of such a tile beside its share of the area of the first, up to so many tokens a group; and with a gate."""

@@ -10,7 +10,6 @@ from gemm.config import Config, ConfigError
 from gemm.dense import gemm
 from gemm.fusion import Fusion
 from gemm.heuristic import candidates, clocks, heuristic
-from gemm.mainloop import at_once
 from gemm.samples import GRID, asked, distinct, name, pairwise, picked, shipped
 from ptxkit.smem import SHARED_LIMIT
 from ptxkit.toolchain import disassemble
@@ -72,8 +71,7 @@ def assembles(config: Config) -> None:
     assert used.registers == {1: used.registers, 2: 168, 3: 128}[config.CONSUMERS]
     sass = disassemble(assembly.cubin)
     assert ("USETMAXREG.DEALLOC" in sass) == ("USETMAXREG.TRY_ALLOC" in sass) == (config.CONSUMERS > 1)
-    columns = at_once(config.slabs, config.BN)[1] if config.PROMOTE and not config.OVERLAP else config.BN
-    assert f".64x{columns}x" in sass
+    assert f".64x{config.BN // 2 if config.by_halves else config.BN}x" in sass
     assert ("MULTICAST" in sass) == (config.CLUSTER_M * config.CLUSTER_N > 1)
 
 
@@ -100,7 +98,8 @@ def assembles(config: Config) -> None:
     ({"A_ROWS": 8}, "A_ROWS=8"), ({"RASTER": "spiral"}, "along_m, along_n, hilbert"),
     ({"GROUP": 0}, "groups of 1 to"), ({"FUSION": Fusion(activation="tanh")}, "relu, gelu, silu or a function"),
     ({"BUFFERS": 1, "PINGPONG": True}, "2 staging buffers or more"), ({"BUFFERS": -1}, "or 1 where"),
-    ({"BLOCK_SCALES": True}, "block scales"), ({"STAGGER": True}, "with PROMOTE"), ({"BN": 56, "STORE": "staged"}, "whole 32-byte spans")])
+    ({"BLOCK_SCALES": True}, "block scales"), ({"STAGGER": True}, "with PROMOTE"),
+    ({"PROMOTE": True, "STAGES": 3}, "take 4, or BN=128"), ({"BN": 56, "STORE": "staged"}, "whole 32-byte spans")])
 def test_a_configuration_that_cannot_be_is_refused(change, word):
     with pytest.raises(ConfigError, match=word):
         Config(**{"a": bf16, "out": bf16, **change})

@@ -124,6 +124,8 @@ def test_the_heuristic_has_a_configuration_for_every_case():
                 problem = problem_of(Case(*extent, kind, gated=gated))
                 assert heuristic(problem) in candidates(problem)
     assert GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=128, PROMOTE=True, BLOCK_SCALES=True).tile.STAGES >= 4
+    wide = GroupConfig.of(e4m3, e4m3, bf16, **WIDE, PROMOTE=True, BLOCK_SCALES=True, RING=True, SCALE_MAP=True, SCALE_BULK=True, GROUPS=32)
+    assert (wide.tile.STAGES, wide.tile.BUFFERS) == (4, 1)      # one buffer less for a stage more, with fewer of which it spills
 
 
 def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
