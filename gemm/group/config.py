@@ -281,8 +281,8 @@ def shared_bytes(tile: Config, groups: int, layout: Layout, longest_first: bool 
 
 def _fitted(tile: Config, groups: int, layout: Layout, longest_first: bool, gated: bool) -> Config:
     """With the deepest ring that fits, and then as many staging buffers."""
-    least = 1 if tile.by_halves else BUFFERS
-    for stages in range(tile.STAGES, UNROLLED - 1 if tile.by_halves else 1, -1):
+    fewest, least = (UNROLLED, 1) if tile.by_halves else (2, BUFFERS)
+    for stages in range(tile.STAGES, fewest - 1, -1):
         for buffers in range(tile.BUFFERS, least - 1, -1):
             found = replace(tile, STAGES=stages, BUFFERS=buffers)
             if shared_bytes(found, groups, layout, longest_first, gated) <= SHARED_LIMIT:
