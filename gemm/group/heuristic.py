@@ -56,9 +56,9 @@ WIDE: dict[str, Any] = {"BM": 128, "BN": 256, "GROUP": 16, **_TICKET}
 """The one whose halves of columns are promoted in turn: of a gated tile those are the projections."""
 WIDE_SHARES, WIDE_GATED = ((PREFILL // 2 - 1, 1.015), (PREFILL, 0.993), (math.inf, 1.004)), 0.975
 """The time of such a tile beside its share of the area of the first, up to so many tokens a group; and with a gate."""
-QUANTISED = {192: 1.15, 256: 1.03, 128: 1.03}
-"""How much longer the others take where results are quantised, by their rows: three warpgroups store at the same time, and with a gate a
-CTA works on two tiles next to each other, to have 128 columns."""
+QUANTISED, QUANTISED_OF_THREE = 1.03, 1.15
+"""How much longer the others take where results are quantised, since with a gate a CTA works on two tiles next to each other, to have 128
+columns; and tiles of three warpgroups, which store at the same time."""
 PROMOTED_FEW: tuple[dict[str, Any], ...] = ({"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"},
                                             {"BM": 128, "BN": 128, "ORDER": "ticket"})
 """Those of groups of up to SINGLE tokens, and of more that have one tile."""
@@ -139,7 +139,8 @@ def _tiles(problem: GroupProblem) -> Kinds:
     """What groups of more than a few tokens choose from; where results are quantised those with whole blocks of 128 columns, or halves."""
     kinds = PROMOTED if problem.promote else PLAIN
     if problem.quantised:
-        kinds = tuple((share * QUANTISED[tile["BM"]], tile) for share, tile in kinds if tile["BN"] == BLOCK)
+        kinds = tuple((share * (QUANTISED_OF_THREE if tile["BM"] == 192 else QUANTISED), tile) for share, tile in kinds
+                      if tile["BN"] == BLOCK)
     if problem.mean > FEW_GATED and _scale_ring(problem):
         gated = problem.options.gated and not problem.quantised
         share = WIDE_GATED if gated else next(share for most, share in WIDE_SHARES if problem.mean <= most)
