@@ -9,11 +9,13 @@ sustained  graphs of about 25 ms without pauses, after the card has settled: it 
 from __future__ import annotations
 
 import functools
+import gc
 import random
 import statistics
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +104,7 @@ def capture(torch: Any, entry: Entry, regime: Regime, graph_ms: float | None = N
     estimate = max(1e3 * start.elapsed_time(end) / 3, 1.0)
     count = launches_for(estimate, graph_ms or regime.graph_ms, len(launches))
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.stream(side):
+    with torch.cuda.stream(side), _nothing_collected():
         graph.capture_begin(capture_error_mode="thread_local")
         try:
             for i in range(count):
@@ -112,6 +114,18 @@ def capture(torch: Any, entry: Entry, regime: Regime, graph_ms: float | None = N
     graph.replay()
     torch.cuda.synchronize()
     return Captured(entry, graph, count, estimate)
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """A graph of an earlier measurement that is collected while another one is captured ends that capture with an error."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def measure(torch: Any, entries: Sequence[Captured], regime: Regime, rounds: int, seed: int = 0, *,
