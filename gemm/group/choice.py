@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ptxkit import Reg, nctaid
-from ptxkit.ptx import add, cvt, mov, mul, redux, selp
-from ptxkit.ptx import max as max_
-from ptxkit.types import u32, u64
+from ptxkit.ptx import add, cvt, mov, mul, redux, selp, setp
+from ptxkit.types import f32, u32
 
 ALL_LANES = 0xFFFFFFFF
-LEVEL = 3
-"""Tenths that whole waves count where tiles take as long as they have tokens: the last wave is fuller than that of tiles that are alike."""
+LEVEL, LEVEL_FITTED = 5, 3
+"""Tenths that whole waves count; and where tiles take as long as they have tokens, whose last wave is fuller than that of equal tiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """A kernel's tiles of `tokens` by `features`, and the time of a wave of them, in any unit.
-
-    With a smaller `step` a tile takes only as long as it has tokens, rounded up to that, and `wave` is the time of a step.
-    """
+    """A kernel's tiles of `tokens` by `features`: each takes as long as it has tokens, by `step` of them at a time, and as `beside` steps
+    more, whatever it has. `wave` is the time of a step, in any unit."""
 
     tokens: int
     features: int
     step: int
     wave: int
+    beside: int = 0
 
     @property
     def level(self) -> int:
         """Tenths that whole waves count; the rest is the number of tiles."""
-        return 5 if self.step == self.tokens else LEVEL
+        return LEVEL if self.beside or self.step == self.tokens else LEVEL_FITTED
 
     def rows(self, lengths: Sequence[Reg[u32]], of: int) -> Reg[u32]:
         """By all lanes of a warp, each with some groups: the rows of tiles, or of steps, of `of` tokens in all groups."""
@@ -39,21 +39,25 @@ class Tiles:
             add.u32(here, here, (length + (of - 1)) // of)
         return redux.sync.add.u32(here, ALL_LANES)
 
-    def time(self, rows: Reg[u32], lengths: Sequence[Reg[u32]], across: Reg[u32]) -> Reg[u64]:
-        """By all lanes of a warp: what `rows` rows of tiles take, each of `across`, in 1 / (10 CTAs) of the unit of `wave`."""
+    def work(self, rows: Reg[u32], lengths: Sequence[Reg[u32]], across: Reg[u32]) -> tuple[Reg[f32], Reg[f32]]:
+        """By all lanes of a warp: what `rows` rows of tiles take, each of `across`, times the number of tiles; and that number."""
         ctas, tiles = mov.u32(nctaid.x), rows * across
         level = (tiles + (ctas - 1)) // ctas * ctas * self.level + tiles * (10 - self.level)
-        if self.step == self.tokens:
-            return mul.wide.u32(level, mov.u32(self.wave))
-        steps = self.rows(lengths, self.step) * across
-        return mul.wide.u32(level, steps) // cvt.u64.u32(max_.u32(tiles, 1)) * mov.u64(self.wave)
+        steps = rows if self.step == self.tokens else self.rows(lengths, self.step)
+        whole = mul.rn.f32(cvt.rn.f32.u32(level), cvt.rn.f32.u32((steps + rows * self.beside) * across))
+        return mul.rn.f32(whole, float(self.wave)), cvt.rn.f32.u32(tiles)
 
-    def time_of(self, lengths: Sequence[int], n: int, ctas: int) -> int:
+    def work_of(self, lengths: Sequence[int], n: int, ctas: int) -> tuple[np.float32, np.float32]:
         """The same on the host, of results of `n` columns."""
         across = -(-n // self.features)
         tiles, steps = (sum(-(-length // of) for length in lengths) * across for of in (self.tokens, self.step))
         level = -(-tiles // ctas) * ctas * self.level + tiles * (10 - self.level)
-        return level * self.wave if self.step == self.tokens else level * steps // max(tiles, 1) * self.wave
+        return np.float32(level) * np.float32(steps + tiles * self.beside) * np.float32(self.wave), np.float32(tiles)
+
+    def time_of(self, lengths: Sequence[int], n: int, ctas: int) -> float:
+        """What results of `n` columns take, in 1 / (10 CTAs) of the unit of `wave`."""
+        work, tiles = self.work_of(lengths, n, ctas)
+        return float(work) / float(tiles) if tiles else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +81,16 @@ class Choice:
         """
         own, other = self.own, self.other
         rows = redux.sync.add.u32(here, ALL_LANES)
-        mine = own.time(rows, lengths, across)
-        theirs = other.time(other.rows(lengths, other.tokens), lengths, (n + (other.features - 1)) // other.features)
-        return selp.u32(rows, 0, mine <= theirs if self.first else mine < theirs)
+        mine, own_tiles = own.work(rows, lengths, across)
+        theirs, other_tiles = other.work(other.rows(lengths, other.tokens), lengths, (n + (other.features - 1)) // other.features)
+        mine, theirs = mul.rn.f32(mine, other_tiles), mul.rn.f32(theirs, own_tiles)
+        return selp.u32(rows, 0, setp.le.f32(mine, theirs) if self.first else setp.lt.f32(mine, theirs))
+
+    def works(self, lengths: Sequence[int], n: int, ctas: int) -> bool:
+        """Whether this kernel has the work, of results of `n` columns: on the host, with the device's rounding."""
+        (mine, own_tiles), (theirs, other_tiles) = (tiles.work_of(lengths, n, ctas) for tiles in (self.own, self.other))
+        mine, theirs = mine * other_tiles, theirs * own_tiles
+        return bool(mine <= theirs if self.first else mine < theirs)
 
 
 __all__ = ["Choice", "Tiles"]

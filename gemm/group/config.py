@@ -61,21 +61,17 @@ class GroupConfig:
         """What is launched: one kernel, or two of which one has work."""
         return (self,) if self.OTHER is None else (self, self.OTHER)
 
-    def or_(self, wave: int, other: GroupConfig, wave_of_other: int) -> GroupConfig:
-        """This configuration or another, by the lengths: given the times of a wave of their tiles, or of a STEP's."""
-        own, others = self.tiles(wave), other.tiles(wave_of_other)
+    def or_(self, own: Tiles, other: GroupConfig, others: Tiles) -> GroupConfig:
+        """This configuration or another, by the lengths: given what their tiles take."""
         return replace(self, CHOICE=Choice(own, others, first=True), OTHER=replace(other, CHOICE=Choice(others, own, first=False)))
 
     def tiles(self, wave: int) -> Tiles:
-        """What a choice knows of this kernel."""
+        """This configuration's, which take `wave`, or so long for each STEP."""
         return Tiles(self.tokens, self.features, self.STEP or self.tokens, wave)
 
     def chosen(self, lengths: Sequence[int], n: int, ctas: int) -> GroupConfig:
         """The kernel that works on groups of these lengths and results of `n` columns."""
-        if self.OTHER is None or self.CHOICE is None:
-            return self
-        here, there = (tiles.time_of(lengths, n, ctas) for tiles in (self.CHOICE.own, self.CHOICE.other))
-        return self if here <= there else self.OTHER
+        return self if self.OTHER is None or self.CHOICE is None or self.CHOICE.works(lengths, n, ctas) else self.OTHER
 
     @property
     def ring(self) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..atoms import ROWS
 from ..config import AHEAD, L2_PROMOTION, LINE, ConfigError
 from ..scales import BLOCK
 from .cases import PREFILL, skewed
@@ -29,15 +30,25 @@ MANY = 32
 """Groups from which on some of few tokens are long enough to count."""
 FEW_GATED = 96
 """Tokens of a group up to which gated ones count as few."""
-Kinds = tuple[tuple[float, dict[str, Any]], ...]
-"""Tiles, and the time of one beside its share of the area of the first."""
+
+
+class Kind(NamedTuple):
+    """A tile, and the time of a full one beside its share of the area of the first. It takes as long whatever it has; or, with `beside`, as
+    long as it has slabs of 64 rows, and so many of them more."""
+
+    share: float
+    tile: dict[str, Any]
+    beside: int = 0
+
+
+Kinds = tuple[Kind, ...]
 _TICKET: dict[str, Any] = {"ORDER": "ticket", "LONGEST_FIRST": True}
 _FITTED: dict[str, Any] = {"TRANSPOSED": True, "STEP": 16, "GROUP": 1, **_TICKET}
 PLAIN: Kinds = (
-    (1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4}),
-    (1.002, {"BM": 128, "BN": 192, "PINGPONG": True}),
-    (1.015, {"BM": 256, "BN": 192, **_FITTED}),
-    (1.038, {"BM": 192, "BN": 192, **_FITTED}))
+    Kind(1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4}),
+    Kind(1.002, {"BM": 128, "BN": 192, "PINGPONG": True}),
+    Kind(1.015, {"BM": 256, "BN": 192, **_FITTED}),
+    Kind(1.038, {"BM": 192, "BN": 192, **_FITTED}))
 """Tiles whose sums stay in the tensor cores. A warpgroup that stores all its boxes at once is worth a stage of the ring. Where groups
 differ, or are few tiles of the first two, tiles of 16, 32, ... 192 tokens waste none, and by ticket, the longest group first, CTAs end
 together."""
@@ -47,18 +58,20 @@ FITTED_SINGLE: tuple[dict[str, Any], ...] = tuple({**FITTED, "BM": BM, "BN": BN,
                                                   for BM, BN in ((64, 16), (128, 64), (128, 128)))
 """Those of groups of which most have one: of a few tokens, of up to SINGLE, of more."""
 PROMOTED: Kinds = (
-    (1.0, {"BM": 256, "BN": 128, "STAGGER": True, **_TICKET}),
-    (1.092, {"BM": 128, "BN": 128, "OVERLAP": True, **_TICKET}),
-    (0.919, {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **_TICKET}),
-    (1.014, {"BM": 128, "BN": 192, "GROUP": 16, **_TICKET}))
+    Kind(1.0, {"BM": 256, "BN": 128, "STAGGER": True, **_TICKET}, beside=4),
+    Kind(1.06, {"BM": 128, "BN": 128, "OVERLAP": True, **_TICKET}, beside=1),
+    Kind(1.0, {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **_TICKET}, beside=1),
+    Kind(0.996, {"BM": 128, "BN": 192, "GROUP": 16, **_TICKET}, beside=1))
 """Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
 WIDE: dict[str, Any] = {"BM": 128, "BN": 256, "GROUP": 16, **_TICKET}
 """The one whose halves of columns are promoted in turn: of a gated tile those are the projections."""
-WIDE_SHARES, WIDE_GATED = ((PREFILL // 2 - 1, 1.015), (PREFILL, 0.993), (math.inf, 1.004)), 0.975
-"""The time of such a tile beside its share of the area of the first, up to so many tokens a group; and with a gate."""
-QUANTISED, QUANTISED_OF_THREE = 1.03, 1.15
-"""How much longer the others take where results are quantised, since with a gate a CTA works on two tiles next to each other, to have 128
-columns; and tiles of three warpgroups, which store at the same time."""
+WIDE_SHARE, WIDE_SHARE_GATED, WIDE_STORE, WIDE_BESIDE = 0.98, 0.966, 1.0, 1
+"""The time of such a tile as of the others; with a gate or quantised results; what a stage takes is added for its stores, through one
+buffer; and `Kind.beside`."""
+WIDE_ALIKE = 0.008
+"""What groups that are alike gain if such tiles are dealt out in advance, for which those that differ need another kernel."""
+QUANTISED_OF_THREE = 1.03
+"""How much longer tiles of three warpgroups, which store at the same time, take where results are quantised."""
 PROMOTED_FEW: tuple[dict[str, Any], ...] = ({"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"},
                                             {"BM": 128, "BN": 128, "ORDER": "ticket"})
 """Those of groups of up to SINGLE tokens, and of more that have one tile."""
@@ -72,8 +85,9 @@ MUCH, FROM_END_OF_MUCH = 40_000, 48
 """With more of them where operands have 16 bits and tiles of weights so many stages in all, a few hundred microseconds' work."""
 SAMPLES = 8
 """Skewed lengths that are tried to see what the better of two tiles gains over one."""
-LEAST, SECOND = 0.015, 0.6
-"""What two kernels must gain on average: a share, and the microseconds that the second launch may take."""
+LEAST, LEAST_PROMOTED, SECOND = 0.015, 0.006, 0.6
+"""What two kernels must gain on average: a share, less where sums are promoted, whose times are known better; and the microseconds that the
+second launch may take."""
 BYTES, FLOPS = 4.6e6, {8: 1.8e9, 16: 0.93e9}
 """A microsecond reads and multiplies at most, by bits of an operand."""
 
@@ -93,21 +107,27 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     tile = {"PIECES": _in_pieces(problem), **_weights(problem), **tile}
     config = GroupConfig.of(**{**tile, **fixed(problem)})
     tiles = _tiles(problem)
-    kind = next(((share, each) for share, each in tiles if each.items() <= tile.items()), None)
+    kind = next((each for each in tiles if each.tile.items() <= tile.items()), None)
     if kind is None or (problem.options.gated and not problem.promote) or problem.options.layout not in COUNTED:
         return config
     other = _other(problem, kind, tiles, sms)
     if other is None:
         return config
-    if problem.promote and tile["BN"] == WIDE["BN"] and not problem.options.order:
+    if _dealt_out(tile, problem):
         config = replace(config, ORDER="linear", tile=replace(config.tile, SERPENTINE=True))    # lengths that differ are the other one's
-    same = {key: value for key, value in tile.items() if key not in kind[1]}
-    second = GroupConfig.of(**{**same, **other[1], "AHEAD": 0, **fixed(problem)})
-    return config.or_(_counted(kind, problem).wave, second, _counted(other, problem).wave)
+    same = {key: value for key, value in tile.items() if key not in kind.tile}
+    second = GroupConfig.of(**{**same, **other.tile, "AHEAD": 0, **fixed(problem)})
+    return config.or_(_counted(kind, problem), second, _counted(other, problem))
 
 
-def _other(problem: GroupProblem, first: tuple[float, dict[str, Any]], tiles: Kinds,
-           sms: int) -> tuple[float, dict[str, Any]] | None:
+def _dealt_out(tile: dict[str, Any], problem: GroupProblem) -> bool:
+    """Whether it pays to deal out the tiles of groups that are alike in advance: wide promoted ones that are about full, and so few that
+    CTAs stay at the same stage."""
+    wide = problem.promote and tile["BN"] == WIDE["BN"] and not problem.options.order
+    return wide and -math.ceil(problem.mean) % WIDE["BM"] < ROWS and problem.mean <= 2 * PREFILL
+
+
+def _other(problem: GroupProblem, first: Kind, tiles: Kinds, sms: int) -> Kind | None:
     """The tile to choose from beside the first where groups may differ much; none if it is not worth a second launch.
 
     Of few waves the last one is a large part, and lengths alone say whether it is full.
@@ -115,17 +135,18 @@ def _other(problem: GroupProblem, first: tuple[float, dict[str, Any]], tiles: Ki
     rows = round(problem.mean * problem.groups)
     samples = [skewed(problem.groups, rows, number=number) for number in range(1, SAMPLES + 1)]
 
-    def times(tile: tuple[float, dict[str, Any]]) -> list[int]:
-        return [_counted(tile, problem).time_of(lengths, problem.n, sms) for lengths in samples]
+    def times(kind: Kind) -> list[float]:
+        return [_counted(kind, problem).time_of(lengths, problem.n, sms) for lengths in samples]
 
     alone, best, found = times(first), math.inf, None
-    for tile in tiles:
-        both = sum(map(min, alone, times(tile)))
-        if tile != first and both < best:
-            best, found = both, tile
+    for kind in tiles:
+        both = sum(map(min, alone, times(kind)))
+        if kind != first and both < best:
+            best, found = both, kind
     multiplied, moved = _at_least(problem)
-    gain = (sum(alone) / best - 1) * min(1.0, multiplied / moved)
-    return found if gain > LEAST + SECOND / max(multiplied, moved) else None
+    gain = (sum(alone) / best - 1) * min(1.0, multiplied / moved) + (WIDE_ALIKE if _dealt_out(first.tile, problem) else 0.0)
+    least = LEAST_PROMOTED if problem.promote else LEAST
+    return found if gain > least + SECOND / max(multiplied, moved) else None
 
 
 def _at_least(problem: GroupProblem) -> tuple[float, float]:
@@ -138,14 +159,14 @@ def _at_least(problem: GroupProblem) -> tuple[float, float]:
 def _tiles(problem: GroupProblem) -> Kinds:
     """What groups of more than a few tokens choose from; where results are quantised those with whole blocks of 128 columns, or halves."""
     kinds = PROMOTED if problem.promote else PLAIN
+    gated = problem.options.gated
     if problem.quantised:
-        kinds = tuple((share * (QUANTISED_OF_THREE if tile["BM"] == 192 else QUANTISED), tile) for share, tile in kinds
-                      if tile["BN"] == BLOCK)
+        kinds = tuple(kind._replace(share=kind.share * (QUANTISED_OF_THREE if kind.tile["BM"] == 192 else 1.0)) for kind in kinds
+                      if kind.tile["BN"] == BLOCK)
     if problem.mean > FEW_GATED and _scale_ring(problem):
-        gated = problem.options.gated and not problem.quantised
-        share = WIDE_GATED if gated else next(share for most, share in WIDE_SHARES if problem.mean <= most)
-        kinds = (*kinds, (share, {**WIDE, "STAGGER": not gated}))
-    return tuple((share, _ordered(tile, problem)) for share, tile in kinds)
+        share = (WIDE_SHARE_GATED if gated or problem.quantised else WIDE_SHARE) + WIDE_STORE / math.ceil(problem.k / BLOCK)
+        kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, WIDE_BESIDE))
+    return tuple(kind._replace(tile=_ordered(kind.tile, problem)) for kind in kinds)
 
 
 def _ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
@@ -199,12 +220,12 @@ def _weights(problem: GroupProblem) -> dict[str, Any]:
             "AHEAD": AHEAD if problem.mean <= FEW else 0}
 
 
-def _counted(kind: tuple[float, dict[str, Any]], problem: GroupProblem) -> Tiles:
+def _counted(kind: Kind, problem: GroupProblem) -> Tiles:
     """What the time of such tiles goes by."""
-    share, tile = kind
-    tokens, features = _extents(tile)[0], _features(tile, problem)
-    step = tile.get("STEP", tokens)
-    return Tiles(tokens, features, step, int(share * features * (1 + problem.options.gated) * step))
+    tokens, features = _extents(kind.tile)[0], _features(kind.tile, problem)
+    step = ROWS if kind.beside else kind.tile.get("STEP", tokens)
+    time = kind.share * features * (1 + problem.options.gated) * tokens
+    return Tiles(tokens, features, step, int(time / (tokens // step + kind.beside)), kind.beside)
 
 
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
@@ -273,7 +294,7 @@ def _of_rows(problem: GroupProblem, sms: int) -> dict[str, Any]:
     ways = _scale_ring(problem)
     if not ways:
         return {"BM": ROWS_ALIGNED, "BN": 128 if problem.promote else 256}
-    return {**_best(tuple(kind for kind in _tiles(problem) if kind[1]["BM"] == ROWS_ALIGNED), problem, sms), **ways}
+    return {**_best(tuple(kind for kind in _tiles(problem) if kind.tile["BM"] == ROWS_ALIGNED), problem, sms), **ways}
 
 
 def _scale_ring(problem: GroupProblem) -> dict[str, Any]:
@@ -285,7 +306,7 @@ def _scale_ring(problem: GroupProblem) -> dict[str, Any]:
 def _best(tiles: Kinds, problem: GroupProblem, sms: int) -> dict[str, Any]:
     """The tile for groups of the expected size."""
     alike = (math.ceil(problem.mean),) * problem.groups
-    return min(tiles, key=lambda tile: _counted(tile, problem).time_of(alike, problem.n, sms))[1]
+    return min(tiles, key=lambda kind: _counted(kind, problem).time_of(alike, problem.n, sms)).tile
 
 
 def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
@@ -293,7 +314,9 @@ def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
     choice, weights = fixed(problem), _weights(problem)
     first = heuristic(problem)
     yield first
-    seen = {first}
+    alone = [replace(each, CHOICE=None, OTHER=None) for each in first.kernels] if first.OTHER is not None else []
+    yield from alone
+    seen = {first, *alone}
     for each in _shapes(problem):
         try:
             config = GroupConfig.of(**{**weights, **each, **choice}, PIECES=_in_pieces(problem))
@@ -322,7 +345,7 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
                     for stream in (True, False):
                         yield {"BM": 64, "BN": BN, "ORDER": order, "STREAM_W": stream, **more, **ways}
     if problem.mean >= FEW // 2:
-        for _, tile in _tiles(problem):
+        for _, tile, _ in _tiles(problem):
             yield {**tile, **ways}
             yield {**tile, **ways, "ORDER": "linear" if "ORDER" in tile else "ticket"}
             yield {**tile, **ways, "ORDER": "ticket", "LONGEST_FIRST": True, "FROM_END": 0}

@@ -84,8 +84,9 @@ class Trial:
                 found = replace(found, **change)  # type: ignore[arg-type]
         if self.waves is not None:
             with contextlib.suppress(ConfigError):
-                found = replace(found, OTHER=None, CHOICE=None).or_(
-                    self.waves[0], GroupConfig.of(**fixed(problem), BM=128, BN=64, PINGPONG=not problem.promote), self.waves[1])
+                other = GroupConfig.of(**fixed(problem), BM=128, BN=64, PINGPONG=not problem.promote)
+                found = replace(found, OTHER=None, CHOICE=None)
+                found = found.or_(found.tiles(self.waves[0]), other, other.tiles(self.waves[1]))
         return found
 
 

@@ -139,7 +139,8 @@ def test_a_tile_multiplies_as_many_columns_as_it_has_tokens(step, tile):
         assert (config.piece, config.even) == (max(step, min(32, tile & -tile)), step)
 
 
-KERNELS = ({"BM": 128, "BN": 64}, {"BM": 64, "BN": 72, "PINGPONG": True}, {"BM": 128, "BN": 64, "TRANSPOSED": True, "STEP": 16})
+KERNELS = (({"BM": 128, "BN": 64}, 0), ({"BM": 128, "BN": 64}, 3), ({"BM": 64, "BN": 72, "PINGPONG": True}, 0),
+           ({"BM": 128, "BN": 64, "TRANSPOSED": True, "STEP": 16}, 0))
 
 
 @settings(deadline=None, max_examples=40)
@@ -147,9 +148,10 @@ KERNELS = ({"BM": 128, "BN": 64}, {"BM": 64, "BN": 72, "PINGPONG": True}, {"BM":
        st.permutations(KERNELS), st.integers(0, 99))
 def test_one_of_two_kernels_works_on_any_lengths(each, times, layout, kernels, seed):
     """Each kernel alone writes all of y or nothing, as the host counts the waves; both together are right."""
-    first, second = ({**kernel, "LAYOUT": layout} for kernel in kernels[:2])
-    config = GroupConfig.of(bf16, bf16, bf16, GROUPS=32, **first).or_(times[0], GroupConfig.of(bf16, bf16, bf16, GROUPS=32, **second),
-                                                                      times[1])
+    first, second = (GroupConfig.of(bf16, bf16, bf16, GROUPS=32, LAYOUT=layout, **kernel) for kernel, _ in kernels[:2])
+    own, others = (replace(each.tiles(time), beside=beside, **({"step": 64} if beside else {}))
+                   for each, time, (_, beside) in zip((first, second), times, kernels, strict=False))
+    config = first.or_(own, second, others)
     groups, n, sms, rows = len(each), 136, 2, max([1, *each]) if layout == "masked" else sum(each)
     rng = np.random.default_rng(seed)
     shape = (groups, rows) if layout == "masked" else (max(1, rows),)

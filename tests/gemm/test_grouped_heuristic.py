@@ -36,8 +36,8 @@ def test_what_the_heuristic_chooses_is_right_whatever_the_lengths_are(each, kind
     assert not report.findings
 
 
-FAST = (*(tile for _, tile in PLAIN), FITTED, *FITTED_SINGLE)
-BLOCKS = (*(tile for _, tile in PROMOTED), *PROMOTED_FEW, {**WIDE, "STAGGER": True}, {**WIDE, "STAGGER": False})
+FAST = (*(kind.tile for kind in PLAIN), FITTED, *FITTED_SINGLE)
+BLOCKS = (*(kind.tile for kind in PROMOTED), *PROMOTED_FEW, {**WIDE, "STAGGER": True}, {**WIDE, "STAGGER": False})
 
 
 @pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (BLOCKS, {"scales": "block"}),
