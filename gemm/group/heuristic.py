@@ -88,6 +88,9 @@ SAMPLES = 8
 LEAST, LEAST_PROMOTED, SECOND = 0.015, 0.006, 0.6
 """What two kernels must gain on average: a share, less where sums are promoted, whose times are known better; and the microseconds that the
 second launch may take."""
+SAME_HEIGHT = 0.03
+"""What two kernels must gain more where tiles of both have the same tokens: these differ by waves alone, and 128 x 192 by so much between
+cards that are hot and cool."""
 BYTES, FLOPS = 4.6e6, {8: 1.8e9, 16: 0.93e9}
 """A microsecond reads and multiplies at most, by bits of an operand."""
 
@@ -138,9 +141,13 @@ def _other(problem: GroupProblem, first: Kind, tiles: Kinds, sms: int) -> Kind |
     def times(kind: Kind) -> list[float]:
         return [_counted(kind, problem).time_of(lengths, problem.n, sms) for lengths in samples]
 
+    def sure(kind: Kind) -> float:
+        """Of another one's gain: the part that does not depend on the card."""
+        return 1 + SAME_HEIGHT * (problem.promote and _extents(kind.tile)[0] == _extents(first.tile)[0])
+
     alone, best, found = times(first), math.inf, None
     for kind in tiles:
-        both = sum(map(min, alone, times(kind)))
+        both = sum(map(min, alone, times(kind))) * sure(kind)
         if kind != first and both < best:
             best, found = both, kind
     multiplied, moved = _at_least(problem)
