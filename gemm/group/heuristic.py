@@ -141,13 +141,13 @@ def _other(problem: GroupProblem, first: Kind, tiles: Kinds, sms: int) -> Kind |
     def times(kind: Kind) -> list[float]:
         return [_counted(kind, problem).time_of(lengths, problem.n, sms) for lengths in samples]
 
-    def sure(kind: Kind) -> float:
-        """Of another one's gain: the part that does not depend on the card."""
-        return 1 + SAME_HEIGHT * (problem.promote and _extents(kind.tile)[0] == _extents(first.tile)[0])
+    def held_back(kind: Kind) -> float:
+        same = problem.promote and _extents(kind.tile)[0] == _extents(first.tile)[0]
+        return 1 + SAME_HEIGHT if same else 1.0
 
     alone, best, found = times(first), math.inf, None
     for kind in tiles:
-        both = sum(map(min, alone, times(kind))) * sure(kind)
+        both = sum(map(min, alone, times(kind))) * held_back(kind)
         if kind != first and both < best:
             best, found = both, kind
     multiplied, moved = _at_least(problem)

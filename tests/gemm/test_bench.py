@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import random
@@ -171,6 +172,29 @@ def test_every_round_has_each_contestant_once_in_an_order_that_changes():
         rounds = [tuple(order[i:i + 3]) for i in range(0, 30, 3)]
         assert all(sorted(one) == [0, 1, 2] for one in rounds)
         assert len(set(rounds)) > 2
+
+
+def test_nothing_is_collected_while_a_graph_is_captured():
+    """Whatever the launches do: a graph that is freed then ends the capture."""
+    card, seen = Card(), []
+    run = card.kernel(10.0)
+
+    def launch():
+        seen.append(gc.isenabled())
+        run()
+
+    def broken():
+        launch()
+        if not seen[-1]:
+            raise RuntimeError("not to be captured")
+
+    regimes.capture(card.torch, Entry("x", [launch]), FAST["warm"])
+    assert seen[0]
+    assert not seen[-1]
+    assert gc.isenabled()
+    with pytest.raises(RuntimeError, match="not to be captured"):
+        regimes.capture(card.torch, Entry("x", [broken]), FAST["warm"])
+    assert gc.isenabled()
 
 
 @settings(deadline=None)

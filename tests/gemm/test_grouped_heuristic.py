@@ -16,7 +16,19 @@ from hypothesis import strategies as st
 from gemm.group.cases import EXTENTS, Case, case
 from gemm.group.config import GroupConfig
 from gemm.group.example import example
-from gemm.group.heuristic import FITTED, FITTED_SINGLE, PLAIN, PROMOTED, PROMOTED_FEW, WIDE, candidates, heuristic
+from gemm.group.heuristic import (
+    FITTED,
+    FITTED_SINGLE,
+    PLAIN,
+    PROMOTED,
+    PROMOTED_FEW,
+    WIDE,
+    _counted,
+    _dealt_out,
+    _tiles,
+    candidates,
+    heuristic,
+)
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.types import bf16, e4m3
 from tests.gemm.groups import lengths, view
@@ -144,6 +156,38 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
         shares.append(known.get(chosen, float("inf")) / min(known.values()))
         assert shares[-1] <= 1.075, (name, chosen)
     assert math.prod(shares) ** (1 / len(shares)) <= 1.01
+
+
+def deviation(full: bool) -> float:
+    """Of what the heuristic counts from what was measured, each case's tiles beside each other; with every tile counted as full or not."""
+    from gemm.group.bench import problem_of
+
+    path = Path(__file__).parents[2] / "benchmarks/results/2026-11-22-h200-grouped-experiments.json"
+    measured = json.loads(path.read_text())["experiments"]
+    (name,) = (name for name in measured if name.startswith("tiles with block scales, a kernel each"))
+    squares = []
+    for word, times in measured[name].items():
+        one = case(word)
+        if one.tokens <= 128:                                   # which wait for their weights
+            continue
+        problem, found = problem_of(one), []
+        for kind in _tiles(problem):
+            alike = _dealt_out(kind.tile, problem) and not one.skewed
+            of_tile = f"{kind.tile['BM']}x{kind.tile['BN']} {'dealt out' if alike else 'by ticket'}"
+            us = next((us for label, us in times.items() if label.startswith(of_tile)), None)
+            tiles = _counted(kind, problem)
+            if full:
+                tiles = replace(tiles, step=tiles.tokens, beside=0, wave=tiles.wave * (tiles.tokens // tiles.step + tiles.beside))
+            if us is not None:
+                found.append(math.log(us / tiles.time_of(one.lengths, one.columns, 132)))
+        squares += [(x - sum(found) / len(found)) ** 2 for x in found]
+    assert len(squares) > 400
+    return math.sqrt(sum(squares) / len(squares))
+
+
+def test_tiles_take_as_long_as_they_have_slabs():
+    assert deviation(full=False) < 0.025
+    assert deviation(full=True) > 0.04
 
 
 def _without_stages(config: str) -> str:
