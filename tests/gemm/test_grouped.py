@@ -141,6 +141,7 @@ def test_a_tile_multiplies_as_many_columns_as_it_has_tokens(step, tile):
 
 KERNELS = (({"BM": 128, "BN": 64}, 0), ({"BM": 128, "BN": 64}, 3), ({"BM": 64, "BN": 72, "PINGPONG": True}, 0),
            ({"BM": 128, "BN": 64, "TRANSPOSED": True, "STEP": 16}, 0))
+"""And slabs that a tile takes beside its own; 0: as long whatever it has, or as long as its steps."""
 
 
 @settings(deadline=None, max_examples=40)
