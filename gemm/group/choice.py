@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,18 +32,12 @@ class Tiles:
         """Tenths that whole waves count; the rest is the number of tiles."""
         return LEVEL if self.beside or self.step == self.tokens else LEVEL_FITTED
 
-    def rows(self, lengths: Sequence[Reg[u32]], of: int) -> Reg[u32]:
-        """By all lanes of a warp, each with some groups: the rows of tiles, or of steps, of `of` tokens in all groups."""
-        here = mov.u32(0)
-        for length in lengths:
-            add.u32(here, here, (length + (of - 1)) // of)
-        return redux.sync.add.u32(here, ALL_LANES)
-
-    def work(self, rows: Reg[u32], lengths: Sequence[Reg[u32]], across: Reg[u32]) -> tuple[Reg[f32], Reg[f32]]:
-        """By all lanes of a warp: what `rows` rows of tiles take, each of `across`, times the number of tiles; and that number."""
+    def work(self, rows_of: Callable[[int], Reg[u32]], across: Reg[u32]) -> tuple[Reg[f32], Reg[f32]]:
+        """By all lanes of a warp: what rows of `across` tiles take, times the number of tiles; and that number. `rows_of` tells the rows of
+        so many tokens in all groups."""
+        rows, steps = rows_of(self.tokens), rows_of(self.step)
         ctas, tiles = mov.u32(nctaid.x), rows * across
         level = (tiles + (ctas - 1)) // ctas * ctas * self.level + tiles * (10 - self.level)
-        steps = rows if self.step == self.tokens else self.rows(lengths, self.step)
         whole = mul.rn.f32(cvt.rn.f32.u32(level), cvt.rn.f32.u32((steps + rows * self.beside) * across))
         return mul.rn.f32(whole, float(self.wave)), cvt.rn.f32.u32(tiles)
 
@@ -80,17 +74,31 @@ class Choice:
         This kernel's tiles are `across` to a row; results have `n` columns.
         """
         own, other = self.own, self.other
-        rows = redux.sync.add.u32(here, ALL_LANES)
-        mine, own_tiles = own.work(rows, lengths, across)
-        theirs, other_tiles = other.work(other.rows(lengths, other.tokens), lengths, (n + (other.features - 1)) // other.features)
+        counted = {own.tokens: redux.sync.add.u32(here, ALL_LANES)}
+
+        def rows_of(tokens: int) -> Reg[u32]:
+            if tokens not in counted:
+                counted[tokens] = _rows(lengths, tokens)
+            return counted[tokens]
+
+        mine, own_tiles = own.work(rows_of, across)
+        theirs, other_tiles = other.work(rows_of, (n + (other.features - 1)) // other.features)
         mine, theirs = mul.rn.f32(mine, other_tiles), mul.rn.f32(theirs, own_tiles)
-        return selp.u32(rows, 0, setp.le.f32(mine, theirs) if self.first else setp.lt.f32(mine, theirs))
+        return selp.u32(counted[own.tokens], 0, setp.le.f32(mine, theirs) if self.first else setp.lt.f32(mine, theirs))
 
     def works(self, lengths: Sequence[int], n: int, ctas: int) -> bool:
         """Whether this kernel has the work, of results of `n` columns: on the host, with the device's rounding."""
         (mine, own_tiles), (theirs, other_tiles) = (tiles.work_of(lengths, n, ctas) for tiles in (self.own, self.other))
         mine, theirs = mine * other_tiles, theirs * own_tiles
         return bool(mine <= theirs if self.first else mine < theirs)
+
+
+def _rows(lengths: Sequence[Reg[u32]], of: int) -> Reg[u32]:
+    """By all lanes of a warp, each with some groups: the rows of tiles, or of steps, of `of` tokens in all groups."""
+    here = mov.u32(0)
+    for length in lengths:
+        add.u32(here, here, (length + (of - 1)) // of)
+    return redux.sync.add.u32(here, ALL_LANES)
 
 
 __all__ = ["Choice", "Tiles"]

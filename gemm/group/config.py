@@ -61,6 +61,11 @@ class GroupConfig:
         """What is launched: one kernel, or two of which one has work."""
         return (self,) if self.OTHER is None else (self, self.OTHER)
 
+    @property
+    def alone(self) -> GroupConfig:
+        """This kernel, which works whatever the lengths."""
+        return replace(self, CHOICE=None, OTHER=None)
+
     def or_(self, own: Tiles, other: GroupConfig, others: Tiles) -> GroupConfig:
         """This configuration or another, by the lengths: given what their tiles take."""
         return replace(self, CHOICE=Choice(own, others, first=True), OTHER=replace(other, CHOICE=Choice(others, own, first=False)))

@@ -65,9 +65,10 @@ PROMOTED: Kinds = (
 """Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
 WIDE: dict[str, Any] = {"BM": 128, "BN": 256, "GROUP": 16, **_TICKET}
 """The one whose halves of columns are promoted in turn: of a gated tile those are the projections."""
-WIDE_SHARE, WIDE_SHARE_GATED, WIDE_STORE, WIDE_BESIDE = 0.98, 0.966, 1.0, 1
-"""The time of such a tile as of the others; with a gate or quantised results; what a stage takes is added for its stores, through one
-buffer; and `Kind.beside`."""
+WIDE_SHARE, WIDE_SHARE_GATED = 0.98, 0.966
+"""The time of such a tile as of the others, and with a gate or quantised results, but for its stores."""
+WIDE_STORES = 1.0
+"""What those take more through their one buffer, in stages."""
 WIDE_ALIKE = 0.008
 """What groups that are alike gain if such tiles are dealt out in advance, for which those that differ need another kernel."""
 QUANTISED_OF_THREE = 1.03
@@ -171,8 +172,8 @@ def _tiles(problem: GroupProblem) -> Kinds:
         kinds = tuple(kind._replace(share=kind.share * (QUANTISED_OF_THREE if kind.tile["BM"] == 192 else 1.0)) for kind in kinds
                       if kind.tile["BN"] == BLOCK)
     if problem.mean > FEW_GATED and _scale_ring(problem):
-        share = (WIDE_SHARE_GATED if gated or problem.quantised else WIDE_SHARE) + WIDE_STORE / math.ceil(problem.k / BLOCK)
-        kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, WIDE_BESIDE))
+        share = (WIDE_SHARE_GATED if gated or problem.quantised else WIDE_SHARE) + WIDE_STORES / math.ceil(problem.k / BLOCK)
+        kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, beside=1))
     return tuple(kind._replace(tile=_ordered(kind.tile, problem)) for kind in kinds)
 
 
@@ -320,10 +321,9 @@ def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
     """Configurations worth trying for a problem, the heuristic's first."""
     choice, weights = fixed(problem), _weights(problem)
     first = heuristic(problem)
-    yield first
-    alone = [replace(each, CHOICE=None, OTHER=None) for each in first.kernels] if first.OTHER is not None else []
-    yield from alone
-    seen = {first, *alone}
+    found = dict.fromkeys((first, *(each.alone for each in first.kernels)))
+    yield from found
+    seen = set(found)
     for each in _shapes(problem):
         try:
             config = GroupConfig.of(**{**weights, **each, **choice}, PIECES=_in_pieces(problem))

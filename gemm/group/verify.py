@@ -85,8 +85,7 @@ class Trial:
         if self.waves is not None:
             with contextlib.suppress(ConfigError):
                 other = GroupConfig.of(**fixed(problem), BM=128, BN=64, PINGPONG=not problem.promote)
-                found = replace(found, OTHER=None, CHOICE=None)
-                found = found.or_(found.tiles(self.waves[0]), other, other.tiles(self.waves[1]))
+                found = found.alone.or_(found.tiles(self.waves[0]), other, other.tiles(self.waves[1]))
         return found
 
 
