@@ -226,8 +226,9 @@ class GroupConfig:
             return f"block scales go with BK={BLOCK} and PROMOTE=True"
         if self.BLOCK_SCALES and self.TRANSPOSED and tile.BN > 128:
             return f"block scales of {tile.BN} tokens a tile are too many for a thread: take BN=128"
-        if self.CHOICE is not None and (not self._counted or tile.cluster > 1):
-            return "two kernels of which one works count the tiles themselves: tokens of one matrix, no maps of each group, no clusters"
+        if self.CHOICE is not None and (not self._counted or (tile.CLUSTER_N if self.TRANSPOSED else tile.CLUSTER_M) > 1):
+            return ("two kernels of which one works count the tiles themselves: tokens of one matrix, no maps of each group, no clusters "
+                    "that share weights")
         layout = self._layout_problem()
         if layout:
             return layout

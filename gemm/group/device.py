@@ -34,12 +34,12 @@ _launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDic
 class KernelPlan:
     """One kernel of a plan."""
 
-    __slots__ = ("before", "clusters", "config", "launcher", "maps", "updater")
+    __slots__ = ("before", "config", "ctas", "launcher", "maps", "updater")
 
     def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig) -> None:
         made = compiled(kernel, ordinal, **config.parameters)
         self.config = config
-        self.clusters = made.max_clusters()
+        self.ctas = made.max_clusters() * config.tile.cluster
         self.updater = updater(config, ordinal) if config.TAILS == "updated" else None
         self.launcher: Launcher = made.launcher(pdl=True)
         y_lines, self.before = problem.stored(config)
@@ -65,8 +65,7 @@ class GroupPlan:
         config = config or heuristic(problem, driver.device(ordinal).multiprocessors)
         self.problem, self.ordinal = problem, ordinal
         self.kernels = tuple([KernelPlan(problem, ordinal, each) for each in config.kernels])
-        clusters = min(plan.clusters for plan in self.kernels)
-        self.grid = problem.grid(config, clusters), 1, 1
+        self.grid = problem.grid(config, min(plan.ctas for plan in self.kernels)), 1, 1
 
 
 def updater(config: GroupConfig, ordinal: int) -> Launcher:

@@ -65,6 +65,13 @@ PROMOTED: Kinds = (
 """Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
 WIDE: dict[str, Any] = {"BM": 128, "BN": 256, "GROUP": 16, **_TICKET}
 """The one whose halves of columns are promoted in turn: of a gated tile those are the projections."""
+PAIR = Kind(0.974, {"BM": 192, "BN": 128, "RASTER": "along_n", "CLUSTER_N": 2, "LONGEST_FIRST": True}, beside=1)
+"""Tiles dealt out in advance to pairs of CTAs that share the tokens, where groups have several of them."""
+PAIR_DEPTH = 2e-6
+"""How much longer they take for each element of the depth."""
+PAIR_COLUMNS, PAIR_TOKENS, PAIR_PANEL = (16, 8, 4), 128, 17 << 20
+"""How many columns of pairs are worked on before the next ones: one for each so many tokens of a group, and their weights so many bytes at
+most, which stay in the L2 while all the tokens pass by."""
 WIDE_SHARE, WIDE_SHARE_GATED = 0.98, 0.966
 """The time of such a tile as of the others, and with a gate or quantised results, but for its stores."""
 WIDE_STORES = 1.0
@@ -174,7 +181,22 @@ def _tiles(problem: GroupProblem) -> Kinds:
     if problem.mean > FEW_GATED and _scale_ring(problem):
         share = (WIDE_SHARE_GATED if gated or problem.quantised else WIDE_SHARE) + WIDE_STORES / math.ceil(problem.k / BLOCK)
         kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, beside=1))
+        if _in_pairs(problem):
+            kinds = (*kinds, PAIR._replace(share=PAIR.share + PAIR_DEPTH * problem.k,
+                                           tile={**PAIR.tile, "GROUP": _columns_of_pairs(problem)}))
     return tuple(kind._replace(tile=_ordered(kind.tile, problem)) for kind in kinds)
+
+
+def _in_pairs(problem: GroupProblem) -> bool:
+    """Whether tiles may be dealt out to pairs of CTAs: groups have several, and the producers copy all scales."""
+    plain = problem.options.layout in COUNTED and not (problem.options.order or problem.options.gated or problem.quantised)
+    return plain and all(problem.scale_copies.values()) and problem.n > BLOCK and problem.mean >= 2 * PAIR.tile["BM"]
+
+
+def _columns_of_pairs(problem: GroupProblem) -> int:
+    """That are worked on before the next ones."""
+    most = min(problem.mean / PAIR_TOKENS, PAIR_PANEL / (2 * BLOCK * problem.k * problem.w.bits / 8))
+    return next((columns for columns in PAIR_COLUMNS if columns <= most), PAIR_COLUMNS[-1])
 
 
 def _ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
@@ -233,7 +255,7 @@ def _counted(kind: Kind, problem: GroupProblem) -> Tiles:
     tokens, features = _extents(kind.tile)[0], _features(kind.tile, problem)
     step = ROWS if kind.beside else kind.tile.get("STEP", tokens)
     time = kind.share * features * (1 + problem.options.gated) * tokens
-    return Tiles(tokens, features, step, int(time / (tokens // step + kind.beside)), kind.beside)
+    return Tiles(tokens, features, step, int(time / (tokens // step + kind.beside)), kind.beside, "CLUSTER_N" in kind.tile)
 
 
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:

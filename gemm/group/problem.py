@@ -240,9 +240,11 @@ class GroupProblem:
         columns = -(-self.n // config.features)
         return rows * -(-columns // across)
 
-    def grid(self, config: GroupConfig, clusters: int) -> int:
-        """CTAs of a launch where so many clusters fit: the same number for each kernel of the configuration."""
-        return min(max(self.units(each) for each in config.kernels), clusters) * config.tile.cluster
+    def grid(self, config: GroupConfig, ctas: int) -> int:
+        """CTAs of a launch where so many fit: the same number, of whole clusters, for each kernel of the configuration."""
+        size = math.lcm(*(each.tile.cluster for each in config.kernels))
+        wanted = max(self.units(each) * each.tile.cluster for each in config.kernels)
+        return min(-(-wanted // size), max(1, ctas // size)) * size
 
 
 def extents(x: ArrayView, w: ArrayView, options: GroupOptions) -> tuple[int, int, int, int, int]:

@@ -49,7 +49,7 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
             out[...] = 0
         return Report(checked=False)
     config = config or heuristic(problem, sms)
-    ctas = problem.grid(config, max(1, sms // config.tile.cluster))
+    ctas = problem.grid(config, sms)
     how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}
     reports = [_kernel(problem, arrays, given, gated, each, ctas, how) for each in config.kernels]
     return next((report for report in reports if report.verdict != "clean"), reports[0])

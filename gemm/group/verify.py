@@ -16,7 +16,7 @@ from ..reference import HALF_TINY, HALF_ULP, accumulation
 from .bench import assemble
 from .config import ROWS_ALIGNED, GroupConfig
 from .device import group_gemm, group_gemm_contiguous, group_gemm_masked
-from .heuristic import fixed, heuristic
+from .heuristic import PAIR, _scale_ring, fixed, heuristic
 from .pointers import group_gemm_pointers
 from .problem import GroupArrays, GroupOptions, GroupProblem
 
@@ -39,11 +39,17 @@ class Trial:
     order: str | None = None
     tails: str = "ragged"
     waves: tuple[int, int] | None = None        # times of a wave, where another tile may be chosen by the lengths
+    pairs: bool = False                         # whether pairs of CTAs share the tokens
 
     @property
     def lines(self) -> int:
         """Rows of a group's weights."""
         return self.n * (2 if self.gated else 1)
+
+    @property
+    def copied(self) -> bool:
+        """Whether the block scales of x lie as the producer can copy them."""
+        return self.pad > 0 and self.layout != "masked"
 
     @property
     def taken(self) -> list[int]:
@@ -70,7 +76,8 @@ class Trial:
         count = {"masked": groups, "rows": self.rows, "offsets": groups + 1}[self.layout]
         scales: tuple[Any, Any] = (None, None)
         if self.scales == "block":
-            scales = _view("f32", *shape, depth), _view("f32", groups, -(-self.lines // 128), depth)
+            by_rows = ArrayView(0, (self.rows, depth), (1, -(-self.rows // 4) * 4), "f32", 0, "other")
+            scales = (by_rows if self.copied else _view("f32", *shape, depth)), _view("f32", groups, -(-self.lines // 128), depth)
         elif self.scales != "none":
             scales = _view("f32", 1), _view("f32", 1 if self.scales == "one" else groups)
         arrays = GroupArrays(_view(word, *shape, self.k), _view(word, groups, self.lines, self.k), _view("s32", count),
@@ -79,6 +86,9 @@ class Trial:
         if problem.empty:
             return None
         found = heuristic(problem)
+        if self.pairs:
+            with contextlib.suppress(ConfigError):
+                found = GroupConfig.of(**{**PAIR.tile, **_scale_ring(problem), **fixed(problem)})
         for change in ({"ORDER": self.order} if self.order else {}, {"TAILS": self.tails}):
             with contextlib.suppress(ConfigError):
                 found = replace(found, **change)  # type: ignore[arg-type]
@@ -108,7 +118,7 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
                 rng.choice((1.0, 16.0, 40.0, 128.0, 1000.0)), rng.choice((None, False, True)) if fp8 and scales != "block" else None)
         ways: dict[str, Any] = {"order": rng.choice((None, None, "search", "across", "ticket", "ticket")),
                                 "tails": rng.choice(("ragged", "ragged", "predicated", "updated")),
-                                "waves": rng.choice((None, None, (2, 1), (1, 1)))}
+                                "waves": rng.choice((None, None, (2, 1), (1, 1))), "pairs": rng.random() < 0.2}
         for _ in range(min(of_each, count - len(found))):
             n = 8 * rng.randint(1, 60) if groups < 64 else 8 * rng.randint(1, 20)
             if gated and scales == "block":
@@ -145,8 +155,8 @@ def check(torch: Any, trial: Trial, config: GroupConfig | None = None) -> str | 
     x_scale = w_scale = None
     depth = -(-trial.k // 128)
     if trial.scales == "block":
-        x_scale = (torch.rand((depth, -(-rows // 4) * 4), device="cuda") + 0.5).T[:rows]        # as the producer can copy it, or not
-        x_scale = x_scale if trial.pad else x_scale.contiguous()
+        x_scale = (torch.rand((depth, -(-rows // 4) * 4), device="cuda") + 0.5).T[:rows]
+        x_scale = x_scale if trial.copied else x_scale.contiguous()
         w_scale = torch.rand((groups, -(-lines // 128), depth), device="cuda") + 0.5
     elif trial.scales != "none":
         x_scale = torch.rand((1,), device="cuda") + 0.5
@@ -157,7 +167,7 @@ def check(torch: Any, trial: Trial, config: GroupConfig | None = None) -> str | 
         if masked:
             per_group = x_scale
             if x_scale is not None and trial.scales == "block":
-                per_group = x_scale.contiguous().view(groups, longest, depth)
+                per_group = x_scale.view(groups, longest, depth)
             group_gemm_masked(x.view(groups, longest, trial.k), w, torch.tensor(trial.lengths, dtype=torch.int32, device="cuda"),
                               x_scale=per_group, out=out.view(groups, longest, trial.n), **how)
         elif trial.layout == "rows":

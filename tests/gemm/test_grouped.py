@@ -139,9 +139,11 @@ def test_a_tile_multiplies_as_many_columns_as_it_has_tokens(step, tile):
         assert (config.piece, config.even) == (max(step, min(32, tile & -tile)), step)
 
 
-KERNELS = (({"BM": 128, "BN": 64}, 0), ({"BM": 128, "BN": 64}, 3), ({"BM": 64, "BN": 72, "PINGPONG": True}, 0),
-           ({"BM": 128, "BN": 64, "TRANSPOSED": True, "STEP": 16}, 0))
-"""And slabs that a tile takes beside its own; 0: as long whatever it has, or as long as its steps."""
+KERNELS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({"BM": 128, "BN": 64}, {}), ({"BM": 128, "BN": 64}, {"step": 64, "beside": 3}), ({"BM": 64, "BN": 72, "PINGPONG": True}, {}),
+    ({"BM": 128, "BN": 64, "TRANSPOSED": True, "STEP": 16}, {}),
+    ({"BM": 128, "BN": 64, "CLUSTER_N": 2, "RASTER": "along_n"}, {"step": 64, "beside": 1, "dealt": True}))
+"""And by what their tiles' time goes, if not by the number of tiles or of their steps."""
 
 
 @settings(deadline=None, max_examples=40)
@@ -150,8 +152,7 @@ KERNELS = (({"BM": 128, "BN": 64}, 0), ({"BM": 128, "BN": 64}, 3), ({"BM": 64, "
 def test_one_of_two_kernels_works_on_any_lengths(each, times, layout, kernels, seed):
     """Each kernel alone writes all of y or nothing, as the host counts the waves; both together are right."""
     first, second = (GroupConfig.of(bf16, bf16, bf16, GROUPS=32, LAYOUT=layout, **kernel) for kernel, _ in kernels[:2])
-    own, others = (replace(each.tiles(time), beside=beside, **({"step": 64} if beside else {}))
-                   for each, time, (_, beside) in zip((first, second), times, kernels, strict=False))
+    own, others = (replace(each.tiles(time), **by) for each, time, (_, by) in zip((first, second), times, kernels, strict=False))
     config = first.or_(own, second, others)
     groups, n, sms, rows = len(each), 136, 2, max([1, *each]) if layout == "masked" else sum(each)
     rng = np.random.default_rng(seed)

@@ -19,6 +19,7 @@ from gemm.group.example import example
 from gemm.group.heuristic import (
     FITTED,
     FITTED_SINGLE,
+    PAIR,
     PLAIN,
     PROMOTED,
     PROMOTED_FEW,
@@ -52,8 +53,9 @@ FAST = (*(kind.tile for kind in PLAIN), FITTED, *FITTED_SINGLE)
 BLOCKS = (*(kind.tile for kind in PROMOTED), *PROMOTED_FEW, {**WIDE, "STAGGER": True}, {**WIDE, "STAGGER": False})
 
 
-@pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (BLOCKS, {"scales": "block"}),
-                                             (BLOCKS, {"scales": "block", "gated": True})], ids=["fp8", "f16", "blocks", "gated blocks"])
+@pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}),
+                                             ((*BLOCKS, PAIR.tile), {"scales": "block"}), (BLOCKS, {"scales": "block", "gated": True})],
+                         ids=["fp8", "f16", "blocks", "gated blocks"])
 def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
     """Whole tiles and the last rows of groups; by tickets the checker vouches for what was executed."""
     ways = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True} if what.get("scales") == "block" else {}
@@ -127,6 +129,28 @@ def test_a_wide_tile_goes_around_in_the_given_order_where_lengths_that_differ_ha
     assert {kernel.ORDER for kernel in heuristic(asked).kernels} == {"search"}
 
 
+def test_long_groups_with_block_scales_are_dealt_out_to_pairs_of_ctas():
+    """Where nothing else is asked for, and in whole clusters beside a kernel of single CTAs."""
+    from gemm.group.bench import problem_of
+
+    def in_pairs(*extent: int, order: Any = None, **what: Any) -> list[bool]:
+        problem = problem_of(Case(*extent, "fp8-block", **what))
+        problem.options = replace(problem.options, order=order)
+        config = heuristic(problem)
+        grids = {problem.grid(config, ctas) for ctas in (1, 2, 131, 132)}
+        assert all(grid % kernel.tile.cluster == 0 for grid in grids for kernel in config.kernels)
+        assert max(grids) == 132
+        return [(kernel.tile.CLUSTER_M, kernel.tile.CLUSTER_N) == (1, 2) for kernel in config.kernels]
+
+    assert in_pairs(8, 4096, 4096, 4096) == in_pairs(4, 8192, 4096, 7168) == [True]
+    assert in_pairs(6, 1024, 7168, 3072) == [False, True]
+    assert in_pairs(5, 1300, 6144, 4096) == [True, False]
+    for what in ({"order": "ticket"}, {"order": "linear"}, {"gated": True}, {"quantised": True}):
+        assert not any(in_pairs(8, 4096, 4096, 4096, **what)), what
+    assert not any(in_pairs(8, 4096, 128, 4096))                # one tile wide
+    assert not any(in_pairs(32, 192, 6144, 7168))               # one tile of each group
+
+
 def test_the_heuristic_has_a_configuration_for_every_case():
     from gemm.group.bench import problem_of
 
@@ -172,6 +196,8 @@ def deviation(full: bool) -> float:
             continue
         problem, found = problem_of(one), []
         for kind in _tiles(problem):
+            if "CLUSTER_N" in kind.tile:
+                continue
             alike = _dealt_out(kind.tile, problem) and not one.skewed
             of_tile = f"{kind.tile['BM']}x{kind.tile['BN']} {'dealt out' if alike else 'by ticket'}"
             us = next((us for label, us in times.items() if label.startswith(of_tile)), None)
