@@ -78,6 +78,8 @@ WIDE_STORES = 1.0
 """What those take more through their one buffer, in stages."""
 WIDE_ALIKE = 0.008
 """What groups that are alike gain if such tiles are dealt out in advance, for which those that differ need another kernel."""
+WIDE_DEALT = 4
+"""Slabs beside its own that such a tile takes then: whoever has one that is not full waits for the next wave's weights."""
 QUANTISED_OF_THREE = 1.03
 """How much longer tiles of three warpgroups, which store at the same time, take where results are quantised."""
 PROMOTED_FEW: tuple[dict[str, Any], ...] = ({"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"},
@@ -124,8 +126,8 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     other = _other(problem, kind, tiles, sms)
     if other is None:
         return config
-    if _dealt_out(tile, problem):
-        config = replace(config, ORDER="linear", tile=replace(config.tile, SERPENTINE=True))    # lengths that differ are the other one's
+    if _dealt_out(tile, problem):                               # lengths that differ are the other one's
+        config, kind = replace(config, ORDER="linear", tile=replace(config.tile, SERPENTINE=True)), kind._replace(beside=WIDE_DEALT)
     same = {key: value for key, value in tile.items() if key not in kind.tile}
     second = GroupConfig.of(**{**same, **other.tile, "AHEAD": 0, **fixed(problem)})
     return config.or_(_counted(kind, problem), second, _counted(other, problem))
