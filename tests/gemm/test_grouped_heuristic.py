@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.group.cases import EXTENTS, Case, case
+from gemm.group.cases import EXTENTS, Case, case, skewed
 from gemm.group.config import GroupConfig
 from gemm.group.example import example
 from gemm.group.heuristic import (
@@ -24,6 +24,7 @@ from gemm.group.heuristic import (
     PROMOTED,
     PROMOTED_FEW,
     WIDE,
+    WIDE_DEALT,
     _counted,
     _dealt_out,
     _tiles,
@@ -182,15 +183,27 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
     assert math.prod(shares) ** (1 / len(shares)) <= 1.01
 
 
+def experiment(begins: str) -> dict[str, dict[str, float]]:
+    """What was measured of each case, microseconds, in the one experiment that is so called."""
+    path = Path(__file__).parents[2] / "benchmarks/results/2026-11-22-h200-grouped-experiments.json"
+    measured = json.loads(path.read_text())["experiments"]
+    (name,) = (name for name in measured if name.startswith(begins))
+    found: dict[str, dict[str, float]] = measured[name]
+    return found
+
+
+def spread(logarithms: list[float]) -> float:
+    """Their root mean square, about the mean."""
+    mean = sum(logarithms) / len(logarithms)
+    return math.sqrt(sum((x - mean) ** 2 for x in logarithms) / len(logarithms))
+
+
 def deviation(full: bool) -> float:
     """Of what the heuristic counts from what was measured, each case's tiles beside each other; with every tile counted as full or not."""
     from gemm.group.bench import problem_of
 
-    path = Path(__file__).parents[2] / "benchmarks/results/2026-11-22-h200-grouped-experiments.json"
-    measured = json.loads(path.read_text())["experiments"]
-    (name,) = (name for name in measured if name.startswith("tiles with block scales, a kernel each"))
     squares = []
-    for word, times in measured[name].items():
+    for word, times in experiment("tiles with block scales, a kernel each").items():
         one = case(word)
         if one.tokens <= 128:                                   # which wait for their weights
             continue
@@ -214,6 +227,55 @@ def deviation(full: bool) -> float:
 def test_tiles_take_as_long_as_they_have_slabs():
     assert deviation(full=False) < 0.025
     assert deviation(full=True) > 0.04
+
+
+def pairs_beside_tickets(dealt: bool) -> float:
+    """The same of tiles in pairs of CTAs beside such tiles by ticket, with the share of whole waves that they count or that of tickets."""
+    from gemm.group.bench import problem_of
+
+    found, name = [], "192x128 ORDER=linear+CLUSTER_N=2+GROUP="
+    of_numbers = experiment("192 x 128 by ticket and in pairs, skewed lengths of further numbers")
+    for word, times in {**experiment("192 x 128 by ticket and in pairs of CTAs along N"), **of_numbers}.items():
+        extents, _, number = word.partition(", number ")
+        one = case(extents)
+        problem = problem_of(one)
+        by_ticket = next(kind for kind in _tiles(problem) if kind.tile["BM"] == 192)
+        pair = next((kind for kind in _tiles(problem) if "CLUSTER_N" in kind.tile), None)
+        if pair is not None and f"{name}{pair.tile['GROUP']}" in times:
+            lengths = skewed(one.groups, one.rows, number=int(number or 0)) if one.skewed else one.lengths
+            mine, theirs = replace(_counted(pair, problem), dealt=dealt), _counted(by_ticket, problem)
+            us = times.get("192x128 ORDER=ticket+GROUP=16", times["ours"])
+            counted = mine.time_of(lengths, one.columns, 132) / theirs.time_of(lengths, one.columns, 132)
+            found.append(math.log(times[f"{name}{pair.tile['GROUP']}"] / us / counted))
+    assert len(found) > 70
+    return spread(found)
+
+
+def test_pairs_take_as_long_as_their_waves():
+    assert pairs_beside_tickets(dealt=True) < 0.0135
+    assert pairs_beside_tickets(dealt=False) > 0.016
+
+
+def test_a_wide_tile_that_is_dealt_out_takes_as_long_as_a_full_one():
+    """So that groups that differ are the other kernel's, whatever the waves."""
+    from gemm.group.bench import problem_of
+
+    def beside(slabs: int) -> float:
+        found = []
+        for word, times in experiment("tiles with block scales, a kernel each").items():
+            one, us = case(word), [next((us for label, us in times.items() if label.startswith(f"128x256 {how}")), None)
+                                   for how in ("dealt out", "by ticket")]
+            if us[0] is not None and us[1] is not None and 192 <= one.tokens <= 1024 and not (one.gated or one.quantised):
+                rows, steps = (sum(-(-length // of) for length in one.lengths) for of in (128, 64))
+                found.append(math.log(us[0] / us[1] * (steps + rows) / (steps + slabs * rows)))
+        assert len(found) > 30
+        return spread(found)
+
+    assert beside(WIDE_DEALT) < 0.035 < 0.045 < beside(1)
+    for tokens in (384, 512, 768, 1024):
+        config = heuristic(problem_of(Case(8, tokens, 4096, 7168, "fp8-block")))
+        assert config.chosen((tokens,) * 8, 4096, 132) is config
+        assert all(config.chosen(skewed(8, 8 * tokens, number=number), 4096, 132) is config.OTHER for number in (0, 1, 3, 6, 7, 8))
 
 
 def _without_stages(config: str) -> str:
