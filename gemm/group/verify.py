@@ -16,7 +16,7 @@ from ..reference import HALF_TINY, HALF_ULP, accumulation
 from .bench import assemble
 from .config import ROWS_ALIGNED, GroupConfig
 from .device import group_gemm, group_gemm_contiguous, group_gemm_masked
-from .heuristic import PAIR, _scale_ring, fixed, heuristic
+from .heuristic import PAIR, fixed, heuristic
 from .pointers import group_gemm_pointers
 from .problem import GroupArrays, GroupOptions, GroupProblem
 
@@ -88,7 +88,7 @@ class Trial:
         found = heuristic(problem)
         if self.pairs:
             with contextlib.suppress(ConfigError):
-                found = GroupConfig.of(**{**PAIR.tile, **_scale_ring(problem), **fixed(problem)})
+                found = GroupConfig.of(**{**PAIR.tile, "RING": problem.block_scales, **problem.scale_copies, **fixed(problem)})
         for change in ({"ORDER": self.order} if self.order else {}, {"TAILS": self.tails}):
             with contextlib.suppress(ConfigError):
                 found = replace(found, **change)  # type: ignore[arg-type]

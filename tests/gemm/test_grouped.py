@@ -142,7 +142,7 @@ def test_a_tile_multiplies_as_many_columns_as_it_has_tokens(step, tile):
 KERNELS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"BM": 128, "BN": 64}, {}), ({"BM": 128, "BN": 64}, {"step": 64, "beside": 3}), ({"BM": 64, "BN": 72, "PINGPONG": True}, {}),
     ({"BM": 128, "BN": 64, "TRANSPOSED": True, "STEP": 16}, {}),
-    ({"BM": 128, "BN": 64, "CLUSTER_N": 2, "RASTER": "along_n"}, {"step": 64, "beside": 1, "dealt": True}))
+    ({"BM": 128, "BN": 64, "CLUSTER_N": 2, "RASTER": "along_n"}, {"step": 64, "beside": 1, "pairs": True}))
 """And by what their tiles' time goes, if not by the number of tiles or of their steps."""
 
 

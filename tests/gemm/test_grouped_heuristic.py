@@ -229,7 +229,7 @@ def test_tiles_take_as_long_as_they_have_slabs():
     assert deviation(full=True) > 0.04
 
 
-def pairs_beside_tickets(dealt: bool) -> float:
+def pairs_beside_tickets(whole: bool) -> float:
     """The same of tiles in pairs of CTAs beside such tiles by ticket, with the share of whole waves that they count or that of tickets."""
     from gemm.group.bench import problem_of
 
@@ -243,7 +243,7 @@ def pairs_beside_tickets(dealt: bool) -> float:
         pair = next((kind for kind in _tiles(problem) if "CLUSTER_N" in kind.tile), None)
         if pair is not None and f"{name}{pair.tile['GROUP']}" in times:
             lengths = skewed(one.groups, one.rows, number=int(number or 0)) if one.skewed else one.lengths
-            mine, theirs = replace(_counted(pair, problem), dealt=dealt), _counted(by_ticket, problem)
+            mine, theirs = replace(_counted(pair, problem), pairs=whole), _counted(by_ticket, problem)
             us = times.get("192x128 ORDER=ticket+GROUP=16", times["ours"])
             counted = mine.time_of(lengths, one.columns, 132) / theirs.time_of(lengths, one.columns, 132)
             found.append(math.log(times[f"{name}{pair.tile['GROUP']}"] / us / counted))
@@ -252,8 +252,8 @@ def pairs_beside_tickets(dealt: bool) -> float:
 
 
 def test_pairs_take_as_long_as_their_waves():
-    assert pairs_beside_tickets(dealt=True) < 0.0135
-    assert pairs_beside_tickets(dealt=False) > 0.016
+    assert pairs_beside_tickets(whole=True) < 0.0135
+    assert pairs_beside_tickets(whole=False) > 0.016
 
 
 def test_a_wide_tile_that_is_dealt_out_takes_as_long_as_a_full_one():
