@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import PtxkitError
 
 from ..bench.contestants import ContestantError, Entry, NotImplementedHere, wgmma
@@ -30,7 +31,7 @@ from .contestants import contestants, entry
 from .data import Data, make, sets_of, wrong
 from .device import group_gemm
 from .heuristic import candidates, heuristic
-from .problem import GroupOptions, GroupProblem
+from .problem import GroupArrays, GroupOptions, GroupProblem
 from .schedule import ORDERS, TAILS
 
 RING = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True}
@@ -53,8 +54,6 @@ def launch(data: Data, case: Case, config: GroupConfig | None = None) -> Callabl
 def problem(case: Case, data: Data) -> GroupProblem:
     """As the adapter sees it."""
     from ptxkit.launch import view
-
-    from .problem import GroupArrays
 
     given = (data.x, data.w, data.cu, data.out, data.x_scale, data.w_scale, data.out_scale)
     views = [None if array is None else view(array) for array in given]
@@ -221,27 +220,27 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def problem_of(case: Case) -> GroupProblem:
     """The problem of a case without its arrays."""
-    from ptxkit.arrays import ArrayView
-
-    from .problem import GroupArrays
-
     word = "bf16" if case.operand_bytes == 2 else "e4m3"
-
-    def array(dtype: str, *shape: int) -> ArrayView:
-        strides = tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
-        return ArrayView(0, shape, strides, dtype, 0, "other")
-
     scales: tuple[Any, Any] = (None, None)
     if case.kind == "fp8":
         scales = array("f32", 1), array("f32", case.groups)
     if case.kind == "fp8-block":
         blocks = -(-case.k // 128)
-        by_rows = ArrayView(0, (case.rows, blocks), (1, -(-case.rows // 4) * 4), "f32", 0, "other")
-        scales = by_rows, array("f32", case.groups, -(-case.n // 128), blocks)
+        scales = scales_by_rows(case.rows, blocks), array("f32", case.groups, -(-case.n // 128), blocks)
     return GroupProblem(GroupArrays(array(word, case.rows, case.k), array(word, case.groups, case.n, case.k), array("s32", case.groups + 1),
                                     array("e4m3" if case.quantised else "bf16", case.rows, case.columns), *scales,
                                     array("f32", case.rows, case.columns // 128) if case.quantised else None),
                         GroupOptions(gated=case.gated))
+
+
+def array(dtype: str, *shape: int) -> ArrayView:
+    """One without gaps, without its memory."""
+    return ArrayView(0, shape, contiguous_strides(shape), dtype, 0, "other")
+
+
+def scales_by_rows(rows: int, blocks: int) -> ArrayView:
+    """Block scales of x as the producer can copy them: those of all rows next to each other, on lines of 16 bytes."""
+    return ArrayView(0, (rows, blocks), (1, -(-rows // 4) * 4), "f32", 0, "other")
 
 
 def _assemble_one(config: GroupConfig) -> str | None:

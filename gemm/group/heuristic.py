@@ -149,16 +149,17 @@ def _other(problem: GroupProblem, first: Kind, tiles: Kinds, sms: int) -> Kind |
     samples = [skewed(problem.groups, rows, number=number) for number in range(1, SAMPLES + 1)]
 
     def times(kind: Kind) -> list[float]:
-        return [_counted(kind, problem).time_of(lengths, problem.n, sms) for lengths in samples]
+        counted = _counted(kind, problem)
+        return [counted.time_of(lengths, problem.n, sms) for lengths in samples]
 
     def held_back(kind: Kind) -> float:
         same = problem.promote and _extents(kind.tile)[0] == _extents(first.tile)[0]
         return 1 + SAME_HEIGHT if same else 1.0
 
     alone, best, found = times(first), math.inf, None
-    for kind in tiles:
+    for kind in (each for each in tiles if each != first):
         both = sum(map(min, alone, times(kind))) * held_back(kind)
-        if kind != first and both < best:
+        if both < best:
             best, found = both, kind
     multiplied, moved = _at_least(problem)
     gain = (sum(alone) / best - 1) * min(1.0, multiplied / moved) + (WIDE_ALIKE if _dealt_out(first.tile, problem) else 0.0)
@@ -192,12 +193,13 @@ def _tiles(problem: GroupProblem) -> Kinds:
 def _in_pairs(problem: GroupProblem) -> bool:
     """Whether tiles may be dealt out to pairs of CTAs: groups have several, and the producers copy all scales."""
     plain = problem.options.layout in COUNTED and not (problem.options.order or problem.options.gated or problem.quantised)
-    return plain and all(problem.scale_copies.values()) and problem.n > BLOCK and problem.mean >= 2 * PAIR.tile["BM"]
+    return plain and all(problem.scale_copies.values()) and problem.n > PAIR.tile["BN"] and problem.mean >= 2 * PAIR.tile["BM"]
 
 
 def _columns_of_pairs(problem: GroupProblem) -> int:
     """That are worked on before the next ones."""
-    most = min(problem.mean / PAIR_TOKENS, PAIR_PANEL / (2 * BLOCK * problem.k * problem.w.bits / 8))
+    lines = PAIR.tile["BN"] * PAIR.tile["CLUSTER_N"]
+    most = min(problem.mean / PAIR_TOKENS, PAIR_PANEL / (lines * problem.k * problem.w.bits / 8))
     return next((columns for columns in PAIR_COLUMNS if columns <= most), PAIR_COLUMNS[-1])
 
 
@@ -257,7 +259,7 @@ def _counted(kind: Kind, problem: GroupProblem) -> Tiles:
     tokens, features = _extents(kind.tile)[0], _features(kind.tile, problem)
     step = ROWS if kind.beside else kind.tile.get("STEP", tokens)
     time = kind.share * features * (1 + problem.options.gated) * tokens
-    return Tiles(tokens, features, step, int(time / (tokens // step + kind.beside)), kind.beside, "CLUSTER_N" in kind.tile)
+    return Tiles(tokens, features, step, int(time / (tokens // step + kind.beside)), kind.beside, pairs="CLUSTER_N" in kind.tile)
 
 
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:

@@ -8,12 +8,11 @@ import random
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError
 
 from ..config import ConfigError
 from ..reference import HALF_TINY, HALF_ULP, accumulation
-from .bench import assemble
+from .bench import array, assemble, scales_by_rows
 from .config import ROWS_ALIGNED, GroupConfig
 from .device import group_gemm, group_gemm_contiguous, group_gemm_masked
 from .heuristic import PAIR, fixed, heuristic
@@ -76,12 +75,12 @@ class Trial:
         count = {"masked": groups, "rows": self.rows, "offsets": groups + 1}[self.layout]
         scales: tuple[Any, Any] = (None, None)
         if self.scales == "block":
-            by_rows = ArrayView(0, (self.rows, depth), (1, -(-self.rows // 4) * 4), "f32", 0, "other")
-            scales = (by_rows if self.copied else _view("f32", *shape, depth)), _view("f32", groups, -(-self.lines // 128), depth)
+            x_scale = scales_by_rows(self.rows, depth) if self.copied else array("f32", *shape, depth)
+            scales = x_scale, array("f32", groups, -(-self.lines // 128), depth)
         elif self.scales != "none":
-            scales = _view("f32", 1), _view("f32", 1 if self.scales == "one" else groups)
-        arrays = GroupArrays(_view(word, *shape, self.k), _view(word, groups, self.lines, self.k), _view("s32", count),
-                             _view(self.out, *shape, self.n), *scales)
+            scales = array("f32", 1), array("f32", 1 if self.scales == "one" else groups)
+        arrays = GroupArrays(array(word, *shape, self.k), array(word, groups, self.lines, self.k), array("s32", count),
+                             array(self.out, *shape, self.n), *scales)
         problem = GroupProblem(arrays, GroupOptions(self.layout, self.gated, self.mean, self.fast))  # type: ignore[arg-type]
         if problem.empty:
             return None
@@ -97,10 +96,6 @@ class Trial:
                 other = GroupConfig.of(**fixed(problem), BM=128, BN=64, PINGPONG=not problem.promote)
                 found = found.alone.or_(found.tiles(self.waves[0]), other, other.tiles(self.waves[1]))
         return found
-
-
-def _view(dtype: str, *shape: int) -> ArrayView:
-    return ArrayView(0, shape, contiguous_strides(shape), dtype, 0, "other")
 
 
 def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:

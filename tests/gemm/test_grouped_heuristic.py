@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,6 +185,7 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
     assert math.prod(shares) ** (1 / len(shares)) <= 1.01
 
 
+@functools.cache
 def experiment(begins: str) -> dict[str, dict[str, float]]:
     """What was measured of each case, microseconds, in the one experiment that is so called."""
     path = Path(__file__).parents[2] / "benchmarks/results/2026-11-22-h200-grouped-experiments.json"
@@ -190,12 +193,6 @@ def experiment(begins: str) -> dict[str, dict[str, float]]:
     (name,) = (name for name in measured if name.startswith(begins))
     found: dict[str, dict[str, float]] = measured[name]
     return found
-
-
-def spread(logarithms: list[float]) -> float:
-    """Their root mean square, about the mean."""
-    mean = sum(logarithms) / len(logarithms)
-    return math.sqrt(sum((x - mean) ** 2 for x in logarithms) / len(logarithms))
 
 
 def deviation(full: bool) -> float:
@@ -248,7 +245,7 @@ def pairs_beside_tickets(whole: bool) -> float:
             counted = mine.time_of(lengths, one.columns, 132) / theirs.time_of(lengths, one.columns, 132)
             found.append(math.log(times[f"{name}{pair.tile['GROUP']}"] / us / counted))
     assert len(found) > 70
-    return spread(found)
+    return statistics.pstdev(found)
 
 
 def test_pairs_take_as_long_as_their_waves():
@@ -269,7 +266,7 @@ def test_a_wide_tile_that_is_dealt_out_takes_as_long_as_a_full_one():
                 rows, steps = (sum(-(-length // of) for length in one.lengths) for of in (128, 64))
                 found.append(math.log(us[0] / us[1] * (steps + rows) / (steps + slabs * rows)))
         assert len(found) > 30
-        return spread(found)
+        return statistics.pstdev(found)
 
     assert beside(WIDE_DEALT) < 0.035 < 0.045 < beside(1)
     for tokens in (384, 512, 768, 1024):
