@@ -12,29 +12,24 @@ from ptxkit.ptx import add, cvt, mov, mul, redux, selp, setp
 from ptxkit.types import f32, u32
 
 ALL_LANES = 0xFFFFFFFF
-LEVEL, LEVEL_FITTED, LEVEL_PAIRS = 5, 3, 9
-"""Tenths that whole waves count; where tiles take as long as they have tokens, whose last wave is fuller than that of equal tiles; and of
-those that are dealt out to pairs of CTAs."""
+LEVEL, LEVEL_FITTED = 5, 3
+"""Tenths that whole waves count; and where tiles take as long as they have tokens, whose last wave is fuller than that of equal tiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """A kernel's tiles of `tokens` by `features`: each takes as long as it has tokens, by `step` of them at a time, and as `beside` steps
-    more, whatever it has. `wave` is the time of a step, in any unit. `pairs`: they are dealt out to pairs of CTAs, and nobody takes over
-    another's."""
+    more, whatever it has. `wave` is the time of a step, in any unit."""
 
     tokens: int
     features: int
     step: int
     wave: int
     beside: int = 0
-    pairs: bool = False
 
     @property
     def level(self) -> int:
         """Tenths that whole waves count; the rest is the number of tiles."""
-        if self.pairs:
-            return LEVEL_PAIRS
         return LEVEL if self.beside or self.step == self.tokens else LEVEL_FITTED
 
     def work(self, rows_of: Callable[[int], Reg[u32]], across: Reg[u32]) -> tuple[Reg[f32], Reg[f32]]:

@@ -16,7 +16,7 @@ from ..epilogue import BUFFERS
 from ..mainloop import UNROLLED
 from ..scale_ring import bulk_count, parts_of
 from ..scales import BLOCK
-from ..tickets import Tickets
+from ..tickets import ClusterTickets, Tickets
 from .choice import Choice, Tiles
 from .quantised import kept_bytes, passes
 from .schedule import ORDERS, Order, Tails
@@ -251,8 +251,6 @@ class GroupConfig:
             return "the longest groups come first where they are rows of one matrix and have no maps of their own: take LONGEST_FIRST=False"
         if self.TAILS == "updated" and tile.STORE != "staged":
             return "maps of each group are for staged stores; direct ones, such as those of TRANSPOSED, need none"
-        if self.ORDER == "ticket" and pair:
-            return "tickets are drawn by CTAs: clusters go by ORDER=\"linear\""
         if self.LAYOUT == "rows" and (tile.PINGPONG or pair or ROWS_ALIGNED % self.tokens or self.TAILS == "updated"):
             return (f"rows that say their group come in blocks of {ROWS_ALIGNED}: tiles of a divisor of that, no clusters, warpgroups that "
                     "share a tile, and no maps of each group")
@@ -278,7 +276,8 @@ def shared_bytes(tile: Config, groups: int, layout: Layout, longest_first: bool 
     if gated and tile.SCALE_BULK:
         scales += tile.STAGES * 4 * (bulk_count(tile.BN, 2) - bulk_count(tile.BN))
     table = GroupTable.bytes(groups, layout, longest_first) if layout != "rows" else 0
-    return tile.smem_bytes + scales + kept_bytes(tile, gated) + table + Tickets.BYTES + 16
+    tickets = ClusterTickets.BYTES if tile.cluster > 1 else Tickets.BYTES
+    return tile.smem_bytes + scales + kept_bytes(tile, gated) + table + tickets + 16
 
 
 def _fitted(tile: Config, groups: int, layout: Layout, longest_first: bool, gated: bool) -> Config:

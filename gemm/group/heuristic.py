@@ -57,19 +57,19 @@ FITTED: dict[str, Any] = {"BM": 128, "BN": 192, **_FITTED}
 FITTED_SINGLE: tuple[dict[str, Any], ...] = tuple({**FITTED, "BM": BM, "BN": BN, "LONGEST_FIRST": False}
                                                   for BM, BN in ((64, 16), (128, 64), (128, 128)))
 """Those of groups of which most have one: of a few tokens, of up to SINGLE, of more."""
+OF_THREE: dict[str, Any] = {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **_TICKET}
+"""A slab for each of three warpgroups."""
 PROMOTED: Kinds = (
     Kind(1.0, {"BM": 256, "BN": 128, "STAGGER": True, **_TICKET}, beside=4),
     Kind(1.06, {"BM": 128, "BN": 128, "OVERLAP": True, **_TICKET}, beside=1),
-    Kind(1.0, {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **_TICKET}, beside=1),
+    Kind(1.0, OF_THREE, beside=1),
     Kind(0.996, {"BM": 128, "BN": 192, "GROUP": 16, **_TICKET}, beside=1))
 """Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
 WIDE: dict[str, Any] = {"BM": 128, "BN": 256, "GROUP": 16, **_TICKET}
 """The one whose halves of columns are promoted in turn: of a gated tile those are the projections."""
-PAIR = Kind(0.974, {"BM": 192, "BN": 128, "RASTER": "along_n", "CLUSTER_N": 2, "LONGEST_FIRST": True}, beside=1)
-"""Tiles dealt out in advance to pairs of CTAs that share the tokens, where groups have several of them."""
-PAIR_DEPTH = 2e-6
-"""How much longer they take for each element of the depth."""
-PAIR_COLUMNS, PAIR_TOKENS, PAIR_PANEL = (16, 8, 4), 128, 17 << 20
+PAIR: dict[str, Any] = {**OF_THREE, "CLUSTER_N": 2}
+"""The same for pairs of CTAs that share the tokens: where groups have several it takes the place of the one for a CTA alone."""
+PAIR_COLUMNS, PAIR_TOKENS, PAIR_PANEL = (16, 8, 4), 256, 17 << 20
 """How many columns of pairs are worked on before the next ones: one for each so many tokens of a group, and their weights so many bytes at
 most, which stay in the L2 while all the tokens pass by."""
 WIDE_SHARE, WIDE_SHARE_GATED = 0.98, 0.966
@@ -185,20 +185,20 @@ def _tiles(problem: GroupProblem) -> Kinds:
         share = (WIDE_SHARE_GATED if gated or problem.quantised else WIDE_SHARE) + WIDE_STORES / math.ceil(problem.k / BLOCK)
         kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, beside=1))
         if _in_pairs(problem):
-            kinds = (*kinds, PAIR._replace(share=PAIR.share + PAIR_DEPTH * problem.k,
-                                           tile={**PAIR.tile, "GROUP": _columns_of_pairs(problem)}))
+            pair = {**PAIR, "GROUP": _columns_of_pairs(problem)}
+            kinds = tuple(kind._replace(tile=pair) if kind.tile["BM"] == PAIR["BM"] else kind for kind in kinds)
     return tuple(kind._replace(tile=_ordered(kind.tile, problem)) for kind in kinds)
 
 
 def _in_pairs(problem: GroupProblem) -> bool:
-    """Whether tiles may be dealt out to pairs of CTAs: groups have several, and the producers copy all scales."""
+    """Whether pairs of CTAs have tiles: groups have several, and the producers copy all scales."""
     plain = problem.options.layout in COUNTED and not (problem.options.order or problem.options.gated or problem.quantised)
-    return plain and all(problem.scale_copies.values()) and problem.n > PAIR.tile["BN"] and problem.mean >= 2 * PAIR.tile["BM"]
+    return plain and all(problem.scale_copies.values()) and problem.n > PAIR["BN"] and problem.mean >= 2 * PAIR["BM"]
 
 
 def _columns_of_pairs(problem: GroupProblem) -> int:
     """That are worked on before the next ones."""
-    lines = PAIR.tile["BN"] * PAIR.tile["CLUSTER_N"]
+    lines = PAIR["BN"] * PAIR["CLUSTER_N"]
     most = min(problem.mean / PAIR_TOKENS, PAIR_PANEL / (lines * problem.k * problem.w.bits / 8))
     return next((columns for columns in PAIR_COLUMNS if columns <= most), PAIR_COLUMNS[-1])
 
@@ -259,7 +259,7 @@ def _counted(kind: Kind, problem: GroupProblem) -> Tiles:
     tokens, features = _extents(kind.tile)[0], _features(kind.tile, problem)
     step = ROWS if kind.beside else kind.tile.get("STEP", tokens)
     time = kind.share * features * (1 + problem.options.gated) * tokens
-    return Tiles(tokens, features, step, int(time / (tokens // step + kind.beside)), kind.beside, pairs="CLUSTER_N" in kind.tile)
+    return Tiles(tokens, features, step, int(time / (tokens // step + kind.beside)), kind.beside)
 
 
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
@@ -415,6 +415,7 @@ def _promoted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
     for BN in (112, 128, 144, 160, 192):
         yield {"BM": 128, "BN": BN}
     yield {"BM": 256, "BN": 128}
+    yield {**OF_THREE, "LONGEST_FIRST": False}
     yield {"BM": 128, "BN": 192, "STAGGER": True}
     yield {**WIDE, "STAGGER": False}
     yield {**WIDE, "STAGGER": True, "SERPENTINE": True}

@@ -20,7 +20,7 @@ from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, par
 from ..scale_ring import Reader, ScaleLines, ScaleRing
 from ..scales import BLOCK, ScaleArray, Scales
 from ..scheduler import Raster, Schedule
-from ..tickets import Tickets
+from ..tickets import ClusterTickets, Tickets
 from ..tiled import Shares, TiledCopy, TiledMma
 from .choice import Choice
 from .gated import GatedCopy, GatedMma, GatedScales, GatedTokenScales, GatedTransposedStore
@@ -93,7 +93,11 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     pipeline = Pipeline(STAGES, 1 if PINGPONG else CONSUMERS, cluster, scales=ring)
     order = smem.mbarrier(2, name="order") if PINGPONG else None
     table = GroupTable(GROUPS, LAYOUT, LONGEST_FIRST) if LAYOUT != "rows" else None
-    tickets = Tickets(workspace, CONSUMERS * 4 + pipeline.copied, FROM_END) if ORDER == "ticket" else None
+    tickets = None
+    if ORDER == "ticket":
+        readers = CONSUMERS * 4 + pipeline.copied
+        tickets = Tickets(workspace, readers, FROM_END) if cluster.size == 1 else \
+            ClusterTickets(workspace, readers, FROM_END, size=cluster.size)
 
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it

@@ -60,7 +60,7 @@ class GroupSchedule:
         across = weight_tiles if own_sizes else self._columns(weight_tiles)
         rows = ld.shared__cta.u32(table.before.at(table.capacity))
         units = rows if own_sizes else rows * across
-        here = mov.u32(0)
+        here, drawn = mov.u32(0), self.tiles.tickets is not None      # what is drawn is the same for all CTAs of a cluster
 
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
             column = unit // rows if self.order == "across" else None
@@ -82,9 +82,11 @@ class GroupSchedule:
                     own = own // wide
                 within = unit - before if own_sizes else unit - before * wide
                 m, n = self.tiles._place(within, *((wide, own) if self.transposed else (own, wide)))
-            return *self.tiles._in_cluster(m, n), here
+            return *((m, n) if drawn else self.tiles._in_cluster(m, n)), here
 
         with self.tiles.placed(units, place, turn, turns, draws) as (unit, m, n, of):
+            if drawn:
+                m, n = self.tiles._in_cluster(m, n)
             start, end = ld.shared__cta.u32(table.start.at(of)), ld.shared__cta.u32(table.end.at(of))
             row, until = self._rows(table, of, n if self.transposed else m, start, end)
             group = ld.shared__cta.u32(table.group.at(of)) if table.longest_first else of

@@ -87,7 +87,7 @@ class Trial:
         found = heuristic(problem)
         if self.pairs:
             with contextlib.suppress(ConfigError):
-                found = GroupConfig.of(**{**PAIR.tile, "RING": problem.block_scales, **problem.scale_copies, **fixed(problem)})
+                found = GroupConfig.of(**{**PAIR, "RING": problem.block_scales, **problem.scale_copies, **fixed(problem)})
         for change in ({"ORDER": self.order} if self.order else {}, {"TAILS": self.tails}):
             with contextlib.suppress(ConfigError):
                 found = replace(found, **change)  # type: ignore[arg-type]

@@ -104,6 +104,16 @@ def test_kinds_are_right_in_every_schedule(what, parameters):
     assert report.verdict == "clean", report.findings
 
 
+@pytest.mark.parametrize("clusters", [{"CLUSTER_N": 2}, {"CLUSTER_M": 2}, {"CLUSTER_N": 4}, {"CLUSTER_M": 2, "CLUSTER_N": 2}], ids=str)
+@pytest.mark.parametrize(("order", "seed"), [("fifo", 0), ("random", 1), ("random", 2)])
+def test_the_ctas_of_a_cluster_draw_their_tickets_together(clusters, order, seed):
+    for more in ({}, {"LONGEST_FIRST": True, "FROM_END": 1}):
+        share, report, _ = example([3, 0, 130, 70, 1], 200, 256, sms=8, schedule=order, seed=seed,
+                                   parameters={"BM": 64, "BN": 32, "ORDER": "ticket", "GROUP": 2, **clusters, **more})
+        assert share <= 1
+        assert report.verdict == "incomplete", report.findings  # tickets: the checker vouches for what was executed
+
+
 @pytest.mark.parametrize(("stages", "depth"), [(2, 5), (3, 7), (4, 1), (4, 8)])
 def test_depths_of_any_number_of_stages_follow_each_other_in_the_ring(stages, depth):
     """Tiles whose sums are promoted go around the ring in one piece where they can; each begins where the one before has ended."""
@@ -142,7 +152,7 @@ def test_a_tile_multiplies_as_many_columns_as_it_has_tokens(step, tile):
 KERNELS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"BM": 128, "BN": 64}, {}), ({"BM": 128, "BN": 64}, {"step": 64, "beside": 3}), ({"BM": 64, "BN": 72, "PINGPONG": True}, {}),
     ({"BM": 128, "BN": 64, "TRANSPOSED": True, "STEP": 16}, {}),
-    ({"BM": 128, "BN": 64, "CLUSTER_N": 2, "RASTER": "along_n"}, {"step": 64, "beside": 1, "pairs": True}))
+    ({"BM": 128, "BN": 64, "CLUSTER_N": 2, "RASTER": "along_n", "ORDER": "ticket"}, {"step": 64, "beside": 1}))
 """And by what their tiles' time goes, if not by the number of tiles or of their steps."""
 
 
