@@ -168,7 +168,7 @@ def test_a_hazard_of_the_maps_is_caught(hazard, rules):
 
 @pytest.mark.parametrize("wrong", [
     {"LAYOUT": "rows", "BN": 64, "BM": 128, "PINGPONG": True}, {"LAYOUT": "rows", "BM": 128, "BN": 96, "TRANSPOSED": True},
-    {"LAYOUT": "pointers", "TRANSPOSED": True, "BN": 16}, {"LAYOUT": "pointers", "GATED": True}, {"ORDER": "ticket", "CLUSTER_M": 2},
+    {"LAYOUT": "pointers", "TRANSPOSED": True, "BN": 16}, {"LAYOUT": "pointers", "GATED": True},
     {"TAILS": "updated", "TRANSPOSED": True, "BN": 16}, {"LAYOUT": "pointers", "ORDER": "across"}], ids=str)
 def test_what_does_not_go_together_is_refused(wrong):
     with pytest.raises(ConfigError):
