@@ -151,6 +151,7 @@ class ClusterTickets(Tickets):
     It sends what it draws to the producer of each other CTA by st.async; each passes it on in its own CTA, as above. sent[slot], of those
     others: 1, their producer's arrive.expect_tx. free[slot], of the first CTA: the other producers, when they have loaded that tile. Nobody
     else of a CTA synchronises with another's: a release at the scope of the cluster takes a consumer, who has stores under way, too long.
+    `from_end` counts clusters.
     """
 
     size: int = field(default=2, kw_only=True)

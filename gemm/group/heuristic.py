@@ -186,12 +186,12 @@ def _tiles(problem: GroupProblem) -> Kinds:
         kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, beside=1))
         if _in_pairs(problem):
             pair = {**PAIR, "GROUP": _columns_of_pairs(problem)}
-            kinds = tuple(kind._replace(tile=pair) if kind.tile["BM"] == PAIR["BM"] else kind for kind in kinds)
+            kinds = tuple(kind._replace(tile=pair) if kind.tile == OF_THREE else kind for kind in kinds)
     return tuple(kind._replace(tile=_ordered(kind.tile, problem)) for kind in kinds)
 
 
 def _in_pairs(problem: GroupProblem) -> bool:
-    """Whether pairs of CTAs have tiles: groups have several, and the producers copy all scales."""
+    """Whether CTAs work in pairs where they would in OF_THREE alone: groups have several tiles, and the producers copy all scales."""
     plain = problem.options.layout in COUNTED and not (problem.options.order or problem.options.gated or problem.quantised)
     return plain and all(problem.scale_copies.values()) and problem.n > PAIR["BN"] and problem.mean >= 2 * PAIR["BM"]
 

@@ -60,9 +60,10 @@ class GroupSchedule:
         across = weight_tiles if own_sizes else self._columns(weight_tiles)
         rows = ld.shared__cta.u32(table.before.at(table.capacity))
         units = rows if own_sizes else rows * across
-        here, drawn = mov.u32(0), self.tiles.tickets is not None      # what is drawn is the same for all CTAs of a cluster
+        here = mov.u32(0)
 
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
+            """For all CTAs of a cluster, to which tickets pass it on."""
             column = unit // rows if self.order == "across" else None
             sought = unit if own_sizes else unit - column * rows if column is not None else unit // across
             if self.order in ("linear", "ticket") and not self.tiles.from_end:
@@ -82,11 +83,10 @@ class GroupSchedule:
                     own = own // wide
                 within = unit - before if own_sizes else unit - before * wide
                 m, n = self.tiles._place(within, *((wide, own) if self.transposed else (own, wide)))
-            return *((m, n) if drawn else self.tiles._in_cluster(m, n)), here
+            return m, n, here
 
         with self.tiles.placed(units, place, turn, turns, draws) as (unit, m, n, of):
-            if drawn:
-                m, n = self.tiles._in_cluster(m, n)
+            m, n = self.tiles._in_cluster(m, n)
             start, end = ld.shared__cta.u32(table.start.at(of)), ld.shared__cta.u32(table.end.at(of))
             row, until = self._rows(table, of, n if self.transposed else m, start, end)
             group = ld.shared__cta.u32(table.group.at(of)) if table.longest_first else of

@@ -206,8 +206,6 @@ def deviation(full: bool) -> float:
             continue
         problem, found = problem_of(one), []
         for kind in _tiles(problem):
-            if "CLUSTER_N" in kind.tile:
-                continue
             alike = _dealt_out(kind.tile, problem) and not one.skewed
             of_tile = f"{kind.tile['BM']}x{kind.tile['BN']} {'dealt out' if alike else 'by ticket'}"
             us = next((us for label, us in times.items() if label.startswith(of_tile)), None)
