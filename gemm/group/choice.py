@@ -12,8 +12,8 @@ from ptxkit.ptx import add, cvt, mov, mul, redux, selp, setp
 from ptxkit.types import f32, u32
 
 ALL_LANES = 0xFFFFFFFF
-LEVEL, LEVEL_FITTED = 5, 3
-"""Tenths that whole waves count; and where tiles take as long as they have tokens, whose last wave is fuller than that of equal tiles."""
+LEVEL = 5
+"""Tenths of the time that go by whole waves; the rest goes by the number of tiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,12 @@ class Tiles:
     wave: int
     beside: int = 0
 
-    @property
-    def level(self) -> int:
-        """Tenths that whole waves count; the rest is the number of tiles."""
-        return LEVEL if self.beside or self.step == self.tokens else LEVEL_FITTED
-
     def work(self, rows_of: Callable[[int], Reg[u32]], across: Reg[u32]) -> tuple[Reg[f32], Reg[f32]]:
         """By all lanes of a warp: what rows of `across` tiles take, times the number of tiles; and that number. `rows_of` tells the rows of
         so many tokens in all groups."""
         rows, steps = rows_of(self.tokens), rows_of(self.step)
         ctas, tiles = mov.u32(nctaid.x), rows * across
-        level = (tiles + (ctas - 1)) // ctas * ctas * self.level + tiles * (10 - self.level)
+        level = (tiles + (ctas - 1)) // ctas * ctas * LEVEL + tiles * (10 - LEVEL)
         whole = mul.rn.f32(cvt.rn.f32.u32(level), cvt.rn.f32.u32((steps + rows * self.beside) * across))
         return mul.rn.f32(whole, float(self.wave)), cvt.rn.f32.u32(tiles)
 
@@ -45,7 +40,7 @@ class Tiles:
         """The same on the host, of results of `n` columns."""
         across = -(-n // self.features)
         tiles, steps = (sum(-(-length // of) for length in lengths) * across for of in (self.tokens, self.step))
-        level = -(-tiles // ctas) * ctas * self.level + tiles * (10 - self.level)
+        level = -(-tiles // ctas) * ctas * LEVEL + tiles * (10 - LEVEL)
         return np.float32(level) * np.float32(steps + tiles * self.beside) * np.float32(self.wave), np.float32(tiles)
 
     def time_of(self, lengths: Sequence[int], n: int, ctas: int) -> float:
@@ -60,7 +55,7 @@ class Choice:
 
     Tiles are dealt out in waves, and whether the last one is full depends on every group's length. Both kernels count both kinds of
     tiles with the same grid; the one that takes longer has no work. `first` works where they take equally long. The time goes by the waves
-    and by the tiles (`level`): while some SMs have none left, the others have their power.
+    and by the tiles (LEVEL): while some SMs have none left, the others have their power.
     """
 
     own: Tiles

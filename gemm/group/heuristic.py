@@ -34,24 +34,26 @@ FEW_GATED = 96
 
 class Kind(NamedTuple):
     """A tile, and the time of a full one beside its share of the area of the first. It takes as long whatever it has; or, with `beside`, as
-    long as it has slabs of 64 rows, and so many of them more."""
+    long as it has slabs of 64 rows, or steps, and so many of them more. While it is stored nobody multiplies, for as long as the first
+    takes for so many stages of 128 bytes of depth (`stores`)."""
 
     share: float
     tile: dict[str, Any]
     beside: int = 0
+    stores: float = 0.0
 
 
 Kinds = tuple[Kind, ...]
 _TICKET: dict[str, Any] = {"ORDER": "ticket", "LONGEST_FIRST": True}
 _FITTED: dict[str, Any] = {"TRANSPOSED": True, "STEP": 16, "GROUP": 1, **_TICKET}
 PLAIN: Kinds = (
-    Kind(1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4}),
-    Kind(1.002, {"BM": 128, "BN": 192, "PINGPONG": True}),
-    Kind(1.015, {"BM": 256, "BN": 192, **_FITTED}),
-    Kind(1.038, {"BM": 192, "BN": 192, **_FITTED}))
-"""Tiles whose sums stay in the tensor cores. A warpgroup that stores all its boxes at once is worth a stage of the ring. Where groups
-differ, or are few tiles of the first two, tiles of 16, 32, ... 192 tokens waste none, and by ticket, the longest group first, CTAs end
-together."""
+    Kind(1.0, {"BM": 128, "BN": 256, "STAGES": 3, "BUFFERS": 4}, stores=0.75),
+    Kind(0.993, {"BM": 128, "BN": 192, "PINGPONG": True}),
+    Kind(1.017, {"BM": 256, "BN": 192, **_FITTED}, beside=1, stores=1.85),
+    Kind(1.027, {"BM": 192, "BN": 192, **_FITTED}, beside=1, stores=1.85))
+"""Tiles whose sums stay in the tensor cores. A warpgroup that stores all its boxes at once is worth a stage of the ring; of two that take
+turns one multiplies while the other stores. Where groups differ, or are few tiles of the first two, tiles of 16, 32, ... 192 tokens waste
+none, and by ticket, the longest group first, CTAs end together."""
 FITTED: dict[str, Any] = {"BM": 128, "BN": 192, **_FITTED}
 """The tile of groups of up to 2 FEW tokens, which wait for their weights."""
 FITTED_SINGLE: tuple[dict[str, Any], ...] = tuple({**FITTED, "BM": BM, "BN": BN, "LONGEST_FIRST": False}
@@ -182,8 +184,8 @@ def _tiles(problem: GroupProblem) -> Kinds:
         kinds = tuple(kind._replace(share=kind.share * (QUANTISED_OF_THREE if kind.tile["BM"] == 192 else 1.0)) for kind in kinds
                       if kind.tile["BN"] == BLOCK)
     if problem.mean > FEW_GATED and _scale_ring(problem):
-        share = (WIDE_SHARE_GATED if gated or problem.quantised else WIDE_SHARE) + WIDE_STORES / math.ceil(problem.k / BLOCK)
-        kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, beside=1))
+        share = WIDE_SHARE_GATED if gated or problem.quantised else WIDE_SHARE
+        kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, beside=1, stores=WIDE_STORES))
         if _in_pairs(problem):
             pair = {**PAIR, "GROUP": _columns_of_pairs(problem)}
             kinds = tuple(kind._replace(tile=pair) if kind.tile == OF_THREE else kind for kind in kinds)
@@ -257,8 +259,9 @@ def _weights(problem: GroupProblem) -> dict[str, Any]:
 def _counted(kind: Kind, problem: GroupProblem) -> Tiles:
     """What the time of such tiles goes by."""
     tokens, features = _extents(kind.tile)[0], _features(kind.tile, problem)
-    step = ROWS if kind.beside else kind.tile.get("STEP", tokens)
-    time = kind.share * features * (1 + problem.options.gated) * tokens
+    step = kind.tile.get("STEP", ROWS if kind.beside else tokens)
+    stages = math.ceil(problem.k * problem.x.bits / 1024)
+    time = (kind.share + kind.stores / stages) * features * (1 + problem.options.gated) * tokens
     return Tiles(tokens, features, step, int(time / (tokens // step + kind.beside)), kind.beside)
 
 
@@ -378,7 +381,7 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
                     for stream in (True, False):
                         yield {"BM": 64, "BN": BN, "ORDER": order, "STREAM_W": stream, **more, **ways}
     if problem.mean >= FEW // 2:
-        for _, tile, _ in _tiles(problem):
+        for tile in (kind.tile for kind in _tiles(problem)):
             yield {**tile, **ways}
             yield {**tile, **ways, "ORDER": "linear" if "ORDER" in tile else "ticket"}
             yield {**tile, **ways, "ORDER": "ticket", "LONGEST_FIRST": True, "FROM_END": 0}

@@ -101,9 +101,11 @@ def test_the_l2_fetches_as_many_bytes_as_the_configuration_says():
     ("bf16", 32, 192, True), ("fp8", 64, 256, True), ("fp8-block", 24, 160, True), ("fp8-block", 24, 256, False), ("bf16", 16, 192, False),
     ("bf16", 32, 128, False), ("bf16", 96, 192, False), ("fp8", 32, 2048, False)], ids=str)
 def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups, tokens, both_ends):
-    """About 16, or 48 where there is much work: as many as have a group's tiles, or a part of them, or several times as many."""
+    """About 16, or 48 where there is much work: as many as have a group's tiles, or a part of them, or several times as many. Where tiles
+    are dealt out nobody chooses where to begin."""
     from gemm.group.bench import problem_of
 
+    drawn = 0
     for n, k in itertools.product((256, 1536, 2048, 4096, 6144, 7168, 14336), (1024, 14336)):
         kernels = heuristic(problem_of(Case(groups, tokens, n, k, kind))).kernels
         for config in kernels:
@@ -114,7 +116,10 @@ def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups
                 assert 0.6 * about <= config.FROM_END <= 1.5 * about
                 assert config.FROM_END % across == 0 or across // round(across / about) == config.FROM_END
             assert bool(config.FROM_END) <= both_ends
-        assert any(config.FROM_END for config in kernels) == both_ends
+        if any(config.ORDER == "ticket" for config in kernels):
+            drawn += 1
+            assert any(config.FROM_END for config in kernels) == both_ends
+    assert drawn or not both_ends
 
 
 def test_a_wide_tile_goes_around_in_the_given_order_where_lengths_that_differ_have_a_kernel_of_their_own():
@@ -161,7 +166,9 @@ def test_the_heuristic_has_a_configuration_for_every_case():
         for kind in ("bf16", "fp8", "fp8-block"):
             for gated in (False, True):
                 problem = problem_of(Case(*extent, kind, gated=gated))
-                assert heuristic(problem) in candidates(problem)
+                found = list(candidates(problem))
+                assert found[0] == heuristic(problem)
+                assert len(set(found)) == len(found) > 4
     assert GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=128, PROMOTE=True, BLOCK_SCALES=True).tile.STAGES >= 4
     wide = GroupConfig.of(e4m3, e4m3, bf16, **WIDE, PROMOTE=True, BLOCK_SCALES=True, RING=True, SCALE_MAP=True, SCALE_BULK=True, GROUPS=32)
     assert (wide.tile.STAGES, wide.tile.BUFFERS) == (4, 1)      # one buffer less for a stage more, with fewer of which it spills
@@ -183,6 +190,50 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
         shares.append(known.get(chosen, float("inf")) / min(known.values()))
         assert shares[-1] <= 1.075, (name, chosen)
     assert math.prod(shares) ** (1 / len(shares)) <= 1.01
+
+
+@functools.cache
+def without_promotion() -> dict[str, dict[str, float]]:
+    """What was measured of tiles whose sums stay in the tensor cores, each alone: microseconds of each case."""
+    path = Path(__file__).parents[2] / "benchmarks/results/2026-11-23-h200-grouped-tiles.json"
+    found: dict[str, dict[str, float]] = json.loads(path.read_text())["cases"]
+    return found
+
+
+def label(tile: dict[str, Any]) -> str:
+    """Of a tile in those measurements."""
+    rows, columns = tile["BM"], tile["BN"]
+    return f"{rows}x{columns}" + (" as wide as its tokens" if tile.get("STEP") else " in turn" if tile.get("PINGPONG") else "")
+
+
+def test_tiles_without_promotion_take_what_their_depth_and_their_waves_say():
+    """The fewer stages a tile has, the more count its stores."""
+    from gemm.group.bench import problem_of
+
+    def deviation(**changes: Any) -> float:
+        squares = []
+        for word, times in without_promotion().items():
+            one = case(word)
+            found = [math.log(times[label(kind.tile)] / _counted(kind._replace(**changes), problem).time_of(one.lengths, one.n, 132))
+                     for problem in [problem_of(one)] for kind in _tiles(problem)]
+            squares += [(x - sum(found) / len(found)) ** 2 for x in found]
+        assert len(squares) == 4 * 116
+        return math.sqrt(sum(squares) / len(squares))
+
+    assert deviation() < 0.025 < 0.035 < deviation(stores=0.0)
+
+
+def test_what_is_chosen_without_promotion_is_near_the_fastest():
+    from gemm.group.bench import problem_of
+
+    shares = []
+    for word, times in without_promotion().items():
+        one = case(word)
+        chosen = heuristic(problem_of(one)).chosen(one.lengths, one.n, 132)
+        best = min(us for name, us in times.items() if name != "chosen before")
+        shares.append(times[label(chosen.parameters)] / best)
+    assert max(shares) < 1.06
+    assert statistics.geometric_mean(shares) < 1.006
 
 
 @functools.cache
