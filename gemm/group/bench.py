@@ -30,7 +30,7 @@ from .config import GroupConfig
 from .contestants import contestants, entry
 from .data import Data, make, sets_of, wrong
 from .device import group_gemm
-from .heuristic import candidates, heuristic
+from .heuristic import candidates, each_tile, heuristic
 from .problem import GroupArrays, GroupOptions, GroupProblem
 from .schedule import ORDERS, TAILS
 
@@ -39,6 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     **{order: {"ORDER": order} for order in ORDERS}, **{tails: {"TAILS": tails} for tails in TAILS}, "ring": RING,
     "overlap": {**RING, "BM": 128, "BN": 128, "CLUSTER_M": 1, "CONSUMERS": 2, "OVERLAP": True}}
 """Orders, ways of the last rows; block scales through shared memory, and besides with promotion that overlaps, in 128 x 128."""
+TILES = "tiles"
 PARAMETERS = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
               "BUFFERS", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING", "PIECES",
               "STEP", "LONGEST_FIRST", "FROM_END", "AHEAD", "L2_PROMOTION")
@@ -82,16 +83,20 @@ def changes_of(name: str) -> dict[str, Any]:
     for word in name.split("+"):
         key, _, value = word.partition("=")
         if key not in PARAMETERS or not value:
-            raise ContestantError(f"--variants {name}: there are {', '.join(VARIANTS)}, and parameters such as BN=128+ORDER=ticket")
+            there = ", ".join((*VARIANTS, TILES))
+            raise ContestantError(f"--variants {name}: there are {there}, and parameters such as BN=128+ORDER=ticket")
         found[key] = int(value) if value.isdecimal() else {"true": True, "false": False}.get(value, value)
     return found
 
 
-def variants_of(config: GroupConfig, names: Sequence[str]) -> dict[str, GroupConfig]:
-    """The same configuration with changes, those left out that it cannot have or that change nothing."""
+def variants_of(config: GroupConfig, names: Sequence[str], problem: GroupProblem | None = None) -> dict[str, GroupConfig]:
+    """The same configuration with changes, those left out that it cannot have or that change nothing; and TILES, of a problem every tile
+    that the heuristic chooses from."""
     found: dict[str, GroupConfig] = {}
+    if TILES in names and problem is not None:
+        found |= {name: tile for name, tile in each_tile(problem).items() if tile != config}
     derived = {"STAGES", "STORE", "BUFFERS", "EVEN", "PIECE", "KEPT", "CHOICE"}     # anew, and one kernel only
-    for name in names:
+    for name in (name for name in names if name != TILES):
         changes = changes_of(name)
         kept = {key: value for key, value in config.parameters.items()
                 if key not in (derived | {"CONSUMERS"} if changes.keys() & {"BM", "PINGPONG"} else derived)}
@@ -116,12 +121,13 @@ def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors:
     if sentence:
         found["wrong"] = sentence
         return found
-    config = heuristic(problem(case, sets[0]))
+    seen = problem(case, sets[0])
+    config = heuristic(seen)
     makes: dict[str, Callable[[], Entry]] = {
         "ours": lambda: Entry("ours", [launch(data, case) for data in sets], detail={"config": str(config)})}
     for name, peer in contestants(against).items():
         makes[name] = functools.partial(entry, torch, name, peer, case, sets)
-    for name, variant in variants_of(config, names).items():
+    for name, variant in variants_of(config, names, seen).items():
         makes[f"ours, {name}"] = functools.partial(_variant, torch, f"ours, {name}", case, sets, variant)
     graphs: list[Captured] = []
     for name, made in makes.items():
@@ -175,8 +181,11 @@ def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), round
     sensors = reader(torch)
     limits = results["ceilings"] = ceilings(torch, sensors) if with_ceilings else {}
     say("ceilings: " + ", ".join(f"{name} {seen['value']:.0f} {seen['unit']}" for name, seen in limits.items()))
-    chosen = [heuristic(problem_of(case)) for case in cases]
-    assemble([*chosen, *(other for config in chosen for other in variants_of(config, variants).values())], say)
+    wanted: list[GroupConfig] = []
+    for each in map(problem_of, cases):
+        chosen = heuristic(each)
+        wanted += [chosen, *variants_of(chosen, variants, each).values()]
+    assemble(wanted, say)
     for name in regimes:                                       # one after another: a sustained case leaves the card too warm for a burst
         regime = REGIMES[name]
         for number, case in enumerate(cases):

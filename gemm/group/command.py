@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"of the default cases (default {','.join(KINDS)})")
     parser.add_argument("--regimes", default="burst", help="of --compare: burst, or burst,sustained")
     parser.add_argument("--variants", default="", help="of --compare: ours with changes as well: ticket,search,across,updated,predicated, "
-                        "of block scales ring,overlap, or any parameters: BN=128+ORDER=ticket,GROUP=1")
+                        "of block scales ring,overlap, or any parameters: BN=128+ORDER=ticket,GROUP=1; tiles: each "
+                        "tile that is chosen from")
     parser.add_argument("--rounds", type=int, help="of --compare")
     parser.add_argument("--table", metavar="FILE", type=Path, help="print what --compare wrote there as Markdown instead")
     parser.add_argument("--seconds", type=float, default=240.0, help="of --sweep: begin no further case after that long")

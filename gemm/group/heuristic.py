@@ -346,6 +346,18 @@ def _best(tiles: Kinds, problem: GroupProblem, sms: int) -> dict[str, Any]:
     return min(tiles, key=lambda kind: _counted(kind, problem).time_of(alike, problem.n, sms)).tile
 
 
+def each_tile(problem: GroupProblem) -> dict[str, GroupConfig]:
+    """The tiles that are chosen from where groups have more than a few tokens, each in a kernel that works whatever the lengths."""
+    same = {"PIECES": _in_pieces(problem), **_weights(problem), **fixed(problem), **(_scale_ring(problem) if problem.promote else {})}
+    return {tile_name(kind.tile): GroupConfig.of(**{**kind.tile, **same}) for kind in _tiles(problem)}
+
+
+def tile_name(tile: dict[str, Any]) -> str:
+    """`128x256`, and how it is worked on."""
+    how = {"STEP": " as wide as its tokens", "PINGPONG": " in turn", "CLUSTER_N": " in pairs"}
+    return f"{tile['BM']}x{tile['BN']}" + "".join(words for name, words in how.items() if tile.get(name, 0) > (name == "CLUSTER_N"))
+
+
 def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
     """Configurations worth trying for a problem, the heuristic's first."""
     choice, weights = fixed(problem), _weights(problem)
@@ -429,4 +441,4 @@ def _promoted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
             yield {"BM": BM, "BN": 128, "OVERLAP": True}
 
 
-__all__ = ["candidates", "fixed", "heuristic"]
+__all__ = ["candidates", "each_tile", "fixed", "heuristic", "tile_name"]

@@ -122,6 +122,25 @@ def test_a_variant_is_a_name_or_parameters():
             variants_of(config, [wrong])
 
 
+def test_every_tile_that_is_chosen_from_is_a_variant():
+    from gemm.group.bench import problem_of, variants_of
+    from gemm.group.heuristic import heuristic
+
+    columns = ("256x192 as wide as its tokens", "192x192 as wide as its tokens")
+    for extent, names in ((Case(8, 512, 4096, 7168, "fp8"), {"128x256", "128x192 in turn", *columns}),
+                          (Case(8, 512, 4096, 7168, "fp8-block"), {"256x128", "128x128", "192x128 in pairs", "128x192", "128x256"})):
+        problem = problem_of(extent)
+        config = heuristic(problem)
+        found = variants_of(config, ["ticket", "tiles"], problem)
+        assert names <= found.keys() <= names | {"ticket"}
+        assert len({*found.values()}) == len(found)
+        assert config.OTHER is not None
+        assert config.OTHER.alone in found.values()
+    alone = heuristic(problem_of(Case(4, 8192, 4096, 7168, "bf16")))
+    assert alone.OTHER is None
+    assert alone not in variants_of(alone, ["tiles"], problem_of(Case(4, 8192, 4096, 7168, "bf16"))).values()
+
+
 @given(st.integers(1, 200), st.integers(0, 5000))
 def test_skewed_lengths_have_the_total(groups, total):
     found = skewed(groups, total)

@@ -32,6 +32,7 @@ from gemm.group.heuristic import (
     _tiles,
     candidates,
     heuristic,
+    tile_name,
 )
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.types import bf16, e4m3
@@ -200,12 +201,6 @@ def without_promotion() -> dict[str, dict[str, float]]:
     return found
 
 
-def label(tile: dict[str, Any]) -> str:
-    """Of a tile in those measurements."""
-    rows, columns = tile["BM"], tile["BN"]
-    return f"{rows}x{columns}" + (" as wide as its tokens" if tile.get("STEP") else " in turn" if tile.get("PINGPONG") else "")
-
-
 def test_tiles_without_promotion_take_what_their_depth_and_their_waves_say():
     """The fewer stages a tile has, the more count its stores."""
     from gemm.group.bench import problem_of
@@ -214,7 +209,7 @@ def test_tiles_without_promotion_take_what_their_depth_and_their_waves_say():
         squares = []
         for word, times in without_promotion().items():
             one = case(word)
-            found = [math.log(times[label(kind.tile)] / _counted(kind._replace(**changes), problem).time_of(one.lengths, one.n, 132))
+            found = [math.log(times[tile_name(kind.tile)] / _counted(kind._replace(**changes), problem).time_of(one.lengths, one.n, 132))
                      for problem in [problem_of(one)] for kind in _tiles(problem)]
             squares += [(x - sum(found) / len(found)) ** 2 for x in found]
         assert len(squares) == 4 * 116
@@ -231,7 +226,7 @@ def test_what_is_chosen_without_promotion_is_near_the_fastest():
         one = case(word)
         chosen = heuristic(problem_of(one)).chosen(one.lengths, one.n, 132)
         best = min(us for name, us in times.items() if name != "chosen before")
-        shares.append(times[label(chosen.parameters)] / best)
+        shares.append(times[tile_name(chosen.parameters)] / best)
     assert max(shares) < 1.06
     assert statistics.geometric_mean(shares) < 1.006
 
