@@ -40,6 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "overlap": {**RING, "BM": 128, "BN": 128, "CLUSTER_M": 1, "CONSUMERS": 2, "OVERLAP": True}}
 """Orders, ways of the last rows; block scales through shared memory, and besides with promotion that overlaps, in 128 x 128."""
 TILES = "tiles"
+"""Every tile that the heuristic chooses from."""
 PARAMETERS = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
               "BUFFERS", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING", "PIECES",
               "STEP", "LONGEST_FIRST", "FROM_END", "AHEAD", "L2_PROMOTION")
@@ -89,12 +90,10 @@ def changes_of(name: str) -> dict[str, Any]:
     return found
 
 
-def variants_of(config: GroupConfig, names: Sequence[str], problem: GroupProblem | None = None) -> dict[str, GroupConfig]:
-    """The same configuration with changes, those left out that it cannot have or that change nothing; and TILES, of a problem every tile
-    that the heuristic chooses from."""
-    found: dict[str, GroupConfig] = {}
-    if TILES in names and problem is not None:
-        found |= {name: tile for name, tile in each_tile(problem).items() if tile != config}
+def variants_of(config: GroupConfig, names: Sequence[str], problem: GroupProblem) -> dict[str, GroupConfig]:
+    """The same configuration with changes, those left out that it cannot have or that change nothing; and for TILES every tile that the
+    heuristic chooses from."""
+    found = {name: tile for name, tile in each_tile(problem).items() if tile != config} if TILES in names else {}
     derived = {"STAGES", "STORE", "BUFFERS", "EVEN", "PIECE", "KEPT", "CHOICE"}     # anew, and one kernel only
     for name in (name for name in names if name != TILES):
         changes = changes_of(name)

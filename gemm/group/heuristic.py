@@ -346,31 +346,36 @@ def _best(tiles: Kinds, problem: GroupProblem, sms: int) -> dict[str, Any]:
     return min(tiles, key=lambda kind: _counted(kind, problem).time_of(alike, problem.n, sms)).tile
 
 
+def _alone(tile: dict[str, Any], problem: GroupProblem) -> GroupConfig | None:
+    """The kernel of a tile, which works whatever the lengths; None where the problem cannot have it."""
+    try:
+        return GroupConfig.of(**{"PIECES": _in_pieces(problem), **_weights(problem), **tile, **fixed(problem)})
+    except ConfigError:
+        return None
+
+
 def each_tile(problem: GroupProblem) -> dict[str, GroupConfig]:
     """The tiles that are chosen from where groups have more than a few tokens, each in a kernel that works whatever the lengths."""
-    same = {"PIECES": _in_pieces(problem), **_weights(problem), **fixed(problem), **(_scale_ring(problem) if problem.promote else {})}
-    return {tile_name(kind.tile): GroupConfig.of(**{**kind.tile, **same}) for kind in _tiles(problem)}
+    ways = _scale_ring(problem)
+    found = {tile_name(kind.tile): _alone({**kind.tile, **ways}, problem) for kind in _tiles(problem)}
+    return {name: config for name, config in found.items() if config is not None}
 
 
 def tile_name(tile: dict[str, Any]) -> str:
     """`128x256`, and how it is worked on."""
-    how = {"STEP": " as wide as its tokens", "PINGPONG": " in turn", "CLUSTER_N": " in pairs"}
-    return f"{tile['BM']}x{tile['BN']}" + "".join(words for name, words in how.items() if tile.get(name, 0) > (name == "CLUSTER_N"))
+    how = {" as wide as its tokens": tile.get("STEP"), " in turn": tile.get("PINGPONG"), " in pairs": tile.get("CLUSTER_N", 1) == 2}
+    return f"{tile['BM']}x{tile['BN']}" + "".join(words for words, holds in how.items() if holds)
 
 
 def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
     """Configurations worth trying for a problem, the heuristic's first."""
-    choice, weights = fixed(problem), _weights(problem)
     first = heuristic(problem)
     found = dict.fromkeys((first, *(each.alone for each in first.kernels)))
     yield from found
     seen = set(found)
     for each in _shapes(problem):
-        try:
-            config = GroupConfig.of(**{**weights, **each, **choice}, PIECES=_in_pieces(problem))
-        except ConfigError:
-            continue
-        if config not in seen:
+        config = _alone(each, problem)
+        if config is not None and config not in seen:
             seen.add(config)
             yield config
 

@@ -108,10 +108,11 @@ def test_results_as_a_table(capsys, tmp_path):
 
 def test_a_variant_is_a_name_or_parameters():
     from gemm.bench.contestants import ContestantError
-    from gemm.group.bench import variants_of
+    from gemm.group.bench import problem_of, variants_of
 
-    config = GroupConfig.of(bf16, bf16, bf16, BM=128, BN=256)
-    found = variants_of(config, ["ticket", "ragged", "updated", "BN=128+GROUP=1+ORDER=ticket", "BM=64", "BN=100", "PINGPONG=true", "BM=64"])
+    config, problem = GroupConfig.of(bf16, bf16, bf16, BM=128, BN=256), problem_of(Case(8, 512, 4096, 7168))
+    names = ["ticket", "ragged", "updated", "BN=128+GROUP=1+ORDER=ticket", "BM=64", "BN=100", "PINGPONG=true", "BM=64"]
+    found = variants_of(config, names, problem)
     assert list(found) == ["ticket", "updated", "BN=128+GROUP=1+ORDER=ticket", "BM=64"]     # nothing, not to be had, not to be had, again
     changed = found["BN=128+GROUP=1+ORDER=ticket"]
     assert (changed.tile.BN, changed.tile.GROUP, changed.ORDER) == (128, 1, "ticket")
@@ -119,7 +120,7 @@ def test_a_variant_is_a_name_or_parameters():
     assert found["BM=64"].tile.CONSUMERS == 1
     for wrong in ("fastest", "BN", "X=f16", "BN=128+"):
         with pytest.raises(ContestantError, match="parameters such as"):
-            variants_of(config, [wrong])
+            variants_of(config, [wrong], problem)
 
 
 def test_every_tile_that_is_chosen_from_is_a_variant():
@@ -136,9 +137,12 @@ def test_every_tile_that_is_chosen_from_is_a_variant():
         assert len({*found.values()}) == len(found)
         assert config.OTHER is not None
         assert config.OTHER.alone in found.values()
-    alone = heuristic(problem_of(Case(4, 8192, 4096, 7168, "bf16")))
+    problem = problem_of(Case(4, 8192, 4096, 7168, "bf16"))
+    alone = heuristic(problem)
     assert alone.OTHER is None
-    assert alone not in variants_of(alone, ["tiles"], problem_of(Case(4, 8192, 4096, 7168, "bf16"))).values()
+    assert alone not in variants_of(alone, ["tiles"], problem).values()
+    gated = problem_of(Case(8, 512, 4096, 7168, "bf16", gated=True))
+    assert columns[1] not in variants_of(heuristic(gated), ["tiles"], gated)        # a slab for each warpgroup, none of both projections
 
 
 @given(st.integers(1, 200), st.integers(0, 5000))

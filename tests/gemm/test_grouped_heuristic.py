@@ -179,7 +179,7 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
     """Of groups that are all alike, and of skewed ones, which the host cannot tell from them."""
     from gemm.group.bench import problem_of
 
-    measured = json.loads((Path(__file__).parents[2] / "benchmarks/results/2026-11-22-h200-grouped-sweep.json").read_text())["cases"]
+    measured = results("2026-11-22-h200-grouped-sweep.json")["cases"]
     assert len(measured) == 114
     shares = []
     for name, times in measured.items():
@@ -194,28 +194,39 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
 
 
 @functools.cache
-def without_promotion() -> dict[str, dict[str, float]]:
-    """What was measured of tiles whose sums stay in the tensor cores, each alone: microseconds of each case."""
-    path = Path(__file__).parents[2] / "benchmarks/results/2026-11-23-h200-grouped-tiles.json"
-    found: dict[str, dict[str, float]] = json.loads(path.read_text())["cases"]
+def results(name: str) -> dict[str, Any]:
+    """What was measured, of the file that is so called."""
+    found: dict[str, Any] = json.loads((Path(__file__).parents[2] / "benchmarks/results" / name).read_text())
     return found
+
+
+def without_promotion() -> dict[str, dict[str, float]]:
+    """Of tiles whose sums stay in the tensor cores, each alone: microseconds of each case."""
+    found: dict[str, dict[str, float]] = results("2026-11-23-h200-grouped-tiles.json")["cases"]
+    return found
+
+
+def scatter(logs: list[list[float]]) -> float:
+    """Root mean square of how far each case's logarithms are from their mean."""
+    squares = [(x - sum(found) / len(found)) ** 2 for found in logs for x in found]
+    return math.sqrt(sum(squares) / len(squares))
 
 
 def test_tiles_without_promotion_take_what_their_depth_and_their_waves_say():
     """The fewer stages a tile has, the more count its stores."""
     from gemm.group.bench import problem_of
 
-    def deviation(**changes: Any) -> float:
-        squares = []
+    def deviation_of(**changes: Any) -> float:
+        logs = []
         for word, times in without_promotion().items():
             one = case(word)
-            found = [math.log(times[tile_name(kind.tile)] / _counted(kind._replace(**changes), problem).time_of(one.lengths, one.n, 132))
-                     for problem in [problem_of(one)] for kind in _tiles(problem)]
-            squares += [(x - sum(found) / len(found)) ** 2 for x in found]
-        assert len(squares) == 4 * 116
-        return math.sqrt(sum(squares) / len(squares))
+            problem = problem_of(one)
+            counted = {tile_name(kind.tile): _counted(kind._replace(**changes), problem) for kind in _tiles(problem)}
+            logs.append([math.log(times[name] / tiles.time_of(one.lengths, one.n, 132)) for name, tiles in counted.items()])
+        assert sum(map(len, logs)) == 4 * 116
+        return scatter(logs)
 
-    assert deviation() < 0.025 < 0.035 < deviation(stores=0.0)
+    assert deviation_of() < 0.025 < 0.035 < deviation_of(stores=0.0)
 
 
 def test_what_is_chosen_without_promotion_is_near_the_fastest():
@@ -231,11 +242,9 @@ def test_what_is_chosen_without_promotion_is_near_the_fastest():
     assert statistics.geometric_mean(shares) < 1.006
 
 
-@functools.cache
 def experiment(begins: str) -> dict[str, dict[str, float]]:
     """What was measured of each case, microseconds, in the one experiment that is so called."""
-    path = Path(__file__).parents[2] / "benchmarks/results/2026-11-22-h200-grouped-experiments.json"
-    measured = json.loads(path.read_text())["experiments"]
+    measured = results("2026-11-22-h200-grouped-experiments.json")["experiments"]
     (name,) = (name for name in measured if name.startswith(begins))
     found: dict[str, dict[str, float]] = measured[name]
     return found
@@ -245,7 +254,7 @@ def deviation(full: bool) -> float:
     """Of what the heuristic counts from what was measured, each case's tiles beside each other; with every tile counted as full or not."""
     from gemm.group.bench import problem_of
 
-    squares = []
+    logs = []
     for word, times in experiment("tiles with block scales, a kernel each").items():
         one = case(word)
         if one.tokens <= 128:                                   # which wait for their weights
@@ -260,9 +269,9 @@ def deviation(full: bool) -> float:
                 tiles = replace(tiles, step=tiles.tokens, beside=0, wave=tiles.wave * (tiles.tokens // tiles.step + tiles.beside))
             if us is not None:
                 found.append(math.log(us / tiles.time_of(one.lengths, one.columns, 132)))
-        squares += [(x - sum(found) / len(found)) ** 2 for x in found]
-    assert len(squares) > 400
-    return math.sqrt(sum(squares) / len(squares))
+        logs.append(found)
+    assert sum(map(len, logs)) > 400
+    return scatter(logs)
 
 
 def test_tiles_take_as_long_as_they_have_slabs():
