@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from ptxkit import Ptr, Reg, for_range, laneid, smem
@@ -66,12 +67,11 @@ class GroupTable:
         "pointers": `lengths` [groups, 3] are M, N and K, units are tiles of `unit` rows by `features`, and stages are `depth` deep.
         With a `choice`, of a kernel whose units are `across` tiles wide and whose result has `n` columns, there may be no units at all.
         """
-        lane, each = mov.u32(laneid), self.capacity // 32
-        first = lane * each
+        lane = mov.u32(laneid)
+        places = [lane + first if first else lane for first in range(0, self.capacity, 32)]
         counts, bounds = [], []                                 # of units; number, first row and end: of this lane's groups
-        values = [] if layout == "pointers" else self._read(lengths, first, groups, each + (layout == "offsets"), layout)
-        for i in range(each):
-            at = first + i if i else first
+        values = [] if layout == "pointers" else [self._read(lengths, at, groups, layout) for at in places]
+        for i, at in enumerate(places):
             inside = at < groups
             if layout == "pointers":
                 m, n, k = (mov.u32(0) for _ in range(3))
@@ -83,7 +83,7 @@ class GroupTable:
                 st.shared__cta.u32(self.stages.at(at), stages)
                 counts.append(selp.u32(mul.lo.u32((end + (unit - 1)) // unit, across), 0, stages != 0))
             else:
-                start, end = _bounds(values[i], values[i + 1] if layout == "offsets" else None, at, rows, pitch)
+                start, end = _bounds(*values[i], at, rows, pitch)
                 end = selp.u32(end, start, inside)
             bounds.append((at, start, end))
         if self.longest_first:
@@ -94,19 +94,26 @@ class GroupTable:
                 st.shared__cta.u32(self.end.at(at), end)
         if layout != "pointers":
             counts = [(end - start + (unit - 1)) // unit for _, start, end in bounds]
-        here = mov.u32(counts[0])
-        for count in counts[1:]:
-            add.u32(here, here, count)
-        sum_ = mov.u32(here)
-        for distance in (1, 2, 4, 8, 16):
-            add.u32(sum_, sum_, shfl.sync.up.b32(sum_, distance, 0, ALL_LANES), pred=lane >= distance)
-        before = sum_ - here
-        for i, count in enumerate(counts):
-            st.shared__cta.u32(self.before.at(first + i if i else first), before)
-            before = before + count
+        units = self._add_up(places, counts, lane)
         if choice is not None and across is not None and n is not None:
-            mov.u32(before, choice.rows(here, [end - start for _, start, end in bounds], across, n))
-        st.shared__cta.u32(self.before.at(self.capacity), before, pred=lane == 31)
+            here = mov.u32(counts[0])
+            for count in counts[1:]:
+                add.u32(here, here, count)
+            mov.u32(units, choice.rows(here, [end - start for _, start, end in bounds], across, n))
+        st.shared__cta.u32(self.before.at(self.capacity), units, pred=lane == 31)
+
+    def _add_up(self, places: Sequence[Reg[u32]], counts: Sequence[Reg[u32]], lane: Reg[u32]) -> Reg[u32]:
+        """By one warp, each lane with the units of the groups in its places: how many come before each of them into the table; and in the
+        last lane all of them."""
+        sums = [mov.u32(count) for count in counts]
+        for distance in (1, 2, 4, 8, 16):
+            for sum_ in sums:
+                add.u32(sum_, sum_, shfl.sync.up.b32(sum_, distance, 0, ALL_LANES), pred=lane >= distance)
+        for i, (at, count, sum_) in enumerate(zip(places, counts, sums, strict=True)):
+            if i:
+                add.u32(sum_, sum_, shfl.sync.idx.b32(sums[i - 1], 31, 31, ALL_LANES))
+            st.shared__cta.u32(self.before.at(at), sum_ - count)
+        return sums[-1]
 
     def _sorted(self, bounds: list[tuple[Reg[u32], Reg[u32], Reg[u32]]]) -> list[tuple[Reg[u32], Reg[u32], Reg[u32]]]:
         """By one warp, each lane with number, first row and end of some groups: those into the table, the longest first, and of groups that
@@ -124,12 +131,13 @@ class GroupTable:
         return [(at, ld.shared__cta.u32(self.start.at(at)), ld.shared__cta.u32(self.end.at(at))) for at, _, _ in bounds]
 
     @staticmethod
-    def _read(lengths: Ptr[u32], first: Reg[u32], groups: Reg[u32], count: int, layout: Layout) -> list[Reg[u32]]:
-        values = [mov.u32(0) for _ in range(count)]
-        for i, value in enumerate(values):
-            at = first + i if i else first
-            ld.global_.u32(value, lengths.at(at), pred=at <= groups if layout == "offsets" else at < groups)
-        return values
+    def _read(lengths: Ptr[u32], at: Reg[u32], groups: Reg[u32], layout: Layout) -> tuple[Reg[u32], Reg[u32] | None]:
+        """What `lengths` has of a group, and ("offsets") of the next; 0 behind the last."""
+        value, following = mov.u32(0), mov.u32(0) if layout == "offsets" else None
+        ld.global_.u32(value, lengths.at(at), pred=at < groups)
+        if following is not None:
+            ld.global_.u32(following, lengths.at(at + 1), pred=at < groups)
+        return value, following
 
     def save(self, to: Ptr[u32], lane: Reg[u32]) -> None:
         """By one warp: the table to global memory."""
