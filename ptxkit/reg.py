@@ -1,7 +1,8 @@
 """The values that a trace handles: registers, negated predicates, vectors, pointers, special registers.
 
-Operators exist for integer and address arithmetic and comparisons only, one instruction each. Rounding must be said, so
-there are no float operators, and nothing here ever writes in place: PTX's own way is `add.u32(k, k, 1)`.
+Operators exist for integer and address arithmetic and comparisons only, one instruction each: `//` and `%` of an unsigned register by a
+power of two are `shr` and `and`, else `div` and `rem`. Rounding must be said, so there are no float operators, and nothing here ever
+writes in place: PTX's own way is `add.u32(k, k, 1)`.
 """
 
 from __future__ import annotations
@@ -221,12 +222,26 @@ def _read(value: Scalars[S]) -> Reg[S]:
 
 def _arithmetic(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]:
     reg = _read(left)
+    if operator.mnemonic in ("div", "rem") and type(other) is int:
+        simple = _divided(operator.mnemonic, reg, other)
+        if simple is not None:
+            return simple
     kind, builder = reg._integer(operator.mnemonic), reg._here()
     value = _side(reg, other, operator.mnemonic)
     result = builder.register(reg.type)
     operands = (value, reg.operand()) if operator.swap else (reg.operand(), value)
     builder.emit(f"{operator.mnemonic}.{kind}", (result.operand(), *operands))
     return result
+
+
+def _divided(mnemonic: str, reg: Reg[Any], by: int) -> Reg[Any] | None:
+    """Quotient or remainder by a constant where that is a shift or a mask: of an unsigned register by a power of two. ptxas makes none of
+    a `div` by a constant: it computes a reciprocal, 14 instructions."""
+    if by == 0:
+        raise TraceError(f"{reg!r} is divided by 0")
+    if by < 0 or by & (by - 1) or by >> reg.type.bits or reg._integer(mnemonic)[0] == "s":
+        return None
+    return _shift("shr", reg, by.bit_length() - 1) if mnemonic == "div" else _bits(_Bitwise("and"), reg, by - 1)
 
 
 def _bits(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]:

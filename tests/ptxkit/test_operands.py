@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from grammar import forms
 from grammar.spelling import opcode_tokens
-from ptxkit import Ptr, Reg, Vec, laneid, ptx, sink, smem, tid
+from ptxkit import Ptr, Reg, Vec, kernel, laneid, ptx, sink, smem, tid
 from ptxkit.errors import OpcodeError, TraceError
 from ptxkit.flow import if_
 from ptxkit.ptx import add, atom, bar, cp, cvt, elect, fma, ld, mad, mbarrier, mov, opcode, selp, setmaxnreg, setp, shfl, wgmma
@@ -113,6 +113,36 @@ def test_a_shift_keeps_the_sign_of_its_type(data: st.DataObject, type_name: str,
 ])
 def test_mirrored_and_unary_operators(expression: Binary, line: str) -> None:
     assert lines(kernel_of("u32", lambda out, x, y: expression(x, y)))[0] == line
+
+
+@pytest.mark.parametrize(("type_name", "by", "quotient_", "remainder"), [
+    ("u32", 64, "shr.u32 %r2, %r0, 6;", "and.b32 %r2, %r0, 63;"), ("u32", 1, "shr.u32 %r2, %r0, 0;", "and.b32 %r2, %r0, 0;"),
+    ("u64", 1 << 63, "shr.u64 %rd4, %rd2, 63;", "and.b64 %rd4, %rd2, 9223372036854775807;"),
+    ("b32", 2, "shr.u32 %r2, %r0, 1;", "and.b32 %r2, %r0, 1;"),
+    ("u32", 192, "div.u32 %r2, %r0, 192;", "rem.u32 %r2, %r0, 192;"), ("s32", 64, "div.s32 %r2, %r0, 64;", "rem.s32 %r2, %r0, 64;"),
+])
+def test_unsigned_division_by_a_power_of_two_shifts(type_name: str, by: int, quotient_: str, remainder: str) -> None:
+    assert lines(kernel_of(type_name, lambda out, x, y: x // by))[0] == quotient_
+    assert lines(kernel_of(type_name, lambda out, x, y: x % by))[0] == remainder
+
+
+def test_division_by_0_is_refused() -> None:
+    for divide in (operator.floordiv, operator.mod):
+        with pytest.raises(TraceError, match="divided by 0"):
+            kernel_of("u32", lambda out, x, y, divide=divide: divide(x, 0))
+
+
+@pytest.mark.ptxas
+def test_ptxas_makes_no_shift_of_a_division() -> None:
+    """Else the operator would not have to."""
+    def size(divide: Callable[[Any], Any]) -> int:
+        @kernel(target="sm_90a", block=32)
+        def divided(out: Ptr[u32]) -> None:
+            store.global_.u32(out, divide(ld.global_.u32(out)))
+
+        return len(divided.assemble().cubin)
+
+    assert size(lambda x: x // 64) == size(lambda x: ptx.shr.u32(x, 6)) < size(lambda x: ptx.div.u32(x, 64))
 
 
 def test_bits_are_compared_and_added_unsigned() -> None:
