@@ -138,8 +138,9 @@ def run(traced: Traced, parameters: Mapping[str, int] | None = None, symbols: Ma
         elif name in ("not", "neg"):
             result = ~value(operands[1]) if name == "not" else -value(operands[1])
         elif name in _BINARY and len(operands) == 3 and len(modifiers) <= 2:
-            signed = modifiers[-1][0] == "s" and name in ("shr", "div", "rem", "min", "max")
-            result = _BINARY[name](*(_as(value(o), bits, signed) for o in operands[1:]))
+            high = modifiers[0] == "hi"
+            signed = modifiers[-1][0] == "s" and (high or name in ("shr", "div", "rem", "min", "max"))
+            result = _BINARY[name](*(_as(value(o), bits, signed) for o in operands[1:])) >> (bits if high else 0)
         elif name == "mbarrier" and "try_wait" in modifiers:
             events.append(Event(statement.opcode, tuple(value(o) for o in operands[1:])))
             result, bits = 1, 1

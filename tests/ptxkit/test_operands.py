@@ -16,10 +16,12 @@ from grammar.spelling import opcode_tokens
 from ptxkit import Ptr, Reg, Vec, kernel, laneid, ptx, sink, smem, tid
 from ptxkit.errors import OpcodeError, TraceError
 from ptxkit.flow import if_
+from ptxkit.idioms import inverse, quotient
 from ptxkit.ptx import add, atom, bar, cp, cvt, elect, fma, ld, mad, mbarrier, mov, opcode, selp, setmaxnreg, setp, shfl, wgmma
 from ptxkit.ptx import st as store
 from ptxkit.types import TYPES, Scalar, b32, bf16, f32, f64, integer, pred, s16, s32, s64, u8, u16, u32, u64
-from tests.ptxkit.machine import lines, opcodes, quotient, run, stored, trace
+from tests.ptxkit.machine import lines, opcodes, run, stored, trace
+from tests.ptxkit.machine import quotient as truncated
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
 
@@ -27,7 +29,7 @@ INTEGERS: dict[str, type[Any]] = {t.__name__: t for t in (u16, s16, u32, s32, u6
 Binary = Callable[[Any, Any], Any]
 ARITHMETIC: dict[str, tuple[Binary, Binary]] = {
     "+": (operator.add, operator.add), "-": (operator.sub, operator.sub), "*": (operator.mul, operator.mul),
-    "//": (operator.floordiv, quotient), "%": (operator.mod, lambda a, b: a - b * quotient(a, b)),
+    "//": (operator.floordiv, truncated), "%": (operator.mod, lambda a, b: a - b * truncated(a, b)),
     "&": (operator.and_, operator.and_), "|": (operator.or_, operator.or_), "^": (operator.xor, operator.xor),
 }
 COMPARISONS: list[Binary] = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
@@ -154,6 +156,29 @@ def test_integers_of_either_sign_go_together() -> None:
         _ = a + b, b + a
 
     assert opcodes(trace(kernel)) == ["add.u32", "add.s32"]
+
+
+EDGES = st.sampled_from([1, 2, 3, 64, 0x7FFF_FFFF, 0x8000_0000, 0x8000_0001, 0xFFFF_FFFE, 0xFFFF_FFFF])
+
+
+@given(st.integers(0, 0xFFFF_FFFF) | EDGES, st.integers(1, 0xFFFF_FFFF) | st.integers(1, 300) | EDGES, st.integers(-2, 2),
+       st.sampled_from(["constant", "from the host", "from the device", "none"]))
+@settings(deadline=None, max_examples=400)
+def test_a_quotient_is_exact_for_any_two_numbers(n: int, by: int, beside: int, how: str) -> None:
+    """Also beside multiples, where the product with the inverse is one too low."""
+    n = min(max(n // by * by + beside, 0), 0xFFFF_FFFF) if beside else n
+
+    def body(out: Any, x: Any, y: Any) -> None:
+        of_y = inverse(by) if how == "from the host" else ptx.div.u32(0xFFFF_FFFF, y) if how == "from the device" else None
+        store.global_.u32(out, quotient(x, by) if how == "constant" else quotient(x, y, of_y))
+
+    assert stored(run(kernel_of("u32", body), {"out": 0, "x": n, "y": by})) == [n // by]
+
+
+def test_an_inverse_of_nothing_is_refused() -> None:
+    for by in (0, -1, 1 << 32):
+        with pytest.raises(TraceError, match="no inverse"):
+            inverse(by)
 
 
 # --------------------------------------------------------------------------------------------------- in place
