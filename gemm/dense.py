@@ -18,7 +18,7 @@ from .mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, clea
 from .registers import RegisterConsumer, Rows
 from .scale_ring import Reader, ScaleLines, ScaleRing
 from .scales import BLOCK, ScaleArray
-from .scheduler import Extents, Raster, Schedule
+from .scheduler import Extents, Inverses, Raster, Schedule
 from .splitk import ClusterReduction, WorkspaceReduction
 from .streamk import RunReduction
 from .tickets import Tickets
@@ -38,7 +38,8 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
          k_tiles: Reg[u32], batches: Reg[u32], out: Ptr[b8], out_row: Reg[u32], out_batch: Reg[u64], workspace: Ptr[f32],
          counters: Ptr[u32], alpha: Reg[f32], beta: Reg[f32], c: Ptr[b8], c_row: Reg[u32], c_batch: Reg[u64], bias: Ptr[b8],
          residual: Ptr[b8], residual_row: Reg[u32], residual_batch: Reg[u64], a_scale: Ptr[f32], a_scale_m: Reg[u32],
-         a_scale_k: Reg[u32], b_scale: Ptr[f32], b_scale_n: Reg[u32], b_scale_k: Reg[u32], curve: Ptr[u32], *,
+         a_scale_k: Reg[u32], b_scale: Ptr[f32], b_scale_n: Reg[u32], b_scale_k: Reg[u32], curve: Ptr[u32], of_line: Reg[u32],
+         of_panel: Reg[u32], of_batch: Reg[u32], *,
          A: type[Scalar] = bf16, B: type[Scalar] = bf16, OUT: type[Scalar] = bf16, ACCUMULATOR: type[Scalar] = f32,
          A_MAJOR: Major = "k", B_MAJOR: Major = "k", BM: int = 128, BN: int = 256, BK: int = 64, A_ROWS: int = 0, STAGES: int = 4,
          CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 2, CLUSTER_N: int = 1,
@@ -92,7 +93,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
                       *(tickets.counts if tickets is not None else ()))
     schedule = Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, SPLITS, in_cluster, curve if RASTER == "hilbert" else None,
                         tickets, STREAM_K)
-    extents = Extents(m_tiles, n_tiles, k_tiles, batches if BATCHED else None)
+    extents = Extents(m_tiles, n_tiles, k_tiles, batches if BATCHED else None, Inverses(of_line, of_panel, of_batch))
     if AHEAD:
         with if_(thread == 2 * 32):
             first, ahead = schedule.expected(extents), TiledCopy(b, b_tile, cluster.b_shares())

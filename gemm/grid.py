@@ -8,6 +8,7 @@ from typing import Any
 from .config import Config, ConfigError
 from .curve import MOST
 from .problem import Arrays, Options, Problem
+from .scheduler import Inverses, Schedule
 from .streamk import LEAST
 
 _WORKSPACE = slice(9, 11)   # of the scalars: workspace, counters
@@ -22,6 +23,7 @@ class Grid:
     ctas: tuple[int, int, int]
     tiles: tuple[int, int, int]                 # along M, N and stages along K
     workspace_bytes: int                        # counters, then partial sums
+    inverses: Inverses                          # of what places are found by
     curve: tuple[int, int] | None = None        # rows and columns of the units that are taken along a Hilbert curve
 
     @classmethod
@@ -47,7 +49,8 @@ class Grid:
         if config.RASTER == "hilbert" and max(places) > MOST:
             raise ConfigError(f"a curve goes through at most {MOST:,} rows and columns of tiles, not {max(places):,}: "
                               "take RASTER=\"along_m\"")
-        return cls((resident * config.cluster, 1, 1), tiles, bytes, places if config.RASTER == "hilbert" else None)
+        inverses = Schedule(config.GROUP, config.RASTER, cluster_m=config.CLUSTER_M, cluster_n=config.CLUSTER_N).inverses(*tiles[:2])
+        return cls((resident * config.cluster, 1, 1), tiles, bytes, inverses, places if config.RASTER == "hilbert" else None)
 
     def scalars(self, problem: Problem, arrays: Arrays, options: Options, pointers: Any = None, *, order: int = 0) -> tuple[Any, ...]:
         """The kernel's arguments besides tensor maps. `pointers` maps the name of an array to what stands for its pointer; `order` is
@@ -65,7 +68,7 @@ class Grid:
                 pointer("workspace") if pointers else 0, pointer("counters") if pointers else 0,
                 options.alpha, options.beta, pointer("c"), c_row, c_batch, pointer("bias"), pointer("residual"), residual_row,
                 residual_batch, pointer("a_scale"), a_strides[0], a_strides[1], pointer("b_scale"), b_strides[1], b_strides[0],
-                order if pointers is None else pointer("order"))
+                order if pointers is None else pointer("order"), *self.inverses)
 
     @staticmethod
     def with_workspace(scalars: tuple[Any, ...], workspace: int) -> tuple[Any, ...]:

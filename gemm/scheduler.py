@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ptxkit import Ptr, Reg, cluster_ctarank, clusterid, ctaid, for_range, if_, loop, nclusterid, nctaid
+from ptxkit.idioms import inverse, quotient
 from ptxkit.ptx import add, ld, mov, selp
 from ptxkit.ptx import min as min_
 from ptxkit.types import u32
@@ -18,14 +19,24 @@ from .tickets import Tickets
 Raster = Literal["along_m", "along_n", "hilbert"]
 
 
+class Inverses(NamedTuple):
+    """What a unit's number is divided by to find its place (`ptxkit.idioms.inverse`): units of a line, that is a row of them ("along_n":
+    a column); lines of the last panel; units of a batch. On the host, or in registers."""
+
+    line: Reg[u32] | int
+    panel: Reg[u32] | int
+    batch: Reg[u32] | int
+
+
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """A problem counted in tiles, in registers."""
+    """A problem counted in tiles, in registers; without `inverses` places are found by div."""
 
     m: Reg[u32]
     n: Reg[u32]
     k: Reg[u32]
     batches: Reg[u32] | None = None
+    inverses: Inverses | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,12 @@ class Schedule:
     order: Ptr[u32] | None = None
     tickets: Tickets | None = None
     stream: bool = False
+
+    def inverses(self, m_tiles: int, n_tiles: int) -> Inverses:
+        """On the host, of a problem of so many tiles."""
+        rows, columns = -(-m_tiles // self.cluster_m), -(-n_tiles // self.cluster_n)
+        lines, units = (rows, columns) if self.raster == "along_m" else (columns, rows)
+        return Inverses(inverse(units), inverse((lines - 1) % self.group + 1), inverse(rows * columns))
 
     @contextmanager
     def work(self, extents: Extents, *, turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False,
@@ -132,7 +149,7 @@ class Schedule:
         spread = self.splits if self.splits > 1 and not self.split_in_cluster else 1
 
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
-            tile = unit // spread if spread > 1 else unit
+            tile = quotient(unit, spread) if spread > 1 else unit
             m, n, batch = self._tile(extents, tile, tiles, rows, columns)
             return m, n, *([batch] if batch is not None else []), *([tile] if spread > 1 else [])
 
@@ -143,8 +160,8 @@ class Schedule:
             first: Reg[u32] | int = 0
             stages = extents.k
             if split is not None:
-                first = extents.k * split // self.splits
-                stages = extents.k * (split + 1) // self.splits - first
+                first = quotient(extents.k * split, self.splits)
+                stages = quotient(extents.k * (split + 1), self.splits) - first
             return Work(m, n, first, stages, tile, split, batch)
 
         return units * spread if spread > 1 else units, place, piece
@@ -179,29 +196,38 @@ class Schedule:
     def _tile(self, extents: Extents, unit: Reg[u32], units: Reg[u32], rows: Reg[u32],
               columns: Reg[u32]) -> tuple[Reg[u32], Reg[u32], Reg[u32] | None]:
         """Row, column and batch of this CTA's tile of a unit, where a batch has `units`."""
-        batch, within = None, unit
+        batch, within, known = None, unit, extents.inverses
         if extents.batches is not None:
-            batch = unit // units
+            batch = quotient(unit, units, known.batch if known is not None else None)
             within = unit - batch * units
-        m, n = self._in_cluster(*self._place(within, rows, columns))
+        m, n = self._in_cluster(*self._place(within, rows, columns, known))
         return m, n, batch
 
-    def _place(self, unit: Reg[u32], rows: Reg[u32], columns: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
+    def _place(self, unit: Reg[u32], rows: Reg[u32], columns: Reg[u32], known: Inverses | None = None) -> tuple[Reg[u32], Reg[u32]]:
         """Row and column of a unit."""
         if self.raster == "hilbert":
             assert self.order is not None
             entry = ld.global_.nc.u32(self.order.at(unit))
             return entry >> 16, entry & 0xFFFF
-        along, across = (rows, columns) if self.raster == "along_m" else (columns, rows)
-        of_group = across * self.group
-        group = unit // of_group
-        first = group * self.group
-        within = unit - group * of_group
-        width = min_.u32(along - first, self.group)
-        far = within // width
-        near = first + (within - far * width)
+        lines, of_line = (rows, columns) if self.raster == "along_m" else (columns, rows)
+        line = quotient(unit, of_line, known.line if known is not None else None)
+        return self._in_panel(unit, line, lines, of_line, lambda width: (
+            None if known is None else selp.u32(known.panel, inverse(self.group), width < self.group)))
+
+    def _in_panel(self, unit: Reg[u32], line: Reg[u32], lines: Reg[u32], of_line: Reg[u32],
+                  inverse_of: Callable[[Reg[u32]], Reg[u32] | None]) -> tuple[Reg[u32], Reg[u32]]:
+        """Row and column of a unit that has so many whole lines of units before it. `inverse_of` a panel's lines is asked for."""
+        panel = quotient(line, self.group)
+        first = panel * self.group
+        within = unit - first * of_line
+        if self.group == 1:
+            near, far = line, within
+        else:
+            width = min_.u32(lines - first, self.group)
+            far = quotient(within, width, inverse_of(width))
+            near = first + (within - far * width)
         if self.serpentine:
-            far = selp.u32(across - 1 - far, far, (group & 1) != 0)
+            far = selp.u32(of_line - 1 - far, far, (panel & 1) != 0)
         return (near, far) if self.raster == "along_m" else (far, near)
 
     def _in_cluster(self, m: Reg[u32], n: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
@@ -218,7 +244,7 @@ class Schedule:
 
 def _shared_out(tiles: Reg[u32], by: int) -> Reg[u32]:
     """Units of `by` tiles."""
-    return tiles if by == 1 else (tiles + (by - 1)) // by
+    return tiles if by == 1 else quotient(tiles + (by - 1), by)
 
 
-__all__ = ["Extents", "Raster", "Schedule", "Work"]
+__all__ = ["Extents", "Inverses", "Raster", "Schedule", "Work"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptxkit import Reg, nctaid
+from ptxkit.idioms import quotient
 from ptxkit.ptx import add, cvt, mov, mul, redux, selp, setp
 from ptxkit.types import f32, u32
 
@@ -77,7 +78,7 @@ class Choice:
             return counted[tokens]
 
         mine, own_tiles = own.work(rows_of, across)
-        theirs, other_tiles = other.work(rows_of, (n + (other.features - 1)) // other.features)
+        theirs, other_tiles = other.work(rows_of, quotient(n + (other.features - 1), other.features))
         mine, theirs = mul.rn.f32(mine, other_tiles), mul.rn.f32(theirs, own_tiles)
         return selp.u32(counted[own.tokens], 0, setp.le.f32(mine, theirs) if self.first else setp.lt.f32(mine, theirs))
 
@@ -92,7 +93,7 @@ def _rows(lengths: Sequence[Reg[u32]], of: int) -> Reg[u32]:
     """By all lanes of a warp, each with some groups: the rows of tiles, or of steps, of `of` tokens in all groups."""
     here = mov.u32(0)
     for length in lengths:
-        add.u32(here, here, (length + (of - 1)) // of)
+        add.u32(here, here, quotient(length + (of - 1), of))
     return redux.sync.add.u32(here, ALL_LANES)
 
 

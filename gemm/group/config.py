@@ -14,6 +14,7 @@ from ..atoms import ROWS
 from ..config import Config, ConfigError
 from ..epilogue import BUFFERS
 from ..mainloop import UNROLLED
+from ..quotients import SmallInverses
 from ..scale_ring import bulk_count, parts_of
 from ..scales import BLOCK
 from ..tickets import ClusterTickets, Tickets
@@ -271,13 +272,13 @@ ROWS_ALIGNED = 128
 
 def shared_bytes(tile: Config, groups: int, layout: Layout, longest_first: bool = False, gated: bool = False) -> int:
     """Shared memory of one CTA: the tile's, scales of rows before its first one and of the other projection, quantised values that are
-    kept, the table of groups, the tickets and their alignment."""
+    kept, the table of groups, the inverses of small numbers, the tickets and their alignment."""
     scales = tile.STAGES * parts_of(tile.BM) * 128 if tile.SCALE_MAP else 0
     if gated and tile.SCALE_BULK:
         scales += tile.STAGES * 4 * (bulk_count(tile.BN, 2) - bulk_count(tile.BN))
     table = GroupTable.bytes(groups, layout, longest_first) if layout != "rows" else 0
     tickets = ClusterTickets.BYTES if tile.cluster > 1 else Tickets.BYTES
-    return tile.smem_bytes + scales + kept_bytes(tile, gated) + table + tickets + 16
+    return tile.smem_bytes + scales + kept_bytes(tile, gated) + table + tickets + SmallInverses.BYTES + 16
 
 
 def _fitted(tile: Config, groups: int, layout: Layout, longest_first: bool, gated: bool) -> Config:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ptxkit import Ptr, Reg, Ring, TensorMap, if_, kernel, laneid, smem, tid
 from ptxkit.flow import else_
-from ptxkit.idioms import cluster_sync, elect, prefetch_tensormaps
+from ptxkit.idioms import cluster_sync, elect, prefetch_tensormaps, quotient
 from ptxkit.ptx import add, bar, createpolicy, griddepcontrol, ld, mov, mul, ret, setmaxnreg, shfl
 from ptxkit.ptx import min as min_
 from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
@@ -17,6 +17,7 @@ from ..dense import REGISTERS
 from ..epilogue import DirectStore, Edges, Fused, StagedStore, span_bytes
 from ..fusion import Fusion, Matrix, Operands
 from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, parts_of_sums, sums_of
+from ..quotients import SmallInverses
 from ..scale_ring import Reader, ScaleLines, ScaleRing
 from ..scales import BLOCK, ScaleArray, Scales
 from ..scheduler import Raster, Schedule
@@ -38,7 +39,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                n: Reg[u32], weight_tiles: Reg[u32], k_tiles: Reg[u32], out: Ptr[b8], out_row: Reg[u32], out_batch: Reg[u64],
                x_scale: Ptr[f32], x_scale_m: Reg[u32], x_scale_k: Reg[u32], w_scale: Ptr[f32], w_scale_group: Reg[u32],
                w_scale_n: Reg[u32], w_scale_k: Reg[u32], out_scale: Ptr[f32], out_scale_m: Reg[u32], out_scale_n: Reg[u32],
-               workspace: Ptr[u32], *,
+               of_weights: Reg[u32], workspace: Ptr[u32], *,
                X: type[Scalar] = bf16, W: type[Scalar] = bf16, OUT: type[Scalar] = bf16, BM: int = 128, BN: int = 256, BK: int = 64,
                STAGES: int = 4, CONSUMERS: int = 2, PINGPONG: bool = False, CLUSTER_M: int = 1, CLUSTER_N: int = 1, GROUP: int = 8,
                RASTER: Raster = "along_m", SERPENTINE: bool = False, STORE: str = "staged", BUFFERS: int = 2, PROMOTE: bool = False,
@@ -105,8 +106,11 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         if LAYOUT != "pointers":
             prefetch_tensormaps(x, w, *([y] if staging is not None and TAILS != "updated" else []))
         pipeline.init(*([(order, Turn.ARRIVALS)] if order is not None else []), *(tickets.counts if tickets is not None else ()))
+    inverses = SmallInverses()
     schedule = GroupSchedule(Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, tickets=tickets), ORDER, BN if TRANSPOSED else BM,
-                             TRANSPOSED, EVEN)
+                             inverses, of_weights, TRANSPOSED, EVEN)
+    with if_((thread >> 5) == 3):
+        inverses.make(thread & 31)
     if AHEAD:
         with if_(thread == 2 * 32):
             group, of_group = schedule.expected(groups, weight_tiles)
@@ -158,7 +162,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                 if streams is not None:                         # what another tile of tokens needs too is kept
                     mov.pred(streams, work.end - work.start <= tokens_of_unit)
                 if pieces_of_x is not None:
-                    mov.u32(pieces_of_x, (work.until - min_.u32(work.row, work.until) + (PIECE - 1)) // PIECE)
+                    mov.u32(pieces_of_x, quotient(work.until - min_.u32(work.row, work.until) + (PIECE - 1), PIECE))
                 if LAYOUT == "pointers":
                     for which, map_ in enumerate((x_map, w_map)):
                         place = map_of(workspace, GROUPS, LAYOUT, work.group, which)

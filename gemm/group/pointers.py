@@ -96,7 +96,7 @@ class PointerProblem:
         """The product's arguments besides maps; `pointer` maps a name to what stands for an array."""
         none = pointer("none")
         return (pointer("sizes"), self.groups, 0, 0, 0, 0, 0, none, 0, 0, pointer("x_scale"), 0, 0, pointer("w_scale"),
-                self.w_scale_stride, 0, 0, pointer("x_scale"), 0, 0, pointer("workspace"))
+                self.w_scale_stride, 0, 0, pointer("x_scale"), 0, 0, 0, pointer("workspace"))
 
     def update_scalars(self, pointer: Any) -> tuple[Any, ...]:
         """Those of the kernel that makes the maps."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ptxkit.arrays import ArrayView
 from ptxkit.errors import LaunchError
+from ptxkit.idioms import inverse
 from ptxkit.launch import check_aligned, check_contiguous, check_dtype, check_shape
 from ptxkit.types import TYPES
 
@@ -209,7 +210,12 @@ class GroupProblem:
         return (pointer("lengths"), self.groups, self.rows, self.pitch, self.n, -(-self.n // config.features),
                 -(-self.k // config.tile.BK), pointer("out"), self.out_row, 0, pointer("x_scale"), strides[0], strides[1],
                 pointer("w_scale"), strides[2], strides[3], strides[4], pointer("out_scale"), *self._out_strides(arrays.out_scale),
-                pointer("workspace") if pointers is not None else 0)
+                self._of_weights(config), pointer("workspace") if pointers is not None else 0)
+
+    def _of_weights(self, config: GroupConfig) -> int:
+        """The inverse of how many units the weights of a group are."""
+        by = config.tile.CLUSTER_M if config.TRANSPOSED else config.tile.CLUSTER_N
+        return inverse(max(1, -(-self.n // (config.features * by))))
 
     @staticmethod
     def _out_strides(scale: ArrayView | None) -> tuple[int, ...]:

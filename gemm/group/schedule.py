@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ptxkit import Ptr, Reg, ctaid, if_, loop
+from ptxkit.idioms import quotient
 from ptxkit.ptx import add, ld, mov, selp
 from ptxkit.ptx import min as min_
 from ptxkit.types import u32
 
+from ..quotients import SmallInverses
 from ..scheduler import Schedule, Work, _shared_out
 from .table import GroupTable, Layout
 
@@ -43,12 +45,15 @@ class GroupSchedule:
     column of tiles before the next. Within a group (or a column) `tiles` says the order and what a cluster shares.
 
     Rows of tiles are those of A, columns those of B: the tokens are rows, or, `transposed`, columns. A tile has `tokens` of them at most,
-    the last one of a group what is left; or a group's tiles share its rows evenly, by `even` of them at a time.
+    the last one of a group what is left; or a group's tiles share its rows evenly, by `even` of them at a time. `of_weights` is the inverse
+    of how many units the weights of a group are (`ptxkit.idioms.inverse`).
     """
 
     tiles: Schedule
     order: Order
     tokens: int
+    inverses: SmallInverses
+    of_weights: Reg[u32]
     transposed: bool = False
     even: int = 0
 
@@ -65,7 +70,7 @@ class GroupSchedule:
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
             """For all CTAs of a cluster, to which tickets pass it on."""
             column = unit // rows if self.order == "across" else None
-            sought = unit if own_sizes else unit - column * rows if column is not None else unit // across
+            sought = unit if own_sizes else unit - column * rows if column is not None else quotient(unit, across, self.of_weights)
             if self.order in ("linear", "ticket") and not self.tiles.from_end:
                 with loop() as walk:
                     walk.break_if(sought < ld.shared__cta.u32(table.before.at(here + 1)))
@@ -82,7 +87,7 @@ class GroupSchedule:
                     wide = ld.shared__cta.u32(table.across.at(here))
                     own = own // wide
                 within = unit - before if own_sizes else unit - before * wide
-                m, n = self.tiles._place(within, *((wide, own) if self.transposed else (own, wide)))
+                m, n = self._place(within, own, wide, None if own_sizes else sought - before)
             return m, n, here
 
         with self.tiles.placed(units, place, turn, turns, draws) as (unit, m, n, of):
@@ -96,7 +101,7 @@ class GroupSchedule:
     def expected(self, groups: Reg[u32], weight_tiles: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
         """Where this CTA begins if every group has one tile of tokens: the group, and which of its tiles of weights."""
         unit = mov.u32(ctaid.x)
-        group = unit // weight_tiles
+        group = quotient(unit, weight_tiles, self.of_weights if self.tiles.cluster_m * self.tiles.cluster_n == 1 else None)
         return min_.u32(group, groups - 1), unit - group * weight_tiles
 
     @contextmanager
@@ -107,7 +112,7 @@ class GroupSchedule:
         across, down = self._columns(weight_tiles), _shared_out(rows, tokens)
 
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
-            m, n = tiles._in_cluster(*tiles._place(unit, *((across, down) if self.transposed else (down, across))))
+            m, n = tiles._in_cluster(*self._place(unit, down, across, quotient(unit, across, self.of_weights)))
             return m, n, ld.global_.u32(of_row.at((n if self.transposed else m) * tokens))
 
         with self.tiles.placed(across * down, place, turn, turns, draws) as (unit, m, n, group):
@@ -124,11 +129,21 @@ class GroupSchedule:
             row = start + tile * self.tokens
             return row, min_.u32(row + self.tokens, end)
         tiles = ld.shared__cta.u32(table.before.at(group + 1)) - ld.shared__cta.u32(table.before.at(group))
-        slabs = (end - start + (self.even - 1)) // self.even
-        each = slabs // tiles
+        slabs = quotient(end - start + (self.even - 1), self.even)
+        each = self.inverses.quotient(slabs, tiles)
         longer = slabs - each * tiles
         row = start + (tile * each + min_.u32(tile, longer)) * self.even
         return row, min_.u32(row + selp.u32(each + 1, each, tile < longer) * self.even, end)
+
+    def _place(self, unit: Reg[u32], down: Reg[u32], across: Reg[u32], before: Reg[u32] | None) -> tuple[Reg[u32], Reg[u32]]:
+        """Row and column of a tile: of a unit, where `down` units have other tokens and `across` other weights. `before`: how many times
+        `across` units come before it, if that is known."""
+        if (self.tiles.raster == "along_m") == self.transposed:
+            lines, of_line, line = across, down, self.inverses.quotient(unit, down)
+        else:
+            lines, of_line, line = down, across, unit // across if before is None else before
+        inverse_of = self.inverses.of if self.tiles.group <= SmallInverses.MOST else lambda _: None
+        return self.tiles._in_panel(unit, line, lines, of_line, inverse_of)
 
     def _columns(self, weight_tiles: Reg[u32]) -> Reg[u32]:
         return _shared_out(weight_tiles, self.tiles.cluster_m if self.transposed else self.tiles.cluster_n)

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from gemm.group.schedule import ORDERS, GroupSchedule, Order
 from gemm.group.table import GroupTable
-from gemm.scheduler import Schedule
-from ptxkit import Ptr, Reg, Vec, ctaid, if_, kernel, tid
+from gemm.quotients import SmallInverses
+from gemm.scheduler import Raster, Schedule
+from ptxkit import Ptr, Reg, Vec, ctaid, if_, kernel, laneid, tid
+from ptxkit.idioms import inverse
 from ptxkit.kernel import Kernel
 from ptxkit.ptx import bar, mov
 from ptxkit.ptx import st as store
@@ -22,18 +24,21 @@ from ptxkit.types import u32
 
 pytestmark = pytest.mark.pure
 COLUMNS = 3
+Panels = tuple[int, Raster]
+"""Lines of tiles that are gone through together, and which way they lie."""
 
 
 @functools.cache
-def listing(tokens: int, order: Order, even: int, longest_first: bool, capacity: int) -> Kernel[Any]:
+def listing(tokens: int, order: Order, even: int, longest_first: bool, capacity: int, panels: Panels) -> Kernel[Any]:
     """A kernel in which every CTA writes down its tiles: group, first row, end, column."""
     @kernel(block=32)
-    def tiles_of_groups(lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], out: Ptr[u32], width: Reg[u32]) -> None:
-        table = GroupTable(capacity, longest_first=longest_first)
+    def tiles_of_groups(lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], out: Ptr[u32], width: Reg[u32], of_width: Reg[u32]) -> None:
+        table, inverses = GroupTable(capacity, longest_first=longest_first), SmallInverses()
         table.scan(lengths, groups, rows, tokens, "offsets", mov.u32(0))
+        inverses.make(mov.u32(laneid))
         bar.sync(0)
         with if_(mov.u32(tid.x) == 0):
-            schedule = GroupSchedule(Schedule(group=2), order, tokens, even=even)
+            schedule = GroupSchedule(Schedule(*panels), order, tokens, inverses, of_width, even=even)
             with schedule.work(table, width, mov.u32(1)) as work:
                 store.global_.v4.u32(out.at(work.tile * 4), Vec([work.group, work.row, work.until, work.n]))
 
@@ -41,23 +46,26 @@ def listing(tokens: int, order: Order, even: int, longest_first: bool, capacity:
 
 
 def tiles(lengths: list[int], tokens: int, order: Order, even: int, ctas: int, longest_first: bool = False,
-          capacity: int = 32) -> list[tuple[int, ...]]:
+          capacity: int = 32, panels: Panels = (2, "along_m")) -> list[tuple[int, ...]]:
     """Group, first row, end and column of each tile, in the order of the tiles."""
     ends = np.array((0, *itertools.accumulate(lengths)), np.uint32)
     count = sum(-(-length // tokens) for length in lengths) * COLUMNS
     out = np.full((count + 1, 4), 0xFFFF_FFFF, np.uint32)
-    report = listing(tokens, order, even, longest_first, capacity).simulate(ctas, ends, len(lengths), int(ends[-1]), out, COLUMNS)
+    traced = listing(tokens, order, even, longest_first, capacity, panels)
+    report = traced.simulate(ctas, ends, len(lengths), int(ends[-1]), out, COLUMNS, inverse(COLUMNS))
     assert report.verdict == "clean", report.findings
     assert (out[-1] == 0xFFFF_FFFF).all()                       # no tile too many
     return [tuple(map(int, row)) for row in out[:-1]]
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.sampled_from([0, 1, 63, 64, 65, 128, 192, 193, 257, 320, 449, 700]), min_size=1, max_size=6),
+@given(st.lists(st.sampled_from([0, 1, 63, 64, 65, 128, 192, 193, 257, 320, 449, 700, 2500]), min_size=1, max_size=6),
        st.sampled_from([64, 128, 192, 256]), st.sampled_from([order for order in ORDERS if order != "ticket"]),
-       st.sampled_from([0, 16, 64]), st.sampled_from([1, 4]), st.booleans())
-def test_every_row_of_a_group_is_in_one_tile_of_each_column(lengths, tokens, order, even, ctas, longest_first):
-    found = sorted(tiles(lengths, tokens, order, even, ctas, longest_first))
+       st.sampled_from([0, 16, 64]), st.sampled_from([1, 4]), st.booleans(),
+       st.tuples(st.sampled_from([1, 2, 3, 40]), st.sampled_from(["along_m", "along_n"])))
+def test_every_row_of_a_group_is_in_one_tile_of_each_column(lengths, tokens, order, even, ctas, longest_first, panels):
+    """Also of more rows of tiles, and wider panels, than there are inverses in shared memory."""
+    found = sorted(tiles(lengths, tokens, order, even, ctas, longest_first, panels=panels))
     begin = 0
     for group, length in enumerate(lengths):
         for column in range(COLUMNS):
@@ -74,14 +82,16 @@ def test_every_row_of_a_group_is_in_one_tile_of_each_column(lengths, tokens, ord
 
 
 @kernel(block=32)
-def beginnings(lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], out: Ptr[u32], width: Reg[u32], *, TRANSPOSED: bool = False,
-               ALONG_N: bool = False) -> None:
+def beginnings(lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], out: Ptr[u32], width: Reg[u32], of_width: Reg[u32], *,
+               TRANSPOSED: bool = False, ALONG_N: bool = False) -> None:
     """Each CTA writes down where it expects to begin, and where it does: group and tile of weights."""
-    table = GroupTable(32)
+    table, inverses = GroupTable(32), SmallInverses()
     table.scan(lengths, groups, rows, 64, "offsets", mov.u32(0))
+    inverses.make(mov.u32(laneid))
     bar.sync(0)
     with if_(mov.u32(tid.x) == 0):
-        schedule = GroupSchedule(Schedule(group=2, raster="along_n" if ALONG_N else "along_m"), "linear", 64, TRANSPOSED)
+        tiles_ = Schedule(group=2, raster="along_n" if ALONG_N else "along_m")
+        schedule = GroupSchedule(tiles_, "linear", 64, inverses, of_width, TRANSPOSED)
         place = out.at(mov.u32(ctaid.x) * 4)
         group, tile = schedule.expected(groups, width)
         with schedule.work(table, width, mov.u32(1)) as work:
@@ -93,7 +103,8 @@ def beginnings(lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], out: Ptr[u32
 def test_a_cta_begins_where_it_is_expected_to_if_every_group_has_one_tile_of_tokens(lengths, width, transposed, along_n):
     ends, ctas = np.array((0, *itertools.accumulate(lengths)), np.uint32), len(lengths) * width
     out = np.zeros((ctas, 4), np.uint32)
-    report = beginnings.simulate(ctas, ends, len(lengths), int(ends[-1]), out, width, TRANSPOSED=transposed, ALONG_N=along_n)
+    report = beginnings.simulate(ctas, ends, len(lengths), int(ends[-1]), out, width, inverse(width), TRANSPOSED=transposed,
+                                 ALONG_N=along_n)
     assert report.verdict == "clean", report.findings
     assert (out[:, :2] == out[:, 2:]).all()
     assert len({tuple(row) for row in out[:, :2].tolist()}) == ctas

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemm.curve import hilbert
-from gemm.scheduler import Extents, Schedule
+from gemm.scheduler import Extents, Inverses, Schedule
 from gemm.streamk import LEAST
 from ptxkit import Ptr, Reg, Vec, kernel
 from ptxkit.kernel import Kernel
@@ -23,10 +23,12 @@ pytestmark = pytest.mark.pure
 SKIPPED = 0xFFFF_FFFF
 
 
-def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int) -> Kernel[Any]:
+def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int, known: bool) -> Kernel[Any]:
     @kernel(block=32, cluster=schedule.cluster_m * schedule.cluster_n * (schedule.splits if schedule.split_in_cluster else 1))
-    def schedule_(out: Ptr[u32], m_tiles: Reg[u32], n_tiles: Reg[u32], k_tiles: Reg[u32], batches: Reg[u32]) -> None:
-        extents = Extents(m_tiles, n_tiles, k_tiles, batches if batched else None)
+    def schedule_(out: Ptr[u32], m_tiles: Reg[u32], n_tiles: Reg[u32], k_tiles: Reg[u32], batches: Reg[u32], of_line: Reg[u32],
+                  of_panel: Reg[u32], of_batch: Reg[u32]) -> None:
+        inverses = Inverses(of_line, of_panel, of_batch) if known else None
+        extents = Extents(m_tiles, n_tiles, k_tiles, batches if batched else None, inverses)
 
         def skipped(stages: Reg[u32]) -> None:
             store.global_.v4.u32(out, Vec([mov.u32(SKIPPED), mov.u32(0), mov.u32(0), stages]))
@@ -40,16 +42,19 @@ def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int) -> Ke
     return schedule_
 
 
-def works(schedule: Schedule, clusters: int, m: int, n: int, k: int = 1, batches: int | None = None, turns: int = 1) -> list[list[Any]]:
-    """(m, n, first stage, stages, batch) of every CTA and turn, in its order."""
+def works(schedule: Schedule, clusters: int, m: int, n: int, k: int = 1, batches: int | None = None, turns: int = 1,
+          known: bool = True) -> list[list[Any]]:
+    """(m, n, first stage, stages, batch) of every CTA and turn, in its order; with inverses from the host, or without."""
+    of_line, of_panel, of_batch = schedule.inverses(m, n)
     size = schedule.cluster_m * schedule.cluster_n * (schedule.splits if schedule.split_in_cluster else 1)
     found = []
     for turn in range(turns):
-        traced = scheduled(schedule, batched=batches is not None, turn=turn, turns=turns).trace()
+        traced = scheduled(schedule, batched=batches is not None, turn=turn, turns=turns, known=known).trace()
         for cta in range(clusters * size):
             symbols = {"%ctaid.x": cta, "%nctaid.x": clusters * size, "%clusterid.x": cta // size, "%nclusterid.x": clusters,
                        "%cluster_ctarank": cta % size}
-            values = stored(run(traced, {"out": 0, "m_tiles": m, "n_tiles": n, "k_tiles": k, "batches": batches or 1}, symbols))
+            values = stored(run(traced, {"out": 0, "m_tiles": m, "n_tiles": n, "k_tiles": k, "batches": batches or 1, "of_line": of_line,
+                                         "of_panel": of_panel, "of_batch": of_batch}, symbols))
             flat = [x for value in values for x in (value if isinstance(value, tuple) else (value,))]
             found.append([tuple(flat[i:i + 5]) for i in range(0, len(flat), 5)])
     return found
@@ -60,9 +65,10 @@ schedules = st.builds(Schedule, st.sampled_from([1, 3, 8]), st.sampled_from(["al
 
 
 @settings(deadline=None, max_examples=60)
-@given(schedules, st.integers(1, 5), st.integers(1, 11), st.integers(1, 11), st.sampled_from([None, 1, 3]), st.sampled_from([1, 2]))
-def test_every_tile_is_worked_on_once(schedule, clusters, m, n, batches, turns):
-    found = [work for each in works(schedule, clusters, m, n, 1, batches, turns) for work in each]
+@given(schedules, st.integers(1, 5), st.integers(1, 11), st.integers(1, 11), st.sampled_from([None, 1, 3]), st.sampled_from([1, 2]),
+       st.booleans())
+def test_every_tile_is_worked_on_once(schedule, clusters, m, n, batches, turns, known):
+    found = [work for each in works(schedule, clusters, m, n, 1, batches, turns, known) for work in each]
     rows, columns = (-(-tiles // by) * by for tiles, by in ((m, schedule.cluster_m), (n, schedule.cluster_n)))
     assert sorted(found) == sorted((i, j, 0, 1, batch) for batch in range(batches or 1) for i in range(rows) for j in range(columns))
 

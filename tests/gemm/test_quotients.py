@@ -1,0 +1,71 @@
+"""Divisions: exact where they are not divisions any more, and none left in the way of a product."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemm.config import Config
+from gemm.dense import gemm
+from gemm.group.bench import problem_of
+from gemm.group.cases import case
+from gemm.group.heuristic import heuristic
+from gemm.group.kernel import group_gemm
+from gemm.quotients import SmallInverses
+from ptxkit import Ptr, Reg, if_, kernel, laneid
+from ptxkit.ptx import bar, mov
+from ptxkit.ptx import st as store
+from ptxkit.types import bf16, u32
+
+pytestmark = pytest.mark.pure
+
+
+@kernel(block=32)
+def divided(n: Reg[u32], by: Reg[u32], out: Ptr[u32]) -> None:
+    """n // by; and, of `by` up to 32, its inverse."""
+    inverses, lane = SmallInverses(), mov.u32(laneid)
+    inverses.make(lane)
+    bar.sync(0)
+    store.global_.u32(out, inverses.quotient(n, by), pred=lane == 0)
+    with if_((lane == 0) & (by <= 32)):
+        store.global_.u32(out + 1, inverses.of(by))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 0xFFFF_FFFF), st.integers(1, 70) | st.integers(1, 0xFFFF_FFFF))
+def test_numbers_are_divided_by_small_ones_and_others(n, by):
+    out = np.zeros(2, np.uint32)
+    report = divided.simulate(1, n, by, out)
+    assert report.verdict == "clean", report.findings
+    assert out.tolist() == [n // by, 0xFFFF_FFFF // by if by <= 32 else 0]
+
+
+def divisions(ptx: str) -> list[str]:
+    """Those of a kernel, but for inverses that are made at its beginning or where there are none in shared memory."""
+    return [line for line in re.findall(r"(?:div|rem)\.\w+ .*;", ptx) if ", 4294967295, " not in line]
+
+
+@pytest.mark.parametrize("parameters", [
+    {}, {"PINGPONG": True, "BN": 192}, {"GROUP": 12, "SERPENTINE": True}, {"RASTER": "along_n", "CLUSTER_N": 2}, {"BATCHED": True},
+    {"SPLITS": 3, "REDUCE": "workspace"}, {"TICKET": True}, {"RASTER": "hilbert"}], ids=str)
+def test_the_dense_kernel_does_not_divide(parameters: dict[str, Any]):
+    assert not divisions(gemm.ptx(**Config(bf16, bf16, **parameters).parameters))
+
+
+def test_a_division_is_seen():
+    assert divisions(gemm.ptx(**Config(bf16, bf16, STREAM_K=True).parameters))
+
+
+@pytest.mark.parametrize("name", [
+    "8x8x4096x7168:fp8", "64x16x4096x2048:bf16", "8x64x4096x7168:fp8-block", "8x128x4096x7168:fp8-block:gated", "8x512x4096x7168:fp8-block",
+    "8x512x4096x7168:bf16", "32x192x6144x7168:fp8-block", "4x8192x4096x7168:fp8-block", "6x1024x7168x3072:fp8-block:quantised"])
+def test_kernels_of_groups_divide_by_the_number_of_ctas_alone(name):
+    """Once for each kind of tiles, in the warp that chooses between them."""
+    one = case(name)
+    for config in heuristic(problem_of(one)).kernels:
+        assert len(divisions(group_gemm.ptx(**config.parameters))) == (2 if config.CHOICE is not None else 0)
