@@ -189,10 +189,11 @@ class Ring:
 
     def skip(self, rounds: Reg[u32]) -> None:
         """Go on by `rounds` slots, as that many `advance()` would: past those that another warpgroup works on."""
+        from .idioms import quotient
         from .ptx import mov
 
         at = self.stage + rounds
-        turns = at // self.stages
+        turns = quotient(at, self.stages)
         mov.u32(self.stage, at - turns * self.stages)
         mov.u32(self.parity, self.parity ^ (turns & 1))
 

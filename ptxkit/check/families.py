@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import (
+    arithmetic,
     arrivals,
     bulk,
     cluster,
@@ -22,6 +23,6 @@ from . import (
 )
 
 FAMILIES = (startup, arrivals, transactions, order, reads, races, proxies, tensormaps, tensors, bulk, wgmma, cluster, convergence,
-            registers, undefined, layout)
+            registers, undefined, layout, arithmetic)
 RULES: dict[str, str] = {rule: sentence for family in FAMILIES for rule, sentence in family.RULES.items()}
 """Every protocol and advice rule, with what it says in one sentence."""

@@ -246,3 +246,12 @@ LAYOUTS = [
          "and.b32 %r41, %r41, 262143;\nshr.u32 %r40, %r41, 4;\nmov.b64 %rd10, {%r40, 1073741888};\n" + BEGIN + "!" + MMA + FINISH + AWAIT
          + USE, "review", 128),
 ]
+
+DIVISIONS = [
+    Case("division", "a power of two", "-!div.u32 %r40, %r9, 64;\n+shr.u32 %r40, %r9, 6;\n@%p0 st.global.u32 [%rd0], %r40;\n", "info"),
+    Case("division", "its remainder",
+         "-!rem.u64 %rd20, %rd0, 128;\n+and.b64 %rd20, %rd0, 127;\n@%p0 st.global.u64 [%rd0], %rd20;\n", "info"),
+    Case("division", "any other, in a register",
+         "mov.u32 %r41, 10;\n-!div.u32 %r40, %r9, %r41;\n+mul.hi.u32 %r40, %r9, 429496730;\n@%p0 st.global.u32 [%rd0], %r40;\n", "info"),
+    Case("division", "of either sign", "-!rem.s32 %r40, %r9, 8;\n+and.b32 %r40, %r9, 7;\n@%p0 st.global.u32 [%rd0], %r40;\n", "info"),
+]

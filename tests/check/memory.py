@@ -147,9 +147,9 @@ RACES = [
          + either("cp.async.wait_group 1;\n", "cp.async.wait_group 0;\n") + "!ld.shared.u32 %r7, [%r4];\n",
          severity="review"),
     Case("copy-wait", "a ring that never waits", loop(
-        "rem.u32 %r10, %r30, 3;\nshl.b32 %r10, %r10, 8;\nadd.u32 %r11, %r4, %r10;\n+bar.sync 0;\n"
+        "and.b32 %r10, %r30, 3;\nshl.b32 %r10, %r10, 8;\nadd.u32 %r11, %r4, %r10;\n+bar.sync 0;\n"
         "cp.async.ca.shared.global [%r11], [%rd1], 4;\ncp.async.commit_group;\n" + plus("cp.async.wait_group 1;\nbar.sync 0;\n")
-        + "add.u32 %r12, %r30, 1;\nrem.u32 %r12, %r12, 3;\nshl.b32 %r12, %r12, 8;\nadd.u32 %r12, %r4, %r12;\n"
+        + "add.u32 %r12, %r30, 1;\nand.b32 %r12, %r12, 3;\nshl.b32 %r12, %r12, 8;\nadd.u32 %r12, %r4, %r12;\n"
         "!ld.shared.u32 %r7, [%r12];\n")),
     Case("copy-wait", "stored out", "cp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.commit_group;\n"
          + plus("cp.async.wait_group 0;\n")

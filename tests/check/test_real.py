@@ -30,6 +30,7 @@ EARNED = {
         "and touches a CTA that it has not met": [("cluster-entry", "review", "tma.cu:80"), ("cluster-entry", "review", "tma.cu:81")],
     },
     "wgmma.ptx": {"nvcc clears the accumulators behind the fence": [("wgmma-fence", "review", "100"), ("wgmma-fence", "review", "162")]},
+    "unoptimised.ptx": {"nvcc -O0 divides by 2": [("division", "info", "unoptimised.cu:51")]},
     "low_precision.ptx": {"stmatrix over rows that other warps read, with 64 threads or more": [("shared-race", "review", "640")]},
 }
 """What the corpus, which is there for its instructions and not all of it to be run, earns; and why."""
