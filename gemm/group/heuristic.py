@@ -18,7 +18,7 @@ from .quantised import passes
 from .table import COUNTED
 
 # Measured on an H200 (all candidates of 19 extents, bf16 and e4m3, per-tensor and block scales, bursts, weights cold, groups of one size
-# and skewed ones): what a choice costs beside the fastest candidate of the same case is in docs/grouped.md.
+# and skewed ones): what a choice costs beside the fastest candidate of the same case is in docs/grouped-performance.md.
 ROOM = 1.5
 """Tokens of a tile for each that a group is expected to have: lengths differ, and a group's second tile would read its weights again.
 Of groups that are all alike this costs 2 % at most, and where they are skewed it saves 20 to 30 %."""

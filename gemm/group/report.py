@@ -1,4 +1,5 @@
-"""Results of group products as Markdown: a line for each extent and kind, balanced and skewed beside each other."""
+"""Results of group products as Markdown: a line for each extent and kind, balanced and skewed beside each other, and of each contestant its
+microseconds and how many times ours those are."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from ..bench.contestants import CEILINGS
 from .cases import DECODE
 
 Row = Mapping[str, Any]
+NAMES = {"deep_gemm": "DeepGEMM, contiguous", "deep_gemm_masked": "DeepGEMM, masked", "hpc_ops": "hpc-ops"}
+"""Of contestants, where they are not what they are called by."""
 
 
 def tables(results: Mapping[str, Any]) -> str:
@@ -35,8 +38,8 @@ def _table(rows: Sequence[Row], ceiling: str) -> str:
                                 if name not in ("ours", *CEILINGS) and not name.startswith("ours,")))
     rate = ("GB/s", "gbs", "of the read") if ceiling == "of_read" else ("TFLOP/s", "tflops", "of wgmma")
     head = ["groups x tokens x N x K", "kind", "us (p10 - p90)", rate[0], rate[2], "skewed us", "skewed / balanced",
-            *(word for name in others for word in (f"{name} us", f"{name} / ours"))]
-    lines = [head, ["---"] * len(head)]
+            *(NAMES.get(name, name) for name in others)]
+    lines = [head]
     skewed = {_key(row): row for row in rows if row["skewed"]}
     balanced = {_key(row): row for row in rows if not row["skewed"]}
     for key in dict.fromkeys(_key(row) for row in rows):
@@ -53,9 +56,10 @@ def _table(rows: Sequence[Row], ceiling: str) -> str:
         assert seen is not None
         for name in others:
             there = name in seen["ratios"]
-            cells += [f"{seen['contestants'][name]['us']:.4g}", f"{seen['ratios'][name]['ratio']:.2f}"] if there else ["", ""]
+            cells.append(f"{seen['contestants'][name]['us']:.4g} ({seen['ratios'][name]['ratio']:.2f})" if there else "")
         lines.append(cells)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    first, *rest = (f"| {' | '.join(cells)} |" for cells in lines)
+    return "\n".join((first, "|" + "---|" * len(head), *rest))
 
 
 def _key(row: Row) -> tuple[Any, ...]:

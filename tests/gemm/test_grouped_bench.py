@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 
 from gemm.group.cases import Case, case, skewed
 from gemm.group.config import GroupConfig
+from gemm.group.report import tables
 from ptxkit.types import bf16
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.pure
 
 
@@ -102,7 +105,7 @@ def test_results_as_a_table(capsys, tmp_path):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Ceilings of the run: read 4,700 GB/s."
     assert "| 8x16x64x128 | bf16 | 10 (9 - 11) | 4,321 | 0.925 | 11.5 | 1.15 |" in lines
-    assert "| 4x512x64x128 | fp8 | 50 (49 - 51) | 1,234 | 0.750 |  |  | 75 | 1.50 |" in lines
+    assert "| 4x512x64x128 | fp8 | 50 (49 - 51) | 1,234 | 0.750 |  |  | 75 (1.50) |" in lines
     assert lines[-1] == "x: a sentence"
 
 
@@ -158,3 +161,15 @@ def test_a_case_is_read_as_it_is_written():
                  Case(4, 1, 256, 16, "fp8-block", True, True, quantised=True)):
         assert case(str(made)) == made
     assert replace(Case(8, 64, 4096, 7168), skewed=True).rows == sum(Case(8, 64, 4096, 7168, skewed=True).lengths)
+
+
+@pytest.mark.parametrize("name", ["grouped", "grouped-sustained"])
+def test_the_tables_of_the_page_are_what_was_recorded(name):
+    """Line by line, as `grouped --table` writes it."""
+    recorded = json.loads((ROOT / f"benchmarks/results/2026-11-22-h200-{name}.json").read_text())
+    written = [line for line in tables(recorded).splitlines() if line.startswith("|")]
+    page = (ROOT / "docs/grouped.md").read_text().splitlines()
+    assert len(written) > 10
+    assert [line for line in written if line not in page] == []
+    recorded["rows"][0]["contestants"]["ours"]["us"] += 1
+    assert [line for line in tables(recorded).splitlines() if line.startswith("|") and line not in page]
