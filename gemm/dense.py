@@ -57,6 +57,8 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
     that reads the stage (one when they take turns), in every CTA that this CTA's copies reach. See also `Turn`, `ClusterReduction`,
     `RunReduction`, `Tickets`.
 
+    of_line, of_panel and of_batch are `Inverses`, from which every role finds its tiles.
+
     Ring. Stage and parity run on from tile to tile, so that the producer loads the next tile while the consumers store this one.
 
     Order with other kernels: nothing is read or written before griddepcontrol.wait, so that a launch with programmatic stream

@@ -20,7 +20,7 @@ Raster = Literal["along_m", "along_n", "hilbert"]
 
 
 class Inverses(NamedTuple):
-    """What a unit's number is divided by to find its place (`ptxkit.idioms.inverse`): units of a line, that is a row of them ("along_n":
+    """Of what a unit's number is divided by to find its place (`ptxkit.idioms.inverse`): units of a line, that is a row of them ("along_n":
     a column); lines of the last panel; units of a batch. On the host, or in registers."""
 
     line: Reg[u32] | int
@@ -59,9 +59,9 @@ class Schedule:
     """Persistent schedule: cluster c of C works on units c, c + C, ..., or on what it draws from `tickets`; a unit is `cluster_m` x
     `cluster_n` tiles, one a CTA.
 
-    Units go down GROUP rows, then on to the next column of the group, so that the units in flight touch few rows of A and few
-    columns of B and both stay in L2; "along_n" exchanges rows and columns. `serpentine` walks every other group backwards. The
-    last group has what is left. "hilbert" takes them from the table `order` (see `gemm.curve`), a row in the upper half of a word.
+    Units go down GROUP rows, a panel, then on to the next column of it, so that the units in flight touch few rows of A and few
+    columns of B and both stay in L2; "along_n" exchanges rows and columns. `serpentine` walks every other panel backwards. The
+    last panel has what is left. "hilbert" takes them from the table `order` (see `gemm.curve`), a row in the upper half of a word.
     A CTA of a cluster may get a tile past the end of D: its copies are out of bounds, which reads zeros and writes nothing.
 
     With `splits`, a tile's depth is shared out: among consecutive units ("workspace"), or among the CTAs of a cluster ("cluster"). With

@@ -52,7 +52,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
 
     Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The others multiply and store, each its own slabs of a
     tile or (PINGPONG) each its own tile. Before that warp 1 reads the groups' lengths and leaves the table of tiles in shared memory,
-    from which every role finds its work by itself.
+    from which every role finds its work by itself; what it divides by has its inverse from warp 3, or from the host (`of_weights`, see
+    `GroupSchedule`).
 
     full[stage]: 1, the producer's arrive.expect_tx. empty[stage]: one thread of each warpgroup that reads the stage, in every CTA
     that shares an operand with this one. order[w] (PINGPONG): 4, see `Turn`.
