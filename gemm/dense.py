@@ -96,9 +96,11 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
     schedule = Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, SPLITS, in_cluster, curve if RASTER == "hilbert" else None,
                         tickets, STREAM_K)
     extents = Extents(m_tiles, n_tiles, k_tiles, batches if BATCHED else None, Inverses(of_line, of_panel, of_batch))
+    begins_at = None
     if AHEAD:
+        first, begins_at = schedule.begins_at(extents)
         with if_(thread == 2 * 32):
-            first, ahead = schedule.expected(extents), TiledCopy(b, b_tile, cluster.b_shares())
+            ahead = TiledCopy(b, b_tile, cluster.b_shares())
             for stage in range(AHEAD):
                 ahead.prefetch(first.n * BN, (first.first + stage) * BK, *([first.batch] if BATCHED else []))
     if cluster.size > 1 or in_cluster:
@@ -115,7 +117,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
             policy = createpolicy.fractional.L2__evict_first.b64() if STREAM_B else None
             producer = Producer(pipeline, TiledCopy(a, a_tile, cluster.a_shares(), lines=A_ROWS),
                                 TiledCopy(b, b_tile, cluster.b_shares(), policy), Ring(STAGES))
-            with schedule.work(extents, draws=True) as work:
+            with schedule.work(extents, draws=True, first=begins_at) as work:
                 producer.load(work, work.m * BM, work.n * BN, *([work.batch] if BATCHED else []), scales=ring, columns=n)
             producer.drain()
         if ring is not None and pipeline.copied:

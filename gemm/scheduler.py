@@ -87,9 +87,10 @@ class Schedule:
 
     @contextmanager
     def work(self, extents: Extents, *, turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False,
-             skip: Callable[[Reg[u32]], None] | None = None) -> Iterator[Work]:
+             skip: Callable[[Reg[u32]], None] | None = None, first: Sequence[Reg[u32]] | None = None) -> Iterator[Work]:
         """A loop over this CTA's work; of every `turns` pieces only number `turn`, for warpgroups that take turns. `draws`: in the thread
-        that draws tickets. `skip` hears of the stages of each piece of a run that is another warpgroup's."""
+        that draws tickets. `skip` hears of the stages of each piece of a run that is another warpgroup's. `first` is where the first piece
+        has been found to be (`begins_at`): units that are dealt out then begin there, which takes no time any more."""
         if self.stream:
             rows, columns, tiles, units = self._units(extents)
             with self._streamed(extents, units, turn, turns, skip) as (tile, stages, part):
@@ -97,14 +98,16 @@ class Schedule:
                 yield Work(m, n, part.first, stages, tile, None, batch, part=part)
             return
         units, place, piece = self._whole(extents)
-        with self.placed(units, place, turn, turns, draws) as found:
+        with self.placed(units, place, turn, turns, draws) if first is None else self._going_on(units, place, first) as found:
             yield piece(*found)
 
-    def expected(self, extents: Extents) -> Work:
-        """The piece of work that this CTA begins with, where none is a run."""
+    def begins_at(self, extents: Extents) -> tuple[Work, Sequence[Reg[u32]] | None]:
+        """The piece of work that this CTA begins with, where none is a run; and for `work` where it is, if units are dealt out and found
+        without a table."""
         unit, _ = self._cluster()
         _, place, piece = self._whole(extents)
-        return piece(unit, *place(unit))
+        found = unit, *place(unit)
+        return piece(*found), found if self.tickets is None and self.raster != "hilbert" else None
 
     @contextmanager
     def placed(self, count: Reg[u32], place: Callable[[Reg[u32]], Sequence[Reg[u32]]], turn: Reg[u32] | int = 0, turns: int = 1,
@@ -125,6 +128,20 @@ class Schedule:
         start = here if isinstance(turn, int) and turn == 0 else here + all_ * turn
         with for_range(count, start=start, step=all_ * turns if turns > 1 else all_) as unit:
             yield unit
+
+    @contextmanager
+    def _going_on(self, count: Reg[u32], place: Callable[[Reg[u32]], Sequence[Reg[u32]]],
+                  first: Sequence[Reg[u32]]) -> Iterator[Sequence[Reg[u32]]]:
+        """A loop over the units of `count` that are dealt out to this cluster from the first on, which has been found; each is found at the
+        end of the one before."""
+        _, step = self._cluster()
+        found = [mov.u32(word) for word in first]
+        with loop() as more:
+            more.break_if(found[0] >= count)
+            yield found
+            add.u32(found[0], found[0], step)
+            for word, following in zip(found[1:], place(found[0]), strict=True):
+                mov.u32(word, following)
 
     @property
     def from_end(self) -> bool:
