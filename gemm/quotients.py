@@ -12,6 +12,7 @@ from ptxkit.smem import Shared
 from ptxkit.types import u32
 
 ONES = 0xFFFF_FFFF
+"""What is divided by a number for its inverse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +46,4 @@ class SmallInverses:
         return quotient(n, by, known)
 
 
-__all__ = ["SmallInverses"]
+__all__ = ["ONES", "SmallInverses"]

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ptxkit import Reg, nctaid
 from ptxkit.idioms import quotient
-from ptxkit.ptx import add, cvt, mov, mul, redux, selp, setp
+from ptxkit.ptx import add, cvt, div, mov, mul, redux, selp, setp
 from ptxkit.types import f32, u32
+
+from ..quotients import ONES
 
 ALL_LANES = 0xFFFFFFFF
 LEVEL = 5
 """Tenths of the time that go by whole waves; the rest goes by the number of tiles."""
+
+
+class Ctas(NamedTuple):
+    """How many work on a product, and the inverse of that (`ptxkit.idioms.inverse`)."""
+
+    number: Reg[u32]
+    inverse: Reg[u32]
+
+    @classmethod
+    def read(cls) -> Ctas:
+        """Before anything depends on lengths that are still being read: the division takes as long."""
+        number = mov.u32(nctaid.x)
+        return cls(number, div.u32(ONES, number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +44,12 @@ class Tiles:
     wave: int
     beside: int = 0
 
-    def work(self, rows_of: Callable[[int], Reg[u32]], across: Reg[u32]) -> tuple[Reg[f32], Reg[f32]]:
+    def work(self, rows_of: Callable[[int], Reg[u32]], across: Reg[u32], ctas: Ctas) -> tuple[Reg[f32], Reg[f32]]:
         """By all lanes of a warp: what rows of `across` tiles take, times the number of tiles; and that number. `rows_of` tells the rows of
         so many tokens in all groups."""
         rows, steps = rows_of(self.tokens), rows_of(self.step)
-        ctas, tiles = mov.u32(nctaid.x), rows * across
-        level = (tiles + (ctas - 1)) // ctas * ctas * LEVEL + tiles * (10 - LEVEL)
+        tiles = rows * across
+        level = quotient(tiles + (ctas.number - 1), ctas.number, ctas.inverse) * ctas.number * LEVEL + tiles * (10 - LEVEL)
         whole = mul.rn.f32(cvt.rn.f32.u32(level), cvt.rn.f32.u32((steps + rows * self.beside) * across))
         return mul.rn.f32(whole, float(self.wave)), cvt.rn.f32.u32(tiles)
 
@@ -63,7 +79,7 @@ class Choice:
     other: Tiles
     first: bool
 
-    def rows(self, here: Reg[u32], lengths: Sequence[Reg[u32]], across: Reg[u32], n: Reg[u32]) -> Reg[u32]:
+    def rows(self, here: Reg[u32], lengths: Sequence[Reg[u32]], across: Reg[u32], n: Reg[u32], ctas: Ctas) -> Reg[u32]:
         """By all lanes of a warp, each with the lengths of some groups and this kernel's rows of tiles in them (`here`): all rows of
         tiles, or 0 for the kernel that does not work.
 
@@ -77,8 +93,8 @@ class Choice:
                 counted[tokens] = _rows(lengths, tokens)
             return counted[tokens]
 
-        mine, own_tiles = own.work(rows_of, across)
-        theirs, other_tiles = other.work(rows_of, quotient(n + (other.features - 1), other.features))
+        mine, own_tiles = own.work(rows_of, across, ctas)
+        theirs, other_tiles = other.work(rows_of, quotient(n + (other.features - 1), other.features), ctas)
         mine, theirs = mul.rn.f32(mine, other_tiles), mul.rn.f32(theirs, own_tiles)
         return selp.u32(counted[own.tokens], 0, setp.le.f32(mine, theirs) if self.first else setp.lt.f32(mine, theirs))
 
@@ -97,4 +113,4 @@ def _rows(lengths: Sequence[Reg[u32]], of: int) -> Reg[u32]:
     return redux.sync.add.u32(here, ALL_LANES)
 
 
-__all__ = ["Choice", "Tiles"]
+__all__ = ["Choice", "Ctas", "Tiles"]

@@ -13,7 +13,7 @@ from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared
 from ptxkit.types import u32
 
-from .choice import ALL_LANES, Choice
+from .choice import ALL_LANES, Choice, Ctas
 
 Layout = Literal["offsets", "masked", "rows", "pointers"]
 """How the device says which rows are whose: where groups begin and end; how many rows of equal slots are used; the group of each row; or
@@ -68,7 +68,7 @@ class GroupTable:
         "pointers": `lengths` [groups, 3] are M, N and K, units are tiles of `unit` rows by `features`, and stages are `depth` deep.
         With a `choice`, of a kernel whose units are `across` tiles wide and whose result has `n` columns, there may be no units at all.
         """
-        lane = mov.u32(laneid)
+        lane, ctas = mov.u32(laneid), Ctas.read() if choice is not None else None
         places = [lane + first if first else lane for first in range(0, self.capacity, 32)]
         counts, bounds = [], []                                 # of units; number, first row and end: of this lane's groups
         values = [] if layout == "pointers" else [self._read(lengths, at, groups, layout) for at in places]
@@ -96,11 +96,11 @@ class GroupTable:
         if layout != "pointers":
             counts = [quotient(end - start + (unit - 1), unit) for _, start, end in bounds]
         units = self._add_up(places, counts, lane)
-        if choice is not None and across is not None and n is not None:
+        if choice is not None and ctas is not None and across is not None and n is not None:
             here = mov.u32(counts[0])
             for count in counts[1:]:
                 add.u32(here, here, count)
-            mov.u32(units, choice.rows(here, [end - start for _, start, end in bounds], across, n))
+            mov.u32(units, choice.rows(here, [end - start for _, start, end in bounds], across, n, ctas))
         st.shared__cta.u32(self.before.at(self.capacity), units, pred=lane == 31)
 
     def _add_up(self, places: Sequence[Reg[u32]], counts: Sequence[Reg[u32]], lane: Reg[u32]) -> Reg[u32]:
