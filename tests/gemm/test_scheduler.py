@@ -23,7 +23,7 @@ pytestmark = pytest.mark.pure
 SKIPPED = 0xFFFF_FFFF
 
 
-def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int, known: bool) -> Kernel[Any]:
+def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int, known: bool, found: bool) -> Kernel[Any]:
     @kernel(block=32, cluster=schedule.cluster_m * schedule.cluster_n * (schedule.splits if schedule.split_in_cluster else 1))
     def schedule_(out: Ptr[u32], m_tiles: Reg[u32], n_tiles: Reg[u32], k_tiles: Reg[u32], batches: Reg[u32], of_line: Reg[u32],
                   of_panel: Reg[u32], of_batch: Reg[u32]) -> None:
@@ -34,7 +34,8 @@ def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int, known
             store.global_.v4.u32(out, Vec([mov.u32(SKIPPED), mov.u32(0), mov.u32(0), stages]))
             store.global_.u32(out + 4, 0)
 
-        with schedule.work(extents, turn=turn, turns=turns, skip=skipped) as work:
+        first = schedule.begins_at(extents)[1] if found else None
+        with schedule.work(extents, turn=turn, turns=turns, skip=skipped, first=first) as work:
             first = mov.u32(work.first) if isinstance(work.first, int) else work.first
             store.global_.v4.u32(out, Vec([work.m, work.n, first, work.stages]))
             store.global_.u32(out + 4, work.batch if work.batch is not None else mov.u32(0))
@@ -43,21 +44,22 @@ def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int, known
 
 
 def works(schedule: Schedule, clusters: int, m: int, n: int, k: int = 1, batches: int | None = None, turns: int = 1,
-          known: bool = True) -> list[list[Any]]:
-    """(m, n, first stage, stages, batch) of every CTA and turn, in its order; with inverses from the host, or without."""
+          known: bool = True, found: bool = False) -> list[list[Any]]:
+    """(m, n, first stage, stages, batch) of every CTA and turn, in its order; with inverses from the host, or without; and with the first
+    piece found before, or not."""
     of_line, of_panel, of_batch = schedule.inverses(m, n)
     size = schedule.cluster_m * schedule.cluster_n * (schedule.splits if schedule.split_in_cluster else 1)
-    found = []
+    each = []
     for turn in range(turns):
-        traced = scheduled(schedule, batched=batches is not None, turn=turn, turns=turns, known=known).trace()
+        traced = scheduled(schedule, batched=batches is not None, turn=turn, turns=turns, known=known, found=found).trace()
         for cta in range(clusters * size):
             symbols = {"%ctaid.x": cta, "%nctaid.x": clusters * size, "%clusterid.x": cta // size, "%nclusterid.x": clusters,
                        "%cluster_ctarank": cta % size}
             values = stored(run(traced, {"out": 0, "m_tiles": m, "n_tiles": n, "k_tiles": k, "batches": batches or 1, "of_line": of_line,
                                          "of_panel": of_panel, "of_batch": of_batch}, symbols))
             flat = [x for value in values for x in (value if isinstance(value, tuple) else (value,))]
-            found.append([tuple(flat[i:i + 5]) for i in range(0, len(flat), 5)])
-    return found
+            each.append([tuple(flat[i:i + 5]) for i in range(0, len(flat), 5)])
+    return each
 
 
 schedules = st.builds(Schedule, st.sampled_from([1, 3, 8]), st.sampled_from(["along_m", "along_n"]), st.booleans(), st.sampled_from([1, 2]),
@@ -69,15 +71,16 @@ schedules = st.builds(Schedule, st.sampled_from([1, 3, 8]), st.sampled_from(["al
        st.booleans())
 def test_every_tile_is_worked_on_once(schedule, clusters, m, n, batches, turns, known):
     found = [work for each in works(schedule, clusters, m, n, 1, batches, turns, known) for work in each]
+    assert turns > 1 or works(schedule, clusters, m, n, 1, batches, turns, known, True) == works(schedule, clusters, m, n, 1, batches)
     rows, columns = (-(-tiles // by) * by for tiles, by in ((m, schedule.cluster_m), (n, schedule.cluster_n)))
     assert sorted(found) == sorted((i, j, 0, 1, batch) for batch in range(batches or 1) for i in range(rows) for j in range(columns))
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(2, 9), st.booleans(), st.integers(1, 6), st.integers(1, 4), st.integers(1, 4), st.integers(0, 60))
-def test_a_split_depth_is_shared_out(splits, in_cluster, ctas, m, n, more):
+@given(st.integers(2, 9), st.booleans(), st.integers(1, 6), st.integers(1, 4), st.integers(1, 4), st.integers(0, 60), st.booleans())
+def test_a_split_depth_is_shared_out(splits, in_cluster, ctas, m, n, more, ahead):
     k = splits + more
-    found = [work for each in works(Schedule(splits=splits, split_in_cluster=in_cluster), ctas, m, n, k) for work in each]
+    found = [work for each in works(Schedule(splits=splits, split_in_cluster=in_cluster), ctas, m, n, k, found=ahead) for work in each]
     for i in range(m):
         for j in range(n):
             parts = sorted((first, stages) for a, b, first, stages, _ in found if (a, b) == (i, j))
