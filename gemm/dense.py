@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from ptxkit import Ptr, Reg, Ring, TensorMap, if_, kernel, laneid, smem, tid
 from ptxkit.flow import else_
-from ptxkit.idioms import cluster_sync, elect, prefetch_tensormaps
+from ptxkit.idioms import cluster_start, elect, prefetch_tensormaps
 from ptxkit.layout import Major
 from ptxkit.ptx import bar, createpolicy, griddepcontrol, mov, setmaxnreg, shfl
 from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
@@ -104,7 +104,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
             for stage in range(AHEAD):
                 ahead.prefetch(first.n * BN, (first.first + stage) * BK, *([first.batch] if BATCHED else []))
     if cluster.size > 1 or in_cluster:
-        cluster_sync()
+        cluster_start()
     else:
         bar.sync(0)
     griddepcontrol.wait()

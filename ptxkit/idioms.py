@@ -56,6 +56,16 @@ def arrive_remote(barrier: MBarrier, cta: Reg[u32] | int, **how: Any) -> None:
     ptx.mbarrier.arrive.shared__cluster.b64(remote(barrier, cta), **how)
 
 
+def cluster_start(*, own: bool = False) -> None:
+    """Every thread of the cluster, behind `init_barriers`: nobody goes on before all barriers are there. barrier.cluster.arrive.relaxed,
+    barrier.cluster.wait.acquire: the fence of `init_barriers` is all that the other CTAs need, and of an arrival that releases ptxas
+    makes a MEMBAR.ALL.GPU in every warp. `own`: what threads of the own CTA have written is seen too (bar.sync 0 in between)."""
+    ptx.barrier.cluster.arrive.relaxed.aligned()
+    if own:
+        ptx.bar.sync(0)
+    ptx.barrier.cluster.wait.acquire.aligned()
+
+
 def cluster_sync() -> None:
     """Every thread of the cluster arrives and waits: barrier.cluster.arrive, barrier.cluster.wait."""
     ptx.barrier.cluster.arrive.release.aligned()
@@ -99,5 +109,5 @@ def multicast_mask(ctas: int | range) -> int:
     return sum(1 << rank for rank in ranks)
 
 
-__all__ = ["arrive_remote", "cluster_sync", "elect", "init_barriers", "inverse", "multicast_mask", "prefetch_tensormaps", "quotient",
-           "remote", "wait"]
+__all__ = ["arrive_remote", "cluster_start", "cluster_sync", "elect", "init_barriers", "inverse", "multicast_mask", "prefetch_tensormaps",
+           "quotient", "remote", "wait"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ptxkit import Ptr, Reg, Ring, TensorMap, if_, kernel, laneid, smem, tid
 from ptxkit.flow import else_
-from ptxkit.idioms import cluster_sync, elect, prefetch_tensormaps, quotient
+from ptxkit.idioms import cluster_start, elect, prefetch_tensormaps, quotient
 from ptxkit.ptx import add, bar, createpolicy, griddepcontrol, ld, mov, mul, ret, setmaxnreg, shfl
 from ptxkit.ptx import min as min_
 from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
@@ -132,7 +132,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
         griddepcontrol.wait()
         griddepcontrol.launch_dependents()
     if cluster.size > 1:
-        cluster_sync()
+        cluster_start(own=True)
     else:
         bar.sync(0)
     if table is not None and CHOICE is not None:

@@ -154,14 +154,22 @@ def _the_issuer_fences_before_the_copy(edit: Edit) -> None:
     edit.before(STORE, ptx("fence.proxy.async.shared::cta;"))
 
 
-@mutant("P9", "hgemm")
+@mutant("P9", "cluster_multicast")
 def _relaxed_and_no_fence(edit: Edit) -> None:
     edit.text(r"barrier\.cluster\.arrive", r"\.release", ".relaxed", FIRST)
     edit.delete(r"fence\.mbarrier_init")
 
 
-variant("P9.default", "hgemm", "cluster_multicast", "exchange")(without(r"fence\.mbarrier_init"))
-variant("P9.relaxed", "hgemm")(replaced(r"barrier\.cluster\.arrive", r"\.release", ".relaxed", FIRST))
+@variant("P9.default", "hgemm")
+def _releasing_and_no_fence(edit: Edit) -> None:
+    edit.text(r"barrier\.cluster\.arrive", r"\.relaxed", ".release", FIRST)
+    edit.delete(r"fence\.mbarrier_init")
+
+
+mutant("P9", "hgemm")(without(r"fence\.mbarrier_init"))
+variant("P9.default", "cluster_multicast", "exchange")(without(r"fence\.mbarrier_init"))
+variant("P9.relaxed", "cluster_multicast")(replaced(r"barrier\.cluster\.arrive", r"\.release", ".relaxed", FIRST))
+variant("P9.release", "hgemm")(replaced(r"barrier\.cluster\.arrive", r"\.relaxed", ".release", FIRST))
 variant("P9.folklore", "tma_copy")(without(PROXY))
 
 mutant("P1", "nvcc.add_one")(without(PROXY))
