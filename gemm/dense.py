@@ -95,7 +95,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n:
                       *(tickets.counts if tickets is not None else ()))
     schedule = Schedule(GROUP, RASTER, SERPENTINE, CLUSTER_M, CLUSTER_N, SPLITS, in_cluster, curve if RASTER == "hilbert" else None,
                         tickets, STREAM_K)
-    extents = Extents(m_tiles, n_tiles, k_tiles, batches if BATCHED else None, Inverses(of_line, of_panel, of_batch))
+    extents = Extents(m_tiles, n_tiles, k_tiles, Inverses(of_line, of_panel, of_batch), batches if BATCHED else None)
     begins_at = None
     if AHEAD:
         first, begins_at = schedule.begins_at(extents)

@@ -8,7 +8,7 @@ from typing import Any
 from .config import Config, ConfigError
 from .curve import MOST
 from .problem import Arrays, Options, Problem
-from .scheduler import Inverses, Schedule
+from .scheduler import Inverses
 from .streamk import LEAST
 
 _WORKSPACE = slice(9, 11)   # of the scalars: workspace, counters
@@ -30,7 +30,8 @@ class Grid:
     def of(cls, problem: Problem, config: Config, clusters: int) -> Grid:
         """For a device that holds `clusters` clusters at once."""
         tiles = -(-problem.m // config.BM), -(-problem.n // config.BN), -(-problem.k // config.BK)
-        units = -(-tiles[0] // config.CLUSTER_M) * -(-tiles[1] // config.CLUSTER_N) * (problem.batches or 1)
+        places = -(-tiles[0] // config.CLUSTER_M), -(-tiles[1] // config.CLUSTER_N)
+        units = places[0] * places[1] * (problem.batches or 1)
         in_cluster = config.SPLITS > 1 and config.REDUCE == "cluster"
         shared = config.SPLITS > 1 and not in_cluster
         count = units * (config.SPLITS if shared else 1)
@@ -45,11 +46,10 @@ class Grid:
         bytes = COUNTER_BYTES if shared or config.TICKET or config.STREAM_K else 0
         sums = units * config.SPLITS if shared else resident * config.cluster if config.STREAM_K else 0
         bytes += sums * config.BM * config.BN * 4
-        places = -(-tiles[0] // config.CLUSTER_M), -(-tiles[1] // config.CLUSTER_N)
         if config.RASTER == "hilbert" and max(places) > MOST:
             raise ConfigError(f"a curve goes through at most {MOST:,} rows and columns of tiles, not {max(places):,}: "
                               "take RASTER=\"along_m\"")
-        inverses = Schedule(config.GROUP, config.RASTER, cluster_m=config.CLUSTER_M, cluster_n=config.CLUSTER_N).inverses(*tiles[:2])
+        inverses = Inverses.of(*places, config.GROUP, config.RASTER)
         return cls((resident * config.cluster, 1, 1), tiles, bytes, inverses, places if config.RASTER == "hilbert" else None)
 
     def scalars(self, problem: Problem, arrays: Arrays, options: Options, pointers: Any = None, *, order: int = 0) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from ptxkit.smem import Tile
 from ptxkit.types import pred, u16, u32
 
 from .atoms import WARPGROUP
+from .quotients import rounded_up
 from .scale_ring import Factors, Reader, ScaleRing
 from .scales import Scales
 from .scheduler import Work
@@ -174,7 +175,7 @@ class Consumer:
     def multiply_fitted(self, acc: list[Vec[Any, Any]], stages: Reg[u32], columns: Reg[u32], step: int) -> None:
         """The same of the first `columns` of a tile, rounded up to `step`: a loop for each number of them, and accumulators beyond hold
         what they held."""
-        steps = (columns + (step - 1)) // step
+        steps = rounded_up(columns, step)
         for n in range(step, self.mma.atom.n + 1, step):
             mma = self.mma.of_columns(n)
             with if_(steps == n // step):

@@ -1,4 +1,4 @@
-"""Quotients by numbers that the device alone knows, without a div in the way: the inverses of small ones lie in shared memory."""
+"""Quotients: rounded up, and by numbers that the device alone knows, whose inverses lie in shared memory if they are small."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 
 from ptxkit import Reg, if_, smem
 from ptxkit.flow import else_
-from ptxkit.idioms import quotient
-from ptxkit.ptx import div, ld, mov, st
+from ptxkit.idioms import inverse, quotient
+from ptxkit.ptx import ld, mov, st
 from ptxkit.smem import Shared
 from ptxkit.types import u32
 
-ONES = 0xFFFF_FFFF
-"""What is divided by a number for its inverse."""
+
+def rounded_up(n: Reg[u32], by: Reg[u32] | int, inverse_of_by: Reg[u32] | None = None) -> Reg[u32]:
+    """n / by, rounded up; see `ptxkit.idioms.quotient`."""
+    return n if isinstance(by, int) and by == 1 else quotient(n + (by - 1), by, inverse_of_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +32,20 @@ class SmallInverses:
 
     def make(self, lane: Reg[u32]) -> None:
         """By one warp."""
-        st.shared__cta.u32(self.words.at(lane), div.u32(ONES, lane + 1))
+        st.shared__cta.u32(self.words.at(lane), inverse(lane + 1))
 
     def of(self, by: Reg[u32]) -> Reg[u32]:
         """The inverse of 1 to 32."""
         return ld.shared__cta.u32(self.words.at(by - 1))
 
-    def quotient(self, n: Reg[u32], by: Reg[u32]) -> Reg[u32]:
-        """n // by for any n, and `by` from 1 on; of more than 32 by a division."""
+    def of_any(self, by: Reg[u32]) -> Reg[u32]:
+        """The inverse of a number from 1 on; of more than 32 by a division."""
         known = mov.u32(0)
         with if_(by <= self.MOST):
             mov.u32(known, self.of(by))
         with else_():
-            mov.u32(known, div.u32(ONES, by))
-        return quotient(n, by, known)
+            mov.u32(known, inverse(by))
+        return known
 
 
-__all__ = ["ONES", "SmallInverses"]
+__all__ = ["SmallInverses", "rounded_up"]

@@ -13,6 +13,7 @@ from ptxkit.ptx import add, ld, mov, selp
 from ptxkit.ptx import min as min_
 from ptxkit.types import u32
 
+from .quotients import rounded_up
 from .streamk import Part, Runs
 from .tickets import Tickets
 
@@ -27,16 +28,22 @@ class Inverses(NamedTuple):
     panel: Reg[u32] | int
     batch: Reg[u32] | int
 
+    @classmethod
+    def of(cls, rows: int, columns: int, group: int, raster: Raster) -> Inverses:
+        """On the host, of so many rows and columns of units that a `Schedule` of this `group` and `raster` goes through."""
+        lines, units = (rows, columns) if raster == "along_m" else (columns, rows)
+        return cls(inverse(units), inverse((lines - 1) % group + 1), inverse(rows * columns))
+
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """A problem counted in tiles, in registers; without `inverses` places are found by div."""
+    """A problem counted in tiles, in registers."""
 
     m: Reg[u32]
     n: Reg[u32]
     k: Reg[u32]
+    inverses: Inverses
     batches: Reg[u32] | None = None
-    inverses: Inverses | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +85,6 @@ class Schedule:
     order: Ptr[u32] | None = None
     tickets: Tickets | None = None
     stream: bool = False
-
-    def inverses(self, m_tiles: int, n_tiles: int) -> Inverses:
-        """On the host, of a problem of so many tiles."""
-        rows, columns = -(-m_tiles // self.cluster_m), -(-n_tiles // self.cluster_n)
-        lines, units = (rows, columns) if self.raster == "along_m" else (columns, rows)
-        return Inverses(inverse(units), inverse((lines - 1) % self.group + 1), inverse(rows * columns))
 
     @contextmanager
     def work(self, extents: Extents, *, turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False,
@@ -156,7 +157,7 @@ class Schedule:
 
     def _units(self, extents: Extents) -> tuple[Reg[u32], Reg[u32], Reg[u32], Reg[u32]]:
         """Rows and columns of units, units of a batch, and of all: whole tiles."""
-        rows, columns = _shared_out(extents.m, self.cluster_m), _shared_out(extents.n, self.cluster_n)
+        rows, columns = rounded_up(extents.m, self.cluster_m), rounded_up(extents.n, self.cluster_n)
         tiles = rows * columns
         return rows, columns, tiles, tiles if extents.batches is None else tiles * extents.batches
 
@@ -213,26 +214,26 @@ class Schedule:
     def _tile(self, extents: Extents, unit: Reg[u32], units: Reg[u32], rows: Reg[u32],
               columns: Reg[u32]) -> tuple[Reg[u32], Reg[u32], Reg[u32] | None]:
         """Row, column and batch of this CTA's tile of a unit, where a batch has `units`."""
-        batch, within, known = None, unit, extents.inverses
+        batch, within = None, unit
         if extents.batches is not None:
-            batch = quotient(unit, units, known.batch if known is not None else None)
+            batch = quotient(unit, units, extents.inverses.batch)
             within = unit - batch * units
-        m, n = self._in_cluster(*self._place(within, rows, columns, known))
+        m, n = self._in_cluster(*self._place(within, rows, columns, extents.inverses))
         return m, n, batch
 
-    def _place(self, unit: Reg[u32], rows: Reg[u32], columns: Reg[u32], known: Inverses | None = None) -> tuple[Reg[u32], Reg[u32]]:
+    def _place(self, unit: Reg[u32], rows: Reg[u32], columns: Reg[u32], inverses: Inverses) -> tuple[Reg[u32], Reg[u32]]:
         """Row and column of a unit."""
         if self.raster == "hilbert":
             assert self.order is not None
             entry = ld.global_.nc.u32(self.order.at(unit))
             return entry >> 16, entry & 0xFFFF
         lines, of_line = (rows, columns) if self.raster == "along_m" else (columns, rows)
-        line = quotient(unit, of_line, known.line if known is not None else None)
+        line = quotient(unit, of_line, inverses.line)
         return self._in_panel(unit, line, lines, of_line, lambda width: (
-            None if known is None else selp.u32(known.panel, inverse(self.group), width < self.group)))
+            selp.u32(inverses.panel, inverse(self.group), width < self.group)))
 
     def _in_panel(self, unit: Reg[u32], line: Reg[u32], lines: Reg[u32], of_line: Reg[u32],
-                  inverse_of: Callable[[Reg[u32]], Reg[u32] | None]) -> tuple[Reg[u32], Reg[u32]]:
+                  inverse_of: Callable[[Reg[u32]], Reg[u32]]) -> tuple[Reg[u32], Reg[u32]]:
         """Row and column of a unit that has so many whole lines of units before it. `inverse_of` a panel's lines is asked for."""
         panel = quotient(line, self.group)
         first = panel * self.group
@@ -257,11 +258,6 @@ class Schedule:
         if self.cluster_m == 1:
             return m, n * self.cluster_n + rank
         return m * self.cluster_m + rank % self.cluster_m, n * self.cluster_n + rank // self.cluster_m
-
-
-def _shared_out(tiles: Reg[u32], by: int) -> Reg[u32]:
-    """Units of `by` tiles."""
-    return tiles if by == 1 else quotient(tiles + (by - 1), by)
 
 
 __all__ = ["Extents", "Inverses", "Raster", "Schedule", "Work"]

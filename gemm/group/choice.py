@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ptxkit import Reg, nctaid
-from ptxkit.idioms import quotient
-from ptxkit.ptx import add, cvt, div, mov, mul, redux, selp, setp
+from ptxkit.idioms import inverse
+from ptxkit.ptx import add, cvt, mov, mul, redux, selp, setp
 from ptxkit.types import f32, u32
 
-from ..quotients import ONES
+from ..quotients import rounded_up
 
 ALL_LANES = 0xFFFFFFFF
 LEVEL = 5
@@ -30,7 +30,7 @@ class Ctas(NamedTuple):
     def read(cls) -> Ctas:
         """Before anything depends on lengths that are still being read: the division takes as long."""
         number = mov.u32(nctaid.x)
-        return cls(number, div.u32(ONES, number))
+        return cls(number, inverse(number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Tiles:
         so many tokens in all groups."""
         rows, steps = rows_of(self.tokens), rows_of(self.step)
         tiles = rows * across
-        level = quotient(tiles + (ctas.number - 1), ctas.number, ctas.inverse) * ctas.number * LEVEL + tiles * (10 - LEVEL)
+        level = rounded_up(tiles, *ctas) * ctas.number * LEVEL + tiles * (10 - LEVEL)
         whole = mul.rn.f32(cvt.rn.f32.u32(level), cvt.rn.f32.u32((steps + rows * self.beside) * across))
         return mul.rn.f32(whole, float(self.wave)), cvt.rn.f32.u32(tiles)
 
@@ -94,7 +94,7 @@ class Choice:
             return counted[tokens]
 
         mine, own_tiles = own.work(rows_of, across, ctas)
-        theirs, other_tiles = other.work(rows_of, quotient(n + (other.features - 1), other.features), ctas)
+        theirs, other_tiles = other.work(rows_of, rounded_up(n, other.features), ctas)
         mine, theirs = mul.rn.f32(mine, other_tiles), mul.rn.f32(theirs, own_tiles)
         return selp.u32(counted[own.tokens], 0, setp.le.f32(mine, theirs) if self.first else setp.lt.f32(mine, theirs))
 
@@ -109,7 +109,7 @@ def _rows(lengths: Sequence[Reg[u32]], of: int) -> Reg[u32]:
     """By all lanes of a warp, each with some groups: the rows of tiles, or of steps, of `of` tokens in all groups."""
     here = mov.u32(0)
     for length in lengths:
-        add.u32(here, here, quotient(length + (of - 1), of))
+        add.u32(here, here, rounded_up(length, of))
     return redux.sync.add.u32(here, ALL_LANES)
 
 

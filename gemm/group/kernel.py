@@ -7,7 +7,7 @@ from typing import Any
 
 from ptxkit import Ptr, Reg, Ring, TensorMap, if_, kernel, laneid, smem, tid
 from ptxkit.flow import else_
-from ptxkit.idioms import cluster_start, elect, prefetch_tensormaps, quotient
+from ptxkit.idioms import cluster_start, elect, prefetch_tensormaps
 from ptxkit.ptx import add, bar, createpolicy, griddepcontrol, ld, mov, mul, ret, setmaxnreg, shfl
 from ptxkit.ptx import min as min_
 from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
@@ -17,7 +17,7 @@ from ..dense import REGISTERS
 from ..epilogue import DirectStore, Edges, Fused, StagedStore, span_bytes
 from ..fusion import Fusion, Matrix, Operands
 from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, parts_of_sums, sums_of
-from ..quotients import SmallInverses
+from ..quotients import SmallInverses, rounded_up
 from ..scale_ring import Reader, ScaleLines, ScaleRing
 from ..scales import BLOCK, ScaleArray, Scales
 from ..scheduler import Raster, Schedule
@@ -163,7 +163,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                 if streams is not None:                         # what another tile of tokens needs too is kept
                     mov.pred(streams, work.end - work.start <= tokens_of_unit)
                 if pieces_of_x is not None:
-                    mov.u32(pieces_of_x, quotient(work.until - min_.u32(work.row, work.until) + (PIECE - 1), PIECE))
+                    mov.u32(pieces_of_x, rounded_up(work.until - min_.u32(work.row, work.until), PIECE))
                 if LAYOUT == "pointers":
                     for which, map_ in enumerate((x_map, w_map)):
                         place = map_of(workspace, GROUPS, LAYOUT, work.group, which)

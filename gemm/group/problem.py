@@ -210,12 +210,7 @@ class GroupProblem:
         return (pointer("lengths"), self.groups, self.rows, self.pitch, self.n, -(-self.n // config.features),
                 -(-self.k // config.tile.BK), pointer("out"), self.out_row, 0, pointer("x_scale"), strides[0], strides[1],
                 pointer("w_scale"), strides[2], strides[3], strides[4], pointer("out_scale"), *self._out_strides(arrays.out_scale),
-                self._of_weights(config), pointer("workspace") if pointers is not None else 0)
-
-    def _of_weights(self, config: GroupConfig) -> int:
-        """The inverse of how many units the weights of a group are."""
-        by = config.tile.CLUSTER_M if config.TRANSPOSED else config.tile.CLUSTER_N
-        return inverse(max(1, -(-self.n // (config.features * by))))
+                inverse(self.units_of_weights(config)), pointer("workspace") if pointers is not None else 0)
 
     @staticmethod
     def _out_strides(scale: ArrayView | None) -> tuple[int, ...]:
@@ -239,12 +234,15 @@ class GroupProblem:
 
     def units(self, config: GroupConfig) -> int:
         """At most how many units of work there are, whatever the lengths."""
-        tile = config.tile
-        along, across = (tile.CLUSTER_N, tile.CLUSTER_M) if config.TRANSPOSED else (tile.CLUSTER_M, tile.CLUSTER_N)
+        along = config.tile.CLUSTER_N if config.TRANSPOSED else config.tile.CLUSTER_M
         rows = -(-self.rows // config.tokens) if config.LAYOUT == "rows" else \
             self.rows // (config.tokens * along) + min(self.groups, self.rows)
-        columns = -(-self.n // config.features)
-        return rows * -(-columns // across)
+        return rows * self.units_of_weights(config)
+
+    def units_of_weights(self, config: GroupConfig) -> int:
+        """How many units the weights of a group are."""
+        across = config.tile.CLUSTER_M if config.TRANSPOSED else config.tile.CLUSTER_N
+        return -(-self.n // (config.features * across))
 
     def grid(self, config: GroupConfig, ctas: int) -> int:
         """CTAs of a launch where so many fit: the same number, of whole clusters, for each kernel of the configuration."""

@@ -13,8 +13,8 @@ from ptxkit.ptx import add, ld, mov, selp
 from ptxkit.ptx import min as min_
 from ptxkit.types import u32
 
-from ..quotients import SmallInverses
-from ..scheduler import Schedule, Work, _shared_out
+from ..quotients import SmallInverses, rounded_up
+from ..scheduler import Schedule, Work
 from .table import GroupTable, Layout
 
 Order = Literal["linear", "search", "across", "ticket"]
@@ -99,9 +99,9 @@ class GroupSchedule:
                             row, until)
 
     def expected(self, groups: Reg[u32], weight_tiles: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
-        """Where this CTA begins if every group has one tile of tokens: the group, and which of its tiles of weights."""
+        """Where this CTA, of no cluster, begins if every group has one tile of tokens: the group, and which of its tiles of weights."""
         unit = mov.u32(ctaid.x)
-        group = quotient(unit, weight_tiles, self.of_weights if self.tiles.cluster_m * self.tiles.cluster_n == 1 else None)
+        group = quotient(unit, weight_tiles, self.of_weights)
         return min_.u32(group, groups - 1), unit - group * weight_tiles
 
     @contextmanager
@@ -109,7 +109,7 @@ class GroupSchedule:
                      turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False) -> Iterator[GroupWork]:
         """The same where the first row of each tile says its group ("rows"); tiles of rows with a negative group are left out."""
         tiles, tokens = self.tiles, self.tokens
-        across, down = self._columns(weight_tiles), _shared_out(rows, tokens)
+        across, down = self._columns(weight_tiles), rounded_up(rows, tokens)
 
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
             m, n = tiles._in_cluster(*self._place(unit, down, across, quotient(unit, across, self.of_weights)))
@@ -129,8 +129,8 @@ class GroupSchedule:
             row = start + tile * self.tokens
             return row, min_.u32(row + self.tokens, end)
         tiles = ld.shared__cta.u32(table.before.at(group + 1)) - ld.shared__cta.u32(table.before.at(group))
-        slabs = quotient(end - start + (self.even - 1), self.even)
-        each = self.inverses.quotient(slabs, tiles)
+        slabs = rounded_up(end - start, self.even)
+        each = quotient(slabs, tiles, self.inverses.of_any(tiles))
         longer = slabs - each * tiles
         row = start + (tile * each + min_.u32(tile, longer)) * self.even
         return row, min_.u32(row + selp.u32(each + 1, each, tile < longer) * self.even, end)
@@ -139,14 +139,14 @@ class GroupSchedule:
         """Row and column of a tile: of a unit, where `down` units have other tokens and `across` other weights. `before`: how many times
         `across` units come before it, if that is known."""
         if (self.tiles.raster == "along_m") == self.transposed:
-            lines, of_line, line = across, down, self.inverses.quotient(unit, down)
+            lines, of_line, line = across, down, quotient(unit, down, self.inverses.of_any(down))
         else:
             lines, of_line, line = down, across, unit // across if before is None else before
-        inverse_of = self.inverses.of if self.tiles.group <= SmallInverses.MOST else lambda _: None
-        return self.tiles._in_panel(unit, line, lines, of_line, inverse_of)
+        small = self.tiles.group <= SmallInverses.MOST
+        return self.tiles._in_panel(unit, line, lines, of_line, self.inverses.of if small else self.inverses.of_any)
 
     def _columns(self, weight_tiles: Reg[u32]) -> Reg[u32]:
-        return _shared_out(weight_tiles, self.tiles.cluster_m if self.transposed else self.tiles.cluster_n)
+        return rounded_up(weight_tiles, self.tiles.cluster_m if self.transposed else self.tiles.cluster_n)
 
     @staticmethod
     def _search(table: GroupTable, group: Reg[u32], sought: Reg[u32]) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ptxkit import Ptr, Reg, for_range, laneid, smem
-from ptxkit.idioms import quotient
 from ptxkit.ptx import add, bar, ld, mov, mul, selp, shfl, st
 from ptxkit.ptx import max as max_
 from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared
 from ptxkit.types import u32
 
+from ..quotients import rounded_up
 from .choice import ALL_LANES, Choice, Ctas
 
 Layout = Literal["offsets", "masked", "rows", "pointers"]
@@ -79,10 +79,10 @@ class GroupTable:
                 for axis, extent in enumerate((m, n, k)):
                     ld.global_.u32(extent, lengths.at(at * 3 + axis), pred=inside)
                 start, end = mov.u32(0), m
-                across, stages = quotient(n + (features - 1), features), quotient(k + (depth - 1), depth)
+                across, stages = rounded_up(n, features), rounded_up(k, depth)
                 st.shared__cta.u32(self.across.at(at), across)
                 st.shared__cta.u32(self.stages.at(at), stages)
-                counts.append(selp.u32(mul.lo.u32(quotient(end + (unit - 1), unit), across), 0, stages != 0))
+                counts.append(selp.u32(mul.lo.u32(rounded_up(end, unit), across), 0, stages != 0))
             else:
                 start, end = _bounds(*values[i], at, rows, pitch)
                 end = selp.u32(end, start, inside)
@@ -94,7 +94,7 @@ class GroupTable:
                 st.shared__cta.u32(self.start.at(at), start)
                 st.shared__cta.u32(self.end.at(at), end)
         if layout != "pointers":
-            counts = [quotient(end - start + (unit - 1), unit) for _, start, end in bounds]
+            counts = [rounded_up(end - start, unit) for _, start, end in bounds]
         units = self._add_up(places, counts, lane)
         if choice is not None and ctas is not None and across is not None and n is not None:
             here = mov.u32(counts[0])

@@ -19,14 +19,15 @@ TAKES = {"u16": (9, 10), "s16": (14, 15), "u32": (14, 13), "s32": (18, 16), "u64
 
 def findings(analysis: Analysis) -> Iterator[Finding]:
     for site in analysis.sites:
-        if site.mnemonic in ("div", "rem") and site.opcode.rpartition(".")[2] in TAKES:
+        kind = site.opcode.rpartition(".")[2]
+        if site.mnemonic in ("div", "rem") and kind in TAKES:
             by = analysis.constant(site, "b")
             if by is not None and by > 0:
-                yield _slow(analysis, site, by)
+                yield _slow(analysis, site, kind, by)
 
 
-def _slow(analysis: Analysis, site: Site, by: int) -> Finding:
-    kind, remainder = site.opcode.rpartition(".")[2], site.mnemonic == "rem"
+def _slow(analysis: Analysis, site: Site, kind: str, by: int) -> Finding:
+    remainder = site.mnemonic == "rem"
     if by & (by - 1):
         fix = "mul.hi by the divisor's inverse, and a correction: ptxkit.idioms.quotient"
     elif kind[0] == "s":

@@ -1,6 +1,11 @@
-"""What tests of group products share: lengths of groups, and arrays that are only described."""
+"""What tests of group products share: lengths of groups, arrays that are only described, and what was measured."""
 
 from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -16,3 +21,10 @@ def lengths(tile: int, most: int = 6) -> st.SearchStrategy[list[int]]:
 
 def view(dtype: str, *shape: int, strides: tuple[int, ...] | None = None, pointer: int = 0) -> ArrayView:
     return ArrayView(pointer, shape, strides or contiguous_strides(shape), dtype, 0, "other")
+
+
+@functools.cache
+def results(name: str) -> dict[str, Any]:
+    """What was measured, of the file that is so called."""
+    found: dict[str, Any] = json.loads((Path(__file__).parents[2] / "benchmarks/results" / name).read_text())
+    return found

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import json
 import math
 import statistics
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +33,7 @@ from gemm.group.heuristic import (
 )
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.types import bf16, e4m3
-from tests.gemm.groups import lengths, view
+from tests.gemm.groups import lengths, results, view
 
 pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
@@ -191,13 +188,6 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
         shares.append(known.get(chosen, float("inf")) / min(known.values()))
         assert shares[-1] <= 1.05, (name, chosen)
     assert math.prod(shares) ** (1 / len(shares)) <= 1.01
-
-
-@functools.cache
-def results(name: str) -> dict[str, Any]:
-    """What was measured, of the file that is so called."""
-    found: dict[str, Any] = json.loads((Path(__file__).parents[2] / "benchmarks/results" / name).read_text())
-    return found
 
 
 def without_promotion() -> dict[str, dict[str, float]]:

@@ -18,6 +18,7 @@ from gemm.group.heuristic import heuristic
 from gemm.group.kernel import group_gemm
 from gemm.quotients import SmallInverses
 from ptxkit import Ptr, Reg, if_, kernel, laneid
+from ptxkit.idioms import quotient
 from ptxkit.ptx import bar, mov
 from ptxkit.ptx import st as store
 from ptxkit.types import bf16, u32
@@ -31,7 +32,7 @@ def divided(n: Reg[u32], by: Reg[u32], out: Ptr[u32]) -> None:
     inverses, lane = SmallInverses(), mov.u32(laneid)
     inverses.make(lane)
     bar.sync(0)
-    store.global_.u32(out, inverses.quotient(n, by), pred=lane == 0)
+    store.global_.u32(out, quotient(n, by, inverses.of_any(by)), pred=lane == 0)
     with if_((lane == 0) & (by <= 32)):
         store.global_.u32(out + 1, inverses.of(by))
 

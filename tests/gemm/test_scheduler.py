@@ -23,12 +23,11 @@ pytestmark = pytest.mark.pure
 SKIPPED = 0xFFFF_FFFF
 
 
-def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int, known: bool, found: bool) -> Kernel[Any]:
+def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int, found: bool) -> Kernel[Any]:
     @kernel(block=32, cluster=schedule.cluster_m * schedule.cluster_n * (schedule.splits if schedule.split_in_cluster else 1))
     def schedule_(out: Ptr[u32], m_tiles: Reg[u32], n_tiles: Reg[u32], k_tiles: Reg[u32], batches: Reg[u32], of_line: Reg[u32],
                   of_panel: Reg[u32], of_batch: Reg[u32]) -> None:
-        inverses = Inverses(of_line, of_panel, of_batch) if known else None
-        extents = Extents(m_tiles, n_tiles, k_tiles, batches if batched else None, inverses)
+        extents = Extents(m_tiles, n_tiles, k_tiles, Inverses(of_line, of_panel, of_batch), batches if batched else None)
 
         def skipped(stages: Reg[u32]) -> None:
             store.global_.v4.u32(out, Vec([mov.u32(SKIPPED), mov.u32(0), mov.u32(0), stages]))
@@ -44,14 +43,14 @@ def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int, known
 
 
 def works(schedule: Schedule, clusters: int, m: int, n: int, k: int = 1, batches: int | None = None, turns: int = 1,
-          known: bool = True, found: bool = False) -> list[list[Any]]:
-    """(m, n, first stage, stages, batch) of every CTA and turn, in its order; with inverses from the host, or without; and with the first
-    piece found before, or not."""
-    of_line, of_panel, of_batch = schedule.inverses(m, n)
+          found: bool = False) -> list[list[Any]]:
+    """(m, n, first stage, stages, batch) of every CTA and turn, in its order; with the first piece found before, or not."""
+    places = -(-m // schedule.cluster_m), -(-n // schedule.cluster_n)
+    of_line, of_panel, of_batch = Inverses.of(*places, schedule.group, schedule.raster)
     size = schedule.cluster_m * schedule.cluster_n * (schedule.splits if schedule.split_in_cluster else 1)
     each = []
     for turn in range(turns):
-        traced = scheduled(schedule, batched=batches is not None, turn=turn, turns=turns, known=known, found=found).trace()
+        traced = scheduled(schedule, batched=batches is not None, turn=turn, turns=turns, found=found).trace()
         for cta in range(clusters * size):
             symbols = {"%ctaid.x": cta, "%nctaid.x": clusters * size, "%clusterid.x": cta // size, "%nclusterid.x": clusters,
                        "%cluster_ctarank": cta % size}
@@ -67,11 +66,11 @@ schedules = st.builds(Schedule, st.sampled_from([1, 3, 8]), st.sampled_from(["al
 
 
 @settings(deadline=None, max_examples=60)
-@given(schedules, st.integers(1, 5), st.integers(1, 11), st.integers(1, 11), st.sampled_from([None, 1, 3]), st.sampled_from([1, 2]),
-       st.booleans())
-def test_every_tile_is_worked_on_once(schedule, clusters, m, n, batches, turns, known):
-    found = [work for each in works(schedule, clusters, m, n, 1, batches, turns, known) for work in each]
-    assert turns > 1 or works(schedule, clusters, m, n, 1, batches, turns, known, True) == works(schedule, clusters, m, n, 1, batches)
+@given(schedules, st.integers(1, 5), st.integers(1, 11), st.integers(1, 11), st.sampled_from([None, 1, 3]), st.sampled_from([1, 2]))
+def test_every_tile_is_worked_on_once(schedule, clusters, m, n, batches, turns):
+    each = works(schedule, clusters, m, n, 1, batches, turns)
+    found = [work for own in each for work in own]
+    assert turns > 1 or works(schedule, clusters, m, n, 1, batches, found=True) == each
     rows, columns = (-(-tiles // by) * by for tiles, by in ((m, schedule.cluster_m), (n, schedule.cluster_n)))
     assert sorted(found) == sorted((i, j, 0, 1, batch) for batch in range(batches or 1) for i in range(rows) for j in range(columns))
 

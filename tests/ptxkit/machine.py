@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from grammar import tree
+from ptxkit import Ptr, Reg
 from ptxkit.kernel import Dim, Traced, kernel
+from ptxkit.types import TYPES
 
 Array = np.ndarray[Any, Any]
 
@@ -34,6 +36,17 @@ def statements(traced: Traced) -> list[tree.Statement]:
 
 def instructions(traced: Traced) -> list[tree.Instruction]:
     return [s for s in statements(traced) if isinstance(s, tree.Instruction)]
+
+
+def kernel_of(type_name: str, body: Callable[..., Any]) -> Any:
+    """A kernel over two registers of a type and a pointer for results."""
+
+    def kernel(out: Any, x: Any, y: Any) -> None:
+        body(out, x, y)
+
+    type_ = TYPES[type_name]
+    kernel.__annotations__ = {"out": Ptr[type_], "x": Reg[type_], "y": Reg[type_]}  # type: ignore[valid-type]
+    return trace(kernel)
 
 
 def opcodes(traced: Traced) -> list[str]:

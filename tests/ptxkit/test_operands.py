@@ -13,15 +13,13 @@ from hypothesis import strategies as st
 
 from grammar import forms
 from grammar.spelling import opcode_tokens
-from ptxkit import Ptr, Reg, Vec, kernel, laneid, ptx, sink, smem, tid
+from ptxkit import Ptr, Reg, Vec, laneid, ptx, sink, smem, tid
 from ptxkit.errors import OpcodeError, TraceError
 from ptxkit.flow import if_
-from ptxkit.idioms import inverse, quotient
 from ptxkit.ptx import add, atom, bar, cp, cvt, elect, fma, ld, mad, mbarrier, mov, opcode, selp, setmaxnreg, setp, shfl, wgmma
 from ptxkit.ptx import st as store
 from ptxkit.types import TYPES, Scalar, b32, bf16, f32, f64, integer, pred, s16, s32, s64, u8, u16, u32, u64
-from tests.ptxkit.machine import lines, opcodes, run, stored, trace
-from tests.ptxkit.machine import quotient as truncated
+from tests.ptxkit.machine import kernel_of, lines, opcodes, quotient, run, stored, trace
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
 
@@ -29,21 +27,10 @@ INTEGERS: dict[str, type[Any]] = {t.__name__: t for t in (u16, s16, u32, s32, u6
 Binary = Callable[[Any, Any], Any]
 ARITHMETIC: dict[str, tuple[Binary, Binary]] = {
     "+": (operator.add, operator.add), "-": (operator.sub, operator.sub), "*": (operator.mul, operator.mul),
-    "//": (operator.floordiv, truncated), "%": (operator.mod, lambda a, b: a - b * truncated(a, b)),
+    "//": (operator.floordiv, quotient), "%": (operator.mod, lambda a, b: a - b * quotient(a, b)),
     "&": (operator.and_, operator.and_), "|": (operator.or_, operator.or_), "^": (operator.xor, operator.xor),
 }
 COMPARISONS: list[Binary] = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
-
-
-def kernel_of(type_name: str, body: Callable[..., Any]) -> Any:
-    """A kernel over two registers of a type and a pointer for results."""
-
-    def kernel(out: Any, x: Any, y: Any) -> None:
-        body(out, x, y)
-
-    type_ = TYPES[type_name]
-    kernel.__annotations__ = {"out": Ptr[type_], "x": Reg[type_], "y": Reg[type_]}  # type: ignore[valid-type]
-    return trace(kernel)
 
 
 def values(type_name: str) -> st.SearchStrategy[int]:
@@ -117,36 +104,6 @@ def test_mirrored_and_unary_operators(expression: Binary, line: str) -> None:
     assert lines(kernel_of("u32", lambda out, x, y: expression(x, y)))[0] == line
 
 
-@pytest.mark.parametrize(("type_name", "by", "quotient_", "remainder"), [
-    ("u32", 64, "shr.u32 %r2, %r0, 6;", "and.b32 %r2, %r0, 63;"), ("u32", 1, "shr.u32 %r2, %r0, 0;", "and.b32 %r2, %r0, 0;"),
-    ("u64", 1 << 63, "shr.u64 %rd4, %rd2, 63;", "and.b64 %rd4, %rd2, 9223372036854775807;"),
-    ("b32", 2, "shr.u32 %r2, %r0, 1;", "and.b32 %r2, %r0, 1;"),
-    ("u32", 192, "div.u32 %r2, %r0, 192;", "rem.u32 %r2, %r0, 192;"), ("s32", 64, "div.s32 %r2, %r0, 64;", "rem.s32 %r2, %r0, 64;"),
-])
-def test_unsigned_division_by_a_power_of_two_shifts(type_name: str, by: int, quotient_: str, remainder: str) -> None:
-    assert lines(kernel_of(type_name, lambda out, x, y: x // by))[0] == quotient_
-    assert lines(kernel_of(type_name, lambda out, x, y: x % by))[0] == remainder
-
-
-def test_division_by_0_is_refused() -> None:
-    for divide in (operator.floordiv, operator.mod):
-        with pytest.raises(TraceError, match="divided by 0"):
-            kernel_of("u32", lambda out, x, y, divide=divide: divide(x, 0))
-
-
-@pytest.mark.ptxas
-def test_ptxas_makes_no_shift_of_a_division() -> None:
-    """Else the operator would not have to."""
-    def size(divide: Callable[[Any], Any]) -> int:
-        @kernel(target="sm_90a", block=32)
-        def divided(out: Ptr[u32]) -> None:
-            store.global_.u32(out, divide(ld.global_.u32(out)))
-
-        return len(divided.assemble().cubin)
-
-    assert size(lambda x: x // 64) == size(lambda x: ptx.shr.u32(x, 6)) < size(lambda x: ptx.div.u32(x, 64))
-
-
 def test_bits_are_compared_and_added_unsigned() -> None:
     assert opcodes(kernel_of("b32", lambda out, x, y: (x + y, x < y, x >> 1))) == ["add.u32", "setp.lt.u32", "shr.u32"]
 
@@ -156,29 +113,6 @@ def test_integers_of_either_sign_go_together() -> None:
         _ = a + b, b + a
 
     assert opcodes(trace(kernel)) == ["add.u32", "add.s32"]
-
-
-EDGES = st.sampled_from([1, 2, 3, 64, 0x7FFF_FFFF, 0x8000_0000, 0x8000_0001, 0xFFFF_FFFE, 0xFFFF_FFFF])
-
-
-@given(st.integers(0, 0xFFFF_FFFF) | EDGES, st.integers(1, 0xFFFF_FFFF) | st.integers(1, 300) | EDGES, st.integers(-2, 2),
-       st.sampled_from(["constant", "from the host", "from the device", "none"]))
-@settings(deadline=None, max_examples=400)
-def test_a_quotient_is_exact_for_any_two_numbers(n: int, by: int, beside: int, how: str) -> None:
-    """Also beside multiples, where the product with the inverse is one too low."""
-    n = min(max(n // by * by + beside, 0), 0xFFFF_FFFF) if beside else n
-
-    def body(out: Any, x: Any, y: Any) -> None:
-        of_y = inverse(by) if how == "from the host" else ptx.div.u32(0xFFFF_FFFF, y) if how == "from the device" else None
-        store.global_.u32(out, quotient(x, by) if how == "constant" else quotient(x, y, of_y))
-
-    assert stored(run(kernel_of("u32", body), {"out": 0, "x": n, "y": by})) == [n // by]
-
-
-def test_an_inverse_of_nothing_is_refused() -> None:
-    for by in (0, -1, 1 << 32):
-        with pytest.raises(TraceError, match="no inverse"):
-            inverse(by)
 
 
 # --------------------------------------------------------------------------------------------------- in place

@@ -97,6 +97,10 @@ def replaced(match: str, old: str, new: Any, which: Any = None) -> Change:
     return lambda edit: edit.text(match, old, new, which)
 
 
+def both(*changes: Change) -> Change:
+    return lambda edit: [change(edit) for change in changes]
+
+
 TRY_WAIT = r"mbarrier\.try_wait"
 COPY = r"cp\.async\.bulk\.tensor.*shared::cluster\.global"
 STORE = r"cp\.async\.bulk\.tensor.*global\.shared::cta"
@@ -154,22 +158,16 @@ def _the_issuer_fences_before_the_copy(edit: Edit) -> None:
     edit.before(STORE, ptx("fence.proxy.async.shared::cta;"))
 
 
-@mutant("P9", "cluster_multicast")
-def _relaxed_and_no_fence(edit: Edit) -> None:
-    edit.text(r"barrier\.cluster\.arrive", r"\.release", ".relaxed", FIRST)
-    edit.delete(r"fence\.mbarrier_init")
+UNFENCED = without(r"fence\.mbarrier_init")
+BEGINS_RELAXED = replaced(r"barrier\.cluster\.arrive", r"\.release", ".relaxed", FIRST)
+BEGINS_RELEASING = replaced(r"barrier\.cluster\.arrive", r"\.relaxed", ".release", FIRST)     # hgemm's is relaxed as it stands
 
-
-@variant("P9.default", "hgemm")
-def _releasing_and_no_fence(edit: Edit) -> None:
-    edit.text(r"barrier\.cluster\.arrive", r"\.relaxed", ".release", FIRST)
-    edit.delete(r"fence\.mbarrier_init")
-
-
-mutant("P9", "hgemm")(without(r"fence\.mbarrier_init"))
-variant("P9.default", "cluster_multicast", "exchange")(without(r"fence\.mbarrier_init"))
-variant("P9.relaxed", "cluster_multicast")(replaced(r"barrier\.cluster\.arrive", r"\.release", ".relaxed", FIRST))
-variant("P9.release", "hgemm")(replaced(r"barrier\.cluster\.arrive", r"\.relaxed", ".release", FIRST))
+mutant("P9", "hgemm")(UNFENCED)
+mutant("P9", "cluster_multicast")(both(BEGINS_RELAXED, UNFENCED))
+variant("P9.default", "cluster_multicast", "exchange")(UNFENCED)
+variant("P9.default", "hgemm")(both(BEGINS_RELEASING, UNFENCED))
+variant("P9.relaxed", "cluster_multicast")(BEGINS_RELAXED)
+variant("P9.release", "hgemm")(BEGINS_RELEASING)
 variant("P9.folklore", "tma_copy")(without(PROXY))
 
 mutant("P1", "nvcc.add_one")(without(PROXY))
