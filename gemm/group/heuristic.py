@@ -61,6 +61,8 @@ FITTED_SINGLE: tuple[dict[str, Any], ...] = tuple({**FITTED, "BM": BM, "BN": BN,
 """Those of groups of which most have one: of a few tokens, of up to SINGLE, of more."""
 OF_THREE: dict[str, Any] = {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **_TICKET}
 """A slab for each of three warpgroups."""
+OF_THREE_FEW = 0.94
+"""Its time as of the others where everybody waits for weights (`_waits`)."""
 PROMOTED: Kinds = (
     Kind(1.0, {"BM": 256, "BN": 128, "STAGGER": True, **_TICKET}, beside=4),
     Kind(1.06, {"BM": 128, "BN": 128, "OVERLAP": True, **_TICKET}, beside=1),
@@ -71,6 +73,8 @@ WIDE: dict[str, Any] = {"BM": 128, "BN": 256, "GROUP": 16, **_TICKET}
 """The one whose halves of columns are promoted in turn: of a gated tile those are the projections."""
 PAIR: dict[str, Any] = {**OF_THREE, "CLUSTER_N": 2}
 """The same for pairs of CTAs that share the tokens: where groups have several it takes the place of the one for a CTA alone."""
+PAIR_SHARE = 0.993
+"""Its time as of the others; it is less where lengths differ, and more where K is 1024."""
 PAIR_COLUMNS, PAIR_TOKENS, PAIR_PANEL = (16, 8, 4), 256, 17 << 20
 """How many columns of pairs are worked on before the next ones: one for each so many tokens of a group, and their weights so many bytes at
 most, which stay in the L2 while all the tokens pass by."""
@@ -97,7 +101,7 @@ MUCH, FROM_END_OF_MUCH = 40_000, 48
 """With more of them where operands have 16 bits and tiles of weights so many stages in all, a few hundred microseconds' work."""
 SAMPLES = 8
 """Skewed lengths that are tried to see what the better of two tiles gains over one."""
-LEAST, LEAST_PROMOTED, SECOND = 0.015, 0.006, 0.6
+LEAST, LEAST_PROMOTED, SECOND = 0.015, 0.006, 0.8
 """What two kernels must gain on average: a share, less where sums are promoted, whose times are known better; and the microseconds that the
 second launch may take."""
 SAME_HEIGHT = 0.03
@@ -129,7 +133,8 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     if other is None:
         return config
     if _dealt_out(tile, problem):                               # lengths that differ are the other one's
-        config, kind = replace(config, ORDER="linear", tile=replace(config.tile, SERPENTINE=True)), kind._replace(beside=WIDE_DEALT)
+        config = replace(config, ORDER="linear", tile=replace(config.tile, SERPENTINE=True))
+        kind = kind._replace(share=kind.share * (1 - WIDE_ALIKE), beside=WIDE_DEALT)
     same = {key: value for key, value in tile.items() if key not in kind.tile}
     second = GroupConfig.of(**{**same, **other.tile, "AHEAD": 0, **fixed(problem)})
     return config.or_(_counted(kind, problem), second, _counted(other, problem))
@@ -179,17 +184,24 @@ def _at_least(problem: GroupProblem) -> tuple[float, float]:
 def _tiles(problem: GroupProblem) -> Kinds:
     """What groups of more than a few tokens choose from; where results are quantised those with whole blocks of 128 columns, or halves."""
     kinds = PROMOTED if problem.promote else PLAIN
-    gated = problem.options.gated
+    gated, waits = problem.options.gated, _waits(problem)
+    if waits:
+        kinds = tuple(kind._replace(share=OF_THREE_FEW) if kind.tile == OF_THREE else kind for kind in kinds)
     if problem.quantised:
         kinds = tuple(kind._replace(share=kind.share * (QUANTISED_OF_THREE if kind.tile["BM"] == 192 else 1.0)) for kind in kinds
                       if kind.tile["BN"] == BLOCK)
-    if problem.mean > FEW_GATED and _scale_ring(problem):
+    if problem.mean > FEW_GATED and not waits and _scale_ring(problem):
         share = WIDE_SHARE_GATED if gated or problem.quantised else WIDE_SHARE
         kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, beside=1, stores=WIDE_STORES))
         if _in_pairs(problem):
-            pair = {**PAIR, "GROUP": _columns_of_pairs(problem)}
-            kinds = tuple(kind._replace(tile=pair) if kind.tile == OF_THREE else kind for kind in kinds)
+            pair = Kind(PAIR_SHARE, {**PAIR, "GROUP": _columns_of_pairs(problem)}, beside=1)
+            kinds = tuple(pair if kind.tile == OF_THREE else kind for kind in kinds)
     return tuple(kind._replace(tile=_ordered(kind.tile, problem)) for kind in kinds)
+
+
+def _waits(problem: GroupProblem) -> bool:
+    """Whether everybody waits for weights, of which a tile of 192 tokens reads those of most groups once."""
+    return problem.mean <= 2 * FEW and problem.options.layout in COUNTED and not (problem.options.gated or problem.quantised)
 
 
 def _in_pairs(problem: GroupProblem) -> bool:
@@ -343,7 +355,12 @@ def _scale_ring(problem: GroupProblem) -> dict[str, Any]:
 def _best(tiles: Kinds, problem: GroupProblem, sms: int) -> dict[str, Any]:
     """The tile for groups of the expected size."""
     alike = (math.ceil(problem.mean),) * problem.groups
-    return min(tiles, key=lambda kind: _counted(kind, problem).time_of(alike, problem.n, sms)).tile
+
+    def time(kind: Kind) -> float:
+        gain = WIDE_ALIKE if _dealt_out(kind.tile, problem) else 0.0
+        return _counted(kind, problem).time_of(alike, problem.n, sms) * (1 - gain)
+
+    return min(tiles, key=time).tile
 
 
 def _alone(tile: dict[str, Any], problem: GroupProblem) -> GroupConfig | None:
