@@ -200,8 +200,9 @@ def _tiles(problem: GroupProblem) -> Kinds:
 
 
 def _waits(problem: GroupProblem) -> bool:
-    """Whether everybody waits for weights, of which a tile of 192 tokens reads those of most groups once."""
-    return problem.mean <= 2 * FEW and problem.options.layout in COUNTED and not (problem.options.gated or problem.quantised)
+    """Whether everybody waits for weights though tiles are rows: of 65 to 128 tokens, without a gate or quantised results."""
+    plain = problem.options.layout in COUNTED and not (problem.options.gated or problem.quantised)
+    return plain and FEW < problem.mean <= 2 * FEW and bool(_scale_ring(problem))
 
 
 def _in_pairs(problem: GroupProblem) -> bool:
