@@ -134,10 +134,14 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
         return config
     if _dealt_out(tile, problem):                               # lengths that differ are the other one's
         config = replace(config, ORDER="linear", tile=replace(config.tile, SERPENTINE=True))
-        kind = kind._replace(share=kind.share * (1 - WIDE_ALIKE), beside=WIDE_DEALT)
     same = {key: value for key, value in tile.items() if key not in kind.tile}
     second = GroupConfig.of(**{**same, **other.tile, "AHEAD": 0, **fixed(problem)})
-    return config.or_(_counted(kind, problem), second, _counted(other, problem))
+    return config.or_(_counted(_for_alike(kind, problem), problem), second, _counted(other, problem))
+
+
+def _for_alike(kind: Kind, problem: GroupProblem) -> Kind:
+    """What such tiles take of groups that are alike: dealt out in advance where that pays."""
+    return kind._replace(share=kind.share * (1 - WIDE_ALIKE), beside=WIDE_DEALT) if _dealt_out(kind.tile, problem) else kind
 
 
 def _dealt_out(tile: dict[str, Any], problem: GroupProblem) -> bool:
@@ -183,32 +187,37 @@ def _at_least(problem: GroupProblem) -> tuple[float, float]:
 
 def _tiles(problem: GroupProblem) -> Kinds:
     """What groups of more than a few tokens choose from; where results are quantised those with whole blocks of 128 columns, or halves."""
-    kinds = PROMOTED if problem.promote else PLAIN
-    gated, waits = problem.options.gated, _waits(problem)
-    if waits:
-        kinds = tuple(kind._replace(share=OF_THREE_FEW) if kind.tile == OF_THREE else kind for kind in kinds)
+    kinds = tuple(_of_three(kind, problem) if kind.tile == OF_THREE else kind for kind in (PROMOTED if problem.promote else PLAIN))
     if problem.quantised:
-        kinds = tuple(kind._replace(share=kind.share * (QUANTISED_OF_THREE if kind.tile["BM"] == 192 else 1.0)) for kind in kinds
-                      if kind.tile["BN"] == BLOCK)
-    if problem.mean > FEW_GATED and not waits and _scale_ring(problem):
+        kinds = tuple(kind for kind in kinds if kind.tile["BN"] == BLOCK)
+    if problem.mean > FEW_GATED and not _waits(problem) and _scale_ring(problem):
+        gated = problem.options.gated
         share = WIDE_SHARE_GATED if gated or problem.quantised else WIDE_SHARE
         kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, beside=1, stores=WIDE_STORES))
-        if _in_pairs(problem):
-            pair = Kind(PAIR_SHARE, {**PAIR, "GROUP": _columns_of_pairs(problem)}, beside=1)
-            kinds = tuple(pair if kind.tile == OF_THREE else kind for kind in kinds)
     return tuple(kind._replace(tile=_ordered(kind.tile, problem)) for kind in kinds)
 
 
+def _of_three(kind: Kind, problem: GroupProblem) -> Kind:
+    """The tile of three warpgroups as this problem has it: for a CTA alone, or for pairs."""
+    if _in_pairs(problem):
+        return kind._replace(share=PAIR_SHARE, tile={**PAIR, "GROUP": _columns_of_pairs(problem)})
+    return kind._replace(share=kind.share * (QUANTISED_OF_THREE if problem.quantised else OF_THREE_FEW if _waits(problem) else 1.0))
+
+
+def _plain(problem: GroupProblem) -> bool:
+    """Whether block scales come through shared memory, the kernel reads the lengths, and there is no gate and nothing quantised."""
+    return bool(_scale_ring(problem)) and problem.options.layout in COUNTED and not (problem.options.gated or problem.quantised)
+
+
 def _waits(problem: GroupProblem) -> bool:
-    """Whether everybody waits for weights though tiles are rows: of 65 to 128 tokens, without a gate or quantised results."""
-    plain = problem.options.layout in COUNTED and not (problem.options.gated or problem.quantised)
-    return plain and FEW < problem.mean <= 2 * FEW and bool(_scale_ring(problem))
+    """Whether everybody waits for weights though tiles are rows: of 65 to 128 tokens."""
+    return _plain(problem) and FEW < problem.mean <= 2 * FEW
 
 
 def _in_pairs(problem: GroupProblem) -> bool:
     """Whether CTAs work in pairs where they would in OF_THREE alone: groups have several tiles, and the producers copy all scales."""
-    plain = problem.options.layout in COUNTED and not (problem.options.order or problem.options.gated or problem.quantised)
-    return plain and all(problem.scale_copies.values()) and problem.n > PAIR["BN"] and problem.mean >= 2 * PAIR["BM"]
+    several = problem.n > PAIR["BN"] and problem.mean >= 2 * PAIR["BM"]
+    return _plain(problem) and several and all(problem.scale_copies.values()) and not problem.options.order
 
 
 def _columns_of_pairs(problem: GroupProblem) -> int:
@@ -356,12 +365,7 @@ def _scale_ring(problem: GroupProblem) -> dict[str, Any]:
 def _best(tiles: Kinds, problem: GroupProblem, sms: int) -> dict[str, Any]:
     """The tile for groups of the expected size."""
     alike = (math.ceil(problem.mean),) * problem.groups
-
-    def time(kind: Kind) -> float:
-        gain = WIDE_ALIKE if _dealt_out(kind.tile, problem) else 0.0
-        return _counted(kind, problem).time_of(alike, problem.n, sms) * (1 - gain)
-
-    return min(tiles, key=time).tile
+    return min(tiles, key=lambda kind: _counted(_for_alike(kind, problem), problem).time_of(alike, problem.n, sms)).tile
 
 
 def _alone(tile: dict[str, Any], problem: GroupProblem) -> GroupConfig | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemm.group.cases import EXTENTS, Case, case, skewed
+from gemm.group.choice import Tiles
 from gemm.group.config import GroupConfig
 from gemm.group.example import example
 from gemm.group.heuristic import (
@@ -24,6 +26,7 @@ from gemm.group.heuristic import (
     PROMOTED_FEW,
     WIDE,
     WIDE_DEALT,
+    Kind,
     _counted,
     _dealt_out,
     _tiles,
@@ -199,20 +202,27 @@ def of_tiles(name: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def deviation_of_tiles(name: str, cases: int, **changes: Any) -> float:
-    """Of what the heuristic counts from what was measured, each case's tiles beside each other; with all kinds of tiles changed so."""
+def beside_each_other(measured: dict[str, dict[str, float]], us_of: Callable[[dict[str, float], Kind, Case, GroupProblem], float | None],
+                      counted: Callable[[Kind, GroupProblem], Tiles]) -> list[list[float]]:
+    """Of each case: logarithms of what its tiles were measured to take over what is counted. `us_of`: a kind's microseconds, if any."""
     from gemm.group.bench import problem_of
 
     logs = []
-    for word, times in of_tiles(name).items():
+    for word, times in measured.items():
         one = case(word)
         if one.tokens <= 128:                                   # which wait for their weights
             continue
         problem = problem_of(one)
-        counted = {tile_name(kind.tile): _counted(kind._replace(**changes), problem) for kind in _tiles(problem)}
-        logs.append([math.log(times[label] / tiles.time_of(one.lengths, one.n, 132)) for label, tiles in counted.items()])
-    assert len(logs) == cases
-    assert min(map(len, logs)) > 3
+        seen = [(kind, us_of(times, kind, one, problem)) for kind in _tiles(problem)]
+        logs.append([math.log(us / counted(kind, problem).time_of(one.lengths, one.columns, 132)) for kind, us in seen if us is not None])
+    return logs
+
+
+def deviation_of_tiles(name: str, count: int, **changes: Any) -> float:
+    """Of what the heuristic counts from what was measured of so many, each case's tiles beside each other; with all kinds changed so."""
+    logs = beside_each_other(of_tiles(name), lambda times, kind, one, problem: times[tile_name(kind.tile)],
+                             lambda kind, problem: _counted(kind._replace(**changes), problem))
+    assert sum(map(len, logs)) == count
     return scatter(logs)
 
 
@@ -224,12 +234,12 @@ def scatter(logs: list[list[float]]) -> float:
 
 def test_tiles_without_promotion_take_what_their_depth_and_their_waves_say():
     """The fewer stages a tile has, the more count its stores."""
-    assert deviation_of_tiles(WITHOUT_PROMOTION, 116) < 0.025 < 0.035 < deviation_of_tiles(WITHOUT_PROMOTION, 116, stores=0.0)
+    assert deviation_of_tiles(WITHOUT_PROMOTION, 4 * 116) < 0.025 < 0.035 < deviation_of_tiles(WITHOUT_PROMOTION, 4 * 116, stores=0.0)
 
 
 def test_tiles_with_block_scales_take_what_their_slabs_and_their_waves_say():
     """A slab more than they have."""
-    assert deviation_of_tiles(BLOCK_SCALES, 48) < 0.02 < 0.035 < deviation_of_tiles(BLOCK_SCALES, 48, beside=0)
+    assert deviation_of_tiles(BLOCK_SCALES, 5 * 48) < 0.02 < 0.035 < deviation_of_tiles(BLOCK_SCALES, 5 * 48, beside=0)
 
 
 @pytest.mark.parametrize(("name", "most", "mean"), [(WITHOUT_PROMOTION, 1.06, 1.006), (BLOCK_SCALES, 1.05, 1.006)])
@@ -255,25 +265,18 @@ def experiment(begins: str) -> dict[str, dict[str, float]]:
 
 
 def deviation(full: bool) -> float:
-    """Of what the heuristic counts from what was measured, each case's tiles beside each other; with every tile counted as full or not."""
-    from gemm.group.bench import problem_of
+    """The same of another measurement; with every tile counted as full or not."""
+    def us_of(times: dict[str, float], kind: Kind, one: Case, problem: GroupProblem) -> float | None:
+        alike = _dealt_out(kind.tile, problem) and not one.skewed
+        of_tile = f"{kind.tile['BM']}x{kind.tile['BN']} {'dealt out' if alike else 'by ticket'}"
+        return next((us for label, us in times.items() if label.startswith(of_tile)), None)
 
-    logs = []
-    for word, times in experiment("tiles with block scales, a kernel each").items():
-        one = case(word)
-        if one.tokens <= 128:                                   # which wait for their weights
-            continue
-        problem, found = problem_of(one), []
-        for kind in _tiles(problem):
-            alike = _dealt_out(kind.tile, problem) and not one.skewed
-            of_tile = f"{kind.tile['BM']}x{kind.tile['BN']} {'dealt out' if alike else 'by ticket'}"
-            us = next((us for label, us in times.items() if label.startswith(of_tile)), None)
-            tiles = _counted(kind, problem)
-            if full:
-                tiles = replace(tiles, step=tiles.tokens, beside=0, wave=tiles.wave * (tiles.tokens // tiles.step + tiles.beside))
-            if us is not None:
-                found.append(math.log(us / tiles.time_of(one.lengths, one.columns, 132)))
-        logs.append(found)
+    def counted(kind: Kind, problem: GroupProblem) -> Tiles:
+        tiles = _counted(kind, problem)
+        wave = tiles.wave * (tiles.tokens // tiles.step + tiles.beside)
+        return replace(tiles, step=tiles.tokens, beside=0, wave=wave) if full else tiles
+
+    logs = beside_each_other(experiment("tiles with block scales, a kernel each"), us_of, counted)
     assert sum(map(len, logs)) > 400
     return scatter(logs)
 
