@@ -147,7 +147,7 @@ def _for_alike(kind: Kind, problem: GroupProblem) -> Kind:
 def _dealt_out(tile: dict[str, Any], problem: GroupProblem) -> bool:
     """Whether it pays to deal out the tiles of groups that are alike in advance: wide promoted ones that are about full, and so few that
     CTAs stay at the same stage."""
-    wide = problem.promote and tile["BN"] == WIDE["BN"] and not problem.options.order
+    wide = problem.promote and tile["BN"] == WIDE["BN"] and not problem.options.order and problem.options.layout in COUNTED
     return wide and -math.ceil(problem.mean) % WIDE["BM"] < ROWS and problem.mean <= 2 * PREFILL
 
 

@@ -323,6 +323,14 @@ def test_a_wide_tile_that_is_dealt_out_takes_as_long_as_a_full_one():
         assert all(config.chosen(skewed(8, 8 * tokens, number=number), 4096, 132) is config.OTHER for number in (0, 1, 3, 6, 7, 8))
 
 
+def test_only_tiles_of_counted_lengths_are_dealt_out():
+    """Where rows say their group there is no other kernel for lengths that differ, so nothing is gained, or counted."""
+    x, w, scales = view("e4m3", 3072, 4096), view("e4m3", 8, 4096, 4096), (view("f32", 3072, 32), view("f32", 8, 32, 32))
+    for layout, words in (("offsets", 9), ("rows", 3072)):
+        arrays = GroupArrays(x, w, view("s32", words), view("bf16", 3072, 4096), *scales)
+        assert _dealt_out(WIDE, GroupProblem(arrays, GroupOptions(layout))) == (layout == "offsets")
+
+
 def _without_stages(config: str) -> str:
     return ", ".join(sorted(word for word in config.split(", ") if not word.endswith("stages")))
 
