@@ -39,7 +39,7 @@ class KernelPlan:
     def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig) -> None:
         made = compiled(kernel, ordinal, **config.parameters)
         self.config = config
-        self.ctas = made.max_clusters() * config.tile.cluster
+        self.ctas = min(made.max_clusters() * config.tile.cluster, driver.device(ordinal).multiprocessors)
         self.updater = updater(config, ordinal) if config.TAILS == "updated" else None
         self.launcher: Launcher = made.launcher(pdl=True)
         y_lines, self.before = problem.stored(config)

@@ -24,8 +24,8 @@ ROOM = 1.5
 Of groups that are all alike this costs 2 % at most, and where they are skewed it saves 20 to 30 %."""
 FEW = 64
 """Tokens of a group up to which it counts as one of few."""
-SINGLE = 16
-"""Tokens of a group up to which narrower tiles are enough."""
+FEWEST, FEWEST_OF_EIGHT, SINGLE = 4, 8, 16
+"""Tokens of a group up to which the narrowest tiles are enough, those of up to eight groups, and up to which narrower ones are."""
 MANY = 32
 """Groups from which on some of few tokens are long enough to count."""
 FEW_GATED = 96
@@ -57,8 +57,10 @@ none, and by ticket, the longest group first, CTAs end together."""
 FITTED: dict[str, Any] = {"BM": 128, "BN": 192, **_FITTED}
 """The tile of groups of up to 2 FEW tokens, which wait for their weights."""
 FITTED_SINGLE: tuple[dict[str, Any], ...] = tuple({**FITTED, "BM": BM, "BN": BN, "LONGEST_FIRST": False}
-                                                  for BM, BN in ((64, 16), (128, 64), (128, 128)))
-"""Those of groups of which most have one: of a few tokens, of up to SINGLE, of more."""
+                                                  for BM, BN in ((64, 16), (64, 64), (128, 128)))
+"""Those of groups of which most have one: of up to FEWEST tokens, of up to SINGLE, of more."""
+FINER = 1.12
+"""How much fuller tiles of half as many features must make the waves of few tokens to be taken."""
 OF_THREE: dict[str, Any] = {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **_TICKET}
 """A slab for each of three warpgroups."""
 OF_THREE_FEW = 0.94
@@ -88,6 +90,10 @@ WIDE_DEALT = 4
 """Slabs beside its own that such a tile takes then: whoever has one that is not full waits for the next wave's weights."""
 QUANTISED_OF_THREE = 1.03
 """How much longer tiles of three warpgroups, which store at the same time, take where results are quantised."""
+PROMOTED_COLUMNS: dict[str, Any] = {"TRANSPOSED": True, "BM": 128, "CONSUMERS": 1, "STAGES": 6, "GROUP": 1, "ORDER": "ticket"}
+"""Tiles whose sums are promoted and whose columns are tokens: one warpgroup each. A ring that fills shared memory is 1 % slower."""
+COLUMNS = 6
+"""Tokens of a group up to which they are columns though the producer copies block scales: a column's scale is read by the threads."""
 PROMOTED_FEW: tuple[dict[str, Any], ...] = ({"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"},
                                             {"BM": 128, "BN": 128, "ORDER": "ticket"})
 """Those of groups of up to SINGLE tokens, and of more that have one tile."""
@@ -290,7 +296,7 @@ def _counted(kind: Kind, problem: GroupProblem) -> Tiles:
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """bf16, f16, and fp8 whose sums stay in the tensor cores."""
     mean, gated, span = problem.mean, problem.options.gated, 1024 // problem.x.bits
-    deep = {"BK": 2 * span if problem.x.bits == 8 and problem.k >= 8 * span else span}
+    deep = {"BK": 2 * span if problem.k >= 8 * span else span}
     if problem.out.bits != 16:
         if mean <= (FEW_GATED if gated else FEW / ROOM):
             return {"TRANSPOSED": True, "BM": 128 if gated else 64, "BN": _tokens(mean), **deep, "CONSUMERS": 1, "GROUP": 1}
@@ -303,8 +309,22 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
         return _ordered(FITTED, problem)
     narrow, medium, wide = FITTED_SINGLE
     if mean > SINGLE:
-        return wide
-    return {**(narrow if mean * ROOM <= SINGLE and problem.groups <= MANY else medium), **deep}
+        return {**wide, "BM": wide["BM"] // 2} if _finer(problem, sms) else wide
+    return {**(narrow if _fewest(problem) else medium), **deep}
+
+
+def _fewest(problem: GroupProblem) -> bool:
+    """Whether groups have so few tokens that the narrowest tiles are enough. Of few groups a long one is less likely."""
+    return problem.mean <= (FEWEST_OF_EIGHT if problem.groups <= 8 else FEWEST)
+
+
+def _finer(problem: GroupProblem, sms: int) -> bool:
+    """Whether tiles of 64 features instead of 128 make the waves of groups that have one tile each so much fuller."""
+    def full(features: int) -> float:
+        waves = problem.groups * -(-problem.n // features) / sms
+        return waves / math.ceil(waves)
+
+    return full(ROWS) > FINER * full(2 * ROWS)
 
 
 def _gated(problem: GroupProblem) -> dict[str, Any]:
@@ -321,15 +341,16 @@ def _gated(problem: GroupProblem) -> dict[str, Any]:
 def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """Block scales, or sums that are taken out of the tensor cores every 128 of K."""
     mean, gated = problem.mean, problem.options.gated
-    as_columns = mean <= SINGLE if gated else mean * ROOM <= (16 if problem.scale_bulk else FEW)
-    if as_columns:
-        return {"TRANSPOSED": True, "BM": 256, "BN": min(_tokens(mean), FEW), "GROUP": 1}
+    if _fewest(problem) or mean <= (COLUMNS if problem.scale_bulk else SINGLE):
+        return {**PROMOTED_COLUMNS, "BN": 16 if mean <= FEWEST else 32}
+    if not problem.scale_bulk and not gated and mean * ROOM <= FEW:
+        return {"TRANSPOSED": True, "BM": 256, "BN": _tokens(mean), "GROUP": 1, "ORDER": "ticket"}
     ways = _scale_ring(problem)
     if gated and problem.block_scales and not ways:
         return _ordered({"BM": 128, "BN": 128, **(_TICKET if mean <= 2 * FEW else {})}, problem)
     if _single(problem):
         narrow, wide = PROMOTED_FEW
-        return {**(wide if mean > SINGLE else narrow), **ways}
+        return {**(narrow if mean <= SINGLE or _finer(problem, sms) else wide), **ways}
     return {**_best(_tiles(problem), problem, sms), **ways}
 
 
@@ -409,7 +430,8 @@ def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
         fit = next((i for i, size in enumerate(sizes) if problem.mean <= size), len(sizes) - 1)
         for BN in sizes[max(0, fit - 1):fit + 2]:
             for BM, CONSUMERS, BK in ((64, 1, span), (64, 1, 2 * span), (128, 1, span), (128, 2, span), (128, 2, 2 * span), (256, 2, span)):
-                yield {"TRANSPOSED": True, "BM": BM, "BN": BN, "BK": BK, "CONSUMERS": CONSUMERS, "GROUP": 1}
+                for order in ("linear", "ticket"):
+                    yield {"TRANSPOSED": True, "BM": BM, "BN": BN, "BK": BK, "CONSUMERS": CONSUMERS, "GROUP": 1, "ORDER": order}
     if not problem.promote:
         yield from _fitted_shapes(problem)
     ways = _scale_ring(problem)
@@ -444,12 +466,12 @@ def _fast_shapes() -> Iterator[dict[str, Any]]:
 def _fitted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
     span, few = 1024 // problem.x.bits, problem.mean <= FEW
     if few:
-        shapes = [(64, 16), (64, 64), (128, 64), (128, 128)] if problem.mean <= SINGLE else [(128, 64), (128, 128), (128, 192)]
+        shapes = [(64, 16), (64, 32), (64, 64), (128, 64)] if problem.mean <= SINGLE else [(64, 64), (64, 128), (128, 128), (128, 192)]
     else:
         shapes = [(256, 192), (192, 192), (128, 256), (128, 192), (256, 128), (128, 128)]
     for BM, BN in shapes:
         for which in (False, True):
-            for BK in (span, 2 * span) if problem.mean <= SINGLE and problem.x.bits == 8 else (span,):
+            for BK in (span, 2 * span) if problem.mean <= SINGLE else (span,):
                 yield {**_FITTED, "BM": BM, "BN": BN, "BK": BK, "LONGEST_FIRST": which and not few, "STREAM_W": which and few}
 
 

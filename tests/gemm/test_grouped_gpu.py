@@ -35,3 +35,16 @@ def test_lengths_on_the_host_are_refused():
     x, w = torch.zeros((9, 64), device="cuda", dtype=torch.bfloat16), torch.zeros((2, 64, 64), device="cuda", dtype=torch.bfloat16)
     with pytest.raises(LaunchError, match="cu_seqlens"):
         gemm.group_gemm(x, w, torch.tensor([0, 5, 9], dtype=torch.int32))
+
+
+def test_a_kernel_of_which_several_fit_an_sm_has_one_there():
+    from gemm.group.bench import problem_of
+    from gemm.group.cases import Case
+    from gemm.group.device import GroupPlan
+    from gemm.group.heuristic import heuristic
+    from ptxkit import driver
+
+    problem = problem_of(Case(64, 4, 4096, 4096, "fp8-block"))
+    config = heuristic(problem)
+    assert config.tile.stage_bytes * config.tile.STAGES < 227 * 1024 // 2
+    assert GroupPlan(problem, 0, config).grid == (driver.device(0).multiprocessors, 1, 1)
