@@ -60,7 +60,8 @@ FITTED_SINGLE: tuple[dict[str, Any], ...] = tuple({**FITTED, "BM": BM, "BN": BN,
                                                   for BM, BN in ((64, 16), (64, 64), (128, 128)))
 """Those of groups of which most have one: of up to FEWEST tokens, of up to SINGLE, of more."""
 FINER = 1.12
-"""How much fuller tiles of half as many features must make the waves of few tokens to be taken."""
+"""How much fuller tiles of half as many features must make the waves of few tokens for them to be taken; or with block scales, for the tile
+with the deeper ring, since a few SMs are left with a second one each."""
 OF_THREE: dict[str, Any] = {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **_TICKET}
 """A slab for each of three warpgroups."""
 OF_THREE_FEW = 0.94
@@ -96,7 +97,7 @@ COLUMNS = 6
 """Tokens of a group up to which they are columns though the producer copies block scales: a column's scale is read by the threads."""
 PROMOTED_FEW: tuple[dict[str, Any], ...] = ({"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"},
                                             {"BM": 128, "BN": 128, "ORDER": "ticket"})
-"""Those of groups of up to SINGLE tokens, and of more that have one tile."""
+"""Those of groups of up to SINGLE tokens, whose ring is the deeper one, and of more that have one tile."""
 SORTED, SORTED_FITTED = 32, 64
 """Groups up to which the longest come first, and those of tiles as wide as their tokens if they have more than 2 FEW: to sort more
 takes longer than it saves, as does sorting groups of few tokens or of many."""
@@ -296,10 +297,11 @@ def _counted(kind: Kind, problem: GroupProblem) -> Tiles:
 def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     """bf16, f16, and fp8 whose sums stay in the tensor cores."""
     mean, gated, span = problem.mean, problem.options.gated, 1024 // problem.x.bits
-    deep = {"BK": 2 * span if problem.k >= 8 * span else span}
+    deep = 2 * span if problem.k >= 8 * span else span
     if problem.out.bits != 16:
         if mean <= (FEW_GATED if gated else FEW / ROOM):
-            return {"TRANSPOSED": True, "BM": 128 if gated else 64, "BN": _tokens(mean), **deep, "CONSUMERS": 1, "GROUP": 1}
+            BK = deep if problem.x.bits == 8 else span
+            return {"TRANSPOSED": True, "BM": 128 if gated else 64, "BN": _tokens(mean), "BK": BK, "CONSUMERS": 1, "GROUP": 1}
         return {"BM": 64 if not gated and mean <= FEW else 128, "BN": 256}
     if gated:
         return _gated(problem)
@@ -310,7 +312,7 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
     narrow, medium, wide = FITTED_SINGLE
     if mean > SINGLE:
         return {**wide, "BM": wide["BM"] // 2} if _finer(problem, sms) else wide
-    return {**(narrow if _fewest(problem) else medium), **deep}
+    return {**(narrow if _fewest(problem) else medium), "BK": deep}
 
 
 def _fewest(problem: GroupProblem) -> bool:
@@ -350,7 +352,8 @@ def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
         return _ordered({"BM": 128, "BN": 128, **(_TICKET if mean <= 2 * FEW else {})}, problem)
     if _single(problem):
         narrow, wide = PROMOTED_FEW
-        return {**(narrow if mean <= SINGLE or _finer(problem, sms) else wide), **ways}
+        waits = problem.scale_bulk and not gated and _finer(problem, sms)
+        return {**(narrow if mean <= SINGLE or waits else wide), **ways}
     return {**_best(_tiles(problem), problem, sms), **ways}
 
 
