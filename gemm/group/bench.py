@@ -228,6 +228,11 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def problem_of(case: Case) -> GroupProblem:
     """The problem of a case without its arrays."""
+    return GroupProblem(arrays_of(case), GroupOptions(gated=case.gated))
+
+
+def arrays_of(case: Case) -> GroupArrays:
+    """The arrays of a case, without their memory."""
     word = "bf16" if case.operand_bytes == 2 else "e4m3"
     scales: tuple[Any, Any] = (None, None)
     if case.kind == "fp8":
@@ -235,10 +240,9 @@ def problem_of(case: Case) -> GroupProblem:
     if case.kind == "fp8-block":
         blocks = -(-case.k // 128)
         scales = scales_by_rows(case.rows, blocks), array("f32", case.groups, -(-case.n // 128), blocks)
-    return GroupProblem(GroupArrays(array(word, case.rows, case.k), array(word, case.groups, case.n, case.k), array("s32", case.groups + 1),
-                                    array("e4m3" if case.quantised else "bf16", case.rows, case.columns), *scales,
-                                    array("f32", case.rows, case.columns // 128) if case.quantised else None),
-                        GroupOptions(gated=case.gated))
+    return GroupArrays(array(word, case.rows, case.k), array(word, case.groups, case.n, case.k), array("s32", case.groups + 1),
+                       array("e4m3" if case.quantised else "bf16", case.rows, case.columns), *scales,
+                       array("f32", case.rows, case.columns // 128) if case.quantised else None)
 
 
 def array(dtype: str, *shape: int) -> ArrayView:

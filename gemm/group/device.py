@@ -39,7 +39,7 @@ class KernelPlan:
     def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig) -> None:
         made = compiled(kernel, ordinal, **config.parameters)
         self.config = config
-        self.ctas = min(made.max_clusters() * config.tile.cluster, driver.device(ordinal).multiprocessors)
+        self.ctas = made.max_clusters() * config.tile.cluster
         self.updater = updater(config, ordinal) if config.TAILS == "updated" else None
         self.launcher: Launcher = made.launcher(pdl=True)
         y_lines, self.before = problem.stored(config)
@@ -62,10 +62,11 @@ class GroupPlan:
     __slots__ = ("grid", "kernels", "ordinal", "problem")
 
     def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig | None) -> None:
-        config = config or heuristic(problem, driver.device(ordinal).multiprocessors)
+        sms = driver.device(ordinal).multiprocessors
+        config = config or heuristic(problem, sms)
         self.problem, self.ordinal = problem, ordinal
         self.kernels = tuple([KernelPlan(problem, ordinal, each) for each in config.kernels])
-        self.grid = problem.grid(config, min(plan.ctas for plan in self.kernels)), 1, 1
+        self.grid = problem.grid(config, min(sms, *(plan.ctas for plan in self.kernels))), 1, 1
 
 
 def updater(config: GroupConfig, ordinal: int) -> Launcher:

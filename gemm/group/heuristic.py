@@ -352,8 +352,8 @@ def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
         return _ordered({"BM": 128, "BN": 128, **(_TICKET if mean <= 2 * FEW else {})}, problem)
     if _single(problem):
         narrow, wide = PROMOTED_FEW
-        waits = problem.scale_bulk and not gated and _finer(problem, sms)
-        return {**(narrow if mean <= SINGLE or waits else wide), **ways}
+        deeper = mean <= SINGLE or (problem.scale_bulk and not gated and _finer(problem, sms))
+        return {**(narrow if deeper else wide), **ways}
     return {**_best(_tiles(problem), problem, sms), **ways}
 
 

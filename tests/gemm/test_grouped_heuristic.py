@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.group.bench import array, scales_by_rows
+from gemm.group.bench import array, arrays_of
 from gemm.group.cases import EXTENTS, Case, case, skewed
 from gemm.group.choice import Tiles
 from gemm.group.config import GroupConfig
@@ -235,15 +235,11 @@ FEW_TOKENS = "2026-11-23-h200-grouped-tiles-few.json"
 
 def few_tokens(word: str) -> GroupProblem:
     """The problem of a case of the measurements of few tokens."""
-    extent, kind, *words = word.split(":")
-    groups, tokens, n, k = map(int, extent.split("x"))
-    rows, blocks, dtype = groups * tokens, -(-k // 128), "bf16" if kind == "bf16" else "e4m3"
-    scales = {"bf16": (None, None), "fp8": (array("f32", 1), array("f32", groups)), "fp8-block": (
-        array("f32", rows, blocks) if "strided" in words else scales_by_rows(rows, blocks), array("f32", groups, n // 128, blocks))}[kind]
-    gated = "gated" in words
-    arrays = GroupArrays(array(dtype, rows, k), array(dtype, groups, n, k), array("s32", groups + 1),
-                         array("bf16", rows, n // 2 if gated else n), *scales)
-    return GroupProblem(arrays, GroupOptions(gated=gated, fast_accum=False if "precise" in words else None))
+    one, words = case(word), word.split(":")
+    arrays = arrays_of(one)
+    if "strided" in words:
+        arrays = arrays._replace(x_scale=array("f32", one.rows, -(-one.k // 128)))
+    return GroupProblem(arrays, GroupOptions(gated=one.gated, fast_accum=False if "precise" in words else None))
 
 
 def few_label(config: GroupConfig) -> str:
