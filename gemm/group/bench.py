@@ -25,12 +25,13 @@ from ..bench.report import invocation
 from ..bench.run import ceilings, device, library, reader
 from ..bench.shapes import Problem
 from ..config import ConfigError
+from .candidates import candidates, each_tile
 from .cases import DECODE, PREFILL, Case
 from .config import GroupConfig
 from .contestants import contestants, entry
 from .data import Data, make, sets_of, wrong
 from .device import group_gemm
-from .heuristic import candidates, each_tile, heuristic
+from .heuristic import heuristic
 from .problem import GroupArrays, GroupOptions, GroupProblem
 from .schedule import ORDERS, TAILS
 

@@ -15,7 +15,8 @@ from ..reference import HALF_TINY, HALF_ULP, accumulation
 from .bench import array, assemble, scales_by_rows
 from .config import ROWS_ALIGNED, GroupConfig
 from .device import group_gemm, group_gemm_contiguous, group_gemm_masked
-from .heuristic import PAIR, fixed, heuristic
+from .heuristic import fixed, heuristic
+from .kinds import PAIR
 from .pointers import group_gemm_pointers
 from .problem import GroupArrays, GroupOptions, GroupProblem
 

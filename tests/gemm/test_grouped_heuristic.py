@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-import statistics
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,33 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.group.bench import array, arrays_of
-from gemm.group.cases import EXTENTS, Case, case, skewed
-from gemm.group.choice import Tiles
+from gemm.group.candidates import candidates
+from gemm.group.cases import EXTENTS, Case
 from gemm.group.config import GroupConfig
 from gemm.group.example import example
-from gemm.group.heuristic import (
-    FEW,
-    FITTED,
-    FITTED_SINGLE,
-    PAIR,
-    PLAIN,
-    PROMOTED,
-    PROMOTED_COLUMNS,
-    PROMOTED_FEW,
-    WIDE,
-    WIDE_DEALT,
-    Kind,
-    _counted,
-    _dealt_out,
-    _tiles,
-    candidates,
-    heuristic,
-    tile_name,
-)
+from gemm.group.heuristic import FITTED_SINGLE, PROMOTED_COLUMNS, PROMOTED_FEW, heuristic
+from gemm.group.kinds import FITTED, PAIR, PLAIN, PLAIN_GATED, PROMOTED, WIDE, dealt_out
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.types import bf16, e4m3
-from tests.gemm.groups import lengths, results, view
+from tests.gemm.groups import lengths, view
 
 pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
@@ -57,13 +36,15 @@ def test_what_the_heuristic_chooses_is_right_whatever_the_lengths_are(each, kind
 
 
 FAST = (*(kind.tile for kind in PLAIN), FITTED, *FITTED_SINGLE, {**FITTED_SINGLE[-1], "BM": 64})
+GATED = (*(kind.tile for kind in PLAIN_GATED), *({**FITTED, "BN": BN, "CONSUMERS": 1} for BN in (16, 64, 128, 192)))
 BLOCKS = (*(kind.tile for kind in PROMOTED), *PROMOTED_FEW, *({**PROMOTED_COLUMNS, "BN": BN} for BN in (16, 32)),
           {**WIDE, "STAGGER": True}, {**WIDE, "STAGGER": False})
 
 
-@pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}),
+@pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (FAST, {"dtype": "bf16", "out": "f32"}),
+                                             (GATED, {"scales": "group", "gated": True}), (GATED, {"dtype": "bf16", "gated": True}),
                                              ((*BLOCKS, PAIR), {"scales": "block"}), (BLOCKS, {"scales": "block", "gated": True})],
-                         ids=["fp8", "f16", "blocks", "gated blocks"])
+                         ids=["fp8", "f16", "results of f32", "gated", "gated bf16", "blocks", "gated blocks"])
 def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
     """Whole tiles and the last rows of groups; by tickets the checker vouches for what was executed."""
     ways = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True} if what.get("scales") == "block" else {}
@@ -211,205 +192,12 @@ def test_the_heuristic_has_a_configuration_for_every_case():
     assert (wide.tile.STAGES, wide.tile.BUFFERS) == (4, 1)      # one buffer less for a stage more, with fewer of which it spills
 
 
-def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
-    """Of groups that are all alike, and of skewed ones, which the host cannot tell from them."""
-    from gemm.group.bench import problem_of
-
-    swept = results("2026-11-22-h200-grouped-sweep.json")["cases"]
-    measured = {name: times for name, times in swept.items() if case(name).tokens > FEW}    # few were measured anew: below
-    assert len(measured) == 78
-    shares = []
-    for name, times in measured.items():
-        known: dict[str, float] = {}
-        for config, us in times.items():                        # the fastest first
-            known.setdefault(_without_stages(config), us)
-        one = case(name)
-        chosen = _without_stages(str(heuristic(problem_of(one)).chosen(one.lengths, one.n, 132).alone))
-        shares.append(known.get(chosen, float("inf")) / min(known.values()))
-        assert shares[-1] <= 1.05, (name, chosen)
-    assert math.prod(shares) ** (1 / len(shares)) <= 1.01
-
-
-FEW_TOKENS = "2026-11-23-h200-grouped-tiles-few.json"
-
-
-def few_tokens(word: str) -> GroupProblem:
-    """The problem of a case of the measurements of few tokens."""
-    one, words = case(word), word.split(":")
-    arrays = arrays_of(one)
-    if "strided" in words:
-        arrays = arrays._replace(x_scale=array("f32", one.rows, -(-one.k // 128)))
-    return GroupProblem(arrays, GroupOptions(gated=one.gated, fast_accum=False if "precise" in words else None))
-
-
-def few_label(config: GroupConfig) -> str:
-    """As the measurements of few tokens call a tile."""
-    tile = config.tile
-    how = "columns" if config.TRANSPOSED else "rows"
-    return (f"{tile.BM}x{tile.BN}x{tile.BK} {how}, {tile.STAGES} stages, {tile.CONSUMERS} x {config.ORDER}"
-            f"{', overlapped' if tile.OVERLAP else ''}")
-
-
-@pytest.mark.parametrize(("kind", "alike", "skewed"), [("bf16", 1.011, 1.014), ("fp8", 1.011, 1.014), ("fp8-block", 1.026, 1.048)])
-def test_the_tiles_of_few_tokens_are_near_the_fastest_and_faster_than_before(kind: str, alike: float, skewed: float):
-    """Of lengths that the host does not know: what is chosen takes 1.5 % more than the fastest of each at most, in the mean."""
-    beside, gained = [], {True: [], False: []}
-    for word, times in (item for run in results(FEW_TOKENS)["runs"] for item in run.items()):
-        if word.split(":")[1] != kind:
-            continue
-        chosen = few_label(heuristic(few_tokens(word)))
-        taken = {label: us for label, us in times.items() if label != "chosen before"}
-        if chosen in taken:
-            if len(taken) > 2:
-                beside.append(taken[chosen] / min(taken.values()))
-            gained["skewed" in word].append(taken[times["chosen before"]] / taken[chosen])
-    assert len(beside) > 200
-    assert len(gained[False]) > 100
-    assert statistics.geometric_mean(beside) < 1.015
-    assert statistics.geometric_mean(gained[False]) > alike
-    assert statistics.geometric_mean(gained[True]) > skewed
-
-
-WITHOUT_PROMOTION, BLOCK_SCALES = "2026-11-23-h200-grouped-tiles.json", "2026-11-23-h200-grouped-tiles-block-scales.json"
-
-
-def of_tiles(name: str) -> dict[str, dict[str, float]]:
-    """Of each tile alone: microseconds of each case."""
-    found: dict[str, dict[str, float]] = results(name)["cases"]
-    return found
-
-
-def beside_each_other(measured: dict[str, dict[str, float]], us_of: Callable[[dict[str, float], Kind, Case, GroupProblem], float | None],
-                      counted: Callable[[Kind, GroupProblem], Tiles]) -> list[list[float]]:
-    """Of each case: logarithms of what its tiles were measured to take over what is counted. `us_of`: a kind's microseconds, if any."""
-    from gemm.group.bench import problem_of
-
-    logs = []
-    for word, times in measured.items():
-        one = case(word)
-        if one.tokens <= 128:                                   # which wait for their weights
-            continue
-        problem = problem_of(one)
-        seen = [(kind, us_of(times, kind, one, problem)) for kind in _tiles(problem)]
-        logs.append([math.log(us / counted(kind, problem).time_of(one.lengths, one.columns, 132)) for kind, us in seen if us is not None])
-    return logs
-
-
-def deviation_of_tiles(name: str, count: int, **changes: Any) -> float:
-    """Of what the heuristic counts from what was measured of so many, each case's tiles beside each other; with all kinds changed so."""
-    logs = beside_each_other(of_tiles(name), lambda times, kind, one, problem: times[tile_name(kind.tile)],
-                             lambda kind, problem: _counted(kind._replace(**changes), problem))
-    assert sum(map(len, logs)) == count
-    return scatter(logs)
-
-
-def scatter(logs: list[list[float]]) -> float:
-    """Root mean square of how far each case's logarithms are from their mean."""
-    squares = [(x - sum(found) / len(found)) ** 2 for found in logs for x in found]
-    return math.sqrt(sum(squares) / len(squares))
-
-
-def test_tiles_without_promotion_take_what_their_depth_and_their_waves_say():
-    """The fewer stages a tile has, the more count its stores."""
-    assert deviation_of_tiles(WITHOUT_PROMOTION, 4 * 116) < 0.025 < 0.035 < deviation_of_tiles(WITHOUT_PROMOTION, 4 * 116, stores=0.0)
-
-
-def test_tiles_with_block_scales_take_what_their_slabs_and_their_waves_say():
-    """A slab more than they have."""
-    assert deviation_of_tiles(BLOCK_SCALES, 5 * 48) < 0.02 < 0.035 < deviation_of_tiles(BLOCK_SCALES, 5 * 48, beside=0)
-
-
-@pytest.mark.parametrize(("name", "most", "mean"), [(WITHOUT_PROMOTION, 1.06, 1.006), (BLOCK_SCALES, 1.05, 1.006)])
-def test_what_is_chosen_is_near_the_fastest_tile(name: str, most: float, mean: float):
-    from gemm.group.bench import problem_of
-
-    shares = []
-    for word, times in of_tiles(name).items():
-        one = case(word)
-        chosen = heuristic(problem_of(one)).chosen(one.lengths, one.n, 132)
-        best = min(us for label, us in times.items() if label != "chosen before")
-        shares.append(times[tile_name(chosen.parameters)] / best)
-    assert max(shares) < most
-    assert statistics.geometric_mean(shares) < mean
-
-
-def experiment(begins: str) -> dict[str, dict[str, float]]:
-    """What was measured of each case, microseconds, in the one experiment that is so called."""
-    measured = results("2026-11-22-h200-grouped-experiments.json")["experiments"]
-    (name,) = (name for name in measured if name.startswith(begins))
-    found: dict[str, dict[str, float]] = measured[name]
-    return found
-
-
-def deviation(full: bool) -> float:
-    """The same of another measurement; with every tile counted as full or not."""
-    def us_of(times: dict[str, float], kind: Kind, one: Case, problem: GroupProblem) -> float | None:
-        alike = _dealt_out(kind.tile, problem) and not one.skewed
-        of_tile = f"{kind.tile['BM']}x{kind.tile['BN']} {'dealt out' if alike else 'by ticket'}"
-        return next((us for label, us in times.items() if label.startswith(of_tile)), None)
-
-    def counted(kind: Kind, problem: GroupProblem) -> Tiles:
-        tiles = _counted(kind, problem)
-        wave = tiles.wave * (tiles.tokens // tiles.step + tiles.beside)
-        return replace(tiles, step=tiles.tokens, beside=0, wave=wave) if full else tiles
-
-    logs = beside_each_other(experiment("tiles with block scales, a kernel each"), us_of, counted)
-    assert sum(map(len, logs)) > 400
-    return scatter(logs)
-
-
-def test_tiles_take_as_long_as_they_have_slabs():
-    assert deviation(full=False) < 0.025
-    assert deviation(full=True) > 0.04
-
-
-def test_pairs_take_no_longer_than_a_cta_alone():
-    """In the tile whose place they take."""
-    from gemm.group.bench import problem_of
-
-    found = []
-    for word, times in experiment("192 x 128 by ticket, alone and in pairs of CTAs that draw together").items():
-        problem = problem_of(case(word.partition(", number ")[0]))
-        columns = next((kind.tile["GROUP"] for kind in _tiles(problem) if "CLUSTER_N" in kind.tile), None)
-        if columns is not None and "alone" in times:
-            found.append(times[f"pairs, {columns} columns"] / times["alone"])
-    assert len(found) >= 25
-    assert max(found) < 1.01
-    assert statistics.mean(found) < 0.985
-
-
-def test_a_wide_tile_that_is_dealt_out_takes_as_long_as_a_full_one():
-    """So that groups that differ are the other kernel's, whatever the waves."""
-    from gemm.group.bench import problem_of
-
-    def beside(slabs: int) -> float:
-        found = []
-        for word, times in experiment("tiles with block scales, a kernel each").items():
-            one, us = case(word), [next((us for label, us in times.items() if label.startswith(f"128x256 {how}")), None)
-                                   for how in ("dealt out", "by ticket")]
-            if us[0] is not None and us[1] is not None and 192 <= one.tokens <= 1024 and not (one.gated or one.quantised):
-                rows, steps = (sum(-(-length // of) for length in one.lengths) for of in (128, 64))
-                found.append(math.log(us[0] / us[1] * (steps + rows) / (steps + slabs * rows)))
-        assert len(found) > 30
-        return statistics.pstdev(found)
-
-    assert beside(WIDE_DEALT) < 0.035 < 0.045 < beside(1)
-    for tokens in (384, 512, 768, 1024):
-        config = heuristic(problem_of(Case(8, tokens, 4096, 7168, "fp8-block")))
-        assert config.chosen((tokens,) * 8, 4096, 132) is config
-        assert all(config.chosen(skewed(8, 8 * tokens, number=number), 4096, 132) is config.OTHER for number in (0, 1, 3, 6, 7, 8))
-
-
 def test_only_tiles_of_counted_lengths_are_dealt_out():
     """Where rows say their group there is no other kernel for lengths that differ, so nothing is gained, or counted."""
     x, w, scales = view("e4m3", 3072, 4096), view("e4m3", 8, 4096, 4096), (view("f32", 3072, 32), view("f32", 8, 32, 32))
     for layout, words in (("offsets", 9), ("rows", 3072)):
         arrays = GroupArrays(x, w, view("s32", words), view("bf16", 3072, 4096), *scales)
-        assert _dealt_out(WIDE, GroupProblem(arrays, GroupOptions(layout))) == (layout == "offsets")
-
-
-def _without_stages(config: str) -> str:
-    return ", ".join(sorted(word for word in config.split(", ") if not word.endswith("stages")))
+        assert dealt_out(WIDE, GroupProblem(arrays, GroupOptions(layout))) == (layout == "offsets")
 
 
 ALL_KINDS = [(dtype, scales, out, gated) for dtype, scales in (("bf16", "none"), ("e4m3", "none"), ("e4m3", "group"), ("e4m3", "block"))

@@ -14,6 +14,7 @@ from gemm.group.bench import RING
 from gemm.group.config import GroupConfig
 from gemm.group.example import _scaled
 from gemm.group.heuristic import heuristic
+from gemm.group.kinds import QUANTISED, QUANTISED_IN_TURN, tile_name
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from gemm.group.simulate import simulate
 from gemm.reference import accumulation
@@ -104,11 +105,21 @@ def test_results_of_block_scales(gated, tile):
     hold(found)
 
 
-@pytest.mark.parametrize("mean", [16, 48, 96, 192, 512])
-def test_what_the_heuristic_chooses_is_right(mean):
+@pytest.mark.parametrize("scales", ["block", "group"])
+@pytest.mark.parametrize("mean", [3, 16, 48, 96, 192, 512])
+def test_what_the_heuristic_chooses_is_right(scales, mean):
     for gated in (False, True):
         lengths = [4 * int(np.random.default_rng(mean).integers(1, 55)) + 1, 0, mean]       # with 3 rows more, scales on lines of 16 bytes
-        hold(quantised(lengths, 256, 512, "e4m3", "block", gated, mean=mean)[1])
+        hold(quantised(lengths, 256, 512, "e4m3", scales, gated, mean=mean)[1])
+
+
+@pytest.mark.parametrize("kind", [*QUANTISED, QUANTISED_IN_TURN], ids=lambda kind: tile_name(kind.tile))
+def test_every_tile_that_is_chosen_from_where_sums_stay_in_the_tensor_cores(kind):
+    for dtype, scales in (("bf16", "none"), ("e4m3", "group")):
+        for gated in (False, True) if kind in QUANTISED else (False,):
+            report, found = quantised([3, 0, 202], 256, 512, dtype, scales, gated, kind.tile)
+            assert report.verdict == ("incomplete" if "ORDER" in kind.tile else "clean"), report.findings
+            hold(found)
 
 
 @settings(deadline=None, max_examples=8)
