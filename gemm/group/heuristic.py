@@ -16,9 +16,9 @@ from .kinds import (
     FEW_GATED,
     FITTED,
     TICKET,
-    WIDE_ALIKE,
     Kind,
     Kinds,
+    alike_gain,
     best,
     counted,
     dealt_out,
@@ -87,7 +87,7 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     if other is None:
         return config
     if dealt_out(tile, problem):                                # lengths that differ are the other one's
-        config = replace(config, ORDER="linear", tile=replace(config.tile, SERPENTINE=True))
+        config = replace(config, ORDER="linear", PIECES=True, tile=replace(config.tile, SERPENTINE=True))
     same = {key: value for key, value in tile.items() if key not in kind.tile}
     second = GroupConfig.of(**{**same, **other.tile, "AHEAD": 0, **fixed(problem)})
     return config.or_(counted(for_alike(kind, problem), problem), second, counted(other, problem))
@@ -120,7 +120,7 @@ def _other(problem: GroupProblem, first: Kind, tiles: Kinds, sms: int) -> Kind |
         if both < least:
             least, found = both, kind
     multiplied, moved = _at_least(problem)
-    gain = (sum(its) / least - 1) * min(1.0, multiplied / moved) + (WIDE_ALIKE if dealt_out(first.tile, problem) else 0.0)
+    gain = (sum(its) / least - 1) * min(1.0, multiplied / moved) + alike_gain(first.tile, problem)
     enough = LEAST_PROMOTED if problem.promote else LEAST
     return found if gain > enough + SECOND / max(multiplied, moved) else None
 

@@ -58,12 +58,13 @@ OF_THREE: dict[str, Any] = {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 
 """A slab for each of three warpgroups."""
 OF_THREE_FEW = 0.94
 """Its time as of the others where everybody waits for weights (`_waits`)."""
+NARROW: dict[str, Any] = {"BM": 128, "BN": 192, "GROUP": 16, **TICKET}
 PROMOTED: Kinds = (
     Kind(1.0, {"BM": 256, "BN": 128, "STAGGER": True, **TICKET}, beside=4),
     Kind(1.06, {"BM": 128, "BN": 128, "OVERLAP": True, **TICKET}, beside=1),
     Kind(1.0, OF_THREE, beside=1),
-    Kind(0.996, {"BM": 128, "BN": 192, "GROUP": 16, **TICKET}, beside=1))
-"""Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance."""
+    Kind(0.996, NARROW, beside=1))
+"""Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance where lengths differ."""
 WIDE: dict[str, Any] = {"BM": 128, "BN": 256, "GROUP": 16, **TICKET}
 """The one whose halves of columns are promoted in turn: of a gated tile those are the projections."""
 PAIR: dict[str, Any] = {**OF_THREE, "CLUSTER_N": 2}
@@ -77,9 +78,12 @@ WIDE_SHARE, WIDE_SHARE_GATED = 0.98, 0.966
 """The time of such a tile as of the others, and with a gate or quantised results, but for its stores."""
 WIDE_STORES = 1.0
 """What those take more through their one buffer, in stages."""
-WIDE_ALIKE = 0.008
-"""What groups that are alike gain if such tiles are dealt out in advance, for which those that differ need another kernel."""
-WIDE_DEALT = 4
+ALIKE = {WIDE["BN"]: 0.008, NARROW["BN"]: 0.0}
+"""What groups that are alike gain for certain if tiles so wide are dealt out in advance, for which those that differ need another kernel:
+the narrower ones 1 % on one card and nothing on the next."""
+NARROW_DEPTH = 2048
+"""K from which on the narrower ones are."""
+DEALT = 4
 """Slabs beside its own that such a tile takes then: whoever has one that is not full waits for the next wave's weights."""
 QUANTISED_OF_THREE = 1.03
 """How much longer tiles of three warpgroups, which store at the same time, take where results are quantised."""
@@ -194,14 +198,22 @@ def counted(kind: Kind, problem: GroupProblem) -> Tiles:
 
 def for_alike(kind: Kind, problem: GroupProblem) -> Kind:
     """What such tiles take of groups that are alike: dealt out in advance where that pays."""
-    return kind._replace(share=kind.share * (1 - WIDE_ALIKE), beside=WIDE_DEALT) if dealt_out(kind.tile, problem) else kind
+    return kind._replace(share=kind.share * (1 - alike_gain(kind.tile, problem)), beside=DEALT) if dealt_out(kind.tile, problem) else kind
+
+
+def alike_gain(tile: dict[str, Any], problem: GroupProblem) -> float:
+    """What groups that are alike gain by that."""
+    return ALIKE[tile["BN"]] if dealt_out(tile, problem) else 0.0
 
 
 def dealt_out(tile: dict[str, Any], problem: GroupProblem) -> bool:
-    """Whether it pays to deal out the tiles of groups that are alike in advance: wide promoted ones that are about full, and so few that
-    CTAs stay at the same stage."""
-    wide = problem.promote and tile["BN"] == WIDE["BN"] and not problem.options.order and problem.options.layout in COUNTED
-    return wide and -math.ceil(problem.mean) % WIDE["BM"] < ROWS and problem.mean <= 2 * PREFILL
+    """Whether it pays to deal out the tiles of groups that are alike in advance, given another kernel for those that differ: promoted ones
+    of 128 rows that are about full, and so few that CTAs stay at the same stage."""
+    full = -math.ceil(problem.mean) % WIDE["BM"] < ROWS and problem.mean <= 2 * PREFILL
+    if not (full and problem.promote and problem.options.layout in COUNTED) or problem.options.order or tile["BM"] != WIDE["BM"]:
+        return False
+    narrow = _alone(problem) and problem.mean > 2 * FEW and problem.k >= NARROW_DEPTH
+    return tile["BN"] == WIDE["BN"] or (tile["BN"] == NARROW["BN"] and narrow)
 
 
 def best(tiles: Kinds, problem: GroupProblem, sms: int) -> dict[str, Any]:
@@ -217,5 +229,5 @@ def tile_name(tile: dict[str, Any]) -> str:
 
 
 __all__ = ["FEW", "FEW_GATED", "FITTED", "FITTED_BY_TICKET", "OF_THREE", "PAIR", "PLAIN", "PLAIN_GATED", "PROMOTED", "QUANTISED", "TICKET",
-           "WIDE", "Kind", "Kinds", "best", "counted", "dealt_out", "extents", "features_of", "for_alike", "ordered", "scale_ring",
-           "tile_name", "tiles_of"]
+           "WIDE", "Kind", "Kinds", "alike_gain", "best", "counted", "dealt_out", "extents", "features_of", "for_alike", "ordered",
+           "scale_ring", "tile_name", "tiles_of"]

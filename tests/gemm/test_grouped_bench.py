@@ -131,8 +131,8 @@ def test_every_tile_that_is_chosen_from_is_a_variant():
     from gemm.group.bench import problem_of, variants_of
     from gemm.group.heuristic import heuristic
 
-    columns = ("256x192 as wide as its tokens", "192x192 as wide as its tokens")
-    for extent, names in ((Case(8, 512, 4096, 7168, "fp8"), {"128x256", "128x192 in turn", *columns}),
+    columns = ("256x192 as wide as its tokens", "192x192 as wide as its tokens", "128x192 as wide as its tokens")
+    for extent, names in ((Case(8, 512, 4096, 7168, "fp8"), {"128x256", "128x192 in turn", "128x128 in turn", *columns}),
                           (Case(8, 512, 4096, 7168, "fp8-block"), {"256x128", "128x128", "192x128 in pairs", "128x192", "128x256"})):
         problem = problem_of(extent)
         config = heuristic(problem)
