@@ -168,13 +168,23 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
         return ordered(FITTED, problem)
     narrow, medium, wide = FITTED_SINGLE
     if mean > SINGLE:
-        return {**wide, "BM": wide["BM"] // 2} if _finer(problem, sms) else wide
+        return {**wide, "BM": wide["BM"] // 2} if _wide_tiles(problem) <= sms or _finer(problem, sms) else wide
     return {**(narrow if _fewest(problem) else medium), "BK": deep}
 
 
 def _fewest(problem: GroupProblem) -> bool:
     """Whether groups have so few tokens that the narrowest tiles are enough. Of few groups a long one is less likely."""
     return problem.mean <= (FEWEST_OF_EIGHT if problem.groups <= 8 else FEWEST)
+
+
+def _wide_tiles(problem: GroupProblem) -> int:
+    """Tiles of 128 features, of groups that have one each."""
+    return problem.groups * -(-problem.n // (2 * ROWS))
+
+
+def _spare(problem: GroupProblem, sms: int) -> bool:
+    """Whether half of the SMs have nothing to do then, and take the slabs of longer groups."""
+    return 2 * _wide_tiles(problem) <= sms
 
 
 def _finer(problem: GroupProblem, sms: int) -> bool:
@@ -198,7 +208,7 @@ def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
         return ordered({"BM": 128, "BN": 128, **(TICKET if mean <= 2 * FEW else {})}, problem)
     if single(problem):
         narrow, wide = PROMOTED_FEW
-        deeper = mean <= SINGLE or (problem.scale_bulk and not gated and _finer(problem, sms))
+        deeper = mean <= SINGLE or (problem.scale_bulk and not gated and (_spare(problem, sms) or _finer(problem, sms)))
         return {**(narrow if deeper else wide), **ways}
     return {**best(tiles_of(problem), problem, sms), **ways}
 
@@ -223,11 +233,6 @@ def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
     if gated:
         return {**(narrow if mean > FEWEST else {"BM": 64, "BN": 2 * BLOCK, "ORDER": "ticket"}), **ways}
     return {**(narrow if short else {**wide, "OVERLAP": True}), **ways}
-
-
-def _spare(problem: GroupProblem, sms: int) -> bool:
-    """Whether half of the SMs have nothing to do if each group has one tile of quantised results."""
-    return 2 * problem.groups * -(-problem.n // BLOCK) <= sms
 
 
 def _of_rows(problem: GroupProblem, sms: int) -> dict[str, Any]:

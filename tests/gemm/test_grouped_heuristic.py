@@ -110,8 +110,8 @@ def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups
 
 @pytest.mark.parametrize("kind", ["bf16", "fp8", "fp8-block"])
 def test_tiles_of_few_tokens_are_half_as_wide_where_that_fills_the_waves(kind):
-    """192 tiles of 128 features are two waves, and 384 of 64 three: 3/4 of the time. 256 are two as well, and 512 four. With block scales a
-    deeper ring is taken for them, and a tile of a warpgroup."""
+    """192 tiles of 128 features are two waves, and 384 of 64 three: 3/4 of the time. 256 are two as well, and 512 four; 128 leave some SMs
+    without. With block scales a deeper ring is taken for them, and a tile of a warpgroup; and where half of the SMs have none."""
     from gemm.group.bench import problem_of
 
     def of_a_warpgroup(*extent: int) -> bool:
@@ -122,6 +122,8 @@ def test_tiles_of_few_tokens_are_half_as_wide_where_that_fills_the_waves(kind):
 
     assert of_a_warpgroup(8, 24, 3072, 4096)
     assert of_a_warpgroup(4, 40, 6144, 4096)
+    assert of_a_warpgroup(4, 24, 2048, 4096)
+    assert of_a_warpgroup(8, 24, 2048, 4096) == (kind != "fp8-block")
     assert not of_a_warpgroup(8, 24, 4096, 4096)
     assert not of_a_warpgroup(32, 40, 3072, 4096)               # 768 and 1536: 0.97 of six waves and of twelve
     assert heuristic(problem_of(Case(8, 24, 3072, 4096, kind, gated=True))).tile.BM == 128
