@@ -12,13 +12,13 @@ from ..scales import BLOCK
 from .cases import PREFILL, skewed
 from .config import ROWS_ALIGNED, GroupConfig
 from .kinds import (
+    ALIKE,
     FEW,
     FEW_GATED,
     FITTED,
     TICKET,
     Kind,
     Kinds,
-    alike_gain,
     best,
     counted,
     dealt_out,
@@ -79,9 +79,11 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     tile = (_quantised if problem.quantised else _promoted if problem.promote else _fast)(problem, sms)
     tile = {"PIECES": _in_pieces(problem), **_weights(problem), **tile}
     config = GroupConfig.of(**{**tile, **fixed(problem)})
+    if not _by_count(problem) or problem.options.layout not in COUNTED:
+        return config
     tiles = tiles_of(problem)
     kind = next((each for each in tiles if each.tile.items() <= tile.items()), None)
-    if kind is None or not _by_count(problem) or problem.options.layout not in COUNTED:
+    if kind is None:
         return config
     other = _other(problem, kind, tiles, sms)
     if other is None:
@@ -120,7 +122,7 @@ def _other(problem: GroupProblem, first: Kind, tiles: Kinds, sms: int) -> Kind |
         if both < least:
             least, found = both, kind
     multiplied, moved = _at_least(problem)
-    gain = (sum(its) / least - 1) * min(1.0, multiplied / moved) + alike_gain(first.tile, problem)
+    gain = (sum(its) / least - 1) * min(1.0, multiplied / moved) + (ALIKE[first.tile["BN"]] if dealt_out(first.tile, problem) else 0.0)
     enough = LEAST_PROMOTED if problem.promote else LEAST
     return found if gain > enough + SECOND / max(multiplied, moved) else None
 
@@ -168,7 +170,7 @@ def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
         return ordered(FITTED, problem)
     narrow, medium, wide = FITTED_SINGLE
     if mean > SINGLE:
-        return {**wide, "BM": wide["BM"] // 2} if _wide_tiles(problem) <= sms or _finer(problem, sms) else wide
+        return {**wide, "BM": wide["BM"] // 2} if _tiles(problem, 2 * ROWS) <= sms or _finer(problem, sms) else wide
     return {**(narrow if _fewest(problem) else medium), "BK": deep}
 
 
@@ -177,20 +179,20 @@ def _fewest(problem: GroupProblem) -> bool:
     return problem.mean <= (FEWEST_OF_EIGHT if problem.groups <= 8 else FEWEST)
 
 
-def _wide_tiles(problem: GroupProblem) -> int:
-    """Tiles of 128 features, of groups that have one each."""
-    return problem.groups * -(-problem.n // (2 * ROWS))
+def _tiles(problem: GroupProblem, features: int) -> int:
+    """Those of so many features, if each group has one tile of tokens."""
+    return problem.groups * -(-problem.n // features)
 
 
 def _spare(problem: GroupProblem, sms: int) -> bool:
-    """Whether half of the SMs have nothing to do then, and take the slabs of longer groups."""
-    return 2 * _wide_tiles(problem) <= sms
+    """Whether tiles of 128 features leave half of the SMs without any, which take the slabs of longer groups."""
+    return 2 * _tiles(problem, 2 * ROWS) <= sms
 
 
 def _finer(problem: GroupProblem, sms: int) -> bool:
     """Whether tiles of 64 features instead of 128 make the waves of groups that have one tile each so much fuller."""
     def full(features: int) -> float:
-        waves = problem.groups * -(-problem.n // features) / sms
+        waves = _tiles(problem, features) / sms
         return waves / math.ceil(waves)
 
     return full(ROWS) > FINER * full(2 * ROWS)

@@ -107,8 +107,10 @@ def _plain(problem: GroupProblem) -> Kinds:
     gated = problem.options.gated
     if problem.quantised:
         return QUANTISED if gated else (*QUANTISED, QUANTISED_IN_TURN)
-    if gated or problem.out.bits != 16:
-        return PLAIN_GATED if gated else PLAIN
+    if gated:
+        return PLAIN_GATED
+    if problem.out.bits != 16:
+        return PLAIN
     return tuple(kind._replace(tile={**kind.tile, **ALL_BOXES}) if kind == COOPERATIVE else kind for kind in PLAIN)
 
 
@@ -130,20 +132,20 @@ def _of_three(kind: Kind, problem: GroupProblem) -> Kind:
     return kind._replace(share=kind.share * (QUANTISED_OF_THREE if problem.quantised else OF_THREE_FEW if _waits(problem) else 1.0))
 
 
-def _alone(problem: GroupProblem) -> bool:
+def _bare(problem: GroupProblem) -> bool:
     """Whether block scales come through shared memory, the kernel reads the lengths, and there is no gate and nothing quantised."""
     return bool(scale_ring(problem)) and problem.options.layout in COUNTED and not (problem.options.gated or problem.quantised)
 
 
 def _waits(problem: GroupProblem) -> bool:
     """Whether everybody waits for weights though tiles are rows: of 65 to 128 tokens."""
-    return _alone(problem) and FEW < problem.mean <= 2 * FEW
+    return _bare(problem) and FEW < problem.mean <= 2 * FEW
 
 
 def _in_pairs(problem: GroupProblem) -> bool:
     """Whether CTAs work in pairs where they would in OF_THREE alone: groups have several tiles, and the producers copy all scales."""
     several = problem.n > PAIR["BN"] and problem.mean >= 2 * PAIR["BM"]
-    return _alone(problem) and several and all(problem.scale_copies.values()) and not problem.options.order
+    return _bare(problem) and several and all(problem.scale_copies.values()) and not problem.options.order
 
 
 def _columns_of_pairs(problem: GroupProblem) -> int:
@@ -198,12 +200,7 @@ def counted(kind: Kind, problem: GroupProblem) -> Tiles:
 
 def for_alike(kind: Kind, problem: GroupProblem) -> Kind:
     """What such tiles take of groups that are alike: dealt out in advance where that pays."""
-    return kind._replace(share=kind.share * (1 - alike_gain(kind.tile, problem)), beside=DEALT) if dealt_out(kind.tile, problem) else kind
-
-
-def alike_gain(tile: dict[str, Any], problem: GroupProblem) -> float:
-    """What groups that are alike gain by that."""
-    return ALIKE[tile["BN"]] if dealt_out(tile, problem) else 0.0
+    return kind._replace(share=kind.share * (1 - ALIKE[kind.tile["BN"]]), beside=DEALT) if dealt_out(kind.tile, problem) else kind
 
 
 def dealt_out(tile: dict[str, Any], problem: GroupProblem) -> bool:
@@ -212,7 +209,7 @@ def dealt_out(tile: dict[str, Any], problem: GroupProblem) -> bool:
     full = -math.ceil(problem.mean) % WIDE["BM"] < ROWS and problem.mean <= 2 * PREFILL
     if not (full and problem.promote and problem.options.layout in COUNTED) or problem.options.order or tile["BM"] != WIDE["BM"]:
         return False
-    narrow = _alone(problem) and problem.mean > 2 * FEW and problem.k >= NARROW_DEPTH
+    narrow = _bare(problem) and problem.mean > 2 * FEW and problem.k >= NARROW_DEPTH
     return tile["BN"] == WIDE["BN"] or (tile["BN"] == NARROW["BN"] and narrow)
 
 
@@ -228,6 +225,6 @@ def tile_name(tile: dict[str, Any]) -> str:
     return f"{tile['BM']}x{tile['BN']}" + "".join(words for words, holds in how.items() if holds)
 
 
-__all__ = ["FEW", "FEW_GATED", "FITTED", "FITTED_BY_TICKET", "OF_THREE", "PAIR", "PLAIN", "PLAIN_GATED", "PROMOTED", "QUANTISED", "TICKET",
-           "WIDE", "Kind", "Kinds", "alike_gain", "best", "counted", "dealt_out", "extents", "features_of", "for_alike", "ordered",
+__all__ = ["ALIKE", "FEW", "FEW_GATED", "FITTED", "FITTED_BY_TICKET", "OF_THREE", "PAIR", "PLAIN", "PLAIN_GATED", "PROMOTED", "QUANTISED",
+           "TICKET", "WIDE", "Kind", "Kinds", "best", "counted", "dealt_out", "extents", "features_of", "for_alike", "ordered",
            "scale_ring", "tile_name", "tiles_of"]

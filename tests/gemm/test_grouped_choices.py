@@ -151,8 +151,7 @@ OTHER_RESULTS = "2026-11-23-h200-grouped-tiles-other.json"
 
 def other_results(word: str) -> tuple[Case, GroupProblem, tuple[int, ...]]:
     """Of a case of the measurements of results that are gated, quantised or of f32: the problem, and the lengths."""
-    size, kind, *words = word.split(":")
-    one = case(":".join((size, kind, *(each for each in words if each in ("gated", "quantised")))))
+    one, words = case(word), word.split(":")
     arrays = arrays_of(one)
     if "f32" in words:
         arrays = arrays._replace(out=array("f32", one.rows, one.columns))

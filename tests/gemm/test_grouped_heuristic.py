@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemm.group.bench import problem_of
 from gemm.group.candidates import candidates
 from gemm.group.cases import EXTENTS, Case
 from gemm.group.config import GroupConfig
@@ -35,7 +36,7 @@ def test_what_the_heuristic_chooses_is_right_whatever_the_lengths_are(each, kind
     assert not report.findings
 
 
-FAST = (*(kind.tile for kind in PLAIN), FITTED, *FITTED_SINGLE, {**FITTED_SINGLE[-1], "BM": 64})
+FAST = (*(kind.tile for kind in PLAIN), *FITTED_SINGLE, {**FITTED_SINGLE[-1], "BM": 64})
 GATED = (*(kind.tile for kind in PLAIN_GATED), *({**FITTED, "BN": BN, "CONSUMERS": 1} for BN in (16, 64, 128, 192)))
 BLOCKS = (*(kind.tile for kind in PROMOTED), *PROMOTED_FEW, *({**PROMOTED_COLUMNS, "BN": BN} for BN in (16, 32)),
           {**WIDE, "STAGGER": True}, {**WIDE, "STAGGER": False})
@@ -72,7 +73,6 @@ def test_rows_that_say_their_group(kind, gated):
 
 def test_the_l2_fetches_as_many_bytes_as_the_configuration_says():
     from gemm.device import Maps
-    from gemm.group.bench import problem_of
     from gemm.group.kernel import group_gemm
 
     for tokens, expected in ((8, 128), (64, 128), (512, 256)):
@@ -89,8 +89,6 @@ def test_the_l2_fetches_as_many_bytes_as_the_configuration_says():
 def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups, tokens, both_ends):
     """About 16, or 48 where there is much work: as many as have a group's tiles, or a part of them, or several times as many. Where tiles
     are dealt out nobody chooses where to begin."""
-    from gemm.group.bench import problem_of
-
     drawn = 0
     for n, k in itertools.product((256, 1536, 2048, 4096, 6144, 7168, 14336), (1024, 14336)):
         kernels = heuristic(problem_of(Case(groups, tokens, n, k, kind))).kernels
@@ -112,8 +110,6 @@ def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups
 def test_tiles_of_few_tokens_are_half_as_wide_where_that_fills_the_waves(kind):
     """192 tiles of 128 features are two waves, and 384 of 64 three: 3/4 of the time. 256 are two as well, and 512 four; 128 leave some SMs
     without. With block scales a deeper ring is taken for them, and a tile of a warpgroup; and where half of the SMs have none."""
-    from gemm.group.bench import problem_of
-
     def of_a_warpgroup(*extent: int) -> bool:
         config = heuristic(problem_of(Case(*extent, kind)))
         assert config.tile.BM in (64, 128)
@@ -132,8 +128,6 @@ def test_tiles_of_few_tokens_are_half_as_wide_where_that_fills_the_waves(kind):
 @pytest.mark.parametrize(("groups", "tokens", "features", "columns"), [
     (8, 4, 128, 16), (8, 6, 128, 32), (8, 8, 128, 32), (9, 6, 128, 32), (9, 7, 64, 128), (64, 4, 128, 16), (64, 16, 64, 128)])
 def test_few_tokens_with_block_scales_are_columns_and_more_of_them_rows(groups, tokens, features, columns):
-    from gemm.group.bench import problem_of
-
     for gated in (False, True):
         config = heuristic(problem_of(Case(groups, tokens, 4096, 4096, "fp8-block", gated=gated)))
         assert (features, columns) == (config.tile.BM, config.tile.BN)
@@ -144,8 +138,6 @@ def test_few_tokens_with_block_scales_are_columns_and_more_of_them_rows(groups, 
 
 def test_a_wide_tile_goes_around_in_the_given_order_where_lengths_that_differ_have_a_kernel_of_their_own():
     """Tiles of a whole wave are at the same stage then, and share what the L2 has; by ticket CTAs would drift apart."""
-    from gemm.group.bench import problem_of
-
     for quantised in (False, True):
         for tokens in (128, 256, 512):
             config = heuristic(problem_of(Case(8, tokens, 4096, 7168, "fp8-block", quantised=quantised)))
@@ -159,8 +151,6 @@ def test_a_wide_tile_goes_around_in_the_given_order_where_lengths_that_differ_ha
 
 def test_long_groups_with_block_scales_go_to_pairs_of_ctas():
     """Where nothing else is asked for, and in whole clusters beside a kernel of single CTAs."""
-    from gemm.group.bench import problem_of
-
     def in_pairs(*extent: int, order: Any = None, **what: Any) -> list[bool]:
         problem = problem_of(Case(*extent, "fp8-block", **what))
         problem.options = replace(problem.options, order=order)
@@ -180,8 +170,6 @@ def test_long_groups_with_block_scales_go_to_pairs_of_ctas():
 
 
 def test_the_heuristic_has_a_configuration_for_every_case():
-    from gemm.group.bench import problem_of
-
     for extent in EXTENTS:
         for kind in ("bf16", "fp8", "fp8-block"):
             for gated in (False, True):
