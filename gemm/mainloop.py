@@ -123,16 +123,19 @@ class Producer:
         """Rows `row`.. of A and `column`.. of B (in elements); `outer` are further coordinates of both maps, the others of one. With
         `scales`, `columns` are all of B's."""
         pipeline, depth = self.pipeline, self.a.tile.layout.columns
-        bytes = self.a.bytes + self.b.bytes + (scales.m.bytes + scales.n.bytes if scales is not None else 0)
+        of_scales = scales.m.bytes + scales.n.bytes if scales is not None else 0
+        fills = [copy for copy in (self.a, self.b) if copy.fills]
+        bytes, at_first = (self.a.bytes(first) + self.b.bytes(first) + of_scales for first in (False, bool(fills)))
         if scales is not None:
             scales.n.aim(column, columns)
         with ring(self.position, work.stages) as (k, stage, parity):
             number = k if isinstance(work.first, int) and work.first == 0 else k + work.first
             at = number * depth
             wait(pipeline.empty[stage], parity ^ 1, cluster=pipeline.loads_across)
-            mbarrier.arrive.expect_tx.shared__cta.b64(pipeline.full[stage], bytes)
-            self.a.load(stage, row, at, pipeline.full[stage], *outer, *a_outer)
-            self.b.load(stage, column, at, pipeline.full[stage], *outer, *b_outer)
+            first = k < pipeline.stages if fills else None
+            mbarrier.arrive.expect_tx.shared__cta.b64(pipeline.full[stage], bytes if first is None else selp.u32(at_first, bytes, first))
+            self.a.load(stage, row, at, pipeline.full[stage], *outer, *a_outer, first=first)
+            self.b.load(stage, column, at, pipeline.full[stage], *outer, *b_outer, first=first)
             if scales is not None:
                 scales.m.load(stage, row, number, pipeline.full[stage])
                 scales.n.load(stage, column, number, pipeline.full[stage])

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ptxkit import MBarrier, Reg, TensorMap, Vec, if_
+from ptxkit.ptx import selp
 from ptxkit.smem import Tile, TileView
 from ptxkit.types import b64, pred, u16, u32
 
 from .atoms import ROWS, Mma, tensor_copy, tensor_prefetch
+from .quotients import rounded_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,20 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
+class Pieces:
+    """Which lines of a K-major tile that nobody shares are loaded: its first `count`, in copies of `lines` each.
+
+    Of a piece that has fewer only those come, `rest` at a time, by a map with such a box (0: the whole piece). The others, which wgmma
+    reads as well, are zeros from the first time on that a stage is filled for the tile: other groups' lines would cost bandwidth and power.
+    """
+
+    count: Reg[u32]
+    lines: int
+    rest: int = 0
+    tensormap: TensorMap | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TiledCopy:
     """Loads one operand's tile: a box per span of its contiguous extent, and of these only this CTA's share."""
 
@@ -39,19 +55,29 @@ class TiledCopy:
     policy: Reg[b64] | None = None
     hinted: Reg[pred] | None = None             # whether the copies have the policy (None: always)
     lines: int = 0                              # of a K-major tile that are loaded, from its first on (0: all)
-    pieces: Reg[u32] | None = None              # of so many `lines` of a tile that nobody shares, each by a copy of its own (None: 1)
+    pieces: Pieces | None = None                # or those that are wanted
 
     @property
-    def bytes(self) -> Reg[u32] | int:
-        """What a stage gets, from all the CTAs that share it."""
-        layout = self.tile.layout
-        piece = layout.bytes if not self.lines else self.lines * layout.columns * layout.element_bytes
-        return piece if self.pieces is None else self.pieces * piece
+    def fills(self) -> bool:
+        """Whether a stage gets more the first time that it is filled for a tile: zeros."""
+        return self.pieces is not None and self.pieces.rest > 0
 
-    def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
-        """Copy rows `mn`.. and depth `k`.. (in elements) into the stage; `outer` are the map's further coordinates."""
+    def bytes(self, first: bool = False) -> Reg[u32] | int:
+        """What a stage gets, from all the CTAs that share it; `first`: the first time for a tile."""
+        layout, pieces = self.tile.layout, self.pieces
+        line = layout.columns * layout.element_bytes
+        if pieces is None:
+            return self.lines * line if self.lines else layout.bytes
+        unit = pieces.lines if first else pieces.rest or pieces.lines
+        return rounded_up(pieces.count, unit) * (unit * line)
+
+    def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any, first: Reg[pred] | None = None) -> None:
+        """Copy rows `mn`.. and depth `k`.. (in elements) into the stage; `outer` are the map's further coordinates. `first`, of a copy that
+        fills: whether it is the first time for this tile."""
         shares = self.shares
-        if shares.leader and shares.rank is not None:
+        if self.pieces is not None:
+            self._load_pieces(self.pieces, self.tile[stage], mn, k, barrier, first, *outer)
+        elif shares.leader and shares.rank is not None:
             with if_(shares.rank == 0):
                 self._load(Shares(mask=shares.mask), stage, mn, k, barrier, *outer)
         else:
@@ -69,21 +95,36 @@ class TiledCopy:
 
     def _load(self, shares: Shares, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
         view, layout = self.tile[stage], self.tile.layout
-        if self.pieces is not None:
-            for start in range(0, layout.rows, self.lines):
-                with if_(self.pieces > start // self.lines):
-                    self._load_lines(view, start, self.lines, mn, k, barrier, shares, *outer)
-        elif layout.major == "k":
-            self._load_lines(view, *shares.own(self.lines or layout.rows), mn, k, barrier, shares, *outer)
+        if layout.major == "k":
+            start, lines = shares.own(self.lines or layout.rows)
+            self._load_lines(view, start, lines, mn + start, k, barrier, *outer, mask=shares.mask)
         else:
             for span, line in self._spans(shares, mn):
                 tensor_copy(view.span(span), self.tensormap, (line, k, *outer), barrier, mask=shares.mask, policy=self.policy,
                             hinted=self.hinted)
 
+    def _load_pieces(self, pieces: Pieces, view: TileView[Any], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, first: Reg[pred] | None,
+                     *outer: Any) -> None:
+        """Whole pieces, and what is there of the next one; the `first` time also zeros, which a copy of lines before the map's finds."""
+        spare = pieces.lines - pieces.rest if pieces.rest else 0
+        for start in range(0, self.tile.layout.rows, pieces.lines):
+            with if_(pieces.count > start + spare):
+                self._load_lines(view, start, pieces.lines, mn + start, k, barrier, *outer)
+        if first is None:
+            return
+        begin = (pieces.count + (pieces.rest - 1)) // pieces.lines * pieces.lines
+        with if_(pieces.count > begin):
+            for offset in range(0, pieces.lines, pieces.rest):
+                line = begin + offset
+                there = pieces.count > line
+                with if_(there | first):
+                    at = selp.u32(mn + line, -pieces.rest % 2**32, there)
+                    self._load_lines(view, line, pieces.rest, at, k, barrier, *outer, tensormap=pieces.tensormap)
+
     def _load_lines(self, view: TileView[Any], start: Reg[u32] | int, lines: int, mn: Reg[u32], k: Reg[u32], barrier: MBarrier,
-                    shares: Shares, *outer: Any) -> None:
+                    *outer: Any, mask: Reg[u16] | int | None = None, tensormap: TensorMap | None = None) -> None:
         for s, depth in self._depths(k):
-            tensor_copy(view.span(s).lines(start, lines), self.tensormap, (depth, mn + start, *outer), barrier, mask=shares.mask,
+            tensor_copy(view.span(s).lines(start, lines), tensormap or self.tensormap, (depth, mn, *outer), barrier, mask=mask,
                         policy=self.policy, hinted=self.hinted)
 
     def _depths(self, k: Any) -> Iterator[tuple[int, Any]]:
@@ -132,4 +173,4 @@ class TiledMma:
                 opcode(fragment, a.desc(k, mn=self.rows + slab * ROWS), b.desc(k, mn=column), accumulate if k == 0 else True)
 
 
-__all__ = ["Shares", "TiledCopy", "TiledMma"]
+__all__ = ["Pieces", "Shares", "TiledCopy", "TiledMma"]

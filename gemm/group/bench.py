@@ -95,7 +95,7 @@ def variants_of(config: GroupConfig, names: Sequence[str], problem: GroupProblem
     """The same configuration with changes, those left out that it cannot have or that change nothing; and for TILES every tile that the
     heuristic chooses from."""
     found = {name: tile for name, tile in each_tile(problem).items() if tile != config} if TILES in names else {}
-    derived = {"STAGES", "STORE", "BUFFERS", "EVEN", "PIECE", "KEPT", "CHOICE"}     # anew, and one kernel only
+    derived = {"STAGES", "STORE", "BUFFERS", "EVEN", "PIECE", "REST", "KEPT", "CHOICE"}   # anew, and one kernel only
     for name in (name for name in names if name != TILES):
         changes = changes_of(name)
         kept = {key: value for key, value in config.parameters.items()

@@ -89,7 +89,7 @@ class GroupConfig:
             object.__setattr__(self, "TAILS", "predicated")
         if self.FROM_END and self.ORDER != "ticket":
             object.__setattr__(self, "FROM_END", 0)
-        if self.PIECES and not self.STEP and not (self._in_parts and self.tile.CLUSTER_N == 1 and self.LAYOUT != "rows"):
+        if self.PIECES and not self.STEP and (self.TRANSPOSED or self.tile.PINGPONG or self.tile.CLUSTER_N > 1 or self.LAYOUT == "rows"):
             object.__setattr__(self, "PIECES", False)
         problem = self._problem()
         if problem:
@@ -132,6 +132,11 @@ class GroupConfig:
         return whole if self.PIECES else 0
 
     @property
+    def rest(self) -> int:
+        """Rows that a copy loads of a warpgroup's that are not all there (0: all). Groups with maps of their own have one of x each."""
+        return LEAST_PIECE if self.piece and not self.STEP and self.LAYOUT != "pointers" else 0
+
+    @property
     def even(self) -> int:
         """The rows by which a group's tiles share its rows evenly, or 0: of 4 slabs of 64 rows, tiles of three warpgroups have 2 each."""
         tile = self.tile
@@ -166,7 +171,7 @@ class GroupConfig:
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
                 **{name: getattr(self, name) for name in own}, "RING": self.ring, "EVEN": self.even,
-                "PIECE": self.piece, "KEPT": kept_bytes(tile, self.GATED)}
+                "PIECE": self.piece, "REST": self.rest, "KEPT": kept_bytes(tile, self.GATED)}
 
     @property
     def update(self) -> dict[str, Any]:
@@ -221,6 +226,8 @@ class GroupConfig:
         if self.ring and (not self.BLOCK_SCALES or self.TRANSPOSED or tile.PINGPONG or (self.GATED and not tile.SCALE_BULK)):
             return ("block scales come through shared memory where tokens are rows, in tiles that warpgroups share, and with a gate where "
                     "the producer copies them (SCALE_MAP and SCALE_BULK)")
+        if tile.OVERLAP and self.BLOCK_SCALES and not self.ring:
+            return "promotion that overlaps takes block scales from shared memory: take RING=True, or OVERLAP=False"
         if self.SCALED and self.BLOCK_SCALES:
             return "scales are those of blocks or those of groups"
         if self.BLOCK_SCALES and (tile.BK != BLOCK or not tile.PROMOTE):

@@ -44,8 +44,8 @@ class KernelPlan:
         self.launcher: Launcher = made.launcher(pdl=True)
         y_lines, self.before = problem.stored(config)
         records = made.traced.copies.records if self.updater is None else records_of_templates(config)
-        self.maps = Maps(records, {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "s": problem.s_lines},
-                         config.tile.L2_PROMOTION)
+        lines = {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "s": problem.s_lines, "x_rest": problem.x_lines}
+        self.maps = Maps(records, lines, config.tile.L2_PROMOTION)
 
     def at(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
         """The tensor maps of these arrays."""
@@ -53,7 +53,7 @@ class KernelPlan:
             raise LaunchError(f"the rows of out are {self.before // ROWS:,} bytes apart, and {ROWS} of them before out is no address: give "
                               "a configuration with TAILS=\"predicated\"")
         return self.maps.at(arrays.x.pointer, arrays.w.pointer, arrays.out.pointer - self.before,
-                            arrays.x_scale.pointer if arrays.x_scale else 0)
+                            arrays.x_scale.pointer if arrays.x_scale else 0, arrays.x.pointer)
 
 
 class GroupPlan:

@@ -11,7 +11,7 @@ from typing import Any
 from ptxkit import MBarrier, Reg, Vec
 from ptxkit.ptx import min as min_
 from ptxkit.ptx import mov, mul
-from ptxkit.types import f32, u32
+from ptxkit.types import f32, pred, u32
 
 from ..atoms import ROWS, Mma, tensor_copy, tensor_prefetch
 from ..fusion import silu
@@ -29,7 +29,7 @@ class GatedCopy(TiledCopy):
 
     piece: int = ROWS
 
-    def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any) -> None:
+    def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any, first: Reg[pred] | None = None) -> None:
         """Copy lines `mn`.. of both projections, depth `k`.. into the stage."""
         view, shares = self.tile[stage], self.shares
         start, lines = shares.own(self.piece)

@@ -17,12 +17,12 @@ from ..dense import REGISTERS
 from ..epilogue import DirectStore, Edges, Fused, StagedStore, span_bytes
 from ..fusion import Fusion, Matrix, Operands
 from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, parts_of_sums, sums_of
-from ..quotients import SmallInverses, rounded_up
+from ..quotients import SmallInverses
 from ..scale_ring import Reader, ScaleLines, ScaleRing
 from ..scales import BLOCK, ScaleArray, Scales
 from ..scheduler import Raster, Schedule
 from ..tickets import ClusterTickets, Tickets
-from ..tiled import Shares, TiledCopy, TiledMma
+from ..tiled import Pieces, Shares, TiledCopy, TiledMma
 from .choice import Choice
 from .gated import GatedCopy, GatedMma, GatedScales, GatedTokenScales, GatedTransposedStore
 from .quantised import QuantisedStore, passes
@@ -35,8 +35,9 @@ from .transposed import TokenScales, TransposedStore
 
 @kernel(target="sm_90a", block=lambda config: WARPGROUP * (1 + config["CONSUMERS"]),
         cluster=lambda config: config["CLUSTER_M"] * config["CLUSTER_N"])
-def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], pitch: Reg[u32],
-               n: Reg[u32], weight_tiles: Reg[u32], k_tiles: Reg[u32], out: Ptr[b8], out_row: Reg[u32], out_batch: Reg[u64],
+def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, x_rest: TensorMap, lengths: Ptr[u32], groups: Reg[u32],
+               rows: Reg[u32], pitch: Reg[u32], n: Reg[u32], weight_tiles: Reg[u32], k_tiles: Reg[u32], out: Ptr[b8], out_row: Reg[u32],
+               out_batch: Reg[u64],
                x_scale: Ptr[f32], x_scale_m: Reg[u32], x_scale_k: Reg[u32], w_scale: Ptr[f32], w_scale_group: Reg[u32],
                w_scale_n: Reg[u32], w_scale_k: Reg[u32], out_scale: Ptr[f32], out_scale_m: Reg[u32], out_scale_n: Reg[u32],
                of_weights: Reg[u32], workspace: Ptr[u32], *,
@@ -46,8 +47,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
                BLOCK_SCALES: bool = False, SCALED: bool = False, TRANSPOSED: bool = False, GATED: bool = False, GROUPS: int = 128,
                LAYOUT: Layout = "offsets", ORDER: Order = "linear", STREAM_W: bool = False, TAILS: Tails = "ragged", RING: bool = False,
                SCALE_MAP: bool = False, SCALE_BULK: bool = False, OVERLAP: bool = False, STAGGER: bool = False,
-               EVEN: int = 0, PIECE: int = 0, KEPT: int = 0, STEP: int = 0, LONGEST_FIRST: bool = False, FROM_END: int = 0,
-               AHEAD: int = 0, CHOICE: Choice | None = None) -> None:
+               EVEN: int = 0, PIECE: int = 0, REST: int = 0, KEPT: int = 0, STEP: int = 0, LONGEST_FIRST: bool = False,
+               FROM_END: int = 0, AHEAD: int = 0, CHOICE: Choice | None = None) -> None:
     """Y [M, N] in tiles of BM x BN (TRANSPOSED: Y^T, the tokens being columns), stages of BK.
 
     Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The others multiply and store, each its own slabs of a
@@ -59,8 +60,9 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
     that shares an operand with this one. order[w] (PINGPONG): 4, see `Turn`.
 
     A tile reads the rows that follow its group's last one, and drops them: stores end with the group (TAILS), and a warpgroup that has no
-    row of the group releases the stages without multiplying, nor are rows loaded for it (PIECE: the rows of each copy). EVEN: a
-    group's tiles share its rows evenly, by so many. STEP (TRANSPOSED): of a tile's columns those are multiplied that are tokens, rounded up
+    row of the group releases the stages without multiplying, nor are rows loaded for it (PIECE: the rows of each copy; REST: those of each
+    copy, by the map `x_rest`, of a warpgroup's rows that are not all there, see `Pieces`). EVEN: a group's tiles share its rows evenly, by
+    so many. STEP (TRANSPOSED): of a tile's columns those are multiplied that are tokens, rounded up
     to it. LONGEST_FIRST: the order of the groups is that of their lengths. FROM_END: so many CTAs draw their tickets from the last unit on.
     STREAM_W: weights of groups that have one tile of tokens are evict-first. AHEAD: before it knows the lengths a CTA brings so many stages
     of the weights into the L2 that are its first ones if every group has one tile of tokens.
@@ -154,16 +156,16 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, lengths: 
             of_w = 0 if TRANSPOSED else 1
             x_map: Any = Ptr(mov.u64(0), u32) if LAYOUT == "pointers" else x
             w_map: Any = Ptr(mov.u64(0), u32) if LAYOUT == "pointers" else w
-            pieces_of_x = mov.u32(0) if PIECE else None
-            tokens = TiledCopy(x_map, tiles[1 - of_w], shares[1 - of_w], lines=PIECE, pieces=pieces_of_x)
+            wanted = Pieces(mov.u32(0), PIECE, REST, x_rest) if PIECE else None
+            tokens = TiledCopy(x_map, tiles[1 - of_w], shares[1 - of_w], pieces=wanted)
             weights = _copy_of_weights(w_map, tiles[of_w], shares[of_w], TRANSPOSED, GATED, policy, streams)
             producer = Producer(pipeline, *((weights, tokens) if TRANSPOSED else (tokens, weights)), Ring(STAGES))
             last = mov.u32(0xFFFF_FFFF)
             with pieces(draws=True) as work:
                 if streams is not None:                         # what another tile of tokens needs too is kept
                     mov.pred(streams, work.end - work.start <= tokens_of_unit)
-                if pieces_of_x is not None:
-                    mov.u32(pieces_of_x, rounded_up(work.until - min_.u32(work.row, work.until), PIECE))
+                if wanted is not None:
+                    mov.u32(wanted.count, work.until - min_.u32(work.row, work.until))
                 if LAYOUT == "pointers":
                     for which, map_ in enumerate((x_map, w_map)):
                         place = map_of(workspace, GROUPS, LAYOUT, work.group, which)

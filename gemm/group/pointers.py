@@ -123,7 +123,7 @@ class _Launch:
     def run(self, stream: int) -> None:
         place = workspace(self.ordinal, stream, self.config)
         self.updater(stream, (self.problem.groups + 1, 1, 1), (*self.update[:-1], place), self.maps)
-        self.launcher(stream, self.grid, (*self.product[:-1], place), (*self.maps, self.maps[0]))
+        self.launcher(stream, self.grid, (*self.product[:-1], place), (*self.maps, self.maps[0], self.maps[0]))
 
 
 _launches: OrderedDict[Any, _Launch | None] = OrderedDict()

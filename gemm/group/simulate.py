@@ -99,6 +99,7 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
         if first.verdict == "error":
             return first
     maps.append(_lines(x_scale.reshape(-1, x_scale.shape[-1]), False) if "s" in records and x_scale is not None else nothing)
+    maps.append(maps[0] if "x_rest" in records else nothing)
     return kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), **how, **config.parameters)
 
 
@@ -155,7 +156,7 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}
     report = update_tensormaps.simulate(len(matrices) + 1, *maps, *problem.update_scalars(named.__getitem__), **how, **chosen.update)
     if report.verdict != "error":
-        report = kernel.simulate(sms, *maps, maps[0], *problem.scalars(named.__getitem__), **how, **chosen.parameters)
+        report = kernel.simulate(sms, *maps, maps[0], maps[0], *problem.scalars(named.__getitem__), **how, **chosen.parameters)
     for number, (place, array) in enumerate(zip(places, flat, strict=True)):
         if number % 3 == 2:
             array[...] = memory[place:place + array.nbytes].view(array.dtype).reshape(array.shape)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gemm.config import Config, ConfigError
 from gemm.dense import gemm
 from gemm.fusion import Fusion
-from gemm.heuristic import candidates, clocks, heuristic
+from gemm.heuristic import WORTH_SPLITTING, candidates, clocks, heuristic
 from gemm.samples import GRID, asked, distinct, name, pairwise, picked, shipped
 from ptxkit.smem import SHARED_LIMIT
 from ptxkit.toolchain import disassemble
@@ -22,6 +22,7 @@ extents = st.one_of(st.integers(1, 300), st.integers(1, 20_000), st.sampled_from
 @settings(deadline=None, max_examples=150)
 @given(st.tuples(extents, extents, extents), st.sampled_from(["f16", "bf16", "e4m3", "f32"]), st.sampled_from(["f16", "bf16", "f32"]),
        st.sampled_from(["nt", "nn", "tn", "tt"]), st.sampled_from([78, 114, 132]), st.booleans())
+@example((193, 1345, 16321), "f32", "f16", "nt", 114, False)    # a depth in more parts would be 0.99 % faster
 def test_the_heuristic_returns_valid_configurations(shape, dtype, out, layout, sms, exact):
     m, n, k = (-(-extent // 16) * 16 for extent in shape)
     product = asked(m, n, k, dtype, out=out, layout=layout if dtype in ("f16", "bf16") else "nt",
@@ -30,7 +31,7 @@ def test_the_heuristic_returns_valid_configurations(shape, dtype, out, layout, s
     assert config.smem_bytes <= SHARED_LIMIT
     assert config.accumulator_registers < config.consumer_registers
     assert max(1, -(-k // config.BK)) >= config.SPLITS
-    assert clocks(product, config, sms) <= min(clocks(product, other, sms) for other in candidates(product, sms)) * 1.01
+    assert clocks(product, config, sms) <= min(clocks(product, other, sms) for other in candidates(product, sms)) / WORTH_SPLITTING
 
 
 @pytest.mark.pure

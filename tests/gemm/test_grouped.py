@@ -77,6 +77,9 @@ def test_many_random_groups(launch, dtype, scaled, out):
     ({"lengths": [3, 0, 202], "n": 264, "k": 512, "dtype": "e4m3", "scales": "block", "pad": 3},
      {"BM": 192, "BN": 128, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True}),
     ({"lengths": [3, 0, 70, 202, 128], "n": 136, "k": 192}, {"BM": 256, "BN": 64, "PIECES": True}),
+    ({"lengths": [3, 0, 40, 33, 97, 64], "n": 136, "k": 1024, "dtype": "e4m3", "scales": "block"},
+     {"BM": 64, "BN": 64, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True, "PIECES": True}),
+    ({"lengths": [3, 0, 40, 33, 97, 129], "n": 136, "k": 1024}, {"BM": 128, "BN": 64, "CONSUMERS": 1, "STAGES": 3, "PIECES": True}),
     ({"lengths": [3, 0, 202, 250], "n": 136, "k": 192, "layout": "masked"}, {"BM": 192, "BN": 64, "PIECES": True}),
     ({"lengths": [3, 0, 250], "n": 264, "k": 512, "dtype": "e4m3", "scales": "block"},
      {"BM": 192, "BN": 128, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True, "PIECES": True}),
@@ -272,6 +275,13 @@ def test_with_a_gate_the_producer_copies_scales_or_threads_read_them():
         assert GroupConfig.of(e4m3, e4m3, bf16, **tile, **ways).ring == bool(ways)
     with pytest.raises(ConfigError, match="with a gate where the producer copies them"):
         GroupConfig.of(e4m3, e4m3, bf16, **tile, RING=True, SCALE_MAP=True)
+
+
+def test_promotion_that_overlaps_takes_block_scales_from_shared_memory():
+    tile = {"BM": 128, "BN": 128, "BLOCK_SCALES": True, "PROMOTE": True, "OVERLAP": True}
+    assert GroupConfig.of(e4m3, e4m3, bf16, **tile, RING=True).ring
+    with pytest.raises(ConfigError, match="take RING=True, or OVERLAP=False"):
+        GroupConfig.of(e4m3, e4m3, bf16, **tile)
 
 
 @pytest.mark.parametrize("tile", [{"BM": 64, "BN": 128}, {"BM": 128, "BN": 64, "TRANSPOSED": True, "GROUP": 1}], ids=["rows", "columns"])
