@@ -44,7 +44,7 @@ TILES = "tiles"
 """Every tile that the heuristic chooses from."""
 PARAMETERS = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
               "BUFFERS", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING", "PIECES",
-              "STEP", "LONGEST_FIRST", "FROM_END", "AHEAD", "L2_PROMOTION")
+              "REST", "STEP", "LONGEST_FIRST", "FROM_END", "AHEAD", "L2_PROMOTION")
 """Of a configuration, those that the problem leaves open."""
 
 
@@ -95,7 +95,7 @@ def variants_of(config: GroupConfig, names: Sequence[str], problem: GroupProblem
     """The same configuration with changes, those left out that it cannot have or that change nothing; and for TILES every tile that the
     heuristic chooses from."""
     found = {name: tile for name, tile in each_tile(problem).items() if tile != config} if TILES in names else {}
-    derived = {"STAGES", "STORE", "BUFFERS", "EVEN", "PIECE", "REST", "KEPT", "CHOICE"}   # anew, and one kernel only
+    derived = {"STAGES", "STORE", "BUFFERS", "EVEN", "PIECE", "KEPT", "CHOICE"}     # anew, and one kernel only
     for name in (name for name in names if name != TILES):
         changes = changes_of(name)
         kept = {key: value for key, value in config.parameters.items()

@@ -53,6 +53,7 @@ class GroupConfig:
     CHOICE: Choice | None = None
     OTHER: GroupConfig | None = None
     PIECES: bool = False
+    REST: int = 0
     STEP: int = 0
     LONGEST_FIRST: bool = False
     FROM_END: int = 0
@@ -89,7 +90,10 @@ class GroupConfig:
             object.__setattr__(self, "TAILS", "predicated")
         if self.FROM_END and self.ORDER != "ticket":
             object.__setattr__(self, "FROM_END", 0)
-        if self.PIECES and not self.STEP and (self.TRANSPOSED or self.tile.PINGPONG or self.tile.CLUSTER_N > 1 or self.LAYOUT == "rows"):
+        apart = self.tile.CLUSTER_N == 1 and self.LAYOUT != "rows"
+        if self.REST and (not self.PIECES or self.TRANSPOSED or self.tile.PINGPONG or not apart or self.LAYOUT == "pointers"):
+            object.__setattr__(self, "REST", 0)
+        if self.PIECES and not self.STEP and not (apart and (self._in_parts or self.REST)):
             object.__setattr__(self, "PIECES", False)
         problem = self._problem()
         if problem:
@@ -98,8 +102,8 @@ class GroupConfig:
     @classmethod
     def of(cls, x: type[Scalar], w: type[Scalar], out: type[Scalar], *, TRANSPOSED: bool = False, GROUPS: int = 256,
            ORDER: Order = "linear", LAYOUT: Layout = "offsets", STREAM_W: bool = False, SCALED: bool = False, GATED: bool = False,
-           TAILS: Tails = "ragged", RING: bool = False, BLOCK_SCALES: bool = False, PIECES: bool = False, STEP: int = 0,
-           LONGEST_FIRST: bool = False, FROM_END: int = 0, **tile: Any) -> GroupConfig:
+           TAILS: Tails = "ragged", RING: bool = False, BLOCK_SCALES: bool = False, PIECES: bool = False, REST: int = 0,
+           STEP: int = 0, LONGEST_FIRST: bool = False, FROM_END: int = 0, **tile: Any) -> GroupConfig:
         """From types and the parameters of the tile."""
         a, b = (w, x) if TRANSPOSED else (x, w)
         wanted = tile.pop("STAGES", 0)
@@ -110,8 +114,8 @@ class GroupConfig:
         made = Config(a, out, b, STAGES=wanted, **tile)
         if not wanted:
             made = _fitted(made, GROUPS, LAYOUT, LONGEST_FIRST, GATED)
-        return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS, BLOCK_SCALES, PIECES=PIECES, STEP=STEP,
-                   LONGEST_FIRST=LONGEST_FIRST, FROM_END=FROM_END)
+        return cls(made, TRANSPOSED, GROUPS, ORDER, LAYOUT, STREAM_W, SCALED, GATED, TAILS, BLOCK_SCALES, PIECES=PIECES, REST=REST,
+                   STEP=STEP, LONGEST_FIRST=LONGEST_FIRST, FROM_END=FROM_END)
 
     @property
     def tokens(self) -> int:
@@ -130,11 +134,6 @@ class GroupConfig:
         """Rows of a tile that one copy loads where it is loaded in PIECES: those of a warpgroup, or a multiple of STEP."""
         whole = max(self.STEP, gcd(self.tile.BN, LEAST_PIECE)) if self.STEP else self.tile.slabs * ROWS
         return whole if self.PIECES else 0
-
-    @property
-    def rest(self) -> int:
-        """Rows that a copy loads of a warpgroup's that are not all there (0: all). Groups with maps of their own have one of x each."""
-        return LEAST_PIECE if self.piece and not self.STEP and self.LAYOUT != "pointers" else 0
 
     @property
     def even(self) -> int:
@@ -167,11 +166,11 @@ class GroupConfig:
         names = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
                  "BUFFERS", "PROMOTE", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK", "AHEAD")
         own = ("TRANSPOSED", "GROUPS", "ORDER", "LAYOUT", "STREAM_W", "SCALED", "GATED", "TAILS", "BLOCK_SCALES", "CHOICE", "STEP",
-               "LONGEST_FIRST", "FROM_END")
+               "LONGEST_FIRST", "FROM_END", "REST")
         x, w = (tile.b, tile.a) if self.TRANSPOSED else (tile.a, tile.b)
         return {"X": x, "W": w, "OUT": tile.out, **{name: getattr(tile, name) for name in names},
                 **{name: getattr(self, name) for name in own}, "RING": self.ring, "EVEN": self.even,
-                "PIECE": self.piece, "REST": self.rest, "KEPT": kept_bytes(tile, self.GATED)}
+                "PIECE": self.piece, "KEPT": kept_bytes(tile, self.GATED)}
 
     @property
     def update(self) -> dict[str, Any]:
@@ -191,6 +190,7 @@ class GroupConfig:
         words = [str(tile), "transposed" if self.TRANSPOSED else "", "" if self.ORDER == "linear" else self.ORDER,
                  "gated" if self.GATED else "", "quantised" if self.quantised else "", "streamed weights" if self.STREAM_W else "",
                  "scales through shared memory" if self.ring else "", "rows in pieces" if self.PIECES else "",
+                 f"the last by {self.REST}" if self.REST else "",
                  f"columns in steps of {self.STEP}" if self.STEP else "", "longest groups first" if self.LONGEST_FIRST else "",
                  f"{self.FROM_END} from the end" if self.FROM_END else "",
                  f"{self.TAILS} tails" if self.TAILS != "ragged" and tile.STORE == "staged" else ""]
@@ -237,6 +237,8 @@ class GroupConfig:
         if self.CHOICE is not None and (not self._counted or (tile.CLUSTER_N if self.TRANSPOSED else tile.CLUSTER_M) > 1):
             return ("two kernels of which one works count the tiles themselves: tokens of one matrix, no maps of each group, no clusters "
                     "that share weights")
+        if self.REST not in RESTS:
+            return f"REST is {', '.join(map(str, RESTS))} rows, not {self.REST}"
         layout = self._layout_problem()
         if layout:
             return layout
@@ -273,6 +275,8 @@ STEPS = (8, 16, 32, 64)
 """By how many columns tiles differ whose columns are those of their tokens."""
 LEAST_PIECE = 32
 """Rows that one copy of such a tile loads, at least: copies of fewer take longer than what they do not load."""
+RESTS = (0, 8, 16, 32)
+"""Rows at a time that come of a warpgroup's which are not all there (0: all of them)."""
 ROWS_ALIGNED = 128
 """Rows of a block that has one group, where rows say their group: DeepGEMM's alignment."""
 

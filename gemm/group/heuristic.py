@@ -61,6 +61,8 @@ second launch may take."""
 SAME_HEIGHT = 0.03
 """What two kernels must gain more where tiles of both have the same tokens: these differ by waves alone, and 128 x 192 by so much between
 cards that are hot and cool."""
+REST, REST_DEPTH = 32, 2048
+"""Rows at a time that come of a warpgroup's last ones, where rows of x have so many bytes."""
 BYTES, FLOPS = 4.6e6, {8: 1.8e9, 16: 0.93e9}
 """A microsecond reads and multiplies at most, by bits of an operand."""
 
@@ -77,7 +79,7 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     if problem.options.layout == "rows":
         return GroupConfig.of(**{**_of_rows(problem, sms), **fixed(problem)})
     tile = (_quantised if problem.quantised else _promoted if problem.promote else _fast)(problem, sms)
-    tile = {"PIECES": _in_pieces(problem), **_weights(problem), **tile}
+    tile = {**_rows(problem), **_weights(problem), **tile}
     config = GroupConfig.of(**{**tile, **fixed(problem)})
     if not _by_count(problem) or problem.options.layout not in COUNTED:
         return config
@@ -144,9 +146,11 @@ def single(problem: GroupProblem) -> bool:
     return _few(problem) and (problem.mean * ROOM <= FEW or problem.groups <= MANY)
 
 
-def _in_pieces(problem: GroupProblem) -> bool:
-    """Whether each warpgroup's rows are loaded apart: of more rows few are missing, and further copies cost large products 1 %."""
-    return problem.mean <= PREFILL
+def _rows(problem: GroupProblem) -> dict[str, Any]:
+    """How rows are loaded: each warpgroup's apart, and of its last ones what there is. Of more rows few are missing, and further copies
+    cost large products 1 %; zeros are filled in for each tile, which takes longer than it saves where that has few stages."""
+    deep = problem.k * problem.x.bits >= REST_DEPTH * 8
+    return {"PIECES": True, "REST": REST if deep else 0} if problem.mean <= PREFILL else {}
 
 
 def _weights(problem: GroupProblem) -> dict[str, Any]:
@@ -248,7 +252,7 @@ def _of_rows(problem: GroupProblem, sms: int) -> dict[str, Any]:
 def alone(tile: dict[str, Any], problem: GroupProblem) -> GroupConfig | None:
     """The kernel of a tile, which works whatever the lengths; None where the problem cannot have it."""
     try:
-        return GroupConfig.of(**{"PIECES": _in_pieces(problem), **_weights(problem), **tile, **fixed(problem)})
+        return GroupConfig.of(**{**_rows(problem), **_weights(problem), **tile, **fixed(problem)})
     except ConfigError:
         return None
 

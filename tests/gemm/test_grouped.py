@@ -29,7 +29,7 @@ TILES: tuple[dict[str, Any], ...] = (
     {"BM": 64, "BN": 32, "STAGES": 2},
     {"BM": 64, "BN": 72},
     {"BM": 128, "BN": 64, "CLUSTER_M": 2, "PIECES": True},
-    {"BM": 192, "BN": 64, "PIECES": True},
+    {"BM": 192, "BN": 64, "PIECES": True, "REST": 32},
     {"BM": 128, "BN": 32, "TRANSPOSED": True, "STEP": 8, "PIECES": True, "STREAM_W": True, "LONGEST_FIRST": True},
 )
 
@@ -76,13 +76,14 @@ def test_many_random_groups(launch, dtype, scaled, out):
      {"BM": 128, "BN": 192, "RING": True, "STAGGER": True, "SCALE_MAP": True, "SCALE_BULK": True}),
     ({"lengths": [3, 0, 202], "n": 264, "k": 512, "dtype": "e4m3", "scales": "block", "pad": 3},
      {"BM": 192, "BN": 128, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True}),
-    ({"lengths": [3, 0, 70, 202, 128], "n": 136, "k": 192}, {"BM": 256, "BN": 64, "PIECES": True}),
+    ({"lengths": [3, 0, 70, 202, 128], "n": 136, "k": 192}, {"BM": 256, "BN": 64, "PIECES": True, "REST": 32}),
     ({"lengths": [3, 0, 40, 33, 97, 64], "n": 136, "k": 1024, "dtype": "e4m3", "scales": "block"},
-     {"BM": 64, "BN": 64, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True, "PIECES": True}),
-    ({"lengths": [3, 0, 40, 33, 97, 129], "n": 136, "k": 1024}, {"BM": 128, "BN": 64, "CONSUMERS": 1, "STAGES": 3, "PIECES": True}),
+     {"BM": 64, "BN": 64, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True, "PIECES": True, "REST": 32}),
+    ({"lengths": [3, 0, 40, 33, 97, 129], "n": 136, "k": 1024},
+     {"BM": 128, "BN": 64, "CONSUMERS": 1, "STAGES": 3, "PIECES": True, "REST": 16}),
     ({"lengths": [3, 0, 202, 250], "n": 136, "k": 192, "layout": "masked"}, {"BM": 192, "BN": 64, "PIECES": True}),
     ({"lengths": [3, 0, 250], "n": 264, "k": 512, "dtype": "e4m3", "scales": "block"},
-     {"BM": 192, "BN": 128, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True, "PIECES": True}),
+     {"BM": 192, "BN": 128, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True, "PIECES": True, "REST": 32}),
     ({"lengths": [3, 130, 250], "n": 72, "k": 192}, {"BM": 192, "BN": 64, "PIECES": True, "TAILS": "updated"}),
     ({"lengths": [1, 130], "n": 136, "k": 192}, {"BM": 128, "BN": 64, "CLUSTER_M": 2, "PIECES": True}),   # a CTA has no rows at all
     ({"lengths": [3, 0, 60], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"}, {"BM": 64, "BN": 64, "CLUSTER_M": 2}),
@@ -263,7 +264,8 @@ def test_bad_input_is_a_sentence(change, options, sentence):
                                    {"STEP": 16, "BN": 40, "TRANSPOSED": True}, {"STEP": 16, "BN": 64, "TRANSPOSED": True, "PROMOTE": True},
                                    {"STEP": 16, "BM": 128, "BN": 64, "TRANSPOSED": True, "GATED": True},
                                    {"LONGEST_FIRST": True, "TAILS": "updated"}, {"LONGEST_FIRST": True, "LAYOUT": "rows"},
-                                   {"AHEAD": 2, "LAYOUT": "rows"}, {"AHEAD": 2, "CLUSTER_M": 2}, {"L2_PROMOTION": 512}])
+                                   {"AHEAD": 2, "LAYOUT": "rows"}, {"AHEAD": 2, "CLUSTER_M": 2}, {"L2_PROMOTION": 512},
+                                   {"BM": 128, "BN": 64, "PIECES": True, "REST": 24}])
 def test_a_configuration_that_cannot_be_is_refused(wrong):
     with pytest.raises(ConfigError):
         GroupConfig.of(bf16, bf16, bf16, **wrong)

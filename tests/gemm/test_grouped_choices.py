@@ -37,7 +37,8 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
         for config, us in times.items():                        # the fastest first
             known.setdefault(_without_stages(config), us)
         one = case(name)
-        chosen = _without_stages(str(heuristic(problem_of(one)).chosen(one.lengths, one.n, 132).alone))
+        chosen = heuristic(problem_of(one)).chosen(one.lengths, one.n, 132).alone
+        chosen = _without_stages(str(replace(chosen, REST=0)))  # rows that come in parts are newer than the sweep
         if chosen in known:                                     # 6 x 1024 is dealt out since then, which the sweep did not try
             shares.append(known[chosen] / min(known.values()))
             assert shares[-1] <= 1.05, (name, chosen)
