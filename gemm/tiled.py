@@ -110,7 +110,7 @@ class TiledCopy:
         for start in range(0, self.tile.layout.rows, pieces.lines):
             with if_(pieces.count > start + spare):
                 self._load_lines(view, start, pieces.lines, mn + start, k, barrier, *outer)
-        if first is None:
+        if first is None or not pieces.rest:
             return
         begin = (pieces.count + (pieces.rest - 1)) // pieces.lines * pieces.lines
         with if_(pieces.count > begin):
