@@ -124,8 +124,8 @@ class Producer:
         `scales`, `columns` are all of B's."""
         pipeline, depth = self.pipeline, self.a.tile.layout.columns
         of_scales = scales.m.bytes + scales.n.bytes if scales is not None else 0
-        fills = [copy for copy in (self.a, self.b) if copy.fills]
-        bytes, at_first = (self.a.bytes(first) + self.b.bytes(first) + of_scales for first in (False, bool(fills)))
+        bytes, fills = self.a.bytes() + self.b.bytes() + of_scales, self.a.fills or self.b.fills
+        at_first = self.a.bytes(True) + self.b.bytes(True) + of_scales if fills else bytes
         if scales is not None:
             scales.n.aim(column, columns)
         with ring(self.position, work.stages) as (k, stage, parity):

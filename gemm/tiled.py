@@ -44,6 +44,11 @@ class Pieces:
     rest: int = 0
     tensormap: TensorMap | None = None
 
+    @property
+    def unit(self) -> int:
+        """The fewest lines that a copy loads."""
+        return self.rest or self.lines
+
 
 @dataclass(frozen=True, slots=True)
 class TiledCopy:
@@ -68,7 +73,7 @@ class TiledCopy:
         line = layout.columns * layout.element_bytes
         if pieces is None:
             return self.lines * line if self.lines else layout.bytes
-        unit = pieces.lines if first else pieces.rest or pieces.lines
+        unit = pieces.lines if first else pieces.unit
         return rounded_up(pieces.count, unit) * (unit * line)
 
     def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any, first: Reg[pred] | None = None) -> None:
@@ -106,9 +111,8 @@ class TiledCopy:
     def _load_pieces(self, pieces: Pieces, view: TileView[Any], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, first: Reg[pred] | None,
                      *outer: Any) -> None:
         """Whole pieces, and what is there of the next one; the `first` time also zeros, which a copy of lines before the map's finds."""
-        spare = pieces.lines - pieces.rest if pieces.rest else 0
         for start in range(0, self.tile.layout.rows, pieces.lines):
-            with if_(pieces.count > start + spare):
+            with if_(pieces.count > start + (pieces.lines - pieces.unit)):
                 self._load_lines(view, start, pieces.lines, mn + start, k, barrier, *outer)
         if first is None or not pieces.rest:
             return

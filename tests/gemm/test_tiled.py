@@ -23,10 +23,10 @@ def loaded(x: TensorMap, x_rest: TensorMap, count: Reg[u32], at: Reg[u32], out: 
     """A tile full of OLD, after the first `count` lines of x from `at` on were loaded: the first time for a tile, and then from 4 further
     along its depth."""
     tile, full = smem.tile(f32, (1, LINES, DEPTH), name="tile"), smem.mbarrier(2, name="full")
-    thread, old = mov.u32(tid.x), mov.b32(0x40E00000)
+    thread, old = mov.u32(tid.x), mov.f32(OLD)
     words = tile[0].register()
     for word in range(LINES):
-        store.shared__cta.b32(words + (word * DEPTH + thread) * 4, old)
+        store.shared__cta.f32(words + (word * DEPTH + thread) * 4, old)
     with if_(thread == 0):
         init_barriers((full, 1))
     fence.proxy.async_.shared__cta()
@@ -34,7 +34,7 @@ def loaded(x: TensorMap, x_rest: TensorMap, count: Reg[u32], at: Reg[u32], out: 
     copy = TiledCopy(x, tile, Shares(), pieces=Pieces(count, PIECE, REST, x_rest))
     for time in range(2):
         first = mov.u32(time) == 0
-        with if_(thread < 32), if_(elect()):
+        with if_(elect()):
             mbarrier.arrive.expect_tx.shared__cta.b64(full[time], copy.bytes(time == 0))
             copy.load(mov.u32(0), at, mov.u32(4 * time), full[time], first=first if copy.fills else None)
         wait(full[time], 0)
