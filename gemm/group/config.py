@@ -261,9 +261,9 @@ class GroupConfig:
             return "the longest groups come first where they are rows of one matrix and have no maps of their own: take LONGEST_FIRST=False"
         if self.TAILS == "updated" and tile.STORE != "staged":
             return "maps of each group are for staged stores; direct ones, such as those of TRANSPOSED, need none"
-        if self.LAYOUT == "rows" and (tile.PINGPONG or pair or ROWS_ALIGNED % self.tokens or self.TAILS == "updated"):
-            return (f"rows that say their group come in blocks of {ROWS_ALIGNED}: tiles of a divisor of that, no clusters, warpgroups that "
-                    "share a tile, and no maps of each group")
+        if self.LAYOUT == "rows" and (pair or ROWS_ALIGNED % self.tokens or self.TAILS == "updated"):
+            return (f"rows that say their group come in blocks of {ROWS_ALIGNED}: tiles of a divisor of that, no clusters, and no maps of "
+                    "each group")
         if self.LAYOUT == "pointers" and (self.TRANSPOSED or self.GATED or tile.PINGPONG or pair or self.BLOCK_SCALES
                                           or self.TAILS != "updated" or self.ORDER == "across"):
             return ("groups with matrices of their own go by TAILS=\"updated\", rows of x as rows of tiles, no clusters, warpgroups that "

@@ -26,7 +26,8 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     """(largest error as a share of what is allowed, the checker's report, the configuration).
 
     The share is infinite when an element of a group is missing, or a row outside of all groups was written. `n` counts the rows of
-    a group's weights. `ends` replaces the offsets that the kernel is given, and leaves nothing to compare with.
+    a group's weights. `ends` replaces the offsets that the kernel is given, and leaves nothing to compare with. Where rows say their group
+    an empty one leaves a block that has none.
     """
     from .heuristic import heuristic
     from .problem import GroupOptions
@@ -35,7 +36,7 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     rng = np.random.default_rng(seed)
     longest = max([1, *lengths]) + pad
     groups, masked, columns = len(lengths), layout == "masked", n // 2 if gated else n
-    taken = [-(-length // ROWS_ALIGNED) * ROWS_ALIGNED for length in lengths] if layout == "rows" else list(lengths)
+    taken = [-(-max(1, length) // ROWS_ALIGNED) * ROWS_ALIGNED for length in lengths] if layout == "rows" else list(lengths)
     rows = groups * longest if masked else sum(taken) + (ROWS_ALIGNED if layout == "rows" else pad)
     starts = np.arange(groups) * longest if masked else np.concatenate([[0], np.cumsum(taken)])[:groups].astype(int)
     x, w = (rng.standard_normal(shape, np.float32).astype(_numpy(word)) for shape, word in
@@ -65,7 +66,7 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     outside = np.ones(rows, bool)
     share = 0.0
     for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        outside[start:start + taken[group]] = False             # rows that fill up a block hold what they like
+        outside[start:start + (taken[group] if length else 0)] = False      # rows that fill up a block hold what they like
         share = max(share, _share(written[start:start + length], exact_x[start:start + length], exact_w[group], k, out, gated, problem))
     if not np.isnan(written[outside]).all():
         raise AssertionError(f"{int((~np.isnan(written[outside])).sum())} elements outside of the groups were written")

@@ -242,11 +242,15 @@ def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
 
 
 def _of_rows(problem: GroupProblem, sms: int) -> dict[str, Any]:
-    """Rows that say their group, in blocks of 128: tiles of as many, which warpgroups share."""
+    """Rows that say their group, in blocks of 128: tiles of as many. They are all full, so what pays to be dealt out is."""
     ways = scale_ring(problem)
-    if not ways:
-        return {"BM": ROWS_ALIGNED, "BN": 128 if problem.promote else 256}
-    return {**best(tuple(kind for kind in tiles_of(problem) if kind.tile["BM"] == ROWS_ALIGNED), problem, sms), **ways}
+    fetched = {"L2_PROMOTION": _weights(problem)["L2_PROMOTION"]}
+    if problem.promote and not ways:
+        return {"BM": ROWS_ALIGNED, "BN": 128, **fetched}
+    whole = tuple(kind for kind in tiles_of(problem) if kind.tile["BM"] == ROWS_ALIGNED and "TRANSPOSED" not in kind.tile)
+    tile = best(whole, problem, sms)
+    in_advance = {"ORDER": "linear", "SERPENTINE": True} if ways and 2 * FEW < problem.mean < 2 * PREFILL and tile["BN"] > BLOCK else {}
+    return {**tile, **ways, **fetched, **in_advance}
 
 
 def alone(tile: dict[str, Any], problem: GroupProblem) -> GroupConfig | None:

@@ -13,6 +13,7 @@ from ..atoms import ROWS
 from ..scales import BLOCK
 from .cases import PREFILL
 from .choice import Tiles
+from .config import ROWS_ALIGNED
 from .problem import GroupProblem
 from .quantised import passes
 from .table import COUNTED
@@ -46,10 +47,12 @@ PLAIN: Kinds = (COOPERATIVE, *PINGPONG, TALL,
                 Kind(1.05, FITTED, beside=2, stores=1.75))
 """Tiles whose sums stay in the tensor cores. Where groups differ, or are few tiles of rows, tiles of 16, 32, ... 192 tokens waste none, and
 by ticket, the longest group first, CTAs end together."""
-PLAIN_GATED: Kinds = (COOPERATIVE, *PINGPONG, TALL, Kind(1.024, {"BM": 256, "BN": 128, **FITTED_BY_TICKET}, beside=4, stores=1.25))
+PLAIN_GATED: Kinds = (COOPERATIVE._replace(share=1.01), *PINGPONG, TALL,
+                      Kind(1.024, {"BM": 256, "BN": 128, **FITTED_BY_TICKET}, beside=4, stores=1.25))
 """Those of the gate and of the up projection: warpgroups have slabs of both."""
 ALL_BOXES: dict[str, Any] = {"STAGES": 3, "BUFFERS": 4}
-"""Where results of 16 bits are a projection's own, a warpgroup that stores all its boxes at once is worth a stage of the ring."""
+"""Where results of 16 bits are a projection's own, a warpgroup that stores all its boxes at once is worth a stage of the ring; but of full
+blocks of rows only where there are many."""
 QUANTISED: Kinds = (Kind(1.0, {"BM": 128, "BN": 256, **TICKET}, stores=0.75), Kind(0.98, {"BM": 192, "BN": 128, **TICKET}, stores=0.75))
 """Of quantised results whose sums stay in the tensor cores."""
 QUANTISED_IN_TURN = Kind(1.056, {"BM": 128, "BN": 128, "PINGPONG": True}, stores=0.25)
@@ -109,7 +112,7 @@ def _plain(problem: GroupProblem) -> Kinds:
         return QUANTISED if gated else (*QUANTISED, QUANTISED_IN_TURN)
     if gated:
         return PLAIN_GATED
-    if problem.out.bits != 16:
+    if problem.out.bits != 16 or (problem.options.layout == "rows" and problem.mean <= 2 * PREFILL):
         return PLAIN
     return tuple(kind._replace(tile={**kind.tile, **ALL_BOXES}) if kind == COOPERATIVE else kind for kind in PLAIN)
 
@@ -214,8 +217,9 @@ def dealt_out(tile: dict[str, Any], problem: GroupProblem) -> bool:
 
 
 def best(tiles: Kinds, problem: GroupProblem, sms: int) -> dict[str, Any]:
-    """The tile for groups of the expected size."""
-    alike = (math.ceil(problem.mean),) * problem.groups
+    """The tile for groups of the expected size, or for all blocks where rows say their group."""
+    alike = (math.ceil(problem.mean),) * problem.groups if problem.options.layout != "rows" else \
+        (ROWS_ALIGNED,) * math.ceil(problem.rows / ROWS_ALIGNED)
     return min(tiles, key=lambda kind: counted(for_alike(kind, problem), problem).time_of(alike, problem.n, sms)).tile
 
 

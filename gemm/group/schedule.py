@@ -107,17 +107,23 @@ class GroupSchedule:
     @contextmanager
     def work_of_rows(self, of_row: Ptr[u32], rows: Reg[u32], weight_tiles: Reg[u32], stages: Reg[u32], *,
                      turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False) -> Iterator[GroupWork]:
-        """The same where the first row of each tile says its group ("rows"); tiles of rows with a negative group are left out."""
+        """The same where the first row of each tile says its group ("rows"); tiles of rows with a negative group are left out, and of those
+        that are not the `turns` take one after another."""
         tiles, tokens = self.tiles, self.tokens
-        across, down = self._columns(weight_tiles), rounded_up(rows, tokens)
+        across, down, before = self._columns(weight_tiles), rounded_up(rows, tokens), mov.u32(turn)
 
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
             m, n = tiles._in_cluster(*self._place(unit, down, across, quotient(unit, across, self.of_weights)))
             return m, n, ld.global_.u32(of_row.at((n if self.transposed else m) * tokens))
 
-        with self.tiles.placed(across * down, place, turn, turns, draws) as (unit, m, n, group):
+        with self.tiles.placed(across * down, place, draws=draws) as (unit, m, n, group):
             start, zero = (n if self.transposed else m) * tokens, mov.u32(0)
-            with if_(group <= 0x7FFF_FFFF):
+            works = group <= 0x7FFF_FFFF
+            if turns > 1:
+                own = before == 0
+                mov.u32(before, selp.u32(turns - 1, before - 1, own), pred=works)
+                works = works & own
+            with if_(works):
                 end = min_.u32(start + tokens, rows)
                 yield GroupWork(m if self.transposed else zero, zero if self.transposed else n, 0, stages, unit, None, None, group,
                                 start, end, start, end)

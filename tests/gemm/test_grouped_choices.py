@@ -198,6 +198,31 @@ def test_tiles_of_other_results_are_near_the_fastest_and_faster_than_before(what
     assert statistics.geometric_mean(gained) > gain
 
 
+ROWS = "2026-11-24-h200-grouped-rows.json"
+
+
+@pytest.mark.parametrize(("kind", "share", "most", "gain"), [
+    ("bf16", 1.003, 1.02, 1.04), ("fp8", 1.003, 1.02, 1.045), ("fp8-block", 1.007, 1.09, 1.0), ("bf16:gated", 1.003, 1.02, 1.045),
+    ("fp8:gated", 1.003, 1.03, 1.06), ("fp8:quantised", 1.004, 1.04, 1.02), ("fp8-block:gated:quantised", 1.008, 1.11, 1.0)])
+def test_tiles_of_rows_that_say_their_group_are_near_the_fastest_and_faster_than_before(kind: str, share: float, most: float, gain: float):
+    """Blocks of 128 rows are full, so that their number says all; groups with as many of them each, or not."""
+    beside, gained = [], []
+    for word, times in results(ROWS)["cases"].items():
+        if word.split(":skewed")[0].partition(":")[2] != kind:
+            continue
+        one = case(word)
+        problem = GroupProblem(arrays_of(one)._replace(lengths=array("s32", one.rows)), GroupOptions("rows", one.gated))
+        chosen = heuristic(problem)
+        label = tile_name(chosen.parameters) + (", four buffers" if chosen.tile.BN == 256 and chosen.tile.BUFFERS == 4 else "")
+        us = times[label + (" dealt out" if chosen.ring and chosen.ORDER == "linear" else "")]
+        beside.append(us / min(times.values()))
+        gained.append(times["chosen before"] / us)
+    assert len(beside) == 3 * 14
+    assert statistics.geometric_mean(beside) < share
+    assert max(beside) < most
+    assert statistics.geometric_mean(gained) > gain
+
+
 def experiment(begins: str) -> dict[str, dict[str, float]]:
     """What was measured of each case, microseconds, in the one experiment that is so called."""
     measured = results("2026-11-22-h200-grouped-experiments.json")["experiments"]
