@@ -142,7 +142,7 @@ class GroupConfig:
         if self.STEP:
             return self.STEP
         of_three = self._in_parts and tile.slabs == 1 and tile.BM > 2 * ROWS and tile.CLUSTER_M == 1
-        return ROWS if of_three and self.LAYOUT in COUNTED else 0
+        return ROWS if of_three and self.LAYOUT != "rows" else 0
 
     @property
     def _in_parts(self) -> bool:
@@ -252,22 +252,20 @@ class GroupConfig:
         tile, pair = self.tile, self.tile.CLUSTER_M * self.tile.CLUSTER_N > 1
         if self.STEP and (self.STEP not in STEPS or tile.BN % self.STEP):
             return f"STEP is {', '.join(map(str, STEPS))} and divides BN={tile.BN}, not {self.STEP}"
-        if self.STEP and (not self.TRANSPOSED or not self._counted or tile.PROMOTE or tile.PINGPONG or pair):
-            return ("STEP is for tokens that are columns (TRANSPOSED) and rows of one matrix, in tiles that warpgroups share, without "
-                    "promoted sums and clusters")
+        if self.STEP and (not self.TRANSPOSED or not (self._counted or self.LAYOUT == "pointers") or tile.PROMOTE or tile.PINGPONG or pair):
+            return ("STEP is for tokens that are columns (TRANSPOSED) and rows of groups whose lengths are given, in tiles that warpgroups "
+                    "share, without promoted sums and clusters")
         if tile.AHEAD and (pair or self.LAYOUT not in COUNTED):
             return "weights are asked for ahead by CTAs of their own, of groups whose lengths are given: take AHEAD=0"
         if self.LONGEST_FIRST and not self._counted:
             return "the longest groups come first where they are rows of one matrix and have no maps of their own: take LONGEST_FIRST=False"
-        if self.TAILS == "updated" and tile.STORE != "staged":
+        if self.TAILS == "updated" and tile.STORE != "staged" and self.LAYOUT != "pointers":
             return "maps of each group are for staged stores; direct ones, such as those of TRANSPOSED, need none"
         if self.LAYOUT == "rows" and (pair or ROWS_ALIGNED % self.tokens or self.TAILS == "updated"):
             return (f"rows that say their group come in blocks of {ROWS_ALIGNED}: tiles of a divisor of that, no clusters, and no maps of "
                     "each group")
-        if self.LAYOUT == "pointers" and (self.TRANSPOSED or self.GATED or tile.PINGPONG or pair or self.BLOCK_SCALES
-                                          or self.TAILS != "updated" or self.ORDER == "across"):
-            return ("groups with matrices of their own go by TAILS=\"updated\", rows of x as rows of tiles, no clusters, warpgroups that "
-                    "share a tile, no gate and no block scales")
+        if self.LAYOUT == "pointers" and (self.GATED or pair or self.BLOCK_SCALES or self.TAILS != "updated" or self.ORDER == "across"):
+            return "groups with matrices of their own go by TAILS=\"updated\", no clusters, no gate and no block scales"
         return None
 
 

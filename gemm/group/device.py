@@ -22,7 +22,7 @@ from .kernel import group_gemm as kernel
 from .kernel import records_of_templates
 from .problem import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, misfit
 from .schedule import Order
-from .tensormaps import update_tensormaps, workspace_bytes
+from .tensormaps import update_tensormaps, warps, workspace_bytes
 
 _KEPT = 512
 
@@ -97,7 +97,7 @@ class GroupLaunch:
                 place = workspace(plan.ordinal, stream, each.config)
                 scalars = (*scalars[:-1], place)
                 if each.updater is not None:
-                    each.updater(stream, (plan.problem.groups + 1, 1, 1), (*self.update, place), maps[:3])
+                    each.updater(stream, (warps(plan.problem.groups, each.config.LAYOUT), 1, 1), (*self.update, place), maps[:3])
             each.launcher(stream, plan.grid, scalars, maps)
 
 

@@ -69,6 +69,9 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, x_rest: T
     OUT of 8 bits is quantised: every 128 columns of a row get a scale of their own in `out_scale`, and a CTA works on as many tiles next
     to each other as make up 128 columns; KEPT are bytes of shared memory for what it keeps of one until it has the next.
 
+    Of groups with matrices of their own (LAYOUT "pointers") the maps lie in `workspace`; where tiles are stored without one, `out` [groups]
+    are the addresses of Y, and `lengths` has their columns.
+
     With a CHOICE this kernel may find that it has no work: another one with another tile has.
 
     griddepcontrol.wait stands before the first access to global memory, as in the dense kernel; AHEAD brings lines into the L2 before it,
@@ -172,7 +175,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, x_rest: T
                         acquire(place, pred=work.group != last)
                         mov.u64(map_.reg, add.u64(place.reg, place.offset))
                     mov.u32(last, work.group)
-                    producer.load(work, work.row, work.n * BN)
+                    producer.load(work, *((work.m * features, work.row) if TRANSPOSED else (work.row, work.n * BN)))
                 elif TRANSPOSED:
                     producer.load(work, work.m * features, work.row, a_outer=(work.group,))
                 else:
@@ -207,8 +210,10 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, x_rest: T
         fusion = Fusion(alpha=SCALED and not GATED)
         operands = Operands(factor, factor)
         operands.read_scales(fusion)
-        fused = Fused(gates, fusion, operands, Edges(n, end) if TRANSPOSED else Edges(end, n), lane_row, lane_column)
-        matrix = Matrix(out, OUT, out_row, out_batch)
+        at_addresses = LAYOUT == "pointers" and staging is None     # Y of each group, without a map
+        columns = mov.u32(0) if at_addresses else n
+        fused = Fused(gates, fusion, operands, Edges(columns, end) if TRANSPOSED else Edges(end, columns), lane_row, lane_column)
+        matrix = Matrix(Ptr(mov.u64(0), b8), OUT, columns, out_batch) if at_addresses else Matrix(out, OUT, out_row, out_batch)
         store: Any
         if TRANSPOSED:
             store = (GatedTransposedStore if GATED else TransposedStore)(matrix, fused, lane, warp, STEP)
@@ -238,11 +243,17 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, x_rest: T
         stagger = Stagger(index, CONSUMERS) if STAGGER else None
         turn = Turn(order, index, lane) if order is not None else None
         whole = ld.global_.f32(x_scale) if SCALED else factor
-        if PINGPONG:
+        in_turn: dict[str, Any] = {"turn": index, "turns": 2} if PINGPONG else {}
+        if PINGPONG and LAYOUT == "pointers":
+            in_turn["skip"] = consumer.position.skip
+        elif PINGPONG:
             consumer.position.skip(index * k_tiles)
         alone = not TRANSPOSED and not isinstance(first_slab, int)  # a warpgroup may have no rows of a group's last tile
-        with pieces(turn=index if PINGPONG else 0, turns=2 if PINGPONG else 1) as work:
+        with pieces(**in_turn) as work:
             mov.u32(end, work.until)
+            if at_addresses:
+                ld.global_.u32(columns, lengths.at(work.group * 3 + 1))
+                ld.global_.u64(matrix.pointer.reg, out.cast(u64).at(work.group))
             row, column = (work.m * BM, work.row) if TRANSPOSED else (work.row, work.n * (BN * tiles_in_turn))
             if not isinstance(first_slab, int):
                 row = row + first_slab * ROWS
@@ -271,9 +282,9 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, x_rest: T
                         consumer.multiply_fitted(acc, work.stages, work.until - work.row, STEP)
                     else:
                         consumer.multiply(acc, work.stages, turn)
-                    if PINGPONG:
+                    if PINGPONG and LAYOUT != "pointers":
                         consumer.position.skip(k_tiles)
-                    if TAILS == "updated":
+                    if TAILS == "updated" and staging is not None:
                         store.turn_to(work.group, map_of(workspace, GROUPS, LAYOUT, work.group, maps_of(LAYOUT) - 1), work.start)
                     store.tile(total, row, column, stored_columns)
             if alone:

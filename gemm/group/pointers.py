@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -14,15 +15,32 @@ from ptxkit.launch import check_contiguous, check_dtype, check_shape, raw_stream
 from ptxkit.launcher import EncodedTensorMap, encode_tiled
 from ptxkit.types import TYPES
 
+from ..config import LINE
 from ..device import compiled
 from ..problem import type_name
 from .config import CAPACITIES, GroupConfig
 from .device import updater, workspace
 from .kernel import group_gemm as kernel
 from .kernel import records_of_templates
+from .kinds import ALL_BOXES, FEW, FITTED_BY_TICKET
 from .problem import OPERANDS, RESULTS
+from .tensormaps import warps
 
 _KEPT = 512
+
+COLUMNS: dict[str, Any] = {**FITTED_BY_TICKET, "LONGEST_FIRST": False, "PIECES": True}
+_STREAMED: dict[str, Any] = {**COLUMNS, "STREAM_W": True, "L2_PROMOTION": LINE}
+TILES: tuple[tuple[float, dict[str, Any]], ...] = (
+    (8, {**_STREAMED, "BM": 64, "BN": 16}),
+    (32, {**_STREAMED, "BM": 128, "BN": 128, "ORDER": "linear"}),
+    (64, {**_STREAMED, "BM": 128, "BN": 128}),
+    (128, {**COLUMNS, "BM": 128, "BN": 128, "L2_PROMOTION": LINE}),
+    (224, {**COLUMNS, "BM": 256, "BN": 192}),
+    (448, {"BM": 128, "BN": 256, **ALL_BOXES, "PIECES": True}),
+    (2048, {"BM": 128, "BN": 192, "PINGPONG": True}),
+    (math.inf, {"BM": 128, "BN": 256, **ALL_BOXES}))
+"""The tiles of groups of up to so many expected rows, each beside what else may be taken in 36 products of bf16 and fp8, alike and skewed
+(docs/grouped-performance.md)."""
 
 
 class PointerArrays(NamedTuple):
@@ -77,25 +95,28 @@ class PointerProblem:
         self.promote = self.x.bits == 8 and fast_accum is False
 
     def config(self) -> GroupConfig:
-        """Tiles of 64 rows for few tokens, of 128 for more."""
-        BM = 64 if self.mean <= 64 else 128
-        BN = 128 if self.promote or BM == 64 else 256
-        return GroupConfig.of(self.x, self.w, self.out, GROUPS=next(c for c in CAPACITIES if self.groups <= c), LAYOUT="pointers",
-                              SCALED=self.scaled, PROMOTE=self.promote, BM=BM, BN=BN)
+        """By the expected rows alone: N and K are the device's."""
+        tile = next(tile for most, tile in TILES if self.mean <= most)
+        if self.promote:
+            tile = {"BM": 64 if self.mean <= FEW else 128, "BN": 128, "PIECES": True}
+        capacity = next(c for c in CAPACITIES if self.groups <= c)
+        if capacity == CAPACITIES[-1]:                          # whose table takes a buffer's place
+            tile = {key: value for key, value in tile.items() if key not in ALL_BOXES}
+        return GroupConfig.of(self.x, self.w, self.out, GROUPS=capacity, LAYOUT="pointers", SCALED=self.scaled, PROMOTE=self.promote,
+                              **tile)
 
     def templates(self, config: GroupConfig) -> list[TensorMapFields]:
-        """Of x, w and y: type, box and swizzle count, everything else is replaced."""
-        found = []
+        """Of x, w and y: type, box and swizzle count, everything else is replaced. Nobody uses y's where it is stored without one."""
+        found, records = [], records_of_templates(config)
         for name, type_ in zip("xwy", (self.x, self.w, self.out), strict=True):
-            record = records_of_templates(config)[name]
+            record = records.get(name, records["x"])
             dims = 128 // type_.bits, 1
             found.append(TensorMapFields(record.type, dims, (16,), record.box[:2], swizzle=record.swizzle))
         return found
 
     def scalars(self, pointer: Any) -> tuple[Any, ...]:
         """The product's arguments besides maps; `pointer` maps a name to what stands for an array."""
-        none = pointer("none")
-        return (pointer("sizes"), self.groups, 0, 0, 0, 0, 0, none, 0, 0, pointer("x_scale"), 0, 0, pointer("w_scale"),
+        return (pointer("sizes"), self.groups, 0, 0, 0, 0, 0, pointer("out"), 0, 0, pointer("x_scale"), 0, 0, pointer("w_scale"),
                 self.w_scale_stride, 0, 0, pointer("x_scale"), 0, 0, 0, pointer("workspace"))
 
     def update_scalars(self, pointer: Any) -> tuple[Any, ...]:
@@ -122,7 +143,7 @@ class _Launch:
 
     def run(self, stream: int) -> None:
         place = workspace(self.ordinal, stream, self.config)
-        self.updater(stream, (self.problem.groups + 1, 1, 1), (*self.update[:-1], place), self.maps)
+        self.updater(stream, (warps(self.problem.groups, "pointers"), 1, 1), (*self.update[:-1], place), self.maps)
         self.launcher(stream, self.grid, (*self.product[:-1], place), (*self.maps, self.maps[0], self.maps[0]))
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
 from ptxkit import Ptr, Reg, ctaid, if_, loop
+from ptxkit.flow import else_
 from ptxkit.idioms import quotient
 from ptxkit.ptx import add, ld, mov, selp
 from ptxkit.ptx import min as min_
-from ptxkit.types import u32
+from ptxkit.types import pred, u32
 
 from ..quotients import SmallInverses, rounded_up
 from ..scheduler import Schedule, Work
@@ -59,8 +60,9 @@ class GroupSchedule:
 
     @contextmanager
     def work(self, table: GroupTable, weight_tiles: Reg[u32], stages: Reg[u32], *, turn: Reg[u32] | int = 0, turns: int = 1,
-             draws: bool = False) -> Iterator[GroupWork]:
-        """A loop over this CTA's work; of every `turns` pieces only number `turn`. `draws`: in the thread that draws tickets."""
+             draws: bool = False, skip: Callable[[Reg[u32]], None] | None = None) -> Iterator[GroupWork]:
+        """A loop over this CTA's work; of every `turns` pieces only number `turn`. `draws`: in the thread that draws tickets. `skip` hears
+        of the stages of each piece that is another warpgroup's, where groups have their own."""
         own_sizes = table.layout == "pointers"
         across = weight_tiles if own_sizes else self._columns(weight_tiles)
         rows = ld.shared__cta.u32(table.before.at(table.capacity))
@@ -90,13 +92,19 @@ class GroupSchedule:
                 m, n = self._place(within, own, wide, None if own_sizes else sought - before)
             return m, n, here
 
-        with self.tiles.placed(units, place, turn, turns, draws) as (unit, m, n, of):
-            m, n = self.tiles._in_cluster(m, n)
-            start, end = ld.shared__cta.u32(table.start.at(of)), ld.shared__cta.u32(table.end.at(of))
-            row, until = self._rows(table, of, n if self.transposed else m, start, end)
-            group = ld.shared__cta.u32(table.group.at(of)) if table.longest_first else of
-            yield GroupWork(m, n, 0, ld.shared__cta.u32(table.stages.at(of)) if own_sizes else stages, unit, None, None, group, start, end,
-                            row, until)
+        others = skip is not None and turns > 1
+        before = mov.u32(turn)
+        with self.tiles.placed(units, place, *((0, 1) if others else (turn, turns)), draws) as (unit, m, n, of):
+            depth = ld.shared__cta.u32(table.stages.at(of)) if own_sizes else stages
+            with if_(_own(before, turns)) if others else nullcontext():
+                m, n = self.tiles._in_cluster(m, n)
+                start, end = ld.shared__cta.u32(table.start.at(of)), ld.shared__cta.u32(table.end.at(of))
+                row, until = self._rows(table, of, n if self.transposed else m, start, end)
+                group = ld.shared__cta.u32(table.group.at(of)) if table.longest_first else of
+                yield GroupWork(m, n, 0, depth, unit, None, None, group, start, end, row, until)
+            if skip is not None and others:
+                with else_():
+                    skip(depth)
 
     def expected(self, groups: Reg[u32], weight_tiles: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
         """Where this CTA, of no cluster, begins if every group has one tile of tokens: the group, and which of its tiles of weights."""
@@ -119,11 +127,7 @@ class GroupSchedule:
         with self.tiles.placed(across * down, place, draws=draws) as (unit, m, n, group):
             start, zero = (n if self.transposed else m) * tokens, mov.u32(0)
             works = group <= 0x7FFF_FFFF
-            if turns > 1:
-                own = before == 0
-                mov.u32(before, selp.u32(turns - 1, before - 1, own), pred=works)
-                works = works & own
-            with if_(works):
+            with if_(works & _own(before, turns, works) if turns > 1 else works):
                 end = min_.u32(start + tokens, rows)
                 yield GroupWork(m if self.transposed else zero, zero if self.transposed else n, 0, stages, unit, None, None, group,
                                 start, end, start, end)
@@ -134,7 +138,10 @@ class GroupSchedule:
         if not self.even:
             row = start + tile * self.tokens
             return row, min_.u32(row + self.tokens, end)
-        tiles = ld.shared__cta.u32(table.before.at(group + 1)) - ld.shared__cta.u32(table.before.at(group))
+        if table.layout == "pointers":
+            tiles = rounded_up(end - start, self.tokens)
+        else:
+            tiles = ld.shared__cta.u32(table.before.at(group + 1)) - ld.shared__cta.u32(table.before.at(group))
         slabs = rounded_up(end - start, self.even)
         each = quotient(slabs, tiles, self.inverses.of_any(tiles))
         longer = slabs - each * tiles
@@ -163,6 +170,13 @@ class GroupSchedule:
             middle = group + step
             mov.u32(group, middle, pred=ld.shared__cta.u32(table.before.at(middle)) <= sought)
             step //= 2
+
+
+def _own(before: Reg[u32], turns: int, counts: Reg[pred] | None = None) -> Reg[pred]:
+    """Whether it is this one's turn, before whose next one `before` are others'; where `counts` holds a turn is over."""
+    own = before == 0
+    mov.u32(before, selp.u32(turns - 1, before - 1, own), pred=counts)
+    return own
 
 
 __all__ = ["ORDERS", "TAILS", "GroupSchedule", "GroupWork", "Layout", "Order", "Tails"]

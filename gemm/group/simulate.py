@@ -22,7 +22,7 @@ from .kernel import records_of_templates
 from .pointers import PointerArrays, PointerProblem
 from .problem import GroupArrays, GroupOptions, GroupProblem
 from .table import Layout
-from .tensormaps import update_tensormaps, workspace_bytes
+from .tensormaps import update_tensormaps, warps, workspace_bytes
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
@@ -94,7 +94,8 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
         templates = records_of_templates(config)
         updating = [TensorMap(array, box=tuple(reversed(templates[name].box)), swizzle=templates[name].swizzle)
                     for name, array in zip("xwy", (*maps[:2], seen), strict=True)]
-        first = update_tensormaps.simulate(problem.groups + 1, *updating, *problem.update_scalars(arrays, pointer), workspace, **how,
+        ctas_of_maps = warps(problem.groups, config.LAYOUT)
+        first = update_tensormaps.simulate(ctas_of_maps, *updating, *problem.update_scalars(arrays, pointer), workspace, **how,
                                            **config.update)
         if first.verdict == "error":
             return first
@@ -154,8 +155,10 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     maps = [TensorMap(memory[:16].view(array.dtype).reshape(1, -1), box=tuple(reversed(fields.box)), swizzle=fields.swizzle)
             for array, fields in zip(matrices[0], problem.templates(chosen), strict=True)]
     how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}
-    report = update_tensormaps.simulate(len(matrices) + 1, *maps, *problem.update_scalars(named.__getitem__), **how, **chosen.update)
+    report = update_tensormaps.simulate(warps(len(matrices), "pointers"), *maps, *problem.update_scalars(named.__getitem__), **how,
+                                        **chosen.update)
     if report.verdict != "error":
+        named["out"] = addresses[2].view(np.uint8)
         report = kernel.simulate(sms, *maps, maps[0], maps[0], *problem.scalars(named.__getitem__), **how, **chosen.parameters)
     for number, (place, array) in enumerate(zip(places, flat, strict=True)):
         if number % 3 == 2:

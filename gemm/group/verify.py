@@ -243,7 +243,7 @@ def replay(torch: Any, seed: int) -> str | None:
     return None
 
 
-POINTERS = 6
+POINTERS = 24
 
 
 def pointers(torch: Any, seed: int) -> str | None:
@@ -251,28 +251,30 @@ def pointers(torch: Any, seed: int) -> str | None:
     rng = random.Random(seed)
     word, fp8 = ("e4m3", True) if seed % 2 else ("bf16", False)
     kind = torch.float8_e4m3fn if fp8 else torch.bfloat16
+    out = rng.choice(("bf16", "bf16", "f32"))
     xs, ws, ys = [], [], []
     for _ in range(rng.choice((1, 7, 40))):
         m, n, k = rng.choice((0, 1, 7, 64, 127, 130, 300)), 8 * rng.randint(1, 60), 16 * rng.randint(1, 40)
         xs.append(torch.randn((m, k), device="cuda").to(kind))
         ws.append(torch.randn((n, k), device="cuda").to(kind))
-        ys.append(torch.full((m + 3, n), float("nan"), device="cuda", dtype=torch.bfloat16))
+        ys.append(torch.full((m + 3, n), float("nan"), device="cuda", dtype=torch.float32 if out == "f32" else torch.bfloat16))
     sizes = torch.tensor([(*x.shape, len(w)) for x, w in zip(xs, ws, strict=True)], dtype=torch.int32)[:, [0, 2, 1]].contiguous().cuda()
     at = [torch.tensor([array.data_ptr() for array in arrays], dtype=torch.int64, device="cuda") for arrays in (xs, ws, ys)]
     scales: dict[str, Any] = {}
     if fp8:
         scales = {"x_scale": torch.full((1,), 0.75, device="cuda"), "w_scale": torch.rand(len(xs), device="cuda") + 0.5}
-    group_gemm_pointers(at[0], at[1], at[2], sizes, dtype=word, mean_tokens=rng.choice((16, 128)), **scales)
+    mean = rng.choice((4, 16, 48, 128, 192, 400, 1000, 5000))
+    group_gemm_pointers(at[0], at[1], at[2], sizes, dtype=word, out_dtype=out, mean_tokens=mean, **scales)
     torch.cuda.synchronize()
     for group, (x, w, y) in enumerate(zip(xs, ws, ys, strict=True)):
         if not bool(y[len(x):].isnan().all()):
-            return f"pointers, seed {seed}: rows behind group {group} were written"
+            return f"pointers, seed {seed}: rows behind group {group} were written, {mean} expected"
         a, b = x.float().double(), w.float().double()
         b = b * (0.75 * scales["w_scale"][group].double()) if fp8 else b
         exact, magnitude = a @ b.T, a.abs() @ b.abs().T
-        allowed = magnitude * accumulation(x.shape[1], word) + exact.abs() * HALF_ULP["bf16"] * 1.01 + HALF_TINY["bf16"]
+        allowed = magnitude * accumulation(x.shape[1], word) + exact.abs() * HALF_ULP[out] * 1.01 + HALF_TINY[out]
         if not bool(((y[:len(x)].double() - exact).abs() <= allowed).all()):
-            return f"pointers, seed {seed}: group {group} of {len(xs)}, {tuple(x.shape)} by {tuple(w.shape)}, is wrong"
+            return f"pointers, seed {seed}: group {group} of {len(xs)}, {tuple(x.shape)} by {tuple(w.shape)}, {mean} expected, is wrong"
     return None
 
 

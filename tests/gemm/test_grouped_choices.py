@@ -16,6 +16,7 @@ from gemm.group.choice import Tiles
 from gemm.group.config import GroupConfig
 from gemm.group.heuristic import heuristic
 from gemm.group.kinds import DEALT, FEW, Kind, counted, dealt_out, tile_name, tiles_of
+from gemm.group.pointers import PointerArrays, PointerProblem
 from gemm.group.problem import GroupOptions, GroupProblem
 from tests.gemm.groups import results
 
@@ -221,6 +222,40 @@ def test_tiles_of_rows_that_say_their_group_are_near_the_fastest_and_faster_than
     assert statistics.geometric_mean(beside) < share
     assert max(beside) < most
     assert statistics.geometric_mean(gained) > gain
+
+
+POINTERS = "2026-11-24-h200-grouped-pointers.json"
+
+
+def own_matrices_label(config: GroupConfig) -> str:
+    """As the measurements of groups with matrices of their own call a tile."""
+    tile, linear = config.tile, config.ORDER == "linear"
+    if config.STEP:
+        how = f"columns{' stream' * config.STREAM_W} {tile.L2_PROMOTION}{' linear' * linear}"
+    else:
+        how = f"{'in turn ' * tile.PINGPONG}{config.ORDER} {tile.L2_PROMOTION}"
+    return f"{tile.BM}x{tile.BN} {how}"
+
+
+@pytest.mark.parametrize(("kind", "share", "gain", "beside_rows"), [("bf16", 1.03, 1.08, 1.045), ("fp8", 1.025, 1.07, 1.06)])
+def test_tiles_of_matrices_of_each_group_are_near_the_fastest_and_faster_than_before(kind: str, share: float, gain: float,
+                                                                                     beside_rows: float):
+    """In the mean of each number of tokens alike and skewed; and beside the same product of groups that are rows of one matrix."""
+    beside, gained, over = [], [], []
+    for word, times in results(POINTERS)["cases"].items():
+        one = case(word)
+        if one.kind == kind:
+            given = array("s64", one.groups)
+            arrays = PointerArrays(given, given, given, array("s32", one.groups, 3))
+            dtype = "bf16" if kind == "bf16" else "e4m3"
+            us = times[own_matrices_label(PointerProblem(arrays, dtype, None, "bf16", one.tokens, None).config())]
+            beside.append(us / min(us for label, us in times.items() if label != "group_gemm"))
+            gained.append(times["chosen before"] / us)
+            over.append(us / times["group_gemm"])
+    assert len(beside) == 3 * 18
+    assert statistics.geometric_mean(beside) < share
+    assert statistics.geometric_mean(gained) > gain
+    assert statistics.geometric_mean(over) < beside_rows
 
 
 def experiment(begins: str) -> dict[str, dict[str, float]]:

@@ -17,6 +17,7 @@ from gemm.group.config import GroupConfig
 from gemm.group.example import example
 from gemm.group.heuristic import FITTED_SINGLE, PROMOTED_COLUMNS, PROMOTED_FEW, heuristic
 from gemm.group.kinds import FITTED, PAIR, PLAIN, PLAIN_GATED, PROMOTED, WIDE, dealt_out
+from gemm.group.pointers import TILES, PointerArrays, PointerProblem
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.types import bf16, e4m3
 from tests.gemm.groups import lengths, view
@@ -222,6 +223,16 @@ def test_what_the_heuristic_chooses_does_not_spill(kind, mean):
 def test_nothing_that_the_heuristic_chooses_spills(kind):
     for mean in (4, 8, 16, 24, 48, 64, 96, 128, 192, 512, 8192):
         assert not spilled(chosen_for(*kind, mean)), mean
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("most", [most for most, _ in TILES], ids=str)
+def test_tiles_of_matrices_of_each_group_do_not_spill(most):
+    """Whatever the room of their table."""
+    for groups, out in ((8, "bf16"), (1024, "f32")):
+        given = view("s64", groups)
+        arrays = PointerArrays(given, given, given, view("s32", groups, 3), view("f32", 1), view("f32", groups))
+        assert not spilled(PointerProblem(arrays, "e4m3", None, out, min(most, 9999), None).config())
 
 
 @pytest.mark.ptxas

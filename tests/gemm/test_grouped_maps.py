@@ -14,7 +14,7 @@ import ptxkit.ptx as ptx
 from gemm.config import ConfigError
 from gemm.group.config import GroupConfig
 from gemm.group.example import example
-from gemm.group.pointers import PointerArrays, PointerProblem
+from gemm.group.pointers import TILES, PointerArrays, PointerProblem
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem, misfit
 from gemm.group.tensormaps import acquire, publish, some_rows
 from gemm.reference import worst
@@ -67,15 +67,32 @@ def test_rows_may_say_their_group(order, parameters):
         assert not report.findings
 
 
-@pytest.mark.parametrize("parameters", [{"BM": 64, "BN": 64}, {"BM": 128, "BN": 32, "ORDER": "search"},
-                                        {"BM": 64, "BN": 32, "ORDER": "ticket"}], ids=str)
+FEW_COLUMNS = {"TRANSPOSED": True, "GROUP": 1, "STEP": 16, "ORDER": "ticket", "PIECES": True, "STREAM_W": True}
+OWN_MATRICES = [{"BM": 64, "BN": 64}, {"BM": 128, "BN": 32, "ORDER": "search"}, {"BM": 64, "BN": 32, "ORDER": "ticket"},
+                {"BM": 192, "BN": 64, "PIECES": True}, {"BM": 128, "BN": 64, "STORE": "direct"}, {"BM": 128, "BN": 64, "PINGPONG": True},
+                {"BM": 128, "BN": 64, "PINGPONG": True, "ORDER": "ticket"}, {"BM": 64, "BN": 32, "TRANSPOSED": True, "GROUP": 1},
+                {**FEW_COLUMNS, "BM": 64, "BN": 16}, {**FEW_COLUMNS, "BM": 256, "BN": 96, "ORDER": "linear"}]
+
+
+@pytest.mark.parametrize("parameters", OWN_MATRICES, ids=str)
 def test_groups_with_matrices_of_their_own(parameters):
+    """Depths differ: of warpgroups that take turns each passes by the stages that the other one has."""
+    own_matrices(((3, 72, 64), (70, 40, 136), (0, 8, 64), (65, 136, 8), (1, 264, 200), (200, 72, 192)), config=parameters)
+
+
+@pytest.mark.parametrize("most", [most for most, _ in TILES], ids=str)
+def test_every_tile_of_groups_with_matrices_of_their_own(most):
+    own_matrices(((5, 264, 72), (0, 8, 64), (201, 136, 200), (17, 40, 8)), mean_tokens=min(most, 9999))
+
+
+def own_matrices(extents, **how):
+    """Groups of these M, N and K beside their products in float64."""
     from gemm.group.simulate import simulate_pointers
 
     rng, kind = np.random.default_rng(3), ml_dtypes.bfloat16
     groups = [(rng.standard_normal((m, k)).astype(kind), rng.standard_normal((n, k)).astype(kind), np.full((m, n), np.nan, kind))
-              for m, n, k in ((3, 72, 64), (70, 40, 136), (0, 8, 64), (65, 136, 8), (1, 264, 200))]
-    report = simulate_pointers(groups, config=parameters, sms=3)
+              for m, n, k in extents]
+    report = simulate_pointers(groups, sms=3, **how)
     assert not report.findings
     for x, w, y in groups:
         a, b = x.astype(np.float64), w.astype(np.float64)
@@ -172,7 +189,7 @@ def test_a_hazard_of_the_maps_is_caught(hazard, rules):
 
 @pytest.mark.parametrize("wrong", [
     {"LAYOUT": "rows", "CLUSTER_M": 2}, {"LAYOUT": "rows", "BM": 128, "BN": 96, "TRANSPOSED": True},
-    {"LAYOUT": "pointers", "TRANSPOSED": True, "BN": 16}, {"LAYOUT": "pointers", "GATED": True},
+    {"LAYOUT": "pointers", "CLUSTER_M": 2}, {"LAYOUT": "pointers", "GATED": True},
     {"TAILS": "updated", "TRANSPOSED": True, "BN": 16}, {"LAYOUT": "pointers", "ORDER": "across"}], ids=str)
 def test_what_does_not_go_together_is_refused(wrong):
     with pytest.raises(ConfigError):
