@@ -177,8 +177,8 @@ class GroupConfig:
         """Those of the kernel that makes the groups' maps."""
         tile = self.tile
         along = tile.CLUSTER_N if self.TRANSPOSED else tile.CLUSTER_M
-        return {**{name: self.parameters[name] for name in ("X", "W", "OUT", "BK", "GROUPS", "LAYOUT")}, "UNIT": self.tokens * along,
-                "FEATURES": self.features}
+        names = ("X", "W", "OUT", "BK", "GROUPS", "LAYOUT", "LONGEST_FIRST")
+        return {**{name: self.parameters[name] for name in names}, "UNIT": self.tokens * along, "FEATURES": self.features}
 
     @property
     def needs_workspace(self) -> bool:
@@ -257,8 +257,9 @@ class GroupConfig:
                     "share, without promoted sums and clusters")
         if tile.AHEAD and (pair or self.LAYOUT not in COUNTED):
             return "weights are asked for ahead by CTAs of their own, of groups whose lengths are given: take AHEAD=0"
-        if self.LONGEST_FIRST and not self._counted:
-            return "the longest groups come first where they are rows of one matrix and have no maps of their own: take LONGEST_FIRST=False"
+        if self.LONGEST_FIRST and not (self._counted or self.LAYOUT == "pointers"):
+            return ("the longest groups come first where the kernel reads their lengths, or they have matrices of their own: take "
+                    "LONGEST_FIRST=False")
         if self.TAILS == "updated" and tile.STORE != "staged" and self.LAYOUT != "pointers":
             return "maps of each group are for staged stores; direct ones, such as those of TRANSPOSED, need none"
         if self.LAYOUT == "rows" and (pair or ROWS_ALIGNED % self.tokens or self.TAILS == "updated"):

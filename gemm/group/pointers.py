@@ -22,24 +22,24 @@ from .config import CAPACITIES, GroupConfig
 from .device import updater, workspace
 from .kernel import group_gemm as kernel
 from .kernel import records_of_templates
-from .kinds import ALL_BOXES, FEW, FITTED_BY_TICKET
+from .kinds import ALL_BOXES, FEW, FITTED_BY_TICKET, FROM_END_OF_MUCH, SEVERAL, SORTED_FITTED
 from .problem import OPERANDS, RESULTS
 from .tensormaps import warps
 
 _KEPT = 512
 
-COLUMNS: dict[str, Any] = {**FITTED_BY_TICKET, "LONGEST_FIRST": False, "PIECES": True}
+COLUMNS: dict[str, Any] = {**FITTED_BY_TICKET, "PIECES": True}
 _STREAMED: dict[str, Any] = {**COLUMNS, "STREAM_W": True, "L2_PROMOTION": LINE}
 TILES: tuple[tuple[float, dict[str, Any]], ...] = (
-    (8, {**_STREAMED, "BM": 64, "BN": 16}),
-    (32, {**_STREAMED, "BM": 128, "BN": 128, "ORDER": "linear"}),
+    (8, {**_STREAMED, "BM": 64, "BN": 16, "LONGEST_FIRST": False}),
+    (32, {**_STREAMED, "BM": 128, "BN": 128, "LONGEST_FIRST": False, "ORDER": "linear"}),
     (64, {**_STREAMED, "BM": 128, "BN": 128}),
-    (128, {**COLUMNS, "BM": 128, "BN": 128, "L2_PROMOTION": LINE}),
-    (224, {**COLUMNS, "BM": 256, "BN": 192}),
-    (448, {"BM": 128, "BN": 256, **ALL_BOXES, "PIECES": True}),
+    (128, {**COLUMNS, "BM": 128, "BN": 192, "L2_PROMOTION": LINE}),
+    (224, {**COLUMNS, "BM": 256, "BN": 192, "FROM_END": FROM_END_OF_MUCH}),
+    (448, {**COLUMNS, "BM": 128, "BN": 192}),
     (2048, {"BM": 128, "BN": 192, "PINGPONG": True}),
     (math.inf, {"BM": 128, "BN": 256, **ALL_BOXES}))
-"""The tiles of groups of up to so many expected rows, each beside what else may be taken in 36 products of bf16 and fp8, alike and skewed
+"""The tiles of groups of up to so many expected rows, each beside what else may be taken in 66 products of bf16 and fp8, alike and skewed
 (docs/grouped-performance.md)."""
 
 
@@ -97,6 +97,10 @@ class PointerProblem:
     def config(self) -> GroupConfig:
         """By the expected rows alone: N and K are the device's."""
         tile = next(tile for most, tile in TILES if self.mean <= most)
+        if self.groups > SORTED_FITTED:
+            tile = {**tile, "LONGEST_FIRST": False, "FROM_END": 0}
+        elif self.groups <= SEVERAL and "FROM_END" in tile:     # whose tiles of fewer features are enough for all SMs
+            tile = {**tile, "BM": 192, "FROM_END": 0}
         if self.promote:
             tile = {"BM": 64 if self.mean <= FEW else 128, "BN": 128, "PIECES": True}
         capacity = next(c for c in CAPACITIES if self.groups <= c)
@@ -158,8 +162,8 @@ def group_gemm_pointers(x: Any, w: Any, out: Any, sizes: Any, *, dtype: str, w_d
     x, w and out are int64 [G]: addresses, multiples of 16, of matrices without gaps between rows. sizes is int32 [G, 3]: M, N and K of
     each group; rows of x_g, w_g and out_g are multiples of 16 bytes long. All four lie on the device and are read there alone: nothing
     is copied to the host, and a captured launch may be replayed with others. A group of which M, N or K is 0 is left out. `dtype`,
-    `w_dtype` and `out_dtype` name the element types; scales are one of x, and one of w or of each group. The first call on a stream
-    allocates a workspace.
+    `w_dtype` and `out_dtype` name the element types; scales are one of x, and one of w or of each group. `mean_tokens`, the rows of a
+    group that are expected, only chooses the tile. The first call on a stream allocates a workspace.
     """
     given = (x, w, out, sizes, x_scale, w_scale)
     views = [None if array is None else view(array, name) for array, name in zip(given, PointerArrays._fields, strict=True)]

@@ -39,13 +39,13 @@ class GroupTable:
         self.before = self.words_at
         places = [self.words_at + (capacity * i + 1) for i in range(1, words // capacity)]
         self.start, self.end = places[:2]
-        self.across, self.stages = places[-2:]                  # of "pointers"
+        self.across, self.stages = places[2:4] if layout == "pointers" else places[:2]
         self.group = places[-1]                                 # of `longest_first`
 
     @staticmethod
     def words(capacity: int, layout: Layout, longest_first: bool = False) -> int:
         """Of 32 bits."""
-        return 0 if layout == "rows" else (5 if layout == "pointers" else 3 + longest_first) * capacity + 1
+        return 0 if layout == "rows" else ((5 if layout == "pointers" else 3) + longest_first) * capacity + 1
 
     @classmethod
     def bytes(cls, capacity: int, layout: Layout = "offsets", longest_first: bool = False) -> int:
@@ -70,7 +70,7 @@ class GroupTable:
         """
         lane, ctas = mov.u32(laneid), Ctas.read() if choice is not None else None
         places = [lane + first if first else lane for first in range(0, self.capacity, 32)]
-        counts, bounds = [], []                                 # of units; number, first row and end: of this lane's groups
+        found: list[Sequence[Reg[u32]]] = []                    # of this lane's groups: number, and what the table has of each
         values = [] if layout == "pointers" else [self._read(lengths, at, groups, layout) for at in places]
         for i, at in enumerate(places):
             inside = at < groups
@@ -78,29 +78,24 @@ class GroupTable:
                 m, n, k = (mov.u32(0) for _ in range(3))
                 for axis, extent in enumerate((m, n, k)):
                     ld.global_.u32(extent, lengths.at(at * 3 + axis), pred=inside)
-                start, end = mov.u32(0), m
-                across, stages = rounded_up(n, features), rounded_up(k, depth)
-                st.shared__cta.u32(self.across.at(at), across)
-                st.shared__cta.u32(self.stages.at(at), stages)
-                counts.append(selp.u32(mul.lo.u32(rounded_up(end, unit), across), 0, stages != 0))
+                found.append((at, mov.u32(0), m, rounded_up(n, features), rounded_up(k, depth)))
             else:
                 start, end = _bounds(*values[i], at, rows, pitch)
-                end = selp.u32(end, start, inside)
-            bounds.append((at, start, end))
+                found.append((at, start, selp.u32(end, start, inside)))
+        arrays = (self.start, self.end, self.across, self.stages)[:len(found[0]) - 1]
         if self.longest_first:
-            bounds = self._sorted(bounds)
+            found = self._sorted(found, arrays)
         else:
-            for at, start, end in bounds:
-                st.shared__cta.u32(self.start.at(at), start)
-                st.shared__cta.u32(self.end.at(at), end)
-        if layout != "pointers":
-            counts = [rounded_up(end - start, unit) for _, start, end in bounds]
+            for at, *entries in found:
+                for array, entry in zip(arrays, entries, strict=True):
+                    st.shared__cta.u32(array.at(at), entry)
+        counts = [self._units(unit, *entries) for _, *entries in found]
         units = self._add_up(places, counts, lane)
         if choice is not None and ctas is not None and across is not None and n is not None:
             here = mov.u32(counts[0])
             for count in counts[1:]:
                 add.u32(here, here, count)
-            mov.u32(units, choice.rows(here, [end - start for _, start, end in bounds], across, n, ctas))
+            mov.u32(units, choice.rows(here, [end - start for _, start, end in found], across, n, ctas))
         st.shared__cta.u32(self.before.at(self.capacity), units, pred=lane == 31)
 
     def _add_up(self, places: Sequence[Reg[u32]], counts: Sequence[Reg[u32]], lane: Reg[u32]) -> Reg[u32]:
@@ -116,20 +111,34 @@ class GroupTable:
             st.shared__cta.u32(self.before.at(at), sum_ - count)
         return sums[-1]
 
-    def _sorted(self, bounds: list[tuple[Reg[u32], Reg[u32], Reg[u32]]]) -> list[tuple[Reg[u32], Reg[u32], Reg[u32]]]:
-        """By one warp, each lane with number, first row and end of some groups: those into the table, the longest first, and of groups that
-        are equally long the first one; and place, first row and end of those that are now in this lane's places."""
-        keys = [mov.u32(min_.u32(end - start, LONGEST) * 1024 + (1023 - at)) for at, start, end in bounds]
+    @staticmethod
+    def _units(unit: int, start: Reg[u32], end: Reg[u32], across: Reg[u32] | None = None, stages: Reg[u32] | None = None) -> Reg[u32]:
+        """Of a group: rows of tiles, or ("pointers") tiles, of which there are none without depth."""
+        rows = rounded_up(end - start, unit)
+        return rows if across is None or stages is None else selp.u32(mul.lo.u32(rows, across), 0, stages != 0)
+
+    def _sorted(self, found: list[Sequence[Reg[u32]]], arrays: Sequence[Shared[u32]]) -> list[Sequence[Reg[u32]]]:
+        """By one warp, each lane with number and entries of some groups: those into the table, the longest first, and of groups that are
+        equally long the first one; and place and entries of those that are now in this lane's places. Of matrices of different depths
+        those are the longest whose rows are the most stages."""
+        keys = [mov.u32(self._length(*entries) * 1024 + (1023 - at)) for at, *entries in found]
         places = [mov.u32(0) for _ in keys]
         with for_range(32) as lane:
             for other in [shfl.sync.idx.b32(key, lane, 31, ALL_LANES) for key in keys]:
                 for key, place in zip(keys, places, strict=True):
                     add.u32(place, place, 1, pred=other > key)
-        for place, (at, start, end) in zip(places, bounds, strict=True):
-            for array, value in ((self.start, start), (self.end, end), (self.group, at)):
+        for place, (at, *entries) in zip(places, found, strict=True):
+            for array, value in zip((*arrays, self.group), (*entries, at), strict=True):
                 st.shared__cta.u32(array.at(place), value)
         bar.warp.sync(ALL_LANES)
-        return [(at, ld.shared__cta.u32(self.start.at(at)), ld.shared__cta.u32(self.end.at(at))) for at, _, _ in bounds]
+        return [(at, *(ld.shared__cta.u32(array.at(at)) for array in arrays)) for at, *_ in found]
+
+    @staticmethod
+    def _length(start: Reg[u32], end: Reg[u32], across: Reg[u32] | None = None, stages: Reg[u32] | None = None) -> Reg[u32]:
+        """By which groups are sorted, at most LONGEST."""
+        if stages is None:
+            return min_.u32(end - start, LONGEST)
+        return mul.lo.u32(min_.u32(end, LONGEST >> 10), min_.u32(stages, 1023))
 
     @staticmethod
     def _read(lengths: Ptr[u32], at: Reg[u32], groups: Reg[u32], layout: Layout) -> tuple[Reg[u32], Reg[u32] | None]:
@@ -155,7 +164,7 @@ class GroupTable:
             st.shared__cta.u32(self.words_at.at(lane + first), word, pred=inside)
 
     def _words(self, lane: Reg[u32]) -> list[tuple[int, Any]]:
-        words = self.words(self.capacity, self.layout)
+        words = self.words(self.capacity, self.layout, self.longest_first)
         return [(first, None if first + 32 <= words else lane < words - first) for first in range(0, words, 32)]
 
 

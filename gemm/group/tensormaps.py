@@ -27,7 +27,7 @@ def maps_of(layout: Layout) -> int:
 def update_tensormaps(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], pitch: Reg[u32],
                       out: Ptr[b8], out_row_bytes: Reg[u32], x_at: Ptr[u64], w_at: Ptr[u64], y_at: Ptr[u64], workspace: Ptr[u32], *,
                       X: type[Scalar] = bf16, W: type[Scalar] = bf16, OUT: type[Scalar] = bf16, UNIT: int = 128, FEATURES: int = 128,
-                      BK: int = 64, GROUPS: int = 256, LAYOUT: Layout = "offsets") -> None:
+                      BK: int = 64, GROUPS: int = 256, LAYOUT: Layout = "offsets", LONGEST_FIRST: bool = False) -> None:
     """One warp a CTA. Each makes a map of a group, the last one the table of tiles, by which the product's CTAs find their work (`warps`).
 
     "offsets", "masked": CTA g makes a map of group g's rows of Y, with the address of its first and their number as extent, so that no
@@ -37,7 +37,7 @@ def update_tensormaps(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32
     The product is launched behind this kernel by programmatic dependent launch and waits for its end with griddepcontrol.wait; that
     orders memory, while each reader of a map acquires it for the tensormap proxy (`acquire`).
     """
-    table = GroupTable(GROUPS, LAYOUT)
+    table = GroupTable(GROUPS, LAYOUT, LONGEST_FIRST)
     edited = smem.array(b32, MAP_WORDS, align=128, name="map")
     lane, number, each = mov.u32(laneid), mov.u32(ctaid.x), maps_of(LAYOUT)
     griddepcontrol.wait()                                       # the launch before may still read the workspace
@@ -78,7 +78,7 @@ def workspace_bytes(capacity: int, layout: Layout) -> int:
 
 
 def _table_words(capacity: int, layout: Layout) -> int:
-    return -(-GroupTable.words(capacity, layout) // MAP_WORDS) * MAP_WORDS
+    return -(-GroupTable.words(capacity, layout, longest_first=True) // MAP_WORDS) * MAP_WORDS
 
 
 def map_of(workspace: Ptr[u32], capacity: int, layout: Layout, group: Reg[u32], which: int) -> Ptr[u32]:

@@ -231,30 +231,27 @@ def own_matrices_label(config: GroupConfig) -> str:
     """As the measurements of groups with matrices of their own call a tile."""
     tile, linear = config.tile, config.ORDER == "linear"
     if config.STEP:
-        how = f"columns{' stream' * config.STREAM_W} {tile.L2_PROMOTION}{' linear' * linear}"
+        how = f"columns{' stream' * config.STREAM_W} {tile.L2_PROMOTION}{' linear' * linear}{' sorted' * config.LONGEST_FIRST}"
     else:
         how = f"{'in turn ' * tile.PINGPONG}{config.ORDER} {tile.L2_PROMOTION}"
-    return f"{tile.BM}x{tile.BN} {how}"
+    return f"{tile.BM}x{tile.BN} {how}{f' {config.FROM_END} from end' if config.FROM_END else ''}"
 
 
-@pytest.mark.parametrize(("kind", "share", "gain", "beside_rows"), [("bf16", 1.03, 1.08, 1.045), ("fp8", 1.025, 1.07, 1.06)])
-def test_tiles_of_matrices_of_each_group_are_near_the_fastest_and_faster_than_before(kind: str, share: float, gain: float,
-                                                                                     beside_rows: float):
+@pytest.mark.parametrize(("kind", "share", "beside_rows"), [("bf16", 1.025, 1.035), ("fp8", 1.02, 1.045)])
+def test_tiles_of_matrices_of_each_group_are_near_the_fastest(kind: str, share: float, beside_rows: float):
     """In the mean of each number of tokens alike and skewed; and beside the same product of groups that are rows of one matrix."""
-    beside, gained, over = [], [], []
-    for word, times in results(POINTERS)["cases"].items():
+    beside, over = [], []
+    for word, times in (item for run in results(POINTERS)["runs"] for item in run.items()):
         one = case(word)
-        if one.kind == kind:
-            given = array("s64", one.groups)
-            arrays = PointerArrays(given, given, given, array("s32", one.groups, 3))
-            dtype = "bf16" if kind == "bf16" else "e4m3"
-            us = times[own_matrices_label(PointerProblem(arrays, dtype, None, "bf16", one.tokens, None).config())]
+        given = array("s64", one.groups)
+        arrays = PointerArrays(given, given, given, array("s32", one.groups, 3))
+        problem = PointerProblem(arrays, "bf16" if kind == "bf16" else "e4m3", None, "bf16", one.tokens, None)
+        us = times.get(own_matrices_label(problem.config()))
+        if one.kind == kind and us is not None:                 # the groups of 65 to 448 tokens of one run were not sorted
             beside.append(us / min(us for label, us in times.items() if label != "group_gemm"))
-            gained.append(times["chosen before"] / us)
             over.append(us / times["group_gemm"])
-    assert len(beside) == 3 * 18
+    assert len(beside) > 90
     assert statistics.geometric_mean(beside) < share
-    assert statistics.geometric_mean(gained) > gain
     assert statistics.geometric_mean(over) < beside_rows
 
 

@@ -71,7 +71,8 @@ FEW_COLUMNS = {"TRANSPOSED": True, "GROUP": 1, "STEP": 16, "ORDER": "ticket", "P
 OWN_MATRICES = [{"BM": 64, "BN": 64}, {"BM": 128, "BN": 32, "ORDER": "search"}, {"BM": 64, "BN": 32, "ORDER": "ticket"},
                 {"BM": 192, "BN": 64, "PIECES": True}, {"BM": 128, "BN": 64, "STORE": "direct"}, {"BM": 128, "BN": 64, "PINGPONG": True},
                 {"BM": 128, "BN": 64, "PINGPONG": True, "ORDER": "ticket"}, {"BM": 64, "BN": 32, "TRANSPOSED": True, "GROUP": 1},
-                {**FEW_COLUMNS, "BM": 64, "BN": 16}, {**FEW_COLUMNS, "BM": 256, "BN": 96, "ORDER": "linear"}]
+                {**FEW_COLUMNS, "BM": 64, "BN": 16}, {**FEW_COLUMNS, "BM": 256, "BN": 96, "ORDER": "linear"},
+                {**FEW_COLUMNS, "BM": 128, "BN": 64, "LONGEST_FIRST": True, "FROM_END": 1}]
 
 
 @pytest.mark.parametrize("parameters", OWN_MATRICES, ids=str)
