@@ -92,19 +92,19 @@ class GroupSchedule:
                 m, n = self._place(within, own, wide, None if own_sizes else sought - before)
             return m, n, here
 
-        others = skip is not None and turns > 1
-        before = mov.u32(turn)
+        others = skip if turns > 1 else None
+        own = _in_turn(turn, turns) if others else None
         with self.tiles.placed(units, place, *((0, 1) if others else (turn, turns)), draws) as (unit, m, n, of):
             depth = ld.shared__cta.u32(table.stages.at(of)) if own_sizes else stages
-            with if_(_own(before, turns)) if others else nullcontext():
+            with if_(own()) if own else nullcontext():
                 m, n = self.tiles._in_cluster(m, n)
                 start, end = ld.shared__cta.u32(table.start.at(of)), ld.shared__cta.u32(table.end.at(of))
                 row, until = self._rows(table, of, n if self.transposed else m, start, end)
                 group = ld.shared__cta.u32(table.group.at(of)) if table.longest_first else of
                 yield GroupWork(m, n, 0, depth, unit, None, None, group, start, end, row, until)
-            if skip is not None and others:
+            if others:
                 with else_():
-                    skip(depth)
+                    others(depth)
 
     def expected(self, groups: Reg[u32], weight_tiles: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
         """Where this CTA, of no cluster, begins if every group has one tile of tokens: the group, and which of its tiles of weights."""
@@ -118,7 +118,8 @@ class GroupSchedule:
         """The same where the first row of each tile says its group ("rows"); tiles of rows with a negative group are left out, and of those
         that are not the `turns` take one after another."""
         tiles, tokens = self.tiles, self.tokens
-        across, down, before = self._columns(weight_tiles), rounded_up(rows, tokens), mov.u32(turn)
+        across, down = self._columns(weight_tiles), rounded_up(rows, tokens)
+        own = _in_turn(turn, turns) if turns > 1 else None
 
         def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
             m, n = tiles._in_cluster(*self._place(unit, down, across, quotient(unit, across, self.of_weights)))
@@ -127,7 +128,7 @@ class GroupSchedule:
         with self.tiles.placed(across * down, place, draws=draws) as (unit, m, n, group):
             start, zero = (n if self.transposed else m) * tokens, mov.u32(0)
             works = group <= 0x7FFF_FFFF
-            with if_(works & _own(before, turns, works) if turns > 1 else works):
+            with if_(works & own(works) if own else works):
                 end = min_.u32(start + tokens, rows)
                 yield GroupWork(m if self.transposed else zero, zero if self.transposed else n, 0, stages, unit, None, None, group,
                                 start, end, start, end)
@@ -172,10 +173,16 @@ class GroupSchedule:
             step //= 2
 
 
-def _own(before: Reg[u32], turns: int, counts: Reg[pred] | None = None) -> Reg[pred]:
-    """Whether it is this one's turn, before whose next one `before` are others'; where `counts` holds a turn is over."""
-    own = before == 0
-    mov.u32(before, selp.u32(turns - 1, before - 1, own), pred=counts)
+def _in_turn(turn: Reg[u32] | int, turns: int) -> Callable[..., Reg[pred]]:
+    """Of what `turns` take one after another: a function that says of each whether it is this one's, who has number `turn`; where its
+    argument does not hold, it is nobody's."""
+    before = mov.u32(turn)
+
+    def own(counts: Reg[pred] | None = None) -> Reg[pred]:
+        found = before == 0
+        mov.u32(before, selp.u32(turns - 1, before - 1, found), pred=counts)
+        return found
+
     return own
 
 

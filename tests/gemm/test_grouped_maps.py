@@ -14,6 +14,7 @@ import ptxkit.ptx as ptx
 from gemm.config import ConfigError
 from gemm.group.config import GroupConfig
 from gemm.group.example import example
+from gemm.group.kinds import SEVERAL
 from gemm.group.pointers import TILES, PointerArrays, PointerProblem
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem, misfit
 from gemm.group.tensormaps import acquire, publish, some_rows
@@ -83,7 +84,10 @@ def test_groups_with_matrices_of_their_own(parameters):
 
 @pytest.mark.parametrize("most", [most for most, _ in TILES], ids=str)
 def test_every_tile_of_groups_with_matrices_of_their_own(most):
-    own_matrices(((5, 264, 72), (0, 8, 64), (201, 136, 200), (17, 40, 8)), mean_tokens=min(most, 9999))
+    """Of few groups, and of so many that some CTAs begin with the shortest."""
+    for groups in (4, SEVERAL + 1):
+        extents = ((5, 264, 72), (0, 8, 64), (201, 136, 200), (17, 40, 8)) * 5
+        own_matrices(extents[:groups], mean_tokens=min(most, 9999))
 
 
 def own_matrices(extents, **how):
