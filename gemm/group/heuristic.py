@@ -46,6 +46,9 @@ FITTED_SINGLE: tuple[dict[str, Any], ...] = tuple({**FITTED, "BM": BM, "BN": BN,
 FINER = 1.12
 """How much fuller tiles of half as many features must make the waves of few tokens for them to be taken; or with block scales, for the tile
 with the deeper ring, since a few SMs are left with a second one each."""
+LONG, FULLER = 96, 1.3
+"""Tokens of a group from which on tiles of quantised results have twice the features where there are up to so many times as many as SMs: a
+second wave of few takes as long as the first."""
 PROMOTED_COLUMNS: dict[str, Any] = {"TRANSPOSED": True, "BM": 128, "CONSUMERS": 1, "STAGES": 6, "GROUP": 1, "ORDER": "ticket"}
 """Tiles whose sums are promoted and whose columns are tokens: one warpgroup each. A ring that fills shared memory is 1 % slower."""
 COLUMNS = 6
@@ -233,7 +236,9 @@ def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
         return {**best(tiles_of(problem), problem, sms), **ways}
     short = mean <= (SINGLE // 2 if gated else SINGLE) or (mean <= FEW and _spare(problem, sms))
     if not ways:
-        tile = {"BM": 64 if short else 192 if mean > FEW and not gated else 128, "BN": 2 * BLOCK if gated else BLOCK, **TICKET}
+        tall = mean > FEW and not gated and not _spare(problem, sms)
+        twice = gated or (tall and mean > LONG and sms < _tiles(problem, BLOCK) <= FULLER * sms)
+        tile = {"BM": 64 if short else 192 if tall and not twice else 128, "BN": 2 * BLOCK if twice else BLOCK, **TICKET}
         return ordered(tile, problem)
     narrow, wide = PROMOTED_FEW
     if gated:

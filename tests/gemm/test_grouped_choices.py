@@ -199,6 +199,21 @@ def test_tiles_of_other_results_are_near_the_fastest_and_faster_than_before(what
     assert statistics.geometric_mean(gained) > gain
 
 
+def test_quantised_results_of_few_tiles_are_near_the_fastest_and_faster_than_before():
+    """Of more than 64 tokens; fewer have the tiles that they had."""
+    beside, gained = {True: [], False: []}, []
+    for word, times in results("2026-11-24-h200-grouped-quantised.json")["cases"].items():
+        config = heuristic(problem_of(case(word)))
+        us, long = times[f"{tile_name(config.parameters)} {config.ORDER} {config.REST}"], case(word).tokens > FEW
+        beside[long].append(us / min(times.values()))
+        if long:
+            gained.append(times["chosen before"] / us)
+    assert (len(beside[True]), len(beside[False])) == (36, 66)
+    assert statistics.geometric_mean(beside[True]) < 1.02
+    assert statistics.geometric_mean(beside[False]) < 1.045
+    assert statistics.geometric_mean(gained) > 1.1
+
+
 ROWS = "2026-11-24-h200-grouped-rows.json"
 
 
