@@ -250,22 +250,24 @@ class GroupConfig:
     def _layout_problem(self) -> str | None:
         """What the layout and the way of the last rows do not go with."""
         tile, pair = self.tile, self.tile.CLUSTER_M * self.tile.CLUSTER_N > 1
+        own_matrices = self.LAYOUT == "pointers"
+        listed = self._counted or own_matrices                  # in a table with the lengths of all
         if self.STEP and (self.STEP not in STEPS or tile.BN % self.STEP):
             return f"STEP is {', '.join(map(str, STEPS))} and divides BN={tile.BN}, not {self.STEP}"
-        if self.STEP and (not self.TRANSPOSED or not (self._counted or self.LAYOUT == "pointers") or tile.PROMOTE or tile.PINGPONG or pair):
+        if self.STEP and (not self.TRANSPOSED or not listed or tile.PROMOTE or tile.PINGPONG or pair):
             return ("STEP is for tokens that are columns (TRANSPOSED) and rows of groups whose lengths are given, in tiles that warpgroups "
                     "share, without promoted sums and clusters")
         if tile.AHEAD and (pair or self.LAYOUT not in COUNTED):
             return "weights are asked for ahead by CTAs of their own, of groups whose lengths are given: take AHEAD=0"
-        if self.LONGEST_FIRST and not (self._counted or self.LAYOUT == "pointers"):
+        if self.LONGEST_FIRST and not listed:
             return ("the longest groups come first where the kernel reads their lengths, or they have matrices of their own: take "
                     "LONGEST_FIRST=False")
-        if self.TAILS == "updated" and tile.STORE != "staged" and self.LAYOUT != "pointers":
+        if self.TAILS == "updated" and tile.STORE != "staged" and not own_matrices:
             return "maps of each group are for staged stores; direct ones, such as those of TRANSPOSED, need none"
         if self.LAYOUT == "rows" and (pair or ROWS_ALIGNED % self.tokens or self.TAILS == "updated"):
             return (f"rows that say their group come in blocks of {ROWS_ALIGNED}: tiles of a divisor of that, no clusters, and no maps of "
                     "each group")
-        if self.LAYOUT == "pointers" and (self.GATED or pair or self.BLOCK_SCALES or self.TAILS != "updated" or self.ORDER == "across"):
+        if own_matrices and (self.GATED or pair or self.BLOCK_SCALES or self.TAILS != "updated" or self.ORDER == "across"):
             return "groups with matrices of their own go by TAILS=\"updated\", no clusters, no gate and no block scales"
         return None
 

@@ -28,15 +28,15 @@ from .tensormaps import warps
 
 _KEPT = 512
 
-COLUMNS: dict[str, Any] = {**FITTED_BY_TICKET, "PIECES": True}
-_STREAMED: dict[str, Any] = {**COLUMNS, "STREAM_W": True, "L2_PROMOTION": LINE}
+_COLUMNS: dict[str, Any] = {**FITTED_BY_TICKET, "PIECES": True}
+_STREAMED: dict[str, Any] = {**_COLUMNS, "STREAM_W": True, "L2_PROMOTION": LINE}
 TILES: tuple[tuple[float, dict[str, Any]], ...] = (
     (8, {**_STREAMED, "BM": 64, "BN": 16, "LONGEST_FIRST": False}),
     (32, {**_STREAMED, "BM": 128, "BN": 128, "LONGEST_FIRST": False, "ORDER": "linear"}),
     (64, {**_STREAMED, "BM": 128, "BN": 128}),
-    (128, {**COLUMNS, "BM": 128, "BN": 192, "L2_PROMOTION": LINE}),
-    (224, {**COLUMNS, "BM": 256, "BN": 192, "FROM_END": FROM_END_OF_MUCH}),
-    (448, {**COLUMNS, "BM": 128, "BN": 192}),
+    (128, {**_COLUMNS, "BM": 128, "BN": 192, "L2_PROMOTION": LINE}),
+    (224, {**_COLUMNS, "BM": 256, "BN": 192, "FROM_END": FROM_END_OF_MUCH}),
+    (448, {**_COLUMNS, "BM": 128, "BN": 192}),
     (2048, {"BM": 128, "BN": 192, "PINGPONG": True}),
     (math.inf, {"BM": 128, "BN": 256, **ALL_BOXES}))
 """The tiles of groups of up to so many expected rows, each beside what else may be taken in 66 products of bf16 and fp8, alike and skewed

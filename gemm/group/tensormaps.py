@@ -63,7 +63,7 @@ def update_tensormaps(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32
 
 
 def warps(groups: int, layout: Layout) -> int:
-    """CTAs of a launch of `update_tensormaps`."""
+    """Of a launch of `update_tensormaps`, a CTA each."""
     return groups * maps_of(layout) + 1
 
 
