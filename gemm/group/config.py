@@ -18,7 +18,8 @@ from ..quotients import SmallInverses
 from ..scale_ring import bulk_count, parts_of
 from ..scales import BLOCK
 from ..tickets import ClusterTickets, Tickets
-from .choice import Choice, Tiles
+from .choice import Choice
+from .counting import Tiles
 from .quantised import kept_bytes, passes
 from .schedule import ORDERS, Order, Tails
 from .table import COUNTED, GroupTable, Layout
@@ -68,17 +69,19 @@ class GroupConfig:
         """This kernel, which works whatever the lengths."""
         return replace(self, CHOICE=None, OTHER=None)
 
-    def or_(self, own: Tiles, other: GroupConfig, others: Tiles) -> GroupConfig:
-        """This configuration or another, by the lengths: given what their tiles take."""
-        return replace(self, CHOICE=Choice(own, others, first=True), OTHER=replace(other, CHOICE=Choice(others, own, first=False)))
+    def or_(self, own: Tiles, other: GroupConfig, others: Tiles, between: int | None = None) -> GroupConfig:
+        """This configuration or another, by the lengths, or each for some groups: given what their tiles take, and a CTA's way from one
+        kernel to the other (None: all groups are the same one's)."""
+        choice = Choice(own, others, between, is_first=True)
+        return replace(self, CHOICE=choice, OTHER=replace(other, CHOICE=replace(choice, is_first=False)))
 
     def tiles(self, wave: int) -> Tiles:
         """This configuration's, which take `wave`, or so long for each STEP."""
         return Tiles(self.tokens, self.features, self.STEP or self.tokens, wave)
 
     def chosen(self, lengths: Sequence[int], n: int, ctas: int) -> GroupConfig:
-        """The kernel that works on groups of these lengths and results of `n` columns."""
-        return self if self.OTHER is None or self.CHOICE is None or self.CHOICE.works(lengths, n, ctas) else self.OTHER
+        """The kernel that takes less time for groups of these lengths and results of `n` columns, if only one of them works."""
+        return self if self.OTHER is None or self.CHOICE is None or self.CHOICE.alone(lengths, n, ctas) else self.OTHER
 
     @property
     def ring(self) -> bool:

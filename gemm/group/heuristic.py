@@ -10,7 +10,9 @@ from ..atoms import ROWS
 from ..config import AHEAD, L2_PROMOTION, LINE, ConfigError
 from ..scales import BLOCK
 from .cases import PREFILL, skewed
+from .choice import Choice
 from .config import ROWS_ALIGNED, GroupConfig
+from .counting import Tiles
 from .kinds import (
     ALIKE,
     FEW,
@@ -19,7 +21,9 @@ from .kinds import (
     TICKET,
     Kind,
     Kinds,
+    as_second,
     best,
+    between,
     counted,
     dealt_out,
     extents,
@@ -27,6 +31,7 @@ from .kinds import (
     ordered,
     scale_ring,
     tiles_of,
+    waits,
 )
 from .problem import GroupProblem
 from .table import COUNTED
@@ -96,8 +101,11 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     if dealt_out(tile, problem):                                # lengths that differ are the other one's
         config = replace(config, ORDER="linear", PIECES=True, tile=replace(config.tile, SERPENTINE=True))
     same = {key: value for key, value in tile.items() if key not in kind.tile}
-    second = GroupConfig.of(**{**same, **other.tile, "AHEAD": 0, **fixed(problem)})
-    return config.or_(counted(for_alike(kind, problem), problem), second, counted(other, problem))
+    over, others = between(kind, problem), other.tile
+    if over is not None:
+        config, others = replace(config, FROM_END=0), as_second(others, problem)
+    second = GroupConfig.of(**{**same, **others, "AHEAD": 0, **fixed(problem)})
+    return config.or_(counted(for_alike(kind, problem), problem), second, counted(other, problem), over)
 
 
 def _by_count(problem: GroupProblem) -> bool:
@@ -113,17 +121,17 @@ def _other(problem: GroupProblem, first: Kind, tiles: Kinds, sms: int) -> Kind |
     rows = round(problem.mean * problem.groups)
     samples = [skewed(problem.groups, rows, number=number) for number in range(1, SAMPLES + 1)]
 
-    def times(kind: Kind) -> list[float]:
-        tiles = counted(kind, problem)
+    def times(tiles: Tiles | Choice) -> list[float]:
         return [tiles.time_of(lengths, problem.n, sms) for lengths in samples]
 
     def held_back(kind: Kind) -> float:
         same = problem.promote and extents(kind.tile)[0] == extents(first.tile)[0]
         return 1 + SAME_HEIGHT if same else 1.0
 
-    its, least, found = times(first), math.inf, None
+    own, over = counted(first, problem), None if waits(problem) else between(first, problem)
+    its, least, found = times(own), math.inf, None
     for kind in (each for each in tiles if each != first):
-        both = sum(map(min, its, times(kind))) * held_back(kind)
+        both = sum(times(Choice(own, counted(kind, problem), over, True))) * held_back(kind)
         if both < least:
             least, found = both, kind
     multiplied, moved = _at_least(problem)

@@ -29,7 +29,7 @@ from .quantised import QuantisedStore, passes
 from .schedule import GroupSchedule, Layout, Order, Tails
 from .stores import RaggedStore, UpdatedStore, WholeOrPart
 from .table import GroupTable
-from .tensormaps import TICKET_WORDS, acquire, map_of, maps_of
+from .tensormaps import COUNTER_WORDS, TICKET_WORDS, acquire, map_of, maps_of
 from .transposed import TokenScales, TransposedStore
 
 
@@ -72,12 +72,14 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, x_rest: T
     Of groups with matrices of their own (LAYOUT "pointers") the maps lie in `workspace`; where tiles are stored without one, `out` [groups]
     are the addresses of Y, and `lengths` has their columns.
 
-    With a CHOICE this kernel may find that it has no work: another one with another tile has.
+    With a CHOICE some groups, or all, are those of another kernel with another tile.
 
     griddepcontrol.wait stands before the first access to global memory, as in the dense kernel; AHEAD brings lines into the L2 before it,
-    which nobody has read then. Only the second kernel of a choice reads the lengths before it: the first one has waited for whoever wrote
-    them before it let this one begin.
+    which nobody has read then. Only the second kernel of a choice has it at its end: the first one has waited for whoever wrote what both
+    read before it let this one begin, and they write rows of different groups. So its CTAs begin where those of the first have none left,
+    and whoever waits for the second has waited for both.
     """
+    is_second = CHOICE is not None and not CHOICE.is_first
     cluster = Cluster(CLUSTER_M, CLUSTER_N)
     tokens_of_unit = BN * CLUSTER_N if TRANSPOSED else BM * CLUSTER_M
     slabs = BM // ROWS if PINGPONG else BM // ROWS // CONSUMERS
@@ -103,8 +105,9 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, x_rest: T
     tickets = None
     if ORDER == "ticket":
         readers = CONSUMERS * 4 + pipeline.copied
-        tickets = Tickets(workspace, readers, FROM_END) if cluster.size == 1 else \
-            ClusterTickets(workspace, readers, FROM_END, size=cluster.size)
+        counter = workspace + COUNTER_WORDS if is_second else workspace
+        tickets = Tickets(counter, readers, FROM_END) if cluster.size == 1 else \
+            ClusterTickets(counter, readers, FROM_END, size=cluster.size)
 
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it
@@ -123,8 +126,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, x_rest: T
             ahead, line = _copy_of_weights(w, a_tile if TRANSPOSED else b_tile, Shares(), TRANSPOSED, GATED), of_group * features
             for stage in range(AHEAD):
                 ahead.prefetch(line, stage * BK, group)
-    early = CHOICE is not None and not CHOICE.first
-    if not early:
+    if not is_second:
         griddepcontrol.wait()
         griddepcontrol.launch_dependents()
     if table is not None:
@@ -132,16 +134,19 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, x_rest: T
             if TAILS == "updated":
                 table.load(workspace + TICKET_WORDS, thread & 31)
             else:
-                table.scan(lengths, groups, rows, tokens_of_unit, LAYOUT, pitch, choice=CHOICE, across=weight_tiles, n=n)
-    if early:
-        griddepcontrol.wait()
+                table.scan(lengths, groups, rows, tokens_of_unit, LAYOUT, pitch, choice=CHOICE, n=n)
+    if is_second:
         griddepcontrol.launch_dependents()
     if cluster.size > 1:
         cluster_start(own=True)
     else:
         bar.sync(0)
     if table is not None and CHOICE is not None:
-        ret(pred=ld.shared__cta.u32(table.before.at(GROUPS)) == 0)
+        nothing = ld.shared__cta.u32(table.before.at(GROUPS)) == 0
+        if is_second:
+            with if_(nothing):
+                griddepcontrol.wait()
+        ret(pred=nothing)
 
     def pieces(**role: Any) -> Any:
         """The loop over this CTA's work in one role."""
@@ -186,6 +191,8 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, x_rest: T
                         producer.load(work, work.row, column + which * stored_columns if which else column, b_outer=(work.group,),
                                       scales=ring, columns=n)
             producer.drain()
+            if is_second:
+                griddepcontrol.wait()
         if ring is not None and pipeline.copied:
             with if_(mov.u32(tid.x) >> 5 == 1):
                 lane = mov.u32(laneid)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from ..atoms import ROWS
 from ..scales import BLOCK
 from .cases import PREFILL
-from .choice import Tiles
 from .config import ROWS_ALIGNED
+from .counting import Tiles
 from .problem import GroupProblem
 from .quantised import passes
 from .table import COUNTED
@@ -60,7 +60,7 @@ QUANTISED_IN_TURN = Kind(1.056, {"BM": 128, "BN": 128, "PINGPONG": True}, stores
 OF_THREE: dict[str, Any] = {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **TICKET}
 """A slab for each of three warpgroups."""
 OF_THREE_FEW = 0.94
-"""Its time as of the others where everybody waits for weights (`_waits`)."""
+"""Its time as of the others where everybody waits for weights (`waits`)."""
 NARROW: dict[str, Any] = {"BM": 128, "BN": 192, "GROUP": 16, **TICKET}
 PROMOTED: Kinds = (
     Kind(1.0, {"BM": 256, "BN": 128, "STAGGER": True, **TICKET}, beside=4),
@@ -86,6 +86,8 @@ ALIKE = {WIDE["BN"]: 0.008, NARROW["BN"]: 0.0}
 the narrower ones 1 % on one card and nothing on the next."""
 NARROW_DEPTH = 2048
 """K from which on the narrower ones are."""
+OVER = 3.0
+"""What a CTA's way from one kernel to the other takes, in stages of 128 bytes of the first."""
 DEALT = 4
 """Slabs beside its own that such a tile takes then: whoever has one that is not full waits for the next wave's weights."""
 QUANTISED_OF_THREE = 1.03
@@ -96,8 +98,9 @@ takes longer than it saves, as does sorting groups of few tokens or of many."""
 SEVERAL, FROM_END, PROMOTED_FROM_END = 16, 16, 192
 """Of more groups than that about so many CTAs begin with the shortest: they wait for weights while the others multiply. Where sums are
 promoted that pays up to so many tokens a group."""
-MUCH, FROM_END_OF_MUCH = 40_000, 48
-"""With more of them where operands have 16 bits and tiles of weights so many stages in all, a few hundred microseconds' work."""
+MUCH, FROM_END_OF_MUCH, FROM_END_OF_SECOND = 40_000, 48, 32
+"""Where tiles of weights have so many stages in all, a few hundred microseconds' work: more of them with operands of 16 bits, and in the
+second of two kernels that share the groups. Those of the first are about alike, and nobody begins with the shortest."""
 
 
 def tiles_of(problem: GroupProblem) -> Kinds:
@@ -121,7 +124,7 @@ def _promoted(problem: GroupProblem) -> Kinds:
     kinds = tuple(_of_three(kind, problem) if kind.tile == OF_THREE else kind for kind in PROMOTED)
     if problem.quantised:
         kinds = tuple(kind for kind in kinds if kind.tile["BN"] == BLOCK)
-    if problem.mean > FEW_GATED and not _waits(problem) and scale_ring(problem):
+    if problem.mean > FEW_GATED and not waits(problem) and scale_ring(problem):
         gated = problem.options.gated
         share = WIDE_SHARE_GATED if gated or problem.quantised else WIDE_SHARE
         kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, beside=1, stores=WIDE_STORES))
@@ -132,7 +135,7 @@ def _of_three(kind: Kind, problem: GroupProblem) -> Kind:
     """The tile of three warpgroups as this problem has it: for a CTA alone, or for pairs."""
     if _in_pairs(problem):
         return kind._replace(share=PAIR_SHARE, tile={**PAIR, "GROUP": _columns_of_pairs(problem)})
-    return kind._replace(share=kind.share * (QUANTISED_OF_THREE if problem.quantised else OF_THREE_FEW if _waits(problem) else 1.0))
+    return kind._replace(share=kind.share * (QUANTISED_OF_THREE if problem.quantised else OF_THREE_FEW if waits(problem) else 1.0))
 
 
 def _bare(problem: GroupProblem) -> bool:
@@ -140,7 +143,7 @@ def _bare(problem: GroupProblem) -> bool:
     return bool(scale_ring(problem)) and problem.options.layout in COUNTED and not (problem.options.gated or problem.quantised)
 
 
-def _waits(problem: GroupProblem) -> bool:
+def waits(problem: GroupProblem) -> bool:
     """Whether everybody waits for weights though tiles are rows: of 65 to 128 tokens."""
     return _bare(problem) and FEW < problem.mean <= 2 * FEW
 
@@ -168,11 +171,29 @@ def ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
         return tile
     if problem.quantised and tile["BN"] == BLOCK:               # a few registers more than tiles of three warpgroups have
         return tile
-    across = -(-problem.n // features_of(tile, problem))
-    much = problem.x.bits == 16 and problem.groups * across * problem.k // 64 >= MUCH
-    about = FROM_END_OF_MUCH if much else FROM_END
-    whole, part = max(1, round(about / across)), max(1, round(across / about))      # groups at a time, or a half, a third, ... of one
-    return {**tile, "FROM_END": across * whole // part}
+    about = FROM_END_OF_MUCH if problem.x.bits == 16 and _much(tile, problem) else FROM_END
+    return {**tile, "FROM_END": _whole_groups(about, tile, problem)}
+
+
+def as_second(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
+    """A tile in the second one of two kernels that share the groups, which has the longest and the shortest."""
+    several = tile.get("FROM_END") and _much(tile, problem)
+    return {**tile, "FROM_END": _whole_groups(FROM_END_OF_SECOND, tile, problem)} if several else tile
+
+
+def _much(tile: dict[str, Any], problem: GroupProblem) -> bool:
+    return problem.groups * _across(tile, problem) * problem.k // 64 >= MUCH
+
+
+def _across(tile: dict[str, Any], problem: GroupProblem) -> int:
+    """Tiles of a row of them."""
+    return -(-problem.n // features_of(tile, problem))
+
+
+def _whole_groups(ctas: int, tile: dict[str, Any], problem: GroupProblem) -> int:
+    """About so many: those of one row of tiles or of several, or of a half, a third, ... of one."""
+    across = _across(tile, problem)
+    return across * max(1, round(ctas / across)) // max(1, round(across / ctas))
 
 
 def extents(tile: dict[str, Any]) -> tuple[int, int]:
@@ -196,9 +217,21 @@ def counted(kind: Kind, problem: GroupProblem) -> Tiles:
     """What the time of such tiles goes by."""
     tokens, features = extents(kind.tile)[0], features_of(kind.tile, problem)
     step = kind.tile.get("STEP", ROWS if kind.beside else tokens)
-    stages = math.ceil(problem.k * problem.x.bits / 1024)
-    time = (kind.share + kind.stores / stages) * features * (1 + problem.options.gated) * tokens
+    time = (kind.share + kind.stores / _stages(problem)) * features * (1 + problem.options.gated) * tokens
     return Tiles(tokens, features, step, int(time / (tokens // step + kind.beside)), kind.beside)
+
+
+def between(first: Kind, problem: GroupProblem) -> int | None:
+    """What a CTA takes that goes over from the first kernel to another one with which it shares the groups, in the unit of `counted`; None
+    where it was measured not to be worth it: where sums stay in the tensor cores, with a gate, of quantised results, and from pairs."""
+    if not _bare(problem) or "CLUSTER_N" in first.tile:
+        return None
+    return int(OVER / _stages(problem) * COOPERATIVE.tile["BM"] * COOPERATIVE.tile["BN"])
+
+
+def _stages(problem: GroupProblem) -> int:
+    """Of 128 bytes, in the depth."""
+    return math.ceil(problem.k * problem.x.bits / 1024)
 
 
 def for_alike(kind: Kind, problem: GroupProblem) -> Kind:
@@ -230,5 +263,5 @@ def tile_name(tile: dict[str, Any]) -> str:
 
 
 __all__ = ["ALIKE", "FEW", "FEW_GATED", "FITTED", "FITTED_BY_TICKET", "OF_THREE", "PAIR", "PLAIN", "PLAIN_GATED", "PROMOTED", "QUANTISED",
-           "TICKET", "WIDE", "Kind", "Kinds", "best", "counted", "dealt_out", "extents", "features_of", "for_alike", "ordered",
-           "scale_ring", "tile_name", "tiles_of"]
+           "TICKET", "WIDE", "Kind", "Kinds", "as_second", "best", "between", "counted", "dealt_out", "extents", "features_of", "for_alike",
+           "ordered", "scale_ring", "tile_name", "tiles_of", "waits"]

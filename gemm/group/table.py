@@ -13,7 +13,8 @@ from ptxkit.smem import Shared
 from ptxkit.types import u32
 
 from ..quotients import rounded_up
-from .choice import ALL_LANES, Choice, Ctas
+from .choice import Choice
+from .counting import ALL_LANES, Groups, OnDevice
 
 Layout = Literal["offsets", "masked", "rows", "pointers"]
 """How the device says which rows are whose: where groups begin and end; how many rows of equal slots are used; the group of each row; or
@@ -60,15 +61,15 @@ class GroupTable:
         return _bounds(value, following, group, rows, pitch)
 
     def scan(self, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], unit: int, layout: Layout, pitch: Reg[u32], features: int = 0,
-             depth: int = 0, choice: Choice | None = None, across: Reg[u32] | None = None, n: Reg[u32] | None = None) -> None:
+             depth: int = 0, choice: Choice | None = None, n: Reg[u32] | None = None) -> None:
         """By one warp: read the lengths, add up the units of `unit` rows.
 
         "offsets": `lengths` [groups + 1] are where groups begin and end. "masked": `lengths` [groups] count rows, groups are `pitch`
         rows apart. Whatever the numbers are, no group reaches past `rows`, or ends before it begins.
         "pointers": `lengths` [groups, 3] are M, N and K, units are tiles of `unit` rows by `features`, and stages are `depth` deep.
-        With a `choice`, of a kernel whose units are `across` tiles wide and whose result has `n` columns, there may be no units at all.
+        With a `choice`, of a kernel whose result has `n` columns, groups that are the other kernel's have no units.
         """
-        lane, ctas = mov.u32(laneid), Ctas.read() if choice is not None else None
+        lane, by = mov.u32(laneid), OnDevice.begin() if choice is not None else None
         places = [lane + first if first else lane for first in range(0, self.capacity, 32)]
         found: list[Sequence[Reg[u32]]] = []                    # of this lane's groups: number, and what the table has of each
         values = [] if layout == "pointers" else [self._read(lengths, at, groups, layout) for at in places]
@@ -82,6 +83,7 @@ class GroupTable:
             else:
                 start, end = _bounds(*values[i], at, rows, pitch)
                 found.append((at, start, selp.u32(end, start, inside)))
+        plan = choice.plan(_groups(by, found), n) if choice is not None and by is not None else None
         arrays = (self.start, self.end, self.across, self.stages)[:len(found[0]) - 1]
         if self.longest_first:
             found = self._sorted(found, arrays)
@@ -89,27 +91,27 @@ class GroupTable:
             for at, *entries in found:
                 for array, entry in zip(arrays, entries, strict=True):
                     st.shared__cta.u32(array.at(at), entry)
-        counts = [self._units(unit, *entries) for _, *entries in found]
-        units = self._add_up(places, counts, lane)
-        if choice is not None and ctas is not None and across is not None and n is not None:
-            here = mov.u32(counts[0])
-            for count in counts[1:]:
-                add.u32(here, here, count)
-            mov.u32(units, choice.rows(here, [end - start for _, start, end in found], across, n, ctas))
+        before, units = self._add_up([self._units(unit, *entries) for _, *entries in found], lane)
+        if choice is not None and by is not None and plan is not None:
+            shared: tuple[Sequence[Any], Any] = before, units
+            if choice.between is not None:                      # before the plan is known, which is longer on its way
+                shared = self._add_up([rounded_up(length, unit) for length in choice.if_shared(_groups(by, found), n)], lane)
+            before = [choice.settled(by, plan, *each) for each in zip(before, shared[0], strict=True)]
+            units = choice.settled(by, plan, units, shared[1])
+        for at, number in zip(places, before, strict=True):
+            st.shared__cta.u32(self.before.at(at), number)
         st.shared__cta.u32(self.before.at(self.capacity), units, pred=lane == 31)
 
-    def _add_up(self, places: Sequence[Reg[u32]], counts: Sequence[Reg[u32]], lane: Reg[u32]) -> Reg[u32]:
-        """By one warp, each lane with the units of the groups in its places: how many come before each of them into the table; and in the
-        last lane all of them."""
+    @staticmethod
+    def _add_up(counts: Sequence[Reg[u32]], lane: Reg[u32]) -> tuple[Sequence[Reg[u32]], Reg[u32]]:
+        """By one warp, each lane with the units of some groups: how many come before each of them; and in the last lane all of them."""
         sums = [mov.u32(count) for count in counts]
         for distance in (1, 2, 4, 8, 16):
             for sum_ in sums:
                 add.u32(sum_, sum_, shfl.sync.up.b32(sum_, distance, 0, ALL_LANES), pred=lane >= distance)
-        for i, (at, count, sum_) in enumerate(zip(places, counts, sums, strict=True)):
-            if i:
-                add.u32(sum_, sum_, shfl.sync.idx.b32(sums[i - 1], 31, 31, ALL_LANES))
-            st.shared__cta.u32(self.before.at(at), sum_ - count)
-        return sums[-1]
+        for i, sum_ in enumerate(sums[1:], 1):
+            add.u32(sum_, sum_, shfl.sync.idx.b32(sums[i - 1], 31, 31, ALL_LANES))
+        return [sum_ - count for sum_, count in zip(sums, counts, strict=True)], sums[-1]
 
     @staticmethod
     def _units(unit: int, start: Reg[u32], end: Reg[u32], across: Reg[u32] | None = None, stages: Reg[u32] | None = None) -> Reg[u32]:
@@ -166,6 +168,11 @@ class GroupTable:
     def _words(self, lane: Reg[u32]) -> list[tuple[int, Any]]:
         words = self.words(self.capacity, self.layout, self.longest_first)
         return [(first, None if first + 32 <= words else lane < words - first) for first in range(0, words, 32)]
+
+
+def _groups(by: OnDevice, found: Sequence[Sequence[Reg[u32]]]) -> Groups:
+    """Those of a lane: number, first row and end of each."""
+    return Groups(by, [end - start for _, start, end in found])
 
 
 def _bounds(value: Reg[u32], following: Reg[u32] | None, group: Reg[u32], rows: Reg[u32], pitch: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:

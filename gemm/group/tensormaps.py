@@ -67,13 +67,14 @@ def warps(groups: int, layout: Layout) -> int:
     return groups * maps_of(layout) + 1
 
 
-TICKET_WORDS = 32           # at the start of a workspace: the counter of dynamic schedules, alone in its 128 bytes
+COUNTER_WORDS = 32          # of a counter of a dynamic schedule, alone in its 128 bytes
+TICKET_WORDS = 2 * COUNTER_WORDS    # at the start of a workspace: those of a kernel, and of a second one at the same time
 
 Edit = Callable[[Shared[Any]], None]
 
 
 def workspace_bytes(capacity: int, layout: Layout) -> int:
-    """The counter, the table and every group's maps."""
+    """The counters, the table and every group's maps."""
     return 4 * (TICKET_WORDS + _table_words(capacity, layout) + capacity * maps_of(layout) * MAP_WORDS)
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from gemm.group.bench import array, arrays_of, problem_of
 from gemm.group.cases import Case, case, skewed
-from gemm.group.choice import Tiles
 from gemm.group.config import GroupConfig
+from gemm.group.counting import Tiles
 from gemm.group.heuristic import heuristic
 from gemm.group.kinds import DEALT, FEW, Kind, counted, dealt_out, tile_name, tiles_of
 from gemm.group.pointers import PointerArrays, PointerProblem
