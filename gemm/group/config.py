@@ -83,6 +83,10 @@ class GroupConfig:
         """The kernel that takes less time for groups of these lengths and results of `n` columns, if only one of them works."""
         return self if self.OTHER is None or self.CHOICE is None or self.CHOICE.alone(lengths, n, ctas) else self.OTHER
 
+    def own(self, lengths: Sequence[int], n: int, ctas: int) -> tuple[int, ...]:
+        """The lengths of the groups on which this kernel works, and 0 for others, for results of `n` columns."""
+        return tuple(lengths) if self.CHOICE is None else self.CHOICE.own(lengths, n, ctas)
+
     @property
     def ring(self) -> bool:
         """Whether block scales come through shared memory, a stage's with its operands; else each thread reads its own a stage ahead."""

@@ -26,12 +26,12 @@ from .kinds import (
     between,
     counted,
     dealt_out,
+    expects_sharing,
     extents,
     for_alike,
     ordered,
     scale_ring,
     tiles_of,
-    waits,
 )
 from .problem import GroupProblem
 from .table import COUNTED
@@ -101,11 +101,10 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     if dealt_out(tile, problem):                                # lengths that differ are the other one's
         config = replace(config, ORDER="linear", PIECES=True, tile=replace(config.tile, SERPENTINE=True))
     same = {key: value for key, value in tile.items() if key not in kind.tile}
-    over, others = between(kind, problem), other.tile
-    if over is not None:
-        config, others = replace(config, FROM_END=0), as_second(others, problem)
-    second = GroupConfig.of(**{**same, **others, "AHEAD": 0, **fixed(problem)})
-    return config.or_(counted(for_alike(kind, problem), problem), second, counted(other, problem), over)
+    if expects_sharing(problem):
+        config = replace(config, FROM_END=0)
+    second = GroupConfig.of(**{**same, **as_second(other.tile, problem), "AHEAD": 0, **fixed(problem)})
+    return config.or_(counted(for_alike(kind, problem), problem), second, counted(other, problem), between(kind, problem))
 
 
 def _by_count(problem: GroupProblem) -> bool:
@@ -128,7 +127,7 @@ def _other(problem: GroupProblem, first: Kind, tiles: Kinds, sms: int) -> Kind |
         same = problem.promote and extents(kind.tile)[0] == extents(first.tile)[0]
         return 1 + SAME_HEIGHT if same else 1.0
 
-    own, over = counted(first, problem), None if waits(problem) else between(first, problem)
+    own, over = counted(first, problem), between(first, problem) if expects_sharing(problem) else None
     its, least, found = times(own), math.inf, None
     for kind in (each for each in tiles if each != first):
         both = sum(times(Choice(own, counted(kind, problem), over, True))) * held_back(kind)

@@ -60,7 +60,7 @@ QUANTISED_IN_TURN = Kind(1.056, {"BM": 128, "BN": 128, "PINGPONG": True}, stores
 OF_THREE: dict[str, Any] = {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **TICKET}
 """A slab for each of three warpgroups."""
 OF_THREE_FEW = 0.94
-"""Its time as of the others where everybody waits for weights (`waits`)."""
+"""Its time as of the others where everybody waits for weights (`_waits`)."""
 NARROW: dict[str, Any] = {"BM": 128, "BN": 192, "GROUP": 16, **TICKET}
 PROMOTED: Kinds = (
     Kind(1.0, {"BM": 256, "BN": 128, "STAGGER": True, **TICKET}, beside=4),
@@ -124,7 +124,7 @@ def _promoted(problem: GroupProblem) -> Kinds:
     kinds = tuple(_of_three(kind, problem) if kind.tile == OF_THREE else kind for kind in PROMOTED)
     if problem.quantised:
         kinds = tuple(kind for kind in kinds if kind.tile["BN"] == BLOCK)
-    if problem.mean > FEW_GATED and not waits(problem) and scale_ring(problem):
+    if problem.mean > FEW_GATED and not _waits(problem) and scale_ring(problem):
         gated = problem.options.gated
         share = WIDE_SHARE_GATED if gated or problem.quantised else WIDE_SHARE
         kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, beside=1, stores=WIDE_STORES))
@@ -135,7 +135,7 @@ def _of_three(kind: Kind, problem: GroupProblem) -> Kind:
     """The tile of three warpgroups as this problem has it: for a CTA alone, or for pairs."""
     if _in_pairs(problem):
         return kind._replace(share=PAIR_SHARE, tile={**PAIR, "GROUP": _columns_of_pairs(problem)})
-    return kind._replace(share=kind.share * (QUANTISED_OF_THREE if problem.quantised else OF_THREE_FEW if waits(problem) else 1.0))
+    return kind._replace(share=kind.share * (QUANTISED_OF_THREE if problem.quantised else OF_THREE_FEW if _waits(problem) else 1.0))
 
 
 def _bare(problem: GroupProblem) -> bool:
@@ -143,7 +143,7 @@ def _bare(problem: GroupProblem) -> bool:
     return bool(scale_ring(problem)) and problem.options.layout in COUNTED and not (problem.options.gated or problem.quantised)
 
 
-def waits(problem: GroupProblem) -> bool:
+def _waits(problem: GroupProblem) -> bool:
     """Whether everybody waits for weights though tiles are rows: of 65 to 128 tokens."""
     return _bare(problem) and FEW < problem.mean <= 2 * FEW
 
@@ -177,7 +177,7 @@ def ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
 
 def as_second(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
     """A tile in the second one of two kernels that share the groups, which has the longest and the shortest."""
-    several = tile.get("FROM_END") and _much(tile, problem)
+    several = expects_sharing(problem) and tile.get("FROM_END") and _much(tile, problem)
     return {**tile, "FROM_END": _whole_groups(FROM_END_OF_SECOND, tile, problem)} if several else tile
 
 
@@ -223,10 +223,18 @@ def counted(kind: Kind, problem: GroupProblem) -> Tiles:
 
 def between(first: Kind, problem: GroupProblem) -> int | None:
     """What a CTA takes that goes over from the first kernel to another one with which it shares the groups, in the unit of `counted`; None
-    where it was measured not to be worth it: where sums stay in the tensor cores, with a gate, of quantised results, and from pairs."""
-    if not _bare(problem) or "CLUSTER_N" in first.tile:
+    where sharing was measured not to be worth it: for 8 bits whose sums stay in the tensor cores, 16 bits with a gate, quantised results
+    with one, and from pairs of CTAs."""
+    gated = problem.options.gated
+    worth = not (gated and problem.quantised) if problem.promote else problem.x.bits == 16 and not gated
+    if not worth or "CLUSTER_N" in first.tile:
         return None
     return int(OVER / _stages(problem) * COOPERATIVE.tile["BM"] * COOPERATIVE.tile["BN"])
+
+
+def expects_sharing(problem: GroupProblem) -> bool:
+    """Whether a second kernel may be there for the sake of sharing, and tiles may be ordered for that."""
+    return _bare(problem) and not _waits(problem)
 
 
 def _stages(problem: GroupProblem) -> int:
@@ -263,5 +271,5 @@ def tile_name(tile: dict[str, Any]) -> str:
 
 
 __all__ = ["ALIKE", "FEW", "FEW_GATED", "FITTED", "FITTED_BY_TICKET", "OF_THREE", "PAIR", "PLAIN", "PLAIN_GATED", "PROMOTED", "QUANTISED",
-           "TICKET", "WIDE", "Kind", "Kinds", "as_second", "best", "between", "counted", "dealt_out", "extents", "features_of", "for_alike",
-           "ordered", "scale_ring", "tile_name", "tiles_of", "waits"]
+           "TICKET", "WIDE", "Kind", "Kinds", "as_second", "best", "between", "counted", "dealt_out", "expects_sharing", "extents",
+           "features_of", "for_alike", "ordered", "scale_ring", "tile_name", "tiles_of"]

@@ -38,7 +38,8 @@ class Trial:
     pad: int
     order: str | None = None
     tails: str = "ragged"
-    waves: tuple[int, int] | None = None        # times of a wave, where another tile may be chosen by the lengths
+    waves: tuple[int, int] | None = None        # times of a wave, where another tile may have some groups or all, by the lengths
+    between: int | None = None                  # the time between the two kernels, where they may share the groups
     pairs: bool = False                         # whether pairs of CTAs share the tokens
 
     @property
@@ -95,7 +96,7 @@ class Trial:
         if self.waves is not None:
             with contextlib.suppress(ConfigError):
                 other = GroupConfig.of(**fixed(problem), BM=128, BN=64, PINGPONG=not problem.promote)
-                found = found.alone.or_(found.tiles(self.waves[0]), other, other.tiles(self.waves[1]))
+                found = found.alone.or_(found.tiles(self.waves[0]), other, other.tiles(self.waves[1]), self.between)
         return found
 
 
@@ -114,7 +115,8 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
                 rng.choice((1.0, 16.0, 40.0, 128.0, 1000.0)), rng.choice((None, False, True)) if fp8 and scales != "block" else None)
         ways: dict[str, Any] = {"order": rng.choice((None, None, "search", "across", "ticket", "ticket")),
                                 "tails": rng.choice(("ragged", "ragged", "predicated", "updated")),
-                                "waves": rng.choice((None, None, (2, 1), (1, 1))), "pairs": rng.random() < 0.2}
+                                "waves": rng.choice((None, None, (2, 1), (1, 1))), "between": rng.choice((None, 0)),
+                                "pairs": rng.random() < 0.2}
         for _ in range(min(of_each, count - len(found))):
             n = 8 * rng.randint(1, 60) if groups < 64 else 8 * rng.randint(1, 20)
             if gated and scales == "block":

@@ -23,8 +23,10 @@ from tests.gemm.groups import results
 pytestmark = pytest.mark.pure
 
 
-def _without_stages(config: str) -> str:
-    return ", ".join(sorted(word for word in config.split(", ") if not word.endswith("stages")))
+def _swept(config: str) -> str:
+    """What a configuration was called in the sweep, before 32 CTAs began with the shortest groups, without the stages of its ring."""
+    words = (word.replace("32 from the end", "16 from the end") for word in config.split(", ") if not word.endswith("stages"))
+    return ", ".join(sorted(words))
 
 
 def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
@@ -36,10 +38,10 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
     for name, times in measured.items():
         known: dict[str, float] = {}
         for config, us in times.items():                        # the fastest first
-            known.setdefault(_without_stages(config), us)
+            known.setdefault(_swept(config), us)
         one = case(name)
         chosen = heuristic(problem_of(one)).chosen(one.lengths, one.n, 132).alone
-        chosen = _without_stages(str(replace(chosen, REST=0)))  # rows that come in parts are newer than the sweep
+        chosen = _swept(str(replace(chosen, REST=0)))  # rows that come in parts are newer than the sweep
         if chosen in known:                                     # 6 x 1024 is dealt out since then, which the sweep did not try
             shares.append(known[chosen] / min(known.values()))
             assert shares[-1] <= 1.05, (name, chosen)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gemm.group.bench import problem_of
 from gemm.group.candidates import candidates
-from gemm.group.cases import EXTENTS, Case
+from gemm.group.cases import EXTENTS, Case, skewed
 from gemm.group.config import GroupConfig
 from gemm.group.example import example
 from gemm.group.heuristic import FITTED_SINGLE, PROMOTED_COLUMNS, PROMOTED_FEW, heuristic
@@ -88,8 +88,8 @@ def test_the_l2_fetches_as_many_bytes_as_the_configuration_says():
     ("bf16", 32, 192, True), ("fp8", 64, 256, True), ("fp8-block", 24, 160, True), ("fp8-block", 24, 256, False), ("bf16", 16, 192, False),
     ("bf16", 32, 128, False), ("bf16", 96, 192, False), ("fp8", 32, 2048, False)], ids=str)
 def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups, tokens, both_ends):
-    """About 16, or 48 where there is much work: as many as have a group's tiles, or a part of them, or several times as many. Where tiles
-    are dealt out nobody chooses where to begin."""
+    """About 16, or where there is much work 48, and 32 in the second kernel of block scales: as many as have a group's tiles, or a part of
+    them, or several times as many. Where tiles are dealt out nobody chooses where to begin, nor among groups that are alike."""
     drawn = 0
     for n, k in itertools.product((256, 1536, 2048, 4096, 6144, 7168, 14336), (1024, 14336)):
         kernels = heuristic(problem_of(Case(groups, tokens, n, k, kind))).kernels
@@ -97,7 +97,9 @@ def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups
             across = -(-n // config.features)
             if config.FROM_END:
                 assert config.LONGEST_FIRST
-                about = 48 if kind == "bf16" and groups * across * k // 64 >= 40_000 else 16
+                much = groups * across * k // 64 >= 40_000
+                about = 48 if much and kind == "bf16" else 32 if much and config is not kernels[0] else 16
+                assert kind != "fp8-block" or config.OTHER is None
                 assert 0.6 * about <= config.FROM_END <= 1.5 * about
                 assert config.FROM_END % across == 0 or across // round(across / about) == config.FROM_END
             assert bool(config.FROM_END) <= both_ends
@@ -148,6 +150,23 @@ def test_a_wide_tile_goes_around_in_the_given_order_where_lengths_that_differ_ha
     asked = problem_of(Case(8, 512, 4096, 7168, "fp8-block"))
     asked.options = replace(asked.options, order="search")
     assert {kernel.ORDER for kernel in heuristic(asked).kernels} == {"search"}
+
+
+@pytest.mark.parametrize(("extent", "kind", "what", "share"), [
+    ((32, 192, 6144, 7168), "fp8-block", {}, True), ((8, 512, 4096, 7168), "fp8-block", {}, True),
+    ((8, 128, 4096, 7168), "fp8-block", {}, True), ((20, 591, 4096, 5632), "fp8-block", {"gated": True}, True), ((16, 136, 2048, 6144), "fp8-block", {"quantised": True}, True),
+    ((20, 767, 5632, 2560), "fp8-block", {"gated": True, "quantised": True}, False), ((12, 225, 2048, 6144), "bf16", {}, True),
+    ((16, 223, 4608, 3584), "bf16", {"gated": True}, False), ((24, 240, 5120, 5632), "fp8", {}, False)], ids=str)
+def test_two_kernels_share_the_groups_where_that_was_measured_to_pay(extent, kind, what, share):
+    """Groups that are alike are the first one's, those that differ both's; where they are not shared they are one's."""
+    config = heuristic(problem_of(Case(*extent, kind, **what)))
+    assert config.CHOICE is not None
+    assert config.OTHER is not None
+    assert (config.CHOICE.between is not None) == share
+    groups, tokens, n, _ = extent
+    assert config.own((tokens,) * groups, n, 132) == (tokens,) * groups
+    shared = [all(any(each.own(skewed(groups, groups * tokens, number=number), n, 132)) for each in config.kernels) for number in range(12)]
+    assert any(shared) == share
 
 
 def test_long_groups_with_block_scales_go_to_pairs_of_ctas():
