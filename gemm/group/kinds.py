@@ -223,11 +223,10 @@ def counted(kind: Kind, problem: GroupProblem) -> Tiles:
 
 def between(first: Kind, problem: GroupProblem) -> int | None:
     """What a CTA takes that goes over from the first kernel to another one with which it shares the groups, in the unit of `counted`; None
-    where sharing was measured not to be worth it: for 8 bits whose sums stay in the tensor cores, 16 bits with a gate, quantised results
-    with one, and from pairs of CTAs."""
-    gated = problem.options.gated
-    worth = not (gated and problem.quantised) if problem.promote else problem.x.bits == 16 and not gated
-    if not worth or "CLUSTER_N" in first.tile:
+    where sharing was measured not to be worth it: of quantised results, from pairs of CTAs, and where sums stay in the tensor cores of 8
+    bits, of 16 with a gate and of long groups."""
+    few = problem.x.bits == 16 and not problem.options.gated and problem.mean <= PREFILL
+    if problem.quantised or "CLUSTER_N" in first.tile or not (problem.promote or few):
         return None
     return int(OVER / _stages(problem) * COOPERATIVE.tile["BM"] * COOPERATIVE.tile["BN"])
 
