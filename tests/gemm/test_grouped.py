@@ -15,6 +15,7 @@ from gemm.config import ConfigError
 from gemm.group.config import GroupConfig
 from gemm.group.counting import Tiles
 from gemm.group.example import example
+from gemm.group.kernel import group_gemm
 from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from gemm.group.simulate import simulate
 from ptxkit.errors import LaunchError
@@ -207,6 +208,25 @@ def test_groups_are_shared_where_that_takes_less_time():
             assert own == (192,) * 40 + (0,) * 40
     assert config(None).own(lengths, 6144, 132) == lengths
     assert config(0).own((192,) * 32, 6144, 132) == (192,) * 32     # of groups that are alike nobody else's
+
+
+def test_only_the_second_kernel_waits_for_the_one_before_at_its_end():
+    """The first has waited before it reads, and lets the second begin behind that; the second waits where it ends, in both ways."""
+    config = GroupConfig.of(bf16, bf16, bf16, GROUPS=32, BM=128, BN=256, ORDER="ticket")
+    config = config.or_(config.tiles(1), config, config.tiles(1), 0)
+    for kernel in config.kernels:
+        lines = group_gemm.ptx(**kernel.parameters).splitlines()
+        begins, waits, reads = ([number for number, line in enumerate(lines) if word in line]
+                                for word in ("griddepcontrol.launch_dependents", "griddepcontrol.wait", "ld.global"))
+        assert len(begins) == 1
+        if kernel.OTHER is not None:
+            assert len(waits) == 1
+            assert waits[0] < begins[0] < reads[0]
+        else:
+            copies = [number for number, line in enumerate(lines) if "cp.async.bulk.tensor" in line and "mbarrier" in line]
+            assert len(waits) == 2
+            assert reads[0] < begins[0] < waits[0] < copies[0] < copies[-1] < waits[1]
+            assert any("ret;" in line for line in lines[waits[0]:copies[0]])
 
 
 @pytest.mark.parametrize(("groups", "capacity", "layout"), [(60, 64, "masked"), (128, 128, "offsets"), (256, 256, "offsets"),

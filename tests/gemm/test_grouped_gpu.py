@@ -48,3 +48,36 @@ def test_a_kernel_of_which_several_fit_an_sm_has_one_there():
     config = heuristic(problem)
     assert config.tile.stage_bytes * config.tile.STAGES < 227 * 1024 // 2
     assert GroupPlan(problem, 0, config).grid == (driver.device(0).multiprocessors, 1, 1)
+
+
+def test_products_that_follow_each_other_have_waited_for_both_kernels_of_the_one_before():
+    """Each multiplies what the one before has written, whose second kernel begins, and may end, while its first still works: the same
+    bits as with a pause after each."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    import gemm
+    from gemm.group.config import GroupConfig
+    from ptxkit.types import bf16
+
+    lengths, size = [512, 24, 0, 384, 20, 640, 7, 16] * 4, 2048
+    cu = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
+    x = torch.randn((sum(lengths), size), device="cuda", dtype=torch.bfloat16)
+    weights = [torch.randn((len(lengths), size, size), device="cuda", dtype=torch.bfloat16) / size**0.5 for _ in range(3)] * 4
+
+    def chain(config: GroupConfig, pause: bool) -> torch.Tensor:
+        y = x
+        for w in weights:
+            y = gemm.group_gemm(y, w, cu, config=config)
+            if pause:
+                torch.cuda.synchronize()
+        return y
+
+    rows = GroupConfig.of(bf16, bf16, bf16, GROUPS=32, BM=128, BN=256)
+    columns = GroupConfig.of(bf16, bf16, bf16, GROUPS=32, BM=128, BN=128, TRANSPOSED=True, STEP=16, GROUP=1, ORDER="ticket")
+    times = {rows: rows.tiles(32), columns: columns.tiles(4)}
+    for first, second in ((rows, columns), (columns, rows)):
+        config = first.or_(times[first], second, times[second], 0)
+        assert all(any(kernel.own(lengths, size, 132)) for kernel in config.kernels)
+        exact = chain(config, True)
+        assert bool(exact.isfinite().all())
+        assert all(torch.equal(chain(config, False), exact) for _ in range(20))
