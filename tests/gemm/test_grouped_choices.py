@@ -333,3 +333,23 @@ def test_a_wide_tile_that_is_dealt_out_takes_as_long_as_a_full_one():
         config = heuristic(problem_of(Case(8, tokens, 4096, 7168, "fp8-block")))
         assert config.chosen((tokens,) * 8, 4096, 132) is config
         assert all(config.chosen(skewed(8, 8 * tokens, number=number), 4096, 132) is config.OTHER for number in (0, 1, 3, 6, 7, 8))
+
+
+def test_groups_that_two_kernels_share_were_measured_to_take_less():
+    """Beside one kernel for all of them; who has which groups is what was measured."""
+    shared = []
+    for row in results("2026-11-24-h200-grouped-shared-chosen.json")["rows"]:
+        one = case(row["case"])
+        config = heuristic(problem_of(one))
+        assert config.CHOICE is not None
+        if config.CHOICE.between is None:
+            continue
+        for number, (faster, said) in enumerate(zip(row["times as fast"][1:], row["groups of the first kernel"][1:], strict=True)):
+            lengths = skewed(one.groups, one.rows, number=number)
+            firsts, all_ = (sum(map(bool, each)) for each in (config.own(lengths, one.columns, 132), lengths))
+            assert said == f"{firsts} of {all_}", (row["case"], number)
+            if 0 < firsts < all_:
+                shared.append(faster)
+    assert len(shared) > 90
+    assert statistics.geometric_mean(shared) > 1.018
+    assert min(shared) > 0.95
