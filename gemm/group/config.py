@@ -61,7 +61,7 @@ class GroupConfig:
 
     @property
     def kernels(self) -> tuple[GroupConfig, ...]:
-        """What is launched: one kernel, or two of which one has work."""
+        """What is launched: one kernel, or two, of which one has all groups or each some."""
         return (self,) if self.OTHER is None else (self, self.OTHER)
 
     @property
@@ -242,7 +242,7 @@ class GroupConfig:
         if self.BLOCK_SCALES and self.TRANSPOSED and tile.BN > 128:
             return f"block scales of {tile.BN} tokens a tile are too many for a thread: take BN=128"
         if self.CHOICE is not None and (not self._counted or (tile.CLUSTER_N if self.TRANSPOSED else tile.CLUSTER_M) > 1):
-            return ("two kernels of which one works count the tiles themselves: tokens of one matrix, no maps of each group, no clusters "
+            return ("two kernels of one product count the tiles themselves: tokens of one matrix, no maps of each group, no clusters "
                     "that share weights")
         if self.REST not in RESTS:
             return f"REST is {', '.join(map(str, RESTS))} rows, not {self.REST}"
