@@ -53,22 +53,19 @@ class Choice:
 
     def own(self, lengths: Sequence[int], n: int, ctas: int) -> tuple[int, ...]:
         """The lengths of the groups that are this kernel's, and 0 for others: on the host."""
-        groups = Groups(OnHost(ctas), lengths)
-        plan, shared = self.plan(groups, n), self.if_shared(groups, n)
-        return tuple(self.settled(groups.by, plan, *lengths) for lengths in zip(groups.lengths, shared, strict=True))
+        groups = OnHost(ctas).groups(lengths)
+        (all_,), (shared,) = groups.lengths, self.if_shared(groups, n)
+        return tuple(self.settled(groups.by, self.plan(groups, n), all_, shared).tolist())
 
     def alone(self, lengths: Sequence[int], n: int, ctas: int) -> bool:
         """Whether this kernel would have all groups if they were not shared: on the host."""
-        groups = Groups(OnHost(ctas), lengths)
+        groups = OnHost(ctas).groups(lengths)
         return bool(self._second(groups, *self._counts(groups, n)) != self.is_first)
 
-    def time_of(self, lengths: Sequence[int], n: int, ctas: int) -> float:
-        """What both take together, as `Tiles.time_of` has it."""
-        alone = min(tiles.time_of(lengths, n, ctas) for tiles in (self.first, self.second))
-        if self.between is None:
-            return alone
-        groups = Groups(OnHost(ctas), lengths)
-        return min(alone, float(self._shared(groups, n, self.between)))
+    def time(self, groups: Groups, n: int) -> float:
+        """What both take together, as `Tiles.time` has it."""
+        alone = min(self.first.time(groups, n), self.second.time(groups, n))
+        return alone if self.between is None else min(alone, float(self._shared(groups, n, self.between)))
 
     def _counts(self, groups: Groups, n: Any) -> tuple[Count, Count]:
         return self.first.count(groups, n), self.second.count(groups, n)

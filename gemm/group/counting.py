@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -102,36 +103,40 @@ class OnDevice:
 
 @dataclass(frozen=True, slots=True)
 class OnHost:
-    """Of all groups."""
+    """With the lengths of all groups as one array."""
 
     ctas: int
 
-    def rows(self, tokens: int, of: int) -> int:
+    def groups(self, lengths: Sequence[int]) -> Groups:
+        """Of these lengths."""
+        return Groups(self, [np.array(lengths, np.int64)])
+
+    def rows(self, tokens: Any, of: int) -> Any:
         return -(-tokens // of)
 
     def waves(self, tiles: int) -> int:
         return -(-tiles // self.ctas)
 
-    def total(self, numbers: Sequence[int]) -> int:
-        return sum(numbers)
+    def total(self, numbers: Sequence[Any]) -> int:
+        return sum(int(number.sum()) for number in numbers)
 
-    def real(self, number: int) -> np.float32:
+    def real(self, number: Any) -> Any:
         return np.float32(number)
 
-    def times(self, a: np.float32, b: np.float32) -> np.float32:
-        return np.float32(a * b)
+    def times(self, a: Any, b: Any) -> Any:
+        return a * b
 
-    def plus(self, a: np.float32, b: np.float32) -> np.float32:
-        return np.float32(a + b)
+    def plus(self, a: Any, b: Any) -> Any:
+        return a + b
 
-    def less(self, a: np.float32, b: np.float32) -> bool:
-        return bool(a < b)
+    def less(self, a: Any, b: Any) -> Any:
+        return a < b
 
-    def pick(self, which: bool, a: int, b: int) -> int:
-        return a if which else b
+    def pick(self, which: Any, a: Any, b: Any) -> Any:
+        return np.where(which, a, b)
 
-    def either(self, which: bool, a: bool, b: bool) -> bool:
-        return a if which else b
+    def either(self, which: Any, a: Any, b: Any) -> Any:
+        return np.where(which, a, b)
 
 
 class Groups:
@@ -179,23 +184,27 @@ class Tiles:
 
     def count(self, groups: Groups, n: Any) -> Count:
         """Those of groups, for results of `n` columns."""
-        across, rows = groups.by.rows(n, self.features), groups.rows(self.tokens)
-        return Count(rows * across, self._time(groups.by, groups.rows(self.step) + rows * self.beside, across))
+        across = groups.by.rows(n, self.features)
+        return Count(groups.rows(self.tokens) * across, self._time(groups.by, groups.rows, across))
 
     def of_each(self, groups: Groups, n: Any) -> list[Any]:
         """The time of each group's."""
         by, across = groups.by, groups.by.rows(n, self.features)
-        return [self._time(by, by.rows(length, self.step) + by.rows(length, self.tokens) * self.beside, across)
-                for length in groups.lengths]
+        return [self._time(by, partial(by.rows, length), across) for length in groups.lengths]
 
-    def _time(self, by: Arithmetic, steps: Any, across: Any) -> Any:
+    def _time(self, by: Arithmetic, rows: Callable[[int], Any], across: Any) -> Any:
+        """Of `rows` of so many tokens, each `across` tiles."""
+        steps = rows(self.step) + rows(self.tokens) * self.beside
         return by.times(by.real(steps), by.times(by.real(across), by.real(self.wave)))
 
     def time_of(self, lengths: Sequence[int], n: int, ctas: int) -> float:
         """What results of `n` columns take, in 1 / (10 CTAs) of the unit of `wave`."""
-        by = OnHost(ctas)
-        count = self.count(Groups(by, lengths), n)
-        return float(in_waves(by, count)) / count.tiles if count.tiles else 0.0
+        return self.time(OnHost(ctas).groups(lengths), n)
+
+    def time(self, groups: Groups, n: int) -> float:
+        """The same of groups on the host, whose rows are counted once for all tiles."""
+        count = self.count(groups, n)
+        return float(in_waves(groups.by, count)) / count.tiles if count.tiles else 0.0
 
 
 def in_waves(by: Arithmetic, count: Count) -> Any:

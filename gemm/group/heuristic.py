@@ -12,7 +12,7 @@ from ..scales import BLOCK
 from .cases import PREFILL, skewed
 from .choice import Choice
 from .config import ROWS_ALIGNED, GroupConfig
-from .counting import Tiles
+from .counting import OnHost, Tiles
 from .kinds import (
     ALIKE,
     FEW,
@@ -101,9 +101,10 @@ def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
     if dealt_out(tile, problem):                                # lengths that differ are the other one's
         config = replace(config, ORDER="linear", PIECES=True, tile=replace(config.tile, SERPENTINE=True))
     same = {key: value for key, value in tile.items() if key not in kind.tile}
+    others = other.tile
     if expects_sharing(problem):
-        config = replace(config, FROM_END=0)
-    second = GroupConfig.of(**{**same, **as_second(other.tile, problem), "AHEAD": 0, **fixed(problem)})
+        config, others = replace(config, FROM_END=0), as_second(others, problem)
+    second = GroupConfig.of(**{**same, **others, "AHEAD": 0, **fixed(problem)})
     return config.or_(counted(for_alike(kind, problem), problem), second, counted(other, problem), between(kind, problem))
 
 
@@ -118,23 +119,23 @@ def _other(problem: GroupProblem, first: Kind, tiles: Kinds, sms: int) -> Kind |
     Of few waves the last one is a large part, and lengths alone say whether it is full.
     """
     rows = round(problem.mean * problem.groups)
-    samples = [skewed(problem.groups, rows, number=number) for number in range(1, SAMPLES + 1)]
+    samples = [OnHost(sms).groups(skewed(problem.groups, rows, number=number)) for number in range(1, SAMPLES + 1)]
 
-    def times(tiles: Tiles | Choice) -> list[float]:
-        return [tiles.time_of(lengths, problem.n, sms) for lengths in samples]
+    def time(tiles: Tiles | Choice) -> float:
+        return sum(tiles.time(groups, problem.n) for groups in samples)
 
     def held_back(kind: Kind) -> float:
         same = problem.promote and extents(kind.tile)[0] == extents(first.tile)[0]
         return 1 + SAME_HEIGHT if same else 1.0
 
     own, over = counted(first, problem), between(first, problem) if expects_sharing(problem) else None
-    its, least, found = times(own), math.inf, None
+    its, least, found = time(own), math.inf, None
     for kind in (each for each in tiles if each != first):
-        both = sum(times(Choice(own, counted(kind, problem), over, True))) * held_back(kind)
+        both = time(Choice(own, counted(kind, problem), over, True)) * held_back(kind)
         if both < least:
             least, found = both, kind
     multiplied, moved = _at_least(problem)
-    gain = (sum(its) / least - 1) * min(1.0, multiplied / moved) + (ALIKE[first.tile["BN"]] if dealt_out(first.tile, problem) else 0.0)
+    gain = (its / least - 1) * min(1.0, multiplied / moved) + (ALIKE[first.tile["BN"]] if dealt_out(first.tile, problem) else 0.0)
     enough = LEAST_PROMOTED if problem.promote else LEAST
     return found if gain > enough + SECOND / max(multiplied, moved) else None
 

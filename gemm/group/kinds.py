@@ -177,8 +177,8 @@ def ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
 
 def as_second(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
     """A tile in the second one of two kernels that share the groups, which has the longest and the shortest."""
-    several = expects_sharing(problem) and tile.get("FROM_END") and _much(tile, problem)
-    return {**tile, "FROM_END": _whole_groups(FROM_END_OF_SECOND, tile, problem)} if several else tile
+    more = tile.get("FROM_END") and _much(tile, problem)
+    return {**tile, "FROM_END": _whole_groups(FROM_END_OF_SECOND, tile, problem)} if more else tile
 
 
 def _much(tile: dict[str, Any], problem: GroupProblem) -> bool:

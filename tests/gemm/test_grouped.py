@@ -193,7 +193,7 @@ def test_each_group_is_one_of_two_kernels(each, times, between, layout, kernels,
 
 
 def test_groups_are_shared_where_that_takes_less_time():
-    """Three groups of which each kernel takes one in less time; not if going over takes longer than that saves."""
+    """Groups of which each kernel takes half in less time; not if going over takes longer than that saves."""
     def config(between: int | None) -> GroupConfig:
         first, second = (GroupConfig.of(bf16, bf16, bf16, GROUPS=128, BM=BM, BN=BN) for BM, BN in ((192, 128), (128, 192)))
         return first.or_(Tiles(192, 128, 64, 6144, 1), second, Tiles(128, 192, 64, 8192, 1), between)

@@ -41,7 +41,7 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
             known.setdefault(_swept(config), us)
         one = case(name)
         chosen = heuristic(problem_of(one)).chosen(one.lengths, one.n, 132).alone
-        chosen = _swept(str(replace(chosen, REST=0)))  # rows that come in parts are newer than the sweep
+        chosen = _swept(str(replace(chosen, REST=0)))           # rows that come in parts are newer than the sweep
         if chosen in known:                                     # 6 x 1024 is dealt out since then, which the sweep did not try
             shares.append(known[chosen] / min(known.values()))
             assert shares[-1] <= 1.05, (name, chosen)
