@@ -14,7 +14,7 @@ from ptxkit.types import Scalar, b8, bf16, f32, u32, u64
 from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue import DirectStore, Edges, Fused, StagedStore, span_bytes
 from .fusion import PLAIN_SUM, Fusion, Matrix, Operands
-from .mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, clear_lines, sums_of
+from .mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, clear_lines, sums_of, yields
 from .registers import RegisterConsumer, Rows
 from .scale_ring import Reader, ScaleLines, ScaleRing
 from .scales import BLOCK, ScaleArray
@@ -33,7 +33,7 @@ def _cluster(config: Any) -> int:
     return int(config["CLUSTER_M"] * config["CLUSTER_N"]) * (config["SPLITS"] if config["REDUCE"] == "cluster" else 1)
 
 
-@kernel(target="sm_90a", block=lambda config: WARPGROUP * (1 + config["CONSUMERS"]), cluster=_cluster)
+@kernel(target="sm_90a", block=lambda config: WARPGROUP * (1 + config["CONSUMERS"]), cluster=_cluster, directives=yields)
 def gemm(a: TensorMap, b: TensorMap, d: TensorMap, s: TensorMap, m: Reg[u32], n: Reg[u32], m_tiles: Reg[u32], n_tiles: Reg[u32],
          k_tiles: Reg[u32], batches: Reg[u32], out: Ptr[b8], out_row: Reg[u32], out_batch: Reg[u64], workspace: Ptr[f32],
          counters: Ptr[u32], alpha: Reg[f32], beta: Reg[f32], c: Ptr[b8], c_row: Reg[u32], c_batch: Reg[u64], bias: Ptr[b8],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ptxkit import MBarrier, MBarriers, Reg, Ring, Vec, cluster_ctarank, for_range, if_, loop, ring, smem
 from ptxkit.flow import else_
+from ptxkit.hints import fma_yield
 from ptxkit.idioms import init_barriers, remote, wait
 from ptxkit.ptx import bar, cvt, fence, fma, mbarrier, mov, selp, shl, st, wgmma
 from ptxkit.ptx import min as min_
@@ -23,6 +24,7 @@ from .tiled import Shares, TiledCopy, TiledMma
 
 PROMOTED = 192              # registers of a thread for sums that are promoted: what the tensor cores sum up, and the totals
 UNROLLED = 4                # stages at least that follow each other in a loop whose sums are promoted
+YIELD = 8                   # fmas of a promotion after which a warp lets others issue, where two warpgroups share a tile
 OVERLAPPED = 4              # stages whose promotions overlap with the products of the next one; after each run one does not
 
 
@@ -361,6 +363,15 @@ def sums_of(mma: TiledMma, promote: bool) -> tuple[list[Vec[Any, Any]], list[Vec
     return replace(mma.of_columns(columns), slabs=slabs).fragments(), mma.fragments()
 
 
+def yields(config: Mapping[str, Any]) -> str:
+    """The directive of a kernel whose warps read the register file less often while they promote, and yield less often.
+
+    Of two warpgroups one promotes while the other one's products are under way. Where there are three, or their own products overlap
+    with promotion, ptxas's yield at every second fma is as fast or faster.
+    """
+    return fma_yield(YIELD) if config["BLOCK_SCALES"] and config["CONSUMERS"] == 2 and not config["OVERLAP"] else ""
+
+
 def at_once(slabs: int, columns: int) -> tuple[int, int]:
     """Slabs and columns whose products a warpgroup promotes together: all; or slabs one after another, or halves of one, where their sums
     take too many registers."""
@@ -460,4 +471,5 @@ class Stagger:
             self.take()
 
 
-__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Stagger", "Turn", "at_once", "clear_lines", "parts_of_sums", "sums_of"]
+__all__ = ["Cluster", "Consumer", "Pipeline", "Producer", "Stagger", "Turn", "at_once", "clear_lines", "parts_of_sums", "sums_of",
+           "yields"]

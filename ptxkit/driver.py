@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from . import hints
 from .diagnostics import findings, resources
 from .errors import AssembleError, Finding, LaunchError, NoDriverError, Position
 
@@ -354,6 +355,7 @@ def load(code: str | bytes, *, lines: Mapping[int, Position] | None = None, ordi
     """
     probe()
     ordinal = current_device() if ordinal is None else ordinal
+    code = hints.take(code)[0] if isinstance(code, str) else code
     text = code if isinstance(code, str) else ""
     target = _TARGET.search(text)
     if target is not None:
@@ -390,7 +392,7 @@ def link(texts: Sequence[str], target: str, ordinal: int | None = None) -> bytes
         state = call("cuLinkCreate", len(options), options, [log, _LOG_BYTES])
         try:
             for index, text in enumerate(texts):
-                data = text.encode() + b"\0"
+                data = hints.take(text)[0].encode() + b"\0"
                 name = f"module{index}".encode()
                 status = api.cuLinkAddData(state, api.CUjitInputType.CU_JIT_INPUT_PTX, data, len(data), name, 0, [], [])[0]
                 if int(status) != 0:

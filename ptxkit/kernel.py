@@ -32,6 +32,7 @@ R = TypeVar("R", covariant=True)
 _NO_DWARF = (tree.Section(".debug_abbrev", ()), tree.Section(".debug_info", ()))
 """Without sections for a debugger ptxas refuses the debug target; the line table it makes itself."""
 Dim = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
+Directives = str | Callable[[Mapping[str, Any]], str]
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Kernel(Generic[P]):
 
     def __init__(self, function: Callable[P, None], *, target: str, block: Dim | None, cluster: Dim, min_ctas: int | None,
                  max_registers: int | None, smem: str | None, name: str | None, module: raw.Module | None = None,
-                 directives: str = "") -> None:
+                 directives: Directives = "") -> None:
         if smem not in (None, "static", "dynamic"):
             raise TraceError(f"smem is 'static', 'dynamic' or None (by size), not {smem!r}")
         self.function = function
@@ -108,7 +109,7 @@ class Kernel(Generic[P]):
         self._min_ctas = min_ctas
         self._max_registers = max_registers
         self._dynamic = None if smem is None else smem == "dynamic"
-        self._directives = raw.directives(directives)
+        self._directives = directives
         self._module = module or raw.Module(joined=False)
         self._module.members.append(self)
         self.__doc__ = function.__doc__
@@ -269,7 +270,7 @@ class Kernel(Generic[P]):
             body = builder.finish()
         check_barriers(shared.barriers)
         self._check_registers(module, threads)
-        entry = tree.Function("entry", self.name, tuple(declared(p) for p in parameters), directives=self._said(block, cluster),
+        entry = tree.Function("entry", self.name, tuple(declared(p) for p in parameters), directives=self._said(block, cluster, config),
                               body=body, linkage="visible")
         return _Part(module, entry, parameters, block, cluster)
 
@@ -293,7 +294,8 @@ class Kernel(Generic[P]):
                     Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno))
         return tuple(found)
 
-    def _said(self, block: tuple[int, int, int] | None, cluster: tuple[int, int, int]) -> tuple[tree.Directive, ...]:
+    def _said(self, block: tuple[int, int, int] | None, cluster: tuple[int, int, int],
+              config: dict[str, Any]) -> tuple[tree.Directive, ...]:
         found = []
         if block is not None:
             found.append(tree.Directive("reqntid", block))
@@ -303,7 +305,8 @@ class Kernel(Generic[P]):
             found.append(tree.Directive("maxnreg", (self._max_registers,)))
         if cluster != (1, 1, 1):
             found += [tree.Directive("explicitcluster"), tree.Directive("reqnctapercluster", cluster)]
-        return (*found, *self._directives)
+        text = self._directives(config) if callable(self._directives) else self._directives
+        return (*found, *raw.directives(text))
 
     def _check_registers(self, module: ModuleBuilder, threads: int | None) -> None:
         if not module.setmaxnreg:
@@ -353,14 +356,14 @@ def _symbol(name: str) -> str:
 
 def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1, min_ctas: int | None = 1,
            max_registers: int | None = None, smem: str | None = None, name: str | None = None,
-           module: raw.Module | None = None, directives: str = "") -> Callable[[Callable[P, None]], Kernel[P]]:
+           module: raw.Module | None = None, directives: Directives = "") -> Callable[[Callable[P, None]], Kernel[P]]:
     """Make a function a kernel.
 
     `block` threads and `cluster` CTAs are an int, up to three extents, or a function of the configuration. The register cap that
     setmaxnreg needs is derived from `block` and `min_ctas` (CTAs per SM); `max_registers` sets one directly. `smem` forces
     "static" or "dynamic" shared memory; by default it is dynamic above 48 KiB. `module` is what stands around the kernel, `directives`
-    are those in PTX that have no option here. `target` may go on as PTX's `.target` does: "sm_90a, texmode_independent";
-    with "sm_90a, debug" the kernel is made for a debugger: not optimised, with the lines of Python.
+    are those in PTX that have no option here, or a function of the configuration that gives them. `target` may go on as PTX's `.target`
+    does: "sm_90a, texmode_independent"; with "sm_90a, debug" the kernel is made for a debugger: not optimised, with the lines of Python.
     """
 
     def decorate(function: Callable[P, None]) -> Kernel[P]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import cache
+from . import cache, hints
 from .diagnostics import Resources, findings, renumber, resources
 from .errors import AssembleError, Finding, NoToolError, Position
 from .settings import settings
@@ -130,7 +130,8 @@ def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] 
     `lines` gives the source position of a line of the PTX text; without it findings name PTX lines. A text that differs from
     an earlier one in `.loc` and `.file` alone gets the earlier cubin, whose line table is of that text: `exact_lines` does not
     accept it. `relocatable` leaves names that the module does not define to a linker. A module with the debug target is not optimised
-    (ptxas refuses to) and gets its own line table. Raises AssembleError with every message of ptxas, NoToolError when there is no ptxas.
+    (ptxas refuses to) and gets its own line table. What the text says to `hints` is done to the cubin. Raises AssembleError with every
+    message of ptxas, NoToolError when there is no ptxas.
     """
     tool = ptxas()
     if _DEBUG.search(ptx):
@@ -142,7 +143,10 @@ def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] 
     store = cache.cache()
     entry = store.get(name) if store else None
     if entry is None:
-        cubin, log = _assemble(tool, ptx, flags, lines)
+        text, every = hints.take(ptx)
+        cubin, log = _assemble(tool, text, flags, lines)
+        if every is not None:
+            cubin = hints.spaced(cubin, every)
         if store:
             ordinal = {number: index for index, number in enumerate(numbers, 1)}
             store.put(name, cache.Entry(cubin, renumber(log, ordinal)))

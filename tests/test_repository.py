@@ -21,7 +21,7 @@ LAYERS = (
     ("source", "errors", "types", "settings", "diagnostics", "graph"),
     ("reg", "descriptor", "layout", "files"),
     ("trace", "smem", "tensormap", "special", "module"),
-    ("convert", "rules", "ptx", "flow", "idioms", "debug", "raw"),
+    ("convert", "rules", "ptx", "flow", "idioms", "debug", "raw", "hints"),
     ("kernel", "joining", "parameters"),
     ("cache", "toolchain", "driver", "inspect", "explain", "check", "sim"),
     ("arrays", "launcher", "launch", "runtime"),

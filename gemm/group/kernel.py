@@ -16,7 +16,7 @@ from ..atoms import ROWS, WARPGROUP, Mma
 from ..dense import REGISTERS
 from ..epilogue import DirectStore, Edges, Fused, StagedStore, span_bytes
 from ..fusion import Fusion, Matrix, Operands
-from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, parts_of_sums, sums_of
+from ..mainloop import Cluster, Consumer, Pipeline, Producer, Stagger, Turn, parts_of_sums, sums_of, yields
 from ..quotients import SmallInverses
 from ..scale_ring import Reader, ScaleLines, ScaleRing
 from ..scales import BLOCK, ScaleArray, Scales
@@ -34,7 +34,7 @@ from .transposed import TokenScales, TransposedStore
 
 
 @kernel(target="sm_90a", block=lambda config: WARPGROUP * (1 + config["CONSUMERS"]),
-        cluster=lambda config: config["CLUSTER_M"] * config["CLUSTER_N"])
+        cluster=lambda config: config["CLUSTER_M"] * config["CLUSTER_N"], directives=yields)
 def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, s: TensorMap, x_rest: TensorMap, lengths: Ptr[u32], groups: Reg[u32],
                rows: Reg[u32], pitch: Reg[u32], n: Reg[u32], weight_tiles: Reg[u32], k_tiles: Reg[u32], out: Ptr[b8], out_row: Reg[u32],
                out_batch: Reg[u64],

@@ -73,6 +73,7 @@ class _Section:
     flags: int
     size: int
     info: int
+    start: int
     data: bytes
 
 
@@ -87,6 +88,12 @@ def read(data: bytes, name: str = "this file") -> Cubin:
         return _cubin(sections, flags, data[8])
     except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise PtxkitError(f"{name} is not a whole cubin: its {len(data):,} bytes end, or point, where they must not ({error})") from None
+
+
+def code_of(data: bytes) -> list[tuple[int, int]]:
+    """Where the machine code of each function lies: its first byte and how many there are."""
+    found, _ = _sections(data, "this file")
+    return [(section.start, section.size) for section in found if section.name.startswith(".text.")]
 
 
 def _sections(data: bytes, name: str) -> tuple[list[_Section], int]:
@@ -107,7 +114,7 @@ def _sections(data: bytes, name: str) -> tuple[list[_Section], int]:
         if kind != NO_BITS and start + length > len(data):
             raise PtxkitError(f"{name} is not a whole cubin: a section ends at byte {start + length:,} of {len(data):,}")
         text = texts[at:texts.index(b"\0", at)].decode()
-        found.append(_Section(text, kind, section_flags, length, info, b"" if kind == NO_BITS else data[start:start + length]))
+        found.append(_Section(text, kind, section_flags, length, info, start, b"" if kind == NO_BITS else data[start:start + length]))
     return found, flags
 
 

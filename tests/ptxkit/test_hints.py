@@ -1,0 +1,104 @@
+"""Where runs of fma yield: machine code is the same but for the hints, and the hints are where the text asks for them."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any
+
+import pytest
+
+from gemm.group.bench import problem_of
+from gemm.group.cases import case
+from gemm.group.heuristic import heuristic
+from gemm.group.kernel import group_gemm
+from ptxkit import Ptr, Reg, errors, hints, kernel
+from ptxkit.inspect.cubin import code_of
+from ptxkit.ptx import fma, ld
+from ptxkit.ptx import st as store
+from ptxkit.toolchain import assemble, disassemble
+from ptxkit.types import f32
+
+pytestmark = pytest.mark.timeout(120)
+CASES = ("8x512x4096x7168:fp8-block", "6x1024x7168x3072:fp8-block", "8x512x4096x7168:fp8-block:gated")
+
+
+def in_rows(ptx: str) -> list[str]:
+    """Of each fma of the machine code R (its factor is kept), y (it yields) or -; other instructions end a word."""
+    cubin = assemble(ptx).cubin
+    letters = []
+    for start, size in code_of(cubin):
+        for at in range(start, start + size, 16):
+            low, high = struct.unpack_from("<QQ", cubin, at)
+            letters.append(" " if low & 0xFFF != 0x223 else "R" if high >> 59 & 1 else "-" if high >> 45 & 1 else "y")
+    return "".join(letters).split()
+
+
+def asks(config: dict[str, Any]) -> str:
+    ptx = group_gemm.ptx(**config)
+    assert hints.fma_yield(8) in ptx
+    return ptx
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_yields_at_every_eighth_and_keeps_its_factor_in_between(name: str) -> None:
+    ptx = asks(heuristic(problem_of(case(name))).kernels[0].parameters)
+    with_hints, without = in_rows(ptx), in_rows(hints.take(ptx)[0])
+    assert max(map(len, with_hints)) >= 32
+    assert [len(word) for word in with_hints] == [len(word) for word in without]
+    assert not any(re.search(r"R{8}|R-|R$", word) for word in with_hints)
+    assert any("RRRRRRRy" in word for word in with_hints)
+    assert not any("RR" in word for word in without), "ptxas spaces them itself now: the pragma may go"
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_but_the_hints_changes(name: str) -> None:
+    ptx = asks(heuristic(problem_of(case(name))).kernels[0].parameters)
+    text, every = hints.take(ptx)
+    plain = assemble(text).cubin
+    assert every == 8
+    made = assemble(ptx).cubin
+    assert made == hints.spaced(plain, 8) != plain
+
+    def read(cubin: bytes) -> str:
+        return re.sub(r"\.reuse\b|/\* 0x[0-9a-f]+ \*/", "", disassemble(cubin))
+
+    assert read(made) == read(plain)
+    assert "FFMA" in read(made)
+    inside = [place for start, size in code_of(plain) for place in range(start, start + size)]
+    assert {at for at, (a, b) in enumerate(zip(made, plain, strict=True)) if a != b} <= set(inside)
+
+
+@pytest.mark.ptxas
+def test_a_factor_that_is_written_or_alone_is_not_kept() -> None:
+    @kernel(block=32, directives=hints.fma_yield(4))
+    def chain(p: Ptr[f32], scale: Reg[f32]) -> None:
+        values = [ld.global_.f32(p + 4 * i) for i in range(6)]
+        for value in values:
+            fma.rn.f32(value, value, value, scale)
+        for i, value in enumerate(values):
+            store.global_.f32(p + 4 * i, value)
+
+    text, _ = hints.take(chain.ptx())
+    assert assemble(chain.ptx()).cubin == assemble(text).cubin
+
+
+def test_lines_stay_where_they_are() -> None:
+    ptx = "a\n" + hints.fma_yield(12) + "\nb\n"
+    assert hints.take(ptx) == ("a\n\nb\n", 12)
+    assert hints.take('.pragma "nounroll";\n') == ('.pragma "nounroll";\n', None)
+
+
+@pytest.mark.parametrize("said", ["ptxkit", "ptxkit fma_yield", "ptxkit fma_yield 0", "ptxkit fma_yield x", "ptxkit reuse 8"])
+def test_a_pragma_that_says_nothing_is_an_error(said: str) -> None:
+    with pytest.raises(errors.PtxkitError, match='write "ptxkit fma_yield 8"'):
+        hints.take(f'.pragma "{said}";')
+
+
+def test_three_warpgroups_and_other_sums_do_not_ask() -> None:
+    second = heuristic(problem_of(case(CASES[0]))).kernels[1]
+    plain = heuristic(problem_of(case("8x512x4096x7168:fp8"))).kernels[0]
+    for config in (second, plain):
+        assert "ptxkit" not in group_gemm.ptx(**config.parameters)
