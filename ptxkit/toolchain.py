@@ -145,7 +145,7 @@ def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] 
     if entry is None:
         text, every = hints.take(ptx)
         cubin, log = _assemble(tool, text, flags, lines)
-        if every is not None:
+        if every is not None and target.startswith("sm_90"):
             cubin = hints.spaced(cubin, every)
         if store:
             ordinal = {number: index for index, number in enumerate(numbers, 1)}

@@ -72,6 +72,40 @@ def test_nothing_but_the_hints_changes(name: str) -> None:
 
 
 @pytest.mark.ptxas
+@pytest.mark.parametrize("name", CASES)
+def test_branches_go_where_nvdisasm_says(name: str) -> None:
+    cubin = assemble(group_gemm.ptx(**heuristic(problem_of(case(name))).kernels[0].parameters)).cubin
+    (start, size), = code_of(cubin)
+    labels, place, named = {}, 0, set()
+    for line in disassemble(cubin).splitlines():
+        if found := re.match(r"\s*/\*([0-9a-f]{4,5})\*/", line):
+            place = int(found.group(1), 16) + 16
+            named |= set(re.findall(r"`\((\.L_x_\d+)\)", line))
+        elif found := re.match(r"(\.L_x_\d+):", line):
+            labels[found.group(1)] = place // 16
+    assert len(named) > 20
+    words = [struct.unpack_from("<QQ", cubin, at) for at in range(start, start + size, 16)]
+    assert hints.targets(words) == {labels[name] for name in named}
+
+
+def test_a_run_ends_where_a_branch_comes_in_and_tables_leave_all_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ptxkit.inspect import cubin as files
+
+    fma_word, stays = 0x223 | 9 << 32, 1 << 45
+    back = 0x947 | (256 - 20) << 16 | (2**30 - 1) << 34, 0x3FFFF            # from 8 to 4: 80 bytes back
+    words = [(fma_word | number << 16, 0) for number in range(20, 28)] + [back]
+    monkeypatch.setattr(files, "code_of", lambda data: [(0, len(data))])
+
+    def made(words: list[tuple[int, int]]) -> list[bool]:
+        data = b"".join(struct.pack("<QQ", *word) for word in words)
+        return [bool(struct.unpack_from("<Q", hints.spaced(data, 99), 16 * i + 8)[0] & stays) for i in range(8)]
+
+    assert made(words) == [True, True, True, False, True, True, True, False]
+    assert made(words[:8]) == [True] * 7 + [False]
+    assert made([*words[:8], (0x949, 0)]) == [False] * 8
+
+
+@pytest.mark.ptxas
 def test_a_factor_that_is_written_or_alone_is_not_kept() -> None:
     @kernel(block=32, directives=hints.fma_yield(4))
     def chain(p: Ptr[f32], scale: Reg[f32]) -> None:
@@ -95,6 +129,11 @@ def test_lines_stay_where_they_are() -> None:
 def test_a_pragma_that_says_nothing_is_an_error(said: str) -> None:
     with pytest.raises(errors.PtxkitError, match='write "ptxkit fma_yield 8"'):
         hints.take(f'.pragma "{said}";')
+
+
+def test_how_often_is_a_number_of_fmas() -> None:
+    with pytest.raises(errors.PtxkitError, match="not at every 0"):
+        hints.fma_yield(0)
 
 
 def test_three_warpgroups_and_other_sums_do_not_ask() -> None:
