@@ -355,12 +355,11 @@ def load(code: str | bytes, *, lines: Mapping[int, Position] | None = None, ordi
     """
     probe()
     ordinal = current_device() if ordinal is None else ordinal
-    code = hints.take(code)[0] if isinstance(code, str) else code
-    text = code if isinstance(code, str) else ""
+    text = hints.take(code)[0] if isinstance(code, str) else ""
     target = _TARGET.search(text)
     if target is not None:
         require_target(target.group(1), ordinal)
-    data = code.encode() + b"\0" if isinstance(code, str) else code
+    data = text.encode() + b"\0" if isinstance(code, str) else code
     api = _api()
     option = api.CUjit_option
     error_log, info_log = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)

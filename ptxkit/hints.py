@@ -53,9 +53,11 @@ def spaced(cubin: bytes, every: int) -> bytes:
     for start, size in code_of(cubin):
         words = [struct.unpack_from("<QQ", cubin, at) for at in range(start, start + size, _SIZE)]
         entered = targets(words)
-        first = 0 if entered is not None else len(words)
+        if entered is None:
+            continue
+        first = 0
         while first < len(words):
-            end = _end_of_run(words, first, entered or set())
+            end = _end_of_run(words, first, entered)
             if end - first >= LEAST:
                 for number in range(first, end):
                     low, high = words[number]

@@ -109,7 +109,7 @@ class Kernel(Generic[P]):
         self._min_ctas = min_ctas
         self._max_registers = max_registers
         self._dynamic = None if smem is None else smem == "dynamic"
-        self._directives = directives
+        self._directives = directives if callable(directives) else raw.directives(directives)
         self._module = module or raw.Module(joined=False)
         self._module.members.append(self)
         self.__doc__ = function.__doc__
@@ -305,8 +305,8 @@ class Kernel(Generic[P]):
             found.append(tree.Directive("maxnreg", (self._max_registers,)))
         if cluster != (1, 1, 1):
             found += [tree.Directive("explicitcluster"), tree.Directive("reqnctapercluster", cluster)]
-        text = self._directives(config) if callable(self._directives) else self._directives
-        return (*found, *raw.directives(text))
+        more = self._directives
+        return (*found, *(raw.directives(more(config)) if callable(more) else more))
 
     def _check_registers(self, module: ModuleBuilder, threads: int | None) -> None:
         if not module.setmaxnreg:
