@@ -18,7 +18,7 @@ endif
 .PHONY: demo test lint docs bench clean
 
 demo: $(demo_ready)
-	$(PY) -m gemm run -m 512 -n 512 -k 512
+	$(PY) -m ptxkit.gemm run -m 512 -n 512 -k 512
 
 test: $(test_ready)
 	$(PY) -m pytest -n $(JOBS)
@@ -32,7 +32,7 @@ docs: $(demo_ready)
 	$(PY) docs/generate.py
 
 bench: $(demo_ready)
-	$(PY) -m gemm bench
+	$(PY) -m ptxkit.gemm bench
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

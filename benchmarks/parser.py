@@ -23,11 +23,11 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import grammar
-from grammar import tree
-from grammar.read import Lines
+from ptxkit import grammar
 from ptxkit.check import language
 from ptxkit.check.places import Places
+from ptxkit.grammar import tree
+from ptxkit.grammar.read import Lines
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 SIZE = 1_000_000

@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 
-from gemm.config import Config
-from gemm.simulate import simulate
+from ptxkit.gemm.config import Config
+from ptxkit.gemm.simulate import simulate
 from ptxkit.types import f16
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-import gemm
-from gemm.group.simulate import simulate
-from ptxkit import driver
+from ptxkit import driver, gemm
+from ptxkit.gemm.group.simulate import simulate
 
 Array = np.ndarray[Any, Any]
 TOP = 2                                                      # experts of each token

@@ -3,6 +3,9 @@ the steps of such a call one by one, and `gemm.group_gemm(x, w, cu_seqlens)` for
 
 from __future__ import annotations
 
+if __name__ == "gemm":
+    raise ImportError("the package `gemm` is called `ptxkit.gemm`: write `from ptxkit import gemm`")
+
 from .adapter import Adapter
 from .device import gemm, hgemm
 from .group.device import group_gemm, group_gemm_contiguous, group_gemm_masked

@@ -1,4 +1,4 @@
-"""`python -m gemm run -m 512 -n 512 -k 512`: run one product, check it and time it. Further commands verify, measure and tune."""
+"""`python -m ptxkit.gemm run -m 512 -n 512 -k 512`: run one product, check it and time it. Further commands verify, measure and tune."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ptxkit.errors import PtxkitError
 LAYOUTS = ("nt", "nn", "tn", "tt")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m ptxkit.gemm") -> int:
     """0: right; 1: wrong, an error or incomplete verdict, or failed; 2: usage."""
-    options = _parser().parse_args(arguments)
+    options = _parser(prog).parse_args(arguments)
     try:
         return int(options.run(options))
     except PtxkitError as error:
@@ -24,13 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(prog: str) -> argparse.ArgumentParser:
     from . import tune
     from .bench import command as bench
     from .group import command as group
     from .ladder import command as ladder
 
-    parser = argparse.ArgumentParser(prog="python -m gemm", description="Hopper GEMM kernels written with ptxkit.")
+    parser = argparse.ArgumentParser(prog=prog, description="Hopper GEMM kernels written with ptxkit.")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", aliases=["hgemm"], help="D = A B of 16-bit, 8-bit or tf32 operands: run, check, time")
     for name in "mnk":

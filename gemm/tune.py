@@ -1,4 +1,4 @@
-"""`python -m gemm tune`: the fastest configuration of a shape, found by measuring all that are valid and kept in a table.
+"""`python -m ptxkit.gemm tune`: the fastest configuration of a shape, found by measuring all that are valid and kept in a table.
 
 Each configuration is first checked against a float32 product, twice, bit for bit. Then all are measured in turn in random order, the
 slower half is dropped, and the rest measured twice as long, until a few are left. The best two are tried with every other way to load

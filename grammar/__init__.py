@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+if __name__ == "grammar":
+    raise ImportError("the package `grammar` is called `ptxkit.grammar`: write `from ptxkit import grammar`")
+
 from .tree import Module
 from .write import write
 

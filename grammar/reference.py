@@ -85,7 +85,7 @@ def fragment(text: str, start: str, place: Position) -> list[Any]:
 
 @cache
 def _lark() -> lark.Lark:
-    grammar = files("grammar").joinpath("ptx.lark").read_text(encoding="utf-8")
+    grammar = files("ptxkit.grammar").joinpath("ptx.lark").read_text(encoding="utf-8")
     return lark.Lark(grammar, parser="lalr", lexer="contextual", start=["module", "items", "statements"], transformer=Reader())
 
 

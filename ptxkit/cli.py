@@ -22,8 +22,7 @@ from .files import FileError, is_file, no_file, read_ptx
 from .types import TYPES
 
 if TYPE_CHECKING:
-    from grammar.tree import Module
-
+    from .grammar.tree import Module
     from .inspect import Report
     from .toolchain import Assembly
 
@@ -45,6 +44,11 @@ class Program:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["gemm"]:
+        from .gemm.__main__ import main as gemm
+
+        return gemm(arguments[1:], prog="ptxkit gemm")
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
@@ -115,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     lift_arguments(lifting)
     comparing = command("diff", _diff, "compare two kernels: instructions, resources, protocol")
     diff_arguments(comparing)
+    commands.add_parser("gemm", help="run, verify, measure and tune the bundled GEMM kernels")
     command("doctor", _doctor, "say what this machine has, and what to do about what it lacks")
     return parser
 
@@ -133,7 +138,7 @@ def _program(options: argparse.Namespace) -> Program:
 
 
 def _from_text(text: str, name: str) -> Program:
-    from grammar import parse
+    from .grammar import parse
 
     lines = {number: Position(name, number) for number in range(1, text.count("\n") + 2)}
     found = next((words for words in map(str.split, text.splitlines()) if words[:1] == [".target"]), None)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from grammar import forms, tree
-from grammar.errors import OpcodeError
-from grammar.operands import accepts, layer, width
-from grammar.schema import Operand, Range
-
 from .descriptor import Descriptor
 from .flow import Label
+from .grammar import forms, tree
+from .grammar.errors import OpcodeError
+from .grammar.operands import accepts, layer, width
+from .grammar.schema import Operand, Range
 from .raw import Param, Written
 from .reg import Negated, Ptr, Reg, Sink, Special, Vec
 from .smem import MBarrier, SharedAddress
@@ -41,7 +40,7 @@ def convert(builder: Builder, parameter: forms.Parameter, value: Any, index: int
 
 def _as_written(parameter: forms.Parameter, value: Written, index: int) -> tree.Operand:
     """An operand that PTX text gave: an address is held to the table, anything else stands as it is."""
-    from grammar.match import mismatch
+    from .grammar.match import mismatch
 
     if isinstance(value, Param) and parameter.operand.kind != "address":
         if parameter.operand.kind == "symbol":

@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from grammar import tree
-
 from . import ptx
 from .errors import TraceError
 from .flow import if_
+from .grammar import tree
 from .module import package_path
 from .reg import Reg, Special
 from .source import user_position

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from grammar import tree
-
 from .errors import TraceError
+from .grammar import tree
 from .reg import Reg, Value
 from .types import ScalarType
 

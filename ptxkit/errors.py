@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grammar.errors import Finding, Kind, OpcodeError, ParseError, Position, PtxkitError, Severity
-
+from .grammar.errors import Finding, Kind, OpcodeError, ParseError, Position, PtxkitError, Severity
 from .source import user_position
 
 __all__ = [

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from grammar import tree
-
 from .errors import TraceError
+from .grammar import tree
 from .reg import Index, Negated, Reg, Special
 from .trace import Builder, current
 from .types import pred, u32

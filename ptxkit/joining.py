@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from grammar import tree
-
 from .errors import LaunchError, TraceError
+from .grammar import tree
 from .kernel import Kernel, Parameter, Traced
 from .module import Copies
 from .smem import SharedPlan
@@ -73,7 +72,7 @@ class Linked:
         self._libraries: dict[int, Any] = {}
 
     def ptx(self) -> str:
-        from grammar.write import write
+        from .grammar.write import write
 
         return write(self.module, locs=False)
 
@@ -88,7 +87,7 @@ class Linked:
         ordinal = driver.current_device()
         if ordinal not in self._libraries:
             if self._linker:
-                from grammar.write import write
+                from .grammar.write import write
 
                 cubin = driver.link([write(_module(source), locs=False) for source in self._sources], self.module.target[0])
                 self._libraries[ordinal] = driver.load(cubin, ordinal=ordinal)
@@ -127,7 +126,7 @@ def _module(source: Source) -> tree.Module:
     if isinstance(source, tree.Module):
         return source
     if isinstance(source, str):
-        from grammar.read import parse
+        from .grammar.read import parse
 
         return parse(source)
     if isinstance(source, Kernel | Traced):

@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
-from grammar import tree
-from grammar.errors import Finding, Position
-
 from . import raw
 from .errors import TraceError
+from .grammar import tree
+from .grammar.errors import Finding, Position
 from .module import Copies, ModuleBuilder
 from .parameters import Parameter, argument, declared, given
 from .reg import Ptr, Reg
@@ -59,7 +58,7 @@ class Traced:
     def ptx(self, *, locs: bool = False) -> str:
         """The PTX text; `locs` keeps `.file` and `.loc`."""
         if locs not in self._text:
-            from grammar.write import write
+            from .grammar.write import write
 
             self._text[locs] = write(self.module, locs=locs)
         return self._text[locs]

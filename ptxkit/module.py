@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grammar import forms, tree
-
 from .descriptor import TensorMapFields
 from .errors import Position, TraceError
+from .grammar import forms, tree
 from .smem import SharedPlan
 from .types import ScalarType
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin
 
-from grammar import tree
-from grammar.errors import Position
-
 from . import raw
+from .grammar import tree
+from .grammar.errors import Position
 from .reg import Ptr
 from .tensormap import TensorMapParameter
 from .trace import Builder

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from grammar import forms, tree
-from grammar.errors import OpcodeError, PtxkitError
-from grammar.spelling import opcode_tokens
-
 from .convert import Mismatch, convert
 from .errors import TraceError
+from .grammar import forms, tree
+from .grammar.errors import OpcodeError, PtxkitError
+from .grammar.spelling import opcode_tokens
 from .reg import Negated, Reg, Vec
 from .rules import observe
 from .source import user_position

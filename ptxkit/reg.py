@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeAlias, TypeVar, overload
 
-from grammar import tree
-
 from .errors import TraceError
+from .grammar import tree
 from .types import Scalar, b32, b64, integer, integer16, integer32, integer64, pred, s16, s32, s64, u16, u32, u64
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from grammar import forms
-
 from .descriptor import Descriptor
 from .errors import TraceError
+from .grammar import forms
 from .smem import MBarrier, MBarriers, Shared, SharedAddress, TileView
 from .source import user_position
 from .tensormap import TensorMapParameter

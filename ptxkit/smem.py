@@ -6,10 +6,9 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from grammar import tree
-
 from .descriptor import Descriptor, step, template
 from .errors import Position, TraceError
+from .grammar import tree
 from .layout import Layout, Major
 from .reg import Index, Reg, Special, Value
 from .source import user_position

@@ -8,21 +8,22 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grammar.errors import Position
+from .grammar.errors import Position
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 _PACKAGE = str(Path(__file__).parent) + os.sep
+_KERNELS = _PACKAGE + "gemm" + os.sep           # code of a user of this package, although it lies in its folder
 _CONTEXTLIB = sys.modules["contextlib"].__file__ if "contextlib" in sys.modules else None
 
 
 def user_position() -> Position | None:
-    """File and line of the innermost frame outside this package, None when there is none."""
+    """File and line of the innermost frame outside this package (`ptxkit.gemm` is outside), None when there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
-        if not filename.startswith(_PACKAGE) and filename != _CONTEXTLIB:
+        if (not filename.startswith(_PACKAGE) or filename.startswith(_KERNELS)) and filename != _CONTEXTLIB:
             return Position(filename, line_of(frame))
         frame = frame.f_back
     return None

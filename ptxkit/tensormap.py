@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from grammar import tree
-
 from .descriptor import TensorMapFields
 from .errors import TraceError
+from .grammar import tree
 from .reg import Reg, Value
 from .types import TYPES, ScalarType
 

@@ -11,12 +11,11 @@ from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grammar import tree
-from grammar.errors import Position
-from grammar.special import SPECIAL
-from grammar.walk import instructions
-
 from .errors import TraceError
+from .grammar import tree
+from .grammar.errors import Position
+from .grammar.special import SPECIAL
+from .grammar.walk import instructions
 from .reg import Reg
 from .source import user_position
 from .types import Scalar
@@ -227,7 +226,7 @@ class Builder:
 
     def _sink_unused(self) -> Iterator[tree.Statement]:
         """Replace results that nobody reads by `_` where the table allows it (the state of an mbarrier arrive)."""
-        from grammar.forms import lookup
+        from .grammar.forms import lookup
 
         reads: set[str] = set()
         for instruction in instructions(self.body):

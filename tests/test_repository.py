@@ -15,7 +15,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("grammar", "ptxkit", "gemm")
-"""Each may import itself and those before it."""
+"""The folders of the one package: ptxkit.grammar, ptxkit itself, ptxkit.gemm. Each may import itself and those before it."""
+LINKS = {"gemm": "../gemm", "grammar": "../grammar"}
+"""How the folders beside ptxkit are found in it."""
+UPWARD = {"ptxkit/cli.py": "ptxkit.gemm.__main__"}
+"""The one arrow from the command line to the kernels."""
 
 LAYERS = (
     ("source", "errors", "types", "settings", "diagnostics", "graph"),
@@ -76,6 +80,7 @@ def modules(package: str) -> list[tuple[Path, list[Import]]]:
     found = []
     for path in sorted((ROOT / package).rglob("*.py")):
         within = ".".join(path.relative_to(ROOT).parent.parts)
+        within = within if package == "ptxkit" else f"ptxkit.{within}"
         found.append((path, imports(path.read_text(encoding="utf-8"), within)))
     return found
 
@@ -119,10 +124,22 @@ class C:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_import_only_those_below(package: str) -> None:
-    above = PACKAGES[PACKAGES.index(package) + 1:]
+    above = tuple(f"ptxkit.{name}" if name != "ptxkit" else name for name in PACKAGES[PACKAGES.index(package) + 1:])
     wrong = [f"{path.relative_to(ROOT)}:{made.line} imports {made.name}" for path, found in modules(package) for made in found
-             if made.name.split(".")[0] in (*above, "tests", "examples", "benchmarks")]
+             if any(made.name == name or made.name.startswith(f"{name}.") for name in (*above, "tests", "examples", "benchmarks"))
+             and not (package == "grammar" and made.name.startswith("ptxkit.grammar."))
+             and not made.name.startswith(UPWARD.get(path.relative_to(ROOT).as_posix(), "nothing"))]
     assert wrong == []
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_folder_beside_ptxkit_is_a_part_of_it(name: str) -> None:
+    link = ROOT / "ptxkit" / name
+    assert link.is_symlink()
+    assert link.readlink().as_posix() == LINKS[name]
+    done = subprocess.run([sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"ImportError: the package `{name}` is called `ptxkit.{name}`: write `from ptxkit import {name}`"
 
 
 def test_the_rooms_of_ptxkit_keep_their_arrows() -> None:
@@ -219,8 +236,8 @@ def test_modules_stay_readable() -> None:
 def test_a_wheel_holds_every_package_and_its_data() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     included = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert included == ["ptxkit", "ptxkit.*"]
     for package in PACKAGES:
-        assert {package, f"{package}.*"} <= set(included)
         assert (ROOT / package / "py.typed").is_file()
         for folder in {path.parent for path in (ROOT / package).rglob("*.py")}:
             assert (folder / "__init__.py").is_file(), f"{folder.relative_to(ROOT)} is no package"

@@ -1,4 +1,4 @@
-"""The worker of `python -m gemm bench` and `python -m gemm tune`: `python -m gemm.bench NOTE`."""
+"""The worker of `python -m ptxkit.gemm bench` and `python -m ptxkit.gemm tune`: `python -m ptxkit.gemm.bench NOTE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m gemm bench`: its options, and what a run is made of."""
+"""`python -m ptxkit.gemm bench`: its options, and what a run is made of."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ceilings", action=argparse.BooleanOptionalAction, default=True,
                         help="also measure wgmma alone and a streaming read of 8 GiB (about 6 s)")
     parser.add_argument("--grouped", action="store_true",
-                        help="group products instead: what `python -m gemm grouped --compare` measures, --against its contestants")
+                        help="group products instead: what `python -m ptxkit.gemm grouped --compare` measures, --against its contestants")
     parser.add_argument("--json", metavar="FILE", help="write the results there after each measurement (- for stdout, at the end)")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw them: .svg, or .png with matplotlib")
     parser.set_defaults(run=command)
@@ -128,7 +128,7 @@ def work(wishes: Mapping[str, Any], step: watch.Step) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """The command by itself."""
-    parser = argparse.ArgumentParser(prog="python -m gemm bench")
+    parser = argparse.ArgumentParser(prog="python -m ptxkit.gemm bench")
     add_arguments(parser)
     return command(parser.parse_args(arguments))
 

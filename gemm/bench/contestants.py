@@ -57,7 +57,7 @@ def ours(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
 
 def our_launch(problem: Problem, data: Operands, config: Any = None) -> Launch:
     """One product by this package's public entry."""
-    import gemm
+    from ptxkit import gemm
 
     if BYTES[problem.dtype] == 2:
         return functools.partial(gemm.hgemm, data.a, data.b, data.d, config=config)

@@ -19,7 +19,7 @@ _BAR, _GAP, _LEFT, _WIDTH = 13, 12, 210, 620
 
 def invocation() -> str:
     """The command that runs, without the folders that it names: results travel."""
-    return " ".join(("python -m gemm", *(Path(word).name for word in sys.argv[1:])))
+    return " ".join(("python -m ptxkit.gemm", *(Path(word).name for word in sys.argv[1:])))
 
 
 class PlotError(PtxkitError, ValueError):

@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-TASKS = {"bench": "gemm.bench.command:work", "tune": "gemm.tune:work"}
+TASKS = {"bench": "ptxkit.gemm.bench.command:work", "tune": "ptxkit.gemm.tune:work"}
 PATIENCE_S = 45.0
 """Longer than any single step takes: assembling a kernel, or measuring a product of 16384 cubed."""
 START = 4
 """So many times that patience before the first step: importing torch on a fresh machine."""
 GIVEN_UP = 70
 """Exit status of a worker that cannot go on. 0 to 2 are results."""
-WORKER = (sys.executable, "-m", "gemm.bench")
+WORKER = (sys.executable, "-m", "ptxkit.gemm.bench")
 
 
 class GiveUp(Exception):

@@ -1,4 +1,4 @@
-"""`python -m gemm grouped`: one group product, random ones, a sweep over configurations, or the comparison with the ceilings."""
+"""`python -m ptxkit.gemm grouped`: one group product, random ones, a sweep over configurations, or the comparison with the ceilings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m gemm ladder`: its options, and what it does with them."""
+"""`python -m ptxkit.gemm ladder`: its options, and what it does with them."""
 
 from __future__ import annotations
 
@@ -78,5 +78,5 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ResultsError(f"--results {path}: {error}") from None
     if not isinstance(results, dict) or results.get("schema") != 1 or "sizes" not in results:
-        raise ResultsError(f"--results {path}: this is not what `python -m gemm ladder --json` writes")
+        raise ResultsError(f"--results {path}: this is not what `python -m ptxkit.gemm ladder --json` writes")
     return results

@@ -17,7 +17,7 @@ from .rungs import BY_NAME, NAMES, OURS, OURS_IDEA
 
 PATIENCE_S = 120.0
 """Seconds between two lines of the worker: the slowest step at 8192 cubed takes a few, and so does assembling a kernel."""
-WORKER = (sys.executable, "-m", "gemm.ladder.worker")
+WORKER = (sys.executable, "-m", "ptxkit.gemm.ladder.worker")
 Say = Callable[[str], None]
 
 

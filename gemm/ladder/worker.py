@@ -1,4 +1,4 @@
-"""The process that touches the GPU: `python -m gemm.ladder.worker TASK ...`, one line of JSON for everything it begins and finds.
+"""The process that touches the GPU: `python -m ptxkit.gemm.ladder.worker TASK ...`, one line of JSON for everything it begins and finds.
 
 A step that hangs or crashes takes this process with it and nothing else: `supervise` ends it and goes on without that step.
 """
@@ -35,7 +35,7 @@ CHECKED = (512, 768, 320)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m gemm.ladder.worker")
+    parser = argparse.ArgumentParser(prog="python -m ptxkit.gemm.ladder.worker")
     parser.add_argument("task", choices=("verify", "measure", "profile"))
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--names", required=True)
@@ -60,7 +60,7 @@ def say(**what: Any) -> None:
 def launches(torch: Any, name: str, sets: Sequence[operands.Operands], *, marks: Any = None) -> list[Any]:
     """A launch of the step for each operand set; `marks` makes it the profiled kernel."""
     if name == OURS:
-        import gemm
+        from ptxkit import gemm
 
         return [functools.partial(gemm.hgemm, data.a, data.b, data.d) for data in sets]
     rung = BY_NAME[name]

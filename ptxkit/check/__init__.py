@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from grammar import tree
-from grammar.errors import Finding, Position
+from ..grammar import tree
+from ..grammar.errors import Finding, Position
 
 if TYPE_CHECKING:
     from ..kernel import Kernel, Traced
@@ -28,7 +28,7 @@ def check(source: str | tree.Module | Kernel[Any] | Traced, *, strict: bool = Fa
 
 def check_text(text: str, *, strict: bool = False, target: str | None = None, protocols: bool = True) -> tuple[Finding, ...]:
     """As `check`, of PTX text; where it is not PTX is a finding, too. `target` stands for the module's own."""
-    from grammar.read import parse_all
+    from ..grammar.read import parse_all
 
     module, errors = parse_all(text)
     found = [Finding("syntax", error.message, "", Position(None, error.position.line, error.position.column), "language", "error",
@@ -92,8 +92,7 @@ def located(found: Iterable[Finding], text: str) -> Iterator[Finding]:
 
 def protocol(module: tree.Module, places: Any, traced: Traced | None = None) -> list[Finding]:
     """The protocol findings of every entry of a module whose language is right."""
-    from grammar.resting import resting
-
+    from ..grammar.resting import resting
     from .analysis import Analysis
     from .families import FAMILIES
     from .program import parts
@@ -108,8 +107,7 @@ def protocol(module: tree.Module, places: Any, traced: Traced | None = None) -> 
 
 
 def _module(source: str | tree.Module | Kernel[Any] | Traced) -> tuple[tree.Module, Mapping[int, Position] | None, Traced | None]:
-    from grammar import parse
-
+    from ..grammar import parse
     from ..kernel import Kernel, Traced
 
     if isinstance(source, tree.Module):

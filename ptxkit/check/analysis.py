@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from grammar import tree
-from grammar.errors import Finding, Kind, Severity
-from grammar.operands import width
-
+from ..grammar import tree
+from ..grammar.errors import Finding, Kind, Severity
+from ..grammar.operands import width
 from .barriers import Barriers
 from .lanes import Lanes, Launch
 from .memory import Memory, bytes_of

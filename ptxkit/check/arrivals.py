@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from grammar.errors import Finding
-
+from ..grammar.errors import Finding
 from .analysis import Analysis
 from .barriers import Barrier, Use
 from .program import Site, above

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import gcd
 
-from grammar.operands import width
-
+from ..grammar.operands import width
 from .memory import Memory
 from .program import Routine, Site
 from .values import Linear, Values

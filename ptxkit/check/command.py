@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from grammar.errors import Finding, Position
-
 from ..files import is_file, read_ptx
+from ..grammar.errors import Finding, Position
 from . import check, check_text
 
 KernelOf = Callable[[str, Any], tuple[Any, dict[str, Any]]]

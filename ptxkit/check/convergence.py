@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grammar.errors import Finding, Severity
-
+from ..grammar.errors import Finding, Severity
 from .analysis import Analysis
 from .program import Site
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 
-from grammar import tree
-from grammar.errors import Finding
-from grammar.operands import width
-
+from ..grammar import tree
+from ..grammar.errors import Finding
+from ..grammar.operands import width
 from .names import Scope
 from .places import NOWHERE, Place, finding
 

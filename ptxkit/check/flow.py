@@ -11,8 +11,7 @@ from collections.abc import Callable, Hashable, Iterator
 from heapq import heappop, heappush
 from typing import Any
 
-from grammar.errors import Finding
-
+from ..grammar.errors import Finding
 from .analysis import Analysis
 from .program import Site
 

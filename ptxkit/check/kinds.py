@@ -12,10 +12,9 @@ from functools import cache, lru_cache
 from itertools import chain, islice, repeat
 from typing import Any
 
-from grammar import forms, tree
-from grammar.schema import Per, Range
-from grammar.special import SPECIAL
-
+from ..grammar import forms, tree
+from ..grammar.schema import Per, Range
+from ..grammar.special import SPECIAL
 from .names import Scope
 
 UNKNOWN = "?"

@@ -9,9 +9,8 @@ import operator
 from collections.abc import Callable
 from functools import cached_property
 
-from grammar import tree
-from grammar.operands import width
-
+from ..grammar import tree
+from ..grammar.operands import width
 from ..graph import post_dominators
 from .program import Routine, Site
 from .values import Value, Values, sources

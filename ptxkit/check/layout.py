@@ -7,8 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from grammar.errors import Finding
-
+from ..grammar.errors import Finding
 from .analysis import Analysis
 from .memory import Matrix
 from .names import names_in

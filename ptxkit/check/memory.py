@@ -6,9 +6,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Literal
 
-from grammar import tree
-from grammar.operands import width
-
+from ..grammar import tree
+from ..grammar.operands import width
 from .lanes import Lanes, uniform
 from .program import Routine, Site
 from .values import Linear, Value, Values, sources

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from grammar import forms, tree
-from grammar.match import Mismatch, bind
+from ..grammar import forms, tree
+from ..grammar.match import Mismatch, bind
 
 _AXES = ("x", "y", "z", "w", "r", "g", "b", "a")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from grammar import tree
-from grammar.errors import Finding, Kind, Position, Severity
+from ..grammar import tree
+from ..grammar.errors import Finding, Kind, Position, Severity
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,10 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from grammar import tree
-from grammar.columns import CALLS, Part, made
-from grammar.special import SPECIAL
-from grammar.templates import ANY, ANY_CALLED, ANY_LABEL, ANY_PARAMETER, CALLED, DIGITS, FOUND, LABEL, PARAMETER, Plain, Template
-
+from ..grammar import tree
+from ..grammar.columns import CALLS, Part, made
+from ..grammar.special import SPECIAL
+from ..grammar.templates import ANY, ANY_CALLED, ANY_LABEL, ANY_PARAMETER, CALLED, DIGITS, FOUND, LABEL, PARAMETER, Plain, Template
 from . import declarations
 from .kinds import Kinds
 from .names import Declared, Scope, match_type, names_in

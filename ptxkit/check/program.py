@@ -7,10 +7,9 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
-from grammar import forms, tree
-from grammar.schema import PURE, Effects
-from grammar.walk import instructions
-
+from ..grammar import forms, tree
+from ..grammar.schema import PURE, Effects
+from ..grammar.walk import instructions
 from ..graph import post_dominators
 from .names import Declared, Scope, bound, names_in, renamed
 from .places import Place, Places

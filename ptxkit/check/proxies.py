@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 
-from grammar.errors import Finding
-
+from ..grammar.errors import Finding
 from .analysis import Analysis
 from .flow import Flow, State, is_barrier, members
 from .memory import Access

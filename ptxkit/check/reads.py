@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grammar.errors import Finding
-
+from ..grammar.errors import Finding
 from .analysis import Analysis
 from .barriers import Barrier
 from .flow import Flow, State, is_barrier, members

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grammar import tree
-from grammar.errors import Finding
-
+from ..grammar import tree
+from ..grammar.errors import Finding
 from .analysis import Analysis
 from .flow import Flow, State, is_barrier, members
 from .program import Site

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from grammar import tree
-from grammar.errors import Finding
-
+from ..grammar import tree
+from ..grammar.errors import Finding
 from .analysis import Analysis
 from .program import Site
 from .values import Value

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grammar import tree
-from grammar.errors import Finding
-
+from ..grammar import tree
+from ..grammar.errors import Finding
 from .analysis import Analysis
 from .names import names_in
 from .program import Site

@@ -7,9 +7,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from grammar import tree
-from grammar.operands import width
-
+from ..grammar import tree
+from ..grammar.operands import width
 from .program import Routine, Site, above
 
 _BITS: dict[str, Callable[[int, int], int]] = {"or": operator.or_, "xor": operator.xor, "and": operator.and_}

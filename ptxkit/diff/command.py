@@ -74,8 +74,7 @@ def _only(program: Program, entry: str) -> Program:
 
 
 def _program(name: str, given: str | bytes, machine: bool, assemble: bool) -> Program:
-    from grammar import parse
-
+    from ..grammar import parse
     from ..toolchain import assemble as assembled
     from ..toolchain import disassemble
 

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from textwrap import wrap
 
-from grammar import forms
-from grammar.errors import OpcodeError
-from grammar.schema import Effects, Form, Operand, Per, Range
-from grammar.special import SPECIAL
-from grammar.spelling import opcode_tokens, python_name
-
+from ..grammar import forms
+from ..grammar.errors import OpcodeError
+from ..grammar.schema import Effects, Form, Operand, Per, Range
+from ..grammar.special import SPECIAL
+from ..grammar.spelling import opcode_tokens, python_name
 from .words import CONTROL, CONVERGENCE, SUMMARIES, SYNC, TAGS, fitting, pitfalls, summary
 
 WIDTH = 118
@@ -85,12 +84,12 @@ def overview() -> dict[str, dict[str, str]]:
     from importlib import import_module
     from pkgutil import iter_modules
 
-    from grammar import isa
+    from ..grammar import isa
 
     found: dict[str, dict[str, str]] = {}
     known = {id(form) for form in forms.forms()}
     for chapter in sorted(module.name for module in iter_modules(isa.__path__)):
-        rows = getattr(import_module(f"grammar.isa.{chapter}"), "FORMS", ())
+        rows = getattr(import_module(f"ptxkit.grammar.isa.{chapter}"), "FORMS", ())
         for row in rows:
             if id(row) in known and not any(row.mnemonic in rows for rows in found.values()):
                 found.setdefault(chapter, {})[row.mnemonic] = sentence(row.mnemonic)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from grammar import tree
-
 from ..check.analysis import Analysis
 from ..check.lanes import Lanes, Vector
 from ..check.memory import Access
 from ..check.values import Value
+from ..grammar import tree
 from .facts import BankFact, Banks
 
 BANKS = 32

@@ -14,8 +14,7 @@ from ..errors import AssembleError, NoToolError, Position, PtxkitError
 from ..files import is_file, read_ptx
 
 if TYPE_CHECKING:
-    from grammar import tree
-
+    from ..grammar import tree
     from ..kernel import Traced
     from ..toolchain import Assembly
     from .cubin import Cubin
@@ -78,9 +77,8 @@ def run(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]], tupl
 
 
 def _subject(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]], tuple[Any, dict[str, Any]]]) -> Subject:
-    from grammar import parse
-
     from ..cli import UsageError
+    from ..grammar import parse
 
     source: str = options.source
     if is_file(source):
@@ -94,9 +92,8 @@ def _subject(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]],
 
 
 def _of_file(source: str, path: Path) -> Subject:
-    from grammar import parse
-    from grammar.errors import ParseError
-
+    from ..grammar import parse
+    from ..grammar.errors import ParseError
     from .cubin import is_elf, read
 
     if source != "-":
@@ -216,7 +213,7 @@ def _page(options: argparse.Namespace, subject: Subject, entries: Sequence[Entry
 
 def _authors(module: tree.Module, places: Any) -> dict[int, Position]:
     """The position that `.loc` gives to each PTX line with an instruction."""
-    from grammar import tree
+    from ..grammar import tree
 
     found: dict[int, Position] = {}
 

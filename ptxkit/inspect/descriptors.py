@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from grammar import tree
-from grammar.operands import width
-
 from ..check.program import Site
 from ..check.values import Linear, Value, Values, sources
+from ..grammar import tree
+from ..grammar.operands import width
 
 ALL = (1 << 64) - 1
 ADDRESS = 0x3FFF

@@ -6,16 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
-from grammar import forms, tree
-from grammar.errors import Finding, OpcodeError
-from grammar.operands import width
-from grammar.walk import statements
-
 from ..check import language
 from ..check.analysis import Analysis
 from ..check.places import Places
 from ..check.program import parts
 from ..diagnostics import Resources
+from ..grammar import forms, tree
+from ..grammar.errors import Finding, OpcodeError
+from ..grammar.operands import width
+from ..grammar.walk import statements
 from ..kernel import Traced
 from . import banks, flight, protocol
 from .cubin import Cubin, Machine
@@ -161,11 +160,12 @@ def _chapters() -> dict[int, str]:
     from importlib import import_module
     from pkgutil import iter_modules
 
-    from grammar import isa
+    from ..grammar import isa
 
     names = (module.name for module in iter_modules(isa.__path__))
     known = {id(form) for form in forms.forms()}
-    return {id(form): name for name in names for form in getattr(import_module(f"grammar.isa.{name}"), "FORMS", ()) if id(form) in known}
+    return {id(form): name for name in names for form in getattr(import_module(f"ptxkit.grammar.isa.{name}"), "FORMS", ())
+            if id(form) in known}
 
 
 def mix(module: tree.Module, entry: tree.Function) -> dict[str, int]:

@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from grammar import tree
-from grammar.write import write
-
 from ..errors import AssembleError, NoToolError
+from ..grammar import tree
+from ..grammar.write import write
 from . import cubin
 from .resources import instructions_of
 

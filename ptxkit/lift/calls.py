@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from grammar import tree
-from grammar.errors import PtxkitError
-from grammar.forms import Parameter, Signature, lookup
-from grammar.spelling import python_name
-
 from .. import ptx
 from ..convert import Mismatch
+from ..grammar import tree
+from ..grammar.errors import PtxkitError
+from ..grammar.forms import Parameter, Signature, lookup
+from ..grammar.spelling import python_name
 from .terms import Names, Term, quoted, template, term
 from .typing import Bound, is_output
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from grammar import tree
-
+from ..grammar import tree
 from .structure import If, Jump, Loop, Node, Place, Scope
 
 _COUNTED = ("u32", "s32", "b32")

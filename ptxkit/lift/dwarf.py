@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from grammar import tree
-from grammar.write import write_items
-
+from ..grammar import tree
+from ..grammar.write import write_items
 from .scopes import value_names
 
 _LOCATIONS = (0x90, 0x92)

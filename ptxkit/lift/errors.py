@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grammar.errors import PtxkitError
+from ..grammar.errors import PtxkitError
 
 
 class LiftError(PtxkitError):

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grammar import tree
-from grammar.errors import PtxkitError
-from grammar.resting import resting
-from grammar.walk import instructions, statements
-from grammar.write import write_items, write_statement
-
 from ..check.declarations import header
+from ..grammar import tree
+from ..grammar.errors import PtxkitError
+from ..grammar.resting import resting
+from ..grammar.walk import instructions, statements
+from ..grammar.write import write_items, write_statement
 from ..kernel import Kernel
 from ..raw import held
 from ..types import TYPES
@@ -54,7 +53,7 @@ def lift(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str = "
 
 def lifted(ptx: str | tree.Module, entries: Sequence[str] = (), *, source: str = "PTX") -> Lifted:
     """As `lift`, with the kernels."""
-    from grammar.read import parse
+    from ..grammar.read import parse
 
     module = parse(ptx) if isinstance(ptx, str) else ptx
     needs = Needs(module)
@@ -141,7 +140,7 @@ def _refused(text: str, error: PtxkitError) -> str | None:
     if position is None or not 0 < position.line <= len(lines):
         return None
     aliases = dict(re.findall(r"^(\w+) = ([\w.]+)$", text, re.MULTILINE))
-    from grammar.spelling import opcode_tokens
+    from ..grammar.spelling import opcode_tokens
 
     for word in re.findall(r"([A-Za-z_][\w.]*)\(", lines[position.line - 1]):
         names = aliases.get(word, word).split(".")

@@ -7,9 +7,8 @@ import keyword
 import re
 from collections.abc import Collection
 
-from grammar import forms
-
 from .. import special
+from ..grammar import forms
 from ..reg import Special
 from ..types import TYPES
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from grammar import tree
-from grammar.walk import instructions
-from grammar.write import write_items
-
+from ..grammar import tree
+from ..grammar.walk import instructions
+from ..grammar.write import write_items
 from . import dwarf
 from .scopes import names, value_names
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from grammar import tree
-from grammar.walk import instructions
-
+from ..grammar import tree
+from ..grammar.walk import instructions
 from .scopes import flattened, names
 
 _PASSES = re.compile(r"(?:mov|cvta|add|sub|mad|fma|selp|prefetch)\b")

@@ -7,13 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, M
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from grammar import tree
-from grammar.forms import canonical as in_order
-from grammar.operands import width
-from grammar.walk import instructions, statements
-from grammar.write import write_instruction
-
 from ..check.names import match_type
+from ..grammar import tree
+from ..grammar.forms import canonical as in_order
+from ..grammar.operands import width
+from ..grammar.walk import instructions, statements
+from ..grammar.write import write_instruction
 from ..raw import held
 
 Rename = Callable[[str], str]

@@ -11,8 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from grammar import tree
-from grammar.walk import instructions
+from ..grammar import tree
+from ..grammar.walk import instructions
 
 DEPTH = 14
 """How deep regions may nest: Python takes 20 blocks in one function, and deeper ones are hard to read."""

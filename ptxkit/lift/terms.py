@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from grammar import tree
-from grammar.forms import Parameter
-from grammar.special import SPECIAL
-
 from .. import special
 from ..flow import Label
+from ..grammar import tree
+from ..grammar.forms import Parameter
+from ..grammar.special import SPECIAL
 from ..module import ModuleBuilder
 from ..raw import Param, Written, at
 from ..reg import Negated, Reg, Special, sink
@@ -162,8 +161,7 @@ def raw(names: Names, operand: tree.Operand) -> Term:
 
 def template(names: Names, operands: tuple[tree.Operand, ...]) -> tuple[str, list[str]]:
     """The operands as PTX text with `{}` for registers, labels and parameters, and what stands there."""
-    from grammar.write import write_operand
-
+    from ..grammar.write import write_operand
     from .scopes import mapped
 
     texts: list[str] = []

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from grammar import tree
-from grammar.errors import OpcodeError
-from grammar.forms import Parameter, Signature, canonical, lookup
-from grammar.match import Mismatch, bind
-from grammar.operands import accepts, width
-from grammar.schema import Operand
-
+from ..grammar import tree
+from ..grammar.errors import OpcodeError
+from ..grammar.forms import Parameter, Signature, canonical, lookup
+from ..grammar.match import Mismatch, bind
+from ..grammar.operands import accepts, width
+from ..grammar.schema import Operand
 from ..types import TYPES, scalar
 from .scopes import names
 

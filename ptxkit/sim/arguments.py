@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from grammar import tree
-from grammar.operands import width
-
+from ..grammar import tree
+from ..grammar.operands import width
 from ..tensormap import TensorMap, encodable
 from ..types import TYPES
 from .errors import SimulationError, UnsupportedError

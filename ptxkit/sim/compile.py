@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from grammar.operands import width
-
+from ..grammar.operands import width
 from .errors import SimulationError, UnsupportedError
 from .externals import EXTERNALS
 from .operand import Address, Immediate, Indexed, Negated, Operand, Register, Sink, SpecialRegister, SymbolValue, Vector, Word

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from grammar.errors import Finding, Position
+from ..grammar.errors import Finding, Position
 
 if TYPE_CHECKING:
     from .barriers import MBarrier, NamedBarrier

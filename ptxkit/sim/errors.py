@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from grammar.errors import Finding, Position, PtxkitError
+from ..grammar.errors import Finding, Position, PtxkitError
 
 if TYPE_CHECKING:
     from .program import Op

@@ -10,8 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
-from grammar.errors import Finding
-
+from ..grammar.errors import Finding
 from .barriers import MBarrier
 from .compile import BLOCK, Code
 from .cta import Cluster

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from grammar.operands import width
-
+from ..grammar.operands import width
 from .values import Array
 
 _DTYPES = {"u32": np.uint32, "s32": np.int32, "u64": np.uint64, "s64": np.int64, "b32": np.uint32, "b64": np.uint64, "f16": np.float16,

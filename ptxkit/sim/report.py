@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from grammar.errors import Finding
+from ..grammar.errors import Finding
 
 Verdict = Literal["clean", "review", "incomplete", "error"]
 

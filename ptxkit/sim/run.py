@@ -6,8 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from grammar import tree
-
+from ..grammar import tree
 from ..rules import entry_registers
 from ..smem import SHARED_LIMIT
 from .arguments import Arguments
@@ -87,7 +86,7 @@ def _module(source: Any, config: dict[str, Any]) -> tuple[tree.Module, Traced | 
             raise SimulationError(f"compile-time parameters ({', '.join(config)}) are for kernel objects")
         if isinstance(source, tree.Module):
             return source, None
-        from grammar import parse
+        from ..grammar import parse
 
         return parse(source), None
     if hasattr(source, "trace"):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from grammar import tree
-from grammar.operands import width
-
+from ..grammar import tree
+from ..grammar.operands import width
 from .errors import SimulationError, UnsupportedError
 from .operand import Symbol
 from .spaces import CONST, FUNCTION, GLOBAL, LOCAL, RESERVED_SHARED, SHARED

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from grammar.operands import width
-
 from ..descriptor import TensorMapFields
+from ..grammar.operands import width
 from ..types import TYPES as SCALARS
 from .errors import Fault, UnsupportedError
 from .reduction import reduced

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from grammar import match, parse, tree
-from grammar.errors import Finding
-from grammar.read import parse_all
-from grammar.write import write_instruction
 from ptxkit.check import check_text, kinds, language
 from ptxkit.check.kinds import Kinds
 from ptxkit.check.names import Scope
 from ptxkit.check.places import Places
 from ptxkit.cli import main
+from ptxkit.grammar import match, parse, tree
+from ptxkit.grammar.errors import Finding
+from ptxkit.grammar.read import parse_all
+from ptxkit.grammar.write import write_instruction
 from tests.grammar import certify
 from tests.grammar.test_fast import SMALL, mutant
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from grammar import parse, tree
-from grammar.match import bind
-from grammar.walk import statements
 from ptxkit.check import check_text
 from ptxkit.check.analysis import Analysis
 from ptxkit.check.names import Scope
 from ptxkit.check.places import Places
 from ptxkit.check.program import Routine, parts, routine
+from ptxkit.grammar import parse, tree
+from ptxkit.grammar.match import bind
+from ptxkit.grammar.walk import statements
 
 pytestmark = pytest.mark.pure
 

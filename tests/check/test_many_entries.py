@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from grammar import parse
 from ptxkit.check import check_text
 from ptxkit.check.places import Places
 from ptxkit.check.program import parts, routine
+from ptxkit.grammar import parse
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*.ptx"))

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grammar import parse, tree
-from grammar.errors import Finding
-from grammar.read import parse_all
-from grammar.templates import Plain
 from ptxkit.check import check_text, language, plain
 from ptxkit.check.places import Places
+from ptxkit.grammar import parse, tree
+from ptxkit.grammar.errors import Finding
+from ptxkit.grammar.read import parse_all
+from ptxkit.grammar.templates import Plain
 from tests.grammar import certify, near
 from tests.grammar.test_fast import mutant
 

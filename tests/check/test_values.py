@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grammar import parse
 from ptxkit.check.places import Places
 from ptxkit.check.program import routine
 from ptxkit.check.values import Values
+from ptxkit.grammar import parse
 
 pytestmark = pytest.mark.pure
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from grammar import parse, tree, write
 from ptxkit.cli import main
 from ptxkit.diff import diff
 from ptxkit.diff.program import Program, of_module
+from ptxkit.grammar import parse, tree, write
 from ptxkit.lift.module import lifted
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*.ptx"))

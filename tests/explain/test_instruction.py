@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from grammar import forms
-from grammar.errors import OpcodeError
-from grammar.special import SPECIAL
 from ptxkit.explain.instruction import explain, overview, text
 from ptxkit.explain.words import CONTROL, CONVERGENCE, KIND_OF, PITFALLS, SUMMARIES, SYNC, TAGS, pitfalls, summary
+from ptxkit.grammar import forms
+from ptxkit.grammar.errors import OpcodeError
+from ptxkit.grammar.special import SPECIAL
 
 pytestmark = pytest.mark.pure
 

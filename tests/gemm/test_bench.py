@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.__main__ import main
-from gemm.bench import command, contestants, figures, operands, power, regimes, report, run, shapes, watch
-from gemm.bench.contestants import Entry
-from gemm.bench.regimes import REGIMES
-from gemm.bench.shapes import PRESETS, Problem, ShapeError, parse
+from ptxkit.gemm.__main__ import main
+from ptxkit.gemm.bench import command, contestants, figures, operands, power, regimes, report, run, shapes, watch
+from ptxkit.gemm.bench.contestants import Entry
+from ptxkit.gemm.bench.regimes import REGIMES
+from ptxkit.gemm.bench.shapes import PRESETS, Problem, ShapeError, parse
 
 from .virtual_card import Card, Matrix
 

@@ -1,4 +1,4 @@
-"""`python -m gemm` as a user runs it on the CPU device."""
+"""`python -m ptxkit.gemm` as a user runs it on the CPU device."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from gemm.__main__ import main
+from ptxkit.gemm.__main__ import main
 from tests.conftest import why_no_gpu
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "gemm", *words], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-m", "ptxkit.gemm", *words], capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.ptxas

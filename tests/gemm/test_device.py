@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import gemm
-from gemm import Adapter
-from gemm.config import Config
-from gemm.grid import COUNTER_BYTES, Grid
-from gemm.problem import Arrays, Options, Problem, operand
-from ptxkit import driver
+from ptxkit import driver, gemm
 from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError, NoDriverError
+from ptxkit.gemm import Adapter
+from ptxkit.gemm.config import Config
+from ptxkit.gemm.grid import COUNTER_BYTES, Grid
+from ptxkit.gemm.problem import Arrays, Options, Problem, operand
 from ptxkit.types import bf16, f16, f32
 
 pytestmark = pytest.mark.pure

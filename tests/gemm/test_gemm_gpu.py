@@ -1,4 +1,4 @@
-"""gemm on a Hopper GPU, a sample; the recorded sweep is `python -m gemm verify`."""
+"""gemm on a Hopper GPU, a sample; the recorded sweep is `python -m ptxkit.gemm verify`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gemm
-from gemm import verify
-from gemm.config import Config
-from gemm.run import Product, on_gpu
+from ptxkit import gemm
 from ptxkit.errors import LaunchError
+from ptxkit.gemm import verify
+from ptxkit.gemm.config import Config
+from ptxkit.gemm.run import Product, on_gpu
 from ptxkit.types import bf16, f32
 
 pytestmark = pytest.mark.gpu
@@ -27,7 +27,7 @@ def test_products_of_every_kind() -> None:
 def test_structures_of_configurations() -> None:
     torch.manual_seed(0)
     trials = verify.structures()[::11]
-    from gemm.tune import assembled
+    from ptxkit.gemm.tune import assembled
 
     assert assembled([config for _, config in trials]) == {}
     assert {f"{config}: {case}": sentence for case, config in trials if (sentence := verify.check(torch, case, config))} == {}

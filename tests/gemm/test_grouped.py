@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.config import ConfigError
-from gemm.group.config import GroupConfig
-from gemm.group.counting import Tiles
-from gemm.group.example import example
-from gemm.group.kernel import group_gemm
-from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
-from gemm.group.simulate import simulate
 from ptxkit.errors import LaunchError
+from ptxkit.gemm.config import ConfigError
+from ptxkit.gemm.group.config import GroupConfig
+from ptxkit.gemm.group.counting import Tiles
+from ptxkit.gemm.group.example import example
+from ptxkit.gemm.group.kernel import group_gemm
+from ptxkit.gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
+from ptxkit.gemm.group.simulate import simulate
 from ptxkit.types import bf16, e4m3
 from tests.gemm.groups import lengths, view
 
@@ -248,7 +248,7 @@ def test_lengths_that_make_no_sense_stay_inside_of_y():
 
 
 def test_a_wrong_element_and_a_row_too_many_are_noticed(monkeypatch):
-    from gemm.group import simulate
+    from ptxkit.gemm.group import simulate
 
     right = simulate.simulate
 
@@ -343,7 +343,7 @@ def test_weights_that_one_tile_needs_are_streamed_and_no_others(tile):
 
 
 def test_the_command_runs_groups_on_the_cpu_device(capsys):
-    from gemm.__main__ import main
+    from ptxkit.gemm.__main__ import main
 
     arguments = ["grouped", "--device", "sim", "--groups", "3", "--tokens", "5,0,17", "-n", "64", "-k", "128", "--sms", "2"]
     assert main([*arguments, "--dtype", "e4m3", "--scales", "block", "--order", "search"]) == 0

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from gemm.group.bench import array, arrays_of, problem_of
-from gemm.group.cases import Case, case, skewed
-from gemm.group.config import GroupConfig
-from gemm.group.counting import Tiles
-from gemm.group.heuristic import heuristic
-from gemm.group.kinds import DEALT, FEW, Kind, counted, dealt_out, tile_name, tiles_of
-from gemm.group.pointers import PointerArrays, PointerProblem
-from gemm.group.problem import GroupOptions, GroupProblem
+from ptxkit.gemm.group.bench import array, arrays_of, problem_of
+from ptxkit.gemm.group.cases import Case, case, skewed
+from ptxkit.gemm.group.config import GroupConfig
+from ptxkit.gemm.group.counting import Tiles
+from ptxkit.gemm.group.heuristic import heuristic
+from ptxkit.gemm.group.kinds import DEALT, FEW, Kind, counted, dealt_out, tile_name, tiles_of
+from ptxkit.gemm.group.pointers import PointerArrays, PointerProblem
+from ptxkit.gemm.group.problem import GroupOptions, GroupProblem
 from tests.gemm.groups import results
 
 pytestmark = pytest.mark.pure

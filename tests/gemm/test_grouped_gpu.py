@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 
 def test_random_launches_are_right():
-    from gemm.group import verify
+    from ptxkit.gemm.group import verify
 
     assert not verify.run(32, 5)["failures"]
 
@@ -16,7 +16,7 @@ def test_random_launches_are_right():
 def test_lengths_are_checked_on_demand():
     import torch  # pyright: ignore[reportMissingImports]
 
-    import gemm
+    from ptxkit import gemm
     from ptxkit.errors import LaunchError
 
     x, w = torch.zeros((9, 64), device="cuda", dtype=torch.bfloat16), torch.zeros((2, 64, 64), device="cuda", dtype=torch.bfloat16)
@@ -29,7 +29,7 @@ def test_lengths_are_checked_on_demand():
 def test_lengths_on_the_host_are_refused():
     import torch  # pyright: ignore[reportMissingImports]
 
-    import gemm
+    from ptxkit import gemm
     from ptxkit.errors import LaunchError
 
     x, w = torch.zeros((9, 64), device="cuda", dtype=torch.bfloat16), torch.zeros((2, 64, 64), device="cuda", dtype=torch.bfloat16)
@@ -38,11 +38,11 @@ def test_lengths_on_the_host_are_refused():
 
 
 def test_a_kernel_of_which_several_fit_an_sm_has_one_there():
-    from gemm.group.bench import problem_of
-    from gemm.group.cases import Case
-    from gemm.group.device import GroupPlan
-    from gemm.group.heuristic import heuristic
     from ptxkit import driver
+    from ptxkit.gemm.group.bench import problem_of
+    from ptxkit.gemm.group.cases import Case
+    from ptxkit.gemm.group.device import GroupPlan
+    from ptxkit.gemm.group.heuristic import heuristic
 
     problem = problem_of(Case(64, 4, 4096, 4096, "fp8-block"))
     config = heuristic(problem)
@@ -55,8 +55,8 @@ def test_products_that_follow_each_other_have_waited_for_both_kernels_of_the_one
     bits as with a pause after each."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    import gemm
-    from gemm.group.config import GroupConfig
+    from ptxkit import gemm
+    from ptxkit.gemm.group.config import GroupConfig
     from ptxkit.types import bf16
 
     lengths, size = [512, 24, 0, 384, 20, 640, 7, 16] * 4, 2048

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ptxkit.ptx as ptx
-from gemm.config import ConfigError
-from gemm.group.config import GroupConfig
-from gemm.group.example import example
-from gemm.group.kinds import SEVERAL
-from gemm.group.pointers import TILES, PointerArrays, PointerProblem
-from gemm.group.problem import GroupArrays, GroupOptions, GroupProblem, misfit
-from gemm.group.tensormaps import acquire, publish, some_rows
-from gemm.reference import worst
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, sim, smem, tid
 from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError
+from ptxkit.gemm.config import ConfigError
+from ptxkit.gemm.group.config import GroupConfig
+from ptxkit.gemm.group.example import example
+from ptxkit.gemm.group.kinds import SEVERAL
+from ptxkit.gemm.group.pointers import TILES, PointerArrays, PointerProblem
+from ptxkit.gemm.group.problem import GroupArrays, GroupOptions, GroupProblem, misfit
+from ptxkit.gemm.group.tensormaps import acquire, publish, some_rows
+from ptxkit.gemm.reference import worst
 from ptxkit.types import b32, bf16, f32, u32
 
 from ..sim.mutants.catalogue import MUTANTS
@@ -92,7 +92,7 @@ def test_every_tile_of_groups_with_matrices_of_their_own(most):
 
 def own_matrices(extents, **how):
     """Groups of these M, N and K beside their products in float64."""
-    from gemm.group.simulate import simulate_pointers
+    from ptxkit.gemm.group.simulate import simulate_pointers
 
     rng, kind = np.random.default_rng(3), ml_dtypes.bfloat16
     groups = [(rng.standard_normal((m, k)).astype(kind), rng.standard_normal((n, k)).astype(kind), np.full((m, n), np.nan, kind))

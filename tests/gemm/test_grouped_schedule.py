@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.group.schedule import ORDERS, GroupSchedule, Order
-from gemm.group.table import GroupTable
-from gemm.quotients import SmallInverses
-from gemm.scheduler import Raster, Schedule
 from ptxkit import Ptr, Reg, Vec, ctaid, if_, kernel, laneid, tid
+from ptxkit.gemm.group.schedule import ORDERS, GroupSchedule, Order
+from ptxkit.gemm.group.table import GroupTable
+from ptxkit.gemm.quotients import SmallInverses
+from ptxkit.gemm.scheduler import Raster, Schedule
 from ptxkit.idioms import inverse
 from ptxkit.kernel import Kernel
 from ptxkit.ptx import bar, mov

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemm.__main__ import main
-from gemm.ladder import report, simulated, supervise
-from gemm.ladder.parts import MARKS, PHASES
-from gemm.ladder.rung import ShapeError
-from gemm.ladder.rungs import BY_NAME, NAMES, OURS, RUNGS
-from gemm.ladder.step12_hilbert import curve, place
+from ptxkit.gemm.__main__ import main
+from ptxkit.gemm.ladder import report, simulated, supervise
+from ptxkit.gemm.ladder.parts import MARKS, PHASES
+from ptxkit.gemm.ladder.rung import ShapeError
+from ptxkit.gemm.ladder.rungs import BY_NAME, NAMES, OURS, RUNGS
+from ptxkit.gemm.ladder.step12_hilbert import curve, place
 
 by_name = pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 cheap = pytest.mark.parametrize("rung", [rung for rung in RUNGS if rung.step != 2], ids=lambda rung: rung.name)   # 2 is much unrolled

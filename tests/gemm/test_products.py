@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm import reference
-from gemm.config import Config
-from gemm.grid import COUNTER_BYTES
-from gemm.heuristic import heuristic
-from gemm.problem import Arrays, Options, Problem
-from gemm.samples import GRID, distinct, name, pairwise, picked, shipped, small
-from gemm.simulate import _view, simulate
-from gemm.streamk import LEAST
 from ptxkit.arrays import ArrayView
+from ptxkit.gemm import reference
+from ptxkit.gemm.config import Config
+from ptxkit.gemm.grid import COUNTER_BYTES
+from ptxkit.gemm.heuristic import heuristic
+from ptxkit.gemm.problem import Arrays, Options, Problem
+from ptxkit.gemm.samples import GRID, distinct, name, pairwise, picked, shipped, small
+from ptxkit.gemm.simulate import _view, simulate
+from ptxkit.gemm.streamk import LEAST
 from ptxkit.ptx import mul
 from ptxkit.sim.policy import SCHEDULES
 from ptxkit.types import bf16, e4m3, f16, f32

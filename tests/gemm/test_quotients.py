@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.config import Config
-from gemm.dense import gemm
-from gemm.group.bench import problem_of
-from gemm.group.cases import case
-from gemm.group.heuristic import heuristic
-from gemm.group.kernel import group_gemm
-from gemm.quotients import SmallInverses
 from ptxkit import Ptr, Reg, if_, kernel, laneid
+from ptxkit.gemm.config import Config
+from ptxkit.gemm.dense import gemm
+from ptxkit.gemm.group.bench import problem_of
+from ptxkit.gemm.group.cases import case
+from ptxkit.gemm.group.heuristic import heuristic
+from ptxkit.gemm.group.kernel import group_gemm
+from ptxkit.gemm.quotients import SmallInverses
 from ptxkit.idioms import quotient
 from ptxkit.ptx import bar, mov
 from ptxkit.ptx import st as store

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.curve import hilbert
-from gemm.scheduler import Extents, Inverses, Schedule
-from gemm.streamk import LEAST
 from ptxkit import Ptr, Reg, Vec, kernel
+from ptxkit.gemm.curve import hilbert
+from ptxkit.gemm.scheduler import Extents, Inverses, Schedule
+from ptxkit.gemm.streamk import LEAST
 from ptxkit.kernel import Kernel
 from ptxkit.ptx import mov
 from ptxkit.ptx import st as store

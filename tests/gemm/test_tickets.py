@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.tickets import ClusterTickets, Tickets
 from ptxkit import Ptr, Reg, cluster_ctarank, ctaid, if_, kernel, laneid, tid
 from ptxkit.flow import else_
+from ptxkit.gemm.tickets import ClusterTickets, Tickets
 from ptxkit.idioms import cluster_sync, init_barriers
 from ptxkit.kernel import Kernel
 from ptxkit.ptx import add, atom, bar, mov

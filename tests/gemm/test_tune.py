@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm import tables, tune
-from gemm.__main__ import main
-from gemm.bench import contestants, operands, power, regimes, watch
-from gemm.bench import run as bench_run
-from gemm.bench.contestants import Entry
-from gemm.bench.shapes import Problem, problem
-from gemm.config import Config
-from gemm.heuristic import heuristic
-from gemm.tables import Table, TableError, file_name, lookup
-from gemm.tables.choice import kind, knobs, revive, tuned
 from ptxkit.errors import LaunchError
+from ptxkit.gemm import tables, tune
+from ptxkit.gemm.__main__ import main
+from ptxkit.gemm.bench import contestants, operands, power, regimes, watch
+from ptxkit.gemm.bench import run as bench_run
+from ptxkit.gemm.bench.contestants import Entry
+from ptxkit.gemm.bench.shapes import Problem, problem
+from ptxkit.gemm.config import Config
+from ptxkit.gemm.heuristic import heuristic
+from ptxkit.gemm.tables import Table, TableError, file_name, lookup
+from ptxkit.gemm.tables.choice import kind, knobs, revive, tuned
 
 from .virtual_card import Card, Matrix
 

@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from grammar import forms, isa, tree
-from grammar.schema import Form, Operand, Range
-from grammar.write import write_instruction
+from ptxkit.grammar import forms, isa, tree
+from ptxkit.grammar.schema import Form, Operand, Range
+from ptxkit.grammar.write import write_instruction
 
 CHUNK = 1000
 SELECTED = {"part": ("b0", "b3", "h0", "h1"), "halves": ("h00", "h31", "h22"), "bytes": ("b3210", "b7654", "b0070"),

@@ -6,11 +6,11 @@ import itertools
 import keyword
 from collections.abc import Iterable, Iterator
 
-from grammar import forms
-from grammar.notation import compile_form
-from grammar.operands import accepts
-from grammar.schema import TAGS, Form, Operand, Per, Range
-from grammar.spelling import opcode_tokens, python_name
+from ptxkit.grammar import forms
+from ptxkit.grammar.notation import compile_form
+from ptxkit.grammar.operands import accepts
+from ptxkit.grammar.schema import TAGS, Form, Operand, Per, Range
+from ptxkit.grammar.spelling import opcode_tokens, python_name
 from tests.grammar.certify import REGISTERS
 
 Law = Iterator[str]

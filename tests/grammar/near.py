@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from grammar import forms, isa, tree
-from grammar.notation import compile_form
-from grammar.schema import Form
-from grammar.write import write_instruction
 from ptxkit.check import check_text
+from ptxkit.grammar import forms, isa, tree
+from ptxkit.grammar.notation import compile_form
+from ptxkit.grammar.schema import Form
+from ptxkit.grammar.write import write_instruction
 from tests.grammar import certify
 
 _REGISTERS = tuple(tree.Name(f"%{type}_5") for type in certify.REGISTERS)

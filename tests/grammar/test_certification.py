@@ -7,10 +7,10 @@ import functools
 
 import pytest
 
-from grammar import forms, isa
-from grammar.isa import later, lenient
-from grammar.schema import Form, Range, form, imm, r, w
-from grammar.write import write_instruction
+from ptxkit.grammar import forms, isa
+from ptxkit.grammar.isa import later, lenient
+from ptxkit.grammar.schema import Form, Range, form, imm, r, w
+from ptxkit.grammar.write import write_instruction
 from tests.grammar import certify
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.skipif(certify.ptxas() is None, reason="no ptxas")]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import grammar
-from grammar import constant
-from grammar.errors import ParseError
-from grammar.tree import Aggregate, Constant, Float, Integer, Variable
+from ptxkit import grammar
+from ptxkit.grammar import constant
+from ptxkit.grammar.errors import ParseError
+from ptxkit.grammar.tree import Aggregate, Constant, Float, Integer, Variable
 
 from .certify import ptxas
 from .cubin import sections

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import grammar
-from grammar import tree
+from ptxkit import grammar
+from ptxkit.grammar import tree
 
 from .certify import ptxas
 from .cubin import differences, sections

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import grammar
-from grammar import bodies, columns, making, read, reference, templates, tree
-from grammar.errors import ParseError, Position
+from ptxkit import grammar
 from ptxkit.check import check_text
+from ptxkit.grammar import bodies, columns, making, read, reference, templates, tree
+from ptxkit.grammar.errors import ParseError, Position
 
 from . import trees
 from .initialisers import Texts

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from grammar import forms, isa, tree
-from grammar.errors import OpcodeError, PtxkitError
-from grammar.schema import Access, Effects, Form, Per, Range, at, form, imm, r, w
-from grammar.spelling import opcode_tokens, python_name
+from ptxkit.grammar import forms, isa, tree
+from ptxkit.grammar.errors import OpcodeError, PtxkitError
+from ptxkit.grammar.schema import Access, Effects, Form, Per, Range, at, form, imm, r, w
+from ptxkit.grammar.spelling import opcode_tokens, python_name
 from tests.grammar import laws
 
 pytestmark = pytest.mark.pure

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from grammar import forms, match, parse, tree
-from grammar.schema import Range
-from grammar.special import SPECIAL
 from ptxkit.check import check_text
+from ptxkit.grammar import forms, match, parse, tree
+from ptxkit.grammar.schema import Range
+from ptxkit.grammar.special import SPECIAL
 from tests.grammar import certify, near
 
 CORPUS = Path(__file__).parents[1] / "corpus"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from grammar import match
 from ptxkit.check import kinds, language
+from ptxkit.grammar import match
 from tests.grammar import certify, near
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.skipif(certify.ptxas() is None, reason="no ptxas")]

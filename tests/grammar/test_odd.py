@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import grammar
+from ptxkit import grammar
 from ptxkit.check import check_text
 
 from .cubin import differences

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-import grammar
-from grammar.errors import ParseError, Position
-from grammar.tree import (
+from ptxkit import grammar
+from ptxkit.grammar.errors import ParseError, Position
+from ptxkit.grammar.tree import (
     Address,
     Aggregate,
     Arguments,

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-import grammar
-from grammar import reference, tree
-from grammar.resting import MANY, resting
-from grammar.templates import Plain
+from ptxkit import grammar
+from ptxkit.grammar import reference, tree
+from ptxkit.grammar.resting import MANY, resting
+from ptxkit.grammar.templates import Plain
 
 from .test_fast import CORPUS, HEAD, difference
 

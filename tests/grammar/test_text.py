@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import grammar
-from grammar import tree
-from grammar.write import write_instruction, write_operand
+from ptxkit import grammar
+from ptxkit.grammar import tree
+from ptxkit.grammar.write import write_instruction, write_operand
 
 from . import trees
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from grammar import tree
+from ptxkit.grammar import tree
 
 T = TypeVar("T")
 

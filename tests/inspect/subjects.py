@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import gemm
+from ptxkit import gemm
 from ptxkit.kernel import Kernel
 
 ROOT = Path(__file__).parents[2]
@@ -25,8 +25,9 @@ def kernels() -> dict[str, str]:
     found = {}
     for module in pkgutil.iter_modules(gemm.__path__):
         if not module.ispkg and module.name != "__main__":
-            held = importlib.import_module(f"gemm.{module.name}")
-            found |= {name: f"gemm.{module.name}:{name}" for name, value in _kernels(held) if value.function.__module__ == held.__name__}
+            held = importlib.import_module(f"ptxkit.gemm.{module.name}")
+            own = [name for name, value in _kernels(held) if value.function.__module__ == held.__name__]
+            found |= {name: f"ptxkit.gemm.{module.name}:{name}" for name in own}
     for path in sorted((ROOT / "examples").glob("*.py")):
         name = f"example_of_inspect_{path.stem}"
         spec = importlib.util.spec_from_file_location(name, path)

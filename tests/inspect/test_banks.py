@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grammar import parse
 from ptxkit.check.analysis import Analysis
 from ptxkit.check.places import Places
+from ptxkit.grammar import parse
 from ptxkit.inspect.banks import conflicts, wavefronts
 from ptxkit.inspect.facts import Banks
 from ptxkit.layout import swizzled

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from grammar import parse
 from ptxkit import Ptr, inspect, kernel, smem, tid, toolchain
 from ptxkit.cli import main
 from ptxkit.errors import NoToolError
+from ptxkit.grammar import parse
 from ptxkit.inspect.facts import Banks
 from ptxkit.ptx import mov, st
 from ptxkit.types import u32

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grammar import parse
 from ptxkit import toolchain
 from ptxkit.errors import NoToolError, PtxkitError
+from ptxkit.grammar import parse
 from ptxkit.inspect import cubin, sass
 from ptxkit.inspect.entry import bounds, parameters
 

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from grammar import parse
 from ptxkit import Reg, TensorMap, descriptor, kernel, smem
 from ptxkit.check.analysis import Analysis
 from ptxkit.check.places import Places
 from ptxkit.flow import for_range
+from ptxkit.grammar import parse
 from ptxkit.inspect.descriptors import ALL, Descriptors, Word
 from ptxkit.inspect.entry import descriptors
 from ptxkit.inspect.facts import DescriptorFact

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from grammar import parse
 from ptxkit.check.analysis import Analysis
 from ptxkit.check.places import Places
+from ptxkit.grammar import parse
 from ptxkit.inspect.facts import FlightFact
 from ptxkit.inspect.flight import flight
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from grammar import parse
 from ptxkit import source
 from ptxkit.check import check_text
+from ptxkit.grammar import parse
 from ptxkit.lift import LiftError, lift
 from ptxkit.lift import module as lifting
 from ptxkit.lift.structure import Spans

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import grammar
+from ptxkit import grammar
 from ptxkit.kernel import Kernel
 from ptxkit.lift import LiftError, lift
 from ptxkit.lift.module import Lifted, lifted
@@ -257,7 +257,8 @@ OURS = [*(path for path in sorted((ROOT / "examples").glob("*.py")) if "@kernel"
 @pytest.mark.pure
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_our_own_kernels_have_their_loops_and_ifs_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = [v for v in vars(importlib.import_module("gemm.dense")).values() if isinstance(v, Kernel)] if path.parent.name == "gemm" \
+    in_gemm = path.parent.name == "gemm"
+    kernels = [v for v in vars(importlib.import_module("ptxkit.gemm.dense")).values() if isinstance(v, Kernel)] if in_gemm \
         else kernels_of(path)
     assert kernels
     for kernel in kernels:

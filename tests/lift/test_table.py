@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from grammar import forms, parse, tree
+from ptxkit.grammar import forms, parse, tree
 from ptxkit.lift.module import lifted
 
 from ..grammar import certify

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from grammar import tree
 from ptxkit import Ptr, Reg
+from ptxkit.grammar import tree
 from ptxkit.kernel import Dim, Traced, kernel
 from ptxkit.types import TYPES
 

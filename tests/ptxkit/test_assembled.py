@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gemm.config import Config
-from gemm.dense import gemm
 from ptxkit import Ptr, Reg, kernel, link, smem
 from ptxkit import func as device_function
+from ptxkit.gemm.config import Config
+from ptxkit.gemm.dense import gemm
 from ptxkit.kernel import Kernel
 from ptxkit.ptx import bar, ld, setmaxnreg
 from ptxkit.ptx import st as store

@@ -128,7 +128,7 @@ def test_a_kernel_that_there_is_not_is_usage(module: Path, capsys: pytest.Captur
 
 def test_every_command_is_held_to_the_rule() -> None:
     commands = set(re.findall(r"^    (\w+)", _parser().format_help(), re.MULTILINE)) - {"command"}
-    assert commands == {*SOURCES, "explain", "doctor"}
+    assert commands == {*SOURCES, "explain", "doctor", "gemm"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["sing"], ["emit"], ["emit", "a:b", "--loud"]])

@@ -280,7 +280,7 @@ def test_every_encoding_that_the_fields_call_legal() -> None:
 
 def test_a_warm_launch_is_two_calls_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which device is current, and the launch: nothing is encoded, loaded, looked up or waited for. What it takes is measured by
-    `python -m gemm bench --host`."""
+    `python -m ptxkit.gemm bench --host`."""
     text = AXPY.replace(".param .u64 out,", "".join(f".param .align 64 .b8 map{i}[128], " for i in range(3)) + ".param .u64 out,")
     run = launcher.Launcher(driver.load(text).kernel("axpy"), (*["tensormap"] * 3, "u64", "u32", "f32"), block=(32, 1, 1))
     out, calls = poisoned(32), []

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grammar import tree
 from ptxkit import Ptr, Reg, Ring, for_range, if_, label, loop, ring, smem
 from ptxkit import func as device_function
 from ptxkit.errors import TraceError
 from ptxkit.flow import else_
+from ptxkit.grammar import tree
 from ptxkit.ptx import add, bra, mov, mul, setp
 from ptxkit.ptx import st as store
 from ptxkit.types import u32

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gemm.group.bench import problem_of
-from gemm.group.cases import case
-from gemm.group.heuristic import heuristic
-from gemm.group.kernel import group_gemm
 from ptxkit import Ptr, Reg, errors, hints, kernel
+from ptxkit.gemm.group.bench import problem_of
+from ptxkit.gemm.group.cases import case
+from ptxkit.gemm.group.heuristic import heuristic
+from ptxkit.gemm.group.kernel import group_gemm
 from ptxkit.inspect.cubin import code_of
 from ptxkit.ptx import fma, ld
 from ptxkit.ptx import st as store

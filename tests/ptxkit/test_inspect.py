@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grammar import tree
+from ptxkit.grammar import tree
 from ptxkit.inspect import count_instructions, report
 
 OPCODES = {

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemm.config import Config
-from gemm.dense import gemm
-from grammar import parse, tree
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, smem, tid
 from ptxkit import func as device_function
 from ptxkit.errors import TraceError
+from ptxkit.gemm.config import Config
+from ptxkit.gemm.dense import gemm
+from ptxkit.grammar import parse, tree
 from ptxkit.kernel import Traced
 from ptxkit.ptx import add, bar, cp, fence, mbarrier, mov, mul
 from ptxkit.ptx import st as store
@@ -120,8 +120,8 @@ DIGEST = """
 import hashlib, sys
 sys.path.insert(0, {root!r})
 from examples.tile_gemm import tile_gemm
-from gemm.config import Config
-from gemm.dense import gemm
+from ptxkit.gemm.config import Config
+from ptxkit.gemm.dense import gemm
 from ptxkit.types import bf16, f32
 text = tile_gemm.ptx(locs=True) + gemm.ptx(locs=True, **Config(bf16, f32, a_major="mn").parameters)
 print(hashlib.sha256(text.encode()).hexdigest())
@@ -405,7 +405,7 @@ def test_several_kernels_make_one_module() -> None:
 
 
 def _text(module: tree.Module) -> str:
-    from grammar.write import write
+    from ptxkit.grammar.write import write
 
     return write(module)
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grammar import forms
-from grammar.spelling import opcode_tokens
 from ptxkit import Ptr, Reg, Vec, laneid, ptx, sink, smem, tid
 from ptxkit.errors import OpcodeError, TraceError
 from ptxkit.flow import if_
+from ptxkit.grammar import forms
+from ptxkit.grammar.spelling import opcode_tokens
 from ptxkit.ptx import add, atom, bar, cp, cvt, elect, fma, ld, mad, mbarrier, mov, opcode, selp, setmaxnreg, setp, shfl, wgmma
 from ptxkit.ptx import st as store
 from ptxkit.types import TYPES, Scalar, b32, bf16, f32, f64, integer, pred, s16, s32, s64, u8, u16, u32, u64

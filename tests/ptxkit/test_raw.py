@@ -7,10 +7,10 @@ from typing import Annotated
 
 import pytest
 
-from grammar import parse, write
 from ptxkit import kernel, label, loop
 from ptxkit.check import check_text
 from ptxkit.errors import TraceError
+from ptxkit.grammar import parse, write
 from ptxkit.ptx import add, bra, ld, mov, ret, setp, st, vadd, vmad
 from ptxkit.raw import Module, Param, at, function, raw, register, registers, scope, verbatim
 from ptxkit.reg import Reg

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from grammar import forms
-from grammar.operands import accepts
 from ptxkit import ptx, stubs, types
+from ptxkit.grammar import forms
+from ptxkit.grammar.operands import accepts
 from ptxkit.types import TYPES
 
 pytestmark = pytest.mark.pure

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from grammar import parse
 from ptxkit import cache, diagnostics, settings, toolchain
 from ptxkit.errors import AssembleError, Finding, NoToolError, Position
+from ptxkit.grammar import parse
 
 from . import planted
 from .planted import Planted

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from grammar import forms, tree
-from grammar.isa import compare, floating, half, integer, logic, mma, move, warp
-from grammar.operands import width
-from grammar.write import write_instruction
+from ptxkit.grammar import forms, tree
+from ptxkit.grammar.isa import compare, floating, half, integer, logic, mma, move, warp
+from ptxkit.grammar.operands import width
+from ptxkit.grammar.write import write_instruction
 
 THREADS = 256
 SLOTS = 4

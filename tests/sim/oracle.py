@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from grammar.operands import width
+from ptxkit.grammar.operands import width
 
 Number = Fraction | float  # a float is an infinity, a NaN or a zero with its sign
 

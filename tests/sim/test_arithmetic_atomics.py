@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grammar import forms
-from grammar.isa import atomic
-from grammar.operands import width
+from ptxkit.grammar import forms
+from ptxkit.grammar.isa import atomic
+from ptxkit.grammar.operands import width
 from ptxkit.sim import run
 
 from .oracle import bits_of, flushed, number, signed

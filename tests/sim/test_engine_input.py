@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grammar.errors import ParseError, PtxkitError
 from ptxkit import Ptr, Reg, TensorMap, kernel, sim
+from ptxkit.grammar.errors import ParseError, PtxkitError
 from ptxkit.ptx import st
 from ptxkit.types import f32, u32
 

@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gemm.config import Config
-from gemm.simulate import simulate
 from ptxkit import Ptr, TensorMap, if_, kernel, smem, tid
+from ptxkit.gemm.config import Config
+from ptxkit.gemm.simulate import simulate
 from ptxkit.idioms import wait
 from ptxkit.ptx import bar, cp, fence, ld, mbarrier, mov, opcode, st, wgmma
 from ptxkit.types import TYPES, b32, f32

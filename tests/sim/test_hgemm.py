@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gemm.config import Config
-from gemm.simulate import simulate
 from ptxkit import sim
+from ptxkit.gemm.config import Config
+from ptxkit.gemm.simulate import simulate
 from ptxkit.types import bf16, f16, f32
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(60)]

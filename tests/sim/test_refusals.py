@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grammar import forms, parse
+from ptxkit.grammar import forms, parse
 from ptxkit.sim import UnsupportedError, run
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(60)]

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from grammar import forms
-from grammar.operands import accepts
-from grammar.schema import Operand
 from ptxkit import ptx, smem
 from ptxkit.convert import Mismatch
 from ptxkit.flow import label
+from ptxkit.grammar import forms
+from ptxkit.grammar.operands import accepts
+from ptxkit.grammar.schema import Operand
 from ptxkit.kernel import func, kernel
 from ptxkit.reg import Negated, Ptr, Vec, sink
 from ptxkit.special import clock64, tid

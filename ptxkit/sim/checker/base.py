@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from grammar.errors import Finding
-
+from ...grammar.errors import Finding
 from ..observer import Observer
 from .clocks import Home, Lanes, View
 from .rules import RULES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grammar.errors import Kind, Severity
+from ...grammar.errors import Kind, Severity
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from grammar.operands import width
-
+from ...grammar.operands import width
 from ..memory import Mixed, read, resolve, write
 from ..operand import Vector
 from ..program import Op

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from grammar.operands import width
-
+from ...grammar.operands import width
 from ..operand import Immediate
 from ..program import Op
 from ..values import DTYPES, Array, array_of, signed, uniform, value_of

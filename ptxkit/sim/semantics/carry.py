@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from grammar.operands import width
-
+from ...grammar.operands import width
 from ..program import Op
 from ..values import DTYPES, Array, array_of, signed
 from .registry import Run, action

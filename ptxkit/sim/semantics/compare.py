@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from grammar.operands import width
-
+from ...grammar.operands import width
 from ..program import Op
 from ..rounding import FORMATS, decode, flush, parts, quiet, whole
 from ..values import DTYPES, SIGNED, Array, array_of, spread, truth, uniform

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from grammar.operands import width
-
+from ...grammar.operands import width
 from ..program import Op
 from ..rounding import (
     FORMATS,

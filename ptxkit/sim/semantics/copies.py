@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from grammar.operands import width
-
+from ...grammar.operands import width
 from ..errors import Fault
 from ..fragment import Wait
 from ..memory import resolve

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from grammar.operands import width
-
+from ...grammar.operands import width
 from ..program import Op
 from ..values import DTYPES, SIGNED, array_of, invert, signed, truth, uniform
 from .registry import Inline, Run, pure

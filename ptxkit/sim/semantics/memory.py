@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grammar.operands import width
-
+from ...grammar.operands import width
 from ..memory import load, store
 from ..operand import Vector
 from ..program import Op

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from grammar.operands import width
-
+from ...grammar.operands import width
 from ..operand import SymbolValue, Vector
 from ..program import Op
 from ..spaces import GLOBAL, WINDOWS

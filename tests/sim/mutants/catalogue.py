@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from grammar import tree
+from ptxkit.grammar import tree
 
 from .edit import FIRST, LAST, Edit, ptx, written
 from .subjects import SUBJECTS

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
-import grammar
-from grammar import tree
-from grammar.write import write_instruction
+from ptxkit import grammar
+from ptxkit.grammar import tree
+from ptxkit.grammar.write import write_instruction
 
 Match = str | Callable[[tree.Statement], bool]
 Which = int | Container[int] | None

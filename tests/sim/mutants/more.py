@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from grammar import tree
+from ptxkit.grammar import tree
 
 from .catalogue import (
     ARRIVE,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from grammar import tree
+from ptxkit.grammar import tree
 
 from .edit import Edit, ptx, written
 from .subjects import SUBJECTS, Subject

@@ -12,11 +12,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-import gemm.simulate
-import grammar
 from examples import cluster_multicast, tile_gemm, tma_copy, vector_add, warp_reduction
-from gemm.config import Config
-from ptxkit import TensorMap, sim
+from ptxkit import TensorMap, grammar, sim
+from ptxkit.gemm import simulate as gemm_simulate
+from ptxkit.gemm.config import Config
 from ptxkit.types import bf16, e4m3, e5m2, f16, f32
 
 from . import kernels, pipelines
@@ -92,7 +91,7 @@ class Recorder:
     """Stands for the kernel in `gemm.simulate`, and notes the launch instead of executing it."""
 
     def __init__(self) -> None:
-        self.trace = gemm.simulate.kernel.trace
+        self.trace = gemm_simulate.kernel.trace
 
     def simulate(self, grid: Any, *args: Any, **_: Any) -> sim.Report:
         self.grid, self.args = grid, args
@@ -102,8 +101,8 @@ class Recorder:
 def recorded(a: Any, b: Any, d: Any, config: Config, sms: int) -> Recorder:
     """The launch of a product, as `gemm.simulate` makes it."""
     recorder = Recorder()
-    with unittest.mock.patch.object(gemm.simulate, "kernel", recorder):
-        gemm.simulate.simulate(a, b, d, config=config, sms=sms)
+    with unittest.mock.patch.object(gemm_simulate, "kernel", recorder):
+        gemm_simulate.simulate(a, b, d, config=config, sms=sms)
     return recorder
 
 
@@ -135,7 +134,7 @@ FORMS = {
 SPLIT = {"gemm.split": (Config(bf16, f32, BN=64, SPLITS=2, REDUCE="workspace", STAGES=2), 128, 64, 384, 2)}
 """Sums through global memory and counters."""
 for _name, (_config, *_shape) in {**PRODUCTS, **FORMS, **SPLIT}.items():
-    subject(_name, functools.partial(gemm.simulate.kernel.trace, **_config.parameters), polls=_name in SPLIT)(_product(_config, *_shape))
+    subject(_name, functools.partial(gemm_simulate.kernel.trace, **_config.parameters), polls=_name in SPLIT)(_product(_config, *_shape))
 
 
 # The examples.
