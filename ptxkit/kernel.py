@@ -13,11 +13,10 @@ from .errors import TraceError
 from .grammar import tree
 from .grammar.errors import Finding, Position
 from .module import Copies, ModuleBuilder
-from .parameters import Parameter, argument, declared, given
-from .reg import Ptr, Reg
+from .parameters import Parameter, Record, argument, declared, described, flat, values
+from .reg import Reg
 from .rules import check_barriers, check_setmaxnreg, entry_registers
 from .smem import SharedPlan
-from .tensormap import TensorMap
 from .trace import Builder, current, tracing
 from .types import ScalarType
 
@@ -40,7 +39,7 @@ class Traced:
 
     name: str
     module: tree.Module
-    parameters: tuple[Parameter, ...]
+    signature: tuple[Parameter | Record, ...]
     block: tuple[int, int, int] | None
     cluster: tuple[int, int, int]
     shared: SharedPlan
@@ -49,6 +48,11 @@ class Traced:
     config: Mapping[str, Any]
     setmaxnreg: bool
     _text: dict[bool, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The PTX parameters in order: those of the signature, a record's fields in its place."""
+        return flat(self.signature)
 
     @property
     def dynamic_smem(self) -> int:
@@ -82,7 +86,7 @@ class _Part:
 
     module: ModuleBuilder
     entry: tree.Function
-    parameters: tuple[Parameter, ...]
+    signature: tuple[Parameter | Record, ...]
     block: tuple[int, int, int] | None
     cluster: tuple[int, int, int]
 
@@ -202,8 +206,17 @@ class Kernel(Generic[P]):
         return self._compiled[key]
 
     def launch(self, grid: int | tuple[int, ...], *args: Any, stream: Any = None, pdl: bool = False, **config: Any) -> None:
-        """Launch on `grid` CTAs. Arrays come by protocol (torch, CuPy, device_array), a plain array also for a tensor map."""
-        self.compile(**config)(grid, *args, stream=stream, pdl=pdl)
+        """Launch on `grid` CTAs. Arrays come by protocol (torch, CuPy, device_array), a plain array also for a tensor map.
+
+        Arguments may be given by name; one that is a dataclass is an instance of it or a mapping of its fields' names.
+        """
+        named, config = self._split(config)
+        self.compile(**config)(grid, *args, stream=stream, pdl=pdl, **named)
+
+    def _split(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arguments by name, and compile-time parameters."""
+        named = {name: given[name] for name in self._positional if name in given}
+        return named, {name: value for name, value in given.items() if name not in named}
 
     def check(self, **config: Any) -> tuple[Finding, ...]:
         """What the static rules find, by line; see `ptxkit.check`."""
@@ -216,7 +229,10 @@ class Kernel(Generic[P]):
         """Run on the CPU device: NumPy arrays, updated in place, a plain array also for a tensor map. See `ptxkit.sim.run`."""
         from .sim import run
 
-        return run(self.trace(**config), grid=grid, args=args, schedule=schedule, seed=seed, check=check, max_steps=max_steps)
+        named, config = self._split(config)
+        traced = self.trace(**config)
+        args = values(traced.signature, args, named)
+        return run(traced, grid=grid, args=args, schedule=schedule, seed=seed, check=check, max_steps=max_steps)
 
     # ------------------------------------------------------------------ one trace
 
@@ -238,7 +254,7 @@ class Kernel(Generic[P]):
         if "debug" in self._modes and not any(isinstance(item, tree.Section) for item in items):
             items += _NO_DWARF
         whole = tree.Module(version, (self.target, *self._modes), 64, tuple(items))
-        return Traced(self.name, whole, part.parameters, part.block, part.cluster, module.shared, module.copies, module.files, config,
+        return Traced(self.name, whole, part.signature, part.block, part.cluster, module.shared, module.copies, module.files, config,
                       bool(module.setmaxnreg))
 
     def part(self) -> _Part:
@@ -269,29 +285,14 @@ class Kernel(Generic[P]):
             body = builder.finish()
         check_barriers(shared.barriers)
         self._check_registers(module, threads)
-        entry = tree.Function("entry", self.name, tuple(declared(p) for p in parameters), directives=self._said(block, cluster, config),
+        entry = tree.Function("entry", self.name, tuple(map(declared, flat(parameters))), directives=self._said(block, cluster, config),
                               body=body, linkage="visible")
         return _Part(module, entry, parameters, block, cluster)
 
-    def _parameters(self) -> tuple[Parameter, ...]:
+    def _parameters(self) -> tuple[Parameter | Record, ...]:
         hints = get_type_hints(self.function, include_extras=True)
-        found = []
-        for name in self._positional:
-            hint = hints.get(name)
-            origin, args = get_origin(hint), get_args(hint)
-            if (made := given(name, hint)) is not None:
-                found.append(made)
-            elif hint is TensorMap:
-                found.append(Parameter(name, "tensormap", None))
-            elif origin is Ptr and args:
-                found.append(Parameter(name, "pointer", args[0]))
-            elif origin is Reg and args and args[0].bits in (8, 16, 32, 64):
-                found.append(Parameter(name, "scalar", args[0]))
-            else:
-                raise TraceError(
-                    f"parameter `{name}` of kernel `{self.name}` is annotated {hint!r}: write TensorMap, Ptr[type] or Reg[type]",
-                    Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno))
-        return tuple(found)
+        here = Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno)
+        return tuple(described(name, hints.get(name), self.name, here) for name in self._positional)
 
     def _said(self, block: tuple[int, int, int] | None, cluster: tuple[int, int, int],
               config: dict[str, Any]) -> tuple[tree.Directive, ...]:

@@ -1,15 +1,22 @@
-"""The parameters of a kernel: what an annotation declares, and the value that stands for it in the kernel's body."""
+"""The parameters of a kernel: what an annotation declares, and the value that stands for it in the kernel's body.
+
+A dataclass as an annotation is a record: each of its fields is a PTX parameter, named `parameter_field`, in the order of the fields. The
+kernel gets an instance of the dataclass. A launch passes an instance, or a mapping of the fields' names.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from . import raw
+from .errors import TraceError
 from .grammar import tree
 from .grammar.errors import Position
-from .reg import Ptr
-from .tensormap import TensorMapParameter
+from .reg import Ptr, Reg
+from .tensormap import TensorMap, TensorMapParameter
 from .trace import Builder
 from .types import ScalarType, u64
 
@@ -25,6 +32,76 @@ class Parameter:
     kind: str
     type: ScalarType | None
     declaration: tree.Variable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A parameter that is a dataclass: its fields are parameters, or records again."""
+
+    name: str
+    type: type
+    fields: tuple[tuple[str, Parameter | Record], ...]
+
+    def values(self, given: Any) -> Iterator[Any]:
+        """What a launch passes for each of its parameters, of an instance or a mapping of the fields' names."""
+        names = [name for name, _ in self.fields]
+        if isinstance(given, self.type):
+            found = [getattr(given, name) for name in names]
+        elif isinstance(given, Mapping):
+            missing, unknown = [name for name in names if name not in given], [name for name in given if name not in names]
+            if missing or unknown:
+                wrong = f"`{missing[0]}` is missing" if missing else f"there is no {unknown[0]!r}"
+                raise TraceError(f"`{self.name}` is a {self.type.__name__} of {', '.join(names)}: {wrong}")
+            found = [given[name] for name in names]
+        else:
+            raise TraceError(f"`{self.name}` is a {self.type.__name__}: pass one, or a mapping of {', '.join(names)}, not {given!r}")
+        for (_, part), value in zip(self.fields, found, strict=True):
+            yield from part.values(value) if isinstance(part, Record) else (value,)
+
+
+def described(name: str, hint: Any, where: str, here: Position) -> Parameter | Record:
+    """The parameter or record that an annotation declares. Raises TraceError at the kernel for any other annotation."""
+    if (made := given(name, hint)) is not None:
+        return made
+    if is_dataclass(hint) and isinstance(hint, type):
+        hints = get_type_hints(hint, include_extras=True)
+        return Record(name, hint, tuple((field.name, described(f"{name}_{field.name}", hints[field.name], where, here))
+                                        for field in fields(hint)))
+    if get_origin(hint) in (Union, types.UnionType):                        # `Reg[u32] | int`: a record that the host fills too
+        on_device = [arm for arm in get_args(hint) if get_origin(arm) in (Ptr, Reg)]
+        hint = on_device[0] if len(on_device) == 1 else hint
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is TensorMap:
+        return Parameter(name, "tensormap", None)
+    if origin is Ptr and args:
+        return Parameter(name, "pointer", args[0])
+    if origin is Reg and args and args[0].bits in (8, 16, 32, 64):
+        return Parameter(name, "scalar", args[0])
+    raise TraceError(f"parameter `{name}` of kernel `{where}` is annotated {hint!r}: write TensorMap, Ptr[type], Reg[type], or a dataclass "
+                     "of these", here)
+
+
+def flat(parameters: Sequence[Parameter | Record]) -> tuple[Parameter, ...]:
+    """The parameters in the order of PTX."""
+    found: list[Parameter] = []
+    for parameter in parameters:
+        found += flat([part for _, part in parameter.fields]) if isinstance(parameter, Record) else [parameter]
+    return tuple(found)
+
+
+def values(parameters: Sequence[Parameter | Record], args: Sequence[Any], named: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+    """What a launch passes for each of `flat(parameters)`: `args` for the first ones, `named` for the rest by name."""
+    if len(args) > len(parameters):
+        return tuple(args)                                                  # whoever launches says how many there are
+    given = list(args)
+    for parameter in parameters[len(args):]:
+        if not named or parameter.name not in named:
+            break
+        given.append(named[parameter.name])
+    found: list[Any] = []
+    for parameter, value in zip(parameters, given, strict=False):
+        found += parameter.values(value) if isinstance(parameter, Record) else [value]
+    return tuple(found)
 
 
 def given(name: str, hint: Any) -> Parameter | None:
@@ -63,8 +140,10 @@ def declared(parameter: Parameter) -> tree.Variable:
     return tree.Variable("param", name if fundamental else f"b{parameter.type.bits}", parameter.name)
 
 
-def argument(builder: Builder, parameter: Parameter, here: Position) -> Any:
+def argument(builder: Builder, parameter: Parameter | Record, here: Position) -> Any:
     """What the kernel's Python function is called with."""
+    if isinstance(parameter, Record):
+        return parameter.type(**{name: argument(builder, part, here) for name, part in parameter.fields})
     name = tree.Name(parameter.name)
     if parameter.declaration is not None:
         return raw.Param(parameter.name)
@@ -84,4 +163,4 @@ def argument(builder: Builder, parameter: Parameter, here: Position) -> Any:
     return value
 
 
-__all__ = ["Parameter", "argument", "declared", "given"]
+__all__ = ["Parameter", "Record", "argument", "declared", "described", "flat", "given", "values"]

@@ -11,6 +11,7 @@ from . import driver
 from .errors import CheckError, Finding, LaunchError, NoToolError, Position, TraceError
 from .launch import check_aligned, raw_stream, same_device, view
 from .launcher import EncodedTensorMap, Launcher, encode_tiled
+from .parameters import Parameter, values
 from .settings import settings
 from .tensormap import TensorMap, encodable
 from .types import TYPES
@@ -18,7 +19,7 @@ from .types import TYPES
 if TYPE_CHECKING:
     from .arrays import ArrayView
     from .descriptor import TensorMapFields
-    from .kernel import Parameter, Traced
+    from .kernel import Traced
 
 _MAPS_KEPT = 1024
 
@@ -68,7 +69,8 @@ class Compiled:
             if parameter.kind == "bytes":
                 raise LaunchError(f"parameter `{parameter.name}` of kernel `{traced.name}` is a block of bytes: a launch passes numbers, "
                                   "arrays and tensor maps; read each of its members from a parameter of its own")
-        self.traced = traced
+        self.traced, self.parameters = traced, traced.parameters
+        self._records = len(traced.signature) != len(self.parameters) or any(not isinstance(p, Parameter) for p in traced.signature)
         self.ordinal = driver.current_device() if ordinal is None else ordinal
         self.library = library or load(traced, self.ordinal)
         self.kernel = self.library.kernel(traced.name)
@@ -95,9 +97,10 @@ class Compiled:
                                             shared=self.traced.dynamic_smem, pdl=pdl, ordinal=self.ordinal)
         return self._launchers[pdl]
 
-    def __call__(self, grid: int | tuple[int, ...], *args: Any, stream: Any = None, pdl: bool = False) -> None:
+    def __call__(self, grid: int | tuple[int, ...], *args: Any, stream: Any = None, pdl: bool = False, **named: Any) -> None:
         """Launch on `grid` CTAs (one to three extents). `stream` None is the current stream of the arrays' library."""
-        parameters = self.traced.parameters
+        parameters = self.parameters
+        args = values(self.traced.signature, args, named) if self._records or named else args
         if len(args) != len(parameters):
             names = ", ".join(p.name for p in parameters)
             raise LaunchError(f"kernel `{self.traced.name}` takes {len(parameters)} arguments ({names}), {len(args)} were given")
