@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 
-from ptxkit.gemm.config import Config
-from ptxkit.gemm.simulate import simulate
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.types import f16
 
 

@@ -27,10 +27,12 @@ PAGES: dict[str, tuple[str, str, str]] = {
     "grammar": ("PTX as text and as a tree", "ptxkit.grammar",
                 ". tree read reference write forms spelling schema errors"),
     "gemm": ("GEMM", "ptxkit.gemm",
-             "device adapter problem config heuristic dense atoms tiled mainloop scale_ring scales epilogue fusion splitk scheduler curve "
-             "grid simulate samples verify reference"),
-    "group": ("Group GEMM", "ptxkit.gemm.group",
-              ". device problem config heuristic kernel pointers schedule simulate"),
+             ". launch.dense launch.adapter launch.simulate problem.dense config.dense heuristic.dense kernels.dense scheduler.static "
+             "scheduler.hilbert collective.atoms collective.tiled collective.mainloop collective.scale_factors collective.thread_scales "
+             "collective.epilogue collective.epilogue_ops collective.split_k tools.samples tools.verify tools.reference"),
+    "group": ("Group GEMM", "ptxkit.gemm",
+              "launch.grouped launch.ptr_array launch.simulate_grouped problem.grouped config.grouped heuristic.grouped kernels.grouped "
+              "scheduler.grouped"),
 }
 """Title, package and modules of each page; `.` is the package itself."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ptxkit import driver, gemm
-from ptxkit.gemm.group.simulate import simulate
+from ptxkit.gemm.launch.simulate_grouped import simulate
 
 Array = np.ndarray[Any, Any]
 TOP = 2                                                      # experts of each token

@@ -6,9 +6,9 @@ from __future__ import annotations
 if __name__ == "gemm":
     raise ImportError("the package `gemm` is called `ptxkit.gemm`: write `from ptxkit import gemm`")
 
-from .adapter import Adapter
-from .device import gemm, hgemm
-from .group.device import group_gemm, group_gemm_contiguous, group_gemm_masked
-from .group.pointers import group_gemm_pointers
+from .launch.adapter import Adapter
+from .launch.dense import gemm, hgemm
+from .launch.grouped import group_gemm, group_gemm_contiguous, group_gemm_masked
+from .launch.ptr_array import group_gemm_pointers
 
 __all__ = ["Adapter", "gemm", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "group_gemm_pointers", "hgemm"]

@@ -25,10 +25,10 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ptxkit.g
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    from . import tune
-    from .bench import command as bench
-    from .group import command as group
     from .ladder import command as ladder
+    from .tools import grouped as group
+    from .tools import tune
+    from .tools.bench import command as bench
 
     parser = argparse.ArgumentParser(prog=prog, description="Hopper GEMM kernels written with ptxkit.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -74,7 +74,7 @@ def _extent(text: str) -> int:
 def _run(options: argparse.Namespace) -> int:
     from ptxkit import driver
 
-    from . import run
+    from .tools import run
 
     product = run.Product(options.m, options.n, options.k, options.dtype, options.out_dtype or "", options.layout, options.batch,
                           options.b_dtype or "")
@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from . import verify
+    from .tools import verify
 
     results = verify.run(options.cases, options.seed, configs=options.configs)
     _write(results, options.json)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..bench.report import invocation, write_json
+from ..tools.bench.report import invocation, write_json
 from .rungs import BY_NAME, NAMES, OURS, OURS_IDEA
 
 PATIENCE_S = 120.0

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..bench import operands, regimes
-from ..bench.contestants import Entry, contestants
-from ..bench.figures import paired, spread
-from ..bench.power import Sampler
-from ..bench.run import device, reader
-from ..bench.shapes import Problem
-from ..reference import HALF_TINY, HALF_ULP, accumulation
+from ..tools.bench import operands, regimes
+from ..tools.bench.baselines import Entry, contestants
+from ..tools.bench.figures import paired, spread
+from ..tools.bench.power import Sampler
+from ..tools.bench.run import device, reader
+from ..tools.bench.shapes import Problem
+from ..tools.reference import HALF_TINY, HALF_ULP, accumulation
 from .parts import MARKS, PHASES
 from .rung import Rung
 from .rungs import BY_NAME, OURS

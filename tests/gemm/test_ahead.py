@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from ptxkit.gemm.bench.shapes import problem as shape
-from ptxkit.gemm.config import AHEAD, L2_PROMOTION, LINE, Config, ConfigError
-from ptxkit.gemm.dense import gemm
-from ptxkit.gemm.device import Maps
-from ptxkit.gemm.group.example import example
-from ptxkit.gemm.heuristic import candidates, heuristic
-from ptxkit.gemm.problem import FEW_ROWS
-from ptxkit.gemm.tables.choice import tuned
-from ptxkit.gemm.tune import described
+from ptxkit.gemm.config.dense import AHEAD, L2_PROMOTION, LINE, Config, ConfigError
+from ptxkit.gemm.heuristic.dense import candidates, heuristic
+from ptxkit.gemm.heuristic.tuned import tuned
+from ptxkit.gemm.kernels.dense import gemm
+from ptxkit.gemm.launch.dense import Maps
+from ptxkit.gemm.problem.dense import FEW_ROWS
+from ptxkit.gemm.tools.bench.shapes import problem as shape
+from ptxkit.gemm.tools.grouped_example import example
+from ptxkit.gemm.tools.tune import described
 from ptxkit.sim.semantics import tensor
 from ptxkit.types import bf16, e4m3
 

@@ -19,10 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit.gemm.__main__ import main
-from ptxkit.gemm.bench import command, contestants, figures, operands, power, regimes, report, run, shapes, watch
-from ptxkit.gemm.bench.contestants import Entry
-from ptxkit.gemm.bench.regimes import REGIMES
-from ptxkit.gemm.bench.shapes import PRESETS, Problem, ShapeError, parse
+from ptxkit.gemm.tools.bench import baselines as contestants
+from ptxkit.gemm.tools.bench import command, figures, operands, power, regimes, report, run, shapes, watch
+from ptxkit.gemm.tools.bench.baselines import Entry
+from ptxkit.gemm.tools.bench.regimes import REGIMES
+from ptxkit.gemm.tools.bench.shapes import PRESETS, Problem, ShapeError, parse
 
 from .virtual_card import Card, Matrix
 

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from ptxkit.gemm.bench import contestants
-from ptxkit.gemm.bench.ceilings import READ_WARPS, resident, resident_flops, resident_k, stream
+from ptxkit.gemm.tools.bench import baselines as contestants
+from ptxkit.gemm.tools.bench.ceilings import READ_WARPS, resident, resident_flops, resident_k, stream
 from ptxkit.toolchain import disassemble
 from ptxkit.types import bf16, e4m3, f16
 

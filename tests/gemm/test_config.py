@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ptxkit.gemm.config import Config, ConfigError
-from ptxkit.gemm.dense import gemm
-from ptxkit.gemm.fusion import Fusion
-from ptxkit.gemm.heuristic import WORTH_SPLITTING, candidates, clocks, heuristic
-from ptxkit.gemm.samples import GRID, asked, distinct, name, pairwise, picked, shipped
+from ptxkit.gemm.collective.epilogue_ops import Fusion
+from ptxkit.gemm.config.dense import Config, ConfigError
+from ptxkit.gemm.heuristic.dense import WORTH_SPLITTING, candidates, clocks, heuristic
+from ptxkit.gemm.kernels.dense import gemm
+from ptxkit.gemm.tools.samples import GRID, asked, distinct, name, pairwise, picked, shipped
 from ptxkit.smem import SHARED_LIMIT
 from ptxkit.toolchain import disassemble
 from ptxkit.types import bf16, e4m3, f16, f32, u8

@@ -15,9 +15,9 @@ from ptxkit import driver, gemm
 from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError, NoDriverError
 from ptxkit.gemm import Adapter
-from ptxkit.gemm.config import Config
-from ptxkit.gemm.grid import COUNTER_BYTES, Grid
-from ptxkit.gemm.problem import Arrays, Options, Problem, operand
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.launch.grid import COUNTER_BYTES, Grid
+from ptxkit.gemm.problem.dense import Arrays, Options, Problem, operand
 from ptxkit.types import bf16, f16, f32
 
 pytestmark = pytest.mark.pure

@@ -9,9 +9,9 @@ import pytest
 
 from ptxkit import gemm
 from ptxkit.errors import LaunchError
-from ptxkit.gemm import verify
-from ptxkit.gemm.config import Config
-from ptxkit.gemm.run import Product, on_gpu
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.tools import verify
+from ptxkit.gemm.tools.run import Product, on_gpu
 from ptxkit.types import bf16, f32
 
 pytestmark = pytest.mark.gpu
@@ -27,7 +27,7 @@ def test_products_of_every_kind() -> None:
 def test_structures_of_configurations() -> None:
     torch.manual_seed(0)
     trials = verify.structures()[::11]
-    from ptxkit.gemm.tune import assembled
+    from ptxkit.gemm.tools.tune import assembled
 
     assert assembled([config for _, config in trials]) == {}
     assert {f"{config}: {case}": sentence for case, config in trials if (sentence := verify.check(torch, case, config))} == {}

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.config import ConfigError
-from ptxkit.gemm.group.config import GroupConfig
-from ptxkit.gemm.group.counting import Tiles
-from ptxkit.gemm.group.example import example
-from ptxkit.gemm.group.kernel import group_gemm
-from ptxkit.gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
-from ptxkit.gemm.group.simulate import simulate
+from ptxkit.gemm.config.dense import ConfigError
+from ptxkit.gemm.config.grouped import GroupConfig
+from ptxkit.gemm.kernels.grouped import group_gemm
+from ptxkit.gemm.launch.simulate_grouped import simulate
+from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from ptxkit.gemm.scheduler.tile_cost import Tiles
+from ptxkit.gemm.tools.grouped_example import example
 from ptxkit.types import bf16, e4m3
 from tests.gemm.groups import lengths, view
 
@@ -248,7 +248,7 @@ def test_lengths_that_make_no_sense_stay_inside_of_y():
 
 
 def test_a_wrong_element_and_a_row_too_many_are_noticed(monkeypatch):
-    from ptxkit.gemm.group import simulate
+    from ptxkit.gemm.launch import simulate_grouped as simulate
 
     right = simulate.simulate
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptxkit.gemm.group.cases import Case, case, skewed
-from ptxkit.gemm.group.config import GroupConfig
-from ptxkit.gemm.group.report import tables
+from ptxkit.gemm.config.grouped import GroupConfig
+from ptxkit.gemm.tools.bench.grouped_cases import Case, case, skewed
+from ptxkit.gemm.tools.grouped_report import tables
 from ptxkit.types import bf16
 from tests.gemm.groups import results
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.pure
 @pytest.mark.parametrize(("words", "regimes"), [([], ("burst",)), (["--regime", "both"], ("burst", "sustained"))])
 def test_bench_grouped_measures_every_case(monkeypatch, capsys, tmp_path, words, regimes):
     from ptxkit.gemm.__main__ import main
-    from ptxkit.gemm.group import bench
+    from ptxkit.gemm.tools.bench import grouped as bench
 
     seen: dict[str, Any] = {}
 
@@ -50,7 +50,7 @@ class Tensor(list[int]):
 
 
 def first_rows(torch: Any, case: Case, data: Any) -> Any:
-    from ptxkit.gemm.group.contestants import Peer
+    from ptxkit.gemm.tools.bench.grouped_baselines import Peer
 
     return Peer(lambda: Tensor([1, 9, 2]), [0, 2])
 
@@ -66,8 +66,8 @@ def silent(torch: Any, case: Case, data: Any) -> Any:
 def test_what_a_contestant_computes_is_checked_before_it_is_timed(monkeypatch):
     from types import SimpleNamespace
 
-    from ptxkit.gemm.bench.contestants import ContestantError, NotImplementedHere
-    from ptxkit.gemm.group import contestants
+    from ptxkit.gemm.tools.bench import grouped_baselines as contestants
+    from ptxkit.gemm.tools.bench.baselines import ContestantError, NotImplementedHere
 
     monkeypatch.setattr(contestants, "wrong", lambda torch, case, data, y: None if list(y) == [1, 2] else f"{list(y)}")
     torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None))
@@ -84,7 +84,7 @@ def test_what_a_contestant_computes_is_checked_before_it_is_timed(monkeypatch):
 
 
 def test_tiles_by_which_the_scales_of_hpc_ops_are_laid_out():
-    from ptxkit.gemm.group.contestants import hpc_ops_tile
+    from ptxkit.gemm.tools.bench.grouped_baselines import hpc_ops_tile
 
     tokens = (1, 8, 9, 16, 32, 33, 64, 65, 96, 97, 128, 129, 144, 145, 8192)
     assert [hpc_ops_tile(each) for each in tokens] == [8, 8, 16, 16, 32, 48, 64, 48, 48, 32, 32, 48, 48, 64, 64]
@@ -111,8 +111,8 @@ def test_results_as_a_table(capsys, tmp_path):
 
 
 def test_a_variant_is_a_name_or_parameters():
-    from ptxkit.gemm.bench.contestants import ContestantError
-    from ptxkit.gemm.group.bench import problem_of, variants_of
+    from ptxkit.gemm.tools.bench.baselines import ContestantError
+    from ptxkit.gemm.tools.bench.grouped import problem_of, variants_of
 
     config, problem = GroupConfig.of(bf16, bf16, bf16, BM=128, BN=256), problem_of(Case(8, 512, 4096, 7168))
     names = ["ticket", "ragged", "updated", "BN=128+GROUP=1+ORDER=ticket", "BM=64", "BN=100", "PINGPONG=true", "BM=64"]
@@ -128,8 +128,8 @@ def test_a_variant_is_a_name_or_parameters():
 
 
 def test_every_tile_that_is_chosen_from_is_a_variant():
-    from ptxkit.gemm.group.bench import problem_of, variants_of
-    from ptxkit.gemm.group.heuristic import heuristic
+    from ptxkit.gemm.heuristic.grouped import heuristic
+    from ptxkit.gemm.tools.bench.grouped import problem_of, variants_of
 
     columns = ("256x192 as wide as its tokens", "192x192 as wide as its tokens", "128x192 as wide as its tokens")
     for extent, names in ((Case(8, 512, 4096, 7168, "fp8"), {"128x256", "128x192 in turn", "128x128 in turn", *columns}),

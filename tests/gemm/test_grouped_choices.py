@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from ptxkit.gemm.group.bench import array, arrays_of, problem_of
-from ptxkit.gemm.group.cases import Case, case, skewed
-from ptxkit.gemm.group.config import GroupConfig
-from ptxkit.gemm.group.counting import Tiles
-from ptxkit.gemm.group.heuristic import heuristic
-from ptxkit.gemm.group.kinds import DEALT, FEW, Kind, counted, dealt_out, tile_name, tiles_of
-from ptxkit.gemm.group.pointers import PointerArrays, PointerProblem
-from ptxkit.gemm.group.problem import GroupOptions, GroupProblem
+from ptxkit.gemm.config.grouped import GroupConfig
+from ptxkit.gemm.heuristic.grouped import heuristic
+from ptxkit.gemm.heuristic.grouped_tiles import DEALT, FEW, Kind, counted, dealt_out, tile_name, tiles_of
+from ptxkit.gemm.launch.ptr_array import PointerArrays, PointerProblem
+from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
+from ptxkit.gemm.scheduler.tile_cost import Tiles
+from ptxkit.gemm.tools.bench.grouped import array, arrays_of, problem_of
+from ptxkit.gemm.tools.bench.grouped_cases import Case, case, skewed
 from tests.gemm.groups import results
 
 pytestmark = pytest.mark.pure

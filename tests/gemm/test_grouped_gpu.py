@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 
 def test_random_launches_are_right():
-    from ptxkit.gemm.group import verify
+    from ptxkit.gemm.tools import verify_grouped as verify
 
     assert not verify.run(32, 5)["failures"]
 
@@ -39,10 +39,10 @@ def test_lengths_on_the_host_are_refused():
 
 def test_a_kernel_of_which_several_fit_an_sm_has_one_there():
     from ptxkit import driver
-    from ptxkit.gemm.group.bench import problem_of
-    from ptxkit.gemm.group.cases import Case
-    from ptxkit.gemm.group.device import GroupPlan
-    from ptxkit.gemm.group.heuristic import heuristic
+    from ptxkit.gemm.heuristic.grouped import heuristic
+    from ptxkit.gemm.launch.grouped import GroupPlan
+    from ptxkit.gemm.tools.bench.grouped import problem_of
+    from ptxkit.gemm.tools.bench.grouped_cases import Case
 
     problem = problem_of(Case(64, 4, 4096, 4096, "fp8-block"))
     config = heuristic(problem)
@@ -56,7 +56,7 @@ def test_products_that_follow_each_other_have_waited_for_both_kernels_of_the_one
     import torch  # pyright: ignore[reportMissingImports]
 
     from ptxkit import gemm
-    from ptxkit.gemm.group.config import GroupConfig
+    from ptxkit.gemm.config.grouped import GroupConfig
     from ptxkit.types import bf16
 
     lengths, size = [512, 24, 0, 384, 20, 640, 7, 16] * 4, 2048

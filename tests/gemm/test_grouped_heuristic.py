@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit.gemm.group.bench import problem_of
-from ptxkit.gemm.group.candidates import candidates
-from ptxkit.gemm.group.cases import EXTENTS, Case, skewed
-from ptxkit.gemm.group.config import GroupConfig
-from ptxkit.gemm.group.example import example
-from ptxkit.gemm.group.heuristic import FITTED_SINGLE, PROMOTED_COLUMNS, PROMOTED_FEW, heuristic
-from ptxkit.gemm.group.kinds import FITTED, PAIR, PLAIN, PLAIN_GATED, PROMOTED, WIDE, dealt_out
-from ptxkit.gemm.group.pointers import TILES, PointerArrays, PointerProblem
-from ptxkit.gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
+from ptxkit.gemm.config.grouped import GroupConfig
+from ptxkit.gemm.heuristic.grouped import FITTED_SINGLE, PROMOTED_COLUMNS, PROMOTED_FEW, heuristic
+from ptxkit.gemm.heuristic.grouped_tiles import FITTED, PAIR, PLAIN, PLAIN_GATED, PROMOTED, WIDE, dealt_out
+from ptxkit.gemm.launch.ptr_array import TILES, PointerArrays, PointerProblem
+from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from ptxkit.gemm.tools.bench.grouped import problem_of
+from ptxkit.gemm.tools.bench.grouped_candidates import candidates
+from ptxkit.gemm.tools.bench.grouped_cases import EXTENTS, Case, skewed
+from ptxkit.gemm.tools.grouped_example import example
 from ptxkit.types import bf16, e4m3
 from tests.gemm.groups import lengths, view
 
@@ -73,8 +73,8 @@ def test_rows_that_say_their_group(kind, gated):
 
 
 def test_the_l2_fetches_as_many_bytes_as_the_configuration_says():
-    from ptxkit.gemm.device import Maps
-    from ptxkit.gemm.group.kernel import group_gemm
+    from ptxkit.gemm.kernels.grouped import group_gemm
+    from ptxkit.gemm.launch.dense import Maps
 
     for tokens, expected in ((8, 128), (64, 128), (512, 256)):
         problem = problem_of(Case(8, tokens, 4096, 7168))
@@ -225,7 +225,7 @@ def chosen_for(dtype: str, scales: str, out: str, gated: bool, mean: int) -> Gro
 
 
 def spilled(config: GroupConfig) -> int:
-    from ptxkit.gemm.group.kernel import group_gemm
+    from ptxkit.gemm.kernels.grouped import group_gemm
 
     return group_gemm.assemble(**config.parameters).resources["group_gemm"].spill_stores
 

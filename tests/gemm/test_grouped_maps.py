@@ -14,14 +14,14 @@ import ptxkit.ptx as ptx
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, sim, smem, tid
 from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.config import ConfigError
-from ptxkit.gemm.group.config import GroupConfig
-from ptxkit.gemm.group.example import example
-from ptxkit.gemm.group.kinds import SEVERAL
-from ptxkit.gemm.group.pointers import TILES, PointerArrays, PointerProblem
-from ptxkit.gemm.group.problem import GroupArrays, GroupOptions, GroupProblem, misfit
-from ptxkit.gemm.group.tensormaps import acquire, publish, some_rows
-from ptxkit.gemm.reference import worst
+from ptxkit.gemm.collective.tensormaps import acquire, publish, some_rows
+from ptxkit.gemm.config.dense import ConfigError
+from ptxkit.gemm.config.grouped import GroupConfig
+from ptxkit.gemm.heuristic.grouped_tiles import SEVERAL
+from ptxkit.gemm.launch.ptr_array import TILES, PointerArrays, PointerProblem
+from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem, misfit
+from ptxkit.gemm.tools.grouped_example import example
+from ptxkit.gemm.tools.reference import worst
 from ptxkit.types import b32, bf16, f32, u32
 
 from ..sim.mutants.catalogue import MUTANTS
@@ -92,7 +92,7 @@ def test_every_tile_of_groups_with_matrices_of_their_own(most):
 
 def own_matrices(extents, **how):
     """Groups of these M, N and K beside their products in float64."""
-    from ptxkit.gemm.group.simulate import simulate_pointers
+    from ptxkit.gemm.launch.simulate_grouped import simulate_pointers
 
     rng, kind = np.random.default_rng(3), ml_dtypes.bfloat16
     groups = [(rng.standard_normal((m, k)).astype(kind), rng.standard_normal((n, k)).astype(kind), np.full((m, n), np.nan, kind))

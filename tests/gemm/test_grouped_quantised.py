@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.config import ConfigError
-from ptxkit.gemm.group.bench import RING
-from ptxkit.gemm.group.config import GroupConfig
-from ptxkit.gemm.group.example import _scaled
-from ptxkit.gemm.group.heuristic import heuristic
-from ptxkit.gemm.group.kinds import QUANTISED, QUANTISED_IN_TURN, tile_name
-from ptxkit.gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
-from ptxkit.gemm.group.simulate import simulate
-from ptxkit.gemm.reference import accumulation
+from ptxkit.gemm.config.dense import ConfigError
+from ptxkit.gemm.config.grouped import GroupConfig
+from ptxkit.gemm.heuristic.grouped import heuristic
+from ptxkit.gemm.heuristic.grouped_tiles import QUANTISED, QUANTISED_IN_TURN, tile_name
+from ptxkit.gemm.launch.simulate_grouped import simulate
+from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from ptxkit.gemm.tools.bench.grouped import RING
+from ptxkit.gemm.tools.grouped_example import _scaled
+from ptxkit.gemm.tools.reference import accumulation
 from ptxkit.types import TYPES, bf16, e4m3, e5m2
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -183,7 +183,7 @@ def chosen_for(dtype: str, scales: str, gated: bool, mean: int) -> GroupConfig:
 @pytest.mark.ptxas
 @pytest.mark.parametrize(("dtype", "scales", "gated"), [("e4m3", "block", True), ("e4m3", "group", False)])
 def test_what_the_heuristic_chooses_does_not_spill(dtype, scales, gated):
-    from ptxkit.gemm.group.kernel import group_gemm
+    from ptxkit.gemm.kernels.grouped import group_gemm
 
     for mean in (16, 512):
         config = chosen_for(dtype, scales, gated, mean)

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, Vec, ctaid, if_, kernel, laneid, tid
-from ptxkit.gemm.group.schedule import ORDERS, GroupSchedule, Order
-from ptxkit.gemm.group.table import GroupTable
-from ptxkit.gemm.quotients import SmallInverses
-from ptxkit.gemm.scheduler import Raster, Schedule
+from ptxkit.gemm.scheduler.fast_divmod import SmallInverses
+from ptxkit.gemm.scheduler.group_table import GroupTable
+from ptxkit.gemm.scheduler.grouped import ORDERS, GroupSchedule, Order
+from ptxkit.gemm.scheduler.static import Raster, Schedule
 from ptxkit.idioms import inverse
 from ptxkit.kernel import Kernel
 from ptxkit.ptx import bar, mov

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit.arrays import ArrayView
-from ptxkit.gemm import reference
-from ptxkit.gemm.config import Config
-from ptxkit.gemm.grid import COUNTER_BYTES
-from ptxkit.gemm.heuristic import heuristic
-from ptxkit.gemm.problem import Arrays, Options, Problem
-from ptxkit.gemm.samples import GRID, distinct, name, pairwise, picked, shipped, small
-from ptxkit.gemm.simulate import _view, simulate
-from ptxkit.gemm.streamk import LEAST
+from ptxkit.gemm.collective.stream_k import LEAST
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.heuristic.dense import heuristic
+from ptxkit.gemm.launch.grid import COUNTER_BYTES
+from ptxkit.gemm.launch.simulate import _view, simulate
+from ptxkit.gemm.problem.dense import Arrays, Options, Problem
+from ptxkit.gemm.tools import reference
+from ptxkit.gemm.tools.samples import GRID, distinct, name, pairwise, picked, shipped, small
 from ptxkit.ptx import mul
 from ptxkit.sim.policy import SCHEDULES
 from ptxkit.types import bf16, e4m3, f16, f32

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, if_, kernel, laneid
-from ptxkit.gemm.config import Config
-from ptxkit.gemm.dense import gemm
-from ptxkit.gemm.group.bench import problem_of
-from ptxkit.gemm.group.cases import case
-from ptxkit.gemm.group.heuristic import heuristic
-from ptxkit.gemm.group.kernel import group_gemm
-from ptxkit.gemm.quotients import SmallInverses
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.heuristic.grouped import heuristic
+from ptxkit.gemm.kernels.dense import gemm
+from ptxkit.gemm.kernels.grouped import group_gemm
+from ptxkit.gemm.scheduler.fast_divmod import SmallInverses
+from ptxkit.gemm.tools.bench.grouped import problem_of
+from ptxkit.gemm.tools.bench.grouped_cases import case
 from ptxkit.idioms import quotient
 from ptxkit.ptx import bar, mov
 from ptxkit.ptx import st as store

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit.gemm.reference import EIGHT_BITS, accumulation, product, worst
+from ptxkit.gemm.tools.reference import EIGHT_BITS, accumulation, product, worst
 
 pytestmark = pytest.mark.pure
 

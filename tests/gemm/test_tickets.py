@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, cluster_ctarank, ctaid, if_, kernel, laneid, tid
 from ptxkit.flow import else_
-from ptxkit.gemm.tickets import ClusterTickets, Tickets
+from ptxkit.gemm.scheduler.dynamic import ClusterTickets, Tickets
 from ptxkit.idioms import cluster_sync, init_barriers
 from ptxkit.kernel import Kernel
 from ptxkit.ptx import add, atom, bar, mov

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, smem, tid
-from ptxkit.gemm.tiled import Pieces, Shares, TiledCopy
+from ptxkit.gemm.collective.tiled import Pieces, Shares, TiledCopy
 from ptxkit.idioms import elect, init_barriers, wait
 from ptxkit.ptx import bar, fence, ld, mbarrier, mov
 from ptxkit.ptx import st as store

@@ -14,16 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit.errors import LaunchError
-from ptxkit.gemm import tables, tune
 from ptxkit.gemm.__main__ import main
-from ptxkit.gemm.bench import contestants, operands, power, regimes, watch
-from ptxkit.gemm.bench import run as bench_run
-from ptxkit.gemm.bench.contestants import Entry
-from ptxkit.gemm.bench.shapes import Problem, problem
-from ptxkit.gemm.config import Config
-from ptxkit.gemm.heuristic import heuristic
-from ptxkit.gemm.tables import Table, TableError, file_name, lookup
-from ptxkit.gemm.tables.choice import kind, knobs, revive, tuned
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.heuristic.dense import heuristic
+from ptxkit.gemm.heuristic.dense import table as tables
+from ptxkit.gemm.heuristic.dense.table import Table, TableError, file_name, lookup
+from ptxkit.gemm.heuristic.tuned import kind, knobs, revive, tuned
+from ptxkit.gemm.tools import tune
+from ptxkit.gemm.tools.bench import baselines as contestants
+from ptxkit.gemm.tools.bench import operands, power, regimes, watch
+from ptxkit.gemm.tools.bench import run as bench_run
+from ptxkit.gemm.tools.bench.baselines import Entry
+from ptxkit.gemm.tools.bench.shapes import Problem, problem
 
 from .virtual_card import Card, Matrix
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ptxkit.gemm.config import Config
-from ptxkit.gemm.fusion import Fusion
-from ptxkit.gemm.samples import pairwise, small
+from ptxkit.gemm.collective.epilogue_ops import Fusion
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.tools.samples import pairwise, small
 from ptxkit.sim.policy import SCHEDULES
 from ptxkit.types import bf16, e4m3, f16, f32
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ptxkit import gemm
+from ptxkit.gemm import kernels as kernels_of_gemm
 from ptxkit.kernel import Kernel
 
 ROOT = Path(__file__).parents[2]
@@ -23,11 +23,10 @@ PARTS = {"separate": "Unresolved extern"}
 def kernels() -> dict[str, str]:
     """The source that names each kernel of gemm (without its ladder and its benchmarks) and of the examples, by name."""
     found = {}
-    for module in pkgutil.iter_modules(gemm.__path__):
-        if not module.ispkg and module.name != "__main__":
-            held = importlib.import_module(f"ptxkit.gemm.{module.name}")
-            own = [name for name, value in _kernels(held) if value.function.__module__ == held.__name__]
-            found |= {name: f"ptxkit.gemm.{module.name}:{name}" for name in own}
+    for module in pkgutil.iter_modules(kernels_of_gemm.__path__):
+        held = importlib.import_module(f"{kernels_of_gemm.__name__}.{module.name}")
+        own = [name for name, value in _kernels(held) if value.function.__module__ == held.__name__]
+        found |= {name: f"{held.__name__}:{name}" for name in own}
     for path in sorted((ROOT / "examples").glob("*.py")):
         name = f"example_of_inspect_{path.stem}"
         spec = importlib.util.spec_from_file_location(name, path)

@@ -10,8 +10,8 @@ import pytest
 
 from ptxkit import Ptr, Reg, kernel, link, smem
 from ptxkit import func as device_function
-from ptxkit.gemm.config import Config
-from ptxkit.gemm.dense import gemm
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.kernels.dense import gemm
 from ptxkit.kernel import Kernel
 from ptxkit.ptx import bar, ld, setmaxnreg
 from ptxkit.ptx import st as store

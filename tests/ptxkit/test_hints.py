@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ptxkit import Ptr, Reg, errors, hints, kernel
-from ptxkit.gemm.group.bench import problem_of
-from ptxkit.gemm.group.cases import case
-from ptxkit.gemm.group.heuristic import heuristic
-from ptxkit.gemm.group.kernel import group_gemm
+from ptxkit.gemm.heuristic.grouped import heuristic
+from ptxkit.gemm.kernels.grouped import group_gemm
+from ptxkit.gemm.tools.bench.grouped import problem_of
+from ptxkit.gemm.tools.bench.grouped_cases import case
 from ptxkit.inspect.cubin import code_of
 from ptxkit.ptx import fma, ld
 from ptxkit.ptx import st as store

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, smem, tid
 from ptxkit import func as device_function
 from ptxkit.errors import TraceError
-from ptxkit.gemm.config import Config
-from ptxkit.gemm.dense import gemm
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.kernels.dense import gemm
 from ptxkit.grammar import parse, tree
 from ptxkit.kernel import Traced
 from ptxkit.ptx import add, bar, cp, fence, mbarrier, mov, mul
@@ -120,8 +120,8 @@ DIGEST = """
 import hashlib, sys
 sys.path.insert(0, {root!r})
 from examples.tile_gemm import tile_gemm
-from ptxkit.gemm.config import Config
-from ptxkit.gemm.dense import gemm
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.kernels.dense import gemm
 from ptxkit.types import bf16, f32
 text = tile_gemm.ptx(locs=True) + gemm.ptx(locs=True, **Config(bf16, f32, a_major="mn").parameters)
 print(hashlib.sha256(text.encode()).hexdigest())
@@ -213,7 +213,7 @@ def test_no_instruction_is_at_a_line_of_ptxkit(config: Config) -> None:
     for function in traced.module.functions:
         for instruction, place in with_places(function.body or ()):
             path = Path(traced.files[place.file])
-            assert path.parent.name == "gemm", (instruction, path)
+            assert "gemm" in path.parts, (instruction, path)
             assert instruction.position is not None
             assert place.line == instruction.position.line
             assert 0 < place.line <= len(path.read_text().splitlines())

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from ptxkit import sim
-from ptxkit.gemm.config import Config, ConfigError
-from ptxkit.gemm.simulate import simulate
+from ptxkit.gemm.config.dense import Config, ConfigError
+from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.sim.policy import SCHEDULES
 from ptxkit.types import bf16, e4m3, e5m2, f16, f32
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ptxkit import Ptr, TensorMap, if_, kernel, smem, tid
-from ptxkit.gemm.config import Config
-from ptxkit.gemm.simulate import simulate
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.idioms import wait
 from ptxkit.ptx import bar, cp, fence, ld, mbarrier, mov, opcode, st, wgmma
 from ptxkit.types import TYPES, b32, f32

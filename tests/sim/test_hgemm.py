@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ptxkit import sim
-from ptxkit.gemm.config import Config
-from ptxkit.gemm.simulate import simulate
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.types import bf16, f16, f32
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(60)]

@@ -14,8 +14,8 @@ import numpy as np
 
 from examples import cluster_multicast, tile_gemm, tma_copy, vector_add, warp_reduction
 from ptxkit import TensorMap, grammar, sim
-from ptxkit.gemm import simulate as gemm_simulate
-from ptxkit.gemm.config import Config
+from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.launch import simulate as gemm_simulate
 from ptxkit.types import bf16, e4m3, e5m2, f16, f32
 
 from . import kernels, pipelines

@@ -1,0 +1,125 @@
+"""Few tokens: D^T = W X^T, so that the tokens are columns of the product and no row of a tile is wasted."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from ptxkit import Ptr, Reg, Vec, if_
+from ptxkit.ptx import ld, mov, movmatrix, mul, opcode, selp, shfl, st
+from ptxkit.ptx import min as min_
+from ptxkit.types import f32, u32
+
+from .atoms import ROWS
+from .epilogue import Fused
+from .epilogue_ops import Matrix
+from .thread_scales import BLOCK, ScaleArray, Scales
+
+
+class TransposedStore:
+    """Accumulators of W X^T to rows of tokens: 16-bit results change places within a warp (movmatrix, and one exchange between
+    neighbours), so that each token's 16 features of a warp are 32 bytes that four lanes store together.
+
+    `fused.edges` are the ends of the features (m) and of the group's tokens (n).
+    """
+
+    def __init__(self, out: Matrix, fused: Fused, lane: Reg[u32], warp: Reg[u32], step: int = 0) -> None:
+        self.out, self.fused, self.step = out, fused, step
+        self.lane, self.first = lane, warp * 16
+        self.odd = (lane & 1) != 0
+        self.quarter = (lane & 1) * 8 + (lane & 2) * 2          # of 16 features: the four that a lane stores
+
+    def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int) -> None:
+        """Store slabs of 64 features x BN tokens: features `row`.., tokens `column`.."""
+        step = self.step or BN
+        for slab, values in enumerate(self.slabs(acc, row, column)):
+            feature = row + (self.first + slab * ROWS)
+            for first in range(0, BN, step):
+                with if_(column + first < self.fused.edges.n) if first else nullcontext():
+                    for block in range(first // 8, (first + step) // 8):
+                        self.block(values(block), feature, column + 8 * block if block else column)
+
+    def slabs(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32]) -> list[Callable[[int], list[Reg[f32]]]]:
+        """For each slab that is stored the results of 8 of its columns, by their number."""
+        return [functools.partial(self._values, part, row, column) for part in acc]
+
+    def _values(self, part: Vec[Any, Any], row: Reg[u32], column: Reg[u32], block: int) -> list[Reg[f32]]:
+        return self.fused.block(self.fused.mma.block(part, block), row, column, None)
+
+    def block(self, values: list[Reg[f32]], feature: Reg[u32], token: Reg[u32]) -> None:
+        """Store a warp's 16 features x 8 tokens: features and tokens that begin there."""
+        edges, type_ = self.fused.edges, self.out.type
+        if type_ is f32:
+            at = token + (self.lane & 3) * 2
+            for half in range(2):
+                begin = feature + 8 * half if half else feature
+                place = self.out.at(at, begin + (self.lane >> 2), None)
+                for i, value in enumerate(values[2 * half:2 * half + 2]):
+                    st.global_.f32(place.at(self.out.row_stride) if i else place, value, pred=(begin < edges.m) & (at + i < edges.n))
+            return
+        pack, turn = opcode(f"cvt.rn.{type_.__name__}x2.f32"), movmatrix.sync.aligned.m8n8.trans.b16
+        low, high = (turn(pack(values[i + 1], values[i])) for i in (0, 2))
+        other = shfl.sync.bfly.b32(selp.b32(low, high, self.odd), 1, 31, 0xFFFFFFFF)
+        at, begin = token + (self.lane >> 2), feature + self.quarter
+        four: Any = Vec((selp.b32(other, low, self.odd), selp.b32(high, other, self.odd)))
+        st.global_.v2.b32(self.out.at(at, begin, None), four, pred=(begin < edges.m) & (at < edges.n))
+
+    def drain(self) -> None:
+        """Nothing is under way."""
+
+
+@dataclass(slots=True)
+class TokenScales(Scales):
+    """Block scales where tokens are columns: a token has one for each 128 of K, and so has a slab of 64 features.
+
+    `a` are the scales of the tokens, `b` those of the weights.
+    """
+
+    _offsets: list[Reg[u32]] = field(default_factory=list)
+    _slabs: list[Ptr[f32]] = field(default_factory=list)
+
+    def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
+        """A new tile: the first feature of the warpgroup, this thread's first token, and where both end."""
+        feature, features, weights = row, rows, _given(self.b)
+        self._tokens(column, columns)
+        blocks = (features - 1) // BLOCK
+        self._slabs = [weights.pointer.at(mul.wide.u32(min_.u32((feature + slab * ROWS) // BLOCK, blocks), weights.mn_stride))
+                       for slab in range(self.slabs)]
+        self._ready()
+
+    def _tokens(self, token: Reg[u32], end: Reg[u32]) -> None:
+        last, stride = end - 1, _given(self.a).mn_stride
+        self._offsets = [min_.u32(token + (block * 8 + i), last) * stride for block in range(self.BN // 8) for i in range(2)]
+
+    def _ready(self) -> None:
+        self._next = [mov.f32(1.0) for _ in range(len(self._offsets) + self.slabs)]
+
+    def prefetch(self, k: Reg[u32] | int) -> None:
+        """Begin to read the scales of stage `k`."""
+        tokens, weights = _given(self.a), _given(self.b)
+        first = tokens.pointer
+        first = first if isinstance(k, int) and k == 0 else first.at(mul.wide.u32(k, tokens.k_stride))
+        for i, offset in enumerate(self._offsets):
+            ld.global_.nc.f32(self._next[i], first.at(offset))
+        for i, pointer in enumerate(self._slabs):
+            at = pointer if isinstance(k, int) and k == 0 else pointer.at(mul.wide.u32(k, weights.k_stride))
+            ld.global_.nc.f32(self._next[len(self._offsets) + i], at)
+
+    def factor(self, slab: int, index: int) -> Reg[f32]:
+        """What accumulator `index` of a slab is multiplied by."""
+        column = index // 4 * 2 + index % 2
+        key = slab, column
+        if key not in self._factors:
+            self._factors[key] = mul.rn.f32(self._now[column], self._now[len(self._offsets) + slab])
+        return self._factors[key]
+
+
+def _given(array: ScaleArray | None) -> ScaleArray:
+    assert array is not None
+    return array
+
+
+__all__ = ["TokenScales", "TransposedStore"]

@@ -1,0 +1,122 @@
+"""silu(gate) * up in the epilogue: a tile holds the same features of the gate and of the up projection, in the same threads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+from ptxkit import MBarrier, Reg, Vec
+from ptxkit.ptx import min as min_
+from ptxkit.ptx import mov, mul
+from ptxkit.types import f32, pred, u32
+
+from .atoms import ROWS, Mma, tensor_copy, tensor_prefetch
+from .epilogue_ops import silu
+from .epilogue_swap_ab import TokenScales, TransposedStore
+from .thread_scales import BLOCK, Scales
+from .tiled import TiledCopy
+
+
+@dataclass(frozen=True, slots=True)
+class GatedCopy(TiledCopy):
+    """Loads a tile of weights in pieces of `piece` lines, of the gate and of the up projection in turn.
+
+    The map has the projection as an extent of its own (0: gate, 1: up) before the group.
+    """
+
+    piece: int = ROWS
+
+    def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any, first: Reg[pred] | None = None) -> None:
+        """Copy lines `mn`.. of both projections, depth `k`.. into the stage."""
+        view, shares = self.tile[stage], self.shares
+        start, lines = shares.own(self.piece)
+        for s, piece, depth, at in self._boxes(mn, k):
+            part = view.span(s).lines(start + piece * self.piece, lines)
+            tensor_copy(part, self.tensormap, (depth, at + start, piece % 2, *outer), barrier,
+                        mask=shares.mask, policy=self.policy, hinted=self.hinted)
+
+    def prefetch(self, mn: Reg[u32], k: int, *outer: Any) -> None:
+        """Bring lines `mn`.. of both projections, depth `k`.., into the L2."""
+        for _, piece, depth, at in self._boxes(mn, k):
+            tensor_prefetch(self.tensormap, (depth, at, piece % 2, *outer))
+
+    def _boxes(self, mn: Reg[u32], k: Any) -> Iterator[tuple[int, int, Any, Reg[u32]]]:
+        """Span, piece (the even ones are the gate's), and where in the map: depth and line."""
+        for s, depth in self._depths(k):
+            for piece in range(self.tile.layout.rows // self.piece):
+                yield s, piece, depth, mn + piece // 2 * self.piece if piece // 2 else mn
+
+
+def gated(gate: list[Reg[f32]], up: list[Reg[f32]], factor: Reg[f32] | None) -> list[Reg[f32]]:
+    """silu(gate) * up, both multiplied by `factor` before."""
+    if factor is not None:
+        gate, up = ([mul.rn.f32(value, factor) for value in values] for values in (gate, up))
+    return [mul.rn.f32(silu(x), y) for x, y in zip(gate, up, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class GatedMma(Mma):
+    """An accumulator whose first half of columns is the gate's and whose second is the up projection's."""
+
+    factor: Reg[f32] | None = None
+
+    def block(self, acc: Vec[Any, Any], index: int) -> list[Reg[f32]]:
+        """The gated values of 8 columns of each half."""
+        return gated(Mma.block(self, acc, index), Mma.block(self, acc, index + self.n // 16), self.factor)
+
+
+class GatedTransposedStore(TransposedStore):
+    """Stores half as many slabs: of each two, the first is the gate's."""
+
+    factor: Reg[f32] | None = None
+
+    def slabs(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32]) -> list[Callable[[int], list[Reg[f32]]]]:
+        """Of each two the gated one."""
+        return [functools.partial(self._gated, gate, up) for gate, up in zip(acc[::2], acc[1::2], strict=True)]
+
+    def _gated(self, gate: Vec[Any, Any], up: Vec[Any, Any], block: int) -> list[Reg[f32]]:
+        mma = self.fused.mma
+        return gated(mma.block(gate, block), mma.block(up, block), self.factor)
+
+
+class GatedScales(Scales):
+    """Block scales of a tile whose columns are halves of the two projections: the blocks of the up projection follow the gate's."""
+
+    @property
+    def group(self) -> int:
+        return gcd(self.BN // 2, BLOCK)
+
+    def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
+        """`column` and `columns` count features of one projection."""
+        assert self.a is not None
+        assert self.b is not None
+        self._a_rows = [self._start(self.a, min_.u32(row + (slab * ROWS + half), rows - 1), first)
+                        for slab in range(self.slabs) for half in (0, 8)]
+        per = columns // BLOCK
+        self._b_columns = []
+        for half in range(2):
+            for group in range(self.BN // 2 // self.group):
+                block = min_.u32((column + group * self.group) // BLOCK, per - 1)
+                self._b_columns.append(self._start(self.b, block + per if half else block, first))
+        self._next = [mov.f32(1.0) for _ in range(len(self._a_rows) + len(self._b_columns))]
+
+
+class GatedTokenScales(TokenScales):
+    """The same where slabs are the gate's and the up projection's in turn."""
+
+    def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
+        """`row` and `rows` count features of one projection."""
+        assert self.b is not None
+        self._tokens(column, columns)
+        weights, per = self.b, rows // BLOCK
+        self._slabs = []
+        for slab in range(self.slabs):
+            block = min_.u32((row + slab // 2 * ROWS) // BLOCK, per - 1)
+            self._slabs.append(weights.pointer.at(mul.wide.u32(block + per if slab % 2 else block, weights.mn_stride)))
+        self._ready()
+
+
+__all__ = ["GatedCopy", "GatedMma", "GatedScales", "GatedTokenScales", "GatedTransposedStore", "gated"]

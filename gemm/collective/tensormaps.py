@@ -1,0 +1,128 @@
+"""Tensor maps that are made on the device: each group's own, from a template of the host, by a kernel that runs before the product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ptxkit import Ptr, Reg, TensorMap, ctaid, if_, kernel, laneid, smem
+from ptxkit.flow import else_
+from ptxkit.idioms import elect, quotient
+from ptxkit.ptx import bar, cvt, fence, griddepcontrol, ld, mov, mul, st, tensormap
+from ptxkit.ptx import max as max_
+from ptxkit.smem import Shared
+from ptxkit.types import Scalar, b8, b32, bf16, u32, u64
+
+from ..scheduler.group_table import GroupTable, Layout
+
+MAP_WORDS = 32              # 128 bytes
+
+
+def maps_of(layout: Layout) -> int:
+    """Maps that each group has: y's, or with matrices of its own also those of x and w."""
+    return 3 if layout == "pointers" else 1
+
+
+@kernel(target="sm_90a", block=32)
+def update_tensormaps(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], pitch: Reg[u32],
+                      out: Ptr[b8], out_row_bytes: Reg[u32], x_at: Ptr[u64], w_at: Ptr[u64], y_at: Ptr[u64], workspace: Ptr[u32], *,
+                      X: type[Scalar] = bf16, W: type[Scalar] = bf16, OUT: type[Scalar] = bf16, UNIT: int = 128, FEATURES: int = 128,
+                      BK: int = 64, GROUPS: int = 256, LAYOUT: Layout = "offsets", LONGEST_FIRST: bool = False) -> None:
+    """One warp a CTA. Each makes a map of a group, the last one the table of tiles, by which the product's CTAs find their work (`warps`).
+
+    "offsets", "masked": CTA g makes a map of group g's rows of Y, with the address of its first and their number as extent, so that no
+    tensor copy reaches the next group's. "pointers": x_at, w_at, y_at [groups] are addresses of matrices without gaps between rows,
+    `lengths` [groups, 3] their M, N and K; CTAs 3 g to 3 g + 2 make the maps of all three.
+
+    The product is launched behind this kernel by programmatic dependent launch and waits for its end with griddepcontrol.wait; that
+    orders memory, while each reader of a map acquires it for the tensormap proxy (`acquire`).
+    """
+    table = GroupTable(GROUPS, LAYOUT, LONGEST_FIRST)
+    edited = smem.array(b32, MAP_WORDS, align=128, name="map")
+    lane, number, each = mov.u32(laneid), mov.u32(ctaid.x), maps_of(LAYOUT)
+    griddepcontrol.wait()                                       # the launch before may still read the workspace
+    griddepcontrol.launch_dependents()
+    with if_(number == groups * each):
+        table.scan(lengths, groups, rows, UNIT, LAYOUT, pitch, FEATURES, BK)
+        bar.warp.sync(0xFFFFFFFF)
+        table.save(workspace + TICKET_WORDS, lane)
+    with else_():
+        group = quotient(number, each)
+        map_ = map_of(workspace, GROUPS, LAYOUT, group, 0)
+        if LAYOUT == "pointers":
+            which = number - group * each
+            m, n, k = (ld.global_.u32(lengths.at(group * 3 + i)) for i in range(3))
+            for i, (template, at, type_, lines, columns) in enumerate(((x, x_at, X, m, k), (w, w_at, W, n, k), (y, y_at, OUT, m, n))):
+                with if_(which == i):
+                    address = ld.global_.u64(at.at(group))
+                    publish(map_ + i * MAP_WORDS, template, edited, lane, matrix(address, lines, columns, type_))
+        else:
+            start, end = GroupTable.bounds(lengths, group, rows, LAYOUT, pitch)
+            address = out.at(mul.wide.u32(start, out_row_bytes)).reg
+            publish(map_, y, edited, lane, some_rows(address, end - start))
+
+
+def warps(groups: int, layout: Layout) -> int:
+    """Of a launch of `update_tensormaps`, a CTA each."""
+    return groups * maps_of(layout) + 1
+
+
+COUNTER_WORDS = 32          # of a counter of a dynamic schedule, alone in its 128 bytes
+TICKET_WORDS = 2 * COUNTER_WORDS    # at the start of a workspace: those of a kernel, and of a second one at the same time
+
+Edit = Callable[[Shared[Any]], None]
+
+
+def workspace_bytes(capacity: int, layout: Layout) -> int:
+    """The counters, the table and every group's maps."""
+    return 4 * (TICKET_WORDS + _table_words(capacity, layout) + capacity * maps_of(layout) * MAP_WORDS)
+
+
+def _table_words(capacity: int, layout: Layout) -> int:
+    return -(-GroupTable.words(capacity, layout, longest_first=True) // MAP_WORDS) * MAP_WORDS
+
+
+def map_of(workspace: Ptr[u32], capacity: int, layout: Layout, group: Reg[u32], which: int) -> Ptr[u32]:
+    """Where a group's map is."""
+    first = workspace + (TICKET_WORDS + _table_words(capacity, layout) + which * MAP_WORDS)
+    return first.at(group * (maps_of(layout) * MAP_WORDS))
+
+
+def some_rows(address: Reg[u64], rows: Reg[u32]) -> Edit:
+    """The template's matrix, from another row on and with another number of rows (one at least: no map has none)."""
+    def edit(map_: Shared[Any]) -> None:
+        replace = tensormap.replace.tile
+        replace.global_address.shared__cta.b1024.b64(map_, address)
+        replace.global_dim.shared__cta.b1024.b32(map_, 1, max_.u32(rows, 1))
+
+    return edit
+
+
+def matrix(address: Reg[u64], lines: Reg[u32], columns: Reg[u32], type_: type[Scalar]) -> Edit:
+    """Another matrix: `lines` of `columns` elements without gaps."""
+    def edit(map_: Shared[Any]) -> None:
+        replace = tensormap.replace.tile
+        some_rows(address, lines)(map_)
+        replace.global_dim.shared__cta.b1024.b32(map_, 0, max_.u32(columns, 1))
+        replace.global_stride.shared__cta.b1024.b64(map_, 0, cvt.u64.u32(columns * (type_.bits // 8)))
+
+    return edit
+
+
+def publish(slot: Ptr[u32], template: TensorMap, edited: Shared[Any], lane: Reg[u32], edit: Edit) -> None:
+    """In all lanes of a warp: copy the template to shared memory, edit it there, and release it to the tensormap proxy in global memory."""
+    source: Ptr[b32] = Ptr(template.reg, b32, "")  # type: ignore[attr-defined]
+    st.shared__cta.b32(edited.at(lane), ld.b32(source.at(lane)))
+    bar.warp.sync(0xFFFFFFFF)
+    with if_(elect()):
+        edit(edited.at(0))
+    bar.warp.sync(0xFFFFFFFF)
+    tensormap.cp_fenceproxy.global_.shared__cta.tensormap__generic.release.gpu.sync.aligned(slot, edited.at(0))
+
+
+def acquire(slot: Ptr[u32], pred: Any = None) -> None:
+    """In the thread that copies through the map: what was released there is what its copies see."""
+    fence.proxy.tensormap__generic.acquire.gpu(slot, pred=pred)
+
+
+__all__ = ["acquire", "map_of", "maps_of", "publish", "update_tensormaps", "warps", "workspace_bytes"]

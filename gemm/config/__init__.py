@@ -1,0 +1,1 @@
+"""What a kernel is specialised to, and what that takes of an SM."""

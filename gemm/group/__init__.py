@@ -1,1 +1,0 @@
-"""Group GEMM: in one launch the products of many groups of rows, each with weights of its own."""

@@ -1,0 +1,184 @@
+"""Layer 5 as an object: one product, checked and prepared once, launched as often as wanted, also on other arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptxkit import driver
+from ptxkit.arrays import ArrayView
+from ptxkit.errors import LaunchError, PtxkitError
+from ptxkit.launch import check_aligned, check_contiguous, check_device, raw_stream, same_device, view
+from ptxkit.types import TYPES
+
+from ..config.dense import Config
+from ..problem.dense import Arrays, Options, Problem
+from .dense import Launch, Plan, Zeros, check_config, configuration
+from .grid import COUNTER_BYTES, Grid
+
+WORKSPACE_ALIGNMENT = 16    # bytes: partial sums are read and written four at a time
+
+
+class Adapter:
+    """What `gemm.gemm` does in one call, in steps: the arguments are the same, `out` is given.
+
+        product = Adapter(a, b, out, bias=bias)
+        product.initialize(workspace)           # or no workspace: it has its own
+        product.run(stream)                     # nothing but the launch; can be captured into a CUDA graph
+        product.update(a=other, out=another)    # arrays of the same shape, strides and type
+        product.run(stream)
+
+    `pdl` lets the launch begin while the kernel before it in the stream ends. Launches that share a workspace must not overlap: run one
+    adapter's launches in one stream, or in an order of your own.
+    """
+
+    __slots__ = ("_arrays", "_config", "_launch", "_options", "_own", "_plan", "_workspace", "ordinal", "pdl", "problem")
+
+    def __init__(self, a: Any, b: Any, out: Any, *, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
+                 activation: Any = None, residual: Any = None, a_scale: Any = None, b_scale: Any = None, accumulate: str = "f32",
+                 fast_accum: bool | None = None, config: Config | None = None, pdl: bool = True) -> None:
+        given = (a, b, out, c, bias, residual, a_scale, b_scale)
+        self._arrays = Arrays(*(None if array is None else view(array, name)  # type: ignore[arg-type]
+                                for name, array in zip(Arrays._fields, given, strict=True)))
+        self._options = Options(alpha, beta, activation, accumulate, fast_accum)
+        self.ordinal = same_device(self._arrays.named())
+        self.problem = Problem(self._arrays, self._options)
+        self.pdl = pdl
+        self._plan: Plan | None = None
+        self._launch: Launch | Zeros | None = None
+        self._workspace = 0
+        self._own: _Memory | None = None
+        if self._launches and config is not None:
+            check_config(config, self.problem)
+            Grid.of(self.problem, config, 1)
+        self._config = config
+        if not self.problem.k and not self.problem.empty and not self.problem.fusion.nothing:
+            raise LaunchError("K = 0 leaves nothing to multiply: out would be the epilogue of zeros, which takes no gemm")
+
+    @classmethod
+    def can_implement(cls, a: Any, b: Any, out: Any, **more: Any) -> str | None:
+        """None, or the sentence that says why this product cannot be had. The arguments are those of the class; needs no GPU."""
+        try:
+            cls(a, b, out, **more)
+        except PtxkitError as error:
+            return str(error)
+        return None
+
+    @property
+    def _launches(self) -> bool:
+        """Whether there is a kernel to launch: D has elements and the depth is not 0."""
+        return not self.problem.empty and self.problem.k > 0
+
+    @property
+    def config(self) -> Config:
+        """The configuration: the caller's, the tuned one or the heuristic's for this device."""
+        if self._config is None:
+            self._config = configuration(self.problem, self.ordinal)
+        return self._config
+
+    @property
+    def workspace_size(self) -> int:
+        """Bytes of device memory that a launch uses beside its arrays; 0 unless the depth is shared out through the workspace, or tiles go
+        by ticket. With STREAM_K every CTA has a place for the sums of a tile: the kernel is loaded to see how many the device holds."""
+        if not self._launches:
+            return 0
+        grid = self._prepared().grid if self.config.STREAM_K else Grid.of(self.problem, self.config, 1)
+        return grid.workspace_bytes
+
+    def _prepared(self) -> Plan:
+        """The configuration loaded on the device, once."""
+        if self._plan is None:
+            self._plan = Plan(self.problem, self.ordinal, self.config, pdl=self.pdl)
+        return self._plan
+
+    def initialize(self, workspace: Any = None, stream: Any = None) -> None:
+        """Load the kernel, encode the tensor maps, and clear the workspace's counters on `stream`, where the first run must follow.
+
+        `workspace` is an array on the device of at least `workspace_size` bytes, contiguous, at a multiple of 16 bytes, of any type;
+        its contents do not matter, but nobody else may write to it between launches. None: memory of the adapter's own.
+        """
+        self._workspace, self._own = 0, None
+        size = self.workspace_size
+        if workspace is not None:
+            self._check_workspace(view(workspace, "workspace"), size)
+        if not self._launches:
+            self._launch = None if self.problem.empty else Zeros(self._arrays.out)
+            return
+        plan = self._prepared()
+        if size and workspace is None:
+            self._own = _Memory(size, self.ordinal)
+            self._workspace = self._own.address
+        elif size:
+            self._workspace = view(workspace).pointer
+            with driver.on(self.ordinal):
+                driver.call("cuMemsetD8Async", self._workspace, 0, COUNTER_BYTES, raw_stream(stream, self._arrays.a))
+        self._launch = Launch(plan, self._arrays, self._options)
+
+    def _check_workspace(self, seen: ArrayView, size: int) -> None:
+        check_device("workspace", seen, self.ordinal)
+        check_contiguous("workspace", seen)
+        check_aligned("workspace", seen, WORKSPACE_ALIGNMENT)
+        bytes = TYPES[seen.dtype].bits // 8
+        for extent in seen.shape:
+            bytes *= extent
+        if bytes < size:
+            raise LaunchError(f"the workspace has {bytes:,} bytes, this product needs {size:,} (workspace_size): pass a larger one, none, "
+                              "or a config with SPLITS=1, and without TICKET or STREAM_K")
+
+    def update(self, **arrays: Any) -> None:
+        """Use other arrays from the next run on; each by its name, of the same shape, strides, type and device as before."""
+        changed: dict[str, ArrayView] = {}
+        for name, array in arrays.items():
+            if name not in Arrays._fields:
+                raise LaunchError(f"a product has no array {name!r}: {', '.join(Arrays._fields)}")
+            old = getattr(self._arrays, name)
+            if old is None:
+                raise LaunchError(f"{name} was not given when this product was made: make another Adapter with it")
+            seen = view(array, name)
+            if seen._replace(pointer=0, owner="") != old._replace(pointer=0, owner=""):
+                raise LaunchError(f"{name} is {_words(seen)}, this product was made for {_words(old)}: make another Adapter")
+            check_aligned(name, seen, min(16, old.pointer & -old.pointer or 16) if name in ("bias", "a_scale", "b_scale") else 16)
+            changed[name] = seen
+        self._arrays = self._arrays._replace(**changed)
+        if isinstance(self._launch, Zeros):
+            self._launch = Zeros(self._arrays.out)
+        elif self._launch is not None:
+            self._launch = Launch(self._prepared(), self._arrays, self._options)
+
+    def run(self, stream: Any = None) -> None:
+        """Launch on `stream` (None: the current stream of the library that a belongs to). Allocates nothing and waits for nothing."""
+        if self._launch is None:
+            if self.problem.empty:
+                return
+            raise LaunchError("this product is not initialized: call initialize() once, before the first run")
+        raw = raw_stream(stream, self._arrays.a)
+        if isinstance(self._launch, Zeros):
+            self._launch.run(raw)
+        else:
+            self._launch.run(raw, self._workspace)
+
+    def __str__(self) -> str:
+        """What runs: the configuration with its budget, and the workspace."""
+        if not self._launches:
+            return "nothing to multiply"
+        return f"{self.config.describe()}\nworkspace           {self.workspace_size:,} bytes"
+
+
+class _Memory:
+    """Cleared device memory that goes with the object."""
+
+    __slots__ = ("address", "ordinal")
+
+    def __init__(self, size: int, ordinal: int) -> None:
+        self.ordinal = ordinal
+        self.address = driver.allocate_cleared(size, ordinal)
+
+    def __del__(self) -> None:
+        if hasattr(self, "address"):
+            driver.free(self.address, self.ordinal)
+
+
+def _words(seen: ArrayView) -> str:
+    return f"{seen.dtype} {seen.shape} with strides {seen.strides} on device {seen.device}"
+
+
+__all__ = ["WORKSPACE_ALIGNMENT", "Adapter"]

@@ -1,0 +1,265 @@
+"""Layer 5, the device adapter: arguments checked, tensor maps encoded, a configuration chosen, one launch."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import astuple, replace
+from typing import Any
+
+from ptxkit import driver
+from ptxkit.arrays import ArrayView
+from ptxkit.errors import LaunchError
+from ptxkit.kernel import Kernel
+from ptxkit.launch import empty_like_owner, raw_stream, same_device, view
+from ptxkit.launcher import EncodedTensorMap, Launcher, encode_tiled
+from ptxkit.runtime import Compiled
+from ptxkit.types import TYPES
+
+from ..config.dense import Config
+from ..heuristic.dense import heuristic
+from ..heuristic.tuned import tuned
+from ..kernels.dense import gemm as kernel
+from ..problem.dense import PLAIN, Arrays, Lines, Options, Problem, extents, type_name
+from ..scheduler.hilbert import hilbert
+from .grid import OUT, Grid
+from .workspace import Workspaces
+
+_PLANS_KEPT = 512
+
+_plans: dict[tuple[Any, ...], Plan] = {}
+_launches: OrderedDict[tuple[Any, ...], Launch | Zeros | None] = OrderedDict()
+_workspaces = Workspaces(32 << 20)
+
+
+class Maps:
+    """The tensor maps of a launch, by the names of the kernel's parameters: encoded once, then copied with other addresses."""
+
+    __slots__ = ("encoded", "fields")
+
+    def __init__(self, records: Mapping[str, Any], lines: Mapping[str, Lines], promotion: int) -> None:
+        self.fields = [replace(records[name].fields(seen.dims, seen.strides), l2_promotion=promotion) if name in records else None
+                       for name, seen in lines.items()]
+        self.encoded: tuple[EncodedTensorMap, ...] = ()
+
+    def at(self, *pointers: int) -> tuple[EncodedTensorMap, ...]:
+        """Of arrays at these addresses. A map that the kernel never reads, of direct stores or without scales, is the first one again."""
+        found: list[EncodedTensorMap] = []
+        for i, (fields, pointer) in enumerate(zip(self.fields, pointers, strict=True)):
+            if fields is None:
+                found.append(found[0])
+            else:
+                found.append(self.encoded[i].at(pointer) if self.encoded else encode_tiled(fields, pointer))
+        self.encoded = self.encoded or tuple(found)
+        return tuple(found)
+
+
+class Plan:
+    """A configuration loaded on a device for one problem: everything of a launch but the pointers."""
+
+    __slots__ = ("compiled", "config", "grid", "launcher", "maps", "order", "ordinal", "problem", "template")
+
+    def __init__(self, problem: Problem, ordinal: int, config: Config | None = None, *, pdl: bool = True) -> None:
+        self.problem, self.ordinal = problem, ordinal
+        self.config = config or configuration(problem, ordinal)
+        self.compiled = compiled(kernel, ordinal, **self.config.parameters)
+        self.launcher: Launcher = self.compiled.launcher(pdl=pdl)
+        clusters = self.compiled.max_clusters()
+        if not clusters:
+            raise LaunchError(f"{driver.device(ordinal).name} holds no cluster of {self.config.cluster} CTAs with "
+                              f"{self.config.smem_bytes:,} bytes of shared memory each: take CLUSTER_M=1, CLUSTER_N=1 and SPLITS=1, "
+                              "or fewer STAGES")
+        self.grid = Grid.of(problem, self.config, clusters)
+        self.order = _order(*self.grid.curve, ordinal) if self.grid.curve else 0
+        self.maps = Maps(self.compiled.traced.copies.records,
+                         {"a": problem.a_lines, "b": problem.b_lines, "d": problem.d_lines, "s": problem.s_lines},
+                         self.config.L2_PROMOTION)
+        self.template: tuple[Any, ...] = ()
+
+    def scalars(self, arrays: Arrays, options: Options) -> tuple[Any, ...]:
+        """The kernel's other arguments; those of a plain product differ in the pointer of D alone."""
+        if options is not PLAIN or not self.problem.plain:
+            return self.grid.scalars(self.problem, arrays, options, order=self.order)
+        if not self.template:
+            self.template = self.grid.scalars(self.problem, arrays, options, order=self.order)
+        return (*self.template[:OUT], arrays.out.pointer, *self.template[OUT + 1:])
+
+
+class Launch:
+    """A plan with its pointers: what a repeated call needs."""
+
+    __slots__ = ("grid", "launcher", "maps", "ordinal", "scalars", "workspace_bytes")
+
+    def __init__(self, plan: Plan, arrays: Arrays, options: Options) -> None:
+        self.launcher, self.grid, self.ordinal = plan.launcher, plan.grid.ctas, plan.ordinal
+        self.maps = plan.maps.at(arrays.a.pointer, arrays.b.pointer, arrays.out.pointer, arrays.a_scale.pointer if arrays.a_scale else 0)
+        self.scalars = plan.scalars(arrays, options)
+        self.workspace_bytes = plan.grid.workspace_bytes
+
+    def run(self, stream: int, workspace: int = 0) -> None:
+        """Launch on a stream; `workspace` is what `Adapter.initialize` was given, or the stream's own."""
+        scalars = self.scalars
+        if self.workspace_bytes:
+            scalars = Grid.with_workspace(scalars, workspace or _workspaces.of(self.ordinal, stream, self.workspace_bytes))
+        self.launcher(stream, self.grid, scalars, self.maps)
+
+
+class Zeros:
+    """A product of no depth: D is cleared."""
+
+    __slots__ = ("out",)
+
+    def __init__(self, out: ArrayView) -> None:
+        self.out = out
+
+    def run(self, stream: int) -> None:
+        """On a stream."""
+        out = self.out
+        size = TYPES[out.dtype].bits // 8
+        *_, m, n = out.shape
+        batches = out.shape[0] if len(out.shape) == 3 else 1
+        with driver.on(out.device):
+            for batch in range(batches):
+                start = out.pointer + batch * out.strides[0] * size if batches > 1 else out.pointer
+                driver.call("cuMemsetD2D8Async", start, size * (out.strides[-2] if m > 1 else n), 0, n * size, m, stream)
+
+
+def configuration(problem: Problem, ordinal: int) -> Config:
+    """The configuration that a problem gets on a device: the tuned one, else the heuristic's."""
+    device = driver.device(ordinal)
+    return tuned(problem, device.name) or heuristic(problem, device.multiprocessors)
+
+
+@functools.cache
+def compiled(kernel: Kernel[...], ordinal: int, **parameters: Any) -> Compiled:
+    """A specialisation of a kernel, loaded once a device."""
+    return Compiled(kernel.trace(**parameters), ordinal)
+
+
+@functools.cache
+def _order(rows: int, columns: int, ordinal: int) -> int:
+    """The table of a curve on a device, kept."""
+    table = hilbert(rows, columns)
+    made = driver.allocate(table.nbytes, ordinal)
+    driver.copy_to_device(made, table.ctypes.data, table.nbytes, ordinal)
+    return made
+
+
+def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
+         activation: Any = None, residual: Any = None, a_scale: Any = None, b_scale: Any = None, accumulate: str = "f32",
+         fast_accum: bool | None = None, out_dtype: Any = None, config: Config | None = None, stream: Any = None) -> Any:
+    """out = activation(alpha * scales * a @ b + beta * c + bias) + residual, in one launch; returns `out`, row-major.
+
+    a [M, K] and b [K, N], or batches of them [L, M, K] and [L, K, N], of f16, bf16, f32 (multiplied as tf32), e4m3 or e5m2 (either
+    with either); strides choose the layout, and a weight w of shape [N, K] is passed as `w.T`. Contiguous extents and line strides
+    are multiples of 16 bytes, N of 8; any M, N, K otherwise, K = 0 gives zeros.
+
+    `bias` has N elements, or shape (M, 1); `c` and `residual` have the shape of `out` and are f16, bf16 or f32. `activation` is "relu",
+    "gelu", "silu" or a function of one f32 register that emits PTX. Scales of fp8 operands are float32 on the device: one element each,
+    or blocks, a_scale [M, K/128] and b_scale [K/128, N/128] of any strides (fast: those of a contiguous along M, of b along K, and K a
+    multiple of 512). Sums are f32, or f16 for f16 operands with `accumulate="f16"`; `fast_accum=False` adds the tensor cores' fp8 sums
+    of every 128 of K in f32, as block scales always do. `out_dtype` (by default that of a; bf16 for fp8) is used when `out` is None,
+    which allocates with the library that a belongs to. `stream` None is that library's current stream.
+
+    For one configuration the result is the same bits in every run. With `out` given, a repeated call allocates nothing and waits for
+    nothing; products whose depth is split use a workspace that belongs to the stream and is made at the first call.
+    """
+    given = alpha, beta, activation, accumulate, fast_accum
+    alone = c is None and bias is None and residual is None and a_scale is None and b_scale is None
+    return _run(a, b, out, _NOTHING if alone else (c, bias, residual, a_scale, b_scale),
+                PLAIN if given == _PLAIN else Options(*given), out_dtype, config, stream)
+
+
+def hgemm(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, stream: Any = None, config: Config | None = None) -> Any:
+    """`a @ b` with fp32 accumulation: a [M, K] and b [K, N], both f16 or both bf16; returns out [M, N], row-major. See `gemm`."""
+    seen = view(a, "a")
+    if seen.dtype not in ("f16", "bf16"):
+        raise LaunchError(f"a has elements of {seen.dtype}: hgemm multiplies f16 or bf16, gemm.gemm also other types")
+    return _run(seen, b, out, _NOTHING, PLAIN, out_dtype, config, stream)
+
+
+_NOTHING: tuple[None, ...] = (None,) * 5
+_PLAIN = astuple(PLAIN)                         # to compare with before an object is made: a call of a plain product makes none
+
+
+def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_dtype: Any, config: Config | None, stream: Any) -> Any:
+    seen_a, seen_b = view(a, "a"), view(b, "b")
+    if out is None:
+        out = _empty(seen_a, seen_b, out_dtype)
+    else:
+        check_out_dtype(out, out_dtype)
+    more: tuple[ArrayView | None, ...] = _NOTHING
+    if rest is not _NOTHING:
+        more = tuple(None if array is None else view(array, name) for name, array in zip(Arrays._fields[3:], rest, strict=True))
+    arrays = Arrays(seen_a, seen_b, view(out, "out"), *more)
+    key = arrays[:3] if more is _NOTHING and options is PLAIN and config is None else (arrays, options, config)
+    launch = _launches.get(key, _UNKNOWN)
+    if launch is _UNKNOWN:
+        launch = _launches[key] = _prepare(arrays, options, config)
+        if len(_launches) > _PLANS_KEPT:
+            _launches.popitem(last=False)
+    if launch is not None:
+        launch.run(raw_stream(stream, seen_a))
+    return out
+
+
+def check_out_dtype(out: Any, out_dtype: Any) -> None:
+    """Of an array for the result and a type for it at most one is given, or they agree."""
+    if out_dtype is not None and type_name(out_dtype) != view(out, "out").dtype:
+        raise LaunchError(f"out has elements of {view(out, 'out').dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
+
+
+_UNKNOWN: Any = object()
+
+
+def _empty(a: ArrayView, b: ArrayView, out_dtype: Any) -> Any:
+    batches, m, n, _ = extents(a, b)
+    word = type_name(out_dtype) or ("bf16" if TYPES[a.dtype].bits == 8 else a.dtype)
+    return empty_like_owner(a, (m, n) if batches is None else (batches, m, n), word)
+
+
+def _prepare(arrays: Arrays, options: Options, config: Config | None) -> Launch | Zeros | None:
+    a, b, out = arrays[:3]
+    if options is PLAIN and config is None and arrays[3:] == _NOTHING:          # as most products are, and the fastest to look up
+        shapes: tuple[Any, ...] = a[1:5], b[1:5], out[1:5]
+        aligned = not (a.pointer | b.pointer | out.pointer) & 15
+    else:
+        shapes = (*(array and array[1:5] for array in arrays), options, config)
+        others = arrays.c, arrays.residual, arrays.a_scale, arrays.b_scale
+        aligned = not any(array is not None and array.pointer % 16 for array in (a, b, out, *others))
+    plan = _plans.get(shapes)
+    if plan is None or not aligned:
+        ordinal = same_device(arrays.named())
+        problem = Problem(arrays, options)
+        if problem.empty:
+            return None
+        if not problem.k:
+            if not problem.fusion.nothing:
+                raise LaunchError("K = 0 leaves nothing to multiply: out would be the epilogue of zeros, which takes no gemm")
+            return Zeros(arrays.out)
+        if config is not None:
+            check_config(config, problem)
+        plan = _plans[shapes] = Plan(problem, ordinal, config)
+        if len(_plans) > _PLANS_KEPT:
+            del _plans[next(iter(_plans))]
+    return Launch(plan, arrays, options)
+
+
+def check_config(config: Config, problem: Problem) -> None:
+    """A configuration given by the caller is for this problem."""
+    free = {"PROMOTE": config.PROMOTE, "SCALE_MAP": config.SCALE_MAP and problem.scale_map,
+            "SCALE_BULK": config.SCALE_BULK and problem.scale_bulk}    # may do more, or without
+    wanted = {**problem.fixed, **free}
+    for name, value in wanted.items():
+        if getattr(config, name) != value:
+            words = [getattr(v, "__name__", str(v)) for v in (getattr(config, name), value)]
+            raise LaunchError(f"this config is not for this problem: its {name} is {words[0]}, the arguments need {words[1]}")
+    if config.A_ROWS and problem.m > config.A_ROWS:
+        raise LaunchError(f"this config loads A_ROWS={config.A_ROWS} rows of a, and a has {problem.m} rows: take A_ROWS=0")
+    depth = -(-problem.k // config.BK)
+    if max(1, depth) < config.SPLITS:
+        raise LaunchError(f"this config splits the depth {config.SPLITS} ways, and K = {problem.k} has {depth} stages of {config.BK}")
+
+
+__all__ = ["Launch", "Maps", "Plan", "Zeros", "check_config", "check_out_dtype", "compiled", "configuration", "gemm", "hgemm"]

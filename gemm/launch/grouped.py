@@ -1,0 +1,228 @@
+"""The device adapter of group products: arguments checked, tensor maps encoded, a configuration chosen, one launch."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import OrderedDict
+from typing import Any
+
+from ptxkit import driver
+from ptxkit.errors import LaunchError
+from ptxkit.launch import empty_like_owner, raw_stream, same_device, view
+from ptxkit.launcher import EncodedTensorMap, Launcher
+from ptxkit.types import TYPES
+
+from ..collective.atoms import ROWS
+from ..collective.tensormaps import update_tensormaps, warps, workspace_bytes
+from ..config.grouped import GroupConfig
+from ..heuristic.grouped import heuristic
+from ..kernels.grouped import group_gemm as kernel
+from ..kernels.grouped import records_of_templates
+from ..problem.dense import type_name
+from ..problem.grouped import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, misfit
+from ..scheduler.grouped import Order
+from .dense import Maps, Zeros, check_out_dtype, compiled
+from .workspace import Workspaces
+
+_KEPT = 512
+
+_workspaces = Workspaces()
+_plans: dict[tuple[Any, ...], GroupPlan] = {}
+_launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDict()
+
+
+class KernelPlan:
+    """One kernel of a plan."""
+
+    __slots__ = ("before", "config", "ctas", "launcher", "maps", "updater")
+
+    def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig) -> None:
+        made = compiled(kernel, ordinal, **config.parameters)
+        self.config = config
+        self.ctas = made.max_clusters() * config.tile.cluster
+        self.updater = updater(config, ordinal) if config.TAILS == "updated" else None
+        self.launcher: Launcher = made.launcher(pdl=True)
+        y_lines, self.before = problem.stored(config)
+        records = made.traced.copies.records if self.updater is None else records_of_templates(config)
+        lines = {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "s": problem.s_lines, "x_rest": problem.x_lines}
+        self.maps = Maps(records, lines, config.tile.L2_PROMOTION)
+
+    def at(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
+        """The tensor maps of these arrays."""
+        if self.before > arrays.out.pointer:
+            raise LaunchError(f"the rows of out are {self.before // ROWS:,} bytes apart, and {ROWS} of them before out is no address: give "
+                              "a configuration with TAILS=\"predicated\"")
+        return self.maps.at(arrays.x.pointer, arrays.w.pointer, arrays.out.pointer - self.before,
+                            arrays.x_scale.pointer if arrays.x_scale else 0, arrays.x.pointer)
+
+
+class GroupPlan:
+    """A configuration loaded on a device for arrays of these shapes: everything of a launch but the pointers."""
+
+    __slots__ = ("grid", "kernels", "ordinal", "problem")
+
+    def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig | None) -> None:
+        sms = driver.device(ordinal).multiprocessors
+        config = config or heuristic(problem, sms)
+        self.problem, self.ordinal = problem, ordinal
+        self.kernels = tuple([KernelPlan(problem, ordinal, each) for each in config.kernels])
+        self.grid = problem.grid(config, min(sms, *(plan.ctas for plan in self.kernels))), 1, 1
+
+
+def updater(config: GroupConfig, ordinal: int) -> Launcher:
+    """The kernel that makes the maps of this configuration's groups."""
+    return compiled(update_tensormaps, ordinal, **config.update).launcher(pdl=True)
+
+
+def workspace(ordinal: int, stream: int, config: GroupConfig) -> int:
+    """A stream's workspace, its counter at 0."""
+    return _workspaces.of(ordinal, stream, workspace_bytes(config.GROUPS, config.LAYOUT))
+
+
+class GroupLaunch:
+    """A plan with its pointers: what a repeated call needs."""
+
+    __slots__ = ("kernels", "plan", "update")
+
+    def __init__(self, plan: GroupPlan, arrays: GroupArrays) -> None:
+        self.plan = plan
+        self.kernels = [(each, each.at(arrays), plan.problem.scalars(arrays, each.config)) for each in plan.kernels]
+        self.update = plan.problem.update_scalars(arrays) if plan.kernels[0].updater is not None else ()
+
+    def run(self, stream: int) -> None:
+        """Launch on a stream."""
+        plan = self.plan
+        for each, maps, scalars in self.kernels:
+            if each.config.needs_workspace:
+                place = workspace(plan.ordinal, stream, each.config)
+                scalars = (*scalars[:-1], place)
+                if each.updater is not None:
+                    each.updater(stream, (warps(plan.problem.groups, each.config.LAYOUT), 1, 1), (*self.update, place), maps[:3])
+            each.launcher(stream, plan.grid, scalars, maps)
+
+
+def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
+               out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
+               order: Order | None = None, check_lengths: bool = False, config: GroupConfig | None = None, stream: Any = None) -> Any:
+    """out[cu[g]:cu[g + 1]] = x[cu[g]:cu[g + 1]] @ w[g].T for every group, in one launch; returns `out`, [M, N].
+
+    x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 or e5m2 (either with either). cu_seqlens, int32
+    [G + 1] on the device, is read by the kernel alone: groups of any length, also 0; nothing is copied to the host or waited for, so a
+    captured launch may be replayed with other lengths. G is at most 1024. Rows of `out` outside of all groups are left as they are.
+
+    Scales are float32 on the device: one of x and one of w or of each group, or blocks, x_scale [M, K/128] and w_scale
+    [G, N/128, K/128], of any strides (fast: x_scale contiguous along M, w_scale along K). fp8 sums stay in the tensor cores for the
+    whole depth unless `fast_accum=False` or there are block scales; they are then added in f32 every 128.
+    `activation="silu_and_mul"`: w holds the gate's rows, then those of the up projection, and out [M, N/2] is
+    silu(x gate^T) * (x up^T). With `out_scale`, float32 [M, N/128] of any strides, out is e4m3: every 128 columns of a row are divided by
+    their scale, 1/448 of the largest magnitude among them, which is written there. The next product with block scales takes both.
+
+    `mean_tokens`, the rows of a group that are expected (default M / G), only chooses the configuration; `order` is how CTAs get their
+    tiles: "linear" and "search" deal them out in advance, "ticket" as they are done, for lengths that differ much. Lengths that decrease
+    or exceed M give a wrong result, but nothing outside of `out` is written; `check_lengths` reads them back first, which waits for the
+    device, and raises.
+    """
+    if check_lengths:
+        check(cu_seqlens, view(x, "x").shape[0])
+    options = GroupOptions("offsets", _gated(activation), mean_tokens, fast_accum, order)
+    return _run(x, w, cu_seqlens, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
+
+
+def group_gemm_masked(x: Any, w: Any, masked_m: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
+                      out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None,
+                      fast_accum: bool | None = None, order: Order | None = None, config: GroupConfig | None = None,
+                      stream: Any = None) -> Any:
+    """out[g, :masked_m[g]] = x[g, :masked_m[g]] @ w[g].T: DeepGEMM's masked layout, x [G, rows, K] and out [G, rows, N].
+
+    masked_m is int32 [G] on the device; block scales of x are [G, rows, K/128], those of out [G, rows, N/128]. The rest is as in
+    `group_gemm`; other rows of `out` are left as they are.
+    """
+    options = GroupOptions("masked", _gated(activation), mean_tokens, fast_accum, order)
+    return _run(x, w, masked_m, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
+
+
+def group_gemm_contiguous(x: Any, w: Any, m_indices: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None,
+                          out_dtype: Any = None, out_scale: Any = None, activation: str | None = None, fast_accum: bool | None = None,
+                          order: Order | None = None, config: GroupConfig | None = None, stream: Any = None) -> Any:
+    """out[i] = x[i] @ w[m_indices[i]].T: DeepGEMM's contiguous layout, x [M, K] and out [M, N].
+
+    m_indices is int32 [M] on the device. Every 128 rows, from row 0 on, belong to one group, that of the first of them; a negative one
+    leaves them out. Rows that fill up such a block (marked negative or not) are multiplied like the others. The rest is as in `group_gemm`.
+    """
+    options = GroupOptions("rows", _gated(activation), None, fast_accum, order)
+    return _run(x, w, m_indices, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
+
+
+def check(cu_seqlens: Any, rows: int) -> None:
+    """Read the offsets back, waiting for the device, and raise when they are not those of groups in `rows` rows."""
+    seen = view(cu_seqlens, "cu_seqlens")
+    count = seen.shape[0] if len(seen.shape) == 1 else 0
+    host = (ctypes.c_int32 * count)()
+    driver.copy_to_host(ctypes.addressof(host), seen.pointer, 4 * count, seen.device)
+    sentence = misfit(list(host), rows)
+    if sentence:
+        raise LaunchError(sentence)
+
+
+def _gated(activation: str | None) -> bool:
+    if activation not in (None, "silu_and_mul"):
+        raise LaunchError(f"activation={activation!r}: it is 'silu_and_mul' or None")
+    return activation is not None
+
+
+def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, out_dtype: Any, options: GroupOptions,
+         config: GroupConfig | None, stream: Any) -> Any:
+    seen_x, seen_w = view(x, "x"), view(w, "w")
+    if out is None:
+        _, _, n, _, _ = extents(seen_x, seen_w, options)
+        word = type_name(out_dtype) or ("e4m3" if scales[2] is not None else "bf16" if TYPES[seen_x.dtype].bits == 8 else seen_x.dtype)
+        out = empty_like_owner(seen_x, (*seen_x.shape[:-1], n), word)
+    else:
+        check_out_dtype(out, out_dtype)
+    seen_scales = [None if scale is None else view(scale, name) for name, scale in zip(GroupArrays._fields[4:], scales, strict=True)]
+    arrays = GroupArrays(seen_x, seen_w, view(lengths, NAMES[options.layout]), view(out, "out"), *seen_scales)
+    key = (arrays, options, config)
+    if key not in _launches:
+        _launches[key] = _prepare(arrays, options, config)
+        if len(_launches) > _KEPT:
+            _launches.popitem(last=False)
+    launch = _launches[key]
+    if launch is not None:
+        launch.run(raw_stream(stream, seen_x))
+    return out
+
+
+def _prepare(arrays: GroupArrays, options: GroupOptions, config: GroupConfig | None) -> GroupLaunch | Zeros | None:
+    named = arrays.named()
+    ordinal = same_device(named)
+    shapes = (tuple((name, array.shape, array.strides, array.dtype) for name, array in named), options, ordinal, config)
+    plan = _plans.get(shapes)
+    mapped = [array for name, array in named if name in ("x", "w", "out") or (name in ("x_scale", "w_scale") and len(array.shape) > 1)]
+    if plan is None or any(array.pointer % 16 for array in mapped):
+        problem = GroupProblem(arrays, options)
+        if problem.empty:
+            return Zeros(arrays.out) if not problem.k and problem.rows and problem.n else None
+        for each in config.kernels if config is not None else ():
+            _check_config(each, problem)
+        plan = _plans[shapes] = GroupPlan(problem, ordinal, config)
+        if len(_plans) > _KEPT:
+            del _plans[next(iter(_plans))]
+    return GroupLaunch(plan, arrays)
+
+
+def _check_config(config: GroupConfig, problem: GroupProblem) -> None:
+    """A configuration given by the caller is for this problem."""
+    given = config.parameters
+    wanted = {"X": problem.x, "W": problem.w, "OUT": problem.out, "LAYOUT": problem.options.layout, "SCALED": problem.scaled,
+              "GATED": problem.options.gated, "BLOCK_SCALES": problem.block_scales,
+              "SCALE_MAP": config.tile.SCALE_MAP and problem.scale_map, "SCALE_BULK": config.tile.SCALE_BULK and problem.scale_bulk}
+    for name, value in wanted.items():
+        if given[name] != value:
+            words = [getattr(v, "__name__", str(v)) for v in (given[name], value)]
+            raise LaunchError(f"this config is not for this problem: its {name} is {words[0]}, the arguments need {words[1]}")
+    if problem.groups > config.GROUPS:
+        raise LaunchError(f"this config has room for {config.GROUPS} groups, w has {problem.groups}")
+
+
+__all__ = ["GroupLaunch", "GroupPlan", "check", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "updater",
+           "workspace"]

@@ -1,0 +1,1 @@
+"""What is asked for: arguments checked, extents, layouts and strides."""

@@ -1,0 +1,280 @@
+"""What is asked for: operands checked, extents, majors and strides, and the fusion that the arguments describe."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ptxkit.arrays import ArrayView
+from ptxkit.errors import LaunchError
+from ptxkit.launch import check_aligned, check_dtype, check_shape
+from ptxkit.layout import Major
+from ptxkit.types import TYPES, Scalar, f16
+
+from ..collective.epilogue_ops import ACTIVATIONS, Fusion
+from ..collective.thread_scales import BLOCK
+from ..config.dense import AHEAD, LINE, OPERANDS
+
+NAMES = {"float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float8_e4m3fn": "e4m3",
+         "float8_e5m2": "e5m2"}
+RESULTS = ("f16", "bf16", "f32", "e4m3", "e5m2")
+FEW_ROWS = 128              # of A, up to which a product takes as long as B
+
+
+class Arrays(NamedTuple):
+    """The arrays of one product. `a` [M, K], `b` [K, N] and `out` [M, N], or all three with a leading batch."""
+
+    a: ArrayView
+    b: ArrayView
+    out: ArrayView
+    c: ArrayView | None = None
+    bias: ArrayView | None = None
+    residual: ArrayView | None = None
+    a_scale: ArrayView | None = None
+    b_scale: ArrayView | None = None
+
+    def named(self) -> list[tuple[str, ArrayView]]:
+        """Those that are given, by name."""
+        return [(name, array) for name, array in zip(self._fields, self, strict=True) if array is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The rest of the arguments of `gemm.gemm`."""
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    activation: Any = None
+    accumulate: str = "f32"
+    fast_accum: bool | None = None
+
+
+PLAIN = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """An operand as a tensor map sees it: extents contiguous first, byte strides of the others."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Problem:
+    """One product, checked: everything of it but the pointers."""
+
+    __slots__ = ("a", "a_lines", "a_major", "accumulator", "b", "b_lines", "b_major", "batches", "block_scales", "d_lines", "fusion", "k",
+                 "m", "n", "out", "promote", "s_lines", "scale_bulk", "strides")
+
+    def __init__(self, arrays: Arrays, options: Options = PLAIN) -> None:
+        a, b, out = arrays.a, arrays.b, arrays.out
+        self.a_major: Major = "k"
+        self.b_major: Major = "k"
+        self.batches, self.m, self.n, self.k = extents(a, b)
+        if a.dtype not in OPERANDS:
+            raise LaunchError(f"a has elements of {a.dtype}: gemm multiplies {', '.join(OPERANDS)}")
+        if b.dtype not in OPERANDS[a.dtype]:
+            raise LaunchError(f"a has elements of {a.dtype} and b of {b.dtype}: b must have {' or '.join(OPERANDS[a.dtype])}")
+        check_dtype("out", out, RESULTS)
+        shape = (self.m, self.n) if self.batches is None else (self.batches, self.m, self.n)
+        if out.shape != shape:
+            raise LaunchError(f"out has shape {out.shape}: a {a.shape} times b {b.shape} gives {shape}")
+        self.a, self.b, self.out = TYPES[a.dtype], TYPES[b.dtype], TYPES[out.dtype]
+        self.accumulator = self._accumulator(options)
+        self.a_lines = self.b_lines = self.d_lines = Lines((), ())
+        if not self.empty and self.k:
+            self.a_major, self.a_lines = operand("a", a, rows_are_mn=True)
+            self.b_major, self.b_lines = operand("b", b, rows_are_mn=False)
+        if not self.empty:
+            self.d_lines = result("out", out)
+        self.block_scales = False
+        self.s_lines = Lines((), ())                # of A's block scales, where a tensor map can have them
+        self.scale_bulk = False                     # whether besides those of B are contiguous along K, on 16-byte lines
+        self.fusion = self._fusion(arrays, options)
+        self.promote = self.block_scales or (self.a.bits == 8 and options.fast_accum is False)
+        if options.fast_accum and self.block_scales:
+            raise LaunchError("fast_accum=True sums the whole depth in the tensor cores, block scales apply every 128: leave it out")
+        self.strides = tuple(row_strides(array) for array in (out, arrays.c, arrays.residual))
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """The fields of a configuration that the problem decides; the others are its knobs."""
+        return {"a": self.a, "b": self.b, "out": self.out, "accumulator": self.accumulator, "a_major": self.a_major,
+                "b_major": self.b_major, "PROMOTE": self.promote, "BLOCK_SCALES": self.block_scales, "SCALE_MAP": self.scale_map,
+                "SCALE_BULK": self.scale_bulk, "BATCHED": self.batches is not None, "FUSION": self.fusion}
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How B is read, which a configuration may do otherwise: of few rows everybody waits for it, so that CTAs ask for it ahead, and the
+        L2 fetches what is asked for and nothing else."""
+        return {"AHEAD": AHEAD, "L2_PROMOTION": LINE} if self.m <= FEW_ROWS else {}
+
+    @property
+    def plain(self) -> bool:
+        """Whether A, B and D are all its arrays."""
+        return self.fusion.nothing and not self.block_scales
+
+    @property
+    def empty(self) -> bool:
+        """Whether D has no elements."""
+        return not (self.m and self.n and self.batches != 0)
+
+    def _accumulator(self, options: Options) -> type[Scalar]:
+        if options.accumulate not in ("f32", "f16"):
+            raise LaunchError(f"accumulate={options.accumulate!r}: sums are 'f32' or 'f16'")
+        if options.accumulate == "f16" and self.a is not f16:
+            raise LaunchError(f"accumulate='f16' is for f16 operands, not {self.a.__name__}")
+        return TYPES[options.accumulate]
+
+    def _fusion(self, arrays: Arrays, options: Options) -> Fusion:
+        activation = options.activation
+        if activation is not None and not callable(activation) and activation not in ACTIVATIONS:
+            raise LaunchError(f"activation={activation!r}: it is one of {', '.join(ACTIVATIONS)}, or a function of one register")
+        if options.beta and arrays.c is None:
+            raise LaunchError(f"beta={options.beta} without c: pass the matrix that it scales")
+        shape = arrays.out.shape
+        for name, array in (("c", arrays.c), ("residual", arrays.residual)):
+            if array is not None:
+                check_dtype(name, array, ("f16", "bf16", "f32"))
+                check_shape(name, array, shape)
+                result(name, array)
+        along = self._bias(arrays.bias)
+        return Fusion(options.alpha != 1.0, self._scales(arrays), TYPES[arrays.c.dtype] if arrays.c and options.beta else None,
+                      TYPES[arrays.bias.dtype] if arrays.bias else None, along, options.activation,
+                      TYPES[arrays.residual.dtype] if arrays.residual else None)
+
+    def _bias(self, bias: ArrayView | None) -> Any:
+        """Along which extent of D the bias runs."""
+        if bias is None:
+            return "column"
+        check_dtype("bias", bias, ("f16", "bf16", "f32"))
+        row, column = (self.m, 1), ((self.n,), (1, self.n))
+        if bias.shape not in (row, *column):
+            raise LaunchError(f"bias has shape {bias.shape}: it is ({self.n},) for the columns of out, or ({self.m}, 1) for its rows")
+        along = "column" if bias.shape in column else "row"
+        stride = bias.strides[-1] if along == "column" else bias.strides[0]
+        if stride != 1 and max(bias.shape) > 1:
+            raise LaunchError(f"bias has strides {bias.strides}: its elements must be next to each other")
+        check_aligned("bias", bias, 2 * TYPES[bias.dtype].bits // 8 if along == "column" else TYPES[bias.dtype].bits // 8)
+        return along
+
+    def _scales(self, arrays: Arrays) -> bool:
+        """Whether the scales are those of whole operands; sets `block_scales`."""
+        a, b = arrays.a_scale, arrays.b_scale
+        if a is None and b is None:
+            return False
+        if a is None or b is None:
+            raise LaunchError(f"{'a_scale' if a is None else 'b_scale'} is missing: both operands have scales, or none")
+        for name, scale in (("a_scale", a), ("b_scale", b)):
+            check_dtype(name, scale, ("f32",))
+        depth = -(-self.k // BLOCK)
+        if math.prod(a.shape) == 1 and math.prod(b.shape) == 1 and (len(a.shape) < 2 or a.shape != (self.m, depth)):
+            return True
+        if self.a.bits != 8:
+            raise LaunchError(f"block scales are those of fp8 operands, a has elements of {self.a.__name__}: pass scales of one element")
+        if self.batches is not None:
+            raise LaunchError("block scales are those of a single product: a and b must be matrices")
+        check_shape("a_scale", a, (self.m, depth))
+        check_shape("b_scale", b, (depth, -(-self.n // BLOCK)))
+        self.block_scales = True
+        if (a.strides[0] == 1 or self.m == 1) and a.strides[1] % 4 == 0 and a.strides[1] >= self.m and a.pointer % 16 == 0:
+            self.s_lines = Lines((self.m, depth), (4 * a.strides[1],))
+            self.scale_bulk = (b.strides[0] == 1 or depth == 1) and depth % 4 == 0 and b.strides[1] % 4 == 0 and b.pointer % 16 == 0
+        return False
+
+    @property
+    def scale_map(self) -> bool:
+        """Whether A has block scales that are contiguous along M, on 16-byte lines."""
+        return bool(self.s_lines.dims)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+
+def extents(a: ArrayView, b: ArrayView) -> tuple[int | None, int, int, int]:
+    """(batches or None, M, N, K) of a [M, K] times b [K, N], or of a batch of them."""
+    for name, array in (("a", a), ("b", b)):
+        if len(array.shape) not in (2, 3):
+            raise LaunchError(f"{name} has shape {array.shape}: it must be a matrix, or a batch of them")
+    if len(a.shape) != len(b.shape) or a.shape[:-2] != b.shape[:-2]:
+        raise LaunchError(f"a has shape {a.shape} and b {b.shape}: they are both matrices, or both batches of as many")
+    if a.shape[-1] != b.shape[-2]:
+        raise LaunchError(f"a has shape {a.shape} and b {b.shape}: a is [M, K] and b [K, N]; pass a weight w of shape [N, K] as w.T")
+    return (a.shape[0] if len(a.shape) == 3 else None), a.shape[-2], b.shape[-1], a.shape[-1]
+
+
+def operand(name: str, array: ArrayView, *, rows_are_mn: bool) -> tuple[Major, Lines]:
+    """The major of an operand and its lines, from its strides."""
+    (rows, columns), (row_stride, column_stride) = array.shape[-2:], array.strides[-2:]
+    size = TYPES[array.dtype].bits // 8
+    unit = 16 // size
+    check_aligned(name, array, 16)
+    choices = []
+    if column_stride == 1 or columns == 1:
+        choices.append((columns, rows, row_stride, rows_are_mn))
+    if row_stride == 1 or rows == 1:
+        choices.append((rows, columns, column_stride, not rows_are_mn))
+    if size != 2:
+        choices = [choice for choice in choices if choice[3]]
+    if not choices:
+        which = "" if size == 2 else ", the one along K for operands that are not 16 bits wide"
+        raise LaunchError(f"{name} has strides {array.strides}: one of them must be 1{which}; pass a contiguous copy")
+    if len(array.shape) == 3 and array.shape[0] > 1 and array.strides[0] * size % 16:
+        raise LaunchError(f"the batches of {name} are {array.strides[0]} elements apart: a multiple of {unit} (16 bytes) is needed")
+    for inner, outer, stride, is_k in choices:
+        if inner % unit == 0 and (outer == 1 or stride % unit == 0):
+            dims: tuple[int, ...] = (inner, outer)
+            strides: tuple[int, ...] = (size * (stride if outer > 1 else inner),)
+            if len(array.shape) == 3:
+                dims, strides = (*dims, array.shape[0]), (*strides, size * (array.strides[0] if array.shape[0] > 1 else inner * outer))
+            return ("k" if is_k else "mn"), Lines(dims, strides)
+    inner, outer, stride, _ = choices[0]
+    if inner % unit:
+        raise LaunchError(f"{name} has {inner} contiguous elements a line: gemm needs a multiple of {unit} (16 bytes); pad the array")
+    raise LaunchError(f"the lines of {name} are {stride} elements apart: gemm needs a multiple of {unit} (16 bytes); pad the array")
+
+
+def result(name: str, out: ArrayView) -> Lines:
+    """A row-major result, or what is added to it."""
+    (m, n), (row_stride, column_stride) = out.shape[-2:], out.strides[-2:]
+    size = TYPES[out.dtype].bits // 8
+    check_aligned(name, out, 16)
+    if n > 1 and column_stride != 1:
+        raise LaunchError(f"{name} has strides {out.strides}: gemm takes row-major results")
+    if n % 8 or n * size % 16:
+        raise LaunchError(f"{name} has {n} columns: gemm needs N to be a multiple of {max(8, 16 // size)}")
+    if m > 1 and (row_stride < n or row_stride * size % 16):
+        raise LaunchError(f"the rows of {name} are {row_stride} elements apart: gemm needs at least {n} and a multiple of 16 bytes")
+    dims: tuple[int, ...] = (n, m)
+    strides: tuple[int, ...] = (size * (row_stride if m > 1 else n),)
+    if len(out.shape) == 3:
+        if out.shape[0] > 1 and (out.strides[0] * size % 16 or out.strides[0] < row_stride * (m - 1) + n):
+            raise LaunchError(f"the batches of {name} are {out.strides[0]} elements apart: gemm needs them not to overlap, and a multiple "
+                              "of 16 bytes")
+        dims, strides = (*dims, out.shape[0]), (*strides, size * (out.strides[0] if out.shape[0] > 1 else n * m))
+    return Lines(dims, strides)
+
+
+def row_strides(array: ArrayView | None) -> tuple[int, int]:
+    """Elements from row to row and from batch to batch."""
+    if array is None:
+        return 0, 0
+    return array.strides[-2], (array.strides[0] if len(array.shape) == 3 else 0)
+
+
+def type_name(dtype: Any) -> str | None:
+    """ptxkit's name of a result type given as a ptxkit type, a name, or a torch or NumPy dtype."""
+    if dtype is None:
+        return None
+    if isinstance(dtype, type) and issubclass(dtype, Scalar):
+        return dtype.__name__
+    name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+    word = NAMES.get(name, name)
+    if word not in RESULTS:
+        raise LaunchError(f"out_dtype={dtype!r}: the result is {', '.join(RESULTS)}")
+    return word
+
+
+__all__ = ["PLAIN", "Arrays", "Lines", "Options", "Problem", "extents", "operand", "result", "type_name"]

@@ -1,0 +1,1 @@
+"""Commands: run, verify, tune and measure."""

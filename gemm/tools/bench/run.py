@@ -1,0 +1,204 @@
+"""A run: each problem in each regime, one row a measurement, kept as soon as it is there."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ptxkit import driver
+from ptxkit.errors import PtxkitError
+
+from ..bench import host, operands
+from .baselines import CEILINGS, Make, NotImplementedHere, contestants, reads, wgmma
+from .figures import row_ratios, spread, summary
+from .power import Reader, Sampler
+from .regimes import REGIMES, Captured, Regime, best_of, measure
+from .report import write_json
+from .shapes import Problem
+from .watch import Step, alive
+
+SCHEMA = 2
+READ_BYTES = 8 << 30
+
+
+class BenchError(PtxkitError, RuntimeError):
+    """A machine that nothing can be measured on."""
+
+
+def device(torch: Any) -> dict[str, Any]:
+    """The card and the libraries, for the record."""
+    this = driver.device(driver.current_device())
+    return {"name": this.name, "multiprocessors": this.multiprocessors, "l2_bytes": this.l2_bytes,
+            "driver": ".".join(map(str, driver.driver_version())), "torch": torch.__version__, "cuda": torch.version.cuda}
+
+
+def library() -> Any:
+    """torch, which makes the data and captures the graphs."""
+    try:
+        import torch  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise BenchError("the bench makes its data and its graphs with torch, which is not installed") from None
+    return torch
+
+
+def reader(torch: Any) -> Reader:
+    """The sensors of the current device."""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    uuid = str(getattr(properties, "uuid", ""))
+    return Reader(torch.cuda.current_device(), f"GPU-{uuid}" if uuid and not uuid.startswith("GPU-") else uuid)
+
+
+def row(torch: Any, problem: Problem, regime: Regime, makers: Mapping[str, Make], rounds: int, sensors: Reader, seed: int,
+        step: Step) -> dict[str, Any]:
+    """One measurement. A contestant that cannot run, or whose D is wrong, is named under "left_out" with the reason."""
+    count = operands.sets_that_are_cold(problem.bytes, driver.device(driver.current_device()).l2_bytes) if regime.cold else 1
+    left_out: dict[str, str] = {}
+    why = step.begin(f"{regime.name} {problem} data")
+    if why is not None:
+        left_out["data"], makers = why, {}
+    sets = [] if why else operands.make(torch, problem, count)
+    graphs: list[Captured] = []
+    for name, make in makers.items():
+        why = step.begin(f"{regime.name} {problem} {name}")
+        if why is not None:
+            left_out[name] = why
+            continue
+        try:
+            graphs.append(_prepared(torch, problem, regime, make, sets))
+        except (NotImplementedHere, PtxkitError) as error:
+            alive(torch)
+            left_out[name] = str(error)
+        except Exception as error:                          # whatever others raise for a product that they do not have
+            alive(torch)
+            left_out[name] = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
+    begin = time.perf_counter()
+    why = step.begin(f"{regime.name} {problem} all in turn")
+    if why is not None:
+        left_out["all"] = why
+    with Sampler(sensors) as sampler:
+        timed = measure(torch, [] if why else graphs, regime, rounds, seed)
+    times = {one.captured.entry.name: one.us for one in timed}
+    found: dict[str, Any] = {"shape": str(problem), **asdict(problem), "out": problem.out,
+                             "bytes": problem.bytes, "weight_bytes": problem.weight_bytes, "regime": regime.name,
+                             "sets": len(sets), "rounds": rounds, "seconds": round(time.perf_counter() - begin, 3), **sampler.within()}
+    found["contestants"] = {one.captured.entry.name: {
+        **spread(one.us), "tflops": 1e-6 * problem.flops / one.median, "gbs": 1e-3 * problem.bytes / one.median,
+        "launches": one.captured.launches, **one.captured.entry.detail, **(sampler.within(one.spans) if not regime.pause else {})}
+        for one in timed}
+    found["ratios"] = row_ratios(times, "ours", CEILINGS)
+    if left_out:
+        found["left_out"] = left_out
+    return found
+
+
+def _prepared(torch: Any, problem: Problem, regime: Regime, make: Make, sets: Sequence[operands.Operands]) -> Captured:
+    """The contestant's best entry, its D checked."""
+    sets[0].d.fill_(math.nan)
+    best = best_of(torch, make(torch, problem, sets), regime)
+    if not best.entry.ceiling:
+        sets[0].d.fill_(math.nan)
+        best.entry.launches[0]()
+        sentence = operands.wrong(torch, problem, sets[0])
+        if sentence:
+            raise NotImplementedHere(f"wrong: {sentence}")
+    return best
+
+
+def ceilings(torch: Any, sensors: Reader) -> dict[str, dict[str, Any]]:
+    """What the card can do in this run: wgmma alone in a burst and under sustained load, and a streaming read of 8 GiB."""
+    found: dict[str, dict[str, Any]] = {}
+    for dtype in ("bf16", "e4m3"):
+        problem = Problem(8192, 8192, 8192, dtype)
+        for regime in (REGIMES["burst"], REGIMES["sustained"]):
+            with Sampler(sensors) as sampler:
+                timed, = measure(torch, [best_of(torch, wgmma(torch, problem, ()), regime)], regime, regime.rounds)
+            found[f"wgmma {dtype} {regime.name}"] = {"value": 1e-6 * problem.flops / timed.median, "unit": "TFLOP/s",
+                                                     **(sampler.within(timed.spans) if not regime.pause else {})}
+    timed, = measure(torch, [best_of(torch, reads(torch, READ_BYTES, 1), REGIMES["burst"])], REGIMES["burst"], 10)
+    found["read 8 GiB"] = {"value": 1e-3 * READ_BYTES / timed.median, "unit": "GB/s", **timed.captured.entry.detail}
+    torch.cuda.empty_cache()
+    return found
+
+
+def run(jobs: Sequence[tuple[str, Problem, tuple[str, ...]]], *, rounds: int | None = None, seconds: float | None = None,
+        path: Path | None = None, with_host: bool = False, with_ceilings: bool = False, step: Step | None = None,
+        command: str = "", say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+    """Measures (regime, problem, contestants) one after another until all are done or `seconds` have passed.
+
+    After each, the results so far are written to `path` and a line of text is given to `say`. Without a GPU only the host is measured.
+    A run that has been restarted goes on with what is in `path`.
+    """
+    step = step or Step()
+    begin = time.perf_counter()
+    if step.restarted and path is not None and path.is_file():
+        results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    else:
+        results = {"schema": SCHEMA, "date": time.strftime("%Y-%m-%d"), "command": command, "python": platform.python_version(), "rows": []}
+        if with_host:
+            step.begin("host")
+            results["host"] = host.imports()
+            step.finish("host")
+            say("host: " + ", ".join(f"{what} {value:.1f}" for what, value in results["host"].items()))
+    if not driver.available():
+        return results
+    earlier = float(results.get("seconds", 0.0))
+    torch = library()
+    results["device"] = device(torch)
+    sensors = reader(torch)
+    if with_host and "launch" not in results and step.begin("launches on the host") is None:
+        results["launch"] = host.calls(torch)
+        say("launch: " + ", ".join(f"{what} {value:.1f}" for what, value in results["launch"].items()))
+    if with_ceilings and "ceilings" not in results and step.begin("ceilings") is None:
+        results["ceilings"] = ceilings(torch, sensors)
+        say("ceilings: " + ", ".join(f"{name} {seen['value']:.0f} {seen['unit']}" for name, seen in results["ceilings"].items()))
+    for done, (regime_name, problem, names) in enumerate(jobs):
+        if done < len(results["rows"]):
+            continue
+        results["seconds"] = earlier + time.perf_counter() - begin
+        if seconds is not None and results["seconds"] > seconds:
+            results["cut"] = {"after": done, "of": len(jobs), "seconds": seconds}
+            break
+        regime = REGIMES[regime_name]
+        found = row(torch, problem, regime, contestants(names), rounds or regime.rounds, sensors, done, step)
+        results["rows"].append(found)
+        results["summary"] = summary(results["rows"])
+        if path is not None:
+            write_json(path, results)
+        say(line(found))
+        torch.cuda.empty_cache()
+    return results
+
+
+def line(found: Mapping[str, Any]) -> str:
+    """A row as text."""
+    text = f"{found['regime']:<9} {found['shape']:<26}"
+    for name, seen in found["contestants"].items():
+        text += f" {name} {seen['us']:.2f} us {seen['tflops']:.1f} TF {seen['gbs']:.0f} GB/s"
+        text += f" ({found['ratios'][name]['ratio']:.3f})," if name in found["ratios"] else ","
+    text = text.rstrip(",")
+    if "mhz" in found:
+        text += f"  {found['mhz']:.0f} MHz {found['watts']:.0f} W"
+    for name, why in found.get("left_out", {}).items():
+        text += f"\n{'':10}{name}: {why}"
+    return text
+
+
+def closing(results: Mapping[str, Any]) -> str:
+    """The geometric means as text."""
+    lines = []
+    for group, entries in results.get("summary", {}).items():
+        for name, seen in entries.items():
+            lines.append(f"{group}: {seen['geometric_mean']:.3f} x {name} over {seen['shapes']} shapes, "
+                         f"least {seen['least']:.3f} at {seen['least_shape']}")
+    if "cut" in results:
+        lines.append(f"cut after {results['cut']['after']} of {results['cut']['of']} measurements: --seconds {results['cut']['seconds']:g}")
+    return "\n".join(lines)
+
+
+__all__ = ["BenchError", "ceilings", "closing", "device", "library", "line", "reader", "row", "run"]

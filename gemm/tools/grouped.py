@@ -1,0 +1,160 @@
+"""`python -m ptxkit.gemm grouped`: one group product, random ones, a sweep over configurations, or the comparison with the ceilings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptxkit import driver
+from ptxkit.errors import PtxkitError
+from ptxkit.types import TYPES
+
+from ..scheduler.grouped import ORDERS
+from .bench.grouped_cases import KINDS, Case, case, cases
+
+
+class UsageError(PtxkitError, ValueError):
+    """Options that say nothing."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options, and `run` for the command line."""
+    parser.add_argument("--groups", type=int, default=8, help="number of groups (default 8)")
+    parser.add_argument("--tokens", default="64", help="rows of each group: a number, or one for each group with commas (default 64)")
+    parser.add_argument("-n", type=int, default=4096, help="rows of each group's weights (default 4096)")
+    parser.add_argument("-k", type=int, default=7168, help="depth (default 7168)")
+    parser.add_argument("--dtype", choices=("bf16", "f16", "e4m3", "e5m2"), default="bf16")
+    parser.add_argument("--out-dtype", choices=("bf16", "f16", "f32"), default="bf16")
+    parser.add_argument("--scales", choices=("none", "group", "block"), default="none")
+    parser.add_argument("--gated", action="store_true", help="silu of the weights' first half times the second")
+    parser.add_argument("--order", choices=ORDERS, help="how a CTA finds its next tile (default: the configuration's)")
+    parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU, or the CPU device without one")
+    parser.add_argument("--sms", type=int, default=4, help="of the CPU device (default 4)")
+    parser.add_argument("--schedule", default="fifo", help="of the CPU device")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--verify", type=int, metavar="COUNT", help="random launches on the GPU against float64 instead")
+    parser.add_argument("--sweep", action="store_true", help="every candidate configuration of the cases instead, on the GPU")
+    parser.add_argument("--compare", action="store_true", help="the cases beside contestants and the card's ceilings instead")
+    parser.add_argument("--against", default="torch", help="of --compare: torch,deep_gemm,deep_gemm_masked,hpc_ops or module:function "
+                        "(default torch)")
+    parser.add_argument("--cases", help="of --sweep and --compare: 8x64x4096x7168:fp8-block:skewed with commas (default: all)")
+    parser.add_argument("--kinds", default=",".join(KINDS), help=f"of the default cases (default {','.join(KINDS)})")
+    parser.add_argument("--regimes", default="burst", help="of --compare: burst, or burst,sustained")
+    parser.add_argument("--variants", default="", help="of --compare: ours with changes as well: ticket,search,across,updated,predicated, "
+                        "of block scales ring,overlap, or any parameters: BN=128+ORDER=ticket,GROUP=1; tiles: each "
+                        "tile that is chosen from")
+    parser.add_argument("--rounds", type=int, help="of --compare")
+    parser.add_argument("--table", metavar="FILE", type=Path, help="print what --compare wrote there as Markdown instead")
+    parser.add_argument("--seconds", type=float, default=240.0, help="of --sweep: begin no further case after that long")
+    parser.add_argument("--json", metavar="FILE", nargs="?", const="-", help="write the results there (- for stdout)")
+    parser.set_defaults(run=command)
+
+
+def command(options: argparse.Namespace) -> int:
+    """0: right; 1: wrong or failed."""
+    if options.verify is not None:
+        from . import verify_grouped as verify
+
+        return _finish(options, verify.run(options.verify, options.seed))
+    if options.table is not None:
+        from .grouped_report import tables
+
+        print(tables(json.loads(options.table.read_text(encoding="utf-8"))), end="")
+        return 0
+    if options.sweep or options.compare:
+        return _measure(options)
+    one = _one(options)
+    if options.device == "gpu" or (options.device == "auto" and driver.available("sm_90a")):
+        return _finish(options, _on_gpu(options, one))
+    return _finish(options, _simulated(options, _lengths(options)))
+
+
+def _measure(options: argparse.Namespace) -> int:
+    from .bench import grouped as bench
+
+    path = Path(options.json) if options.json and options.json != "-" else None
+    kinds = tuple(word for word in options.kinds.split(",") if word)
+    chosen = tuple(case(word) for word in options.cases.split(",")) if options.cases else \
+        cases(kinds, (False,) if options.sweep else (False, True))
+    if options.sweep:
+        results = bench.sweep(chosen, seconds=options.seconds, path=path, say=_say)
+    else:
+        results = bench.compare(chosen, regimes=tuple(options.regimes.split(",")), rounds=options.rounds,
+                                variants=tuple(word for word in options.variants.split(",") if word),
+                                against=tuple(word for word in options.against.split(",") if word), path=path, say=_say)
+        _say(json.dumps(results["summary"], indent=1))
+    if options.json == "-":
+        print(json.dumps(results, indent=1))
+    return int(any("wrong" in row or row.get("faulty") for row in results["rows"]))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _finish(options: argparse.Namespace, results: dict[str, Any]) -> int:
+    failures = results["failures"]
+    if options.json:
+        text = json.dumps(results, indent=1)
+        if options.json == "-":
+            print(text)
+        else:
+            Path(options.json).write_text(text + "\n", encoding="utf-8")
+    for failure in failures:
+        print(f"wrong: {failure}", file=sys.stderr)
+    for text in results.get("lines", ()) if options.json != "-" else ():
+        print(text)
+    if "trials" in results:
+        print(f"{results['trials']} launches on {results['device']}, {len(failures)} wrong", file=sys.stderr)
+    return int(bool(failures))
+
+
+def _lengths(options: argparse.Namespace) -> tuple[int, ...]:
+    words = [int(word) for word in options.tokens.split(",") if word]
+    if len(words) == 1:
+        words *= options.groups
+    if not words or min(words) < 0 or (len(words) != options.groups and options.groups != 8):
+        raise UsageError(f"--tokens {options.tokens}: one number, or one of at least 0 for each of {options.groups} groups")
+    return tuple(words)
+
+
+def _one(options: argparse.Namespace) -> Case:
+    lengths = _lengths(options)
+    if options.scales == "block" and TYPES[options.dtype].bits != 8:
+        raise UsageError("--scales block: block scales are those of e4m3 and e5m2")
+    return Case(len(lengths), max(1, sum(lengths) // len(lengths)), options.n, options.k)
+
+
+def _on_gpu(options: argparse.Namespace, one: Case) -> dict[str, Any]:
+    import torch  # pyright: ignore[reportMissingImports]
+
+    from . import verify_grouped as verify
+
+    driver.probe()
+    trial = verify.Trial(_lengths(options), options.n // 2 if options.gated else options.n, options.k, options.dtype, options.scales,
+                         options.out_dtype, options.gated, "offsets", None, None, 3)
+    sentence = verify.check(torch, trial)
+    text = f"{one.groups} groups, {sum(trial.lengths)} rows, N {options.n}, K {options.k}, {options.dtype}, scales {options.scales}"
+    return {"failures": [sentence] if sentence else [], "lines": [f"{text}: {'WRONG' if sentence else 'right'}"]}
+
+
+def _simulated(options: argparse.Namespace, lengths: tuple[int, ...]) -> dict[str, Any]:
+    from .grouped_example import example
+
+    begin = time.perf_counter()
+    share, report, config = example(lengths, options.n, options.k, dtype=options.dtype, out=options.out_dtype, scales=options.scales,
+                                    gated=options.gated, order=options.order, sms=options.sms, schedule=options.schedule, seed=options.seed)
+    wrong = not share <= 1 or report.verdict == "error" or not np.isfinite(share)
+    lines = [f"{len(lengths)} groups, {sum(lengths)} rows, N {options.n}, K {options.k}: {config}",
+             f"executed on the CPU device, not a GPU, in {time.perf_counter() - begin:.2f} s: {share:.2f} of the error that is allowed",
+             f"verdict: {report}"]
+    return {"failures": [lines[1:]] if wrong else [], "lines": lines, "error_share": share, "verdict": report.verdict, "device": "sim"}
+
+
+__all__ = ["UsageError", "add_arguments", "command"]

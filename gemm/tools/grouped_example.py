@@ -1,0 +1,126 @@
+"""A random group product on the CPU device, against float64: what the command runs, and the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ptxkit.errors import LaunchError
+from ptxkit.types import TYPES
+
+from ..config.grouped import ROWS_ALIGNED, GroupConfig
+from ..scheduler.group_table import Layout
+from .reference import HALF_TINY, HALF_ULP, accumulation
+
+Array = np.ndarray[Any, Any]
+
+
+def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dtype: str | None = None, out: str = "bf16",
+            scales: str = "none", gated: bool = False, layout: Layout = "offsets", pad: int = 3, order: str | None = None,
+            parameters: dict[str, Any] | None = None, mean_tokens: float | None = None,
+            fast_accum: bool | None = None, sms: int = 4, schedule: str = "fifo", seed: int = 0,
+            check: bool = True, ends: Sequence[int] | None = None) -> tuple[float, Any, GroupConfig]:
+    """(largest error as a share of what is allowed, the checker's report, the configuration).
+
+    The share is infinite when an element of a group is missing, or a row outside of all groups was written. `n` counts the rows of
+    a group's weights. `ends` replaces the offsets that the kernel is given, and leaves nothing to compare with. Where rows say their group
+    an empty one leaves a block that has none.
+    """
+    from ..heuristic.grouped import heuristic
+    from ..launch.simulate_grouped import described, simulate
+    from ..problem.grouped import GroupOptions
+
+    rng = np.random.default_rng(seed)
+    longest = max([1, *lengths]) + pad
+    groups, masked, columns = len(lengths), layout == "masked", n // 2 if gated else n
+    taken = [-(-max(1, length) // ROWS_ALIGNED) * ROWS_ALIGNED for length in lengths] if layout == "rows" else list(lengths)
+    rows = groups * longest if masked else sum(taken) + (ROWS_ALIGNED if layout == "rows" else pad)
+    starts = np.arange(groups) * longest if masked else np.concatenate([[0], np.cumsum(taken)])[:groups].astype(int)
+    x, w = (rng.standard_normal(shape, np.float32).astype(_numpy(word)) for shape, word in
+            (((rows, k), dtype), ((groups, n, k), w_dtype or dtype)))
+    y = np.full((rows, columns), np.nan, _numpy(out))
+    x_scale, w_scale, exact_x, exact_w = _scaled(rng, x, w, scales)
+    given = np.array(lengths if masked else ends if ends is not None else (*starts, sum(lengths)), np.int32)
+    if layout == "rows":
+        given = np.full(rows, -1, np.int32)
+        for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            given[start:start + length] = group
+    shaped: list[Any] = [x, y, x_scale]
+    if masked:
+        shaped = [array if array is None or array.size == 1 else np.ascontiguousarray(array).reshape(groups, longest, array.shape[-1])
+                  for array in shaped]
+    options = GroupOptions(layout, gated, mean_tokens, fast_accum)
+    problem = described(shaped[0], w, given, shaped[1], shaped[2], w_scale, options)
+    config = None
+    if not problem.empty:
+        config = heuristic(problem, sms) if parameters is None else _config(problem, parameters)
+        config = replace(config, ORDER=order) if order else config  # type: ignore[arg-type]
+    report = simulate(shaped[0], w, given, shaped[1], x_scale=shaped[2], w_scale=w_scale, layout=layout, gated=gated,
+                      mean_tokens=mean_tokens, fast_accum=fast_accum, config=config, sms=sms, schedule=schedule, seed=seed, check=check)
+    written = shaped[1].reshape(rows, columns).astype(np.float64)
+    if ends is not None:
+        return 0.0, report, config  # type: ignore[return-value]
+    outside = np.ones(rows, bool)
+    share = 0.0
+    for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        outside[start:start + (taken[group] if length else 0)] = False      # rows that fill up a block hold what they like
+        share = max(share, _share(written[start:start + length], exact_x[start:start + length], exact_w[group], k, out, gated, problem))
+    if not np.isnan(written[outside]).all():
+        raise AssertionError(f"{int((~np.isnan(written[outside])).sum())} elements outside of the groups were written")
+    return share, report, config  # type: ignore[return-value]
+
+
+def _config(problem: Any, parameters: dict[str, Any]) -> GroupConfig:
+    from ..heuristic.grouped import fixed
+
+    return GroupConfig.of(**{**fixed(problem), **parameters})
+
+
+def _share(actual: Array, x: Array, w: Array, k: int, out: str, gated: bool, problem: Any) -> float:
+    """The largest error of one group as a share of what is allowed."""
+    if not actual.size:
+        return 0.0
+    if not np.isfinite(actual).all():
+        return float("inf")
+    exact, magnitude = x @ w.T, np.abs(x) @ np.abs(w).T
+    allowed = magnitude * accumulation(k, problem.x.__name__, problem.promote)
+    if gated:
+        half = exact.shape[1] // 2
+        silu = exact[:, :half] / (1 + np.exp(-exact[:, :half]))
+        up, errors = exact[:, half:], (allowed[:, :half], allowed[:, half:])
+        exact = silu * up
+        allowed = 1.1 * errors[0] * np.abs(up) + (np.abs(silu) + errors[0]) * errors[1] + 1e-5 * np.abs(exact)
+    return float(np.max(np.abs(actual - exact) / (allowed + np.abs(exact) * HALF_ULP[out] * 1.01 + HALF_TINY[out])))
+
+
+def _scaled(rng: Any, x: Array, w: Array, scales: str) -> tuple[Array | None, Array | None, Array, Array]:
+    """Scales, and the operands in float64 with the scales applied."""
+    exact_x, exact_w = x.astype(np.float64), w.astype(np.float64)
+    (rows, k), (groups, n, _) = x.shape, w.shape
+    depth = -(-k // 128)
+    if scales == "block":
+        x_scale = (rng.random((depth, rows)) + 0.5).astype(np.float32).T
+        w_scale = (rng.random((groups, -(-n // 128), depth)) + 0.5).astype(np.float32)
+        whole = np.repeat(np.repeat(w_scale, 128, 1), 128, 2)[:, :n, :k]
+        return x_scale, w_scale, exact_x * np.repeat(x_scale, 128, 1)[:, :k], exact_w * whole
+    if scales in ("group", "one"):
+        x_scale = (rng.random(1) + 0.5).astype(np.float32)
+        w_scale = (rng.random(groups if scales == "group" else 1) + 0.5).astype(np.float32)
+        return x_scale, w_scale, exact_x * x_scale, exact_w * w_scale[:, None, None]
+    return None, None, exact_x, exact_w
+
+
+def _numpy(word: str) -> Any:
+    if word in ("f16", "f32"):
+        return {"f16": np.float16, "f32": np.float32}[word]
+    try:
+        import ml_dtypes  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise LaunchError(f"the CPU device needs the package ml_dtypes to make {word}: pip install ptxkit[dtypes], or take f16") from None
+    return getattr(ml_dtypes, {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}[word])
+
+
+__all__ = ["TYPES", "example"]

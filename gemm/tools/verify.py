@@ -1,0 +1,388 @@
+"""Correctness of `gemm.gemm` on the GPU: every type, layout, fusion, kind of scale and structure of configuration against float64, on
+odd shapes with padded strides, with poison around operands and results, each launched twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ptxkit import driver
+from ptxkit.errors import LaunchError, PtxkitError
+from ptxkit.launch import view
+from ptxkit.ptx import mul
+from ptxkit.types import bf16, f32
+
+from ..collective.stream_k import LEAST
+from ..config.dense import Config
+from ..launch.adapter import Adapter
+from ..launch.dense import check_config, configuration, gemm, hgemm
+from ..problem.dense import Arrays, Options, Problem
+from .reference import HALF_TINY, HALF_ULP, accumulation
+from .samples import distinct, name, pairwise, shipped, small
+
+LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
+LAYOUTS = ("nt", "nn", "tn", "tt")
+BYTES = {"f16": 2, "bf16": 2, "f32": 4, "e4m3": 1, "e5m2": 1}
+EIGHT = ("e4m3", "e5m2")
+
+
+def _square(x: Any) -> Any:
+    return mul.rn.f32(x, x)
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What a case asks of the epilogue: numbers, and types of what it reads."""
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    c: str = ""
+    bias: str = ""
+    along: str = "column"
+    activation: str = ""
+    residual: str = ""
+
+
+FUSIONS = (Fused(), Fused(alpha=-0.5, beta=2.0, c="bf16"), Fused(bias="f32"), Fused(bias="f16", along="row", activation="relu"),
+           Fused(activation="gelu", residual="f16"), Fused(bias="bf16", activation="silu"), Fused(alpha=0.125, activation="square"),
+           Fused(alpha=0.25, beta=-1.0, c="f32", bias="bf16", activation="relu", residual="bf16"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One product. `pads` are 16-byte units between the lines of a, b, out and what is added, `offset` bytes before every array; `size`
+    is the class of extents, within which cases of one kind share a configuration. `batches` 0 is no batch."""
+
+    m: int
+    n: int
+    k: int
+    a: str = "bf16"
+    b: str = "bf16"
+    out: str = "bf16"
+    layout: str = "nt"
+    batches: int = 0
+    accumulate: str = "f32"
+    scales: str = "none"
+    fast: bool | None = None
+    fused: Fused = Fused()
+    pads: tuple[int, ...] = (0, 0, 0, 0)
+    offset: int = 0
+    size: str = ""
+
+    @property
+    def kind(self) -> Case:
+        """The case without its extents and strides."""
+        return replace(self, m=0, n=0, k=0, batches=min(self.batches, 1), pads=(), offset=0)
+
+
+FIXED = ((1, 8, 8), (1, 8, 1 << 14), (1, 1 << 14, 8), (16, 16, 16), (64, 64, 64), (128, 256, 64), (129, 264, 72), (127, 248, 56),
+         (256, 256, 8), (1, 4096, 4096), (20, 4096, 7168), (4096, 8, 4096), (8, 4096, 64), (3000, 1000, 520), (512, 512, 512),
+         (2048, 2048, 2048),
+         (65536, 8, 64), (8, 65536, 64), (200, 136, 65536), (385, 776, 200), (640, 256, 1032))
+
+
+def cases(count: int, seed: int, of_each: int = 8) -> Iterator[Case]:
+    """The fixed shapes in one layout each, every fusion with and without batches, then random kinds, `of_each` products of each."""
+    rng = random.Random(seed)
+    made = 0
+    for number, (m, n, k) in enumerate(FIXED):
+        yield legal(rng, Case(m, n, k, layout=LAYOUTS[number % 4]))
+        made += 1
+    for fused in FUSIONS:
+        for batches in (0, 1):
+            yield legal(rng, Case(150, 200, 136, out="f32", fused=fused, batches=batches, size="fusions"))
+            made += 1
+    while made < count:
+        kind = _kind(rng)
+        for _ in range(min(of_each, count - made)):
+            made += 1
+            yield legal(rng, replace(kind, **_extents(rng, kind.size)))
+
+
+def _kind(rng: random.Random) -> Case:
+    a = rng.choice(("f16", "bf16", "f32", *EIGHT))
+    fp8 = a in EIGHT
+    out = rng.choice(("f16", "bf16", "f32", "f32", *EIGHT))
+    scales = rng.choice(("none", "one", "block")) if fp8 else "none"
+    fused = rng.choice((Fused(), Fused(), *FUSIONS))
+    if out not in ("f32", "bf16") and fused.activation == "square":
+        fused = Fused()                                                       # whose squares are more than f16 holds
+    return Case(0, 0, 0, a, rng.choice(EIGHT) if fp8 else a, out, rng.choice(LAYOUTS) if a in ("f16", "bf16") else "nt",
+                0 if scales == "block" else rng.choice((0, 0, 1)), rng.choice(("f32", "f16")) if a == "f16" else "f32", scales,
+                rng.choice((None, False)) if fp8 and scales != "block" else None, fused,
+                size=rng.choice(("small", "ragged", "ragged", "wide", "tall", "deep", "large")))
+
+
+def _extents(rng: random.Random, size: str) -> dict[str, Any]:
+    top = {"small": 130, "ragged": 900, "wide": 64, "tall": 64, "deep": 300, "large": 2600}[size]
+    m, n, k = (rng.randint(1, top) for _ in range(3))
+    if size == "wide":
+        n, k = rng.randint(1000, 9000), rng.randint(1, 600)
+    if size == "tall":
+        m, k = rng.randint(1000, 9000), rng.randint(1, 600)
+    if size == "deep":
+        k = rng.randint(2000, 9000)
+    return {"m": m, "n": n, "k": k}
+
+
+def legal(rng: random.Random, case: Case) -> Case:
+    """The case with contiguous extents rounded up to 16 bytes, and random strides."""
+    def whole(extent: int, *types: str) -> int:
+        unit = max(8, *(16 // BYTES[word] for word in types))
+        return -(-extent // unit) * unit
+
+    m = whole(case.m, case.a) if case.layout[0] == "t" else case.m
+    return replace(case, m=m, n=whole(case.n, case.b, case.out), k=whole(case.k, case.a, case.b),
+                   batches=case.batches and rng.randint(1, 5), pads=tuple(rng.choice((0, 0, 1, 5)) for _ in range(4)),
+                   offset=rng.choice((0, 0, 16, 112)))
+
+
+def of_config(config: Config, m: int, n: int, k: int) -> Case:
+    """A product that this configuration is for."""
+    assert config.b is not None
+    layout = ("n" if config.a_major == "k" else "t") + ("t" if config.b_major == "k" else "n")
+    fp8 = config.a.bits == 8
+    return Case(m, n, k, config.a.__name__, config.b.__name__, config.out.__name__, layout, int(config.BATCHED),
+                config.accumulator.__name__, "block" if config.BLOCK_SCALES else "none",
+                False if fp8 and config.PROMOTE and not config.BLOCK_SCALES else None)
+
+
+def odd(config: Config) -> list[tuple[int, int, int]]:
+    """Shapes for a configuration: less than a tile, a tile for each CTA of a cluster, several tiles and rests."""
+    depth = max(config.SPLITS + 1, 3 * LEAST * config.STREAM_K) * config.BK
+    return [(8, 16, depth - 16), small(config), (config.A_ROWS or 3 * config.BM + 8, 5 * config.BN // 16 * 16 + 16, 3 * depth)]
+
+
+def kinds(torch: Any) -> dict[str, Any]:
+    return {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+
+
+def _array(torch: Any, shape: tuple[int, ...], word: str, pad: int, offset: int, values: Any) -> Any:
+    """Values in lines with `pad` 16-byte units between them, everything around them NaN."""
+    size = BYTES[word]
+    *outer, rows, columns = shape
+    stride = columns + pad * (16 // size)
+    lines = rows
+    for extent in outer:
+        lines *= extent
+    whole = torch.full((offset + lines * stride * size + 64,), 0xFF, dtype=torch.uint8, device="cuda")
+    bits = whole[offset:offset + lines * stride * size].view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[size])
+    seen = bits.view(*outer, rows, stride)[..., :columns]
+    if values is not None:
+        seen.copy_(values.to(kinds(torch)[word]).view(seen.dtype))
+    return seen.view(kinds(torch)[word])
+
+
+def operands(torch: Any, case: Case) -> dict[str, Any]:
+    """The arguments of `gemm.gemm` for a case, all but `out`."""
+    outer = (case.batches,) if case.batches else ()
+
+    def normal(*shape: int) -> Any:
+        return torch.randn(shape, device="cuda").half().float()                # 10 bits of fraction, which tf32 has too
+
+    def operand(rows: int, columns: int, word: str, letter: str, pad: int) -> Any:
+        if letter == "n":
+            return _array(torch, (*outer, rows, columns), word, pad, case.offset, normal(*outer, rows, columns))
+        return _array(torch, (*outer, columns, rows), word, pad, case.offset, normal(*outer, columns, rows)).transpose(-1, -2)
+
+    fused = case.fused
+    more: dict[str, Any] = {}
+    for word, kind in (("c", fused.c), ("residual", fused.residual)):
+        if kind:
+            more[word] = _array(torch, (*outer, case.m, case.n), kind, case.pads[3], case.offset, normal(*outer, case.m, case.n))
+    if fused.bias:
+        more["bias"] = normal(*((case.m, 1) if fused.along == "row" else (case.n,))).to(kinds(torch)[fused.bias])
+    if case.scales == "one":
+        more["a_scale"], more["b_scale"] = torch.rand((), device="cuda") + 0.5, torch.rand((1,), device="cuda") + 0.5
+    if case.scales == "block":
+        depth, columns = -(-case.k // 128), -(-case.n // 128)
+        a_scale, b_scale = torch.rand((case.m, depth), device="cuda") + 0.5, torch.rand((depth, columns), device="cuda") + 0.5
+        more["a_scale"], more["b_scale"] = (a_scale, b_scale) if case.pads[3] else (a_scale.T.contiguous().T, b_scale.T.contiguous().T)
+    return {"a": operand(case.m, case.k, case.a, case.layout[0], case.pads[0]),
+            "b": operand(case.k, case.n, case.b, case.layout[1], case.pads[1]),
+            "alpha": fused.alpha, "beta": fused.beta, "activation": _square if fused.activation == "square" else fused.activation or None,
+            "accumulate": case.accumulate, "fast_accum": case.fast, **more}
+
+
+def result(torch: Any, case: Case) -> Any:
+    """A poisoned `out`."""
+    return _array(torch, (*((case.batches,) if case.batches else ()), case.m, case.n), case.out, case.pads[2], case.offset, None)
+
+
+def chosen(torch: Any, case: Case, given: Config | None = None) -> Config:
+    """The configuration that a case gets, or `given` where it is for the case."""
+    arguments = {"out": result(torch, case), **operands(torch, case)}
+    arrays = Arrays(**{word: view(arguments[word], word) for word in Arrays._fields if word in arguments})
+    problem = Problem(arrays, Options(**{word: arguments[word] for word in ("alpha", "beta", "activation", "accumulate", "fast_accum")}))
+    if given is not None:
+        try:
+            check_config(given, problem)
+        except LaunchError:
+            pass
+        else:
+            return given
+    return configuration(problem, driver.current_device())
+
+
+def check(torch: Any, case: Case, config: Config | None = None) -> str | None:
+    """A sentence when the product of this case is wrong, or not the same in a second run."""
+    arguments = operands(torch, case)
+    out, again = result(torch, case), result(torch, case)
+    try:
+        gemm(out=out, config=config, **arguments)
+        gemm(out=again, config=config, **arguments)
+    except PtxkitError as error:
+        return f"refused: {error}"
+    torch.cuda.synchronize()
+    if not torch.equal(_memory(torch, out), _memory(torch, again)):
+        return "two runs differ"
+    if sentence := _around(torch, out):
+        return sentence
+    exact, allowed = expected(torch, case, arguments)
+    actual = out.float().double()
+    if not bool(torch.isfinite(actual).all()):
+        return f"{int((~torch.isfinite(actual)).sum())} elements of D are not finite or were not written"
+    share = float(((actual - exact).abs() / allowed).max())
+    return None if share <= 1 else f"an error is {share:.3g} times what is allowed"
+
+
+def _memory(torch: Any, array: Any) -> Any:
+    """All bytes of the buffer that an array lies in."""
+    return torch.empty(0, dtype=torch.uint8, device=array.device).set_(array.untyped_storage())
+
+
+def _around(torch: Any, out: Any) -> str | None:
+    """A sentence when bytes outside of the result are not as they were."""
+    size, memory = out.element_size(), _memory(torch, out)
+    inside = torch.zeros_like(memory, dtype=torch.bool)
+    strides = (*(stride * size for stride in out.stride()), 1)
+    torch.as_strided(inside, (*out.shape, size), strides, out.storage_offset() * size).fill_(True)
+    wrong = int((memory[~inside] != 0xFF).sum())
+    return f"{wrong} bytes outside of D were written" if wrong else None
+
+
+def expected(torch: Any, case: Case, arguments: dict[str, Any]) -> tuple[Any, Any]:
+    """The product in float64, and how far D may be from it."""
+    a, b = (arguments[word].float().double() for word in "ab")
+    if case.scales == "block":
+        a = a * arguments["a_scale"].double().repeat_interleave(128, 1)[:, :case.k]
+        b = b * arguments["b_scale"].double().repeat_interleave(128, 0)[:case.k].repeat_interleave(128, 1)[:, :case.n]
+    factor = arguments["alpha"]
+    if case.scales == "one":
+        factor = factor * float(arguments["a_scale"].reshape(())) * float(arguments["b_scale"].reshape(()))
+    promoted = case.scales == "block" or case.fast is False
+    loss = accumulation(case.k, case.a, promoted) + (2.0**-11 * (4 + case.k**0.5) if case.accumulate == "f16" else 0.0)
+    x, error = a @ b * factor, a.abs() @ b.abs() * (abs(factor) * loss) + 1e-30
+    for word, scale in (("c", arguments["beta"]), ("bias", 1.0)):
+        if arguments.get(word) is not None:
+            added = arguments[word].double() * scale
+            x = x + added
+            error = error + (x.abs() + added.abs()) * 2.0**-22
+    match case.fused.activation:
+        case "relu":
+            x = x.clamp(min=0)
+        case "gelu":
+            x, error = torch.nn.functional.gelu(x), 1.13 * error + 2e-6 * x.abs() + 1e-6
+        case "silu":
+            x, error = torch.nn.functional.silu(x), 1.1 * error + 2e-6 * x.abs() + 1e-6
+        case "square":
+            x, error = x * x, 2 * x.abs() * error + error * error + x * x * 2.0**-23
+    if arguments.get("residual") is not None:
+        x = x + arguments["residual"].double()
+        error = error + (x.abs() + arguments["residual"].double().abs()) * 2.0**-22
+    if case.out in LARGEST:
+        x = x.clamp(-LARGEST[case.out], LARGEST[case.out])
+    return x, error + (x.abs() + error) * HALF_ULP[case.out] * 1.01 + HALF_TINY[case.out]
+
+
+def prepared(torch: Any, count: int, seed: int) -> list[tuple[Case, Config]]:
+    """Every case with its configuration; cases of one kind and size share one where it fits."""
+    known: dict[Case, Config] = {}
+    found = []
+    for case in cases(count, seed):
+        config = chosen(torch, case, known.get(case.kind) if case.size else None)
+        known.setdefault(case.kind, config)
+        found.append((case, config))
+    return found
+
+
+def structures() -> list[tuple[Case, Config]]:
+    """Odd shapes for each structure in the shipped tables and for each pair of the builder's choices."""
+    rng = random.Random(1)
+    return [(legal(rng, of_config(config, *shape)), config) for config in (*distinct(shipped()), *pairwise()) for shape in odd(config)]
+
+
+WAYS: tuple[dict[str, Any], ...] = ({}, {"SPLITS": 3}, {"TICKET": True}, {"STREAM_K": True})
+"""Of sharing out the work: those that need a workspace, and the one that does not."""
+
+
+def specials(torch: Any) -> Iterator[tuple[str, str | None]]:
+    """What is not a case: no depth; an adapter on other arrays, and in a graph; shared work in a graph of a stream of its own."""
+    d = torch.full((33, 64), float("nan"), device="cuda", dtype=torch.float16)
+    hgemm(torch.empty((33, 0), device="cuda", dtype=torch.float16), torch.empty((0, 64), device="cuda", dtype=torch.float16), d)
+    yield "K = 0", None if bool((d == 0).all()) else "did not give zeros"
+    for way in WAYS:
+        config = Config(bf16, f32, b_major="mn", BM=64, BN=64, **way)
+        sets = [tuple(torch.randn(shape, device="cuda").bfloat16() for shape in ((100, 520), (520, 136))) for _ in range(2)]
+        (a, b), second = sets
+        outs = [torch.full((100, 136), float("nan"), device="cuda") for _ in range(2)]
+        product = Adapter(a, b, outs[0], config=config, pdl=not way)
+        size = product.workspace_size
+        product.initialize(torch.full((size,), 0xFF, dtype=torch.uint8, device="cuda") if size else None)
+        product.run()
+        product.update(a=second[0], b=second[1], out=outs[1])
+        product.run()
+        yield f"an adapter, {config}", _near(torch, sets, outs)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            product.run()
+            gemm(a, b, outs[0], config=config)
+        for pair, out in zip(sets, outs, strict=True):
+            pair[0].normal_()
+            out.fill_(float("nan"))
+        for _ in range(3):
+            graph.replay()
+        yield f"a graph, {config}", _near(torch, sets, outs)
+        outs[0].fill_(float("nan"))
+        stream.wait_stream(torch.cuda.current_stream())
+        gemm(a, b, outs[0], config=config, stream=stream)
+        stream.synchronize()
+        yield f"the stream of a graph, {config}", _near(torch, sets[:1], outs[:1])
+
+
+def _near(torch: Any, sets: Sequence[Any], outs: Sequence[Any]) -> str | None:
+    torch.cuda.synchronize()
+    for (a, b), out in zip(sets, outs, strict=True):
+        allowed = a.double().abs() @ b.double().abs() * accumulation(a.shape[1]) + 1e-6
+        if not bool(((out.double() - a.double() @ b.double()).abs() <= allowed).all()):
+            return "is not the product"
+    return None
+
+
+def run(count: int, seed: int, *, configs: bool = True) -> dict[str, Any]:
+    """Check `count` cases, the structures of configurations and what is special; {"cases", "failures": [{..., "why"}], ...}."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    from .tune import assembled
+
+    driver.probe()
+    torch.manual_seed(seed)
+    trials = [*prepared(torch, count, seed), *(structures() if configs else ())]
+    kernels = list(dict.fromkeys(config for _, config in trials))
+    refused = assembled(kernels)
+    failures: list[dict[str, Any]] = [{"config": name(config), "why": why} for config, why in refused.items()]
+    for case, config in trials:
+        sentence = None if config in refused else check(torch, case, config)
+        if sentence:
+            failures.append({**asdict(case), "config": name(config), "why": sentence})
+    checked = list(specials(torch))
+    failures += [{"special": word, "why": why} for word, why in checked if why]
+    return {"cases": len(trials) + len(checked), "kernels": len(kernels), "seed": seed, "failures": failures,
+            "device": torch.cuda.get_device_name()}
+
+
+__all__ = ["FUSIONS", "Case", "Fused", "cases", "check", "chosen", "kinds", "odd", "of_config", "prepared", "run", "specials", "structures"]
