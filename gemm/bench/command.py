@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ptxkit import driver
+from ptxkit.runtime import driver
 
 from . import report, run, watch
 from .contestants import BUILT_IN, ContestantError, contestants

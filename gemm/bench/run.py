@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ptxkit import driver
 from ptxkit.errors import PtxkitError
+from ptxkit.runtime import driver
 
 from . import host, operands
 from .contestants import CEILINGS, Make, NotImplementedHere, contestants, reads, wgmma

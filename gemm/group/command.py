@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ptxkit import driver
 from ptxkit.errors import PtxkitError
+from ptxkit.runtime import driver
 from ptxkit.types import TYPES
 
 from .cases import KINDS, Case, case, cases

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import ptxkit.ptx as ptx
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, sim, smem, tid
-from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.config import ConfigError
 from ptxkit.gemm.group.config import GroupConfig
@@ -22,6 +21,7 @@ from ptxkit.gemm.group.pointers import TILES, PointerArrays, PointerProblem
 from ptxkit.gemm.group.problem import GroupArrays, GroupOptions, GroupProblem, misfit
 from ptxkit.gemm.group.tensormaps import acquire, publish, some_rows
 from ptxkit.gemm.reference import worst
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.types import b32, bf16, f32, u32
 
 from ..sim.mutants.catalogue import MUTANTS

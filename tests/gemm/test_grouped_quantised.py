@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.config import ConfigError
 from ptxkit.gemm.group.bench import RING
@@ -20,6 +19,7 @@ from ptxkit.gemm.group.kinds import QUANTISED, QUANTISED_IN_TURN, tile_name
 from ptxkit.gemm.group.problem import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.gemm.group.simulate import simulate
 from ptxkit.gemm.reference import accumulation
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.types import TYPES, bf16, e4m3, e5m2
 
 ml_dtypes = pytest.importorskip("ml_dtypes")

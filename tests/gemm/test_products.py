@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit.arrays import ArrayView
 from ptxkit.gemm import reference
 from ptxkit.gemm.config import Config
 from ptxkit.gemm.grid import COUNTER_BYTES
@@ -22,6 +21,7 @@ from ptxkit.gemm.samples import GRID, distinct, name, pairwise, picked, shipped,
 from ptxkit.gemm.simulate import _view, simulate
 from ptxkit.gemm.streamk import LEAST
 from ptxkit.ptx import mul
+from ptxkit.runtime.arrays import ArrayView
 from ptxkit.sim.policy import SCHEDULES
 from ptxkit.types import bf16, e4m3, f16, f32
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, Vec, kernel
+from ptxkit.dsl.kernel import Kernel
 from ptxkit.gemm.curve import hilbert
 from ptxkit.gemm.scheduler import Extents, Inverses, Schedule
 from ptxkit.gemm.streamk import LEAST
-from ptxkit.kernel import Kernel
 from ptxkit.ptx import mov
 from ptxkit.ptx import st as store
 from ptxkit.types import u32

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ptxkit import gemm
-from ptxkit.kernel import Kernel
+from ptxkit.dsl.kernel import Kernel
 
 ROOT = Path(__file__).parents[2]
 CORPUS = sorted((ROOT / "tests" / "corpus").glob("*.ptx"))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin
 
+from ..grammar import tree
+from ..grammar.errors import Position
+from ..types import ScalarType, u64
 from . import raw
-from .grammar import tree
-from .grammar.errors import Position
 from .reg import Ptr
 from .tensormap import TensorMapParameter
 from .trace import Builder
-from .types import ScalarType, u64
 
 
 @dataclass(frozen=True, slots=True)
