@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ptxkit import Ptr, cluster_ctarank, clusterid, ctaid, device_array, driver, if_, kernel, smem, tid
+from ptxkit import Ptr, cluster_ctarank, clusterid, ctaid, device_array, if_, kernel, smem, tid
 from ptxkit.idioms import cluster_sync, multicast_mask, wait
 from ptxkit.ptx import cp, fence, ld, mbarrier, mov, st
+from ptxkit.runtime import driver
 from ptxkit.types import u32
 
 CLUSTER = 4

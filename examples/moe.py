@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ptxkit import driver, gemm
+from ptxkit import gemm
 from ptxkit.gemm.launch.simulate_grouped import simulate
+from ptxkit.runtime import driver
 
 Array = np.ndarray[Any, Any]
 TOP = 2                                                      # experts of each token

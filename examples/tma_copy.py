@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ptxkit import TensorMap, ctaid, device_array, driver, if_, kernel, loop, smem, tid
+from ptxkit import TensorMap, ctaid, device_array, if_, kernel, loop, smem, tid
 from ptxkit.ptx import cp, fence, mbarrier
+from ptxkit.runtime import driver
 from ptxkit.types import f32
 
 ROWS, COLUMNS = 64, 32                               # a line of 32 floats is 128 bytes, one swizzle span

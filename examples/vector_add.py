@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ptxkit import Ptr, Reg, ctaid, device_array, driver, if_, kernel, tid
+from ptxkit import Ptr, Reg, ctaid, device_array, if_, kernel, tid
 from ptxkit.ptx import add, ld, mad, mov, st
+from ptxkit.runtime import driver
 from ptxkit.types import f32, u32
 
 BLOCK = 256

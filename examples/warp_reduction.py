@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ptxkit import Ptr, Reg, ctaid, device_array, driver, for_range, if_, kernel, laneid, tid
+from ptxkit import Ptr, Reg, ctaid, device_array, for_range, if_, kernel, laneid, tid
 from ptxkit.ptx import add, ld, mov, shfl, st
+from ptxkit.runtime import driver
 from ptxkit.types import f32, u32
 
 WARPS = 8

@@ -72,7 +72,7 @@ def _extent(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ptxkit import driver
+    from ptxkit.runtime import driver
 
     from .tools import run
 

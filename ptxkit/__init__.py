@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import smem
-from .errors import PtxkitError
-from .flow import Ring, for_range, if_, label, loop, ring
-from .kernel import Kernel, func, kernel
-from .layout import Layout
-from .reg import Ptr, Reg, Special, Vec, sink
-from .smem import MBarrier, MBarriers, Shared, Tile
-from .special import (
+from .dsl.kernel import Kernel, func, kernel
+from .dsl.reg import Ptr, Reg, Special, Vec, sink
+from .dsl.special import (
     clock,
     clock64,
     cluster_ctaid,
@@ -29,14 +25,18 @@ from .special import (
     tid,
     warpid,
 )
-from .tensormap import TensorMap
+from .dsl.tensormap import TensorMap
+from .errors import PtxkitError
+from .flow import Ring, for_range, if_, label, loop, ring
+from .layout import Layout
+from .smem import MBarrier, MBarriers, Shared, Tile
 
 if TYPE_CHECKING:
-    from .joining import join, link
-    from .launch import device_array
-    from .toolchain import assemble
+    from .runtime.joining import join, link
+    from .runtime.launch import device_array
+    from .runtime.toolchain import assemble
 
-_LAZY = {"device_array": "launch", "assemble": "toolchain", "link": "joining", "join": "joining"}
+_LAZY = {"device_array": "runtime.launch", "assemble": "runtime.toolchain", "link": "runtime.joining", "join": "runtime.joining"}
 
 
 def __getattr__(name: str) -> Any:

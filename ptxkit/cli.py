@@ -24,7 +24,7 @@ from .types import TYPES
 if TYPE_CHECKING:
     from .grammar.tree import Module
     from .inspect import Report
-    from .toolchain import Assembly
+    from .runtime.toolchain import Assembly
 
 
 class UsageError(Exception):
@@ -228,14 +228,14 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _assembled(program: Program, options: argparse.Namespace) -> Assembly:
-    from .toolchain import assemble
+    from .runtime.toolchain import assemble
 
     return assemble(program.text, options.target or program.target, lines=program.lines)
 
 
 def _reports(program: Program, assembly: Assembly | None) -> tuple[Report, ...]:
     from .inspect import report
-    from .toolchain import disassemble
+    from .runtime.toolchain import disassemble
 
     if assembly is None:
         return report(program.module())

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Literal
 
-from . import cache, driver, toolchain
 from .errors import PtxkitError
+from .runtime import cache, driver, toolchain
 from .settings import settings
 
 State = Literal["ok", "missing", "broken"]

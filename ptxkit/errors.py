@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .dsl.source import user_position
 from .grammar.errors import Finding, Kind, OpcodeError, ParseError, Position, PtxkitError, Severity
-from .source import user_position
 
 __all__ = [
     "AssembleError",

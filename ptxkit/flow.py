@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+from .dsl.reg import Index, Negated, Reg, Special
+from .dsl.trace import Builder, current
 from .errors import TraceError
 from .grammar import tree
-from .reg import Index, Negated, Reg, Special
-from .trace import Builder, current
 from .types import pred, u32
 
 Predicate = Reg[pred] | Negated

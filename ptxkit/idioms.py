@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from . import ptx
+from .dsl.reg import Reg
+from .dsl.trace import current
 from .errors import TraceError
 from .flow import loop
-from .reg import Reg
 from .smem import MBarrier, MBarriers
-from .trace import current
 from .types import pred, u32
 
 if TYPE_CHECKING:
-    from .tensormap import TensorMap
+    from .dsl.tensormap import TensorMap
 
 FULL_WARP = 0xFFFFFFFF
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .convert import Mismatch, convert
+from .dsl.convert import Mismatch, convert
+from .dsl.reg import Negated, Reg, Vec
+from .dsl.rules import observe
+from .dsl.source import user_position
+from .dsl.trace import Builder, current
 from .errors import TraceError
 from .grammar import forms, tree
 from .grammar.errors import OpcodeError, PtxkitError
 from .grammar.spelling import opcode_tokens
-from .reg import Negated, Reg, Vec
-from .rules import observe
-from .source import user_position
-from .trace import Builder, current
 from .types import pred as predicate
 from .types import scalar
 

@@ -6,13 +6,13 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from .descriptor import Descriptor, step, template
+from .dsl.descriptor import Descriptor, step, template
+from .dsl.reg import Index, Reg, Special, Value
+from .dsl.source import user_position
+from .dsl.trace import Builder, current
 from .errors import Position, TraceError
 from .grammar import tree
 from .layout import Layout, Major
-from .reg import Index, Reg, Special, Value
-from .source import user_position
-from .trace import Builder, current
 from .types import Scalar, u32, u64
 
 T = TypeVar("T", bound=Scalar, covariant=True)

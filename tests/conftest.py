@@ -18,8 +18,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @functools.cache
 def why_no_gpu() -> str:
     """Why this machine cannot run the kernels; empty when it can."""
-    from ptxkit import driver
     from ptxkit.errors import NoDriverError
+    from ptxkit.runtime import driver
 
     try:
         driver.probe()
@@ -32,8 +32,8 @@ def why_no_gpu() -> str:
 @functools.cache
 def why_no_ptxas() -> str:
     """Why nothing can be assembled here; empty when it can."""
-    from ptxkit import toolchain
     from ptxkit.errors import NoToolError
+    from ptxkit.runtime import toolchain
 
     try:
         toolchain.ptxas()

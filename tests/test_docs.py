@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ptxkit import driver, toolchain
+from ptxkit.runtime import driver, toolchain
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide.md"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ptxkit import driver
+from ptxkit.runtime import driver
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem != "__init__")

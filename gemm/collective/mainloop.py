@@ -8,10 +8,10 @@ from typing import Any
 
 from ptxkit import MBarrier, MBarriers, Reg, Ring, Vec, cluster_ctarank, for_range, if_, loop, ring, smem
 from ptxkit.flow import else_
-from ptxkit.hints import fma_yield
 from ptxkit.idioms import init_barriers, remote, wait
 from ptxkit.ptx import bar, cvt, fence, fma, mbarrier, mov, selp, shl, st, wgmma
 from ptxkit.ptx import min as min_
+from ptxkit.sass.hints import fma_yield
 from ptxkit.smem import Tile
 from ptxkit.types import pred, u16, u32
 

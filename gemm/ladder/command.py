@@ -38,7 +38,7 @@ def _extent(text: str) -> int:
 
 def command(options: argparse.Namespace) -> int:
     """0: every step is right; 1: one is wrong, has findings, or could not be measured."""
-    from ptxkit import driver
+    from ptxkit.runtime import driver
 
     out = sys.stderr if options.json == "-" else sys.stdout
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptxkit import driver
-from ptxkit.arrays import ArrayView
 from ptxkit.errors import LaunchError, PtxkitError
-from ptxkit.launch import check_aligned, check_contiguous, check_device, raw_stream, same_device, view
+from ptxkit.runtime import driver
+from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.launch import check_aligned, check_contiguous, check_device, raw_stream, same_device, view
 from ptxkit.types import TYPES
 
 from ..config.dense import Config

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import astuple, replace
 from typing import Any
 
-from ptxkit import driver
-from ptxkit.arrays import ArrayView
+from ptxkit.dsl.kernel import Kernel
 from ptxkit.errors import LaunchError
-from ptxkit.kernel import Kernel
-from ptxkit.launch import empty_like_owner, raw_stream, same_device, view
-from ptxkit.launcher import EncodedTensorMap, Launcher, encode_tiled
-from ptxkit.runtime import Compiled
+from ptxkit.runtime import driver
+from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.compiled import Compiled
+from ptxkit.runtime.launch import empty_like_owner, raw_stream, same_device, view
+from ptxkit.runtime.launcher import EncodedTensorMap, Launcher, encode_tiled
 from ptxkit.types import TYPES
 
 from ..config.dense import Config

@@ -6,10 +6,10 @@ import ctypes
 from collections import OrderedDict
 from typing import Any
 
-from ptxkit import driver
 from ptxkit.errors import LaunchError
-from ptxkit.launch import empty_like_owner, raw_stream, same_device, view
-from ptxkit.launcher import EncodedTensorMap, Launcher
+from ptxkit.runtime import driver
+from ptxkit.runtime.launch import empty_like_owner, raw_stream, same_device, view
+from ptxkit.runtime.launcher import EncodedTensorMap, Launcher
 from ptxkit.types import TYPES
 
 from ..collective.atoms import ROWS

@@ -7,12 +7,12 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ptxkit import driver
-from ptxkit.arrays import ArrayView
-from ptxkit.descriptor import TensorMapFields
+from ptxkit.dsl.descriptor import TensorMapFields
 from ptxkit.errors import LaunchError
-from ptxkit.launch import check_contiguous, check_dtype, check_shape, raw_stream, same_device, view
-from ptxkit.launcher import EncodedTensorMap, encode_tiled
+from ptxkit.runtime import driver
+from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.launch import check_contiguous, check_dtype, check_shape, raw_stream, same_device, view
+from ptxkit.runtime.launcher import EncodedTensorMap, encode_tiled
 from ptxkit.types import TYPES
 
 from ..collective.tensormaps import warps

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptxkit.arrays import ArrayView
+from ptxkit.dsl.tensormap import TensorMap
 from ptxkit.errors import LaunchError
-from ptxkit.tensormap import TensorMap
+from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import TYPES
 
 from ..config.dense import Config

@@ -9,9 +9,9 @@ import numpy as np
 
 from ptxkit import Ptr
 from ptxkit import kernel as kernel_of
-from ptxkit.arrays import ArrayView
+from ptxkit.dsl.tensormap import TensorMap
 from ptxkit.ptx import st
-from ptxkit.tensormap import TensorMap
+from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import u8, u64
 
 from ..collective.tensormaps import update_tensormaps, warps, workspace_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptxkit import driver
+from ptxkit.runtime import driver
 
 
 class Workspaces:

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ptxkit.arrays import ArrayView
 from ptxkit.errors import LaunchError
-from ptxkit.launch import check_aligned, check_dtype, check_shape
 from ptxkit.layout import Major
+from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.launch import check_aligned, check_dtype, check_shape
 from ptxkit.types import TYPES, Scalar, f16
 
 from ..collective.epilogue_ops import ACTIVATIONS, Fusion

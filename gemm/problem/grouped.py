@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ptxkit.arrays import ArrayView
 from ptxkit.errors import LaunchError
 from ptxkit.idioms import inverse
-from ptxkit.launch import check_aligned, check_contiguous, check_dtype, check_shape
+from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.launch import check_aligned, check_contiguous, check_dtype, check_shape
 from ptxkit.types import TYPES
 
 from ..collective.atoms import ROWS

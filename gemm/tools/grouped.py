@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ptxkit import driver
 from ptxkit.errors import PtxkitError
+from ptxkit.runtime import driver
 from ptxkit.types import TYPES
 
 from ..scheduler.grouped import ORDERS

@@ -54,7 +54,7 @@ def resources(product: Product) -> tuple[list[str], dict[str, object]]:
     """What ptxas makes of the kernel that this product runs, as lines and as a table; only its plan where there is no ptxas."""
     from ptxkit.errors import NoToolError
     from ptxkit.inspect import report
-    from ptxkit.toolchain import disassemble
+    from ptxkit.runtime.toolchain import disassemble
 
     config = product.config()
     traced = kernel.trace(**config.parameters)
@@ -172,8 +172,9 @@ def _time(torch: Any, call: Any, repeat: int) -> float:
 
 
 def _with_numpy(product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
-    from ptxkit import device_array, driver
-    from ptxkit.arrays import view
+    from ptxkit import device_array
+    from ptxkit.runtime import driver
+    from ptxkit.runtime.arrays import view
 
     from .. import gemm
 

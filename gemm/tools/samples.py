@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ptxkit.arrays import ArrayView
+from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import bf16, e4m3, e5m2, f16, f32
 
 from ..collective.scale_factors import ALIGNED

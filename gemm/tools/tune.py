@@ -20,8 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from ptxkit import driver
 from ptxkit.errors import NoToolError, PtxkitError
+from ptxkit.runtime import driver
 
 from ..config.dense import AHEAD, L2_PROMOTION, LINE, Config, ConfigError
 from ..heuristic.dense import candidates, clocks, heuristic

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ptxkit import driver
 from ptxkit.errors import LaunchError, PtxkitError
-from ptxkit.launch import view
 from ptxkit.ptx import mul
+from ptxkit.runtime import driver
+from ptxkit.runtime.launch import view
 from ptxkit.types import bf16, f32
 
 from ..collective.stream_k import LEAST

@@ -11,7 +11,7 @@ from ..grammar import tree
 from ..grammar.errors import Finding, Position
 
 if TYPE_CHECKING:
-    from ..kernel import Kernel, Traced
+    from ..dsl.kernel import Kernel, Traced
 
 Source = "str | tree.Module | Kernel[Any] | Traced"
 
@@ -107,8 +107,8 @@ def protocol(module: tree.Module, places: Any, traced: Traced | None = None) -> 
 
 
 def _module(source: str | tree.Module | Kernel[Any] | Traced) -> tuple[tree.Module, Mapping[int, Position] | None, Traced | None]:
+    from ..dsl.kernel import Kernel, Traced
     from ..grammar import parse
-    from ..kernel import Kernel, Traced
 
     if isinstance(source, tree.Module):
         return source, None, None

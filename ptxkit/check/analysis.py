@@ -16,7 +16,7 @@ from .program import Routine, Site, routine
 from .values import Linear, Value, Values
 
 if TYPE_CHECKING:
-    from ..kernel import Traced
+    from ..dsl.kernel import Traced
 
 
 class Analysis:

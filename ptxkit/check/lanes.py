@@ -11,7 +11,7 @@ from functools import cached_property
 
 from ..grammar import tree
 from ..grammar.operands import width
-from ..graph import post_dominators
+from .graph import post_dominators
 from .program import Routine, Site
 from .values import Value, Values, sources
 

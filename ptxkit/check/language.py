@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from ..dsl.module import has
 from ..grammar import forms, match, tree, wording
 from ..grammar.errors import Finding, Severity
 from ..grammar.operands import width
 from ..grammar.resting import resting
 from ..grammar.templates import Plain
-from ..module import has
 from . import declarations, kinds
 from .kinds import Kinds
 from .names import Scope, names_in, signatures

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from ..grammar import forms, tree
 from ..grammar.schema import PURE, Effects
 from ..grammar.walk import instructions
-from ..graph import post_dominators
+from .graph import post_dominators
 from .names import Declared, Scope, bound, names_in, renamed
 from .places import Place, Places
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..dsl.rules import entry_registers
 from ..grammar.errors import Finding
-from ..rules import entry_registers
 from .analysis import Analysis
 from .program import Site
 

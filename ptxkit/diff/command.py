@@ -10,9 +10,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..diagnostics import Resources
 from ..errors import AssembleError, NoToolError, PtxkitError
 from ..files import FileError, is_file, read_ptx
+from ..runtime.diagnostics import Resources
 from .compare import Difference, diff
 from .program import Program, of_module, of_sass
 
@@ -75,8 +75,8 @@ def _only(program: Program, entry: str) -> Program:
 
 def _program(name: str, given: str | bytes, machine: bool, assemble: bool) -> Program:
     from ..grammar import parse
-    from ..toolchain import assemble as assembled
-    from ..toolchain import disassemble
+    from ..runtime.toolchain import assemble as assembled
+    from ..runtime.toolchain import disassemble
 
     if isinstance(given, bytes):
         return of_sass(disassemble(given), name, _used(given))
@@ -95,7 +95,7 @@ def _program(name: str, given: str | bytes, machine: bool, assemble: bool) -> Pr
 
 
 def _used(cubin: bytes) -> dict[str, Resources]:
-    from ..inspect.cubin import read
+    from ..sass.cubin import read
 
     return {name: Resources(name, m.registers, m.stack, 0, 0, m.shared, m.barriers) for name, m in read(cubin).entries.items()}
 

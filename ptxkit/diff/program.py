@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..diagnostics import Resources
 from ..grammar import tree
 from ..grammar.forms import canonical
 from ..grammar.walk import instructions, statements
 from ..grammar.write import write_instruction, write_statement
 from ..lift.scopes import flattened, mapped, names, read_names
+from ..runtime.diagnostics import Resources
 
 Counts = Mapping[str, int]
 Facts = Mapping[str, Counts]

@@ -1,0 +1,1 @@
+"""How the language works: kernels, traces, registers, operands and their rules."""

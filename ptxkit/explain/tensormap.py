@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..descriptor import TensorMapFields
+from ..dsl.descriptor import TensorMapFields
 from ..errors import PtxkitError
 from ..types import TYPES
 

@@ -8,16 +8,16 @@ from .facts import EntryFacts
 from .resources import Report, count_instructions, report
 
 if TYPE_CHECKING:
+    from ..dsl.kernel import Kernel, Traced
     from ..grammar import tree
-    from ..kernel import Kernel, Traced
 
 
 def entries(source: str | tree.Module | Kernel[Any] | Traced) -> tuple[EntryFacts, ...]:
     """The facts of PTX text, a tree or a kernel (of its default configuration, or one trace of it), without assembling it."""
     from ..check.places import Places
+    from ..dsl.kernel import Kernel
     from ..grammar import parse
     from ..grammar.tree import Module
-    from ..kernel import Kernel
     from .entry import facts
 
     if isinstance(source, Module):

@@ -14,10 +14,10 @@ from ..errors import AssembleError, NoToolError, Position, PtxkitError
 from ..files import is_file, read_ptx
 
 if TYPE_CHECKING:
+    from ..dsl.kernel import Traced
     from ..grammar import tree
-    from ..kernel import Traced
-    from ..toolchain import Assembly
-    from .cubin import Cubin
+    from ..runtime.toolchain import Assembly
+    from ..sass.cubin import Cubin
     from .facts import EntryFacts
 
 VIEWS = ("terminal", "html")
@@ -94,7 +94,7 @@ def _subject(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]],
 def _of_file(source: str, path: Path) -> Subject:
     from ..grammar import parse
     from ..grammar.errors import ParseError
-    from .cubin import is_elf, read
+    from ..sass.cubin import is_elf, read
 
     if source != "-":
         try:
@@ -118,7 +118,7 @@ def _of_file(source: str, path: Path) -> Subject:
 
 
 def _assembled(subject: Subject, target: str) -> Assembly:
-    from ..toolchain import assemble
+    from ..runtime.toolchain import assemble
 
     assert subject.text is not None
     lines = subject.lines or {number: Position(subject.name, number) for number in range(1, subject.text.count("\n") + 2)}
@@ -136,8 +136,8 @@ def _assembled(subject: Subject, target: str) -> Assembly:
 
 def _facts(subject: Subject, assembly: Assembly | None) -> tuple[EntryFacts, ...]:
     from ..check.places import Places
+    from ..sass.cubin import read
     from . import entry
-    from .cubin import read
 
     code = subject.code if assembly is None else assembly.cubin
     cubin = subject.cubin if assembly is None else read(assembly.cubin)
@@ -152,7 +152,7 @@ def _facts(subject: Subject, assembly: Assembly | None) -> tuple[EntryFacts, ...
 
 def _disassembled(code: bytes | None) -> str:
     """nvdisasm's text, "" without the tool."""
-    from ..toolchain import disassemble
+    from ..runtime.toolchain import disassemble
 
     if code is None:
         return ""
@@ -188,19 +188,20 @@ def _data(options: argparse.Namespace, subject: Subject, entries: Sequence[Entry
 
 def _page(options: argparse.Namespace, subject: Subject, entries: Sequence[EntryFacts], assembly: Assembly | None) -> str:
     from ..check.places import Places
-    from . import sass
+    from ..sass import listing
+    from .linked import linked
     from .page import Listing, page, sources
 
     code = subject.code if assembly is None else assembly.cubin
-    machine: tuple[sass.MachineLine, ...] = ()
+    machine: tuple[listing.MachineLine, ...] = ()
     said = []
     if code is None:
         said.append("no machine code: nothing assembled it")
     elif subject.module is not None:
-        machine, problem = sass.linked(subject.module, options.target or subject.target, code)
+        machine, problem = linked(subject.module, options.target or subject.target, code)
         said += [problem] if problem else []
     else:
-        machine = tuple(sass.lines(_disassembled(code)))
+        machine = tuple(listing.lines(_disassembled(code)))
         said.append("a cubin without PTX" if machine else "a cubin without PTX, and no nvdisasm to show its machine code")
     authors: Mapping[int, Position] = {}
     if subject.module is not None:

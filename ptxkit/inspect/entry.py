@@ -10,14 +10,14 @@ from ..check import language
 from ..check.analysis import Analysis
 from ..check.places import Places
 from ..check.program import parts
-from ..diagnostics import Resources
+from ..dsl.kernel import Traced
 from ..grammar import forms, tree
 from ..grammar.errors import Finding, OpcodeError
 from ..grammar.operands import width
 from ..grammar.walk import statements
-from ..kernel import Traced
+from ..runtime.diagnostics import Resources
+from ..sass.cubin import Cubin, Machine
 from . import banks, flight, protocol
-from .cubin import Cubin, Machine
 from .descriptors import Descriptors
 from .facts import DescriptorFact, EntryFacts, NoteFact, ParameterFact, SharedFact
 from .resources import count_instructions, in_effect, instructions_of, reached

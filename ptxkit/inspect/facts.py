@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..diagnostics import Resources
+from ..runtime.diagnostics import Resources
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 
 from ..errors import Position
+from ..sass.listing import MachineLine
 from .facts import EntryFacts
-from .sass import MachineLine
 from .sections import Section, sections
 
 SUFFIXES = frozenset((".py", ".cu", ".cuh", ".h", ".hpp", ".hh", ".c", ".cc", ".cpp", ".cxx", ".inl", ".ptx"))

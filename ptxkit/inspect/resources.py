@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..diagnostics import Resources
 from ..grammar import tree
 from ..grammar.walk import instructions
+from ..runtime.diagnostics import Resources
 
 COUNTED = ("instructions", "wgmma", "tma_load", "tma_store", "tma_reduce", "tma_prefetch", "dsmem_copy", "mbarrier", "fence", "setmaxnreg")
 

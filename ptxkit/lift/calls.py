@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from .. import ptx
-from ..convert import Mismatch
+from ..dsl.convert import Mismatch
 from ..grammar import tree
 from ..grammar.errors import PtxkitError
 from ..grammar.forms import Parameter, Signature, lookup

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..check.declarations import header
+from ..dsl.kernel import Kernel
+from ..dsl.raw import held
 from ..grammar import tree
 from ..grammar.errors import PtxkitError
 from ..grammar.resting import resting
 from ..grammar.walk import instructions, statements
 from ..grammar.write import write_items, write_statement
-from ..kernel import Kernel
-from ..raw import held
 from ..types import TYPES
 from . import dwarf
 from .calls import ALIAS, alias, spelled
@@ -272,7 +272,7 @@ class _File:
         typed = [name for name in ("Annotated", "Any") if name in used]
         lines = [f"from typing import {', '.join(typed)}", ""] if typed else []
         modules = {module: [n for n in exported if n in used] for module, exported in HELPERS.items()}
-        modules["ptxkit.special"] = sorted({imported for imported, _ in SPECIALS.values()} & used)
+        modules["ptxkit.dsl.special"] = sorted({imported for imported, _ in SPECIALS.values()} & used)
         modules["ptxkit.types"] = sorted((set(TYPES) | {"bits16", "bits32", "bits64"}) & used)
         modules["ptxkit.ptx"] = sorted(mnemonics)
         for module in sorted(modules):

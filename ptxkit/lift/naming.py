@@ -7,15 +7,15 @@ import keyword
 import re
 from collections.abc import Collection
 
-from .. import special
+from ..dsl import special
+from ..dsl.reg import Special
 from ..grammar import forms
-from ..reg import Special
 from ..types import TYPES
 
 HELPERS = {
     "ptxkit": ("Ptr", "Special", "Vec", "for_range", "if_", "kernel", "label", "loop", "sink"),
     "ptxkit.flow": ("else_",),
-    "ptxkit.raw": ("Module", "Param", "at", "function", "raw", "register", "registers", "scope", "verbatim"),
+    "ptxkit.dsl.raw": ("Module", "Param", "at", "function", "raw", "register", "registers", "scope", "verbatim"),
 }
 """What a lifted file imports, by module."""
 

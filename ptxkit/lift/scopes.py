@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from ..check.names import match_type
+from ..dsl.raw import held
 from ..grammar import tree
 from ..grammar.forms import canonical as in_order
 from ..grammar.operands import width
 from ..grammar.walk import instructions, statements
 from ..grammar.write import write_instruction
-from ..raw import held
 
 Rename = Callable[[str], str]
 DIGITS = 10

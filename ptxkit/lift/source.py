@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import ChainMap, Counter
 from collections.abc import Collection, Mapping
 
+from ..dsl.raw import held
 from ..grammar import tree
 from ..grammar.special import SPECIAL
 from ..grammar.walk import instructions, statements
 from ..grammar.write import write_statement
-from ..raw import held
 from .calls import Call, Calls, spelled
 from .counting import Counting, counting
 from .errors import LiftError

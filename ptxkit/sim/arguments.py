@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..dsl.tensormap import TensorMap, encodable
 from ..grammar import tree
 from ..grammar.operands import width
-from ..tensormap import TensorMap, encodable
 from ..types import TYPES
 from .errors import SimulationError, UnsupportedError
 from .memory import Allocation, Memory
@@ -21,7 +21,7 @@ from .symbols import round_up
 from .tensormap import BYTES, of_fields
 
 if TYPE_CHECKING:
-    from ..kernel import Traced
+    from ..dsl.kernel import Traced
     from .program import Program
 
 RED_ZONE = 256

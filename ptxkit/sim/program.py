@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..check.graph import liveness, post_dominators
 from ..grammar import forms, tree
 from ..grammar.errors import OpcodeError, Position
 from ..grammar.match import Mismatch, bind
 from ..grammar.operands import width
 from ..grammar.special import SPECIAL
-from ..graph import liveness, post_dominators
 from .errors import SimulationError
 from .operand import Address, Immediate, Indexed, Negated, Operand, Register, Sink, SpecialRegister, Symbol, SymbolValue, Vector, Word
 from .symbols import Layout

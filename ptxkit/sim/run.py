@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..dsl.rules import entry_registers
 from ..grammar import tree
-from ..rules import entry_registers
 from ..smem import SHARED_LIMIT
 from .arguments import Arguments
 from .compile import Code, Compiler
@@ -23,7 +23,7 @@ from .semantics import find
 from .spaces import RESERVED_SHARED
 
 if TYPE_CHECKING:
-    from ..kernel import Traced
+    from ..dsl.kernel import Traced
     from .checker import Checker
 
 Dim = int | tuple[int, ...]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..descriptor import TensorMapFields
+from ..dsl.descriptor import TensorMapFields
 from ..grammar.operands import width
 from ..types import TYPES as SCALARS
 from .errors import Fault, UnsupportedError

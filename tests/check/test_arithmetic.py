@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from ptxkit import Ptr, kernel, toolchain
+from ptxkit import Ptr, kernel
 from ptxkit.check.arithmetic import TAKES
 from ptxkit.ptx import opcode
+from ptxkit.runtime import toolchain
 from ptxkit.types import TYPES
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.timeout(120)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptxkit import descriptor
+from ptxkit.dsl import descriptor
 from ptxkit.errors import PtxkitError
 from ptxkit.explain import matrix, swizzle, tensormap
 from ptxkit.layout import Layout

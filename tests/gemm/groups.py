@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ptxkit.arrays import ArrayView, contiguous_strides
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 
 def lengths(tile: int, most: int = 6) -> st.SearchStrategy[list[int]]:

@@ -117,7 +117,7 @@ def test_contestants_by_name_and_from_modules():
 
 
 def test_without_a_gpu_only_the_host_is_measured(capsys, monkeypatch):
-    monkeypatch.setattr("ptxkit.driver.available", lambda target=None: False)
+    monkeypatch.setattr("ptxkit.runtime.driver.available", lambda target=None: False)
     assert main(["bench", "--json", "-", "--shapes", "512"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["host"]["import_ms"] > 0

@@ -9,7 +9,7 @@ import pytest
 
 from ptxkit.gemm.tools.bench import baselines as contestants
 from ptxkit.gemm.tools.bench.ceilings import READ_WARPS, resident, resident_flops, resident_k, stream
-from ptxkit.toolchain import disassemble
+from ptxkit.runtime.toolchain import disassemble
 from ptxkit.types import bf16, e4m3, f16
 
 TYPES = {bf16: "bfloat16", f16: "float16", e4m3: "float8_e4m3fn"}

@@ -11,8 +11,8 @@ from ptxkit.gemm.config.dense import Config, ConfigError
 from ptxkit.gemm.heuristic.dense import WORTH_SPLITTING, candidates, clocks, heuristic
 from ptxkit.gemm.kernels.dense import gemm
 from ptxkit.gemm.tools.samples import GRID, asked, distinct, name, pairwise, picked, shipped
+from ptxkit.runtime.toolchain import disassemble
 from ptxkit.smem import SHARED_LIMIT
-from ptxkit.toolchain import disassemble
 from ptxkit.types import bf16, e4m3, f16, f32, u8
 
 extents = st.one_of(st.integers(1, 300), st.integers(1, 20_000), st.sampled_from([128, 256, 512, 4096, 8192, 16384]))

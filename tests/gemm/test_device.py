@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit import driver, gemm
-from ptxkit.arrays import ArrayView, contiguous_strides
+from ptxkit import gemm
 from ptxkit.errors import LaunchError, NoDriverError
 from ptxkit.gemm import Adapter
 from ptxkit.gemm.config.dense import Config
 from ptxkit.gemm.launch.grid import COUNTER_BYTES, Grid
 from ptxkit.gemm.problem.dense import Arrays, Options, Problem, operand
+from ptxkit.runtime import driver
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.types import bf16, f16, f32
 
 pytestmark = pytest.mark.pure

@@ -90,7 +90,7 @@ def test_an_adapter_has_memory_of_its_own_and_refuses_too_little() -> None:
 
 
 def test_a_cluster_that_no_device_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ptxkit.runtime import Compiled
+    from ptxkit.runtime.compiled import Compiled
 
     monkeypatch.setattr(Compiled, "max_clusters", lambda self: 0)
     a = torch.randn((264, 264), device="cuda").bfloat16()

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import ptxkit.ptx as ptx
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, sim, smem, tid
-from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.collective.tensormaps import acquire, publish, some_rows
 from ptxkit.gemm.config.dense import ConfigError
@@ -22,6 +21,7 @@ from ptxkit.gemm.launch.ptr_array import TILES, PointerArrays, PointerProblem
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem, misfit
 from ptxkit.gemm.tools.grouped_example import example
 from ptxkit.gemm.tools.reference import worst
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.types import b32, bf16, f32, u32
 
 from ..sim.mutants.catalogue import MUTANTS

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.config.dense import ConfigError
 from ptxkit.gemm.config.grouped import GroupConfig
@@ -20,6 +19,7 @@ from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.gemm.tools.bench.grouped import RING
 from ptxkit.gemm.tools.grouped_example import _scaled
 from ptxkit.gemm.tools.reference import accumulation
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.types import TYPES, bf16, e4m3, e5m2
 
 ml_dtypes = pytest.importorskip("ml_dtypes")

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, Vec, ctaid, if_, kernel, laneid, tid
+from ptxkit.dsl.kernel import Kernel
 from ptxkit.gemm.scheduler.fast_divmod import SmallInverses
 from ptxkit.gemm.scheduler.group_table import GroupTable
 from ptxkit.gemm.scheduler.grouped import ORDERS, GroupSchedule, Order
 from ptxkit.gemm.scheduler.static import Raster, Schedule
 from ptxkit.idioms import inverse
-from ptxkit.kernel import Kernel
 from ptxkit.ptx import bar, mov
 from ptxkit.ptx import st as store
 from ptxkit.types import u32

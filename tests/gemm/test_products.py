@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit.arrays import ArrayView
 from ptxkit.gemm.collective.stream_k import LEAST
 from ptxkit.gemm.config.dense import Config
 from ptxkit.gemm.heuristic.dense import heuristic
@@ -22,6 +21,7 @@ from ptxkit.gemm.problem.dense import Arrays, Options, Problem
 from ptxkit.gemm.tools import reference
 from ptxkit.gemm.tools.samples import GRID, distinct, name, pairwise, picked, shipped, small
 from ptxkit.ptx import mul
+from ptxkit.runtime.arrays import ArrayView
 from ptxkit.sim.policy import SCHEDULES
 from ptxkit.types import bf16, e4m3, f16, f32
 

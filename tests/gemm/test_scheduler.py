@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, Vec, kernel
+from ptxkit.dsl.kernel import Kernel
 from ptxkit.gemm.collective.stream_k import LEAST
 from ptxkit.gemm.scheduler.hilbert import hilbert
 from ptxkit.gemm.scheduler.static import Extents, Inverses, Schedule
-from ptxkit.kernel import Kernel
 from ptxkit.ptx import mov
 from ptxkit.ptx import st as store
 from ptxkit.types import u32

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, cluster_ctarank, ctaid, if_, kernel, laneid, tid
+from ptxkit.dsl.kernel import Kernel
 from ptxkit.flow import else_
 from ptxkit.gemm.scheduler.dynamic import ClusterTickets, Tickets
 from ptxkit.idioms import cluster_sync, init_barriers
-from ptxkit.kernel import Kernel
 from ptxkit.ptx import add, atom, bar, mov
 from ptxkit.ptx import st as store
 from ptxkit.types import u32

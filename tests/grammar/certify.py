@@ -40,7 +40,7 @@ SPACES = {"": "global_data", "global": "global_data", "const": "const_data", "sh
 @functools.cache
 def ptxas() -> str | None:
     """The ptxas that judges, None when there is none."""
-    from ptxkit import toolchain
+    from ptxkit.runtime import toolchain
 
     return str(toolchain.ptxas().path) if toolchain.has_ptxas() else None
 
@@ -48,7 +48,7 @@ def ptxas() -> str | None:
 @functools.cache
 def version() -> str:
     """The release of that ptxas, "13.0"; "" when there is none."""
-    from ptxkit import toolchain
+    from ptxkit.runtime import toolchain
 
     return ".".join(toolchain.ptxas().version.split(".")[:2]) if toolchain.has_ptxas() else ""
 

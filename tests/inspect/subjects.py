@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ptxkit.dsl.kernel import Kernel
 from ptxkit.gemm import kernels as kernels_of_gemm
-from ptxkit.kernel import Kernel
 
 ROOT = Path(__file__).parents[2]
 CORPUS = sorted((ROOT / "tests" / "corpus").glob("*.ptx"))

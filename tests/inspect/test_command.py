@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from ptxkit import Ptr, inspect, kernel, smem, tid, toolchain
+from ptxkit import Ptr, inspect, kernel, smem, tid
 from ptxkit.cli import main
 from ptxkit.errors import NoToolError
 from ptxkit.grammar import parse
 from ptxkit.inspect.facts import Banks
 from ptxkit.ptx import mov, st
+from ptxkit.runtime import toolchain
 from ptxkit.types import u32
 
 from .subjects import CORPUS, PARTS, kernels

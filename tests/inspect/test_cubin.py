@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit import toolchain
 from ptxkit.errors import NoToolError, PtxkitError
 from ptxkit.grammar import parse
-from ptxkit.inspect import cubin, sass
 from ptxkit.inspect.entry import bounds, parameters
+from ptxkit.inspect.linked import linked
+from ptxkit.runtime import toolchain
+from ptxkit.sass import cubin
 
 from .subjects import CORPUS, PARTS
 
@@ -115,7 +116,7 @@ LINKED = [path for path in FILES if path.stem in ("atomics", "debug", "low_preci
 def test_each_instruction_comes_from_a_line_of_its_kind(path: Path) -> None:
     made, module = assembled(path), parse(path.read_text())
     text = path.read_text().split("\n")
-    lines, problem = sass.linked(module, "sm_90a", made.cubin)
+    lines, problem = linked(module, "sm_90a", made.cubin)
     assert problem == ""
     code = [line for line in lines if line.offset is not None]
     sizes = {name: machine.code_bytes for name, machine in cubin.read(made.cubin).entries.items()}

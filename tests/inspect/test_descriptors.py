@@ -7,9 +7,10 @@ import random
 
 import pytest
 
-from ptxkit import Reg, TensorMap, descriptor, kernel, smem
+from ptxkit import Reg, TensorMap, kernel, smem
 from ptxkit.check.analysis import Analysis
 from ptxkit.check.places import Places
+from ptxkit.dsl import descriptor
 from ptxkit.flow import for_range
 from ptxkit.grammar import parse
 from ptxkit.inspect.descriptors import ALL, Descriptors, Word

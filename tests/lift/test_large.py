@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ptxkit import source
 from ptxkit.check import check_text
+from ptxkit.dsl import source
 from ptxkit.grammar import parse
 from ptxkit.lift import LiftError, lift
 from ptxkit.lift import module as lifting

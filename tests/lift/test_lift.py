@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from ptxkit import grammar
-from ptxkit.kernel import Kernel
+from ptxkit.dsl.kernel import Kernel
+from ptxkit.dsl.trace import Builder
 from ptxkit.lift import LiftError, lift
 from ptxkit.lift.module import Lifted, lifted
 from ptxkit.lift.scopes import labels
-from ptxkit.trace import Builder
 
 from ..grammar.certify import ptxas
 from ..grammar.cubin import sections

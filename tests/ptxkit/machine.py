@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ptxkit import Ptr, Reg
+from ptxkit.dsl.kernel import Dim, Traced, kernel
 from ptxkit.grammar import tree
-from ptxkit.kernel import Dim, Traced, kernel
 from ptxkit.types import TYPES
 
 Array = np.ndarray[Any, Any]

@@ -10,12 +10,12 @@ import pytest
 
 from ptxkit import Ptr, Reg, kernel, link, smem
 from ptxkit import func as device_function
+from ptxkit.dsl.kernel import Kernel
 from ptxkit.gemm.config.dense import Config
 from ptxkit.gemm.kernels.dense import gemm
-from ptxkit.kernel import Kernel
 from ptxkit.ptx import bar, ld, setmaxnreg
 from ptxkit.ptx import st as store
-from ptxkit.toolchain import assemble, disassemble
+from ptxkit.runtime.toolchain import assemble, disassemble
 from ptxkit.types import bf16, e4m3, f16, f32, u32
 from tests.ptxkit.machine import trace
 from tests.ptxkit.test_kernel import first, second, uses_functions

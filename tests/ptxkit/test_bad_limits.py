@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ptxkit import Ptr, Reg, TensorMap, if_, ring, smem, tid
-from ptxkit.arrays import ArrayView
-from ptxkit.descriptor import TensorMapFields
+from ptxkit.dsl.descriptor import TensorMapFields
 from ptxkit.errors import LaunchError, TraceError
 from ptxkit.flow import else_
 from ptxkit.idioms import arrive_remote, multicast_mask, remote, wait
 from ptxkit.ptx import cp, mbarrier, mov, opcode, setmaxnreg
+from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import bf16, u32
 from tests.ptxkit.machine import trace
 from tests.ptxkit.refusal import refused
@@ -366,7 +366,7 @@ class NoLibrary:
 
 def launched(monkeypatch: pytest.MonkeyPatch, argument: Any, **change: Any) -> str:
     """What a launch of a kernel that copies a 64 x 64 bf16 box says of one argument for its map."""
-    from ptxkit import runtime
+    from ptxkit.runtime import compiled as runtime
 
     seen = ArrayView(pointer=0x1000, shape=(512, 1024), strides=(1024, 1), dtype="bf16", device=0, owner="ptxkit")._replace(**change)
     monkeypatch.setattr(runtime, "view", lambda array, name: seen)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ptxkit.cache import Cache, Entry, key, strip_lines
+from ptxkit.runtime.cache import Cache, Entry, key, strip_lines
 
 PTX = '.version 8.0\n.file 1 "a.py"\n.entry k()\n{\n\t.loc 1 3 0\n\tret;\n}\n'
 

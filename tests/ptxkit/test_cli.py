@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from ptxkit import toolchain
 from ptxkit.cli import _parser, main
 from ptxkit.errors import NoToolError
+from ptxkit.runtime import toolchain
 
 from . import planted
 

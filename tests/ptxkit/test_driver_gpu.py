@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from ptxkit import arrays, driver, launch, launcher, toolchain
-from ptxkit.descriptor import TensorMapFields
+from ptxkit.dsl.descriptor import TensorMapFields
 from ptxkit.errors import AssembleError, LaunchError, Position
+from ptxkit.runtime import arrays, driver, launch, launcher, toolchain
 from ptxkit.types import bf16, f32
 
 from . import planted

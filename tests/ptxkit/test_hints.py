@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from ptxkit import Ptr, Reg, errors, hints, kernel
+from ptxkit import Ptr, Reg, errors, kernel
 from ptxkit.gemm.heuristic.grouped import heuristic
 from ptxkit.gemm.kernels.grouped import group_gemm
 from ptxkit.gemm.tools.bench.grouped import problem_of
 from ptxkit.gemm.tools.bench.grouped_cases import case
-from ptxkit.inspect.cubin import code_of
 from ptxkit.ptx import fma, ld
 from ptxkit.ptx import st as store
-from ptxkit.toolchain import assemble, disassemble
+from ptxkit.runtime.toolchain import assemble, disassemble
+from ptxkit.sass import hints
+from ptxkit.sass.cubin import code_of
 from ptxkit.types import f32
 
 pytestmark = pytest.mark.timeout(120)
@@ -89,7 +90,7 @@ def test_branches_go_where_nvdisasm_says(name: str) -> None:
 
 
 def test_a_run_ends_where_a_branch_comes_in_and_tables_leave_all_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ptxkit.inspect import cubin as files
+    from ptxkit.sass import cubin as files
 
     fma_word, stays = 0x223 | 9 << 32, 1 << 45
     back = 0x947 | (256 - 20) << 16 | (2**30 - 1) << 34, 0x3FFFF            # from 8 to 4: 80 bytes back

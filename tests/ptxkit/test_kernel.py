@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, smem, tid
 from ptxkit import func as device_function
+from ptxkit.dsl.kernel import Traced
 from ptxkit.errors import TraceError
 from ptxkit.gemm.config.dense import Config
 from ptxkit.gemm.kernels.dense import gemm
 from ptxkit.grammar import parse, tree
-from ptxkit.kernel import Traced
 from ptxkit.ptx import add, bar, cp, fence, mbarrier, mov, mul
 from ptxkit.ptx import st as store
 from ptxkit.types import b64, bf16, f32, s32, u16, u32, u64

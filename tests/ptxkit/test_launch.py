@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptxkit import arrays, driver, launch
-from ptxkit.arrays import ArrayView
 from ptxkit.errors import LaunchError, NoDriverError
+from ptxkit.runtime import arrays, driver, launch
+from ptxkit.runtime.arrays import ArrayView
 
 
 class FakeDtype:

@@ -9,12 +9,12 @@ import pytest
 
 from ptxkit import kernel, label, loop
 from ptxkit.check import check_text
+from ptxkit.dsl.raw import Module, Param, at, function, raw, register, registers, scope, verbatim
+from ptxkit.dsl.reg import Reg
 from ptxkit.errors import TraceError
 from ptxkit.grammar import parse, write
 from ptxkit.ptx import add, bra, ld, mov, ret, setp, st, vadd, vmad
-from ptxkit.raw import Module, Param, at, function, raw, register, registers, scope, verbatim
-from ptxkit.reg import Reg
-from ptxkit.toolchain import disassemble
+from ptxkit.runtime.toolchain import disassemble
 from ptxkit.types import b8, bits32, f32, s32, u32, u64
 
 MODULE = Module(".const .align 4 .b32 table[4] = {1, 2, 3, 4};", version=(8, 6))
@@ -102,7 +102,7 @@ def test_ptxas_takes_it() -> None:
 
 def traced(body: str) -> str:
     space = dict(globals())
-    exec("from ptxkit.ptx import mov, mbarrier, bra\nfrom ptxkit.raw import register", space)
+    exec("from ptxkit.ptx import mov, mbarrier, bra\nfrom ptxkit.dsl.raw import register", space)
     exec(f"def k(out: Param[u64]) -> None:\n{body}", space)
     return kernel(block=32)(space["k"]).ptx()
 

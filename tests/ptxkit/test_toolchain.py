@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ptxkit import cache, diagnostics, settings, toolchain
+from ptxkit import settings
 from ptxkit.errors import AssembleError, Finding, NoToolError, Position
 from ptxkit.grammar import parse
+from ptxkit.runtime import cache, diagnostics, toolchain
 
 from . import planted
 from .planted import Planted

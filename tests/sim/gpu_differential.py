@@ -67,7 +67,7 @@ def compare(case: Case, type: str, simulated: Any, measured: Any, arguments: Any
 
 
 def measure(batch: Batch, code: bytes | str, words: Any) -> Any:
-    from ptxkit import driver, launch, launcher
+    from ptxkit.runtime import driver, launch, launcher
 
     run = launcher.Launcher(driver.load(code).kernel("batch"), ("u64", "u64"), block=(THREADS, 1, 1))
     source, out = launch.device_array(words), launch.device_array(np.zeros((len(batch.rows), THREADS), np.uint64))
@@ -78,7 +78,7 @@ def measure(batch: Batch, code: bytes | str, words: Any) -> Any:
 
 def _assembled(batch: Batch) -> bytes | str:
     """What the driver loads: a cubin, or where there is no ptxas the PTX itself."""
-    from ptxkit import toolchain
+    from ptxkit.runtime import toolchain
 
     return toolchain.assemble(batch.ptx).cubin if toolchain.has_ptxas() else batch.ptx
 
@@ -108,7 +108,7 @@ ret;
 
 def fills(type: str) -> list[str]:
     """The bits that `fma.oob` takes for what a tensor copy fills in: those NaN whose product counts as nothing."""
-    from ptxkit import driver, launch, launcher
+    from ptxkit.runtime import driver, launch, launcher
 
     text = _FILL.replace("TYPE", type).replace("ONE", "0x3C00" if type == "f16" else "0x3F80")
     run = launcher.Launcher(driver.load(text).kernel("fill"), ("u64",), block=(256, 1, 1))

@@ -199,7 +199,7 @@ def simulated(probe: Probe) -> Answer:
 
 
 def measured(probe: Probe) -> Answer:
-    from ptxkit import driver, launch, launcher
+    from ptxkit.runtime import driver, launch, launcher
     from ptxkit.types import TYPES
 
     given, out = probe.arguments()
@@ -213,7 +213,7 @@ def measured(probe: Probe) -> Answer:
 
 def gpu(_: None) -> Answer:
     """The name of the GPU. Asked in a process of its own too: CUDA does not survive a fork."""
-    from ptxkit import driver
+    from ptxkit.runtime import driver
 
     driver.require_target("sm_90a", 0)
     return Answer(FINE, driver.device(0).name.encode())
@@ -282,7 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chosen = [each for each in probes() if options.only in each.name]
     if options.dry:
-        from ptxkit import toolchain
+        from ptxkit.runtime import toolchain
 
         for each in chosen:
             toolchain.assemble(each.bounded)

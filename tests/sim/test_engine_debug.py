@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptxkit import Ptr, Reg, debug, if_, kernel, tid
+from ptxkit import Ptr, Reg, if_, kernel, tid
+from ptxkit.dsl import debug
 from ptxkit.errors import TraceError
 from ptxkit.ptx import cvt, ld, mov
 from ptxkit.types import f32, u32, u64
@@ -87,7 +88,7 @@ def test_it_assembles(subject: Any) -> None:
 @pytest.mark.gpu
 def test_on_the_device() -> None:
     """The driver writes to the process's standard output, so another process runs it."""
-    program = ("import numpy as np\nfrom ptxkit import device_array\nfrom ptxkit.driver import synchronize\n"
+    program = ("import numpy as np\nfrom ptxkit import device_array\nfrom ptxkit.runtime.driver import synchronize\n"
                "from tests.sim.test_engine_debug import checks, prints\n"
                "prints.launch(1, device_array(np.array([0.5, 1.25, -3, *range(29)], np.float32)), 7, 0xABCDEF0123)\n"
                "synchronize(0)\nchecks.launch(1, 64, stream=0)\nsynchronize(0)\nchecks.launch(1, 40, stream=0)\n"

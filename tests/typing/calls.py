@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ptxkit import ptx, smem
-from ptxkit.convert import Mismatch
+from ptxkit.dsl.convert import Mismatch
+from ptxkit.dsl.kernel import func, kernel
+from ptxkit.dsl.reg import Negated, Ptr, Vec, sink
+from ptxkit.dsl.special import clock64, tid
+from ptxkit.dsl.tensormap import TensorMap
+from ptxkit.dsl.trace import current
 from ptxkit.flow import label
 from ptxkit.grammar import forms
 from ptxkit.grammar.operands import accepts
 from ptxkit.grammar.schema import Operand
-from ptxkit.kernel import func, kernel
-from ptxkit.reg import Negated, Ptr, Vec, sink
-from ptxkit.special import clock64, tid
-from ptxkit.tensormap import TensorMap
-from ptxkit.trace import current
 from ptxkit.types import TYPES, bf16, f32, u32, u64
 
 HEADER = """\

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, assert_type
 
 from ptxkit import MBarrier, MBarriers, Ptr, Reg, Shared, TensorMap, Tile, Vec, for_range, func, if_, kernel, label, loop, ring, smem, tid
+from ptxkit.dsl.special import Dim3
 from ptxkit.flow import else_
 from ptxkit.idioms import elect, init_barriers, prefetch_tensormaps, remote, wait
 from ptxkit.ptx import (
@@ -37,7 +38,6 @@ from ptxkit.ptx import (
     elect as elect_sync,
 )
 from ptxkit.smem import TileView
-from ptxkit.special import Dim3
 from ptxkit.types import Scalar, bf16, bits32, bits64, f16x2, f32, integer32, pred, s32, u16, u32, u64
 
 STAGES = 4

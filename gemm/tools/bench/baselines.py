@@ -69,7 +69,7 @@ def our_launch(problem: Problem, data: Operands, config: Any = None) -> Launch:
 
 def our_choice(problem: Problem) -> dict[str, Any]:
     """The configuration that the package chooses, as text for the record."""
-    from ptxkit import driver
+    from ptxkit.runtime import driver
 
     from ..tune import chosen
 
@@ -118,7 +118,7 @@ def scaled_mm(torch: Any, problem: Problem, sets: Sequence[Operands], fast: bool
 
 def wgmma(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
     """wgmma alone on resident operands of the problem's type, in launches long enough for their loads not to count."""
-    from ptxkit import driver
+    from ptxkit.runtime import driver
 
     from .ceilings import BM, BN, resident, resident_flops, resident_k
 
@@ -150,7 +150,7 @@ def read(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
 
 def reads(torch: Any, size: int, count: int) -> list[Entry]:
     """Streaming reads of `size` bytes in `count` places in turn."""
-    from ptxkit import driver
+    from ptxkit.runtime import driver
 
     from .ceilings import READ_WARPS, stream
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ptxkit import driver
+from ptxkit.runtime import driver
 
-from ..bench import report, run, watch
+from . import report, run, watch
 from .baselines import BUILT_IN, ContestantError, contestants
 from .regimes import REGIMES
 from .shapes import LAYOUTS, OPERAND_TYPES, PRESETS, Problem, ShapeError, parse

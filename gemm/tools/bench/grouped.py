@@ -14,8 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ptxkit.arrays import ArrayView, contiguous_strides
 from ptxkit.errors import PtxkitError
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 from ...config.dense import ConfigError
 from ...config.grouped import GroupConfig
@@ -56,7 +56,7 @@ def launch(data: Data, case: Case, config: GroupConfig | None = None) -> Callabl
 
 def problem(case: Case, data: Data) -> GroupProblem:
     """As the adapter sees it."""
-    from ptxkit.launch import view
+    from ptxkit.runtime.launch import view
 
     given = (data.x, data.w, data.cu, data.out, data.x_scale, data.w_scale, data.out_scale)
     views = [None if array is None else view(array) for array in given]

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ptxkit import driver
+from ptxkit.runtime import driver
 
 from .grouped_cases import Case
 from .operands import ERROR, sets_that_are_cold

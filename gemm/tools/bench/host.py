@@ -12,7 +12,7 @@ from typing import Any
 from ptxkit import Reg, kernel
 from ptxkit.types import u32
 
-from ..bench import operands
+from . import operands
 from .baselines import Launch, our_launch
 from .ceilings import stream
 from .shapes import Problem
@@ -54,7 +54,7 @@ def _times(torch: Any, launches: Sequence[Launch]) -> float:
 
 def _bare(torch: Any) -> Launch:
     """A prepared launch of a kernel that ends at once, by this package's own launcher."""
-    from ptxkit.runtime import Compiled
+    from ptxkit.runtime.compiled import Compiled
 
     @kernel(block=32)
     def nothing(n: Reg[u32]) -> None:

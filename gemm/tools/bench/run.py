@@ -11,10 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ptxkit import driver
 from ptxkit.errors import PtxkitError
+from ptxkit.runtime import driver
 
-from ..bench import host, operands
+from . import host, operands
 from .baselines import CEILINGS, Make, NotImplementedHere, contestants, reads, wgmma
 from .figures import row_ratios, spread, summary
 from .power import Reader, Sampler

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..flow import Label
+from ..grammar import forms, tree
+from ..grammar.errors import OpcodeError
+from ..grammar.operands import accepts, layer, width
+from ..grammar.schema import Operand, Range
+from ..smem import MBarrier, SharedAddress
+from ..types import ScalarType, pred, u32, u64
 from .descriptor import Descriptor
-from .flow import Label
-from .grammar import forms, tree
-from .grammar.errors import OpcodeError
-from .grammar.operands import accepts, layer, width
-from .grammar.schema import Operand, Range
 from .raw import Param, Written
 from .reg import Negated, Ptr, Reg, Sink, Special, Vec
-from .smem import MBarrier, SharedAddress
 from .tensormap import TensorMapParameter
 from .trace import Builder
-from .types import ScalarType, pred, u32, u64
 
 
 class Mismatch(Exception):
@@ -40,7 +40,7 @@ def convert(builder: Builder, parameter: forms.Parameter, value: Any, index: int
 
 def _as_written(parameter: forms.Parameter, value: Written, index: int) -> tree.Operand:
     """An operand that PTX text gave: an address is held to the table, anything else stands as it is."""
-    from .grammar.match import mismatch
+    from ..grammar.match import mismatch
 
     if isinstance(value, Param) and parameter.operand.kind != "address":
         if parameter.operand.kind == "symbol":
@@ -163,7 +163,7 @@ def _immediate_bits(operand: Operand) -> int:
 
 
 def _bits(operand: Operand) -> int:
-    from .types import TYPES
+    from ..types import TYPES
 
     return TYPES[str(operand.type)].bits if str(operand.type) in TYPES else 32
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .errors import TraceError
-from .grammar import tree
+from ..errors import TraceError
+from ..grammar import tree
+from ..types import ScalarType
 from .reg import Reg, Value
-from .types import ScalarType
 
 if TYPE_CHECKING:
-    from .layout import Layout
+    from ..layout import Layout
 
 _WGMMA_SWIZZLE = {128: 1, 64: 2, 32: 3, 16: 0}
 

@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from .settings import settings
+from ..settings import settings
 
 _LOG = logging.getLogger("ptxkit")
 _MAGIC = b"ptxkit-cubin-1\n"

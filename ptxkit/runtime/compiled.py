@@ -7,19 +7,19 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..dsl.parameters import Parameter, values
+from ..dsl.tensormap import TensorMap, encodable
+from ..errors import CheckError, Finding, LaunchError, NoToolError, Position, TraceError
+from ..settings import settings
+from ..types import TYPES
 from . import driver
-from .errors import CheckError, Finding, LaunchError, NoToolError, Position, TraceError
 from .launch import check_aligned, raw_stream, same_device, view
 from .launcher import EncodedTensorMap, Launcher, encode_tiled
-from .parameters import Parameter, values
-from .settings import settings
-from .tensormap import TensorMap, encodable
-from .types import TYPES
 
 if TYPE_CHECKING:
+    from ..dsl.descriptor import TensorMapFields
+    from ..dsl.kernel import Traced
     from .arrays import ArrayView
-    from .descriptor import TensorMapFields
-    from .kernel import Traced
 
 _MAPS_KEPT = 1024
 

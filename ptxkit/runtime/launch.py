@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import LaunchError
+from ..types import TYPES
 from .arrays import NUMPY_NAMES, ArrayView, DeviceArray, device_array, view
-from .errors import LaunchError
-from .types import TYPES
 
 __all__ = [
     "ArrayView",

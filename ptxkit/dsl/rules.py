@@ -6,14 +6,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import TraceError
+from ..grammar import forms
+from ..smem import MBarrier, MBarriers, Shared, SharedAddress, TileView
+from ..types import TYPES, ScalarType
 from .descriptor import Descriptor
-from .errors import TraceError
-from .grammar import forms
-from .smem import MBarrier, MBarriers, Shared, SharedAddress, TileView
 from .source import user_position
 from .tensormap import TensorMapParameter
 from .trace import Builder
-from .types import TYPES, ScalarType
 
 
 def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from .errors import Finding, Kind, Position, Severity
+from ..errors import Finding, Kind, Position, Severity
 
 
 @dataclass(frozen=True, slots=True)

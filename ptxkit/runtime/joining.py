@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .errors import LaunchError, TraceError
-from .grammar import tree
-from .kernel import Kernel, Parameter, Traced
-from .module import Copies
-from .smem import SharedPlan
-from .types import TYPES, b32
+from ..dsl.kernel import Kernel, Parameter, Traced
+from ..dsl.module import Copies
+from ..errors import LaunchError, TraceError
+from ..grammar import tree
+from ..smem import SharedPlan
+from ..types import TYPES, b32
 
 if TYPE_CHECKING:
-    from .runtime import Compiled
+    from .compiled import Compiled
 
 Source = Kernel[Any] | Traced | tree.Module | str
 
@@ -72,14 +72,14 @@ class Linked:
         self._libraries: dict[int, Any] = {}
 
     def ptx(self) -> str:
-        from .grammar.write import write
+        from ..grammar.write import write
 
         return write(self.module, locs=False)
 
     def kernel(self, name: str, *, dynamic_smem: int = 0) -> Compiled:
         """The entry on the current device. `dynamic_smem` (bytes) is for entries that ptxkit did not trace."""
         from . import driver
-        from .runtime import Compiled, load_text
+        from .compiled import Compiled, load_text
 
         entry = next((f for f in self.module.entries if f.name == name), None)
         if entry is None:
@@ -87,7 +87,7 @@ class Linked:
         ordinal = driver.current_device()
         if ordinal not in self._libraries:
             if self._linker:
-                from .grammar.write import write
+                from ..grammar.write import write
 
                 cubin = driver.link([write(_module(source), locs=False) for source in self._sources], self.module.target[0])
                 self._libraries[ordinal] = driver.load(cubin, ordinal=ordinal)
@@ -126,7 +126,7 @@ def _module(source: Source) -> tree.Module:
     if isinstance(source, tree.Module):
         return source
     if isinstance(source, str):
-        from .grammar.read import parse
+        from ..grammar.read import parse
 
         return parse(source)
     if isinstance(source, Kernel | Traced):
@@ -149,7 +149,7 @@ def _declares(item: tree.Item) -> bool:
 
 
 def _target(modules: Sequence[tree.Module]) -> tuple[str, ...]:
-    from .module import has
+    from ..dsl.module import has
 
     best = max((m.target for m in modules), key=lambda t: (int(t[0].strip("sm_af")), t[0].endswith("a")))
     for module in modules:

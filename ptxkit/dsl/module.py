@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import Position, TraceError
+from ..grammar import forms, tree
+from ..smem import SharedPlan
+from ..types import ScalarType
 from .descriptor import TensorMapFields
-from .errors import Position, TraceError
-from .grammar import forms, tree
-from .smem import SharedPlan
-from .types import ScalarType
 
 if TYPE_CHECKING:
     from .tensormap import TensorMapParameter

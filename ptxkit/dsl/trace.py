@@ -11,18 +11,18 @@ from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import TraceError
-from .grammar import tree
-from .grammar.errors import Position
-from .grammar.special import SPECIAL
-from .grammar.walk import instructions
+from ..errors import TraceError
+from ..grammar import tree
+from ..grammar.errors import Position
+from ..grammar.special import SPECIAL
+from ..grammar.walk import instructions
+from ..types import Scalar
 from .reg import Reg
 from .source import user_position
-from .types import Scalar
 
 if TYPE_CHECKING:
+    from ..smem import SharedPlan
     from .module import ModuleBuilder
-    from .smem import SharedPlan
 
 S = TypeVar("S", bound=Scalar)
 V = TypeVar("V")
@@ -226,7 +226,7 @@ class Builder:
 
     def _sink_unused(self) -> Iterator[tree.Statement]:
         """Replace results that nobody reads by `_` where the table allows it (the state of an mbarrier arrive)."""
-        from .grammar.forms import lookup
+        from ..grammar.forms import lookup
 
         reads: set[str] = set()
         for instruction in instructions(self.body):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from ..types import Scalar, u32, u64
 from .reg import Special
-from .types import Scalar, u32, u64
 
 S = TypeVar("S", bound=Scalar)
 

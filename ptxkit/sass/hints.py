@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Sequence
 
-from .errors import PtxkitError
+from ..errors import PtxkitError
 
 LEAST = 4
 """Instructions of a run that is worth it."""
@@ -47,7 +47,7 @@ def take(ptx: str) -> tuple[str, int | None]:
 
 def spaced(cubin: bytes, every: int) -> bytes:
     """The cubin with yields of its runs of fma so far apart."""
-    from .inspect.cubin import code_of
+    from .cubin import code_of
 
     made = bytearray(cubin)
     for start, size in code_of(cubin):

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+from ..errors import TraceError
+from ..grammar import tree
+from ..grammar.errors import Position
+from ..types import ScalarType, u64
 from . import raw
-from .errors import TraceError
-from .grammar import tree
-from .grammar.errors import Position
 from .reg import Ptr, Reg
 from .tensormap import TensorMap, TensorMapParameter
 from .trace import Builder
-from .types import ScalarType, u64
 
 
 @dataclass(frozen=True, slots=True)

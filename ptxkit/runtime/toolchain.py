@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import cache, hints
+from ..errors import AssembleError, Finding, NoToolError, Position
+from ..sass import hints
+from ..settings import settings
+from . import cache
 from .diagnostics import Resources, findings, renumber, resources
-from .errors import AssembleError, Finding, NoToolError, Position
-from .settings import settings
 
 _LOG = logging.getLogger("ptxkit")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import TraceError
+from ..grammar import tree
+from ..types import TYPES, ScalarType
 from .descriptor import TensorMapFields
-from .errors import TraceError
-from .grammar import tree
 from .reg import Reg, Value
-from .types import TYPES, ScalarType
 
 
 class TensorMap:

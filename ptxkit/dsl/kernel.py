@@ -8,22 +8,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
+from ..errors import TraceError
+from ..grammar import tree
+from ..grammar.errors import Finding, Position
+from ..smem import SharedPlan
+from ..types import ScalarType
 from . import raw
-from .errors import TraceError
-from .grammar import tree
-from .grammar.errors import Finding, Position
 from .module import Copies, ModuleBuilder
 from .parameters import Parameter, Record, argument, declared, described, flat, values
 from .reg import Reg
 from .rules import check_barriers, check_setmaxnreg, entry_registers
-from .smem import SharedPlan
 from .trace import Builder, current, tracing
-from .types import ScalarType
 
 if TYPE_CHECKING:
-    from .runtime import Compiled
-    from .sim import Report
-    from .toolchain import Assembly
+    from ..runtime.compiled import Compiled
+    from ..runtime.toolchain import Assembly
+    from ..sim import Report
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -62,7 +62,7 @@ class Traced:
     def ptx(self, *, locs: bool = False) -> str:
         """The PTX text; `locs` keeps `.file` and `.loc`."""
         if locs not in self._text:
-            from .grammar.write import write
+            from ..grammar.write import write
 
             self._text[locs] = write(self.module, locs=locs)
         return self._text[locs]
@@ -168,14 +168,14 @@ class Kernel(Generic[P]):
 
     def assemble(self, **config: Any) -> Assembly:
         """What ptxas makes of it: cubin, resources, findings at Python lines."""
-        from .toolchain import assemble
+        from ..runtime.toolchain import assemble
 
         traced = self.trace(**config)
         return assemble(traced.ptx(locs=True), self.target, lines=traced.positions())
 
     def summary(self, **config: Any) -> str:
         """One line: the block, its shared memory, and what ptxas says of registers and spills where there is one."""
-        from .toolchain import has_ptxas
+        from ..runtime.toolchain import has_ptxas
 
         traced = self.trace(**config)
         threads = "x".join(map(str, traced.block)).removesuffix("x1").removesuffix("x1") if traced.block else "any number of"
@@ -192,7 +192,7 @@ class Kernel(Generic[P]):
 
     def sass(self, **config: Any) -> str:
         """The machine code as nvdisasm prints it."""
-        from .toolchain import disassemble
+        from ..runtime.toolchain import disassemble
 
         return disassemble(self.cubin(**config))
 
@@ -200,7 +200,7 @@ class Kernel(Generic[P]):
         """The kernel loaded on the current device, ready to launch; kept per configuration."""
         key = _key(self.config(config))
         if key not in self._compiled:
-            from .runtime import Compiled
+            from ..runtime.compiled import Compiled
 
             self._compiled[key] = Compiled(self.trace(**config))
         return self._compiled[key]
@@ -220,14 +220,14 @@ class Kernel(Generic[P]):
 
     def check(self, **config: Any) -> tuple[Finding, ...]:
         """What the static rules find, by line; see `ptxkit.check`."""
-        from .check import check
+        from ..check import check
 
         return check(self.trace(**config))
 
     def simulate(self, grid: int | tuple[int, ...], *args: Any, schedule: str = "fifo", seed: int = 0, check: bool = True,
                  max_steps: int | None = None, **config: Any) -> Report:
         """Run on the CPU device: NumPy arrays, updated in place, a plain array also for a tensor map. See `ptxkit.sim.run`."""
-        from .sim import run
+        from ..sim import run
 
         named, config = self._split(config)
         traced = self.trace(**config)

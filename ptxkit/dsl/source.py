@@ -8,12 +8,12 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .grammar.errors import Position
+from ..grammar.errors import Position
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
-_PACKAGE = str(Path(__file__).parent) + os.sep
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _KERNELS = _PACKAGE + "gemm" + os.sep           # code of a user of this package, although it lies in its folder
 _CONTEXTLIB = sys.modules["contextlib"].__file__ if "contextlib" in sys.modules else None
 

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from . import hints
+from ..errors import AssembleError, Finding, LaunchError, NoDriverError, Position
+from ..sass import hints
 from .diagnostics import findings, resources
-from .errors import AssembleError, Finding, LaunchError, NoDriverError, Position
 
 _LOG = logging.getLogger("ptxkit")
 _LOG_BYTES = 1 << 16

@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from .errors import TraceError
-from .flow import Label
-from .grammar import tree
-from .grammar.errors import OpcodeError, Position
-from .grammar.operands import width
+from ..errors import TraceError
+from ..flow import Label
+from ..grammar import tree
+from ..grammar.errors import OpcodeError, Position
+from ..grammar.operands import width
+from ..types import Scalar, scalar
 from .module import ModuleBuilder
 from .reg import Reg, Value
 from .trace import Builder, current, tracing
-from .types import Scalar, scalar
 
 S = TypeVar("S", bound=Scalar)
 T = TypeVar("T", covariant=True)
@@ -40,7 +40,7 @@ class Written(Value):
         return self._operand
 
     def __repr__(self) -> str:
-        from .grammar.write import write_operand
+        from ..grammar.write import write_operand
 
         return f"Written({write_operand(self._operand)})"
 
@@ -155,7 +155,7 @@ def _name(value: Any) -> str:
 
 @cache
 def _statements(text: str) -> tuple[tree.Statement, ...]:
-    from .grammar.read import parse
+    from ..grammar.read import parse
 
     function = parse(f"{HEAD}.func f() {{ {text} }}").functions[0]
     assert function.body is not None
@@ -163,7 +163,7 @@ def _statements(text: str) -> tuple[tree.Statement, ...]:
 
 
 def _needs(builder: Builder, instruction: tree.Instruction) -> None:
-    from .grammar.forms import canonical, lookup
+    from ..grammar.forms import canonical, lookup
 
     try:
         signatures = lookup(canonical(instruction.opcode) or instruction.opcode)
@@ -178,7 +178,7 @@ def _needs(builder: Builder, instruction: tree.Instruction) -> None:
 @cache
 def declarations(text: str) -> tuple[tree.Item, ...]:
     """The declarations of a PTX text without a head: variables, prototypes of functions, directives."""
-    from .grammar.read import parse
+    from ..grammar.read import parse
 
     items = parse(HEAD + text).items if text else ()
     for item in items:
@@ -192,7 +192,7 @@ def directives(text: str) -> tuple[tree.Directive, ...]:
     """The directives of an entry: `.maxclusterrank 4`."""
     if not text:
         return ()
-    from .grammar.read import parse
+    from ..grammar.read import parse
 
     return parse(f"{HEAD}.entry f() {text} {{ ret; }}").functions[0].directives
 
@@ -200,7 +200,7 @@ def directives(text: str) -> tuple[tree.Directive, ...]:
 @cache
 def parameter(text: str) -> tree.Variable:
     """A parameter's declaration without `.param`: `.align 8 .b8 box[24]`."""
-    from .grammar.read import parse
+    from ..grammar.read import parse
 
     return parse(f"{HEAD}.entry f(.param {text}) {{ ret; }}").functions[0].parameters[0]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeAlias, TypeVar, overload
 
-from .errors import TraceError
-from .grammar import tree
-from .types import Scalar, b32, b64, integer, integer16, integer32, integer64, pred, s16, s32, s64, u16, u32, u64
+from ..errors import TraceError
+from ..grammar import tree
+from ..types import Scalar, b32, b64, integer, integer16, integer32, integer64, pred, s16, s32, s64, u16, u32, u64
 
 if TYPE_CHECKING:
     from .trace import Builder
@@ -192,7 +192,7 @@ class Reg(Scalars[T]):
         def __getattr__(self, name: str) -> NoReturn:
             if _PART.fullmatch(name):
                 raise TraceError(f"a part of a register is an operand of video instructions only: write raw(\"{{}}.{name}\", r), "
-                                 "with `from ptxkit.raw import raw`")
+                                 "with `from ptxkit.dsl.raw import raw`")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def _here(self) -> Builder:

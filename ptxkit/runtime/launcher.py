@@ -13,11 +13,11 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..errors import LaunchError
 from . import driver
-from .errors import LaunchError
 
 if TYPE_CHECKING:
-    from .descriptor import TensorMapFields
+    from ..dsl.descriptor import TensorMapFields
 
 Extent = tuple[int, int, int]
 

@@ -1,4 +1,4 @@
-"""Machine code line by line, each line with the PTX line that it comes from.
+"""Machine code with the PTX line that each instruction comes from.
 
 ptxas keeps one line table. So that it holds PTX lines, the module is written again with a `.loc` of its own before every instruction and
 assembled; where its machine code is that of the original, byte for byte, the table is true of both.
@@ -8,51 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..errors import AssembleError, NoToolError
 from ..grammar import tree
 from ..grammar.write import write
-from . import cubin
+from ..sass.listing import MachineLine, lines, texts
 from .resources import instructions_of
 
-_HEADER = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")
-_INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*\S)\s*$")
-_LABEL = re.compile(r"^(\.L\w+):")
-_FILE = re.compile(r'^\s*//## File "[^"]*", line (\d+)')
 _SHAPE = re.compile(r"\.m(\d+)n(\d+)k(\d+)")
 NAME = "text.ptx"
-
-
-@dataclass(frozen=True, slots=True)
-class MachineLine:
-    """An instruction of `function` at `offset` bytes, or a label (offset None). `ptx_lines` is where it comes from: one line, () where that
-    is not known, several where it is one of them.
-    """
-
-    function: str
-    offset: int | None
-    text: str
-    ptx_lines: tuple[int, ...] = ()
-
-
-def lines(disassembly: str) -> Iterator[MachineLine]:
-    """The instructions and labels in what nvdisasm writes; PTX lines are those of its line comments."""
-    function, line = "", None
-    for text in disassembly.splitlines():
-        if found := _HEADER.match(text):
-            function, line = found[1], None
-        elif not function:
-            continue
-        elif text.lstrip().startswith(".section"):
-            function = ""
-        elif found := _FILE.match(text):
-            if "inlined at" not in text:
-                line = int(found[1])
-        elif found := _LABEL.match(text):
-            yield MachineLine(function, None, f"{found[1]}:")
-        elif found := _INSTRUCTION.match(text):
-            yield MachineLine(function, int(found[1], 16), found[2].removesuffix(";").rstrip(), () if line is None else (line,))
 
 
 def numbered(module: tree.Module) -> str:
@@ -81,7 +46,7 @@ def _numbered(body: tuple[tree.Statement, ...]) -> Iterator[tree.Statement]:
 
 def linked(module: tree.Module, target: str, code: bytes) -> tuple[tuple[MachineLine, ...], str]:
     """(the machine code of the cubin `code` with PTX lines, why there are none or no lines: "" when all is well)"""
-    from ..toolchain import assemble, disassemble
+    from ..runtime.toolchain import assemble, disassemble
 
     try:
         other = assemble(numbered(module), target, exact_lines=True).cubin
@@ -114,8 +79,3 @@ def products(module: tree.Module, found: tuple[MachineLine, ...]) -> tuple[Machi
                 exact = (lines_of[number],) if len(places) == len(lines_of) else tuple(dict.fromkeys(lines_of))
                 made[index] = replace(made[index], ptx_lines=exact)
     return tuple(made)
-
-
-def texts(code: bytes) -> dict[str, bytes]:
-    """The machine code of a cubin by section."""
-    return {name: data for name, data in cubin.read(code).sections.items() if name.startswith(".text")}

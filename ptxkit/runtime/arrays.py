@@ -7,9 +7,9 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..errors import LaunchError
+from ..types import TYPES
 from . import driver
-from .errors import LaunchError
-from .types import TYPES
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,0 +1,1 @@
+"""From PTX to a run: the assembler, the driver, arguments and launches."""

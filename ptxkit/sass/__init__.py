@@ -1,0 +1,1 @@
+"""Machine code: cubins, listings, and scheduling hints."""
