@@ -1,4 +1,7 @@
-"""Write docs/api from the docstrings and from the instruction table: `make docs`. `--check` says which pages are out of date."""
+"""Write docs/api from the docstrings and docs/isa.md from the instruction table: `make docs`.
+
+The pages of docs/api are not in the repository; docs/isa.md is, and `--check` says whether it is out of date.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ def page(title: str, modules: tuple[str, ...]) -> str:
 
 
 def module_lines(name: str) -> Iterator[str]:
-    """The module's docstring, then each public name with its own."""
+    """The module's docstring, then each public name with its own; those that have none, or come from elsewhere, are named at the end."""
     source = ast.parse(source_of(name).read_text(encoding="utf-8"))
     yield documentation(source)
     public = exported(source)
@@ -79,8 +82,8 @@ def module_lines(name: str) -> Iterator[str]:
             case ast.FunctionDef() if wanted(node.name, public):
                 overloads.setdefault(node.name, []).append(signature(node))
                 if not decorated(node, "overload"):
-                    shown = overloads[node.name][:-1] or overloads[node.name]
-                    yield from ("", *(f"### `{node.name}{s}`" for s in shown), "", documentation(node))
+                    calls = overloads[node.name][:-1] or overloads[node.name]
+                    yield from ("", *(f"### `{node.name}{s}`" for s in calls), "", documentation(node))
             case ast.ClassDef() if wanted(node.name, public):
                 if ast.get_docstring(node) is None:
                     bare.append(node.name)
@@ -89,8 +92,13 @@ def module_lines(name: str) -> Iterator[str]:
             case ast.Assign(targets=[ast.Name(target)]) | ast.AnnAssign(target=ast.Name(target)) if wanted(target, public):
                 if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant) and isinstance(following.value.value, str):
                     yield from ("", f"### `{target}`", "", reflowed(following.value.value))
+                else:
+                    bare.append(target)
+            case ast.Assign(targets=[ast.Tuple()]):
+                bare += [name for name in defined(node) if wanted(name, public)]
+    bare += sorted((public or set()) - {name for node in source.body for name in defined(node)})
     if bare:
-        yield from ("", f"Also the classes {', '.join(f'`{name}`' for name in bare)}.")
+        yield from ("", f"Also {', '.join(f'`{name}`' for name in bare)}.")
 
 
 def class_lines(node: ast.ClassDef) -> Iterator[str]:
@@ -123,6 +131,18 @@ def exported(source: ast.Module) -> set[str] | None:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return set(ast.literal_eval(node.value))
     return None
+
+
+def defined(node: ast.stmt) -> list[str]:
+    """The names that a statement of a module gives to functions, classes and values."""
+    match node:
+        case ast.FunctionDef() | ast.ClassDef():
+            return [node.name]
+        case ast.Assign(targets=[ast.Name(target)]) | ast.AnnAssign(target=ast.Name(target)):
+            return [target]
+        case ast.Assign(targets=[ast.Tuple(elts)]):
+            return [one.id for one in elts if isinstance(one, ast.Name)]
+    return []
 
 
 def wanted(name: str, public: set[str] | None) -> bool:
@@ -220,27 +240,29 @@ class _Decoded:
 # --------------------------------------------------------------------------------------------------- the command
 
 
-def outdated() -> list[str]:
-    """Pages whose file is missing, different, or no longer made."""
-    made = pages()
-    found = {path.name: path.read_text(encoding="utf-8") for path in API.glob("*.md")}
-    stale = sorted(name for name in {*made, *found} if made.get(name) != found.get(name))
-    return stale + ["../isa.md"] * (not ISA.exists() or ISA.read_text(encoding="utf-8") != coverage())
+def outdated() -> bool:
+    """Whether docs/isa.md is missing or says other than the table does."""
+    return not ISA.exists() or ISA.read_text(encoding="utf-8") != coverage()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Write docs/api from the docstrings and the instruction table.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is out of date")
-    if parser.parse_args().check:
-        for name in outdated():
-            print(f"docs/api/{name} is out of date: run `make docs`", file=sys.stderr)
-        return int(bool(outdated()))
+def write() -> None:
+    """docs/isa.md and every page of docs/api; a page that is no longer made goes."""
     ISA.write_text(coverage(), encoding="utf-8")
     API.mkdir(exist_ok=True)
     for path in API.glob("*.md"):
         path.unlink()
     for name, text in pages().items():
         (API / name).write_text(text, encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write docs/api from the docstrings, and docs/isa.md from the instruction table.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when docs/isa.md is out of date")
+    if parser.parse_args().check:
+        if outdated():
+            print("docs/isa.md is out of date: run `make docs`", file=sys.stderr)
+        return int(outdated())
+    write()
     return 0
 
 

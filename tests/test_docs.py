@@ -1,7 +1,8 @@
-"""The guide's code runs and prints what the guide shows; the API pages are what the sources say; the README's kernel assembles."""
+"""The guide's code runs and prints what the guide shows; the API pages name all that is public; the README's kernel assembles."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import io
@@ -10,6 +11,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -111,26 +113,92 @@ def generator() -> Any:
 
 
 @pytest.mark.pure
-def test_the_api_pages_are_what_the_sources_say() -> None:
-    assert generator().outdated() == [], "run `make docs`"
+def test_the_pages_are_made(tmp_path: Path) -> None:
+    module = generator()
+    module.API, module.ISA = tmp_path / "api", tmp_path / "isa.md"
+    assert module.outdated()
+    module.write()
+    assert not module.outdated()
+    assert {path.name for path in module.API.iterdir()} == {"index.md", "instructions.md", *(f"{name}.md" for name in module.PAGES)}
+    assert {path.name: path.read_text(encoding="utf-8") for path in module.API.iterdir()} == module.pages()
+    (module.API / "old.md").write_text("no longer made", encoding="utf-8")
+    module.write()
+    assert not (module.API / "old.md").exists()
+    module.ISA.write_text("edited", encoding="utf-8")
+    assert module.outdated()
 
 
 @pytest.mark.pure
-def test_an_edited_page_is_noticed(tmp_path: Path) -> None:
+def test_the_page_of_the_isa_is_what_the_table_says() -> None:
+    assert not generator().outdated(), "run `make docs`"
+
+
+WITHOUT_A_SENTENCE = {"Label", "kinds", "mnemonics", "note"}
+"""Functions and classes that have no docstring, and need one. Scalar types (`class u32(b32)`) are said by their names."""
+
+
+def unsaid(source: str, public: set[str] | None) -> set[str]:
+    """The public functions and classes of a module's text that have no docstring."""
     module = generator()
-    module.API = tmp_path
-    assert "index.md" in module.outdated()
-    for name, text in module.pages().items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    assert module.outdated() == []
-    (tmp_path / "writing.md").write_text("edited", encoding="utf-8")
-    (tmp_path / "old.md").write_text("no longer made", encoding="utf-8")
-    assert module.outdated() == ["old.md", "writing.md"]
+    return {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            and module.wanted(node.name, public) and not ast.get_docstring(node)
+            and not (isinstance(node, ast.FunctionDef) and module.decorated(node, "overload"))}
+
+
+@pytest.mark.pure
+def test_every_public_function_and_class_has_a_docstring() -> None:
+    module, found = generator(), set()
+    for modules in (modules for _, modules in module.PAGES.values()):
+        for name in modules:
+            source = module.source_of(name).read_text(encoding="utf-8")
+            assert ast.get_docstring(ast.parse(source)), name
+            found |= unsaid(source, module.exported(ast.parse(source))) if not name.endswith(".types") else set()
+    assert found == WITHOUT_A_SENTENCE
+    assert unsaid("def f(): ...\ndef _g(): ...\nclass C:\n    'Said.'", None) == {"f"}
+
+
+@pytest.mark.pure
+def test_every_public_name_is_on_its_page() -> None:
+    module = generator()
+    made = module.pages()
+    for page, (_, modules) in module.PAGES.items():
+        for name in modules:
+            section = made[f"{page}.md"].partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+            source = ast.parse(module.source_of(name).read_text(encoding="utf-8"))
+            public = module.exported(source)
+            names = public if public is not None else {each for node in source.body for each in module.defined(node) if each[0] != "_"}
+            assert {each for each in names if not re.search(rf"`{each}\b", section)} == set(), name
+            for node in source.body:
+                if isinstance(node, ast.FunctionDef) and node.name in names and not module.decorated(node, "overload"):
+                    assert f"### `{node.name}(" in section
+                    assert module.documentation(node) in section
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("package", ["grammar", "ptxkit", "gemm"])
+def test_what_a_package_exports_is_on_a_page(package: str) -> None:
+    made = "".join(generator().pages().values())
+    exports = importlib.import_module(package)
+    names = {name for name in exports.__all__ if not isinstance(getattr(exports, name), ModuleType)}
+    assert {name for name in names if not re.search(rf"`{name}\b", made)} == set()
+
+
+def links(text: str) -> list[str]:
+    """What a page links to in the repository, without the places within pages."""
+    return re.findall(r"\]\((?!https?:)([^)#]+)", re.sub(r"`[^`\n]*`", "", _FENCE.sub("", text)))
 
 
 @pytest.mark.pure
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in (GUIDE, GEMM, ROOT / "README.md", *(ROOT / "docs" / "api").glob("*.md")):
-        text = re.sub(r"`[^`\n]*`", "", _FENCE.sub("", page.read_text(encoding="utf-8")))
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+    """From the pages that are written and from those that are made, which no written page links to: they may not be there."""
+    made, api = generator().pages(), ROOT / "docs" / "api"
+    written = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").rglob("*.md"), *(ROOT / ".github").rglob("*.md")]
+    assert len(written) > 12
+    for page in written:
+        for target in links(page.read_text(encoding="utf-8")):
+            path = page.parent / target
+            assert path.exists(), f"{page.name}: {target}"
+            assert api.resolve() not in (path.resolve(), *path.resolve().parents), f"{page.name}: {target}"
+    for name, text in made.items():
+        for target in links(text):
+            assert target in made or (api / target).exists(), f"{name}: {target}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.compact import compact
 from ptxkit.check import check
 from tests.sim.mutants.deletions import SYNC, count, without
 from tests.sim.mutants.edit import Edit, written
@@ -99,7 +99,7 @@ def test_the_catalogue_and_every_deletion(request: pytest.FixtureRequest) -> Non
               "deletions": sum(map(bool, mistakes)), "deletions with an error": sum(map(_error, mistakes))}
     results = {"command": "pytest -m sweep tests/check/test_real.py", "python": platform.python_version(),
                "of": {"mutants": len(mutants), "deletions": len(mistakes)}, "caught": caught, "table": mutants, "deleted": deleted}
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    RESULTS.write_text(compact(results), encoding="utf-8")
     assert {name: caught[name] for name in CAUGHT if caught[name] < CAUGHT[name]} == {}
 
 

@@ -26,5 +26,23 @@ def view(dtype: str, *shape: int, strides: tuple[int, ...] | None = None, pointe
 @functools.cache
 def results(name: str) -> dict[str, Any]:
     """What was measured, of the file that is so called."""
-    found: dict[str, Any] = json.loads((Path(__file__).parents[2] / "benchmarks/results" / name).read_text())
+    found: dict[str, Any] = _read(json.loads((Path(__file__).parents[2] / "benchmarks/results" / name).read_text()))
     return found
+
+
+def _read(value: Any) -> Any:
+    """The same with its tables as {case: {label: time}}: benchmarks/results/README.md says how a table is written."""
+    if isinstance(value, list):
+        return [_read(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"labels", "tables"}:
+        return {case + rest: times for table in value["tables"] for case, rests in table["rows"].items()
+                for rest, times in _rows([value["labels"][i] for i in table["columns"]], rests)}
+    return {name: _read(one) for name, one in value.items()}
+
+
+def _rows(labels: list[str], rows: dict[str, list[Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Of each row its name and its times; a number in quotes stands for the label of that column."""
+    return [(name, {label: labels[int(us)] if isinstance(us, str) else us for label, us in zip(labels, row, strict=True)})
+            for name, row in rows.items()]

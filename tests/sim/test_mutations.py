@@ -7,7 +7,6 @@ under first-come, ten random seeds and every adversary, and records the scores.
 from __future__ import annotations
 
 import functools
-import json
 import platform
 import zlib
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.compact import compact
 from ptxkit.sim.policy import SCHEDULES
 
 from .mutants.catalogue import Mutant
@@ -202,7 +202,7 @@ def test_every_mutant_under_every_schedule(request: pytest.FixtureRequest) -> No
         of_kind = score.setdefault(MUTANTS[name].kind.partition(".")[0], [0, 0])
         of_kind[0] += bool(row["caught"])
         of_kind[1] += 1
-    RESULTS.write_text(json.dumps({
+    RESULTS.write_text(compact({
         "command": "pytest -m sweep tests/sim/test_mutations.py", "python": platform.python_version(),
         "schedules": [f"{name}/{seed}" for name, seed in SUITE],
         "caught": sum(bool(row["caught"]) for row in rows.values()), "mutants": len(rows),
@@ -215,7 +215,8 @@ def test_every_mutant_under_every_schedule(request: pytest.FixtureRequest) -> No
                       "mutants": sum(total for total, _ in operated.values()),
                       "an error": sum(total - len(left) for total, left in operated.values()), "harmless": ALIKE, "harmless there": HERE,
                       "left": {name: left for name, (_, left) in operated.items()}},
-        "table": rows}, indent=1) + "\n")
+        "table": {name: {key: row[key] for key in ("rules", "missed", "reason") if key in row} for name, row in rows.items()}}),
+        encoding="utf-8")
     left = {name for name, row in rows.items() if not row["caught"]}
     assert left == set(NOT_YET), sorted(left ^ set(NOT_YET))
     for name, (_, numbers) in deleted.items():
