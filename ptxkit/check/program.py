@@ -136,8 +136,8 @@ class Routine:
 
     @cached_property
     def dominators(self) -> dict[int, int | None]:
-        """The nearest block that every path from the entry to a block passes."""
-        back = {index: [p for p in self.blocks[index].predecessors if p in self.reachable] for index in self.order}
+        """The nearest block that every path from the entry to a block passes; none for the first, though control may come back to it."""
+        back = {index: [p for p in self.blocks[index].predecessors if p in self.reachable and index != 0] for index in self.order}
         return post_dominators(back)
 
     def body(self) -> Iterator[Site]:

@@ -15,6 +15,8 @@ _BITS: dict[str, Callable[[int, int], int]] = {"or": operator.or_, "xor": operat
 _FOLLOWED = frozenset(("mov", "cvta", "cvt", "add", "sub", "mul", "mad", "shl", "mapa", "or", "xor", "and", "selp", "min", "max", "shfl"))
 LOWERED = 6
 """How often the form of one value may change before it is taken for unknown."""
+START = -1
+"""Stands for the place before the first block."""
 CIRCLE, WALKED = 400, 1_000_000
 """Phis of one register looked at together, and of all in one entry, after which a twentieth has to do."""
 
@@ -80,6 +82,7 @@ class Values:
         self._initial: dict[tuple[Value, int], int | None] = {}
         self.uniform: dict[Value, bool] = {}
         self._walked = 0
+        self._sources: dict[int, list[int]] = {}
 
     # ------------------------------------------------------------------------------------------- definitions
 
@@ -119,24 +122,32 @@ class Values:
         return self._at_begin(block, name)
 
     def _at_begin(self, block: int, name: str) -> Value:
-        blocks, seen = self.routine.blocks, set()
         while True:
             known = self._joined.get((block, name))
             if known is not None:
                 return known
-            before = [p for p in blocks[block].predecessors if p in self.routine.reachable]
-            if len(before) != 1 or block in seen:
+            before = self._before_block(block)
+            if len(before) != 1:
                 made = Value("phi" if before else "unknown", name, block=block)
                 self._joined[block, name] = made
                 return made
-            seen.add(block)
             block = before[0]
             places = self._defined.get((block, name))
             if places:
                 return self._result(self.routine.sites[places[-1]], name)
 
+    def _before_block(self, block: int) -> list[int]:
+        """The blocks that control comes from. Control comes to the first block from START too, where nothing has been written.
+
+        So a phi of the first block never takes from itself alone, and neither does a cycle of phis: one of them is reached from START.
+        """
+        if block not in self._sources:
+            found = [p for p in self.routine.blocks[block].predecessors if p in self.routine.reachable] if block != START else []
+            self._sources[block] = [*found, START] if block == 0 else found
+        return self._sources[block]
+
     def _at_end(self, block: int, name: str) -> Value:
-        return self._before(block, name, self.routine.blocks[block].end)
+        return self._at_begin(START, name) if block == START else self._before(block, name, self.routine.blocks[block].end)
 
     def _result(self, site: Site, name: str) -> Value:
         key = (site.index, name)
@@ -148,8 +159,7 @@ class Values:
     def alternatives(self, value: Value) -> list[Value]:
         """What a phi joins, or a select chooses from."""
         if value.kind == "phi":
-            before = self.routine.blocks[value.block].predecessors
-            return [self._simplified(self._at_end(p, value.name)) for p in before if p in self.routine.reachable]
+            return [self._simplified(self._at_end(p, value.name)) for p in self._before_block(value.block)]
         if value.kind == "select" and value.site is not None:
             return [self._simplified(self._before(value.site.block, value.name, value.site.index))]
         return []
@@ -167,8 +177,7 @@ class Values:
         return value
 
     def _joins(self, value: Value) -> set[Value]:
-        before = self.routine.blocks[value.block].predecessors
-        found = {self._at_end(block, value.name) for block in before if block in self.routine.reachable}
+        found = {self._at_end(block, value.name) for block in self._before_block(value.block)}
         return {self._simple.get(other, other) for other in found}
 
     def _leaf(self, value: Value) -> Value:
@@ -202,8 +211,8 @@ class Values:
 
     def _first(self, value: Value, depth: int) -> int | None:
         if value.kind == "phi":
-            parents, blocks = self.routine.dominators, self.routine.blocks[value.block].predecessors
-            before = [p for p in blocks if p in self.routine.reachable and not above(value.block, p, parents)]
+            parents = self.routine.dominators
+            before = [p for p in self._before_block(value.block) if not above(value.block, p, parents)]
             return self.initial(self._simplified(self._at_end(before[0], value.name)), depth + 1) if len(before) == 1 else None
         if value.kind == "op" and value.site is not None and value.site.mnemonic in _BITS:
             given = [self.initial(argument, depth + 1) for argument in self.arguments(value)]

@@ -170,6 +170,7 @@ class Machine:
                     return repeats
             elif after == BLOCK:
                 counts[block] -= 1
+                self._check_steps()
                 if f.wait is not None:
                     self.sleeping[f] = None
                 elif f.mask:

@@ -158,6 +158,12 @@ def test_a_program_that_takes_too_long() -> None:
     assert [f.rule for f in report.findings] == ["max-steps"]
 
 
+@pytest.mark.timeout(30)
+def test_a_program_that_waits_too_often() -> None:
+    report = run("L:\nbar.sync 0;\nbra L;", parameters="", block=64, max_steps=1000)
+    assert [f.rule for f in report.findings] == ["max-steps"]
+
+
 def test_a_long_computation_is_no_livelock() -> None:
     body = "mov.u32 %r1, 0;\nL:\nadd.u32 %r1, %r1, 1;\nsetp.lt.u32 %p0, %r1, 60000;\n@%p0 bra L;"
     assert not run(body, parameters="").findings
