@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     from . import tune
     from .bench import command as bench
+    from .fingerprint import command as fingerprint
     from .group import command as group
     from .ladder import command as ladder
 
@@ -54,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_arguments(commands.add_parser("grouped", help="products of groups of rows, each with weights of its own, in one launch"))
     tune.add_arguments(commands.add_parser("tune", help="find the fastest configuration of shapes and keep it in a table"))
     ladder.add_arguments(commands.add_parser("ladder", help="from CUDA cores to the fastest kernel, step by step, checked and measured"))
+    fingerprint.add_arguments(commands.add_parser("fingerprint", help=fingerprint.HELP))
     verify = commands.add_parser("verify", help="products of every kind on the GPU against float64, with guard bands")
     verify.add_argument("--cases", type=_extent, default=400, help="of fixed and random shapes (default 400)")
     verify.add_argument("--configs", action=argparse.BooleanOptionalAction, default=True,
