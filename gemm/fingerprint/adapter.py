@@ -14,6 +14,7 @@ from ptxkit.ptx import mul
 from ..config import Config
 from ..dense import gemm
 from ..device import check_config
+from ..grid import Grid
 from ..group.config import GroupConfig
 from ..group.heuristic import fixed
 from ..group.heuristic import heuristic as group_heuristic
@@ -21,7 +22,6 @@ from ..group.kernel import group_gemm
 from ..group.pointers import PointerArrays, PointerProblem
 from ..group.problem import GroupArrays, GroupOptions, GroupProblem
 from ..group.tensormaps import update_tensormaps
-from ..grid import Grid
 from ..heuristic import heuristic
 from ..problem import Arrays, Options, Problem
 from ..tables.choice import tuned
@@ -83,7 +83,8 @@ def dense_problem(drawn: Dense) -> tuple[Problem, Arrays]:
     fused, (m, n, k) = drawn.fused, (drawn.m, drawn.n, drawn.k)
     bias = None
     if fused.bias:
-        bias = ArrayView(0, (n,) if fused.along == "column" else (m, 1), (1,) if fused.along == "column" else (1, 1), fused.bias, 0, "other")
+        shape, strides = ((n,), (1,)) if fused.along == "column" else ((m, 1), (1, 1))
+        bias = ArrayView(0, shape, strides, fused.bias, 0, "other")
     scales: tuple[ArrayView | None, ...] = (None, None)
     if drawn.scales == "one":
         scales = (ArrayView(0, (), (), "f32", 0, "other"),) * 2
@@ -179,7 +180,7 @@ def grouped_problem(drawn: Grouped) -> GroupProblem:
     groups, lines, depth = drawn.groups, drawn.n * (1 + drawn.gated), -(-drawn.k // 128)
     shape = (groups, drawn.rows // groups) if drawn.layout == "masked" else (drawn.rows,)
     count = {"masked": groups, "rows": drawn.rows, "offsets": groups + 1}[drawn.layout]
-    scales: tuple[ArrayView | None, ...] = (None, None)
+    scales: Any = (None, None)
     if drawn.scales in ("block", "rows"):
         x_scale = array("f32", *shape, depth)
         if drawn.scales == "block":
@@ -191,7 +192,7 @@ def grouped_problem(drawn: Grouped) -> GroupProblem:
         scales = array("f32", 1), array("f32", 1 if drawn.scales == "one" else groups)
     out_scale = array("f32", *shape, drawn.n // 128) if drawn.quantised else None
     arrays = GroupArrays(array(drawn.x, *shape, drawn.k), array(drawn.w, groups, lines, drawn.k), array("s32", count),
-                         array(drawn.out, *shape, drawn.n), *scales, out_scale)
+                         array(drawn.out, *shape, drawn.n), scales[0], scales[1], out_scale)
     options: Any = (drawn.layout, drawn.gated, drawn.mean, drawn.fast, drawn.order or None)
     problem = GroupProblem(arrays, GroupOptions(*options))
     if problem.empty:

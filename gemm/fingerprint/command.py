@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grouped", type=int, default=500, metavar="N", help="distinct kernels of group products (default 500)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default 2)")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write the fingerprints (- for stdout)")
-    parser.add_argument("--compare", metavar="OTHER.json", help="draw the problems of that file again and say what differs; 1 if anything does")
-    parser.add_argument("--keep", metavar="DIR", help="keep normalised machine code there; with --compare that of both versions is looked up")
+    parser.add_argument("--compare", metavar="OTHER.json", help="draw the problems of that file and say what differs; 1 if any")
+    parser.add_argument("--keep", metavar="DIR", help="keep normalised machine code there, and find that of the other file")
     parser.set_defaults(run=run)
 
 

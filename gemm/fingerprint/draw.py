@@ -225,9 +225,9 @@ def _order(rng: random.Random) -> dict[str, Any]:
 
 def _memory(rng: random.Random, promoted: bool) -> dict[str, Any]:
     """The ring, the stores, and hints of the L2."""
-    return {**_some(rng, 0.2, "store", "direct", "staged"), **_some(rng, 0.25, "stages", 2, 3, 4, 5, 6), **_some(rng, 0.2, "buffers", 1, 2, 3, 4),
-            **({} if promoted else _some(rng, 0.1, "stage_bytes", 256)), **_some(rng, 0.25, "evict_first", True),
-            **_some(rng, 0.25, "prefetch", 1, 4), **_some(rng, 0.2, "l2_bytes", 64, 128)}
+    return {**_some(rng, 0.2, "store", "direct", "staged"), **_some(rng, 0.25, "stages", 2, 3, 4, 5, 6),
+            **_some(rng, 0.2, "buffers", 1, 2, 3, 4), **({} if promoted else _some(rng, 0.1, "stage_bytes", 256)),
+            **_some(rng, 0.25, "evict_first", True), **_some(rng, 0.25, "prefetch", 1, 4), **_some(rng, 0.2, "l2_bytes", 64, 128)}
 
 
 # -------------------------------------------------------------------------------------------------------------------- grouped
@@ -247,11 +247,11 @@ def _grouped(rng: random.Random) -> Grouped:
     rows = min(1 << 19, max(1, groups * tokens + rng.choice((0, 0, 3, -1))))
     rows = rows // groups * groups or groups if layout == "masked" else _whole(rows, 128) if layout == "rows" else rows
     blocks = scales in ("block", "rows")
-    n, k = rng.choice((*WEIGHTS, (1536, 4096), (4096, 2048), (6144, 7168), (7168, 3072), (8 * rng.randint(1, 400), 16 * rng.randint(1, 400))))
+    n, k = rng.choice((*WEIGHTS, (1536, 4096), (4096, 2048), (6144, 7168), (8 * rng.randint(1, 400), 16 * rng.randint(1, 400))))
     if (gated and blocks) or quantised:
         n = _whole(n, 128)
-    mean = float(rng.choice((1, 4, 8, 16, 40, 64, 100, 128, 200, 400, 1000, 5000))) if pointers or (layout != "rows" and rng.random() < 0.15) \
-        else None
+    said = pointers or (layout != "rows" and rng.random() < 0.15)
+    mean = float(rng.choice((1, 4, 8, 16, 40, 64, 100, 128, 200, 400, 1000, 5000))) if said else None
     fast = rng.choice((None, None, False)) if fp8 and not blocks else None
     order = rng.choice(("linear", "search", "across", "ticket")) if not pointers and rng.random() < 0.1 else ""
     problem = Grouped(groups, rows, n, k, x, w, out, layout, gated, quantised, scales, fast, mean, order)
@@ -269,8 +269,8 @@ def _grouped_force(rng: random.Random, problem: Grouped) -> Words:
         force |= _some(rng, 0.8, "shared_scales", True)
         force |= {**_some(rng, 0.3, "sfa", "threads"), **_some(rng, 0.3, "sfb", "threads")} if not problem.gated else {}
     if not problem.order:
-        orders = ("linear", "search", "dynamic", "dynamic") if problem.layout == "pointers" else ("linear", "search", "across", "dynamic", "dynamic")
-        force["order"] = rng.choice(orders)
+        orders = ("linear", "search", "dynamic", "dynamic")
+        force["order"] = rng.choice(orders if problem.layout == "pointers" else (*orders, "across"))
     counted = problem.layout in ("offsets", "masked")
     if counted or problem.layout == "pointers":
         force |= _some(rng, 0.35, "longest_first", True)

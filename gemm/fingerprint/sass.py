@@ -32,6 +32,10 @@ _CONSTANT = re.compile(r"c\[0x0\]\[(U?R\w+\+)?0x([0-9a-f]+)\]")
 _TARGET = re.compile(r"0x([0-9a-f]+)$")
 _BRANCHES = ("BRA", "BSSY", "CALL", "BRX", "JMP", "JMX", "RET", "WARPSYNC", "BPT")
 _MOVES = ("MOV", "UMOV", "R2UR", "IMAD.U32", "IMAD.MOV.U32", "IMAD.MOV")
+_ADDS = ("IADD3", "UIADD3", "VIADD", "IMAD.IADD")
+_LEAS = ("LEA", "ULEA")
+_IMMEDIATE = re.compile(r"0x[0-9a-f]+")
+_ADDRESS = re.compile(r"\[((U?R\d+)[.\w]*(?:\+U?R\d+)?)\+(0x[0-9a-f]+)\]")
 _REGISTER = re.compile(r"^(U?R)(\d+)$")
 
 
@@ -103,52 +107,93 @@ def normalised(lines: Sequence[str], code: bytes, parameters: Parameters) -> lis
 
 
 def _named(lines: Sequence[str], parameters: Parameters) -> Iterator[str]:
-    bases: set[str] = set()
-    for text in lines:
-        found = _WORDS.match(text)
-        if found is None:
-            yield text
-            continue
-        opcode, operands = found[1], [word.strip() for word in (found[2] or "").split(",")]
-        yield _with_address(_with_constants(text, opcode, parameters), opcode, operands, bases, parameters)
-        _follow(opcode, operands, bases)
+    parts = [_parts(text) for text in lines]
+    for text, (opcode, operands, _), bases in zip(lines, parts, _bases(parts), strict=True):
+        text = _CONSTANT.sub(lambda found, opcode=opcode: _constant(found, opcode, parameters), text)  # type: ignore[misc]
+        yield _with_address(text, opcode, operands, bases, parameters) if bases else text
 
 
-def _with_constants(text: str, opcode: str, parameters: Parameters) -> str:
+def _parts(text: str) -> tuple[str, tuple[str, ...], bool]:
+    """The opcode, the operands, and whether the instruction has a predicate."""
+    found = _WORDS.match(text)
+    if found is None or found[2] is None:
+        return text if found is None else found[1], (), text[0] == "@"
+    return found[1], tuple(word.strip().removesuffix(".reuse") for word in found[2].split(",")), text[0] == "@"
+
+
+def _constant(found: re.Match[str], opcode: str, parameters: Parameters) -> str:
+    """A reference to constant bank 0 with the name of the parameter that it lies in."""
     modifiers = opcode.split(".")
     size = next((bytes for word, bytes in (("64", 8), ("128", 16), ("U8", 1), ("S8", 1), ("U16", 2), ("S16", 2)) if word in modifiers), 4)
-
-    def name(found: re.Match[str]) -> str:
-        words = parameters.named(int(found[2], 16) - FIRST_PARAMETER, size)
-        return found[0] if words is None else f"c[{found[1] or ''}{words}]"
-
-    return _CONSTANT.sub(name, text)
+    words = parameters.named(int(found[2], 16) - FIRST_PARAMETER, size)
+    return found[0] if words is None else f"c[{found[1] or ''}{words}]"
 
 
-def _with_address(text: str, opcode: str, operands: Sequence[str], bases: set[str], parameters: Parameters) -> str:
-    """The offset of a parameter that is added to the address of all of them, as its name."""
-    if opcode not in ("IADD3", "UIADD3") or len(operands) < 4 or not bases & set(operands[1:]):
-        return text
-    for word in operands[1:]:
-        if re.fullmatch(r"0x[0-9a-f]+", word):
-            name = parameters.named(int(word, 16), 1)
-            return text if name is None else text.replace(f" {word}", f" &{name}", 1)
-    return text
+def _with_address(text: str, opcode: str, operands: Sequence[str], bases: frozenset[str], parameters: Parameters) -> str:
+    """The offset of a parameter as its name, where it is added to the address of all parameters, also in an address of memory."""
+    offset = _added(opcode, operands, bases)
+    if offset is not None:
+        name = parameters.named(int(offset, 16), 1)
+        return text if name is None else re.sub(rf" {offset}\b", f" &{name}", text, count=1)
+
+    def place(found: re.Match[str]) -> str:
+        name = parameters.named(int(found[3], 16), 1) if found[2] in bases else None
+        return found[0] if name is None else f"[{found[1]}+&{name}]"
+
+    return _ADDRESS.sub(place, text)
 
 
-def _follow(opcode: str, operands: Sequence[str], bases: set[str]) -> None:
-    """Which registers hold the low half of the address of all parameters after an instruction; branches are not followed."""
-    target = _REGISTER.match(operands[0])
+def _added(opcode: str, operands: Sequence[str], bases: frozenset[str]) -> str | None:
+    """The immediate that an addition adds to the address of all parameters."""
+    if opcode not in _ADDS or not bases.intersection(operands[1:]):
+        return None
+    return next((word for word in operands[1:] if _IMMEDIATE.fullmatch(word)), None)
+
+
+def _bases(parts: Sequence[tuple[str, tuple[str, ...], bool]]) -> list[frozenset[str]]:
+    """Before each instruction the registers that may hold the low half of the address of all parameters, or that plus an index."""
+    nothing: frozenset[str] = frozenset()
+    before = [nothing] * len(parts)
+    if not any(_loads(opcode, operands) for opcode, operands, _ in parts):
+        return before
+    waiting = [number for number, (opcode, operands, _) in enumerate(parts) if _loads(opcode, operands)]
+    while waiting:
+        number = waiting.pop()
+        after = _after(*parts[number], before[number])
+        for next_ in _successors(number, *parts[number]):
+            if 0 <= next_ < len(parts) and not after <= before[next_]:
+                before[next_] |= after
+                waiting.append(next_)
+    return before
+
+
+def _loads(opcode: str, operands: Sequence[str]) -> bool:
+    return opcode.split(".")[0] in ("LDC", "ULDC") and operands[1:] == (f"c[0x0][{PARAMETERS_AT:#x}]",)
+
+
+def _after(opcode: str, operands: tuple[str, ...], predicated: bool, bases: frozenset[str]) -> frozenset[str]:
+    target = _REGISTER.match(operands[0]) if operands else None
     if target is None:
-        return
-    written = {operands[0]}
-    if "64" in opcode.split(".") or "WIDE" in opcode:
-        written.add(f"{target[1]}{int(target[2]) + 1}")
-    loads = opcode.split(".")[0] in ("LDC", "ULDC") and operands[1] == f"c[0x0][{PARAMETERS_AT:#x}]"
-    copies = opcode in _MOVES and any(word in bases for word in operands[1:]) and not any("c[" in word for word in operands)
-    bases -= written
-    if loads or copies:
-        bases.add(operands[0])
+        return bases
+    read = not bases.isdisjoint(operands[1:])
+    copies = opcode in (*_MOVES, *_LEAS) or (opcode in _ADDS and not _added(opcode, operands, bases))
+    holds = _loads(opcode, operands) or (read and copies)
+    if not predicated and bases:
+        written = {operands[0]}
+        if "64" in opcode.split(".") or "WIDE" in opcode:
+            written.add(f"{target[1]}{int(target[2]) + 1}")
+        bases -= written
+    return bases | {operands[0]} if holds else bases
+
+
+def _successors(number: int, opcode: str, operands: tuple[str, ...], predicated: bool) -> list[int]:
+    """Where the program may go on; a branch has its distance as its last operand, `+0x40`."""
+    stem = opcode.split(".")[0]
+    branches = stem in _BRANCHES and operands and operands[-1].startswith(("+", "-"))
+    found = [number + int(operands[-1], 16) // _SIZE] if branches else []
+    if predicated or stem not in ("BRA", "EXIT", "RET") or len(operands) > 1:
+        found.append(number + 1)
+    return found
 
 
 __all__ = ["Parameters", "code", "constants", "disassembled", "normalised"]
