@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from ptxkit.errors import PtxkitError
+
 from .record import Fingerprints, Record, take
 
 SHOWN = 20
@@ -16,7 +18,7 @@ HELP = "hashes of the machine code of the kernels that random problems get, to c
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, default=0, help="of the problems (default 0; with --compare that of the other file)")
+    parser.add_argument("--seed", type=int, help="of the problems (default 0, or that of the other file)")
     parser.add_argument("--dense", type=int, default=500, metavar="N", help="distinct kernels of dense products (default 500)")
     parser.add_argument("--grouped", type=int, default=500, metavar="N", help="distinct kernels of group products (default 500)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default 2)")
@@ -30,9 +32,11 @@ def run(options: argparse.Namespace) -> int:
     """0; 1: something differs."""
     begin = time.perf_counter()
     other = Fingerprints.read(Path(options.compare)) if options.compare else None
+    if other is not None and options.seed not in (None, other.seed):
+        raise PtxkitError(f"{options.compare} has the problems of seed {other.seed}: leave --seed out")
     keep = Path(options.keep) if options.keep else None
     wanted = {"dense": options.dense, "grouped": options.grouped}
-    made = take(other.seed if other else options.seed, wanted, exactly=other.drawn if other else None, jobs=options.jobs, keep=keep)
+    made = take(other.seed if other else options.seed or 0, wanted, exactly=other.drawn if other else None, jobs=options.jobs, keep=keep)
     if options.output == "-":
         print(made.text(), end="")
     elif options.output:

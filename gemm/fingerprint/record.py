@@ -88,7 +88,9 @@ def take(seed: int, wanted: Mapping[str, int], *, exactly: Mapping[str, int] | N
     with tempfile.TemporaryDirectory(prefix="ptxkit-") as folder, multiprocessing.get_context("spawn").Pool(
             jobs, _begin, (folder, str(keep) if keep else ""), CHUNKS_PER_PROCESS) as pool:
         for kind in KINDS:
-            _of_kind(made, kind, wanted[kind], None if exactly is None else exactly[kind], _results(pool, kind, seed, jobs))
+            problems = None if exactly is None else exactly[kind]
+            size = max(1, min(CHUNK, wanted[kind] if problems is None else problems))
+            _of_kind(made, kind, wanted[kind], problems, _results(pool, kind, seed, jobs, size))
         pool.terminate()
     return made
 
@@ -111,14 +113,14 @@ def _of_kind(made: Fingerprints, kind: str, wanted: int, exactly: int | None, re
     made.coverage[kind] = dict(sorted(covered.items()))
 
 
-def _results(pool: Any, kind: str, seed: int, jobs: int) -> Iterator[Found]:
+def _results(pool: Any, kind: str, seed: int, jobs: int, size: int) -> Iterator[Found]:
     """Problem after problem in their order; a few tasks are under way ahead of it."""
     ahead: deque[Any] = deque()
     first = 0
     while True:
         while len(ahead) < jobs + 1:
-            ahead.append(pool.apply_async(_chunk, (kind, seed, first)))
-            first += CHUNK
+            ahead.append(pool.apply_async(_chunk, (kind, seed, range(first, first + size))))
+            first += size
         yield from ahead.popleft().get()
 
 
@@ -136,13 +138,13 @@ def _begin(shared: str, keep: str) -> None:
         _folders["keep"] = Path(keep)
 
 
-def _chunk(kind: str, seed: int, first: int) -> list[Found]:
-    """The problems `first` to `first + CHUNK`."""
+def _chunk(kind: str, seed: int, numbers: range) -> list[Found]:
+    """The problems with these numbers."""
     from . import adapter
     from .draw import draw
 
     drawn, new = [], {}
-    for number in range(first, first + CHUNK):
+    for number in numbers:
         problem = draw(kind, seed, number)
         try:
             kernels = adapter.kernels(problem)
@@ -156,7 +158,7 @@ def _chunk(kind: str, seed: int, first: int) -> list[Found]:
                 new[texts[-1]] = each
         drawn.append((problem.key, texts, tuple(dict.fromkeys(word for each in kernels for word in each.words))))
     _fingerprint(new)
-    return [Found(key, tuple(texts), tuple(_kept(text) for text in texts), words) for key, texts, words in drawn]
+    return [Found(key, tuple(texts), tuple(map(_kept, texts)), words) for key, texts, words in drawn]
 
 
 def _fingerprint(kernels: Mapping[str, Any]) -> None:
