@@ -164,7 +164,8 @@ def _extents(rng: random.Random) -> tuple[int, int, int]:
     if size == "layer":
         return rng.choice((1, 16, 64, 128, 300, 1024, 4096, 5000)), *rng.choice(WEIGHTS)
     if size == "square":
-        return (rng.choice(SQUARES),) * 3
+        side = rng.choice(SQUARES)
+        return side, side, side
     if size == "wide":
         return rng.randint(1, 64), rng.randint(1000, 9000), rng.randint(1, 600)
     if size == "tall":
@@ -271,22 +272,25 @@ def _grouped_force(rng: random.Random, problem: Grouped) -> Words:
     if not problem.order:
         orders = ("linear", "search", "dynamic", "dynamic")
         force["order"] = rng.choice(orders if problem.layout == "pointers" else (*orders, "across"))
-    counted = problem.layout in ("offsets", "masked")
-    if counted or problem.layout == "pointers":
+    counted, alone = problem.layout in ("offsets", "masked"), "cluster" not in force
+    if counted and not (force.get("swap_ab") or problem.gated or problem.quantised) and rng.random() < 0.3:
+        force["tails"] = "maps"                                 # the lengths are then read by the kernel that makes the maps
+    elif counted or problem.layout == "pointers":
         force |= _some(rng, 0.35, "longest_first", True)
     if force.get("order") == "dynamic":
         force |= _some(rng, 0.3, "from_end", 8, 16, 48)
-    if counted and not force.get("swap_ab") and rng.random() < 0.15:
-        force["tails"] = "maps"
     if problem.layout != "rows":
         force |= _some(rng, 0.5, "partial_boxes", True)
         if force.get("partial_boxes") and not force.get("swap_ab"):
             force |= _some(rng, 0.4, "tail_rows", 8, 16, 32)
-    if counted and "cluster" not in force and rng.random() < 0.3:
+    if counted and alone and "tails" not in force and rng.random() < 0.3:
         force["second"] = {"tile": (128, 64) if promoted or rng.random() < 0.5 else (128, 128),
                            **({} if promoted else _some(rng, 0.5, "schedule", "pingpong")),
                            "costs": rng.choice(((2, 1), (1, 1), (3, 2))), **_some(rng, 0.5, "between", 0, 5000)}
-    return {**force, **_memory(rng, promoted), **_some(rng, 0.3, "swizzle", 1, 4, 16), **_some(rng, 0.2, "serpentine", True),
+    memory = _memory(rng, promoted)
+    if not (counted and alone):
+        memory.pop("prefetch", None)
+    return {**force, **memory, **_some(rng, 0.3, "swizzle", 1, 4, 16), **_some(rng, 0.2, "serpentine", True),
             **_some(rng, 0.2, "raster", "along_n")}
 
 
@@ -302,7 +306,7 @@ def _upright(rng: random.Random, promoted: bool, problem: Grouped) -> dict[str, 
         force["promotion"] = rng.choice(("plain", "overlap", "stagger"))
     elif rows <= 128 and rng.random() < 0.35:
         force["schedule"] = "pingpong"
-    if problem.layout in ("offsets", "masked") and rng.random() < 0.15:
+    if problem.layout in ("offsets", "masked") and rng.random() < 0.3:
         force["cluster"] = rng.choice(((1, 2), (2, 1), (1, 2), (2, 2)))
     return force
 
