@@ -29,6 +29,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     from .tools import grouped as group
     from .tools import tune
     from .tools.bench import command as bench
+    from .tools.fingerprint import command as fingerprint
 
     parser = argparse.ArgumentParser(prog=prog, description="Hopper GEMM kernels written with ptxkit.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -54,6 +55,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     group.add_arguments(commands.add_parser("grouped", help="products of groups of rows, each with weights of its own, in one launch"))
     tune.add_arguments(commands.add_parser("tune", help="find the fastest configuration of shapes and keep it in a table"))
     ladder.add_arguments(commands.add_parser("ladder", help="from CUDA cores to the fastest kernel, step by step, checked and measured"))
+    fingerprint.add_arguments(commands.add_parser("fingerprint", help=fingerprint.HELP))
     verify = commands.add_parser("verify", help="products of every kind on the GPU against float64, with guard bands")
     verify.add_argument("--cases", type=_extent, default=400, help="of fixed and random shapes (default 400)")
     verify.add_argument("--configs", action=argparse.BooleanOptionalAction, default=True,

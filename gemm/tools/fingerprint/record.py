@@ -1,0 +1,211 @@
+"""Fingerprints of many problems: drawn, traced and assembled in worker processes, and kept in a file."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import multiprocessing
+import os
+import tempfile
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ptxkit.errors import AssembleError, PtxkitError
+
+SCHEMA = 1
+CHUNK, CHUNKS_PER_PROCESS = 8, 8
+"""Problems of one task, which share one run of the disassembler; tasks of one process, which keeps every kernel that it traced."""
+KINDS = ("dense", "grouped")
+
+
+class Record(NamedTuple):
+    """The fingerprint of one kernel. `sass` is the hash of its normalised machine code; sizes are bytes."""
+
+    role: str
+    sass: str
+    registers: int
+    spills: int
+    static: int
+    dynamic: int
+
+
+class Found(NamedTuple):
+    """One problem: its key, the hash of the PTX text and the record of each kernel, and words for the coverage; no kernels if refused."""
+
+    key: str
+    texts: tuple[str, ...]
+    records: tuple[Record, ...]
+    words: tuple[str, ...]
+
+
+@dataclass
+class Fingerprints:
+    """Those of all problems that were drawn. `drawn`, `refused` and `distinct` (PTX texts) are counts by kind."""
+
+    seed: int
+    ptxas: str = ""
+    drawn: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    distinct: dict[str, int] = field(default_factory=dict)
+    coverage: dict[str, dict[str, int]] = field(default_factory=dict)
+    problems: dict[str, tuple[Record, ...]] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """As JSON: every kernel once, every problem with the numbers of its kernels, sorted."""
+        kernels = sorted({record for records in self.problems.values() for record in records})
+        number = {record: index for index, record in enumerate(kernels)}
+        problems = [f"{json.dumps(key)}:{json.dumps([number[record] for record in records], separators=(',', ':'))}"
+                    for key, records in sorted(self.problems.items())]
+        head = {name: getattr(self, name) for name in ("seed", "ptxas", "drawn", "refused", "distinct", "coverage")}
+        lines = ",\n".join(json.dumps(record, separators=(",", ":")) for record in kernels)
+        return (f'{json.dumps({"schema": SCHEMA, **head}, sort_keys=True)[:-1]},\n"kernels": [\n{lines}\n],\n"problems": {{\n'
+                + ",\n".join(problems) + "\n}}\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Fingerprints:
+        """What `text` wrote."""
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data.pop("schema", None) != SCHEMA:
+            raise PtxkitError(f"{path} is no file of fingerprints of this version")
+        kernels = [Record(*row) for row in data.pop("kernels")]
+        problems = {key: tuple(kernels[index] for index in numbers) for key, numbers in data.pop("problems").items()}
+        return cls(problems=problems, **data)
+
+
+def take(seed: int, wanted: Mapping[str, int], *, exactly: Mapping[str, int] | None = None, jobs: int = 2,
+         keep: Path | None = None) -> Fingerprints:
+    """Fingerprints of so many distinct PTX texts of each kind, or (`exactly`) of so many problems that are drawn.
+
+    `keep` is a folder for normalised machine code, `<hash>.gz`. The result does not depend on `jobs`.
+    """
+    from ptxkit.runtime.toolchain import ptxas
+
+    made = Fingerprints(seed, ptxas().version)
+    with tempfile.TemporaryDirectory(prefix="ptxkit-") as folder, multiprocessing.get_context("spawn").Pool(
+            jobs, _begin, (folder, str(keep) if keep else ""), CHUNKS_PER_PROCESS) as pool:
+        for kind in KINDS:
+            problems = None if exactly is None else exactly[kind]
+            size = max(1, min(CHUNK, wanted[kind] if problems is None else problems))
+            _of_kind(made, kind, wanted[kind], problems, _results(pool, kind, seed, jobs, size))
+        pool.terminate()
+    return made
+
+
+def _of_kind(made: Fingerprints, kind: str, wanted: int, exactly: int | None, results: Iterator[Found]) -> None:
+    texts: set[str] = set()
+    covered: Counter[str] = Counter()
+    drawn = refused = 0
+    while drawn < exactly if exactly is not None else len(texts) < wanted:
+        found = next(results)
+        drawn += 1
+        if not found.records:
+            refused += 1
+            continue
+        if not texts.issuperset(found.texts):
+            covered.update(found.words)
+        texts.update(found.texts)
+        made.problems[found.key] = found.records
+    made.drawn[kind], made.refused[kind], made.distinct[kind] = drawn, refused, len(texts)
+    made.coverage[kind] = dict(sorted(covered.items()))
+
+
+def _results(pool: Any, kind: str, seed: int, jobs: int, size: int) -> Iterator[Found]:
+    """Problem after problem in their order; a few tasks are under way ahead of it."""
+    ahead: deque[Any] = deque()
+    first = 0
+    while True:
+        while len(ahead) < jobs + 1:
+            ahead.append(pool.apply_async(_chunk, (kind, seed, range(first, first + size))))
+            first += size
+        yield from ahead.popleft().get()
+
+
+# ------------------------------------------------------------------------------------------------------ in a worker process
+
+_folders: dict[str, Path] = {}
+
+
+def _begin(shared: str, keep: str) -> None:
+    """Each kernel is assembled here: a kept cubin may have hints of another version, and a user's table is not the library's."""
+    os.environ["PTXKIT_CACHE_DIR"] = "off"
+    _folders.clear()
+    _folders["shared"] = Path(shared)
+    if keep:
+        _folders["keep"] = Path(keep)
+
+
+def _chunk(kind: str, seed: int, numbers: range) -> list[Found]:
+    """The problems with these numbers."""
+    from . import adapter
+    from .draw import draw
+
+    drawn, new = [], {}
+    for number in numbers:
+        problem = draw(kind, seed, number)
+        try:
+            kernels = adapter.kernels(problem)
+        except adapter.Unsupported:
+            kernels = ()
+        texts = []
+        for each in kernels:
+            text = each.traced.ptx()
+            texts.append(_hash(text))
+            if not (_folders["shared"] / texts[-1]).exists():
+                new[texts[-1]] = each
+        drawn.append((problem.key, texts, tuple(dict.fromkeys(word for each in kernels for word in each.words))))
+    _fingerprint(new)
+    return [Found(key, tuple(texts), tuple(map(_kept, texts)), words) for key, texts, words in drawn]
+
+
+def _fingerprint(kernels: Mapping[str, Any]) -> None:
+    """Assembles kernels, and leaves their records in the shared folder for all processes."""
+    from ptxkit.runtime.toolchain import assemble
+    from ptxkit.sass import cubin
+
+    from . import adapter, sass
+
+    cubins = {}
+    for name, each in kernels.items():
+        try:
+            cubins[name] = assemble(each.traced.ptx())
+        except AssembleError:
+            _leave(name, Record(each.role, "refused", 0, 0, 0, 0))
+    codes = {name: sass.code(made.cubin) for name, made in cubins.items()}
+    for (name, made), lines in zip(cubins.items(), sass.disassembled(list(codes.values())), strict=True):
+        traced, (entry,) = kernels[name].traced, cubin.read(made.cubin).entries.values()
+        parameters = sass.Parameters.of(entry, [each.name for each in traced.parameters], adapter.RENAMED)
+        head = [f"block {traced.block} cluster {traced.cluster}"]
+        head += [f"{section} {data.hex()}" for section, data in sorted(sass.constants(made.cubin).items())]
+        text = "\n".join([*head, *sass.normalised(lines, codes[name], parameters)]) + "\n"
+        used = made.resources[traced.name]
+        _leave(name, Record(kernels[name].role, _hash(text), used.registers, used.spills, used.shared, traced.dynamic_smem))
+        if "keep" in _folders:
+            _write(_folders["keep"] / f"{_hash(text)}.gz", gzip.compress(text.encode(), mtime=0))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _kept(name: str) -> Record:
+    return Record(*json.loads((_folders["shared"] / name).read_text(encoding="utf-8")))
+
+
+def _leave(name: str, record: Record) -> None:
+    _write(_folders["shared"] / name, json.dumps(record).encode())
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Aside, then in place: another process sees the whole file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".aside-")
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    os.replace(aside, path)
+
+
+__all__ = ["Fingerprints", "Found", "Record", "take"]
