@@ -27,7 +27,8 @@ from ptxkit import grammar
 from ptxkit.check import language
 from ptxkit.check.places import Places
 from ptxkit.grammar import tree
-from ptxkit.grammar.read import Lines
+from ptxkit.grammar.readers.module import ModuleReader
+from ptxkit.grammar.readers.source import Source
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 SIZE = 1_000_000
@@ -67,7 +68,7 @@ def make(module: tree.Module) -> int:
 
 
 def made(module: tree.Module) -> int:
-    return sum(not isinstance(tree.held(function), tree.Unmade) for function in module.functions if function.defined)
+    return sum(not isinstance(tree.stored_body(function), tree.LazyBody) for function in module.functions if function.defined)
 
 
 def peak(text: str, *, nodes: bool) -> int:
@@ -106,8 +107,8 @@ def measured(name: str, text: str) -> dict[str, Any]:
         best = {key: min(before, now) for (key, before), now in zip(best.items(), spent, strict=True)}
     module = grammar.parse(text)
     same = grammar.parse(grammar.write(module)) == module
-    reading = Lines(text, text)
-    reading.module()
+    reading = ModuleReader(Source(text))
+    reading.read()
     size, lines = len(text), text.split("\n")
     return {"name": name, "bytes": size, "lines": len(lines), "distinct_lines": round(len({*lines}) / len(lines), 3),
             "distinct_templates": round(len(reading.templates) / len(lines), 3), "instructions": sum(map(_instructions, module.functions)),
@@ -127,7 +128,7 @@ def _instructions(function: tree.Function) -> int:
 
 def first(path: str) -> float:
     """Processor seconds of a new process for one reading and check, with the imports."""
-    code = ("import sys, time; start = time.process_time(); text = open(sys.argv[1]).read(); from grammar import parse; "
+    code = ("import sys, time; start = time.process_time(); text = open(sys.argv[1]).read(); from ptxkit.grammar import parse; "
             "from ptxkit.check import language; from ptxkit.check.places import Places; module = parse(text); "
             "list(language.findings(module, Places(module))); print(time.process_time() - start)")
     return float(subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True).stdout)

@@ -7,7 +7,7 @@ positions reached by one prefix, found token by token. `lookup` of a known opcod
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
@@ -467,10 +467,3 @@ def _close(word: str, legal: Sequence[str], dot: str = ".") -> str:
 
     found = _alike(word, legal) or get_close_matches(word, legal, 1)
     return f" (did you mean `{dot}{found[0]}`?)" if found else ""
-
-
-def check(instruction: tree.Instruction, types: Mapping[str, str] | Callable[[str], str | None], *, strict: bool = False) -> str | None:
-    """Why the instruction is illegal, in one sentence, or None; see `grammar.match`."""
-    from .match import check as match
-
-    return match(instruction, types, strict=strict)

@@ -3,8 +3,7 @@
 `repr` of any node evaluates back to an equal node. Positions never take part in comparison. Numbers are values, not
 spellings: `0x10`, `16` and `020` are the same `Integer(16)`, and `1.0` is the `Float` with those bits.
 
-A function that was parsed makes the nodes of its body when the body is asked for: what only needs to know that there is one, asks
-for `defined`.
+The nodes of a parsed function's body are built when somebody asks for `body`. `defined` says whether there is a body and builds nothing.
 """
 
 from __future__ import annotations
@@ -296,21 +295,21 @@ class Function:
 
     @property
     def defined(self) -> bool:
-        """Whether there is a body; makes nothing."""
-        return held(self) is not None
+        """Whether there is a body. Builds no nodes."""
+        return stored_body(self) is not None
 
 
-class Unmade:
-    """A body that was read and of which no node has been made."""
+class LazyBody:
+    """A body that was read and whose nodes are not built yet."""
 
     __slots__ = ()
 
-    def made(self) -> tuple[Statement, ...]:
+    def build(self) -> tuple[Statement, ...]:
         raise NotImplementedError
 
 
 class _Body:
-    """The slot of a function's body. What is unmade in it is made when somebody looks, and stays."""
+    """The field `body` of a function. A `LazyBody` in its slot is replaced by its nodes when somebody reads the field."""
 
     def __init__(self, slot: Any) -> None:
         self.slot = slot
@@ -319,17 +318,17 @@ class _Body:
         if function is None:
             return self
         body = self.slot.__get__(function)
-        if isinstance(body, Unmade):
-            body = body.made()
+        if isinstance(body, LazyBody):
+            body = body.build()
             self.slot.__set__(function, body)
         return body
 
-    def __set__(self, function: Function, body: tuple[Statement, ...] | Unmade | None) -> None:
+    def __set__(self, function: Function, body: tuple[Statement, ...] | LazyBody | None) -> None:
         self.slot.__set__(function, body)
 
 
-held = vars(Function)["body"].__get__
-"""What the slot of a function's body holds: statements, an `Unmade`, or None."""
+stored_body = vars(Function)["body"].__get__
+"""What the slot of a function's body holds: statements, a `LazyBody`, or None. Builds no nodes."""
 setattr(Function, "body", _Body(vars(Function)["body"]))  # noqa: B010  a dataclass with slots cannot name its slot
 
 

@@ -8,6 +8,7 @@ from . import tree
 from .forms import Group
 from .operands import accepts, legal, width
 from .schema import Operand, Range
+from .write import write_operand
 
 REGISTER_TYPES = ("pred", "b8", "b16", "b32", "b64", "b128", "f16", "f16x2", "f32", "f64")
 SHOWN = 256
@@ -54,8 +55,6 @@ def shape(group: Group) -> str:
 
 def written(operand: tree.Operand) -> str:
     """An operand as text; of a long list its first elements."""
-    from .write import write_operand
-
     if isinstance(operand, tree.Vector | tree.Arguments) and len(operand.elements) > SHOWN:
         operand = replace(operand, elements=operand.elements[:SHOWN])
         return f"{write_operand(operand)[:-1]}, ..."
