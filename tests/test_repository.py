@@ -106,8 +106,8 @@ def modules(package: str) -> list[tuple[Path, list[Import]]]:
 def arrows(package: str) -> dict[str, set[str]]:
     """For each module of a folder the modules of this folder that it imports.
 
-    Imports inside functions count, imports for type checkers alone do not. `from . import tree` is an import of the module `tree`, not of the
-    package's `__init__`.
+    Imports inside functions count, imports for type checkers alone do not. `from . import tree` is an import of the module `tree`, not of
+    the package's `__init__`.
     """
     names = {}
     for path, found in modules(package):
