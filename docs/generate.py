@@ -25,7 +25,7 @@ PAGES: dict[str, tuple[str, str, str]] = {
                 "check inspect inspect.facts explain explain.instruction explain.matrix explain.swizzle explain.tensormap lift lift.module "
                 "lift.errors diff diff.compare"),
     "grammar": ("PTX as text and as a tree", "ptxkit.grammar",
-                ". tree read reference write forms spelling schema errors"),
+                ". tree lazy read write forms match spelling schema gc_pause errors"),
     "gemm": ("GEMM", "ptxkit.gemm",
              "device adapter problem config heuristic dense atoms tiled mainloop scale_ring scales epilogue fusion splitk scheduler curve "
              "grid simulate samples verify reference"),
