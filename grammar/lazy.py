@@ -16,7 +16,7 @@ from typing import Any
 
 from .readers.slots import Draft, statement
 from .readers.source import Source
-from .tree import Function, LazyBody, Statement, stored_body
+from .tree import Function, LazyBody, Statement, Variable, stored_body
 
 DIGITS = "0123456789"
 ANY = "$$"
@@ -68,9 +68,9 @@ class Template:
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """The statements, with `ANY` for what differs. Their line is 0."""
+        """The statements, with `ANY` for what differs. Their positions have no meaning."""
         if self._statements is None:
-            self._statements = tuple([statement(draft, 0) for draft in self.drafts])
+            self._statements = tuple([draft[0] if isinstance(draft[0], Variable) else statement(draft, 0) for draft in self.drafts])
         return self._statements
 
 
@@ -125,10 +125,11 @@ class TemplateBody(LazyBody):
             return []
         return [word[len(CALLEE_WORD):] for word in self.words if word.startswith(CALLEE_WORD)]
 
-    def words_for(self, labels: Iterable[str], parameters: Iterable[str], callees: Iterable[str]) -> set[str]:
+    def words_for(self, labels: Iterable[str], parameters: Iterable[str], callees: Iterable[str]) -> list[str]:
         """The words that stand for these names in `words`: labels that `labels` gives, parameters of the function itself, functions."""
-        return {*[LABEL_WORD + name[len(LABEL):] for name in labels],
-                *[PARAMETER_WORD + name[len(self.parameter_prefix):] for name in parameters], *map(CALLEE_WORD.__add__, callees)}
+        prefix = len(self.parameter_prefix)
+        return [*[LABEL_WORD + name[len(LABEL):] for name in labels], *[PARAMETER_WORD + name[prefix:] for name in parameters],
+                *map(CALLEE_WORD.__add__, callees)]
 
     def build(self) -> tuple[Statement, ...]:
         if self.nodes is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -107,7 +106,8 @@ class Judge:
             return False
         if not ranges.keys().isdisjoint([name.rstrip(DIGITS) for name in names]):
             return False
-        own = [variable for variable in function.parameters if variable.name.startswith(body.parameter_prefix)]
+        prefix = body.parameter_prefix
+        own = [variable for variable in function.parameters if variable.name.startswith(prefix)]
         given: list[str] = []
         if own and all(variable.space == "param" and not variable.type.endswith("ref") for variable in own):
             given = [variable.name for variable in own]
@@ -319,8 +319,13 @@ def _statements(unit: Unit, called: dict[int, str]) -> list[tree.Statement]:
 def _calling(statements: Iterable[tree.Statement], names: Iterator[str]) -> list[tree.Statement]:
     """The statements of a line with the names of the functions that they call."""
     hole = tree.Name(ANY_CALLEE)
-    return [replace(statement, operands=tuple([tree.Name(next(names)) if operand == hole else operand for operand in statement.operands]))
-            if isinstance(statement, tree.Instruction) else statement for statement in statements]
+    found: list[tree.Statement] = []
+    for statement in statements:
+        if isinstance(statement, tree.Instruction):
+            operands = tuple([tree.Name(next(names)) if operand == hole else operand for operand in statement.operands])
+            statement = tree.Instruction(statement.opcode, operands, statement.guard, statement.position)
+        found.append(statement)
+    return found
 
 
 def _mentioned(templates: Iterable[Template]) -> tuple[str, ...] | None:
