@@ -144,11 +144,16 @@ def documentation(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
 
 
 def reflowed(text: str) -> str:
-    """Paragraphs on one line each; indented blocks stay as they are."""
+    """Paragraphs and items of lists on one line each; indented blocks stay as they are."""
     paragraphs = []
     for paragraph in text.strip().split("\n\n"):
         lines = paragraph.splitlines()
-        paragraphs.append(paragraph if any(line.startswith("    ") for line in lines) else " ".join(line.strip() for line in lines))
+        if any(line.startswith("    ") for line in lines):
+            paragraphs.append(paragraph)
+        elif lines and lines[0].startswith("- "):
+            paragraphs.append(paragraph.replace("\n  ", " "))
+        else:
+            paragraphs.append(" ".join(line.strip() for line in lines))
     return "\n\n".join(paragraphs)
 
 
