@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from ptxkit import Ptr, Reg, TensorMap, Vec, if_
-from ptxkit.flow import else_
+from ptxkit import Ptr, Reg, TensorMap
 from ptxkit.ptx import add, mov
 from ptxkit.ptx import min as min_
 from ptxkit.smem import Tile
 from ptxkit.types import u32
 
 from .atoms import ROWS
-from .epilogue import DirectStore, Fused, StagedStore
+from .epilogue import Fused, StagedStore
 from .tensormaps import acquire
-
-
-@dataclass(frozen=True, slots=True)
-class WholeOrPart:
-    """A warpgroup's rows by tensor copies when all of them are the group's, else row by row from the registers."""
-
-    whole: StagedStore
-    part: DirectStore
-    end: Reg[u32]
-    slabs: int
-
-    def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int) -> None:
-        """Store slabs of 64 x BN to rows `row`.. and columns `column`.. of Y."""
-        with if_(row + self.slabs * ROWS <= self.end):
-            self.whole.tile(acc, row, column, BN)
-        with else_():
-            self.part.tile(acc, row, column, BN)
-
-    def tail(self) -> None:
-        """Before the warpgroup exits."""
-        self.whole.tail()
 
 
 class RaggedStore(StagedStore):
@@ -46,9 +23,9 @@ class RaggedStore(StagedStore):
     begins at i = 64 - r, j = row + r: its r rows end where i does, and what follows is out of bounds, which the copy drops.
     """
 
-    def __init__(self, staging: Tile[Any], y: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused, end: Reg[u32],
+    def __init__(self, staging: Tile[Any], y: TensorMap, warpgroup: Reg[u32], thread: Reg[u32], fused: Fused, end: Reg[u32],
                  **how: Any) -> None:
-        super().__init__(staging, y, consumer, thread, fused, **how)
+        super().__init__(staging, y, warpgroup, thread, fused, **how)
         self.end = end
 
     def coordinates(self, column: Reg[u32], row: Reg[u32], batch: Reg[u32] | None) -> tuple[Any, ...]:
@@ -63,9 +40,9 @@ class UpdatedStore(StagedStore):
     `origin` is the row of Y at which the map begins. The storing thread acquires a map when its warpgroup comes to another group.
     """
 
-    def __init__(self, staging: Tile[Any], y: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused,
+    def __init__(self, staging: Tile[Any], y: TensorMap, warpgroup: Reg[u32], thread: Reg[u32], fused: Fused,
                  **how: Any) -> None:
-        super().__init__(staging, y, consumer, thread, fused, **how)
+        super().__init__(staging, y, warpgroup, thread, fused, **how)
         self.at, self.origin, self.group = mov.u64(0), mov.u32(0), mov.u32(0xFFFF_FFFF)
 
     def turn_to(self, group: Reg[u32], map_: Ptr[u32], origin: Reg[u32]) -> None:
@@ -84,4 +61,4 @@ class UpdatedStore(StagedStore):
         return Ptr(self.at, u32)
 
 
-__all__ = ["RaggedStore", "UpdatedStore", "WholeOrPart"]
+__all__ = ["RaggedStore", "UpdatedStore"]

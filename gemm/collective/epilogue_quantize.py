@@ -13,7 +13,7 @@ from ptxkit.ptx import max as max_
 from ptxkit.smem import Shared
 from ptxkit.types import f32, u32
 
-from ..config.dense import Config
+from ..config.parts import Tile
 from .atoms import ROWS
 from .epilogue import Fused
 from .epilogue_ops import Matrix
@@ -30,13 +30,11 @@ def passes(columns: int) -> int:
     return max(1, BLOCK // columns)
 
 
-def kept_bytes(tile: Config, gated: bool) -> int:
-    """Shared memory for what a tile keeps for the next one: none where its threads have registers for it beside their sums."""
+def kept_bytes(tile: Tile, m64_blocks: int, mma_warpgroups: int, accumulators: int, gated: bool) -> int:
+    """Shared memory for what a tile keeps for the next one: none where its threads have registers for it next to their sums."""
     columns = tile.BN // (1 + gated)
-    if tile.out.bits > 8 or passes(columns) == 1:
-        return 0
-    kept = tile.slabs * columns // 2                            # registers of a thread
-    return tile.BM * columns * 4 if tile.accumulator_registers + kept > ROOM[tile.CONSUMERS] else 0
+    kept = m64_blocks * columns // 2                            # registers of a thread
+    return tile.BM * columns * 4 if accumulators + kept > ROOM[mma_warpgroups] else 0
 
 
 class QuantisedStore:
