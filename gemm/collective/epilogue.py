@@ -39,11 +39,11 @@ class Fused:
     fusion: Fusion
     operands: FusionOperands
     edges: Edges
-    lane_row: Reg[u32]                          # of this thread in the slab
+    lane_row: Reg[u32]                          # of this thread in the m64 block
     lane_column: Reg[u32]                       # and in a block of 8 columns
 
     def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None) -> list[Reg[f32]]:
-        """Four accumulators of the block of 8 columns that begins at `column`, in the slab that begins at `row`."""
+        """Four accumulators of the block of 8 columns that begins at `column`, in the m64 block that begins at `row`."""
         if self.fusion.nothing:
             return values
         return apply(self.fusion, self.operands, values, row + self.lane_row, column + self.lane_column, self.edges.m,
@@ -82,19 +82,19 @@ class StagedStore:
         self.addresses = [address if i == 0 else xor.b32(address, i << 5) for i in range(span // 32)]
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
-        """Store slabs of 64 x BN to rows `row`.. and columns `column`.. of D."""
+        """Store m64 blocks by BN columns to rows `row`.. and columns `column`.. of D."""
         per_box, at_once = self.layout.columns, self.buffers if self.together else 1
-        boxes = [(slab, j) for slab in range(len(acc)) for j in range(BN // per_box)]
+        boxes = [(m64, j) for m64 in range(len(acc)) for j in range(BN // per_box)]
         for first in range(0, len(boxes), at_once):
             under_way = 0 if self.together or (not first and len(boxes) % self.buffers) else 1
             cp.async_.bulk.wait_group.read(under_way, pred=self.leader)
             bar.sync(self.barrier, b=WARPGROUP)
             stores = []
-            for number, (slab, j) in enumerate(boxes[first:first + at_once], first):
+            for number, (m64, j) in enumerate(boxes[first:first + at_once], first):
                 offset = number % self.buffers * self.staging.stage_bytes
-                at_row = row + slab * ROWS if slab else row
+                at_row = row + m64 * ROWS if m64 else row
                 at_column = column + j * per_box if j else column
-                blocks = [self.fused.block(self.fused.mma.block(acc[slab], j * per_box // 8 + i), at_row, at_column + 8 * i, batch)
+                blocks = [self.fused.block(self.fused.mma.block(acc[m64], j * per_box // 8 + i), at_row, at_column + 8 * i, batch)
                           for i in range(per_box // 8)]
                 if self.layout.type is f32:
                     self._write_f32(blocks, offset)
@@ -145,10 +145,10 @@ class DirectStore:
         self.out, self.fused = out, fused
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
-        """Store slabs of 64 x BN to rows `row`.. and columns `column`.. of D."""
-        for slab, fragment in enumerate(acc):
+        """Store m64 blocks by BN columns to rows `row`.. and columns `column`.. of D."""
+        for m64, fragment in enumerate(acc):
             for block in range(BN // 8):
-                self.block(self.fused.mma.block(fragment, block), row + slab * ROWS if slab else row, column + 8 * block, batch)
+                self.block(self.fused.mma.block(fragment, block), row + m64 * ROWS if m64 else row, column + 8 * block, batch)
 
     def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None = None) -> None:
         """Store 64 rows x 8 columns."""
