@@ -23,7 +23,7 @@ UPWARD = {"ptxkit/cli.py": "ptxkit.gemm.__main__"}
 
 LAYERS = (
     ("dsl.source", "errors", "types", "settings", "sass", "runtime.diagnostics"),
-    ("dsl.reg", "dsl.descriptor", "layout", "files"),
+    ("dsl.reg", "dsl.values", "dsl.descriptor", "layout", "files"),
     ("dsl.trace", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
     ("dsl.convert", "dsl.rules", "ptx", "flow", "idioms", "dsl.debug", "dsl.raw"),
     ("dsl.kernel", "dsl.parameters", "runtime.joining"),
@@ -193,10 +193,25 @@ def test_array_libraries_are_met_by_protocol_only(package: str) -> None:
     assert wrong == []
 
 
+def loaded_by(program: str) -> set[str]:
+    """The modules that a program has loaded when it ends."""
+    shown = f"import sys; {program}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", shown], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+HEAVY = {"numpy", "lark", "cuda", "torch", "rich", "subprocess"}
+
+
 def test_importing_ptxkit_loads_nothing_heavy() -> None:
-    program = "import sys, ptxkit; print([m for m in ('numpy', 'lark', 'cuda', 'torch', 'rich', 'subprocess') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert not loaded_by("import ptxkit; from ptxkit import Layout, Ptr, TensorMap, func, if_, kernel, smem, tid") & HEAVY
+
+
+def test_importing_the_grammar_loads_no_other_room() -> None:
+    found = loaded_by("import ptxkit.grammar")
+    assert not found & HEAVY
+    assert [name for name in found if name.startswith("ptxkit.") and not name.startswith("ptxkit.grammar")] == []
+    assert len([name for name in found if name.startswith("ptxkit")]) <= 8
 
 
 def run(*command: str) -> None:

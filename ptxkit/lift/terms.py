@@ -54,7 +54,7 @@ def scratch() -> Builder:
 
 
 SPECIALS: dict[str, tuple[str, str]] = {}
-"""Special registers that ptxkit.dsl.special has by name: what to import, and how it is spelled."""
+"""Special registers that ptxkit has by name: what to import, and how it is spelled."""
 
 for _name, _value in vars(special).items():
     if isinstance(_value, Special):

@@ -416,6 +416,7 @@ IMPORTED = """
 import json, sys
 sys.path.insert(0, {root!r})
 import ptxkit
+from ptxkit import Layout, Ptr, TensorMap, Vec, func, if_, kernel, smem, tid
 print(json.dumps([name for name in ("numpy", "lark", "cuda", "torch", "cupy", "jax") if name in sys.modules]))
 """
 
