@@ -18,18 +18,18 @@ PACKAGES = ("grammar", "ptxkit", "gemm")
 """The folders of the one package: ptxkit.grammar, ptxkit itself, ptxkit.gemm. Each may import itself and those before it."""
 LINKS = {"gemm": "../gemm", "grammar": "../grammar"}
 """How the folders beside ptxkit are found in it."""
-UPWARD = {"ptxkit/cli.py": "ptxkit.gemm.__main__"}
+UPWARD = {"ptxkit/cli/main.py": "ptxkit.gemm.__main__"}
 """The one arrow from the command line to the kernels."""
 
 LAYERS = (
     ("dsl.source", "errors", "types", "settings", "sass", "runtime.diagnostics"),
-    ("dsl.reg", "dsl.values", "dsl.descriptor", "layout", "files"),
+    ("dsl.reg", "dsl.values", "dsl.descriptor", "layout", "cli.errors", "cli.files", "cli.configuration", "cli.source", "cli.output"),
     ("dsl.trace", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
     ("dsl.convert", "dsl.rules", "ptx", "flow", "idioms", "dsl.debug", "dsl.raw"),
     ("dsl.kernel", "dsl.parameters", "runtime.joining"),
     ("runtime.cache", "runtime.toolchain", "runtime.driver", "inspect", "explain", "check", "sim"),
     ("runtime.arrays", "runtime.launcher", "runtime.launch", "runtime.compiled"),
-    ("doctor", "dsl.stubs", "lift", "diff", "cli", "__main__"),
+    ("dsl.stubs", "lift", "diff", "cli", "__main__"),
 )
 """The rooms of ptxkit, lowest first, and the modules of the rooms that have more than one layer.
 

@@ -6,14 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from .errors import PtxkitError
-from .settings import settings
+from ..settings import settings
+from .errors import FileError
 
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\v\f\r")
-
-
-class FileError(PtxkitError, ValueError):
-    """A file that cannot be read as PTX."""
 
 
 def is_file(source: str) -> bool:
