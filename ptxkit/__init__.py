@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from . import sim, smem
     from .dsl import debug
     from .dsl.descriptor import TensorMapFields
-    from .dsl.kernel import Kernel, Traced, func, kernel
+    from .dsl.function import func
+    from .dsl.kernel import Kernel, kernel
     from .dsl.reg import Ptr, Reg, Special, Vec, sink
     from .dsl.special import (
         clock,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         warpid,
     )
     from .dsl.tensormap import TensorMap
+    from .dsl.traced import Traced
     from .errors import PtxkitError
     from .flow import Ring, else_, for_range, if_, label, loop, ring
     from .layout import Layout
@@ -61,12 +63,14 @@ __all__ = [
 
 _NAMES = {
     ".dsl.descriptor": "TensorMapFields",
-    ".dsl.kernel": "Kernel Traced func kernel",
+    ".dsl.function": "func",
+    ".dsl.kernel": "Kernel kernel",
     ".dsl.reg": "Ptr Reg Special Vec sink",
     ".dsl.special": "clock clock64 cluster_ctaid cluster_ctarank cluster_nctaid cluster_nctarank clusterid ctaid dynamic_smem_size "
                     "globaltimer laneid lanemask_eq lanemask_ge lanemask_gt lanemask_le lanemask_lt nclusterid nctaid nsmid ntid nwarpid "
                     "smid tid total_smem_size warpid",
     ".dsl.tensormap": "TensorMap",
+    ".dsl.traced": "Traced",
     ".errors": "PtxkitError",
     ".flow": "Ring else_ for_range if_ label loop ring",
     ".layout": "Layout",

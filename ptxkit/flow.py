@@ -7,27 +7,17 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+from .dsl.ambient import current
+from .dsl.division import quotient
+from .dsl.label import Label
 from .dsl.reg import Index, Negated, Reg, Special
-from .dsl.trace import Builder, current
+from .dsl.trace import Builder
 from .errors import TraceError
 from .grammar import tree
+from .ptx import mov
 from .types import pred, u32
 
 Predicate = Reg[pred] | Negated
-
-
-class Label:
-    """A place to branch to: `bra(label)` may come before or after `label.place()`."""
-
-    def __init__(self, hint: str = "L", name: str = "") -> None:
-        self.name = current().given_label(name) if name else current().new_label(hint)
-
-    def place(self) -> None:
-        """Put the label here. Nothing computed before is reused after it, since control may come from anywhere."""
-        builder = current()
-        builder.forget()
-        builder.said.add(self.name)
-        builder.place(self.name)
 
 
 def label(hint: str = "L", *, name: str = "") -> Label:
@@ -188,9 +178,6 @@ class Ring:
 
     def skip(self, rounds: Reg[u32]) -> None:
         """Go on by `rounds` slots, as that many `advance()` would: past those that another warpgroup works on."""
-        from .idioms import quotient
-        from .ptx import mov
-
         at = self.stage + rounds
         turns = quotient(at, self.stages)
         mov.u32(self.stage, at - turns * self.stages)

@@ -7,8 +7,9 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,12 @@ UPWARD = {"ptxkit/cli/main.py": "ptxkit.gemm.__main__"}
 
 LAYERS = (
     ("dsl.source", "errors", "types", "settings", "sass", "runtime.diagnostics"),
-    ("dsl.reg", "dsl.values", "dsl.descriptor", "layout", "cli.errors", "cli.files", "cli.configuration", "cli.source", "cli.output"),
+    ("dsl.ambient", "dsl.names", "dsl.label", "dsl.values", "layout"),
+    ("cli.errors", "cli.files", "cli.configuration", "cli.source", "cli.output"),
+    ("dsl.reg", "dsl.descriptor"),
     ("dsl.trace", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
-    ("dsl.convert", "dsl.rules", "ptx", "flow", "idioms", "dsl.debug", "dsl.raw"),
-    ("dsl.kernel", "dsl.parameters", "runtime.joining"),
+    ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "flow", "idioms", "dsl.debug", "dsl.raw"),
+    ("dsl.parameters", "dsl.traced", "dsl.kernel", "runtime.joining"),
     ("runtime.cache", "runtime.toolchain", "runtime.driver", "inspect", "explain", "check", "sim"),
     ("runtime.arrays", "runtime.launcher", "runtime.launch", "runtime.compiled"),
     ("dsl.stubs", "lift", "diff", "cli", "__main__"),
@@ -173,6 +176,77 @@ def test_the_rooms_of_ptxkit_keep_their_arrows() -> None:
         for name in leaves:
             del sideways[name]
     assert sideways == {}, "these import each other in a circle"
+
+
+CLOSING: dict[tuple[str, str], str] = {}
+"""Imports that may close a circle, as (who imports, what), each with the reason why it stays."""
+
+
+def needs(folder: str) -> dict[str, set[str]]:
+    """Every module of a folder and those of it that it imports: at load, in functions, and by `import_module` of a literal.
+
+    An import from another package of the folder also runs that package's `__init__`.
+    """
+    found: dict[str, set[str]] = {}
+    named = {dotted(path): path for path in sorted((ROOT / folder).rglob("*.py")) if path.relative_to(ROOT / folder).parts[0] not in LINKS}
+    for name, path in named.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        source = path.read_text(encoding="utf-8")
+        asked = [made.name for made in imports(source, package)] + list(by_literal(source, package))
+        found[name] = set()
+        for each in asked:
+            module = each if each in named else each.rpartition(".")[0]
+            parents = [module[:end] for end, sign in enumerate(module) if sign == "."]
+            found[name] |= {module, *(parent for parent in parents if not f"{name}.".startswith(f"{parent}."))} & named.keys() - {name}
+    return found
+
+
+def dotted(path: Path) -> str:
+    """The absolute name of a module."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] == "ptxkit" else ("ptxkit", *parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def by_literal(source: str, package: str) -> Iterator[str]:
+    """What `import_module("...")` names."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Name("import_module") | ast.Attribute(attr="import_module"), args=[ast.Constant(str(name)), *_]):
+                yield resolve_name(name, package)
+            case _:
+                pass
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
+    """The groups of modules that import each other in a circle."""
+    reached = {name: set(graph[name]) for name in graph}
+    for through in graph:
+        for name in graph:
+            if through in reached[name]:
+                reached[name] |= reached[through]
+    return sorted({tuple(sorted(other for other in reached[name] if name in reached[other])) for name in graph if name in reached[name]})
+
+
+def test_the_finder_of_circles_finds_them() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set(), "d": {"a"}}) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}) == [("a", "b", "c"), ("d", "e")]
+    source = "def f():\n    return import_module('.x', __package__), importlib.import_module('p.y'), import_module(z)"
+    assert list(by_literal(source, "p.q")) == ["p.q.x", "p.y"]
+    found = needs("ptxkit")
+    assert {"ptxkit.check", "ptxkit.sim", "ptxkit.runtime.compiled", "ptxkit.dsl.trace"} <= found["ptxkit.dsl.kernel"]
+    assert not {"ptxkit", "ptxkit.dsl", "ptxkit.dsl.kernel"} & found["ptxkit.dsl.kernel"]
+    assert "ptxkit.check" in found["ptxkit.inspect.entry"]
+
+
+@pytest.mark.parametrize("folder", ["ptxkit"])
+def test_no_modules_import_each_other_in_a_circle(folder: str) -> None:
+    graph = needs(folder)
+    for who, what in CLOSING:
+        if who in graph:
+            assert what in graph[who], f"{who} does not import {what}: take it out of CLOSING"
+            graph[who].discard(what)
+    assert circles(graph) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)

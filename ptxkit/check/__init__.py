@@ -11,7 +11,8 @@ from ..grammar import tree
 from ..grammar.errors import Finding, Position
 
 if TYPE_CHECKING:
-    from ..dsl.kernel import Kernel, Traced
+    from ..dsl.kernel import Kernel
+    from ..dsl.traced import Traced
 
 Source = "str | tree.Module | Kernel[Any] | Traced"
 
@@ -107,14 +108,14 @@ def protocol(module: tree.Module, places: Any, traced: Traced | None = None) -> 
 
 
 def _module(source: str | tree.Module | Kernel[Any] | Traced) -> tuple[tree.Module, Mapping[int, Position] | None, Traced | None]:
-    from ..dsl.kernel import Kernel, Traced
+    from ..dsl.traced import Traceable, Traced
     from ..grammar import parse
 
     if isinstance(source, tree.Module):
         return source, None, None
     if isinstance(source, str):
         return parse(source), None, None
-    traced = source.trace() if isinstance(source, Kernel) else source
+    traced = source.trace() if isinstance(source, Traceable) else source
     if not isinstance(traced, Traced):
         raise TypeError(f"check takes PTX text, a grammar.tree.Module or a kernel, not {type(source).__name__}")
     return parse(traced.ptx(locs=True)), traced.positions(), traced

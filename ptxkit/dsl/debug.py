@@ -15,10 +15,11 @@ from ..errors import TraceError
 from ..flow import if_
 from ..grammar import tree
 from ..types import f32, f64, pred, u64
+from .ambient import current
 from .module import package_path
 from .reg import Reg, Special
 from .source import user_position
-from .trace import Builder, current
+from .trace import Builder
 
 _CONVERSION = re.compile(r"%(?:%|[-+ #0]*\d*(?:\.\d+)?(hh|h|ll|l)?([diouxXcaAeEfFgGp]))")
 _EXTERNAL = {

@@ -12,14 +12,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import TraceError
-from ..flow import Label
 from ..grammar import tree
 from ..grammar.errors import OpcodeError, Position
 from ..grammar.operands import width
 from ..types import Scalar, scalar
+from .ambient import current, tracing
+from .label import Label
 from .module import ModuleBuilder
 from .reg import Reg, Value
-from .trace import Builder, current, tracing
+from .trace import Builder
 
 S = TypeVar("S", bound=Scalar)
 T = TypeVar("T", covariant=True)

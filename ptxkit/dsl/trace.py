@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from itertools import groupby
 from math import inf
@@ -17,6 +15,7 @@ from ..grammar.errors import Position
 from ..grammar.special import SPECIAL
 from ..grammar.walk import instructions
 from ..types import Scalar
+from .names import SYMBOL
 from .reg import Reg
 from .source import user_position
 
@@ -28,16 +27,6 @@ S = TypeVar("S", bound=Scalar)
 V = TypeVar("V")
 
 _PREFIX = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "b128": "%rq", "f32": "%f", "f64": "%fd"}
-_IDENTIFIER = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
-_builder: ContextVar[Builder | None] = ContextVar("ptxkit_builder", default=None)
-
-
-def current() -> Builder:
-    """The trace in progress."""
-    builder = _builder.get()
-    if builder is None:
-        raise TraceError("PTX instructions can only be called while a @kernel function is being traced")
-    return builder
 
 
 class Builder:
@@ -79,7 +68,7 @@ class Builder:
         return Reg(self, f"{_PREFIX[register_type]}{index}", type)
 
     def _under(self, name: str, type: type[S]) -> Reg[S]:
-        if not _IDENTIFIER.fullmatch(name) or name == "_" or {name, f"{name}.x"} & SPECIAL.keys():
+        if not SYMBOL.fullmatch(name) or name == "_" or {name, f"{name}.x"} & SPECIAL.keys():
             raise TraceError(f"a register cannot be called {name!r}: write a name of PTX, as \"%r1\" or \"total\"")
         if name in self._named or any(_index(name, prefix) < self._counts.get(type_, 0) for type_, prefix in _PREFIX.items()):
             raise TraceError(f"`{self.name}` has a register `{name}` already: name registers before others are made")
@@ -116,7 +105,7 @@ class Builder:
 
     def given_label(self, name: str) -> str:
         """A label name that the author chose; no other label is given it from here on."""
-        if not _IDENTIFIER.fullmatch(name):
+        if not SYMBOL.fullmatch(name):
             raise TraceError(f"a label cannot be called {name!r}: write a name of PTX, as \"$L1\" or \"done\"")
         self._given.add(name)
         return name
@@ -262,16 +251,6 @@ class Builder:
                 yield statement
 
         return placed(statements)
-
-
-@contextmanager
-def tracing(builder: Builder) -> Iterator[Builder]:
-    """Make `builder` the trace in progress."""
-    token = _builder.set(builder)
-    try:
-        yield builder
-    finally:
-        _builder.reset(token)
 
 
 def _index(name: str, prefix: str) -> int | float:

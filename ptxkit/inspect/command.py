@@ -16,7 +16,7 @@ from ..cli.source import kernel_of, refuse_config
 from ..errors import AssembleError, NoToolError, Position, PtxkitError
 
 if TYPE_CHECKING:
-    from ..dsl.kernel import Traced
+    from ..dsl.traced import Traced
     from ..grammar import tree
     from ..runtime.toolchain import Assembly
     from ..sass.cubin import Cubin

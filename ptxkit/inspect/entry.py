@@ -10,7 +10,7 @@ from ..check import language
 from ..check.analysis import Analysis
 from ..check.places import Places
 from ..check.program import parts
-from ..dsl.kernel import Traced
+from ..dsl.traced import Traced
 from ..grammar import forms, tree
 from ..grammar.errors import Finding, OpcodeError
 from ..grammar.operands import width

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..dsl import special
+from ..dsl.label import Label
 from ..dsl.module import ModuleBuilder
 from ..dsl.raw import Param, Written, at
 from ..dsl.reg import Negated, Reg, Special, sink
 from ..dsl.trace import Builder
-from ..flow import Label
 from ..grammar import tree
 from ..grammar.forms import Parameter
 from ..grammar.special import SPECIAL
