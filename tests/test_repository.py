@@ -29,7 +29,7 @@ LAYERS = (
     ("dsl.reg", "dsl.descriptor"),
     ("dsl.trace", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
     ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "flow", "idioms", "dsl.debug", "dsl.raw"),
-    ("dsl.parameters", "dsl.traced", "dsl.kernel", "runtime.joining"),
+    ("dsl.parameters", "dsl.lines", "dsl.traced", "dsl.kernel", "runtime.joining"),
     ("runtime.cache", "runtime.toolchain", "runtime.driver", "inspect", "explain", "check", "sim"),
     ("runtime.arrays", "runtime.launcher", "runtime.launch", "runtime.compiled"),
     ("dsl.stubs", "lift", "diff", "cli", "__main__"),

@@ -118,7 +118,7 @@ def _module(source: str | tree.Module | Kernel[Any] | Traced) -> tuple[tree.Modu
     traced = source.trace() if isinstance(source, Traceable) else source
     if not isinstance(traced, Traced):
         raise TypeError(f"check takes PTX text, a grammar.tree.Module or a kernel, not {type(source).__name__}")
-    return parse(traced.ptx(locs=True)), traced.positions(), traced
+    return (*traced.numbered(), traced)
 
 
 def _order(finding: Finding) -> tuple[bool, int, int, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from ..grammar import tree
 from ..grammar.errors import Position
 from ..smem import SharedPlan
+from .lines import numbered
 from .module import Copies
 from .parameters import Parameter, Record, flat
 
@@ -46,6 +47,10 @@ class Traced:
 
             self._text[locs] = write(self.module, locs=locs)
         return self._text[locs]
+
+    def numbered(self) -> tuple[tree.Module, dict[int, Position]]:
+        """The tree with the lines of `ptx(locs=True)` as positions, and the Python line of each such line that has an instruction."""
+        return numbered(self.module, self.files)
 
     def positions(self) -> dict[int, Position]:
         """Python line by line number of `ptx(locs=True)`."""

@@ -27,8 +27,8 @@ def entries(source: str | tree.Module | Kernel[Any] | Traced) -> tuple[EntryFact
         module = parse(source)
         return facts(module, Places(module, None))
     traced = source.trace() if isinstance(source, Traceable) else source
-    module = parse(traced.ptx(locs=True))
-    return facts(module, Places(module, traced.positions()), traced)
+    module, lines = traced.numbered()
+    return facts(module, Places(module, lines), traced)
 
 
 __all__ = ["EntryFacts", "Report", "count_instructions", "entries", "report"]

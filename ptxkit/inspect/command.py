@@ -79,16 +79,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _subject(options: argparse.Namespace) -> Subject:
-    from ..grammar import parse
-
     source: str = options.source
     if is_file(source):
         refuse_config(source, options.config, "a file")
         return _of_file(source, Path(source))
     found, config = kernel_of(source, options.config)
     traced = found.trace(**config)
-    text = traced.ptx(locs=True)
-    return Subject(traced.name, parse(text), text, traced.positions(), found.target, traced)
+    return Subject(traced.name, traced.numbered()[0], traced.ptx(locs=True), traced.positions(), found.target, traced)
 
 
 def _of_file(source: str, path: Path) -> Subject:
