@@ -148,7 +148,10 @@ class NoteFact:
 
 @dataclass(frozen=True, slots=True)
 class EntryFacts:
-    """One entry. What a cubin alone or a file without tools cannot tell is None or empty; `missing` says why."""
+    """One entry. What a cubin alone or a file without tools cannot tell is None or empty; `missing` says why.
+
+    `hint` is what the PTX asks ptxkit to change in the machine code, "" for nothing: `ptxkit.sass.hints`.
+    """
 
     name: str
     parameters: tuple[ParameterFact, ...] = ()
@@ -156,6 +159,7 @@ class EntryFacts:
     resources: Resources | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     setmaxnreg: bool | None = None
+    hint: str = ""
     mix: Mapping[str, int] = field(default_factory=dict)
     shared: tuple[SharedFact, ...] = ()
     named: tuple[NamedFact, ...] = ()
