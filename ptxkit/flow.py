@@ -21,7 +21,7 @@ Predicate = Reg[pred] | Negated
 
 
 def label(hint: str = "L", *, name: str = "") -> Label:
-    """A new label, not yet placed; its name begins with `hint`, or is `name` where something outside of the body refers to it."""
+    """A new label, not yet placed. Its name begins with `hint`, or is `name`, for references from outside the body."""
     return Label(hint, name)
 
 
@@ -164,8 +164,8 @@ def for_range(stop: Index, *, start: Index = 0, step: Index = 1) -> Iterator[Reg
 class Ring:
     """The position in a ring of `stages` slots: a stage register and the parity of its current round, for any stage count.
 
-    The parity is that of the phase which a consumer waits for on a full barrier; the producer waits on the empty barrier with
-    `parity ^ 1`, which passes at once in the first round. It may run on over many loops: `with ring(position, n)`.
+    A consumer waits on a full barrier for the phase of this parity; the producer waits on the empty barrier with `parity ^ 1`, which
+    passes at once in the first round. The position may continue over several loops: `with ring(position, n)`.
     """
 
     def __init__(self, stages: int) -> None:
@@ -177,7 +177,7 @@ class Ring:
         self.parity: Reg[u32] = _set(builder, 0)
 
     def skip(self, rounds: Reg[u32]) -> None:
-        """Go on by `rounds` slots, as that many `advance()` would: past those that another warpgroup works on."""
+        """Advance by `rounds` slots at once, past those that another warpgroup works on."""
         at = self.stage + rounds
         turns = quotient(at, self.stages)
         mov.u32(self.stage, at - turns * self.stages)

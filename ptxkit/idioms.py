@@ -20,8 +20,10 @@ FULL_WARP = 0xFFFFFFFF
 
 
 def wait(barrier: MBarrier, parity: Reg[u32] | int, *, cluster: bool = False) -> None:
-    """Spin until the barrier's phase of this parity has completed: mbarrier.try_wait.parity in a loop. `cluster`: what threads of other
-    CTAs did before their arrive.release.cluster is then seen too (.acquire.cluster)."""
+    """Spin until the barrier's phase of this parity has completed: mbarrier.try_wait.parity in a loop.
+
+    With `cluster` (.acquire.cluster), what threads of other CTAs did before their arrive.release.cluster is visible afterwards.
+    """
     how = ptx.mbarrier.try_wait.parity
     with loop() as spin:
         spin.break_if(how.acquire.cluster.shared__cta.b64(barrier, parity) if cluster else how.shared__cta.b64(barrier, parity))
@@ -58,9 +60,12 @@ def arrive_remote(barrier: MBarrier, cta: Reg[u32] | int, **how: Any) -> None:
 
 
 def cluster_start(*, own: bool = False) -> None:
-    """Every thread of the cluster, behind `init_barriers`: nobody goes on before all barriers are there. barrier.cluster.arrive.relaxed,
-    barrier.cluster.wait.acquire: the fence of `init_barriers` is all that the other CTAs need, and of an arrival that releases ptxas
-    makes a MEMBAR.ALL.GPU in every warp. `own`: what threads of the own CTA have written is seen too (bar.sync 0 in between)."""
+    """Every thread of the cluster, after `init_barriers`: no thread continues before all barriers are initialised.
+
+    barrier.cluster.arrive.relaxed, barrier.cluster.wait.acquire. The arrival need not release, since `init_barriers` ends with the fence
+    that other CTAs need; ptxas makes a MEMBAR.ALL.GPU in every warp of one that does. With `own`, a bar.sync 0 in between also makes
+    visible what threads of this CTA wrote.
+    """
     ptx.barrier.cluster.arrive.relaxed.aligned()
     if own:
         ptx.bar.sync(0)

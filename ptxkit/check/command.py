@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tells every finding; 1 when one is an error."""
+    """Prints every finding; 1 when one is an error."""
     name: str = options.source
     if is_file(name):
         refuse_config(name, options.config, "PTX text")
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _line(finding: Finding, name: str) -> str:
-    """A finding at its place in the PTX file; the line that it was made of stands behind."""
+    """A finding at its place in the PTX file, followed by the source line that the PTX came from."""
     author = finding.position
     if finding.ptx_line is None:
         return str(finding)

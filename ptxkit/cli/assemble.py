@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """PTX named on the command line: its text with `.loc`, where each line comes from, and its tree when asked for."""
+    """PTX named on the command line: its text with `.loc`, the source position of each line, and a function that gives its tree."""
 
     name: str
     text: str
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Assembles, and tells resources and findings; 1 when one of these is an error."""
+    """Assembles, and shows resources and findings; 1 when a finding is an error."""
     from ..runtime.toolchain import assemble
 
     program = _program(options)

@@ -37,12 +37,12 @@ def configured(kernel: Kernel[Any], pairs: Sequence[str]) -> dict[str, Any]:
         before = given.get(name, parameters[name])
         try:
             given[name] = _with_field(name, before, fields, value) if fields else _whole(kernel, name, before, value)
-        except (PtxkitError, ValueError) as error:  # ValueError: what a dataclass of the kernel's author refuses
+        except (PtxkitError, ValueError) as error:  # ValueError comes from the __post_init__ of the author's dataclass
             raise UsageError(f"--set {text}: {error}") from None
     try:
         return kernel.config(given)
     except TraceError as error:
-        raise UsageError(error.message) from None  # without a line of Python: none is wrong
+        raise UsageError(error.message) from None  # the sentence alone: no line of Python is wrong
 
 
 def _with_field(name: str, before: Any, fields: str, value: str) -> Any:
@@ -54,7 +54,7 @@ def _with_field(name: str, before: Any, fields: str, value: str) -> Any:
 
 
 def _whole(kernel: Kernel[Any], name: str, before: Any, value: str) -> Any:
-    """A dataclass by its name, where the parameter is one. Else a Python literal, a scalar type by its name, or text."""
+    """The value of the whole parameter. For a dataclass it is named; else it is a Python literal, a scalar type by its name, or text."""
     hint = get_type_hints(kernel.function).get(name)
     if not records(hint) and is_dataclass(before):
         hint = type(before)  # the annotation says less than the default

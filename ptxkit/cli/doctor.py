@@ -1,4 +1,4 @@
-"""The command `ptxkit doctor`: what this machine has of what ptxkit can use, and what to do about what it lacks."""
+"""The command `ptxkit doctor`: which tools ptxkit finds on this machine, and how to get those that are missing."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine() -> tuple[Check, ...]:
-    """Every check, in the order in which they matter."""
+    """Every check, the most important first."""
     return (_python(), *_tools(), *_driver(), _cache(), *_extras())
 
 
 def healthy(checks: tuple[Check, ...]) -> bool:
-    """Nothing is broken, and kernels can at least be assembled: by ptxas, or by a driver."""
+    """Whether nothing is broken, and ptxas or a driver can assemble kernels."""
     assembles = any(check.state == "ok" for check in checks if check.name in ("ptxas", "device 0"))
     return assembles and all(check.state != "broken" for check in checks)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def kernel_of(source: str, pairs: Sequence[str] = ()) -> tuple[Kernel[Any], dict[str, Any]]:
-    """The kernel at `module:attribute` or `file.py:attribute`, and its full configuration with what `--set` changes."""
+    """The kernel at `module:attribute` or `file.py:attribute`, and its full configuration after `--set`."""
     place, colon, attribute = source.rpartition(":")
     if not colon:
         raise UsageError(f"{source} is a file, not module:kernel") if is_file(source) else no_file(source)

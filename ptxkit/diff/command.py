@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compares; 0 when nothing but names differs, 1 when something does."""
+    """Compares; 0 when only names differ, else 1."""
     texts = [_read(source) for source in (options.a, options.b)]
     machine = any(isinstance(text, bytes) for text in texts)
     made = [_program(name, text, machine, not options.no_resources) for name, text in zip((options.a, options.b), texts, strict=True)]
@@ -53,7 +53,7 @@ def _read(source: str) -> str | bytes:
 
 
 def _cubin(source: str) -> bytes:
-    """The file when it is machine code, else nothing."""
+    """The file's bytes when it is machine code, else no bytes."""
     if source == "-":
         return b""
     try:

@@ -62,7 +62,7 @@ def print(template: str, *values: Reg[Any] | Special[Any] | int) -> None:
 
 
 def check(p: Reg[pred], message: str) -> None:
-    """End the run where `p` does not hold, saying `message` and this line: a call of `__assertfail` behind a branch."""
+    """End the run where `p` does not hold, saying `message` and this line: a call of `__assertfail` in a branch."""
     builder = current()
     position = user_position()
     with if_(~p):

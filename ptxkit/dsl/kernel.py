@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 _NO_DWARF = (tree.Section(".debug_abbrev", ()), tree.Section(".debug_info", ()))
-"""Without sections for a debugger ptxas refuses the debug target; the line table it makes itself."""
+"""ptxas refuses the debug target without these sections; it makes the line table itself."""
 Dim = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
 Directives = str | Callable[[Mapping[str, Any]], str]
 
@@ -115,7 +115,7 @@ class Kernel(Traceable, Generic[P]):
         return self.trace(**config).module
 
     def positions(self, **config: Any) -> dict[int, Position]:
-        """Python line by line number of `ptx(locs=True)`."""
+        """The Python position by line of `ptx(locs=True)`."""
         return self.trace(**config).positions()
 
     def assemble(self, **config: Any) -> Assembly:
@@ -126,7 +126,7 @@ class Kernel(Traceable, Generic[P]):
         return assemble(traced.ptx(locs=True), self.target, lines=traced.positions())
 
     def summary(self, **config: Any) -> str:
-        """One line: the block, its shared memory, and what ptxas says of registers and spills where there is one."""
+        """One line: threads and shared memory of a block, and registers and spills when ptxas is installed."""
         from ..runtime.toolchain import has_ptxas
 
         traced = self.trace(**config)
@@ -274,7 +274,7 @@ class Kernel(Traceable, Generic[P]):
 
 
 def _key(config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a configuration is kept by: 1, 1.0 and True are different."""
+    """The key of a configuration. 1, 1.0 and True are different."""
     for name, value in config.items():
         try:
             hash(value)
@@ -299,9 +299,9 @@ def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1
 
     `block` threads and `cluster` CTAs are an int, up to three extents, or a function of the configuration. The register cap that
     setmaxnreg needs is derived from `block` and `min_ctas` (CTAs per SM); `max_registers` sets one directly. `smem` forces
-    "static" or "dynamic" shared memory; by default it is dynamic above 48 KiB. `module` is what stands around the kernel, `directives`
-    are those in PTX that have no option here, or a function of the configuration that gives them. `target` may go on as PTX's `.target`
-    does: "sm_90a, texmode_independent"; with "sm_90a, debug" the kernel is made for a debugger: not optimised, with the lines of Python.
+    "static" or "dynamic" shared memory; by default it is dynamic above 48 KiB. `module` has the declarations and functions around the
+    kernel. `directives` are PTX directives that have no option here, or a function of the configuration that gives them. `target` is what
+    PTX's `.target` takes: "sm_90a, texmode_independent". With "sm_90a, debug" ptxas does not optimise, and a debugger sees Python's lines.
     """
 
     def decorate(function: Callable[P, None]) -> Kernel[P]:

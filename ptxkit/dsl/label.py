@@ -1,4 +1,4 @@
-"""Labels: what branches name."""
+"""Labels: the places that branches name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The lines at which the statements of a tree stand in its text, without writing and reading that text.
+"""The lines of a tree's statements in its text, found without writing and parsing the text.
 
-The text has one statement a line, a blank line after declarations, and a brace's line before and after a block: `grammar.write`.
+`grammar.write` puts one statement on a line, a blank line after declarations, and braces on lines of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..grammar.write import INDENT, write_items, write_statement
 
 
 def numbered(module: tree.Module, files: Mapping[int, str]) -> tuple[tree.Module, dict[int, Position]]:
-    """The module with the places in `write(module)` as positions, and the author's position by line of that text.
+    """The module with its places in `write(module)` as positions, and the author's position by line of that text.
 
     `files` are the author's files by `.file` number.
     """
@@ -24,7 +24,7 @@ def numbered(module: tree.Module, files: Mapping[int, str]) -> tuple[tree.Module
 
 
 class _Walk:
-    """`line` is that of the next statement, `author` what the last `.loc` says."""
+    """`line` is the line of the next statement, `author` the position that the last `.loc` gives."""
 
     def __init__(self, files: Mapping[int, str]) -> None:
         self.files = files
@@ -62,7 +62,7 @@ class _Walk:
         return replace(function, parameters=parameters, returns=returns, body=body, position=place)
 
     def _listed(self, variables: Iterable[tree.Variable], text: str, after: int = 0) -> tuple[tree.Variable, ...]:
-        """Variables that are declared in this one line, from a column on."""
+        """Variables declared in one line, after a column of it."""
         found = []
         for variable in variables:
             after = _name(text, variable, after)

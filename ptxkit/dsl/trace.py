@@ -57,7 +57,7 @@ class Builder:
         return self.module.shared
 
     def register(self, type: type[S], name: str = "") -> Reg[S]:
-        """A fresh virtual register, under a name of its own if one is given."""
+        """A fresh virtual register, with this name if one is given."""
         if name:
             return self._under(name, type)
         register_type = type.register
@@ -104,7 +104,7 @@ class Builder:
         return f"${hint}_{self._label_count}"
 
     def given_label(self, name: str) -> str:
-        """A label name that the author chose; no other label is given it from here on."""
+        """A label name that the author chose. No label made later gets it."""
         if not SYMBOL.fullmatch(name):
             raise TraceError(f"a label cannot be called {name!r}: write a name of PTX, as \"$L1\" or \"done\"")
         self._given.add(name)
@@ -173,8 +173,9 @@ class Builder:
         return (*self._registers(), *self._with_locs(self._sink_unused()))
 
     def _joined(self, body: Iterable[tree.Statement], names: dict[str, str]) -> list[tree.Statement]:
-        """The body with one label for those that control flow made at one place, and none where nobody branches to; `names`: what
-        became of the others."""
+        """The body with at most one of the labels that control flow made at one place, and no label that nothing branches to.
+
+        `names` maps each removed label to the one that stays."""
         found: list[tree.Statement] = []
         for label, group in groupby(body, lambda statement: isinstance(statement, tree.Label)):
             if not label:
@@ -200,7 +201,7 @@ class Builder:
         return found
 
     def _registers(self) -> Iterator[tree.Statement]:
-        """The declarations: a range for each type, and names that are in none one by one."""
+        """The declarations: a range for each type, then one by one the names that are in no range."""
         left = dict(self._named)
         for type, prefix in _PREFIX.items():
             count = self._counts.get(type, 0)
@@ -254,7 +255,7 @@ class Builder:
 
 
 def _index(name: str, prefix: str) -> int | float:
-    """Where a name stands in the range of a prefix: `%r5` is the fifth of `%r`; infinity for one that is in none."""
+    """The number of a name in the range of a prefix: 5 for `%r5` of `%r`; infinity when it is not in the range."""
     number = name[len(prefix):] if name.startswith(prefix) else ""
     return int(number) if number.isdecimal() and (number[0] != "0" or number == "0") else inf
 

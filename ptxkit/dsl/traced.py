@@ -32,7 +32,7 @@ class Traced:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The PTX parameters in order: those of the signature, a record's fields in its place."""
+        """The PTX parameters in order. The fields of a record stand in its place."""
         return flat(self.signature)
 
     @property
@@ -49,11 +49,11 @@ class Traced:
         return self._text[locs]
 
     def numbered(self) -> tuple[tree.Module, dict[int, Position]]:
-        """The tree with the lines of `ptx(locs=True)` as positions, and the Python line of each such line that has an instruction."""
+        """The tree with its places in `ptx(locs=True)` as positions, and the Python position by line of that text."""
         return numbered(self.module, self.files)
 
     def positions(self) -> dict[int, Position]:
-        """Python line by line number of `ptx(locs=True)`."""
+        """The Python position by line of `ptx(locs=True)`."""
         found: dict[int, Position] = {}
         here: Position | None = None
         for number, line in enumerate(self.ptx(locs=True).splitlines(), 1):
@@ -66,7 +66,7 @@ class Traced:
 
 
 class Traceable:
-    """Anything with a trace for each configuration: a `Kernel`."""
+    """What has a trace for each configuration. A `Kernel` is one; what takes kernels need not import its module."""
 
     def trace(self, **config: Any) -> Traced:
         """The trace for this configuration."""

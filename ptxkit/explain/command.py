@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Explains the one thing that was asked for; 1 when it is a tensor map that no driver takes."""
+    """Explains one thing; 1 when it is a tensor map that the driver refuses."""
     asked = [options.opcode, options.descriptor, options.tensormap, options.swizzle]
     if sum(thing is not None for thing in asked) > 1:
         raise UsageError("explain takes one of an opcode, --descriptor, --tensormap and --swizzle")

@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is looked at: PTX (its tree and text) with the author's lines, or a cubin, or both. `near` is the folder it lies in."""
+    """What is inspected: PTX (its tree and text) with the author's lines, or a cubin, or both. `near` is the folder of its file."""
 
     name: str
     module: tree.Module | None
@@ -108,7 +108,7 @@ def _of_file(source: str, path: Path) -> Subject:
             except ParseError as error:
                 print(f"ptxkit: the PTX in {source} is left out: {error}", file=sys.stderr)
             return Subject(source, module, text if module else None, None, cubin.target, cubin=cubin, code=data, near=path.parent)
-    text = read_ptx(source).encode("utf-8", "replace").decode("utf-8")  # what is in another encoding is shown as it can be
+    text = read_ptx(source).encode("utf-8", "replace").decode("utf-8")  # characters of another encoding are replaced
     module = parse(text)
     return Subject("<stdin>" if source == "-" else source, module, text, None, module.target[0] if module.target else "sm_90a",
                    near=None if source == "-" else path.parent)

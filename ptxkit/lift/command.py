@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lifts, and writes the file when everything of it is right."""
+    """Lifts, and writes the file when all entries are lifted correctly."""
     text = read_ptx(options.source)
     name = "stdin" if options.source == "-" else Path(options.source).name
     made = lifted(text, options.entry, source=name)
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _replace(path: Path, text: str) -> None:
-    """The whole file or none of it."""
+    """Writes the whole file, or leaves the old one."""
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
