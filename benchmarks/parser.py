@@ -1,12 +1,13 @@
 """How fast PTX is read and judged: `python benchmarks/parser.py [FILE.ptx ...] [-o RESULTS.json]`, processor seconds of one core.
 
 Without files: the test corpus (nvcc and Triton output), each entry copied under new names until the module has 1 MB. `parse` reads every
-line and tells every syntax error, but the nodes of most bodies are made only when somebody asks for them; `tree` is reading with all of
-them made; `check` is every language rule, which asks for the nodes of what is wrong or unusual only: `bodies_made` of `bodies` when it
-is through. `tree_and_check` is all of it with every node made first, so that the rules are applied to nodes. `first` is a process's
-first reading and check, when nothing of the table is in memory yet. Each other figure is the best of several readings of the text, each
-from nothing but the table and its verdicts. `distinct_lines` is the share of a text's lines that differ from all before, and
-`distinct_templates` without the numbers of registers, labels and parameters, which is how lines are known when they come again.
+line and gives every syntax error, but builds the nodes of most bodies only when somebody asks for them. `tree` is reading with all nodes
+built. `check` is every language rule. It asks only for the nodes of what is wrong or unusual: `bodies_made` of `bodies`. `tree_and_check`
+is all of it with every node built first, so that the rules are applied to nodes. `statement_reader` is reading without the template
+reader, and `reference_reader` is reading by the grammar alone (the best of two readings). `first` is a process's first reading and check,
+when nothing of the table is in memory yet. Each other figure is the best of several readings of the text, each from nothing but the table
+and its verdicts. `distinct_lines` is the share of a text's lines that differ from all lines before, and `distinct_templates` the share of
+templates.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,11 @@ from ptxkit import grammar
 from ptxkit.check import language
 from ptxkit.check.places import Places
 from ptxkit.grammar import tree
-from ptxkit.grammar.read import Lines
+from ptxkit.grammar.gc_pause import gc_pause
+from ptxkit.grammar.lazy import TemplateBody
+from ptxkit.grammar.readers import reference
+from ptxkit.grammar.readers.module import ModuleReader
+from ptxkit.grammar.readers.source import Source
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 SIZE = 1_000_000
@@ -67,7 +73,31 @@ def make(module: tree.Module) -> int:
 
 
 def made(module: tree.Module) -> int:
-    return sum(not isinstance(tree.held(function), tree.Unmade) for function in module.functions if function.defined)
+    return sum(not isinstance(tree.stored_body(function), tree.LazyBody) for function in module.functions if function.defined)
+
+
+class WithoutTemplates(ModuleReader):
+    """Reads every body by its lines and statements."""
+
+    def _template_body(self, start: int, parameter_prefix: str) -> TemplateBody | None:
+        self.skip_templates = self._closing(self.text.find("\n", start))
+        return None
+
+
+def statement_reader(text: str) -> None:
+    with gc_pause():
+        WithoutTemplates(Source(text)).read()
+
+
+def seconds(read: Callable[[str], object], text: str, readings: int) -> float:
+    """The least processor time of a reading."""
+    best = float("inf")
+    for _ in range(readings):
+        gc.collect()
+        start = time.process_time()
+        read(text)
+        best = min(best, time.process_time() - start)
+    return best
 
 
 def peak(text: str, *, nodes: bool) -> int:
@@ -104,14 +134,16 @@ def measured(name: str, text: str) -> dict[str, Any]:
         del whole
         spent = (middle - start, end - middle, end - start, built - begin, done - begin)
         best = {key: min(before, now) for (key, before), now in zip(best.items(), spent, strict=True)}
+    best["statement_reader"] = seconds(statement_reader, text, READINGS // 4)
+    best["reference_reader"] = seconds(reference.parse, text, 2)
     module = grammar.parse(text)
     same = grammar.parse(grammar.write(module)) == module
-    reading = Lines(text, text)
-    reading.module()
+    reading = ModuleReader(Source(text))
+    reading.read()
     size, lines = len(text), text.split("\n")
     return {"name": name, "bytes": size, "lines": len(lines), "distinct_lines": round(len({*lines}) / len(lines), 3),
             "distinct_templates": round(len(reading.templates) / len(lines), 3), "instructions": sum(map(_instructions, module.functions)),
-            **{f"{key}_MB_s": round(size / seconds / 1e6, 2) for key, seconds in best.items()},
+            **{f"{key}_MB_s": round(size / taken / 1e6, 2) for key, taken in best.items()},
             "bodies": sum(function.defined for function in module.functions), "bodies_made": bodies_made,
             "peak_memory_per_byte": round(peak(text, nodes=False) / size, 1),
             "tree_peak_memory_per_byte": round(peak(text, nodes=True) / size, 1),
@@ -127,7 +159,7 @@ def _instructions(function: tree.Function) -> int:
 
 def first(path: str) -> float:
     """Processor seconds of a new process for one reading and check, with the imports."""
-    code = ("import sys, time; start = time.process_time(); text = open(sys.argv[1]).read(); from grammar import parse; "
+    code = ("import sys, time; start = time.process_time(); text = open(sys.argv[1]).read(); from ptxkit.grammar import parse; "
             "from ptxkit.check import language; from ptxkit.check.places import Places; module = parse(text); "
             "list(language.findings(module, Places(module))); print(time.process_time() - start)")
     return float(subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True).stdout)

@@ -29,7 +29,7 @@ PAGES: dict[str, tuple[str, str, str]] = {
                 "check inspect inspect.facts explain explain.instruction explain.matrix explain.swizzle explain.tensormap lift lift.module "
                 "lift.errors diff diff.compare"),
     "grammar": ("PTX as text and as a tree", "ptxkit.grammar",
-                ". tree read reference write forms spelling schema errors"),
+                ". tree lazy read write forms match spelling schema gc_pause errors"),
     "gemm": ("GEMM", "ptxkit.gemm",
              ". launch.dense launch.adapter launch.simulate problem.dense config.dense heuristic.dense kernels.dense scheduler.static "
              "scheduler.hilbert collective.atoms collective.tiled collective.mainloop collective.scale_factors collective.thread_scales "
@@ -167,11 +167,16 @@ def documentation(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
 
 
 def reflowed(text: str) -> str:
-    """Paragraphs on one line each; indented blocks stay as they are."""
+    """Paragraphs and items of lists on one line each; indented blocks stay as they are."""
     paragraphs = []
     for paragraph in text.strip().split("\n\n"):
         lines = paragraph.splitlines()
-        paragraphs.append(paragraph if any(line.startswith("    ") for line in lines) else " ".join(line.strip() for line in lines))
+        if any(line.startswith("    ") for line in lines):
+            paragraphs.append(paragraph)
+        elif lines and lines[0].startswith("- "):
+            paragraphs.append(paragraph.replace("\n  ", " "))
+        else:
+            paragraphs.append(" ".join(line.strip() for line in lines))
     return "\n\n".join(paragraphs)
 
 

@@ -3,12 +3,28 @@ the steps of such a call one by one, and `gemm.group_gemm(x, w, cu_seqlens)` for
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 if __name__ == "gemm":
     raise ImportError("the package `gemm` is called `ptxkit.gemm`: write `from ptxkit import gemm`")
 
-from .launch.adapter import Adapter
-from .launch.dense import gemm, hgemm
-from .launch.grouped import group_gemm, group_gemm_contiguous, group_gemm_masked
-from .launch.ptr_array import group_gemm_pointers
+if TYPE_CHECKING:
+    from .launch.adapter import Adapter
+    from .launch.dense import gemm, hgemm
+    from .launch.grouped import group_gemm, group_gemm_contiguous, group_gemm_masked
+    from .launch.ptr_array import group_gemm_pointers
+
+_LAZY = {"Adapter": "launch.adapter", "gemm": "launch.dense", "hgemm": "launch.dense", "group_gemm": "launch.grouped",
+         "group_gemm_contiguous": "launch.grouped", "group_gemm_masked": "launch.grouped", "group_gemm_pointers": "launch.ptr_array"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from importlib import import_module
+
+        found = globals()[name] = getattr(import_module(f".{_LAZY[name]}", __name__), name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = ["Adapter", "gemm", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "group_gemm_pointers", "hgemm"]

@@ -1,4 +1,4 @@
-"""The errors of the whole project's root, and the one record of a finding."""
+"""The root of all errors of the project, and the one record of a finding."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing said about a program: a stable rule name, one sentence, the way out, and where.
+    """One finding about a program: a stable rule name, one sentence, how to correct it, and where it is.
 
-    `kind`: "language" (not legal PTX), "protocol" (legal, but wrong or not provably right), "advice". `position` is the author's
-    line where it is known, else the PTX line; `ptx_line` and `ptx_column` are the place in the PTX text. `words` is what is wrong as it
-    is written there, and `expected` says what may stand there.
+    `kind`: "language" (not legal PTX), "protocol" (legal, but wrong or not provably right), "advice". `position` is the author's line if it
+    is known, else the PTX line. `ptx_line` and `ptx_column` are the position in the PTX text. `words` is what is wrong as it is written
+    there. `expected` says what may stand there.
     """
 
     rule: str
@@ -51,11 +51,11 @@ class Finding:
 
 
 class PtxkitError(Exception):
-    """Root of every error that this project raises on purpose."""
+    """The root of every error that this project raises on purpose."""
 
 
 class ParseError(PtxkitError, ValueError):
-    """The text is not PTX: `position`, what was found and the alternatives that were `expected` there."""
+    """The text is not PTX at `position`. `expected`: what may stand there."""
 
     def __init__(self, message: str, position: Position, expected: tuple[str, ...] = ()) -> None:
         super().__init__(f"{position}: {message}")
@@ -65,7 +65,7 @@ class ParseError(PtxkitError, ValueError):
 
 
 class OpcodeError(PtxkitError, ValueError):
-    """An opcode that the table does not know: names the token that is wrong and the legal next ones (`expected`)."""
+    """An opcode that the table does not know. The message names the wrong token. `expected`: the tokens that are legal there."""
 
     def __init__(self, message: str, expected: tuple[str, ...] = ()) -> None:
         super().__init__(message)

@@ -1,13 +1,13 @@
 """The engine over the instruction table: which opcodes are legal, and which operands each takes.
 
-Nothing is enumerated that is not asked for: a mnemonic's forms are compiled on first use, and a `State` is a set of automaton
-positions reached by one prefix, found token by token. `lookup` of a known opcode is one dictionary access.
+The forms of a mnemonic are compiled on first use, and nothing is enumerated before somebody asks for it. A `State` is the set of automaton
+positions that one prefix of an opcode reaches. `lookup` of a known opcode is one dictionary access.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
@@ -24,7 +24,7 @@ Bindings = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One operand of a complete opcode: its type, count, space and immediates are resolved. `regions` nests optional brackets."""
+    """One operand of a complete opcode. Its type, count, space and immediates are resolved. `regions`: the optional brackets around it."""
 
     name: str
     operand: Operand
@@ -37,7 +37,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Parameters (by index) that PTX writes as one operand; "literal" is the sink `_` that a form prescribes."""
+    """Parameters (by index) that PTX writes as one operand. "literal" is the sink `_` that a form prescribes."""
 
     kind: GroupKind
     indices: tuple[int, ...]
@@ -59,7 +59,7 @@ class Signature:
         return self.form.target
 
     def render(self, values: Sequence[tree.Operand | None]) -> tuple[tree.Operand, ...]:
-        """The operands as the tree holds them, from one value per parameter; None leaves an optional one out."""
+        """The operands as the tree holds them, from one value per parameter. None leaves an optional operand out."""
         self._check_presence(values)
         written: list[tree.Operand] = []
         for group in self.layout:
@@ -80,7 +80,7 @@ class Signature:
         open_regions = {region for p, v in zip(self.parameters, values, strict=True) if v is not None for region in p.regions}
         for parameter, value in zip(self.parameters, values, strict=True):
             if value is None and open_regions.issuperset(parameter.regions):
-                why = "is required" if not parameter.regions else "must be given with the operands beside it"
+                why = "is required" if not parameter.regions else "must be given together with the other operands of its brackets"
                 raise PtxkitError(f"`{self.opcode}`: operand `{parameter.name}` {why}")
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ def _tensor_address(tensormap: tree.Operand, coordinates: tree.Operand, sampler:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Compiled:
-    """A row with its automaton, the slots and words that its operands and gates depend on, and what was resolved so far."""
+    """A row with its automaton. `slots` and `words`: what its operands and its lowest version depend on. `resolved`: a cache by these."""
 
     form: Form
     notation: Notation
@@ -109,7 +109,7 @@ class _Compiled:
     resolved: dict[Hashable, tuple[tuple[Parameter, ...], tuple[Group, ...], tuple[int, int]]]
 
     def dependence(self, bindings: Bindings, tokens: Sequence[str]) -> Hashable:
-        """What of a path the operands depend on: two paths that agree here and in position have the same future."""
+        """What the operands depend on. Two paths with equal values here have the same continuations if they are at the same position."""
         bound = dict(bindings)
         return tuple(bound.get(slot) for slot in self.slots), tuple(word in tokens for word in self.words)
 
@@ -164,8 +164,8 @@ def _resolve(form: Form, notation: Notation, bound: Mapping[str, str],
     return tuple(parameters), tuple(layout), since
 
 
-# An integer operand takes an .f16x2 register where the opcode names its type, not where it is an integer by nature (a count, a size);
-# a floating operand takes no integer literal (`add.f32 d, a, 1`), and only these types take a floating one (measured, ptxas 13.0).
+# Measured with ptxas 13.0: An integer operand accepts an .f16x2 register if the opcode names the operand's type, but not if it is always an
+# integer (a count, a size). A floating operand accepts no integer literal (`add.f32 d, a, 1`). Only these types accept a floating one.
 _NO_INTEGERS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "tf32", "f32", "f64"))
 _FLOATING_LITERALS = frozenset(("f32", "f64", "b32", "b64"))
 
@@ -209,7 +209,7 @@ def _table() -> Mapping[str, tuple[Form, ...]]:
 
 
 def forms(mnemonic: str | None = None) -> tuple[Form, ...]:
-    """The rows of the table, all or one mnemonic's, in the order of the manual."""
+    """All rows of the table, or those of one mnemonic, in the order of the manual."""
     if mnemonic is None:
         return tuple(form for rows in _table().values() for form in rows)
     return _table().get(mnemonic, ())
@@ -223,7 +223,7 @@ def mnemonics() -> tuple[str, ...]:
 
 
 class State:
-    """An opcode so far: the automaton positions that its prefix reaches. One object per prefix, so identity is equality."""
+    """The beginning of an opcode: the automaton positions that this prefix reaches. One object per prefix, so identity is equality."""
 
     __slots__ = ("_children", "_next", "_signatures", "_threads", "prefix", "tokens")
 
@@ -236,7 +236,7 @@ class State:
         self._signatures: tuple[Signature, ...] | None = None
 
     def step(self, token: str) -> State | None:
-        """The state after one more modifier, None when it is not legal here."""
+        """The state after one more modifier. None: the modifier is not legal here."""
         if token not in self._children:
             threads = tuple((row, p, (*bindings, (row.notation.slots[p], token)) if row.notation.slots[p] else bindings)
                             for row, at, bindings in self._threads for p in _after(row.notation, at) if token in row.notation.tokens[p])
@@ -244,7 +244,7 @@ class State:
         return self._children[token]
 
     def next(self) -> dict[str, State]:
-        """The legal next modifiers in the manual's order; each leads to at least one complete opcode."""
+        """The legal next modifiers in the manual's order. Each leads to at least one complete opcode."""
         if self._next is None:
             legal = dict.fromkeys(token for row, at, _ in self._threads for p in _after(row.notation, at)
                                   for token in row.notation.tokens[p])
@@ -252,11 +252,11 @@ class State:
         return self._next
 
     def attributes(self) -> dict[str, State]:
-        """`next` as Python spells it: a token that starts with a digit is joined to the one before it."""
+        """`next` by Python names: a token that starts with a digit is joined to the token before it."""
         return dict(_attributes(self, ""))
 
     def signatures(self) -> tuple[Signature, ...]:
-        """One per form that this opcode completes; () when more modifiers are due."""
+        """One signature per form that this opcode completes. (): more modifiers are needed."""
         if self._signatures is None:
             self._signatures = tuple(
                 row.signature(self.prefix, bindings, self.tokens) for row, at, bindings in self._threads
@@ -265,7 +265,7 @@ class State:
 
     @property
     def key(self) -> Hashable:
-        """Equal keys have equal futures and equal operands, up to the opcode's prefix: the states of a minimised automaton."""
+        """States with equal keys have the same continuations and operands: they are one state of the minimised automaton."""
         return frozenset((id(row), at, row.dependence(bindings, self.tokens)) for row, at, bindings in self._threads)
 
     def __repr__(self) -> str:
@@ -283,7 +283,7 @@ def _attributes(state: State, before: str) -> Iterator[tuple[str, State]]:
 
 
 def _named(name: str, state: State) -> Iterator[tuple[str, State]]:
-    """The state, unless a digit must follow, and those that digits lead to from it."""
+    """The state, unless a token that starts with a digit must follow, and the states after such tokens."""
     if state.signatures() or any(not token[0].isdigit() for token in state.next()):
         yield name, state
     yield from _attributes(state, name)
@@ -291,7 +291,7 @@ def _named(name: str, state: State) -> Iterator[tuple[str, State]]:
 
 @cache
 def names() -> Mapping[str, State]:
-    """What an opcode begins with in Python: mnemonics, joined by the tokens behind them that start with a digit (`tex_1d`)."""
+    """The first Python name of every opcode: a mnemonic, joined to the next token if that starts with a digit (`tex_1d`)."""
     return dict(named for mnemonic in mnemonics() for named in _named(spelled(mnemonic), start(mnemonic)))
 
 
@@ -305,13 +305,13 @@ def start(mnemonic: str) -> State:
 
 
 def start_of(rows: Sequence[Form]) -> State:
-    """The state before any modifier of an automaton over these rows, in the table or not."""
+    """The state before any modifier, for these rows. They need not be in the table."""
     return State(rows[0].mnemonic, (), tuple((_compile(row), -1, ()) for row in rows))
 
 
 @cache
 def lookup(opcode: str) -> tuple[Signature, ...]:
-    """The signatures of a complete opcode, one per form; `OpcodeError` names the token that is wrong and what is legal there."""
+    """The signatures of a complete opcode, one per form. `OpcodeError` names the wrong token and what is legal there."""
     mnemonic, *tokens = opcode.split(".")
     if not forms(mnemonic):
         raise _newer(opcode) or _unknown(mnemonic)
@@ -347,9 +347,9 @@ def variants(form: Form) -> Iterator[Signature]:
 
 
 def canonical(opcode: str, *, lax: bool = False) -> str | None:
-    """The same modifiers in the table's order, when ptxas reads them as an opcode: it takes most reorderings and some repetitions.
+    """The opcode with its modifiers in the table's order. None: ptxas does not accept it.
 
-    `lax` looks for any order of them that is an opcode, whatever ptxas thinks of this one.
+    ptxas accepts most orders of modifiers, and some modifiers twice. `lax`: any order of the modifiers that is an opcode will do.
     """
     mnemonic = opcode.partition(".")[0]
     found = _reordering(start(mnemonic), opcode, lax) if forms(mnemonic) else None
@@ -357,11 +357,11 @@ def canonical(opcode: str, *, lax: bool = False) -> str | None:
 
 
 def _reordering(state: State, opcode: str, lax: bool = False) -> State | None:
-    """The state behind some order of the modifiers that completes an opcode from this start."""
+    """The state of a complete opcode that has the modifiers in another order. `state`: before any modifier."""
     mnemonic, *given = opcode.split(".")
     if len(given) > 14:
         return None
-    tokens = tuple(given) if lax else ordering.said(mnemonic, given)
+    tokens = tuple(given) if lax else ordering.relevant(mnemonic, given)
     first = 0 if lax else ordering.base(mnemonic, tokens)
     apart = mnemonic in ("bar", "barrier") and "sync" in given and {"cta", "warp", "cluster"}.isdisjoint(given[1:])
     if not lax and not apart and first != ordering.base(mnemonic, given):
@@ -389,7 +389,7 @@ def _reordering(state: State, opcode: str, lax: bool = False) -> State | None:
 
 @cache
 def _starts(chapter: Literal["lenient", "later"]) -> Mapping[str, State]:
-    """The states before any modifier of a chapter beside the table."""
+    """The states before any modifier, by mnemonic, of a chapter that is not part of the table."""
     from importlib import import_module
 
     rows: dict[str, list[Form]] = {}
@@ -400,7 +400,7 @@ def _starts(chapter: Literal["lenient", "later"]) -> Mapping[str, State]:
 
 @cache
 def later(opcode: str) -> Signature | None:
-    """The opcode of a GPU after Hopper that this is: its `target` and `since` say what it needs; it has no operands."""
+    """The signature of an opcode of a GPU after Hopper: its `target` and `since` say what it needs. It has no operands."""
     start = _starts("later").get(opcode.partition(".")[0])
     found = _reordering(start, opcode) if start is not None else None
     return found.signatures()[0] if found is not None else None
@@ -408,7 +408,7 @@ def later(opcode: str) -> Signature | None:
 
 @cache
 def accepted(opcode: str) -> tuple[Signature, ...]:
-    """Every signature with which ptxas takes the opcode: in another order of its modifiers, and what only ptxas takes, included."""
+    """Every signature with which ptxas accepts the opcode: also with its modifiers in another order, and forms that only ptxas has."""
     ordered = canonical(opcode)
     start = _starts("lenient").get(opcode.partition(".")[0])
     beyond = _reordering(start, opcode) if start is not None else None
@@ -417,7 +417,7 @@ def accepted(opcode: str) -> tuple[Signature, ...]:
 
 def _unknown(mnemonic: str) -> OpcodeError:
     if mnemonic in _starts("later"):
-        return OpcodeError(f"`{mnemonic}` is of GPUs after sm_90a", mnemonics())
+        return OpcodeError(f"`{mnemonic}` is an instruction of GPUs after sm_90a", mnemonics())
     return OpcodeError(f"`{mnemonic}` is not an instruction of the table for sm_90a{_close(mnemonic, mnemonics(), '')}", mnemonics())
 
 
@@ -456,7 +456,7 @@ def _one_of(legal: Sequence[str], word: str = "") -> str:
 
 
 def _alike(word: str, legal: Sequence[str]) -> list[str]:
-    """The tokens that differ from `word` in numbers only, the nearest first: `m64n96k16` for `m64n100k16`."""
+    """The tokens that differ from `word` only in numbers, the nearest first: `m64n96k16` for `m64n100k16`."""
     pattern, numbers = re.sub(r"\d+", "#", word), [int(n) for n in re.findall(r"\d+", word)]
     alike = [token for token in legal if numbers and re.sub(r"\d+", "#", token) == pattern]
     return sorted(alike, key=lambda token: sum(abs(int(n) - m) for n, m in zip(re.findall(r"\d+", token), numbers, strict=True)))
@@ -467,10 +467,3 @@ def _close(word: str, legal: Sequence[str], dot: str = ".") -> str:
 
     found = _alike(word, legal) or get_close_matches(word, legal, 1)
     return f" (did you mean `{dot}{found[0]}`?)" if found else ""
-
-
-def check(instruction: tree.Instruction, types: Mapping[str, str] | Callable[[str], str | None], *, strict: bool = False) -> str | None:
-    """Why the instruction is illegal, in one sentence, or None; see `grammar.match`."""
-    from .match import check as match
-
-    return match(instruction, types, strict=strict)

@@ -1,4 +1,4 @@
-"""One instruction against the table: which operand is wrong, and why. The same matcher serves parsed text and the DSL."""
+"""Compares an instruction with the table: which operand is wrong, and why. It serves parsed text and the DSL."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ Types = Callable[[str], "str | None"]
 Values = tuple["tree.Operand | None", ...]
 Bound = tuple[Signature, Values]
 
-# Generic and global addresses are 64 bits wide; the others fit in 32, and both widths are taken.
+# Generic and global addresses have 64 bits. Addresses in the other spaces fit in 32 bits, and ptxas accepts both widths.
 _NARROW_SPACES = ("shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func")
 _LANE_CLASS = {"u": "integer", "s": "integer"}
-_INTEGERS_BESIDE = {"f16": ("u16", "s16"), "bf16": ("u16", "s16"), "f32": ("u32", "s32"), "f64": ("u64", "s64")}
+_INTEGERS_AMONG = {"f16": ("u16", "s16"), "bf16": ("u16", "s16"), "f32": ("u32", "s32"), "f64": ("u64", "s64")}
 _VECTORS = frozenset(("v2", "v4", "v8"))
 _AXES = ("x", "y", "z", "w", "r", "g", "b", "a")
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why operands do not fit a signature; `depth` is how many of them did, so that the nearest signature can speak.
+    """Why operands do not fit a signature.
 
-    `words` is what does not fit, as it is written, and `expected` says what may stand there.
+    `depth` is how many of them fit: the message comes from the signature that fits best. `words` is what does not fit, as it is written.
+    `expected` says what may stand there.
     """
 
     depth: int
@@ -40,18 +41,17 @@ class Mismatch:
 
 
 def check(instruction: tree.Instruction, types: Mapping[str, str] | Types, *, strict: bool = False) -> str | None:
-    """Why the instruction is illegal, in one sentence, or None.
+    """Why the instruction is illegal, in one sentence. None: it is legal.
 
-    `types` gives the type of a declared register ("u32", "pred", "v4.f32" of a vector), "." and the state space of a variable,
-    None for any other name.
-    ptxas takes modifiers in most orders; `strict` wants PTX's.
+    `types` gives the type of a register ("u32", "pred", for a vector "v4.f32"), "." with the state space for a variable, and None for any
+    other name. ptxas accepts modifiers in most orders; `strict` accepts only the order of the manual.
     """
     found = explain(instruction, types, strict=strict)
     return found.sentence if isinstance(found, Mismatch) else None
 
 
 def explain(instruction: tree.Instruction, types: Mapping[str, str] | Types, *, strict: bool = False) -> tuple[Bound, ...] | Mismatch:
-    """Each signature that the operands fit, with one value per parameter, or why there is none; as `check`."""
+    """Each signature that the operands fit, with one value per parameter, or why there is none. Arguments are as for `check`."""
     known: Types = types.get if isinstance(types, Mapping) else types
     guard = instruction.guard
     if guard is not None and known(guard.predicate) not in ("pred", None):
@@ -77,8 +77,8 @@ def explain(instruction: tree.Instruction, types: Mapping[str, str] | Types, *, 
 
 
 def bind(signature: Signature, operands: tuple[tree.Operand, ...], types: Types) -> Values | Mismatch:
-    """One value per parameter (None: left out), the inverse of `Signature.render`, or why the operands do not fit."""
-    first = operands[0] if operands else None  # ptxas takes `d|_` for any register there
+    """One value per parameter (None: left out), or why the operands do not fit. The inverse of `Signature.render`."""
+    first = operands[0] if operands else None  # ptxas accepts `d|_` for any register `d`
     if (isinstance(first, tree.Pair) and first.second == tree.Name("_") and isinstance(first.first, tree.Name)
             and signature.layout and signature.layout[0].kind == "plain"):
         operands = (first.first, *operands[1:])
@@ -103,7 +103,7 @@ _known_layouts: dict[int, tuple[tuple[Group, ...], list[list[Group]]]] = {}
 
 
 def _layouts(signature: Signature) -> list[list[Group]]:
-    """What may be written, one list of groups for each choice of optional operands, the fullest first. Equal layouts are one object."""
+    """One list of groups for each choice of optional operands, the longest first. Signatures with one layout share the lists."""
     known = _known_layouts.get(id(signature.layout))
     if known is None or known[0] is not signature.layout:
         known = signature.layout, [_layout(signature, present) for present in _presences(signature)]
@@ -112,7 +112,7 @@ def _layouts(signature: Signature) -> list[list[Group]]:
 
 
 def _presences(signature: Signature) -> list[frozenset[int]]:
-    """The sets of optional brackets that may be filled, the fullest first."""
+    """The sets of optional brackets that may be filled, the largest first."""
     nested = {parameter.regions for parameter in signature.parameters if parameter.regions}
     regions = sorted({region for path in nested for region in path})
     sets = [frozenset(chosen) for size in range(len(regions), -1, -1) for chosen in combinations(regions, size)]
@@ -157,7 +157,7 @@ def _fill(signature: Signature, layout: list[Group], operands: tuple[tree.Operan
 
 
 def _parts(group: Group, operand: tree.Operand) -> tuple[tree.Operand, ...] | None:
-    """The parts of a written operand, one per parameter of the group; None when it has another shape."""
+    """The parts of a written operand, one per parameter of the group. None: the operand has another shape."""
     if group.kind == "tensor":
         if not isinstance(operand, tree.TensorAddress) or len(group.indices) != (2 if operand.sampler is None else 3):
             return None
@@ -174,7 +174,7 @@ def _parts(group: Group, operand: tree.Operand) -> tuple[tree.Operand, ...] | No
 
 
 def _misplaced(signature: Signature, parameter: Parameter, value: tree.Operand, types: Types) -> str | None:
-    """`[a].unified` is for what loads from global memory at a register; a product wants general registers in all of its lanes."""
+    """Only loads from global memory at a register accept `[a].unified`. A product accepts no special register in a lane."""
     if isinstance(value, tree.Address) and value.unified:
         at_register = isinstance(value.base, tree.Name) and (types(value.base.name) or ".")[0] != "."
         if at_register and signature.parameters[0].operand.access == "w" and parameter.operand.space in ("", "global"):
@@ -265,7 +265,7 @@ def _register(operand: Operand, value: tree.Operand, types: Types, sinkable: boo
 
 
 def _float(operand: Operand, value: tree.Float) -> str | None:
-    """A floating type takes literals of either width, a bit type only those of its own."""
+    """A floating type accepts literals of both widths, a bit type only literals of its own width."""
     if not operand.float_immediate and not (operand.immediate is not None and operand.float_ok and not operand.tag
                                            and operand.type in ("b32", "b64")):
         return f"must be {wording.wanted(operand)}, not a floating-point literal"
@@ -275,7 +275,7 @@ def _float(operand: Operand, value: tree.Float) -> str | None:
 
 
 def _lane(name: str, types: Types) -> str | None:
-    """The type of a register, or of a lane `v.x` of a vector register, whose own type is such as "v4.f32"."""
+    """The type of a register, or of a lane `v.x` of a vector register `v`, which has a type such as "v4.f32"."""
     type = types(name)
     vector, dot, axis = name.rpartition(".")
     if type is None and dot and axis in _AXES:
@@ -294,7 +294,7 @@ def _no_register(operand: Operand, value: tree.Name, types: Types) -> str | None
 
 
 def _variable(operand: Operand, value: tree.Operand, types: Types) -> str | None:
-    """The name of a variable, with an offset or without, of the operand's space if it has one."""
+    """The value must be the name of a variable in the operand's space, with an offset or without."""
     name = value.base.name if isinstance(value, (tree.Offset, tree.Element)) else value.name if isinstance(value, tree.Name) else "_"
     type = types(name)
     if name == "_" or name in SPECIAL or (type is not None and type[0] != "."):
@@ -303,9 +303,9 @@ def _variable(operand: Operand, value: tree.Operand, types: Types) -> str | None
 
 
 def _in_space(operand: Operand, name: str, type: str | None, tensor: bool = False) -> str | None:
-    """A variable (of type ".space", if it is known) must lie in the operand's space, or where a generic address of its kind points."""
+    """A variable must be in the operand's space, or in a space that a generic address of this kind can point to. `type`: its ".space"."""
     if type is None and "." in name:
-        return f"must be an address; `{name}` is none"
+        return f"must be an address; `{name}` is not one"
     spaces: tuple[str, ...] = (str(operand.space).partition("::")[0],)
     if operand.kind == "address" and not operand.space:
         opaque = tensor or operand.tag in ("texture", "sampler", "surface")
@@ -329,7 +329,7 @@ def _integer(operand: Operand, value: tree.Operand) -> str | None:
         return f"must be an immediate, not `{wording.written(value)}`"
     allowed = operand.immediate
     bits = width(str(operand.type))
-    signed = value.value - (1 << 64) if value.value >= 1 << 63 else value.value  # `~0` is unsigned, of 64 bits
+    signed = value.value - (1 << 64) if value.value >= 1 << 63 else value.value  # `~0` is unsigned and has 64 bits
     if isinstance(allowed, Range) and not within(allowed, signed if bits < 64 else value.value):
         return f"is {value.value}; legal is {legal(allowed)}"
     if bits > 1 and not (-(1 << (bits - 1)) <= value.value < 1 << bits or -(1 << (bits - 1)) <= signed < 0):
@@ -349,7 +349,7 @@ def _address(operand: Operand, value: tree.Operand, types: Types, tensor: bool =
     if operand.tag in ("texture", "sampler", "surface") and value.offset:
         return f"must be a {operand.tag} as it is, not `{wording.written(value)}`"
     if value.base.name == "_":
-        return "must be an address, and `_` is none"
+        return "must be an address, and `_` is not one"
     if value.base.name in SPECIAL and type is None:
         return f"is at the special register `{value.base.name}`"
     if type is None or type[0] == ".":
@@ -382,32 +382,33 @@ def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = 
     numbers = [each.width for each in value.elements if isinstance(each, tree.Float) and operand.exact and operand.type == "f32"]
     if len(numbers) == given and 64 in numbers:
         return "takes literals of 32 bits (`0f...`) when all of its lanes are literals"
-    left_out = operand.open and operand.type in _INTEGERS_BESIDE and tree.Name("_") in value.elements
+    left_out = operand.open and operand.type in _INTEGERS_AMONG and tree.Name("_") in value.elements
     for lane, (element, wanted) in enumerate(zip(value.elements, lanes_of, strict=True)):
         free = wanted is operand and (_same_width(operand, element, types) if untyped else False)
         if operand.access == "r" and wanted is operand:
-            free = free or _number_beside(operand, element, value, types) or (lane > 0 and _led(operand, element, value, types, tensor))
-            free = free or (literals and operand.float_immediate and lane < given - 1)  # the last of literals only has to fit
+            free = free or _number_among(operand, element, value, types)
+            free = free or (lane > 0 and _after_number(operand, element, value, types, tensor))
+            free = free or (literals and operand.float_immediate and lane < given - 1)  # the last literal only has to fit
             free = free or (not tensor and isinstance(element, tree.Name) and _special(operand, element) is None)
-        free = free or (left_out and isinstance(element, tree.Name) and types(element.name) in _INTEGERS_BESIDE[str(operand.type)])
+        free = free or (left_out and isinstance(element, tree.Name) and types(element.name) in _INTEGERS_AMONG[str(operand.type)])
         wrong = None if free else _register(wanted, element, types)
         if wrong is not None:
             return f"{wrong} (lane {lane})"
     lane_of = next((element.name for element in value.elements if isinstance(element, tree.Name) and "." in element.name), "")
     if lane_of and any(isinstance(element, (tree.Integer, tree.Float)) for element in value.elements):
-        return f"has a number beside `{lane_of}`, one lane of a vector: move that into a register first"
+        return f"has a number and `{lane_of}`, one lane of a vector: move the lane into a register first"
     own = value.elements[1:] if operand.index else value.elements
-    return _mixture(own, types, led=operand.access == "r" and _leading(operand, value.elements[0], tensor) != "")
+    return _mixture(own, types, after_number=operand.access == "r" and _classes_after_number(operand, value.elements[0], tensor) != "")
 
 
 def _untyped(operand: Operand, value: tree.Vector, types: Types) -> bool:
-    """Whether a register of bits is among the lanes, which then count as bits all of them."""
+    """Whether one of the lanes is a register of bits. Then all lanes count as bits."""
     own = value.elements[1:] if operand.index else value.elements
     return any(isinstance(element, tree.Name) and (types(element.name) or "") == f"b{width(str(operand.type))}" for element in own)
 
 
-def _number_beside(operand: Operand, element: tree.Operand, value: tree.Vector, types: Types) -> bool:
-    """Whether ptxas takes a number of any type in this lane: an integer beside integers and bits, a float beside floats and bits."""
+def _number_among(operand: Operand, element: tree.Operand, value: tree.Vector, types: Types) -> bool:
+    """Whether ptxas accepts this number whatever the operand's type: an integer with integers and bits, a float with floats and bits."""
     if len(value.elements) == 1:
         if isinstance(element, tree.Float):
             return operand.type == "b32" and element.width == 32
@@ -417,8 +418,8 @@ def _number_beside(operand: Operand, element: tree.Operand, value: tree.Vector, 
     return any(type[0] in classes and type != "f16x2" for type in held)
 
 
-def _leading(operand: Operand, first: tree.Operand, tensor: bool) -> str:
-    """The classes of the registers of any width that ptxas takes behind a number as the first lane; a copy's coordinates are not lists."""
+def _classes_after_number(operand: Operand, first: tree.Operand, tensor: bool) -> str:
+    """The classes of registers that ptxas accepts in any width after a first lane that is a number. The coordinates of a copy have none."""
     if (tensor and operand.kind == "coordinates" and not operand.padded) or operand.type == "pred":
         return ""
     if isinstance(first, tree.Integer):
@@ -428,9 +429,9 @@ def _leading(operand: Operand, first: tree.Operand, tensor: bool) -> str:
     return "bf" if isinstance(first, tree.Float) and floating and operand.float_immediate else ""
 
 
-def _led(operand: Operand, element: tree.Operand, value: tree.Vector, types: Types, tensor: bool) -> bool:
+def _after_number(operand: Operand, element: tree.Operand, value: tree.Vector, types: Types, tensor: bool) -> bool:
     type = types(element.name) or "." if isinstance(element, tree.Name) else "."
-    return type[0] in _leading(operand, value.elements[0], tensor) and type != "f16x2"
+    return type[0] in _classes_after_number(operand, value.elements[0], tensor) and type != "f16x2"
 
 
 def _same_width(operand: Operand, element: tree.Operand, types: Types) -> bool:
@@ -438,15 +439,15 @@ def _same_width(operand: Operand, element: tree.Operand, types: Types) -> bool:
     return type is not None and type[0] != "." and width(type) == width(str(operand.type))
 
 
-def _mixture(elements: tuple[tree.Operand, ...], types: Types, led: bool = False) -> str | None:
-    """Lanes have one width; of their types only bits go with another, and a number of one kind not with a register of the other.
+def _mixture(elements: tuple[tree.Operand, ...], types: Types, after_number: bool = False) -> str | None:
+    """All lanes must have one width. Only bits mix with another type, and no integer mixes with floating-point lanes.
 
-    `led`: behind a number the widths may differ.
+    `after_number`: the first lane is a number after which ptxas accepts any width.
     """
     if elements and all(element == tree.Name("_") for element in elements):
         return "leaves out every lane"
     held = [type for element in elements if isinstance(element, tree.Name) and (type := types(element.name)) is not None and type[0] != "."]
-    if not led and len({width(type) for type in held}) > 1:
+    if not after_number and len({width(type) for type in held}) > 1:
         return f"has lanes of different widths: .{', .'.join(dict.fromkeys(held))}"
     classes = {_LANE_CLASS.get(type[0], type) for type in held if type[0] != "b"}
     if len(classes) > 1:

@@ -1,10 +1,10 @@
-"""The manual's notation as a small language: a form's syntax line becomes an automaton over modifiers and a list of operand places.
+"""The manual's notation as a small language. A form's syntax line becomes an automaton over modifiers and a list of operand places.
 
     mnemonic  part*  ' '  place (, place)*
-    part      .token | { parts } | ( parts | parts )            { } is optional, | alternates, both nest
+    part      .token | { parts } | ( parts | parts )            { } is optional, | is a choice, both nest
     place     name | [name] | [name, name] | [name, {name,} name] | name|name | (name) | _ | {, place} | {place, } | name{|name}
 
-The automaton is Glushkov's: one position per written token or slot, so a set of positions is a state and nothing is expanded.
+The automaton is Glushkov's: it has one position per written token or slot. A set of positions is a state, so nothing is expanded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NotationError(PtxkitError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one operand stands: its name and the nested optional brackets around it (numbered from 1; () is required)."""
+    """Where one operand stands. `regions`: the optional brackets around it, numbered from 1. (): it is required."""
 
     name: str
     regions: tuple[int, ...] = ()
@@ -36,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PlaceGroup:
-    """Operands that PTX writes as one: an address, a tensor map with coordinates, a pair, a call's list; or the literal `_`."""
+    """Operands that PTX writes as one (an address, a tensor map with coordinates, a pair, the list of a call), or the literal `_`."""
 
     kind: GroupKind
     places: tuple[Place, ...]
@@ -44,7 +44,7 @@ class PlaceGroup:
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """A compiled syntax line. Position p reads one of `tokens[p]` (for slot `slots[p]`, "" for a literal); `follow[p]` may come next."""
+    """A compiled syntax line. Position p reads one of `tokens[p]`, for the slot `slots[p]` ("": a literal). `follow[p]` may come next."""
 
     mnemonic: str
     slots: tuple[str, ...]
@@ -58,7 +58,7 @@ class Notation:
 
 @dataclass(slots=True)
 class _Piece:
-    """Glushkov's view of a part of the expression: may it be empty, which positions can begin and end it."""
+    """A part of the expression: whether it may be empty, and which positions can begin and end it."""
 
     empty: bool
     first: list[int]
@@ -66,7 +66,7 @@ class _Piece:
 
 
 def compile_form(form: Form) -> Notation:
-    """The automaton and the operand places of a row; `NotationError` when the row is not written in the notation."""
+    """The automaton and the operand places of a row. `NotationError`: the row is not written in the notation."""
     opcode, _, operands = form.syntax.partition(" ")
     mnemonic = form.mnemonic
     builder = _Builder(form, opcode[len(mnemonic):])
@@ -77,7 +77,7 @@ def compile_form(form: Form) -> Notation:
 
 
 class _Builder:
-    """Recursive descent over the opcode part, numbering positions as they are written."""
+    """Recursive descent over the opcode part. Positions are numbered in the order of the text."""
 
     def __init__(self, form: Form, text: str) -> None:
         self.form = form
@@ -129,7 +129,7 @@ class _Builder:
 
 
 class _Places:
-    """Recursive descent over the operand part. A comma only separates, so `{, x}` and `{x, }` need no rules of their own."""
+    """Recursive descent over the operand part. A comma only separates, so `{, x}` and `{x, }` need no further rules."""
 
     def __init__(self, form: Form, text: str) -> None:
         self.form = form

@@ -1,4 +1,4 @@
-"""Type compatibility, in one place: which registers may stand for an operand of an instruction, and which numbers."""
+"""Type compatibility: which registers and which numbers an operand of an instruction accepts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def width(type: str) -> int:
 
 
 def accepts(operand: Operand, register: str) -> bool:
-    """Whether a register declared with (or, in the DSL, holding) type `register` may stand for the operand.
+    """Whether the operand accepts a register of type `register`: its declared type, or in the DSL the type that it holds.
 
-    A bit-size type takes any register of its width; integers take integers of either sign and bits; floats take their own type
-    and bits. `operand.wide` (ld, st, cvt) lets integers and bits stand in wider registers, floats in wider bits.
+    A bit-size type accepts any register of its width. An integer type accepts signed and unsigned integers and bits of its width. A float
+    type accepts its own type and bits of its width. `operand.wide` (ld, st, cvt) accepts wider registers: an integer or bit type wider
+    integers and bits, a float type wider bits.
     """
     if operand.integer_ok and register in {"f32": ("u32", "s32"), "bf16": ("u16", "s16")}.get(str(operand.type), ()):
         return True
@@ -31,12 +32,12 @@ def accepts(operand: Operand, register: str) -> bool:
 
 
 def layer(coordinates: Operand) -> Operand:
-    """The first lane of coordinates with an `index`, as an operand of its own."""
+    """The first lane of coordinates with an `index`, the layer of an array, as an operand by itself."""
     return replace(coordinates, kind="register", type="u32", immediate=ANY, float_immediate=False, integer_ok=False, float_ok=False)
 
 
 def within(allowed: Range, value: int) -> bool:
-    """Whether the range has the value."""
+    """Whether the value is in the range."""
     if allowed.choices:
         return value in allowed.choices
     return ((allowed.low is None or value >= allowed.low) and (allowed.high is None or value <= allowed.high)

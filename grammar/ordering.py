@@ -1,7 +1,8 @@
-"""The order of modifiers as ptxas reads it: what must stand where it stands, what may stand anywhere, what may be said twice.
+"""The order of modifiers that ptxas accepts: which must keep their place, which may stand anywhere, and which may be repeated.
 
-An opcode begins with its base, a dotted prefix such as `mad.lo` or `cp.async.bulk.tensor`. Behind it types keep their order, and so do
-state spaces, matrix layouts, eviction priorities and what combines bits; every other modifier may stand anywhere. (Measured, ptxas 13.0.)
+An opcode begins with its base, a dotted prefix such as `mad.lo` or `cp.async.bulk.tensor`. After the base types keep their order among
+each other. So do state spaces, matrix layouts, eviction priorities and bit operations. Every other modifier may stand anywhere. (Measured
+with ptxas 13.0.)
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from .operands import width
 
 REPEATABLE = frozenset(("sat", "NaN", "relu", "shiftamt", "cc", "approx", "satfinite", "sync", "uni"))
-"""Modifiers that ptxas takes twice."""
+"""Modifiers that may be repeated."""
 
 _UNREAD = {
     "testp": frozenset(("finite", "infinite", "normal", "notanumber", "number", "subnormal")),
@@ -41,7 +42,7 @@ _SPACES = frozenset(("const", "global", "local", "param", "shared"))
 _REFERENCES = frozenset(("pred", "samplerref", "surfref", "texref"))
 _LAYOUTS = frozenset(("row", "col"))
 _SMALL = frozenset(("b1", "s2", "u2", "s4", "u4"))
-_ASIDE = _SMALL | {"bf16", "bf16x2", "tf32"}  # types that a product may have and ptxas does not look at in some places
+_ASIDE = _SMALL | {"bf16", "bf16x2", "tf32"}  # types that ptxas ignores in some places of a product
 _SURPLUS = {
     **dict.fromkeys(("abs", "add", "atom", "cos", "cp.reduce.async.bulk", "cvt", "cvt.pack", "ex2", "fma", "lg2", "max", "min", "mul",
                      "multimem.ld_reduce", "multimem.red", "multimem.st", "neg", "rcp", "red", "rsqrt", "set", "setp", "sin", "sqrt", "sub",
@@ -61,7 +62,7 @@ def base(mnemonic: str, tokens: Sequence[str]) -> int:
 
 
 def ordered(token: str) -> str:
-    """The list that a modifier belongs to, in which the order counts (`cvt.f32.f64` is not `cvt.f64.f32`); "" for none."""
+    """The list that a modifier belongs to; modifiers of one list keep their order (`cvt.f32.f64` is not `cvt.f64.f32`). "" is no list."""
     if width(token) or token in _SMALL:
         return "type"
     if token.startswith("L2::evict"):
@@ -69,10 +70,11 @@ def ordered(token: str) -> str:
     return "space" if token.partition("::")[0] in _SPACES else _LISTS.get(token, "")
 
 
-def said(mnemonic: str, tokens: Sequence[str]) -> tuple[str, ...]:
-    """The modifiers without what ptxas does not mind: repetitions of some, and those of one instruction behind any other.
+def relevant(mnemonic: str, tokens: Sequence[str]) -> tuple[str, ...]:
+    """The modifiers without those that ptxas ignores.
 
-    Some instructions do not look at more types or layouts than they have.
+    ptxas ignores repetitions of some modifiers, modifiers that belong to another instruction, and in some instructions surplus types and
+    layouts.
     """
     whole = ".".join((mnemonic, *tokens[:base(mnemonic, tokens)]))
     unread = [_SURPLUS.get(whole, frozenset())]
@@ -96,7 +98,7 @@ def said(mnemonic: str, tokens: Sequence[str]) -> tuple[str, ...]:
 
 
 def _product(tokens: Sequence[str]) -> Sequence[str]:
-    """The modifiers of a product without the one type that ptxas does not look at among its four."""
+    """The modifiers of a product with five types, without the one that ptxas ignores."""
     places = [i for i, token in enumerate(tokens) if ordered(token) == "type" or token == "bf16x2"]
     if len(places) != 5:
         return tokens
@@ -108,7 +110,7 @@ def _product(tokens: Sequence[str]) -> Sequence[str]:
 
 
 def _overlooked(types: list[str], token: str, place: int, dense: bool) -> bool:
-    """Whether ptxas does not see a fifth type in this place among the four of d, a, b and c."""
+    """Whether ptxas ignores the type `token` at this place. `types`: the other four, of d, a, b and c."""
     d, a, _, c = types
     if a == "f64":
         return True
@@ -124,7 +126,7 @@ def _overlooked(types: list[str], token: str, place: int, dense: bool) -> bool:
 
 
 def _sums(tokens: Sequence[str]) -> Sequence[str]:
-    """The modifiers of a fragment of sums without the types that ptxas does not look at behind that of small elements' sums."""
+    """The modifiers of a load of C or a store of D without the types that ptxas ignores in shapes of small elements."""
     if "s32" not in tokens or not {"m8n8k32", "m8n8k128"}.intersection(tokens):
         return tokens
     last = tokens.index("s32")

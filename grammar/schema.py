@@ -8,13 +8,13 @@ A form is one syntax line of the PTX manual, written in a regular notation, plus
          since="8.0", target="sm_90", ...)
 
 Opcode part (up to the first space): `.name` is the slot of that name if `slots` has it, else a literal token;
-`{...}` is optional; `(a|b)` alternates; both nest and may hold several tokens, so that couplings ("sem and scope, or neither")
-are structure rather than rules. A slot's tokens are given in one string, space separated, in the manual's order.
-The product of the choices is exactly the set of legal opcodes: a coupling that the notation cannot say is two forms.
+`{...}` is optional; `(a|b)` is a choice; both nest and may hold several tokens. So dependences between modifiers ("sem and scope, or
+neither") are structure, not rules. The tokens of a slot are one string, separated by spaces, in the manual's order.
+The product of the choices is exactly the set of legal opcodes. Where the notation cannot express a dependence there are two forms.
 
-Operand part: names separated by commas; `[x]` is an address, `[x, y]` a tensor map with coordinates, `[x, {s,} y]` a texture with
-its sampler and coordinates, `x|y` a pair,
-`{, x}` an operand that may be left out, `(x)` a call's list. Each name is described by a keyword of the same name.
+Operand part: names separated by commas. `[x]` is an address, `[x, y]` a tensor map with coordinates, `[x, {s,} y]` a texture with its
+sampler and coordinates, `x|y` a pair, `{, x}` an operand that may be left out, `(x)` the list of a call. Each name is described by a
+keyword of the same name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Per:
-    """A value that depends on an opcode slot: `Per("shape", {"m64n8k16": 4, ...})`; `default` when the slot is absent."""
+    """A value that depends on an opcode slot: `Per("shape", {"m64n8k16": 4, ...})`. `default`: the value if the slot is absent."""
 
     slot: str
     values: Mapping[str, Any]
@@ -59,7 +59,7 @@ class Operand:
     kind: Kind
     type: str | Per = ""
     access: Literal["r", "w", "rw"] = "r"
-    count: int | str | Per = 1           # lanes of a vector; tensor coordinates; bytes never
+    count: int | str | Per = 1           # how many lanes a vector or tensor coordinates have
     immediate: Range | Per | None = None  # an immediate may stand in place of the register (or is the only choice)
     float_immediate: bool = False        # a floating literal may stand in place of the register
     sink: bool = False                   # `_` may stand here, for a vector in each lane
@@ -70,17 +70,17 @@ class Operand:
     float_ok: bool = True                # a .bN operand also accepts a float register of its width
     integer_ok: bool = False             # lanes of a float type may be integer registers: texture coordinates and texels
     index: bool = False                  # the first coordinate is a .u32, the layer of an array of textures
-    padded: bool = False                 # more coordinates than count, 2 or 4, may stand there; what is too much is not looked at
+    padded: bool = False                 # 2 or 4 coordinates may stand there even if count is less; the surplus is ignored
     minus: bool = False                  # `-a` may stand here
     element: bool = False                # an address may be written `array[3]`
-    narrow: bool = False                 # an address may be in 32 bits, in any space
-    exact: bool = False                  # a list of literals only has those of the type's own width
-    open: bool = False                   # lanes of a floating type may be integer registers where another lane is left out
+    narrow: bool = False                 # an address may have 32 bits in any space
+    exact: bool = False                  # if all lanes are literals, they have the width of the type
+    open: bool = False                   # lanes of a float type may be integer registers if another lane is left out
     selector: str | Per = ""             # which bytes or halves of the register, `a.b0`: a key of SELECTORS
     space: str | Per = ""                # of an address: "global", "shared::cta", ...; "" is generic
     tag: str = ""                        # what the bits mean: see TAGS
-    when: str = ""                       # present exactly when this slot or token is in the opcode
-    default: int | None = None           # what the DSL writes when the author does not say
+    when: str = ""                       # the operand is present exactly if this slot or token is in the opcode
+    default: int | None = None           # what the DSL writes if the author gives nothing
 
 
 # What may follow the name of a register in a video instruction, as regular expressions.
@@ -112,9 +112,9 @@ TAGS = (
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A memory effect: which operand's memory, how, how much and through which proxy.
+    """An access to memory: at which operand, whether it reads or writes, how many bytes and through which proxy.
 
-    `bytes` is a number, an operand's name, or a word the simulator knows ("type", "box", "tile").
+    `bytes` is a number, the name of an operand, or a word that the simulator knows ("type", "box", "tile").
     """
 
     mode: Literal["r", "w", "rw"]
@@ -129,8 +129,9 @@ class Effects:
 
     `sync`: words such as "mbarrier.arrive", "mbarrier.expect_tx", "mbarrier.complete_tx", "bulk.commit", "bulk.wait",
     "wgmma.commit", "wgmma.wait", "cta.barrier", "cluster.arrive", "cluster.wait". `fence`: (from proxy, to proxy).
-    `convergence`: who must execute it together. `control`: how it leaves the line. `in_flight`: operands whose
-    registers stay in use after the instruction has issued. `semantics`: the simulator's key; the mnemonic unless said.
+    `convergence`: which threads must execute it together. `control`: how it changes the flow of control. `in_flight`: operands whose
+    registers stay in use after the instruction was issued. `carry`: whether it reads or writes the carry. `semantics`: the key of the
+    simulator's operation; "" is the mnemonic.
     """
 
     memory: tuple[Access, ...] = ()
@@ -148,10 +149,10 @@ PURE = Effects()
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One syntax line. `since` is the lowest PTX version and `target` the lowest sm that accept it; `needs` raises the version for a token.
+    """One syntax line. `since` is the lowest PTX version that accepts it, `target` the lowest sm. `needs` raises the version for a token.
 
-    `rules` relate immediates, `"src_size <= cp_size"`: what holds between two operands when both are numbers; `"fraction in (0,1]"`
-    is about a floating literal.
+    `rules` are about literals. `"src_size <= cp_size"` holds if both operands are numbers. `"fraction in (0,1]"` is about a floating
+    literal. `"a excludes c"` says that not both operands may be negated.
     """
 
     syntax: str
@@ -179,7 +180,7 @@ def form(syntax: str, *, slots: Mapping[str, str] | None = None, since: str = "8
 
 
 def r(type: str | Per, **how: Any) -> Operand:
-    """A register that is read; `imm=ANY` or a `Range` lets an immediate stand there."""
+    """A register that is read. `imm`: `ANY` or a `Range` of immediates that may stand in its place."""
     return _register("r", type, how)
 
 
@@ -206,7 +207,7 @@ def imm(allowed: Range | Per = ANY, type: str | Per = "s32", **how: Any) -> Oper
 
 
 def at(space: str | Per = "", **how: Any) -> Operand:
-    """An address in a state space: a name, the slot that holds it, or a `Per`; "" is generic."""
+    """An address in a state space, given by its name, by a slot, or by a `Per`. "" is a generic address."""
     return Operand("address", space=space, **how)
 
 

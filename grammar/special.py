@@ -1,4 +1,4 @@
-"""The special registers of sm_90a and their types. They are legal only as the source of `mov` and `cvt`."""
+"""The special registers of sm_90a and their types. Only `mov` and `cvt` may read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opcodes as Python spells them: `::` is `__`, a keyword gets `_`, a token that starts with a digit joins the one before it."""
+"""Opcodes as Python names: `::` is `__`, a keyword gets `_`, and a token that starts with a digit is joined to the token before it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def spelled(token: str) -> str:
 
 
 def joined(name: str, token: str) -> str:
-    """`2d` joined to the name before it, which needs no `_` of its own then: `tensor_2d`, `and_1d`."""
+    """A token that starts with a digit, joined to the name before it: `tensor_2d`, `and_1d`. The name loses the `_` of a keyword."""
     return f"{name.removesuffix('_')}_{token}"
 
 
 def python_name(tokens: Sequence[str]) -> list[str]:
-    """An opcode's tokens as Python attributes: `::` is `__`, a keyword gets `_`, a token that starts with a digit joins its neighbour."""
+    """The tokens of an opcode as Python attributes."""
     names: list[str] = []
     for token in tokens:
         if names and token[0].isdigit():
@@ -30,7 +30,7 @@ def python_name(tokens: Sequence[str]) -> list[str]:
 
 
 def opcode_tokens(names: Sequence[str]) -> list[str]:
-    """The tokens that `python_name` spells so: its inverse."""
+    """The tokens of an opcode from its Python attributes: the inverse of `python_name`."""
     tokens: list[str] = []
     for name in names:
         bare = name.removesuffix("_")

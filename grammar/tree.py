@@ -3,8 +3,7 @@
 `repr` of any node evaluates back to an equal node. Positions never take part in comparison. Numbers are values, not
 spellings: `0x10`, `16` and `020` are the same `Integer(16)`, and `1.0` is the `Float` with those bits.
 
-A function that was parsed makes the nodes of its body when the body is asked for: what only needs to know that there is one, asks
-for `defined`.
+The nodes of a parsed function's body are built when somebody asks for `body`. `defined` says whether there is a body and builds nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """An integer literal or a folded constant expression; `unsigned` is the literal's `U` suffix (or its result)."""
+    """An integer literal or a folded constant expression. `unsigned`: the literal has the suffix `U`, or the expression is unsigned."""
 
     value: int
     unsigned: bool = False
@@ -35,14 +34,14 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """A floating-point literal by its bits: `width` 32 is written `0f` + 8 hex digits, 64 `0d` + 16."""
+    """A floating-point literal by its bits: `0f` and 8 hex digits for `width` 32, `0d` and 16 for 64."""
 
     bits: int
     width: int = 64
 
     @classmethod
     def of(cls, value: float, width: int = 64) -> Float:
-        """The literal of a Python float; width 32 rounds to nearest even."""
+        """The literal of a Python float. Width 32 rounds to nearest even."""
         code, unsigned = ("<d", "<Q") if width == 64 else ("<f", "<I")
         return cls(struct.unpack(unsigned, struct.pack(code, value))[0], width)
 
@@ -64,14 +63,14 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """A brace list `{a, b, c, d}`; the sink lane is `Name("_")`."""
+    """A list in braces `{a, b, c, d}`. A lane that is left out is `Name("_")`."""
 
     elements: tuple[Operand, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`[base+offset]` in bytes; the base is a register, a variable, or an integer (then `offset` is 0).
+    """`[base+offset]` in bytes. The base is a register, a variable, or an integer; then `offset` is 0.
 
     `displaced` keeps `[base+0]` apart from `[base]`: without optimisation ptxas computes that sum. `unified` is `[base].unified`.
     """
@@ -84,7 +83,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """`array[3]`, `array[%r1]`, `array[%r1+3]`: indices count elements of the declared type, not bytes."""
+    """`array[3]`, `array[%r1]`, `array[%r1+3]`. Indices count elements of the declared type, not bytes."""
 
     base: Name
     index: Name | Integer
@@ -93,7 +92,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class TensorAddress:
-    """`[tensormap, {coordinates}]` of a tensor copy; texture operands have the same shape, with an optional sampler between."""
+    """`[tensormap, {coordinates}]` of a tensor copy. A texture operand has the same shape and may have a sampler in the middle."""
 
     tensormap: Name
     coordinates: Vector | Name
@@ -117,7 +116,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Minus:
-    """`-a`, a negated integer register of a video instruction (a negative number is an `Integer`)."""
+    """`-a`, a negated integer register of a video instruction. A negative number is an `Integer`."""
 
     operand: Operand
 
@@ -164,11 +163,13 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A constant that names a variable and so cannot be folded.
+    """A constant that cannot be folded, because it names a variable.
 
-    `Expression("generic", (Name("x"),))` is `generic(x)`, `Expression("+", (Name("x"), Integer(4)))` is `x+4` (the left side
-    may be a `generic`), `Expression("mask", (Integer(0xFF), Name("x")))` is `0xFF(x)`, one byte of an address. In a sampler's
-    initialiser `Expression("=", (Name(field), value))`; in a debug section `Expression("-", (Name("a"), Name("b")))`.
+    - `Expression("generic", (Name("x"),))` is `generic(x)`.
+    - `Expression("+", (Name("x"), Integer(4)))` is `x+4`. The left side may be a `generic`.
+    - `Expression("mask", (Integer(0xFF), Name("x")))` is `0xFF(x)`, one byte of an address.
+    - `Expression("=", (Name(field), value))` stands in the initialiser of a sampler.
+    - `Expression("-", (Name("a"), Name("b")))` stands in a debug section.
     """
 
     operator: str
@@ -181,7 +182,7 @@ Initializer = Union[Constant, "Aggregate"]
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A brace initialiser `{1, 2, {3, 4}}`."""
+    """An initialiser in braces: `{1, 2, {3, 4}}`."""
 
     elements: tuple[Initializer, ...]
 
@@ -192,8 +193,8 @@ class Variable:
 
     `space`: "reg", "param", "shared", "global", "const", "local", "tex", "sreg". `type` has no dot ("b32", "f32", "pred",
     "texref"). `count` is the range of `.reg .b32 %r<count>;`. `shape` is the array's extents, None for `[]`.
-    `linkage`: "", "extern", "visible", "weak", "common". `attributes` are kept words such as "managed", in order
-    (`.attribute(...)`); `pointer` is a kernel parameter's `.ptr{.space}` with its `.align`.
+    `linkage`: "", "extern", "visible", "weak", "common". `attributes` are the words of `.attribute(...)` in order, such as "managed".
+    `pointer` is a kernel parameter's `.ptr{.space}` with its `.align`.
     """
 
     space: str
@@ -222,7 +223,7 @@ class Pointer:
 class Directive:
     """A directive with its operands: `.maxntid 128, 1, 1`, `.minnctapersm 1`, `.noreturn`, `.pragma "nounroll"`, `.file`, `.loc`.
 
-    `arguments` are integers, strings (a quoted text is a `Text`) or identifiers, in the order written.
+    `arguments` are integers, identifiers (strings) and quoted texts (`Text`), in the order of the text.
     """
 
     name: str
@@ -232,7 +233,7 @@ class Directive:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A quoted string in a directive: PTX has no escapes, so it holds neither a quote nor a line break."""
+    """A quoted string in a directive. PTX has no escapes, so it holds neither a quote nor a line break."""
 
     value: str
 
@@ -260,7 +261,7 @@ class Prototype:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """`label: .branchtargets a, b;` or `.calltargets f, g;` (`kind` without the dot)."""
+    """`label: .branchtargets a, b;` or `label: .calltargets f, g;`. `kind` is the directive without the dot."""
 
     label: str
     kind: str
@@ -282,7 +283,7 @@ Statement = Union[Instruction, Label, Variable, Directive, Loc, Prototype, Targe
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An `.entry` or `.func`. `body` is None for a declaration; `returns` is empty for an entry."""
+    """An `.entry` or `.func`. `body` is None for a declaration. `returns` is empty for an entry."""
 
     kind: str
     name: str
@@ -296,21 +297,21 @@ class Function:
 
     @property
     def defined(self) -> bool:
-        """Whether there is a body; makes nothing."""
-        return held(self) is not None
+        """Whether there is a body. Builds no nodes."""
+        return stored_body(self) is not None
 
 
-class Unmade:
-    """A body that was read and of which no node has been made."""
+class LazyBody:
+    """A body that was read and whose nodes are not built yet."""
 
     __slots__ = ()
 
-    def made(self) -> tuple[Statement, ...]:
+    def build(self) -> tuple[Statement, ...]:
         raise NotImplementedError
 
 
 class _Body:
-    """The slot of a function's body. What is unmade in it is made when somebody looks, and stays."""
+    """The field `body` of a function. A `LazyBody` in its slot is replaced by its nodes when somebody reads the field."""
 
     def __init__(self, slot: Any) -> None:
         self.slot = slot
@@ -319,17 +320,17 @@ class _Body:
         if function is None:
             return self
         body = self.slot.__get__(function)
-        if isinstance(body, Unmade):
-            body = body.made()
+        if isinstance(body, LazyBody):
+            body = body.build()
             self.slot.__set__(function, body)
         return body
 
-    def __set__(self, function: Function, body: tuple[Statement, ...] | Unmade | None) -> None:
+    def __set__(self, function: Function, body: tuple[Statement, ...] | LazyBody | None) -> None:
         self.slot.__set__(function, body)
 
 
-held = vars(Function)["body"].__get__
-"""What the slot of a function's body holds: statements, an `Unmade`, or None."""
+stored_body = vars(Function)["body"].__get__
+"""What the slot of a function's body holds: statements, a `LazyBody`, or None. Builds no nodes."""
 setattr(Function, "body", _Body(vars(Function)["body"]))  # noqa: B010  a dataclass with slots cannot name its slot
 
 
@@ -343,7 +344,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`.section .debug_info { ... }`: rows of (type, values) and labels, as they stand."""
+    """`.section .debug_info { ... }`: its rows and labels in order."""
 
     name: str
     rows: tuple[Label | Data, ...]
@@ -351,7 +352,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """One row of a debug section: `.b8 1, 2, 3` or `.b32 .debug_abbrev` or `.b64 label+4`, `.b32 a-b`."""
+    """A row of a debug section: `.b8 1, 2, 3`, `.b32 .debug_abbrev`, `.b64 label+4` or `.b32 a-b`."""
 
     type: str
     values: tuple[Constant, ...]

@@ -1,4 +1,4 @@
-"""Through a body in the order of its text, braces and what is in them included."""
+"""The statements of a body in the order of the text, with those inside braces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .tree import Block, Instruction, Statement
 
 
 def statements(body: Iterable[Statement]) -> Iterator[Statement]:
-    """Every statement; a block stands before what is in it."""
+    """Every statement. A block comes before its own statements."""
     for statement in body:
         yield statement
         if isinstance(statement, Block):

@@ -1,4 +1,4 @@
-"""Operands in words, as findings have them."""
+"""Operands in the words of findings."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from . import tree
 from .forms import Group
 from .operands import accepts, legal, width
 from .schema import Operand, Range
+from .write import write_operand
 
 REGISTER_TYPES = ("pred", "b8", "b16", "b32", "b64", "b128", "f16", "f16x2", "f32", "f64")
 SHOWN = 256
-"""Elements of an operand that a finding writes out."""
+"""How many elements of an operand a finding writes out."""
 
 
 def expected(operand: Operand) -> tuple[str, ...]:
-    """What may stand for an operand, in words."""
+    """What an operand accepts, in words."""
     kind, allowed = operand.kind, operand.immediate
     words = []
     if kind in ("register", "predicate"):
@@ -38,7 +39,7 @@ def expected(operand: Operand) -> tuple[str, ...]:
 
 
 def wanted(operand: Operand) -> str:
-    """The register that an operand takes."""
+    """The register that an operand accepts, in words."""
     if operand.type == "pred":
         return "a predicate"
     taken = [type for type in REGISTER_TYPES if accepts(operand, type)]
@@ -47,15 +48,13 @@ def wanted(operand: Operand) -> str:
 
 
 def shape(group: Group) -> str:
-    """What operands that stand together look like."""
+    """What a group of operands looks like, in words."""
     return {"address": "an address in brackets", "tensor": "a tensor map and coordinates in brackets",
             "pair": "two registers with a bar between", "arguments": "a list in parentheses"}.get(group.kind, "an operand")
 
 
 def written(operand: tree.Operand) -> str:
-    """An operand as text; of a long list its first elements."""
-    from .write import write_operand
-
+    """An operand as text. A long list is cut off after its first elements."""
     if isinstance(operand, tree.Vector | tree.Arguments) and len(operand.elements) > SHOWN:
         operand = replace(operand, elements=operand.elements[:SHOWN])
         return f"{write_operand(operand)[:-1]}, ..."

@@ -1,7 +1,7 @@
-"""Tree to text: one canonical spelling of a module, the same bytes for equal trees.
+"""Tree to text: one canonical spelling of a module. Equal trees give the same bytes, and the text parses back to an equal tree.
 
-One statement a line, four spaces a scope, labels at the scope's margin, integers in decimal, floating-point literals by
-their bits. What comes out parses back to an equal tree.
+Each statement has a line, each scope is indented by four spaces, and labels stand at the margin of their scope. Integers are decimal, and
+floating-point literals are written by their bits.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def write(module: Module, *, locs: bool = True) -> str:
 
 
 def write_items(items: Iterable[Item], *, locs: bool = True) -> str:
-    """Items of a module as their text has them, without a line break at the end."""
+    """The text of a module's items, without a line break at the end."""
     lines: list[str] = []
     before: type | None = None
     for item in items:
@@ -84,14 +84,14 @@ def write_items(items: Iterable[Item], *, locs: bool = True) -> str:
 
 
 def write_statement(statement: Statement) -> str:
-    """One statement of a body, in one line."""
+    """A statement of a body in one line."""
     lines: list[str] = []
     _body((statement,), lines, "", True)
     return " ".join([line.strip() for line in "\n".join(lines).splitlines()])
 
 
 def write_instruction(instruction: Instruction) -> str:
-    """One instruction with its guard and semicolon, without indentation."""
+    """An instruction with its guard and semicolon, without indentation."""
     operands = instruction.operands
     guard = instruction.guard
     text = instruction.opcode
@@ -103,13 +103,13 @@ def write_instruction(instruction: Instruction) -> str:
 
 
 def write_operand(operand: Operand) -> str:
-    """One operand as it stands in an instruction."""
+    """An operand as it stands in an instruction."""
     kind = type(operand)
     if isinstance(operand, Name):
         return operand.name
     if isinstance(operand, Integer):
         if operand.value == LOWEST:
-            return "(.s64)9223372036854775808"  # its digits alone do not fit 63 bits and so are unsigned
+            return "(.s64)9223372036854775808"  # the digits alone do not fit 63 bits, so they would be unsigned
         return f"{operand.value}U" if operand.unsigned else str(operand.value)
     if isinstance(operand, Address):
         base = operand.base.name if type(operand.base) is Name else write_operand(operand.base)
@@ -261,7 +261,7 @@ def _initializer(value: Initializer) -> str:
 
 
 def _wrapped(words: list[str]) -> str:
-    """The words with commas between, broken into lines when they are too long for one."""
+    """The words separated by commas, in several lines if they are too long for one."""
     line = ", ".join(words)
     if len(line) < WIDTH:
         return line

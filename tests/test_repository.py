@@ -7,8 +7,9 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ PACKAGES = ("grammar", "ptxkit", "gemm")
 """The folders of the one package: ptxkit.grammar, ptxkit itself, ptxkit.gemm. Each may import itself and those before it."""
 LINKS = {"gemm": "../gemm", "grammar": "../grammar"}
 """How the folders beside ptxkit are found in it."""
+BESIDE = [["ptxkit", name] for name in LINKS]
 UPWARD = {"ptxkit/cli.py": "ptxkit.gemm.__main__"}
 """The one arrow from the command line to the kernels."""
 
@@ -35,6 +37,11 @@ LAYERS = (
 
 An import when the module is loaded goes to the same layer, without a circle, or to a lower one.
 """
+
+WITHOUT_CYCLES = ("grammar",)
+"""The folders in which no module may import itself through others, not even inside functions."""
+CYCLE_EXCEPTIONS: dict[str, str] = {}
+"""Imports that may close a cycle, as "ptxkit.a -> ptxkit.b", and the reason for each."""
 
 CUDA = {
     "cuda.bindings": {"runtime.driver", "runtime.launcher", "runtime.launch", "runtime.cache"},
@@ -79,12 +86,65 @@ def _imports(nodes: list[ast.stmt], package: str, at_load: bool, is_package: boo
                 yield from _imports(handler.body, package, inside, is_package)
 
 
+def loaded_by_name(source: str, package: str = "") -> list[str]:
+    """The modules that a text loads with `import_module("literal")`, as absolute names."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__") and node.args:
+            name = node.args[0]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                found.append(resolve_name(name.value, package))
+    return found
+
+
 def modules(package: str) -> list[tuple[Path, list[Import]]]:
     found = []
     for path in sorted((ROOT / package).rglob("*.py")):
         within = ".".join(path.relative_to(ROOT).parent.parts)
         within = within if package == "ptxkit" else f"ptxkit.{within}"
         found.append((path, imports(path.read_text(encoding="utf-8"), within)))
+    return found
+
+
+def arrows(package: str) -> dict[str, set[str]]:
+    """For each module of a folder the modules of this folder that it imports.
+
+    Imports inside functions count, imports for type checkers alone do not. `from . import tree` is an import of the module `tree`, not of
+    the package's `__init__`.
+    """
+    names = {}
+    for path, found in modules(package):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        parts = parts if parts[0] == "ptxkit" else ("ptxkit", *parts)
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        within = ".".join(parts[:-1])
+        given = {made.name for made in found}.union(loaded_by_name(path.read_text(encoding="utf-8"), within))
+        names[name] = {name for name in given if package != "ptxkit" or name.split(".")[:2] not in BESIDE}
+    return {name: {module for given in found if (module := _module(given, names)) is not None and module != name}
+            for name, found in names.items()}
+
+
+def _module(name: str, modules: Iterable[str]) -> str | None:
+    """The module that an absolute name is or stands in."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def cycles(arrows: dict[str, set[str]]) -> list[str]:
+    """The groups of modules that all reach each other, sorted."""
+    reached = {name: _reached(name, arrows) for name in arrows}
+    groups = {frozenset(other for other in found if name in reached[other]) for name, found in reached.items() if name in found}
+    return sorted(", ".join(sorted(group)) for group in groups)
+
+
+def _reached(name: str, arrows: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        fresh = arrows[waiting.pop()] - found
+        found |= fresh
+        waiting += fresh
     return found
 
 
@@ -131,6 +191,25 @@ class C:
     assert [made.name for made in found if not made.at_load] == ["x.y"]
 
 
+def test_the_finder_of_cycles_sees_them() -> None:
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"f"}, "f": {"e"}, "g": {"a"}}) == ["a, b, c", "e, f"]
+    assert loaded_by_name('import_module(".b", __package__); importlib.import_module("c"); import_module(name)', "p.q") == ["p.q.b", "c"]
+    assert _module("p.a.b", ["p", "p.a"]) == "p.a"
+    assert _module("q.a", ["p"]) is None
+
+
+@pytest.mark.parametrize("package", WITHOUT_CYCLES)
+def test_no_module_imports_itself_in_a_cycle(package: str) -> None:
+    found = arrows(package)
+    for exception in CYCLE_EXCEPTIONS:
+        first, _, second = exception.partition(" -> ")
+        if first in found:
+            assert second in found[first], f"{exception} is no import any more: remove the exception"
+            found[first].remove(second)
+            assert first in _reached(second, found), f"{exception} closes no cycle any more: remove the exception"
+    assert cycles(found) == []
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_import_only_those_below(package: str) -> None:
     above = tuple(f"ptxkit.{name}" if name != "ptxkit" else name for name in PACKAGES[PACKAGES.index(package) + 1:])
@@ -173,6 +252,13 @@ def test_the_rooms_of_ptxkit_keep_their_arrows() -> None:
         for name in leaves:
             del sideways[name]
     assert sideways == {}, "these import each other in a circle"
+
+
+@pytest.mark.parametrize("package", PACKAGES[1:])
+def test_only_the_grammar_imports_its_readers(package: str) -> None:
+    wrong = [f"{path.relative_to(ROOT)}:{made.line} imports {made.name}" for path, found in modules(package) for made in found
+             if made.name.startswith("ptxkit.grammar.readers")]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -10,8 +10,10 @@ from ptxkit.ptx import bar, cp, fence, mov, opcode, st, stmatrix, xor
 from ptxkit.smem import Tile, TileView
 from ptxkit.types import Scalar, b32, f32, u32
 
+from ..config.parts import Staged, Store
 from .atoms import ROWS, WARPGROUP, Mma
-from .epilogue_ops import Fusion, Matrix, Operands, apply
+from .epilogue_ops import Fusion, FusionOperands, Matrix, apply
+from .warpgroups import MmaThread
 
 BUFFERS = 2                 # of a warpgroup, unless it is given more, or 1: 64 rows of one span each
 
@@ -35,7 +37,7 @@ class Fused:
 
     mma: Mma
     fusion: Fusion
-    operands: Operands
+    operands: FusionOperands
     edges: Edges
     lane_row: Reg[u32]                          # of this thread in the slab
     lane_column: Reg[u32]                       # and in a block of 8 columns
@@ -131,7 +133,7 @@ class StagedStore:
                 place = smem.SharedAddress(offset + half * 8 * self.layout.span_bytes, self.addresses[i])
                 st.shared__cta.v2.f32(place, Vec(four[2 * half:2 * half + 2]))
 
-    def drain(self) -> None:
+    def tail(self) -> None:
         """Before the warpgroup exits: its stores have read the staging and reached D."""
         cp.async_.bulk.wait_group(0, pred=self.leader)
 
@@ -166,8 +168,25 @@ class DirectStore:
                 narrow = opcode(f"cvt.rn.satfinite.{self.out.type.__name__}x2.f32")(pair[1], pair[0])
                 st.global_.b16(pointer, narrow, pred=p)
 
-    def drain(self) -> None:
+    def tail(self) -> None:
         """Nothing is under way."""
 
 
-__all__ = ["BUFFERS", "DirectStore", "Edges", "Fused", "StagedStore", "span_bytes"]
+def allocate_staging(store: Store | None, mma_warpgroups: int, columns: int, out: type[Scalar],
+                     name: str = "D staging") -> Tile[Any] | None:
+    """The staging buffers of all mma warpgroups for tiles of so many columns; None for direct stores."""
+    if not isinstance(store, Staged):
+        return None
+    span = span_bytes(columns, out)
+    return smem.tile(out, (mma_warpgroups * store.buffers, ROWS, span * 8 // out.bits), swizzle=span, name=name)
+
+
+def tile_store(store: Store | None, staging: Tile[Any] | None, d: TensorMap, out: Matrix, thread: MmaThread, fused: Fused,
+               together: bool) -> StagedStore | DirectStore:
+    """How a configuration stores a tile."""
+    if staging is None or not isinstance(store, Staged):
+        return DirectStore(out, fused)
+    return StagedStore(staging, d, thread.warpgroup, thread.thread, fused, buffers=store.buffers, together=together)
+
+
+__all__ = ["BUFFERS", "DirectStore", "Edges", "Fused", "StagedStore", "allocate_staging", "span_bytes", "tile_store"]

@@ -33,9 +33,9 @@ class WholeOrPart:
         with else_():
             self.part.tile(acc, row, column, BN)
 
-    def drain(self) -> None:
+    def tail(self) -> None:
         """Before the warpgroup exits."""
-        self.whole.drain()
+        self.whole.tail()
 
 
 class RaggedStore(StagedStore):

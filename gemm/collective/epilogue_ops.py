@@ -83,8 +83,34 @@ class Matrix:
         return pointer.at(add.u64(mul.wide.u32(row, self.row_stride), cvt.u64.u32(column)))
 
 
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """A row-major matrix as a kernel's parameters: its address, and elements from a row to the next and from a batch to the next."""
+
+    pointer: Ptr[b8]
+    row: Reg[u32]
+    batch: Reg[u64]
+
+    def of(self, type_: type[Scalar]) -> Matrix:
+        """The matrix of elements of this type."""
+        return Matrix(self.pointer, type_, self.row, self.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class FusionArguments:
+    """What a fusion reads, as a kernel's parameters; scales are those of whole operands."""
+
+    alpha: Reg[f32]
+    beta: Reg[f32]
+    c: Strided
+    bias: Ptr[b8]
+    residual: Strided
+    a_scale: Ptr[f32]
+    b_scale: Ptr[f32]
+
+
 @dataclass(slots=True)
-class Operands:
+class FusionOperands:
     """What the parts of a fusion read."""
 
     alpha: Reg[f32]
@@ -94,6 +120,15 @@ class Operands:
     residual: Matrix | None = None
     scales: tuple[Ptr[f32], Ptr[f32]] | None = None
     _factor: list[Reg[f32]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, fusion: Fusion, given: FusionArguments) -> FusionOperands:
+        """Those of a fusion, whose scales are read here, once a thread."""
+        made = cls(given.alpha, given.beta, given.c.of(fusion.c) if fusion.c else None, given.bias if fusion.bias else None,
+                   given.residual.of(fusion.residual) if fusion.residual else None,
+                   (given.a_scale, given.b_scale) if fusion.scale else None)
+        made.read_scales(fusion)
+        return made
 
     def read_scales(self, fusion: Fusion) -> None:
         """Once a thread: alpha times both scales."""
@@ -105,7 +140,7 @@ class Operands:
         self._factor = [factor]
 
 
-def apply(fusion: Fusion, operands: Operands, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], rows: Reg[u32], inside: Any,
+def apply(fusion: Fusion, operands: FusionOperands, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], rows: Reg[u32], inside: Any,
           batch: Reg[u32] | None = None) -> list[Reg[f32]]:
     """Four accumulators at (row, column), (row, column + 1), (row + 8, column), (row + 8, column + 1): what D gets there.
 
@@ -140,7 +175,7 @@ def apply(fusion: Fusion, operands: Operands, values: list[Reg[f32]], row: Reg[u
     return found
 
 
-def _bias(operands: Operands, type_: type[Scalar]) -> Ptr[Any]:
+def _bias(operands: FusionOperands, type_: type[Scalar]) -> Ptr[Any]:
     assert operands.bias is not None
     return operands.bias.cast(b32 if type_ is f32 else b16)
 
@@ -178,4 +213,5 @@ def _widen(bits: Reg[b16], type_: type[Scalar]) -> Reg[f32]:
     return widen(bits)  # type: ignore[no-any-return]
 
 
-__all__ = ["ACTIVATIONS", "PLAIN_SUM", "Function", "Fusion", "Matrix", "Operands", "apply", "gelu", "relu", "silu", "unpack"]
+__all__ = ["ACTIVATIONS", "PLAIN_SUM", "Function", "Fusion", "FusionArguments", "FusionOperands", "Matrix", "Strided", "apply", "gelu",
+           "relu", "silu", "unpack"]

@@ -118,7 +118,7 @@ class QuantisedStore:
             words = found
         return words
 
-    def drain(self) -> None:
+    def tail(self) -> None:
         """Nothing is under way."""
 
 

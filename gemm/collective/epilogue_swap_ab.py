@@ -67,7 +67,7 @@ class TransposedStore:
         four: Any = Vec((selp.b32(other, low, self.odd), selp.b32(high, other, self.odd)))
         st.global_.v2.b32(self.out.at(at, begin, None), four, pred=(begin < edges.m) & (at < edges.n))
 
-    def drain(self) -> None:
+    def tail(self) -> None:
         """Nothing is under way."""
 
 

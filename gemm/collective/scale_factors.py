@@ -12,6 +12,8 @@ from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared, Tile
 from ptxkit.types import f32, u32
 
+from ..config.parts import BlockScaled, Sums
+from ..config.parts import Tile as TileShape
 from .atoms import tensor_copy
 from .thread_scales import BLOCK, ScaleArray
 
@@ -201,10 +203,23 @@ class ScaleRing:
     m: ScaleLines
     n: ScaleLines
 
+    @classmethod
+    def allocate(cls, sums: Sums, sfa: ScaleArray, sfb: ScaleArray, sfa_map: TensorMap, tile: TileShape, stages: int) -> ScaleRing | None:
+        """The ring of a dense product whose sums are block scaled; None for others."""
+        if not isinstance(sums, BlockScaled):
+            return None
+        return cls(ScaleLines.allocate(sfa, tile.BM, 1, stages, "scales of A", sfa_map if sums.load != "warp" else None),
+                   ScaleLines.allocate(sfb, tile.BN, BLOCK, stages, "scales of B", bulk=sums.load == "bulk"))
+
     @property
     def copied(self) -> bool:
         """Whether a warp beside the producer copies some of them."""
         return self.m.copied or self.n.copied
+
+    @property
+    def copying_lanes(self) -> int:
+        """Lanes that arrive at a stage when their copies have landed."""
+        return WARP if self.copied else 0
 
     def copy(self, stage: Reg[u32], k: Reg[u32], lane: Reg[u32], full: MBarrier) -> None:
         """Copy a stage's scales, in all lanes of one warp."""

@@ -13,8 +13,11 @@ from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared
 from ptxkit.types import f32, u32
 
+from ..config.parts import SplitK
+from ..scheduler.work import WorkTile
 from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue import DirectStore
+from .warpgroups import MmaThread
 
 # A thread's four accumulators of 8 columns travel as 16 bytes; those of a warpgroup are 2 KiB in the order of its threads, so that
 # every access of a warp is one line after another, and each thread gets back the places that it computes itself.
@@ -37,7 +40,7 @@ class ClusterReduction:
     buffer: Shared[f32]
     landed: MBarriers
     splits: int
-    slabs: int                                  # of 64 rows, of the whole tile
+    m64_blocks: int                             # of the whole tile
 
     @classmethod
     def allocate(cls, splits: int, BM: int, BN: int) -> ClusterReduction:
@@ -48,15 +51,15 @@ class ClusterReduction:
         """In each CTA's one thread where `first` holds: what will come."""
         per, rank = columns_per_split(BN, self.splits), mov.u32(cluster_ctarank)
         blocks = min_.s32(max_.s32(BN // 8 - rank * per, 0), per)
-        mbarrier.arrive.expect_tx.shared__cta.b64(self.landed[0], blocks * (self.splits * self.slabs * BLOCK_BYTES), pred=first)
+        mbarrier.arrive.expect_tx.shared__cta.b64(self.landed[0], blocks * (self.splits * self.m64_blocks * BLOCK_BYTES), pred=first)
 
-    def store(self, mma: Mma, acc: list[Vec[Any, Any]], slab: Reg[u32], thread: Reg[u32], store: DirectStore, row: Reg[u32],
+    def store(self, mma: Mma, acc: list[Vec[Any, Any]], block: Reg[u32], thread: Reg[u32], store: DirectStore, row: Reg[u32],
               column: Reg[u32], BN: int) -> None:
-        """Send, wait, add up and store. `slab` is the warpgroup's first one in the tile."""
+        """Send, wait, add up and store. `block` is the warpgroup's first m64 block in the tile."""
         per, rank = columns_per_split(BN, self.splits), mov.u32(cluster_ctarank)
         send = opcode("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32")
-        stride = self.slabs * per * BLOCK_BYTES                       # of one CTA's sums
-        place = rank * stride + slab * (per * BLOCK_BYTES) + thread * 16
+        stride = self.m64_blocks * per * BLOCK_BYTES                       # of one CTA's sums
+        place = rank * stride + block * (per * BLOCK_BYTES) + thread * 16
         for owner in range(self.splits):
             if owner * per * 8 >= BN:
                 break
@@ -67,14 +70,14 @@ class ClusterReduction:
                     to = smem.SharedAddress((s * per + j) * BLOCK_BYTES, there)
                     send(to, Vec(mma.block(fragment, owner * per + j)), barrier)
         wait(self.landed[0], 0)
-        here = self.buffer.register() + slab * (per * BLOCK_BYTES) + thread * 16
+        here = self.buffer.register() + block * (per * BLOCK_BYTES) + thread * 16
         for s in range(len(acc)):
             for j in range(per):
-                block = rank * per + j
-                with if_(block < BN // 8):
+                eight = rank * per + j
+                with if_(eight < BN // 8):
                     parts = [ld.shared__cta.v4.f32(smem.SharedAddress(source * stride + (s * per + j) * BLOCK_BYTES, here))
                              for source in range(self.splits)]
-                    store.block(added(parts), row + s * ROWS, column + block * 8)
+                    store.block(added(parts), row + s * ROWS, column + eight * 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,39 +92,75 @@ class WorkspaceReduction:
     workspace: Ptr[f32]
     counters: Ptr[u32]
     splits: int
-    slabs: int                                  # of 64 rows, of the whole tile
-    consumers: int
+    m64_blocks: int                             # of the whole tile
+    mma_warpgroups: int
 
-    def store(self, mma: Mma, acc: list[Vec[Any, Any]], slab: Reg[u32], thread: Reg[u32], store: DirectStore, row: Reg[u32],
-              column: Reg[u32], BN: int, *, tile: Reg[u32], split: Reg[u32], consumer: Reg[u32], batch: Reg[u32] | None) -> None:
+    def store(self, mma: Mma, acc: list[Vec[Any, Any]], block: Reg[u32], thread: Reg[u32], store: DirectStore, row: Reg[u32],
+              column: Reg[u32], BN: int, *, tile: Reg[u32], split: Reg[u32], warpgroup: Reg[u32], batch: Reg[u32] | None) -> None:
         """Write, wait, add up and store."""
         per, blocks = columns_per_split(BN, self.splits), BN // 8
-        of_split = self.slabs * blocks * WARPGROUP * 4                # elements
-        base = self.workspace.at(opcode("mul.wide.u32")(tile, of_split * self.splits)).at(slab * (blocks * WARPGROUP * 4) + thread * 4)
+        of_split = self.m64_blocks * blocks * WARPGROUP * 4                # elements
+        base = self.workspace.at(opcode("mul.wide.u32")(tile, of_split * self.splits)).at(block * (blocks * WARPGROUP * 4) + thread * 4)
         mine = base.at(split * of_split)
         for s, fragment in enumerate(acc):
             for j in range(blocks):
                 st.global_.v4.f32(mine + (s * blocks + j) * WARPGROUP * 4, Vec(mma.block(fragment, j)))
-        counter = self.counters.at(tile * self.consumers + consumer)
-        bar.sync(consumer + 1, b=WARPGROUP)
+        counter = self.counters.at(tile * self.mma_warpgroups + warpgroup)
+        bar.sync(warpgroup + 1, b=WARPGROUP)
         first = thread == 0
         with if_(first):
             opcode("red.release.gpu.global.add.u32")(counter, 1)
             with loop() as spin:
                 spin.break_if(opcode("ld.acquire.gpu.global.u32")(counter) >= self.splits)
-        bar.sync(consumer + 1, b=WARPGROUP)
+        bar.sync(warpgroup + 1, b=WARPGROUP)
         shared = base.at(split * (per * WARPGROUP * 4))
         for s in range(len(acc)):
             for j in range(per):
-                block = split * per + j
-                with if_(block < blocks):
+                eight = split * per + j
+                with if_(eight < blocks):
                     parts = [ld.global_.v4.f32(shared + (source * of_split + (s * blocks + j) * WARPGROUP * 4))
                              for source in range(self.splits)]
-                    store.block(added(parts), row + s * ROWS, column + block * 8, batch)
-        bar.sync(consumer + 1, b=WARPGROUP)
+                    store.block(added(parts), row + s * ROWS, column + eight * 8, batch)
+        bar.sync(warpgroup + 1, b=WARPGROUP)
         with if_(first):
             before = atom.acq_rel.gpu.global_.add.u32(counter, 1)
             opcode("st.relaxed.gpu.global.u32")(counter, 0, pred=before == 2 * self.splits - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitKStore:
+    """Adds up the sums of the CTAs that share a tile's K, and stores this CTA's share of the columns."""
+
+    split: SplitK
+    atom: Mma
+    direct: DirectStore
+    here: MmaThread
+    BM: int
+    BN: int
+    mma_warpgroups: int
+    cluster: ClusterReduction | None            # else through the workspace
+    workspace: Ptr[f32]
+    counters: Ptr[u32]
+
+    def begin(self) -> None:
+        """Before the first work tile."""
+        if self.cluster is not None:
+            self.cluster.expect((self.here.thread == 0) & (self.here.warpgroup == 0), self.BN)
+
+    def tile(self, sums: list[Vec[Any, Any]], work: WorkTile, row: Reg[u32], column: Reg[u32]) -> None:
+        """The warpgroup's m64 blocks of a work tile, which begin at `row` and `column` of D."""
+        here = self.here
+        block = mov.u32(0) if isinstance(here.first, int) else here.first
+        if self.cluster is not None:
+            self.cluster.store(self.atom, sums, block, here.thread, self.direct, row, column, self.BN)
+            return
+        assert work.split is not None
+        shared = WorkspaceReduction(self.workspace, self.counters, self.split.splits, self.BM // ROWS, self.mma_warpgroups)
+        shared.store(self.atom, sums, block, here.thread, self.direct, row, column, self.BN, tile=work.tile, split=work.split,
+                     warpgroup=here.warpgroup, batch=work.batch)
+
+    def tail(self) -> None:
+        """Nothing is in flight."""
 
 
 def added(parts: list[Vec[Any, Any]]) -> list[Reg[f32]]:
@@ -132,4 +171,4 @@ def added(parts: list[Vec[Any, Any]]) -> list[Reg[f32]]:
     return total
 
 
-__all__ = ["BLOCK_BYTES", "ClusterReduction", "WorkspaceReduction", "added", "columns_per_split"]
+__all__ = ["BLOCK_BYTES", "ClusterReduction", "SplitKStore", "WorkspaceReduction", "added", "columns_per_split"]

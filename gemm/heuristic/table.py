@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 import re
 import tempfile
@@ -19,7 +20,7 @@ from typing import Any
 from ptxkit.errors import PtxkitError
 from ptxkit.settings import settings
 
-SCHEMA = 1
+SCHEMA = 2
 FOLDER = Path(__file__).parents[1] / "cards"
 Shape = tuple[int, int, int]
 Knobs = Mapping[str, Any]
@@ -27,6 +28,10 @@ Knobs = Mapping[str, Any]
 
 class TableError(PtxkitError, ValueError):
     """A file that is not a table."""
+
+
+class OldTableError(TableError):
+    """A table of another version, whose configurations have other fields."""
 
 
 @dataclass(slots=True)
@@ -43,7 +48,8 @@ class Table:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             if data["schema"] != SCHEMA:
-                raise TableError(f"{path} has schema {data['schema']}, this version reads {SCHEMA}: tune anew")
+                raise OldTableError(f"{path} is a table of schema {data['schema']}, this version reads {SCHEMA}: its configurations are "
+                                    "not used; measure them again with `ptxkit gemm tune`, which replaces the file")
             table = cls(data["device"], data["entries"])
             for kind, shapes in table.entries.items():
                 for shape, entry in shapes.items():
@@ -103,6 +109,8 @@ def _known(device: str) -> dict[str, dict[Shape, Knobs]]:
         if path is not None and path.is_file():
             try:
                 merged.merge(Table.read(path))
+            except OldTableError as error:
+                logging.getLogger("ptxkit").warning("%s", error)
             except TableError:
                 continue
     return {kind: {extents(shape): entry["config"] for shape, entry in shapes.items()} for kind, shapes in merged.entries.items()}

@@ -10,7 +10,8 @@ from ptxkit.runtime.arrays import ArrayView
 from ptxkit.runtime.launch import check_aligned, check_contiguous, check_device, raw_stream, same_device, view
 from ptxkit.types import TYPES
 
-from ..config.dense import Config
+from ..config.dense import DenseConfig
+from ..config.parts import StreamK
 from ..problem.dense import Arrays, Options, Problem
 from .dense import Launch, Plan, Zeros, check_config, configuration
 from .grid import COUNTER_BYTES, Grid
@@ -35,7 +36,7 @@ class Adapter:
 
     def __init__(self, a: Any, b: Any, out: Any, *, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
                  activation: Any = None, residual: Any = None, a_scale: Any = None, b_scale: Any = None, accumulate: str = "f32",
-                 fast_accum: bool | None = None, config: Config | None = None, pdl: bool = True) -> None:
+                 fast_accum: bool | None = None, config: DenseConfig | None = None, pdl: bool = True) -> None:
         given = (a, b, out, c, bias, residual, a_scale, b_scale)
         self._arrays = Arrays(*(None if array is None else view(array, name)  # type: ignore[arg-type]
                                 for name, array in zip(Arrays._fields, given, strict=True)))
@@ -69,7 +70,7 @@ class Adapter:
         return not self.problem.empty and self.problem.k > 0
 
     @property
-    def config(self) -> Config:
+    def config(self) -> DenseConfig:
         """The configuration: the caller's, the tuned one or the heuristic's for this device."""
         if self._config is None:
             self._config = configuration(self.problem, self.ordinal)
@@ -77,11 +78,11 @@ class Adapter:
 
     @property
     def workspace_size(self) -> int:
-        """Bytes of device memory that a launch uses beside its arrays; 0 unless the depth is shared out through the workspace, or tiles go
-        by ticket. With STREAM_K every CTA has a place for the sums of a tile: the kernel is loaded to see how many the device holds."""
+        """Bytes of device memory that a launch uses besides its arrays; 0 unless K is split through the workspace, or tiles are dealt out
+        dynamically. With StreamK every CTA has a place for the sums of a tile: the kernel is loaded to see how many the device holds."""
         if not self._launches:
             return 0
-        grid = self._prepared().grid if self.config.STREAM_K else Grid.of(self.problem, self.config, 1)
+        grid = self._prepared().grid if isinstance(self.config.scheduler, StreamK) else Grid.of(self.problem, self.config, 1)
         return grid.workspace_bytes
 
     def _prepared(self) -> Plan:
@@ -122,7 +123,7 @@ class Adapter:
             bytes *= extent
         if bytes < size:
             raise LaunchError(f"the workspace has {bytes:,} bytes, this product needs {size:,} (workspace_size): pass a larger one, none, "
-                              "or a config with SPLITS=1, and without TICKET or STREAM_K")
+                              "or a config whose scheduler is Static()")
 
     def update(self, **arrays: Any) -> None:
         """Use other arrays from the next run on; each by its name, of the same shape, strides, type and device as before."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import astuple, replace
-from typing import Any
+from dataclasses import astuple, fields, replace
+from typing import Any, get_args
 
+from ptxkit.cards import Card, of_device
 from ptxkit.dsl.kernel import Kernel
 from ptxkit.errors import LaunchError
 from ptxkit.runtime import driver
@@ -17,13 +18,14 @@ from ptxkit.runtime.launch import empty_like_owner, raw_stream, same_device, vie
 from ptxkit.runtime.launcher import EncodedTensorMap, Launcher, encode_tiled
 from ptxkit.types import TYPES
 
-from ..config.dense import Config
+from ..config import budget
+from ..config.dense import DenseConfig
+from ..config.parts import BlockScaled, ScaleLoad
 from ..heuristic.dense import heuristic
 from ..heuristic.tuned import tuned
-from ..kernels.dense import gemm as kernel
 from ..problem.dense import PLAIN, Arrays, Lines, Options, Problem, extents, type_name
 from ..scheduler.hilbert import hilbert
-from .grid import OUT, Grid
+from .grid import COUNTER_BYTES, Grid, kernel_of, places, scalars
 from .workspace import Workspaces
 
 _PLANS_KEPT = 512
@@ -46,11 +48,11 @@ class Maps:
     def at(self, *pointers: int) -> tuple[EncodedTensorMap, ...]:
         """Of arrays at these addresses. A map that the kernel never reads, of direct stores or without scales, is the first one again."""
         found: list[EncodedTensorMap] = []
-        for i, (fields, pointer) in enumerate(zip(self.fields, pointers, strict=True)):
-            if fields is None:
+        for i, (wanted, pointer) in enumerate(zip(self.fields, pointers, strict=False)):
+            if wanted is None:
                 found.append(found[0])
             else:
-                found.append(self.encoded[i].at(pointer) if self.encoded else encode_tiled(fields, pointer))
+                found.append(self.encoded[i].at(pointer) if self.encoded else encode_tiled(wanted, pointer))
         self.encoded = self.encoded or tuple(found)
         return tuple(found)
 
@@ -58,50 +60,64 @@ class Maps:
 class Plan:
     """A configuration loaded on a device for one problem: everything of a launch but the pointers."""
 
-    __slots__ = ("compiled", "config", "grid", "launcher", "maps", "order", "ordinal", "problem", "template")
+    __slots__ = ("compiled", "config", "curve", "grid", "launcher", "maps", "ordinal", "places", "problem", "template")
 
-    def __init__(self, problem: Problem, ordinal: int, config: Config | None = None, *, pdl: bool = True) -> None:
+    def __init__(self, problem: Problem, ordinal: int, config: DenseConfig | None = None, *, pdl: bool = True) -> None:
         self.problem, self.ordinal = problem, ordinal
         self.config = config or configuration(problem, ordinal)
-        self.compiled = compiled(kernel, ordinal, **self.config.parameters)
+        self.compiled = compiled(kernel_of(self.config), ordinal, **self.config.parameters)
         self.launcher: Launcher = self.compiled.launcher(pdl=pdl)
         clusters = self.compiled.max_clusters()
         if not clusters:
             raise LaunchError(f"{driver.device(ordinal).name} holds no cluster of {self.config.cluster} CTAs with "
-                              f"{self.config.smem_bytes:,} bytes of shared memory each: take CLUSTER_M=1, CLUSTER_N=1 and SPLITS=1, "
-                              "or fewer STAGES")
+                              f"{self.config.smem_bytes:,} bytes of shared memory each: take Static() or fewer stages")
         self.grid = Grid.of(problem, self.config, clusters)
-        self.order = _order(*self.grid.curve, ordinal) if self.grid.curve else 0
-        self.maps = Maps(self.compiled.traced.copies.records,
-                         {"a": problem.a_lines, "b": problem.b_lines, "d": problem.d_lines, "s": problem.s_lines},
-                         self.config.L2_PROMOTION)
+        self.curve = _curve(*self.grid.curve, ordinal) if self.grid.curve else 0
+        traced = self.compiled.traced
+        lines = {"a": problem.a_lines, "b": problem.b_lines, "d": problem.d_lines, "sfa_map": problem.s_lines}
+        read = [parameter.name for parameter in traced.parameters if parameter.kind == "tensormap"]
+        self.maps = Maps(traced.copies.records, {name: lines[name] for name in read}, self.config.loads.l2_fetch)
+        self.places = places(traced)
         self.template: tuple[Any, ...] = ()
 
     def scalars(self, arrays: Arrays, options: Options) -> tuple[Any, ...]:
-        """The kernel's other arguments; those of a plain product differ in the pointer of D alone."""
+        """The kernel's other arguments, still without a workspace; those of a plain product differ in the pointer of D alone."""
         if options is not PLAIN or not self.problem.plain:
-            return self.grid.scalars(self.problem, arrays, options, order=self.order)
+            return self._scalars(arrays, options)
         if not self.template:
-            self.template = self.grid.scalars(self.problem, arrays, options, order=self.order)
-        return (*self.template[:OUT], arrays.out.pointer, *self.template[OUT + 1:])
+            self.template = self._scalars(arrays, options)
+        out = self.places["out_pointer"]
+        return (*self.template[:out], arrays.out.pointer, *self.template[out + 1:])
+
+    def _scalars(self, arrays: Arrays, options: Options) -> tuple[Any, ...]:
+        def pointer(name: str) -> int:
+            array = getattr(arrays, name, None)
+            return self.curve if name == "curve" else 0 if array is None else array.pointer
+
+        return scalars(self.compiled.traced, self.grid.arguments(self.problem, arrays, options, pointer))
 
 
 class Launch:
     """A plan with its pointers: what a repeated call needs."""
 
-    __slots__ = ("grid", "launcher", "maps", "ordinal", "scalars", "workspace_bytes")
+    __slots__ = ("counters", "grid", "launcher", "maps", "ordinal", "scalars", "sums", "workspace_bytes")
 
     def __init__(self, plan: Plan, arrays: Arrays, options: Options) -> None:
         self.launcher, self.grid, self.ordinal = plan.launcher, plan.grid.ctas, plan.ordinal
         self.maps = plan.maps.at(arrays.a.pointer, arrays.b.pointer, arrays.out.pointer, arrays.a_scale.pointer if arrays.a_scale else 0)
         self.scalars = plan.scalars(arrays, options)
         self.workspace_bytes = plan.grid.workspace_bytes
+        self.counters, self.sums = plan.places["counters"], plan.places.get("workspace")
 
     def run(self, stream: int, workspace: int = 0) -> None:
         """Launch on a stream; `workspace` is what `Adapter.initialize` was given, or the stream's own."""
         scalars = self.scalars
         if self.workspace_bytes:
-            scalars = Grid.with_workspace(scalars, workspace or _workspaces.of(self.ordinal, stream, self.workspace_bytes))
+            place, placed = workspace or _workspaces.of(self.ordinal, stream, self.workspace_bytes), list(scalars)
+            placed[self.counters] = place           # counters first, partial sums after them
+            if self.sums is not None:
+                placed[self.sums] = place + COUNTER_BYTES
+            scalars = tuple(placed)
         self.launcher(stream, self.grid, scalars, self.maps)
 
 
@@ -125,10 +141,17 @@ class Zeros:
                 driver.call("cuMemsetD2D8Async", start, size * (out.strides[-2] if m > 1 else n), 0, n * size, m, stream)
 
 
-def configuration(problem: Problem, ordinal: int) -> Config:
-    """The configuration that a problem gets on a device: the tuned one, else the heuristic's."""
+@functools.cache
+def card_of(ordinal: int) -> Card:
+    """The card that a device is."""
     device = driver.device(ordinal)
-    return tuned(problem, device.name) or heuristic(problem, device.multiprocessors)
+    return of_device(device.name, device.multiprocessors)
+
+
+def configuration(problem: Problem, ordinal: int) -> DenseConfig:
+    """The configuration that a problem gets on a device: the tuned one, else the heuristic's."""
+    card = card_of(ordinal)
+    return tuned(problem, card.name) or heuristic(problem, card)
 
 
 @functools.cache
@@ -138,7 +161,7 @@ def compiled(kernel: Kernel[...], ordinal: int, **parameters: Any) -> Compiled:
 
 
 @functools.cache
-def _order(rows: int, columns: int, ordinal: int) -> int:
+def _curve(rows: int, columns: int, ordinal: int) -> int:
     """The table of a curve on a device, kept."""
     table = hilbert(rows, columns)
     made = driver.allocate(table.nbytes, ordinal)
@@ -148,7 +171,7 @@ def _order(rows: int, columns: int, ordinal: int) -> int:
 
 def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
          activation: Any = None, residual: Any = None, a_scale: Any = None, b_scale: Any = None, accumulate: str = "f32",
-         fast_accum: bool | None = None, out_dtype: Any = None, config: Config | None = None, stream: Any = None) -> Any:
+         fast_accum: bool | None = None, out_dtype: Any = None, config: DenseConfig | None = None, stream: Any = None) -> Any:
     """out = activation(alpha * scales * a @ b + beta * c + bias) + residual, in one launch; returns `out`, row-major.
 
     a [M, K] and b [K, N], or batches of them [L, M, K] and [L, K, N], of f16, bf16, f32 (multiplied as tf32), e4m3 or e5m2 (either
@@ -171,7 +194,7 @@ def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, 
                 PLAIN if given == _PLAIN else Options(*given), out_dtype, config, stream)
 
 
-def hgemm(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, stream: Any = None, config: Config | None = None) -> Any:
+def hgemm(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, stream: Any = None, config: DenseConfig | None = None) -> Any:
     """`a @ b` with fp32 accumulation: a [M, K] and b [K, N], both f16 or both bf16; returns out [M, N], row-major. See `gemm`."""
     seen = view(a, "a")
     if seen.dtype not in ("f16", "bf16"):
@@ -183,7 +206,7 @@ _NOTHING: tuple[None, ...] = (None,) * 5
 _PLAIN = astuple(PLAIN)                         # to compare with before an object is made: a call of a plain product makes none
 
 
-def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_dtype: Any, config: Config | None, stream: Any) -> Any:
+def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_dtype: Any, config: DenseConfig | None, stream: Any) -> Any:
     seen_a, seen_b = view(a, "a"), view(b, "b")
     if out is None:
         out = _empty(seen_a, seen_b, out_dtype)
@@ -219,7 +242,7 @@ def _empty(a: ArrayView, b: ArrayView, out_dtype: Any) -> Any:
     return empty_like_owner(a, (m, n) if batches is None else (batches, m, n), word)
 
 
-def _prepare(arrays: Arrays, options: Options, config: Config | None) -> Launch | Zeros | None:
+def _prepare(arrays: Arrays, options: Options, config: DenseConfig | None) -> Launch | Zeros | None:
     a, b, out = arrays[:3]
     if options is PLAIN and config is None and arrays[3:] == _NOTHING:          # as most products are, and the fastest to look up
         shapes: tuple[Any, ...] = a[1:5], b[1:5], out[1:5]
@@ -246,20 +269,37 @@ def _prepare(arrays: Arrays, options: Options, config: Config | None) -> Launch 
     return Launch(plan, arrays, options)
 
 
-def check_config(config: Config, problem: Problem) -> None:
-    """A configuration given by the caller is for this problem."""
-    free = {"PROMOTE": config.PROMOTE, "SCALE_MAP": config.SCALE_MAP and problem.scale_map,
-            "SCALE_BULK": config.SCALE_BULK and problem.scale_bulk}    # may do more, or without
-    wanted = {**problem.fixed, **free}
-    for name, value in wanted.items():
-        if getattr(config, name) != value:
-            words = [getattr(v, "__name__", str(v)) for v in (getattr(config, name), value)]
-            raise LaunchError(f"this config is not for this problem: its {name} is {words[0]}, the arguments need {words[1]}")
-    if config.A_ROWS and problem.m > config.A_ROWS:
-        raise LaunchError(f"this config loads A_ROWS={config.A_ROWS} rows of a, and a has {problem.m} rows: take A_ROWS=0")
-    depth = -(-problem.k // config.BK)
-    if max(1, depth) < config.SPLITS:
-        raise LaunchError(f"this config splits the depth {config.SPLITS} ways, and K = {problem.k} has {depth} stages of {config.BK}")
+def check_config(config: DenseConfig, problem: Problem) -> None:
+    """A configuration given by the caller is for this problem. It may promote sums that need not be, and load scales in a slower way."""
+    needs = problem.operands
+    for field in fields(needs):
+        given, wanted = getattr(config.operands, field.name), getattr(needs, field.name)
+        if given != wanted:
+            raise LaunchError(f"this config is not for this problem: its {field.name} is {_word(given)}, the arguments need "
+                              f"{_word(wanted)}")
+    if config.fusion != problem.fusion:
+        raise LaunchError(f"this config is not for this problem: its fusion is {config.fusion}, the arguments need {problem.fusion}")
+    if isinstance(config.sums, BlockScaled) != problem.block_scales:
+        raise LaunchError("this config is not for this problem: " + ("it has block scales, the arguments have none"
+                          if isinstance(config.sums, BlockScaled) else "its sums are not BlockScaled, the arguments have block scales"))
+    if problem.promote and not budget.promoted(config.sums):
+        raise LaunchError("this config is not for this problem: its sums stay in the tensor cores, the arguments need Promoted ones")
+    best = problem.sums()
+    if isinstance(config.sums, BlockScaled) and isinstance(best, BlockScaled) and LOADS.index(config.sums.load) > LOADS.index(best.load):
+        raise LaunchError(f"this config is not for this problem: its scales are loaded by {config.sums.load}, which these arrays do not "
+                          f"allow: take load={best.load!r}")
+    if config.loads.a_rows and problem.m > config.loads.a_rows:
+        raise LaunchError(f"this config loads a_rows={config.loads.a_rows} rows of a, and a has {problem.m} rows: take a_rows=0")
+    depth = -(-problem.k // config.tile.BK)
+    if max(1, depth) < config.splits:
+        raise LaunchError(f"this config splits K {config.splits} ways, and K = {problem.k} has {depth} stages of {config.tile.BK}")
 
 
-__all__ = ["Launch", "Maps", "Plan", "Zeros", "check_config", "check_out_dtype", "compiled", "configuration", "gemm", "hgemm"]
+LOADS = get_args(ScaleLoad)
+
+
+def _word(value: Any) -> str:
+    return getattr(value, "__name__", str(value))
+
+
+__all__ = ["Launch", "Maps", "Plan", "Zeros", "card_of", "check_config", "check_out_dtype", "compiled", "configuration", "gemm", "hgemm"]

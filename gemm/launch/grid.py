@@ -1,79 +1,101 @@
-"""How many CTAs a launch has, and the numbers that the kernel is given; the same for a GPU and for the CPU device."""
+"""How many CTAs a launch of a dense product has, and the arguments of its kernel by name; the same for a GPU and for the CPU device."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..collective.stream_k import LEAST
-from ..config.dense import Config, ConfigError
+from ptxkit.dsl.kernel import Kernel, Traced
+from ptxkit.dsl.parameters import values
+
+from ..config.dense import DenseConfig
+from ..config.parts import BlockScaled, ConfigError, Dynamic, Hilbert, SplitK, StreamK, Swizzle
+from ..kernels.dense import gemm
+from ..kernels.dense_blockscaled import gemm_blockscaled
+from ..kernels.dense_split_k import gemm_split_k
 from ..problem.dense import Arrays, Options, Problem
 from ..scheduler.hilbert import MOST
-from ..scheduler.static import Inverses
+from ..scheduler.stream_k import LEAST
+from ..scheduler.work import TileDivmod
 
-_WORKSPACE = slice(9, 11)   # of the scalars: workspace, counters
-OUT = 6                     # of the scalars: the pointer of D
 COUNTER_BYTES = 64 << 10    # at the start of a workspace, always zeros between launches: no partial sums of any launch lie there
+
+
+def kernel_of(config: DenseConfig) -> Kernel[...]:
+    """The kernel that a configuration specialises."""
+    if isinstance(config.scheduler, SplitK | StreamK):
+        return gemm_split_k
+    return gemm_blockscaled if isinstance(config.sums, BlockScaled) else gemm
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Persistent: as many clusters as there are units of work, or as the device holds at once."""
+    """Persistent: as many clusters as there are work tiles for them, or as the device holds at once."""
 
     ctas: tuple[int, int, int]
     tiles: tuple[int, int, int]                 # along M, N and stages along K
     workspace_bytes: int                        # counters, then partial sums
-    inverses: Inverses                          # of what places are found by
-    curve: tuple[int, int] | None = None        # rows and columns of the units that are taken along a Hilbert curve
+    divmod: TileDivmod
+    curve: tuple[int, int] | None = None        # rows and columns of the cluster tiles that are taken along a Hilbert curve
 
     @classmethod
-    def of(cls, problem: Problem, config: Config, clusters: int) -> Grid:
+    def of(cls, problem: Problem, config: DenseConfig, clusters: int) -> Grid:
         """For a device that holds `clusters` clusters at once."""
-        tiles = -(-problem.m // config.BM), -(-problem.n // config.BN), -(-problem.k // config.BK)
-        places = -(-tiles[0] // config.CLUSTER_M), -(-tiles[1] // config.CLUSTER_N)
-        units = places[0] * places[1] * (problem.batches or 1)
-        in_cluster = config.SPLITS > 1 and config.REDUCE == "cluster"
-        shared = config.SPLITS > 1 and not in_cluster
-        count = units * (config.SPLITS if shared else 1)
-        resident = count if in_cluster else min(count, max(clusters, config.SPLITS if shared else 1))
-        if shared and units * config.CONSUMERS * 4 > COUNTER_BYTES:
-            raise ConfigError(f"{units} tiles are too many to split their depth: a workspace has {COUNTER_BYTES // 4} counters, "
-                              f"{config.CONSUMERS} a tile; take SPLITS=1")
-        if config.STREAM_K:
-            resident = max(1, min(clusters, max(units, units * tiles[2] // LEAST)))
-        if config.STREAM_K and resident * config.cluster * config.CONSUMERS * 4 > COUNTER_BYTES:
-            raise ConfigError(f"{resident * config.cluster} CTAs are too many for the flags of a workspace: take STREAM_K=False")
-        bytes = COUNTER_BYTES if shared or config.TICKET or config.STREAM_K else 0
-        sums = units * config.SPLITS if shared else resident * config.cluster if config.STREAM_K else 0
-        bytes += sums * config.BM * config.BN * 4
-        if config.RASTER == "hilbert" and max(places) > MOST:
-            raise ConfigError(f"a curve goes through at most {MOST:,} rows and columns of tiles, not {max(places):,}: "
-                              "take RASTER=\"along_m\"")
-        inverses = Inverses.of(*places, config.GROUP, config.RASTER)
-        return cls((resident * config.cluster, 1, 1), tiles, bytes, inverses, places if config.RASTER == "hilbert" else None)
+        tile, cluster, order = config.tile, config.multicast, config.scheduler.order
+        tiles = -(-problem.m // tile.BM), -(-problem.n // tile.BN), -(-problem.k // tile.BK)
+        places = -(-tiles[0] // cluster.m), -(-tiles[1] // cluster.n)
+        whole = places[0] * places[1] * (problem.batches or 1)
+        spread, streams = config.splits_in_workspace, isinstance(config.scheduler, StreamK)
+        count = whole * (config.splits if spread else 1)
+        resident = count if config.splits_in_cluster else min(count, max(clusters, config.splits if spread else 1))
+        if spread and whole * config.warpgroups * 4 > COUNTER_BYTES:
+            raise ConfigError(f"{whole} tiles are too many to split their K: a workspace has {COUNTER_BYTES // 4} counters, "
+                              f"{config.warpgroups} a tile; take another scheduler than SplitK")
+        if streams:
+            resident = max(1, min(clusters, max(whole, whole * tiles[2] // LEAST)))
+        if streams and resident * config.cluster * config.warpgroups * 4 > COUNTER_BYTES:
+            raise ConfigError(f"{resident * config.cluster} CTAs are too many for the flags of a workspace: take another scheduler than "
+                              "StreamK")
+        bytes = COUNTER_BYTES if spread or streams or isinstance(config.scheduler, Dynamic) else 0
+        bytes += (whole * config.splits if spread else resident * config.cluster if streams else 0) * tile.BM * tile.BN * 4
+        if isinstance(order, Hilbert) and max(places) > MOST:
+            raise ConfigError(f"a curve goes through at most {MOST:,} rows and columns of tiles, not {max(places):,}: take Swizzle()")
+        swizzle = order if isinstance(order, Swizzle) else Swizzle()
+        divmod = TileDivmod.of(*places, swizzle.size, swizzle.raster == "along_m")
+        return cls((resident * config.cluster, 1, 1), tiles, bytes, divmod, places if isinstance(order, Hilbert) else None)
 
-    def scalars(self, problem: Problem, arrays: Arrays, options: Options, pointers: Any = None, *, order: int = 0) -> tuple[Any, ...]:
-        """The kernel's arguments besides tensor maps. `pointers` maps the name of an array to what stands for its pointer; `order` is
-        where the table of a curve lies."""
-        def pointer(name: str) -> Any:
-            if pointers is not None:
-                return pointers(name)
-            array = getattr(arrays, name)
-            return 0 if array is None else array.pointer
+    def arguments(self, problem: Problem, arrays: Arrays, options: Options, pointer: Callable[[str], Any]) -> dict[str, Any]:
+        """The arguments besides tensor maps of any dense kernel, by name. `pointer` maps the name of an array, or workspace, counters and
+        curve, to what stands for its address."""
+        def strided(name: str, strides: tuple[int, int]) -> dict[str, Any]:
+            return {"pointer": pointer(name), "row": strides[0], "batch": strides[1]}
 
-        (out_row, out_batch), (c_row, c_batch), (residual_row, residual_batch) = problem.strides
-        a_scale, b_scale = (None if s is None or not problem.block_scales else s.strides for s in (arrays.a_scale, arrays.b_scale))
-        a_strides, b_strides = a_scale or (0, 0), b_scale or (0, 0)
-        return (problem.m, problem.n, *self.tiles, problem.batches or 1, pointer("out"), out_row, out_batch,
-                pointer("workspace") if pointers else 0, pointer("counters") if pointers else 0,
-                options.alpha, options.beta, pointer("c"), c_row, c_batch, pointer("bias"), pointer("residual"), residual_row,
-                residual_batch, pointer("a_scale"), a_strides[0], a_strides[1], pointer("b_scale"), b_strides[1], b_strides[0],
-                order if pointers is None else pointer("order"), *self.inverses)
+        def scales(name: str, mn: int, k: int) -> dict[str, Any]:
+            array = getattr(arrays, name) if problem.block_scales else None
+            strides = (0, 0) if array is None else (array.strides[mn], array.strides[k])
+            return {"pointer": pointer(name), "mn_stride": strides[0], "k_stride": strides[1]}
 
-    @staticmethod
-    def with_workspace(scalars: tuple[Any, ...], workspace: int) -> tuple[Any, ...]:
-        """The arguments with the workspace in place: counters first, partial sums behind them."""
-        return (*scalars[:_WORKSPACE.start], workspace + COUNTER_BYTES, workspace, *scalars[_WORKSPACE.stop:])
+        out, c, residual = problem.strides
+        m_tiles, n_tiles, k_tiles = self.tiles
+        return {"shape": {"m": problem.m, "n": problem.n, "m_tiles": m_tiles, "n_tiles": n_tiles, "k_tiles": k_tiles,
+                          "batches": problem.batches or 1},
+                "out": strided("out", out), "workspace": pointer("workspace"), "counters": pointer("counters"),
+                "fused": {"alpha": options.alpha, "beta": options.beta, "c": strided("c", c), "bias": pointer("bias"),
+                          "residual": strided("residual", residual), "a_scale": pointer("a_scale"), "b_scale": pointer("b_scale")},
+                "sfa": scales("a_scale", 0, 1), "sfb": scales("b_scale", 1, 0), "curve": pointer("curve"), "divmod": self.divmod}
 
 
-__all__ = ["COUNTER_BYTES", "Grid"]
+def scalars(traced: Traced, named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a launch passes besides tensor maps, in the kernel's order, of arguments by name."""
+    wanted = [parameter for parameter in traced.signature if parameter.name in named]
+    return values(wanted, (), named)
+
+
+def places(traced: Traced) -> dict[str, int]:
+    """Where each of them is, by the name of its PTX parameter."""
+    names = [parameter.name for parameter in traced.parameters if parameter.kind != "tensormap"]
+    return {name: place for place, name in enumerate(names)}
+
+
+__all__ = ["COUNTER_BYTES", "Grid", "kernel_of", "places", "scalars"]

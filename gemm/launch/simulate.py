@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ptxkit.cards import H200, Card
 from ptxkit.dsl.tensormap import TensorMap
 from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import TYPES
 
-from ..config.dense import Config
+from ..config.dense import DenseConfig
 from ..heuristic.dense import heuristic
-from ..kernels.dense import gemm as kernel
 from ..problem.dense import Arrays, Options, Problem
 from ..scheduler.hilbert import hilbert
-from .grid import COUNTER_BYTES, Grid
+from .grid import COUNTER_BYTES, Grid, kernel_of
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
@@ -29,12 +29,13 @@ _WORDS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float8_e4m3fn
 def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: float = 1.0, beta: float = 0.0, bias: Array | None = None,
              activation: Any = None, residual: Array | None = None, a_scale: Array | None = None, b_scale: Array | None = None,
              accumulate: str = "f32", fast_accum: bool | None = None, dtype: str | None = None, out_dtype: str | None = None,
-             config: Config | None = None, sms: int = 132, schedule: str = "fifo", seed: int = 0, check: bool = True,
+             config: DenseConfig | None = None, card: Card = H200, schedule: str = "fifo", seed: int = 0, check: bool = True,
              counters: Array | None = None) -> Report:
-    """`out[...] = gemm.gemm(a, b, ...)` as a device with `sms` SMs would do it, executed on the CPU.
+    """`out[...] = gemm.gemm(a, b, ...)` as a card would do it, executed on the CPU.
 
     Arrays are float16, ml_dtypes' bfloat16 and float8, float32, or unsigned integers holding the bits of `dtype` (a, b) and `out_dtype`
-    (out, c, bias, residual). Fewer `sms` make each CTA work on more tiles. `schedule`, `seed` and `check` are those of `ptxkit.sim.run`;
+    (out, c, bias, residual). A card with fewer SMs (`card.with_sms`) makes each CTA work on more tiles. `schedule`, `seed` and `check` are
+    those of `ptxkit.sim.run`;
     `counters` are those of the workspace, which are zeros before and after, for those who want to see it.
     """
     from ptxkit.sim import Report
@@ -47,28 +48,32 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     if problem.empty or not problem.k:
         out[...] = 0
         return Report(checked=False)
-    config = config or heuristic(problem, sms)
-    grid = Grid.of(problem, config, max(1, sms // config.cluster))
+    config = config or heuristic(problem, card)
+    grid = Grid.of(problem, config, max(1, card.sms // config.cluster))
     workspace = np.full(max(1, (grid.workspace_bytes - COUNTER_BYTES) // 4), np.nan, np.float32)
     counters = np.zeros(COUNTER_BYTES // 4, np.uint32) if counters is None else counters
-    order = hilbert(*grid.curve) if grid.curve else np.zeros(1, np.uint32)
+    curve = hilbert(*grid.curve) if grid.curve else np.zeros(1, np.uint32)
 
     def pointer(name: str) -> Any:
-        array = {"workspace": workspace, "counters": counters, "order": order}.get(name)
+        array = {"workspace": workspace, "counters": counters, "curve": curve}.get(name)
         if array is None:
             array = given.get(name)
         if name.endswith("_scale"):
             return np.zeros(1, np.float32) if array is None else np.atleast_1d(array)
-        if name in ("workspace", "counters", "order"):
+        if name in ("workspace", "counters", "curve"):
             return array
         return np.zeros(4, np.uint8) if array is None else _bytes(array)
 
-    scalars = grid.scalars(problem, arrays, options, pointer)
-    records = kernel.trace(**config.parameters).copies.records
+    kernel = kernel_of(config)
+    traced = kernel.trace(**config.parameters)
+    records = traced.copies.records
     nothing = TensorMap(a.reshape(-1)[:16 // a.itemsize], box=(16 // a.itemsize,))
-    maps = [_lines(a, problem.a_major == "k"), _lines(b, problem.b_major == "mn"), _lines(out, True) if "d" in records else nothing,
-            _lines(a_scale, False) if "s" in records and a_scale is not None else nothing]
-    return kernel.simulate(grid.ctas, *maps, *scalars, schedule=schedule, seed=seed, check=check, **config.parameters)
+    maps = {"a": _lines(a, problem.a_major == "k"), "b": _lines(b, problem.b_major == "mn"),
+            "d": _lines(out, True) if "d" in records else nothing,
+            "sfa_map": _lines(a_scale, False) if "sfa_map" in records and a_scale is not None else nothing}
+    named = {**maps, **grid.arguments(problem, arrays, options, pointer)}
+    own = {parameter.name: named[parameter.name] for parameter in traced.signature}
+    return kernel.simulate(grid.ctas, **own, schedule=schedule, seed=seed, check=check, **config.parameters)
 
 
 def _view(name: str, array: Array, word: str | None) -> ArrayView:

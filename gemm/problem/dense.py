@@ -14,12 +14,15 @@ from ptxkit.types import TYPES, Scalar, f16
 
 from ..collective.epilogue_ops import ACTIVATIONS, Fusion
 from ..collective.thread_scales import BLOCK
-from ..config.dense import AHEAD, LINE, OPERANDS
+from ..config.dense import OPERANDS, Operands
+from ..config.parts import BlockScaled, Hilbert, L2Fetch, Loads, Promoted, Promotion, Scheduler, StreamK, TensorCoreSums
 
 NAMES = {"float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float8_e4m3fn": "e4m3",
          "float8_e5m2": "e5m2"}
 RESULTS = ("f16", "bf16", "f32", "e4m3", "e5m2")
 FEW_ROWS = 128              # of A, up to which a product takes as long as B
+LINE: L2Fetch = 128         # bytes of a line of the L2
+PREFETCH_STAGES = 4         # of B, where every CTA waits for it
 
 
 class Arrays(NamedTuple):
@@ -98,17 +101,23 @@ class Problem:
         self.strides = tuple(row_strides(array) for array in (out, arrays.c, arrays.residual))
 
     @property
-    def fixed(self) -> dict[str, Any]:
-        """The fields of a configuration that the problem decides; the others are its knobs."""
-        return {"a": self.a, "b": self.b, "out": self.out, "accumulator": self.accumulator, "a_major": self.a_major,
-                "b_major": self.b_major, "PROMOTE": self.promote, "BLOCK_SCALES": self.block_scales, "SCALE_MAP": self.scale_map,
-                "SCALE_BULK": self.scale_bulk, "BATCHED": self.batches is not None, "FUSION": self.fusion}
+    def operands(self) -> Operands:
+        """The element types, majors and batches that a configuration must have."""
+        return Operands(self.a, self.b, self.out, self.accumulator, self.a_major, self.b_major, self.batches is not None)
 
-    @property
-    def reading(self) -> dict[str, Any]:
-        """How B is read, which a configuration may do otherwise: of few rows everybody waits for it, so that CTAs ask for it ahead, and the
-        L2 fetches what is asked for and nothing else."""
-        return {"AHEAD": AHEAD, "L2_PROMOTION": LINE} if self.m <= FEW_ROWS else {}
+    def sums(self, how: Promotion = "plain") -> TensorCoreSums | Promoted | BlockScaled:
+        """Where the sums along K are accumulated; promoted ones in this way."""
+        if self.block_scales:
+            return BlockScaled(how, "bulk" if self.scale_bulk else "tensor_map" if self.scale_map else "warp")
+        return Promoted(how) if self.promote else TensorCoreSums()
+
+    def loads(self, scheduler: Scheduler) -> Loads:
+        """How operands are read, unless a configuration does it otherwise: with few rows every CTA waits for B, so that it is prefetched,
+        and the L2 fetches no more than what is asked for."""
+        if self.m > FEW_ROWS:
+            return Loads()
+        first_is_known = not isinstance(scheduler, StreamK) and not isinstance(scheduler.order, Hilbert)
+        return Loads(l2_prefetch_stages=PREFETCH_STAGES if first_is_known else 0, l2_fetch=LINE)
 
     @property
     def plain(self) -> bool:

@@ -42,16 +42,16 @@ class BothEnds:
     counter: Ptr[u64]
     units: Reg[u32]
     ctas: Reg[u32]
-    behind: Reg[u32]
+    from_tail: Reg[u32]
     front: Reg[u32]
     backwards: Reg[pred]
     one: Reg[u64]                               # what a ticket of this CTA's end adds
 
     @classmethod
-    def begin(cls, counter: Ptr[u32], units: Reg[u32], unit: Reg[u32], ctas: Reg[u32], from_end: int) -> BothEnds:
+    def begin(cls, counter: Ptr[u32], units: Reg[u32], unit: Reg[u32], ctas: Reg[u32], from_tail: int) -> BothEnds:
         """For one of so many CTAs, whose first `unit` is put right if it goes backwards."""
         halves = counter.cast(u64)
-        behind = min_.u32(ctas // 2, from_end)
+        behind = min_.u32(ctas // 2, from_tail)
         backwards = (unit >= ctas - behind) & (units > ctas)
         mov.u32(unit, units - (ctas - unit), pred=backwards)
         one, front = selp.u64(1 << 32, 1, backwards), ctas - behind
@@ -66,7 +66,7 @@ class BothEnds:
         ahead, back = cvt.u32.u64(ticket), cvt.u32.u64(shr.u64(ticket, 32))
         drawn = ahead + back
         st.relaxed.gpu.global_.u64(self.counter, 0, pred=drawn == self.units - 1)
-        here = selp.u32(self.units - (back + self.behind + 1), ahead + self.front, self.backwards)
+        here = selp.u32(self.units - (back + self.from_tail + 1), ahead + self.front, self.backwards)
         return selp.u32(here, self.units, drawn + self.ctas < self.units)
 
 
@@ -77,12 +77,12 @@ class Tickets:
     The producer's thread draws a ticket while it loads the tile before, finds out where that unit is, and passes both on through a ring
     of slots, so that who multiplies begins without a division. full[slot]: 1, its arrive. empty[slot]: a lane of every warp that works on
     what is drawn, when the warp has read the slot. As many tickets are drawn as there are units, so whoever draws the last sets the
-    counter back to 0 for the next launch. With `from_end` so many CTAs, at most every second one, begin with the last units (`BothEnds`).
+    counter back to 0 for the next launch. With `from_tail` so many CTAs, at most every second one, begin with the last units (`BothEnds`).
     """
 
     counter: Ptr[u32]
     warps: int
-    from_end: int = 0                           # CTAs that go through the units from the last one on
+    from_tail: int = 0                           # CTAs that go through the units from the last one on
     slots: Shared[u32] = field(init=False)
     full: MBarriers = field(init=False)
     empty: MBarriers = field(init=False)
@@ -139,8 +139,8 @@ class Tickets:
 
     def _ends(self, units: Reg[u32], unit: Reg[u32], drawers: Reg[u32]) -> Any:
         """How one of so many draws, whose first `unit` this is."""
-        if self.from_end:
-            return BothEnds.begin(self.counter, units, unit, drawers, self.from_end)
+        if self.from_tail:
+            return BothEnds.begin(self.counter, units, unit, drawers, self.from_tail)
         return OneEnd(self.counter, units, drawers)
 
 
@@ -151,7 +151,7 @@ class ClusterTickets(Tickets):
     It sends what it draws to the producer of each other CTA by st.async; each passes it on in its own CTA, as above. sent[slot], of those
     others: 1, their producer's arrive.expect_tx. free[slot], of the first CTA: the other producers, when they have loaded that tile. Nobody
     else of a CTA synchronises with another's: a release at the scope of the cluster takes a consumer, who has stores under way, too long.
-    `from_end` counts clusters.
+    `from_tail` counts clusters.
     """
 
     size: int = field(default=2, kw_only=True)

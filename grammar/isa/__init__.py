@@ -1,4 +1,4 @@
-"""The instruction table: one chapter per group of the manual, each a tuple of rows."""
+"""The instruction table: one module per chapter of the manual, each a tuple of rows."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _POLICY = r("b64", imm=ANY, tag="policy", when="L2::cache_hint", float_ok=False)
 _VALUE = r("type", imm=ANY, float_immediate=True)
 _128 = {"since": "8.3", "needs": {"sys": "8.4"}}
 
-# Which operations exist for which types; the halves are never flushed, and have no literals.
+# Which operations exist for which types. Subnormal 16-bit floats are never flushed, and 16-bit floats have no literals.
 _SCALAR = (
     (".op", "and or xor", "b32 b64", _VALUE),
     (".op", "add", "u32 s32 u64 f32 f64", _VALUE),
@@ -29,7 +29,7 @@ _VECTOR = (
 
 def _row(mnemonic: str, place: str, sources: str, slots: dict[str, str], d: Operand, gates: dict[str, Any] | None = None,
          **operands: Operand) -> Form:
-    """One operation. `place` is the opcode from the space to before the type; a policy comes with `L2::cache_hint`."""
+    """One operation. `place` is the part of the opcode between scope and type. `L2::cache_hint` in it adds a cache policy."""
     present: dict[str, Any] = {**({"d": d} if mnemonic == "atom" else {}), "a": at("space"), **operands}
     line = f"{'d, ' * (mnemonic == 'atom')}[a], {sources}"
     if "L2::cache_hint" in place:
@@ -39,7 +39,7 @@ def _row(mnemonic: str, place: str, sources: str, slots: dict[str, str], d: Oper
 
 
 def _scalar(mnemonic: str, op: str, ops: str, types: str, b: Operand, gates: dict[str, Any] | None = None) -> tuple[Form, Form]:
-    """In global memory, where a policy may be given, and in shared memory. ptxas crashes on a sink of bf16."""
+    """One row for global memory, which takes a cache policy, and one for shared memory. ptxas crashes on a sink `_` of type bf16."""
     slots, d = {"op": ops, "type": types}, w("type", sink="noftz" not in op)
     return (_row(mnemonic, f"{{.space}}{op}{{.L2::cache_hint}}", "b", {"space": "global", **slots}, d, gates, b=b),
             _row(mnemonic, f".space{op}", "b", {"space": _SHARED, **slots}, d, gates, b=b))
@@ -51,7 +51,7 @@ def _compare(types: str, value: Operand, gates: dict[str, Any] | None = None) ->
 
 
 def _vector(mnemonic: str, op: str, ops: str, vec: str, types: str) -> Form:
-    """On two to eight neighbours in global memory, each of which is updated atomically on its own."""
+    """One row for two to eight neighbours in global memory. Each of them is atomic by itself."""
     lanes = Per("vec", {"v2": 2, "v4": 4, "v8": 8})
     return _row(mnemonic, f"{{.space}}{op}{{.L2::cache_hint}}.vec", "b", {"space": "global", "op": ops, "vec": vec, "type": types},
                 w("type", n=lanes), {"since": "8.1"}, b=r("type", n=lanes, float_immediate=True))

@@ -13,7 +13,7 @@ _SCOPE = {"scope": "cta cluster gpu sys"}
 
 
 def _cta(name: str, convergence: Literal["none", "warp"]) -> tuple[Form, ...]:
-    """`bar`, which is `barrier.aligned`; `name` stands before the operation and `.aligned` after it, marked by a star."""
+    """The rows of `bar`, `barrier` or `barrier.aligned`. A star in `name` marks the place of the operation."""
     base, _, aligned = name.partition("*")
     effects = Effects(sync=("cta.barrier",), convergence=convergence)
     how: dict[str, Any] = {"target": "sm_30", "section": "bar, barrier", "a": _BARRIER, "b": _THREADS}

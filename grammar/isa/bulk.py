@@ -1,6 +1,6 @@
 """Asynchronous copies: cp.async by threads, bulk copies and reductions, and tensor copies through a tensor map (TMA).
 
-A bulk copy into shared memory completes on an mbarrier, one out of it in the thread's bulk async-group.
+A bulk copy into shared memory completes on an mbarrier. A bulk copy out of it completes in the thread's bulk async-group.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _OPERANDS: dict[str, Operand] = {
     "cache_policy": r("b64", imm=ANY, tag="policy", when="L2::cache_hint", float_ok=False),
     "tensorMap": at(tag="tensormap"),
     "tensorCoords": coordinates(Per("dim", _RANK)),
-    # Offsets of the filter in the spatial dimensions: all but the channels and the images.
+    # Offsets of the filter in the spatial dimensions, which are all dimensions but channels and images.
     "im2colInfo": coordinates(Per("dim", {"3d": 1, "4d": 2, "5d": 3}), "b16", float_ok=False),
 }
 
 
 def _row(syntax: str, effects: Effects, *, since: str = "8.0", section: str = "", dst: Operand = _GLOBAL, src: Operand = _SHARED,
          **slots: str) -> Form:
-    """A bulk row: the operands that its syntax names, the mbarrier in the space of the destination."""
-    bare = ".tensor." in syntax  # ptxas takes `array[3]` here, too
+    """A bulk row with the operands that its syntax names. The mbarrier is in the space of the destination."""
+    bare = ".tensor." in syntax  # ptxas takes `array[3]` here
     operands = {**_OPERANDS, "dstMem": replace(dst, element=bare), "srcMem": replace(src, element=bare),
                 "mbar": at(dst.space, tag="mbarrier", element=bare)}
     names: dict[str, Any] = {name: operands[name] for name in operands if name in syntax.partition(" ")[2]}
@@ -40,7 +40,7 @@ def _row(syntax: str, effects: Effects, *, since: str = "8.0", section: str = ""
 
 
 def _by_thread(cop: str, cp_size: Range) -> tuple[Form, ...]:
-    """The bytes from `src_size` on are zero, or all where `ignore_src` is true."""
+    """Bytes after the first `src_size` are written as zero. All are if `ignore_src` is true."""
     opcode = f"cp.async.{cop}.state.global{{.L2::cache_hint}}{{.prefetch_size}} [dst], [src], cp_size"
     how: dict[str, Any] = {
         "slots": {"state": "shared shared::cta", "prefetch_size": "L2::64B L2::128B L2::256B"}, "target": "sm_80", "section": "cp.async",
@@ -71,7 +71,7 @@ _TO_GLOBAL = (("and or xor", "", "b32 b64"), ("add", "", "u32 s32 u64 f32 f64"),
 
 
 def _copies(mode: Literal["w", "rw"], *completion: str) -> Effects:
-    """A bulk copy ("w") or reduction ("rw") that ends with an mbarrier, or joins the group."""
+    """A bulk copy ("w") or reduction ("rw") that completes on an mbarrier or in the bulk async-group."""
     barrier = (Access("rw", "mbar", 8, "async"),) if completion[0].startswith("mbarrier") else ()
     return Effects((Access("r", "srcMem", "size", "async"), Access(mode, "dstMem", "size", "async"), *barrier), sync=completion)
 

@@ -24,7 +24,7 @@ _NEITHER: dict[str, Any] = {}
 
 
 def _set(compare: str, dtype: str, stype: str, ftz: str = "") -> Form:
-    """`d` is all ones (an integer) or 1.0 where the comparison holds, in each half for packed types."""
+    """`d` is all ones (an integer) or 1.0 if the comparison is true, and zero if not. Packed types compare each half."""
     how = _NEITHER if stype in _HALVES else _EITHER
     truth = None if "bf16" in stype else Per("dtype", {"bf16": None}, default=_TRUTH)
     return form(f"set.CmpOp{{.BoolOp}}{ftz}.dtype.stype d, a, b, c", section="set",
@@ -34,7 +34,7 @@ def _set(compare: str, dtype: str, stype: str, ftz: str = "") -> Form:
 
 
 def _setp(compare: str, types: str, ftz: str = "", p: str = "p{|q}") -> Form:
-    """`q` is the negated comparison, or the upper half's where the type is packed."""
+    """`q` is the negated comparison, or for a packed type the result of the upper half."""
     how = _NEITHER if types in _HALVES else _EITHER
     results = {"p": _P, "q": _P} if "q" in p else {"p": w("pred")}
     operands: dict[str, Any] = {**results, "a": r("type", **how), "b": r("type", **how),

@@ -1,4 +1,4 @@
-"""Arithmetic in f32 and f64; the halves are in `half`."""
+"""Arithmetic in f32 and f64. Arithmetic in f16 and bf16 is in `half`."""
 
 from __future__ import annotations
 

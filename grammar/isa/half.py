@@ -1,4 +1,4 @@
-"""Arithmetic in f16 and bf16 and in their pairs, which have no literals."""
+"""Arithmetic in f16, bf16, f16x2 and bf16x2. These types have no literals."""
 
 from __future__ import annotations
 

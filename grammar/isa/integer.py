@@ -1,4 +1,4 @@
-"""Integer arithmetic and its extended-precision forms, which pass a carry from one instruction to the next."""
+"""Integer arithmetic. The extended-precision forms pass a carry from one instruction to the next."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _BITS = (
          d=w("b32"), mask=r("b32", imm=ANY), base=r("b32", imm=ANY), offset=r("s32", imm=ANY)),
 )
 
-# Four (dp4a) or two (dp2a) products of packed bytes; the sum is signed unless both are unsigned.
+# The sum of four (dp4a) or two (dp2a) products of packed elements. It is signed unless both sources are unsigned.
 _DOT = tuple(
     form(f"{opcode}.atype.btype d, a, b, c", slots=mode | {"atype": atype, "btype": btype}, section=opcode.partition(".")[0],
          d=w(total), a=r("atype", imm=ANY), b=r("btype", imm=ANY), c=r(total, imm=ANY))

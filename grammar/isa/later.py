@@ -1,6 +1,6 @@
-"""What PTX ISA 9.0 has for later GPUs: opcodes that are recognised in text, so that the finding can say which target they need.
+"""Opcodes of PTX ISA 9.0 for later GPUs. They are recognised in text, so that the finding can say which target they need.
 
-A row gives no operands; `example` is the operands of a line that its target accepts, which the certification uses.
+A row has no operands. `example` holds the operands of a line that its target accepts. The certification assembles that line.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def _lanes(type: str, count: int) -> str:
 
 
 def _fragments(shape: str, *more: str) -> str:
-    """Of m16n8k64 and m16n8k32 with packed small floats."""
+    """The fragments of m16n8k64 and m16n8k32 with packed small floats."""
     a, b = {"k32": (4, 2), "k64": (4, 2)}[shape]
     return ", ".join((_lanes("f32", 4), _lanes("b32", a), _lanes("b32", b), _lanes("f32", 4), *more))
 
 
 def _boxes(mode: str, dim: str, coordinates: int, offsets: str) -> tuple[Form, ...]:
-    """Tensor loads of four rows, and with a halo in the width; a policy and a mask are operands of their own."""
+    """Tensor loads of four rows, and of a box with a halo in its width. A cache policy and a CTA mask are further operands."""
     start = f"[%b64_1], [%b64_2, {_lanes('s32', coordinates or int(dim[0]))}], [%b64_3]{offsets}"
     line = f"cp.async.bulk.tensor.{dim}.{{}}.global.{mode}.mbarrier::complete_tx::bytes{{}}{{}}{{}}"
     return tuple(_later(line.format(space, multicast, group, hint), start + ", %b16_3" * bool(multicast) + ", %b64_4" * bool(hint),
@@ -46,7 +46,7 @@ _MMA_SP = "[%b32_1], %b64_1, %b64_2, [%b32_3], %b32_2, %pred_1"
 
 
 def _loads(mnemonic: str, *operands: str) -> tuple[Form, ...]:
-    """256 bits at once: eight lanes of 32, four of 64."""
+    """Accesses of 256 bits: eight lanes of 32 or four of 64."""
     first = {"ld": "{0}, [%b64_39]", "st": "[%b64_39], {0}"}[mnemonic]
     return tuple(_later(f"{mnemonic}.global{{.L1}}{{.L2}}{shape}", first.format(_lanes(type, count)), "sm_100", "8.8",
                         L1="L1::evict_normal L1::evict_first L1::evict_last L1::no_allocate",

@@ -1,4 +1,4 @@
-"""What ptxas 13.0 takes although the manual does not have it: accepted in text that is not read strictly, never offered by the DSL."""
+"""Forms that ptxas 13.0 accepts and the manual does not have. The checker accepts them unless it is strict; the DSL never offers them."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def _with(row: Form, old: str, new: str) -> Form:
 
 
 def _taking(row: Form, **operands: Operand) -> Form:
-    """The row with other operands in the places of its own."""
+    """The row with some of its operands replaced."""
     return replace(row, operands={**row.operands, **operands})
 
 
 def _generic(row: Form) -> Form:
-    """The row without a state space, at whatever a generic address points to."""
+    """The row without a state space: it accesses what a generic address points to."""
     return _taking(replace(row, syntax=row.syntax.replace("{.space}", "").replace(_WHERE, "{.cluster|.weak}")),
                    **{name: at() for name in ("a", "mbar") if name in row.operands})
 
 
-# The lanes of a surface's element that is written as a list: they are no narrower than their part of it.
+# The type of each lane of a surface's element that is written as a list of lanes.
 _PARTS = {2: {"b8": "b8", "b16": "b8", "b32": "b16", "b64": "b32"}, 4: {"b8": "b8", "b16": "b8", "b32": "b8", "b64": "b16"}}
 
 
 def _listed(row: Form, name: str, lanes: int) -> Form:
-    """The row of a surface with a list of `lanes` in place of its one register, or the other way round."""
+    """The row of a surface with a list of `lanes` instead of one register. With 1 lane: one register instead of a list."""
     old = row.operands[name]
     if lanes == 1:
         return _taking(row, **{name: replace(old, kind="register", count=1, sink=False)})
@@ -58,13 +58,13 @@ def _without(row: Form, *names: str) -> Form:
 
 
 def _product(row: Form) -> Form:
-    """The row with results left out, unless they are sums of 8-bit floats, and with integers for C."""
+    """The row with a sink `_` for D, unless A and B are 8-bit floats, and with integer literals for C."""
     d, c = row.operands["d"], row.operands["c"]
     return _taking(row, d=replace(d, sink=not _EIGHT_BITS.issubset(row.slots.get("atype", ()))), c=replace(c, immediate=ANY))
 
 
 def _untyped(row: Form) -> Form:
-    """The row of a sparse product with registers of any type, 32 bits wide, where ptxas does not look, and a literal for the metadata."""
+    """The row of a sparse product with any 32-bit register where ptxas checks no type, and with a literal for the metadata."""
     loose = ("ab" if ".f16.f16" not in row.syntax else "") + ("dc" if re.search(r"\.f32\.(f16|bf16|tf32)", row.syntax) else "")
     loosened = {name: replace(row.operands[name], type="b32", float_immediate=name != "d") for name in loose}
     halves = {"f": imm(Range(0, 3))} if ".f32.f16" in row.syntax else {}
@@ -82,7 +82,7 @@ _F32 = r("f32", float_immediate=True)
 
 
 FORMS: tuple[Form, ...] = (
-    # 16-bit types of what has a carry in; without a carry out.
+    # Instructions that read a carry and do not write one take 16-bit types.
     *(form(f"{opcode}.type d, a, b", slots={"type": "u16 s16"}, effects=Effects(carry="r"), section=opcode, d=_D, a=_A, b=_A)
       for opcode in ("addc", "subc")),
     form("madc.mode.type d, a, b, c", slots={"mode": "hi lo", "type": "u16 s16"}, effects=Effects(carry="r"), section="madc",
@@ -94,7 +94,7 @@ FORMS: tuple[Form, ...] = (
     form("mapa{.space}.type d, a, b", slots=_POINTER, section="mapa", d=_D, a=_VARIABLE, b=r("u32", imm=ANY)),
     form("getctarank{.space}.type d, a", slots=_POINTER, section="getctarank", d=w("u32"), a=_VARIABLE),
 
-    # Without an mbarrier or the word for it, in the CTA's own memory, or one value for all lanes.
+    # `st.async` and `red.async` without an mbarrier, without the modifier for it, in the CTA's own memory, or with one value for all lanes.
     *(form(f"st.async{opcode}.type {operands}", slots={"space": _PLACES, "vec": "v2 v4", "type": types},
            since="8.1", section="st.async", effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, b=_VALUE,
            **cast(Any, {"mbar": _MBAR} if "[mbar]" in operands else {}))
@@ -119,7 +119,7 @@ FORMS: tuple[Form, ...] = (
 
     *(_with(row, ".sync.aligned", ".sync") for row in wgmma.FORMS),
 
-    # Registers of a width where the manual has types, and lists that are too long or not written as such.
+    # Any register of the width where the manual asks for a type, lists that are too long, and lists of one register without braces.
     *map(_untyped, _SPARSE),
     *(_taking(_untyped(row), a=r("b32")) for row in _SPARSE if "s8" in row.slots.get("atype", ())),
     *(_product(row) for row in (*mma.FORMS, *wmma.FORMS) if {"c", "d"} <= row.operands.keys() and row not in _SPARSE),
@@ -142,7 +142,7 @@ FORMS: tuple[Form, ...] = (
               d=replace(row.operands["d"], sink=True, open=row.mnemonic == "multimem" or type != "bf16"))
       for row in (*atomic.FORMS, *multimem.FORMS) if "vec" in row.slots and "d" in row.operands for type in row.slots["type"]),
 
-    # Rounded in any way.
+    # Any rounding.
     form("fma.rn.oob.sat.type d, a, b, c", slots={"type": "f16 f16x2"}, since="8.1", section="fma",
          d=_D, a=r("type"), b=r("type"), c=r("type")),
     *(form(f"fma.rnd{oob}{{.relu}}.type d, a, b, c", slots={"rnd": "rz rm rp", "type": "bf16 bf16x2"}, since=since, section="fma",
@@ -162,11 +162,11 @@ FORMS: tuple[Form, ...] = (
     *(_taking(_with(_without(row, "b", "e"), "{, f}", ", f"), c=r("s64"), f=_F32) for row in texture.FORMS
       if row.mnemonic in ("tex", "tld4") and "f" in row.operands and "dPdx" not in row.operands),
 
-    # cuda_bf16.hpp compares so.
+    # cuda_bf16.hpp compares like this.
     *(_taking(replace(row, slots={**row.slots, "dtype": ("bf16",)}), d=replace(row.operands["d"], integer_ok=True))
       for row in compare.FORMS if row.mnemonic == "set" and row.slots["stype"] == ("bf16",)),
 
-    # Bits where the manual has integers, and another way to write a barrier.
+    # Bit types where the manual has integer types, and another spelling of a barrier.
     form("shfl.sync.mode.b32 d{|p}, a, b, c, membermask", slots={"mode": "up down bfly idx"}, effects=Effects(convergence="warp"),
          section="shfl.sync", d=w("b32"), p=w("pred", sink=True), a=_B32, b=_B32, c=_B32,
          membermask=r("b32", imm=ANY, tag="members", float_ok=False)),
@@ -178,7 +178,7 @@ FORMS: tuple[Form, ...] = (
          a=r("u32", imm=Range(0, 15)), b=r("u32", imm=Range(0, multiple=32))),
     *(_taking(row, b=r("u32", imm=Range(choices=(0,)))) for row in barrier.FORMS if "b" in row.operands and ".arrive" not in row.syntax),
 
-    # At an address in another space than those that have what is meant.
+    # An address in a space that cannot hold the object.
     *(_generic(row) for row in cluster.FORMS if row.mnemonic in ("st", "red")),
     form("cp.async.mbarrier.arrive{.noinc}.b64 [addr]", section="cp.async.mbarrier.arrive", addr=at(),
          effects=Effects(sync=("mbarrier.arrive_async",))),
@@ -186,13 +186,13 @@ FORMS: tuple[Form, ...] = (
            effects=Effects(sync=("fence",)), section="membar, fence", addr=at(space, tag="tensormap"), size=imm(Range(choices=(128,))))
       for space in ("const", "param")),
 
-    # At an address of 32 bits, which ptxas extends.
+    # An address of 32 bits, which ptxas extends.
     *(_taking(row, **{name: replace(operand, narrow=True) for name, operand in row.operands.items() if operand.kind == "address"})
       for row in (*bulk.FORMS, *tensormap.FORMS, *barrier.FORMS, *matrix.FORMS, *wmma.FORMS, *memory.FORMS)
       if any(operand.kind == "address" for operand in row.operands.values())
       and row.mnemonic in ("cp", "tensormap", "fence", "ldmatrix", "stmatrix", "wmma", "createpolicy")),
 
-    # Empty lists in a call, and addresses of functions in 32 bits and in what holds no address.
+    # Empty lists in a call, and the address of a function in 32 bits or in a register that cannot hold an address.
     form("call{.uni} (ret_param), func", effects=Effects(control="call"), section="call",
          ret_param=Operand("arguments", access="w"), func=Operand("function")),
     form("call{.uni} (ret_param), fptr, fproto", effects=Effects(control="call"), section="call",
@@ -200,7 +200,7 @@ FORMS: tuple[Form, ...] = (
     *(_taking(row, fptr=r("u32")) for row in control.FORMS if "fptr" in row.operands),
     form("mov.type d, fname", slots={"type": "pred b16 u16 s16 f32 f64"}, section="mov", d=_D, fname=Operand("function", "type")),
 
-    # The address of a variable cut off, taken apart, and where a generic address is due.
+    # The address of a variable cut off, taken apart into lanes, or in place of a generic address.
     form("mov.type d, avar", slots={"type": "b16 u16 s16"}, section="mov", d=_D, avar=Operand("symbol", "type")),
     *(form(f"mov.{type} d, a", since="8.3" if type == "b128" else "8.0", section="mov", d=w(lane, n=lanes, sink=True), a=source)
       for type, lane, lanes in (("b16", "b8", 2), ("b32", "b8", 4), ("b32", "b16", 2), ("b64", "b16", 4), ("b64", "b32", 2))
@@ -211,7 +211,7 @@ FORMS: tuple[Form, ...] = (
     form("mov.b128 d, a", since="8.3", section="mov", d=w("b128"), a=imm(ANY, "b64")),
     *(form(f"mov.{type} d, a", section="mov", d=w(type), a=r(lane, n=lanes, sink=True, imm=ANY))
       for type, lane, lanes in (("b32", "b8", 4), ("b32", "b16", 2))),
-    # Vectors as a whole: the manual names mov among the instructions that have them, and no form of it.
+    # A move of a whole vector. The manual names mov among the instructions with vector operands, but gives no form.
     *(form("mov.vec.type d, a", slots={"vec": vec, "type": types}, section="mov", d=w("type", n=lanes, sink=True),
            a=r("type", n=lanes, imm=ANY, float_immediate=True))
       for vec, lanes, types in (("v2", 2, "b16 u16 s16 b32 u32 s32 f32 b64 u64 s64 f64"), ("v4", 4, "b16 u16 s16 b32 u32 s32 f32"))),

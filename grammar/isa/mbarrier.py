@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..schema import ANY, Access, Effects, Form, Range, at, form, r, w
 
-# The manual writes `.sem.scope` before or after the space, depending on the line; the table has them always before.
+# The manual writes `.sem.scope` before the space in some lines and after it in others. The table always has it before.
 _ORDER = {"sem": "release relaxed", "scope": "cta cluster"}
 _LOCAL = {"space": "shared shared::cta"}
 _MAX = 2**20 - 1
@@ -19,7 +19,7 @@ def _effects(*sync: str, mode: str = "rw") -> Effects:
 
 
 def _arrivals(name: str, *words: str) -> tuple[Form, ...]:
-    """`arrive` or `arrive_drop`, which also lowers the count of the phases to come: `words` are their effects."""
+    """The rows of `arrive` or `arrive_drop`. `arrive_drop` also lowers the expected count of later phases. `words`: the effects."""
     count = r("u32", imm=Range(1, _MAX))
     tx_count = r("u32", imm=Range(0, _MAX), tag="bytes")
     expecting = _effects("mbarrier.expect_tx", *words)
@@ -45,7 +45,7 @@ def _bytes(name: str) -> Form:
 
 
 def _waits(name: str, hint: str) -> tuple[Form, ...]:
-    """By phase token, and by parity: 0 asks for the phases that are completed first, third, fifth, ..."""
+    """A wait for a phase by its token, and one by its parity. Parity 0 is that of the first, third, fifth phase and so on."""
     slots = {"sem": "acquire relaxed", "scope": "cta cluster", "space": "shared shared::cta"}
     common = {"waitComplete": w("pred"), "addr": _BARRIER}
     if hint:

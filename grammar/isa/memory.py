@@ -16,7 +16,7 @@ _SHARED = "shared shared::cta shared::cluster"
 _POLICY = r("b64", imm=ANY, tag="policy", when="L2::cache_hint", float_ok=False)
 _GATES = {"param::entry": "8.3", "param::func": "8.3"}
 
-# A vector holds at most 128 bits: v4 of 64-bit types, and v8, need a later target.
+# A vector holds at most 128 bits. v8, and v4 of 64-bit types, need a later target.
 _SHAPES: tuple[Any, ...] = (
     (".type", "8.0", {"type": _SCALAR}, {}),
     (".vec.type", "8.0", {"vec": "v2", "type": _SCALAR}, {"n": 2}),
@@ -27,7 +27,7 @@ _NO_VECTORS: tuple[Any, ...] = (_SHAPES[0], _SHAPES[3])
 
 
 def _row(line: str, mode: Literal["r", "w"], section: str, since: str, slots: dict[str, str], **data: Any) -> Form:
-    """One load or store. The policy is the last operand where the opcode has `L2::cache_hint`."""
+    """One load or store. The cache policy is the last operand if the opcode has `L2::cache_hint`."""
     if "L2::cache_hint" in line:
         line, data = f"{line}, cache_policy", {**data, "cache_policy": _POLICY}
     gates = {**_GATES, "sys": "8.4"} if slots["type"] == "b128" else _GATES
@@ -37,7 +37,7 @@ def _row(line: str, mode: Literal["r", "w"], section: str, since: str, slots: di
 
 
 def _load(opcode: str, section: str = "ld", *, since: str = "8.0", shapes: Any = _SHAPES, **slots: str) -> tuple[Form, ...]:
-    """The rows of one load, one per shape. A lane may be left out with `_`, a scalar not."""
+    """The rows of one load, one per shape. `_` may stand for a lane of a vector, but not for a scalar."""
     return tuple(_row(f"{opcode}{shape} d, [a]", "r", section, max(since, gate), slots | types,
                       d=w("type", wide=True, sink="n" in lanes, open=True, **lanes))
                  for shape, gate, types, lanes in shapes)
@@ -50,7 +50,7 @@ def _store(opcode: str, *, since: str = "8.0", shapes: Any = _SHAPES, **slots: s
                  for shape, gate, types, lanes in shapes)
 
 
-# Priorities, prefetch sizes and policies belong to the global space, and to generic addresses of it.
+# Eviction priorities, prefetch sizes and cache policies are for the global space and for generic addresses of it.
 _LD = (
     *_load("ld{.weak}{.space}{.cop|.level1}{.L2::cache_hint}{.prefetch_size}",
            space="global", cop="ca cg cs lu cv", level1=_LEVEL1, prefetch_size=_PREFETCH),
@@ -79,7 +79,7 @@ _ST = (
     *_store("st.mmio.sem.scope{.space}", sem="relaxed", scope="sys", space="global", since="8.2", shapes=_NO_VECTORS),
 )
 
-# Neither touches a value in memory.
+# These change no value in memory.
 _PREFETCHES = Effects(sync=("prefetch",))
 _CACHED = Effects(sync=("cache.priority",))
 _128_BYTES = imm(Range(choices=(128,)), default=128)

@@ -18,7 +18,7 @@ _LAYOUTS: dict[str, Any] = {"alayout": "row col", "blayout": "row col"}
 
 def _row(opcode: str, shapes: _Shapes, d: str, *, ab: str = "b32", c: Operand | None = None, since: str = "8.0",
          needs: dict[str, str] | None = None, **slots: str) -> Form:
-    """`shapes` gives the registers of A, of B, and of C and D, in each thread; several small elements share a register."""
+    """`shapes` gives the registers per thread of A, of B, and of C and D. Several small elements share a register."""
     a_lanes, b_lanes, lanes = (Per("shape", {shape: registers[i] for shape, registers in shapes.items()}) for i in range(3))
     return form(f"mma{opcode} d, a, b, c", slots={"shape": " ".join(shapes), **slots}, since=since, needs=needs,
                 effects=Effects(convergence="warp"), section="mma",
@@ -57,7 +57,7 @@ _SINGLE_SPARSE: _Shapes = {"m16n8k16": (2, 2, 4), "m16n8k32": (4, 4, 4)}
 
 
 def _sparse(opcode: str, shapes: _Shapes, d: str, selectors: dict[str, int], *, ab: str = "b32", since: str = "8.0", **slots: Any) -> Form:
-    """A holds half of its elements; `e` says which, in the registers of the threads that `f` (below `selectors`) picks."""
+    """A sparse product: A holds half of its elements. `e` says which; `f` (less than `selectors`) says which threads provide `e`."""
     row = _row(f"{_SPARSE}{opcode}", shapes, d, ab=ab, since=since, needs={"sp::ordered_metadata": "8.5"},
                spvariant="sp sp::ordered_metadata", **slots)
     below = Per("shape", {shape: Range(choices=tuple(range(count))) for shape, count in selectors.items()})

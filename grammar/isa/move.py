@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..schema import ANY, Form, Operand, Per, form, r, w
 
-# What a vector of registers packs into, and what it unpacks from: type, lanes' type, lanes.
+# The type that a vector of registers packs into and unpacks from, the type of its lanes, and how many lanes it has.
 _PACKS = (("b16", "b8", 2), ("b32", "b8", 4), ("b32", "b16", 2), ("b64", "b16", 4), ("b64", "b32", 2),
           ("b128", "b32", 4), ("b128", "b64", 2))
 _WORDS = {type: f"u{type[1:]}" for type in ("b32", "u32", "s32", "b64", "u64", "s64")}
@@ -31,14 +31,14 @@ _TO_FLOAT = "rn rz rm rp"
 
 
 def _fits(source: str, destination: str) -> bool:
-    """Whether every value of one integer type is a value of another, so that there is nothing to saturate."""
+    """Whether every value of one integer type is a value of another. Then there is nothing to saturate."""
     bits, room = int(source[1:]), int(destination[1:]) - (destination[0] == "s" and source[0] == "u")
     return bits <= room and not (source[0] == "s" and destination[0] == "u")
 
 
 def _cvt(modifiers: str, dtype: str, atype: str, *, irnd: str = _TO_INTEGER, frnd: str = _TO_FLOAT, wide: bool = True,
          needs: dict[str, str] | None = None) -> Form:
-    """`d, a`. With bf16 both registers have exactly the types' widths."""
+    """`d, a`. With bf16 both registers have exactly the widths of the types."""
     rounding = {"irnd": irnd} if ".irnd" in modifiers else {"frnd": frnd} if ".frnd" in modifiers else {}
     return form(f"cvt{modifiers}.dtype.atype d, a", slots={**rounding, "dtype": dtype, "atype": atype}, needs=needs, section="cvt",
                 d=w("dtype", wide=wide), a=r("atype", wide=wide, imm=ANY, float_immediate=True))
@@ -75,7 +75,7 @@ _CVT = (
 _F32 = r("f32", float_immediate=True)
 _FP8 = "e4m3x2 e5m2x2"
 
-# Two results in one register: `a` becomes the upper one, `b` the lower.
+# Two results in one register: `a` becomes the upper half, `b` the lower half.
 _CVT_PACKED = (
     *(form("cvt.frnd{.relu}{.satfinite}.dtype.f32 d, a, b", slots={"frnd": "rn rz", "dtype": dtype}, section="cvt",
            needs={"satfinite": "8.1"}, d=w("dtype", wide=dtype == "f16x2"), a=_F32, b=_F32) for dtype in ("f16x2", "bf16x2")),

@@ -13,7 +13,7 @@ _ST: tuple[Any, ...] = ("multimem.st{.weak|.sem.scope}{.space}", "[a], b", "w", 
 _RED: tuple[Any, ...] = ("multimem.red{.sem.scope}{.space}", "[a], b", "rw", "relaxed release")
 
 _INTEGER = (("min max", "u32 s32 u64 s64"), ("add", "u32 s32 u64"), ("and or xor", "b32 b64"))
-# Shapes and types. What is accessed at once is 32, 64 or 128 bits.
+# Shapes and types. One access has 32, 64 or 128 bits.
 _HALVES = (("{.vec}", "v2 v4", "f16x2 bf16x2"), (".vec", "v2 v4 v8", "f16 bf16"))
 _FLOATS = (*_HALVES, ("{.vec}", "v2 v4", "f32"), ("", "", "f64"))
 

@@ -1,4 +1,4 @@
-"""Editing a tensor map in memory, and handing it over to the tensormap proxy."""
+"""Changes to a tensor map in memory, and its hand-over to the tensormap proxy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..schema import ANY, Access, Effects, Form, Operand, Range, at, form, imm, 
 
 _SPACES = {"ss": "global shared::cta"}
 _REPLACED = Effects((Access("rw", "addr", 128),))
-# u8 u16 u32 s32 u64 s64 f16 f32 f32.ftz f64 bf16 tf32 tf32.ftz: from 8 on not the numbers of CUtensorMapDataType.
+# u8 u16 u32 s32 u64 s64 f16 f32 f32.ftz f64 bf16 tf32 tf32.ftz. Numbers of 8 and more differ from those of CUtensorMapDataType.
 _ELEMENT = Range(0, 12)
 _INTERLEAVE = Range(0, 2)      # none, 16B, 32B
 _SWIZZLE = Range(0, 3)         # none, 32B, 64B, 128B

@@ -1,4 +1,4 @@
-"""Textures and surfaces by handle or by reference: fetch, gather, query, and the loads, stores and reductions of surfaces."""
+"""Textures and surfaces, by handle or by reference: fetch, gather, query, and loads, stores and reductions of surfaces."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _TEXTURE, _SAMPLER, _SURFACE = (at(tag=tag) for tag in ("texture", "sampler", "s
 _READS, _QUERY = Effects((Access("r", "a", "type"),)), Effects(sync=("query",))
 _P = w("pred")
 
-# Lanes of the coordinates, of which the fourth is not looked at in three dimensions; the first is the layer in an array.
+# Lanes of the coordinates. In an array the first lane is the layer. In three dimensions the fourth lane is ignored.
 _LANES = {"1d": 1, "2d": 2, "3d": 4, "a1d": 2, "a2d": 4, "cube": 4, "acube": 4, "2dms": 4, "a2dms": 4}
 _ARRAYS = ("a1d", "a2d", "acube", "a2dms")
-# Lanes of a gradient and of an offset in texels: without the layer. Cubes have no offsets.
+# Lanes of a gradient and of an offset in texels, without the layer. Cubes have no offsets.
 _GRADIENTS = {"1d": 1, "2d": 2, "3d": 4, "a1d": 1, "a2d": 2, "cube": 4, "acube": 4}
 _OFFSETS = {"1d": 1, "2d": 2, "3d": 4, "a1d": 1, "a2d": 2, "2dms": 2, "a2dms": 2}
 
@@ -30,7 +30,7 @@ def _lanes(geometries: str, counts: dict[str, int], type: str) -> Operand:
 
 
 def _fetch(opcode: str, geometries: str, ctype: str, *, mip: str = "", section: str = "tex", **slots: str) -> tuple[Form, ...]:
-    """A fetch into four texels, or two of pairs of halves; `p` says whether the texels were there. `mip` is the level's operands."""
+    """A fetch into four lanes, or into two lanes of f16x2. `p` says whether the texel is resident. `mip`: how the mipmap level is given."""
     offset = geometries.split()[0] in _OFFSETS
     texels = {"dtype": "u32 s32 f32" if section == "tld4" else "u32 s32 f16 f32"}
     rest = {"e": _lanes(geometries, _OFFSETS, "s32")} if offset else {}

@@ -1,4 +1,4 @@
-"""Video instructions: 32-bit scalar operations on parts of registers, and the same on two halves or four bytes at once."""
+"""Video instructions: scalar operations on parts of 32-bit registers, and SIMD operations on two halves or four bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ACCUMULATE = {"op2": "add min max"}
 
 
 def _source(type: str, selector: str = "part", *, minus: bool = False) -> Operand:
-    """A register or a part of one. A SIMD source has no literals."""
+    """A register, or a part of one that `selector` names. A SIMD source has no literals."""
     return r(type, imm=None if selector in ("halves", "bytes") else ANY, selector=selector, minus=minus)
 
 
@@ -21,7 +21,7 @@ def _result(selector: str = "") -> Operand:
 
 
 def _scalar(name: str, types: str, slots: dict[str, str], section: str) -> tuple[Form, ...]:
-    """Alone; into one part of `d`, whose other parts are those of `c`; and with a second operation on the result and `c`."""
+    """Three rows: the result; the result in one part of `d` with the other parts from `c`; a second operation on the result and `c`."""
     a, b, c = _source("atype"), _source("btype" if "btype" in types else "u32"), r("u32", imm=ANY)
     return (form(f"{name}{types} d, a, b", slots=slots, section=section, d=_result(), a=a, b=b),
             form(f"{name}{types} d, a, b, c", slots=slots, section=section, d=_result("part"), a=a, b=b, c=c),
@@ -29,7 +29,7 @@ def _scalar(name: str, types: str, slots: dict[str, str], section: str) -> tuple
 
 
 def _simd(name: str, lanes: int, types: str, slots: dict[str, str], section: str, saturate: str = "") -> tuple[Form, ...]:
-    """Into the lanes of `d` that its mask names, the others from `c`; and the sum of those lanes and `c`."""
+    """Two rows: the result in the lanes of `d` that its mask names, with the other lanes from `c`; and the sum of those lanes and `c`."""
     chosen = "halves" if lanes == 2 else "bytes"
     d, a, b, c = _result(f"mask{lanes}"), _source("atype", chosen), _source("btype", chosen), r("u32")
     return (form(f"{name}{lanes}{types}{saturate} d, a, b, c", slots=slots, section=section, d=d, a=a, b=b, c=c),

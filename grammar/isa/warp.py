@@ -1,4 +1,4 @@
-"""What the threads of a warp do together: shuffles, votes, reductions, elections."""
+"""Operations of a whole warp: shuffles, votes, reductions, elections."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..schema import ANY, Access, Effects, Form, Operand, Per, Range, form, imm, r, rw
 
 _FLOAT_N = tuple(range(8, 257, 8))
-# The manual stops at 224 for the integer types; ptxas and CUTLASS have 240 and 256.
+# The manual stops at 224 for the integer types. ptxas and CUTLASS also have 240 and 256.
 _INTEGER_N = (8, 16, 24, *range(32, 257, 16))
 
 _SECTION = "wgmma.mma_async"
@@ -34,9 +34,9 @@ _FROM_REGISTERS = Effects((_read("b_desc"),), sync=("wgmma.issue",), convergence
 
 def _rows(types: str, columns: tuple[int, ...], k: int, d: str, columns_per_register: int, immediates: str = "", *,
           since: str = "8.0", selectors: int = 0, **slots: str) -> tuple[Form, Form]:
-    """The two rows of one `types` list: A behind a descriptor, then A in four registers, where a transpose of A has no place.
+    """The two rows of one `types` list: A by a descriptor, and A in four registers, which cannot be transposed.
 
-    A sparse A has half of its elements; `sp_meta` says which, in the threads that `sp_sel` (below `selectors`) picks.
+    A sparse A has half of its elements. `sp_meta` says which; `sp_sel` (less than `selectors`) says which threads provide `sp_meta`.
     """
     shapes = {f"m64n{n}k{k}": n // columns_per_register for n in columns}
     opcode = f"wgmma.mma_async{'.sp' * bool(selectors)}.sync.aligned.shape{types} d"

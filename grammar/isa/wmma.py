@@ -1,4 +1,4 @@
-"""Matrix multiply-accumulate by one warp on opaque fragments, which wmma itself loads and stores."""
+"""Matrix multiply-accumulate by one warp on opaque fragments. Only wmma loads and stores them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDE = Per("shape", {"m16n16k16": 4, "m8n32k16": 8, "m32n8k16": 2})
 _BYTES_TALL = Per("shape", {"m16n16k16": 2, "m8n32k16": 1, "m32n8k16": 4})
 _BYTES_WIDE = Per("shape", {"m16n16k16": 2, "m8n32k16": 4, "m32n8k16": 1})
 
-# Element types, shapes, layouts of A and of B, a register's type, the registers of A and of B.
+# For A and B: element types, shapes, layouts of A, layouts of B, the type of a register, the registers of A, the registers of B.
 _FACTORS = (
     ("f16", _16, _BOTH, _BOTH, "f16x2", 8, 8),
     ("bf16", _16, _BOTH, _BOTH, "bf16x2", _TALL, _WIDE),
@@ -26,7 +26,7 @@ _FACTORS = (
     ("s4 u4", "m8n8k32", "row", "col", "u32", 1, 1),
     ("b1", "m8n8k128", "row", "col", "u32", 1, 1),
 )
-# The same of C and D.
+# For C and D: element type, shapes, the type of a register, registers.
 _SUMS = (
     ("f16", _16, "f16x2", 4),
     ("f32", f"{_16} m16n16k8", "f32", 8),

@@ -92,14 +92,14 @@ def located(found: Iterable[Finding], text: str) -> Iterator[Finding]:
 
 def protocol(module: tree.Module, places: Any, traced: Traced | None = None) -> list[Finding]:
     """The protocol findings of every entry of a module whose language is right."""
-    from ..grammar.resting import resting
+    from ..grammar.gc_pause import gc_pause
     from .analysis import Analysis
     from .families import FAMILIES
     from .program import parts
 
     found: list[Finding] = []
     for entry, part in parts(module):
-        with resting():
+        with gc_pause():
             analysis = Analysis(part, entry, places, traced if traced is not None and traced.name == entry.name else None)
             for family in FAMILIES:
                 found += family.findings(analysis)

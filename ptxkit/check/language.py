@@ -9,9 +9,9 @@ from typing import Any
 from ..dsl.module import has
 from ..grammar import forms, match, tree, wording
 from ..grammar.errors import Finding, Severity
+from ..grammar.gc_pause import gc_pause
+from ..grammar.lazy import template_body
 from ..grammar.operands import width
-from ..grammar.resting import resting
-from ..grammar.templates import Plain
 from . import declarations, kinds
 from .kinds import Kinds
 from .names import Scope, names_in, signatures
@@ -53,7 +53,7 @@ def findings(module: tree.Module, places: Places, *, strict: bool = False) -> It
     if kinds.crowded() or len(_verdicts) > kinds.MOST:
         kinds.forget()
         _verdicts.clear()
-    with resting():
+    with gc_pause():
         told = list(islice(_Module(module, places, strict).findings(), MOST + 1))
     if len(told) > MOST:
         line = told.pop().ptx_line
@@ -137,8 +137,8 @@ class _Module:
     def _function(self, function: tree.Function) -> Iterator[Finding]:
         self.given = function.parameters if function.kind == "entry" else ()
         self.formal = (*function.returns, *function.parameters)
-        held = tree.held(function)
-        if isinstance(held, Plain) and self.judge.right(function, held):
+        templates = template_body(function)
+        if templates is not None and self.judge.right(function, templates):
             return
         self.loc = None
         body, scope = function.body or (), Scope(self.outer)

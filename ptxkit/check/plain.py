@@ -15,9 +15,8 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..grammar import tree
-from ..grammar.columns import CALLS, Part, made
+from ..grammar.lazy import ANY, ANY_CALLEE, ANY_LABEL, ANY_PARAMETER, DIGITS, Template, TemplateBody
 from ..grammar.special import SPECIAL
-from ..grammar.templates import ANY, ANY_CALLED, ANY_LABEL, ANY_PARAMETER, CALLED, DIGITS, FOUND, LABEL, PARAMETER, Plain, Template
 from . import declarations
 from .kinds import Kinds
 from .names import Declared, Scope, match_type, names_in
@@ -26,6 +25,8 @@ from .places import NOWHERE
 if TYPE_CHECKING:
     from .language import _Module
 
+CALLS = ("call", "call.uni")
+"""The opcodes of a call."""
 FIXED = {"_", *(name for name in SPECIAL if "." in name)}
 """The names that always stand for the same."""
 
@@ -60,7 +61,7 @@ class Judge:
         self.numbers: dict[Hashable, int] = {}
         self.lines: dict[Template, Declaring] = {}
 
-    def right(self, function: tree.Function, body: Plain) -> bool:
+    def right(self, function: tree.Function, body: TemplateBody) -> bool:
         """Whether there is certainly nothing to say about the body and the names of the function's parameters."""
         variables = [*function.returns, *function.parameters]
         for variable in variables:
@@ -73,7 +74,7 @@ class Judge:
         for template in body.templates:
             line = known_lines.get(template)
             if line is None:
-                if template.signs or template.sort not in ("", "="):
+                if template.braces or template.kind not in ("", "declarations"):
                     break
                 line = known_lines[template] = _declaring(template)
             if not line.right:
@@ -84,14 +85,14 @@ class Judge:
                 ranges.update(line.ranges)
                 types.update(line.types)
             variables += line.variables
-        called = [word[len(CALLED):] for word in body.words if word.startswith(CALLED)] if body.calls else []
+        called = body.callees()
         heads = self._heads(called)
         if heads is None:
             return False
         lines, units = _parts(body, first, heads)
         labels: list[str] = []
         targets: list[str] = []
-        if body.braces or not body.reading.templates.labels.isdisjoint(units):
+        if body.brace_lines or not body.label_templates.isdisjoint(units):
             found = _labels(body, lines)
             if found is None:
                 return False
@@ -105,12 +106,13 @@ class Judge:
             return False
         if not ranges.keys().isdisjoint([name.rstrip(DIGITS) for name in names]):
             return False
-        known = body.kept.union([FOUND + target[len(LABEL):] for target in targets], map(CALLED.__add__, called))
-        prefix = body.parameters
+        prefix = body.parameter_prefix
         own = [variable for variable in function.parameters if variable.name.startswith(prefix)]
+        given: list[str] = []
         if own and all(variable.space == "param" and not variable.type.endswith("ref") for variable in own):
-            known.update([PARAMETER + variable.name[len(prefix):] for variable in own])
-            types[PARAMETER] = function.kind
+            given = [variable.name for variable in own]
+            types[ANY_PARAMETER] = function.kind
+        known = body.literal_words.union(body.words_for(targets, given, called))
         return self._used(body, ranges, known) and self._right(units, Names(
             self.module, variables, ranges, types, labels, own, dict(zip(heads, called, strict=True))))
 
@@ -131,13 +133,13 @@ class Judge:
             found.append(number)
         return found
 
-    def _used(self, body: Plain, ranges: dict[str, tree.Variable], known: set[str]) -> bool:
+    def _used(self, body: TemplateBody, ranges: dict[str, tree.Variable], known: set[str]) -> bool:
         """Whether all words are known or registers of ranges. `known` may be added to."""
         counts = {stem: variable.count or 0 for stem, variable in ranges.items()}
         if sum(counts.values()) > 1000 + 3 * len(body.words) // 4:  # many of them are not used
             return all(_within(counts, word) for word in {*body.words}.difference(known))
         registers = self.module.known.registers
-        self.module.known.names = self.module.known.names or body.reading.templates.holes.names
+        self.module.known.names = self.module.known.names or body.register_names
         for stem, count in counts.items():
             known.update(islice(registers(stem, count), count))
         return known.issuperset(body.words)
@@ -148,8 +150,8 @@ class Judge:
         new: list[Unit] = []
         keys: list[Hashable] = []
         for unit in units - fine:
-            if isinstance(unit, Template) and unit.sort != "i":
-                if unit.sort not in ("", ":"):
+            if isinstance(unit, Template) and unit.kind != "instructions":
+                if unit.kind not in ("", "label"):
                     return False
                 fine.add(unit)
                 continue
@@ -203,7 +205,7 @@ class Names:
         for stem, variable in self.ranges.items():
             scope.ranges[stem], scope.types[stem] = variable, self.types[stem]
             scope.names[stem + ANY] = Declared(self.types[stem], stem, variable)
-        if PARAMETER in self.types:
+        if ANY_PARAMETER in self.types:
             scope.names[ANY_PARAMETER] = Declared(".param", ANY_PARAMETER, self.own[0])
         scope.labels = {name: name for name in (*self.labels, ANY_LABEL)}
         return self.module.kinds(scope)
@@ -224,8 +226,7 @@ def _declaring(template: Template) -> Declaring:
     right = True
     variables: list[tree.Variable] = []
     ranges: dict[str, tree.Variable] = {}
-    for part in template.parts if template.sort else ():
-        variable = part[0]
+    for variable in template.statements if template.kind else ():
         assert isinstance(variable, tree.Variable)
         name, plain = variable.name, declarations.plain(variable)
         if ANY in name or (not plain and any(True for _ in declarations.variable(variable, NOWHERE))):
@@ -245,20 +246,20 @@ def _within(counts: dict[str, int], word: str) -> bool:
     return 0 < len(digits) < 11 and int(digits) < counts.get(stem, 0)
 
 
-def _parts(body: Plain, first: int, heads: list[int]) -> tuple[list[Template], set[Unit]]:
+def _parts(body: TemplateBody, first: int, heads: list[int]) -> tuple[list[Template], set[Unit]]:
     """The lines that stand in no block; and without the first ones, the different lines, and blocks without what no rule asks for.
 
     `heads`: of what is called, in the order of the text.
     """
-    if not body.braces and not body.calls:
+    if not body.brace_lines and not body.call_lines:
         return body.templates, {*islice(body.templates, first, None)}
-    templates, calls = body.templates, body.calls
-    each = _shared(heads, [templates[number].calls for number in calls])
+    templates, calls = body.templates, body.call_lines
+    each = _shared(heads, [templates[number].callees for number in calls])
     lines: list[Template] = []
     units: set[Unit] = set()
     blocks: set[tuple[Template, ...]] = set()  # those without calls
     begin = depth = done = 0  # `done`: how many of the calls stand in a block or were seen to stand in none
-    for number in (*body.braces, len(templates)):
+    for number in (*body.brace_lines, len(templates)):
         if depth == 0:
             lines += templates[begin:number]
             begin = number
@@ -267,10 +268,10 @@ def _parts(body: Plain, first: int, heads: list[int]) -> tuple[list[Template], s
                 done += 1
             if number == len(templates):
                 break
-        signs = templates[number].signs
-        depth += (signs[0] == "{") - (signs[-1] == "}")
+        braces = templates[number].braces
+        depth += (braces[0] == "{") - (braces[-1] == "}")
         if depth == 0:
-            told = tuple([template for template in templates[begin:number + 1] if template.sort or template.signs])
+            told = tuple([template for template in templates[begin:number + 1] if template.kind or template.braces])
             begin = number + 1
             if done < len(calls) and calls[done] < begin:
                 stop = bisect_right(calls, number, done)
@@ -289,11 +290,12 @@ def _shared(heads: Iterable[int], counts: list[int]) -> list[tuple[int, ...]]:
     return [tuple(islice(given, count)) for count in counts]
 
 
-def _labels(body: Plain, lines: list[Template]) -> tuple[list[str], list[str]] | None:
+def _labels(body: TemplateBody, lines: list[Template]) -> tuple[list[str], list[str]] | None:
     """The labels of such lines of a body, and which of them stand in no template; None if some of these stand elsewhere."""
-    labels = [str(template.parts[0][0]) for template in lines if template.sort == ":"]
+    labels = [label.name for template in lines if template.kind == "label"
+              for label in template.statements if isinstance(label, tree.Label)]
     named = [*filter(ANY_LABEL.__ne__, labels)]
-    targets = body.targets() if body.braces or len(named) < len(labels) else []
+    targets = body.labels() if body.brace_lines or len(named) < len(labels) else []
     named += targets
     return (named, targets) if len(named) == len(labels) and not any(ANY in name for name in named) else None
 
@@ -301,24 +303,29 @@ def _labels(body: Plain, lines: list[Template]) -> tuple[list[str], list[str]] |
 def _statements(unit: Unit, called: dict[int, str]) -> list[tree.Statement]:
     """The statements of a unit, with a function for each head."""
     if isinstance(unit, Template):
-        return [made(part, 0) for part in unit.parts]
+        return list(unit.statements)
     names = iter([called[head] for head in unit.heads])
     stack: list[list[tree.Statement]] = [[]]
     for template in unit.templates:
-        if template.signs[:1] == "{":
+        if template.braces[:1] == "{":
             stack.append([])
-        stack[-1] += [made(part, 0) for part in (_calling(template.parts, names) if template.calls else template.parts)]
-        if template.signs[-1:] == "}":
+        stack[-1] += _calling(template.statements, names) if template.callees else template.statements
+        if template.braces[-1:] == "}":
             block = tree.Block(tuple(stack.pop()))
             stack[-1].append(block)
     return stack[0]
 
 
-def _calling(parts: list[Part], names: Iterator[str]) -> list[Part]:
-    """The statements of a line with the names of what they call."""
-    hole = tree.Name(ANY_CALLED)
-    return [(part[0], tuple([tree.Name(next(names)) if operand == hole else operand for operand in part[1]]), *part[2:])
-            if len(part) == 4 else part for part in parts]
+def _calling(statements: Iterable[tree.Statement], names: Iterator[str]) -> list[tree.Statement]:
+    """The statements of a line with the names of the functions that they call."""
+    hole = tree.Name(ANY_CALLEE)
+    found: list[tree.Statement] = []
+    for statement in statements:
+        if isinstance(statement, tree.Instruction):
+            operands = tuple([tree.Name(next(names)) if operand == hole else operand for operand in statement.operands])
+            statement = tree.Instruction(statement.opcode, operands, statement.guard, statement.position)
+        found.append(statement)
+    return found
 
 
 def _mentioned(templates: Iterable[Template]) -> tuple[str, ...] | None:
@@ -326,22 +333,22 @@ def _mentioned(templates: Iterable[Template]) -> tuple[str, ...] | None:
     own: set[str] = set()  # what a block declares at its very beginning
     depth, begins = 0, True
     for template in templates:
-        depth += template.signs[:1] == "{"
-        for part in template.parts:
-            if len(part) == 2:
-                name, ranged = (part[0], False) if isinstance(part[0], str) else (part[0].name, part[0].count is not None)
+        depth += template.braces[:1] == "{"
+        for statement in template.statements:
+            if isinstance(statement, tree.Label | tree.Variable):
+                name = statement.name
+                ranged = isinstance(statement, tree.Variable) and statement.count is not None
                 if ANY in name or (ranged and name[0] == "%") or depth < 1:
                     return None
-                if begins and depth == 1 and not ranged and not isinstance(part[0], str):
+                if begins and depth == 1 and not ranged and isinstance(statement, tree.Variable):
                     own.add(name)
-            elif len(part) == 4:
+            elif isinstance(statement, tree.Instruction):
                 begins = False
-                opcode, operands, guard, _ = part
-                names = {name for operand in operands for name in names_in(operand)}
-                if opcode in CALLS and ANY_PARAMETER in names:
+                names = {name for operand in statement.operands for name in names_in(operand)}
+                if statement.opcode in CALLS and ANY_PARAMETER in names:
                     return None
-                if guard is not None:
-                    names.add(guard.predicate)
+                if statement.guard is not None:
+                    names.add(statement.guard.predicate)
                 found.update(dict.fromkeys([name for name in names if ANY not in name and name not in FIXED and name not in own]))
-        depth -= template.signs[-1:] == "}"
+        depth -= template.braces[-1:] == "}"
     return tuple(found)

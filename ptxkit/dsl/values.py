@@ -31,7 +31,7 @@ def to_json(value: Any) -> Any:
         for field in fields(value):
             here = getattr(value, field.name)
             if here != _default(field):
-                found[field.name] = _named(here) if _members(hints[field.name]) else to_json(here)
+                found[field.name] = named(here) if _members(hints[field.name]) else to_json(here)
         return found
     if isinstance(value, type) and issubclass(value, Scalar):
         return value.__name__
@@ -162,8 +162,8 @@ def _leaf(hint: Any, data: Any, name: str) -> Any:
     raise FieldError(f"{name} cannot be {data!r}")
 
 
-def _named(value: Any) -> Any:
-    """A member of a sum type."""
+def named(value: Any) -> Any:
+    """A member of a sum type as JSON: its name, and its fields where they differ from their defaults."""
     if value is None:
         return None
     inner = to_json(value)
@@ -204,4 +204,4 @@ def _path(name: str, key: str) -> str:
     return f"{name}.{key}" if name else key
 
 
-__all__ = ["FieldError", "changed", "from_json", "leaves", "parsed", "to_json"]
+__all__ = ["FieldError", "changed", "from_json", "leaves", "named", "parsed", "to_json"]

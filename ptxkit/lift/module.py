@@ -13,7 +13,7 @@ from ..dsl.kernel import Kernel
 from ..dsl.raw import held
 from ..grammar import tree
 from ..grammar.errors import PtxkitError
-from ..grammar.resting import resting
+from ..grammar.gc_pause import gc_pause
 from ..grammar.walk import instructions, statements
 from ..grammar.write import write_items, write_statement
 from ..types import TYPES
@@ -121,7 +121,7 @@ def _run(text: str, names: Mapping[str, str]) -> dict[str, Kernel[Any]]:
     space: dict[str, Any] = {"__name__": name}
     try:
         try:
-            with resting():
+            with gc_pause():
                 program = compile(text, name, "exec")
         except SyntaxError as error:  # regions stop at DEPTH, but braces with variables of their own do not
             raise LiftError(f"its braces are nested deeper than Python's blocks can be: {error.msg}") from error

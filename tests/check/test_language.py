@@ -250,7 +250,7 @@ BAD_FILES = {
     "latin": (HEAD.encode() + b"\xe9", r"found '\xe9', expected"), "cut": (HEAD.encode() + b".func f() { add.s32 ", "expected"),
     "directive": (HEAD.encode() + b".nonsense 5;", "'.nonsense'"),
     "old": (HEAD.encode().replace(b"9.0", b"1.0") + b".func f() { ret; }", "needs PTX 8.0"),
-    "signs": (HEAD.encode() + b".global .u32 x = " + b"-" * 100_000 + b"1;", "more than 4096 signs"),
+    "operators": (HEAD.encode() + b".global .u32 x = " + b"-" * 100_000 + b"1;", "more than 4096 operator characters"),
     "new": (b".version 99.0\n.target sm_90a\n", "newer than"), "target": (b".version 9.0\n.target sm_12345\n", "no target"),
     "nested": (HEAD.encode() + b".func f() {" + b"{" * 100_000, "nested more than"),
 }

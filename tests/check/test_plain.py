@@ -15,8 +15,8 @@ from ptxkit.check import check_text, language, plain
 from ptxkit.check.places import Places
 from ptxkit.grammar import parse, tree
 from ptxkit.grammar.errors import Finding
+from ptxkit.grammar.lazy import TemplateBody, template_body
 from ptxkit.grammar.read import parse_all
-from ptxkit.grammar.templates import Plain
 from tests.grammar import certify, near
 from tests.grammar.test_fast import mutant
 
@@ -29,7 +29,7 @@ EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, suppress_
 
 def bodies(module: tree.Module) -> int:
     """The bodies of which no node has been made."""
-    return sum(isinstance(tree.held(function), Plain) for function in module.functions)
+    return sum(template_body(function) is not None for function in module.functions)
 
 
 def judged(text: str, *, made: bool, strict: bool = False) -> tuple[list[Finding], int]:
@@ -206,7 +206,8 @@ FAULTS = {
                       "$L__BB0_1:\nret;"),
     "a label that is a range's name": ("{*names, *ranges, *labels}) == len(names) + declared +", "{*names, *labels}) == len(names) +",
                                        ".reg .b32 L<3>;", "L:"),
-    "a declaration behind an instruction": ("""if unit.sort not in ("", ":"):""", "if False:", "", "ret;\n.reg .b32 %r;\n.reg .b32 %r;"),
+    "a declaration behind an instruction": ("""if unit.kind not in ("", "label"):""", "if False:", "",
+                                            "ret;\n.reg .b32 %r;\n.reg .b32 %r;"),
     "a block's own register": ("if ANY in name or (ranged", "if (ranged", ".reg .b64 %rd<3>;",
                              "{\n.local .b32 %r1;\nmov.u64 %rd1, %r2;\n}"),
     "a name of another kind": ("(unit, *map(names.meaning, mentioned))", "unit", ".reg .f32 named;",
@@ -262,7 +263,7 @@ def test_a_verdict_on_a_parameter_is_none_on_that_of_a_call() -> None:
 
 
 def test_no_node_is_made_for_the_language(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Plain, "made", lambda self: pytest.fail("a body is made"))
+    monkeypatch.setattr(TemplateBody, "build", lambda self: pytest.fail("a body is made"))
     assert check_text(CORPUS["arithmetic"], protocols=False) == ()
 
 

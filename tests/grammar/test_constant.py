@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ptxkit import grammar
-from ptxkit.grammar import constant
 from ptxkit.grammar.errors import ParseError
+from ptxkit.grammar.readers import constant
 from ptxkit.grammar.tree import Aggregate, Constant, Float, Integer, Variable
 
 from .certify import ptxas

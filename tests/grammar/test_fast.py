@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from ptxkit import grammar
 from ptxkit.check import check_text
-from ptxkit.grammar import bodies, columns, making, read, reference, templates, tree
+from ptxkit.grammar import read, tree
 from ptxkit.grammar.errors import ParseError, Position
+from ptxkit.grammar.readers import fallback, lines, nodes, reference, slots, statements, templates
+from ptxkit.grammar.readers import module as modules
 
 from . import trees
 from .initialisers import Texts
@@ -151,22 +153,22 @@ $L__BB0_1:
 
 
 @pytest.mark.parametrize(("module", "name", "right", "wrong"), [
-    (making, "Maker", "found += nodes[done:before", "found += nodes[done + 1:before"),
-    (making, "Maker", "made(part, line)", "made(part, line + 1)"),
-    (making, "Maker", "known.clear()", "known"),
-    (making, "Maker", "lines[-1] + more + 1", "lines[-1] + more"),
-    (making, "Maker", "column + before", "column"),
-    (making, "Maker", "column -= len(guard.predicate)", "column -= 0"),
-    (making, "Maker", "columns[number] += len", "columns[number] -= len"),
-    (making, "Maker", "operands[number] = orders[number]", "operands[number] = tuple"),
-    (making, "Maker", "set_offset(found, node.offset)", "set_offset(found, 0)"),
-    (bodies, "Body", "self.body += nodes[done:stop]", "self.body += nodes[done + 1:stop]"),
-    (bodies, "Body", "made(part, line + 1)", "made(part, line)"),
-    (columns, "Columns", "line.index(bare) + 1", "line.index(bare)"),
-    (columns, "Columns", "set_opcode, nodes, ", "set_opcode, reversed(nodes), "),
-    (columns, "Columns", "meanings[1:].__getitem__, map(slice", "meanings.__getitem__, map(slice"),
-    (columns, "Columns", "line.index(words[begin - 1], at) + 1", "line.index(words[begin - 1], at)"),
-    (columns, "Columns", "compress(range(first + 1,", "compress(range(first,"),
+    (nodes, "NodeBuilder", "found += nodes[done:before", "found += nodes[done + 1:before"),
+    (nodes, "NodeBuilder", "statement(draft, line)", "statement(draft, line + 1)"),
+    (nodes, "NodeBuilder", "known.clear()", "known"),
+    (nodes, "NodeBuilder", "lines[-1] + more + 1", "lines[-1] + more"),
+    (nodes, "NodeBuilder", "column + before", "column"),
+    (nodes, "NodeBuilder", "column -= len(guard.predicate)", "column -= 0"),
+    (nodes, "NodeBuilder", "columns[number] += len", "columns[number] -= len"),
+    (nodes, "NodeBuilder", "operands[number] = orders[number]", "operands[number] = tuple"),
+    (nodes, "NodeBuilder", "set_offset(found, node.offset)", "set_offset(found, 0)"),
+    (statements, "StatementReader", "self.body += nodes[done:stop]", "self.body += nodes[done + 1:stop]"),
+    (statements, "StatementReader", "statement(draft, line + 1)", "statement(draft, line)"),
+    (lines, "LineReader", "line.index(bare) + 1", "line.index(bare)"),
+    (slots, "instructions", "set_opcode, nodes, ", "set_opcode, reversed(nodes), "),
+    (lines, "LineReader", "meanings[1:].__getitem__, map(slice", "meanings.__getitem__, map(slice"),
+    (lines, "LineReader", "line.index(words[begin - 1], at) + 1", "line.index(words[begin - 1], at)"),
+    (lines, "LineReader", "compress(range(first + 1,", "compress(range(first,"),
 ])
 def test_a_fast_path_that_errs_is_caught(module: ModuleType, name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path(str(module.__file__)).read_text()
@@ -174,7 +176,7 @@ def test_a_fast_path_that_errs_is_caught(module: ModuleType, name: str, right: s
     names = dict(vars(module))
     exec(compile(source.replace(right, wrong), str(module.__file__), "exec"), names)
     assert difference(BOTH) == ""
-    for user in (read, templates):
+    for user in (modules, templates, lines, nodes):
         if name in vars(user):
             monkeypatch.setattr(user, name, names[name])
     assert difference(BOTH) != ""
@@ -226,7 +228,7 @@ def test_a_text_without_errors_has_none() -> None:
 
 def test_errors_are_told_up_to_a_number() -> None:
     _, errors = read.parse_all(HEAD + ".func f() {\n" + "add a b;\n" * 500 + "}")
-    assert len(errors) == read.MOST + 1
+    assert len(errors) == read.MAX_ERRORS + 1
 
 
 @pytest.mark.parametrize("text", ["", "\0", "garbage", ".version 9.0", ".version 9.0 .target sm_90a {", "/*", HEAD + "/* x"])
@@ -254,7 +256,7 @@ def test_nesting_ends_somewhere(before: str, unit: str, behind: str) -> None:
 @pytest.mark.parametrize("before", [".global .b32 x = ", ".func f() { .reg .b32 a; mov.u32 a, "])
 def test_expressions_end_somewhere(before: str, unit: str) -> None:
     for parse in (grammar.parse, reference.parse):
-        with pytest.raises(ParseError, match="an expression has more than 4096 signs") as caught:
+        with pytest.raises(ParseError, match="an expression has more than 4096 operator characters") as caught:
             parse(HEAD + before + unit * 20_000 + "1;")
         assert caught.value.position.line == 4
 
@@ -316,17 +318,17 @@ def test_more_constants_are_read_alike() -> None:
 
 
 class Handed:
-    """The grammar, and how many signs it is given."""
+    """The reference reader, and how many characters it is given."""
 
     def __init__(self) -> None:
-        self.signs = 0
+        self.characters = 0
 
     def parse(self, text: str) -> tree.Module:
-        self.signs += len("".join(text.split()))
+        self.characters += len("".join(text.split()))
         return reference.parse(text)
 
     def fragment(self, text: str, start: str, place: Position) -> list[object]:
-        self.signs += len("".join(text.split()))
+        self.characters += len("".join(text.split()))
         return reference.fragment(text, start, place)
 
 
@@ -346,20 +348,20 @@ def test_long_lists_are_not_given_to_the_grammar(before: str, unit: str, behind:
     text = HEAD + before + "".join([unit.format(number) for number in range(1, 400)]) + behind
     assert difference(text) == ""
     handed = Handed()
-    monkeypatch.setattr(read, "_grammar", lambda: handed)
+    monkeypatch.setattr(fallback, "reference_reader", lambda: handed)
     read.parse_all(text)
-    assert handed.signs < 800
+    assert handed.characters < 800
 
 
 def test_what_is_given_to_the_grammar_ends_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "LARGEST", 4096)
+    monkeypatch.setattr(fallback, "MAX_CHARACTERS", 4096)
     handed = Handed()
-    monkeypatch.setattr(read, "_grammar", lambda: handed)
+    monkeypatch.setattr(fallback, "reference_reader", lambda: handed)
     labels = "L1,\n" * 4000
     _, errors = read.parse_all(f"{HEAD}.func f() {{\n x: .branchtargets\n{labels} L2;\n ret;\n add.u32 a b;\n}} .global .u32 a;")
     assert [(error.position.line, error.message[:35]) for error in errors] == [
         (5, "what begins here has more than 4096"), (4008, "found 'b', expected '+', ',', ';', ")]
-    assert handed.signs < 20_000
+    assert handed.characters < 20_000
 
 
 @pytest.mark.parametrize("head", [

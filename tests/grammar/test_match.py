@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ptxkit.check import check_text
-from ptxkit.grammar import forms, match, parse, tree
+from ptxkit.grammar import match, parse, tree
 from ptxkit.grammar.schema import Range
 from ptxkit.grammar.special import SPECIAL
 from tests.grammar import certify, near
@@ -96,7 +96,7 @@ def test_a_guard_is_a_predicate() -> None:
 def test_order_of_modifiers_matters_only_when_strict() -> None:
     line = tree.Instruction("ldmatrix.sync.aligned.x1.m8n8.shared.b16", (tree.Vector((R,)), tree.Address(R)))
     assert match.check(line, NAMES) is None
-    assert "out of order" in str(forms.check(line, NAMES, strict=True))
+    assert "out of order" in str(match.check(line, NAMES, strict=True))
 
 
 @pytest.mark.pure

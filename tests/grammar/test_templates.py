@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from ptxkit import grammar
-from ptxkit.grammar import reference, tree
-from ptxkit.grammar.resting import MANY, resting
-from ptxkit.grammar.templates import Plain
+from ptxkit.grammar import tree
+from ptxkit.grammar.gc_pause import MIN_OBJECTS, gc_pause
+from ptxkit.grammar.lazy import template_body
+from ptxkit.grammar.readers import reference
 
 from .test_fast import CORPUS, HEAD, difference
 
@@ -25,7 +26,7 @@ TEXT = (Path(__file__).parents[1] / "corpus" / "atomics.ptx").read_text()
 
 
 def unmade(module: tree.Module) -> list[tree.Function]:
-    return [function for function in module.functions if isinstance(tree.held(function), Plain)]
+    return [function for function in module.functions if template_body(function) is not None]
 
 
 def test_reading_makes_no_body() -> None:
@@ -122,9 +123,9 @@ def test_reading_leaves_the_collector_as_it_was(frozen: bool) -> None:
     try:
         before = gc.get_freeze_count()
         assert (before > 0) is frozen
-        with resting():
+        with gc_pause():
             assert not gc.isenabled()
-            kept = [[number] for number in range(2 * MANY)]
+            kept = [[number] for number in range(2 * MIN_OBJECTS)]
         assert gc.isenabled()
         assert gc.get_freeze_count() == before
         assert all(map(gc.is_tracked, kept))

@@ -2,41 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, get_args
 
+from ptxkit.cards import H200
 from ptxkit.dsl.kernel import Traced
 from ptxkit.errors import PtxkitError
 from ptxkit.ptx import mul
 from ptxkit.runtime.arrays import ArrayView
 
-from ...collective.tensormaps import update_tensormaps
-from ...config.dense import Config
-from ...config.grouped import GroupConfig
+from ...config.dense import DenseConfig
+from ...config.parts import (
+    L2_FETCH,
+    BlockScaled,
+    ClusterShape,
+    Cooperative,
+    Direct,
+    Dynamic,
+    Hilbert,
+    Loads,
+    Pingpong,
+    Promoted,
+    ScaleLoad,
+    Schedule,
+    Scheduler,
+    SplitK,
+    Staged,
+    Static,
+    Store,
+    StreamK,
+    Swizzle,
+    Tile,
+)
 from ...heuristic.dense import heuristic
-from ...heuristic.grouped import fixed
-from ...heuristic.grouped import heuristic as group_heuristic
 from ...heuristic.tuned import tuned
-from ...kernels.dense import gemm
-from ...kernels.grouped import group_gemm
 from ...launch.dense import check_config
-from ...launch.grid import Grid
-from ...launch.ptr_array import PointerArrays, PointerProblem
+from ...launch.grid import Grid, kernel_of
 from ...problem.dense import Arrays, Options, Problem
-from ...problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from .draw import BYTES, Dense, Grouped, Words
 from .draw import Problem as Drawn
 
-DEVICE, SMS = "NVIDIA H200", 132
-RENAMED: dict[str, str] = {}
-"""Run-time parameters of this tree's kernels that had another name in the tree to compare with: {name here: name there}."""
+if TYPE_CHECKING:
+    from ...config.grouped import GroupConfig
+    from ...launch.ptr_array import PointerProblem
+    from ...problem.grouped import GroupProblem
 
-_COMMON = {"warpgroups": "CONSUMERS", "swizzle": "GROUP", "raster": "RASTER", "serpentine": "SERPENTINE", "store": "STORE",
-           "stages": "STAGES", "buffers": "BUFFERS", "prefetch": "AHEAD", "l2_bytes": "L2_PROMOTION"}
-_DENSE = {**_COMMON, "splits": "SPLITS", "reduce": "REDUCE", "a_rows": "A_ROWS", "evict_first": "STREAM_B"}
-_GROUPED = {**_COMMON, "swap_ab": "TRANSPOSED", "n_granularity": "STEP", "shared_scales": "RING", "longest_first": "LONGEST_FIRST",
-            "from_end": "FROM_END", "partial_boxes": "PIECES", "tail_rows": "REST", "evict_first": "STREAM_W"}
+RENAMED: dict[str, str] = {
+    "shape_m": "m", "shape_n": "n", "shape_m_tiles": "m_tiles", "shape_n_tiles": "n_tiles", "shape_k_tiles": "k_tiles",
+    "shape_batches": "batches", "out_pointer": "out", "fused_alpha": "alpha", "fused_beta": "beta", "fused_c_pointer": "c",
+    "fused_c_row": "c_row", "fused_c_batch": "c_batch", "fused_bias": "bias", "fused_residual_pointer": "residual",
+    "fused_residual_row": "residual_row", "fused_residual_batch": "residual_batch", "fused_a_scale": "a_scale", "fused_b_scale": "b_scale",
+    "sfa_map": "s", "sfa_pointer": "a_scale", "sfa_mn_stride": "a_scale_m", "sfa_k_stride": "a_scale_k", "sfb_pointer": "b_scale",
+    "sfb_mn_stride": "b_scale_n", "sfb_k_stride": "b_scale_k", "divmod_line": "of_line", "divmod_panel": "of_panel",
+    "divmod_batch": "of_batch"}
+"""Run-time parameters of this tree's kernels that had another name in the tree to compare with: {name here: name there}."""
 
 
 class Unsupported(Exception):
@@ -57,7 +76,7 @@ def kernels(drawn: Drawn) -> tuple[Launched, ...]:
     try:
         if isinstance(drawn, Dense):
             config = dense_config(drawn)
-            return (Launched("gemm", gemm.trace(**config.parameters), (*_problem_words(drawn), *_config_words(config))),)
+            return (Launched("gemm", kernel_of(config).trace(**config.parameters), (*_problem_words(drawn), *_config_words(config))),)
         grouped = grouped_config(drawn)
         return tuple(_grouped_kernels(drawn, grouped))
     except PtxkitError as error:
@@ -100,37 +119,66 @@ def dense_problem(drawn: Dense) -> tuple[Problem, Arrays]:
     return Problem(arrays, Options(fused.alpha, fused.beta, activation, drawn.accumulate, drawn.fast)), arrays
 
 
-def dense_config(drawn: Dense) -> Config:
+def dense_config(drawn: Dense) -> DenseConfig:
     """The tuned configuration, the heuristic's, or the one that is forced."""
     problem, _ = dense_problem(drawn)
     if not drawn.force:
-        return tuned(problem, DEVICE) or heuristic(problem, SMS)
+        return tuned(problem, H200.name) or heuristic(problem, H200)
     words = dict(drawn.force)
-    found: dict[str, Any] = {**problem.fixed, **_tile(words, _DENSE, problem.a.bits)}
-    found |= {"TICKET": words.get("tiles") == "dynamic", "STREAM_K": words.get("tiles") == "stream_k"}
-    config = Config(**found)
+    scheduler = _scheduler(words)
+    loads = Loads(words.get("a_rows", 0), words.get("evict_first", False), words.get("prefetch", 0), words.get("l2_bytes", L2_FETCH))
+    if isinstance(scheduler, StreamK) or isinstance(scheduler.order, Hilbert):
+        loads = replace(loads, l2_prefetch_stages=0)
+    def config_of(store: Store | None) -> DenseConfig:
+        return DenseConfig(problem.operands, _tile(words, problem.a.bits), words.get("stages", 0), _schedule(words, problem), scheduler,
+                           store, loads, problem.fusion)
+
+    store = {"direct": Direct(), "staged": Staged(words.get("buffers", 0))}.get(words.get("store", ""))
+    config = config_of(store)
+    if store is None and config.staged and "buffers" in words:
+        config = config_of(Staged(words["buffers"]))
     check_config(config, problem)
-    Grid.of(problem, config, max(1, SMS // config.cluster))
+    Grid.of(problem, config, max(1, H200.sms // config.cluster))
     return config
 
 
-def _tile(words: Words, names: Mapping[str, str], bits: int) -> dict[str, Any]:
-    """The fields of a configuration that neutral words say."""
-    found: dict[str, Any] = {field: words[word] for word, field in names.items() if word in words}
-    found["BM"], found["BN"] = words["tile"]
-    if "stage_bytes" in words:
-        found["BK"] = words["stage_bytes"] * 8 // bits
-    if "cluster" in words:
-        found["CLUSTER_M"], found["CLUSTER_N"] = words["cluster"]
+def _tile(words: Words, bits: int) -> Tile:
+    BM, BN = words["tile"]
+    return Tile(BM, BN, words.get("stage_bytes", 0) * 8 // bits)
+
+
+def _order(words: Words) -> Swizzle | Hilbert:
+    if words.get("raster") == "hilbert":
+        return Hilbert()
+    return Swizzle(words.get("raster", "along_m"), words.get("swizzle", 8), words.get("serpentine", False))
+
+
+def _scheduler(words: Words) -> Scheduler:
+    order, cluster, tiles = _order(words), ClusterShape(*words.get("cluster", (1, 1))), words.get("tiles")
+    if words.get("splits", 1) > 1:
+        if cluster.size > 1 or tiles in ("dynamic", "stream_k"):
+            raise Unsupported("a split K has no clusters of its own, and no other scheduler")
+        return SplitK(words["splits"], words.get("reduce", "workspace"), order)
+    if tiles == "dynamic":
+        if cluster.size > 1:
+            raise Unsupported("tickets are drawn by CTAs on their own")
+        return Dynamic(order)
+    return StreamK(order, cluster) if tiles == "stream_k" else Static(order, cluster)
+
+
+def _schedule(words: Words, problem: Problem) -> Schedule:
+    how = words.get("promotion")
+    sums = problem.sums(how or "plain")
+    if how and not isinstance(sums, Promoted):
+        sums = Promoted(how)
+    if isinstance(sums, BlockScaled):
+        slower = {"threads": "warp"}.get(words.get("sfa", ""), "tensor_map" if words.get("sfb") == "threads" else sums.load)
+        sums = replace(sums, load=min((slower, sums.load), key=get_args(ScaleLoad).index))
     if words.get("schedule") == "pingpong":
-        found["PINGPONG"] = True
-    if "promotion" in words:
-        found |= {"PROMOTE": True, "OVERLAP": words["promotion"] == "overlap", "STAGGER": words["promotion"] == "stagger"}
-    if words.get("sfa") == "threads":
-        found |= {"SCALE_MAP": False, "SCALE_BULK": False}
-    if words.get("sfb") == "threads":
-        found["SCALE_BULK"] = False
-    return found
+        if isinstance(sums, Promoted) or words.get("warpgroups", 2) != 2:
+            raise Unsupported("pingpong is of two warpgroups whose sums stay in the tensor cores")
+        return Pingpong()
+    return Cooperative(words.get("warpgroups", 0), sums)
 
 
 # -------------------------------------------------------------------------------------------------------------------- grouped
@@ -241,14 +289,16 @@ def _problem_words(drawn: Drawn) -> tuple[str, ...]:
             *[f"activation:{fused.activation}"] * bool(fused.activation), *["residual"] * bool(fused.residual))
 
 
-def _config_words(config: Config) -> tuple[str, ...]:
-    cluster = f"{config.CLUSTER_M}x{config.CLUSTER_N}"
-    return ("pingpong" if config.PINGPONG else f"cooperative:{config.CONSUMERS}", f"store:{config.STORE}", f"raster:{config.RASTER}",
-            f"cluster:{cluster}", *["serpentine"] * config.SERPENTINE, *[f"split:{config.REDUCE}"] * (config.SPLITS > 1),
-            *["dynamic"] * config.TICKET, *["stream_k"] * config.STREAM_K, *["prefetch"] * bool(config.AHEAD),
-            *["b_evict_first"] * config.STREAM_B, *["few_rows"] * bool(config.A_ROWS), *[f"sfa:{config.SCALE_MAP}"] * config.BLOCK_SCALES,
-            *[f"sfb:{config.SCALE_BULK}"] * config.BLOCK_SCALES,
-            *["promotion:" + ("overlap" if config.OVERLAP else "stagger" if config.STAGGER else "plain")] * config.PROMOTE)
+def _config_words(config: DenseConfig) -> tuple[str, ...]:
+    scheduler, sums, order = config.scheduler, config.sums, config.scheduler.order
+    return ("pingpong" if isinstance(config.schedule, Pingpong) else f"cooperative:{config.warpgroups}",
+            f"store:{type(config.store).__name__}", f"raster:{getattr(order, 'raster', 'hilbert')}",
+            f"cluster:{config.multicast.m}x{config.multicast.n}", *["serpentine"] * getattr(order, "serpentine", False),
+            *[f"split:{scheduler.reduce}" for _ in (0,) if isinstance(scheduler, SplitK)], *["dynamic"] * isinstance(scheduler, Dynamic),
+            *["stream_k"] * isinstance(scheduler, StreamK), *["prefetch"] * bool(config.loads.l2_prefetch_stages),
+            *["b_evict_first"] * config.loads.b_evict_first, *["few_rows"] * bool(config.loads.a_rows),
+            *[f"scales:{sums.load}" for _ in (0,) if isinstance(sums, BlockScaled)],
+            *[f"promotion:{sums.how}" for _ in (0,) if isinstance(sums, Promoted)])
 
 
 __all__ = ["RENAMED", "Launched", "Unsupported", "dense_config", "grouped_config", "kernels"]

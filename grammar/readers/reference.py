@@ -1,4 +1,4 @@
-"""Text to tree: `grammar/ptx.lark` says what a module looks like, this says which tree each phrase becomes."""
+"""The reference reader: `ptx.lark` says what a module looks like, and this module says which nodes each phrase becomes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from typing import Any, TypeVar, cast
 import lark
 from lark import Token
 
-from . import constant
-from .blanks import check_size, without_comments
-from .errors import ParseError, Position
-from .expected import explain
-from .tree import (
+from ..errors import ParseError, Position
+from ..tree import (
     Address,
     Aggregate,
     Alias,
@@ -50,26 +47,33 @@ from .tree import (
     Variable,
     Vector,
 )
-from .words import Odd
+from . import constant
+from .comments import without_comments
+from .limits import check_size
+from .syntax_error import syntax_error
+from .tokens import NeedsReference
 
 T = TypeVar("T")
 
-LISTED = 1 << 16
+MAX_LABELS = 1 << 16
 """How many labels `L<n>` may list."""
 
 
 def parse(text: str) -> Module:
-    """The module that a PTX text is, by the grammar alone; `ParseError` says where it is not PTX and what was expected there."""
+    """The module that a PTX text is. `ParseError` says where it is not PTX and what was expected there."""
     blank = without_comments(text)
     check_size(blank, Position(None, 1, 1))
     try:
         return cast(Module, _lark().parse(blank, start="module"))
     except lark.exceptions.UnexpectedInput as error:
-        raise explain(error, blank, {t.name: t.pattern.value for t in _lark().terminals}) from None
+        raise syntax_error(error, blank, {t.name: t.pattern.value for t in _lark().terminals}) from None
 
 
 def fragment(text: str, start: str, place: Position) -> list[Any]:
-    """The nodes that a part of a text is, by the grammar's rule `start`; `Odd` if it is none by itself. `place` is where it begins."""
+    """The nodes of a part of a text, read by the grammar's rule `start`. `NeedsReference`: the part is not right by itself.
+
+    `place`: where the part begins.
+    """
     try:
         blank = without_comments(text)
         check_size(blank, place)
@@ -80,17 +84,17 @@ def fragment(text: str, start: str, place: Position) -> list[Any]:
         parser.exhaust_lexer()
         return list(_flat(parser.feed_eof()))  # type: ignore[no-untyped-call]
     except (lark.exceptions.UnexpectedInput, ParseError):
-        raise Odd from None
+        raise NeedsReference from None
 
 
 @cache
 def _lark() -> lark.Lark:
-    grammar = files("ptxkit.grammar").joinpath("ptx.lark").read_text(encoding="utf-8")
-    return lark.Lark(grammar, parser="lalr", lexer="contextual", start=["module", "items", "statements"], transformer=Reader())
+    grammar = files("ptxkit.grammar.readers").joinpath("ptx.lark").read_text(encoding="utf-8")
+    return lark.Lark(grammar, parser="lalr", lexer="contextual", start=["module", "items", "statements"], transformer=Transformer())
 
 
 class Names(dict[str, Name]):
-    """One `Name` for each spelling: lark's tokens are not plain strings and must not get into the tree."""
+    """One `Name` for each spelling. lark's tokens are not plain strings, so they must not get into the tree."""
 
     def __missing__(self, word: str) -> Name:
         name = self[word] = Name(str(word))
@@ -105,8 +109,8 @@ class Opcodes(dict[str, str]):
         return opcode
 
 
-class Reader:
-    """lark's callbacks: a method in capitals makes a terminal's value, the others a rule's from its children."""
+class Transformer:
+    """lark's callbacks. A method in capitals gives the value of a terminal, another one the value of a rule from its children."""
 
     def __init__(self) -> None:
         self.names = Names()
@@ -139,8 +143,8 @@ class Reader:
         return _checked(children[0], constant.unary, *children)
 
     def binary(self, children: list[Any]) -> constant.Number:
-        left, sign, right = children
-        return _checked(sign, constant.binary, sign, left, right)
+        left, symbol, right = children
+        return _checked(symbol, constant.binary, symbol, left, right)
 
     def cast(self, children: list[Any]) -> Integer:
         return _checked(children[0], constant.cast, *children)
@@ -227,8 +231,8 @@ class Reader:
 
     def listed(self, children: list[Any]) -> list[str]:
         name, count = children
-        if count is not None and count.value > LISTED:
-            raise ParseError(f"more than {LISTED} labels are listed", _place(name))
+        if count is not None and count.value > MAX_LABELS:
+            raise ParseError(f"more than {MAX_LABELS} labels are listed", _place(name))
         return [str(name)] if count is None else [f"{name}{i}" for i in range(count.value)]
 
     def prototype(self, children: list[Any]) -> Prototype:
@@ -306,10 +310,10 @@ class Reader:
         return self.names[children[0]]
 
     def displaced(self, children: list[Any]) -> Expression:
-        base, sign, value = children
+        base, symbol, value = children
         if type(value) is Float:
-            raise ParseError("an address is displaced by an integer", _place(sign))
-        return Expression(str(sign), (base, value))
+            raise ParseError("an address is displaced by an integer", _place(symbol))
+        return Expression(str(symbol), (base, value))
 
     def generic(self, children: list[Token]) -> Expression:
         return Expression("generic", (self.names[children[0]],))
@@ -360,7 +364,7 @@ def _place(token: Token) -> Position:
 
 
 def _checked(token: Token, make: Callable[..., T], *arguments: Any) -> T:
-    """`make(*arguments)`, its `ValueError` told at the token's place."""
+    """`make(*arguments)`. Its `ValueError` becomes a `ParseError` at the token."""
     try:
         return make(*arguments)
     except ValueError as error:
@@ -380,7 +384,7 @@ def _label(token: Token) -> str:
 
 
 def _flat(children: list[Any]) -> tuple[Any, ...]:
-    """The nodes in order; a declaration is a list of as many variables as it has names."""
+    """The nodes in order. A declaration is a list of variables, one for each name."""
     flat: list[Any] = []
     for child in children:
         if type(child) is list:

@@ -1,4 +1,4 @@
-"""A syntax error in plain words: what was found, what could have stood there."""
+"""The words of a syntax error: what was found, and what was expected there."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
-from .errors import ParseError, Position
+from ..errors import ParseError, Position
 
 FOUND = re.compile(r'"[^"\n]*"?|[A-Za-z0-9_$%.]+(?:::[A-Za-z0-9_.]+)*|\S')
 
-# Terminals that are said together, in the order they are said.
+# Terminals that a message names together, in the order in which it names them.
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("an instruction", ("OPCODE", "CALL")),
     ("a label", ("LABEL",)),
@@ -33,13 +33,14 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 WORDS = {terminal: words for words, terminals in GROUPS for terminal in terminals}
 ORDER = [words for words, _ in GROUPS]
-LONG = 80
-BYTE = re.compile("[\udc80-\udcff]")  # one that is no UTF-8, as `surrogateescape` has it
-SIGNS = {"PLUS", "MINUS", "NOT", "COMPLEMENT", "OR", "LPAR"}
+MAX_SHOWN = 80
+"""How many characters of a found word a message shows."""
+BYTE = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8, as the error handler `surrogateescape` decodes it
+OPERAND_SYMBOLS = {"PLUS", "MINUS", "NOT", "COMPLEMENT", "OR", "LPAR"}
 
 
-def explain(error: UnexpectedInput, text: str, spellings: Mapping[str, str]) -> ParseError:
-    """The error of the grammar as a `ParseError`; `text` is what the parser read, `spellings` how each terminal is written."""
+def syntax_error(error: UnexpectedInput, text: str, spellings: Mapping[str, str]) -> ParseError:
+    """lark's error as a `ParseError`. `text`: what lark read. `spellings`: how each terminal is written."""
     start = error.pos_in_stream if error.pos_in_stream is not None else len(text)
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         start = len(text)
@@ -55,29 +56,29 @@ def explain(error: UnexpectedInput, text: str, spellings: Mapping[str, str]) -> 
 
 
 def _shown(word: str) -> str:
-    """A word as it may be printed anywhere: not too long, bytes that are no text by their numbers."""
-    shown = word if len(word) <= LONG else f"{word[:LONG]}..."
+    """A word that can be printed anywhere: not too long, and bytes that are not text are shown by their numbers."""
+    shown = word if len(word) <= MAX_SHOWN else f"{word[:MAX_SHOWN]}..."
     return BYTE.sub(lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", shown).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _accepted(error: UnexpectedInput) -> set[str]:
-    """The terminals with which the parser could have gone on."""
+    """The terminals that the parser would have accepted."""
     if isinstance(error, UnexpectedToken) and error.interactive_parser is not None:
         return set(error.interactive_parser.accepts())  # type: ignore[no-untyped-call]
     return set(getattr(error, "allowed", None) or getattr(error, "expected", None) or ())
 
 
 def _words(terminals: set[str], spellings: Mapping[str, str]) -> tuple[str, ...]:
-    said: set[str] = set()
-    plain: set[str] = set()
+    grouped: set[str] = set()
+    others: set[str] = set()
     for terminal in terminals:
         if terminal == "$END":
-            plain.add("the end of the text")
+            others.add("the end of the text")
         elif terminal in WORDS:
-            said.add(WORDS[terminal])
-        elif not (terminal in SIGNS and ("INTEGER" in terminals or "TIMES" in terminals)):
-            plain.add(f"'{spellings[terminal]}'")
-    return (*[words for words in ORDER if words in said], *sorted(plain))
+            grouped.add(WORDS[terminal])
+        elif not (terminal in OPERAND_SYMBOLS and ("INTEGER" in terminals or "TIMES" in terminals)):
+            others.add(f"'{spellings[terminal]}'")
+    return (*[words for words in ORDER if words in grouped], *sorted(others))
 
 
 def _either(words: tuple[str, ...]) -> str:

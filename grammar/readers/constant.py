@@ -1,8 +1,8 @@
-"""PTX's constants: literals to tree nodes and constant expressions to one number, in 64 bits as ptxas folds them.
+"""PTX's constants: literals become tree nodes, and constant expressions are folded to one number of 64 bits as ptxas folds them.
 
-An integer is signed unless it has the `U` suffix, came out of an unsigned operation or does not fit 63 bits. Where ptxas and
-the manual differ ptxas is followed: `&`, `|`, `^` convert as `+` does, `%` is unsigned, a shift count counts modulo 64, and
-`c ? a : b` has the type of the arm that is taken. Every fault is a `ValueError` with a sentence.
+An integer is signed unless it has the suffix `U`, is the result of an unsigned operation or does not fit 63 bits. This module follows
+ptxas where the manual says something else: `&`, `|` and `^` convert as `+` does, `%` is unsigned, a shift count is taken modulo 64, and
+`c ? a : b` has the type of the chosen arm. A fault raises `ValueError` with a sentence.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import math
 import operator
 from collections.abc import Callable
 
-from .tree import Float, Integer
+from ..tree import Float, Integer
 
 Number = Integer | Float
 
 WARP_SIZE = Integer(32)
 SIGN = 1 << 63
 MASK = (1 << 64) - 1
-LONGEST = 200
-"""Digits of a literal that are looked at: with zeros before it a number may have some more than its value needs."""
+MAX_DIGITS = 200
+"""How many digits a literal may have. Zeros before a number may make it longer than its value needs."""
 
 
 def integer(text: str) -> Integer:
     """The literal `12`, `0x1F`, `017`, `0b101`, each with an optional `U`."""
     unsigned = text[-1] == "U"
     digits = text[:-1] if unsigned else text
-    if len(digits) > LONGEST:
+    if len(digits) > MAX_DIGITS:
         raise ValueError(f"a number of {len(digits)} digits does not fit 64 bits")
     if len(digits) > 1 and digits[0] == "0":
         value = int(digits, 0 if digits[1] in "xXbB" else 8)
@@ -49,7 +49,7 @@ def double(text: str) -> Float:
 
 def decimal(text: str) -> Float:
     """The literal `1.5`, `.5` or `1e3`, a double."""
-    if len(text) > 4 * LONGEST:
+    if len(text) > 4 * MAX_DIGITS:
         raise ValueError(f"a number of {len(text)} digits is too long")
     value = float(text)
     if math.isinf(value) or (value == 0 and text.lower().partition("e")[0].strip("0.")):
@@ -61,18 +61,18 @@ def is_unsigned(value: Integer) -> bool:
     return value.unsigned or value.value >= SIGN
 
 
-def unary(sign: str, value: Number) -> Number:
+def unary(symbol: str, value: Number) -> Number:
     if isinstance(value, Float):
-        if sign == "+":
+        if symbol == "+":
             return value
-        if sign == "-" and value.width == 64:
+        if symbol == "-" and value.width == 64:
             return Float(value.bits ^ SIGN)
-        raise ValueError(f"{sign} needs an integer")
-    if sign == "+":
+        raise ValueError(f"{symbol} needs an integer")
+    if symbol == "+":
         return value
-    if sign == "-":
+    if symbol == "-":
         return wrap(-value.value, is_unsigned(value))
-    if sign == "~":
+    if symbol == "~":
         return wrap(~value.value, True)
     return Integer(int(value.value == 0))
 
@@ -86,12 +86,12 @@ def cast(kind: str, value: Number) -> Integer:
     return wrap(value.value, kind == ".u64")
 
 
-def binary(sign: str, left: Number, right: Number) -> Number:
+def binary(symbol: str, left: Number, right: Number) -> Number:
     if isinstance(left, Integer) and isinstance(right, Integer):
-        return _integers(sign, left, right)
+        return _integers(symbol, left, right)
     if isinstance(left, Float) and isinstance(right, Float):
-        return _floats(sign, left, right)
-    raise ValueError(f"{sign} has an integer on one side and a floating-point number on the other")
+        return _floats(symbol, left, right)
+    raise ValueError(f"{symbol} has an integer on one side and a floating-point number on the other")
 
 
 def conditional(condition: Number, yes: Number, no: Number) -> Integer:
@@ -109,43 +109,43 @@ BITWISE: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def _integers(sign: str, left: Integer, right: Integer) -> Integer:
+def _integers(symbol: str, left: Integer, right: Integer) -> Integer:
     a, b = left.value, right.value
-    if sign in ("<<", ">>"):
+    if symbol in ("<<", ">>"):
         count = b & 63
         a = a if is_unsigned(left) else _signed(a)
-        return wrap(a << count if sign == "<<" else a >> count, is_unsigned(left))
-    if sign == "&&":
+        return wrap(a << count if symbol == "<<" else a >> count, is_unsigned(left))
+    if symbol == "&&":
         return Integer(int(a != 0 and b != 0))
-    if sign == "||":
+    if symbol == "||":
         return Integer(int(a != 0 or b != 0))
     unsigned = is_unsigned(left) or is_unsigned(right)
-    if unsigned or sign == "%":
+    if unsigned or symbol == "%":
         a, b = a & MASK, b & MASK
-    if sign in COMPARE:
-        return Integer(int(COMPARE[sign](a, b)))
-    if sign in BITWISE:
-        return wrap(BITWISE[sign](a, b), unsigned)
+    if symbol in COMPARE:
+        return Integer(int(COMPARE[symbol](a, b)))
+    if symbol in BITWISE:
+        return wrap(BITWISE[symbol](a, b), unsigned)
     if b == 0:
-        raise ValueError(f"{sign} divides by zero")
-    if sign == "%":
+        raise ValueError(f"{symbol} divides by zero")
+    if symbol == "%":
         return wrap(a % b, True)
     quotient = abs(a) // abs(b)
     return wrap(-quotient if (a < 0) != (b < 0) else quotient, unsigned)
 
 
-def _floats(sign: str, left: Float, right: Float) -> Number:
+def _floats(symbol: str, left: Float, right: Float) -> Number:
     a, b = left.value, right.value
-    if sign in COMPARE:
-        return Integer(int(COMPARE[sign](a, b)))
-    if sign == "+":
+    if symbol in COMPARE:
+        return Integer(int(COMPARE[symbol](a, b)))
+    if symbol == "+":
         return Float.of(a + b)
-    if sign == "-":
+    if symbol == "-":
         return Float.of(a - b)
-    if sign == "*":
+    if symbol == "*":
         return Float.of(a * b)
-    if sign != "/":
-        raise ValueError(f"{sign} needs integers")
+    if symbol != "/":
+        raise ValueError(f"{symbol} needs integers")
     if b == 0:
         raise ValueError("/ divides by zero")
     return Float.of(a / b)

@@ -1,0 +1,99 @@
+"""A dense product of fp8 operands with block scales: D = (SFA A) (SFB B) in whole tiles."""
+
+from __future__ import annotations
+
+from ptxkit import Ptr, Ring, TensorMap, if_, kernel, laneid, smem, tid
+from ptxkit.idioms import elect, prefetch_tensormaps
+from ptxkit.ptx import createpolicy, mov, shfl
+from ptxkit.types import bf16, e4m3, u32
+
+from ..collective.atoms import Mma
+from ..collective.cluster import Cluster
+from ..collective.epilogue import Edges, Fused, allocate_staging, tile_store
+from ..collective.epilogue_ops import PLAIN_SUM, Fusion, FusionArguments, FusionOperands, Strided
+from ..collective.mainloop_promoted import MmaMainloop, yields
+from ..collective.pipeline import Pipeline
+from ..collective.producer import Producer, ScaleCopier
+from ..collective.scale_factors import ScaleRing
+from ..collective.thread_scales import ScaleArray
+from ..collective.tiled import TiledCopy, TiledMma
+from ..collective.warpgroups import mma_threads, producer_warpgroup, start
+from ..config import budget
+from ..config.dense import Operands
+from ..config.parts import BlockScaled, ClusterShape, Cooperative, Dynamic, Loads, Staged, Static, Store, Tile
+from ..scheduler.dense import tile_scheduler
+from ..scheduler.dynamic import Tickets
+from ..scheduler.work import TileDivmod
+from .shape import Shape, prefetch_first_tile
+
+
+@kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]),
+        cluster=lambda config: getattr(config["scheduler"], "cluster", ClusterShape()).size,
+        directives=lambda config: yields(config["schedule"]))
+def gemm_blockscaled(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, shape: Shape, out: Strided, counters: Ptr[u32],
+                     fused: FusionArguments, sfa: ScaleArray, sfb: ScaleArray, curve: Ptr[u32], divmod: TileDivmod, *,
+                     operands: Operands = Operands(e4m3, e4m3, bf16), tile: Tile = Tile(128, 128, 128), stages: int = 4,
+                     schedule: Cooperative = Cooperative(2, BlockScaled("overlap")), scheduler: Static | Dynamic = Static(),
+                     store: Store = Staged(2), loads: Loads = Loads(), fusion: Fusion = PLAIN_SUM) -> None:
+    """D[M, N] = fusion((SFA A)[M, K] (SFB B)[K, N]) in tiles of BM x BN, stages of 128 of K, each promoted with its scale factors.
+
+    Roles. Warpgroup 0 is the producer: one lane of its first warp issues the loads of A and B, and those of the scale factors that copies
+    can have. Where it cannot copy all of them, its second warp copies the rest. The mma warpgroups multiply and store one tile together.
+
+    Arrivals a phase. full[stage]: 1, the producer's arrive.expect_tx, and 32 more of the second warp's lanes where it copies. empty[stage]:
+    one thread of every mma warp, which has read scale factors, in every CTA that this CTA's copies reach. See also `Tickets`.
+
+    Order with other kernels: as in `gemm`.
+    """
+    mma_warpgroups, cluster = schedule.warpgroups, Cluster.of(scheduler)
+    atom = Mma(operands.a, operands.b, tile.BN, operands.accumulator)
+    a_tile = smem.tile(operands.a, (stages, tile.BM, tile.BK), major=operands.a_major, name="A")
+    b_tile = smem.tile(operands.b, (stages, tile.BN, tile.BK), major=operands.b_major, name="B")
+    staging = allocate_staging(store, mma_warpgroups, tile.BN, operands.out)
+    scales = ScaleRing.allocate(schedule.sums, sfa, sfb, sfa_map, tile, stages)
+    assert scales is not None
+    pipeline = Pipeline(stages, mma_warpgroups, cluster, by_warp=True, copying_lanes=scales.copying_lanes)
+    tickets = Tickets(counters, 4 * mma_warpgroups + scales.copied) if isinstance(scheduler, Dynamic) else None
+
+    thread = mov.u32(tid.x)
+    warp = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF)                # the same in all lanes, and ptxas can see it
+    warpgroup = warp >> 2
+    with if_(thread == 0):
+        prefetch_tensormaps(a, b, *([d] if staging is not None else []), *([sfa_map] if scales.m.tensormap is not None else []))
+        pipeline.init(*(tickets.counts if tickets is not None else ()))
+    tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve, tickets)
+    begins_at = prefetch_first_tile(tiles, b, b_tile, cluster, thread, loads.l2_prefetch_stages)
+    start(cluster.size > 1)
+
+    with producer_warpgroup(thread, mma_warpgroups):
+        with if_(thread < 32), if_(elect()):
+            hint = createpolicy.fractional.L2__evict_first.b64() if loads.b_evict_first else None
+            producer = Producer(pipeline, TiledCopy(a, a_tile, cluster.of_a(), rows=loads.a_rows),
+                                TiledCopy(b, b_tile, cluster.of_b(), hint), Ring(stages))
+            with tiles.work(draws=True, first=begins_at) as work:
+                producer.load(work, work.m * tile.BM, work.n * tile.BN, *work.outer, scales=scales, columns=shape.n)
+            producer.tail()
+        if scales.copied:
+            with if_(warp == 1):
+                copier = ScaleCopier(pipeline, scales, mov.u32(laneid), Ring(stages))
+                with tiles.work() as work:
+                    copier.begin_rows(work, work.m * tile.BM, shape.m)
+                    copier.begin_columns(work, work.n * tile.BN, shape.n)
+                    copier.copy(work)
+
+    with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as here:
+        mma = TiledMma(atom, here.m64_blocks, here.first_row)
+        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), here.row, here.column)
+        to_d = tile_store(store, staging, d, out.of(operands.out), here, epilogue, together=True)
+        mainloop = MmaMainloop(schedule.sums, pipeline, mma, a_tile, b_tile, here, mma_warpgroups=mma_warpgroups, scales=scales,
+                               a_rows=loads.a_rows)
+        with tiles.work() as work:
+            row, column = work.m * tile.BM, work.n * tile.BN
+            row = here.tile_row(row)
+            mainloop.run(work, column)
+            to_d.tile(mainloop.total, row, column, tile.BN, work.batch)
+        to_d.tail()
+        mainloop.tail()
+
+
+__all__ = ["gemm_blockscaled"]

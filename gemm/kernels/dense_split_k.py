@@ -1,0 +1,115 @@
+"""A dense product with few tiles and a long K: D = A B, where several CTAs share the K of a tile (split-K, stream-K)."""
+
+from __future__ import annotations
+
+from ptxkit import Ptr, Ring, TensorMap, if_, kernel, laneid, smem, tid
+from ptxkit.idioms import elect, prefetch_tensormaps
+from ptxkit.ptx import createpolicy, mov, shfl
+from ptxkit.types import f32, u32
+
+from ..collective.atoms import ROWS, Mma
+from ..collective.cluster import Cluster
+from ..collective.epilogue import DirectStore, Edges, Fused, allocate_staging, tile_store
+from ..collective.epilogue_ops import PLAIN_SUM, Fusion, FusionArguments, FusionOperands, Strided
+from ..collective.mainloop_promoted import MmaMainloop, yields
+from ..collective.ordered_barrier import OrderedSequence
+from ..collective.pipeline import Pipeline
+from ..collective.producer import Producer, ScaleCopier
+from ..collective.scale_factors import ScaleRing
+from ..collective.split_k import ClusterReduction, SplitKStore
+from ..collective.stream_k import RunReduction, StreamKStore
+from ..collective.thread_scales import ScaleArray
+from ..collective.tiled import TiledCopy, TiledMma
+from ..collective.warpgroups import mma_threads, producer_warpgroup, start
+from ..config import budget
+from ..config.dense import Operands
+from ..config.parts import Cooperative, Direct, Loads, Pingpong, SplitK, Store, StreamK, Tile
+from ..scheduler.dense import tile_scheduler
+from ..scheduler.work import TileDivmod
+from .shape import Shape, prefetch_first_tile
+
+
+def _cluster(scheduler: SplitK | StreamK) -> int:
+    return scheduler.cluster.size if isinstance(scheduler, StreamK) else scheduler.splits if scheduler.reduce == "cluster" else 1
+
+
+@kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]), cluster=lambda config: _cluster(config["scheduler"]),
+        directives=lambda config: yields(config["schedule"]))
+def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, shape: Shape, out: Strided, workspace: Ptr[f32],
+                 counters: Ptr[u32], fused: FusionArguments, sfa: ScaleArray, sfb: ScaleArray, curve: Ptr[u32], divmod: TileDivmod, *,
+                 operands: Operands = Operands(), tile: Tile = Tile(128, 128, 64), stages: int = 4,
+                 schedule: Cooperative | Pingpong = Cooperative(2), scheduler: SplitK | StreamK = SplitK(2),
+                 store: Store = Direct(), loads: Loads = Loads(), fusion: Fusion = PLAIN_SUM) -> None:
+    """D[M, N] = fusion(A[M, K] B[K, N]) in tiles of BM x BN, stages of BK; a work tile has a part of the stages of its tile.
+
+    Roles, rings and scale factors are those of `gemm` and `gemm_blockscaled`. What an mma warpgroup does with its sums is up to the
+    scheduler: `SplitKStore` adds up equal shares, through DSMEM or a workspace; `StreamKStore` adds the end of a tile to its beginning.
+
+    Arrivals a phase. full[stage] and empty[stage]: as there. See also `OrderedSequence`, `ClusterReduction`, `WorkspaceReduction` and
+    `RunReduction`.
+    """
+    pingpong, mma_warpgroups, sums = isinstance(schedule, Pingpong), budget.warpgroups_of(schedule), budget.sums_of(schedule)
+    cluster, shares_in_cluster = Cluster.of(scheduler), isinstance(scheduler, SplitK) and scheduler.reduce == "cluster"
+    atom = Mma(operands.a, operands.b, tile.BN, operands.accumulator)
+    a_tile = smem.tile(operands.a, (stages, tile.BM, tile.BK), major=operands.a_major, name="A")
+    b_tile = smem.tile(operands.b, (stages, tile.BN, tile.BK), major=operands.b_major, name="B")
+    staging = allocate_staging(store, mma_warpgroups, tile.BN, operands.out)
+    landing = ClusterReduction.allocate(scheduler.splits, tile.BM, tile.BN) if shares_in_cluster else None
+    scales = ScaleRing.allocate(sums, sfa, sfb, sfa_map, tile, stages)
+    pipeline = Pipeline(stages, 1 if pingpong else mma_warpgroups, cluster, by_warp=scales is not None,
+                        copying_lanes=scales.copying_lanes if scales is not None else 0)
+    turns = OrderedSequence.allocate() if pingpong else None
+
+    thread = mov.u32(tid.x)
+    warp = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF)                # the same in all lanes, and ptxas can see it
+    warpgroup = warp >> 2
+    with if_(thread == 0):
+        prefetch_tensormaps(a, b, *([d] if staging is not None else []),
+                            *([sfa_map] if scales is not None and scales.m.tensormap is not None else []))
+        pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []),
+                      *([(landing.landed, 1)] if landing is not None else []))
+    tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve)
+    begins_at = prefetch_first_tile(tiles, b, b_tile, cluster, thread, loads.l2_prefetch_stages)
+    start(cluster.size > 1 or shares_in_cluster)
+
+    with producer_warpgroup(thread, mma_warpgroups):
+        with if_(thread < 32), if_(elect()):
+            hint = createpolicy.fractional.L2__evict_first.b64() if loads.b_evict_first else None
+            producer = Producer(pipeline, TiledCopy(a, a_tile, cluster.of_a(), rows=loads.a_rows),
+                                TiledCopy(b, b_tile, cluster.of_b(), hint), Ring(stages))
+            with tiles.work(draws=True, first=begins_at) as work:
+                producer.load(work, work.m * tile.BM, work.n * tile.BN, *work.outer, scales=scales, columns=shape.n)
+            producer.tail()
+        if scales is not None and scales.copied:
+            with if_(warp == 1):
+                copier = ScaleCopier(pipeline, scales, mov.u32(laneid), Ring(stages))
+                with tiles.work() as work:
+                    copier.begin_rows(work, work.m * tile.BM, shape.m)
+                    copier.begin_columns(work, work.n * tile.BN, shape.n)
+                    copier.copy(work)
+
+    with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as here:
+        mma = TiledMma(atom, here.m64_blocks, here.first_row)
+        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), here.row, here.column)
+        to_d = tile_store(store, staging, d, out.of(operands.out), here, epilogue, together=not pingpong)
+        mainloop = MmaMainloop(sums, pipeline, mma, a_tile, b_tile, here, mma_warpgroups=mma_warpgroups, scales=scales, in_parts=True,
+                               a_rows=loads.a_rows)
+        order = OrderedSequence(turns, here.warpgroup, here.lane) if turns is not None else None
+        if isinstance(scheduler, StreamK):
+            sharing = 1 if pingpong else mma_warpgroups
+            runs = RunReduction(workspace, counters, tile.BM // ROWS, tile.BN // 8, sharing, cluster.size)
+            parts: SplitKStore | StreamKStore = StreamKStore(runs, to_d, here, tile.BN)
+        else:
+            assert isinstance(to_d, DirectStore)
+            parts = SplitKStore(scheduler, atom, to_d, here, tile.BM, tile.BN, mma_warpgroups, landing, workspace, counters)
+        parts.begin()
+        with tiles.work(turn=here.warpgroup if pingpong else 0, turns=2 if pingpong else 1, skip=mainloop.position.skip) as work:
+            row, column = work.m * tile.BM, work.n * tile.BN
+            row = here.tile_row(row)
+            mainloop.run(work, column, order)
+            parts.tile(mainloop.total, work, row, column)
+        parts.tail()
+        mainloop.tail()
+
+
+__all__ = ["gemm_split_k"]

@@ -1,0 +1,52 @@
+"""What every dense kernel is told of a product, and how a CTA looks ahead to its first tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ptxkit import Reg, TensorMap, if_
+from ptxkit.smem import Tile
+from ptxkit.types import u32
+
+from ..collective.cluster import Cluster
+from ..collective.tiled import TiledCopy
+from ..scheduler.dense import TileScheduler
+from ..scheduler.work import Extents, TileDivmod
+
+PREFETCHING_THREAD = 64     # the first of a warp that has nothing else to do before the CTA starts
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Extents of D in elements, and of the product in tiles and stages."""
+
+    m: Reg[u32]
+    n: Reg[u32]
+    m_tiles: Reg[u32]
+    n_tiles: Reg[u32]
+    k_tiles: Reg[u32]
+    batches: Reg[u32]
+
+    def extents(self, divmod: TileDivmod, batched: bool) -> Extents:
+        """What a tile scheduler counts in."""
+        return Extents(self.m_tiles, self.n_tiles, self.k_tiles, divmod, self.batches if batched else None)
+
+
+def prefetch_first_tile(tiles: TileScheduler, b: TensorMap, b_tile: Tile[Any], cluster: Cluster, thread: Reg[u32],
+                        stages: int) -> Sequence[Reg[u32]] | None:
+    """In one thread: bring the first stages of B into the L2, for the tile that this CTA begins with; and what the scheduler takes as
+    `first`, so that the tile is not looked for again."""
+    if not stages:
+        return None
+    BN, BK = b_tile.layout.rows, b_tile.layout.columns
+    first, begins_at = tiles.begins_at()
+    with if_(thread == PREFETCHING_THREAD):
+        copy = TiledCopy(b, b_tile, cluster.of_b())
+        for stage in range(stages):
+            copy.prefetch(first.n * BN, (first.first + stage) * BK, *first.outer)
+    return begins_at
+
+
+__all__ = ["Shape", "prefetch_first_tile"]
