@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ptxkit import Reg, TensorMap, Vec, if_, laneid, smem
 from ptxkit.ptx import bar, cp, fence, mov, opcode, st, stmatrix, xor
@@ -29,6 +29,17 @@ class Edges:
 
     m: Reg[u32]
     n: Reg[u32]
+
+
+class Visitor(Protocol):
+    """What a staged store asks of the accumulators of a tile: the values of each block as they are stored. GEMMs have `Fused`."""
+
+    @property
+    def mma(self) -> Mma: ...
+
+    def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None) -> list[Reg[f32]]:
+        """Four values of the block of 8 columns that begins at `column`, in the slab that begins at `row`. See `Mma.block`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +71,7 @@ class StagedStore:
     multiplies loses 0.5 %.
     """
 
-    def __init__(self, staging: Tile[Any], d: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused, *,
+    def __init__(self, staging: Tile[Any], d: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Visitor, *,
                  buffers: int = BUFFERS, together: bool = False) -> None:
         self.layout, self.staging, self.d, self.fused = staging.layout, staging, d, fused
         self.barrier, self.buffers, self.together = consumer + 1, buffers, together
@@ -189,4 +200,4 @@ def tile_store(store: Store | None, staging: Tile[Any] | None, d: TensorMap, out
     return StagedStore(staging, d, thread.warpgroup, thread.thread, fused, buffers=store.buffers, together=together)
 
 
-__all__ = ["BUFFERS", "DirectStore", "Edges", "Fused", "StagedStore", "allocate_staging", "span_bytes", "tile_store"]
+__all__ = ["BUFFERS", "DirectStore", "Edges", "Fused", "StagedStore", "Visitor", "allocate_staging", "span_bytes", "tile_store"]
