@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gzip
+import multiprocessing
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gemm.__main__ import main
-from gemm.fingerprint import adapter, draw, sass
+from gemm.fingerprint import adapter, draw, record, sass
 from gemm.fingerprint.command import report
 from gemm.fingerprint.record import Fingerprints, Record, take
 from ptxkit import Ptr, Reg, TensorMap, kernel, laneid
@@ -132,6 +133,20 @@ def test_a_run_is_deterministic_and_compares(tmp_path: Path, capsys: pytest.Capt
     assert f"different: {key}\n" in (said := capsys.readouterr().out)
     assert f"registers {records[0].registers} there, 1 here" in said
     assert report(replace(old, problems={}), old) == 1
+
+
+@pytest.mark.ptxas
+def test_a_kernel_that_differs_is_assembled_again():
+    """As if ptxas had made another program at the first try; what it never makes stays different."""
+    old = take(2, SMALL, jobs=1)
+    (one, records), (two, others) = sorted(old.problems.items())[:2]
+    wrong = {one: (records[0]._replace(sass="0"),), two: (others[0]._replace(sass="1"),)}
+    new = replace(old, problems={**old.problems, **wrong})
+    with multiprocessing.get_context("spawn").Pool(1, record._begin, ("", "")) as pool:
+        record._try_again(new, replace(old, problems={**old.problems, two: (others[0]._replace(sass="2"),)}), pool)
+    assert new.problems[one] == records
+    assert new.problems[two] == wrong[two]
+    assert new.again == 1
 
 
 @pytest.mark.pure
