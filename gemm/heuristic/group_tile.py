@@ -95,7 +95,7 @@ class GroupTile:
 
 
 def swapped(BM: int, BN: int, warpgroups: int = 0, longest_first: bool = True, BK: int = 0) -> GroupTile:
-    """A tile whose columns are tokens. It multiplies 16, 32, ... or BN of them, as many as there are. CTAs take such tiles from a counter."""
+    """A tile whose columns are tokens: it multiplies as many as there are, in steps of 16. CTAs take such tiles from a counter."""
     return GroupTile(Tile(BM, BN, BK), Cooperative(warpgroups), tokens=SwapAB(16),  # type: ignore[arg-type]
                      scheduler=DynamicGroups(longest_first, order=Swizzle(size=1)))
 

@@ -271,7 +271,7 @@ def _quantised(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
 
 
 def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
-    """Contiguous groups come in blocks of 128 rows, and so do their tiles. All are full, so that they are assigned statically where it pays."""
+    """Contiguous groups: tiles of their 128 rows are all full, so that they are assigned statically where it pays."""
     if problem.promote and not problem.scales_in_shared:
         return _configured(GroupTile(Tile(CONTIGUOUS_ROWS, 128)), problem)
     whole = tuple(each for each in tiles_of(problem) if each.tile.tile.BM == CONTIGUOUS_ROWS and not each.tile.swap_ab)
