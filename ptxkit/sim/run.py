@@ -23,7 +23,7 @@ from .semantics import find
 from .spaces import RESERVED_SHARED
 
 if TYPE_CHECKING:
-    from ..dsl.kernel import Traced
+    from ..dsl.traced import Traced
     from .checker import Checker
 
 Dim = int | tuple[int, ...]

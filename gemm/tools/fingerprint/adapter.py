@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from ptxkit.cards import H200
-from ptxkit.dsl.kernel import Traced
+from ptxkit.dsl.traced import Traced
 from ptxkit.errors import PtxkitError
 from ptxkit.ptx import mul
 from ptxkit.runtime.arrays import ArrayView
