@@ -127,9 +127,11 @@ class StagedGroups:
 
 @dataclass(frozen=True, slots=True)
 class GroupLoads:
-    """How weights are read. `weights_evict_first`: with that L2 cache hint where one tile of tokens needs them. `l2_prefetch_stages`: so
-    many stages of its first tile of weights are prefetched into the L2 before a CTA knows the lengths. `l2_fetch`: bytes that the L2 fetches at
-    once, of all operands."""
+    """How weights are read, and all operands fetched.
+
+    `weights_evict_first`: weights that one tile of tokens needs have this L2 cache hint. `l2_prefetch_stages`: so many stages of its first
+    tile of weights are prefetched into the L2 before a CTA knows the lengths. `l2_fetch`: bytes that the L2 fetches at once.
+    """
 
     weights_evict_first: bool = False
     l2_prefetch_stages: int = 0
