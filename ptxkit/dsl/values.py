@@ -73,7 +73,7 @@ def changed(value: T, path: str, new: Any) -> T:
 
 def parsed(hint: Any, text: str, name: str = "") -> Any:
     """The value of the annotated type that the text says: `64`, `bf16`, `Pingpong`, `Cooperative(warpgroups=2)`."""
-    members = _members(hint)
+    members = _members(hint) or ((hint,) if is_dataclass(hint) else ())
     if not members:
         return _leaf(hint, text, name)
     try:
