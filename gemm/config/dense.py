@@ -269,11 +269,13 @@ class DenseConfig:
         if tile.BK * operands.a.bits // 8 % budget.STAGE_BYTES:
             return f"BK is a multiple of {budget.STAGE_BYTES * 8 // operands.a.bits} for {operands.a.__name__}, not {tile.BK}"
         if loads.a_rows and (tile.BM != ROWS or operands.a_major != "k" or self.warpgroups != 1 or self.multicast.n > 1):
-            return f"a_rows={loads.a_rows}: few rows are loaded of K-major tiles of 64, for one mma warpgroup, by CTAs that share no A"
+            return (f"a_rows={loads.a_rows}: few rows are loaded of K-major tiles of 64, for one mma warpgroup, by CTAs that share no A: "
+                    "take 0")
         if isinstance(self.schedule, Pingpong) and tile.BM > 128:
             return f"pingpong warpgroups have a tile of 64 or 128 rows each, not {tile.BM}"
         if isinstance(self.schedule, Cooperative) and tile.BM % (ROWS * self.warpgroups):
-            return f"{self.warpgroups} mma warpgroups cannot share {tile.BM} rows in m64 blocks"
+            return (f"{self.warpgroups} mma warpgroups cannot share {tile.BM} rows in m64 blocks: take "
+                    f"{budget.default_warpgroups(tile.BM)}, or another BM")
         if isinstance(sums, ThreadScaled):
             return "block scales of a dense product come through shared memory: take BlockScaled"
         if isinstance(sums, Promoted) and (tile.BK * operands.a.bits // 8 != budget.STAGE_BYTES or operands.accumulator is not f32):
@@ -281,7 +283,7 @@ class DenseConfig:
         if isinstance(sums, Promoted) and sums.how == "stagger" and self.warpgroups < 2:
             return "staggered promotion keeps warpgroups that share a tile apart: take two warpgroups, or how=\"plain\""
         if isinstance(sums, BlockScaled) and operands.a.bits != 8:
-            return f"block scales are those of fp8 operands, not of {operands.a.__name__}"
+            return f"block scales are those of fp8 operands, not of {operands.a.__name__}: take TensorCoreSums or Promoted"
         return None
 
     def _scheduler_problem(self) -> str | None:

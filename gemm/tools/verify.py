@@ -12,7 +12,7 @@ from ptxkit.errors import LaunchError, PtxkitError
 from ptxkit.ptx import mul
 from ptxkit.runtime import driver
 from ptxkit.runtime.launch import view
-from ptxkit.types import bf16, f32
+from ptxkit.types import f32
 
 from ..config import budget
 from ..config.dense import DenseConfig, Operands
