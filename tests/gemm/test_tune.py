@@ -137,7 +137,8 @@ def test_the_fastest_right_configuration_wins(monkeypatch, text):
         order = config.scheduler.order
         tile = dataclasses.replace(config, scheduler=dataclasses.replace(config.scheduler, order=best.scheduler.order))
         known = found.index(tile) if tile in found else 30
-        return (8.0 if tile == best else 2.0 if tile == false else 10.0 + known) - (0.5 if isinstance(order, Swizzle) and order.raster == "along_n" else 0.0)
+        across = isinstance(order, Swizzle) and order.raster == "along_n"
+        return (8.0 if tile == best else 2.0 if tile == false else 10.0 + known) - (0.5 if across else 0.0)
 
     card, step = Card(), watch.Step()
     step.state["skip"] = {f"{problem(text)} {found[9]}": "it hangs"}
