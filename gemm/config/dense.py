@@ -45,6 +45,7 @@ from .parts import (
 
 OPERANDS = {"f16": ("f16",), "bf16": ("bf16",), "f32": ("f32",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("f16", "bf16", "f32", "e4m3", "e5m2")
+STREAM_K_SUMS = 168         # registers of promoted sums that stream-K holds in one warpgroup with a short ring; 180 spill (ptxas 13.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Operands:
     def __post_init__(self) -> None:
         a, b, out = self.a.__name__, self.b.__name__, self.out.__name__
         if a not in OPERANDS or b not in OPERANDS[a]:
-            raise ConfigError(f"{a} times {b} is not multiplied: f16, bf16, f32 (as tf32), and e4m3 or e5m2 with either")
+            raise ConfigError(f"{a} times {b} is not multiplied: take f16, bf16, f32 (as tf32), or e4m3 or e5m2 with either")
         if out not in RESULTS:
             raise ConfigError(f"the result is {', '.join(RESULTS)}, not {out}")
         if self.accumulator not in (f32, f16) or (self.accumulator is f16 and self.a is not f16):
@@ -323,6 +324,11 @@ class DenseConfig:
         if budget.promoted_by_halves(self.tile, self.schedule) and self.stages < UNROLLED:
             return (f"sums promoted by halves of {self.tile.BN} columns spill in a ring of {self.stages} stages: take {UNROLLED}, or "
                     f"BN={self.tile.BN // 2}")
+        sums = budget.accumulator_registers(self.tile, self.schedule, self.operands.accumulator)
+        if (isinstance(self.scheduler, StreamK) and budget.promoted(self.sums) and self.warpgroups == 1 and self.stages < UNROLLED
+                and sums > STREAM_K_SUMS):
+            return (f"stream-K with {sums} registers of promoted sums in one mma warpgroup spills in a ring of {self.stages} stages: take "
+                    f"{UNROLLED}, or two warpgroups")
         if self.smem_bytes > SHARED_LIMIT:
             return (f"{self.stages} stages of {self.stage_bytes:,} bytes take {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes; "
                     f"{self.stages_that_fit} fit")
@@ -344,6 +350,9 @@ class _Draft:
 
     def config(self) -> DenseConfig:
         return DenseConfig(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+
+_Draft.__name__ = DenseConfig.__name__          # what is wrong with a path is said of the configuration
 
 
 __all__ = ["OPERANDS", "RESULTS", "DenseConfig", "Operands", "Schedule", "Scheduler", "Store"]

@@ -54,7 +54,8 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
     a_tile = smem.tile(operands.a, (stages, tile.BM, tile.BK), major=operands.a_major, name="A")
     b_tile = smem.tile(operands.b, (stages, tile.BN, tile.BK), major=operands.b_major, name="B")
     staging = allocate_staging(store, mma_warpgroups, tile.BN, operands.out)
-    landing = ClusterReduction.allocate(scheduler.splits, tile.BM, tile.BN) if shares_in_cluster else None
+    splits = scheduler.splits if isinstance(scheduler, SplitK) else 1
+    landing = ClusterReduction.allocate(splits, tile.BM, tile.BN) if shares_in_cluster else None
     scales = ScaleRing.allocate(sums, sfa, sfb, sfa_map, tile, stages)
     pipeline = Pipeline(stages, 1 if pingpong else mma_warpgroups, cluster, by_warp=scales is not None,
                         copying_lanes=scales.copying_lanes if scales is not None else 0)

@@ -109,7 +109,8 @@ def test_a_problem_that_cannot_be_is_refused_in_a_sentence(changes: dict[str, An
     ({"config": DenseConfig(N_MAJOR, Tile(64, 64), loads=Loads(a_rows=8))}, "a_rows=8.*16 rows"),
     ({"config": DenseConfig(N_MAJOR), "bias": array((8,), "f32")}, "its fusion is"),
     ({"config": DenseConfig(Operands(), Tile(64, 64), scheduler=SplitK(2)), "a": array((40_000, 128)),
-      "b": array((128, 4096), strides=(1, 128)), "out": array((40_000, 4096))}, "40000 tiles are too many to split their K.*take another scheduler")])
+      "b": array((128, 4096), strides=(1, 128)), "out": array((40_000, 4096))},
+     "40000 tiles are too many to split their K.*take another scheduler")])
 def test_a_configuration_for_another_problem_is_refused(changes: dict[str, Any], word: str) -> None:
     sentence = Adapter.can_implement(**{"a": A, "b": B, "out": OUT, **changes})
     assert sentence is not None

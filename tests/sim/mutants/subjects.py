@@ -120,11 +120,12 @@ def _product(config: DenseConfig, m: int, n: int, k: int, ctas: int) -> Launch:
     return launch
 
 
+OVER_M = Static(cluster=ClusterShape(2, 1))
 PRODUCTS = {
-    "hgemm": (DenseConfig(Operands(), Tile(128, 64), 3, scheduler=Static(cluster=ClusterShape(2, 1))), 512, 64, 320, 2),
+    "hgemm": (DenseConfig(Operands(), Tile(128, 64), 3, scheduler=OVER_M), 512, 64, 320, 2),
     "hgemm.alone": (DenseConfig(Operands(f16, f16, f16), Tile(128, 128), 2), 256, 136, 200, 2),
     "hgemm.f32": (DenseConfig(Operands(out=f32), Tile(128, 64), 2), 256, 64, 192, 1),
-    "hgemm.mn": (DenseConfig(Operands(a_major="mn", b_major="mn"), Tile(128, 128), 2, scheduler=Static(cluster=ClusterShape(2, 1))), 512, 128, 192, 2),
+    "hgemm.mn": (DenseConfig(Operands(a_major="mn", b_major="mn"), Tile(128, 128), 2, scheduler=OVER_M), 512, 128, 192, 2),
 }
 FORMS = {
     "gemm.pingpong": (DenseConfig(Operands(), Tile(64, 64), 3, Pingpong()), 320, 64, 256, 1),
