@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from ptxkit import Ptr, Reg, ctaid, if_, loop
@@ -30,11 +30,11 @@ class GroupWorkTile(WorkTile):
     """A work tile of a group, whose rows of x are `start` to `end`: `m` and `n` count the group's tiles; rows `row` to `until` are this
     tile's."""
 
-    group: Reg[u32] | None = None
-    start: Reg[u32] | None = None
-    end: Reg[u32] | None = None
-    row: Reg[u32] | None = None
-    until: Reg[u32] | None = None
+    group: Reg[u32] = field(kw_only=True)
+    start: Reg[u32] = field(kw_only=True)
+    end: Reg[u32] = field(kw_only=True)
+    row: Reg[u32] = field(kw_only=True)
+    until: Reg[u32] = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class GroupScheduler:
                 start, end = ld.shared__cta.u32(table.start.at(of)), ld.shared__cta.u32(table.end.at(of))
                 row, until = self._rows(table, of, n if self.swap_ab else m, start, end)
                 group = ld.shared__cta.u32(table.group.at(of)) if table.longest_first else of
-                yield GroupWorkTile(m, n, 0, depth, unit, None, None, group, start, end, row, until)
+                yield GroupWorkTile(m, n, 0, depth, unit, group=group, start=start, end=end, row=row, until=until)
             if others:
                 with else_():
                     others(depth)
@@ -116,8 +116,8 @@ class GroupScheduler:
     @contextmanager
     def work_of_rows(self, of_row: Ptr[u32], rows: Reg[u32], weight_tiles: Reg[u32], stages: Reg[u32], *,
                      turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False) -> Iterator[GroupWorkTile]:
-        """The same where the first row of each tile says its group ("contiguous"); tiles of rows with a negative group are left out, and of those
-        that are not the `turns` take one after another."""
+        """The same where the first row of each tile says its group ("contiguous"). Tiles of rows with a negative group are left out; the
+        `turns` take the others one after another."""
         tokens = self.tokens
         across, down = self._columns(weight_tiles), rounded_up(rows, tokens)
         own = _in_turn(turn, turns) if turns > 1 else None
@@ -131,8 +131,8 @@ class GroupScheduler:
             works = group <= 0x7FFF_FFFF
             with if_(works & own(works) if own else works):
                 end = min_.u32(start + tokens, rows)
-                yield GroupWorkTile(m if self.swap_ab else zero, zero if self.swap_ab else n, 0, stages, unit, None, None, group,
-                                start, end, start, end)
+                yield GroupWorkTile(m if self.swap_ab else zero, zero if self.swap_ab else n, 0, stages, unit, group=group, start=start,
+                                    end=end, row=start, until=end)
 
     def _rows(self, table: GroupTable, group: Reg[u32], tile: Reg[u32], start: Reg[u32], end: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
         """First row and end of a tile of a group, before the first row where a CTA of a cluster has none. Of tiles that share evenly the
