@@ -37,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scales", choices=("none", "group", "block"), default="none")
     parser.add_argument("--gated", action="store_true", help="silu of the weights' first half times the second")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE",
-                        help="change the configuration that is chosen: tile.BM=64, \"tokens=SwapAB(n_granularity=16)\", scheduler=DynamicGroups")
+                        help="change the chosen configuration: tile.BM=64, \"tokens=SwapAB(n_granularity=16)\", scheduler=DynamicGroups")
     parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU, or the CPU device without one")
-    parser.add_argument("--card", default="h200:4", metavar="NAME[:SMS]", help="of the CPU device: a card, with so many SMs (default h200:4)")
+    parser.add_argument("--card", default="h200:4", metavar="NAME[:SMS]", help="of the CPU device: a card and its SMs (default h200:4)")
     parser.add_argument("--schedule", default="fifo", help="of the CPU device")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verify", type=int, metavar="COUNT", help="random launches on the GPU against float64 instead")

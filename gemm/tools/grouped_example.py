@@ -27,8 +27,8 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     """(largest error as a share of what is allowed, the checker's report, the configuration).
 
     The share is infinite when an element of a group is missing, or a row outside of all groups was written. `n` counts the rows of
-    a group's weights. `configure` makes the configuration, which is otherwise the heuristic's. `ends` replaces the offsets that the kernel is
-    given, and leaves nothing to compare with. An empty contiguous group leaves a block of rows that have no group.
+    a group's weights. `configure` makes the configuration, else the heuristic does. `ends` replaces the offsets that the kernel gets and
+    leaves nothing to compare with. An empty contiguous group leaves a block of rows that have no group.
     """
     from ..heuristic.grouped import heuristic
     from ..launch.simulate_grouped import described, simulate

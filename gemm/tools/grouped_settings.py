@@ -1,4 +1,4 @@
-"""Configurations of grouped products that differ from another one in some settings, such as `tile.BM=64`: of commands, variants and tests."""
+"""Configurations of grouped products that differ from another one in settings such as `tile.BM=64`: for commands, variants and tests."""
 
 from __future__ import annotations
 

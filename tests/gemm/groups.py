@@ -1,14 +1,18 @@
-"""What tests of group products share: lengths of groups, arrays that are only described, and what was measured."""
+"""What tests of grouped products share: lengths, arrays that are only described, configurations by settings, and what was measured."""
 
 from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
+from ptxkit.gemm.config.grouped import GroupedConfig, GroupOperands
+from ptxkit.gemm.problem.grouped import GroupProblem
+from ptxkit.gemm.tools.grouped_settings import Settings, from_defaults
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 
@@ -21,6 +25,16 @@ def lengths(tile: int, most: int = 6) -> st.SearchStrategy[list[int]]:
 
 def view(dtype: str, *shape: int, strides: tuple[int, ...] | None = None, pointer: int = 0) -> ArrayView:
     return ArrayView(pointer, shape, strides or contiguous_strides(shape), dtype, 0, "other")
+
+
+def with_defaults(settings: Settings) -> Callable[[GroupProblem], GroupedConfig]:
+    """What makes the default configuration of a problem, with these settings."""
+    return lambda problem: from_defaults(problem, settings)
+
+
+def made(settings: Settings, *operands: Any, **more: Any) -> GroupedConfig:
+    """A configuration with these settings, of operands of these types."""
+    return GroupedConfig(GroupOperands(*operands, **more)).with_(settings)
 
 
 @functools.cache

@@ -44,12 +44,12 @@ def quantised(lengths: list[int], n: int, k: int, dtype: str, scales: str, gated
     config = None
     if parameters is not None:
         config = GroupConfig.of(TYPES[dtype], TYPES[dtype], e4m3, GATED=gated, SCALED=scales == "group", BLOCK_SCALES=scales == "block",
-                                PROMOTE=scales == "block", GROUPS=32, LAYOUT="masked" if masked else "offsets", **parameters)
+                                PROMOTE=scales == "block", GROUPS=32, LAYOUT="masked" if masked else "cu_seqlens", **parameters)
     given_lengths = np.array(lengths if masked else (*starts, sum(lengths)), np.int32)
     shaped = [array if array is None or not masked or array.size == 1 else np.ascontiguousarray(array).reshape(groups, longest, -1)
               for array in (x, out, x_scale, out_scale)]
     report = simulate(shaped[0], w, given_lengths, shaped[1], x_scale=shaped[2], w_scale=w_scale, out_scale=shaped[3], gated=gated,
-                      layout="masked" if masked else "offsets", config=config, mean_tokens=mean, sms=3, check=check)
+                      layout="masked" if masked else "cu_seqlens", config=config, mean_tokens=mean, card=H200.with_sms(3), check=check)
     values, factors = shaped[1].reshape(rows, n).astype(np.float64), shaped[3].reshape(rows, n // 128).astype(np.float64)
     found, outside = [], np.ones(rows, bool)
     for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
@@ -81,11 +81,11 @@ def hold(found: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "parameters"), [
-    (("bf16", "none", False), {"BM": 64, "BN": 128}),
-    (("bf16", "none", True), {"BM": 128, "BN": 256}), (("e4m3", "group", False), {"BM": 64, "BN": 128, "PINGPONG": True}),
-    (("e4m3", "group", True), {"BM": 64, "BN": 128}), (("e4m3", "block", False), {"BM": 128, "BN": 128, "RING": True, "OVERLAP": True}),
-    (("e4m3", "block", True), {"BM": 128, "BN": 128}), (("e4m3", "block", True), {"BM": 128, "BN": 128, "STAGGER": True, "CLUSTER_M": 2}),
-    (("e4m3", "block", True), {"BM": 64, "BN": 128, "ORDER": "ticket"}), (("e4m3", "block", True), None)], ids=str)
+    (("bf16", "none", False), {"tile": Tile(64, 128)}),
+    (("bf16", "none", True), {"tile": Tile(128, 256)}), (("e4m3", "group", False), {"tile": Tile(64, 128), "schedule": Pingpong()}),
+    (("e4m3", "group", True), {"tile": Tile(64, 128)}), (("e4m3", "block", False), {"tile": Tile(128, 128), "schedule.sums": BlockScaled("overlap")}),
+    (("e4m3", "block", True), {"tile": Tile(128, 128)}), (("e4m3", "block", True), {"tile": Tile(128, 128), "schedule.sums": ThreadScaled(True), "scheduler": StaticGroups(cluster=ClusterShape(2, 1))}),
+    (("e4m3", "block", True), {"tile": Tile(64, 128), "scheduler": DynamicGroups()}), (("e4m3", "block", True), None)], ids=str)
 def test_results_have_scales_of_their_own(kind, parameters):
     report, found = quantised([3, 0, 70], 256, 272, *kind, parameters)
     assert not report.findings
@@ -94,7 +94,7 @@ def test_results_have_scales_of_their_own(kind, parameters):
 
 
 @pytest.mark.parametrize(("gated", "tile"), [
-    (False, {"BM": 128, "BN": 64}), (False, {"BM": 192, "BN": 64, **RING}), (False, {"BM": 192, "BN": 128, **RING}),
+    (False, {"tile": Tile(128, 64)}), (False, {"BM": 192, "BN": 64, **RING}), (False, {"BM": 192, "BN": 128, **RING}),
     (True, {"BM": 256, "BN": 128, "STAGGER": True, **RING}), (True, {"BM": 192, "BN": 128, **RING}),
     (True, {"BM": 128, "BN": 128, "OVERLAP": True, **RING}), (True, {"BM": 64, "BN": 128, "OVERLAP": True, **RING}),
     (False, {"BM": 128, "BN": 256, **RING}), (True, {"BM": 128, "BN": 256, "STAGGER": True, **RING})], ids=str)
@@ -126,19 +126,19 @@ def test_every_tile_that_is_chosen_from_where_sums_stay_in_the_tensor_cores(kind
 @given(st.lists(st.sampled_from([0, 1, 7, 63, 64, 65, 130]), min_size=1, max_size=4).filter(any), st.booleans(), st.booleans(),
        st.integers(0, 99))
 def test_any_lengths(lengths, masked, gated, seed):
-    hold(quantised(lengths, 128, 64, "bf16", "none", gated, {"BM": 64, "BN": 128}, masked, seed, check=False)[1])
+    hold(quantised(lengths, 128, 64, "bf16", "none", gated, {"tile": Tile(64, 128)}, masked, seed, check=False)[1])
 
 
 def test_a_row_of_zeros_has_a_scale():
     x, w, out = np.zeros((2, 64), BF16), np.ones((1, 128, 64), BF16), np.full((2, 128), np.nan, E4M3)
     scale = np.full((2, 1), np.nan, np.float32)
-    simulate(x, w, np.array([0, 2], np.int32), out, out_scale=scale, sms=1)
+    simulate(x, w, np.array([0, 2], np.int32), out, out_scale=scale, card=H200.with_sms(1))
     assert not out.astype(np.float32).any()
     assert (scale > 0).all()
 
 
 def test_a_wrong_scale_and_a_wrong_value_are_noticed():
-    _, found = quantised([5], 128, 64, "bf16", "none", False, {"BM": 64, "BN": 128})
+    _, found = quantised([5], 128, 64, "bf16", "none", False, {"tile": Tile(64, 128)})
     exact, loss, factors, values = found[0]
     for which in (2, 3):
         spoiled = [array.copy() for array in (exact, loss, factors, values)]
@@ -163,8 +163,8 @@ def test_bad_input_is_a_sentence(change, sentence):
         GroupProblem(arrays._replace(**change), GroupOptions())
 
 
-@pytest.mark.parametrize("wrong", [{"TRANSPOSED": True, "BN": 64}, {"BN": 192}, {"BN": 32}, {"out": e5m2}, {"LAYOUT": "pointers"},
-                                   {"TAILS": "updated"}, {"GATED": True, "BN": 128, "BM": 64, "PINGPONG": True}], ids=str)
+@pytest.mark.parametrize("wrong", [{"tile.BN": 64, "tokens": SwapAB()}, {"tile.BN": 192}, {"tile.BN": 32}, {"out": e5m2}, {"operands.layout": "ptr_array"},
+                                   {"store": StagedGroups(ends="tensormap")}, {"tile": Tile(64, 128), "schedule": Pingpong(), "operands.gated": True}], ids=str)
 def test_what_does_not_go_together_is_refused(wrong):
     with pytest.raises(ConfigError):
         GroupConfig.of(**{"x": bf16, "w": bf16, "out": e4m3, "BM": 128, "BN": 128, **wrong})
