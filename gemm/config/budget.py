@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from ptxkit.smem import SHARED_LIMIT
 from ptxkit.types import Scalar, f32
@@ -122,9 +123,9 @@ def buffers_problem(buffers: int, schedule: Schedule) -> str | None:
     return None
 
 
-def default_warpgroups(BM: int) -> int:
+def default_warpgroups(BM: int) -> Literal[1, 2, 3]:
     """One for each m64 block up to three, and two for four blocks."""
-    return 2 if BM == 4 * ROWS else max(1, min(3, BM // ROWS))
+    return 2 if BM == 4 * ROWS else 1 if BM == ROWS else 3 if BM >= 3 * ROWS else 2
 
 
 __all__ = ["BARRIER_BYTES", "STAGE_BYTES", "accumulator_registers", "buffers_problem", "deepest_ring", "default_warpgroups", "m64_blocks",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import gcd
-from typing import Any, Literal, get_args
+from typing import Any
 
 from ptxkit.dsl.values import changed
 from ptxkit.smem import SHARED_LIMIT
-from ptxkit.types import Scalar, bf16, e4m3
+from ptxkit.types import Scalar
 
 from ..collective.atoms import ROWS
 from ..collective.epilogue import BUFFERS
@@ -19,157 +19,23 @@ from ..collective.scale_factors import bulk_count, parts_of
 from ..collective.thread_scales import BLOCK
 from ..scheduler.dynamic import ClusterTickets, Tickets
 from ..scheduler.fast_divmod import SmallInverses
-from ..scheduler.group_table import COUNTED, GroupTable, Layout
+from ..scheduler.group_table import COUNTED, GroupTable
 from ..scheduler.tile_cost import TileCost
 from ..scheduler.two_kernels import TwoKernelPlan
 from . import budget
-from .parts import (
-    L2_FETCH,
-    MAX_STAGES,
-    BlockScaled,
-    ClusterShape,
-    ConfigError,
-    Cooperative,
-    Direct,
-    L2Fetch,
-    Pingpong,
-    Promoted,
-    Sums,
-    Swizzle,
-    TensorCoreSums,
-    ThreadScaled,
-    Tile,
-    chosen,
+from .grouped_parts import (
+    CAPACITIES,
+    CONTIGUOUS_ROWS,
+    LEAST_BOX,
+    DynamicGroups,
+    GroupLoads,
+    GroupOperands,
+    StagedGroups,
+    StaticGroups,
+    SwapAB,
+    TokensAsRows,
 )
-
-CAPACITIES = (32, 64, 128, 256, 1024)
-"""Groups that a table has room for."""
-CONTIGUOUS_ROWS = 128
-"""Rows of a block that has one group in the contiguous layout: DeepGEMM's alignment."""
-LEAST_BOX = 32
-"""Rows that one copy of a swapped tile loads, at least: copies of fewer take longer than what they do not load."""
-RESULTS = ("bf16", "f16", "f32", "e4m3")
-
-Granularity = Literal[0, 8, 16, 32, 64]
-TailRows = Literal[0, 8, 16, 32]
-Find = Literal["linear", "search", "across"]
-GroupEnds = Literal["ragged", "tensormap"]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupOperands:
-    """Element types of X, W and Y, how the device says which rows are whose, and what the epilogue does: what the problem decides.
-
-    `gated`: W holds the rows of a gate, then those of an up projection, and Y is silu(gate) * up. `scaled`: each group has one scale.
-    `max_groups`: groups that the table of groups has room for. Results in e4m3 are quantised, 128 columns of a row with one scale.
-    """
-
-    x: type[Scalar] = bf16
-    w: type[Scalar] = bf16
-    out: type[Scalar] = bf16
-    layout: Layout = "cu_seqlens"
-    gated: bool = False
-    scaled: bool = False
-    max_groups: int = 256
-
-    def __post_init__(self) -> None:
-        chosen("layout", self.layout, get_args(Layout))
-        chosen("max_groups", self.max_groups, CAPACITIES)
-        if self.gated and self.layout == "ptr_array":
-            raise ConfigError("groups with matrices of their own have no gate: multiply gate and up as two groups, or take another layout")
-        if self.quantised and (self.layout == "ptr_array" or self.out is not e4m3):
-            raise ConfigError("results are quantised to e4m3, where tokens are rows of one matrix")
-
-    @property
-    def quantised(self) -> bool:
-        """Whether every 128 columns of a row of Y have a scale of their own."""
-        return self.out.bits == 8
-
-
-@dataclass(frozen=True, slots=True)
-class TokensAsRows:
-    """Y = X W^T: the tokens are rows of a tile.
-
-    `partial_boxes`, where warpgroups share a tile: X is loaded by a copy for each of them, and only for those that have rows. `tail_rows`:
-    rows at a time that are loaded of a warpgroup's that are not all there (0: all of them).
-    """
-
-    partial_boxes: bool = False
-    tail_rows: TailRows = 0
-
-    def __post_init__(self) -> None:
-        chosen("tail_rows", self.tail_rows, get_args(TailRows))
-        if self.tail_rows and not self.partial_boxes:
-            raise ConfigError("tail rows are those of a partial box: take partial_boxes=True, or tail_rows=0")
-
-
-@dataclass(frozen=True, slots=True)
-class SwapAB:
-    """Y^T = W X^T: the tokens are columns of a tile, so that few tokens waste no rows.
-
-    `n_granularity`: only as many columns are multiplied as there are tokens, rounded up to it (0: all). `partial_boxes`: only as many rows
-    of X are loaded.
-    """
-
-    n_granularity: Granularity = 0
-    partial_boxes: bool = False
-
-    def __post_init__(self) -> None:
-        chosen("n_granularity", self.n_granularity, get_args(Granularity))
-        if self.partial_boxes and not self.n_granularity:
-            raise ConfigError("partial boxes of swapped tiles go by n_granularity: take 16, or partial_boxes=False")
-
-
-@dataclass(frozen=True, slots=True)
-class StaticGroups:
-    """CTA c of C works on work tiles c, c + C, ... of all groups. `find`: a tile's group is found by walking on from the last one
-    ("linear") or by a binary search ("search"), one group after another; or all groups' rows come before the next column of tiles
-    ("across", which searches). `longest_first`: groups in the order of their lengths instead of their own."""
-
-    find: Find = "linear"
-    longest_first: bool = False
-    order: Swizzle = Swizzle()
-    cluster: ClusterShape = ClusterShape()
-
-    def __post_init__(self) -> None:
-        chosen("find", self.find, get_args(Find))
-
-
-@dataclass(frozen=True, slots=True)
-class DynamicGroups:
-    """CTAs, or clusters, take the next work tile from a counter as they get to it. `from_tail`: so many of them start from the last tile."""
-
-    longest_first: bool = False
-    from_tail: int = 0
-    order: Swizzle = Swizzle()
-    cluster: ClusterShape = ClusterShape()
-
-
-@dataclass(frozen=True, slots=True)
-class StagedGroups:
-    """Tiles go through shared memory to Y by tensor copies, which leave the next group's rows alone: by the extents of one map ("ragged"),
-    or by a map of each group, updated on the device ("tensormap"). `buffers` a warpgroup; 0: as many as are of use."""
-
-    buffers: int = 0
-    ends: GroupEnds = "ragged"
-
-    def __post_init__(self) -> None:
-        chosen("ends", self.ends, get_args(GroupEnds))
-
-
-@dataclass(frozen=True, slots=True)
-class GroupLoads:
-    """How weights are read: with the L2 cache hint evict_first where one tile of tokens needs them; so many stages of its first tile of them
-    prefetched into the L2 before a CTA knows the lengths; and so many bytes fetched by the L2 at once, of all operands."""
-
-    weights_evict_first: bool = False
-    l2_prefetch_stages: int = 0
-    l2_fetch: L2Fetch = 256
-
-    def __post_init__(self) -> None:
-        chosen("l2_fetch", self.l2_fetch, get_args(L2Fetch))
-        if not 0 <= self.l2_prefetch_stages <= MAX_STAGES:
-            raise ConfigError(f"0 to {MAX_STAGES} stages of weights are prefetched, not l2_prefetch_stages={self.l2_prefetch_stages}")
+from .parts import L2_FETCH, MAX_STAGES, BlockScaled, ConfigError, Cooperative, Direct, Pingpong, Promoted, Sums, ThreadScaled, Tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +159,8 @@ class GroupedConfig:
 
     @property
     def even_rows(self) -> int:
-        """The rows by which a group's tiles share its rows evenly, or 0: of four m64 blocks, two tiles of three warpgroups have two each."""
+        """The rows by which a group's tiles share its rows evenly, or 0. Two tiles of three warpgroups then have two each of four m64
+        blocks."""
         if self.n_granularity:
             return self.n_granularity
         of_three = self._warpgroups_have_rows and self.m64_blocks == 1 and self.tile.BM > 2 * ROWS and self.scheduler.cluster.m == 1
@@ -425,7 +292,9 @@ class GroupedConfig:
             scales += self.stages * parts_of(tile.BM) * 128
         if isinstance(self.sums, BlockScaled) and self.sums.load == "bulk" and operands.gated:
             scales += self.stages * 4 * (bulk_count(tile.BN, 2) - bulk_count(tile.BN))
-        table = GroupTable.bytes(operands.max_groups, operands.layout, self.scheduler.longest_first) if operands.layout != "contiguous" else 0
+        table = 0
+        if operands.layout != "contiguous":
+            table = GroupTable.bytes(operands.max_groups, operands.layout, self.scheduler.longest_first)
         tickets = ClusterTickets.BYTES if self.cluster > 1 else Tickets.BYTES
         return self._tile_bytes(self.stages) + scales + self.kept_bytes + table + tickets + SmallInverses.BYTES + 16
 
@@ -465,9 +334,11 @@ class GroupedConfig:
                  "swap AB" if self.swap_ab else "", "dynamic" if self.dynamic else getattr(scheduler, "find", "").replace("linear", ""),
                  "gated" if self.operands.gated else "", "quantised" if self.operands.quantised else "",
                  "weights evict first" if loads.weights_evict_first else "",
-                 "scales through shared memory" if isinstance(sums, BlockScaled) else "", "partial boxes" if self.tokens.partial_boxes else "",
+                 "scales through shared memory" if isinstance(sums, BlockScaled) else "",
+                 "partial boxes" if self.tokens.partial_boxes else "",
                  f"tail rows by {self.tail_rows}" if self.tail_rows else "",
-                 f"columns by {self.n_granularity}" if self.n_granularity else "", "longest groups first" if scheduler.longest_first else "",
+                 f"columns by {self.n_granularity}" if self.n_granularity else "",
+                 "longest groups first" if scheduler.longest_first else "",
                  f"{scheduler.from_tail} from the tail" if isinstance(scheduler, DynamicGroups) and scheduler.from_tail else "",
                  "a map of each group" if isinstance(self.store, StagedGroups) and self.store.ends == "tensormap" else ""]
         said = ", ".join(word for word in words if word)
@@ -515,8 +386,8 @@ class GroupedConfig:
         elif self.tokens.partial_boxes:
             apart = scheduler.cluster.n == 1 and layout != "contiguous"
             if isinstance(self.schedule, Pingpong) or not apart or not (self._warpgroups_have_rows or self.tail_rows):
-                return ("partial boxes are loaded for warpgroups that share a tile, by CTAs that share no tokens, of groups whose lengths are "
-                        "given: take partial_boxes=False")
+                return ("partial boxes are loaded for warpgroups that share a tile, by CTAs that share no tokens, of groups whose lengths "
+                        "are given: take partial_boxes=False")
             if self.tail_rows and layout == "ptr_array":
                 return "groups with matrices of their own have one map each: take tail_rows=0"
         return None
@@ -530,7 +401,8 @@ class GroupedConfig:
         if operands.gated and self.cluster > 1 and (ROWS if self.swap_ab else tile.BN // 2) % 16:
             return "CTAs share halves of a gated tile in parts of 8 lines"
         if operands.quantised and (self.swap_ab or self.stored_columns not in (64, 128, 256) or (self.stored_columns == 64 and pingpong)):
-            return "quantised results come in tiles of 64, 128 or 256 columns whose tokens are rows, those of 64 by warpgroups that share a tile"
+            return ("quantised results come in tiles of 64, 128 or 256 columns whose tokens are rows, those of 64 by warpgroups that share "
+                    "a tile")
         if isinstance(sums, BlockScaled) and (self.swap_ab or (operands.gated and sums.load != "bulk")):
             return ("block scales come through shared memory where tokens are rows, and with a gate where the producer copies them "
                     "(load=\"bulk\"): take ThreadScaled")
@@ -595,4 +467,4 @@ class _Draft:
 
 
 __all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "DynamicGroups", "GroupLoads", "GroupOperands", "GroupedConfig", "StagedGroups",
-           "StaticGroups", "SwapAB", "TensorCoreSums", "TokensAsRows"]
+           "StaticGroups", "SwapAB", "TokensAsRows"]

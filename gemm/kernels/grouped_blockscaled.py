@@ -47,7 +47,8 @@ from .groups import Groups, GroupScales, GroupWork
 def group_gemm_blockscaled(x: TensorMap, w: TensorMap, y: TensorMap, sfa_map: TensorMap, x_tail: TensorMap, groups: Groups, out: Strided,
                            x_scale: ScaleArray, w_scale: GroupScales, out_scale: ScaleArray, workspace: Ptr[u32], *,
                            operands: GroupOperands = GroupOperands(e4m3, e4m3, bf16), tokens: TokensAsRows = TokensAsRows(),
-                           tile: Tile = Tile(128, 128, 128), stages: int = 4, schedule: Cooperative = Cooperative(2, BlockScaled("overlap")),
+                           tile: Tile = Tile(128, 128, 128), stages: int = 4,
+                           schedule: Cooperative = Cooperative(2, BlockScaled("overlap")),
                            scheduler: StaticGroups | DynamicGroups = StaticGroups(), store: StagedGroups | Direct = StagedGroups(2),
                            loads: GroupLoads = GroupLoads(), plan: TwoKernelPlan | None = None) -> None:
     """Y [M, N] in tiles of BM tokens x BN features, stages of 128 of K, each promoted with its scale factors.

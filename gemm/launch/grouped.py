@@ -109,13 +109,13 @@ class GroupLaunch:
     def run(self, stream: int) -> None:
         """Launch on a stream."""
         plan = self.plan
-        for each, maps, scalars, templates in self.kernels:
+        for each, maps, passed, templates in self.kernels:
             if each.config.needs_workspace:
                 place, at = workspace(plan.ordinal, stream, each.config), each.workspace
-                scalars = (*scalars[:at], place, *scalars[at + 1:])
+                passed = (*passed[:at], place, *passed[at + 1:])
                 if each.updater is not None:
                     each.updater(stream, (warps(plan.problem.groups, each.config.operands.layout), 1, 1), (*self.update, place), templates)
-            each.launcher(stream, plan.grid, scalars, maps)
+            each.launcher(stream, plan.grid, passed, maps)
 
 
 def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,

@@ -94,8 +94,8 @@ class PointerProblem:
 
     def arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:
         """The product's arguments besides maps, by name; `pointer` maps a name to what stands for an array."""
-        return {"groups": {"lengths": pointer("sizes"), "count": self.groups, "rows": 0, "pitch": 0, "n": 0, "weight_tiles": 0, "k_tiles": 0,
-                           "weights_divmod": 0},
+        nothing = dict.fromkeys(("rows", "pitch", "n", "weight_tiles", "k_tiles", "weights_divmod"), 0)
+        return {"groups": {"lengths": pointer("sizes"), "count": self.groups, **nothing},
                 "out": {"pointer": pointer("out"), "row": 0, "batch": 0}, "x_scale": pointer("x_scale"),
                 "w_scale": {"pointer": pointer("w_scale"), "group_stride": self.w_scale_stride, "mn_stride": 0, "k_stride": 0},
                 "workspace": pointer("workspace")}

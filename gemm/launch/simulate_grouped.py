@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptxkit import Ptr
-from ptxkit import kernel as kernel_of
+from ptxkit import Ptr, kernel
 from ptxkit.cards import H200, Card
 from ptxkit.dsl.tensormap import TensorMap
 from ptxkit.ptx import st
@@ -36,7 +35,8 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     """`gemm.group_gemm` as a card would do it, executed on the CPU.
 
     Arrays are float16, float32, ml_dtypes' bfloat16 and float8, or unsigned integers holding the bits of `dtype` (x, w) and
-    `out_dtype` (out). A card with fewer SMs (`card.with_sms`) makes each CTA work on more tiles. `schedule`, `seed` and `check` are those of `ptxkit.sim.run`.
+    `out_dtype` (out). A card with fewer SMs (`card.with_sms`) makes each CTA work on more tiles. `schedule`, `seed` and
+    `check` are those of `ptxkit.sim.run`.
     """
     from ptxkit.sim import Report
 
@@ -63,8 +63,8 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
     assert x is not None
     assert w is not None
     assert out is not None
-    kernel, operands = kernel_of(config), config.operands
-    traced = kernel.trace(**config.parameters)
+    product, operands = kernel_of(config), config.operands
+    traced = product.trace(**config.parameters)
     records = traced.copies.records
     workspace = np.zeros(workspace_bytes(operands.max_groups, operands.layout) // 4 if config.needs_workspace else 1, np.uint32)
     flat_x, flat_out = (array.reshape(-1, array.shape[-1]) for array in (x, out))
@@ -92,21 +92,24 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
     if "y" in records:
         lines, before = problem.stored(config)
         box, strides = tuple(reversed(records["y"].box)), tuple(stride // out.itemsize for stride in reversed(lines.strides))
-        maps["y"] = TensorMap(flat_out, box=box, swizzle=records["y"].swizzle, shape=lines.dims[::-1], strides=(*strides, 1), offset=-before)
+        maps["y"] = TensorMap(flat_out, box=box, swizzle=records["y"].swizzle, shape=lines.dims[::-1], strides=(*strides, 1),
+                              offset=-before)
     if "sfa_map" in records and x_scale is not None:
         maps["sfa_map"] = _lines(x_scale.reshape(-1, x_scale.shape[-1]), False)
     if "x_tail" in records:
         maps["x_tail"] = maps["x"]
     if config.updates_maps:
         templates = records_of_templates(config)
-        updating = {name: TensorMap(array, box=tuple(reversed(templates[name].box[:2 + (name == "w")])), swizzle=templates[name].swizzle)
-                    for name, array in (("x", maps["x"]), ("w", maps["w"]), ("y", seen))}
+        updating: dict[str, Any] = {}
+        for name, array in (("x", maps["x"]), ("w", maps["w"]), ("y", seen)):
+            record = templates[name]
+            updating[name] = TensorMap(array, box=tuple(reversed(record.box[:array.ndim])), swizzle=record.swizzle)
         first = update_tensormaps.simulate(warps(problem.groups, operands.layout), **updating, **problem.update_arguments(pointer), **how,
                                            **config.update)
         if first.verdict == "error":
             return first
     named = {**maps, **problem.arguments(arrays, config, pointer)}
-    return kernel.simulate(ctas, **{each.name: named[each.name] for each in traced.signature}, **how, **config.parameters)
+    return product.simulate(ctas, **{each.name: named[each.name] for each in traced.signature}, **how, **config.parameters)
 
 
 def described(x: Array, w: Array, lengths: Array, out: Array, x_scale: Array | None, w_scale: Array | None,
@@ -172,7 +175,7 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     return report
 
 
-@kernel_of(target="sm_90a", block=32)
+@kernel(target="sm_90a", block=32)
 def _where(first: Ptr[u8], address: Ptr[u64]) -> None:
     """Where the CPU device puts the first of a kernel's arrays."""
     st.global_.u64(address, first.reg)

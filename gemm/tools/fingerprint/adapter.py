@@ -76,7 +76,12 @@ RENAMED: dict[str, str] = {
     "fused_residual_row": "residual_row", "fused_residual_batch": "residual_batch", "fused_a_scale": "a_scale", "fused_b_scale": "b_scale",
     "sfa_map": "s", "sfa_pointer": "a_scale", "sfa_mn_stride": "a_scale_m", "sfa_k_stride": "a_scale_k", "sfb_pointer": "b_scale",
     "sfb_mn_stride": "b_scale_n", "sfb_k_stride": "b_scale_k", "divmod_line": "of_line", "divmod_panel": "of_panel",
-    "divmod_batch": "of_batch"}
+    "divmod_batch": "of_batch",
+    "groups_lengths": "lengths", "groups_count": "groups", "groups_rows": "rows", "groups_pitch": "pitch", "groups_n": "n",
+    "groups_weight_tiles": "weight_tiles", "groups_k_tiles": "k_tiles", "groups_weights_divmod": "of_weights", "x_tail": "x_rest",
+    "x_scale_pointer": "x_scale", "x_scale_mn_stride": "x_scale_m", "x_scale_k_stride": "x_scale_k", "w_scale_pointer": "w_scale",
+    "w_scale_group_stride": "w_scale_group", "w_scale_mn_stride": "w_scale_n", "w_scale_k_stride": "w_scale_k",
+    "out_scale_pointer": "out_scale", "out_scale_mn_stride": "out_scale_m", "out_scale_k_stride": "out_scale_n"}
 """Run-time parameters of this tree's kernels that had another name in the tree to compare with: {name here: name there}."""
 
 
