@@ -9,18 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ptxkit.cards import H200
+from ptxkit.dsl.values import FieldError
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.config.dense import ConfigError
-from ptxkit.gemm.config.grouped import GroupConfig
+from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, StagedGroups, SwapAB
+from ptxkit.gemm.config.parts import BlockScaled, ClusterShape, Cooperative, Pingpong, TensorCoreSums, ThreadScaled, Tile
 from ptxkit.gemm.heuristic.grouped import heuristic
-from ptxkit.gemm.heuristic.grouped_tiles import QUANTISED, QUANTISED_IN_TURN, tile_name
+from ptxkit.gemm.heuristic.grouped_tiles import QUANTISED, QUANTISED_PINGPONG
+from ptxkit.gemm.launch.group_kernels import kernel_of
 from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
-from ptxkit.gemm.tools.bench.grouped import RING
 from ptxkit.gemm.tools.grouped_example import _scaled
 from ptxkit.gemm.tools.reference import accumulation
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
-from ptxkit.types import TYPES, bf16, e4m3, e5m2
+from ptxkit.types import TYPES, e4m3, e5m2
+from tests.gemm.groups import made
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
@@ -43,8 +46,9 @@ def quantised(lengths: list[int], n: int, k: int, dtype: str, scales: str, gated
     out_scale = np.full((rows, n // 128), np.nan, np.float32) if masked else np.full((n // 128, rows + 5), np.nan, np.float32)[:, :rows].T
     config = None
     if parameters is not None:
-        config = GroupConfig.of(TYPES[dtype], TYPES[dtype], e4m3, GATED=gated, SCALED=scales == "group", BLOCK_SCALES=scales == "block",
-                                PROMOTE=scales == "block", GROUPS=32, LAYOUT="masked" if masked else "cu_seqlens", **parameters)
+        sums = ThreadScaled() if scales == "block" else TensorCoreSums()
+        config = made({"schedule": Cooperative(sums=sums), **parameters}, TYPES[dtype], TYPES[dtype], e4m3, gated=gated,
+                      scaled=scales == "group", max_groups=32, layout="masked" if masked else "cu_seqlens")
     given_lengths = np.array(lengths if masked else (*starts, sum(lengths)), np.int32)
     shaped = [array if array is None or not masked or array.size == 1 else np.ascontiguousarray(array).reshape(groups, longest, -1)
               for array in (x, out, x_scale, out_scale)]
@@ -83,21 +87,35 @@ def hold(found: list[Any]) -> None:
 @pytest.mark.parametrize(("kind", "parameters"), [
     (("bf16", "none", False), {"tile": Tile(64, 128)}),
     (("bf16", "none", True), {"tile": Tile(128, 256)}), (("e4m3", "group", False), {"tile": Tile(64, 128), "schedule": Pingpong()}),
-    (("e4m3", "group", True), {"tile": Tile(64, 128)}), (("e4m3", "block", False), {"tile": Tile(128, 128), "schedule.sums": BlockScaled("overlap")}),
-    (("e4m3", "block", True), {"tile": Tile(128, 128)}), (("e4m3", "block", True), {"tile": Tile(128, 128), "schedule.sums": ThreadScaled(True), "scheduler": StaticGroups(cluster=ClusterShape(2, 1))}),
+    (("e4m3", "group", True), {"tile": Tile(64, 128)}), (("e4m3", "block", False),
+                                                         {"tile": Tile(128, 128), "schedule.sums": BlockScaled("overlap")}),
+    (("e4m3", "block", True), {"tile": Tile(128, 128)}), (("e4m3", "block", True),
+                                                          {"tile": Tile(128, 128), "schedule.sums": ThreadScaled(True),
+                                                           "scheduler": StaticGroups(cluster=ClusterShape(2, 1))}),
     (("e4m3", "block", True), {"tile": Tile(64, 128), "scheduler": DynamicGroups()}), (("e4m3", "block", True), None)], ids=str)
 def test_results_have_scales_of_their_own(kind, parameters):
     report, found = quantised([3, 0, 70], 256, 272, *kind, parameters)
     assert not report.findings
-    assert report.verdict in ("clean", *(["incomplete"] if parameters and "ORDER" in parameters else []))
+    assert report.verdict in ("clean",
+                              *(["incomplete"] if parameters and "scheduler" in parameters and isinstance(parameters["scheduler"],
+                                                                                                          DynamicGroups) else []))
     hold(found)
 
 
 @pytest.mark.parametrize(("gated", "tile"), [
-    (False, {"tile": Tile(128, 64)}), (False, {"BM": 192, "BN": 64, **RING}), (False, {"BM": 192, "BN": 128, **RING}),
-    (True, {"BM": 256, "BN": 128, "STAGGER": True, **RING}), (True, {"BM": 192, "BN": 128, **RING}),
-    (True, {"BM": 128, "BN": 128, "OVERLAP": True, **RING}), (True, {"BM": 64, "BN": 128, "OVERLAP": True, **RING}),
-    (False, {"BM": 128, "BN": 256, **RING}), (True, {"BM": 128, "BN": 256, "STAGGER": True, **RING})], ids=str)
+    (False, {"tile": Tile(128, 64)}), (False, {"tile": Tile(192, 64), "schedule.sums": BlockScaled(load="bulk")}), (False,
+                                                                                                                    {"tile": Tile(192, 128),
+                                                                                                                     "schedule.sums": BlockScaled(load="bulk")}),
+    (True, {"tile": Tile(256, 128), "schedule.sums": BlockScaled("stagger", "bulk")}), (True,
+                                                                                        {"tile": Tile(192, 128),
+                                                                                         "schedule.sums": BlockScaled(load="bulk")}),
+    (True, {"tile": Tile(128, 128), "schedule.sums": BlockScaled("overlap", "bulk")}), (True,
+                                                                                        {"tile": Tile(64, 128),
+                                                                                         "schedule.sums": BlockScaled("overlap", "bulk")}),
+    (False, {"tile": Tile(128, 256), "schedule.sums": BlockScaled(load="bulk")}), (True,
+                                                                                   {"tile": Tile(128, 256),
+                                                                                    "schedule.sums": BlockScaled("stagger",
+                                                                                                                 "bulk")})], ids=str)
 def test_results_of_block_scales(gated, tile):
     """Half blocks are kept in accumulators that the next tile overwrites, unless they are copied; in registers, or in shared memory."""
     report, found = quantised([3, 0, 202], 256, 512, "e4m3", "block", gated, tile)
@@ -113,12 +131,14 @@ def test_what_the_heuristic_chooses_is_right(scales, mean):
         hold(quantised(lengths, 256, 512, "e4m3", scales, gated, mean=mean)[1])
 
 
-@pytest.mark.parametrize("kind", [*QUANTISED, QUANTISED_IN_TURN], ids=lambda kind: tile_name(kind.tile))
-def test_every_tile_that_is_chosen_from_where_sums_stay_in_the_tensor_cores(kind):
+@pytest.mark.parametrize("costed", [*QUANTISED, QUANTISED_PINGPONG], ids=lambda costed: str(costed.tile))
+def test_every_tile_that_is_chosen_from_where_sums_stay_in_the_tensor_cores(costed):
+    tile = costed.tile
+    settings = {"tile": tile.tile, "scheduler": tile.scheduler, **({"schedule": Pingpong()} if tile.schedule == Pingpong() else {})}
     for dtype, scales in (("bf16", "none"), ("e4m3", "group")):
-        for gated in (False, True) if kind in QUANTISED else (False,):
-            report, found = quantised([3, 0, 202], 256, 512, dtype, scales, gated, kind.tile)
-            assert report.verdict == ("incomplete" if "ORDER" in kind.tile else "clean"), report.findings
+        for gated in (False, True) if costed in QUANTISED else (False,):
+            report, found = quantised([3, 0, 202], 256, 512, dtype, scales, gated, settings)
+            assert report.verdict == ("incomplete" if isinstance(tile.scheduler, DynamicGroups) else "clean"), report.findings
             hold(found)
 
 
@@ -163,14 +183,17 @@ def test_bad_input_is_a_sentence(change, sentence):
         GroupProblem(arrays._replace(**change), GroupOptions())
 
 
-@pytest.mark.parametrize("wrong", [{"tile.BN": 64, "tokens": SwapAB()}, {"tile.BN": 192}, {"tile.BN": 32}, {"out": e5m2}, {"operands.layout": "ptr_array"},
-                                   {"store": StagedGroups(ends="tensormap")}, {"tile": Tile(64, 128), "schedule": Pingpong(), "operands.gated": True}], ids=str)
+@pytest.mark.parametrize("wrong",
+                         [{"tile.BN": 64, "tokens": SwapAB()}, {"tile.BN": 192}, {"tile.BN": 32}, {"operands.out": e5m2},
+                          {"operands.layout": "ptr_array"},
+                                   {"store": StagedGroups(ends="tensormap")}, {"tile": Tile(64, 128), "schedule": Pingpong(),
+                                                                               "operands.gated": True}], ids=str)
 def test_what_does_not_go_together_is_refused(wrong):
-    with pytest.raises(ConfigError):
-        GroupConfig.of(**{"x": bf16, "w": bf16, "out": e4m3, "BM": 128, "BN": 128, **wrong})
+    with pytest.raises(FieldError):
+        made({"operands.out": e4m3, "tile.BN": 128, **wrong})
 
 
-def chosen_for(dtype: str, scales: str, gated: bool, mean: int) -> GroupConfig:
+def chosen_for(dtype: str, scales: str, gated: bool, mean: int) -> GroupedConfig:
     rows, n, k = 8 * mean, 2048, 2048
     lines = 2 * n if gated else n
     pair: dict[str, Any] = {"group": (view("f32", 1), view("f32", 8)), "none": (None, None),
@@ -183,8 +206,7 @@ def chosen_for(dtype: str, scales: str, gated: bool, mean: int) -> GroupConfig:
 @pytest.mark.ptxas
 @pytest.mark.parametrize(("dtype", "scales", "gated"), [("e4m3", "block", True), ("e4m3", "group", False)])
 def test_what_the_heuristic_chooses_does_not_spill(dtype, scales, gated):
-    from ptxkit.gemm.kernels.grouped import group_gemm
-
     for mean in (16, 512):
         config = chosen_for(dtype, scales, gated, mean)
-        assert not group_gemm.assemble(**config.parameters).resources["group_gemm"].spill_stores
+        kernel = kernel_of(config)
+        assert not kernel.assemble(**config.parameters).resources[kernel.name].spill_stores
