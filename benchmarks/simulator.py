@@ -10,7 +10,8 @@ import time
 
 import numpy as np
 
-from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.parts import ClusterShape, Static, Tile
 from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.types import f16
 
@@ -20,7 +21,7 @@ def seconds(n: int, check: bool) -> tuple[float, int]:
     generator = np.random.default_rng(0)
     a, b = (generator.integers(-3, 4, (n, n)).astype(np.float16) for _ in range(2))
     out = np.zeros((n, n), np.float16)
-    config = Config(f16, f16, BN=256, CLUSTER_M=2, STAGES=3)
+    config = DenseConfig(Operands(f16, f16, f16), Tile(128, 256), 3, scheduler=Static(cluster=ClusterShape(2, 1)))
     best, count = float("inf"), 0
     for _ in range(3):
         start = time.process_time()

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ptxkit.errors import PtxkitError
+from ptxkit.dsl.values import FieldError
+from ptxkit.errors import LaunchError, PtxkitError
 
 LAYOUTS = ("nt", "nn", "tn", "tt")
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m ptxkit.gemm") -> int:
-    """0: right; 1: wrong, an error or incomplete verdict, or failed; 2: usage."""
+    """0: right; 1: wrong, an error or incomplete verdict, or failed; 2: usage, or a configuration that cannot be."""
     options = _parser(prog).parse_args(arguments)
     try:
         return int(options.run(options))
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ptxkit.g
 def _parser(prog: str) -> argparse.ArgumentParser:
     from .ladder import command as ladder
     from .tools import grouped as group
-    from .tools import tune
+    from .tools import options, tune
     from .tools.bench import command as bench
     from .tools.fingerprint import command as fingerprint
 
@@ -49,9 +50,11 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     run.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU if there is one, else the CPU device")
     run.add_argument("--schedule", default="fifo", help="of the CPU device: fifo, random, adversarial or a named adversary")
     run.add_argument("--seed", type=int, default=0, help="of --schedule random")
+    options.add_card(run, "on the CPU device, ")
+    options.add_set(run)
     run.add_argument("--json", action="store_true", help="one JSON object on stdout")
     run.set_defaults(run=_run)
-    bench.add_arguments(commands.add_parser("bench", help="products beside other libraries' and beside the card's ceilings, interleaved"))
+    bench.add_arguments(commands.add_parser("bench", help="products against other libraries and the card's ceilings, interleaved"))
     group.add_arguments(commands.add_parser("grouped", help="products of groups of rows, each with weights of its own, in one launch"))
     tune.add_arguments(commands.add_parser("tune", help="find the fastest configuration of shapes and keep it in a table"))
     ladder.add_arguments(commands.add_parser("ladder", help="from CUDA cores to the fastest kernel, step by step, checked and measured"))
@@ -59,7 +62,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     verify = commands.add_parser("verify", help="products of every kind on the GPU against float64, with guard bands")
     verify.add_argument("--cases", type=_extent, default=400, help="of fixed and random shapes (default 400)")
     verify.add_argument("--configs", action=argparse.BooleanOptionalAction, default=True,
-                        help="also every structure of the shipped tables and pair of the builder's choices")
+                        help="also every structure of the shipped tables, and every pair of choices of a configuration")
     verify.add_argument("--seed", type=int, default=0)
     verify.add_argument("--json", metavar="FILE", help="write the results there (- for stdout)")
     verify.set_defaults(run=_verify)
@@ -76,15 +79,24 @@ def _extent(text: str) -> int:
 def _run(options: argparse.Namespace) -> int:
     from ptxkit.runtime import driver
 
+    from .tools import options as shared
     from .tools import run
 
     product = run.Product(options.m, options.n, options.k, options.dtype, options.out_dtype or "", options.layout, options.batch,
                           options.b_dtype or "")
-    if options.device == "gpu" or (options.device == "auto" and driver.available("sm_90a")):
+    on_gpu = options.device == "gpu" or (options.device == "auto" and driver.available("sm_90a"))
+    if on_gpu:
         driver.probe()
-        report = run.on_gpu(product, check=options.check, repeat=options.repeat)
+    card = shared.card(options.card)
+    try:
+        config = product.config(card, dict(options.changes)) if options.changes else None
+    except (FieldError, LaunchError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if on_gpu:
+        report = run.on_gpu(product, config, check=options.check, repeat=options.repeat)
     else:
-        report = run.simulated(product, schedule=options.schedule, seed=options.seed, check=options.check)
+        report = run.simulated(product, config, card=card, schedule=options.schedule, seed=options.seed, check=options.check)
     print(json.dumps(report) if options.json else "\n".join(report["lines"]))
     return int(report["wrong"])
 

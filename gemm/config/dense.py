@@ -45,6 +45,7 @@ from .parts import (
 
 OPERANDS = {"f16": ("f16",), "bf16": ("bf16",), "f32": ("f32",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("f16", "bf16", "f32", "e4m3", "e5m2")
+STREAM_K_SUMS = 168         # registers of promoted sums that stream-K holds in one warpgroup with a short ring; 180 spill (ptxas 13.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Operands:
     def __post_init__(self) -> None:
         a, b, out = self.a.__name__, self.b.__name__, self.out.__name__
         if a not in OPERANDS or b not in OPERANDS[a]:
-            raise ConfigError(f"{a} times {b} is not multiplied: f16, bf16, f32 (as tf32), and e4m3 or e5m2 with either")
+            raise ConfigError(f"{a} times {b} is not multiplied: take f16, bf16, f32 (as tf32), or e4m3 or e5m2 with either")
         if out not in RESULTS:
             raise ConfigError(f"the result is {', '.join(RESULTS)}, not {out}")
         if self.accumulator not in (f32, f16) or (self.accumulator is f16 and self.a is not f16):
@@ -269,11 +270,13 @@ class DenseConfig:
         if tile.BK * operands.a.bits // 8 % budget.STAGE_BYTES:
             return f"BK is a multiple of {budget.STAGE_BYTES * 8 // operands.a.bits} for {operands.a.__name__}, not {tile.BK}"
         if loads.a_rows and (tile.BM != ROWS or operands.a_major != "k" or self.warpgroups != 1 or self.multicast.n > 1):
-            return f"a_rows={loads.a_rows}: few rows are loaded of K-major tiles of 64, for one mma warpgroup, by CTAs that share no A"
+            return (f"a_rows={loads.a_rows}: few rows are loaded of K-major tiles of 64, for one mma warpgroup, by CTAs that share no A: "
+                    "take 0")
         if isinstance(self.schedule, Pingpong) and tile.BM > 128:
             return f"pingpong warpgroups have a tile of 64 or 128 rows each, not {tile.BM}"
         if isinstance(self.schedule, Cooperative) and tile.BM % (ROWS * self.warpgroups):
-            return f"{self.warpgroups} mma warpgroups cannot share {tile.BM} rows in m64 blocks"
+            return (f"{self.warpgroups} mma warpgroups cannot share {tile.BM} rows in m64 blocks: take "
+                    f"{budget.default_warpgroups(tile.BM)}, or another BM")
         if isinstance(sums, ThreadScaled):
             return "block scales of a dense product come through shared memory: take BlockScaled"
         if isinstance(sums, Promoted) and (tile.BK * operands.a.bits // 8 != budget.STAGE_BYTES or operands.accumulator is not f32):
@@ -281,7 +284,7 @@ class DenseConfig:
         if isinstance(sums, Promoted) and sums.how == "stagger" and self.warpgroups < 2:
             return "staggered promotion keeps warpgroups that share a tile apart: take two warpgroups, or how=\"plain\""
         if isinstance(sums, BlockScaled) and operands.a.bits != 8:
-            return f"block scales are those of fp8 operands, not of {operands.a.__name__}"
+            return f"block scales are those of fp8 operands, not of {operands.a.__name__}: take TensorCoreSums or Promoted"
         return None
 
     def _scheduler_problem(self) -> str | None:
@@ -321,6 +324,11 @@ class DenseConfig:
         if budget.promoted_by_halves(self.tile, self.schedule) and self.stages < UNROLLED:
             return (f"sums promoted by halves of {self.tile.BN} columns spill in a ring of {self.stages} stages: take {UNROLLED}, or "
                     f"BN={self.tile.BN // 2}")
+        sums = budget.accumulator_registers(self.tile, self.schedule, self.operands.accumulator)
+        if (isinstance(self.scheduler, StreamK) and budget.promoted(self.sums) and self.warpgroups == 1 and self.stages < UNROLLED
+                and sums > STREAM_K_SUMS):
+            return (f"stream-K with {sums} registers of promoted sums in one mma warpgroup spills in a ring of {self.stages} stages: take "
+                    f"{UNROLLED}, or two warpgroups")
         if self.smem_bytes > SHARED_LIMIT:
             return (f"{self.stages} stages of {self.stage_bytes:,} bytes take {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes; "
                     f"{self.stages_that_fit} fit")
@@ -342,6 +350,9 @@ class _Draft:
 
     def config(self) -> DenseConfig:
         return DenseConfig(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+
+_Draft.__name__ = DenseConfig.__name__          # what is wrong with a path is said of the configuration
 
 
 __all__ = ["OPERANDS", "RESULTS", "DenseConfig", "Operands", "Schedule", "Scheduler", "Store"]

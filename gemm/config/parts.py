@@ -14,7 +14,7 @@ ROWS = 64                   # of an m64 block: of A and D in one wgmma
 MAX_STAGES = 16
 MAX_CLUSTER = 8             # CTAs, without asking for a non-portable size
 MAX_SPLITS = 16
-L2_FETCH = 256              # bytes that the L2 fetches at once, unless a map asks for less
+L2_FETCH: L2Fetch = 256     # bytes that the L2 fetches at once, unless a map asks for less
 
 Raster = Literal["along_m", "along_n"]
 Promotion = Literal["plain", "overlap", "stagger"]

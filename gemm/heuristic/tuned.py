@@ -14,7 +14,8 @@ from ..config.parts import Cooperative, Loads, Promoted, Schedule, Scheduler, St
 from ..problem.dense import Problem
 from .table import Knobs, lookup
 
-DERIVED = (("tile", "BK"), ("store", "Staged", "buffers"), ("stages",), ("schedule", "Cooperative", "warpgroups"), ("store",))
+DERIVED = (("tile", "BK"), ("store", "Staged", "buffers"), ("stages",), ("schedule", "Cooperative", "warpgroups"),
+           ("schedule", "Cooperative", "sums"), ("store",))
 """Values that a configuration derives when they are left out."""
 
 
@@ -40,7 +41,13 @@ def knobs(config: DenseConfig, problem: Problem) -> dict[str, Any]:
         shorter = _without(found, path)
         if shorter != found and revive(shorter, problem) == config:
             found = shorter
-    return {name: value for name, value in found.items() if value not in ({}, "Cooperative", "Static")}
+    short = {name: _name_alone(value) for name, value in found.items()}
+    return {name: value for name, value in short.items() if value not in ({}, "Cooperative", "Static")}
+
+
+def _name_alone(value: Any) -> Any:
+    """A member of a sum type whose fields have all been left out, as its name."""
+    return next(iter(value)) if isinstance(value, dict) and list(value.values()) == [{}] else value
 
 
 def _bare(schedule: Schedule) -> Schedule:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..tools.bench import operands, regimes
-from ..tools.bench.baselines import Entry, contestants
+from ..tools.bench.baselines import Entry, baselines
 from ..tools.bench.figures import paired, spread
 from ..tools.bench.power import Sampler
 from ..tools.bench.run import device, reader
@@ -111,7 +111,7 @@ def measure(torch: Any, names: Sequence[str], size: int, rounds: int) -> None:
     for name in names:
         say(begin=name)
         captured.append(regimes.capture(torch, Entry(name, launches(torch, name, sets)), burst))
-    for name, make in contestants(PEERS).items():
+    for name, make in baselines(PEERS).items():
         say(begin=name)
         captured += [regimes.capture(torch, entry, burst) for entry in make(torch, problem, sets)]
     fast = [one for one in captured if one.estimate_us < SLOW_US]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptxkit.cards import H200, Card
+from ptxkit.dsl.parameters import values
 from ptxkit.dsl.tensormap import TensorMap
 from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
@@ -38,7 +39,7 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     those of `ptxkit.sim.run`;
     `counters` are those of the workspace, which are zeros before and after, for those who want to see it.
     """
-    from ptxkit.sim import Report
+    from ptxkit.sim import Report, run
 
     given = {"a": a, "b": b, "out": out, "c": c, "bias": bias, "residual": residual, "a_scale": a_scale, "b_scale": b_scale}
     words = {"a": dtype, "b": dtype}
@@ -64,8 +65,7 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
             return array
         return np.zeros(4, np.uint8) if array is None else _bytes(array)
 
-    kernel = kernel_of(config)
-    traced = kernel.trace(**config.parameters)
+    traced = kernel_of(config).trace(**config.parameters)
     records = traced.copies.records
     nothing = TensorMap(a.reshape(-1)[:16 // a.itemsize], box=(16 // a.itemsize,))
     maps = {"a": _lines(a, problem.a_major == "k"), "b": _lines(b, problem.b_major == "mn"),
@@ -73,7 +73,7 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
             "sfa_map": _lines(a_scale, False) if "sfa_map" in records and a_scale is not None else nothing}
     named = {**maps, **grid.arguments(problem, arrays, options, pointer)}
     own = {parameter.name: named[parameter.name] for parameter in traced.signature}
-    return kernel.simulate(grid.ctas, **own, schedule=schedule, seed=seed, check=check, **config.parameters)
+    return run(traced, grid=grid.ctas, args=values(traced.signature, (), own), schedule=schedule, seed=seed, check=check)
 
 
 def _view(name: str, array: Array, word: str | None) -> ArrayView:

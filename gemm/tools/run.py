@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from ptxkit.cards import H200, Card
 from ptxkit.errors import LaunchError
 from ptxkit.types import TYPES
 
-from ..config.dense import Config
+from ..config.dense import DenseConfig
 from ..heuristic.dense import heuristic
-from ..kernels.dense import gemm as kernel
+from ..launch.dense import check_config
+from ..launch.grid import Grid, kernel_of
 from . import reference
-from .samples import asked
+from .problems import asked
 from .verify import kinds
 
 
@@ -41,8 +44,16 @@ class Product:
     def outer(self) -> tuple[int, ...]:
         return () if self.batch is None else (self.batch,)
 
-    def config(self) -> Config:
-        return heuristic(asked(self.m, self.n, self.k, self.dtype, self.b, self.out, self.layout, self.batch))
+    def config(self, card: Card = H200, changes: Mapping[str, str] | None = None) -> DenseConfig:
+        """The configuration that this card gives it, with the fields at these paths changed. Raises one sentence for changes with which no
+        kernel can do this product."""
+        problem = asked(self.m, self.n, self.k, self.dtype, self.b, self.out, self.layout, self.batch)
+        found = heuristic(problem, card)
+        if changes:
+            found = found.with_(changes)
+            check_config(found, problem)
+            Grid.of(problem, found, 1)
+        return found
 
     def __str__(self) -> str:
         batch = "" if self.batch is None else f"{self.batch} x "
@@ -50,13 +61,13 @@ class Product:
         return f"gemm {batch}{self.m} x {self.n} x {self.k} {types} {self.layout} -> {self.out}"
 
 
-def resources(product: Product) -> tuple[list[str], dict[str, object]]:
+def resources(product: Product, config: DenseConfig) -> tuple[list[str], dict[str, object]]:
     """What ptxas makes of the kernel that this product runs, as lines and as a table; only its plan where there is no ptxas."""
     from ptxkit.errors import NoToolError
     from ptxkit.inspect import report
     from ptxkit.runtime.toolchain import disassemble
 
-    config = product.config()
+    kernel = kernel_of(config)
     traced = kernel.trace(**config.parameters)
     lines = [f"{product}: {config}"]
     try:
@@ -72,16 +83,18 @@ def resources(product: Product) -> tuple[list[str], dict[str, object]]:
     return [*lines, traced.shared.table(), *map(str, assembly.findings)], dict(entry.rows())
 
 
-def simulated(product: Product, *, schedule: str = "fifo", seed: int = 0, check: bool = True) -> dict[str, Any]:
-    """Run it on the CPU device, check the numbers against float64 and the protocol by the simulator's rules."""
+def simulated(product: Product, config: DenseConfig | None = None, *, card: Card = H200, schedule: str = "fifo", seed: int = 0,
+              check: bool = True) -> dict[str, Any]:
+    """Run it on the CPU device as a card would, check the numbers against float64 and the protocol by the simulator's rules."""
     from ..launch.simulate import simulate
 
-    lines, table = resources(product)
+    config = config or product.config(card)
+    lines, table = resources(product, config)
     (a, a_value), (b, b_value) = _random(product)
     d = np.full((*product.outer, product.m, product.n), -1, f"i{TYPES[product.out].bits // 8}").view(_HELD[product.out])
     begin = time.perf_counter()
     report = simulate(_typed(a, product.dtype), _typed(b, product.b), _typed(d, product.out), dtype=product.dtype, out_dtype=product.out,
-                      schedule=schedule, seed=seed, check=check)
+                      config=config, card=card, schedule=schedule, seed=seed, check=check)
     seconds = time.perf_counter() - begin
     error, share = _compared(product, _widened(d, product.out), a_value, b_value)
     wrong = not share <= 1
@@ -104,14 +117,14 @@ def _verdict(error: float, share: float, wrong: bool) -> str:
     return f"largest error {error:.3g}, {share:.2f} of what accumulation and rounding allow: {'WRONG' if wrong else 'right'}"
 
 
-def on_gpu(product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
-    """Run it on the current device; beside cuBLAS when torch can be imported."""
+def on_gpu(product: Product, config: DenseConfig | None = None, *, check: bool, repeat: int) -> dict[str, Any]:
+    """Run it on the current device, and cuBLAS too when torch can be imported. Without a configuration it has the one of `gemm.gemm`."""
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
-        found = _with_numpy(product, check=check, repeat=repeat)
+        found = _with_numpy(product, config, check=check, repeat=repeat)
     else:
-        found = _with_torch(torch, product, check=check, repeat=repeat)
+        found = _with_torch(torch, product, config, check=check, repeat=repeat)
     work = 2e-6 * product.m * product.n * product.k * (product.batch or 1)
     us, share, cublas = found["us"], found.get("error_share"), found.get("cublas_us")
     lines = [f"{product}: {us:.2f} us, {work / us:.1f} TFLOP/s"]
@@ -135,13 +148,13 @@ def operands(torch: Any, product: Product) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-def _with_torch(torch: Any, product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
+def _with_torch(torch: Any, product: Product, config: DenseConfig | None, *, check: bool, repeat: int) -> dict[str, Any]:
     from .. import gemm
 
     a, b = operands(torch, product)
     d = torch.full((*product.outer, product.m, product.n), -1, device="cuda", dtype=getattr(torch, f"int{TYPES[product.out].bits}"))
     d = d.view(kinds(torch)[product.out])
-    gemm(a, b, d)
+    gemm(a, b, d, config=config)
     found: dict[str, Any] = {}
     if check:
         wide = a.float().double(), b.float().double()
@@ -149,7 +162,7 @@ def _with_torch(torch: Any, product: Product, *, check: bool, repeat: int) -> di
         found["error"] = float((d.float() - exact).abs().max())
         host = [x.double().cpu().numpy() for x in (d.float(), exact, magnitude)]
         found["error_share"] = reference.worst(host[0], host[1], host[2], product.k, product.out, product.dtype)
-    found["us"] = _time(torch, lambda: gemm(a, b, d), repeat)
+    found["us"] = _time(torch, lambda: gemm(a, b, d, config=config), repeat)
     if TYPES[product.dtype].bits > 8:
         before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = True
@@ -171,7 +184,7 @@ def _time(torch: Any, call: Any, repeat: int) -> float:
     return float(np.median([1e3 * start.elapsed_time(end) for start, end in events]))
 
 
-def _with_numpy(product: Product, *, check: bool, repeat: int) -> dict[str, Any]:
+def _with_numpy(product: Product, config: DenseConfig | None, *, check: bool, repeat: int) -> dict[str, Any]:
     from ptxkit import device_array
     from ptxkit.runtime import driver
     from ptxkit.runtime.arrays import view
@@ -186,14 +199,14 @@ def _with_numpy(product: Product, *, check: bool, repeat: int) -> dict[str, Any]
         turned = [(*extents[:-2], extents[-1], extents[-2]) for extents in (seen.shape, seen.strides)]
         views.append(seen if letter == "n" else seen._replace(shape=turned[0], strides=turned[1]))
     d = device_array(np.zeros((*product.outer, product.m, product.n), f"u{TYPES[product.out].bits // 8}"), product.out)
-    gemm(views[0], views[1], d)
+    gemm(views[0], views[1], d, config=config)
     driver.synchronize()
     found: dict[str, Any] = {}
     if check:
         found["error"], found["error_share"] = _compared(product, _widened(d.numpy(), product.out), rounded[0][1], rounded[1][1])
     begin = time.perf_counter()
     for _ in range(repeat):
-        gemm(views[0], views[1], d)
+        gemm(views[0], views[1], d, config=config)
     driver.synchronize()
     found["us"] = 1e6 * (time.perf_counter() - begin) / repeat
     return found

@@ -10,32 +10,51 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import Any, TypeVar, get_args
 
-from ptxkit.errors import NoToolError, PtxkitError
+from ptxkit.cards import H200, Card
+from ptxkit.errors import PtxkitError
 from ptxkit.runtime import driver
 
-from ..config.dense import AHEAD, L2_PROMOTION, LINE, Config, ConfigError
+from ..config.dense import DenseConfig
+from ..config.parts import (
+    L2_FETCH,
+    ConfigError,
+    Direct,
+    Dynamic,
+    Hilbert,
+    Loads,
+    Raster,
+    Scheduler,
+    SplitK,
+    Staged,
+    Static,
+    StreamK,
+    Swizzle,
+)
 from ..heuristic.dense import candidates, clocks, heuristic
-from ..heuristic.table import Table, file_name, forget, user_path
-from ..heuristic.tuned import kind, knobs, tuned
+from ..heuristic.table import OldTableError, Table, file_name, forget, user_path
+from ..heuristic.tuned import kind, knobs
+from ..launch.dense import card_of
+from ..problem.dense import LINE, PREFETCH_STAGES
 from ..problem.dense import Problem as Asked
-from ..scheduler.static import Raster
-from .bench.shapes import BYTES, LAYOUTS, OPERAND_TYPES, Problem, ShapeError, parse
-from .samples import asked
-
-if TYPE_CHECKING:
-    from .bench.baselines import Entry
-    from .bench.regimes import Captured, Regime
-    from .bench.watch import Step
+from . import options as shared
+from .assembly import Progress, assembled
+from .bench import baselines, operands, power, regimes
+from .bench import run as bench
+from .bench.baselines import Entry
+from .bench.regimes import Captured, Regime
+from .bench.shapes import LAYOUTS, OPERAND_TYPES, Problem, ShapeError, parse
+from .bench.watch import Step, alive, watched
+from .problems import described
 
 T = TypeVar("T")
 FINALISTS = 4
@@ -48,38 +67,16 @@ class TuneError(PtxkitError, ValueError):
     """Nothing to tune, or nowhere to keep it."""
 
 
-def described(problem: Problem) -> Asked:
-    """The problem as this package's kernels see it: arrays without memory."""
-    return asked(problem.m, problem.n, problem.k, problem.dtype, out=problem.out, layout=problem.layout, block=problem.block,
-                 scaled=not problem.block and BYTES[problem.dtype] == 1)
-
-
-def configurations(asked: Asked, sms: int, most: int | None = None) -> list[Config]:
-    """Valid configurations for a problem: the one of the heuristic, then the others, each also as stream-K where the last wave is not
+def configurations(asked: Asked, card: Card = H200, most: int | None = None) -> list[DenseConfig]:
+    """Legal configurations for a problem: the one of the heuristic, then the others, each also as stream-K where the last wave is not
     full, the fastest by its model first."""
-    found = list(candidates(asked, sms))
+    found = list(candidates(asked, card))
     for config in tuple(found):
-        tiles = -(-asked.m // config.BM) * -(-asked.n // config.BN) * (asked.batches or 1)
-        if config.SPLITS == 1 and tiles % sms and 2 * tiles > sms:
-            found += changed(config, STREAM_K=True, TICKET=False)
-    ranked = sorted(found, key=lambda config: clocks(asked, config, sms))
-    return list(dict.fromkeys([heuristic(asked, sms), *ranked]))[:most]
-
-
-def chosen(problem: Problem, device: str, sms: int) -> Config | None:
-    """The configuration that the package chooses for a problem by itself; None where it has no product for it."""
-    try:
-        asked = described(problem)
-        return tuned(asked, device) or heuristic(asked, sms)
-    except PtxkitError:
-        return None
-
-
-def assemble(config: Config) -> None:
-    """Brings the configuration's kernel into the cache of cubins."""
-    from ..kernels.dense import gemm as kernel
-
-    kernel.assemble(**config.parameters)
+        tiles = -(-asked.m // config.tile.BM) * -(-asked.n // config.tile.BN) * (asked.batches or 1)
+        if not isinstance(config.scheduler, SplitK) and tiles % card.sms and 2 * tiles > card.sms:
+            found += changed(config, StreamK(config.scheduler.order, config.multicast), config.loads)
+    ranked = sorted(found, key=lambda config: clocks(asked, config, card))
+    return list(dict.fromkeys([heuristic(asked, card), *ranked]))[:most]
 
 
 def halving(entries: Sequence[T], times_of: Callable[[Sequence[T], int], Sequence[float]], *, keep: int = FINALISTS,
@@ -101,53 +98,29 @@ def score(times: Sequence[Sequence[float]]) -> int:
     return means.index(min(means))
 
 
-class Progress:
-    """A bar on a terminal; nothing elsewhere."""
-
-    def __init__(self, total: int, what: str, stream: TextIO | None = None) -> None:
-        self.stream = stream or sys.stderr
-        self.shown = self.stream.isatty()
-        self.total, self.what, self.done = total, what, 0
-
-    def step(self, note: str = "") -> None:
-        self.done += 1
-        if self.shown:
-            filled = 30 * self.done // max(1, self.total)
-            self.stream.write(f"\r\x1b[K{self.what} [{'#' * filled}{'.' * (30 - filled)}] {self.done}/{self.total} {note}")
-            self.stream.flush()
-
-    def close(self) -> None:
-        if self.shown:
-            self.stream.write("\r\x1b[K")
-            self.stream.flush()
-
-
 class Field:
     """The configurations of one problem that are right, as launches on its operands, and their graphs."""
 
     def __init__(self, torch: Any, problem: Problem, step: Step) -> None:
-        from .bench import operands
-
         self.torch, self.problem, self.asked, self.step = torch, problem, described(problem), step
-        self.device = driver.device(driver.current_device())
-        self.sets = operands.make(torch, problem, operands.sets_that_are_cold(problem.bytes, self.device.l2_bytes))
-        self.entries: dict[Config, Entry] = {}
-        self.wrong: dict[Config, str] = {}
-        self.graphs: dict[tuple[str, Config], Captured] = {}
+        self.card = card_of(driver.current_device())
+        l2_bytes = driver.device(driver.current_device()).l2_bytes
+        self.sets = operands.make(torch, problem, operands.sets_that_are_cold(problem.bytes, l2_bytes))
+        self.entries: dict[DenseConfig, Entry] = {}
+        self.wrong: dict[DenseConfig, str] = {}
+        self.graphs: dict[tuple[str, DenseConfig], Captured] = {}
 
-    def admit(self, found: Sequence[Config]) -> list[Config]:
+    def admit(self, found: Sequence[DenseConfig]) -> list[DenseConfig]:
         """Those whose product is right and the same twice; `wrong` says why the others are not."""
-        from .bench.baselines import Entry, our_launch
-
         new = [config for config in found if config not in self.entries and config not in self.wrong]
         self.wrong.update(assembled(new))
         progress = Progress(len(new), f"{self.problem} checking")
         for config in new:
             sentence = self.wrong.get(config) or self.step.begin(f"{self.problem} {config}")
-            sentence = sentence or self._fault(our_launch(self.problem, self.sets[0], config))
+            sentence = sentence or self._fault(baselines.our_launch(self.problem, self.sets[0], config))
             progress.step()
             if sentence is None:
-                self.entries[config] = Entry(str(config), [our_launch(self.problem, data, config) for data in self.sets])
+                self.entries[config] = Entry(str(config), [baselines.our_launch(self.problem, data, config) for data in self.sets])
             else:
                 self.wrong[config] = sentence
         progress.close()
@@ -155,14 +128,11 @@ class Field:
 
     def _fault(self, launch: Callable[[], Any]) -> str | None:
         """A sentence when the product is not right, or two runs differ in a bit."""
-        from .bench.operands import wrong
-        from .bench.watch import alive
-
         data = self.sets[0]
         try:
             data.d.fill_(math.nan)
             launch()
-            sentence = wrong(self.torch, self.problem, data)
+            sentence = operands.wrong(self.torch, self.problem, data)
             first = data.d.clone()
             data.d.fill_(math.nan)
             launch()
@@ -171,130 +141,113 @@ class Field:
             return str(error).splitlines()[0]
         return sentence or (None if self.torch.equal(first, data.d) else "two runs differ")
 
-    def times(self, regime: Regime) -> Callable[[Sequence[Config], int], list[float]]:
+    def times(self, regime: Regime) -> Callable[[Sequence[DenseConfig], int], list[float]]:
         """Medians of some configurations over so many rounds, in graphs shorter than the bench's."""
-        from .bench.regimes import capture, measure
-
-        def medians(some: Sequence[Config], rounds: int) -> list[float]:
+        def medians(some: Sequence[DenseConfig], rounds: int) -> list[float]:
             progress = Progress(len(some), f"{self.problem} {regime.name}, {rounds} rounds")
             for config in some:
                 if (regime.name, config) not in self.graphs:
                     shorter = regime.graph_ms * (0.5 if regime.pause else 0.3)
-                    self.graphs[regime.name, config] = capture(self.torch, self.entries[config], regime, shorter)
+                    self.graphs[regime.name, config] = regimes.capture(self.torch, self.entries[config], regime, shorter)
                 progress.step()
             self.step.touch()
             here = [self.graphs[regime.name, config] for config in some]
-            timed = measure(self.torch, here, regime, rounds, settle_s=0.2)
+            timed = regimes.measure(self.torch, here, regime, rounds, settle_s=0.2)
             progress.close()
             return [one.median for one in timed]
 
         return medians
 
-    def final(self, regime: Regime, finalists: Sequence[Config], rounds: int) -> tuple[list[float], dict[str, Any]]:
+    def final(self, regime: Regime, finalists: Sequence[DenseConfig], rounds: int) -> tuple[list[float], dict[str, Any]]:
         """(microseconds of the finalists, those of the peers with MHz and W), in the bench's own graphs."""
-        from .bench.baselines import NotImplementedHere, cublas, scaled_mm
-        from .bench.power import Sampler
-        from .bench.regimes import capture, measure
-        from .bench.run import reader
-
         entries = [self.entries[config] for config in finalists]
-        for make in (cublas, scaled_mm):
-            with contextlib.suppress(NotImplementedHere):
+        for make in (baselines.cublas, baselines.scaled_mm):
+            with contextlib.suppress(baselines.NotImplementedHere):
                 entries += make(self.torch, self.problem, self.sets)
-        graphs = [capture(self.torch, entry, regime) for entry in entries]
-        with Sampler(reader(self.torch)) as sampler:
-            timed = measure(self.torch, graphs, regime, rounds)
+        graphs = [regimes.capture(self.torch, entry, regime) for entry in entries]
+        with power.Sampler(bench.reader(self.torch)) as sampler:
+            timed = regimes.measure(self.torch, graphs, regime, rounds)
         own = len(finalists)
         beside = {f"{one.captured.entry.name}_us": one.median for one in timed[own:]}
         return [one.median for one in timed[:own]], {**beside, **sampler.within()}
 
 
-def rasters(config: Config) -> list[Config]:
+def orders(config: DenseConfig) -> list[DenseConfig]:
     """The same tile in other orders of tiles."""
+    rasters: tuple[Raster, ...] = get_args(Raster)
     found = []
-    ways: tuple[Raster, ...] = ("along_m", "along_n")
-    for group, raster, serpentine in itertools.product((1, 4, 8, 16), ways, (False, True)):
-        with contextlib.suppress(ConfigError):
-            found.append(replace(config, GROUP=group, RASTER=raster, SERPENTINE=serpentine))
-    return [*found, replace(config, GROUP=8, RASTER="hilbert", SERPENTINE=False)]
+    for size, raster, serpentine in itertools.product((1, 4, 8, 16), rasters, (False, True)):
+        found.append(replace(config, scheduler=replace(config.scheduler, order=Swizzle(raster, size, serpentine))))
+    along = replace(config.scheduler, order=Hilbert())
+    return [*found, replace(config, scheduler=along, loads=_possible(config.loads, along))]
 
 
-def changed(config: Config, **changes: Any) -> list[Config]:
-    """The configuration with changes and the deepest ring that they leave room for, if there is one."""
+def ways(config: DenseConfig) -> list[DenseConfig]:
+    """The same tile with each other way to load it and to share out the work."""
+    scheduler, loads = config.scheduler, config.loads
+    other = replace(loads, l2_prefetch_stages=0, l2_fetch=L2_FETCH) if loads.l2_fetch == LINE else \
+        replace(loads, l2_prefetch_stages=PREFETCH_STAGES, l2_fetch=LINE)
+    found = [*changed(config, scheduler, other)]
+    if not isinstance(scheduler, SplitK):
+        found += changed(config, StreamK(scheduler.order, config.multicast), loads)
+    if isinstance(scheduler, Dynamic):
+        found += changed(config, Static(scheduler.order), loads)
+    if isinstance(scheduler, Static) and config.cluster == 1:
+        found += changed(config, Dynamic(scheduler.order), loads)
+    return found
+
+
+def changed(config: DenseConfig, scheduler: Scheduler, loads: Loads) -> list[DenseConfig]:
+    """The configuration with another scheduler and other loads, and the deepest ring that they leave room for, if there is one."""
+    store = Staged() if config.staged else Direct()
     try:
-        return [config.with_(CONSUMERS=config.CONSUMERS, STORE=config.STORE, **changes)]
+        return [DenseConfig(config.operands, config.tile, 0, config.schedule, scheduler, store, _possible(loads, scheduler), config.fusion)]
     except ConfigError:
         return []
 
 
-def ways(config: Config) -> list[Config]:
-    """The same tile with each other way to load it and to share out the work."""
-    ahead = {"AHEAD": 0, "L2_PROMOTION": L2_PROMOTION} if config.AHEAD else {"AHEAD": AHEAD, "L2_PROMOTION": LINE}
-    return [*changed(config, **ahead), *changed(config, TICKET=not config.TICKET), *changed(config, STREAM_K=True, TICKET=False),
-            *changed(config, MULTICAST="leader"), *changed(config, A_REGISTERS=True)]
+def _possible(loads: Loads, scheduler: Scheduler) -> Loads:
+    """Without a prefetch of B where a CTA does not know its first tile ahead."""
+    if isinstance(scheduler, StreamK) or isinstance(scheduler.order, Hilbert):
+        return replace(loads, l2_prefetch_stages=0)
+    return loads
 
 
 def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Step, most: int | None = None,
          rounds: int = 12) -> dict[str, Any]:
     """The entry of one problem: the best configuration's knobs and how it was measured beside the heuristic's and cuBLAS."""
-    from .bench.regimes import REGIMES
-
-    regimes = [REGIMES[name] for name in regime_names]
+    wanted = [regimes.REGIMES[name] for name in regime_names]
     field = Field(torch, problem, step)
-    usual = heuristic(field.asked, field.device.multiprocessors)
-    right = field.admit(configurations(field.asked, field.device.multiprocessors, most))
+    usual = heuristic(field.asked, field.card)
+    right = field.admit(configurations(field.asked, field.card, most))
     why = step.begin(f"{problem} in turn")
     if why is not None:
         raise TuneError(why)
     if not right:
         raise TuneError(f"no configuration is right: {next(iter(field.wrong.values()))}")
-    finalists: dict[Config, None] = {usual: None} if usual in right else {}
-    for regime in regimes:
+    finalists: dict[DenseConfig, None] = {usual: None} if usual in right else {}
+    for regime in wanted:
         best = [config for _, config in halving(right, field.times(regime))]
         again = [*best, *(config for one in best[:2] for config in ways(one))]
-        if -(-problem.m // best[0].BM) * -(-problem.n // best[0].BN) > field.device.multiprocessors:
-            again += [config for one in best[:2] for config in rasters(one)]
+        if -(-problem.m // best[0].tile.BM) * -(-problem.n // best[0].tile.BN) > field.card.sms:
+            again += [config for one in best[:2] for config in orders(one)]
         best = [config for _, config in halving(field.admit(list(dict.fromkeys(again))), field.times(regime))]
         finalists.update(dict.fromkeys(best))
-    final = {regime.name: field.final(regime, list(finalists), rounds) for regime in regimes}
+    final = {regime.name: field.final(regime, list(finalists), rounds) for regime in wanted}
     place = score(list(zip(*(times for times, _ in final.values()), strict=True)))
     measured = {name: {"us": times[place], **({"heuristic_us": times[0]} if usual in finalists else {}), **beside}
                 for name, (times, beside) in final.items()}
     return {"config": knobs(list(finalists)[place], field.asked), "measured": measured, "of": len(field.entries), "wrong": len(field.wrong)}
 
 
-def assembled(found: Sequence[Config], jobs: int | None = None) -> dict[Config, str]:
-    """Brings all of them into the cache of cubins, several at a time (the assembler runs in its own process); why some could not be.
-
-    Without an assembler nothing is done: the driver assembles what is launched.
-    """
-    refused: dict[Config, str] = {}
-    progress = Progress(len(found), "assembling")
-
-    def one(config: Config) -> None:
-        try:
-            assemble(config)
-        except NoToolError:
-            pass
-        except PtxkitError as error:
-            refused[config] = str(error)
-
-    with ThreadPoolExecutor(jobs) as pool:
-        for _ in pool.map(one, found):
-            progress.step()
-    progress.close()
-    return refused
-
-
 def run(problems: Sequence[Problem], path: Path, *, regime: str = "auto", seconds: float | None = None, most: int | None = None,
         step: Step, say: Callable[[str], None] = print) -> Table:
     """Tunes the problems in turn, writing the table after each; begins no further one after `seconds`."""
-    from .bench.run import library
-
-    torch = library()
+    torch = bench.library()
     table = Table(driver.device(driver.current_device()).name)
     if path.is_file():
-        table.merge(Table.read(path))
+        with contextlib.suppress(OldTableError):    # its entries are of no use: the new ones replace the file
+            table.merge(Table.read(path))
     begin = time.perf_counter()
     for done, problem in enumerate(problems):
         if step.finished(str(problem)):
@@ -324,13 +277,13 @@ def regimes_of(problem: Problem, wish: str) -> tuple[str, ...]:
         return "burst", "sustained"
     if wish != "auto":
         return (wish,)
-    optimistic_us = problem.flops / (driver.device(driver.current_device()).multiprocessors * 6e6)
+    optimistic_us = problem.flops / (card_of(driver.current_device()).sms * 6e6)
     return ("burst", "sustained") if optimistic_us >= BOTH_REGIMES_FROM_US else ("burst",)
 
 
 def line(entry: dict[str, Any]) -> str:
     """An entry as text."""
-    parts = [", ".join(f"{name} {value}" for name, value in entry["config"].items())]
+    parts = [json.dumps(entry["config"])]
     for regime, seen in entry["measured"].items():
         others = ", ".join(f"{name.removesuffix('_us')} {us:.2f}" for name, us in seen.items() if name.endswith("_us") and us is not None)
         parts.append(f"{regime} {seen['us']:.2f} us ({others})")
@@ -357,7 +310,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--most", type=int, default=MOST, metavar="N", help=f"at most N configurations a problem (default {MOST})")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the table to add to (default: this device's in the cache directory)")
     parser.add_argument("--prepare", action="store_true", help="only assemble every configuration into the cache: needs no GPU")
-    parser.add_argument("--sms", type=int, default=132, metavar="N", help="of --prepare: SMs of the device (default 132)")
+    shared.add_card(parser, "with --prepare, ")
     parser.set_defaults(run=command)
 
 
@@ -379,7 +332,8 @@ def command(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if options.prepare:
-        wanted = [configurations(described(problem), options.sms, options.most) for problem in problems]
+        card = shared.card(options.card)
+        wanted = [configurations(described(problem), card, options.most) for problem in problems]
         found = list(dict.fromkeys(itertools.chain.from_iterable(wanted)))
         begin = time.perf_counter()
         refused = assembled(found)
@@ -392,8 +346,6 @@ def command(options: argparse.Namespace) -> int:
     path = options.output or user_path(device)
     if path is None:
         raise TuneError("the cache is off (PTXKIT_CACHE_DIR): say with --output where to keep the table")
-    from .bench.watch import watched
-
     wishes = {name: getattr(options, name) for name in ("m", "n", "k", "shapes", "dtype", "layout", "regime", "seconds", "most")}
     with TemporaryDirectory() as folder:
         status = watched("tune", {**wishes, "path": str(path)}, Path(folder, "note"), say=lambda text: print(text, flush=True))
@@ -409,4 +361,4 @@ def work(wishes: Mapping[str, Any], step: Step) -> int:
     return 0
 
 
-__all__ = ["add_arguments", "chosen", "configurations", "described", "halving", "run", "score", "tune", "work"]
+__all__ = ["add_arguments", "configurations", "halving", "orders", "run", "score", "tune", "ways", "work"]

@@ -12,13 +12,16 @@ from ptxkit.errors import LaunchError, PtxkitError
 from ptxkit.ptx import mul
 from ptxkit.runtime import driver
 from ptxkit.runtime.launch import view
-from ptxkit.types import bf16, f32
+from ptxkit.types import f32
 
-from ..collective.stream_k import LEAST
-from ..config.dense import Config
+from ..config import budget
+from ..config.dense import DenseConfig, Operands
+from ..config.parts import BlockScaled, Dynamic, Scheduler, SplitK, Static, StreamK, Tile
 from ..launch.adapter import Adapter
 from ..launch.dense import check_config, configuration, gemm, hgemm
 from ..problem.dense import Arrays, Options, Problem
+from ..scheduler.stream_k import LEAST
+from .assembly import assembled
 from .reference import HALF_TINY, HALF_ULP, accumulation
 from .samples import distinct, name, pairwise, shipped, small
 
@@ -139,20 +142,20 @@ def legal(rng: random.Random, case: Case) -> Case:
                    offset=rng.choice((0, 0, 16, 112)))
 
 
-def of_config(config: Config, m: int, n: int, k: int) -> Case:
+def of_config(config: DenseConfig, m: int, n: int, k: int) -> Case:
     """A product that this configuration is for."""
-    assert config.b is not None
-    layout = ("n" if config.a_major == "k" else "t") + ("t" if config.b_major == "k" else "n")
-    fp8 = config.a.bits == 8
-    return Case(m, n, k, config.a.__name__, config.b.__name__, config.out.__name__, layout, int(config.BATCHED),
-                config.accumulator.__name__, "block" if config.BLOCK_SCALES else "none",
-                False if fp8 and config.PROMOTE and not config.BLOCK_SCALES else None)
+    operands, scaled = config.operands, isinstance(config.sums, BlockScaled)
+    layout = ("n" if operands.a_major == "k" else "t") + ("t" if operands.b_major == "k" else "n")
+    exact = operands.a.bits == 8 and budget.promoted(config.sums) and not scaled
+    return Case(m, n, k, operands.a.__name__, operands.b.__name__, operands.out.__name__, layout, int(operands.batched),
+                operands.accumulator.__name__, "block" if scaled else "none", False if exact else None)
 
 
-def odd(config: Config) -> list[tuple[int, int, int]]:
+def odd(config: DenseConfig) -> list[tuple[int, int, int]]:
     """Shapes for a configuration: less than a tile, a tile for each CTA of a cluster, several tiles and rests."""
-    depth = max(config.SPLITS + 1, 3 * LEAST * config.STREAM_K) * config.BK
-    return [(8, 16, depth - 16), small(config), (config.A_ROWS or 3 * config.BM + 8, 5 * config.BN // 16 * 16 + 16, 3 * depth)]
+    tile = config.tile
+    depth = max(config.splits + 1, 3 * LEAST if isinstance(config.scheduler, StreamK) else 0) * tile.BK
+    return [(8, 16, depth - 16), small(config), (config.loads.a_rows or 3 * tile.BM + 8, 5 * tile.BN // 16 * 16 + 16, 3 * depth)]
 
 
 def kinds(torch: Any) -> dict[str, Any]:
@@ -211,7 +214,7 @@ def result(torch: Any, case: Case) -> Any:
     return _array(torch, (*((case.batches,) if case.batches else ()), case.m, case.n), case.out, case.pads[2], case.offset, None)
 
 
-def chosen(torch: Any, case: Case, given: Config | None = None) -> Config:
+def chosen(torch: Any, case: Case, given: DenseConfig | None = None) -> DenseConfig:
     """The configuration that a case gets, or `given` where it is for the case."""
     arguments = {"out": result(torch, case), **operands(torch, case)}
     arrays = Arrays(**{word: view(arguments[word], word) for word in Arrays._fields if word in arguments})
@@ -226,7 +229,7 @@ def chosen(torch: Any, case: Case, given: Config | None = None) -> Config:
     return configuration(problem, driver.current_device())
 
 
-def check(torch: Any, case: Case, config: Config | None = None) -> str | None:
+def check(torch: Any, case: Case, config: DenseConfig | None = None) -> str | None:
     """A sentence when the product of this case is wrong, or not the same in a second run."""
     arguments = operands(torch, case)
     out, again = result(torch, case), result(torch, case)
@@ -297,9 +300,9 @@ def expected(torch: Any, case: Case, arguments: dict[str, Any]) -> tuple[Any, An
     return x, error + (x.abs() + error) * HALF_ULP[case.out] * 1.01 + HALF_TINY[case.out]
 
 
-def prepared(torch: Any, count: int, seed: int) -> list[tuple[Case, Config]]:
+def prepared(torch: Any, count: int, seed: int) -> list[tuple[Case, DenseConfig]]:
     """Every case with its configuration; cases of one kind and size share one where it fits."""
-    known: dict[Case, Config] = {}
+    known: dict[Case, DenseConfig] = {}
     found = []
     for case in cases(count, seed):
         config = chosen(torch, case, known.get(case.kind) if case.size else None)
@@ -308,14 +311,14 @@ def prepared(torch: Any, count: int, seed: int) -> list[tuple[Case, Config]]:
     return found
 
 
-def structures() -> list[tuple[Case, Config]]:
-    """Odd shapes for each structure in the shipped tables and for each pair of the builder's choices."""
+def structures() -> list[tuple[Case, DenseConfig]]:
+    """Odd shapes for each structure in the shipped tables and for each pair of choices of a configuration."""
     rng = random.Random(1)
     return [(legal(rng, of_config(config, *shape)), config) for config in (*distinct(shipped()), *pairwise()) for shape in odd(config)]
 
 
-WAYS: tuple[dict[str, Any], ...] = ({}, {"SPLITS": 3}, {"TICKET": True}, {"STREAM_K": True})
-"""Of sharing out the work: those that need a workspace, and the one that does not."""
+SCHEDULERS: tuple[Scheduler, ...] = (Static(), SplitK(3), Dynamic(), StreamK())
+"""One that needs no workspace, and those that do."""
 
 
 def specials(torch: Any) -> Iterator[tuple[str, str | None]]:
@@ -323,12 +326,12 @@ def specials(torch: Any) -> Iterator[tuple[str, str | None]]:
     d = torch.full((33, 64), float("nan"), device="cuda", dtype=torch.float16)
     hgemm(torch.empty((33, 0), device="cuda", dtype=torch.float16), torch.empty((0, 64), device="cuda", dtype=torch.float16), d)
     yield "K = 0", None if bool((d == 0).all()) else "did not give zeros"
-    for way in WAYS:
-        config = Config(bf16, f32, b_major="mn", BM=64, BN=64, **way)
+    for scheduler in SCHEDULERS:
+        config = DenseConfig(Operands(out=f32, b_major="mn"), Tile(64, 64), scheduler=scheduler)
         sets = [tuple(torch.randn(shape, device="cuda").bfloat16() for shape in ((100, 520), (520, 136))) for _ in range(2)]
         (a, b), second = sets
         outs = [torch.full((100, 136), float("nan"), device="cuda") for _ in range(2)]
-        product = Adapter(a, b, outs[0], config=config, pdl=not way)
+        product = Adapter(a, b, outs[0], config=config, pdl=isinstance(scheduler, Static))
         size = product.workspace_size
         product.initialize(torch.full((size,), 0xFF, dtype=torch.uint8, device="cuda") if size else None)
         product.run()
@@ -366,8 +369,6 @@ def _near(torch: Any, sets: Sequence[Any], outs: Sequence[Any]) -> str | None:
 def run(count: int, seed: int, *, configs: bool = True) -> dict[str, Any]:
     """Check `count` cases, the structures of configurations and what is special; {"cases", "failures": [{..., "why"}], ...}."""
     import torch  # pyright: ignore[reportMissingImports]
-
-    from .tune import assembled
 
     driver.probe()
     torch.manual_seed(seed)

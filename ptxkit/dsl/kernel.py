@@ -21,6 +21,7 @@ from .trace import Builder
 from .traced import Traceable, Traced
 
 if TYPE_CHECKING:
+    from ..cards import Card
     from ..runtime.compiled import Compiled
     from ..runtime.toolchain import Assembly
     from ..sim import Report
@@ -73,7 +74,7 @@ class Kernel(Traceable, Generic[P]):
         signature = inspect.signature(function)
         self._defaults = {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
         self._positional = tuple(identifier(p.name, "rename it") for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
-        for taken in self._defaults.keys() & {"locs", "pdl", "stream"}:
+        for taken in self._defaults.keys() & {"card", "locs", "pdl", "stream"}:
             raise TraceError(f"a compile-time parameter cannot be called `{taken}`: it is an option of .ptx or .launch")
         self._traced: dict[tuple[Any, ...], Traced] = {}
         self._compiled: dict[tuple[Any, ...], Compiled] = {}
@@ -177,14 +178,18 @@ class Kernel(Traceable, Generic[P]):
         return check(self.trace(**config))
 
     def simulate(self, grid: int | tuple[int, ...], *args: Any, schedule: str = "fifo", seed: int = 0, check: bool = True,
-                 max_steps: int | None = None, **config: Any) -> Report:
-        """Run on the CPU device: NumPy arrays, updated in place, a plain array also for a tensor map. See `ptxkit.sim.run`."""
+                 max_steps: int | None = None, card: Card | None = None, **config: Any) -> Report:
+        """Run on the CPU device: NumPy arrays, updated in place, a plain array also for a tensor map. See `ptxkit.sim.run`.
+
+        `card` None is an H200.
+        """
+        from ..cards import H200
         from ..sim import run
 
         named, config = self._split(config)
         traced = self.trace(**config)
         args = values(traced.signature, args, named)
-        return run(traced, grid=grid, args=args, schedule=schedule, seed=seed, check=check, max_steps=max_steps)
+        return run(traced, grid=grid, args=args, schedule=schedule, seed=seed, check=check, max_steps=max_steps, card=card or H200)
 
     # ------------------------------------------------------------------ one trace
 

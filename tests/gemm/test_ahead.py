@@ -1,4 +1,4 @@
-"""What CTAs ask for ahead is what they load first, and configurations of few rows do so."""
+"""What CTAs prefetch into the L2 is what they load first, and configurations of few rows do so."""
 
 from __future__ import annotations
 
@@ -7,21 +7,36 @@ from typing import Any
 
 import pytest
 
-from ptxkit.gemm.config.dense import AHEAD, L2_PROMOTION, LINE, Config, ConfigError
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.parts import (
+    L2_FETCH,
+    ClusterShape,
+    ConfigError,
+    Dynamic,
+    Hilbert,
+    Loads,
+    Pingpong,
+    SplitK,
+    Static,
+    StreamK,
+    Swizzle,
+    Tile,
+)
 from ptxkit.gemm.heuristic.dense import candidates, heuristic
 from ptxkit.gemm.heuristic.tuned import tuned
-from ptxkit.gemm.kernels.dense import gemm
 from ptxkit.gemm.launch.dense import Maps
-from ptxkit.gemm.problem.dense import FEW_ROWS
+from ptxkit.gemm.launch.grid import kernel_of
+from ptxkit.gemm.problem.dense import FEW_ROWS, LINE, PREFETCH_STAGES
 from ptxkit.gemm.tools.bench.shapes import problem as shape
-from ptxkit.gemm.tools.grouped_example import example
-from ptxkit.gemm.tools.tune import described
+from ptxkit.gemm.tools.problems import described
 from ptxkit.sim.semantics import tensor
 from ptxkit.types import bf16, e4m3
 
 from .test_products import run_config
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
+
+N_MAJOR = Operands(b_major="mn")
 
 
 @pytest.fixture
@@ -50,29 +65,35 @@ def first_ones(asked: Any, loaded: Any) -> None:
 
 
 @pytest.mark.parametrize(("config", "shape"), [
-    (Config(bf16, bf16, BM=64, BN=32, STREAM_B=True, AHEAD=4), (40, 160, 640)),
-    (Config(bf16, bf16, BM=64, BN=48, A_ROWS=8, SPLITS=8, REDUCE="cluster", AHEAD=4), (5, 96, 1024)),
-    (Config(bf16, bf16, BM=64, BN=64, SPLITS=3, REDUCE="workspace", AHEAD=3), (100, 136, 640)),
-    (Config(bf16, bf16, BM=64, BN=64, CLUSTER_M=2, AHEAD=2), (100, 136, 320)),
-    (Config(bf16, bf16, BM=128, BN=64, PINGPONG=True, CLUSTER_N=2, AHEAD=2), (130, 136, 192)),
-    (Config(bf16, bf16, b_major="mn", BM=64, BN=128, AHEAD=4), (40, 264, 320)),
-    (Config(bf16, bf16, b_major="mn", BM=64, BN=128, CLUSTER_M=2, AHEAD=2), (100, 264, 192)),
-    (Config(bf16, bf16, BM=64, BN=64, BK=128, BATCHED=True, TICKET=True, AHEAD=2), (40, 136, 384)),
-    (Config(e4m3, bf16, BM=64, BN=64, RASTER="along_n", GROUP=2, SERPENTINE=True, AHEAD=1), (100, 200, 144))], ids=str)
-def test_dense_products_ask_for_what_they_load_first(config: Config, shape: tuple[int, int, int], boxes: Any) -> None:
+    (DenseConfig(tile=Tile(64, 32), loads=Loads(b_evict_first=True, l2_prefetch_stages=4)), (40, 160, 640)),
+    (DenseConfig(tile=Tile(64, 48), scheduler=SplitK(8, "cluster"), loads=Loads(8, l2_prefetch_stages=4)), (5, 96, 1024)),
+    (DenseConfig(tile=Tile(64, 64), scheduler=SplitK(3), loads=Loads(l2_prefetch_stages=3)), (100, 136, 640)),
+    (DenseConfig(tile=Tile(64, 64), scheduler=Static(cluster=ClusterShape(2, 1)), loads=Loads(l2_prefetch_stages=2)), (100, 136, 320)),
+    (DenseConfig(Operands(), Tile(128, 64), 0, Pingpong(), Static(cluster=ClusterShape(1, 2)), loads=Loads(l2_prefetch_stages=2)),
+     (130, 136, 192)),
+    (DenseConfig(N_MAJOR, Tile(64, 128), loads=Loads(l2_prefetch_stages=4)), (40, 264, 320)),
+    (DenseConfig(N_MAJOR, Tile(64, 128), scheduler=Static(cluster=ClusterShape(2, 1)), loads=Loads(l2_prefetch_stages=2)),
+     (100, 264, 192)),
+    (DenseConfig(Operands(batched=True), Tile(64, 64, 128), scheduler=Dynamic(), loads=Loads(l2_prefetch_stages=2)), (40, 136, 384)),
+    (DenseConfig(Operands(e4m3, e4m3, bf16), Tile(64, 64), scheduler=Static(Swizzle("along_n", 2, True)),
+                 loads=Loads(l2_prefetch_stages=1)), (100, 200, 144))], ids=str)
+def test_dense_products_prefetch_what_they_load_first(config: DenseConfig, shape: tuple[int, int, int], boxes: Any) -> None:
     run_config(config, *shape, sms=4 * config.cluster if config.cluster < 4 else config.cluster)
     asked, loaded = boxes
     first_ones(asked, loaded)
-    assert {len(found) for found in asked.values()} == {config.AHEAD * _boxes(config)}
+    assert {len(found) for found in asked.values()} == {config.loads.l2_prefetch_stages * _boxes(config)}
 
 
-def _boxes(config: Config) -> int:
+def _boxes(config: DenseConfig) -> int:
     """Copies of a stage of B that one CTA makes."""
-    return config.BK * config.a.bits // 1024 if config.b_major == "k" else config.BN // 64 // config.CLUSTER_M
+    tile, operands = config.tile, config.operands
+    return tile.BK * operands.a.bits // 1024 if operands.b_major == "k" else tile.BN // 64 // config.multicast.m
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_group_products_ask_for_what_they_load_first_if_groups_have_one_tile(gated: bool, boxes: Any) -> None:
+def test_group_products_prefetch_what_they_load_first_if_groups_have_one_tile(gated: bool, boxes: Any) -> None:
+    from ptxkit.gemm.tools.grouped_example import example
+
     share, report, _ = example([16] * 3, 256, 320, gated=gated, sms=4,
                                parameters={"TRANSPOSED": True, "BM": 128, "CONSUMERS": 1, "BN": 16, "GROUP": 1, "AHEAD": 4})
     assert share <= 1
@@ -88,26 +109,28 @@ def test_a_cta_that_asks_for_something_else_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bf16:nt", "bf16:nn", "e4m3:nt", "e4m3-block:nt", "f16:nn"])
-def test_products_of_few_rows_ask_ahead(kind: str) -> None:
+def test_products_of_few_rows_prefetch(kind: str) -> None:
     for rows in (1, 64, FEW_ROWS, FEW_ROWS + 1, 4096):
         asked = described(shape(f"{rows}x4096x4096:{kind}"))
-        expected = (AHEAD, LINE) if rows <= FEW_ROWS else (0, L2_PROMOTION)
+        expected = (PREFETCH_STAGES, LINE) if rows <= FEW_ROWS else (0, L2_FETCH)
         for config in (tuned(asked, "NVIDIA H200") or heuristic(asked), *candidates(asked)):
-            found = config.AHEAD, config.L2_PROMOTION
+            found = config.loads.l2_prefetch_stages, config.loads.l2_fetch
             assert found == expected
 
 
 def test_maps_are_encoded_with_the_bytes_of_the_configuration() -> None:
     asked = described(shape("16x4096x4096"))
-    for config, expected in ((heuristic(asked), LINE), (heuristic(described(shape("4096"))), L2_PROMOTION)):
-        records = gemm.trace(**config.parameters).copies.records
-        maps = Maps(records, {"a": asked.a_lines, "b": asked.b_lines}, config.L2_PROMOTION)
+    for config, expected in ((heuristic(asked), LINE), (heuristic(described(shape("4096"))), L2_FETCH)):
+        records = kernel_of(config).trace(**config.parameters).copies.records
+        maps = Maps(records, {"a": asked.a_lines, "b": asked.b_lines}, config.loads.l2_fetch)
         assert {fields.l2_promotion for fields in maps.fields if fields} == {expected}
 
 
-def test_what_cannot_be_asked_for_is_not() -> None:
-    for change in ({"RASTER": "hilbert"}, {"STREAM_K": True}, {"CLUSTER_M": 2, "MULTICAST": "leader"}):
-        assert Config(bf16, bf16, BM=128, BN=128, AHEAD=4, **change).AHEAD == 0
-    for change, sentence in (({"AHEAD": 17}, "0 to 16 stages"), ({"L2_PROMOTION": 512}, "64, 128, 256 bytes at once, not 512")):
+def test_what_cannot_be_prefetched_is_refused() -> None:
+    for scheduler in (Static(Hilbert()), StreamK()):
+        with pytest.raises(ConfigError, match="take l2_prefetch_stages=0"):
+            DenseConfig(tile=Tile(128, 128), scheduler=scheduler, loads=Loads(l2_prefetch_stages=4))
+        assert described(shape("16x4096x4096")).loads(scheduler) == Loads(l2_fetch=LINE)
+    for change, sentence in (({"l2_prefetch_stages": 17}, "0 to 16 stages"), ({"l2_fetch": 512}, "64, 128 or 256, not 512")):
         with pytest.raises(ConfigError, match=sentence):
-            Config(bf16, bf16, **change)
+            Loads(**change)

@@ -19,8 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit.gemm.__main__ import main
-from ptxkit.gemm.tools.bench import baselines as contestants
-from ptxkit.gemm.tools.bench import command, figures, operands, power, regimes, report, run, shapes, watch
+from ptxkit.gemm.tools.bench import baselines, command, figures, operands, power, regimes, report, run, shapes, watch
 from ptxkit.gemm.tools.bench.baselines import Entry
 from ptxkit.gemm.tools.bench.regimes import REGIMES
 from ptxkit.gemm.tools.bench.shapes import PRESETS, Problem, ShapeError, parse
@@ -104,16 +103,16 @@ def test_both_regimes_are_two_passes():
     assert [job[0] for job in found] == ["burst"] * 5 + ["sustained"] * 5
 
 
-def test_contestants_by_name_and_from_modules():
+def test_baselines_by_name_and_from_modules():
     a, b, d = np.arange(6).reshape(2, 3), np.arange(12).reshape(3, 4), np.zeros((2, 4), int)
     name = "numpy:matmul"
-    assert list(contestants.contestants(["ours", name, "ours"])) == ["ours", name]
-    entry, = contestants.contestants([name])[name](None, Problem(2, 4, 3), [operands.Operands(a, b, d)])
+    assert list(baselines.baselines(["ours", name, "ours"])) == ["ours", name]
+    entry, = baselines.baselines([name])[name](None, Problem(2, 4, 3), [operands.Operands(a, b, d)])
     entry.launches[0]()
     assert np.array_equal(d, a @ b)
     for wrong in ("nosuch", "no.such:f", "numpy:nosuch"):
-        with pytest.raises(contestants.ContestantError, match=wrong):
-            contestants.contestants([wrong])
+        with pytest.raises(baselines.BaselineError, match=wrong):
+            baselines.baselines([wrong])
 
 
 def test_without_a_gpu_only_the_host_is_measured(capsys, monkeypatch):
@@ -161,7 +160,7 @@ def test_a_burst_is_cold_and_warm_is_warm(problem):
     assert timed.us == pytest.approx([expected] * len(timed.us), rel=0.1)
 
 
-def test_every_round_has_each_contestant_once_in_an_order_that_changes():
+def test_every_round_has_each_entry_once_in_an_order_that_changes():
     card = Card()
     entries = [Entry(str(i), [card.kernel(100.0)]) for i in range(3)]
     for regime in FAST.values():
@@ -237,7 +236,7 @@ def test_a_row_measures_who_is_right_and_names_who_is_not(monkeypatch):
         raise TypeError("no such product\nat all")
 
     def refused(torch, problem, sets):
-        raise contestants.NotImplementedHere("only squares")
+        raise baselines.NotImplementedHere("only squares")
 
     makers = {
         "ours": lambda *a: [Entry("ours", product(10.0), detail={"config": "wide"})],
@@ -324,7 +323,7 @@ def row(problem, regime, **times):
     found = {"shape": str(problem), "m": problem.m, "n": problem.n, "k": problem.k, "dtype": problem.dtype, "regime": regime,
              "contestants": {name: {**figures.spread([us, us * 1.1, us]), "tflops": 1e-6 * problem.flops / us,
                                     "gbs": 1e-3 * problem.bytes / us} for name, us in times.items()}}
-    found["ratios"] = figures.row_ratios({name: [us] for name, us in times.items()}, "ours", contestants.CEILINGS)
+    found["ratios"] = figures.row_ratios({name: [us] for name, us in times.items()}, "ours", baselines.CEILINGS)
     return found
 
 
@@ -463,7 +462,7 @@ def test_contestants_agree_with_float32_and_an_error_is_seen(torch, text):
     data = operands.make(torch, problem, 2)
     names = ["ours"] if problem.block else ["ours", "scaled_mm", "cublaslt"] if operands.BYTES[problem.dtype] == 1 else \
         ["ours", "cublas", "cublaslt"]
-    for name, make in contestants.contestants(names).items():
+    for name, make in baselines.baselines(names).items():
         for entry in make(torch, problem, data):
             for one, launch in zip(data, entry.launches, strict=True):
                 one.d.fill_(math.nan)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from ptxkit.gemm.tools.bench import baselines as contestants
+from ptxkit.gemm.tools.bench import baselines
 from ptxkit.gemm.tools.bench.ceilings import READ_WARPS, resident, resident_flops, resident_k, stream
 from ptxkit.runtime.toolchain import disassemble
 from ptxkit.types import bf16, e4m3, f16
@@ -52,7 +52,7 @@ def test_wgmma_alone_is_nothing_but_wgmma(type_):
 
 
 @pytest.mark.ptxas
-@pytest.mark.parametrize(("chunk", "stages"), contestants._READ_SHAPES)
+@pytest.mark.parametrize(("chunk", "stages"), baselines._READ_SHAPES)
 def test_the_streaming_reads_keep_an_sm_full(chunk, stages):
     traced = stream.trace(CHUNK=chunk, STAGES=stages)
     assert 190_000 <= traced.shared.total <= 232_448

@@ -20,11 +20,35 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 def test_it_shows_resources_executes_and_gives_a_verdict():
     done = command("run", "--device", "sim", "-m", "256", "-n", "264", "-k", "200")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "64x32x64, 16 stages, 1 consumer" in done.stdout
+    assert "64x32x64, 16 stages, 1 mma warpgroup" in done.stdout
     assert "spills (bytes stored, loaded)   0, 0" in done.stdout
     assert "executed on the CPU device" in done.stdout
     assert done.stdout.split("executed on")[1].splitlines()[0].endswith("right")
     assert "verdict: clean" in done.stdout
+
+
+@pytest.mark.ptxas
+def test_fields_of_the_configuration_are_set_by_path(capsys: pytest.CaptureFixture[str]):
+    words = ("--card", "h100", "--set", "tile.BM=64", "--set", "schedule=Pingpong", "--set", "scheduler=Static(cluster=ClusterShape(m=2))")
+    assert main(["run", "--device", "sim", "-m", "200", "-n", "64", "-k", "128", *words]) == 0
+    said = capsys.readouterr().out
+    assert "stages, pingpong, cluster 2x1, along m by 8" in said
+    assert "verdict: clean" in said
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("change", "sentence"), [
+    ("tile.BM=96", "BM is 64, 128, 192 or 256, not 96"), ("tile.BQ=1", "Tile has no field 'BQ': it has BM, BN, BK"),
+    ("schedule=Spiral", "schedule is Cooperative or Pingpong, not Spiral"), ("schedule.warpgroups=3", "cannot share 64 rows"),
+    ("operands.out=f32", "not for this problem: its out is f32, the arguments need bf16"),
+    ("scheduler=SplitK(splits=4)", "splits K 4 ways, and K = 64 has 1 stages")])
+def test_a_configuration_that_cannot_be_is_one_sentence(change: str, sentence: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["run", "--device", "sim", "-m", "64", "-n", "64", "-k", "64", "--set", change]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("error: ")
+    assert sentence in said.err
+    assert said.err.count("\n") == 1
+    assert not said.out
 
 
 @pytest.mark.ptxas
@@ -57,6 +81,7 @@ def test_a_gpu_asked_for_must_be_there():
 
 @pytest.mark.pure
 @pytest.mark.parametrize("words", [
-    ("hgemm", "-m", "0"), ("hgemm", "--dtype", "f64"), ("run", "--layout", "nx"), ("run", "--batch", "0"), (), ("sgemm",)])
+    ("hgemm", "-m", "0"), ("hgemm", "--dtype", "f64"), ("run", "--layout", "nx"), ("run", "--batch", "0"), (), ("sgemm",),
+    ("run", "--set", "tile.BM"), ("run", "--card", "b200"), ("tune", "--prepare", "--card", "b200")])
 def test_usage_errors_exit_with_2(words):
     assert command(*words).returncode == 2

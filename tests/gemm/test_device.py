@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from ptxkit import gemm
 from ptxkit.errors import LaunchError, NoDriverError
 from ptxkit.gemm import Adapter
-from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.parts import ClusterShape, Dynamic, Loads, SplitK, StreamK, Tile
+from ptxkit.gemm.launch import adapter
 from ptxkit.gemm.launch.grid import COUNTER_BYTES, Grid
 from ptxkit.gemm.problem.dense import Arrays, Options, Problem, operand
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
-from ptxkit.types import bf16, f16, f32
+from ptxkit.types import f16, f32
 
 pytestmark = pytest.mark.pure
 
@@ -47,6 +49,7 @@ def test_an_operand_is_read_with_the_strides_it_has(eights, lines, pad, transpos
     assert all(step % 16 == 0 for step in found.strides)
 
 
+N_MAJOR = Operands(b_major="mn")
 A, B, OUT = array((16, 32)), array((32, 8)), array((16, 8))
 FP8 = {"a": array((16, 256), "e4m3"), "b": array((256, 128), "e5m2", (1, 256)), "out": array((16, 128))}
 
@@ -98,14 +101,16 @@ def test_a_problem_that_cannot_be_is_refused_in_a_sentence(changes: dict[str, An
 
 
 @pytest.mark.parametrize(("changes", "word"), [
-    ({"config": Config(f16, bf16)}, "not for this problem: its a is f16, the arguments need bf16"),
-    ({"config": Config(bf16, f32)}, "its out is f32"), ({"config": Config(bf16, bf16, b_major="mn", BATCHED=True)}, "its BATCHED is True"),
-    ({"config": Config(bf16, bf16, b_major="mn"), "b": array((32, 8), strides=(1, 32))}, "its b_major is mn"),
-    ({"config": Config(bf16, bf16, b_major="mn", BN=64, SPLITS=2)}, "splits the depth 2 ways, and K = 32 has 1 stages of 64"),
-    ({"config": Config(bf16, bf16, b_major="mn", BM=64, BN=64, A_ROWS=8)}, "A_ROWS=8.*16 rows"),
-    ({"config": Config(bf16, bf16, b_major="mn"), "bias": array((8,), "f32")}, "its FUSION is"),
-    ({"config": Config(bf16, bf16, BM=64, BN=64, SPLITS=2), "a": array((40_000, 128)), "b": array((128, 4096), strides=(1, 128)),
-      "out": array((40_000, 4096))}, "40000 tiles are too many to split their depth.*take SPLITS=1")])
+    ({"config": DenseConfig(Operands(f16, f16))}, "not for this problem: its a is f16, the arguments need bf16"),
+    ({"config": DenseConfig(Operands(out=f32))}, "its out is f32"),
+    ({"config": DenseConfig(Operands(b_major="mn", batched=True))}, "its batched is True"),
+    ({"config": DenseConfig(N_MAJOR), "b": array((32, 8), strides=(1, 32))}, "its b_major is mn"),
+    ({"config": DenseConfig(N_MAJOR, Tile(128, 64), scheduler=SplitK(2))}, "splits K 2 ways, and K = 32 has 1 stages of 64"),
+    ({"config": DenseConfig(N_MAJOR, Tile(64, 64), loads=Loads(a_rows=8))}, "a_rows=8.*16 rows"),
+    ({"config": DenseConfig(N_MAJOR), "bias": array((8,), "f32")}, "its fusion is"),
+    ({"config": DenseConfig(Operands(), Tile(64, 64), scheduler=SplitK(2)), "a": array((40_000, 128)),
+      "b": array((128, 4096), strides=(1, 128)), "out": array((40_000, 4096))},
+     "40000 tiles are too many to split their K.*take another scheduler")])
 def test_a_configuration_for_another_problem_is_refused(changes: dict[str, Any], word: str) -> None:
     sentence = Adapter.can_implement(**{"a": A, "b": B, "out": OUT, **changes})
     assert sentence is not None
@@ -122,14 +127,14 @@ def test_what_can_be_implemented_needs_no_gpu() -> None:
 
 def split(shape: tuple[int, int, int] = (100, 72, 640), **more: Any) -> Adapter:
     m, n, k = shape
-    config = Config(bf16, f32, b_major="mn", BM=64, BN=64, SPLITS=3)
+    config = DenseConfig(Operands(out=f32, b_major="mn"), Tile(64, 64), scheduler=SplitK(3))
     return Adapter(array((m, k)), array((k, n)), array((m, n), "f32"), config=config, **more)
 
 
 def test_the_workspace_is_as_large_as_the_partial_sums() -> None:
     assert split().workspace_size == COUNTER_BYTES + 2 * 2 * 3 * 64 * 64 * 4
-    assert Adapter(A, B, OUT, config=Config(bf16, bf16, b_major="mn", BM=64, BN=64)).workspace_size == 0
-    assert Adapter(A, B, OUT, config=Config(bf16, bf16, b_major="mn", BM=64, BN=64, TICKET=True)).workspace_size == COUNTER_BYTES
+    assert Adapter(A, B, OUT, config=DenseConfig(N_MAJOR, Tile(64, 64))).workspace_size == 0
+    assert Adapter(A, B, OUT, config=DenseConfig(N_MAJOR, Tile(64, 64), scheduler=Dynamic())).workspace_size == COUNTER_BYTES
     assert "workspace           262,144 bytes" in str(split())
     assert "partial" not in str(Adapter(array((16, 0)), array((0, 8)), OUT))
 
@@ -137,10 +142,9 @@ def test_the_workspace_is_as_large_as_the_partial_sums() -> None:
 def test_the_workspace_of_runs_has_a_place_for_each_cta(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those that the device holds, of those that are worth it, and of clusters all."""
     holds = 7
-    monkeypatch.setattr(gemm.adapter, "Plan", lambda problem, ordinal, config, pdl: SimpleNamespace(grid=Grid.of(problem, config, holds)))
-    for (m, n, k), more, ctas in (((1000, 72, 640), {}, 7), ((100, 72, 128), {}, 2), ((64, 8, 640), {}, 2),
-                                 ((1000, 72, 640), {"CLUSTER_M": 2}, 14)):
-        config = Config(bf16, f32, b_major="mn", BM=64, BN=128, STREAM_K=True, **more)
+    monkeypatch.setattr(adapter, "Plan", lambda problem, ordinal, config, pdl: SimpleNamespace(grid=Grid.of(problem, config, holds)))
+    for (m, n, k), rows, ctas in (((1000, 72, 640), 1, 7), ((100, 72, 128), 1, 2), ((64, 8, 640), 1, 2), ((1000, 72, 640), 2, 14)):
+        config = DenseConfig(Operands(out=f32, b_major="mn"), Tile(64, 128), scheduler=StreamK(cluster=ClusterShape(rows, 1)))
         product = Adapter(array((m, k)), array((k, n)), array((m, n), "f32"), config=config)
         assert product.workspace_size == COUNTER_BYTES + ctas * 64 * 128 * 4
 

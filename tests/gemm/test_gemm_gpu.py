@@ -9,10 +9,12 @@ import pytest
 
 from ptxkit import gemm
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.parts import ClusterShape, SplitK, Static, Tile
 from ptxkit.gemm.tools import verify
+from ptxkit.gemm.tools.assembly import assembled
 from ptxkit.gemm.tools.run import Product, on_gpu
-from ptxkit.types import bf16, f32
+from ptxkit.types import f32
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -27,8 +29,6 @@ def test_products_of_every_kind() -> None:
 def test_structures_of_configurations() -> None:
     torch.manual_seed(0)
     trials = verify.structures()[::11]
-    from ptxkit.gemm.tools.tune import assembled
-
     assert assembled([config for _, config in trials]) == {}
     assert {f"{config}: {case}": sentence for case, config in trials if (sentence := verify.check(torch, case, config))} == {}
 
@@ -80,7 +80,7 @@ def test_out_is_allocated_on_the_current_stream_and_deterministic() -> None:
 def test_an_adapter_has_memory_of_its_own_and_refuses_too_little() -> None:
     a, b = torch.randn((100, 640), device="cuda").bfloat16(), torch.randn((640, 72), device="cuda").bfloat16()
     out = torch.full((100, 72), float("nan"), device="cuda")
-    product = gemm.Adapter(a, b, out, config=Config(bf16, f32, b_major="mn", BM=64, BN=64, SPLITS=3))
+    product = gemm.Adapter(a, b, out, config=DenseConfig(Operands(out=f32, b_major="mn"), Tile(64, 64), scheduler=SplitK(3)))
     with pytest.raises(LaunchError, match="workspace_size"):
         product.initialize(torch.empty(1000, device="cuda"))
     product.initialize()
@@ -95,7 +95,7 @@ def test_a_cluster_that_no_device_holds_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Compiled, "max_clusters", lambda self: 0)
     a = torch.randn((264, 264), device="cuda").bfloat16()
     with pytest.raises(LaunchError, match="holds no cluster of 4 CTAs"):
-        gemm.gemm(a, a.T, config=Config(bf16, bf16, BN=128, CLUSTER_M=2, CLUSTER_N=2))
+        gemm.gemm(a, a.T, config=DenseConfig(Operands(), Tile(128, 128), scheduler=Static(cluster=ClusterShape(2, 2))))
 
 
 def test_only_numpy() -> None:

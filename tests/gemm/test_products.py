@@ -12,12 +12,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit.gemm.collective.stream_k import LEAST
-from ptxkit.gemm.config.dense import Config
+from ptxkit.cards import H200
+from ptxkit.gemm.config import budget
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.parts import (
+    BlockScaled,
+    ClusterShape,
+    Cooperative,
+    Dynamic,
+    Promotion,
+    ScaleLoad,
+    Static,
+    StreamK,
+    Tile,
+)
 from ptxkit.gemm.heuristic.dense import heuristic
 from ptxkit.gemm.launch.grid import COUNTER_BYTES
 from ptxkit.gemm.launch.simulate import _view, simulate
 from ptxkit.gemm.problem.dense import Arrays, Options, Problem
+from ptxkit.gemm.scheduler.stream_k import LEAST
 from ptxkit.gemm.tools import reference
 from ptxkit.gemm.tools.samples import GRID, distinct, name, pairwise, picked, shipped, small
 from ptxkit.ptx import mul
@@ -52,13 +65,13 @@ def tolerance(exact: Array, magnitude: Array, k: int, a: str, out: str, *, accum
     return found + 1e-6
 
 
-BY_TICKET = ("clean", "incomplete")
+DYNAMIC = ("clean", "incomplete")
 """The verdicts on what may depend on when a CTA comes: the checker vouches for the schedules that were run."""
 
 
-def run(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str = "bf16", *, layout: str = "nt", batches: int | None = None,
-        config: Config | None = None, sms: int = 4, seed: int = 0, schedule: str = "fifo", then: Callable[[Array], Array] | None = None,
-        added: float = 0.0, verdicts: tuple[str, ...] = ("clean",), **more: Any) -> Array:
+def run(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str = "bf16", *, layout: str = "nt",
+        batches: int | None = None, config: DenseConfig | None = None, sms: int = 4, seed: int = 0, schedule: str = "fifo",
+        then: Callable[[Array], Array] | None = None, added: float = 0.0, verdicts: tuple[str, ...] = ("clean",), **more: Any) -> Array:
     """One product, D; `then` is what the epilogue must make of the exact sums, `added` what its approximations may add to the error."""
     rng = np.random.default_rng(seed + m * 7919 + n * 31 + k)
     outer = () if batches is None else (batches,)
@@ -67,7 +80,7 @@ def run(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str 
     whole = poisoned(out, *outer, m, n)
     d = whole[..., 1:-1, :]
     counters = np.zeros(COUNTER_BYTES // 4, np.uint32)
-    report = simulate(x, y, d, config=config, sms=sms, schedule=schedule, seed=seed, counters=counters, **more)
+    report = simulate(x, y, d, config=config, card=H200.with_sms(sms), schedule=schedule, seed=seed, counters=counters, **more)
     assert not counters.any()
     x64, y64 = x.astype(np.float64), y.astype(np.float64)
     if more.get("a_scale") is not None and more["a_scale"].size > 1:
@@ -90,42 +103,43 @@ def run(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str 
     return d
 
 
-def run_config(config: Config, m: int, n: int, k: int, sms: int = 0, **more: Any) -> Array:
+def run_config(config: DenseConfig, m: int, n: int, k: int, sms: int = 0, **more: Any) -> Array:
     """A product with this configuration, D, on `sms` CTAs, or as few as it can have."""
-    assert config.b is not None
-    if config.BLOCK_SCALES:
+    operands, sums = config.operands, config.sums
+    if isinstance(sums, BlockScaled):
         rng = np.random.default_rng(k)
         depth = -(-k // 128)
-        more["a_scale"] = rng.random((m, depth)).astype(np.float32, order="F" if config.SCALE_MAP else "C") + 0.5
-        more["b_scale"] = rng.random((depth, -(-n // 128))).astype(np.float32, order="F" if config.SCALE_BULK else "C") + 0.5
-    layout = ("n" if config.a_major == "k" else "t") + ("t" if config.b_major == "k" else "n")
-    promoted = config.PROMOTE and config.a.bits == 8 and not config.BLOCK_SCALES
-    return run(m, n, k, config.a.__name__, config.b.__name__, config.out.__name__, layout=layout, batches=2 if config.BATCHED else None,
-               config=config, sms=sms or config.cluster, fast_accum=False if promoted else None,
-               verdicts=BY_TICKET if polls(config) else ("clean",), **more)
+        more["a_scale"] = rng.random((m, depth)).astype(np.float32, order="C" if sums.load == "warp" else "F") + 0.5
+        more["b_scale"] = rng.random((depth, -(-n // 128))).astype(np.float32, order="F" if sums.load == "bulk" else "C") + 0.5
+    layout = ("n" if operands.a_major == "k" else "t") + ("t" if operands.b_major == "k" else "n")
+    promoted = operands.a.bits == 8 and budget.promoted(sums) and not isinstance(sums, BlockScaled)
+    return run(m, n, k, operands.a.__name__, operands.b.__name__, operands.out.__name__, layout=layout,
+               batches=2 if operands.batched else None, config=config, sms=sms or config.cluster, fast_accum=False if promoted else None,
+               verdicts=DYNAMIC if polls(config) else ("clean",), **more)
 
 
-def polls(config: Config) -> bool:
+def polls(config: DenseConfig) -> bool:
     """Whether what a CTA does depends on when others come."""
-    return config.TICKET or config.STREAM_K or (config.SPLITS > 1 and config.REDUCE == "workspace")
+    return isinstance(config.scheduler, Dynamic | StreamK) or config.splits_in_workspace
 
 
 @pytest.mark.parametrize("config", pairwise(), ids=name)
-def test_pairs_of_choices(config: Config) -> None:
+def test_pairs_of_choices(config: DenseConfig) -> None:
     """Every pair of choices: more stages than a short ring has, two tiles along M and N where little is stored straight from registers."""
-    m = config.A_ROWS or (config.BM + 8 if config.BM * config.BN < 10_000 else 72)
-    more = 16 if config.STORE == "staged" or config.BN < 64 else -16
-    if config.STREAM_K and not config.BATCHED:                                                   # one tile in two runs
-        run_config(config, min(m, config.BM), config.BN // 16 * 16, config.BK * 2 * LEAST - 16, sms=2 * config.cluster)
+    tile = config.tile
+    m = config.loads.a_rows or (tile.BM + 8 if tile.BM * tile.BN < 10_000 else 72)
+    more = 16 if config.staged or tile.BN < 64 else -16
+    if isinstance(config.scheduler, StreamK) and not config.operands.batched:                    # one tile in two runs
+        run_config(config, min(m, tile.BM), tile.BN // 16 * 16, tile.BK * 2 * LEAST - 16, sms=2 * config.cluster)
         return
-    run_config(config, m, -(-config.BN // 16) * 16 + more, config.BK * max(3, config.SPLITS) - 16)
+    run_config(config, m, -(-tile.BN // 16) * 16 + more, tile.BK * max(3, config.splits) - 16)
 
 
 PARTS = 8
 
 
 @functools.cache
-def gotten() -> tuple[Config, ...]:
+def gotten() -> tuple[DenseConfig, ...]:
     """One configuration of each structure that a user can get without asking for one."""
     return distinct((*shipped(), *picked()))
 
@@ -151,36 +165,19 @@ def test_all_that_users_get(request: pytest.FixtureRequest) -> None:
         pytest.skip("with -m sweep")
     kinds = (("bf16", "bf16", None), ("f16", "f16", None), ("bf16", "f32", None), ("f32", "f32", None), ("e4m3", "bf16", None),
              ("e5m2", "f16", None), ("e4m3", "bf16", False))
-    for config in distinct((*shipped(), *(config for sms in (78, 114, 132) for config in picked(kinds, sms, grid=GRID))), of_types=True):
+    wanted = (config for sms in (78, 114, 132) for config in picked(kinds, H200.with_sms(sms), grid=GRID))
+    for config in distinct((*shipped(), *wanted), of_types=True):
         m, n, k = small(config)
-        run_config(config, m if config.A_ROWS else m + config.BM, n + 16, k)
+        run_config(config, m if config.loads.a_rows else m + config.tile.BM, n + 16, k)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("config", [
-    Config(f16, f16, b_major="mn", BM=64, BN=128, CLUSTER_M=2, CLUSTER_N=2, STAGES=2),
-    Config(e4m3, bf16, BM=64, BN=64, PROMOTE=True, BLOCK_SCALES=True, STAGES=2)], ids=str)
-def test_schedules(config: Config, schedule: str) -> None:
+    DenseConfig(Operands(f16, f16, f16, b_major="mn"), Tile(64, 128), 2, scheduler=Static(cluster=ClusterShape(2, 2))),
+    DenseConfig(Operands(e4m3, e4m3, bf16), Tile(64, 64), 2, Cooperative(sums=BlockScaled()))], ids=str)
+def test_schedules(config: DenseConfig, schedule: str) -> None:
     """What tests/sim/test_bundled.py has not: both operands shared, scales in a ring."""
-    run_config(config, 66, 80, config.BK * 5 - 16, seed=1, schedule=schedule)
-
-
-@pytest.mark.parametrize("schedule", ["adversarial", "delay-cta"])
-@pytest.mark.parametrize("config", [
-    Config(bf16, bf16, BM=64, BN=32, CLUSTER_M=2, CLUSTER_N=2, STAGES=2, MULTICAST="leader"),
-    Config(f16, f16, b_major="mn", BM=64, BN=64, CLUSTER_N=2, STAGES=2, A_REGISTERS=True)], ids=str)
-def test_who_loads_what(config: Config, schedule: str) -> None:
-    """Leaders that load for others, and A loaded from a stage by threads, in a CTA that others copy to."""
-    run_config(config, 66, 80, config.BK * 5 - 16, seed=1, schedule=schedule)
-
-
-@pytest.mark.parametrize("parameters", [
-    {"BM": 64, "BN": 32}, {"BM": 128, "BN": 32, "CONSUMERS": 1, "BK": 128}, {"BM": 64, "BN": 32, "PINGPONG": True}], ids=str)
-def test_a_from_registers(parameters: dict[str, Any]) -> None:
-    """One stage, and odd and even numbers of them; several slabs, spans of a deep stage, warpgroups that take turns."""
-    config = Config(bf16, f32, A_REGISTERS=True, **parameters)
-    for depth in (1, 2, 3, 6):
-        run_config(config, config.BM + 8, 40, config.BK * depth - 8)
+    run_config(config, 66, 80, config.tile.BK * 5 - 16, seed=1, schedule=schedule)
 
 
 @settings(deadline=None, max_examples=12)
@@ -200,31 +197,31 @@ def test_types(a: str, b: str) -> None:
 def test_scales_of_whole_operands() -> None:
     scales = {"a_scale": np.array([0.5], np.float32), "b_scale": np.array(3.0, np.float32)}
     run(70, 48, 208, "e4m3", out="f32", **scales)
-    run(70, 48, 208, "e4m3", out="bf16", fast_accum=False, verdicts=BY_TICKET, **scales)
+    run(70, 48, 208, "e4m3", out="bf16", fast_accum=False, verdicts=DYNAMIC, **scales)
 
 
-PROMOTED: tuple[dict[str, Any], ...] = (
-    {"BM": 128, "BN": 64}, {"BM": 128, "BN": 128, "OVERLAP": True}, {"BM": 128, "BN": 192, "STAGGER": True},
-    {"BM": 192, "BN": 128, "STAGGER": True}, {"BM": 256, "BN": 128, "STAGGER": True}, {"BM": 128, "BN": 256, "STAGGER": True})
+PROMOTED: tuple[tuple[Tile, Promotion], ...] = (
+    (Tile(128, 64), "plain"), (Tile(128, 128), "overlap"), (Tile(128, 192), "stagger"), (Tile(192, 128), "stagger"),
+    (Tile(256, 128), "stagger"), (Tile(128, 256), "stagger"))
 
 
-@pytest.mark.parametrize("tile", PROMOTED, ids=str)
-def test_block_scales(tile: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("tile", "how"), PROMOTED, ids=str)
+def test_block_scales(tile: Tile, how: Promotion) -> None:
     """Tiles that lie in one block of columns, and tiles that straddle two; scales of any strides."""
-    rng = np.random.default_rng(tile["BN"])
+    rng = np.random.default_rng(tile.BN)
     a, b = (np.abs(rng.standard_normal(shape)).astype(np.float32) for shape in ((130, 3), (3, 3)))
-    config = Config(e4m3, f32, **tile, PROMOTE=True, BLOCK_SCALES=True)
+    config = DenseConfig(Operands(e4m3, e4m3, f32), tile, schedule=Cooperative(sums=BlockScaled(how)))
     run(130, 336, 368, "e4m3", out="f32", config=config, a_scale=a, b_scale=b)
-    run(130, 336, 368, "e4m3", out="f32", a_scale=np.asfortranarray(a), b_scale=np.asfortranarray(b), verdicts=BY_TICKET)
+    run(130, 336, 368, "e4m3", out="f32", a_scale=np.asfortranarray(a), b_scale=np.asfortranarray(b), verdicts=DYNAMIC)
 
 
-@pytest.mark.parametrize("copies", [{"SCALE_MAP": True}, {"SCALE_MAP": True, "SCALE_BULK": True}], ids=len)
-@pytest.mark.parametrize("tile", PROMOTED, ids=str)
-def test_block_scales_that_the_producer_copies(tile: dict[str, Any], copies: dict[str, bool]) -> None:
+@pytest.mark.parametrize("load", ["tensor_map", "bulk"])
+@pytest.mark.parametrize(("tile", "how"), PROMOTED, ids=str)
+def test_block_scales_that_the_producer_copies(tile: Tile, how: Promotion, load: ScaleLoad) -> None:
     """Depths of more than one bulk copy, and none of four stages; the last tile's blocks past the last one."""
-    rng = np.random.default_rng(tile["BN"])
+    rng = np.random.default_rng(tile.BN)
     a, b = (np.asfortranarray(np.abs(rng.standard_normal(shape)).astype(np.float32)) for shape in ((132, 8), (8, 3)))
-    config = Config(e4m3, f32, **tile, **copies, PROMOTE=True, BLOCK_SCALES=True)
+    config = DenseConfig(Operands(e4m3, e4m3, f32), tile, schedule=Cooperative(sums=BlockScaled(how, load)))
     run(132, 336, 912, "e4m3", out="f32", config=config, a_scale=a, b_scale=b, sms=2)
 
 
@@ -250,7 +247,7 @@ def test_batches_of_any_strides() -> None:
     rng = np.random.default_rng(0)
     a = normal(rng, "f16", 5, 2, 24)[:, 1].reshape(5, 1, 24)            # one row each, far apart
     b, d = normal(rng, "f16", 5, 24, 16), np.full((5, 1, 16), np.nan, np.float32)
-    assert simulate(a, b, d, sms=2).verdict == "clean"
+    assert simulate(a, b, d, card=H200.with_sms(2)).verdict == "clean"
     np.testing.assert_allclose(d, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-5, atol=1e-5)
 
 
@@ -283,8 +280,8 @@ def test_fusions(fusion: str, BN: int, out: str) -> None:
     operands = {"a": normal(rng, "bf16", 70, 40), "b": normal(rng, "bf16", 72, 40).T, "out": normal(rng, out, 70, 72)}
     arrays = Arrays(**{word: _view(word, x, None) for word, x in (operands | shapes).items()})
     options = Options(made.get("alpha", 1.0), made.get("beta", 0.0), made.get("activation"))
-    fused = heuristic(Problem(arrays, options)).FUSION
-    config = Config(bf16, {"bf16": bf16, "f32": f32}[out], BM=64, BN=BN, FUSION=fused)
+    fused = heuristic(Problem(arrays, options)).fusion
+    config = DenseConfig(Operands(out={"bf16": bf16, "f32": f32}[out]), Tile(64, BN), fusion=fused)
     run(70, 72, 40, out=out, config=config, then=lambda x: then(x, wide), added=1e-2 if fusion == "a function" else 1e-4, **made)
 
 

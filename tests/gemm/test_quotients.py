@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,17 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, if_, kernel, laneid
-from ptxkit.gemm.config.dense import Config
-from ptxkit.gemm.heuristic.grouped import heuristic
-from ptxkit.gemm.kernels.dense import gemm
-from ptxkit.gemm.kernels.grouped import group_gemm
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.parts import ClusterShape, Dynamic, Hilbert, Pingpong, SplitK, Static, StreamK, Swizzle, Tile
+from ptxkit.gemm.launch.grid import kernel_of
 from ptxkit.gemm.scheduler.fast_divmod import SmallInverses
-from ptxkit.gemm.tools.bench.grouped import problem_of
-from ptxkit.gemm.tools.bench.grouped_cases import case
 from ptxkit.idioms import quotient
 from ptxkit.ptx import bar, mov
 from ptxkit.ptx import st as store
-from ptxkit.types import bf16, u32
+from ptxkit.types import u32
 
 pytestmark = pytest.mark.pure
 
@@ -51,20 +47,27 @@ def divisions(ptx: str) -> list[str]:
     return [line for line in re.findall(r"(?:div|rem)\.\w+ .*;", ptx) if ", 4294967295, " not in line]
 
 
-@pytest.mark.parametrize("parameters", [
-    {}, {"PINGPONG": True, "BN": 192}, {"GROUP": 12, "SERPENTINE": True}, {"RASTER": "along_n", "CLUSTER_N": 2}, {"BATCHED": True},
-    {"SPLITS": 3, "REDUCE": "workspace"}, {"TICKET": True}, {"RASTER": "hilbert"}], ids=str)
-def test_the_dense_kernel_does_not_divide(parameters: dict[str, Any]):
-    assert not divisions(gemm.ptx(**Config(bf16, bf16, **parameters).parameters))
+@pytest.mark.parametrize("config", [
+    DenseConfig(), DenseConfig(tile=Tile(128, 192), schedule=Pingpong()), DenseConfig(scheduler=Static(Swizzle(size=12, serpentine=True))),
+    DenseConfig(scheduler=Static(Swizzle("along_n"), ClusterShape(1, 2))), DenseConfig(Operands(batched=True)),
+    DenseConfig(scheduler=SplitK(3)), DenseConfig(scheduler=Dynamic()), DenseConfig(scheduler=Static(Hilbert()))], ids=str)
+def test_the_dense_kernels_do_not_divide(config: DenseConfig):
+    assert not divisions(kernel_of(config).ptx(**config.parameters))
 
 
 def test_a_division_is_seen():
-    assert divisions(gemm.ptx(**Config(bf16, bf16, STREAM_K=True).parameters))
+    config = DenseConfig(scheduler=StreamK())
+    assert divisions(kernel_of(config).ptx(**config.parameters))
 
 
 @pytest.mark.parametrize("name", [
     "8x8x4096x7168:fp8", "64x16x4096x2048:bf16", "8x64x4096x7168:fp8-block", "8x128x4096x7168:fp8-block:gated", "8x512x4096x7168:fp8-block",
     "8x512x4096x7168:bf16", "32x192x6144x7168:fp8-block", "4x8192x4096x7168:fp8-block", "6x1024x7168x3072:fp8-block:quantised"])
 def test_kernels_of_groups_do_not_divide(name):
+    from ptxkit.gemm.heuristic.grouped import heuristic
+    from ptxkit.gemm.kernels.grouped import group_gemm
+    from ptxkit.gemm.tools.bench.grouped import problem_of
+    from ptxkit.gemm.tools.bench.grouped_cases import case
+
     for config in heuristic(problem_of(case(name))).kernels:
         assert not divisions(group_gemm.ptx(**config.parameters))

@@ -1,4 +1,4 @@
-"""The tile schedule, run in a tiny evaluator: every tile once, neighbours in time near in space."""
+"""Tile schedulers, run in a tiny evaluator: every tile once, neighbours in time near in space."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, Vec, kernel
 from ptxkit.dsl.kernel import Kernel
-from ptxkit.gemm.collective.stream_k import LEAST
+from ptxkit.gemm.config.parts import MAX_CLUSTER, ClusterShape, Scheduler, SplitK, Static, StreamK, Swizzle
+from ptxkit.gemm.scheduler.dense import tile_scheduler
 from ptxkit.gemm.scheduler.hilbert import hilbert
-from ptxkit.gemm.scheduler.static import Extents, Inverses, Schedule
+from ptxkit.gemm.scheduler.stream_k import LEAST
+from ptxkit.gemm.scheduler.work import Extents, TileDivmod
 from ptxkit.ptx import mov
 from ptxkit.ptx import st as store
 from ptxkit.types import u32
@@ -23,63 +25,74 @@ pytestmark = pytest.mark.pure
 SKIPPED = 0xFFFF_FFFF
 
 
-def scheduled(schedule: Schedule, *, batched: bool, turn: int, turns: int, found: bool) -> Kernel[Any]:
-    @kernel(block=32, cluster=schedule.cluster_m * schedule.cluster_n * (schedule.splits if schedule.split_in_cluster else 1))
-    def schedule_(out: Ptr[u32], m_tiles: Reg[u32], n_tiles: Reg[u32], k_tiles: Reg[u32], batches: Reg[u32], of_line: Reg[u32],
-                  of_panel: Reg[u32], of_batch: Reg[u32]) -> None:
-        extents = Extents(m_tiles, n_tiles, k_tiles, Inverses(of_line, of_panel, of_batch), batches if batched else None)
+def shape_of(scheduler: Scheduler) -> ClusterShape:
+    """The CTAs that share operands."""
+    return scheduler.cluster if isinstance(scheduler, Static | StreamK) else ClusterShape()
+
+
+def size_of(scheduler: Scheduler) -> int:
+    """CTAs of a cluster."""
+    return scheduler.splits if isinstance(scheduler, SplitK) and scheduler.reduce == "cluster" else shape_of(scheduler).size
+
+
+def scheduled(scheduler: Scheduler, *, batched: bool, turn: int, turns: int, found: bool) -> Kernel[Any]:
+    @kernel(block=32, cluster=size_of(scheduler))
+    def scheduler_(out: Ptr[u32], m_tiles: Reg[u32], n_tiles: Reg[u32], k_tiles: Reg[u32], batches: Reg[u32], divmod: TileDivmod) -> None:
+        tiles = tile_scheduler(scheduler, Extents(m_tiles, n_tiles, k_tiles, divmod, batches if batched else None), out)
 
         def skipped(stages: Reg[u32]) -> None:
             store.global_.v4.u32(out, Vec([mov.u32(SKIPPED), mov.u32(0), mov.u32(0), stages]))
             store.global_.u32(out + 4, 0)
 
-        first = schedule.begins_at(extents)[1] if found else None
-        with schedule.work(extents, turn=turn, turns=turns, skip=skipped, first=first) as work:
+        first = tiles.begins_at()[1] if found else None
+        with tiles.work(turn=turn, turns=turns, skip=skipped, first=first) as work:
             first = mov.u32(work.first) if isinstance(work.first, int) else work.first
             store.global_.v4.u32(out, Vec([work.m, work.n, first, work.stages]))
             store.global_.u32(out + 4, work.batch if work.batch is not None else mov.u32(0))
 
-    return schedule_
+    return scheduler_
 
 
-def works(schedule: Schedule, clusters: int, m: int, n: int, k: int = 1, batches: int | None = None, turns: int = 1,
+def works(scheduler: Scheduler, clusters: int, m: int, n: int, k: int = 1, batches: int | None = None, turns: int = 1,
           found: bool = False) -> list[list[Any]]:
-    """(m, n, first stage, stages, batch) of every CTA and turn, in its order; with the first piece found before, or not."""
-    places = -(-m // schedule.cluster_m), -(-n // schedule.cluster_n)
-    of_line, of_panel, of_batch = Inverses.of(*places, schedule.group, schedule.raster)
-    size = schedule.cluster_m * schedule.cluster_n * (schedule.splits if schedule.split_in_cluster else 1)
+    """(m, n, first stage, stages, batch) of every CTA and turn, in its order; with the first work tile found before, or not."""
+    cluster, size, order = shape_of(scheduler), size_of(scheduler), scheduler.order
+    assert isinstance(order, Swizzle)
+    divmod = TileDivmod.of(-(-m // cluster.m), -(-n // cluster.n), order.size, order.raster == "along_m")
     each = []
     for turn in range(turns):
-        traced = scheduled(schedule, batched=batches is not None, turn=turn, turns=turns, found=found).trace()
+        traced = scheduled(scheduler, batched=batches is not None, turn=turn, turns=turns, found=found).trace()
         for cta in range(clusters * size):
             symbols = {"%ctaid.x": cta, "%nctaid.x": clusters * size, "%clusterid.x": cta // size, "%nclusterid.x": clusters,
                        "%cluster_ctarank": cta % size}
-            values = stored(run(traced, {"out": 0, "m_tiles": m, "n_tiles": n, "k_tiles": k, "batches": batches or 1, "of_line": of_line,
-                                         "of_panel": of_panel, "of_batch": of_batch}, symbols))
+            values = stored(run(traced, {"out": 0, "m_tiles": m, "n_tiles": n, "k_tiles": k, "batches": batches or 1,
+                                         "divmod_line": divmod.line, "divmod_panel": divmod.panel, "divmod_batch": divmod.batch}, symbols))
             flat = [x for value in values for x in (value if isinstance(value, tuple) else (value,))]
             each.append([tuple(flat[i:i + 5]) for i in range(0, len(flat), 5)])
     return each
 
 
-schedules = st.builds(Schedule, st.sampled_from([1, 3, 8]), st.sampled_from(["along_m", "along_n"]), st.booleans(), st.sampled_from([1, 2]),
-                      st.sampled_from([1, 2]))
+swizzles = st.builds(Swizzle, st.sampled_from(["along_m", "along_n"]), st.sampled_from([1, 3, 8]), st.booleans())
+clusters_of_tiles = st.builds(ClusterShape, st.sampled_from([1, 2]), st.sampled_from([1, 2]))
+schedulers = st.builds(Static, swizzles, clusters_of_tiles)
 
 
 @settings(deadline=None, max_examples=60)
-@given(schedules, st.integers(1, 5), st.integers(1, 11), st.integers(1, 11), st.sampled_from([None, 1, 3]), st.sampled_from([1, 2]))
-def test_every_tile_is_worked_on_once(schedule, clusters, m, n, batches, turns):
-    each = works(schedule, clusters, m, n, 1, batches, turns)
+@given(schedulers, st.integers(1, 5), st.integers(1, 11), st.integers(1, 11), st.sampled_from([None, 1, 3]), st.sampled_from([1, 2]))
+def test_every_tile_is_worked_on_once(scheduler, clusters, m, n, batches, turns):
+    each = works(scheduler, clusters, m, n, 1, batches, turns)
     found = [work for own in each for work in own]
-    assert turns > 1 or works(schedule, clusters, m, n, 1, batches, found=True) == each
-    rows, columns = (-(-tiles // by) * by for tiles, by in ((m, schedule.cluster_m), (n, schedule.cluster_n)))
+    assert turns > 1 or works(scheduler, clusters, m, n, 1, batches, found=True) == each
+    rows, columns = (-(-tiles // by) * by for tiles, by in ((m, scheduler.cluster.m), (n, scheduler.cluster.n)))
     assert sorted(found) == sorted((i, j, 0, 1, batch) for batch in range(batches or 1) for i in range(rows) for j in range(columns))
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(2, 9), st.booleans(), st.integers(1, 6), st.integers(1, 4), st.integers(1, 4), st.integers(0, 60), st.booleans())
 def test_a_split_depth_is_shared_out(splits, in_cluster, ctas, m, n, more, ahead):
-    k = splits + more
-    found = [work for each in works(Schedule(splits=splits, split_in_cluster=in_cluster), ctas, m, n, k, found=ahead) for work in each]
+    scheduler = SplitK(min(splits, MAX_CLUSTER), "cluster") if in_cluster else SplitK(splits)
+    splits, k = scheduler.splits, scheduler.splits + more
+    found = [work for each in works(scheduler, ctas, m, n, k, found=ahead) for work in each]
     for i in range(m):
         for j in range(n):
             parts = sorted((first, stages) for a, b, first, stages, _ in found if (a, b) == (i, j))
@@ -89,17 +102,16 @@ def test_a_split_depth_is_shared_out(splits, in_cluster, ctas, m, n, more, ahead
             assert max(stages for _, stages in parts) - min(stages for _, stages in parts) <= 1
 
 
-streams = st.builds(Schedule, st.sampled_from([1, 3]), cluster_m=st.sampled_from([1, 2]), cluster_n=st.sampled_from([1, 2]),
-                    stream=st.just(True))
+streams = st.builds(StreamK, st.builds(Swizzle, size=st.sampled_from([1, 3])), clusters_of_tiles)
 
 
 @settings(deadline=None, max_examples=50)
 @given(streams, st.integers(1, 9), st.integers(1, 7), st.integers(1, 7), st.integers(1, 30), st.sampled_from([None, 1, 3]))
-def test_runs_share_the_depth_out_evenly(schedule, clusters, m, n, k, batches):
+def test_runs_share_the_depth_out_evenly(scheduler, clusters, m, n, k, batches):
     """Every stage of every tile once. A CTA begins with the end of a tile, whose beginning another has; it has at most one tile without
     its end, which the CTAs of lower numbers have, and behind it whole tiles only. Nobody has much more than another."""
-    each = works(schedule, clusters, m, n, k, batches)
-    size = schedule.cluster_m * schedule.cluster_n
+    each = works(scheduler, clusters, m, n, k, batches)
+    size = scheduler.cluster.size
     parts: dict[Any, list[Any]] = {}
     for cta, own in enumerate(each):
         for number, (i, j, first, stages, batch) in enumerate(own):
@@ -108,7 +120,7 @@ def test_runs_share_the_depth_out_evenly(schedule, clusters, m, n, k, batches):
             parts.setdefault((batch, i, j), []).append((first, stages, cta))
         short = [number for number, (_, _, first, stages, _) in enumerate(own) if not first and stages < k]
         assert len(short) <= 1
-    rows, columns = (-(-tiles // by) * by for tiles, by in ((m, schedule.cluster_m), (n, schedule.cluster_n)))
+    rows, columns = (-(-tiles // by) * by for tiles, by in ((m, scheduler.cluster.m), (n, scheduler.cluster.n)))
     assert parts.keys() == set(itertools.product(range(batches or 1), range(rows), range(columns)))
     for found in parts.values():
         found.sort()
@@ -126,8 +138,8 @@ def test_runs_share_the_depth_out_evenly(schedule, clusters, m, n, k, batches):
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5), st.integers(1, 30))
 def test_warpgroups_in_turn_hear_of_what_the_other_has(ctas, m, n, k):
-    schedule = Schedule(stream=True)
-    whole, both = works(schedule, ctas, m, n, k), works(schedule, ctas, m, n, k, turns=2)
+    scheduler = StreamK()
+    whole, both = works(scheduler, ctas, m, n, k), works(scheduler, ctas, m, n, k, turns=2)
     for cta, own in enumerate(whole):
         for turn in range(2):
             seen = both[turn * ctas + cta]
@@ -151,19 +163,19 @@ def test_neighbours_on_a_curve_are_neighbours_in_d(rows, columns):
         assert min(rows, columns) < 4 or len({i for i, _ in seen}) + len({j for _, j in seen}) == 8
 
 
-def test_units_go_down_a_group_before_the_next_column():
-    (order,) = works(Schedule(group=4), 1, 10, 3)
+def test_tiles_go_down_a_panel_before_the_next_column():
+    (order,) = works(Static(Swizzle(size=4)), 1, 10, 3)
     tiles = [work[:2] for work in order]
     assert tiles[:5] == [(0, 0), (1, 0), (2, 0), (3, 0), (0, 1)]
     assert tiles[-2:] == [(8, 2), (9, 2)]
-    (order,) = works(Schedule(group=4, serpentine=True), 1, 10, 3)
+    (order,) = works(Static(Swizzle(size=4, serpentine=True)), 1, 10, 3)
     assert [work[:2] for work in order][10:14] == [(2, 2), (3, 2), (4, 2), (5, 2)]
-    (order,) = works(Schedule(group=4, raster="along_n"), 1, 3, 10)
+    (order,) = works(Static(Swizzle("along_n", 4)), 1, 3, 10)
     assert [work[:2] for work in order][:5] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
 
 
-def test_ctas_of_a_cluster_have_tiles_beside_one_another():
-    first, below, right, both = works(Schedule(cluster_m=2, cluster_n=2), 1, 5, 3)
+def test_ctas_of_a_cluster_have_neighbouring_tiles():
+    first, below, right, both = works(Static(cluster=ClusterShape(2, 2)), 1, 5, 3)
     assert [(m + 1, n) for m, n, *_ in first] == [work[:2] for work in below]
     assert [(m, n + 1) for m, n, *_ in first] == [work[:2] for work in right]
     assert [(m + 1, n + 1) for m, n, *_ in first] == [work[:2] for work in both]

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, smem, tid
-from ptxkit.gemm.collective.tiled import Pieces, Shares, TiledCopy
+from ptxkit.gemm.collective.tiled import Multicast, PartialBoxes, TiledCopy
 from ptxkit.idioms import elect, init_barriers, wait
 from ptxkit.ptx import bar, fence, ld, mbarrier, mov
 from ptxkit.ptx import st as store
@@ -19,7 +19,7 @@ LINES, DEPTH, OLD = 128, 32, 7.0
 
 
 @kernel(target="sm_90a", block=32)
-def loaded(x: TensorMap, x_rest: TensorMap, count: Reg[u32], at: Reg[u32], out: Ptr[u32], *, PIECE: int, REST: int) -> None:
+def loaded(x: TensorMap, x_rest: TensorMap, count: Reg[u32], at: Reg[u32], out: Ptr[u32], *, ROWS: int, TAIL_ROWS: int) -> None:
     """A tile full of OLD, after the first `count` lines of x from `at` on were loaded: the first time for a tile, and then from 4 further
     along its depth."""
     tile, full = smem.tile(f32, (1, LINES, DEPTH), name="tile"), smem.mbarrier(2, name="full")
@@ -31,7 +31,7 @@ def loaded(x: TensorMap, x_rest: TensorMap, count: Reg[u32], at: Reg[u32], out: 
         init_barriers((full, 1))
     fence.proxy.async_.shared__cta()
     bar.sync(0)
-    copy = TiledCopy(x, tile, Shares(), pieces=Pieces(count, PIECE, REST, x_rest))
+    copy = TiledCopy(x, tile, Multicast(), boxes=PartialBoxes(count, ROWS, TAIL_ROWS, x_rest))
     for time in range(2):
         first = mov.u32(time) == 0
         with if_(elect()):
@@ -54,15 +54,15 @@ def around(count: int, by: int) -> int:
 @example(32, 0, (64, 32))
 @example(33, 5, (64, 32))
 @example(97, 3, (64, 16))
-def test_of_a_piece_that_is_not_whole_its_lines_come_and_zeros(count, at, sizes):
-    piece, rest = sizes
+def test_of_a_partial_box_its_rows_come_and_zeros(count, at, sizes):
+    rows, tail = sizes
     x = np.random.default_rng(count).standard_normal((200, DEPTH + 4), np.float32)
     out = np.zeros((2, LINES, DEPTH), np.float32)
     none = TensorMap(x, box=(8, DEPTH), swizzle=128)
-    report = loaded.simulate(1, x, x if rest else none, count, at, out.view(np.uint32), PIECE=piece, REST=rest)
+    report = loaded.simulate(1, x, x if tail else none, count, at, out.view(np.uint32), ROWS=rows, TAIL_ROWS=tail)
     assert report.verdict == "clean", report.findings
     wanted = np.full_like(out, OLD)
-    there, whole = around(count, rest or piece), around(count, piece)
+    there, whole = around(count, tail or rows), around(count, rows)
     for time in range(2):
         wanted[time, there:whole] = 0
         wanted[time, :there] = x[at:at + there, 4 * time:4 * time + DEPTH]

@@ -13,19 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ptxkit.cards import H200
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.__main__ import main
-from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.config.dense import DenseConfig
+from ptxkit.gemm.config.parts import Cooperative, Static, StreamK, Swizzle, Tile
+from ptxkit.gemm.heuristic import table as tables
 from ptxkit.gemm.heuristic.dense import heuristic
-from ptxkit.gemm.heuristic.dense import table as tables
-from ptxkit.gemm.heuristic.dense.table import Table, TableError, file_name, lookup
+from ptxkit.gemm.heuristic.table import Table, TableError, file_name, lookup
 from ptxkit.gemm.heuristic.tuned import kind, knobs, revive, tuned
-from ptxkit.gemm.tools import tune
-from ptxkit.gemm.tools.bench import baselines as contestants
-from ptxkit.gemm.tools.bench import operands, power, regimes, watch
+from ptxkit.gemm.tools import assembly, tune
+from ptxkit.gemm.tools.bench import baselines, operands, power, regimes, watch
 from ptxkit.gemm.tools.bench import run as bench_run
 from ptxkit.gemm.tools.bench.baselines import Entry
 from ptxkit.gemm.tools.bench.shapes import Problem, problem
+from ptxkit.gemm.tools.problems import chosen, described
 
 from .virtual_card import Card, Matrix
 
@@ -86,7 +88,7 @@ def test_progress_is_for_terminals():
             return True
 
     for stream, wanted in ((io.StringIO(), False), (Terminal(), True)):
-        progress = tune.Progress(4, "checking", stream)
+        progress = assembly.Progress(4, "checking", stream)
         for _ in range(4):
             progress.step()
         said = stream.getvalue()
@@ -112,11 +114,12 @@ def field(monkeypatch, card, times, wrong=()):
     refused = set()
     monkeypatch.setattr(operands, "make", lambda torch, problem, count: [data])
     monkeypatch.setattr(operands, "wrong", lambda torch, problem, data: None if data.d.written else "not written")
-    monkeypatch.setattr(contestants, "our_launch", launch)
-    monkeypatch.setattr(contestants, "cublas", lambda *a: [Entry("cublas", [card.kernel(20.0)])])
+    monkeypatch.setattr(baselines, "our_launch", launch)
+    monkeypatch.setattr(baselines, "cublas", lambda *a: [Entry("cublas", [card.kernel(20.0)])])
     monkeypatch.setattr(tune, "assembled", lambda found: {})
     monkeypatch.setattr(tune.driver, "current_device", lambda: 0)
     monkeypatch.setattr(tune.driver, "device", lambda ordinal: SimpleNamespace(name=DEVICE, l2_bytes=60 << 20, multiprocessors=132))
+    monkeypatch.setattr(tune, "card_of", lambda ordinal: dataclasses.replace(H200, name=DEVICE))
     monkeypatch.setattr(bench_run, "reader", lambda torch: power.Reader())
     monkeypatch.setattr(regimes, "REGIMES", {name: dataclasses.replace(regime, pause=min(regime.pause, 1e-3), settle_s=0.0)
                                              for name, regime in regimes.REGIMES.items()})
@@ -126,24 +129,26 @@ def field(monkeypatch, card, times, wrong=()):
 
 @pytest.mark.parametrize("text", ["4096", "16x4096x7168"])
 def test_the_fastest_right_configuration_wins(monkeypatch, text):
-    asked = tune.described(problem(text))
-    found = tune.configurations(asked, 132, 20)
+    asked = described(problem(text))
+    found = tune.configurations(asked, H200, 20)
     best, false, unrunnable = found[7], found[3], found[5]
 
     def times(config):
-        tile = dataclasses.replace(config, GROUP=best.GROUP, RASTER=best.RASTER, SERPENTINE=best.SERPENTINE)
+        order = config.scheduler.order
+        tile = dataclasses.replace(config, scheduler=dataclasses.replace(config.scheduler, order=best.scheduler.order))
         known = found.index(tile) if tile in found else 30
-        return (8.0 if tile == best else 2.0 if tile == false else 10.0 + known) - (0.5 if config.RASTER == "along_n" else 0.0)
+        across = isinstance(order, Swizzle) and order.raster == "along_n"
+        return (8.0 if tile == best else 2.0 if tile == false else 10.0 + known) - (0.5 if across else 0.0)
 
     card, step = Card(), watch.Step()
     step.state["skip"] = {f"{problem(text)} {found[9]}": "it hangs"}
     refused = field(monkeypatch, card, times, wrong={false})
     refused.add(unrunnable)
     entry = tune.tune(card.torch, problem(text), ("burst", "sustained"), step=step, most=20, rounds=2)
-    many = -(-asked.m // best.BM) * -(-asked.n // best.BN) > 132
+    many = -(-asked.m // best.tile.BM) * -(-asked.n // best.tile.BN) > H200.sms
     won = revive(entry["config"], asked)
-    assert (won.BM, won.BN, won.PINGPONG, won.SPLITS) == (best.BM, best.BN, best.PINGPONG, best.SPLITS)
-    assert ("along_n" if many else best.RASTER) == won.RASTER
+    assert (won.tile, won.schedule, won.splits) == (best.tile, best.schedule, best.splits)
+    assert ("along_n" if many else best.scheduler.order.raster) == won.scheduler.order.raster
     for measured in entry["measured"].values():
         assert measured["us"] == pytest.approx(7.5 if many else 8.0)
         assert measured["heuristic_us"] == pytest.approx(10.0)
@@ -156,21 +161,23 @@ def test_the_fastest_right_configuration_wins(monkeypatch, text):
 
 @pytest.mark.parametrize("text", SHAPES)
 def test_knobs_give_the_configuration_back(text):
-    asked = tune.described(problem(text))
-    found = tune.configurations(asked, 132)
-    assert found[0] == heuristic(asked, 132)
+    asked = described(problem(text))
+    found = tune.configurations(asked, H200)
+    assert found[0] == heuristic(asked, H200)
     assert len(set(found)) == len(found) > 5
-    assert any(config.STREAM_K for config in found) == (text != "1x576x7168:f16")
+    assert any(isinstance(config.scheduler, StreamK) for config in found) == (text != "1x576x7168:f16")
     for config in (*found, *(way for first in found[:3] for way in tune.ways(first))):
         kept = knobs(config, asked)
         assert revive(json.loads(json.dumps(kept)), asked) == config
-        assert not kept.keys() & asked.fixed.keys()
-    assert knobs(Config(**asked.fixed, **asked.reading, BM=64, BN=64), asked) == {"BM": 64, "BN": 64}
-    assert len(set(tune.rasters(found[0]))) == 17
+        assert kept.keys() <= {"tile", "stages", "schedule", "scheduler", "store", "loads"}
+    sums = Cooperative(sums=asked.sums())
+    plain = DenseConfig(asked.operands, Tile(64, 64), schedule=sums, loads=asked.loads(Static()), fusion=asked.fusion)
+    assert knobs(plain, asked) == {"tile": {"BM": 64, "BN": 64}}
+    assert len(set(tune.orders(found[0]))) == 17
 
 
 def test_each_kind_of_problem_has_its_own_entries():
-    kinds = [kind(tune.described(problem(text))) for text in SHAPES]
+    kinds = [kind(described(problem(text))) for text in SHAPES]
     assert kinds == ["bf16/bf16/nt", "bf16/bf16/nt", "bf16/bf16/nt", "f16/f16/nt", "bf16/bf16/tn", "f16/f16/nn", "e4m3/bf16/nt",
                      "e4m3-block/bf16/nt"]
 
@@ -187,7 +194,7 @@ def test_what_is_written_comes_back(tmp_path_factory, entries):
     folder = tmp_path_factory.mktemp("tables")
     table = Table(DEVICE)
     for shape, BN in entries.items():
-        table.put("bf16/bf16/nt", shape, {"config": {"BN": BN, "RASTER": "along_n"}, "measured": {"burst": {"us": 1.5}}})
+        table.put("bf16/bf16/nt", shape, {"config": {"tile": {"BN": BN}, "scheduler": "Dynamic"}, "measured": {"burst": {"us": 1.5}}})
     path = folder / "deep" / file_name(DEVICE)
     table.write(path)
     assert Table.read(path) == table
@@ -199,11 +206,11 @@ def test_what_is_written_comes_back(tmp_path_factory, entries):
 
 
 @pytest.mark.parametrize("text", [
-    "", "[]", "{}", '{"schema": 0, "device": "x", "entries": {}}', '{"schema": 1, "entries": {}}',
-    '{"schema": 1, "device": "x", "entries": {"bf16/bf16/nt": {"4096": {"config": {}}}}}',
-    '{"schema": 1, "device": "x", "entries": {"bf16": {"1x1x1": {"config": {}}}}}',
-    '{"schema": 1, "device": "x", "entries": {"bf16/bf16/nt": {"1x1x1": {"config": 3}}}}',
-    '{"schema": 1, "device": "x", "entries": {"bf16/bf16/nt": {"1x1x1": {}}}}'])
+    "", "[]", "{}", '{"schema": 0, "device": "x", "entries": {}}', '{"schema": 2, "entries": {}}',
+    '{"schema": 2, "device": "x", "entries": {"bf16/bf16/nt": {"4096": {"config": {}}}}}',
+    '{"schema": 2, "device": "x", "entries": {"bf16": {"1x1x1": {"config": {}}}}}',
+    '{"schema": 2, "device": "x", "entries": {"bf16/bf16/nt": {"1x1x1": {"config": 3}}}}',
+    '{"schema": 2, "device": "x", "entries": {"bf16/bf16/nt": {"1x1x1": {}}}}'])
 def test_what_is_no_table_is_refused_and_never_in_the_way(text, user_tables):
     path = user_tables / file_name(DEVICE)
     path.parent.mkdir()
@@ -216,7 +223,7 @@ def test_what_is_no_table_is_refused_and_never_in_the_way(text, user_tables):
 def keep(user_tables: Path, **shapes: int) -> None:
     table = Table(DEVICE)
     for shape, BN in shapes.items():
-        table.put("bf16/bf16/nt", tables.extents(shape.removeprefix("s")), {"config": {"BN": BN}})
+        table.put("bf16/bf16/nt", tables.extents(shape.removeprefix("s")), {"config": {"tile": {"BN": BN}}})
     table.write(user_tables / file_name(DEVICE))
     tables.forget()
 
@@ -224,7 +231,7 @@ def keep(user_tables: Path, **shapes: int) -> None:
 def test_a_shape_gets_its_entry_or_that_of_a_near_number_of_rows(user_tables):
     keep(user_tables, s64x4096x7168=64, s128x4096x7168=128, s4096x4096x7168=256)
     for m, BN in ((64, 64), (128, 128), (4096, 256), (60, 64), (89, 64), (100, 128), (181, 128), (3000, 256), (5700, 256)):
-        assert lookup(DEVICE, "bf16/bf16/nt", m, 4096, 7168) == {"BN": BN}, m
+        assert lookup(DEVICE, "bf16/bf16/nt", m, 4096, 7168) == {"tile": {"BN": BN}}, m
     for m, n, k in ((44, 4096, 7168), (200, 4096, 7168), (64, 4096, 7160), (64, 4104, 7168)):
         assert lookup(DEVICE, "bf16/bf16/nt", m, n, k) is None
     assert lookup(DEVICE, "f16/f16/nt", 64, 4096, 7168) is None
@@ -235,22 +242,22 @@ def test_the_users_entries_go_before_the_shipped_ones(user_tables, tmp_path, mon
     monkeypatch.setattr(tables, "FOLDER", tmp_path)
     shipped = Table(DEVICE)
     for shape, BN in (((8, 8, 8), 64), ((16, 16, 16), 128)):
-        shipped.put("bf16/bf16/nt", shape, {"config": {"BN": BN}})
+        shipped.put("bf16/bf16/nt", shape, {"config": {"tile": {"BN": BN}}})
     shipped.write(tmp_path / file_name(DEVICE))
     keep(user_tables, s8x8x8=256)
-    assert lookup(DEVICE, "bf16/bf16/nt", 8, 8, 8) == {"BN": 256}
-    assert lookup(DEVICE, "bf16/bf16/nt", 16, 16, 16) == {"BN": 128}
+    assert lookup(DEVICE, "bf16/bf16/nt", 8, 8, 8) == {"tile": {"BN": 256}}
+    assert lookup(DEVICE, "bf16/bf16/nt", 16, 16, 16) == {"tile": {"BN": 128}}
 
 
 def test_a_tuned_configuration_is_taken_where_it_is_valid(user_tables):
-    asked = tune.described(Problem(64, 4096, 7168))
+    asked = described(Problem(64, 4096, 7168))
     keep(user_tables, s64x4096x7168=96)
     found = tuned(asked, DEVICE)
     assert found is not None
-    assert found.BN == 96
+    assert found.tile.BN == 96
     keep(user_tables, s64x4096x7168=97)
     assert tuned(asked, DEVICE) is None
-    assert tune.chosen(Problem(64, 4096, 7168), DEVICE, 132) == heuristic(asked, 132)
+    assert chosen(Problem(64, 4096, 7168), dataclasses.replace(H200, name=DEVICE)) == heuristic(asked, H200)
 
 
 def shipped_entries():
@@ -270,7 +277,7 @@ def test_shipped_tables_are_named_after_their_device():
 def test_every_shipped_configuration_is_valid_for_its_problem():
     for _, device, kind_, shape, entry in shipped_entries():
         operands, out, layout = kind_.split("/")
-        asked = tune.described(problem(f"{shape}:{operands}:{layout}"))
+        asked = described(problem(f"{shape}:{operands}:{layout}"))
         assert kind(asked) == kind_
         assert asked.out.__name__ == out
         config = revive(entry["config"], asked)

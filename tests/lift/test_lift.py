@@ -252,14 +252,14 @@ def traced(kernel: Kernel[Any], monkeypatch: pytest.MonkeyPatch) -> Counter[str]
 
 
 OURS = [*(path for path in sorted((ROOT / "examples").glob("*.py")) if "@kernel" in path.read_text()),
-        ROOT / "gemm" / "kernels" / "dense.py"]
+        *sorted((ROOT / "gemm" / "kernels").glob("dense*.py"))]
 
 
 @pytest.mark.pure
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_our_own_kernels_have_their_loops_and_ifs_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_gemm = path.parent.name == "kernels"
-    kernels = [v for v in vars(importlib.import_module("ptxkit.gemm.kernels.dense")).values() if isinstance(v, Kernel)] if in_gemm \
+    kernels = [v for v in vars(importlib.import_module(f"ptxkit.gemm.kernels.{path.stem}")).values() if isinstance(v, Kernel)] if in_gemm \
         else kernels_of(path)
     assert kernels
     for kernel in kernels:

@@ -11,8 +11,9 @@ import pytest
 from ptxkit import Ptr, Reg, kernel, link, smem
 from ptxkit import func as device_function
 from ptxkit.dsl.kernel import Kernel
-from ptxkit.gemm.config.dense import Config
-from ptxkit.gemm.kernels.dense import gemm
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.parts import ClusterShape, Pingpong, SplitK, Static, Tile
+from ptxkit.gemm.launch.grid import kernel_of
 from ptxkit.ptx import bar, ld, setmaxnreg
 from ptxkit.ptx import st as store
 from ptxkit.runtime.toolchain import assemble, disassemble
@@ -59,16 +60,18 @@ def test_the_examples_kernels_assemble_without_spills_or_findings(name: str) -> 
     assert assembly.findings == ()
 
 
-@pytest.mark.parametrize("config", [Config(bf16, bf16), Config(f16, f32, a_major="mn", b_major="mn", BN=128, PINGPONG=True, CLUSTER_M=2),
-                                    Config(bf16, f16, BM=192, BN=64, BK=128), Config(e4m3, bf16, BM=64, BN=32, SPLITS=2)], ids=str)
-def test_the_gemm_assembles_without_spills_or_findings_and_keeps_setmaxnreg(config: Config) -> None:
-    """Two, taking turns, three and one consumer warpgroups; tests/gemm has the rest."""
-    assembly = gemm.assemble(**config.parameters)
-    entry = assembly.resources["gemm"]
+@pytest.mark.parametrize("config", [
+    DenseConfig(), DenseConfig(Operands(out=f16), Tile(192, 64, 128)),
+    DenseConfig(Operands(f16, f16, f32, a_major="mn", b_major="mn"), Tile(128, 128), 0, Pingpong(), Static(cluster=ClusterShape(2, 1))),
+    DenseConfig(Operands(e4m3, e4m3, bf16), Tile(64, 32), scheduler=SplitK(2))], ids=str)
+def test_the_gemm_assembles_without_spills_or_findings_and_keeps_setmaxnreg(config: DenseConfig) -> None:
+    """Two mma warpgroups, three, pingpong and one; tests/gemm has the rest."""
+    assembly = kernel_of(config).assemble(**config.parameters)
+    (entry,) = assembly.resources.values()
     assert (entry.spills, entry.stack, assembly.findings) == (0, 0, ())
-    assert config.CONSUMERS == 1 or entry.registers == {2: 168, 3: 128}[config.CONSUMERS]
+    assert config.warpgroups == 1 or entry.registers == {2: 168, 3: 128}[config.warpgroups]
     counts = [line.split("USETMAXREG", 1)[1] for line in disassemble(assembly.cubin).splitlines() if "USETMAXREG" in line]
-    assert [sum(".DEALLOC" in c for c in counts), len(counts)] == ([1, 2] if config.CONSUMERS > 1 else [0, 0])
+    assert [sum(".DEALLOC" in c for c in counts), len(counts)] == ([1, 2] if config.warpgroups > 1 else [0, 0])
 
 
 def test_a_dropped_setmaxnreg_is_a_finding() -> None:

@@ -20,7 +20,8 @@ from ptxkit import Ptr, Reg, TensorMap, if_, kernel, smem, tid
 from ptxkit import func as device_function
 from ptxkit.dsl.traced import Traced
 from ptxkit.errors import TraceError
-from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.parts import Tile
 from ptxkit.gemm.kernels.dense import gemm
 from ptxkit.grammar import parse, tree
 from ptxkit.ptx import add, bar, cp, fence, mbarrier, mov, mul
@@ -97,7 +98,7 @@ def test_parameters_are_declared_as_annotated() -> None:
 
 
 def test_the_text_parses_back_to_the_tree() -> None:
-    for traced in (gemm.trace(**Config(bf16, f32).parameters), specialised.trace(UNROLL=2)):
+    for traced in (gemm.trace(**DenseConfig(Operands(out=f32)).parameters), specialised.trace(UNROLL=2)):
         assert parse(traced.ptx(locs=True)) == traced.module
 
 
@@ -120,10 +121,10 @@ DIGEST = """
 import hashlib, sys
 sys.path.insert(0, {root!r})
 from examples.tile_gemm import tile_gemm
-from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.kernels.dense import gemm
-from ptxkit.types import bf16, f32
-text = tile_gemm.ptx(locs=True) + gemm.ptx(locs=True, **Config(bf16, f32, a_major="mn").parameters)
+from ptxkit.types import f32
+text = tile_gemm.ptx(locs=True) + gemm.ptx(locs=True, **DenseConfig(Operands(out=f32, a_major="mn")).parameters)
 print(hashlib.sha256(text.encode()).hexdigest())
 """
 
@@ -207,8 +208,9 @@ def test_a_call_is_at_its_line() -> None:
     assert places == [marked(calls, "called")]
 
 
-@pytest.mark.parametrize("config", [Config(bf16, bf16), Config(bf16, f32, a_major="mn", b_major="mn", BN=128)])
-def test_no_instruction_is_at_a_line_of_ptxkit(config: Config) -> None:
+@pytest.mark.parametrize("config", [
+    DenseConfig(), DenseConfig(Operands(out=f32, a_major="mn", b_major="mn"), Tile(128, 128))], ids=str)
+def test_no_instruction_is_at_a_line_of_ptxkit(config: DenseConfig) -> None:
     traced = gemm.trace(**config.parameters)
     for function in traced.module.functions:
         for instruction, place in with_places(function.body or ()):

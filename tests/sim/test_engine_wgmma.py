@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ptxkit import Ptr, TensorMap, if_, kernel, smem, tid
-from ptxkit.gemm.config.dense import Config
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.parts import Tile
 from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.idioms import wait
 from ptxkit.ptx import bar, cp, fence, ld, mbarrier, mov, opcode, st, wgmma
@@ -143,7 +144,8 @@ def test_fp8_sums_are_within_what_is_stated_of_both_devices(name: str, k: int) -
     for first in range(0, k, 32):
         hardware = cut(np.concatenate([products[..., first:first + 32], hardware[..., None]], axis=-1), 14).sum(axis=-1)
     out = np.zeros((64, 64), np.float32)
-    simulate(a.view(np.uint8), b.view(np.uint8).T, out, config=Config(TYPES[name], f32, BM=64, BN=64), check=False, dtype=name)
+    config = DenseConfig(Operands(TYPES[name], TYPES[name], f32), Tile(64, 64))
+    simulate(a.view(np.uint8), b.view(np.uint8).T, out, config=config, check=False, dtype=name)
     narrow = 2.0**-23 * (16 + np.sqrt(k)) * magnitude
     wide = narrow + 2.0**-13 * (2 + np.sqrt(k) / 16) * magnitude
     assert (np.abs(out - exact) <= narrow).all()

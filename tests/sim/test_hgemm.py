@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from ptxkit import sim
-from ptxkit.gemm.config.dense import Config
+from ptxkit.cards import H200
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.parts import ClusterShape, Static, Tile
 from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.types import bf16, f16, f32
 
@@ -17,16 +19,18 @@ pytestmark = [pytest.mark.pure, pytest.mark.timeout(60)]
 NUMPY = {bf16: ml_dtypes.bfloat16, f16: np.float16, f32: np.float32}
 
 
-def product(m: int, n: int, k: int, *, TYPE: Any = bf16, OUT: Any = bf16, CLUSTER: int = 2, schedule: str = "fifo", seed: int = 0,
-            ctas: int = 1000, check: bool = False, **parameters: Any) -> sim.Report:
+def product(m: int, n: int, k: int, *, TYPE: Any = bf16, OUT: Any = bf16, BN: int = 256, CLUSTER: int = 2, STAGES: int = 3,
+            a_major: Any = "k", b_major: Any = "k", schedule: str = "fifo", seed: int = 0, ctas: int = 1000,
+            check: bool = False) -> sim.Report:
     """Multiply small integers, whose products are exact in every order, and compare all bits."""
-    config = Config(TYPE, OUT, CLUSTER_M=CLUSTER, **{"STAGES": 3, **parameters})
+    scheduler: Any = Static(cluster=ClusterShape(CLUSTER, 1))  # type: ignore[arg-type]
+    config = DenseConfig(Operands(TYPE, TYPE, OUT, a_major=a_major, b_major=b_major), Tile(128, BN), STAGES, scheduler=scheduler)
     generator = np.random.default_rng(m + n + k)
     a = generator.integers(-3, 4, (m, k)).astype(NUMPY[TYPE])
     b = generator.integers(-3, 4, (k, n)).astype(NUMPY[TYPE])
     d = np.full((m, n), 7, NUMPY[OUT])
-    report = simulate(a if config.a_major == "k" else np.asfortranarray(a), np.asfortranarray(b) if config.b_major == "k" else b, d,
-                      config=config, sms=ctas, schedule=schedule, seed=seed, check=check)
+    report = simulate(a if a_major == "k" else np.asfortranarray(a), np.asfortranarray(b) if b_major == "k" else b, d,
+                      config=config, card=H200.with_sms(ctas), schedule=schedule, seed=seed, check=check)
     expected = a.astype(np.float32) @ b.astype(np.float32)
     np.testing.assert_array_equal(d.astype(np.float32), expected.astype(NUMPY[OUT]).astype(np.float32))
     return report

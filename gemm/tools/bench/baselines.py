@@ -1,4 +1,5 @@
-"""Who is measured. A contestant turns a problem and its operand sets into entries: launches on torch's current stream.
+"""Who is measured: this package and the baselines. Each turns a problem and its operand sets into entries: launches on torch's current
+stream.
 
 Built in: `ours`, `cublas` (torch.matmul), `cublaslt` (the best of the algorithms that it proposes), `scaled_mm` (fp8), and the two
 ceilings `wgmma` and `read`. Anything else is `module:function`, called as `function(a, b, d)` with a [M, K], b [K, N], d [M, N].
@@ -15,6 +16,8 @@ from typing import Any, TypeVar
 from ptxkit.errors import PtxkitError
 from ptxkit.types import TYPES
 
+from ...launch.dense import card_of
+from ..problems import chosen
 from .operands import TORCH_NAMES, Operands
 from .shapes import BYTES, Problem
 
@@ -22,12 +25,12 @@ Launch = Callable[[], Any]
 T = TypeVar("T")
 
 
-class ContestantError(PtxkitError, ValueError):
-    """A contestant that is not there."""
+class BaselineError(PtxkitError, ValueError):
+    """A baseline that is not there."""
 
 
 class NotImplementedHere(Exception):
-    """A problem that a contestant has no product for; the sentence says why."""
+    """A problem that a baseline has no product for; the sentence says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +74,7 @@ def our_choice(problem: Problem) -> dict[str, Any]:
     """The configuration that the package chooses, as text for the record."""
     from ptxkit.runtime import driver
 
-    from ..tune import chosen
-
-    this = driver.device(driver.current_device())
-    config = chosen(problem, this.name, this.multiprocessors)
+    config = chosen(problem, card_of(driver.current_device()))
     return {} if config is None else {"config": str(config)}
 
 
@@ -174,11 +174,11 @@ def imported(name: str) -> Any:
     try:
         return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:
-        raise ContestantError(f"--against {name}: {error}") from None
+        raise BaselineError(f"--against {name}: {error}") from None
 
 
 def foreign(name: str) -> Make:
-    """A contestant from `module:function`."""
+    """A baseline from `module:function`."""
     function = imported(name)
 
     def make(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
@@ -193,19 +193,19 @@ CEILINGS = ("wgmma", "read")
 
 
 def named(names: Sequence[str], built_in: Mapping[str, T], foreign: Callable[[str], T]) -> dict[str, T]:
-    """The contestants of these names, each once, in that order: built in, or from `module:function`."""
+    """The baselines of these names, each once, in that order: built in, or from `module:function`."""
     found: dict[str, T] = {}
     for name in names:
         if name not in built_in and ":" not in name:
-            raise ContestantError(f"--against {name}: there are {', '.join(built_in)}, and module:function")
+            raise BaselineError(f"--against {name}: there are {', '.join(built_in)}, and module:function")
         found[name] = built_in[name] if name in built_in else foreign(name)
     return found
 
 
-def contestants(names: Sequence[str]) -> dict[str, Make]:
-    """The contestants of these names, for products of matrices."""
+def baselines(names: Sequence[str]) -> dict[str, Make]:
+    """The baselines of these names, for products of matrices."""
     return named(names, BUILT_IN, foreign)
 
 
-__all__ = ["BUILT_IN", "CEILINGS", "ContestantError", "Entry", "Launch", "Make", "NotImplementedHere", "contestants", "imported",
-           "named", "our_choice", "our_launch", "reads"]
+__all__ = ["BUILT_IN", "CEILINGS", "BaselineError", "Entry", "Launch", "Make", "NotImplementedHere", "baselines", "imported", "named",
+           "our_choice", "our_launch", "reads"]

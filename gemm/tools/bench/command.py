@@ -13,7 +13,7 @@ from typing import Any
 from ptxkit.runtime import driver
 
 from . import report, run, watch
-from .baselines import BUILT_IN, ContestantError, contestants
+from .baselines import BUILT_IN, BaselineError, baselines
 from .regimes import REGIMES
 from .shapes import LAYOUTS, OPERAND_TYPES, PRESETS, Problem, ShapeError, parse
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a preset, a file, or 4096,4096x4096x1024:f16:nn with commas (default burst)")
     parser.add_argument("--regime", choices=(*REGIMES, "both"), help="both: burst, then sustained (default: the preset's)")
     parser.add_argument("--against", type=_words, metavar="NAMES",
-                        help=f"contestants with commas: {', '.join(BUILT_IN)}, or module:function (default: the preset's)")
+                        help=f"baselines with commas: {', '.join(BUILT_IN)}, or module:function (default: the preset's)")
     parser.add_argument("--dtype", type=_words, default=[], metavar="TYPES", help=f"instead of the shapes' own: {', '.join(OPERAND_TYPES)}")
     parser.add_argument("--layout", choices=LAYOUTS, help="instead of the shapes' own: A then B, n row-major and t column-major")
     parser.add_argument("--rounds", type=int, metavar="N", help="interleaved rounds (default 20, sustained 12)")
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ceilings", action=argparse.BooleanOptionalAction, default=True,
                         help="also measure wgmma alone and a streaming read of 8 GiB (about 6 s)")
     parser.add_argument("--grouped", action="store_true",
-                        help="group products instead: what `python -m ptxkit.gemm grouped --compare` measures, --against its contestants")
+                        help="group products instead: what `python -m ptxkit.gemm grouped --compare` measures, --against its baselines")
     parser.add_argument("--json", metavar="FILE", help="write the results there after each measurement (- for stdout, at the end)")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw them: .svg, or .png with matplotlib")
     parser.set_defaults(run=command)
@@ -49,10 +49,10 @@ def _words(text: str) -> list[str]:
 
 
 def jobs(options: argparse.Namespace) -> list[tuple[str, Problem, tuple[str, ...]]]:
-    """(regime, problem, contestants) in the order in which they are measured."""
+    """(regime, problem, baselines) in the order in which they are measured."""
     preset = PRESETS.get(options.shapes)
     names = options.against if options.against is not None else list(preset.against) if preset else list(_PEERS)
-    contestants(names)                                     # a name that is not there is an error before anything runs
+    baselines(names)                                       # a name that is not there is an error before anything runs
     wish = options.regime or (preset.regime if preset else "burst")
     problems = parse(options.shapes, options.dtype, options.layout)
     found = []
@@ -69,7 +69,7 @@ def command(options: argparse.Namespace) -> int:
         return _grouped(options)
     try:
         jobs(options)
-    except (ShapeError, ContestantError) as error:
+    except (ShapeError, BaselineError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     out = sys.stderr if options.json == "-" else sys.stdout

@@ -33,7 +33,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def row_ratios(times: Mapping[str, Sequence[float]], ours: str, ceilings: Sequence[str]) -> dict[str, dict[str, float]]:
-    """`ours` against each other contestant, and against the one with the least median that is no ceiling, as "best"."""
+    """`ours` against each baseline, and against the one with the least median that is no ceiling, as "best"."""
     if ours not in times:
         return {}
     found = {name: paired(times[ours], seen) for name, seen in times.items() if name != ours}
@@ -48,7 +48,7 @@ WEIGHTS = (100e6, 25e6)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """For each regime and type: against each contestant the geometric mean over the shapes, and the least with its shape.
+    """For each regime and type: against each baseline the geometric mean over the shapes, and the least with its shape.
 
     Of the streaming read also those with large weights; other layouts also against "nt" of the same extents.
     """

@@ -195,7 +195,7 @@ def _sustained(torch: Any, turns: Sequence[Timed]) -> None:
 
 
 def best_of(torch: Any, entries: Sequence[Entry], regime: Regime, rounds: int = 3) -> Captured:
-    """The fastest of several entries of one contestant, by a few interleaved rounds."""
+    """The fastest of several entries of one baseline, by a few interleaved rounds."""
     graphs = [capture(torch, entry, regime) for entry in entries]
     if len(graphs) == 1:
         return graphs[0]

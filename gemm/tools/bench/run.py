@@ -15,7 +15,7 @@ from ptxkit.errors import PtxkitError
 from ptxkit.runtime import driver
 
 from . import host, operands
-from .baselines import CEILINGS, Make, NotImplementedHere, contestants, reads, wgmma
+from .baselines import CEILINGS, Make, NotImplementedHere, baselines, reads, wgmma
 from .figures import row_ratios, spread, summary
 from .power import Reader, Sampler
 from .regimes import REGIMES, Captured, Regime, best_of, measure
@@ -56,7 +56,7 @@ def reader(torch: Any) -> Reader:
 
 def row(torch: Any, problem: Problem, regime: Regime, makers: Mapping[str, Make], rounds: int, sensors: Reader, seed: int,
         step: Step) -> dict[str, Any]:
-    """One measurement. A contestant that cannot run, or whose D is wrong, is named under "left_out" with the reason."""
+    """One measurement. A baseline that cannot run, or whose D is wrong, is named under "left_out" with the reason."""
     count = operands.sets_that_are_cold(problem.bytes, driver.device(driver.current_device()).l2_bytes) if regime.cold else 1
     left_out: dict[str, str] = {}
     why = step.begin(f"{regime.name} {problem} data")
@@ -98,7 +98,7 @@ def row(torch: Any, problem: Problem, regime: Regime, makers: Mapping[str, Make]
 
 
 def _prepared(torch: Any, problem: Problem, regime: Regime, make: Make, sets: Sequence[operands.Operands]) -> Captured:
-    """The contestant's best entry, its D checked."""
+    """The best entry of one baseline, its D checked."""
     sets[0].d.fill_(math.nan)
     best = best_of(torch, make(torch, problem, sets), regime)
     if not best.entry.ceiling:
@@ -129,7 +129,7 @@ def ceilings(torch: Any, sensors: Reader) -> dict[str, dict[str, Any]]:
 def run(jobs: Sequence[tuple[str, Problem, tuple[str, ...]]], *, rounds: int | None = None, seconds: float | None = None,
         path: Path | None = None, with_host: bool = False, with_ceilings: bool = False, step: Step | None = None,
         command: str = "", say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """Measures (regime, problem, contestants) one after another until all are done or `seconds` have passed.
+    """Measures (regime, problem, baselines) one after another until all are done or `seconds` have passed.
 
     After each, the results so far are written to `path` and a line of text is given to `say`. Without a GPU only the host is measured.
     A run that has been restarted goes on with what is in `path`.
@@ -165,7 +165,7 @@ def run(jobs: Sequence[tuple[str, Problem, tuple[str, ...]]], *, rounds: int | N
             results["cut"] = {"after": done, "of": len(jobs), "seconds": seconds}
             break
         regime = REGIMES[regime_name]
-        found = row(torch, problem, regime, contestants(names), rounds or regime.rounds, sensors, done, step)
+        found = row(torch, problem, regime, baselines(names), rounds or regime.rounds, sensors, done, step)
         results["rows"].append(found)
         results["summary"] = summary(results["rows"])
         if path is not None:

@@ -73,7 +73,7 @@ ROWS = (1, 16, 64, 128, 4096)
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named list, the regime that it is meant for, and the contestants that it is measured against."""
+    """A named list, the regime that it is meant for, and the baselines that it is measured against."""
 
     problems: tuple[Problem, ...]
     regime: str

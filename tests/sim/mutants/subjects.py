@@ -14,8 +14,11 @@ import numpy as np
 
 from examples import cluster_multicast, tile_gemm, tma_copy, vector_add, warp_reduction
 from ptxkit import TensorMap, grammar, sim
-from ptxkit.gemm.config.dense import Config
-from ptxkit.gemm.launch import simulate as gemm_simulate
+from ptxkit.cards import H200
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.parts import ClusterShape, Cooperative, Pingpong, Promoted, SplitK, Static, Tile
+from ptxkit.gemm.launch.grid import kernel_of
+from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.types import bf16, e4m3, e5m2, f16, f32
 
 from . import kernels, pipelines
@@ -88,53 +91,54 @@ def same(found: Any, expected: Any) -> bool:
 
 
 class Recorder:
-    """Stands for the kernel in `gemm.simulate`, and notes the launch instead of executing it."""
+    """Stands for `sim.run` in the simulation of a product, and notes the launch instead of executing it."""
 
-    def __init__(self) -> None:
-        self.trace = gemm_simulate.kernel.trace
-
-    def simulate(self, grid: Any, *args: Any, **_: Any) -> sim.Report:
+    def __call__(self, traced: Any, *, grid: Any, args: Any, **_: Any) -> sim.Report:
         self.grid, self.args = grid, args
         return sim.Report()
 
 
-def recorded(a: Any, b: Any, d: Any, config: Config, sms: int) -> Recorder:
-    """The launch of a product, as `gemm.simulate` makes it."""
+def recorded(a: Any, b: Any, d: Any, config: DenseConfig, sms: int) -> Recorder:
+    """The launch of a product on a card with so many SMs."""
     recorder = Recorder()
-    with unittest.mock.patch.object(gemm_simulate, "kernel", recorder):
-        gemm_simulate.simulate(a, b, d, config=config, sms=sms)
+    with unittest.mock.patch.object(sim, "run", recorder):
+        simulate(a, b, d, config=config, card=H200.with_sms(sms))
     return recorder
 
 
-def _product(config: Config, m: int, n: int, k: int, ctas: int) -> Launch:
+def _product(config: DenseConfig, m: int, n: int, k: int, ctas: int) -> Launch:
+    operands = config.operands
+
     def launch() -> tuple[list[Any], Callable[[], bool], dict[str, Any]]:
-        a, b = integers((m, k), NUMPY[config.a], 1), integers((k, n), NUMPY[config.a], 2)
-        d = np.full((m, n), 77, NUMPY[config.out])
+        a, b = integers((m, k), NUMPY[operands.a], 1), integers((k, n), NUMPY[operands.a], 2)
+        d = np.full((m, n), 77, NUMPY[operands.out])
         expected = a.astype(np.float32) @ b.astype(np.float32)
-        made = recorded(a if config.a_major == "k" else np.asfortranarray(a), np.asfortranarray(b) if config.b_major == "k" else b, d,
+        made = recorded(a if operands.a_major == "k" else np.asfortranarray(a), np.asfortranarray(b) if operands.b_major == "k" else b, d,
                         config, ctas)
         return list(made.args), lambda: same(d, expected), {"grid": made.grid}
 
     return launch
 
 
+OVER_M = Static(cluster=ClusterShape(2, 1))
 PRODUCTS = {
-    "hgemm": (Config(bf16, bf16, BN=64, CLUSTER_M=2, STAGES=3), 512, 64, 320, 2),
-    "hgemm.alone": (Config(f16, f16, BN=128, STAGES=2), 256, 136, 200, 2),
-    "hgemm.f32": (Config(bf16, f32, BN=64, STAGES=2), 256, 64, 192, 1),
-    "hgemm.mn": (Config(bf16, bf16, a_major="mn", b_major="mn", BN=128, CLUSTER_M=2, STAGES=2), 512, 128, 192, 2),
+    "hgemm": (DenseConfig(Operands(), Tile(128, 64), 3, scheduler=OVER_M), 512, 64, 320, 2),
+    "hgemm.alone": (DenseConfig(Operands(f16, f16, f16), Tile(128, 128), 2), 256, 136, 200, 2),
+    "hgemm.f32": (DenseConfig(Operands(out=f32), Tile(128, 64), 2), 256, 64, 192, 1),
+    "hgemm.mn": (DenseConfig(Operands(a_major="mn", b_major="mn"), Tile(128, 128), 2, scheduler=OVER_M), 512, 128, 192, 2),
 }
 FORMS = {
-    "gemm.pingpong": (Config(bf16, bf16, BM=64, BN=64, PINGPONG=True, STAGES=3), 320, 64, 256, 1),
-    "gemm.shared": (Config(bf16, bf16, BN=64, CLUSTER_M=2, CLUSTER_N=2, STAGES=2), 512, 128, 192, 4),
-    "gemm.spread": (Config(bf16, f32, BN=64, SPLITS=2, REDUCE="cluster", STAGES=2), 128, 64, 384, 2),
-    "gemm.fp8": (Config(e4m3, bf16, BN=64, PROMOTE=True, STAGES=2), 256, 64, 640, 1),      # around the ring, and a stage by itself
+    "gemm.pingpong": (DenseConfig(Operands(), Tile(64, 64), 3, Pingpong()), 320, 64, 256, 1),
+    "gemm.shared": (DenseConfig(Operands(), Tile(128, 64), 2, scheduler=Static(cluster=ClusterShape(2, 2))), 512, 128, 192, 4),
+    "gemm.spread": (DenseConfig(Operands(out=f32), Tile(128, 64), 2, scheduler=SplitK(2, "cluster")), 128, 64, 384, 2),
+    "gemm.fp8": (DenseConfig(Operands(e4m3, e4m3, bf16), Tile(128, 64), 2, Cooperative(sums=Promoted())), 256, 64, 640, 1),
+    # 640: around the ring, and a stage by itself
 }
-"""Other forms of the kernel: consumers in turn, clusters in both directions, sums through distributed shared memory, promoted sums."""
-SPLIT = {"gemm.split": (Config(bf16, f32, BN=64, SPLITS=2, REDUCE="workspace", STAGES=2), 128, 64, 384, 2)}
+"""Other forms of the kernel: pingpong warpgroups, clusters in both directions, sums through distributed shared memory, promoted sums."""
+SPLIT = {"gemm.split": (DenseConfig(Operands(out=f32), Tile(128, 64), 2, scheduler=SplitK(2)), 128, 64, 384, 2)}
 """Sums through global memory and counters."""
 for _name, (_config, *_shape) in {**PRODUCTS, **FORMS, **SPLIT}.items():
-    subject(_name, functools.partial(gemm_simulate.kernel.trace, **_config.parameters), polls=_name in SPLIT)(_product(_config, *_shape))
+    subject(_name, functools.partial(kernel_of(_config).trace, **_config.parameters), polls=_name in SPLIT)(_product(_config, *_shape))
 
 
 # The examples.

@@ -1,0 +1,65 @@
+"""Many configurations brought into the cache of cubins at once, with a bar that shows how far that is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TextIO
+
+from ptxkit.errors import NoToolError, PtxkitError
+
+from ..config.dense import DenseConfig
+from ..launch.grid import kernel_of
+
+
+class Progress:
+    """A bar on a terminal; nothing elsewhere."""
+
+    def __init__(self, total: int, what: str, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stderr
+        self.shown = self.stream.isatty()
+        self.total, self.what, self.done = total, what, 0
+
+    def step(self, note: str = "") -> None:
+        self.done += 1
+        if self.shown:
+            filled = 30 * self.done // max(1, self.total)
+            self.stream.write(f"\r\x1b[K{self.what} [{'#' * filled}{'.' * (30 - filled)}] {self.done}/{self.total} {note}")
+            self.stream.flush()
+
+    def close(self) -> None:
+        if self.shown:
+            self.stream.write("\r\x1b[K")
+            self.stream.flush()
+
+
+def assemble(config: DenseConfig) -> None:
+    """Brings the configuration's kernel into the cache of cubins."""
+    kernel_of(config).assemble(**config.parameters)
+
+
+def assembled(found: Sequence[DenseConfig], jobs: int | None = None) -> dict[DenseConfig, str]:
+    """Brings all of them into the cache of cubins, several at a time (the assembler runs in its own process); why some could not be.
+
+    Without an assembler nothing is done: the driver assembles what is launched.
+    """
+    refused: dict[DenseConfig, str] = {}
+    progress = Progress(len(found), "assembling")
+
+    def one(config: DenseConfig) -> None:
+        try:
+            assemble(config)
+        except NoToolError:
+            pass
+        except PtxkitError as error:
+            refused[config] = str(error)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for _ in pool.map(one, found):
+            progress.step()
+    progress.close()
+    return refused
+
+
+__all__ = ["Progress", "assemble", "assembled"]
