@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ptxkit.cards import H200, Card, named
+from ptxkit.cards import Card
 from ptxkit.errors import PtxkitError
 from ptxkit.runtime import driver
 from ptxkit.types import TYPES
@@ -19,7 +19,11 @@ from ptxkit.types import TYPES
 from ..config.grouped import GroupedConfig
 from ..problem.grouped import GroupProblem
 from . import grouped_settings
+from . import options as shared
 from .bench.grouped_cases import KINDS, Case, case, cases
+
+SIMULATED_SMS = 4
+"""SMs of the CPU device, each of which then works on several tiles."""
 
 
 class UsageError(PtxkitError, ValueError):
@@ -36,10 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out-dtype", choices=("bf16", "f16", "f32"), default="bf16")
     parser.add_argument("--scales", choices=("none", "group", "block"), default="none")
     parser.add_argument("--gated", action="store_true", help="silu of the weights' first half times the second")
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE",
-                        help="change the chosen configuration: tile.BM=64, \"tokens=SwapAB(n_granularity=16)\", scheduler=DynamicGroups")
+    shared.add_set(parser)
     parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU, or the CPU device without one")
-    parser.add_argument("--card", default="h200:4", metavar="NAME[:SMS]", help="of the CPU device: a card and its SMs (default h200:4)")
+    shared.add_card(parser, f"on the CPU device, which has {SIMULATED_SMS} of its SMs, ")
     parser.add_argument("--schedule", default="fifo", help="of the CPU device")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verify", type=int, metavar="COUNT", help="random launches on the GPU against float64 instead")
@@ -135,14 +138,6 @@ def _one(options: argparse.Namespace) -> Case:
     return Case(len(lengths), max(1, sum(lengths) // len(lengths)), options.n, options.k)
 
 
-def _card(word: str) -> Card:
-    """The card that `--card` names."""
-    name, _, sms = word.partition(":")
-    if sms and (not sms.isdecimal() or not int(sms)):
-        raise UsageError(f"--card {word}: it is a card such as h200, or with so many SMs h200:4")
-    return named(name).with_sms(int(sms)) if sms else named(name)
-
-
 def _configured(problem: GroupProblem, card: Card, settings: grouped_settings.Settings) -> GroupedConfig:
     """The heuristic's configuration with the settings."""
     from ..heuristic.grouped import heuristic
@@ -159,8 +154,8 @@ def _on_gpu(options: argparse.Namespace, one: Case) -> dict[str, Any]:
     driver.probe()
     trial = verify.Trial(_lengths(options), options.n // 2 if options.gated else options.n, options.k, options.dtype, options.scales,
                          options.out_dtype, options.gated, "cu_seqlens", None, None, 3)
-    settings, problem = grouped_settings.read(options.set), trial.problem()
-    config = _configured(problem, H200, settings) if settings and not problem.empty else None
+    settings, problem = dict(options.changes), trial.problem()
+    config = _configured(problem, shared.card(options.card), settings) if settings and not problem.empty else None
     sentence = verify.check(torch, trial, config)
     text = f"{one.groups} groups, {sum(trial.lengths)} rows, N {options.n}, K {options.k}, {options.dtype}, scales {options.scales}"
     return {"failures": [sentence] if sentence else [], "lines": [f"{text}: {'WRONG' if sentence else 'right'}"]}
@@ -170,7 +165,7 @@ def _simulated(options: argparse.Namespace, lengths: tuple[int, ...]) -> dict[st
     from .grouped_example import example
 
     begin = time.perf_counter()
-    card, settings = _card(options.card), grouped_settings.read(options.set)
+    card, settings = shared.card(options.card).with_sms(SIMULATED_SMS), dict(options.changes)
     share, report, config = example(lengths, options.n, options.k, dtype=options.dtype, out=options.out_dtype, scales=options.scales,
                                     gated=options.gated, configure=lambda problem: _configured(problem, card, settings), card=card,
                                     schedule=options.schedule, seed=options.seed)

@@ -55,9 +55,8 @@ def launches(draw: st.DrawFn) -> dict[str, Any]:
     tokens = parameters["tile"].BN if isinstance(parameters.get("tokens"), SwapAB) else parameters["tile"].BM
     find = draw(st.sampled_from(["linear", "search", "across"]))
     return {"configure": with_defaults({**parameters, "scheduler.find": find}), "lengths": draw(lengths(tokens)),
-            "layout": draw(st.sampled_from(["cu_seqlens",
-                                            "masked"])), "card": H200.with_sms(draw(st.sampled_from([2, 6]))), "seed": draw(st.integers(0,
-                                                                                                                                        99))}
+            "layout": draw(st.sampled_from(["cu_seqlens", "masked"])), "card": H200.with_sms(draw(st.sampled_from([2, 6]))),
+            "seed": draw(st.integers(0, 99))}
 
 
 @settings(deadline=None, max_examples=150)
@@ -160,9 +159,8 @@ def test_depths_of_any_number_of_stages_follow_each_other_in_the_ring(stages, de
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_scales_of_four_stages_are_copied_at_once_into_a_ring_of_any_number(stages):
-    share, report, _ = example([65, 0, 4], 136, 1024, dtype="e4m3", scales="block", pad=3, card=H200.with_sms(1),
-                               configure=with_defaults({"tile": Tile(64, 128), "stages": stages,
-                                                        "schedule.sums": BlockScaled(load="bulk")}))
+    configure = with_defaults({"tile": Tile(64, 128), "stages": stages, "schedule.sums": BlockScaled(load="bulk")})
+    share, report, _ = example([65, 0, 4], 136, 1024, dtype="e4m3", scales="block", pad=3, card=H200.with_sms(1), configure=configure)
     assert share <= 1
     assert report.verdict == "clean", report.findings
 
@@ -184,11 +182,11 @@ def test_a_tile_multiplies_as_many_columns_as_it_has_tokens(step, tile):
 
 
 KERNELS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
-    ({"tile": Tile(128, 64)}, {}), ({"tile": Tile(128, 64)}, {"step": 64, "beside": 3}), ({"tile": Tile(64, 72), "schedule": Pingpong()},
-                                                                                          {}),
+    ({"tile": Tile(128, 64)}, {}), ({"tile": Tile(128, 64)}, {"step": 64, "beside": 3}),
+    ({"tile": Tile(64, 72), "schedule": Pingpong()}, {}),
     ({"tile": Tile(128, 64), "tokens": SwapAB(16)}, {}),
     ({"tile": Tile(128, 64), "scheduler": DynamicGroups(order=Swizzle("along_n"), cluster=ClusterShape(1, 2))}, {"step": 64, "beside": 1}))
-"""And by what their tiles' time goes, if not by the number of tiles or of their steps."""
+"""Kernels, and what else than the number of tiles or of their steps the cost of their tiles goes by."""
 
 
 @settings(deadline=None, max_examples=40)
@@ -376,6 +374,6 @@ def test_weights_that_one_tile_needs_are_streamed_and_no_others(tile):
 def test_the_command_runs_groups_on_the_cpu_device(capsys):
     from ptxkit.gemm.__main__ import main
 
-    arguments = ["grouped", "--device", "sim", "--groups", "3", "--tokens", "5,0,17", "-n", "64", "-k", "128", "--card", "h200:2"]
+    arguments = ["grouped", "--device", "sim", "--groups", "3", "--tokens", "5,0,17", "-n", "64", "-k", "128", "--card", "h200"]
     assert main([*arguments, "--dtype", "e4m3", "--scales", "block", "--set", "scheduler=StaticGroups(find=search)"]) == 0
     assert "executed on the CPU device, not a GPU" in capsys.readouterr().out

@@ -207,12 +207,12 @@ def test_a_hazard_of_the_maps_is_caught(hazard, rules):
 
 
 @pytest.mark.parametrize("wrong", [
-    {"scheduler": StaticGroups(cluster=ClusterShape(2, 1)), "operands.layout": "contiguous"}, {"tile": Tile(128, 96), "tokens": SwapAB(),
-                                                                                               "operands.layout": "contiguous"},
-    {"scheduler": StaticGroups(cluster=ClusterShape(2, 1)), "operands.layout": "ptr_array"}, {"operands.layout": "ptr_array",
-                                                                                              "operands.gated": True},
-    {"tile.BN": 16, "tokens": SwapAB(), "store": StagedGroups(ends="tensormap")}, {"scheduler": StaticGroups("across"),
-                                                                                   "operands.layout": "ptr_array"}], ids=str)
+    {"scheduler": StaticGroups(cluster=ClusterShape(2, 1)), "operands.layout": "contiguous"},
+    {"tile": Tile(128, 96), "tokens": SwapAB(), "operands.layout": "contiguous"},
+    {"scheduler": StaticGroups(cluster=ClusterShape(2, 1)), "operands.layout": "ptr_array"},
+    {"operands.layout": "ptr_array", "operands.gated": True},
+    {"tile.BN": 16, "tokens": SwapAB(), "store": StagedGroups(ends="tensormap")},
+    {"scheduler": StaticGroups("across"), "operands.layout": "ptr_array"}], ids=str)
 def test_what_does_not_go_together_is_refused(wrong):
     with pytest.raises(ConfigError):
         made({"tile": Tile(128, 64), **wrong})

@@ -18,7 +18,8 @@ from ptxkit.dsl.values import FieldError, changed
 from ptxkit.errors import PtxkitError
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
-from ...config.grouped import GroupedConfig, GroupEnds, StagedGroups
+from ...config.grouped import GroupedConfig
+from ...config.grouped_parts import GroupEnds, StagedGroups
 from ...config.parts import ConfigError, Cooperative
 from ...heuristic.group_tile import in_this_order
 from ...heuristic.grouped import heuristic
@@ -26,7 +27,7 @@ from ...launch.grouped import group_gemm
 from ...problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ...scheduler.grouped import ORDERS, Order
 from ..grouped_settings import SettingError, read, with_settings
-from .baselines import ContestantError, Entry, NotImplementedHere, wgmma
+from .baselines import BaselineError, Entry, NotImplementedHere, wgmma
 from .figures import geometric_mean, paired, spread
 from .grouped_baselines import baselines, entry
 from .grouped_candidates import candidates, each_tile
@@ -129,7 +130,7 @@ def variant_of(name: str) -> Variant:
         pass                                                    # a value that the default configuration cannot have
     except (SettingError, FieldError) as error:
         there = ", ".join((*VARIANTS, TILES))
-        raise ContestantError(f"--variants {name}: there are {there}, and settings such as tile.BN=128+scheduler=DynamicGroups; {error}") \
+        raise BaselineError(f"--variants {name}: there are {there}, and settings such as tile.BN=128+scheduler=DynamicGroups; {error}") \
             from None
     return lambda config, problem: with_settings(config, settings)
 
