@@ -121,8 +121,8 @@ def loads_of(problem: GroupProblem) -> GroupLoads:
     waits = _few(problem) or (problem.mean <= 2 * FEW and not problem.promote)
     fetch = LINE if waits else L2_FETCH
     if problem.options.layout == "contiguous":
-        return GroupLoads(l2_fetch=fetch)  # type: ignore[arg-type]
-    return GroupLoads(single(problem), PREFETCH_STAGES if problem.mean <= FEW else 0, fetch)  # type: ignore[arg-type]
+        return GroupLoads(l2_fetch=fetch)
+    return GroupLoads(single(problem), PREFETCH_STAGES if problem.mean <= FEW else 0, fetch)
 
 
 def _assigned_statically(config: GroupedConfig) -> GroupedConfig:

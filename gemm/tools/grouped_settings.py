@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ptxkit.errors import PtxkitError
@@ -43,7 +44,7 @@ def with_settings(config: GroupedConfig, settings: Settings) -> GroupedConfig:
     except ConfigError:
         if not config.tokens.partial_boxes or any(path.startswith("tokens") for path in changes):
             raise
-    tokens = SwapAB(config.n_granularity) if isinstance(config.tokens, SwapAB) else TokensAsRows()
+    tokens = replace(config.tokens, partial_boxes=False) if isinstance(config.tokens, SwapAB) else TokensAsRows()
     return config.with_({"tokens": tokens, **changes})
 
 

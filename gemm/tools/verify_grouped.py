@@ -121,8 +121,8 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
         fp8 = dtype in ("e4m3", "e5m2")
         scales = rng.choice(("none", "one", "group", "block", "block")) if fp8 else rng.choice(("none", "none", "group"))
         gated = rng.random() < 0.25
-        layout = rng.choice(("cu_seqlens", "cu_seqlens", "cu_seqlens", "masked", "contiguous")) if groups < 64 else "cu_seqlens"
-        kind = (dtype, scales, rng.choice(("bf16", "f16", "f32")), gated, layout,
+        layout: Layout = rng.choice(("cu_seqlens", "cu_seqlens", "cu_seqlens", "masked", "contiguous")) if groups < 64 else "cu_seqlens"
+        kind: Any = (dtype, scales, rng.choice(("bf16", "f16", "f32")), gated, layout,
                 rng.choice((1.0, 16.0, 40.0, 128.0, 1000.0)), rng.choice((None, False, True)) if fp8 and scales != "block" else None)
         ways: dict[str, Any] = {"order": rng.choice((None, None, "search", "across", "dynamic", "dynamic")),
                                 "ends": rng.choice(("ragged", "ragged", "direct", "tensormap")),
