@@ -25,7 +25,7 @@ UPWARD = {"ptxkit/cli.py": "ptxkit.gemm.__main__"}
 
 LAYERS = (
     ("dsl.source", "errors", "types", "settings", "sass", "runtime.diagnostics"),
-    ("dsl.reg", "dsl.descriptor", "layout", "files"),
+    ("dsl.reg", "dsl.descriptor", "layout", "files", "cards", "dsl.values"),
     ("dsl.trace", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
     ("dsl.convert", "dsl.rules", "ptx", "flow", "idioms", "dsl.debug", "dsl.raw"),
     ("dsl.kernel", "dsl.parameters", "runtime.joining"),
