@@ -1,60 +1,100 @@
-"""ptxkit: write, check and run PTX for NVIDIA Hopper from Python. One opcode call is one instruction."""
+"""ptxkit: write, check and run PTX for NVIDIA Hopper from Python. One opcode call is one instruction.
+
+Importing it loads nothing more: a name is imported from its module when it is first asked for.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import smem
-from .dsl.kernel import Kernel, func, kernel
-from .dsl.reg import Ptr, Reg, Special, Vec, sink
-from .dsl.special import (
-    clock,
-    clock64,
-    cluster_ctaid,
-    cluster_ctarank,
-    cluster_nctaid,
-    cluster_nctarank,
-    clusterid,
-    ctaid,
-    globaltimer,
-    laneid,
-    nclusterid,
-    nctaid,
-    ntid,
-    smid,
-    tid,
-    warpid,
-)
-from .dsl.tensormap import TensorMap
-from .errors import PtxkitError
-from .flow import Ring, for_range, if_, label, loop, ring
-from .layout import Layout
-from .smem import MBarrier, MBarriers, Shared, Tile
-
 if TYPE_CHECKING:
+    from . import sim, smem
+    from .dsl import debug
+    from .dsl.descriptor import TensorMapFields
+    from .dsl.function import func
+    from .dsl.kernel import Kernel, kernel
+    from .dsl.reg import Ptr, Reg, Special, Vec, sink
+    from .dsl.special import (
+        clock,
+        clock64,
+        cluster_ctaid,
+        cluster_ctarank,
+        cluster_nctaid,
+        cluster_nctarank,
+        clusterid,
+        ctaid,
+        dynamic_smem_size,
+        globaltimer,
+        laneid,
+        lanemask_eq,
+        lanemask_ge,
+        lanemask_gt,
+        lanemask_le,
+        lanemask_lt,
+        nclusterid,
+        nctaid,
+        nsmid,
+        ntid,
+        nwarpid,
+        smid,
+        tid,
+        total_smem_size,
+        warpid,
+    )
+    from .dsl.tensormap import TensorMap
+    from .dsl.traced import Traced
+    from .errors import PtxkitError
+    from .flow import Ring, else_, for_range, if_, label, loop, ring
+    from .layout import Layout
     from .runtime.joining import join, link
     from .runtime.launch import device_array
     from .runtime.toolchain import assemble
-
-_LAZY = {"device_array": "runtime.launch", "assemble": "runtime.toolchain", "link": "runtime.joining", "join": "runtime.joining"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        from importlib import import_module
-
-        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
-    if name == "sim":
-        from importlib import import_module
-
-        return import_module(".sim", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+    from .smem import MBarrier, MBarriers, Shared, Tile
 
 __version__ = "0.1.0"
 __all__ = [
-    "Kernel", "Layout", "MBarrier", "MBarriers", "Ptr", "PtxkitError", "Reg", "Ring", "Shared", "Special", "TensorMap", "Tile", "Vec",
-    "assemble", "clock", "clock64", "cluster_ctaid", "cluster_ctarank", "cluster_nctaid", "cluster_nctarank", "clusterid", "ctaid",
-    "device_array", "for_range", "func", "globaltimer", "if_", "join", "kernel", "label", "laneid", "link", "loop", "nclusterid",
-    "nctaid", "ntid", "ring", "sink", "smem", "smid", "tid", "warpid",
+    "Kernel", "Layout", "MBarrier", "MBarriers", "Ptr", "PtxkitError", "Reg", "Ring", "Shared", "Special", "TensorMap", "TensorMapFields",
+    "Tile", "Traced", "Vec", "assemble", "clock", "clock64", "cluster_ctaid", "cluster_ctarank", "cluster_nctaid", "cluster_nctarank",
+    "clusterid", "ctaid", "debug", "device_array", "dynamic_smem_size", "else_", "for_range", "func", "globaltimer", "if_", "join",
+    "kernel", "label", "laneid", "lanemask_eq", "lanemask_ge", "lanemask_gt", "lanemask_le", "lanemask_lt", "link", "loop", "nclusterid",
+    "nctaid", "nsmid", "ntid", "nwarpid", "ring", "sim", "sink", "smem", "smid", "tid", "total_smem_size", "warpid",
 ]
+
+_NAMES = {
+    ".dsl.descriptor": "TensorMapFields",
+    ".dsl.function": "func",
+    ".dsl.kernel": "Kernel kernel",
+    ".dsl.reg": "Ptr Reg Special Vec sink",
+    ".dsl.special": "clock clock64 cluster_ctaid cluster_ctarank cluster_nctaid cluster_nctarank clusterid ctaid dynamic_smem_size "
+                    "globaltimer laneid lanemask_eq lanemask_ge lanemask_gt lanemask_le lanemask_lt nclusterid nctaid nsmid ntid nwarpid "
+                    "smid tid total_smem_size warpid",
+    ".dsl.tensormap": "TensorMap",
+    ".dsl.traced": "Traced",
+    ".errors": "PtxkitError",
+    ".flow": "Ring else_ for_range if_ label loop ring",
+    ".layout": "Layout",
+    ".runtime.joining": "join link",
+    ".runtime.launch": "device_array",
+    ".runtime.toolchain": "assemble",
+    ".smem": "MBarrier MBarriers Shared Tile",
+}
+_WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
+_ROOMS = ("check", "diff", "dsl", "errors", "explain", "flow", "gemm", "grammar", "idioms", "inspect", "layout", "lift", "ptx", "runtime",
+          "sass", "sim", "smem", "types")
+_MODULES = {"debug": ".dsl.debug", **{name: f".{name}" for name in _ROOMS}}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        value = getattr(import_module(_WHERE[name], __name__), name)
+    elif name in _MODULES:
+        value = import_module(_MODULES[name], __name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE, *_MODULES})

@@ -51,7 +51,7 @@ class AssembleError(PtxkitError):
 
     def __init__(self, log: str, findings: Sequence[Finding] = (), *, summary: str = "the assembler refused this PTX") -> None:
         lines = [str(finding) for finding in findings] or [log.strip()]
-        super().__init__("\n".join([summary, *lines]))
+        super().__init__("\n".join([summary, *filter(None, lines)]))
         self.log = log
         self.findings = tuple(findings)
 

@@ -7,31 +7,21 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+from .dsl.ambient import current
+from .dsl.division import quotient
+from .dsl.label import Label
 from .dsl.reg import Index, Negated, Reg, Special
-from .dsl.trace import Builder, current
+from .dsl.trace import Builder
 from .errors import TraceError
 from .grammar import tree
+from .ptx import mov
 from .types import pred, u32
 
 Predicate = Reg[pred] | Negated
 
 
-class Label:
-    """A place to branch to: `bra(label)` may come before or after `label.place()`."""
-
-    def __init__(self, hint: str = "L", name: str = "") -> None:
-        self.name = current().given_label(name) if name else current().new_label(hint)
-
-    def place(self) -> None:
-        """Put the label here. Nothing computed before is reused after it, since control may come from anywhere."""
-        builder = current()
-        builder.forget()
-        builder.said.add(self.name)
-        builder.place(self.name)
-
-
 def label(hint: str = "L", *, name: str = "") -> Label:
-    """A new label, not yet placed; its name begins with `hint`, or is `name` where something outside of the body refers to it."""
+    """A new label, not yet placed. Its name begins with `hint`, or is `name`, for references from outside the body."""
     return Label(hint, name)
 
 
@@ -174,8 +164,8 @@ def for_range(stop: Index, *, start: Index = 0, step: Index = 1) -> Iterator[Reg
 class Ring:
     """The position in a ring of `stages` slots: a stage register and the parity of its current round, for any stage count.
 
-    The parity is that of the phase which a consumer waits for on a full barrier; the producer waits on the empty barrier with
-    `parity ^ 1`, which passes at once in the first round. It may run on over many loops: `with ring(position, n)`.
+    A consumer waits on a full barrier for the phase of this parity; the producer waits on the empty barrier with `parity ^ 1`, which
+    passes at once in the first round. The position may continue over several loops: `with ring(position, n)`.
     """
 
     def __init__(self, stages: int) -> None:
@@ -187,10 +177,7 @@ class Ring:
         self.parity: Reg[u32] = _set(builder, 0)
 
     def skip(self, rounds: Reg[u32]) -> None:
-        """Go on by `rounds` slots, as that many `advance()` would: past those that another warpgroup works on."""
-        from .idioms import quotient
-        from .ptx import mov
-
+        """Advance by `rounds` slots at once, past those that another warpgroup works on."""
         at = self.stage + rounds
         turns = quotient(at, self.stages)
         mov.u32(self.stage, at - turns * self.stages)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from . import ptx
+from .dsl.ambient import current
+from .dsl.division import inverse, quotient
 from .dsl.reg import Reg
-from .dsl.trace import current
 from .errors import TraceError
 from .flow import loop
 from .smem import MBarrier, MBarriers
@@ -19,8 +20,10 @@ FULL_WARP = 0xFFFFFFFF
 
 
 def wait(barrier: MBarrier, parity: Reg[u32] | int, *, cluster: bool = False) -> None:
-    """Spin until the barrier's phase of this parity has completed: mbarrier.try_wait.parity in a loop. `cluster`: what threads of other
-    CTAs did before their arrive.release.cluster is then seen too (.acquire.cluster)."""
+    """Spin until the barrier's phase of this parity has completed: mbarrier.try_wait.parity in a loop.
+
+    With `cluster` (.acquire.cluster), what threads of other CTAs did before their arrive.release.cluster is visible afterwards.
+    """
     how = ptx.mbarrier.try_wait.parity
     with loop() as spin:
         spin.break_if(how.acquire.cluster.shared__cta.b64(barrier, parity) if cluster else how.shared__cta.b64(barrier, parity))
@@ -57,9 +60,12 @@ def arrive_remote(barrier: MBarrier, cta: Reg[u32] | int, **how: Any) -> None:
 
 
 def cluster_start(*, own: bool = False) -> None:
-    """Every thread of the cluster, behind `init_barriers`: nobody goes on before all barriers are there. barrier.cluster.arrive.relaxed,
-    barrier.cluster.wait.acquire: the fence of `init_barriers` is all that the other CTAs need, and of an arrival that releases ptxas
-    makes a MEMBAR.ALL.GPU in every warp. `own`: what threads of the own CTA have written is seen too (bar.sync 0 in between)."""
+    """Every thread of the cluster, after `init_barriers`: no thread continues before all barriers are initialised.
+
+    barrier.cluster.arrive.relaxed, barrier.cluster.wait.acquire. The arrival need not release, since `init_barriers` ends with the fence
+    that other CTAs need; ptxas makes a MEMBAR.ALL.GPU in every warp of one that does. With `own`, a bar.sync 0 in between also makes
+    visible what threads of this CTA wrote.
+    """
     ptx.barrier.cluster.arrive.relaxed.aligned()
     if own:
         ptx.bar.sync(0)
@@ -76,32 +82,6 @@ def prefetch_tensormaps(*maps: TensorMap) -> None:
     """In one thread: prefetch.tensormap of each map, so that the first copies find them."""
     for tensormap in maps:
         ptx.prefetch.tensormap(tensormap)
-
-
-@overload
-def inverse(by: int) -> int: ...
-@overload
-def inverse(by: Reg[u32]) -> Reg[u32]: ...
-def inverse(by: int | Reg[u32]) -> int | Reg[u32]:
-    """What `quotient` multiplies by: (2^32 - 1) / `by`, rounded down. Of a number that the host knows; or of a register, by a div.u32,
-    where there is the time."""
-    if isinstance(by, Reg):
-        return ptx.div.u32(0xFFFF_FFFF, by)
-    if not 1 <= by < 1 << 32:
-        raise TraceError(f"{by} has no inverse: quotients are of u32, by 1 to 2^32 - 1")
-    return ((1 << 32) - 1) // by
-
-
-def quotient(n: Reg[u32], by: Reg[u32] | int, inverse_of_by: Reg[u32] | int | None = None) -> Reg[u32]:
-    """n // by for any n: shr by a power of two; else mul.hi, mul.lo, sub, setp.ge, add. ptxas makes 14 to 19 instructions of a div, which
-    wait for a reciprocal. Of a register, `inverse_of_by` is its `inverse`; None is a div.u32."""
-    if isinstance(by, int) and by & (by - 1):
-        inverse_of_by = inverse(by)
-    if inverse_of_by is None:
-        return n // by
-    found = ptx.mul.hi.u32(n, inverse_of_by)                    # or one less
-    rest = ptx.sub.u32(n, ptx.mul.lo.u32(found, by))
-    return ptx.add.u32(found, found, 1, pred=rest >= by)
 
 
 def multicast_mask(ctas: int | range) -> int:

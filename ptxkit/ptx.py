@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .dsl.ambient import current
 from .dsl.convert import Mismatch, convert
 from .dsl.reg import Negated, Reg, Vec
 from .dsl.rules import observe
 from .dsl.source import user_position
-from .dsl.trace import Builder, current
+from .dsl.trace import Builder
 from .errors import TraceError
 from .grammar import forms, tree
 from .grammar.errors import OpcodeError, PtxkitError

@@ -2,10 +2,10 @@
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 
 from .dsl.descriptor import Descriptor
-from .dsl.kernel import Func
+from .dsl.function import Func
+from .dsl.label import Label
 from .dsl.reg import Negated, Ptr, Reg, Sink, Special, Vec
 from .dsl.tensormap import TensorMap
-from .flow import Label
 from .grammar.errors import OpcodeError
 from .smem import MBarrier, SharedAddress
 from .types import (

@@ -6,10 +6,11 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from .dsl.ambient import current
 from .dsl.descriptor import Descriptor, step, template
 from .dsl.reg import Index, Reg, Special, Value
 from .dsl.source import user_position
-from .dsl.trace import Builder, current
+from .dsl.trace import Builder
 from .errors import Position, TraceError
 from .grammar import tree
 from .layout import Layout, Major

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import resolve_name
 from pathlib import Path
@@ -19,29 +19,25 @@ PACKAGES = ("grammar", "ptxkit", "gemm")
 """The folders of the one package: ptxkit.grammar, ptxkit itself, ptxkit.gemm. Each may import itself and those before it."""
 LINKS = {"gemm": "../gemm", "grammar": "../grammar"}
 """How the folders beside ptxkit are found in it."""
-BESIDE = [["ptxkit", name] for name in LINKS]
-UPWARD = {"ptxkit/cli.py": "ptxkit.gemm.__main__"}
+UPWARD = {"ptxkit/cli/main.py": "ptxkit.gemm.__main__"}
 """The one arrow from the command line to the kernels."""
 
 LAYERS = (
     ("dsl.source", "errors", "types", "settings", "sass", "runtime.diagnostics"),
-    ("dsl.reg", "dsl.descriptor", "layout", "files", "cards", "dsl.values"),
+    ("dsl.ambient", "dsl.names", "dsl.label", "dsl.values", "layout", "cards"),
+    ("cli.errors", "cli.files", "cli.configuration", "cli.source", "cli.output"),
+    ("dsl.reg", "dsl.descriptor"),
     ("dsl.trace", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
-    ("dsl.convert", "dsl.rules", "ptx", "flow", "idioms", "dsl.debug", "dsl.raw"),
-    ("dsl.kernel", "dsl.parameters", "runtime.joining"),
+    ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "flow", "idioms", "dsl.debug", "dsl.raw"),
+    ("dsl.parameters", "dsl.lines", "dsl.traced", "dsl.kernel", "runtime.joining"),
     ("runtime.cache", "runtime.toolchain", "runtime.driver", "inspect", "explain", "check", "sim"),
     ("runtime.arrays", "runtime.launcher", "runtime.launch", "runtime.compiled"),
-    ("doctor", "dsl.stubs", "lift", "diff", "cli", "__main__"),
+    ("dsl.stubs", "lift", "diff", "cli", "__main__"),
 )
 """The rooms of ptxkit, lowest first, and the modules of the rooms that have more than one layer.
 
 An import when the module is loaded goes to the same layer, without a circle, or to a lower one.
 """
-
-WITHOUT_CYCLES = ("grammar", "gemm")
-"""The folders in which no module may import itself through others, not even inside functions."""
-CYCLE_EXCEPTIONS: dict[str, str] = {}
-"""Imports that may close a cycle, as "ptxkit.a -> ptxkit.b", and the reason for each."""
 
 CUDA = {
     "cuda.bindings": {"runtime.driver", "runtime.launcher", "runtime.launch", "runtime.cache"},
@@ -86,65 +82,12 @@ def _imports(nodes: list[ast.stmt], package: str, at_load: bool, is_package: boo
                 yield from _imports(handler.body, package, inside, is_package)
 
 
-def loaded_by_name(source: str, package: str = "") -> list[str]:
-    """The modules that a text loads with `import_module("literal")`, as absolute names."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__") and node.args:
-            name = node.args[0]
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                found.append(resolve_name(name.value, package))
-    return found
-
-
 def modules(package: str) -> list[tuple[Path, list[Import]]]:
     found = []
     for path in sorted((ROOT / package).rglob("*.py")):
         within = ".".join(path.relative_to(ROOT).parent.parts)
         within = within if package == "ptxkit" else f"ptxkit.{within}"
         found.append((path, imports(path.read_text(encoding="utf-8"), within)))
-    return found
-
-
-def arrows(package: str) -> dict[str, set[str]]:
-    """For each module of a folder the modules of this folder that it imports.
-
-    Imports inside functions count, imports for type checkers alone do not. `from . import tree` is an import of the module `tree`, not of
-    the package's `__init__`.
-    """
-    names = {}
-    for path, found in modules(package):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        parts = parts if parts[0] == "ptxkit" else ("ptxkit", *parts)
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        within = ".".join(parts[:-1])
-        given = {made.name for made in found}.union(loaded_by_name(path.read_text(encoding="utf-8"), within))
-        names[name] = {name for name in given if package != "ptxkit" or name.split(".")[:2] not in BESIDE}
-    return {name: {module for given in found if (module := _module(given, names)) is not None and module != name}
-            for name, found in names.items()}
-
-
-def _module(name: str, modules: Iterable[str]) -> str | None:
-    """The module that an absolute name is or stands in."""
-    while name and name not in modules:
-        name = name.rpartition(".")[0]
-    return name or None
-
-
-def cycles(arrows: dict[str, set[str]]) -> list[str]:
-    """The groups of modules that all reach each other, sorted."""
-    reached = {name: _reached(name, arrows) for name in arrows}
-    groups = {frozenset(other for other in found if name in reached[other]) for name, found in reached.items() if name in found}
-    return sorted(", ".join(sorted(group)) for group in groups)
-
-
-def _reached(name: str, arrows: dict[str, set[str]]) -> set[str]:
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        fresh = arrows[waiting.pop()] - found
-        found |= fresh
-        waiting += fresh
     return found
 
 
@@ -191,25 +134,6 @@ class C:
     assert [made.name for made in found if not made.at_load] == ["x.y"]
 
 
-def test_the_finder_of_cycles_sees_them() -> None:
-    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"f"}, "f": {"e"}, "g": {"a"}}) == ["a, b, c", "e, f"]
-    assert loaded_by_name('import_module(".b", __package__); importlib.import_module("c"); import_module(name)', "p.q") == ["p.q.b", "c"]
-    assert _module("p.a.b", ["p", "p.a"]) == "p.a"
-    assert _module("q.a", ["p"]) is None
-
-
-@pytest.mark.parametrize("package", WITHOUT_CYCLES)
-def test_no_module_imports_itself_in_a_cycle(package: str) -> None:
-    found = arrows(package)
-    for exception in CYCLE_EXCEPTIONS:
-        first, _, second = exception.partition(" -> ")
-        if first in found:
-            assert second in found[first], f"{exception} is no import any more: remove the exception"
-            found[first].remove(second)
-            assert first in _reached(second, found), f"{exception} closes no cycle any more: remove the exception"
-    assert cycles(found) == []
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_import_only_those_below(package: str) -> None:
     above = tuple(f"ptxkit.{name}" if name != "ptxkit" else name for name in PACKAGES[PACKAGES.index(package) + 1:])
@@ -251,7 +175,7 @@ def test_the_rooms_of_ptxkit_keep_their_arrows() -> None:
     while leaves := [name for name, needed in sideways.items() if not needed & set(sideways)]:
         for name in leaves:
             del sideways[name]
-    assert sideways == {}, "these import each other in a circle"
+    assert sideways == {}, "these import each other in a cycle"
 
 
 @pytest.mark.parametrize("package", PACKAGES[1:])
@@ -259,6 +183,77 @@ def test_only_the_grammar_imports_its_readers(package: str) -> None:
     wrong = [f"{path.relative_to(ROOT)}:{made.line} imports {made.name}" for path, found in modules(package) for made in found
              if made.name.startswith("ptxkit.grammar.readers")]
     assert wrong == []
+
+
+CYCLE_EXCEPTIONS: dict[tuple[str, str], str] = {}
+"""Imports that may close a cycle, as (who imports, what), each with the reason why it stays."""
+
+
+def needs(folder: str) -> dict[str, set[str]]:
+    """Every module of a folder and those of it that it imports: at load, in functions, and by `import_module` of a literal.
+
+    An import from another package of the folder also runs that package's `__init__`.
+    """
+    found: dict[str, set[str]] = {}
+    named = {dotted(path): path for path in sorted((ROOT / folder).rglob("*.py")) if path.relative_to(ROOT / folder).parts[0] not in LINKS}
+    for name, path in named.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        source = path.read_text(encoding="utf-8")
+        asked = [made.name for made in imports(source, package)] + list(by_literal(source, package))
+        found[name] = set()
+        for each in asked:
+            module = each if each in named else each.rpartition(".")[0]
+            parents = [module[:end] for end, sign in enumerate(module) if sign == "."]
+            found[name] |= {module, *(parent for parent in parents if not f"{name}.".startswith(f"{parent}."))} & named.keys() - {name}
+    return found
+
+
+def dotted(path: Path) -> str:
+    """The absolute name of a module."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] == "ptxkit" else ("ptxkit", *parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def by_literal(source: str, package: str) -> Iterator[str]:
+    """What `import_module("...")` names."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Name("import_module") | ast.Attribute(attr="import_module"), args=[ast.Constant(str(name)), *_]):
+                yield resolve_name(name, package)
+            case _:
+                pass
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
+    """The groups of modules that import each other in a cycle."""
+    reached = {name: set(graph[name]) for name in graph}
+    for through in graph:
+        for name in graph:
+            if through in reached[name]:
+                reached[name] |= reached[through]
+    return sorted({tuple(sorted(other for other in reached[name] if name in reached[other])) for name in graph if name in reached[name]})
+
+
+def test_the_finder_of_cycles_finds_them() -> None:
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": set(), "d": {"a"}}) == []
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}) == [("a", "b", "c"), ("d", "e")]
+    source = "def f():\n    return import_module('.x', __package__), importlib.import_module('p.y'), import_module(z)"
+    assert list(by_literal(source, "p.q")) == ["p.q.x", "p.y"]
+    found = needs("ptxkit")
+    assert {"ptxkit.check", "ptxkit.sim", "ptxkit.runtime.compiled", "ptxkit.dsl.trace"} <= found["ptxkit.dsl.kernel"]
+    assert not {"ptxkit", "ptxkit.dsl", "ptxkit.dsl.kernel"} & found["ptxkit.dsl.kernel"]
+    assert "ptxkit.check" in found["ptxkit.inspect.entry"]
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_no_modules_import_each_other_in_a_cycle(folder: str) -> None:
+    graph = needs(folder)
+    for who, what in CYCLE_EXCEPTIONS:
+        if who in graph:
+            assert what in graph[who], f"{who} does not import {what}: take it out of CYCLE_EXCEPTIONS"
+            graph[who].discard(what)
+    assert cycles(graph) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -279,10 +274,25 @@ def test_array_libraries_are_met_by_protocol_only(package: str) -> None:
     assert wrong == []
 
 
+def loaded_by(program: str) -> set[str]:
+    """The modules that a program has loaded when it ends."""
+    shown = f"import sys; {program}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", shown], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+HEAVY = {"numpy", "lark", "cuda", "torch", "rich", "subprocess"}
+
+
 def test_importing_ptxkit_loads_nothing_heavy() -> None:
-    program = "import sys, ptxkit; print([m for m in ('numpy', 'lark', 'cuda', 'torch', 'rich', 'subprocess') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert not loaded_by("import ptxkit; from ptxkit import Layout, Ptr, TensorMap, func, if_, kernel, smem, tid") & HEAVY
+
+
+def test_importing_the_grammar_loads_no_other_room() -> None:
+    found = loaded_by("import ptxkit.grammar")
+    assert not found & HEAVY
+    assert [name for name in found if name.startswith("ptxkit.") and not name.startswith("ptxkit.grammar")] == []
+    assert len([name for name in found if name.startswith("ptxkit")]) <= 8
 
 
 def run(*command: str) -> None:

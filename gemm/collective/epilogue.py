@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ptxkit import Reg, TensorMap, Vec, if_, laneid, smem
 from ptxkit.ptx import bar, cp, fence, mov, opcode, st, stmatrix, xor
@@ -31,6 +31,17 @@ class Edges:
     n: Reg[u32]
 
 
+class Visitor(Protocol):
+    """What a staged store asks of the accumulators of a tile: the values of each block as they are stored. GEMMs have `Fused`."""
+
+    @property
+    def mma(self) -> Mma: ...
+
+    def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None) -> list[Reg[f32]]:
+        """Four values of the block of 8 columns that begins at `column`, in the slab that begins at `row`. See `Mma.block`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Fused:
     """The accumulators of one tile as the fusion leaves them, 8 columns at a time."""
@@ -39,11 +50,11 @@ class Fused:
     fusion: Fusion
     operands: FusionOperands
     edges: Edges
-    lane_row: Reg[u32]                          # of this thread in the slab
+    lane_row: Reg[u32]                          # of this thread in the m64 block
     lane_column: Reg[u32]                       # and in a block of 8 columns
 
     def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None) -> list[Reg[f32]]:
-        """Four accumulators of the block of 8 columns that begins at `column`, in the slab that begins at `row`."""
+        """Four accumulators of the block of 8 columns that begins at `column`, in the m64 block that begins at `row`."""
         if self.fusion.nothing:
             return values
         return apply(self.fusion, self.operands, values, row + self.lane_row, column + self.lane_column, self.edges.m,
@@ -60,7 +71,7 @@ class StagedStore:
     multiplies loses 0.5 %.
     """
 
-    def __init__(self, staging: Tile[Any], d: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Fused, *,
+    def __init__(self, staging: Tile[Any], d: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Visitor, *,
                  buffers: int = BUFFERS, together: bool = False) -> None:
         self.layout, self.staging, self.d, self.fused = staging.layout, staging, d, fused
         self.barrier, self.buffers, self.together = consumer + 1, buffers, together
@@ -82,19 +93,19 @@ class StagedStore:
         self.addresses = [address if i == 0 else xor.b32(address, i << 5) for i in range(span // 32)]
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
-        """Store slabs of 64 x BN to rows `row`.. and columns `column`.. of D."""
+        """Store m64 blocks by BN columns to rows `row`.. and columns `column`.. of D."""
         per_box, at_once = self.layout.columns, self.buffers if self.together else 1
-        boxes = [(slab, j) for slab in range(len(acc)) for j in range(BN // per_box)]
+        boxes = [(m64, j) for m64 in range(len(acc)) for j in range(BN // per_box)]
         for first in range(0, len(boxes), at_once):
             under_way = 0 if self.together or (not first and len(boxes) % self.buffers) else 1
             cp.async_.bulk.wait_group.read(under_way, pred=self.leader)
             bar.sync(self.barrier, b=WARPGROUP)
             stores = []
-            for number, (slab, j) in enumerate(boxes[first:first + at_once], first):
+            for number, (m64, j) in enumerate(boxes[first:first + at_once], first):
                 offset = number % self.buffers * self.staging.stage_bytes
-                at_row = row + slab * ROWS if slab else row
+                at_row = row + m64 * ROWS if m64 else row
                 at_column = column + j * per_box if j else column
-                blocks = [self.fused.block(self.fused.mma.block(acc[slab], j * per_box // 8 + i), at_row, at_column + 8 * i, batch)
+                blocks = [self.fused.block(self.fused.mma.block(acc[m64], j * per_box // 8 + i), at_row, at_column + 8 * i, batch)
                           for i in range(per_box // 8)]
                 if self.layout.type is f32:
                     self._write_f32(blocks, offset)
@@ -145,10 +156,10 @@ class DirectStore:
         self.out, self.fused = out, fused
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
-        """Store slabs of 64 x BN to rows `row`.. and columns `column`.. of D."""
-        for slab, fragment in enumerate(acc):
+        """Store m64 blocks by BN columns to rows `row`.. and columns `column`.. of D."""
+        for m64, fragment in enumerate(acc):
             for block in range(BN // 8):
-                self.block(self.fused.mma.block(fragment, block), row + slab * ROWS if slab else row, column + 8 * block, batch)
+                self.block(self.fused.mma.block(fragment, block), row + m64 * ROWS if m64 else row, column + 8 * block, batch)
 
     def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None = None) -> None:
         """Store 64 rows x 8 columns."""
@@ -189,4 +200,4 @@ def tile_store(store: Store | None, staging: Tile[Any] | None, d: TensorMap, out
     return StagedStore(staging, d, thread.warpgroup, thread.thread, fused, buffers=store.buffers, together=together)
 
 
-__all__ = ["BUFFERS", "DirectStore", "Edges", "Fused", "StagedStore", "allocate_staging", "span_bytes", "tile_store"]
+__all__ = ["BUFFERS", "DirectStore", "Edges", "Fused", "StagedStore", "Visitor", "allocate_staging", "span_bytes", "tile_store"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptxkit import Reg, Vec
 from ptxkit.ptx import abs as abs_
@@ -13,11 +13,14 @@ from ptxkit.ptx import max as max_
 from ptxkit.smem import Shared
 from ptxkit.types import f32, u32
 
-from ..config.dense import Config
-from .atoms import ROWS
+from ..config.parts import Tile
+from .atoms import ROWS, WARPGROUP
 from .epilogue import Fused
 from .epilogue_ops import Matrix
 from .thread_scales import BLOCK, ScaleArray
+
+if TYPE_CHECKING:
+    from .epilogue_groups import GroupEpilogue
 
 LARGEST = 448.0             # of e4m3
 LEAST = 1e-10               # magnitude that a row's scale stands for, so that a row of zeros has one
@@ -30,13 +33,11 @@ def passes(columns: int) -> int:
     return max(1, BLOCK // columns)
 
 
-def kept_bytes(tile: Config, gated: bool) -> int:
-    """Shared memory for what a tile keeps for the next one: none where its threads have registers for it beside their sums."""
+def kept_bytes(tile: Tile, m64_blocks: int, mma_warpgroups: int, accumulators: int, gated: bool) -> int:
+    """Shared memory for what a tile keeps for the next one: none where its threads have registers for it next to their sums."""
     columns = tile.BN // (1 + gated)
-    if tile.out.bits > 8 or passes(columns) == 1:
-        return 0
-    kept = tile.slabs * columns // 2                            # registers of a thread
-    return tile.BM * columns * 4 if tile.accumulator_registers + kept > ROOM[tile.CONSUMERS] else 0
+    kept = m64_blocks * columns // 2                            # registers of a thread
+    return tile.BM * columns * 4 if accumulators + kept > ROOM[mma_warpgroups] else 0
 
 
 class QuantisedStore:
@@ -52,18 +53,24 @@ class QuantisedStore:
         self.lane = fused.lane_column >> 1                      # of the four that have a row
         self.kept: dict[int, list[Callable[[], list[Reg[f32]]]]] = {}
 
+    @classmethod
+    def of(cls, epilogue: GroupEpilogue, scales: ScaleArray, places: Shared[f32] | None) -> QuantisedStore:
+        """What an mma warpgroup of a grouped product stores with."""
+        here, count = epilogue.here, epilogue.config.warpgroups
+        return cls(epilogue.matrix, scales, epilogue.fused, places, here.warpgroup * WARPGROUP + here.thread, count * WARPGROUP)
+
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int) -> None:
-        """Slabs of 64 x BN, rows `row`.. and columns `column`.. of Y."""
-        for slab, fragment in enumerate(acc):
-            at_row = row + slab * ROWS if slab else row
-            before = self.kept.pop(slab, [])
+        """m64 blocks by BN columns, rows `row`.. and columns `column`.. of Y."""
+        for m64, fragment in enumerate(acc):
+            at_row = row + m64 * ROWS if m64 else row
+            before = self.kept.pop(m64, [])
             reads = before + [functools.partial(self._values, fragment, number, at_row, column) for number in range(BN // 8)]
             whole = len(reads) // EIGHTS * EIGHTS
             for first in range(0, whole, EIGHTS):
                 self.block([read() for read in reads[first:first + EIGHTS]], at_row, column + 8 * (first - len(before)))
             rest = reads[whole:]
             if rest:
-                self.kept[slab] = [self._keep(slab * len(rest) + number, read()) for number, read in enumerate(rest)]
+                self.kept[m64] = [self._keep(m64 * len(rest) + number, read()) for number, read in enumerate(rest)]
 
     def _values(self, fragment: Vec[Any, Any], number: int, row: Reg[u32], column: Reg[u32]) -> list[Reg[f32]]:
         return self.fused.block(self.fused.mma.block(fragment, number), row, column + 8 * number, None)

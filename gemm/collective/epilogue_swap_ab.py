@@ -19,7 +19,7 @@ from .epilogue_ops import Matrix
 from .thread_scales import BLOCK, ScaleArray, Scales
 
 
-class TransposedStore:
+class SwapABStore:
     """Accumulators of W X^T to rows of tokens: 16-bit results change places within a warp (movmatrix, and one exchange between
     neighbours), so that each token's 16 features of a warp are 32 bytes that four lanes store together.
 
@@ -33,17 +33,17 @@ class TransposedStore:
         self.quarter = (lane & 1) * 8 + (lane & 2) * 2          # of 16 features: the four that a lane stores
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int) -> None:
-        """Store slabs of 64 features x BN tokens: features `row`.., tokens `column`.."""
+        """Store blocks of 64 features by BN tokens: features `row`.., tokens `column`.."""
         step = self.step or BN
-        for slab, values in enumerate(self.slabs(acc, row, column)):
-            feature = row + (self.first + slab * ROWS)
+        for m64, values in enumerate(self.blocks_of(acc, row, column)):
+            feature = row + (self.first + m64 * ROWS)
             for first in range(0, BN, step):
                 with if_(column + first < self.fused.edges.n) if first else nullcontext():
                     for block in range(first // 8, (first + step) // 8):
                         self.block(values(block), feature, column + 8 * block if block else column)
 
-    def slabs(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32]) -> list[Callable[[int], list[Reg[f32]]]]:
-        """For each slab that is stored the results of 8 of its columns, by their number."""
+    def blocks_of(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32]) -> list[Callable[[int], list[Reg[f32]]]]:
+        """For each m64 block that is stored the results of 8 of its columns, by their number."""
         return [functools.partial(self._values, part, row, column) for part in acc]
 
     def _values(self, part: Vec[Any, Any], row: Reg[u32], column: Reg[u32], block: int) -> list[Reg[f32]]:
@@ -73,21 +73,21 @@ class TransposedStore:
 
 @dataclass(slots=True)
 class TokenScales(Scales):
-    """Block scales where tokens are columns: a token has one for each 128 of K, and so has a slab of 64 features.
+    """Block scales where tokens are columns: a token has one for each 128 of K, and so has an m64 block of 64 features.
 
     `a` are the scales of the tokens, `b` those of the weights.
     """
 
     _offsets: list[Reg[u32]] = field(default_factory=list)
-    _slabs: list[Ptr[f32]] = field(default_factory=list)
+    _blocks: list[Ptr[f32]] = field(default_factory=list)
 
     def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
         """A new tile: the first feature of the warpgroup, this thread's first token, and where both end."""
         feature, features, weights = row, rows, _given(self.b)
         self._tokens(column, columns)
         blocks = (features - 1) // BLOCK
-        self._slabs = [weights.pointer.at(mul.wide.u32(min_.u32((feature + slab * ROWS) // BLOCK, blocks), weights.mn_stride))
-                       for slab in range(self.slabs)]
+        self._blocks = [weights.pointer.at(mul.wide.u32(min_.u32((feature + m64 * ROWS) // BLOCK, blocks), weights.mn_stride))
+                       for m64 in range(self.m64_blocks)]
         self._ready()
 
     def _tokens(self, token: Reg[u32], end: Reg[u32]) -> None:
@@ -95,7 +95,7 @@ class TokenScales(Scales):
         self._offsets = [min_.u32(token + (block * 8 + i), last) * stride for block in range(self.BN // 8) for i in range(2)]
 
     def _ready(self) -> None:
-        self._next = [mov.f32(1.0) for _ in range(len(self._offsets) + self.slabs)]
+        self._next = [mov.f32(1.0) for _ in range(len(self._offsets) + self.m64_blocks)]
 
     def prefetch(self, k: Reg[u32] | int) -> None:
         """Begin to read the scales of stage `k`."""
@@ -104,16 +104,16 @@ class TokenScales(Scales):
         first = first if isinstance(k, int) and k == 0 else first.at(mul.wide.u32(k, tokens.k_stride))
         for i, offset in enumerate(self._offsets):
             ld.global_.nc.f32(self._next[i], first.at(offset))
-        for i, pointer in enumerate(self._slabs):
+        for i, pointer in enumerate(self._blocks):
             at = pointer if isinstance(k, int) and k == 0 else pointer.at(mul.wide.u32(k, weights.k_stride))
             ld.global_.nc.f32(self._next[len(self._offsets) + i], at)
 
-    def factor(self, slab: int, index: int) -> Reg[f32]:
-        """What accumulator `index` of a slab is multiplied by."""
+    def factor(self, m64: int, index: int) -> Reg[f32]:
+        """What accumulator `index` of an m64 block is multiplied by."""
         column = index // 4 * 2 + index % 2
-        key = slab, column
+        key = m64, column
         if key not in self._factors:
-            self._factors[key] = mul.rn.f32(self._now[column], self._now[len(self._offsets) + slab])
+            self._factors[key] = mul.rn.f32(self._now[column], self._now[len(self._offsets) + m64])
         return self._factors[key]
 
 
@@ -122,4 +122,4 @@ def _given(array: ScaleArray | None) -> ScaleArray:
     return array
 
 
-__all__ = ["TokenScales", "TransposedStore"]
+__all__ = ["SwapABStore", "TokenScales"]

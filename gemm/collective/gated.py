@@ -15,7 +15,7 @@ from ptxkit.types import f32, pred, u32
 
 from .atoms import ROWS, Mma, tensor_copy, tensor_prefetch
 from .epilogue_ops import silu
-from .epilogue_swap_ab import TokenScales, TransposedStore
+from .epilogue_swap_ab import SwapABStore, TokenScales
 from .thread_scales import BLOCK, Scales
 from .tiled import TiledCopy
 
@@ -31,12 +31,12 @@ class GatedCopy(TiledCopy):
 
     def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any, first: Reg[pred] | None = None) -> None:
         """Copy lines `mn`.. of both projections, depth `k`.. into the stage."""
-        view, shares = self.tile[stage], self.shares
-        start, lines = shares.own(self.piece)
+        view, multicast = self.tile[stage], self.multicast
+        start, lines = multicast.own(self.piece)
         for s, piece, depth, at in self._boxes(mn, k):
             part = view.span(s).lines(start + piece * self.piece, lines)
             tensor_copy(part, self.tensormap, (depth, at + start, piece % 2, *outer), barrier,
-                        mask=shares.mask, policy=self.policy, hinted=self.hinted)
+                        mask=multicast.mask, policy=self.policy, hinted=self.hinted)
 
     def prefetch(self, mn: Reg[u32], k: int, *outer: Any) -> None:
         """Bring lines `mn`.. of both projections, depth `k`.., into the L2."""
@@ -68,12 +68,12 @@ class GatedMma(Mma):
         return gated(Mma.block(self, acc, index), Mma.block(self, acc, index + self.n // 16), self.factor)
 
 
-class GatedTransposedStore(TransposedStore):
-    """Stores half as many slabs: of each two, the first is the gate's."""
+class GatedSwapABStore(SwapABStore):
+    """Stores half as many m64 blocks: of each two, the first is the gate's."""
 
     factor: Reg[f32] | None = None
 
-    def slabs(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32]) -> list[Callable[[int], list[Reg[f32]]]]:
+    def blocks_of(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32]) -> list[Callable[[int], list[Reg[f32]]]]:
         """Of each two the gated one."""
         return [functools.partial(self._gated, gate, up) for gate, up in zip(acc[::2], acc[1::2], strict=True)]
 
@@ -93,8 +93,8 @@ class GatedScales(Scales):
         """`column` and `columns` count features of one projection."""
         assert self.a is not None
         assert self.b is not None
-        self._a_rows = [self._start(self.a, min_.u32(row + (slab * ROWS + half), rows - 1), first)
-                        for slab in range(self.slabs) for half in (0, 8)]
+        self._a_rows = [self._start(self.a, min_.u32(row + (m64 * ROWS + half), rows - 1), first)
+                        for m64 in range(self.m64_blocks) for half in (0, 8)]
         per = columns // BLOCK
         self._b_columns = []
         for half in range(2):
@@ -105,18 +105,18 @@ class GatedScales(Scales):
 
 
 class GatedTokenScales(TokenScales):
-    """The same where slabs are the gate's and the up projection's in turn."""
+    """The same where m64 blocks are the gate's and the up projection's in turn."""
 
     def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
         """`row` and `rows` count features of one projection."""
         assert self.b is not None
         self._tokens(column, columns)
         weights, per = self.b, rows // BLOCK
-        self._slabs = []
-        for slab in range(self.slabs):
-            block = min_.u32((row + slab // 2 * ROWS) // BLOCK, per - 1)
-            self._slabs.append(weights.pointer.at(mul.wide.u32(block + per if slab % 2 else block, weights.mn_stride)))
+        self._blocks = []
+        for m64 in range(self.m64_blocks):
+            block = min_.u32((row + m64 // 2 * ROWS) // BLOCK, per - 1)
+            self._blocks.append(weights.pointer.at(mul.wide.u32(block + per if m64 % 2 else block, weights.mn_stride)))
         self._ready()
 
 
-__all__ = ["GatedCopy", "GatedMma", "GatedScales", "GatedTokenScales", "GatedTransposedStore", "gated"]
+__all__ = ["GatedCopy", "GatedMma", "GatedScales", "GatedSwapABStore", "GatedTokenScales", "gated"]

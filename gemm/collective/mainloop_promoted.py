@@ -17,7 +17,7 @@ from ptxkit.sass.hints import fma_yield
 from ptxkit.smem import Tile
 from ptxkit.types import u32
 
-from ..config.parts import BlockScaled, Cooperative, Promoted, Schedule, Sums
+from ..config.parts import BlockScaled, Cooperative, Promoted, Schedule, Sums, ThreadScaled
 from ..scheduler.work import WorkTile
 from .atoms import ROWS
 from .mainloop import Accumulators, Mainloop, clear_rows
@@ -157,24 +157,31 @@ class MmaMainloop:
     """The mainloop of a configuration: `run` leaves the sums of a work tile in `total`.
 
     `scales` are those of blocks, which come with the stages. `in_parts`: work tiles may have a part of their depth.
-    `a_rows`: rows of A that copies load, where it has so few; those after them are cleared here.
+    `moving`: tiles begin at any row, so that the scales of their rows move in a stage (`shift`). `a_rows`: rows of A
+    that copies load, where it has so few; those after them are cleared here.
     """
 
     def __init__(self, sums: Sums, pipeline: Pipeline, mma: TiledMma, a: Tile[Any], b: Tile[Any], thread: MmaThread, *,
-                 mma_warpgroups: int, scales: ScaleRing | None = None, in_parts: bool = False, a_rows: int = 0) -> None:
+                 mma_warpgroups: int, scales: ScaleRing | None = None, in_parts: bool = False, a_rows: int = 0,
+                 moving: bool = False) -> None:
         position = Ring(pipeline.stages)
         self.loop = PromotedMainloop(ConsumerSide(pipeline, thread.thread), mma, a, b, position)
         if a_rows:
             clear_rows(a, a_rows, thread.thread)
-        self.promotes = isinstance(sums, Promoted)
+        self.promotes = isinstance(sums, Promoted | ThreadScaled)
         self.acc, self.total = accumulators(mma, self.promotes)
         self.second: Accumulators | None = None
         self.stagger: Stagger | None = None
         if isinstance(sums, Promoted):
-            in_tile = thread.row if isinstance(thread.first, int) else thread.first * ROWS + thread.row
-            self.reader = Reader.of(scales, mma.m64_blocks, in_tile, thread.column, pipeline.stages, in_parts)
+            self.in_stage = thread.row if isinstance(thread.first, int) else thread.first * ROWS + thread.row
+            if moving and scales is not None:
+                self.in_stage = scales.m.place(self.in_stage)
+            row = mov.u32(self.in_stage) if moving else self.in_stage
+            self.reader = Reader.of(scales, mma.m64_blocks, row, thread.column, pipeline.stages, in_parts)
             self.second = mma.fragments() if sums.how == "overlap" else None
             self.stagger = Stagger(thread.warpgroup, mma_warpgroups) if sums.how == "stagger" else None
+        elif isinstance(sums, ThreadScaled):
+            self.stagger = Stagger(thread.warpgroup, mma_warpgroups) if sums.stagger else None
 
     @property
     def position(self) -> Ring:
@@ -191,6 +198,18 @@ class MmaMainloop:
             self.loop.promote_overlapped((self.acc, self.second), self.total, work.stages, self.reader)
         else:
             self.loop.promote(self.acc, self.total, work.stages, self.reader, self.stagger)
+
+    def run_scaled(self, work: WorkTile, scales: Scales) -> None:
+        """The same with block scales that each thread reads itself."""
+        self.loop.promote(self.acc, self.total, work.stages, scales, self.stagger)
+
+    def shift(self, rows: Reg[u32] | int) -> None:
+        """The scales of the next tile's rows are so many places later in a stage."""
+        mov.u32(self.reader.row, self.in_stage + rows)
+
+    def skip(self, work: WorkTile, barrier: Reg[u32]) -> None:
+        """A work tile in which this warpgroup has no rows."""
+        self.loop.skip(work.stages, barrier, self.stagger, len(parts_of(self.acc, self.total)))
 
     def tail(self) -> None:
         """Before the warpgroup exits."""
@@ -214,9 +233,9 @@ def yields(schedule: Schedule) -> str:
     One of the two promotes while the other one's products are in flight. Where there are three, or their own products overlap with
     promotion, ptxas's yield at every second fma is as fast or faster.
     """
-    if not isinstance(schedule, Cooperative) or not isinstance(schedule.sums, BlockScaled):
+    if not isinstance(schedule, Cooperative) or not isinstance(schedule.sums, BlockScaled | ThreadScaled) or schedule.warpgroups != 2:
         return ""
-    return fma_yield(YIELD) if schedule.warpgroups == 2 and schedule.sums.how != "overlap" else ""
+    return "" if isinstance(schedule.sums, BlockScaled) and schedule.sums.how == "overlap" else fma_yield(YIELD)
 
 
 def at_once(m64_blocks: int, columns: int) -> tuple[int, int]:

@@ -182,9 +182,9 @@ class Factors:
         """The registers have the scales of another stage: the products are not theirs."""
         self._products = {}
 
-    def factor(self, slab: int, index: int) -> Reg[f32]:
-        """What accumulator `index` of a slab is multiplied by."""
-        row = 2 * slab + index % 4 // 2
+    def factor(self, m64: int, index: int) -> Reg[f32]:
+        """What accumulator `index` of an m64 block is multiplied by."""
+        row = 2 * m64 + index % 4 // 2
         column = index // 4 * 2 + index % 2 if self.group == 1 else index // 4 * 8 // self.group
         key = row, column
         if key not in self._products:
@@ -211,6 +211,16 @@ class ScaleRing:
         return cls(ScaleLines.allocate(sfa, tile.BM, 1, stages, "scales of A", sfa_map if sums.load != "warp" else None),
                    ScaleLines.allocate(sfb, tile.BN, BLOCK, stages, "scales of B", bulk=sums.load == "bulk"))
 
+    @classmethod
+    def of_groups(cls, sums: Sums, x: ScaleArray, w: ScaleArray, x_map: TensorMap, tile: TileShape, stages: int,
+                  gated: bool) -> ScaleRing | None:
+        """The ring of a grouped product, whose tiles begin at any row; with a gate, the columns are those of two projections."""
+        if not isinstance(sums, BlockScaled):
+            return None
+        by_map = sums.load != "warp"
+        return cls(ScaleLines.allocate(x, tile.BM, 1, stages, "scales of X", x_map if by_map else None, anywhere=by_map),
+                   ScaleLines.allocate(w, tile.BN, BLOCK, stages, "scales of W", bulk=sums.load == "bulk", halves=1 + gated))
+
     @property
     def copied(self) -> bool:
         """Whether a warp beside the producer copies some of them."""
@@ -227,10 +237,10 @@ class ScaleRing:
         self.n.copy(stage, k, lane)
         cp.async_.mbarrier.arrive.noinc.shared__cta.b64(full)
 
-    def factors(self, slabs: int) -> Factors:
+    def factors(self, m64_blocks: int) -> Factors:
         """Registers for a thread's scales of one stage."""
         columns = 2 * (self.n.lines // 8) if self.n.block == 1 else self.n.count
-        return Factors([mov.f32(0.0) for _ in range(2 * slabs)], [mov.f32(0.0) for _ in range(columns)], self.n.group)
+        return Factors([mov.f32(0.0) for _ in range(2 * m64_blocks)], [mov.f32(0.0) for _ in range(columns)], self.n.group)
 
     def read(self, factors: Factors, stage: Reg[u32] | int, row: Reg[u32], column: Reg[u32], places: list[Reg[u32]],
              k: Reg[u32] | int) -> None:
@@ -266,7 +276,7 @@ class Reader:
     """
 
     ring: ScaleRing | None
-    slabs: int
+    m64_blocks: int
     row: Reg[u32]
     column: Reg[u32]
     k: Reg[u32]
@@ -274,11 +284,11 @@ class Reader:
     whole: bool                                 # a ring has the stages of a bulk copy, and tiles take whole ones
 
     @classmethod
-    def of(cls, ring: ScaleRing | None, slabs: int, row: Reg[u32], column: Reg[u32], stages: int, parts: bool = False) -> Reader:
+    def of(cls, ring: ScaleRing | None, m64_blocks: int, row: Reg[u32], column: Reg[u32], stages: int, parts: bool = False) -> Reader:
         """For a ring of so many `stages`, and tiles whose depth is worked on whole or in `parts`."""
         count = ring.n.count if ring is not None and ring.n.bulk else 0
         whole = bool(count) and stages == ALIGNED and not parts
-        return cls(ring, slabs, row, column, mov.u32(0), [mov.u32(0) for _ in range(count)], whole)
+        return cls(ring, m64_blocks, row, column, mov.u32(0), [mov.u32(0) for _ in range(count)], whole)
 
     def begin(self, column: Reg[u32], first: Reg[u32] | int) -> None:
         """A new tile, which begins in `column` and with stage `first` of the depth."""
@@ -292,7 +302,7 @@ class Reader:
 
     def factors(self) -> Factors | None:
         """Registers for the factors of one stage."""
-        return None if self.ring is None else self.ring.factors(self.slabs)
+        return None if self.ring is None else self.ring.factors(self.m64_blocks)
 
     def read(self, factors: Factors | None, stage: Reg[u32] | int) -> None:
         """The factors of a stage that has landed."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ptxkit import Ptr, Reg, TensorMap, ctaid, if_, kernel, laneid, smem
-from ptxkit.flow import else_
-from ptxkit.idioms import elect, quotient
-from ptxkit.ptx import bar, cvt, fence, griddepcontrol, ld, mov, mul, st, tensormap
+from ptxkit import Ptr, Reg, TensorMap, if_
+from ptxkit.idioms import elect
+from ptxkit.ptx import bar, cvt, fence, ld, st, tensormap
 from ptxkit.ptx import max as max_
 from ptxkit.smem import Shared
-from ptxkit.types import Scalar, b8, b32, bf16, u32, u64
+from ptxkit.types import Scalar, b32, u32, u64
 
 from ..scheduler.group_table import GroupTable, Layout
 
@@ -20,46 +19,7 @@ MAP_WORDS = 32              # 128 bytes
 
 def maps_of(layout: Layout) -> int:
     """Maps that each group has: y's, or with matrices of its own also those of x and w."""
-    return 3 if layout == "pointers" else 1
-
-
-@kernel(target="sm_90a", block=32)
-def update_tensormaps(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], pitch: Reg[u32],
-                      out: Ptr[b8], out_row_bytes: Reg[u32], x_at: Ptr[u64], w_at: Ptr[u64], y_at: Ptr[u64], workspace: Ptr[u32], *,
-                      X: type[Scalar] = bf16, W: type[Scalar] = bf16, OUT: type[Scalar] = bf16, UNIT: int = 128, FEATURES: int = 128,
-                      BK: int = 64, GROUPS: int = 256, LAYOUT: Layout = "offsets", LONGEST_FIRST: bool = False) -> None:
-    """One warp a CTA. Each makes a map of a group, the last one the table of tiles, by which the product's CTAs find their work (`warps`).
-
-    "offsets", "masked": CTA g makes a map of group g's rows of Y, with the address of its first and their number as extent, so that no
-    tensor copy reaches the next group's. "pointers": x_at, w_at, y_at [groups] are addresses of matrices without gaps between rows,
-    `lengths` [groups, 3] their M, N and K; CTAs 3 g to 3 g + 2 make the maps of all three.
-
-    The product is launched behind this kernel by programmatic dependent launch and waits for its end with griddepcontrol.wait; that
-    orders memory, while each reader of a map acquires it for the tensormap proxy (`acquire`).
-    """
-    table = GroupTable(GROUPS, LAYOUT, LONGEST_FIRST)
-    edited = smem.array(b32, MAP_WORDS, align=128, name="map")
-    lane, number, each = mov.u32(laneid), mov.u32(ctaid.x), maps_of(LAYOUT)
-    griddepcontrol.wait()                                       # the launch before may still read the workspace
-    griddepcontrol.launch_dependents()
-    with if_(number == groups * each):
-        table.scan(lengths, groups, rows, UNIT, LAYOUT, pitch, FEATURES, BK)
-        bar.warp.sync(0xFFFFFFFF)
-        table.save(workspace + TICKET_WORDS, lane)
-    with else_():
-        group = quotient(number, each)
-        map_ = map_of(workspace, GROUPS, LAYOUT, group, 0)
-        if LAYOUT == "pointers":
-            which = number - group * each
-            m, n, k = (ld.global_.u32(lengths.at(group * 3 + i)) for i in range(3))
-            for i, (template, at, type_, lines, columns) in enumerate(((x, x_at, X, m, k), (w, w_at, W, n, k), (y, y_at, OUT, m, n))):
-                with if_(which == i):
-                    address = ld.global_.u64(at.at(group))
-                    publish(map_ + i * MAP_WORDS, template, edited, lane, matrix(address, lines, columns, type_))
-        else:
-            start, end = GroupTable.bounds(lengths, group, rows, LAYOUT, pitch)
-            address = out.at(mul.wide.u32(start, out_row_bytes)).reg
-            publish(map_, y, edited, lane, some_rows(address, end - start))
+    return 3 if layout == "ptr_array" else 1
 
 
 def warps(groups: int, layout: Layout) -> int:
@@ -125,4 +85,5 @@ def acquire(slot: Ptr[u32], pred: Any = None) -> None:
     fence.proxy.tensormap__generic.acquire.gpu(slot, pred=pred)
 
 
-__all__ = ["acquire", "map_of", "maps_of", "publish", "update_tensormaps", "warps", "workspace_bytes"]
+__all__ = ["COUNTER_WORDS", "MAP_WORDS", "TICKET_WORDS", "acquire", "map_of", "maps_of", "matrix", "publish", "some_rows", "warps",
+           "workspace_bytes"]

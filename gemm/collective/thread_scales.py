@@ -31,13 +31,13 @@ class ScaleArray:
 class Scales:
     """The factors of one warpgroup's accumulators. Without arrays every factor is 1: promotion alone.
 
-    A has a scale for each row and 128 of K, B for each 128 columns and 128 of K. A thread needs two rows a slab and one column
+    A has a scale for each row and 128 of K, B for each 128 columns and 128 of K. A thread needs two rows an m64 block and one column
     block, or as many as a tile of BN columns can straddle.
     """
 
     a: ScaleArray | None
     b: ScaleArray | None
-    slabs: int
+    m64_blocks: int
     BN: int
     _a_rows: list[Ptr[f32]] = field(default_factory=list)
     _b_columns: list[Ptr[f32]] = field(default_factory=list)
@@ -51,12 +51,12 @@ class Scales:
         return gcd(self.BN, BLOCK)
 
     def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
-        """A new tile: this thread's row of the first slab, the tile's first column, and the extents of the problem."""
+        """A new tile: this thread's row of the first m64 block, the tile's first column, and the extents of the problem."""
         self._a_rows, self._b_columns = [], []
         if self.a is not None:
-            for slab in range(self.slabs):
+            for m64 in range(self.m64_blocks):
                 for half in (0, 8):
-                    at = min_.u32(row + (slab * 64 + half), rows - 1)
+                    at = min_.u32(row + (m64 * 64 + half), rows - 1)
                     self._a_rows.append(self._start(self.a, at, first))
         if self.b is not None:
             last = (columns - 1) // BLOCK
@@ -83,12 +83,12 @@ class Scales:
         self._now = [mov.f32(register) for register in self._next]
         self._factors = {}
 
-    def factor(self, slab: int, index: int) -> Reg[f32] | float:
-        """What accumulator `index` of a slab is multiplied by."""
+    def factor(self, m64: int, index: int) -> Reg[f32] | float:
+        """What accumulator `index` of an m64 block is multiplied by."""
         rows, columns = len(self._a_rows), len(self._b_columns)
         if not rows and not columns:
             return 1.0
-        row = 2 * slab + (index % 4) // 2
+        row = 2 * m64 + (index % 4) // 2
         column = index // 4 * 8 // self.group
         key = (row if rows else None, column if columns else None)
         if key not in self._factors:

@@ -55,6 +55,11 @@ class MmaThread:
     first: Reg[u32] | int
 
     @property
+    def shares_rows(self) -> bool:
+        """Whether the rows of a tile are shared out among warpgroups, of which one may have none of a group's last tile."""
+        return not isinstance(self.first, int)
+
+    @property
     def first_row(self) -> Reg[u32] | int:
         """The row of the tile at which the warpgroup begins."""
         return 0 if isinstance(self.first, int) else self.first * ROWS

@@ -125,8 +125,7 @@ def buffers_problem(buffers: int, schedule: Schedule) -> str | None:
 
 def default_warpgroups(BM: int) -> Literal[1, 2, 3]:
     """One for each m64 block up to three, and two for four blocks."""
-    found: dict[int, Literal[1, 2, 3]] = {1: 1, 2: 2, 3: 3, 4: 2}
-    return found[BM // ROWS]
+    return 2 if BM == 4 * ROWS else 1 if BM == ROWS else 3 if BM >= 3 * ROWS else 2
 
 
 __all__ = ["BARRIER_BYTES", "STAGE_BYTES", "accumulator_registers", "buffers_problem", "deepest_ring", "default_warpgroups", "m64_blocks",

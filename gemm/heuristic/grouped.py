@@ -1,154 +1,184 @@
-"""Which configuration a group product gets, from the expected number of tokens of a group."""
+"""Which configuration a grouped product gets, by the expected number of tokens of a group.
+
+Limits were measured on an NVIDIA H200: all candidates of 19 extents, bf16 and e4m3, scales of tensors and of blocks, in bursts with cold
+weights, groups of one size and skewed ones. How much slower a choice is than the fastest candidate is in docs/grouped-performance.md.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+
+from ptxkit.cards import H200, Card
 
 from ..collective.atoms import ROWS
 from ..collective.thread_scales import BLOCK
-from ..config.dense import AHEAD, L2_PROMOTION, LINE, ConfigError
-from ..config.grouped import ROWS_ALIGNED, GroupConfig
+from ..config.grouped import CONTIGUOUS_ROWS, DynamicGroups, GroupedConfig, GroupLoads, StaticGroups, SwapAB
+from ..config.parts import L2_FETCH, ConfigError, Cooperative, Swizzle, Tile
+from ..problem.dense import LINE, PREFETCH_STAGES
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
-from ..scheduler.tile_cost import OnHost, Tiles
-from ..scheduler.two_kernels import Choice
-from ..tools.bench.grouped_cases import PREFILL, skewed
+from ..scheduler.tile_cost import OnHost, TileCost
+from ..scheduler.two_kernels import TwoKernelPlan
+from .group_tile import LONGEST_FIRST, GroupTile, in_this_order, swapped
 from .grouped_tiles import (
-    ALIKE,
     FEW,
     FEW_GATED,
-    FITTED,
-    TICKET,
-    Kind,
-    Kinds,
+    PREFILL,
+    WAITING,
+    CostedTile,
+    CostedTiles,
     as_second,
     best,
     between,
-    counted,
-    dealt_out,
+    cost_of,
     expects_sharing,
-    extents,
     for_alike,
     ordered,
-    scale_ring,
+    static_gain,
+    static_pays,
     tiles_of,
 )
+from .skewed import skewed
 
-# Measured on an H200 (all candidates of 19 extents, bf16 and e4m3, per-tensor and block scales, bursts, weights cold, groups of one size
-# and skewed ones): what a choice costs beside the fastest candidate of the same case is in docs/grouped-performance.md.
 ROOM = 1.5
-"""Tokens of a tile for each that a group is expected to have: lengths differ, and a group's second tile would read its weights again.
-Of groups that are all alike this costs 2 % at most, and where they are skewed it saves 20 to 30 %."""
+"""Tokens that a tile has room for, for each token that a group is expected to have. Lengths differ, and a group's second tile would read
+its weights again. Groups that are all alike lose at most 2 %, skewed ones save 20 to 30 %."""
 FEWEST, FEWEST_OF_EIGHT, SINGLE = 4, 8, 16
-"""Tokens of a group up to which the narrowest tiles are enough, those of up to eight groups, and up to which narrower ones are."""
+"""Most tokens a group for the narrowest tiles; the same for at most eight groups; most tokens a group for narrow tiles."""
 MANY = 32
-"""Groups from which on some of few tokens are long enough to count."""
-FITTED_SINGLE: tuple[dict[str, Any], ...] = tuple({**FITTED, "BM": BM, "BN": BN, "LONGEST_FIRST": False}
-                                                  for BM, BN in ((64, 16), (64, 64), (128, 128)))
-"""Those of groups of which most have one: of up to FEWEST tokens, of up to SINGLE, of more."""
+"""With more groups, some of few tokens are long enough to need a second tile."""
+SINGLE_TILES = tuple(swapped(BM, BN, longest_first=False) for BM, BN in ((64, 16), (64, 64), (128, 128)))
+"""Swap-AB tiles for one-tile groups: at most 4, at most 16, more tokens."""
 FINER = 1.12
-"""How much fuller tiles of half as many features must make the waves of few tokens for them to be taken; or with block scales, for the tile
-with the deeper ring, since a few SMs are left with a second one each."""
+"""How much fuller tiles of half as many features must make the waves of few tokens to be taken. With block scales, this decides for the
+tile with the deeper ring: a few SMs are left with a second tile each."""
 LONG, FULLER = 96, 1.3
-"""Tokens of a group from which on tiles of quantised results have twice the features where there are up to so many times as many as SMs: a
-second wave of few takes as long as the first."""
-PROMOTED_COLUMNS: dict[str, Any] = {"TRANSPOSED": True, "BM": 128, "CONSUMERS": 1, "STAGES": 6, "GROUP": 1, "ORDER": "ticket"}
-"""Tiles whose sums are promoted and whose columns are tokens: one warpgroup each. A ring that fills shared memory is 1 % slower."""
-COLUMNS = 6
-"""Tokens of a group up to which they are columns though the producer copies block scales: a column's scale is read by the threads."""
-PROMOTED_FEW: tuple[dict[str, Any], ...] = ({"BM": 64, "BN": 128, "OVERLAP": True, "ORDER": "ticket"},
-                                            {"BM": 128, "BN": 128, "ORDER": "ticket"})
-"""Those of groups of up to SINGLE tokens, whose ring is the deeper one, and of more that have one tile."""
+"""For more than 96 tokens a group, tiles of quantised results have twice the features where there are up to 1.3 times as many tiles as SMs:
+a second wave of few tiles takes as long as the first."""
+FEW_PROMOTED = GroupTile(Tile(128, 16), Cooperative(1), tokens=SwapAB(), scheduler=DynamicGroups(order=Swizzle(size=1)), stages=6)
+"""The swap-AB tile whose sums are promoted: one warpgroup. A ring that fills shared memory is 1 % slower."""
+SWAPPED_BULK = 6
+"""Most tokens a group for swap AB where the producer copies block scales: swapped, the threads read the scale of each column."""
+SINGLE_PROMOTED = (GroupTile(Tile(64, 128), promotion="overlap", scheduler=DynamicGroups()),
+                   GroupTile(Tile(128, 128), scheduler=DynamicGroups()))
+"""Promoted tiles for one-tile groups: at most 16 tokens, with the deeper ring; more tokens."""
 SAMPLES = 8
-"""Skewed lengths that are tried to see what the better of two tiles gains over one."""
-LEAST, LEAST_PROMOTED, SECOND = 0.015, 0.006, 0.8
-"""What two kernels must gain on average: a share, less where sums are promoted, whose times are known better; and the microseconds that the
-second launch may take."""
-SAME_HEIGHT = 0.03
-"""What two kernels must gain more where tiles of both have the same tokens: these differ by waves alone, and 128 x 192 by so much between
-cards that are hot and cool."""
-REST, REST_DEPTH = 32, 2048
-"""Rows at a time that come of a warpgroup's last ones, where rows of x have so many bytes."""
-BYTES, FLOPS = 4.6e6, {8: 1.8e9, 16: 0.93e9}
-"""A microsecond reads and multiplies at most, by bits of an operand."""
+"""Skewed lengths that are tried to see how much two kernels gain over one."""
+GAIN, GAIN_PROMOTED, SECOND_US = 0.015, 0.006, 0.8
+"""What two kernels must gain on average: a share, which is less with promoted sums, whose times are known better; and the microseconds that
+the second launch may take."""
+SAME_TOKENS = 0.03
+"""Extra gain required when both kernels have tiles of as many tokens: they differ by waves alone, and 128 x 192 by 3 % between cards."""
+TAIL_ROWS, TAIL_DEPTH = 32, 2048
+"""Tail rows of partial boxes, where rows of X have at least so many bytes."""
 
 
-def fixed(problem: GroupProblem) -> dict[str, Any]:
-    """What the problem leaves no choice in."""
-    return {"x": problem.x, "w": problem.w, "out": problem.out, "GROUPS": problem.capacity, "LAYOUT": problem.options.layout,
-            "SCALED": problem.scaled, "GATED": problem.options.gated, "PROMOTE": problem.promote, "BLOCK_SCALES": problem.block_scales,
-            **({"ORDER": problem.options.order} if problem.options.order else {})}
-
-
-def heuristic(problem: GroupProblem, sms: int = 132) -> GroupConfig:
-    """The configuration for a problem."""
-    if problem.options.layout == "rows":
-        return GroupConfig.of(**{**_of_rows(problem, sms), **fixed(problem)})
-    tile = (_quantised if problem.quantised else _promoted if problem.promote else _fast)(problem, sms)
-    tile = {**_rows(problem), **_weights(problem), **tile}
-    config = GroupConfig.of(**{**tile, **fixed(problem)})
-    if not _by_count(problem) or problem.options.layout not in COUNTED:
+def heuristic(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
+    """The configuration for a problem on a card."""
+    if problem.options.layout == "contiguous":
+        return _contiguous(problem, card)
+    chosen = (_quantised if problem.quantised else _promoted if problem.promote else _plain)(problem, card)
+    if isinstance(chosen, GroupTile):
+        return _configured(chosen, problem)
+    config = _configured(chosen.tile, problem)
+    if problem.options.layout not in COUNTED:
         return config
-    tiles = tiles_of(problem)
-    kind = next((each for each in tiles if each.tile.items() <= tile.items()), None)
-    if kind is None:
-        return config
-    other = _other(problem, kind, tiles, sms)
+    other = _second(problem, chosen, tiles_of(problem), card)
     if other is None:
         return config
-    if dealt_out(tile, problem):                                # lengths that differ are the other one's
-        config = replace(config, ORDER="linear", PIECES=True, tile=replace(config.tile, SERPENTINE=True))
-    same = {key: value for key, value in tile.items() if key not in kind.tile}
-    others = other.tile
+    if static_pays(chosen.tile, problem):                       # lengths that differ are left to the other kernel
+        config = _assigned_statically(config)
+    tile = other.tile
     if expects_sharing(problem):
-        config, others = replace(config, FROM_END=0), as_second(others, problem)
-    second = GroupConfig.of(**{**same, **others, "AHEAD": 0, **fixed(problem)})
-    return config.or_(counted(for_alike(kind, problem), problem), second, counted(other, problem), between(kind, problem))
+        config, tile = _without_tail(config), as_second(tile, problem)
+    second = _configured(tile, problem, replace(_loads(problem), l2_prefetch_stages=0))
+    return config.or_(cost_of(for_alike(chosen, problem), problem), second, cost_of(other, problem), between(chosen, problem))
 
 
-def _by_count(problem: GroupProblem) -> bool:
-    """Whether groups have so many tokens that the tile is chosen by counting. Where sums are promoted that says the kind."""
-    return problem.promote or problem.mean > 2 * FEW
+def alone(tile: GroupTile, problem: GroupProblem, loads: GroupLoads | None = None) -> GroupedConfig | None:
+    """The kernel of a tile, which works whatever the lengths; None where the problem cannot have it."""
+    try:
+        return _configured(tile, problem, loads)
+    except ConfigError:
+        return None
 
 
-def _other(problem: GroupProblem, first: Kind, tiles: Kinds, sms: int) -> Kind | None:
-    """The tile to choose from beside the first where groups may differ much; none if it is not worth a second launch.
+def _configured(tile: GroupTile, problem: GroupProblem, loads: GroupLoads | None = None) -> GroupedConfig:
+    """The tile's configuration for a problem.
 
-    Of few waves the last one is a large part, and lengths alone say whether it is full.
+    Each warpgroup loads its own rows, and few tail rows, where groups have few tokens: with many, few rows are missing, and further copies
+    cost large products 1 %. Rows that are not loaded are cleared in each tile, which saves time only where that has many stages.
+    """
+    few, deep = problem.mean <= PREFILL, problem.k * problem.x.bits >= TAIL_DEPTH * 8
+    loads = loads or _loads(problem)
+    return tile.config(problem.operands, problem.sums, loads, few, TAIL_ROWS if deep else 0, problem.options.order)
+
+
+def _loads(problem: GroupProblem) -> GroupLoads:
+    """How weights are read. Where groups have one tile nobody reads them again. Where their bandwidth is the bound, the L2 fetches one
+    line, which is what is asked for, and no other."""
+    waits = _few(problem) or (problem.mean <= 2 * FEW and not problem.promote)
+    fetch = LINE if waits else L2_FETCH
+    if problem.options.layout == "contiguous":
+        return GroupLoads(l2_fetch=fetch)  # type: ignore[arg-type]
+    return GroupLoads(single(problem), PREFETCH_STAGES if problem.mean <= FEW else 0, fetch)  # type: ignore[arg-type]
+
+
+def _assigned_statically(config: GroupedConfig) -> GroupedConfig:
+    """The configuration with its tiles dealt out in advance, every other panel backwards."""
+    scheduler = in_this_order(config.scheduler, "linear")
+    scheduler = replace(scheduler, order=replace(scheduler.order, serpentine=True))
+    return replace(config, scheduler=scheduler, tokens=replace(config.tokens, partial_boxes=True))
+
+
+def _without_tail(config: GroupedConfig) -> GroupedConfig:
+    """The configuration with no CTAs that start from the tail."""
+    scheduler = config.scheduler
+    return replace(config, scheduler=replace(scheduler, from_tail=0)) if isinstance(scheduler, DynamicGroups) else config
+
+
+# ----------------------------------------------------------------------------------------------------------------- the second kernel
+
+def _second(problem: GroupProblem, first: CostedTile, tiles: CostedTiles, card: Card) -> CostedTile | None:
+    """The tile of a second kernel for groups that differ much; None if it is not worth a second launch.
+
+    Where there are few waves the last one is a large part of the time, and only the lengths say whether it is full.
     """
     rows = round(problem.mean * problem.groups)
-    samples = [OnHost(sms).groups(skewed(problem.groups, rows, number=number)) for number in range(1, SAMPLES + 1)]
+    samples = [OnHost(card.sms).groups(skewed(problem.groups, rows, number=number)) for number in range(1, SAMPLES + 1)]
 
-    def time(tiles: Tiles | Choice) -> float:
-        return sum(tiles.time(groups, problem.n) for groups in samples)
+    def time(cost: TileCost | TwoKernelPlan) -> float:
+        return sum(cost.time(groups, problem.n) for groups in samples)
 
-    def held_back(kind: Kind) -> float:
-        same = problem.promote and extents(kind.tile)[0] == extents(first.tile)[0]
-        return 1 + SAME_HEIGHT if same else 1.0
+    def held_back(other: CostedTile) -> float:
+        same = problem.promote and other.tile.tile_tokens == first.tile.tile_tokens
+        return 1 + SAME_TOKENS if same else 1.0
 
-    own, over = counted(first, problem), between(first, problem) if expects_sharing(problem) else None
+    own, over = cost_of(first, problem), between(first, problem) if expects_sharing(problem) else None
     its, least, found = time(own), math.inf, None
-    for kind in (each for each in tiles if each != first):
-        both = time(Choice(own, counted(kind, problem), over, True)) * held_back(kind)
+    for other in (each for each in tiles if each != first):
+        both = time(TwoKernelPlan(own, cost_of(other, problem), over, True)) * held_back(other)
         if both < least:
-            least, found = both, kind
-    multiplied, moved = _at_least(problem)
-    gain = (its / least - 1) * min(1.0, multiplied / moved) + (ALIKE[first.tile["BN"]] if dealt_out(first.tile, problem) else 0.0)
-    enough = LEAST_PROMOTED if problem.promote else LEAST
-    return found if gain > enough + SECOND / max(multiplied, moved) else None
+            least, found = both, other
+    multiplied, moved = _at_least(problem, card)
+    gain = (its / least - 1) * min(1.0, multiplied / moved) + (static_gain(first.tile) if static_pays(first.tile, problem) else 0.0)
+    enough = GAIN_PROMOTED if problem.promote else GAIN
+    return found if gain > enough + SECOND_US / max(multiplied, moved) else None
 
 
-def _at_least(problem: GroupProblem) -> tuple[float, float]:
-    """Microseconds of multiplying and of moving bytes: the longer one is what is gained by fuller waves, or hides it."""
+def _at_least(problem: GroupProblem, card: Card) -> tuple[float, float]:
+    """Microseconds of multiplying, and of moving bytes. Fuller waves shorten the first, which the second may hide."""
     rows, lines = problem.mean * problem.groups, problem.n * (1 + problem.options.gated)
     bytes = (problem.groups * lines + rows) * problem.k * problem.x.bits / 8 + rows * problem.n * problem.out.bits / 8
-    return 2 * rows * lines * problem.k / FLOPS[problem.x.bits], bytes / BYTES
+    flops = card.fit.group_flops_8 if problem.x.bits == 8 else card.fit.group_flops_16
+    return 2 * rows * lines * problem.k / flops, bytes / card.fit.group_bytes
 
+
+# ------------------------------------------------------------------------------------------------------------------------- the tile
 
 def _few(problem: GroupProblem) -> bool:
-    """Whether groups have so few tokens that a product takes as long as its weights."""
+    """Whether groups have so few tokens that a product takes as long as reading its weights."""
     return problem.mean <= (FEW_GATED if problem.options.gated else FEW)
 
 
@@ -157,121 +187,99 @@ def single(problem: GroupProblem) -> bool:
     return _few(problem) and (problem.mean * ROOM <= FEW or problem.groups <= MANY)
 
 
-def _rows(problem: GroupProblem) -> dict[str, Any]:
-    """How rows are loaded: each warpgroup's apart, and of its last ones what there is. Of more rows few are missing, and further copies
-    cost large products 1 %; zeros are filled in for each tile, which takes longer than it saves where that has few stages."""
-    deep = problem.k * problem.x.bits >= REST_DEPTH * 8
-    return {"PIECES": True, "REST": REST if deep else 0} if problem.mean <= PREFILL else {}
-
-
-def _weights(problem: GroupProblem) -> dict[str, Any]:
-    """How weights are read. Where groups have one tile nobody wants them again; and where everybody waits for them the L2 fetches what is
-    asked for, one line, and no other."""
-    lines = _few(problem) or (problem.mean <= 2 * FEW and not problem.promote)
-    return {"STREAM_W": single(problem), "L2_PROMOTION": LINE if lines else L2_PROMOTION,
-            "AHEAD": AHEAD if problem.mean <= FEW else 0}
-
-
-def _fast(problem: GroupProblem, sms: int) -> dict[str, Any]:
+def _plain(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
     """bf16, f16, and fp8 whose sums stay in the tensor cores."""
     mean, span = problem.mean, 1024 // problem.x.bits
     deep = 2 * span if problem.k >= 8 * span else span
     if mean > 2 * FEW:
-        return best(tiles_of(problem), problem, sms)
+        return best(tiles_of(problem), problem, card.sms)
     if problem.options.gated:
         width = next((size for most, size in ((FEWEST, 16), (SINGLE, 64), (FEW, 128)) if mean <= most), 192)
-        return ordered({**FITTED, "BN": width, "CONSUMERS": 1, **({"BK": min(deep, BLOCK)} if width == 16 else {})}, problem)
+        return ordered(swapped(128, width, 1, BK=min(deep, BLOCK) if width == 16 else 0), problem)
     if not single(problem):
-        return ordered(FITTED, problem)
-    narrow, medium, wide = FITTED_SINGLE
+        return ordered(WAITING, problem)
+    narrow, medium, wide = SINGLE_TILES
     if mean > SINGLE:
-        return {**wide, "BM": wide["BM"] // 2} if _tiles(problem, 2 * ROWS) <= sms or _finer(problem, sms) else wide
-    return {**(narrow if _fewest(problem) else medium), "BK": deep}
+        half = _tiles(problem, 2 * ROWS) <= card.sms or _finer(problem, card)
+        return wide.sized(BM=wide.tile.BM // 2) if half else wide
+    return (narrow if _fewest(problem) else medium).sized(BK=deep)
 
 
 def _fewest(problem: GroupProblem) -> bool:
-    """Whether groups have so few tokens that the narrowest tiles are enough. Of few groups a long one is less likely."""
+    """Whether groups have so few tokens that the narrowest tiles are enough. Among few groups a long one is less likely."""
     return problem.mean <= (FEWEST_OF_EIGHT if problem.groups <= 8 else FEWEST)
 
 
 def _tiles(problem: GroupProblem, features: int) -> int:
-    """Those of so many features, if each group has one tile of tokens."""
+    """Tiles of so many features, if each group has one tile of tokens."""
     return problem.groups * -(-problem.n // features)
 
 
-def _spare(problem: GroupProblem, sms: int) -> bool:
-    """Whether tiles of 128 features leave half of the SMs without any, which take the slabs of longer groups."""
-    return 2 * _tiles(problem, 2 * ROWS) <= sms
+def _spare(problem: GroupProblem, card: Card) -> bool:
+    """Whether tiles of 128 features leave half of the SMs without a tile; these take the further m64 blocks of longer groups."""
+    return 2 * _tiles(problem, 2 * ROWS) <= card.sms
 
 
-def _finer(problem: GroupProblem, sms: int) -> bool:
-    """Whether tiles of 64 features instead of 128 make the waves of groups that have one tile each so much fuller."""
+def _finer(problem: GroupProblem, card: Card) -> bool:
+    """Whether tiles of 64 features instead of 128 make the waves of one-tile groups much fuller."""
     def full(features: int) -> float:
-        waves = _tiles(problem, features) / sms
+        waves = _tiles(problem, features) / card.sms
         return waves / math.ceil(waves)
 
     return full(ROWS) > FINER * full(2 * ROWS)
 
 
-def _promoted(problem: GroupProblem, sms: int) -> dict[str, Any]:
-    """Block scales, or sums that are taken out of the tensor cores every 128 of K."""
-    mean, gated = problem.mean, problem.options.gated
-    if _fewest(problem) or mean <= (COLUMNS if problem.scale_bulk else SINGLE):
-        return {**PROMOTED_COLUMNS, "BN": 16 if mean <= FEWEST else 32}
-    if not problem.scale_bulk and not gated and mean * ROOM <= FEW:
-        return {"TRANSPOSED": True, "BM": 256, "BN": _tokens(mean), "GROUP": 1, "ORDER": "ticket"}
-    ways = scale_ring(problem)
-    if gated and problem.block_scales and not ways:
-        return ordered({"BM": 128, "BN": 128, **(TICKET if mean <= 2 * FEW else {})}, problem)
+def _promoted(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
+    """Block scales, or sums that leave the tensor cores every 128 of K."""
+    mean, gated, bulk = problem.mean, problem.options.gated, problem.scale_load == "bulk"
+    if _fewest(problem) or mean <= (SWAPPED_BULK if bulk else SINGLE):
+        return FEW_PROMOTED.sized(BN=16 if mean <= FEWEST else 32)
+    if not bulk and not gated and mean * ROOM <= FEW:
+        return replace(FEW_PROMOTED, tile=Tile(256, _width(mean)), schedule=Cooperative(), stages=0)
+    if gated and problem.block_scales and not problem.scales_in_shared:
+        scheduler = LONGEST_FIRST if mean <= 2 * FEW else StaticGroups()
+        return ordered(GroupTile(Tile(128, 128), scheduler=scheduler), problem)
     if single(problem):
-        narrow, wide = PROMOTED_FEW
-        deeper = mean <= SINGLE or (problem.scale_bulk and not gated and (_spare(problem, sms) or _finer(problem, sms)))
-        return {**(narrow if deeper else wide), **ways}
-    return {**best(tiles_of(problem), problem, sms), **ways}
+        narrow, wide = SINGLE_PROMOTED
+        deeper = mean <= SINGLE or (bulk and not gated and (_spare(problem, card) or _finer(problem, card)))
+        return narrow if deeper else wide
+    return best(tiles_of(problem), problem, card.sms)
 
 
-def _tokens(mean: float) -> int:
-    """Of a tile whose tokens are columns."""
+def _width(mean: float) -> int:
+    """Tokens of a swapped tile."""
     return next((size for size in (16, 32, 48, 64) if mean * ROOM <= size), FEW_GATED)
 
 
-def _quantised(problem: GroupProblem, sms: int) -> dict[str, Any]:
-    """Results with scales of their own: tokens are rows, also few."""
-    mean, gated, ways = problem.mean, problem.options.gated, scale_ring(problem)
-    if problem.promote and not ways:
-        return {"BM": 64 if mean <= FEW else 128, "BN": BLOCK}
-    if mean > (FEW if ways else 2 * FEW):
-        return {**best(tiles_of(problem), problem, sms), **ways}
-    short = mean <= (SINGLE // 2 if gated else SINGLE) or (mean <= FEW and _spare(problem, sms))
-    if not ways:
-        tall = mean > FEW and not gated and not _spare(problem, sms)
-        twice = gated or (tall and mean > LONG and sms < _tiles(problem, BLOCK) <= FULLER * sms)
-        tile = {"BM": 64 if short else 192 if tall and not twice else 128, "BN": 2 * BLOCK if twice else BLOCK, **TICKET}
-        return ordered(tile, problem)
-    narrow, wide = PROMOTED_FEW
+def _quantised(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
+    """Results with scales of their own: tokens are rows, also few of them."""
+    mean, gated, in_shared = problem.mean, problem.options.gated, problem.scales_in_shared
+    if problem.promote and not in_shared:
+        return GroupTile(Tile(64 if mean <= FEW else 128, BLOCK))
+    if mean > (FEW if in_shared else 2 * FEW):
+        return best(tiles_of(problem), problem, card.sms)
+    short = mean <= (SINGLE // 2 if gated else SINGLE) or (mean <= FEW and _spare(problem, card))
+    if not in_shared:
+        tall = mean > FEW and not gated and not _spare(problem, card)
+        twice = gated or (tall and mean > LONG and card.sms < _tiles(problem, BLOCK) <= FULLER * card.sms)
+        tile = Tile(64 if short else 192 if tall and not twice else 128, 2 * BLOCK if twice else BLOCK)
+        return ordered(GroupTile(tile, scheduler=LONGEST_FIRST), problem)
+    narrow, wide = SINGLE_PROMOTED
     if gated:
-        return {**(narrow if mean > FEWEST else {"BM": 64, "BN": 2 * BLOCK, "ORDER": "ticket"}), **ways}
-    return {**(narrow if short else {**wide, "OVERLAP": True}), **ways}
+        return narrow if mean > FEWEST else GroupTile(Tile(64, 2 * BLOCK), scheduler=DynamicGroups())
+    return narrow if short else replace(wide, promotion="overlap")
 
 
-def _of_rows(problem: GroupProblem, sms: int) -> dict[str, Any]:
-    """Rows that say their group, in blocks of 128: tiles of as many. They are all full, so what pays to be dealt out is."""
-    ways = scale_ring(problem)
-    fetched = {"L2_PROMOTION": _weights(problem)["L2_PROMOTION"]}
-    if problem.promote and not ways:
-        return {"BM": ROWS_ALIGNED, "BN": 128, **fetched}
-    whole = tuple(kind for kind in tiles_of(problem) if kind.tile["BM"] == ROWS_ALIGNED and "TRANSPOSED" not in kind.tile)
-    tile = best(whole, problem, sms)
-    in_advance = {"ORDER": "linear", "SERPENTINE": True} if ways and 2 * FEW < problem.mean < 2 * PREFILL and tile["BN"] > BLOCK else {}
-    return {**tile, **ways, **fetched, **in_advance}
+def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
+    """Contiguous groups: tiles of their 128 rows are all full, so that they are assigned statically where it pays."""
+    if problem.promote and not problem.scales_in_shared:
+        return _configured(GroupTile(Tile(CONTIGUOUS_ROWS, 128)), problem)
+    whole = tuple(each for each in tiles_of(problem) if each.tile.tile.BM == CONTIGUOUS_ROWS and not each.tile.swap_ab)
+    tile = best(whole, problem, card.sms).tile
+    if problem.scales_in_shared and 2 * FEW < problem.mean < 2 * PREFILL and tile.tile.BN > BLOCK:
+        scheduler = in_this_order(tile.scheduler, "linear")
+        tile = replace(tile, scheduler=replace(scheduler, order=replace(scheduler.order, serpentine=True)))
+    return _configured(tile, problem)
 
 
-def alone(tile: dict[str, Any], problem: GroupProblem) -> GroupConfig | None:
-    """The kernel of a tile, which works whatever the lengths; None where the problem cannot have it."""
-    try:
-        return GroupConfig.of(**{**_rows(problem), **_weights(problem), **tile, **fixed(problem)})
-    except ConfigError:
-        return None
-
-
-__all__ = ["alone", "fixed", "heuristic", "single"]
+__all__ = ["FEW_PROMOTED", "SINGLE", "SINGLE_PROMOTED", "SINGLE_TILES", "alone", "heuristic", "single"]

@@ -1,274 +1,273 @@
-"""The tiles that groups of more than a few tokens choose from, and what their time goes by.
+"""The tiles that groups of more than a few tokens choose from, and what each costs.
 
-Measured on H200s in bursts, weights cold, alike and skewed lengths; how near the choice comes to the fastest tile is in
-docs/grouped-performance.md.
+Costs and limits were measured on NVIDIA H200s in bursts, with cold weights, groups that are alike and skewed ones. How near the choice
+comes to the fastest tile is in docs/grouped-performance.md.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
 
 from ..collective.atoms import ROWS
-from ..collective.epilogue_quantize import passes
 from ..collective.thread_scales import BLOCK
-from ..config.grouped import ROWS_ALIGNED
+from ..config.grouped import CONTIGUOUS_ROWS, DynamicGroups, StagedGroups
+from ..config.parts import ClusterShape, Pingpong, Swizzle, Tile
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
-from ..scheduler.tile_cost import Tiles
-from ..tools.bench.grouped_cases import PREFILL
+from ..scheduler.tile_cost import TileCost
+from .group_tile import LONGEST_FIRST, GroupTile, swapped
 
 FEW, FEW_GATED = 64, 96
-"""Tokens of a group up to which it counts as one of few, and with a gate."""
+"""At most so many tokens a group, and with a gate, a product takes as long as reading its weights."""
+PREFILL = 512
+"""Tokens a group of a prefill, at least."""
 
 
-class Kind(NamedTuple):
-    """A tile, and the time of a full one beside its share of the area of the first. It takes as long whatever it has; or, with `beside`, as
-    long as it has slabs of 64 rows, or steps, and so many of them more. While it is stored nobody multiplies, for as long as the first
-    takes for so many stages of 128 bytes of depth (`stores`)."""
+@dataclass(frozen=True, slots=True)
+class CostedTile:
+    """A tile and its cost: time per output element relative to 128 x 256.
 
-    share: float
-    tile: dict[str, Any]
-    beside: int = 0
-    stores: float = 0.0
+    `fixed_blocks` 0: a tile takes as long whatever tokens it has. Else it takes as long as it has m64 blocks, or multiples of
+    n_granularity, and this many more. `store_stages`: nobody multiplies while a tile is stored, for as long as 128 x 256 takes for so
+    many stages of 128 bytes of K.
+    """
+
+    cost: float
+    tile: GroupTile
+    fixed_blocks: int = 0
+    store_stages: float = 0.0
 
 
-Kinds = tuple[Kind, ...]
-TICKET: dict[str, Any] = {"ORDER": "ticket", "LONGEST_FIRST": True}
-FITTED_BY_TICKET: dict[str, Any] = {"TRANSPOSED": True, "STEP": 16, "GROUP": 1, **TICKET}
-FITTED: dict[str, Any] = {"BM": 128, "BN": 192, **FITTED_BY_TICKET}
-"""The tile of groups of up to 2 FEW tokens, which wait for their weights."""
-COOPERATIVE = Kind(1.0, {"BM": 128, "BN": 256}, stores=0.75)
-PINGPONG: Kinds = (Kind(0.993, {"BM": 128, "BN": 192, "PINGPONG": True}), Kind(1.04, {"BM": 128, "BN": 128, "PINGPONG": True}))
-"""Of two warpgroups that take turns one multiplies while the other stores."""
-TALL = Kind(1.017, {"BM": 256, "BN": 192, **FITTED_BY_TICKET}, beside=1, stores=1.85)
-PLAIN: Kinds = (COOPERATIVE, *PINGPONG, TALL,
-                Kind(1.027, {"BM": 192, "BN": 192, **FITTED_BY_TICKET}, beside=1, stores=1.85),
-                Kind(1.05, FITTED, beside=2, stores=1.75))
-"""Tiles whose sums stay in the tensor cores. Where groups differ, or are few tiles of rows, tiles of 16, 32, ... 192 tokens waste none, and
-by ticket, the longest group first, CTAs end together."""
-PLAIN_GATED: Kinds = (COOPERATIVE._replace(share=1.01), *PINGPONG, TALL,
-                      Kind(1.024, {"BM": 256, "BN": 128, **FITTED_BY_TICKET}, beside=4, stores=1.25))
-"""Those of the gate and of the up projection: warpgroups have slabs of both."""
-ALL_BOXES: dict[str, Any] = {"STAGES": 3, "BUFFERS": 4}
-"""Where results of 16 bits are a projection's own, a warpgroup that stores all its boxes at once is worth a stage of the ring; but of full
-blocks of rows only where there are many."""
-QUANTISED: Kinds = (Kind(1.0, {"BM": 128, "BN": 256, **TICKET}, stores=0.75), Kind(0.98, {"BM": 192, "BN": 128, **TICKET}, stores=0.75))
-"""Of quantised results whose sums stay in the tensor cores."""
-QUANTISED_IN_TURN = Kind(1.056, {"BM": 128, "BN": 128, "PINGPONG": True}, stores=0.25)
-"""Besides, where a unit of work is one tile: without a gate."""
-OF_THREE: dict[str, Any] = {"BM": 192, "BN": 128, "RASTER": "along_n", "GROUP": 16, **TICKET}
-"""A slab for each of three warpgroups."""
-OF_THREE_FEW = 0.94
-"""Its time as of the others where everybody waits for weights (`_waits`)."""
-NARROW: dict[str, Any] = {"BM": 128, "BN": 192, "GROUP": 16, **TICKET}
-PROMOTED: Kinds = (
-    Kind(1.0, {"BM": 256, "BN": 128, "STAGGER": True, **TICKET}, beside=4),
-    Kind(1.06, {"BM": 128, "BN": 128, "OVERLAP": True, **TICKET}, beside=1),
-    Kind(1.0, OF_THREE, beside=1),
-    Kind(0.996, NARROW, beside=1))
-"""Tiles whose sums are promoted: handed out as CTAs get to them they are 1 to 3 % faster than dealt out in advance where lengths differ."""
-WIDE: dict[str, Any] = {"BM": 128, "BN": 256, "GROUP": 16, **TICKET}
-"""The one whose halves of columns are promoted in turn: of a gated tile those are the projections."""
-PAIR: dict[str, Any] = {**OF_THREE, "CLUSTER_N": 2}
-"""The same for pairs of CTAs that share the tokens: where groups have several it takes the place of the one for a CTA alone."""
-PAIR_SHARE = 0.993
-"""Its time as of the others; it is less where lengths differ, and more where K is 1024."""
-PAIR_COLUMNS, PAIR_TOKENS, PAIR_PANEL = (16, 8, 4), 256, 17 << 20
-"""How many columns of pairs are worked on before the next ones: one for each so many tokens of a group, and their weights so many bytes at
-most, which stay in the L2 while all the tokens pass by."""
-WIDE_SHARE, WIDE_SHARE_GATED = 0.98, 0.966
-"""The time of such a tile as of the others, and with a gate or quantised results, but for its stores."""
+CostedTiles = tuple[CostedTile, ...]
+WAITING = swapped(128, 192)
+"""The tile of groups of up to 2 FEW tokens, whose CTAs wait for weights."""
+
+COOPERATIVE = CostedTile(1.0, GroupTile(Tile(128, 256)), store_stages=0.75)
+PINGPONG: CostedTiles = (CostedTile(0.993, GroupTile(Tile(128, 192), Pingpong())), CostedTile(1.04, GroupTile(Tile(128, 128), Pingpong())))
+"""One of two warpgroups multiplies while the other stores."""
+TALL = CostedTile(1.017, swapped(256, 192), fixed_blocks=1, store_stages=1.85)
+PLAIN: CostedTiles = (COOPERATIVE, *PINGPONG, TALL,
+                      CostedTile(1.027, swapped(192, 192), fixed_blocks=1, store_stages=1.85),
+                      CostedTile(1.05, WAITING, fixed_blocks=2, store_stages=1.75))
+"""Tiles whose sums stay in the tensor cores. Swapped ones waste no tokens where groups differ or have few rows of tiles."""
+PLAIN_GATED: CostedTiles = (replace(COOPERATIVE, cost=1.01), *PINGPONG, TALL,
+                            CostedTile(1.024, swapped(256, 128), fixed_blocks=4, store_stages=1.25))
+"""Those with a gate: each warpgroup has m64 blocks of the gate and of the up projection."""
+MORE_BUFFERS = StagedGroups(4)
+FEWER_STAGES = 3
+"""A warpgroup that stores all boxes of 128 x 256 at once is worth a stage of the ring, for results of 16 bits without a gate. For
+contiguous groups it is so only where there are many rows."""
+QUANTISED: CostedTiles = (CostedTile(1.0, GroupTile(Tile(128, 256), scheduler=LONGEST_FIRST), store_stages=0.75),
+                          CostedTile(0.98, GroupTile(Tile(192, 128), scheduler=LONGEST_FIRST), store_stages=0.75))
+"""Tiles of quantised results whose sums stay in the tensor cores."""
+QUANTISED_PINGPONG = CostedTile(1.056, GroupTile(Tile(128, 128), Pingpong()), store_stages=0.25)
+"""One more of them, where a work tile is one tile: without a gate."""
+
+THREE_WARPGROUPS = GroupTile(Tile(192, 128), scheduler=DynamicGroups(True, order=Swizzle("along_n", 16)))
+"""One m64 block for each of three warpgroups."""
+THREE_WAITING = 0.94
+"""Its cost factor where weight bandwidth is the bound (`_waits`)."""
+THREE_QUANTISED = 1.03
+"""Its cost factor for quantised results, which its warpgroups store at the same time."""
+NARROW = GroupTile(Tile(128, 192), scheduler=DynamicGroups(True, order=Swizzle(size=16)))
+PROMOTED: CostedTiles = (
+    CostedTile(1.0, GroupTile(Tile(256, 128), promotion="stagger", scheduler=LONGEST_FIRST), fixed_blocks=4),
+    CostedTile(1.06, GroupTile(Tile(128, 128), promotion="overlap", scheduler=LONGEST_FIRST), fixed_blocks=1),
+    CostedTile(1.0, THREE_WARPGROUPS, fixed_blocks=1),
+    CostedTile(0.996, NARROW, fixed_blocks=1))
+"""Tiles whose sums are promoted. Taken from a counter they are 1 to 3 % faster than assigned statically, where lengths differ."""
+WIDE = GroupTile(Tile(128, 256), scheduler=DynamicGroups(True, order=Swizzle(size=16)))
+"""The promoted tile whose columns are promoted in two halves. With a gate the halves are the two projections."""
+WIDE_COST, WIDE_COST_GATED = 0.98, 0.966
+"""Its cost without its stores; and with a gate or quantised results."""
 WIDE_STORES = 1.0
-"""What those take more through their one buffer, in stages."""
-ALIKE = {WIDE["BN"]: 0.008, NARROW["BN"]: 0.0}
-"""What groups that are alike gain for certain if tiles so wide are dealt out in advance, for which those that differ need another kernel:
-the narrower ones 1 % on one card and nothing on the next."""
+"""Stages that its stores take, through one buffer."""
+PAIR = replace(THREE_WARPGROUPS, scheduler=replace(THREE_WARPGROUPS.scheduler, cluster=ClusterShape(1, 2)))
+"""THREE_WARPGROUPS for pairs of CTAs that share the tokens. It takes the place of the other where groups have several tiles."""
+PAIR_COST = 0.993
+"""Its cost. It is less where lengths differ, and more where K is 1024."""
+PAIR_COLUMNS, PAIR_TOKENS, PAIR_PANEL = (16, 8, 4), 256, 17 << 20
+"""How many columns of pairs a panel has: at most one for each 256 tokens of a group, and at most 17 MiB of weights, which stay in the L2
+while all tokens pass by."""
+
+STATIC_GAIN_WIDE = 0.008
+"""What groups that are alike gain for certain where WIDE is assigned statically. NARROW gains 1 % on one card and nothing on another."""
 NARROW_DEPTH = 2048
-"""K from which on the narrower ones are."""
-OVER = 3.0
-"""What a CTA's way from one kernel to the other takes, in stages of 128 bytes of the first."""
-DEALT = 4
-"""Slabs beside its own that such a tile takes then: whoever has one that is not full waits for the next wave's weights."""
-QUANTISED_OF_THREE = 1.03
-"""How much longer tiles of three warpgroups, which store at the same time, take where results are quantised."""
-SORTED, SORTED_FITTED = 32, 64
-"""Groups up to which the longest come first, and those of tiles as wide as their tokens if they have more than 2 FEW: to sort more
-takes longer than it saves, as does sorting groups of few tokens or of many."""
-SEVERAL, FROM_END, PROMOTED_FROM_END = 16, 16, 192
-"""Of more groups than that about so many CTAs begin with the shortest: they wait for weights while the others multiply. Where sums are
-promoted that pays up to so many tokens a group."""
-MUCH, FROM_END_OF_MUCH, FROM_END_OF_SECOND = 40_000, 48, 32
-"""Where tiles of weights have so many stages in all, a few hundred microseconds' work: more of them with operands of 16 bits, and in the
-second of two kernels that share the groups. Those of the first are about alike, and nobody begins with the shortest."""
+"""Minimum K for assigning NARROW statically."""
+STATIC_BLOCKS = 4
+"""`fixed_blocks` of a tile that is assigned statically: the CTA of a tile that is not full waits for the next wave's weights."""
+BETWEEN_STAGES = 3.0
+"""How long a CTA takes from the first kernel to the second, in stages of 128 bytes of 128 x 256."""
+SORTED, SORTED_WAITING = 32, 64
+"""The longest groups come first for at most so many groups; and, in swapped tiles, for at most so many groups of more than 2 FEW tokens.
+Sorting more groups takes longer than it saves, and so does sorting groups of few or of many tokens."""
+SEVERAL, FROM_TAIL, PROMOTED_FROM_TAIL = 16, 16, 192
+"""With more than 16 groups about 16 CTAs start from the tail, with the shortest groups: they wait for weights while the others multiply.
+With promoted sums that pays for at most 192 tokens a group."""
+MUCH, FROM_TAIL_OF_MUCH, FROM_TAIL_OF_SECOND = 40_000, 48, 32
+"""Where the tiles of weights have 40,000 stages in all, which take a few hundred microseconds, more CTAs start from the tail: 48 with
+operands of 16 bits; 32 in the second of two kernels that share the groups. The groups of the first are about alike, and none of its CTAs
+start from the tail."""
 
 
-def tiles_of(problem: GroupProblem) -> Kinds:
-    """What groups of more than a few tokens choose from; where results are quantised those with whole blocks of 128 columns, or halves."""
-    kinds = _promoted(problem) if problem.promote else _plain(problem)
-    return tuple(kind._replace(tile=ordered(kind.tile, problem)) for kind in kinds)
+def tiles_of(problem: GroupProblem) -> CostedTiles:
+    """What groups of more than a few tokens choose from. Quantised results need whole blocks of 128 columns, or halves of them."""
+    tiles = _promoted(problem) if problem.promote else _plain(problem)
+    return tuple(replace(each, tile=ordered(each.tile, problem)) for each in tiles)
 
 
-def _plain(problem: GroupProblem) -> Kinds:
+def _plain(problem: GroupProblem) -> CostedTiles:
     gated = problem.options.gated
     if problem.quantised:
-        return QUANTISED if gated else (*QUANTISED, QUANTISED_IN_TURN)
+        return QUANTISED if gated else (*QUANTISED, QUANTISED_PINGPONG)
     if gated:
         return PLAIN_GATED
-    if problem.out.bits != 16 or (problem.options.layout == "rows" and problem.mean <= 2 * PREFILL):
+    if problem.out.bits != 16 or (problem.options.layout == "contiguous" and problem.mean <= 2 * PREFILL):
         return PLAIN
-    return tuple(kind._replace(tile={**kind.tile, **ALL_BOXES}) if kind == COOPERATIVE else kind for kind in PLAIN)
+    buffered = replace(COOPERATIVE, tile=replace(COOPERATIVE.tile, stages=FEWER_STAGES, store=MORE_BUFFERS))
+    return tuple(buffered if each == COOPERATIVE else each for each in PLAIN)
 
 
-def _promoted(problem: GroupProblem) -> Kinds:
-    kinds = tuple(_of_three(kind, problem) if kind.tile == OF_THREE else kind for kind in PROMOTED)
-    if problem.quantised:
-        kinds = tuple(kind for kind in kinds if kind.tile["BN"] == BLOCK)
-    if problem.mean > FEW_GATED and not _waits(problem) and scale_ring(problem):
-        gated = problem.options.gated
-        share = WIDE_SHARE_GATED if gated or problem.quantised else WIDE_SHARE
-        kinds = (*kinds, Kind(share, {**WIDE, "STAGGER": problem.quantised or not gated}, beside=1, stores=WIDE_STORES))
-    return kinds
+def _promoted(problem: GroupProblem) -> CostedTiles:
+    gated, quantised = problem.options.gated, problem.quantised
+    tiles = tuple(_three_warpgroups(each, problem) if each.tile == THREE_WARPGROUPS else each for each in PROMOTED)
+    if quantised:
+        tiles = tuple(each for each in tiles if each.tile.tile.BN == BLOCK)
+    if problem.mean > FEW_GATED and not _waits(problem) and problem.scales_in_shared:
+        cost = WIDE_COST_GATED if gated or quantised else WIDE_COST
+        wide = replace(WIDE, promotion="stagger") if quantised or not gated else WIDE
+        tiles = (*tiles, CostedTile(cost, wide, fixed_blocks=1, store_stages=WIDE_STORES))
+    return tiles
 
 
-def _of_three(kind: Kind, problem: GroupProblem) -> Kind:
-    """The tile of three warpgroups as this problem has it: for a CTA alone, or for pairs."""
+def _three_warpgroups(costed: CostedTile, problem: GroupProblem) -> CostedTile:
+    """THREE_WARPGROUPS as this problem has it: for a CTA alone, or for pairs."""
     if _in_pairs(problem):
-        return kind._replace(share=PAIR_SHARE, tile={**PAIR, "GROUP": _columns_of_pairs(problem)})
-    return kind._replace(share=kind.share * (QUANTISED_OF_THREE if problem.quantised else OF_THREE_FEW if _waits(problem) else 1.0))
+        order = Swizzle("along_n", _columns_of_pairs(problem))
+        return replace(costed, cost=PAIR_COST, tile=replace(PAIR, scheduler=replace(PAIR.scheduler, order=order)))
+    return replace(costed, cost=costed.cost * (THREE_QUANTISED if problem.quantised else THREE_WAITING if _waits(problem) else 1.0))
 
 
 def _bare(problem: GroupProblem) -> bool:
     """Whether block scales come through shared memory, the kernel reads the lengths, and there is no gate and nothing quantised."""
-    return bool(scale_ring(problem)) and problem.options.layout in COUNTED and not (problem.options.gated or problem.quantised)
+    return problem.scales_in_shared and problem.options.layout in COUNTED and not (problem.options.gated or problem.quantised)
 
 
 def _waits(problem: GroupProblem) -> bool:
-    """Whether everybody waits for weights though tiles are rows: of 65 to 128 tokens."""
+    """Whether weight bandwidth is the bound though tokens are rows: with 65 to 128 tokens a group."""
     return _bare(problem) and FEW < problem.mean <= 2 * FEW
 
 
 def _in_pairs(problem: GroupProblem) -> bool:
-    """Whether CTAs work in pairs where they would in OF_THREE alone: groups have several tiles, and the producers copy all scales."""
-    several = problem.n > PAIR["BN"] and problem.mean >= 2 * PAIR["BM"]
-    return _bare(problem) and several and all(problem.scale_copies.values()) and not problem.options.order
+    """Whether pairs of CTAs take the place of single ones: groups have several tiles, and the producers copy all scales."""
+    several = problem.n > PAIR.tile.BN and problem.mean >= 2 * PAIR.tile.BM
+    return _bare(problem) and several and problem.scale_load == "bulk" and not problem.options.order
 
 
 def _columns_of_pairs(problem: GroupProblem) -> int:
-    """That are worked on before the next ones."""
-    lines = PAIR["BN"] * PAIR["CLUSTER_N"]
+    """Columns of pairs in a panel."""
+    lines = PAIR.tile.BN * PAIR.scheduler.cluster.n
     most = min(problem.mean / PAIR_TOKENS, PAIR_PANEL / (lines * problem.k * problem.w.bits / 8))
     return next((columns for columns in PAIR_COLUMNS if columns <= most), PAIR_COLUMNS[-1])
 
 
-def ordered(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
-    """A tile with its groups in their own order where it does not pay to sort them; else from both ends where there are several."""
+def ordered(tile: GroupTile, problem: GroupProblem) -> GroupTile:
+    """The tile with the groups in their own order where sorting them does not pay; else with some CTAs that start from the tail, where
+    there are several groups."""
     mean, long = problem.mean, problem.mean > 2 * FEW
-    many = problem.groups > (SORTED_FITTED if long and "STEP" in tile else SORTED)
+    many = problem.groups > (SORTED_WAITING if long and tile.n_granularity else SORTED)
     if many or not FEW < mean <= 2 * PREFILL or problem.options.layout not in COUNTED:
-        return {**tile, "LONGEST_FIRST": False}
-    if problem.groups <= SEVERAL or not long or (problem.promote and mean > PROMOTED_FROM_END) or not tile.get("LONGEST_FIRST"):
+        return tile.in_order()
+    if problem.groups <= SEVERAL or not long or (problem.promote and mean > PROMOTED_FROM_TAIL) or not tile.longest_first:
         return tile
-    if problem.quantised and tile["BN"] == BLOCK:               # a few registers more than tiles of three warpgroups have
+    if problem.quantised and tile.tile.BN == BLOCK:             # takes a few registers more than tiles of three warpgroups have
         return tile
-    about = FROM_END_OF_MUCH if problem.x.bits == 16 and _much(tile, problem) else FROM_END
-    return {**tile, "FROM_END": _whole_groups(about, tile, problem)}
+    about = FROM_TAIL_OF_MUCH if problem.x.bits == 16 and _much(tile, problem) else FROM_TAIL
+    return tile.starting_from_tail(_whole_groups(about, tile, problem))
 
 
-def as_second(tile: dict[str, Any], problem: GroupProblem) -> dict[str, Any]:
-    """A tile in the second one of two kernels that share the groups, which has the longest and the shortest."""
-    more = tile.get("FROM_END") and _much(tile, problem)
-    return {**tile, "FROM_END": _whole_groups(FROM_END_OF_SECOND, tile, problem)} if more else tile
+def as_second(tile: GroupTile, problem: GroupProblem) -> GroupTile:
+    """The tile in the second of two kernels that share the groups, which has the longest and the shortest ones."""
+    more = tile.from_tail and _much(tile, problem)
+    return tile.starting_from_tail(_whole_groups(FROM_TAIL_OF_SECOND, tile, problem)) if more else tile
 
 
-def _much(tile: dict[str, Any], problem: GroupProblem) -> bool:
+def _much(tile: GroupTile, problem: GroupProblem) -> bool:
     return problem.groups * _across(tile, problem) * problem.k // 64 >= MUCH
 
 
-def _across(tile: dict[str, Any], problem: GroupProblem) -> int:
-    """Tiles of a row of them."""
-    return -(-problem.n // features_of(tile, problem))
+def _across(tile: GroupTile, problem: GroupProblem) -> int:
+    """Tiles in a row of tiles."""
+    return -(-problem.n // tile.features(problem.options.gated, problem.quantised))
 
 
-def _whole_groups(ctas: int, tile: dict[str, Any], problem: GroupProblem) -> int:
-    """About so many: those of one row of tiles or of several, or of a half, a third, ... of one."""
+def _whole_groups(ctas: int, tile: GroupTile, problem: GroupProblem) -> int:
+    """About so many CTAs: as many as one row has tiles, or several rows, or a half, a third, ... of a row."""
     across = _across(tile, problem)
     return across * max(1, round(ctas / across)) // max(1, round(across / ctas))
 
 
-def extents(tile: dict[str, Any]) -> tuple[int, int]:
-    """Tokens and features of a tile, those of both projections."""
-    return (tile["BN"], tile["BM"]) if tile.get("TRANSPOSED") else (tile["BM"], tile["BN"])
+def cost_of(costed: CostedTile, problem: GroupProblem) -> TileCost:
+    """The cost of such tiles for this problem."""
+    tile, gated = costed.tile, problem.options.gated
+    tokens, features = tile.tile_tokens, tile.features(gated, problem.quantised)
+    step = tile.n_granularity or (ROWS if costed.fixed_blocks else tokens)
+    time = (costed.cost + costed.store_stages / _stages(problem)) * features * (1 + gated) * tokens
+    return TileCost(tokens, features, step, int(time / (tokens // step + costed.fixed_blocks)), costed.fixed_blocks)
 
 
-def features_of(tile: dict[str, Any], problem: GroupProblem) -> int:
-    """Those of a unit of work, in the result."""
-    features = extents(tile)[1] // (1 + problem.options.gated)
-    return features * passes(features) if problem.quantised else features
-
-
-def scale_ring(problem: GroupProblem) -> dict[str, Any]:
-    """Block scales through shared memory, where there are some and, with a gate, the producer can copy them."""
-    copied = all(problem.scale_copies.values()) or not problem.options.gated
-    return {"RING": True, **problem.scale_copies} if problem.block_scales and copied else {}
-
-
-def counted(kind: Kind, problem: GroupProblem) -> Tiles:
-    """What the time of such tiles goes by."""
-    tokens, features = extents(kind.tile)[0], features_of(kind.tile, problem)
-    step = kind.tile.get("STEP", ROWS if kind.beside else tokens)
-    time = (kind.share + kind.stores / _stages(problem)) * features * (1 + problem.options.gated) * tokens
-    return Tiles(tokens, features, step, int(time / (tokens // step + kind.beside)), kind.beside)
-
-
-def between(first: Kind, problem: GroupProblem) -> int | None:
-    """What a CTA takes that goes over from the first kernel to another one with which it shares the groups, in the unit of `counted`; None
-    where sharing was measured not to be worth it: of quantised results, from pairs of CTAs, and where sums stay in the tensor cores of 8
-    bits, of 16 with a gate and of long groups."""
+def between(first: CostedTile, problem: GroupProblem) -> int | None:
+    """How long a CTA takes from the first kernel to another one with which it shares the groups, in the unit of `cost_of`. None where
+    sharing was measured not to pay: with quantised results, with pairs of CTAs, and where sums stay in the tensor cores, with operands of
+    8 bits, with a gate, or with long groups."""
     few = problem.x.bits == 16 and not problem.options.gated and problem.mean <= PREFILL
-    if problem.quantised or "CLUSTER_N" in first.tile or not (problem.promote or few):
+    if problem.quantised or first.tile.scheduler.cluster.n > 1 or not (problem.promote or few):
         return None
-    return int(OVER / _stages(problem) * COOPERATIVE.tile["BM"] * COOPERATIVE.tile["BN"])
+    tile = COOPERATIVE.tile.tile
+    return int(BETWEEN_STAGES / _stages(problem) * tile.BM * tile.BN)
 
 
 def expects_sharing(problem: GroupProblem) -> bool:
-    """Whether a second kernel may be there for the sake of sharing, and tiles may be ordered for that."""
+    """Whether a second kernel may be there only to share the groups, and tiles may be ordered for that."""
     return _bare(problem) and not _waits(problem)
 
 
 def _stages(problem: GroupProblem) -> int:
-    """Of 128 bytes, in the depth."""
+    """Stages of 128 bytes along K."""
     return math.ceil(problem.k * problem.x.bits / 1024)
 
 
-def for_alike(kind: Kind, problem: GroupProblem) -> Kind:
-    """What such tiles take of groups that are alike: dealt out in advance where that pays."""
-    return kind._replace(share=kind.share * (1 - ALIKE[kind.tile["BN"]]), beside=DEALT) if dealt_out(kind.tile, problem) else kind
+def for_alike(costed: CostedTile, problem: GroupProblem) -> CostedTile:
+    """What such tiles cost for groups that are alike: assigned statically where that pays."""
+    if not static_pays(costed.tile, problem):
+        return costed
+    return replace(costed, cost=costed.cost * (1 - static_gain(costed.tile)), fixed_blocks=STATIC_BLOCKS)
 
 
-def dealt_out(tile: dict[str, Any], problem: GroupProblem) -> bool:
-    """Whether it pays to deal out the tiles of groups that are alike in advance, given another kernel for those that differ: promoted ones
-    of 128 rows that are about full, and so few that CTAs stay at the same stage."""
-    full = -math.ceil(problem.mean) % WIDE["BM"] < ROWS and problem.mean <= 2 * PREFILL
-    if not (full and problem.promote and problem.options.layout in COUNTED) or problem.options.order or tile["BM"] != WIDE["BM"]:
+def static_gain(tile: GroupTile) -> float:
+    """What groups that are alike gain for certain where such a tile, for which static assignment pays, is assigned statically."""
+    return STATIC_GAIN_WIDE if tile.tile.BN == WIDE.tile.BN else 0.0
+
+
+def static_pays(tile: GroupTile, problem: GroupProblem) -> bool:
+    """Whether static assignment pays for groups that are alike, given another kernel for groups that differ: for promoted tiles of 128
+    rows that are about full, and so few that CTAs stay at the same stage."""
+    full = -math.ceil(problem.mean) % WIDE.tile.BM < ROWS and problem.mean <= 2 * PREFILL
+    if not (full and problem.promote and problem.options.layout in COUNTED) or problem.options.order or tile.tile.BM != WIDE.tile.BM:
         return False
     narrow = _bare(problem) and problem.mean > 2 * FEW and problem.k >= NARROW_DEPTH
-    return tile["BN"] == WIDE["BN"] or (tile["BN"] == NARROW["BN"] and narrow)
+    return tile.tile.BN == WIDE.tile.BN or (tile.tile.BN == NARROW.tile.BN and narrow)
 
 
-def best(tiles: Kinds, problem: GroupProblem, sms: int) -> dict[str, Any]:
-    """The tile for groups of the expected size, or for all blocks where rows say their group."""
-    alike = (math.ceil(problem.mean),) * problem.groups if problem.options.layout != "rows" else \
-        (ROWS_ALIGNED,) * math.ceil(problem.rows / ROWS_ALIGNED)
-    return min(tiles, key=lambda kind: counted(for_alike(kind, problem), problem).time_of(alike, problem.n, sms)).tile
+def best(tiles: CostedTiles, problem: GroupProblem, sms: int) -> CostedTile:
+    """The tile for groups of the expected size, or for all blocks of contiguous groups."""
+    alike = (math.ceil(problem.mean),) * problem.groups if problem.options.layout != "contiguous" else \
+        (CONTIGUOUS_ROWS,) * math.ceil(problem.rows / CONTIGUOUS_ROWS)
+    return min(tiles, key=lambda each: cost_of(for_alike(each, problem), problem).time_of(alike, problem.n, sms))
 
 
-def tile_name(tile: dict[str, Any]) -> str:
-    """`128x256`, and how it is worked on."""
-    how = {" as wide as its tokens": tile.get("STEP"), " in turn": tile.get("PINGPONG"), " in pairs": tile.get("CLUSTER_N", 1) == 2}
-    return f"{tile['BM']}x{tile['BN']}" + "".join(words for words, holds in how.items() if holds)
-
-
-__all__ = ["ALIKE", "FEW", "FEW_GATED", "FITTED", "FITTED_BY_TICKET", "OF_THREE", "PAIR", "PLAIN", "PLAIN_GATED", "PROMOTED", "QUANTISED",
-           "TICKET", "WIDE", "Kind", "Kinds", "as_second", "best", "between", "counted", "dealt_out", "expects_sharing", "extents",
-           "features_of", "for_alike", "ordered", "scale_ring", "tile_name", "tiles_of"]
+__all__ = ["FEW", "FEWER_STAGES", "FEW_GATED", "FROM_TAIL_OF_MUCH", "MORE_BUFFERS", "NARROW", "PAIR", "PLAIN", "PLAIN_GATED", "PREFILL",
+           "PROMOTED", "QUANTISED", "SEVERAL", "SORTED_WAITING", "STATIC_BLOCKS", "THREE_WARPGROUPS", "WAITING", "WIDE", "CostedTile",
+           "CostedTiles", "as_second", "best", "between", "cost_of", "expects_sharing", "for_alike", "ordered", "static_gain",
+           "static_pays", "tiles_of"]

@@ -49,13 +49,12 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
     `RunReduction`.
     """
     pingpong, mma_warpgroups, sums = isinstance(schedule, Pingpong), budget.warpgroups_of(schedule), budget.sums_of(schedule)
-    cluster, shares_in_cluster = Cluster.of(scheduler), isinstance(scheduler, SplitK) and scheduler.reduce == "cluster"
+    cluster, splits = Cluster.of(scheduler), scheduler.splits if isinstance(scheduler, SplitK) and scheduler.reduce == "cluster" else 1
     atom = Mma(operands.a, operands.b, tile.BN, operands.accumulator)
     a_tile = smem.tile(operands.a, (stages, tile.BM, tile.BK), major=operands.a_major, name="A")
     b_tile = smem.tile(operands.b, (stages, tile.BN, tile.BK), major=operands.b_major, name="B")
     staging = allocate_staging(store, mma_warpgroups, tile.BN, operands.out)
-    splits = scheduler.splits if isinstance(scheduler, SplitK) else 1
-    landing = ClusterReduction.allocate(splits, tile.BM, tile.BN) if shares_in_cluster else None
+    landing = ClusterReduction.allocate(splits, tile.BM, tile.BN) if splits > 1 else None
     scales = ScaleRing.allocate(sums, sfa, sfb, sfa_map, tile, stages)
     pipeline = Pipeline(stages, 1 if pingpong else mma_warpgroups, cluster, by_warp=scales is not None,
                         copying_lanes=scales.copying_lanes if scales is not None else 0)
@@ -71,7 +70,7 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
                       *([(landing.landed, 1)] if landing is not None else []))
     tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve)
     begins_at = prefetch_first_tile(tiles, b, b_tile, cluster, thread, loads.l2_prefetch_stages)
-    start(cluster.size > 1 or shares_in_cluster)
+    start(cluster.size > 1 or splits > 1)
 
     with producer_warpgroup(thread, mma_warpgroups):
         with if_(thread < 32), if_(elect()):

@@ -38,9 +38,10 @@ _workspaces = Workspaces(32 << 20)
 class Maps:
     """The tensor maps of a launch, by the names of the kernel's parameters: encoded once, then copied with other addresses."""
 
-    __slots__ = ("encoded", "fields")
+    __slots__ = ("encoded", "fields", "names")
 
     def __init__(self, records: Mapping[str, Any], lines: Mapping[str, Lines], promotion: int) -> None:
+        self.names = tuple(lines)
         self.fields = [replace(records[name].fields(seen.dims, seen.strides), l2_promotion=promotion) if name in records else None
                        for name, seen in lines.items()]
         self.encoded: tuple[EncodedTensorMap, ...] = ()

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ptxkit.dsl.kernel import Kernel, Traced
+from ptxkit.dsl.kernel import Kernel
 from ptxkit.dsl.parameters import values
+from ptxkit.dsl.traced import Traced
 
 from ..config.dense import DenseConfig
 from ..config.parts import BlockScaled, ConfigError, Dynamic, Hilbert, SplitK, StreamK, Swizzle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import OrderedDict
+from dataclasses import fields
 from typing import Any
 
 from ptxkit.errors import LaunchError
@@ -13,15 +14,17 @@ from ptxkit.runtime.launcher import EncodedTensorMap, Launcher
 from ptxkit.types import TYPES
 
 from ..collective.atoms import ROWS
-from ..collective.tensormaps import update_tensormaps, warps, workspace_bytes
-from ..config.grouped import GroupConfig
+from ..collective.tensormaps import warps, workspace_bytes
+from ..config.grouped import GroupedConfig
+from ..config.parts import BlockScaled, ThreadScaled
 from ..heuristic.grouped import heuristic
-from ..kernels.grouped import group_gemm as kernel
-from ..kernels.grouped import records_of_templates
+from ..kernels.update_tensormaps import update_tensormaps
 from ..problem.dense import type_name
 from ..problem.grouped import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, misfit
 from ..scheduler.grouped import Order
-from .dense import Maps, Zeros, check_out_dtype, compiled
+from .dense import LOADS, Maps, Zeros, card_of, check_out_dtype, compiled
+from .grid import places, scalars
+from .group_kernels import kernel_of, records_of_templates
 from .workspace import Workspaces
 
 _KEPT = 512
@@ -34,26 +37,34 @@ _launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDic
 class KernelPlan:
     """One kernel of a plan."""
 
-    __slots__ = ("before", "config", "ctas", "launcher", "maps", "updater")
+    __slots__ = ("before", "config", "ctas", "launcher", "maps", "templates", "traced", "updater", "workspace")
 
-    def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig) -> None:
-        made = compiled(kernel, ordinal, **config.parameters)
-        self.config = config
-        self.ctas = made.max_clusters() * config.tile.cluster
-        self.updater = updater(config, ordinal) if config.TAILS == "updated" else None
+    def __init__(self, problem: GroupProblem, ordinal: int, config: GroupedConfig) -> None:
+        made = compiled(kernel_of(config), ordinal, **config.parameters)
+        self.config, self.traced = config, made.traced
+        self.ctas = made.max_clusters() * config.cluster
+        self.updater = updater(config, ordinal) if config.updates_maps else None
         self.launcher: Launcher = made.launcher(pdl=True)
+        self.workspace = places(made.traced)["workspace"]
         y_lines, self.before = problem.stored(config)
+        lines = {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "sfa_map": problem.s_lines, "x_tail": problem.x_lines}
+        read = [parameter.name for parameter in made.traced.parameters if parameter.kind == "tensormap"]
         records = made.traced.copies.records if self.updater is None else records_of_templates(config)
-        lines = {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "s": problem.s_lines, "x_rest": problem.x_lines}
-        self.maps = Maps(records, lines, config.tile.L2_PROMOTION)
+        self.maps = Maps(records, {name: lines[name] for name in read}, config.loads.l2_fetch)
+        self.templates = Maps(records, {name: lines[name] for name in "xwy"}, config.loads.l2_fetch) if self.updater is not None else None
 
     def at(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
-        """The tensor maps of these arrays."""
+        """The tensor maps of these arrays, in the kernel's order."""
         if self.before > arrays.out.pointer:
             raise LaunchError(f"the rows of out are {self.before // ROWS:,} bytes apart, and {ROWS} of them before out is no address: give "
-                              "a configuration with TAILS=\"predicated\"")
-        return self.maps.at(arrays.x.pointer, arrays.w.pointer, arrays.out.pointer - self.before,
-                            arrays.x_scale.pointer if arrays.x_scale else 0, arrays.x.pointer)
+                              "a configuration with store=Direct()")
+        pointers = {"x": arrays.x.pointer, "w": arrays.w.pointer, "y": arrays.out.pointer - self.before,
+                    "sfa_map": arrays.x_scale.pointer if arrays.x_scale else 0, "x_tail": arrays.x.pointer}
+        return self.maps.at(*(pointers[name] for name in self.maps.names))
+
+    def templates_at(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
+        """The maps from which those of each group are made."""
+        return self.templates.at(arrays.x.pointer, arrays.w.pointer, arrays.out.pointer) if self.templates is not None else ()
 
 
 class GroupPlan:
@@ -61,22 +72,22 @@ class GroupPlan:
 
     __slots__ = ("grid", "kernels", "ordinal", "problem")
 
-    def __init__(self, problem: GroupProblem, ordinal: int, config: GroupConfig | None) -> None:
-        sms = driver.device(ordinal).multiprocessors
-        config = config or heuristic(problem, sms)
+    def __init__(self, problem: GroupProblem, ordinal: int, config: GroupedConfig | None) -> None:
+        card = card_of(ordinal)
+        config = config or heuristic(problem, card)
         self.problem, self.ordinal = problem, ordinal
         self.kernels = tuple([KernelPlan(problem, ordinal, each) for each in config.kernels])
-        self.grid = problem.grid(config, min(sms, *(plan.ctas for plan in self.kernels))), 1, 1
+        self.grid = problem.grid(config, min(card.sms, *(plan.ctas for plan in self.kernels))), 1, 1
 
 
-def updater(config: GroupConfig, ordinal: int) -> Launcher:
+def updater(config: GroupedConfig, ordinal: int) -> Launcher:
     """The kernel that makes the maps of this configuration's groups."""
     return compiled(update_tensormaps, ordinal, **config.update).launcher(pdl=True)
 
 
-def workspace(ordinal: int, stream: int, config: GroupConfig) -> int:
+def workspace(ordinal: int, stream: int, config: GroupedConfig) -> int:
     """A stream's workspace, its counter at 0."""
-    return _workspaces.of(ordinal, stream, workspace_bytes(config.GROUPS, config.LAYOUT))
+    return _workspaces.of(ordinal, stream, workspace_bytes(config.operands.max_groups, config.operands.layout))
 
 
 class GroupLaunch:
@@ -85,25 +96,31 @@ class GroupLaunch:
     __slots__ = ("kernels", "plan", "update")
 
     def __init__(self, plan: GroupPlan, arrays: GroupArrays) -> None:
+        def pointer(name: str) -> int:
+            array = getattr(arrays, name, None)
+            return 0 if array is None else array.pointer
+
         self.plan = plan
-        self.kernels = [(each, each.at(arrays), plan.problem.scalars(arrays, each.config)) for each in plan.kernels]
-        self.update = plan.problem.update_scalars(arrays) if plan.kernels[0].updater is not None else ()
+        self.kernels = [(each, each.at(arrays), scalars(each.traced, plan.problem.arguments(arrays, each.config, pointer)),
+                         each.templates_at(arrays)) for each in plan.kernels]
+        first = plan.kernels[0]
+        self.update = tuple(plan.problem.update_arguments(pointer).values())[:-1] if first.updater is not None else ()
 
     def run(self, stream: int) -> None:
         """Launch on a stream."""
         plan = self.plan
-        for each, maps, scalars in self.kernels:
+        for each, maps, passed, templates in self.kernels:
             if each.config.needs_workspace:
-                place = workspace(plan.ordinal, stream, each.config)
-                scalars = (*scalars[:-1], place)
+                place, at = workspace(plan.ordinal, stream, each.config), each.workspace
+                passed = (*passed[:at], place, *passed[at + 1:])
                 if each.updater is not None:
-                    each.updater(stream, (warps(plan.problem.groups, each.config.LAYOUT), 1, 1), (*self.update, place), maps[:3])
-            each.launcher(stream, plan.grid, scalars, maps)
+                    each.updater(stream, (warps(plan.problem.groups, each.config.operands.layout), 1, 1), (*self.update, place), templates)
+            each.launcher(stream, plan.grid, passed, maps)
 
 
 def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
                out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
-               order: Order | None = None, check_lengths: bool = False, config: GroupConfig | None = None, stream: Any = None) -> Any:
+               order: Order | None = None, check_lengths: bool = False, config: GroupedConfig | None = None, stream: Any = None) -> Any:
     """out[cu[g]:cu[g + 1]] = x[cu[g]:cu[g + 1]] @ w[g].T for every group, in one launch; returns `out`, [M, N].
 
     x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 or e5m2 (either with either). cu_seqlens, int32
@@ -118,19 +135,19 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     their scale, 1/448 of the largest magnitude among them, which is written there. The next product with block scales takes both.
 
     `mean_tokens`, the rows of a group that are expected (default M / G), only chooses the configuration; `order` is how CTAs get their
-    tiles: "linear" and "search" deal them out in advance, "ticket" as they are done, for lengths that differ much. Lengths that decrease
+    tiles: "linear" and "search" deal them out in advance, "dynamic" as they are done, for lengths that differ much. Lengths that decrease
     or exceed M give a wrong result, but nothing outside of `out` is written; `check_lengths` reads them back first, which waits for the
     device, and raises.
     """
     if check_lengths:
         check(cu_seqlens, view(x, "x").shape[0])
-    options = GroupOptions("offsets", _gated(activation), mean_tokens, fast_accum, order)
+    options = GroupOptions("cu_seqlens", _gated(activation), mean_tokens, fast_accum, order)
     return _run(x, w, cu_seqlens, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
 
 
 def group_gemm_masked(x: Any, w: Any, masked_m: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
                       out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None,
-                      fast_accum: bool | None = None, order: Order | None = None, config: GroupConfig | None = None,
+                      fast_accum: bool | None = None, order: Order | None = None, config: GroupedConfig | None = None,
                       stream: Any = None) -> Any:
     """out[g, :masked_m[g]] = x[g, :masked_m[g]] @ w[g].T: DeepGEMM's masked layout, x [G, rows, K] and out [G, rows, N].
 
@@ -143,13 +160,13 @@ def group_gemm_masked(x: Any, w: Any, masked_m: Any, *, x_scale: Any = None, w_s
 
 def group_gemm_contiguous(x: Any, w: Any, m_indices: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None,
                           out_dtype: Any = None, out_scale: Any = None, activation: str | None = None, fast_accum: bool | None = None,
-                          order: Order | None = None, config: GroupConfig | None = None, stream: Any = None) -> Any:
+                          order: Order | None = None, config: GroupedConfig | None = None, stream: Any = None) -> Any:
     """out[i] = x[i] @ w[m_indices[i]].T: DeepGEMM's contiguous layout, x [M, K] and out [M, N].
 
     m_indices is int32 [M] on the device. Every 128 rows, from row 0 on, belong to one group, that of the first of them; a negative one
     leaves them out. Rows that fill up such a block (marked negative or not) are multiplied like the others. The rest is as in `group_gemm`.
     """
-    options = GroupOptions("rows", _gated(activation), None, fast_accum, order)
+    options = GroupOptions("contiguous", _gated(activation), None, fast_accum, order)
     return _run(x, w, m_indices, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
 
 
@@ -171,7 +188,7 @@ def _gated(activation: str | None) -> bool:
 
 
 def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, out_dtype: Any, options: GroupOptions,
-         config: GroupConfig | None, stream: Any) -> Any:
+         config: GroupedConfig | None, stream: Any) -> Any:
     seen_x, seen_w = view(x, "x"), view(w, "w")
     if out is None:
         _, _, n, _, _ = extents(seen_x, seen_w, options)
@@ -192,7 +209,7 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
     return out
 
 
-def _prepare(arrays: GroupArrays, options: GroupOptions, config: GroupConfig | None) -> GroupLaunch | Zeros | None:
+def _prepare(arrays: GroupArrays, options: GroupOptions, config: GroupedConfig | None) -> GroupLaunch | Zeros | None:
     named = arrays.named()
     ordinal = same_device(named)
     shapes = (tuple((name, array.shape, array.strides, array.dtype) for name, array in named), options, ordinal, config)
@@ -210,18 +227,22 @@ def _prepare(arrays: GroupArrays, options: GroupOptions, config: GroupConfig | N
     return GroupLaunch(plan, arrays)
 
 
-def _check_config(config: GroupConfig, problem: GroupProblem) -> None:
-    """A configuration given by the caller is for this problem."""
-    given = config.parameters
-    wanted = {"X": problem.x, "W": problem.w, "OUT": problem.out, "LAYOUT": problem.options.layout, "SCALED": problem.scaled,
-              "GATED": problem.options.gated, "BLOCK_SCALES": problem.block_scales,
-              "SCALE_MAP": config.tile.SCALE_MAP and problem.scale_map, "SCALE_BULK": config.tile.SCALE_BULK and problem.scale_bulk}
-    for name, value in wanted.items():
-        if given[name] != value:
-            words = [getattr(v, "__name__", str(v)) for v in (given[name], value)]
-            raise LaunchError(f"this config is not for this problem: its {name} is {words[0]}, the arguments need {words[1]}")
-    if problem.groups > config.GROUPS:
-        raise LaunchError(f"this config has room for {config.GROUPS} groups, w has {problem.groups}")
+def _check_config(config: GroupedConfig, problem: GroupProblem) -> None:
+    """A configuration given by the caller is for this problem. It may load scales in a slower way."""
+    needs = problem.operands
+    for field in fields(needs):
+        given, wanted = getattr(config.operands, field.name), getattr(needs, field.name)
+        if given != wanted and field.name != "max_groups":
+            words = [getattr(value, "__name__", str(value)) for value in (given, wanted)]
+            raise LaunchError(f"this config is not for this problem: its {field.name} is {words[0]}, the arguments need {words[1]}")
+    sums, best = config.sums, problem.sums()
+    if isinstance(sums, BlockScaled | ThreadScaled) != problem.block_scales:
+        raise LaunchError("this config is not for this problem: " + ("the arguments have block scales" if problem.block_scales else
+                                                                     "it has block scales, the arguments have none"))
+    if isinstance(sums, BlockScaled) and (not isinstance(best, BlockScaled) or LOADS.index(sums.load) > LOADS.index(best.load)):
+        raise LaunchError(f"this config is not for this problem: its scales are loaded by {sums.load}, which these arrays do not allow")
+    if problem.groups > config.operands.max_groups:
+        raise LaunchError(f"this config has room for {config.operands.max_groups} groups, w has {problem.groups}")
 
 
 __all__ = ["GroupLaunch", "GroupPlan", "check", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "updater",

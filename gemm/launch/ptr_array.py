@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,32 +16,16 @@ from ptxkit.runtime.launcher import EncodedTensorMap, encode_tiled
 from ptxkit.types import TYPES
 
 from ..collective.tensormaps import warps
-from ..config.dense import LINE
-from ..config.grouped import CAPACITIES, GroupConfig
-from ..heuristic.grouped_tiles import ALL_BOXES, FEW, FITTED_BY_TICKET, FROM_END_OF_MUCH, SEVERAL, SORTED_FITTED
-from ..kernels.grouped import group_gemm as kernel
-from ..kernels.grouped import records_of_templates
+from ..config.grouped import CAPACITIES, GroupedConfig
+from ..heuristic.ptr_array import heuristic
 from ..problem.dense import type_name
 from ..problem.grouped import OPERANDS, RESULTS
 from .dense import compiled
+from .grid import places, scalars
+from .group_kernels import kernel_of, records_of_templates
 from .grouped import updater, workspace
 
 _KEPT = 512
-
-_COLUMNS: dict[str, Any] = {**FITTED_BY_TICKET, "PIECES": True}
-_STREAMED: dict[str, Any] = {**_COLUMNS, "STREAM_W": True, "L2_PROMOTION": LINE}
-TILES: tuple[tuple[float, dict[str, Any]], ...] = (
-    (8, {**_STREAMED, "BM": 64, "BN": 16, "LONGEST_FIRST": False}),
-    (32, {**_STREAMED, "BM": 128, "BN": 128, "LONGEST_FIRST": False, "ORDER": "linear"}),
-    (64, {**_STREAMED, "BM": 128, "BN": 128}),
-    (128, {**_COLUMNS, "BM": 128, "BN": 192, "L2_PROMOTION": LINE}),
-    (224, {**_COLUMNS, "BM": 256, "BN": 192, "FROM_END": FROM_END_OF_MUCH}),
-    (448, {**_COLUMNS, "BM": 128, "BN": 192}),
-    (2048, {"BM": 128, "BN": 192, "PINGPONG": True}),
-    (math.inf, {"BM": 128, "BN": 256, **ALL_BOXES}))
-"""The tiles of groups of up to so many expected rows, each beside what else may be taken in 66 products of bf16 and fp8, alike and skewed
-(docs/grouped-performance.md)."""
-
 
 class PointerArrays(NamedTuple):
     """x, w, out: int64 [G], the addresses of matrices; sizes: int32 [G, 3], M, N and K of each group."""
@@ -94,23 +78,13 @@ class PointerProblem:
             self.w_scale_stride = arrays.w_scale.strides[0] if arrays.w_scale.shape not in ((), (1,)) else 0
         self.promote = self.x.bits == 8 and fast_accum is False
 
-    def config(self) -> GroupConfig:
+    def config(self) -> GroupedConfig:
         """By the expected rows alone: N and K are the device's."""
-        tile = next(tile for most, tile in TILES if self.mean <= most)
-        if self.groups > SORTED_FITTED:
-            tile = {**tile, "LONGEST_FIRST": False, "FROM_END": 0}
-        elif self.groups <= SEVERAL and "FROM_END" in tile:     # whose tiles of fewer features are enough for all SMs
-            tile = {**tile, "BM": 192, "FROM_END": 0}
-        if self.promote:
-            tile = {"BM": 64 if self.mean <= FEW else 128, "BN": 128, "PIECES": True}
-        capacity = next(c for c in CAPACITIES if self.groups <= c)
-        if capacity == CAPACITIES[-1]:                          # whose table takes a buffer's place
-            tile = {key: value for key, value in tile.items() if key not in ALL_BOXES}
-        return GroupConfig.of(self.x, self.w, self.out, GROUPS=capacity, LAYOUT="pointers", SCALED=self.scaled, PROMOTE=self.promote,
-                              **tile)
+        return heuristic(self.x, self.w, self.out, self.mean, self.promote, self.scaled, self.groups)
 
-    def templates(self, config: GroupConfig) -> list[TensorMapFields]:
-        """Of x, w and y: type, box and swizzle count, everything else is replaced. Nobody uses y's where it is stored without one."""
+    def templates(self, config: GroupedConfig) -> list[TensorMapFields]:
+        """The maps of x, w and y from which each group's are made: type, box and swizzle stay, everything else is replaced. Nobody uses y's
+        where it is stored without one."""
         found, records = [], records_of_templates(config)
         for name, type_ in zip("xwy", (self.x, self.w, self.out), strict=True):
             record = records.get(name, records["x"])
@@ -118,37 +92,43 @@ class PointerProblem:
             found.append(TensorMapFields(record.type, dims, (16,), record.box[:2], swizzle=record.swizzle))
         return found
 
-    def scalars(self, pointer: Any) -> tuple[Any, ...]:
-        """The product's arguments besides maps; `pointer` maps a name to what stands for an array."""
-        return (pointer("sizes"), self.groups, 0, 0, 0, 0, 0, pointer("out"), 0, 0, pointer("x_scale"), 0, 0, pointer("w_scale"),
-                self.w_scale_stride, 0, 0, pointer("x_scale"), 0, 0, 0, pointer("workspace"))
+    def arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:
+        """The product's arguments besides maps, by name; `pointer` maps a name to what stands for an array."""
+        nothing = dict.fromkeys(("rows", "pitch", "n", "weight_tiles", "k_tiles", "weights_divmod"), 0)
+        return {"groups": {"lengths": pointer("sizes"), "count": self.groups, **nothing},
+                "out": {"pointer": pointer("out"), "row": 0, "batch": 0}, "x_scale": pointer("x_scale"),
+                "w_scale": {"pointer": pointer("w_scale"), "group_stride": self.w_scale_stride, "mn_stride": 0, "k_stride": 0},
+                "workspace": pointer("workspace")}
 
-    def update_scalars(self, pointer: Any) -> tuple[Any, ...]:
-        """Those of the kernel that makes the maps."""
-        return (pointer("sizes"), self.groups, 0, 0, pointer("none"), 0, pointer("x"), pointer("w"), pointer("out"), pointer("workspace"))
+    def update_arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:
+        """Those of the kernel that makes the maps; its workspace comes last."""
+        return {"lengths": pointer("sizes"), "groups": self.groups, "rows": 0, "pitch": 0, "out": pointer("none"), "out_row_bytes": 0,
+                "x_at": pointer("x"), "w_at": pointer("w"), "y_at": pointer("out"), "workspace": pointer("workspace")}
 
 
 class _Launch:
-    __slots__ = ("config", "grid", "launcher", "maps", "ordinal", "problem", "product", "update", "updater")
+    __slots__ = ("config", "grid", "launcher", "maps", "ordinal", "problem", "product", "update", "updater", "workspace")
 
-    def __init__(self, arrays: PointerArrays, problem: PointerProblem, config: GroupConfig, ordinal: int) -> None:
+    def __init__(self, arrays: PointerArrays, problem: PointerProblem, config: GroupedConfig, ordinal: int) -> None:
         def pointer(name: str) -> int:
             array = getattr(arrays, name, None)
             return 0 if array is None else array.pointer
 
-        made = compiled(kernel, ordinal, **config.parameters)
+        made = compiled(kernel_of(config), ordinal, **config.parameters)
         self.config, self.ordinal, self.problem = config, ordinal, problem
         self.launcher, self.updater = made.launcher(pdl=True), updater(config, ordinal)
         self.grid = made.max_clusters(), 1, 1
-        self.product, self.update = problem.scalars(pointer), problem.update_scalars(pointer)
+        self.product = scalars(made.traced, problem.arguments(pointer))
+        self.workspace = places(made.traced)["workspace"]
+        self.update = tuple(problem.update_arguments(pointer).values())[:-1]
         at = arrays.sizes.pointer & -16
-        self.maps: tuple[EncodedTensorMap, ...] = tuple(encode_tiled(replace(fields, l2_promotion=config.tile.L2_PROMOTION), at)
+        self.maps: tuple[EncodedTensorMap, ...] = tuple(encode_tiled(replace(fields, l2_promotion=config.loads.l2_fetch), at)
                                                         for fields in problem.templates(config))
 
     def run(self, stream: int) -> None:
-        place = workspace(self.ordinal, stream, self.config)
-        self.updater(stream, (warps(self.problem.groups, "pointers"), 1, 1), (*self.update[:-1], place), self.maps)
-        self.launcher(stream, self.grid, (*self.product[:-1], place), (*self.maps, self.maps[0], self.maps[0]))
+        place, at = workspace(self.ordinal, stream, self.config), self.workspace
+        self.updater(stream, (warps(self.problem.groups, "ptr_array"), 1, 1), (*self.update, place), self.maps)
+        self.launcher(stream, self.grid, (*self.product[:at], place, *self.product[at + 1:]), self.maps)
 
 
 _launches: OrderedDict[Any, _Launch | None] = OrderedDict()
@@ -156,7 +136,7 @@ _launches: OrderedDict[Any, _Launch | None] = OrderedDict()
 
 def group_gemm_pointers(x: Any, w: Any, out: Any, sizes: Any, *, dtype: str, w_dtype: str | None = None, out_dtype: str = "bf16",
                         x_scale: Any = None, w_scale: Any = None, mean_tokens: float = 128, fast_accum: bool | None = None,
-                        config: GroupConfig | None = None, stream: Any = None) -> None:
+                        config: GroupedConfig | None = None, stream: Any = None) -> None:
     """out_g = x_g @ w_g.T for every group, x_g [M, K], w_g [N, K] and out_g [M, N] being matrices anywhere in device memory.
 
     x, w and out are int64 [G]: addresses, multiples of 16, of matrices without gaps between rows. sizes is int32 [G, 3]: M, N and K of

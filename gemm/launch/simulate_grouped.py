@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptxkit import Ptr
-from ptxkit import kernel as kernel_of
+from ptxkit import Ptr, kernel
+from ptxkit.cards import H200, Card
 from ptxkit.dsl.tensormap import TensorMap
 from ptxkit.ptx import st
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import u8, u64
 
-from ..collective.tensormaps import update_tensormaps, warps, workspace_bytes
-from ..config.grouped import GroupConfig
+from ..collective.tensormaps import warps, workspace_bytes
+from ..config.grouped import GroupedConfig
 from ..heuristic.grouped import heuristic
-from ..kernels.grouped import group_gemm as kernel
-from ..kernels.grouped import records_of_templates
+from ..kernels.update_tensormaps import update_tensormaps
 from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ..scheduler.group_table import Layout
+from .group_kernels import kernel_of, records_of_templates
 from .ptr_array import PointerArrays, PointerProblem
 from .simulate import _WORDS, Array, _bytes, _lines, _view
 
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 
 def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array | None = None, w_scale: Array | None = None,
-             out_scale: Array | None = None, layout: Layout = "offsets", gated: bool = False, mean_tokens: float | None = None,
-             fast_accum: bool | None = None, dtype: str | None = None, out_dtype: str | None = None, config: GroupConfig | None = None,
-             sms: int = 132, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
-    """`gemm.group_gemm` as a device with `sms` SMs would do it, executed on the CPU.
+             out_scale: Array | None = None, layout: Layout = "cu_seqlens", gated: bool = False, mean_tokens: float | None = None,
+             fast_accum: bool | None = None, dtype: str | None = None, out_dtype: str | None = None, config: GroupedConfig | None = None,
+             card: Card = H200, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
+    """`gemm.group_gemm` as a card would do it, executed on the CPU.
 
     Arrays are float16, float32, ml_dtypes' bfloat16 and float8, or unsigned integers holding the bits of `dtype` (x, w) and
-    `out_dtype` (out). Fewer `sms` make each CTA work on more tiles. `schedule`, `seed` and `check` are those of `ptxkit.sim.run`.
+    `out_dtype` (out). A card with fewer SMs (`card.with_sms`) makes each CTA work on more tiles. `schedule`, `seed` and
+    `check` are those of `ptxkit.sim.run`.
     """
     from ptxkit.sim import Report
 
@@ -48,22 +49,24 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
         if not problem.k:
             out[...] = 0
         return Report(checked=False)
-    config = config or heuristic(problem, sms)
-    ctas = problem.grid(config, sms)
+    config = config or heuristic(problem, card)
+    ctas = problem.grid(config, card.sms)
     how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}
     reports = [_kernel(problem, arrays, given, gated, each, ctas, how) for each in config.kernels]
     return next((report for report in reports if report.verdict != "clean"), reports[0])
 
 
-def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array | None], gated: bool, config: GroupConfig, ctas: int,
+def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array | None], gated: bool, config: GroupedConfig, ctas: int,
             how: dict[str, Any]) -> Report:
     """One kernel of a launch, after the one that makes its maps."""
     x, w, out, x_scale = given["x"], given["w"], given["out"], given["x_scale"]
     assert x is not None
     assert w is not None
     assert out is not None
-    records = kernel.trace(**config.parameters).copies.records
-    workspace = np.zeros(workspace_bytes(config.GROUPS, config.LAYOUT) // 4 if config.needs_workspace else 1, np.uint32)
+    product, operands = kernel_of(config), config.operands
+    traced = product.trace(**config.parameters)
+    records = traced.copies.records
+    workspace = np.zeros(workspace_bytes(operands.max_groups, operands.layout) // 4 if config.needs_workspace else 1, np.uint32)
     flat_x, flat_out = (array.reshape(-1, array.shape[-1]) for array in (x, out))
     seen = _lines(flat_out, True)
 
@@ -82,26 +85,31 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
 
     halves = w.reshape(w.shape[0], 2, w.shape[1] // 2, w.shape[2]) if gated else w
     # A kernel that stores directly reads no map of y; one that has a map for each group finds Y where the kernel before it did.
-    other = TensorMap(seen, box=(1, 16 // out.itemsize)) if config.TAILS == "updated" else TensorMap(flat_x[0, :16 // x.itemsize],
+    other = TensorMap(seen, box=(1, 16 // out.itemsize)) if config.updates_maps else TensorMap(flat_x[0, :16 // x.itemsize],
                                                                                                     box=(16 // x.itemsize,))
-    maps: list[Any] = [_lines(flat_x, True), _lines(halves, True), other]
+    nothing = TensorMap(flat_x[0, :16 // x.itemsize], box=(16 // x.itemsize,))
+    maps: dict[str, Any] = {"x": _lines(flat_x, True), "w": _lines(halves, True), "y": other, "sfa_map": nothing, "x_tail": nothing}
     if "y" in records:
         lines, before = problem.stored(config)
         box, strides = tuple(reversed(records["y"].box)), tuple(stride // out.itemsize for stride in reversed(lines.strides))
-        maps[2] = TensorMap(flat_out, box=box, swizzle=records["y"].swizzle, shape=lines.dims[::-1], strides=(*strides, 1), offset=-before)
-    nothing = TensorMap(flat_x[0, :16 // x.itemsize], box=(16 // x.itemsize,))
-    if config.TAILS == "updated":
+        maps["y"] = TensorMap(flat_out, box=box, swizzle=records["y"].swizzle, shape=lines.dims[::-1], strides=(*strides, 1),
+                              offset=-before)
+    if "sfa_map" in records and x_scale is not None:
+        maps["sfa_map"] = _lines(x_scale.reshape(-1, x_scale.shape[-1]), False)
+    if "x_tail" in records:
+        maps["x_tail"] = maps["x"]
+    if config.updates_maps:
         templates = records_of_templates(config)
-        updating = [TensorMap(array, box=tuple(reversed(templates[name].box)), swizzle=templates[name].swizzle)
-                    for name, array in zip("xwy", (*maps[:2], seen), strict=True)]
-        ctas_of_maps = warps(problem.groups, config.LAYOUT)
-        first = update_tensormaps.simulate(ctas_of_maps, *updating, *problem.update_scalars(arrays, pointer), workspace, **how,
+        updating: dict[str, Any] = {}
+        for name, array in (("x", maps["x"]), ("w", maps["w"]), ("y", seen)):
+            record = templates[name]
+            updating[name] = TensorMap(array, box=tuple(reversed(record.box[:array.ndim])), swizzle=record.swizzle)
+        first = update_tensormaps.simulate(warps(problem.groups, operands.layout), **updating, **problem.update_arguments(pointer), **how,
                                            **config.update)
         if first.verdict == "error":
             return first
-    maps.append(_lines(x_scale.reshape(-1, x_scale.shape[-1]), False) if "s" in records and x_scale is not None else nothing)
-    maps.append(maps[0] if "x_rest" in records else nothing)
-    return kernel.simulate(ctas, *maps, *problem.scalars(arrays, config, pointer), **how, **config.parameters)
+    named = {**maps, **problem.arguments(arrays, config, pointer)}
+    return product.simulate(ctas, **{each.name: named[each.name] for each in traced.signature}, **how, **config.parameters)
 
 
 def described(x: Array, w: Array, lengths: Array, out: Array, x_scale: Array | None, w_scale: Array | None,
@@ -125,8 +133,8 @@ def _views(given: dict[str, Array | None], dtype: str | None, out_dtype: str | N
 _INTEGERS = {"int32": "s32", "uint32": "u32"}
 
 
-def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config: dict[str, Any] | None = None, mean_tokens: float = 128,
-                      fast_accum: bool | None = None, sms: int = 4, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
+def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config: GroupedConfig | None = None, mean_tokens: float = 128,
+                      fast_accum: bool | None = None, ctas: int = 4, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
     """`group_gemm_pointers` for groups (x, w, out), executed on the CPU: both kernels, one after the other.
 
     All arrays lie in one buffer, in which every matrix begins at a multiple of 256 bytes with bytes between that nothing may write.
@@ -147,19 +155,18 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     one = ArrayView(0, (len(matrices),), (1,), "s64", 0, "numpy")
     arrays = PointerArrays(one, one, one, ArrayView(0, sizes.shape, (3, 1), "s32", 0, "numpy"))
     problem = PointerProblem(arrays, words[0], words[1], words[2], mean_tokens, fast_accum)
-    chosen = problem.config() if config is None else GroupConfig.of(problem.x, problem.w, problem.out, LAYOUT="pointers", GROUPS=32,
-                                                                     PROMOTE=problem.promote, **config)
+    chosen = problem.config() if config is None else config
     named = {"sizes": sizes.reshape(-1), "x": addresses[0], "w": addresses[1], "out": addresses[2],
-             "workspace": np.zeros(workspace_bytes(chosen.GROUPS, "pointers") // 4, np.uint32),
+             "workspace": np.zeros(workspace_bytes(chosen.operands.max_groups, "ptr_array") // 4, np.uint32),
              "x_scale": np.zeros(1, np.float32), "w_scale": np.zeros(1, np.float32), "none": np.zeros(1, np.uint8)}
     maps = [TensorMap(memory[:16].view(array.dtype).reshape(1, -1), box=tuple(reversed(fields.box)), swizzle=fields.swizzle)
             for array, fields in zip(matrices[0], problem.templates(chosen), strict=True)]
     how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}
-    report = update_tensormaps.simulate(warps(len(matrices), "pointers"), *maps, *problem.update_scalars(named.__getitem__), **how,
+    report = update_tensormaps.simulate(warps(len(matrices), "ptr_array"), *maps, **problem.update_arguments(named.__getitem__), **how,
                                         **chosen.update)
     if report.verdict != "error":
         named["out"] = addresses[2].view(np.uint8)
-        report = kernel.simulate(sms, *maps, maps[0], maps[0], *problem.scalars(named.__getitem__), **how, **chosen.parameters)
+        report = kernel_of(chosen).simulate(ctas, *maps, **problem.arguments(named.__getitem__), **how, **chosen.parameters)
     for number, (place, array) in enumerate(zip(places, flat, strict=True)):
         if number % 3 == 2:
             array[...] = memory[place:place + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -168,7 +175,7 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     return report
 
 
-@kernel_of(target="sm_90a", block=32)
+@kernel(target="sm_90a", block=32)
 def _where(first: Ptr[u8], address: Ptr[u64]) -> None:
     """Where the CPU device puts the first of a kernel's arrays."""
     st.global_.u64(address, first.reg)

@@ -1,10 +1,10 @@
-"""What is asked for: arrays checked, extents, strides and kinds of scales, and the numbers that the kernel is given."""
+"""What is asked for: arrays checked, extents, strides and scales; and the arguments of the kernels, by name."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,14 +16,15 @@ from ptxkit.types import TYPES
 
 from ..collective.atoms import ROWS
 from ..collective.thread_scales import BLOCK
-from ..config.grouped import CAPACITIES, GroupConfig
+from ..config.grouped import CAPACITIES, GroupedConfig, GroupOperands, StagedGroups
+from ..config.parts import BlockScaled, Promoted, Promotion, ScaleLoad, Sums, TensorCoreSums, ThreadScaled
 from ..scheduler.group_table import Layout
 from ..scheduler.grouped import ORDERS, Order
 from .dense import Lines
 
 OPERANDS = {"bf16": ("bf16",), "f16": ("f16",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("bf16", "f16", "f32")
-NAMES: dict[Layout, str] = {"offsets": "cu_seqlens", "masked": "masked_m", "rows": "m_indices", "pointers": "sizes"}
+NAMES: dict[Layout, str] = {"cu_seqlens": "cu_seqlens", "masked": "masked_m", "contiguous": "m_indices", "ptr_array": "sizes"}
 """What the array of lengths is called in each layout."""
 
 
@@ -47,7 +48,7 @@ class GroupArrays(NamedTuple):
 class GroupOptions:
     """The rest of the arguments of `gemm.group_gemm`."""
 
-    layout: Layout = "offsets"
+    layout: Layout = "cu_seqlens"
     gated: bool = False
     mean_tokens: float | None = None
     fast_accum: bool | None = None
@@ -104,8 +105,8 @@ class GroupProblem:
 
     def _lengths(self, lengths: ArrayView) -> None:
         name = NAMES[self.options.layout]
-        count, what = {"masked": (self.groups, "the rows of each group"), "rows": (self.rows, "the group of each row of x"),
-                       "offsets": (self.groups + 1, "where each group begins, and the end of the last")}[self.options.layout]
+        count, what = {"masked": (self.groups, "the rows of each group"), "contiguous": (self.rows, "the group of each row of x"),
+                       "cu_seqlens": (self.groups + 1, "where each group begins, and the end of the last")}[self.options.layout]
         if lengths.dtype not in ("s32", "u32"):
             raise LaunchError(f"{name} has elements of {lengths.dtype}: it must be int32")
         if lengths.shape != (count,):
@@ -181,73 +182,82 @@ class GroupProblem:
             raise LaunchError(f"out_scale has strides {scale.strides}: the scales of masked groups follow one another without gaps")
 
     @property
-    def scale_map(self) -> bool:
-        """Whether x has block scales that are contiguous along the rows, on 16-byte lines."""
-        return bool(self.s_lines.dims)
+    def operands(self) -> GroupOperands:
+        """The element types, the layout and the epilogue that a configuration must have; and the smallest table that has room."""
+        return GroupOperands(self.x, self.w, self.out, self.options.layout, self.options.gated, self.scaled, self.capacity)
 
     @property
-    def scale_copies(self) -> dict[str, bool]:
-        """Which of the block scales the producer can copy: x's by a tensor map, w's, contiguous along K, four at a time."""
-        return {"SCALE_MAP": self.scale_map, "SCALE_BULK": self.scale_bulk}
+    def scale_load(self) -> ScaleLoad:
+        """How the block scales can be loaded best: the producer can copy those of x by a tensor map where they are contiguous along the
+        rows, on 16-byte lines, and those of w, four at a time, where they are contiguous along K."""
+        return "bulk" if self.scale_bulk else "tensor_map" if self.s_lines.dims else "warp"
 
-    def scalars(self, arrays: GroupArrays, config: GroupConfig, pointers: Any = None) -> tuple[Any, ...]:
-        """The kernel's arguments besides tensor maps. `pointers` maps the name of an array to what stands for its pointer."""
-        def pointer(name: str) -> Any:
-            if pointers is not None:
-                return pointers(name)
-            array = getattr(arrays, name)
-            return 0 if array is None else array.pointer
+    @property
+    def scales_in_shared(self) -> bool:
+        """Whether there are block scales that can come through shared memory: with a gate, the producer must be able to copy them all."""
+        return self.block_scales and (self.scale_bulk or not self.options.gated)
 
-        x, w = arrays.x_scale, arrays.w_scale
-        strides: tuple[int, ...] = (0, 0, 0, 0, 0)
-        if self.block_scales:
-            assert x is not None
-            assert w is not None
-            strides = (*x.strides[-2:], *w.strides)
-        elif self.scaled:
-            assert w is not None
-            strides = (0, 0, w.strides[0] if w.shape and w.shape[0] > 1 else 0, 0, 0)
-        return (pointer("lengths"), self.groups, self.rows, self.pitch, self.n, -(-self.n // config.features),
-                -(-self.k // config.tile.BK), pointer("out"), self.out_row, 0, pointer("x_scale"), strides[0], strides[1],
-                pointer("w_scale"), strides[2], strides[3], strides[4], pointer("out_scale"), *self._out_strides(arrays.out_scale),
-                inverse(self.units_of_weights(config)), pointer("workspace") if pointers is not None else 0)
+    def sums(self, how: Promotion = "plain", swap_ab: bool = False) -> Sums:
+        """Where the sums along K are accumulated; promoted ones in this way. Block scales come through shared memory where they can."""
+        if not self.promote:
+            return TensorCoreSums()
+        if not self.block_scales:
+            return Promoted(how)
+        if swap_ab or not self.scales_in_shared:
+            return ThreadScaled(how == "stagger")
+        return BlockScaled(how, self.scale_load)
 
-    @staticmethod
-    def _out_strides(scale: ArrayView | None) -> tuple[int, ...]:
-        return scale.strides[-2:] if scale is not None else (0, 0)
+    def arguments(self, arrays: GroupArrays, config: GroupedConfig, pointer: Callable[[str], Any]) -> dict[str, Any]:
+        """The arguments besides tensor maps of any grouped kernel, by name. `pointer` maps the name of an array, or workspace, to what
+        stands for its address."""
+        x, w, out = arrays.x_scale, arrays.w_scale, arrays.out_scale
+        x_strides: tuple[int, ...] = (0, 0)
+        w_strides: tuple[int, ...] = (0, 0, 0)
+        if self.block_scales and x is not None and w is not None:
+            x_strides, w_strides = x.strides[-2:], w.strides
+        elif self.scaled and w is not None:
+            w_strides = (w.strides[0] if w.shape and w.shape[0] > 1 else 0, 0, 0)
+        out_strides = out.strides[-2:] if out is not None else (0, 0)
+        groups = {"lengths": pointer("lengths"), "count": self.groups, "rows": self.rows, "pitch": self.pitch, "n": self.n,
+                  "weight_tiles": -(-self.n // config.features), "k_tiles": -(-self.k // config.tile.BK),
+                  "weights_divmod": inverse(self.weight_work_tiles(config))}
+        return {"groups": groups, "out": {"pointer": pointer("out"), "row": self.out_row, "batch": 0},
+                "x_scale": {"pointer": pointer("x_scale"), "mn_stride": x_strides[0], "k_stride": x_strides[1]},
+                "w_scale": {"pointer": pointer("w_scale"), "group_stride": w_strides[0], "mn_stride": w_strides[1],
+                            "k_stride": w_strides[2]},
+                "out_scale": {"pointer": pointer("out_scale"), "mn_stride": out_strides[0], "k_stride": out_strides[1]},
+                "workspace": pointer("workspace")}
 
-    def update_scalars(self, arrays: GroupArrays, pointers: Any = None) -> tuple[Any, ...]:
-        """Those of the kernel that makes the maps; its workspace comes last."""
-        where = pointers or (lambda name: getattr(arrays, name).pointer)
-        none = pointers("none") if pointers is not None else 0
-        return where("lengths"), self.groups, self.rows, self.pitch, where("out"), self.y_lines.strides[0], none, none, none
+    def update_arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:
+        """Those of the kernel that makes a map of each group. `pointer` maps "none", too, to what stands for no array."""
+        none = pointer("none")
+        return {"lengths": pointer("lengths"), "groups": self.groups, "rows": self.rows, "pitch": self.pitch, "out": pointer("out"),
+                "out_row_bytes": self.y_lines.strides[0], "x_at": none, "w_at": none, "y_at": none, "workspace": pointer("workspace")}
 
-    def stored(self, config: GroupConfig) -> tuple[Lines, int]:
+    def stored(self, config: GroupedConfig) -> tuple[Lines, int]:
         """Y as the kernel's tensor map describes it, and how many bytes before Y it begins; see `RaggedStore`.
 
-        Those bytes need not be memory: no copy has coordinates there, and the map is an address and extents, whatever lies at them.
+        Those bytes need not be memory: no copy has coordinates there, and a map only says an address and extents.
         """
-        if config.TAILS != "ragged":
+        if not isinstance(config.store, StagedGroups) or config.store.ends != "ragged":
             return self.y_lines, 0
         (row,) = self.y_lines.strides
         return Lines((self.n, ROWS, self.rows + 1), (row, row)), ROWS * row
 
-    def units(self, config: GroupConfig) -> int:
-        """At most how many units of work there are, whatever the lengths."""
-        along = config.tile.CLUSTER_N if config.TRANSPOSED else config.tile.CLUSTER_M
-        rows = -(-self.rows // config.tokens) if config.LAYOUT == "rows" else \
-            self.rows // (config.tokens * along) + min(self.groups, self.rows)
-        return rows * self.units_of_weights(config)
+    def work_tiles(self, config: GroupedConfig) -> int:
+        """The most work tiles there can be, whatever the lengths."""
+        rows = -(-self.rows // config.tile_tokens) if self.options.layout == "contiguous" else \
+            self.rows // (config.tile_tokens * config.along_tokens) + min(self.groups, self.rows)
+        return rows * self.weight_work_tiles(config)
 
-    def units_of_weights(self, config: GroupConfig) -> int:
-        """How many units the weights of a group are."""
-        across = config.tile.CLUSTER_M if config.TRANSPOSED else config.tile.CLUSTER_N
-        return -(-self.n // (config.features * across))
+    def weight_work_tiles(self, config: GroupedConfig) -> int:
+        """Work tiles along the weights of a group."""
+        return -(-self.n // (config.features * config.along_weights))
 
-    def grid(self, config: GroupConfig, ctas: int) -> int:
-        """CTAs of a launch where so many fit: the same number, of whole clusters, for each kernel of the configuration."""
-        size = math.lcm(*(each.tile.cluster for each in config.kernels))
-        wanted = max(self.units(each) * each.tile.cluster for each in config.kernels)
+    def grid(self, config: GroupedConfig, ctas: int) -> int:
+        """CTAs of a launch on a device that holds so many: the same number, of whole clusters, for each kernel of the configuration."""
+        size = math.lcm(*(each.cluster for each in config.kernels))
+        wanted = max(self.work_tiles(each) * each.cluster for each in config.kernels)
         return min(-(-wanted // size), max(1, ctas // size)) * size
 
 

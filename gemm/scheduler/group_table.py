@@ -14,12 +14,12 @@ from ptxkit.types import u32
 
 from .fast_divmod import rounded_up
 from .tile_cost import ALL_LANES, Groups, OnDevice
-from .two_kernels import Choice
+from .two_kernels import TwoKernelPlan
 
-Layout = Literal["offsets", "masked", "rows", "pointers"]
+Layout = Literal["cu_seqlens", "masked", "contiguous", "ptr_array"]
 """How the device says which rows are whose: where groups begin and end; how many rows of equal slots are used; the group of each row; or
 groups with matrices of their own, and their M, N and K."""
-COUNTED: tuple[Layout, ...] = ("offsets", "masked")
+COUNTED: tuple[Layout, ...] = ("cu_seqlens", "masked")
 """Those whose lengths the kernel reads by itself, of groups that are rows of one matrix."""
 LONGEST = (1 << 22) - 1
 """Rows of a group from which on it counts as no longer than any other."""
@@ -28,11 +28,11 @@ LONGEST = (1 << 22) - 1
 class GroupTable:
     """First row and end of each group, and how many units of rows (pointers: units) come before it.
 
-    "pointers" adds the tiles across N and the stages of K of each group; `longest_first`, where the groups come in another order than
+    "ptr_array" adds the tiles across N and the stages of K of each group; `longest_first`, where the groups come in another order than
     their own, which one each is.
     """
 
-    def __init__(self, capacity: int, layout: Layout = "offsets", longest_first: bool = False) -> None:
+    def __init__(self, capacity: int, layout: Layout = "cu_seqlens", longest_first: bool = False) -> None:
         self.capacity, self.longest_first = capacity, longest_first
         self.layout: Layout = layout
         words = self.words(capacity, layout, longest_first)
@@ -40,16 +40,16 @@ class GroupTable:
         self.before = self.words_at
         places = [self.words_at + (capacity * i + 1) for i in range(1, words // capacity)]
         self.start, self.end = places[:2]
-        self.across, self.stages = places[2:4] if layout == "pointers" else places[:2]
+        self.across, self.stages = places[2:4] if layout == "ptr_array" else places[:2]
         self.group = places[-1]                                 # of `longest_first`
 
     @staticmethod
     def words(capacity: int, layout: Layout, longest_first: bool = False) -> int:
         """Of 32 bits."""
-        return 0 if layout == "rows" else ((5 if layout == "pointers" else 3) + longest_first) * capacity + 1
+        return 0 if layout == "contiguous" else ((5 if layout == "ptr_array" else 3) + longest_first) * capacity + 1
 
     @classmethod
-    def bytes(cls, capacity: int, layout: Layout = "offsets", longest_first: bool = False) -> int:
+    def bytes(cls, capacity: int, layout: Layout = "cu_seqlens", longest_first: bool = False) -> int:
         """Shared memory, the alignment included."""
         return 4 * cls.words(capacity, layout, longest_first) + 16
 
@@ -57,25 +57,25 @@ class GroupTable:
     def bounds(lengths: Ptr[u32], group: Reg[u32], rows: Reg[u32], layout: Layout, pitch: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
         """First row and end of one group, read from `lengths`; within `rows` whatever is there."""
         value = ld.global_.u32(lengths.at(group))
-        following = ld.global_.u32(lengths.at(group + 1)) if layout == "offsets" else None
+        following = ld.global_.u32(lengths.at(group + 1)) if layout == "cu_seqlens" else None
         return _bounds(value, following, group, rows, pitch)
 
     def scan(self, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], unit: int, layout: Layout, pitch: Reg[u32], features: int = 0,
-             depth: int = 0, choice: Choice | None = None, n: Reg[u32] | None = None) -> None:
+             depth: int = 0, plan: TwoKernelPlan | None = None, n: Reg[u32] | None = None) -> None:
         """By one warp: read the lengths, add up the units of `unit` rows.
 
-        "offsets": `lengths` [groups + 1] are where groups begin and end. "masked": `lengths` [groups] count rows, groups are `pitch`
+        "cu_seqlens": `lengths` [groups + 1] are where groups begin and end. "masked": `lengths` [groups] count rows, groups are `pitch`
         rows apart. Whatever the numbers are, no group reaches past `rows`, or ends before it begins.
-        "pointers": `lengths` [groups, 3] are M, N and K, units are tiles of `unit` rows by `features`, and stages are `depth` deep.
-        With a `choice`, of a kernel whose result has `n` columns, groups that are the other kernel's have no units.
+        "ptr_array": `lengths` [groups, 3] are M, N and K, units are tiles of `unit` rows by `features`, and stages are `depth` deep.
+        With a `plan`, for a result of `n` columns, groups of the other kernel have no units.
         """
-        lane, by = mov.u32(laneid), OnDevice.begin() if choice is not None else None
+        lane, by = mov.u32(laneid), OnDevice.begin() if plan is not None else None
         places = [lane + first if first else lane for first in range(0, self.capacity, 32)]
         found: list[Sequence[Reg[u32]]] = []                    # of this lane's groups: number, and what the table has of each
-        values = [] if layout == "pointers" else [self._read(lengths, at, groups, layout) for at in places]
+        values = [] if layout == "ptr_array" else [self._read(lengths, at, groups, layout) for at in places]
         for i, at in enumerate(places):
             inside = at < groups
-            if layout == "pointers":
+            if layout == "ptr_array":
                 m, n, k = (mov.u32(0) for _ in range(3))
                 for axis, extent in enumerate((m, n, k)):
                     ld.global_.u32(extent, lengths.at(at * 3 + axis), pred=inside)
@@ -83,7 +83,7 @@ class GroupTable:
             else:
                 start, end = _bounds(*values[i], at, rows, pitch)
                 found.append((at, start, selp.u32(end, start, inside)))
-        plan = choice.plan(_groups(by, found), n) if choice is not None and by is not None else None
+        shares = plan.shares(_groups(by, found), n) if plan is not None and by is not None else None
         arrays = (self.start, self.end, self.across, self.stages)[:len(found[0]) - 1]
         if self.longest_first:
             found = self._sorted(found, arrays)
@@ -92,12 +92,12 @@ class GroupTable:
                 for array, entry in zip(arrays, entries, strict=True):
                     st.shared__cta.u32(array.at(at), entry)
         before, units = self._add_up([self._units(unit, *entries) for _, *entries in found], lane)
-        if choice is not None and by is not None and plan is not None:
+        if plan is not None and by is not None and shares is not None:
             shared: tuple[Sequence[Any], Any] = before, units
-            if choice.between is not None:                      # before the plan is known, which is longer on its way
-                shared = self._add_up([rounded_up(length, unit) for length in choice.if_shared(_groups(by, found), n)], lane)
-            before = [choice.settled(by, plan, *each) for each in zip(before, shared[0], strict=True)]
-            units = choice.settled(by, plan, units, shared[1])
+            if plan.between is not None:                        # added up before the shares are known, which take longer
+                shared = self._add_up([rounded_up(length, unit) for length in plan.if_shared(_groups(by, found), n)], lane)
+            before = [plan.settled(by, shares, *each) for each in zip(before, shared[0], strict=True)]
+            units = plan.settled(by, shares, units, shared[1])
         for at, number in zip(places, before, strict=True):
             st.shared__cta.u32(self.before.at(at), number)
         st.shared__cta.u32(self.before.at(self.capacity), units, pred=lane == 31)
@@ -115,7 +115,7 @@ class GroupTable:
 
     @staticmethod
     def _units(unit: int, start: Reg[u32], end: Reg[u32], across: Reg[u32] | None = None, stages: Reg[u32] | None = None) -> Reg[u32]:
-        """Of a group: rows of tiles, or ("pointers") tiles, of which there are none without depth."""
+        """Of a group: rows of tiles, or ("ptr_array") tiles, of which there are none without depth."""
         rows = rounded_up(end - start, unit)
         return rows if across is None or stages is None else selp.u32(mul.lo.u32(rows, across), 0, stages != 0)
 
@@ -144,8 +144,8 @@ class GroupTable:
 
     @staticmethod
     def _read(lengths: Ptr[u32], at: Reg[u32], groups: Reg[u32], layout: Layout) -> tuple[Reg[u32], Reg[u32] | None]:
-        """What `lengths` has of a group, and ("offsets") of the next; 0 behind the last."""
-        value, following = mov.u32(0), mov.u32(0) if layout == "offsets" else None
+        """What `lengths` has of a group, and ("cu_seqlens") of the next; 0 behind the last."""
+        value, following = mov.u32(0), mov.u32(0) if layout == "cu_seqlens" else None
         ld.global_.u32(value, lengths.at(at), pred=at < groups)
         if following is not None:
             ld.global_.u32(following, lengths.at(at + 1), pred=at < groups)

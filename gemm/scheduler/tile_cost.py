@@ -160,14 +160,14 @@ class Groups:
 
 
 class Count(NamedTuple):
-    """How many tiles, and the time of all of them in float32: of one CTA, in the unit of `Tiles.wave`."""
+    """How many tiles, and the time of all of them in float32: of one CTA, in the unit of `TileCost.wave`."""
 
     tiles: Any
     time: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
+class TileCost:
     """A kernel's tiles of `tokens` by `features`: each takes as long as it has tokens, by `step` of them at a time, and as `beside` steps
     more, whatever it has. `wave` is the time of a step, in any unit."""
 
@@ -212,4 +212,4 @@ def in_waves(by: Arithmetic, count: Count) -> Any:
     return by.times(by.real(by.waves(count.tiles) * by.ctas * LEVEL + count.tiles * (10 - LEVEL)), count.time)
 
 
-__all__ = ["ALL_LANES", "LEVEL", "Arithmetic", "Count", "Groups", "OnDevice", "OnHost", "Tiles", "in_waves"]
+__all__ = ["ALL_LANES", "LEVEL", "Arithmetic", "Count", "Groups", "OnDevice", "OnHost", "TileCost", "in_waves"]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .tile_cost import LEVEL, Arithmetic, Count, Groups, OnHost, Tiles, in_waves
+from .tile_cost import LEVEL, Arithmetic, Count, Groups, OnHost, TileCost, in_waves
 
 
-class Plan(NamedTuple):
+class Shares(NamedTuple):
     """Whether the second kernel has all groups, else the first; and whether they share them instead (None: never)."""
 
     second: Any
@@ -17,7 +17,7 @@ class Plan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TwoKernelPlan:
     """What a kernel knows of the `first` one's tiles and of the `second` one's, and which of them it is.
 
     Whether the last wave of tiles is full depends on every group's length, and so does how full tiles are. Both kernels count both kinds
@@ -26,36 +26,36 @@ class Choice:
     where those of the first end, so that only its last wave counts.
     """
 
-    first: Tiles
-    second: Tiles
+    first: TileCost
+    second: TileCost
     between: int | None
     is_first: bool
 
-    def plan(self, groups: Groups, n: Any) -> Plan:
+    def shares(self, groups: Groups, n: Any) -> Shares:
         """Who has what of all groups, for results of `n` columns. On the device by all lanes of a warp, each with some of the groups."""
         by, counts = groups.by, self._counts(groups, n)
         second = self._second(groups, *counts)
         if self.between is None:
-            return Plan(second, None)
+            return Shares(second, None)
         together = self._shared(groups, n, self.between)
         less = [by.less(by.times(together, by.real(count.tiles)), in_waves(by, count)) for count in counts]
-        return Plan(second, by.either(second, *reversed(less)))
+        return Shares(second, by.either(second, *reversed(less)))
 
     def if_shared(self, groups: Groups, n: Any) -> Sequence[Any]:
         """The lengths of the groups that are this kernel's where they are shared, and 0 for others."""
         seconds, firsts = groups.split(self._each(groups, n))
         return (firsts if self.is_first else seconds).lengths
 
-    def settled(self, by: Arithmetic, plan: Plan, all_: Any, shared: Any) -> Any:
+    def settled(self, by: Arithmetic, shares: Shares, all_: Any, shared: Any) -> Any:
         """This kernel's number of something: `all_` where it has all groups, `shared` where they are shared, else none."""
-        alone = by.pick(plan.second, *((0, all_) if self.is_first else (all_, 0)))
-        return alone if plan.shared is None else by.pick(plan.shared, shared, alone)
+        alone = by.pick(shares.second, *((0, all_) if self.is_first else (all_, 0)))
+        return alone if shares.shared is None else by.pick(shares.shared, shared, alone)
 
     def own(self, lengths: Sequence[int], n: int, ctas: int) -> tuple[int, ...]:
         """The lengths of the groups that are this kernel's, and 0 for others: on the host."""
         groups = OnHost(ctas).groups(lengths)
         (all_,), (shared,) = groups.lengths, self.if_shared(groups, n)
-        return tuple(self.settled(groups.by, self.plan(groups, n), all_, shared).tolist())
+        return tuple(self.settled(groups.by, self.shares(groups, n), all_, shared).tolist())
 
     def alone(self, lengths: Sequence[int], n: int, ctas: int) -> bool:
         """Whether this kernel would have all groups if they were not shared: on the host."""
@@ -63,7 +63,7 @@ class Choice:
         return bool(self._second(groups, *self._counts(groups, n)) != self.is_first)
 
     def time(self, groups: Groups, n: int) -> float:
-        """What both take together, as `Tiles.time` has it."""
+        """What both take together, as `TileCost.time` has it."""
         alone = min(self.first.time(groups, n), self.second.time(groups, n))
         return alone if self.between is None else min(alone, float(self._shared(groups, n, self.between)))
 
@@ -91,4 +91,4 @@ class Choice:
         return by.plus(by.plus(busy, idle), by.times(by.real(by.ctas), by.real(10 * between)))
 
 
-__all__ = ["Choice"]
+__all__ = ["TwoKernelPlan"]

@@ -11,23 +11,25 @@ from ..grammar import tree
 from ..grammar.errors import Finding, Position
 
 if TYPE_CHECKING:
-    from ..dsl.kernel import Kernel, Traced
+    from ..dsl.kernel import Kernel
+    from ..dsl.traced import Traced
 
 Source = "str | tree.Module | Kernel[Any] | Traced"
 
 
 def check(source: str | tree.Module | Kernel[Any] | Traced, *, strict: bool = False) -> tuple[Finding, ...]:
-    """The findings in PTX text, a tree or a kernel (of its default configuration, or one trace of it), by line.
+    """The findings in PTX text, a tree, a trace, or a kernel in its default configuration, by line.
 
-    Of kind "language" for all of the module, and "protocol" for each entry if the language is right. Of a trace the rules also know the
-    shared-memory plan, the boxes of its tensor maps and the Python lines. `strict`: also modifiers that stand in another order than PTX's.
+    Findings of kind "language" are about the whole module. When there is no language error, each entry is also checked for "protocol". For
+    a trace the rules know the shared-memory plan, the boxes of tensor maps and the Python lines. `strict` reports modifiers in another
+    order than PTX's, too.
     """
     module, lines, traced = _module(source)
     return _check(module, lines, traced, strict, protocols=True)
 
 
 def check_text(text: str, *, strict: bool = False, target: str | None = None, protocols: bool = True) -> tuple[Finding, ...]:
-    """As `check`, of PTX text; where it is not PTX is a finding, too. `target` stands for the module's own."""
+    """As `check`, for PTX text that may have syntax errors: these are findings, too. `target` replaces the module's own."""
     from ..grammar.read import parse_all
 
     module, errors = parse_all(text)
@@ -54,11 +56,11 @@ def _check(module: tree.Module, lines: Mapping[int, Position] | None, traced: Tr
 
 NEVER = re.compile(r"(?!)")
 REACH = 1 << 14
-"""Signs behind the begin of a statement in which words are looked for: in the longest of lines ten thousand findings may be about."""
+"""How many characters of a statement are searched for a finding's words: one long line may have ten thousand findings."""
 
 
 def located(found: Iterable[Finding], text: str) -> Iterator[Finding]:
-    """Language findings at the very words that they are about, not only at the begin of the statement."""
+    """The findings, with language findings at the words that they are about instead of the beginning of the statement."""
     lines: list[str] | None = None
     for finding in found:
         if finding.kind != "language" or not finding.words:
@@ -91,7 +93,7 @@ def located(found: Iterable[Finding], text: str) -> Iterator[Finding]:
 
 
 def protocol(module: tree.Module, places: Any, traced: Traced | None = None) -> list[Finding]:
-    """The protocol findings of every entry of a module whose language is right."""
+    """The protocol findings of every entry. The module has no language error."""
     from ..grammar.gc_pause import gc_pause
     from .analysis import Analysis
     from .families import FAMILIES
@@ -107,17 +109,17 @@ def protocol(module: tree.Module, places: Any, traced: Traced | None = None) -> 
 
 
 def _module(source: str | tree.Module | Kernel[Any] | Traced) -> tuple[tree.Module, Mapping[int, Position] | None, Traced | None]:
-    from ..dsl.kernel import Kernel, Traced
+    from ..dsl.traced import Traceable, Traced
     from ..grammar import parse
 
     if isinstance(source, tree.Module):
         return source, None, None
     if isinstance(source, str):
         return parse(source), None, None
-    traced = source.trace() if isinstance(source, Kernel) else source
+    traced = source.trace() if isinstance(source, Traceable) else source
     if not isinstance(traced, Traced):
         raise TypeError(f"check takes PTX text, a grammar.tree.Module or a kernel, not {type(source).__name__}")
-    return parse(traced.ptx(locs=True)), traced.positions(), traced
+    return (*traced.numbered(), traced)
 
 
 def _order(finding: Finding) -> tuple[bool, int, int, str]:

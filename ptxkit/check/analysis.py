@@ -16,7 +16,7 @@ from .program import Routine, Site, routine
 from .values import Linear, Value, Values
 
 if TYPE_CHECKING:
-    from ..dsl.kernel import Traced
+    from ..dsl.traced import Traced
 
 
 class Analysis:

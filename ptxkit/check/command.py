@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ..files import is_file, read_ptx
+from ..cli.files import is_file, read_ptx
+from ..cli.source import kernel_of, refuse_config
 from ..grammar.errors import Finding, Position
 from . import check, check_text
 
-KernelOf = Callable[[str, Any], tuple[Any, dict[str, Any]]]
 SEVERITIES = {"error": ("error", "errors"), "review": ("to review", "to review"), "info": ("for information", "for information")}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares what the command takes besides the source."""
+    """Declares what the command takes besides its source."""
     parser.add_argument("--language", action="store_true", help="only the language, not the protocols")
     parser.add_argument("--strict", action="store_true", help="also modifiers in another order than PTX's; exit 1 on findings to review")
     parser.add_argument("--target", help="judge for this target, whatever the PTX says: sm_90a")
 
 
-def run(options: argparse.Namespace, kernel_of: KernelOf) -> int:
-    """Tells every finding; 1 when one is an error."""
+def run(options: argparse.Namespace) -> int:
+    """Prints every finding; 1 when one is an error."""
     name: str = options.source
     if is_file(name):
+        refuse_config(name, options.config, "PTX text")
         shown = "<stdin>" if name == "-" else name
         found = check_text(read_ptx(name), strict=options.strict, target=options.target, protocols=not options.language)
         lines = [_line(finding, shown) for finding in found]
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace, kernel_of: KernelOf) -> int:
 
 
 def _line(finding: Finding, name: str) -> str:
-    """A finding at its place in the PTX file; the line that it was made of stands behind."""
+    """A finding at its place in the PTX file, followed by the source line that the PTX came from."""
     author = finding.position
     if finding.ptx_line is None:
         return str(finding)

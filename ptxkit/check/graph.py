@@ -5,54 +5,60 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 Graph = Mapping[int, list[int]]
+END = -1
+"""The node that control goes to from nodes without successors."""
 
 
 def post_dominators(graph: Graph) -> dict[int, int | None]:
-    """The immediate post-dominator of each node: None where it is the end, or where the end is never reached."""
-    end = -1
-    order: list[int] = []
-    before: dict[int, list[int]] = {end: []}
-    for node, after in graph.items():
-        before.setdefault(node, [])
-        for successor in after or (end,):
-            before.setdefault(successor, []).append(node)
-    seen = {end}
-    stack = [(end, iter(before[end]))]
-    while stack:
-        node, rest = stack[-1]
-        for previous in rest:
-            if previous not in seen:
-                seen.add(previous)
-                stack.append((previous, iter(before[previous])))
-                break
-        else:
-            order.append(node)
-            stack.pop()
+    """The immediate post-dominator of each node: None where it is the end, or where the end is never reached.
+
+    Found from semidominators (Georgiadis's Semi-NCA): no step is repeated until nothing changes, whatever the graph is.
+    """
+    order, parent = _from_end(graph)
     number = {node: i for i, node in enumerate(order)}
-    found: dict[int, int] = {end: end}
+    semi, lowest, above = list(range(len(order))), list(range(len(order))), [-1] * len(order)
 
-    def meet(a: int, b: int) -> int:
-        while a != b:
-            while number[a] < number[b]:
-                a = found[a]
-            while number[b] < number[a]:
-                b = found[b]
-        return a
+    def least(i: int) -> int:
+        """The lowest semidominator on the path from a node up to the first that is not linked yet. The path is made short."""
+        path = []
+        while above[i] >= 0 and above[above[i]] >= 0:
+            path.append(i)
+            i = above[i]
+        for j in reversed(path):
+            if semi[lowest[above[j]]] < semi[lowest[j]]:
+                lowest[j] = lowest[above[j]]
+            above[j] = above[i]
+        return semi[lowest[path[0] if path else i]]
 
-    changed = True
-    while changed:
-        changed = False
-        for node in reversed(order):
-            if node == end:
-                continue
-            known = [s for s in (graph[node] or [end]) if s in found]
-            new = known[0]
-            for other in known[1:]:
-                new = meet(new, other)
-            if found.get(node) != new:
-                found[node] = new
-                changed = True
-    return {node: None if found.get(node, end) == end else found[node] for node in graph}
+    for i in range(len(order) - 1, 0, -1):
+        semi[i] = min(least(number[after]) for after in graph[order[i]] or (END,) if after in number)
+        above[i] = parent[i]
+    found = [0] * len(order)
+    for i in range(1, len(order)):
+        nearest = parent[i]
+        while nearest > semi[i]:
+            nearest = found[nearest]
+        found[i] = nearest
+    nearest_of = {order[i]: order[nearest] for i, nearest in enumerate(found) if nearest}
+    return {node: nearest_of.get(node) for node in graph}
+
+
+def _from_end(graph: Graph) -> tuple[list[int], list[int]]:
+    """The nodes from which the end is reached, as a depth-first search from the end finds them, and the place of each one's parent."""
+    before: dict[int, list[int]] = {END: []}
+    for node, after in graph.items():
+        for successor in after or (END,):
+            before.setdefault(successor, []).append(node)
+    order, parent, seen = list[int](), list[int](), set[int]()
+    todo = [(END, 0)]
+    while todo:
+        node, came = todo.pop()
+        if node not in seen:
+            seen.add(node)
+            todo += [(previous, len(order)) for previous in before.get(node, ()) if previous not in seen]
+            order.append(node)
+            parent.append(came)
+    return order, parent
 
 
 def liveness(graph: Graph, effects: Mapping[int, tuple[int, int]]) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Where an instruction stands: its PTX line, and the author's line where `.loc` or the trace tells it."""
+"""Where an instruction stands: its PTX line, and the author's line when `.loc` or the trace gives it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..grammar.errors import Finding, Kind, Position, Severity
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of PTX (None in a tree that was not read from text) and the author's position of it."""
+    """A line of PTX (None in a tree without lines) and the author's position for it."""
 
     line: int | None
     author: Position | None
@@ -22,7 +22,7 @@ class Place:
         return self.author or (None if self.line is None else Position(None, self.line, self.column))
 
     def __str__(self) -> str:
-        """As other findings name it: `line 12`, or the author's file and line."""
+        """As findings name it: `line 12`, or the author's file and line."""
         return str(self.position) if self.position else "a line without a position"
 
 
@@ -30,7 +30,7 @@ NOWHERE = Place(None, None)
 
 
 class Places:
-    """The positions of a module's statements. `lines`: the author's line by PTX line, of a traced kernel."""
+    """The positions of a module's statements. For a traced kernel, `lines` has the author's position by PTX line."""
 
     def __init__(self, module: tree.Module, lines: Mapping[int, Position] | None = None) -> None:
         self.lines = lines
@@ -49,7 +49,7 @@ class Places:
         return Place(position.line, self._author(loc), position.column)
 
     def _author(self, loc: tree.Loc | None) -> Position | None:
-        """Inlined code is told by the line that called it."""
+        """The author's position. Inlined code has the position of the call."""
         if loc is None:
             return None
         file, line = loc.inlined[2:4] if loc.inlined else (loc.file, loc.line)

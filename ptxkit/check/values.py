@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import operator
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..grammar import tree
 from ..grammar.operands import width
+from .definitions import START, Definitions
 from .program import Routine, Site, above
 
 _BITS: dict[str, Callable[[int, int], int]] = {"or": operator.or_, "xor": operator.xor, "and": operator.and_}
 _FOLLOWED = frozenset(("mov", "cvta", "cvt", "add", "sub", "mul", "mad", "shl", "mapa", "or", "xor", "and", "selp", "min", "max", "shfl"))
 LOWERED = 6
 """How often the form of one value may change before it is taken for unknown."""
-START = -1
-"""Stands for the place before the first block."""
-CIRCLE, WALKED = 400, 1_000_000
-"""Phis of one register looked at together, and of all in one entry, after which a twentieth has to do."""
 
 
 @dataclass(eq=False, slots=True)
@@ -66,23 +62,14 @@ class Values:
 
     def __init__(self, routine: Routine) -> None:
         self.routine = routine
-        self._defined: dict[tuple[int, str], list[int]] = {}
-        for site in routine.sites:
-            for name in dict.fromkeys(site.writes):
-                self._defined.setdefault((site.block, name), []).append(site.index)
-        self._writers: dict[str, int] = {}
-        for _, name in self._defined:
-            self._writers[name] = self._writers.get(name, 0) + 1
-        self._results: dict[tuple[int, str], Value] = {}
-        self._joined: dict[tuple[int, str], Value] = {}
-        self._simple: dict[Value, Value] = {}
+        self.definitions = Definitions(routine)
+        self._values: dict[tuple[Site | int, str], Value] = {}
+        self._alternatives: dict[Value, list[Value]] = {}
         self._linear: dict[Value, Linear] = {}
         self._integers: dict[int, Value] = {}
         self._named: dict[tuple[str, int], Value] = {}
         self._initial: dict[tuple[Value, int], int | None] = {}
         self.uniform: dict[Value, bool] = {}
-        self._walked = 0
-        self._sources: dict[int, list[int]] = {}
 
     # ------------------------------------------------------------------------------------------- definitions
 
@@ -102,11 +89,11 @@ class Values:
 
     def register(self, site: Site, name: str) -> Value:
         """What the name stands for just before the site."""
-        if name not in self.routine.registers and name not in self._writers:
+        if name not in self.routine.registers and name not in self.definitions.writes:
             if name in self.routine.variables:
                 return self._symbol(name, 0)
             return self._named.setdefault((name, -1), Value("special", name))
-        return self._simplified(self._before(site.block, name, site.index))
+        return self._value(self.definitions.before(site, name), name)
 
     def integer(self, number: int) -> Value:
         return self._integers.setdefault(number, Value("int", number=number))
@@ -114,91 +101,26 @@ class Values:
     def _symbol(self, name: str, offset: int) -> Value:
         return self._named.setdefault((name, offset), Value("symbol", name, offset))
 
-    def _before(self, block: int, name: str, index: int) -> Value:
-        places = self._defined.get((block, name))
-        at = bisect_left(places, index) if places else 0
-        if places and at:
-            return self._result(self.routine.sites[places[at - 1]], name)
-        return self._at_begin(block, name)
-
-    def _at_begin(self, block: int, name: str) -> Value:
-        while True:
-            known = self._joined.get((block, name))
-            if known is not None:
-                return known
-            before = self._before_block(block)
-            if len(before) != 1:
-                made = Value("phi" if before else "unknown", name, block=block)
-                self._joined[block, name] = made
-                return made
-            block = before[0]
-            places = self._defined.get((block, name))
-            if places:
-                return self._result(self.routine.sites[places[-1]], name)
-
-    def _before_block(self, block: int) -> list[int]:
-        """The blocks that control comes from. Control comes to the first block from START too, where nothing has been written.
-
-        So a phi of the first block never takes from itself alone, and neither does a cycle of phis: one of them is reached from START.
-        """
-        if block not in self._sources:
-            found = [p for p in self.routine.blocks[block].predecessors if p in self.routine.reachable] if block != START else []
-            self._sources[block] = [*found, START] if block == 0 else found
-        return self._sources[block]
-
-    def _at_end(self, block: int, name: str) -> Value:
-        return self._at_begin(START, name) if block == START else self._before(block, name, self.routine.blocks[block].end)
-
-    def _result(self, site: Site, name: str) -> Value:
-        key = (site.index, name)
-        if key not in self._results:
-            guarded = site.instruction.guard is not None
-            self._results[key] = Value("select" if guarded else "op", name, site=site)
-        return self._results[key]
+    def _value(self, definition: Site | int, name: str) -> Value:
+        made = self._values.get((definition, name))
+        if made is None:
+            if isinstance(definition, Site):
+                made = Value("op" if definition.instruction.guard is None else "select", name, site=definition)
+            else:
+                made = Value("unknown" if definition == START else "phi", name, block=definition)
+            self._values[definition, name] = made
+        return made
 
     def alternatives(self, value: Value) -> list[Value]:
         """What a phi joins, or a select chooses from."""
-        if value.kind == "phi":
-            return [self._simplified(self._at_end(p, value.name)) for p in self._before_block(value.block)]
-        if value.kind == "select" and value.site is not None:
-            return [self._simplified(self._before(value.site.block, value.name, value.site.index))]
-        return []
-
-    def _simplified(self, value: Value) -> Value:
-        """The one value that a phi, or the phis that it joins in a circle, always has."""
-        seen = []
-        while value.kind == "phi" and self._simple.get(value) is not value:
-            if value not in self._simple:
-                joined = self._joins(value) - {value}
-                self._simple[value] = next(iter(joined)) if len(joined) == 1 else self._leaf(value)
-            seen.append(value)
-            value = self._simple[value]
-        self._simple |= dict.fromkeys(seen, value)
-        return value
-
-    def _joins(self, value: Value) -> set[Value]:
-        found = {self._at_end(block, value.name) for block in self._before_block(value.block)}
-        return {self._simple.get(other, other) for other in found}
-
-    def _leaf(self, value: Value) -> Value:
-        """What a circle of phis takes in from outside, if that is one value; else the same of the circle's inner part."""
-        joins: dict[Value, set[Value]] = {}
-        todo = [value]
-        most = CIRCLE if self._walked < WALKED else CIRCLE // 20
-        while todo and len(joins) < most:
-            phi = todo.pop()
-            if phi not in joins:
-                joins[phi] = self._joins(phi)
-                todo += [other for other in joins[phi] if other.kind == "phi"]
-        self._walked += len(joins)
-        inside = set(joins)
-        while value in inside:
-            circle = _circle(value, {phi: joins[phi] & inside for phi in inside})
-            taken = set().union(*(joins[phi] for phi in circle)) - circle
-            if len(taken) == 1:
-                return next(iter(taken))
-            inside = {phi for phi in circle if joins[phi] <= circle}
-        return value
+        if value not in self._alternatives:
+            found: list[Site | int] = []
+            if value.kind == "phi":
+                found = self.definitions.joined(value.block, value.name)
+            elif value.kind == "select" and value.site is not None:
+                found = [self.definitions.before(value.site, value.name)]
+            self._alternatives[value] = [self._value(definition, value.name) for definition in found]
+        return self._alternatives[value]
 
     def initial(self, value: Value, depth: int = 0) -> int | None:
         """The number that the value is the first time, when that is known: of a loop's register, what it has before the loop."""
@@ -211,9 +133,10 @@ class Values:
 
     def _first(self, value: Value, depth: int) -> int | None:
         if value.kind == "phi":
-            parents = self.routine.dominators
-            before = [p for p in self._before_block(value.block) if not above(value.block, p, parents)]
-            return self.initial(self._simplified(self._at_end(before[0], value.name)), depth + 1) if len(before) == 1 else None
+            parents, blocks = self.routine.dominators, self.routine.blocks[value.block].predecessors
+            before = [p for p in blocks if p in self.routine.reachable and not above(value.block, p, parents)]
+            if len(before) == 1:
+                return self.initial(self._value(self.definitions.at_end(before[0], value.name), value.name), depth + 1)
         if value.kind == "op" and value.site is not None and value.site.mnemonic in _BITS:
             given = [self.initial(argument, depth + 1) for argument in self.arguments(value)]
             if len(given) == 2 and None not in given:
@@ -403,7 +326,7 @@ class Values:
         if not isinstance(operand, tree.Address) or not isinstance(operand.base, tree.Name) or operand.offset:
             return None
         name = operand.base.name
-        return self.register(site, name) if name in self._writers and site.writes[0] != name else None
+        return self.register(site, name) if name in self.definitions.writes and site.writes[0] != name else None
 
     def _parameter(self, site: Site) -> Linear | None:
         """A kernel parameter is the same value wherever it is loaded."""
@@ -411,24 +334,6 @@ class Values:
         if isinstance(operand, tree.Address) and isinstance(operand.base, tree.Name) and operand.base.name in self.routine.variables:
             return _atom(self._named.setdefault((operand.base.name, 1 << 40 | operand.offset), Value("param", operand.base.name)))
         return None
-
-
-def _circle(value: Value, joins: dict[Value, set[Value]]) -> set[Value]:
-    """The phis that the phi depends on and that depend on it."""
-    back: dict[Value, set[Value]] = {phi: set() for phi in joins}
-    for phi, others in joins.items():
-        for other in others:
-            back[other].add(phi)
-
-    def reached(graph: dict[Value, set[Value]]) -> set[Value]:
-        seen, todo = {value}, [value]
-        while todo:
-            new = graph[todo.pop()] - seen
-            seen |= new
-            todo += new
-        return seen
-
-    return reached(joins) & reached(back)
 
 
 def sources(site: Site) -> list[tree.Operand]:

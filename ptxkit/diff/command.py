@@ -5,18 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
+from ..cli.errors import FileError
+from ..cli.files import is_file, read_ptx
+from ..cli.source import kernel_of
 from ..errors import AssembleError, NoToolError, PtxkitError
-from ..files import FileError, is_file, read_ptx
 from ..runtime.diagnostics import Resources
 from .compare import Difference, diff
 from .program import Program, of_module, of_sass
-
-Find = Callable[[str, Sequence[str]], tuple[Any, dict[str, Any]]]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +27,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-resources", action="store_true", help="do not assemble: no registers, spills and shared memory")
 
 
-def run(options: argparse.Namespace, find: Find) -> int:
-    """Compares; 0 when nothing but names differs, 1 when something does."""
-    texts = [_read(source, find) for source in (options.a, options.b)]
+def run(options: argparse.Namespace) -> int:
+    """Compares; 0 when only names differ, else 1."""
+    texts = [_read(source) for source in (options.a, options.b)]
     machine = any(isinstance(text, bytes) for text in texts)
     made = [_program(name, text, machine, not options.no_resources) for name, text in zip((options.a, options.b), texts, strict=True)]
     for note in dict.fromkeys(program.note for program in made if program.note):
@@ -46,17 +44,16 @@ def run(options: argparse.Namespace, find: Find) -> int:
     return 0 if found.same else 1
 
 
-def _read(source: str, find: Find) -> str | bytes:
+def _read(source: str) -> str | bytes:
     """The PTX text or the cubin of one side."""
     if is_file(source):
         return _cubin(source) or read_ptx(source)
-    kernel, config = find(source, ())
-    text: str = kernel.ptx(**config)
-    return text
+    kernel, config = kernel_of(source)
+    return kernel.ptx(**config)
 
 
 def _cubin(source: str) -> bytes:
-    """The file when it is machine code, else nothing."""
+    """The file's bytes when it is machine code, else no bytes."""
     if source == "-":
         return b""
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..flow import Label
 from ..grammar import forms, tree
 from ..grammar.errors import OpcodeError
 from ..grammar.operands import accepts, layer, width
@@ -12,6 +11,8 @@ from ..grammar.schema import Operand, Range
 from ..smem import MBarrier, SharedAddress
 from ..types import ScalarType, pred, u32, u64
 from .descriptor import Descriptor
+from .function import Func
+from .label import Label
 from .raw import Param, Written
 from .reg import Negated, Ptr, Reg, Sink, Special, Vec
 from .tensormap import TensorMapParameter
@@ -288,8 +289,6 @@ def _label(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
 
 
 def _function(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
-    from .kernel import Func
-
     return _symbol(builder, operand, value.name if isinstance(value, Func) else value)
 
 

@@ -15,10 +15,11 @@ from ..errors import TraceError
 from ..flow import if_
 from ..grammar import tree
 from ..types import f32, f64, pred, u64
+from .ambient import current
 from .module import package_path
 from .reg import Reg, Special
 from .source import user_position
-from .trace import Builder, current
+from .trace import Builder
 
 _CONVERSION = re.compile(r"%(?:%|[-+ #0]*\d*(?:\.\d+)?(hh|h|ll|l)?([diouxXcaAeEfFgGp]))")
 _EXTERNAL = {
@@ -61,7 +62,7 @@ def print(template: str, *values: Reg[Any] | Special[Any] | int) -> None:
 
 
 def check(p: Reg[pred], message: str) -> None:
-    """End the run where `p` does not hold, saying `message` and this line: a call of `__assertfail` behind a branch."""
+    """End the run where `p` does not hold, saying `message` and this line: a call of `__assertfail` in a branch."""
     builder = current()
     position = user_position()
     with if_(~p):

@@ -1,83 +1,36 @@
-"""@kernel and @func: a Python function becomes an `.entry` or a `.func`, once per choice of its compile-time parameters."""
+"""@kernel: a Python function becomes an `.entry`, once for each choice of its compile-time parameters."""
 
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, get_type_hints
 
 from ..errors import TraceError
 from ..grammar import tree
 from ..grammar.errors import Finding, Position
 from ..smem import SharedPlan
-from ..types import ScalarType
 from . import raw
-from .module import Copies, ModuleBuilder
+from .ambient import tracing
+from .module import ModuleBuilder
+from .names import identifier, symbol
 from .parameters import Parameter, Record, argument, declared, described, flat, values
-from .reg import Reg
 from .rules import check_barriers, check_setmaxnreg, entry_registers
-from .trace import Builder, current, tracing
+from .trace import Builder
+from .traced import Traceable, Traced
 
 if TYPE_CHECKING:
+    from ..cards import Card
     from ..runtime.compiled import Compiled
     from ..runtime.toolchain import Assembly
     from ..sim import Report
 
 P = ParamSpec("P")
-R = TypeVar("R", covariant=True)
 _NO_DWARF = (tree.Section(".debug_abbrev", ()), tree.Section(".debug_info", ()))
-"""Without sections for a debugger ptxas refuses the debug target; the line table it makes itself."""
+"""ptxas refuses the debug target without these sections; it makes the line table itself."""
 Dim = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
 Directives = str | Callable[[Mapping[str, Any]], str]
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A kernel for one configuration: its tree and what a launch must know. Sizes are in threads, CTAs and bytes."""
-
-    name: str
-    module: tree.Module
-    signature: tuple[Parameter | Record, ...]
-    block: tuple[int, int, int] | None
-    cluster: tuple[int, int, int]
-    shared: SharedPlan
-    copies: Copies
-    files: Mapping[int, str]
-    config: Mapping[str, Any]
-    setmaxnreg: bool
-    _text: dict[bool, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The PTX parameters in order: those of the signature, a record's fields in its place."""
-        return flat(self.signature)
-
-    @property
-    def dynamic_smem(self) -> int:
-        """Bytes of dynamic shared memory that the launch asks for."""
-        return self.shared.total if self.shared.dynamic else 0
-
-    def ptx(self, *, locs: bool = False) -> str:
-        """The PTX text; `locs` keeps `.file` and `.loc`."""
-        if locs not in self._text:
-            from ..grammar.write import write
-
-            self._text[locs] = write(self.module, locs=locs)
-        return self._text[locs]
-
-    def positions(self) -> dict[int, Position]:
-        """Python line by line number of `ptx(locs=True)`."""
-        found: dict[int, Position] = {}
-        here: Position | None = None
-        for number, line in enumerate(self.ptx(locs=True).splitlines(), 1):
-            words = line.split()
-            if words and words[0] == ".loc":
-                here = Position(self.files[int(words[1])], int(words[2]))
-            elif here is not None and words and not words[0].startswith("."):
-                found[number] = here
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +44,7 @@ class _Part:
     cluster: tuple[int, int, int]
 
 
-class Kernel(Generic[P]):
+class Kernel(Traceable, Generic[P]):
     """A kernel function. Its keyword-only parameters are compile-time: each choice of them is traced once and kept.
 
     `.ptx(**config)` text, `.module(**config)` tree, `.trace(**config)` with plan and records, `.assemble(**config)` what ptxas
@@ -105,7 +58,7 @@ class Kernel(Generic[P]):
             raise TraceError(f"smem is 'static', 'dynamic' or None (by size), not {smem!r}")
         self.function = function
         self._call: Callable[..., Any] = function
-        self.name = _symbol(name) if name else _identifier(function.__name__, "give @kernel(name=...)")
+        self.name = symbol(name) if name else identifier(function.__name__, "give @kernel(name=...)")
         self.target, *self._modes = (word.strip() for word in target.split(","))
         self._block = block
         self._cluster = cluster
@@ -120,8 +73,8 @@ class Kernel(Generic[P]):
         self.__module__ = function.__module__
         signature = inspect.signature(function)
         self._defaults = {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
-        self._positional = tuple(_identifier(p.name, "rename it") for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
-        for taken in self._defaults.keys() & {"locs", "pdl", "stream"}:
+        self._positional = tuple(identifier(p.name, "rename it") for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
+        for taken in self._defaults.keys() & {"card", "locs", "pdl", "stream"}:
             raise TraceError(f"a compile-time parameter cannot be called `{taken}`: it is an option of .ptx or .launch")
         self._traced: dict[tuple[Any, ...], Traced] = {}
         self._compiled: dict[tuple[Any, ...], Compiled] = {}
@@ -163,7 +116,7 @@ class Kernel(Generic[P]):
         return self.trace(**config).module
 
     def positions(self, **config: Any) -> dict[int, Position]:
-        """Python line by line number of `ptx(locs=True)`."""
+        """The Python position by line of `ptx(locs=True)`."""
         return self.trace(**config).positions()
 
     def assemble(self, **config: Any) -> Assembly:
@@ -174,7 +127,7 @@ class Kernel(Generic[P]):
         return assemble(traced.ptx(locs=True), self.target, lines=traced.positions())
 
     def summary(self, **config: Any) -> str:
-        """One line: the block, its shared memory, and what ptxas says of registers and spills where there is one."""
+        """One line: threads and shared memory of a block, and registers and spills when ptxas is installed."""
         from ..runtime.toolchain import has_ptxas
 
         traced = self.trace(**config)
@@ -225,14 +178,18 @@ class Kernel(Generic[P]):
         return check(self.trace(**config))
 
     def simulate(self, grid: int | tuple[int, ...], *args: Any, schedule: str = "fifo", seed: int = 0, check: bool = True,
-                 max_steps: int | None = None, **config: Any) -> Report:
-        """Run on the CPU device: NumPy arrays, updated in place, a plain array also for a tensor map. See `ptxkit.sim.run`."""
+                 max_steps: int | None = None, card: Card | None = None, **config: Any) -> Report:
+        """Run on the CPU device: NumPy arrays, updated in place, a plain array also for a tensor map. See `ptxkit.sim.run`.
+
+        `card` None is an H200.
+        """
+        from ..cards import H200
         from ..sim import run
 
         named, config = self._split(config)
         traced = self.trace(**config)
         args = values(traced.signature, args, named)
-        return run(traced, grid=grid, args=args, schedule=schedule, seed=seed, check=check, max_steps=max_steps)
+        return run(traced, grid=grid, args=args, schedule=schedule, seed=seed, check=check, max_steps=max_steps, card=card or H200)
 
     # ------------------------------------------------------------------ one trace
 
@@ -322,7 +279,7 @@ class Kernel(Generic[P]):
 
 
 def _key(config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a configuration is kept by: 1, 1.0 and True are different."""
+    """The key of a configuration. 1, 1.0 and True are different."""
     for name, value in config.items():
         try:
             hash(value)
@@ -330,13 +287,6 @@ def _key(config: Mapping[str, Any]) -> tuple[Any, ...]:
             raise TraceError(f"compile-time parameter `{name}` is {value!r}, which may change: pass a value that can be hashed, "
                              "as a tuple") from None
     return tuple((type(value), value) for value in config.values())
-
-
-def _identifier(name: str, way_out: str) -> str:
-    """A Python name that is a name in PTX too."""
-    if not re.fullmatch(r"[A-Za-z]\w*|_\w+", name, re.ASCII):
-        raise TraceError(f"`{name}` is not an identifier of PTX (ASCII letters, digits and _): {way_out}")
-    return name
 
 
 def _dims(given: Dim, config: Mapping[str, Any], what: str) -> tuple[int, int, int]:
@@ -347,13 +297,6 @@ def _dims(given: Dim, config: Mapping[str, Any], what: str) -> tuple[int, int, i
     return (*dims, 1, 1)[:3]  # type: ignore[return-value]
 
 
-def _symbol(name: str) -> str:
-    """A name that PTX has, though Python may not."""
-    if not re.fullmatch(r"[A-Za-z][\w$]*|[_$%][\w$]+", name, re.ASCII):
-        raise TraceError(f"`{name}` is not an identifier of PTX (ASCII letters, digits, _ and $)")
-    return name
-
-
 def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1, min_ctas: int | None = 1,
            max_registers: int | None = None, smem: str | None = None, name: str | None = None,
            module: raw.Module | None = None, directives: Directives = "") -> Callable[[Callable[P, None]], Kernel[P]]:
@@ -361,9 +304,9 @@ def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1
 
     `block` threads and `cluster` CTAs are an int, up to three extents, or a function of the configuration. The register cap that
     setmaxnreg needs is derived from `block` and `min_ctas` (CTAs per SM); `max_registers` sets one directly. `smem` forces
-    "static" or "dynamic" shared memory; by default it is dynamic above 48 KiB. `module` is what stands around the kernel, `directives`
-    are those in PTX that have no option here, or a function of the configuration that gives them. `target` may go on as PTX's `.target`
-    does: "sm_90a, texmode_independent"; with "sm_90a, debug" the kernel is made for a debugger: not optimised, with the lines of Python.
+    "static" or "dynamic" shared memory; by default it is dynamic above 48 KiB. `module` has the declarations and functions around the
+    kernel. `directives` are PTX directives that have no option here, or a function of the configuration that gives them. `target` is what
+    PTX's `.target` takes: "sm_90a, texmode_independent". With "sm_90a, debug" ptxas does not optimise, and a debugger sees Python's lines.
     """
 
     def decorate(function: Callable[P, None]) -> Kernel[P]:
@@ -373,89 +316,4 @@ def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1
     return decorate
 
 
-class Func(Generic[P, R]):
-    """A device function: traced once per module, called with `call.uni`. Parameters and the result are `Reg[...]`."""
-
-    def __init__(self, function: Callable[P, R]) -> None:
-        self.function: Callable[..., R] = function
-        self.__name__ = self.name = _identifier(function.__name__, "rename it")
-        self.__doc__ = function.__doc__
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        builder = current()
-        names, types, results = self._types()
-        if kwargs or len(args) != len(names):
-            raise TraceError(f"@func `{self.name}` takes {len(names)} registers ({', '.join(names)}), {len(args)} were given")
-        for name, type_, value in zip(names, types, args, strict=True):
-            if not isinstance(value, Reg) or value.type.bits != type_.bits or value.type.register != type_.register:
-                raise TraceError(f"@func `{self.name}`: parameter `{name}` is Reg[{type_.__name__}], not {value!r}")
-            builder.own(value)
-        if self not in builder.module.functions:
-            self._check_name(builder.module)
-            builder.module.open.append(self)
-            builder.module.functions[self] = self._trace(builder.module, names, types, results)
-            builder.module.open.remove(self)
-        made: Any = self._call(builder, args, types, results)
-        return made  # type: ignore[no-any-return]
-
-    def _check_name(self, module: ModuleBuilder) -> None:
-        if self in module.open:
-            raise TraceError(f"@func `{self.name}` calls itself: a trace would never end; write the recursion as a loop")
-        if self.name == module.name or any(other.name == self.name for other in (*module.functions, *module.open)):
-            raise TraceError(f"two functions of this module are called `{self.name}`: rename one")
-
-    def _types(self) -> tuple[list[str], list[ScalarType], list[ScalarType]]:
-        """The parameters' names, their types, and the result's: () or (type,)."""
-        hints = get_type_hints(self.function)
-        names = list(inspect.signature(self.function).parameters)
-        annotated = [hints.get(name) for name in names]
-        if hints.get("return") not in (None, type(None)):
-            annotated.append(hints["return"])
-        types: list[ScalarType] = [get_args(hint)[0] for hint in annotated if get_origin(hint) is Reg]
-        if len(types) != len(annotated):
-            raise TraceError(f"@func `{self.name}` takes and returns Reg[...] values (or returns None)")
-        return names, types[:len(names)], types[len(names):]
-
-    def _trace(self, module: ModuleBuilder, names: list[str], types: list[ScalarType], results: list[ScalarType]) -> tree.Function:
-        here = Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno)
-        builder = Builder(module, self.name, here)
-        parameters = [tree.Variable("param", f"b{t.bits}", f"{self.name}_{n}") for n, t in zip(names, types, strict=True)]
-        returns = [tree.Variable("param", f"b{t.bits}", f"{self.name}_result") for t in results]
-        with tracing(builder):
-            arguments = [builder.register(type_) for type_ in types]
-            for parameter, argument in zip(parameters, arguments, strict=True):
-                builder.emit(f"ld.param.{parameter.type}", (argument.operand(), tree.Address(tree.Name(parameter.name))), position=here)
-            value = self.function(*arguments)
-            for variable, type_ in zip(returns, results, strict=True):
-                if not isinstance(value, Reg) or value.type.bits != type_.bits:
-                    raise TraceError(f"@func `{self.name}` says it returns Reg[{type_.__name__}], but returned {value!r}", here)
-                builder.own(value)
-                builder.emit(f"st.param.{variable.type}", (tree.Address(tree.Name(variable.name)), value.operand()), position=here)
-            body = builder.finish()
-        return tree.Function("func", self.name, tuple(parameters), tuple(returns), body=body)
-
-    def _call(self, builder: Builder, args: tuple[Any, ...], types: list[ScalarType], results: list[ScalarType]) -> Reg[Any] | None:
-        outer, builder.body = builder.body, []
-        sent = [tree.Variable("param", f"b{t.bits}", f"argument{i}") for i, t in enumerate(types)]
-        received = [tree.Variable("param", f"b{t.bits}", "result") for t in results]
-        for variable, value in zip(sent, args, strict=True):
-            builder.emit(f"st.param.{variable.type}", (tree.Address(tree.Name(variable.name)), value.operand()))
-        call: list[tree.Operand] = [tree.Arguments((tree.Name("result"),))] if results else []
-        call.append(tree.Name(self.name))
-        if sent:
-            call.append(tree.Arguments(tuple(tree.Name(v.name) for v in sent)))
-        builder.emit("call.uni", tuple(call))
-        made = [builder.register(t) for t in results]
-        for variable, value in zip(received, made, strict=True):
-            builder.emit(f"ld.param.{variable.type}", (value.operand(), tree.Address(tree.Name(variable.name))))
-        block, builder.body = builder.body, outer
-        builder.body.append(tree.Block((*sent, *received, *block)))
-        return made[0] if made else None
-
-
-def func(function: Callable[P, R]) -> Func[P, R]:
-    """Make a function a `.func` that kernels call; a plain Python function is inlined instead."""
-    return Func(function)
-
-
-__all__ = ["Dim", "Func", "Kernel", "Parameter", "Traced", "func", "kernel"]
+__all__ = ["Dim", "Kernel", "kernel"]

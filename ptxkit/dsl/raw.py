@@ -1,7 +1,7 @@
 """What PTX can say and the typed DSL does not: registers without a value, operands and statements as PTX writes them.
 
-It is what `ptxkit lift` writes where a kernel from elsewhere needs it. Text given here has `{}` where a register, label or
-parameter of Python stands; nothing of it is checked against the table but `at`, so ptxas is the judge.
+`ptxkit lift` writes these where a kernel needs them. In a text, `{}` stands for a register, label or parameter of Python. Only `at` is
+checked against the table; the rest is ptxas's to judge.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import TraceError
-from ..flow import Label
 from ..grammar import tree
 from ..grammar.errors import OpcodeError, Position
 from ..grammar.operands import width
 from ..types import Scalar, scalar
+from .ambient import current, tracing
+from .label import Label
 from .module import ModuleBuilder
 from .reg import Reg, Value
-from .trace import Builder, current, tracing
+from .trace import Builder
 
 S = TypeVar("S", bound=Scalar)
 T = TypeVar("T", covariant=True)
@@ -28,7 +29,7 @@ HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
 
 
 class Written(Value):
-    """An operand as PTX writes it; `types` are those of its registers where it is to be checked."""
+    """An operand as PTX writes it. With `types`, the types of its registers, it is checked."""
 
     __slots__ = ("_operand", "types")
 
@@ -46,7 +47,7 @@ class Written(Value):
 
 
 if TYPE_CHECKING:
-    # An operand of any instruction: what stands in the parameter is the kernel's own business.
+    # It fits any instruction: only the kernel knows what the parameter holds.
     _Operand = Any
 else:
     _Operand = Written
@@ -55,8 +56,8 @@ else:
 class Param(_Operand, Generic[T]):  # type: ignore[misc]
     """A parameter that `ld.param` reads, not loaded for you. In a kernel's signature it annotates one.
 
-    `Param[u32]` is `.param .u32`; `Param[Ptr[f32]]` a pointer in a plain `.u64`, `Param[Ptr[Any]]` one to anything; what else there is
-    is said in PTX: `Annotated[Param[b8], ".align 8 .b8 box[24]"]`.
+    `Param[u32]` is `.param .u32`, `Param[Ptr[f32]]` a pointer in a plain `.u64`, `Param[Ptr[Any]]` a pointer to anything. Any other
+    parameter is declared in PTX: `Annotated[Param[b8], ".align 8 .b8 box[24]"]`.
     """
 
     __slots__ = ("name",)
@@ -69,7 +70,7 @@ class Param(_Operand, Generic[T]):  # type: ignore[misc]
 def register(type: type[S], name: str = "") -> Reg[S]:
     """A register without a value: for one that is first written in a branch or a loop.
 
-    `name` is what PTX calls it, where something outside of the body refers to it, as DWARF sections do: `register(u32, "%r5")`.
+    `name` is its name in PTX, for references from outside the body, such as DWARF sections: `register(u32, "%r5")`.
     """
     return current().register(type, name)
 
@@ -84,7 +85,7 @@ def registers(type: type[S], count: int | Sequence[str]) -> tuple[Reg[S], ...]:
 def at(base: Reg[Any] | Param[Any] | str | int, offset: int | None = None) -> Any:
     """The address `[base+offset]` in bytes: of a register, a parameter, a variable by its name, or of local memory by a number.
 
-    `[base+0]` if 0 is said: without optimisation ptxas makes an addition of it.
+    An explicit 0 gives `[base+0]`, which is an addition when ptxas does not optimise.
     """
     bytes_, displaced = offset or 0, offset == 0
     if isinstance(base, int):
@@ -208,11 +209,10 @@ def parameter(text: str) -> tree.Variable:
 class Module:
     """A PTX module of several entries and functions, in the order in which Python defines them.
 
-    `declarations` are its variables, prototypes and directives in PTX, `version` the lowest `.version` to write. Each kernel of it
-    gives the whole module: where ptxas places things in the bank of addresses depends on all of it. `debug` are DWARF sections, which
-    come last: for kernels with `target="sm_90a, debug"`. The labels that `if_` and `loop` make at one place are `joined` to one, and left
-    out where nobody branches to, as compilers write them and other kernels do not: ptxas begins a basic block at each, which can change its
-    schedule.
+    `declarations` are its variables, prototypes and directives in PTX, `version` the lowest `.version` to write. `.ptx()` of each of its
+    kernels is the whole module, since ptxas's layout of the constant bank depends on all of it. `debug` are DWARF sections at the end, for
+    kernels with `target="sm_90a, debug"`. With `joined`, `if_` and `loop` make one label at a place where they would make several, and none
+    where nothing branches to, as compilers do. ptxas begins a basic block at each label, which can change its schedule.
     """
 
     def __init__(self, declarations: str = "", *, version: tuple[int, int] = (8, 0), debug: str = "", joined: bool = True) -> None:
@@ -258,8 +258,8 @@ class Function:
 def function(signature: str, module: Module) -> Callable[[Callable[..., None]], Function]:
     """Make a Python function a `.func` of a module, with this signature: `@function(".func (.param .b32 r) f (.param .b64 a)", MODULE)`.
 
-    The Python function takes the results and then the parameters: a `Param` for each in `.param`, a register for each in `.reg`. One that
-    is a vector, or has 8 bits, is said by its name: `raw("v.x")`.
+    The Python function takes the results and then the parameters: a `Param` for each in `.param`, a register for each in `.reg`. A vector,
+    or a register of 8 bits, is written by its name: `raw("v.x")`.
     """
     items = declarations(f"{signature};")
     if len(items) != 1 or not isinstance(items[0], tree.Function) or items[0].kind != "func":
@@ -275,7 +275,7 @@ def function(signature: str, module: Module) -> Callable[[Callable[..., None]], 
 
 
 def held(variable: tree.Variable) -> bool:
-    """Whether Python holds the register: vectors, and registers of 8 bits, which the DSL has not, stay as they are declared."""
+    """Whether the variable is a `Reg` in Python. The DSL has no vectors and no registers of 8 bits; these stay as declared."""
     return variable.space == "reg" and variable.vector == 1 and width(variable.type) != 8
 
 
@@ -294,7 +294,7 @@ def _formals(builder: Builder, variables: tuple[tree.Variable, ...]) -> tuple[tu
 
 
 def _without(body: tuple[tree.Statement, ...], builder: Builder, names: set[str]) -> tuple[tree.Statement, ...]:
-    """The body without the declarations of registers that are parameters: what is left of a range is declared one by one."""
+    """The body without declarations of registers that are parameters. The rest of such a range is declared one by one."""
     if not names:
         return body
     made: list[tree.Statement] = []

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeAl
 from ..errors import TraceError
 from ..grammar import tree
 from ..types import Scalar, b32, b64, integer, integer16, integer32, integer64, pred, s16, s32, s64, u16, u32, u64
+from .ambient import current
 
 if TYPE_CHECKING:
     from .trace import Builder
@@ -197,8 +198,6 @@ class Reg(Scalars[T]):
 
     def _here(self) -> Builder:
         """The trace in progress, which must be this register's."""
-        from .trace import current
-
         builder = current()
         builder.own(self)
         return builder
@@ -418,8 +417,6 @@ class Special(Scalars[T]):
 
     def read(self) -> Reg[T]:
         """A register with the special register's value now: one `mov`."""
-        from .trace import current
-
         builder = current()
         result = builder.register(self.type)
         builder.emit(f"mov.{self.type.__name__}", (result.operand(), self.operand()))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from itertools import groupby
 from math import inf
@@ -17,6 +15,7 @@ from ..grammar.errors import Position
 from ..grammar.special import SPECIAL
 from ..grammar.walk import instructions
 from ..types import Scalar
+from .names import SYMBOL
 from .reg import Reg
 from .source import user_position
 
@@ -28,16 +27,6 @@ S = TypeVar("S", bound=Scalar)
 V = TypeVar("V")
 
 _PREFIX = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "b128": "%rq", "f32": "%f", "f64": "%fd"}
-_IDENTIFIER = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
-_builder: ContextVar[Builder | None] = ContextVar("ptxkit_builder", default=None)
-
-
-def current() -> Builder:
-    """The trace in progress."""
-    builder = _builder.get()
-    if builder is None:
-        raise TraceError("PTX instructions can only be called while a @kernel function is being traced")
-    return builder
 
 
 class Builder:
@@ -68,7 +57,7 @@ class Builder:
         return self.module.shared
 
     def register(self, type: type[S], name: str = "") -> Reg[S]:
-        """A fresh virtual register, under a name of its own if one is given."""
+        """A fresh virtual register, with this name if one is given."""
         if name:
             return self._under(name, type)
         register_type = type.register
@@ -79,7 +68,7 @@ class Builder:
         return Reg(self, f"{_PREFIX[register_type]}{index}", type)
 
     def _under(self, name: str, type: type[S]) -> Reg[S]:
-        if not _IDENTIFIER.fullmatch(name) or name == "_" or {name, f"{name}.x"} & SPECIAL.keys():
+        if not SYMBOL.fullmatch(name) or name == "_" or {name, f"{name}.x"} & SPECIAL.keys():
             raise TraceError(f"a register cannot be called {name!r}: write a name of PTX, as \"%r1\" or \"total\"")
         if name in self._named or any(_index(name, prefix) < self._counts.get(type_, 0) for type_, prefix in _PREFIX.items()):
             raise TraceError(f"`{self.name}` has a register `{name}` already: name registers before others are made")
@@ -115,8 +104,8 @@ class Builder:
         return f"${hint}_{self._label_count}"
 
     def given_label(self, name: str) -> str:
-        """A label name that the author chose; no other label is given it from here on."""
-        if not _IDENTIFIER.fullmatch(name):
+        """A label name that the author chose. No label made later gets it."""
+        if not SYMBOL.fullmatch(name):
             raise TraceError(f"a label cannot be called {name!r}: write a name of PTX, as \"$L1\" or \"done\"")
         self._given.add(name)
         return name
@@ -184,8 +173,9 @@ class Builder:
         return (*self._registers(), *self._with_locs(self._sink_unused()))
 
     def _joined(self, body: Iterable[tree.Statement], names: dict[str, str]) -> list[tree.Statement]:
-        """The body with one label for those that control flow made at one place, and none where nobody branches to; `names`: what
-        became of the others."""
+        """The body with at most one of the labels that control flow made at one place, and no label that nothing branches to.
+
+        `names` maps each removed label to the one that stays."""
         found: list[tree.Statement] = []
         for label, group in groupby(body, lambda statement: isinstance(statement, tree.Label)):
             if not label:
@@ -211,7 +201,7 @@ class Builder:
         return found
 
     def _registers(self) -> Iterator[tree.Statement]:
-        """The declarations: a range for each type, and names that are in none one by one."""
+        """The declarations: a range for each type, then one by one the names that are in no range."""
         left = dict(self._named)
         for type, prefix in _PREFIX.items():
             count = self._counts.get(type, 0)
@@ -264,18 +254,8 @@ class Builder:
         return placed(statements)
 
 
-@contextmanager
-def tracing(builder: Builder) -> Iterator[Builder]:
-    """Make `builder` the trace in progress."""
-    token = _builder.set(builder)
-    try:
-        yield builder
-    finally:
-        _builder.reset(token)
-
-
 def _index(name: str, prefix: str) -> int | float:
-    """Where a name stands in the range of a prefix: `%r5` is the fifth of `%r`; infinity for one that is in none."""
+    """The number of a name in the range of a prefix: 5 for `%r5` of `%r`; infinity when it is not in the range."""
     number = name[len(prefix):] if name.startswith(prefix) else ""
     return int(number) if number.isdecimal() and (number[0] != "0" or number == "0") else inf
 

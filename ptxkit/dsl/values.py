@@ -54,7 +54,7 @@ def from_json(hint: type[T] | Any, data: Any, name: str = "") -> T:
         unknown = [key for key in data if key not in hints]
         if unknown:
             raise FieldError(f"{name or hint.__name__} has no field {unknown[0]!r}: it has {_listed(hint)}")
-        return hint(**{key: from_json(hints[key], each, _path(name, key)) for key, each in data.items()})  # type: ignore[return-value]
+        return _made(hint, {key: from_json(hints[key], each, _path(name, key)) for key, each in data.items()})  # type: ignore[no-any-return]
     return _leaf(hint, data, name)  # type: ignore[no-any-return]
 
 
@@ -73,7 +73,7 @@ def changed(value: T, path: str, new: Any) -> T:
 
 def parsed(hint: Any, text: str, name: str = "") -> Any:
     """The value of the annotated type that the text says: `64`, `bf16`, `Pingpong`, `Cooperative(warpgroups=2)`."""
-    members = _members(hint) or ((hint,) if is_dataclass(hint) else ())
+    members = records(hint)
     if not members:
         return _leaf(hint, text, name)
     try:
@@ -91,8 +91,13 @@ def parsed(hint: Any, text: str, name: str = "") -> Any:
         unknown = [key for key in given if key not in hints]
         if unknown:
             raise FieldError(f"{member.__name__} has no field {unknown[0]!r}: it has {_listed(member)}")
-        return member(**{key: parsed(hints[key], each.strip("'\""), key) for key, each in given.items()})
+        return _made(member, {key: parsed(hints[key], each.strip("'\""), key) for key, each in given.items()})
     raise FieldError(f"{name}={text} is no value: write {_choices(members)}, or one with fields, as `Name(field=1)`")
+
+
+def records(hint: Any) -> tuple[Any, ...]:
+    """The members of a sum type, or the one dataclass that the annotation is; () for any other annotation."""
+    return (hint,) if isinstance(hint, type) and is_dataclass(hint) else _members(hint)
 
 
 def leaves(value: Any) -> int:
@@ -108,11 +113,18 @@ def _member_of(members: tuple[Any, ...], data: Any, name: str) -> Any:
             return None
         raise FieldError(f"{name} is {_choices(members)}, not None")
     if isinstance(data, str):
-        return _by_name(members, data, name)()
+        return _made(_by_name(members, data, name), {})
     if isinstance(data, Mapping) and len(data) == 1:
         (key, inner), = data.items()
         return from_json(_by_name(members, key, name), inner, name)
     raise FieldError(f"{name} is {_choices(members)}, not {data!r}")
+
+
+def _made(record: Any, given: Mapping[str, Any]) -> Any:
+    missing = [field.name for field in fields(record) if field.name not in given and _default(field) is MISSING]
+    if missing:
+        raise FieldError(f"{record.__name__} needs a value for {missing[0]!r}: it has {_listed(record)}")
+    return record(**given)
 
 
 def _by_name(members: tuple[Any, ...], word: str, name: str) -> Any:
@@ -204,4 +216,4 @@ def _path(name: str, key: str) -> str:
     return f"{name}.{key}" if name else key
 
 
-__all__ = ["FieldError", "changed", "from_json", "leaves", "named", "parsed", "to_json"]
+__all__ = ["FieldError", "changed", "from_json", "leaves", "named", "parsed", "records", "to_json"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from typing import Any
 
+from ..cli.errors import UsageError
 from ..errors import PtxkitError
 
 
@@ -23,11 +23,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Explains each thing that was asked for; 2 when nothing can be made of the command line."""
+    """Explains one thing; 1 when it is a tensor map that the driver refuses."""
     asked = [options.opcode, options.descriptor, options.tensormap, options.swizzle]
     if sum(thing is not None for thing in asked) > 1:
-        print("ptxkit: explain takes one of an opcode, --descriptor, --tensormap and --swizzle", file=sys.stderr)
-        return 2
+        raise UsageError("explain takes one of an opcode, --descriptor, --tensormap and --swizzle")
     data, page = _explained(options)
     print(json.dumps(data, indent=2, default=str) if options.json else page, end="\n" if options.json else "")
     return 1 if options.tensormap is not None and data.get("problem") else 0

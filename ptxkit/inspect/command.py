@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..cli import output
+from ..cli.files import is_file, read_ptx
+from ..cli.source import kernel_of, refuse_config
 from ..errors import AssembleError, NoToolError, Position, PtxkitError
-from ..files import is_file, read_ptx
 
 if TYPE_CHECKING:
-    from ..dsl.kernel import Traced
+    from ..dsl.traced import Traced
     from ..grammar import tree
     from ..runtime.toolchain import Assembly
     from ..sass.cubin import Cubin
@@ -24,7 +26,7 @@ VIEWS = ("terminal", "html")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares what the command takes beside its source."""
+    """Declares what the command takes besides its source."""
     parser.add_argument("-e", "--entry", metavar="NAME", help="only this entry")
     parser.add_argument("--view", choices=VIEWS, default="terminal",
                         help="tables for a terminal (the default), or a page that links Python, PTX and SASS line by line")
@@ -34,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is looked at: PTX (its tree and text) with the author's lines, or a cubin, or both. `near` is the folder it lies in."""
+    """What is inspected: PTX (its tree and text) with the author's lines, or a cubin, or both. `near` is the folder of its file."""
 
     name: str
     module: tree.Module | None
@@ -47,9 +49,9 @@ class Subject:
     near: Path | None = None
 
 
-def run(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]], tuple[Any, dict[str, Any]]]) -> int:
-    """`kernel` finds the kernel and the configuration that `module:attribute` and --set name."""
-    subject = _subject(options, kernel)
+def run(options: argparse.Namespace) -> int:
+    """Shows the facts of every entry; 1 when ptxas refuses the PTX or finds an error in it."""
+    subject = _subject(options)
     status, assembly, why = 0, None, ""
     if subject.code is None and subject.text is not None:
         try:
@@ -64,7 +66,7 @@ def run(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]], tupl
         if options.entry not in names:
             raise PtxkitError(f"{subject.name} has no entry {options.entry!r}; it has {', '.join(names) or 'none'}")
         entries = tuple(entry for entry in entries if entry.name == options.entry)
-    _write(options.output, _rendered(options, subject, entries, assembly, why))
+    output.write(options.output, _rendered(options, subject, entries, assembly, why).encode("utf-8", "replace"))
     if why:
         print(f"ptxkit: {why}", file=sys.stderr)
     if not entries:
@@ -76,19 +78,14 @@ def run(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]], tupl
 # ------------------------------------------------------------------------------------------------ what is named
 
 
-def _subject(options: argparse.Namespace, kernel: Callable[[str, Sequence[str]], tuple[Any, dict[str, Any]]]) -> Subject:
-    from ..cli import UsageError
-    from ..grammar import parse
-
+def _subject(options: argparse.Namespace) -> Subject:
     source: str = options.source
     if is_file(source):
-        if options.config:
-            raise UsageError(f"--set is for kernels; {source} is a file")
+        refuse_config(source, options.config, "a file")
         return _of_file(source, Path(source))
-    found, config = kernel(source, options.config)
+    found, config = kernel_of(source, options.config)
     traced = found.trace(**config)
-    text = traced.ptx(locs=True)
-    return Subject(traced.name, parse(text), text, traced.positions(), found.target, traced)
+    return Subject(traced.name, traced.numbered()[0], traced.ptx(locs=True), traced.positions(), found.target, traced)
 
 
 def _of_file(source: str, path: Path) -> Subject:
@@ -111,7 +108,7 @@ def _of_file(source: str, path: Path) -> Subject:
             except ParseError as error:
                 print(f"ptxkit: the PTX in {source} is left out: {error}", file=sys.stderr)
             return Subject(source, module, text if module else None, None, cubin.target, cubin=cubin, code=data, near=path.parent)
-    text = read_ptx(source).encode("utf-8", "replace").decode("utf-8")  # what is in another encoding is shown as it can be
+    text = read_ptx(source).encode("utf-8", "replace").decode("utf-8")  # characters of another encoding are replaced
     module = parse(text)
     return Subject("<stdin>" if source == "-" else source, module, text, None, module.target[0] if module.target else "sm_90a",
                    near=None if source == "-" else path.parent)
@@ -233,15 +230,3 @@ def _authors(module: tree.Module, places: Any) -> dict[int, Position]:
     for function in module.functions:
         body(function.body or (), None)
     return found
-
-
-def _write(output: str, text: str) -> None:
-    if output == "-":
-        sys.stdout.write(text.encode("utf-8", "replace").decode("utf-8"))
-        return
-    try:
-        Path(output).write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        from ..cli import UsageError
-
-        raise UsageError(f"cannot write {output}: {error.strerror}") from None

@@ -10,12 +10,13 @@ from ..check import language
 from ..check.analysis import Analysis
 from ..check.places import Places
 from ..check.program import parts
-from ..dsl.kernel import Traced
+from ..dsl.traced import Traced
 from ..grammar import forms, tree
 from ..grammar.errors import Finding, OpcodeError
 from ..grammar.operands import width
 from ..grammar.walk import statements
 from ..runtime.diagnostics import Resources
+from ..sass import hints
 from ..sass.cubin import Cubin, Machine
 from . import banks, flight, protocol
 from .descriptors import Descriptors
@@ -31,7 +32,7 @@ def facts(module: tree.Module, places: Places, traced: Traced | None = None, res
     """The facts of every entry, in the order of the text. What is not given is left out and named in `missing`."""
     wrong = next((finding for finding in language.findings(module, places)
                   if finding.severity == "error" and finding.rule not in language.GATES), None)
-    said, found = told(findings, module), []
+    said, hint, found = told(findings, module), hints.said(module), []
     for entry, part in parts(module):
         counts = count_instructions(part, entry)
         machine = cubin.entries.get(entry.name) if cubin else None
@@ -39,7 +40,7 @@ def facts(module: tree.Module, places: Places, traced: Traced | None = None, res
         effect = in_effect(entry.name, sass, log) if counts["setmaxnreg"] else None
         missing = [] if used else ["no registers, spills and machine code: nothing assembled it"]
         common = {"parameters": parameters(entry, traced, machine), "bounds": bounds(entry), "resources": used, "counts": counts,
-                  "setmaxnreg": effect, "mix": mix(part, entry), "shared": shared(part, entry, traced),
+                  "setmaxnreg": effect, "hint": hint, "mix": mix(part, entry), "shared": shared(part, entry, traced),
                   "notes": notes(said(entry.name), places)}
         if wrong is not None:
             missing.append(f"no protocol: the PTX is not all legal ({wrong}; `ptxkit check` says more)")

@@ -20,7 +20,7 @@ class ParameterFact:
 
 @dataclass(frozen=True, slots=True)
 class SharedFact:
-    """Bytes of shared memory under one name; `bytes` is None for what the launch decides. `within` is the symbol that it is a part of."""
+    """Bytes of shared memory under one name. `bytes` is None when the launch decides them. `within` is the symbol that contains it."""
 
     name: str
     bytes: int | None
@@ -32,7 +32,7 @@ class SharedFact:
 
 @dataclass(frozen=True, slots=True)
 class DescriptorFact:
-    """A descriptor that a wgmma reads: fields in bytes, None where the PTX does not tell them. `swizzle` 0 is none."""
+    """A descriptor that a wgmma reads: fields in bytes, None when the PTX does not show them. `swizzle` 0 is no swizzle."""
 
     line: int | None
     author: str
@@ -52,7 +52,7 @@ class DescriptorFact:
 
 @dataclass(frozen=True, slots=True)
 class FlightFact:
-    """wgmmas unfinished at once, at most: products, and committed groups. None: without a bound that the PTX shows."""
+    """The most wgmmas in flight: products, and committed groups. None when the PTX shows no bound."""
 
     products: int | None
     groups: int | None
@@ -60,7 +60,7 @@ class FlightFact:
 
 @dataclass(frozen=True, slots=True)
 class CopyFact:
-    """A bulk or tensor copy. `box` (contiguous first) is known of traced kernels; `bytes` of one execution."""
+    """A bulk or tensor copy. `box` (contiguous first) is known for traced kernels. `bytes` are those of one execution."""
 
     line: int | None
     author: str
@@ -80,7 +80,7 @@ class CopyFact:
 
 @dataclass(frozen=True, slots=True)
 class UseFact:
-    """One instruction on an mbarrier. `amount` is a count or a parity, `bytes` what it expects or completes; None where it is not known."""
+    """One instruction on an mbarrier. `amount` is a count or a parity, `bytes` what it expects or completes; None when not known."""
 
     line: int | None
     author: str
@@ -114,7 +114,7 @@ class NamedFact:
 
 @dataclass(frozen=True, slots=True)
 class BankFact:
-    """An access to shared memory that a warp repeats: `passes` instead of `ideal`; `lanes` are two that collide."""
+    """An access to shared memory with bank conflicts: `passes` instead of `ideal`; `lanes` are two that collide."""
 
     line: int | None
     author: str
@@ -148,7 +148,10 @@ class NoteFact:
 
 @dataclass(frozen=True, slots=True)
 class EntryFacts:
-    """One entry. What a cubin alone or a file without tools cannot tell is None or empty; `missing` says why."""
+    """One entry. What a cubin alone or a file without tools cannot tell is None or empty; `missing` says why.
+
+    `hint` is what the PTX asks ptxkit to change in the machine code, "" for nothing: `ptxkit.sass.hints`.
+    """
 
     name: str
     parameters: tuple[ParameterFact, ...] = ()
@@ -156,6 +159,7 @@ class EntryFacts:
     resources: Resources | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     setmaxnreg: bool | None = None
+    hint: str = ""
     mix: Mapping[str, int] = field(default_factory=dict)
     shared: tuple[SharedFact, ...] = ()
     named: tuple[NamedFact, ...] = ()

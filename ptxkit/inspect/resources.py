@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ..grammar import tree
 from ..grammar.walk import instructions
 from ..runtime.diagnostics import Resources
+from ..sass import hints
 
 COUNTED = ("instructions", "wgmma", "tma_load", "tma_store", "tma_reduce", "tma_prefetch", "dsmem_copy", "mbarrier", "fence", "setmaxnreg")
 
@@ -19,12 +20,14 @@ class Report:
     """One entry. `counts` has a number for every word of `COUNTED`; `resources` is None when nothing assembled it.
 
     `setmaxnreg` is None when the entry has none, else whether it is in the machine code; None too when nothing could tell.
+    `hint` is what the PTX asks ptxkit to change in the machine code, "" for nothing.
     """
 
     name: str
     counts: Mapping[str, int]
     resources: Resources | None = None
     setmaxnreg: bool | None = None
+    hint: str = ""
 
     def rows(self) -> list[tuple[str, object]]:
         """The report as (what, how much) lines; counts that are zero are left out."""
@@ -35,6 +38,8 @@ class Report:
         rows += [(word.replace("_", " "), count) for word, count in self.counts.items() if count or word in ("instructions", "wgmma")]
         if self.counts["setmaxnreg"]:
             rows.append(("setmaxnreg in effect", {True: "yes", False: "no", None: "unknown"}[self.setmaxnreg]))
+        if self.hint:
+            rows.append(("machine-code hint", self.hint))
         return rows
 
 
@@ -44,7 +49,7 @@ def report(module: tree.Module, resources: Mapping[str, Resources] | None = None
     for entry in module.entries:
         counts = count_instructions(module, entry)
         effect = in_effect(entry.name, sass, log) if counts["setmaxnreg"] else None
-        found.append(Report(entry.name, counts, (resources or {}).get(entry.name), effect))
+        found.append(Report(entry.name, counts, (resources or {}).get(entry.name), effect, hints.said(module)))
     return tuple(found)
 
 

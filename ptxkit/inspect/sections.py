@@ -52,6 +52,8 @@ def _summary(entry: EntryFacts) -> Iterator[Section]:
     rows += [(word.replace("_", " "), f"{count:,}") for word, count in entry.counts.items() if count or word in ("instructions", "wgmma")]
     if entry.counts.get("setmaxnreg") or entry.setmaxnreg is not None:
         rows.append(("setmaxnreg in effect", {True: "yes", False: "no", None: "unknown"}[entry.setmaxnreg]))
+    if entry.hint:
+        rows.append(("machine-code hint", entry.hint))
     yield Section("resources", ("", ""), tuple(rows))
 
 

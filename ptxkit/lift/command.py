@@ -8,7 +8,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from ..files import read_ptx
+from ..cli.files import read_ptx
+from ..cli.output import cannot_write
 from .module import lifted
 
 
@@ -20,9 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lifts, and writes the file when everything of it is right."""
-    from ..cli import UsageError
-
+    """Lifts, and writes the file when all entries are lifted correctly."""
     text = read_ptx(options.source)
     name = "stdin" if options.source == "-" else Path(options.source).name
     made = lifted(text, options.entry, source=name)
@@ -35,18 +34,18 @@ def run(options: argparse.Namespace) -> int:
     try:
         _replace(Path(options.output), text)
     except OSError as error:
-        raise UsageError(f"cannot write {options.output}: {error.strerror}") from None
+        raise cannot_write(options.output, error) from None
     return 0
 
 
 def _replace(path: Path, text: str) -> None:
-    """The whole file or none of it."""
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Writes the whole file, or leaves the old one."""
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
-        os.chmod(beside, 0o644)
-        os.replace(beside, path)
+        os.chmod(partial, 0o644)
+        os.replace(partial, path)
     except BaseException:
-        Path(beside).unlink(missing_ok=True)
+        Path(partial).unlink(missing_ok=True)
         raise

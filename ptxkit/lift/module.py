@@ -25,7 +25,7 @@ from .needs import Needed, Needs, declarations
 from .pointers import pointers
 from .scopes import canonical, flattened, labels
 from .source import FunctionSource, called
-from .terms import SPECIALS, quoted
+from .terms import quoted
 
 INDENT = "    "
 TRIES = 6
@@ -272,7 +272,6 @@ class _File:
         typed = [name for name in ("Annotated", "Any") if name in used]
         lines = [f"from typing import {', '.join(typed)}", ""] if typed else []
         modules = {module: [n for n in exported if n in used] for module, exported in HELPERS.items()}
-        modules["ptxkit.dsl.special"] = sorted({imported for imported, _ in SPECIALS.values()} & used)
         modules["ptxkit.types"] = sorted((set(TYPES) | {"bits16", "bits32", "bits64"}) & used)
         modules["ptxkit.ptx"] = sorted(mnemonics)
         for module in sorted(modules):

@@ -12,9 +12,9 @@ from ..dsl.reg import Special
 from ..grammar import forms
 from ..types import TYPES
 
+_SPECIAL = tuple(name for name, value in vars(special).items() if isinstance(value, Special | special.Dim3))
 HELPERS = {
-    "ptxkit": ("Ptr", "Special", "Vec", "for_range", "if_", "kernel", "label", "loop", "sink"),
-    "ptxkit.flow": ("else_",),
+    "ptxkit": ("Ptr", "Special", "Vec", "else_", "for_range", "if_", "kernel", "label", "loop", "sink", *_SPECIAL),
     "ptxkit.dsl.raw": ("Module", "Param", "at", "function", "raw", "register", "registers", "scope", "verbatim"),
 }
 """What a lifted file imports, by module."""
@@ -66,6 +66,5 @@ def parameter_name(name: str, function: str) -> str:
 
 RESERVED = frozenset((*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *forms.names(), *TYPES,
                       "bits16", "bits32", "bits64", "annotations", "Annotated", "Any", "DECLARATIONS", "DWARF", "MODULE",
-                      *(name for name, value in vars(special).items() if isinstance(value, Special | special.Dim3)),
                       *(name for names in HELPERS.values() for name in names)))
 """Names that a lifted file uses for something else."""

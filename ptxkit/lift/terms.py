@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..dsl import special
+from ..dsl.label import Label
 from ..dsl.module import ModuleBuilder
 from ..dsl.raw import Param, Written, at
 from ..dsl.reg import Negated, Reg, Special, sink
 from ..dsl.trace import Builder
-from ..flow import Label
 from ..grammar import tree
 from ..grammar.forms import Parameter
 from ..grammar.special import SPECIAL
@@ -54,7 +54,7 @@ def scratch() -> Builder:
 
 
 SPECIALS: dict[str, tuple[str, str]] = {}
-"""Special registers that ptxkit.dsl.special has by name: what to import, and how it is spelled."""
+"""Special registers that ptxkit has by name: what to import, and how it is spelled."""
 
 for _name, _value in vars(special).items():
     if isinstance(_value, Special):

@@ -1,7 +1,8 @@
 """Assembled kernels kept on disk: one file an entry, safe for any number of processes.
 
 An entry is named by the sha256 of everything that decides its bytes. It is written aside and put in place by one
-`os.replace`, so a reader sees a whole entry or none, and two writers of one key write the same bytes.
+`os.replace`, so a reader sees a whole entry or none, and two writers of one key write the same bytes. Only a whole cubin is kept or
+given: an assembler whose disk was full may have left a part of one.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import logging
 import os
 import re
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import PtxkitError
+from ..sass.cubin import require_whole
 from ..settings import settings
 
 _LOG = logging.getLogger("ptxkit")
@@ -47,22 +51,31 @@ class Cache:
 
     directory: Path
 
-    def get(self, name: str) -> Entry | None:
-        """The entry of that name; None when there is none or the file is damaged, which also removes it."""
+    def get(self, name: str, entries: Collection[str] = ()) -> Entry | None:
+        """What is kept under that name; None when there is nothing, or no whole cubin with these kernel entries. That is removed."""
         path = self._path(name)
         try:
+            if not path.is_file():  # a pipe or a device would never end
+                return None
             data = path.read_bytes()
         except OSError:
             return None
-        entry = _unpack(data)
-        if entry is None:
-            _LOG.warning("cache entry %s is damaged; it is made anew", path)
+        try:
+            entry = _unpack(data)
+            require_whole(entry.cubin, "what it holds", entries)
+        except PtxkitError as error:
+            _LOG.warning("cache entry %s is damaged (%s); it is made again", path, error)
             with contextlib.suppress(OSError):
                 path.unlink()
+            return None
         return entry
 
     def put(self, name: str, entry: Entry) -> None:
-        """Keeps the entry. A directory that cannot be written to is logged, never an error: the cache only saves time."""
+        """Keeps the entry. A directory that cannot be written to is logged, never an error: the cache only saves time.
+
+        Raises PtxkitError for bytes that are no whole cubin.
+        """
+        require_whole(entry.cubin, "what is to be kept in the cache")
         path = self._path(name)
         aside = None
         try:
@@ -113,9 +126,9 @@ def _pack(entry: Entry) -> bytes:
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 
-def _unpack(data: bytes) -> Entry | None:
+def _unpack(data: bytes) -> Entry:
     digest, body = data[len(_MAGIC):len(_MAGIC) + 32], data[len(_MAGIC) + 32:]
     if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != digest:
-        return None
+        raise PtxkitError("its bytes are not those that were written")
     length = int.from_bytes(body[:8], "little")
-    return Entry(body[8 + length:], body[8:8 + length].decode())
+    return Entry(body[8 + length:], body[8:8 + length].decode(errors="replace"))

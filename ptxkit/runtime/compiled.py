@@ -18,7 +18,7 @@ from .launcher import EncodedTensorMap, Launcher, encode_tiled
 
 if TYPE_CHECKING:
     from ..dsl.descriptor import TensorMapFields
-    from ..dsl.kernel import Traced
+    from ..dsl.traced import Traced
     from .arrays import ArrayView
 
 _MAPS_KEPT = 1024

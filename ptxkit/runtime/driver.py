@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import AssembleError, Finding, LaunchError, NoDriverError, Position
+from ..errors import AssembleError, Finding, LaunchError, NoDriverError, Position, PtxkitError
 from ..sass import hints
+from ..sass.cubin import require_whole
 from .diagnostics import findings, resources
 
 _LOG = logging.getLogger("ptxkit")
@@ -349,10 +350,16 @@ class Library:
 def load(code: str | bytes, *, lines: Mapping[int, Position] | None = None, ordinal: int | None = None) -> Library:
     """PTX text or a cubin, loaded whole. Raises AssembleError with the driver's log at Python lines, LaunchError for a wrong device.
 
+    A cubin that is cut off is an AssembleError, too: the driver is not told where the bytes end, and would read on behind them.
     `lines` gives the source position of a line of the PTX text. The library serves every device of the process; `ordinal` is
     the one whose architecture is checked and for which text is assembled at once. A text that the driver finds in its own cache
     comes without remarks.
     """
+    if isinstance(code, bytes):
+        try:
+            require_whole(code, "the code to load")
+        except PtxkitError as error:
+            raise AssembleError("", summary=str(error)) from None
     probe()
     ordinal = current_device() if ordinal is None else ordinal
     text = hints.take(code)[0] if isinstance(code, str) else ""

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..dsl.kernel import Kernel, Parameter, Traced
+from ..dsl.kernel import Kernel
 from ..dsl.module import Copies
+from ..dsl.parameters import Parameter
+from ..dsl.traced import Traced
 from ..errors import LaunchError, TraceError
 from ..grammar import tree
 from ..smem import SharedPlan

@@ -10,12 +10,13 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import AssembleError, Finding, NoToolError, Position
+from ..errors import AssembleError, Finding, NoToolError, Position, PtxkitError
 from ..sass import hints
+from ..sass.cubin import require_whole
 from ..settings import settings
 from . import cache
 from .diagnostics import Resources, findings, renumber, resources
@@ -28,6 +29,8 @@ MEMORY_BYTES = 16 << 30
 
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _DEBUG = re.compile(r"^\s*\.target\b[^\n/]*\bdebug\b", re.MULTILINE)
+_NOT_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"[^\"\n]*\"", re.DOTALL)
+_ENTRY = re.compile(r"\.entry\s+([%\w$]+)(?:\.pragma\b[^;{]*;|[^;{])*+\{")
 _WHEELS = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm", "cuobjdump": "nvidia-cuda-cuobjdump"}
 
 
@@ -132,7 +135,7 @@ def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] 
     an earlier one in `.loc` and `.file` alone gets the earlier cubin, whose line table is of that text: `exact_lines` does not
     accept it. `relocatable` leaves names that the module does not define to a linker. A module with the debug target is not optimised
     (ptxas refuses to) and gets its own line table. What the text says to `hints` is done to the cubin. Raises AssembleError with every
-    message of ptxas, NoToolError when there is no ptxas.
+    message of ptxas, or when what ptxas leaves is no whole cubin with the text's entries; NoToolError when there is no ptxas.
     """
     tool = ptxas()
     if _DEBUG.search(ptx):
@@ -141,11 +144,11 @@ def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] 
     exact_lines = exact_lines or "sass" in settings().keep
     stripped, numbers = cache.strip_lines(ptx)
     name = cache.key(ptx if exact_lines else stripped, tool.name, tool.version, *flags)
-    store = cache.cache()
-    entry = store.get(name) if store else None
+    store, entries = cache.cache(), defined_entries(ptx)
+    entry = store.get(name, entries) if store else None
     if entry is None:
         text, every = hints.take(ptx)
-        cubin, log = _assemble(tool, text, flags, lines)
+        cubin, log = _assemble(tool, text, flags, entries, lines)
         if every is not None and target.startswith("sm_90"):
             cubin = hints.spaced(cubin, every)
         if store:
@@ -161,14 +164,19 @@ def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] 
     return assembly
 
 
-def _assemble(tool: Tool, ptx: str, flags: tuple[str, ...], lines: Mapping[int, Position] | None) -> tuple[bytes, str]:
-    with tempfile.TemporaryDirectory(prefix="ptxkit-") as folder:
-        source, made = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(ptx, encoding="utf-8")
+def defined_entries(ptx: str) -> tuple[str, ...]:
+    """The names of the entries that a text has the bodies of."""
+    return tuple(_ENTRY.findall(_NOT_CODE.sub(" ", ptx)))
+
+
+def _assemble(tool: Tool, ptx: str, flags: tuple[str, ...], entries: Collection[str],
+              lines: Mapping[int, Position] | None) -> tuple[bytes, str]:
+    with _file("kernel.ptx", ptx.encode()) as source:
+        made = source.with_name("kernel.cubin")
         code, log = _run([str(tool.path), *flags, str(source), "-o", str(made)])
         log = log.replace(str(source), "kernel.ptx")
-        if code == 0 and made.exists():
-            return made.read_bytes(), log
+        if code == 0:
+            return _made(tool, made, entries, log), log
     found = tuple(finding for finding in findings(log, ptx, lines) if finding.severity == "error")
     if code < 0:
         crash = f"ptxas {tool.version} was killed by signal {-code}: a fault of ptxas that illegal operands can cause"
@@ -177,12 +185,33 @@ def _assemble(tool: Tool, ptx: str, flags: tuple[str, ...], lines: Mapping[int, 
     raise AssembleError(log, found, summary=f"ptxas {tool.version} refused this PTX")
 
 
+def _made(tool: Tool, path: Path, entries: Collection[str], log: str) -> bytes:
+    """The cubin that ptxas says it has made. When the disk is full, ptxas 13.0 leaves the part that fits and reports success (measured)."""
+    cubin = path.read_bytes() if path.exists() else b""
+    try:
+        require_whole(cubin, f"what it left ({len(cubin):,} bytes)", entries)
+    except PtxkitError as error:
+        raise AssembleError(log, summary=f"ptxas {tool.version} exited with status 0, but {error}. Is the temporary folder "
+                            f"{tempfile.gettempdir()} full? TMPDIR names another") from None
+    return cubin
+
+
+@contextlib.contextmanager
+def _file(name: str, data: bytes) -> Iterator[Path]:
+    """A file with this content in a temporary folder of its own. Raises AssembleError where it cannot be written."""
+    with contextlib.ExitStack() as folders:
+        try:
+            path = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="ptxkit-")), name)
+            path.write_bytes(data)
+        except OSError as error:
+            raise AssembleError("", summary=f"cannot write a temporary file ({error}): TMPDIR names another folder") from error
+        yield path
+
+
 def disassemble(cubin: bytes, *, lines: bool = False) -> str:
     """The machine code of a cubin as nvdisasm writes it; `lines` adds source lines. Raises NoToolError."""
     tool = nvdisasm()
-    with tempfile.TemporaryDirectory(prefix="ptxkit-") as folder:
-        path = Path(folder, "kernel.cubin")
-        path.write_bytes(cubin)
+    with _file("kernel.cubin", cubin) as path:
         code, said = _run([str(tool.path), "-c", *(["-g"] if lines else []), str(path)])
     if code != 0:
         raise AssembleError(said, summary=f"nvdisasm {tool.version} refused this cubin")

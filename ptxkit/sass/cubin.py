@@ -6,13 +6,17 @@ The attributes of `.nv.info` sections are those that `cuobjdump -elf` names; the
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import PtxkitError
 
 CUDA_MACHINE = 190
-NO_BITS = 8
+NO_BITS = frozenset((0, 8, 0x7000_0007, 0x7000_0009, 0x7000_000A))
+"""Kinds of sections with a size but no bytes in the file: none, NOBITS; in a relocatable file global, local and shared variables."""
+SECTION_BYTES, SEGMENT_BYTES = 64, 56
+EXTENDED = 0xFFFF
+"""The section of names when its number does not fit into the header."""
 NEWER_ABI = 8
 RESERVED = 1024
 """Bytes at the start of a CTA's shared memory that belong to the system from sm_90 on; the section of an entry counts them (measured)."""
@@ -86,8 +90,30 @@ def read(data: bytes, name: str = "this file") -> Cubin:
     try:
         sections, flags = _sections(data, name)
         return _cubin(sections, flags, data[8])
-    except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise PtxkitError(f"{name} is not a whole cubin: its {len(data):,} bytes end, or point, where they must not ({error})") from None
+    except _BROKEN as error:
+        raise _cut(data, name, error) from None
+
+
+def require_whole(data: bytes, name: str = "this file", entries: Iterable[str] = ()) -> None:
+    """Raise PtxkitError unless the bytes are a cubin with all that its tables name, and with the machine code of these entries."""
+    try:
+        sections, _ = _sections(data, name)
+        _check_segments(data, name)
+    except _BROKEN as error:
+        raise _cut(data, name, error) from None
+    present = {section.name for section in sections if section.size}
+    missing = [entry for entry in entries if f".text.{entry}" not in present]
+    if missing:
+        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        raise PtxkitError(f"{name} is a cubin without the entry `{missing[0]}`{more}")
+
+
+_BROKEN = struct.error, IndexError, ValueError, OverflowError
+"""What reading raises where a table of the file names places that are not in it."""
+
+
+def _cut(data: bytes, name: str, error: Exception) -> PtxkitError:
+    return PtxkitError(f"{name} is not a whole cubin: its {len(data):,} bytes end, or point, where they must not ({error})")
 
 
 def code_of(data: bytes) -> list[tuple[int, int]]:
@@ -97,7 +123,7 @@ def code_of(data: bytes) -> list[tuple[int, int]]:
 
 
 def _sections(data: bytes, name: str) -> tuple[list[_Section], int]:
-    if len(data) < 64 or data[4:6] != b"\x02\x01":
+    if len(data) < 64 or data[:6] != b"\x7fELF\x02\x01":
         raise PtxkitError(f"{name} is not a whole cubin: no header of a 64-bit ELF file")
     machine, = struct.unpack_from("<H", data, 18)
     if machine != CUDA_MACHINE:
@@ -105,17 +131,41 @@ def _sections(data: bytes, name: str) -> tuple[list[_Section], int]:
     table, = struct.unpack_from("<Q", data, 40)
     flags, = struct.unpack_from("<I", data, 48)
     size, count, names = struct.unpack_from("<HHH", data, 58)
+    if size != SECTION_BYTES:
+        raise ValueError(f"{size} bytes for each section in the table")
+    _check_end(data, name, "the table of sections", table + size)
+    first = struct.unpack_from("<IIQQQQIIQQ", data, table)
+    count = count or first[5]  # a number of sections that does not fit into the header is the size of the first
+    _check_end(data, name, "the table of sections", table + size * count)
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, table + index * size) for index in range(count)]
-    strings = headers[names]
+    strings = headers[first[6] if names == EXTENDED else names]
     texts = data[strings[4]:strings[4] + strings[5]]
     found = []
     for header in headers:
         at, kind, section_flags, _, start, length, _, info = header[:8]
-        if kind != NO_BITS and start + length > len(data):
-            raise PtxkitError(f"{name} is not a whole cubin: a section ends at byte {start + length:,} of {len(data):,}")
+        empty = kind in NO_BITS
+        if not empty:
+            _check_end(data, name, "a section", start + length)
         text = texts[at:texts.index(b"\0", at)].decode()
-        found.append(_Section(text, kind, section_flags, length, info, start, b"" if kind == NO_BITS else data[start:start + length]))
+        found.append(_Section(text, kind, section_flags, length, info, start, b"" if empty else data[start:start + length]))
     return found, flags
+
+
+def _check_segments(data: bytes, name: str) -> None:
+    """Raise an error where a segment, which the loader puts into memory, ends behind the file."""
+    table, = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    if count and size != SEGMENT_BYTES:
+        raise ValueError(f"{size} bytes for each segment in the table")
+    _check_end(data, name, "the table of segments", table + size * count)
+    for index in range(count):
+        _, _, start, _, _, length, _, _ = struct.unpack_from("<IIQQQQQQ", data, table + index * size)
+        _check_end(data, name, "a segment", start + length)
+
+
+def _check_end(data: bytes, name: str, what: str, end: int) -> None:
+    if end > len(data):
+        raise PtxkitError(f"{name} is not a whole cubin: {what} ends at byte {end:,} of {len(data):,}")
 
 
 def _cubin(sections: list[_Section], flags: int, version: int) -> Cubin:

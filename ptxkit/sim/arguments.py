@@ -21,7 +21,7 @@ from .symbols import round_up
 from .tensormap import BYTES, of_fields
 
 if TYPE_CHECKING:
-    from ..dsl.kernel import Traced
+    from ..dsl.traced import Traced
     from .program import Program
 
 RED_ZONE = 256

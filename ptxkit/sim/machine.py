@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .policy import Policy
     from .program import Op, Program, Routine
 
-RESIDENT_CTAS = 132
-"""CTAs that run at the same time; a larger grid follows as clusters end, in order."""
 FRAME_ROOM = 1 << 14
 """Bytes of local memory per lane beyond the entry's own frame, for calls."""
 
@@ -60,11 +58,12 @@ class Livelock(Exception):
 
 
 class Machine:
-    """Runs one grid. `watch` is the observer (the checker) or None; `progress` counts whatever may let a waiting fragment go on."""
+    """Runs one grid. `resident` CTAs run at the same time; a larger grid follows as clusters end, in order. `watch` is the observer (the
+    checker) or None; `progress` counts whatever may let a waiting fragment go on."""
 
     def __init__(self, program: Program, code: list[Code], policy: Policy, *, grid: tuple[int, int, int], block: tuple[int, int, int],
                  cluster: tuple[int, int, int], dynamic_smem: int, memory: Memory, parameters: bytes, registers_at_entry: int,
-                 honours_setmaxnreg: bool = True,
+                 resident: int, honours_setmaxnreg: bool = True,
                  watch: Observer | None = None, max_steps: int | None = None, explicit_cluster: bool = False,
                  name_of: Callable[[int], str] | None = None) -> None:
         self.program = program
@@ -85,7 +84,7 @@ class Machine:
         self.registers_at_entry = registers_at_entry
         self.honours_setmaxnreg = honours_setmaxnreg
         self.explicit_cluster = explicit_cluster
-        self.resident = RESIDENT_CTAS
+        self.resident = resident
         self.watch = watch
         self.max_steps = max_steps
         self.name_of: Callable[[int], str] = name_of or (lambda offset: f"mbarrier at shared +{offset - RESERVED_SHARED:#x}")

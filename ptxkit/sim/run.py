@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..cards import H200, Card
 from ..dsl.rules import entry_registers
 from ..grammar import tree
 from ..smem import SHARED_LIMIT
@@ -23,7 +24,7 @@ from .semantics import find
 from .spaces import RESERVED_SHARED
 
 if TYPE_CHECKING:
-    from ..dsl.kernel import Traced
+    from ..dsl.traced import Traced
     from .checker import Checker
 
 Dim = int | tuple[int, ...]
@@ -34,13 +35,14 @@ _codes: OrderedDict[tuple[int, bool], tuple[Program, list[Code]]] = OrderedDict(
 
 def run(source: Any, entry: str | None = None, *, grid: Dim, block: Dim | None = None, cluster: Dim | None = None,
         dynamic_smem: int | None = None, args: Sequence[Any], schedule: str = "fifo", seed: int = 0, check: bool = True,
-        max_steps: int | None = None, **config: Any) -> Report:
+        max_steps: int | None = None, card: Card = H200, **config: Any) -> Report:
     """Execute one launch on the CPU device; arrays in `args` are updated in place.
 
     `source` is PTX text, a tree, or a kernel object (with its compile-time parameters as keywords). `args`: NumPy arrays for pointers
     and (for kernels that record their tiles) tensor maps, numbers, `ptxkit.TensorMap`. A grid counts CTAs. `block`, `cluster` and
     `dynamic_smem` default to what the kernel says. `schedule`: "fifo", "random" (by `seed`), "adversarial" or a named adversary.
-    `check` runs the checker, whose findings the report holds; without it only faults are found.
+    `check` runs the checker, whose findings the report holds; without it only faults are found. As many CTAs run at the same time as `card`
+    has SMs.
     """
     if max_steps is not None and max_steps < 1:
         raise SimulationError(f"max_steps is a positive number of warp instructions, not {max_steps}")
@@ -60,7 +62,7 @@ def run(source: Any, entry: str | None = None, *, grid: Dim, block: Dim | None =
     registers, honoured = _registers(program, shape)
     machine = Machine(program, code, policy, grid=shape.grid, block=shape.block, cluster=shape.cluster, dynamic_smem=shape.dynamic_smem,
                       memory=arguments.memory, parameters=bytes(arguments.parameters), registers_at_entry=registers,
-                      honours_setmaxnreg=honoured, watch=watch, max_steps=max_steps, explicit_cluster=shape.explicit,
+                      resident=card.sms, honours_setmaxnreg=honoured, watch=watch, max_steps=max_steps, explicit_cluster=shape.explicit,
                       name_of=_names(program, traced))
     findings = []
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from examples import tile_gemm
-from ptxkit.cli import main
+from ptxkit.cli.main import main
 from tests.sim.mutants.edit import Edit
 from tests.sim.mutants.more import MUTANTS
 

@@ -18,7 +18,7 @@ from ptxkit.check import check_text, kinds, language
 from ptxkit.check.kinds import Kinds
 from ptxkit.check.names import Scope
 from ptxkit.check.places import Places
-from ptxkit.cli import main
+from ptxkit.cli.main import main
 from ptxkit.grammar import match, parse, tree
 from ptxkit.grammar.errors import Finding
 from ptxkit.grammar.read import parse_all

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
 
-from grammar import parse
 from ptxkit import sim
 from ptxkit.check import check_text
 from ptxkit.check.places import Places
@@ -16,6 +17,7 @@ from ptxkit.check.program import Routine, Site, routine
 from ptxkit.check.values import Value, Values
 from ptxkit.diff import diff
 from ptxkit.diff.program import of_module
+from ptxkit.grammar import parse
 from ptxkit.inspect.entry import facts
 from ptxkit.lift import LiftError, lift
 
@@ -64,6 +66,53 @@ def test_other_tools_end(first: int) -> None:
             lift(text)
         report = sim.run(text, "t", grid=1, args=[np.zeros(64, np.uint32)], max_steps=300)
         assert report.stats.instructions < 100_000  # the limit is looked at when a turn of a warp is over
+
+
+# ------------------------------------------------------------------------------------------------ long texts
+
+
+def to_one_label(count: int) -> str:
+    return "".join(f"@%p0 bra L;\nadd.u32 %r0, %r0, {i};\n" for i in range(count)) + "L:\nbar.sync 0;\nret;"
+
+
+def back_to_one_label(count: int) -> str:
+    return "L:\n" + "".join(f"@%p0 bra L;\nadd.u32 %r0, %r0, {i};\n" for i in range(count)) + "bar.sync 0;\nret;"
+
+
+def nested_loops(count: int) -> str:
+    heads = "".join(f"mov.u32 %c{i}, 0;\nL{i}:\n" for i in range(count))
+    ends = "".join(f"add.u32 %c{i}, %c{i}, 1;\nsetp.lt.u32 %p0, %c{i}, 9;\n@%p0 bra L{i};\n" for i in reversed(range(count)))
+    return f".reg .b32 %c<{count}>;\n{heads}bar.sync 0;\n{ends}ret;"
+
+
+def loops_of_one_register(count: int) -> str:
+    heads = "".join(f"L{i}:\nadd.u32 %r0, %r0, 1;\n" for i in range(count))
+    return heads + "bar.sync 0;\n" + "".join(f"@%p0 bra L{i};\n" for i in reversed(range(count))) + "ret;"
+
+
+def lines(text: str) -> int:
+    """Lines of Python that are executed for one check."""
+    count = 0
+
+    def note(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return note
+
+    sys.settrace(note)
+    try:
+        check_text(text)
+    finally:
+        sys.settrace(None)
+    return count
+
+
+@pytest.mark.parametrize("make", [to_one_label, back_to_one_label, nested_loops, loops_of_one_register], ids=lambda make: make.__name__)
+def test_work_follows_the_length_of_a_text(make: Callable[[int], str]) -> None:
+    begin = HEAD + "setp.eq.u32 %p0, 1, 2;\nmov.u32 %r0, 1;\n"
+    check_text(f"{begin}{make(5)}\n}}\n")
+    small, large = (lines(f"{begin}{make(count)}\n}}\n") for count in (40, 160))
+    assert large < 6 * small, f"{small:,} lines became {large:,}"
 
 
 # ------------------------------------------------------------------------------------------------ registers
@@ -123,6 +172,16 @@ def test_a_value_is_what_reaches_the_place(first: int) -> None:
         values = Values(given)
         for site, name, expected in reaching(given):
             assert leaves(values, values.register(site, name)) == expected, (seed, site.instruction, name)
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_a_phi_joins_several_values(first: int) -> None:
+    for seed in range(first, first + 50):
+        given = made(seed)
+        values = Values(given)
+        for site, name, _ in reaching(given):
+            for value in values.depends(values.register(site, name)):
+                assert value.kind != "phi" or len({*values.alternatives(value), value}) > 2, (seed, name)
 
 
 # ------------------------------------------------------------------------------------------------ dominators

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ptxkit.cli import main
+from ptxkit.cli.main import main
 from ptxkit.diff import diff
 from ptxkit.diff.program import Program, of_module
 from ptxkit.grammar import parse, tree, write

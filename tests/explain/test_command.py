@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ptxkit.cli import main
+from ptxkit.cli.main import main
 
 pytestmark = pytest.mark.pure
 

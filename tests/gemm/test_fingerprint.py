@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import ast
 import gzip
+import multiprocessing
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gemm.fingerprint import adapter, draw, sass
-from gemm.fingerprint.command import report
-from gemm.fingerprint.record import Fingerprints, Record, take
 
 from gemm.__main__ import main
 from ptxkit import Ptr, Reg, TensorMap, kernel, laneid
 from ptxkit.dsl.kernel import Kernel
 from ptxkit.errors import PtxkitError
+from ptxkit.gemm.tools.fingerprint import adapter, draw, record, sass
+from ptxkit.gemm.tools.fingerprint.command import report
+from ptxkit.gemm.tools.fingerprint.record import Fingerprints, Record, take
 from ptxkit.idioms import prefetch_tensormaps
 from ptxkit.ptx import mov, st
 from ptxkit.runtime.toolchain import assemble
@@ -132,6 +133,20 @@ def test_a_run_is_deterministic_and_compares(tmp_path: Path, capsys: pytest.Capt
     assert f"different: {key}\n" in (said := capsys.readouterr().out)
     assert f"registers {records[0].registers} there, 1 here" in said
     assert report(replace(old, problems={}), old) == 1
+
+
+@pytest.mark.ptxas
+def test_a_kernel_that_differs_is_assembled_again():
+    """As if ptxas had made another program at the first try; what it never makes stays different."""
+    old = take(2, SMALL, jobs=1)
+    (one, records), (two, others) = sorted(old.problems.items())[:2]
+    wrong = {one: (records[0]._replace(sass="0"),), two: (others[0]._replace(sass="1"),)}
+    new = replace(old, problems={**old.problems, **wrong})
+    with multiprocessing.get_context("spawn").Pool(1, record._begin, ("", "")) as pool:
+        record._try_again(new, replace(old, problems={**old.problems, two: (others[0]._replace(sass="2"),)}), pool)
+    assert new.problems[one] == records
+    assert new.problems[two] == wrong[two]
+    assert new.again == 1
 
 
 @pytest.mark.pure

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ptxkit import Ptr, inspect, kernel, smem, tid
-from ptxkit.cli import main
+from ptxkit.cli.main import main
 from ptxkit.errors import NoToolError
 from ptxkit.grammar import parse
 from ptxkit.inspect.facts import Banks

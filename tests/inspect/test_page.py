@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from ptxkit.cli import main
+from ptxkit.cli.main import main
 
 from .subjects import ROOT
 

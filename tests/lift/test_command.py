@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ptxkit.cli import main
+from ptxkit.cli.main import main
 
 pytestmark = pytest.mark.pure
 

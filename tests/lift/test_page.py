@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ptxkit.cli import main
+from ptxkit.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(python|text)\n(.*?)^```$", re.M | re.S)

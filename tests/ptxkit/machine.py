@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ptxkit import Ptr, Reg
-from ptxkit.dsl.kernel import Dim, Traced, kernel
+from ptxkit.dsl.kernel import Dim, kernel
+from ptxkit.dsl.traced import Traced
 from ptxkit.grammar import tree
 from ptxkit.types import TYPES
 

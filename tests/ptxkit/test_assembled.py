@@ -41,7 +41,7 @@ def test_functions_shared_memory_and_joined_modules_assemble() -> None:
     assert {name: r.shared for name, r in found.items()} == {"first": 32, "second": 64}
 
 
-EXAMPLES = ("vector_add", "tma_copy", "tile_gemm", "cluster_multicast", "warp_reduction")
+EXAMPLES = ("vector_add", "tma_copy", "tile_gemm", "cluster_multicast", "warp_reduction", "attention_tile")
 
 
 def example_kernels() -> dict[str, Kernel[Any]]:

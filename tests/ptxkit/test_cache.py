@@ -14,6 +14,8 @@ import pytest
 
 from ptxkit.runtime.cache import Cache, Entry, key, strip_lines
 
+from .cubins import small
+
 PTX = '.version 8.0\n.file 1 "a.py"\n.entry k()\n{\n\t.loc 1 3 0\n\tret;\n}\n'
 
 
@@ -33,7 +35,7 @@ def test_everything_else_does(recipe: tuple[str, ...]) -> None:
 
 def test_what_is_put_is_got(tmp_path: Path) -> None:
     store = Cache(tmp_path / "new")
-    name, entry = key(PTX), Entry(bytes(range(256)), "a log: \N{GREEK SMALL LETTER MU}s\n")
+    name, entry = key(PTX), Entry(small(bytes(range(256))), "a log: \N{GREEK SMALL LETTER MU}s\n")
     assert store.get(name) is None
     store.put(name, entry)
     assert store.get(name) == entry
@@ -50,7 +52,7 @@ def test_what_is_put_is_got(tmp_path: Path) -> None:
 ])
 def test_a_damaged_entry_is_none(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     store, name = Cache(tmp_path), key(PTX)
-    store.put(name, Entry(b"cubin", "log"))
+    store.put(name, Entry(small(b"cubin"), "log"))
     path, = tmp_path.glob("??/*.cubin")
     path.write_bytes(damage(path.read_bytes()))
     assert store.get(name) is None
@@ -60,14 +62,14 @@ def test_a_damaged_entry_is_none(tmp_path: Path, damage: Callable[[bytes], bytes
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a directory that cannot be written to")
 def test_a_read_only_directory_costs_only_time(tmp_path: Path) -> None:
     tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    Cache(tmp_path).put(key(PTX), Entry(b"cubin", "log"))
+    Cache(tmp_path).put(key(PTX), Entry(small(b"cubin"), "log"))
     assert Cache(tmp_path).get(key(PTX)) is None
 
 
 def test_a_directory_that_cannot_be_made_costs_only_time(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = Cache(tmp_path / "file" / "cache")
-    store.put(key(PTX), Entry(b"cubin", "log"))
+    store.put(key(PTX), Entry(small(b"cubin"), "log"))
     assert store.get(key(PTX)) is None
 
 
@@ -76,7 +78,7 @@ def _work(folder: str, seed: int, rounds: int) -> int:
     store, chance, wrong = Cache(Path(folder)), random.Random(seed), 0
     for _ in range(rounds):
         which = chance.randrange(4)
-        entry = Entry(bytes([which]) * 50_000, f"log {which}")
+        entry = Entry(small(bytes([which]) * 50_000), f"log {which}")
         action = chance.random()
         if action < 0.5:
             store.put(key(str(which)), entry)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ptxkit.cli import _parser, main
+from ptxkit.cli.main import main, parser
 from ptxkit.errors import NoToolError
 from ptxkit.runtime import toolchain
 
@@ -127,7 +127,7 @@ def test_a_kernel_that_there_is_not_is_usage(module: Path, capsys: pytest.Captur
 
 
 def test_every_command_is_held_to_the_rule() -> None:
-    commands = set(re.findall(r"^    (\w+)", _parser().format_help(), re.MULTILINE)) - {"command"}
+    commands = set(re.findall(r"^    (\w+)", parser().format_help(), re.MULTILINE)) - {"command"}
     assert commands == {*SOURCES, "explain", "doctor", "gemm"}
 
 

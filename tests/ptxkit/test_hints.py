@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ptxkit import Ptr, Reg, errors, kernel
+from ptxkit import Ptr, Reg, errors, grammar, kernel
+from ptxkit.cli.main import main
 from ptxkit.gemm.heuristic.grouped import heuristic
 from ptxkit.gemm.kernels.grouped import group_gemm
 from ptxkit.gemm.tools.bench.grouped import problem_of
@@ -124,6 +128,56 @@ def test_lines_stay_where_they_are() -> None:
     ptx = "a\n" + hints.fma_yield(12) + "\nb\n"
     assert hints.take(ptx) == ("a\n\nb\n", 12)
     assert hints.take('.pragma "nounroll";\n') == ('.pragma "nounroll";\n', None)
+
+
+ASKING = '''
+from ptxkit import Ptr, kernel
+from ptxkit.ptx import mov, st
+from ptxkit.sass.hints import fma_yield
+from ptxkit.types import u32
+
+
+@kernel(block=32, directives=lambda config: fma_yield(config["EVERY"]) if config["EVERY"] else "")
+def asking(p: Ptr[u32], *, EVERY: int = 8) -> None:
+    st.global_.u32(p, mov.u32(1))
+'''
+
+
+@pytest.mark.parametrize(("every", "said"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (8, "8th"), (11, "11th"), (22, "22nd"), (0, "")])
+def test_what_a_kernel_asks_for_is_shown(every: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "asking_of_a_test.py").write_text(ASKING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    source = ["asking_of_a_test.py:asking", "--set", f"EVERY={every}"]
+    assert main(["emit", *source, "-o", "asking.ptx"]) == 0
+    text = Path("asking.ptx").read_text()
+    assert text.splitlines().count(f'.pragma "ptxkit fma_yield {every}";') == (every > 0)
+    shown = [] if not every else [f"machine-code hint fma yields at every {said}"]
+    for command in (["inspect", *source], ["inspect", "asking.ptx"]):
+        assert main(command) == 0
+        rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+        assert [row for row in rows if "hint" in row] == shown
+    assert main(["inspect", *source, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["entries"][0]["hint"] == (f"fma yields at every {said}" if every else "")
+
+
+@pytest.mark.ptxas
+def test_assemble_shows_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "asking.ptx"
+    path.write_text(group_gemm.ptx(**heuristic(problem_of(case(CASES[0]))).kernels[0].parameters))
+    assert main(["assemble", str(path)]) == 0
+    assert re.search(r"^machine-code hint +fma yields at every 8th$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_the_tree_says_what_its_text_asks_for() -> None:
+    head = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+    body = '.entry f() { { .pragma "ptxkit fma_yield 5"; } ret; }\n.entry g()\n.pragma "ptxkit fma_yield 9";\n{ ret; }\n'
+    assert hints.take(head + body)[1] == 5
+    assert hints.said(grammar.parse(head + body)) == "fma yields at every 5th"
+    assert hints.said(grammar.parse(head + '.pragma "nounroll";\n.entry g() { ret; }\n')) == ""
+    with pytest.raises(errors.PtxkitError, match='write "ptxkit fma_yield 8"'):
+        hints.said(grammar.parse(head + '.entry g() { .pragma "ptxkit yields"; ret; }\n'))
 
 
 @pytest.mark.parametrize("said", ["ptxkit", "ptxkit fma_yield", "ptxkit fma_yield 0", "ptxkit fma_yield x", "ptxkit reuse 8"])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, smem, tid
 from ptxkit import func as device_function
-from ptxkit.dsl.kernel import Traced
+from ptxkit.dsl.traced import Traced
 from ptxkit.errors import TraceError
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import Tile
@@ -418,6 +418,7 @@ IMPORTED = """
 import json, sys
 sys.path.insert(0, {root!r})
 import ptxkit
+from ptxkit import Layout, Ptr, TensorMap, Vec, func, if_, kernel, smem, tid
 print(json.dumps([name for name in ("numpy", "lark", "cuda", "torch", "cupy", "jax") if name in sys.modules]))
 """
 

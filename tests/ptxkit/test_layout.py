@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ptxkit import Reg, TensorMap, if_, smem
 from ptxkit.dsl.descriptor import template
-from ptxkit.dsl.kernel import Traced
+from ptxkit.dsl.traced import Traced
 from ptxkit.layout import Layout, swizzled
 from ptxkit.ptx import cp, opcode
 from ptxkit.types import TYPES, bf16, f32, tf32, u32

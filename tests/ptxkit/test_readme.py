@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ptxkit.cli import main
+from ptxkit.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 SECTION = re.search(r"^## Commands\n(.*?)^## ", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ptxkit import ptx, smem
+from ptxkit.dsl.ambient import current
 from ptxkit.dsl.convert import Mismatch
-from ptxkit.dsl.kernel import func, kernel
+from ptxkit.dsl.function import func
+from ptxkit.dsl.kernel import kernel
 from ptxkit.dsl.reg import Negated, Ptr, Vec, sink
 from ptxkit.dsl.special import clock64, tid
 from ptxkit.dsl.tensormap import TensorMap
-from ptxkit.dsl.trace import current
 from ptxkit.flow import label
 from ptxkit.grammar import forms
 from ptxkit.grammar.operands import accepts
@@ -24,10 +25,10 @@ HEADER = """\
 from __future__ import annotations
 from typing import Literal
 from ptxkit import MBarrier, Ptr, Reg, Shared, Special, TensorMap, Vec, ptx
-from ptxkit.descriptor import Descriptor
-from ptxkit.flow import Label
-from ptxkit.kernel import Func
-from ptxkit.reg import Negated, Sink
+from ptxkit.dsl.descriptor import Descriptor
+from ptxkit.dsl.function import Func
+from ptxkit.dsl.label import Label
+from ptxkit.dsl.reg import Negated, Sink
 from ptxkit.smem import TileView
 from ptxkit.types import *
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from ptxkit.cards import H200
-from ptxkit.dsl.kernel import Traced
+from ptxkit.dsl.traced import Traced
 from ptxkit.errors import PtxkitError
 from ptxkit.ptx import mul
 from ptxkit.runtime.arrays import ArrayView
 
+from ...config import budget
 from ...config.dense import DenseConfig
+from ...config.grouped import (
+    CAPACITIES,
+    DynamicGroups,
+    GroupedConfig,
+    GroupLoads,
+    GroupOperands,
+    StagedGroups,
+    StaticGroups,
+    SwapAB,
+    TokensAsRows,
+)
 from ...config.parts import (
     L2_FETCH,
     BlockScaled,
@@ -23,6 +37,7 @@ from ...config.parts import (
     Loads,
     Pingpong,
     Promoted,
+    Promotion,
     ScaleLoad,
     Schedule,
     Scheduler,
@@ -31,21 +46,28 @@ from ...config.parts import (
     Static,
     Store,
     StreamK,
+    Sums,
     Swizzle,
+    TensorCoreSums,
+    ThreadScaled,
     Tile,
 )
 from ...heuristic.dense import heuristic
+from ...heuristic.group_tile import with_partial_boxes
+from ...heuristic.grouped import heuristic as grouped_heuristic
+from ...heuristic.ptr_array import heuristic as ptr_array_heuristic
 from ...heuristic.tuned import tuned
 from ...launch.dense import check_config
 from ...launch.grid import Grid, kernel_of
 from ...problem.dense import Arrays, Options, Problem
+from ...problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from ...scheduler.group_table import Layout
+from ...scheduler.grouped import Order
 from .draw import BYTES, Dense, Grouped, Words
 from .draw import Problem as Drawn
 
 if TYPE_CHECKING:
-    from ...config.grouped import GroupConfig
     from ...launch.ptr_array import PointerProblem
-    from ...problem.grouped import GroupProblem
 
 RENAMED: dict[str, str] = {
     "shape_m": "m", "shape_n": "n", "shape_m_tiles": "m_tiles", "shape_n_tiles": "n_tiles", "shape_k_tiles": "k_tiles",
@@ -54,7 +76,12 @@ RENAMED: dict[str, str] = {
     "fused_residual_row": "residual_row", "fused_residual_batch": "residual_batch", "fused_a_scale": "a_scale", "fused_b_scale": "b_scale",
     "sfa_map": "s", "sfa_pointer": "a_scale", "sfa_mn_stride": "a_scale_m", "sfa_k_stride": "a_scale_k", "sfb_pointer": "b_scale",
     "sfb_mn_stride": "b_scale_n", "sfb_k_stride": "b_scale_k", "divmod_line": "of_line", "divmod_panel": "of_panel",
-    "divmod_batch": "of_batch"}
+    "divmod_batch": "of_batch",
+    "groups_lengths": "lengths", "groups_count": "groups", "groups_rows": "rows", "groups_pitch": "pitch", "groups_n": "n",
+    "groups_weight_tiles": "weight_tiles", "groups_k_tiles": "k_tiles", "groups_weights_divmod": "of_weights", "x_tail": "x_rest",
+    "x_scale_pointer": "x_scale", "x_scale_mn_stride": "x_scale_m", "x_scale_k_stride": "x_scale_k", "w_scale_pointer": "w_scale",
+    "w_scale_group_stride": "w_scale_group", "w_scale_mn_stride": "w_scale_n", "w_scale_k_stride": "w_scale_k",
+    "out_scale_pointer": "out_scale", "out_scale_mn_stride": "out_scale_m", "out_scale_k_stride": "out_scale_n"}
 """Run-time parameters of this tree's kernels that had another name in the tree to compare with: {name here: name there}."""
 
 
@@ -183,37 +210,90 @@ def _schedule(words: Words, problem: Problem) -> Schedule:
 
 # -------------------------------------------------------------------------------------------------------------------- grouped
 
-def grouped_config(drawn: Grouped) -> GroupConfig:
+LAYOUTS_HERE: dict[str, Layout] = {"offsets": "cu_seqlens", "masked": "masked", "rows": "contiguous", "pointers": "ptr_array"}
+"""The names of this tree for the layouts of drawn problems."""
+ORDERS_HERE: dict[str, Order] = {"ticket": "dynamic", "dynamic": "dynamic", "linear": "linear", "search": "search", "across": "across"}
+
+
+def grouped_config(drawn: Grouped) -> GroupedConfig:
     """The heuristic's configuration, or the one that is forced."""
     if drawn.layout == "pointers":
         pointers = _pointer_problem(drawn)
         if not drawn.force:
-            return pointers.config()
-        capacity = next(capacity for capacity in (32, 64, 128, 256, 1024) if drawn.groups <= capacity)
-        rest: dict[str, Any] = {"x": pointers.x, "w": pointers.w, "out": pointers.out, "GROUPS": capacity, "LAYOUT": "pointers",
-                                "SCALED": pointers.scaled, "PROMOTE": pointers.promote}
-        return GroupConfig.of(**{**_group_tile(drawn.force, pointers.x.bits), **rest})
+            return ptr_array_heuristic(pointers.x, pointers.w, pointers.out, pointers.mean, pointers.promote, pointers.scaled,
+                                       pointers.groups)
+        capacity = next(capacity for capacity in CAPACITIES if drawn.groups <= capacity)
+        operands = GroupOperands(pointers.x, pointers.w, pointers.out, "ptr_array", scaled=pointers.scaled, max_groups=capacity)
+        return _forced(drawn.force, operands, lambda how, swap_ab: Promoted(how) if pointers.promote else TensorCoreSums())
     problem = grouped_problem(drawn)
     if not drawn.force:
-        return group_heuristic(problem, SMS)
-    rest = fixed(problem)
-    config = GroupConfig.of(**{**problem.scale_copies, **_group_tile(drawn.force, problem.x.bits), **rest}) \
-        if drawn.force.get("shared_scales") else GroupConfig.of(**{**_group_tile(drawn.force, problem.x.bits), **rest})
-    second = drawn.force.get("second")
+        return grouped_heuristic(problem, H200)
+    words = drawn.force
+    order: Words = {"order": drawn.order} if drawn.order else {}
+    config = _forced({**words, **order}, problem.operands, functools.partial(_group_sums, words, problem))
+    second = words.get("second")
     if second is None:
         return config
-    other = GroupConfig.of(**{**_group_tile(second, problem.x.bits), **rest})
+    other = _forced({**second, **order}, problem.operands, functools.partial(_group_sums, second, problem))
     first, last = second["costs"]
-    return config.or_(config.tiles(first), other, other.tiles(last), second.get("between"))
+    return config.or_(config.cost(first), other, other.cost(last), second.get("between"))
 
 
-def _group_tile(words: Words, bits: int) -> dict[str, Any]:
-    found = _tile(words, _GROUPED, bits)
-    if "order" in words:
-        found["ORDER"] = "ticket" if words["order"] == "dynamic" else words["order"]
-    if words.get("tails") == "maps":
-        found["TAILS"] = "updated"
-    return found
+def _group_sums(words: Words, problem: GroupProblem, how: Promotion, swap_ab: bool) -> Sums:
+    """Where sums are accumulated. Block scales are read by the threads unless shared_scales is said."""
+    sums = problem.sums(how, swap_ab)
+    if not problem.block_scales or swap_ab:
+        return sums
+    if not words.get("shared_scales"):
+        if how == "overlap":
+            raise Unsupported("promotion that overlaps takes block scales from shared memory")
+        return ThreadScaled(how == "stagger")
+    said: ScaleLoad = "warp" if words.get("sfa") == "threads" else "tensor_map" if words.get("sfb") == "threads" else problem.scale_load
+    return BlockScaled(how, min((said, problem.scale_load), key=get_args(ScaleLoad).index))
+
+
+def _forced(words: Words, operands: GroupOperands, sums: Callable[[Promotion, bool], Sums]) -> GroupedConfig:
+    """The configuration that the words say. Partial boxes and tail rows are left out where such a tile cannot have them."""
+    swap_ab, tile = words.get("swap_ab", False), _tile(words, operands.x.bits)
+    where = sums(words.get("promotion", "plain"), swap_ab)
+    schedule: Schedule = Cooperative(words.get("warpgroups", 0), where)
+    if words.get("schedule") == "pingpong":
+        if not isinstance(where, TensorCoreSums):
+            raise Unsupported("pingpong is of warpgroups whose sums stay in the tensor cores")
+        schedule = Pingpong()
+    cluster = ClusterShape(*words.get("cluster", (1, 1)))
+    swizzle = Swizzle(words.get("raster", "along_m"), words.get("swizzle", 8), words.get("serpentine", False))
+    find, longest = ORDERS_HERE[words.get("order", "linear")], words.get("longest_first", False)
+    scheduler: StaticGroups | DynamicGroups = DynamicGroups(longest, words.get("from_end", 0), swizzle, cluster)
+    if find != "dynamic":
+        scheduler = StaticGroups(find, longest, swizzle, cluster)
+    tokens: TokensAsRows | SwapAB = SwapAB(words.get("n_granularity", 0)) if swap_ab else TokensAsRows()
+    if words.get("partial_boxes"):
+        tokens = with_partial_boxes(tokens, words.get("tail_rows", 0), tile.BM, schedule, cluster, operands.layout)
+    loads = GroupLoads(words.get("evict_first", False), words.get("prefetch", 0), words.get("l2_bytes", L2_FETCH))
+
+    def config_of(store: StagedGroups | Direct | None) -> GroupedConfig:
+        return GroupedConfig(operands, tokens, tile, words.get("stages", 0), schedule, scheduler, store, loads)
+
+    config = config_of(_group_store(words, operands, tile))
+    if "buffers" in words and isinstance(config.store, StagedGroups) and config.store.buffers != words["buffers"]:
+        config = config_of(replace(config.store, buffers=words["buffers"]))
+    if words.get("buffers") == 1 and not words.get("stages") and not budget.promoted_by_halves(config.tile, config.schedule):
+        raise Unsupported("one staging buffer goes with stages that are said")
+    return config
+
+
+def _group_store(words: Words, operands: GroupOperands, tile: Tile) -> StagedGroups | Direct | None:
+    """How tiles are stored. Swapped ones, and halves of gated ones that are no whole spans, are stored directly whatever is said."""
+    maps = words.get("tails") == "maps"
+    if words.get("swap_ab") or (operands.gated and tile.BN * operands.out.bits % 512):
+        return Direct()
+    if words.get("store") == "direct":
+        if maps:
+            raise Unsupported("maps of each group are for staged stores")
+        return Direct()
+    staged = StagedGroups(words.get("buffers", 0), "tensormap" if maps else "ragged")
+    return staged if maps or words.get("store") == "staged" else None
 
 
 def grouped_problem(drawn: Grouped) -> GroupProblem:
@@ -241,14 +321,16 @@ def grouped_problem(drawn: Grouped) -> GroupProblem:
     out_scale = array("f32", *shape, drawn.n // 128) if drawn.quantised else None
     arrays = GroupArrays(array(drawn.x, *shape, drawn.k), array(drawn.w, groups, lines, drawn.k), array("s32", count),
                          array(drawn.out, *shape, drawn.n), scales[0], scales[1], out_scale)
-    options: Any = (drawn.layout, drawn.gated, drawn.mean, drawn.fast, drawn.order or None)
-    problem = GroupProblem(arrays, GroupOptions(*options))
+    order = ORDERS_HERE[drawn.order] if drawn.order else None
+    problem = GroupProblem(arrays, GroupOptions(LAYOUTS_HERE[drawn.layout], drawn.gated, drawn.mean, drawn.fast, order))
     if problem.empty:
         raise Unsupported("nothing to multiply")
     return problem
 
 
 def _pointer_problem(drawn: Grouped) -> PointerProblem:
+    from ...launch.ptr_array import PointerArrays, PointerProblem
+
     def array(dtype: str, *shape: int) -> ArrayView:
         return ArrayView(0, shape, (shape[1], 1) if len(shape) == 2 else (1,), dtype, 0, "other")
 
@@ -259,21 +341,36 @@ def _pointer_problem(drawn: Grouped) -> PointerProblem:
     return PointerProblem(arrays, drawn.x, drawn.w, drawn.out, drawn.mean or 128.0, drawn.fast)
 
 
-def _grouped_kernels(drawn: Grouped, config: GroupConfig) -> list[Launched]:
+def _grouped_kernels(drawn: Grouped, config: GroupedConfig) -> list[Launched]:
+    from ...kernels.update_tensormaps import update_tensormaps
+    from ...launch.grouped import kernel_of as grouped_kernel_of
+
     found = []
     words = _problem_words(drawn)
     for number, each in enumerate(config.kernels):
-        if each.TAILS == "predicated" and each.tile.STORE == "staged":
-            raise Unsupported("stores of whole tiles or parts are not compared")
-        if each.TAILS == "updated":
+        if each.updates_maps:
             found.append(Launched("update_tensormaps", update_tensormaps.trace(**each.update), (f"maps:{drawn.layout}",)))
-        more = [f"order:{each.ORDER}", f"groups:{each.GROUPS}", *["swap_ab"] * each.TRANSPOSED, *["n_granularity"] * bool(each.STEP),
-                *["shared_scales"] * each.ring, *["longest_first"] * each.LONGEST_FIRST, *["from_end"] * bool(each.FROM_END),
-                *["partial_boxes"] * bool(each.piece), *["tail_rows"] * bool(each.REST), *["weights_evict_first"] * each.STREAM_W,
-                f"tails:{each.TAILS}", *[f"two_kernels:{number + 1}"] * (each.CHOICE is not None),
-                *["two_kernels:shared"] * (each.CHOICE is not None and each.CHOICE.between is not None)]
-        found.append(Launched("group_gemm", group_gemm.trace(**each.parameters), (*words, *more, *_config_words(each.tile))))
+        traced = grouped_kernel_of(each).trace(**each.parameters)
+        found.append(Launched("group_gemm", traced, (*words, *_grouped_words(each, number))))
     return found
+
+
+def _grouped_words(config: GroupedConfig, number: int) -> tuple[str, ...]:
+    scheduler, tokens, plan = config.scheduler, config.tokens, config.plan
+    order = scheduler.find if isinstance(scheduler, StaticGroups) else "dynamic"
+    tails = "direct" if isinstance(config.store, Direct) else getattr(config.store, "ends", "")
+    return (f"order:{order}", f"groups:{config.operands.max_groups}", *["swap_ab"] * config.swap_ab,
+            *["n_granularity"] * bool(config.n_granularity), *["shared_scales"] * isinstance(config.sums, BlockScaled),
+            *["longest_first"] * scheduler.longest_first,
+            *["from_end"] * (isinstance(scheduler, DynamicGroups) and bool(scheduler.from_tail)),
+            *["partial_boxes"] * tokens.partial_boxes, *["tail_rows"] * bool(config.tail_rows),
+            *["weights_evict_first"] * config.loads.weights_evict_first, f"tails:{tails}",
+            *[f"two_kernels:{number + 1}"] * (plan is not None),
+            *["two_kernels:shared"] * (plan is not None and plan.between is not None),
+            "pingpong" if isinstance(config.schedule, Pingpong) else f"cooperative:{config.warpgroups}",
+            f"store:{'direct' if isinstance(config.store, Direct) else 'staged'}", f"raster:{scheduler.order.raster}",
+            f"cluster:{scheduler.cluster.m}x{scheduler.cluster.n}", *["serpentine"] * scheduler.order.serpentine,
+            *["prefetch"] * bool(config.loads.l2_prefetch_stages), *_sums_words(config.sums))
 
 
 # ------------------------------------------------------------------------------------------------------------------- coverage
@@ -297,7 +394,13 @@ def _config_words(config: DenseConfig) -> tuple[str, ...]:
             *[f"split:{scheduler.reduce}" for _ in (0,) if isinstance(scheduler, SplitK)], *["dynamic"] * isinstance(scheduler, Dynamic),
             *["stream_k"] * isinstance(scheduler, StreamK), *["prefetch"] * bool(config.loads.l2_prefetch_stages),
             *["b_evict_first"] * config.loads.b_evict_first, *["few_rows"] * bool(config.loads.a_rows),
-            *[f"scales:{sums.load}" for _ in (0,) if isinstance(sums, BlockScaled)],
+            *_sums_words(sums))
+
+
+def _sums_words(sums: Sums) -> tuple[str, ...]:
+    if isinstance(sums, ThreadScaled):
+        return "scales:threads", f"promotion:{'stagger' if sums.stagger else 'plain'}"
+    return (*[f"scales:{sums.load}" for _ in (0,) if isinstance(sums, BlockScaled)],
             *[f"promotion:{sums.how}" for _ in (0,) if isinstance(sums, Promoted)])
 
 

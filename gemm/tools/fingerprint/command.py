@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         raise PtxkitError(f"{options.compare} has the problems of seed {other.seed}: leave --seed out")
     keep = Path(options.keep) if options.keep else None
     wanted = {"dense": options.dense, "grouped": options.grouped}
-    made = take(other.seed if other else options.seed or 0, wanted, exactly=other.drawn if other else None, jobs=options.jobs, keep=keep)
+    made = take(other.seed if other else options.seed or 0, wanted, other=other, jobs=options.jobs, keep=keep)
     if options.output == "-":
         print(made.text(), end="")
     elif options.output:
@@ -61,6 +61,8 @@ def report(old: Fingerprints, new: Fingerprints, keep: Path | None = None) -> in
         print("".join(f"only in the {name} one: {key}\n" for key in keys[:SHOWN]), end="")
     if old.ptxas != new.ptxas:
         print(f"ptxas {old.ptxas} there, {new.ptxas} here: other machine code is to be expected")
+    if new.again:
+        print(f"{new.again} problems are the same at another try of ptxas, which is not deterministic")
     said = f"{len(both) - len(different)} problems the same, {len(different)} different"
     print(said + "".join(f", {len(keys)} only in the {name} one" for name, keys in alone))
     return int(bool(different or any(keys for _, keys in alone)))

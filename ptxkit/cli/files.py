@@ -1,4 +1,4 @@
-"""PTX files: refused with a reason when they are no text, or larger than the settings allow."""
+"""Reading PTX files. A file that is not text, or larger than the settings allow, is refused with the reason."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from .errors import PtxkitError
-from .settings import settings
+from ..settings import settings
+from .errors import FileError
 
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\v\f\r")
-
-
-class FileError(PtxkitError, ValueError):
-    """A file that cannot be read as PTX."""
 
 
 def is_file(source: str) -> bool:
@@ -22,18 +18,18 @@ def is_file(source: str) -> bool:
 
 
 def no_file(source: str) -> FileError:
-    """Why it is neither a file nor `module:kernel`."""
+    """The error for a source that is neither a file nor `module:kernel`."""
     if os.path.isdir(source):
         return FileError(f"{source} is a folder: name a file or module:kernel")
     return FileError(f"there is no file {source}, and it is not module:kernel")
 
 
 def read_ptx(name: str) -> str:
-    """The text of a PTX file; "-" is stdin. What is not ASCII may stand in comments and strings, in any encoding that has ASCII in it."""
+    """The text of a PTX file; "-" is stdin. Comments and strings may have characters of any encoding that extends ASCII."""
     limit = settings().ptx_mb * 1_000_000
     try:
         if name == "-":
-            piped = getattr(sys.stdin, "buffer", None)  # not when a program put a text in its place
+            piped = getattr(sys.stdin, "buffer", None)  # a program may have put a text stream in its place
             data = sys.stdin.read().encode("utf-8", "surrogateescape") if piped is None else piped.read(limit + 1)
         else:
             with Path(name).open("rb") as file:
@@ -46,7 +42,7 @@ def read_ptx(name: str) -> str:
 
 
 def decoded(data: bytes, name: str) -> str:
-    """The bytes as text; `FileError` says what they are when they are no PTX text."""
+    """The bytes as text. When they are not PTX text, `FileError` says what they are."""
     if data.startswith(b"\x7fELF"):
         raise FileError(f"{name} is machine code, not PTX text: `nvdisasm` and `cuobjdump` read it")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:2] in (b".\0", b"\0.", b"/\0", b"\0/"):

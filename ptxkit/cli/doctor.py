@@ -1,19 +1,21 @@
-"""What this machine has of what ptxkit can use, and what to do about what it lacks."""
+"""The command `ptxkit doctor`: which tools ptxkit finds on this machine, and how to get those that are missing."""
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Literal
 
-from .errors import PtxkitError
-from .runtime import cache, driver, toolchain
-from .settings import settings
+from ..errors import PtxkitError
+from ..runtime import cache, driver, toolchain
+from ..settings import settings
+from . import output
 
 State = Literal["ok", "missing", "broken"]
 
@@ -28,13 +30,33 @@ class Check:
     fix: str = ""
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The command takes nothing."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Shows every check; 1 when something is broken or nothing can assemble."""
+    checks = examine()
+    fine = healthy(checks)
+    if options.json:
+        output.show_json({"ok": fine, "checks": [asdict(check) for check in checks]})
+        return 0 if fine else 1
+    rows: list[tuple[str, str, str]] = []
+    for check in checks:
+        rows.append((check.name, check.state, check.detail))
+        if check.fix:
+            rows.append(("", "", f"-> {check.fix}"))
+    output.table(("", "", ""), rows)
+    return 0 if fine else 1
+
+
 def examine() -> tuple[Check, ...]:
-    """Every check, in the order in which they matter."""
+    """Every check, the most important first."""
     return (_python(), *_tools(), *_driver(), _cache(), *_extras())
 
 
 def healthy(checks: tuple[Check, ...]) -> bool:
-    """Nothing is broken, and kernels can at least be assembled: by ptxas, or by a driver."""
+    """Whether nothing is broken, and ptxas or a driver can assemble kernels."""
     assembles = any(check.state == "ok" for check in checks if check.name in ("ptxas", "device 0"))
     return assembles and all(check.state != "broken" for check in checks)
 

@@ -1,0 +1,25 @@
+"""Lengths of groups as a router of experts makes them: they differ much."""
+
+from __future__ import annotations
+
+import math
+import random
+
+
+def skewed(groups: int, total: int, sigma: float = 1.0, empty: float = 0.125, number: int = 0) -> tuple[int, ...]:
+    """Lognormal lengths with this sum, an eighth of them 0. The same arguments give the same lengths; each `number` gives others."""
+    rng = random.Random(groups * 1_000_003 + total + number * 7_919_000_003)
+    weights = [math.exp(rng.gauss(0.0, sigma)) for _ in range(groups)]
+    for group in rng.sample(range(groups), round(groups * empty)):
+        weights[group] = 0.0
+    scale, found, so_far, given = total / sum(weights), [], 0.0, 0
+    for weight in weights:
+        so_far += weight * scale
+        found.append(max(0, round(so_far) - given) if weight else 0)
+        given += found[-1]
+    busiest = max(range(groups), key=found.__getitem__)
+    found[busiest] += total - sum(found)
+    return tuple(found)
+
+
+__all__ = ["skewed"]

@@ -1,0 +1,1 @@
+"""The command line. `main` has the parser; each other module is one command or a part that commands share."""

@@ -1,0 +1,87 @@
+"""The command `ptxkit`: emit, assemble, inspect and check kernels; doctor looks at the machine.
+
+Data goes to stdout, messages to stderr. Exit status: 0 fine, 1 a finding of severity error or a failure, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import AssembleError, CheckError, PtxkitError
+from .errors import UsageError
+from .output import finding_row, show_json
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["gemm"]:
+        from ..gemm.__main__ import main as gemm
+
+        return gemm(arguments[1:], prog="ptxkit gemm")
+    options = parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except UsageError as error:
+        print(f"ptxkit: {error}", file=sys.stderr)
+        return 2
+    except (AssembleError, CheckError) as error:
+        if options.json:
+            show_json({"error": str(error).splitlines()[0], "findings": [finding_row(finding) for finding in error.findings]})
+        print(f"ptxkit: {error}", file=sys.stderr)
+        return 1
+    except PtxkitError as error:
+        if options.json:
+            show_json({"error": str(error)})
+        print(f"ptxkit: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of stdout has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command with its options. A command is a module with `arguments(parser)` and `run(options)`."""
+    from .. import __version__
+    from ..check import command as check
+    from ..diff import command as diff
+    from ..explain import command as explain
+    from ..inspect import command as inspect
+    from ..lift import command as lift
+    from . import assemble, doctor, emit
+
+    made = argparse.ArgumentParser(prog="ptxkit", description="Write, assemble and look at PTX kernels.",
+                                   epilog="Exit status: 0 fine, 1 a finding of severity error or a failure, 2 usage.")
+    made.add_argument("--version", action="version", version=f"ptxkit {__version__}")
+    commands = made.add_subparsers(required=True, metavar="command")
+
+    def command(module: Any, help: str, source: str = "") -> None:
+        name = module.__name__.removesuffix(".command").rpartition(".")[2]
+        under = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        under.add_argument("--json", action="store_true", help="write JSON")
+        if source:
+            files = " or a PTX file, - for stdin" if "FILE" in source else ""
+            under.add_argument("source", metavar=source, help=f"module:attribute or file.py:attribute of a kernel{files}")
+            under.add_argument("--set", action="append", default=[], metavar="K=V", dest="config",
+                               help="a compile-time parameter, or one field of it as name.field=value; repeatable")
+        module.arguments(under)
+        under.set_defaults(run=module.run)
+
+    command(emit, "write a kernel's PTX", "module:kernel")
+    command(assemble, "assemble with ptxas and report resources and findings", "FILE|module:kernel")
+    command(inspect, "show what a kernel, PTX or a cubin is made of: resources, descriptors, copies, barriers", "FILE|module:kernel")
+    command(check, "check a kernel without running it: is it legal PTX, and does its synchronisation hold", "FILE|module:kernel")
+    command(explain, "explain an opcode, a matrix descriptor, a tensor map or a swizzle")
+    command(lift, "turn PTX into ptxkit Python that assembles to the same machine code")
+    command(diff, "compare two kernels: instructions, resources, protocol")
+    commands.add_parser("gemm", help="run, verify, measure and tune the bundled GEMM kernels")
+    command(doctor, "say what this machine has, and what to do about what it lacks")
+    return made

@@ -1,0 +1,105 @@
+"""@func: a Python function becomes a `.func`, once per module."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+
+from ..errors import TraceError
+from ..grammar import tree
+from ..grammar.errors import Position
+from ..types import ScalarType
+from .ambient import current, tracing
+from .module import ModuleBuilder
+from .names import identifier
+from .reg import Reg
+from .trace import Builder
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class Func(Generic[P, R]):
+    """A device function: traced once per module, called with `call.uni`. Parameters and the result are `Reg[...]`."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.function: Callable[..., R] = function
+        self.__name__ = self.name = identifier(function.__name__, "rename it")
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        builder = current()
+        names, types, results = self._types()
+        if kwargs or len(args) != len(names):
+            raise TraceError(f"@func `{self.name}` takes {len(names)} registers ({', '.join(names)}), {len(args)} were given")
+        for name, type_, value in zip(names, types, args, strict=True):
+            if not isinstance(value, Reg) or value.type.bits != type_.bits or value.type.register != type_.register:
+                raise TraceError(f"@func `{self.name}`: parameter `{name}` is Reg[{type_.__name__}], not {value!r}")
+            builder.own(value)
+        if self not in builder.module.functions:
+            self._check_name(builder.module)
+            builder.module.open.append(self)
+            builder.module.functions[self] = self._trace(builder.module, names, types, results)
+            builder.module.open.remove(self)
+        made: Any = self._call(builder, args, types, results)
+        return made  # type: ignore[no-any-return]
+
+    def _check_name(self, module: ModuleBuilder) -> None:
+        if self in module.open:
+            raise TraceError(f"@func `{self.name}` calls itself: a trace would never end; write the recursion as a loop")
+        if self.name == module.name or any(other.name == self.name for other in (*module.functions, *module.open)):
+            raise TraceError(f"two functions of this module are called `{self.name}`: rename one")
+
+    def _types(self) -> tuple[list[str], list[ScalarType], list[ScalarType]]:
+        """The parameters' names, their types, and the result's: () or (type,)."""
+        hints = get_type_hints(self.function)
+        names = list(inspect.signature(self.function).parameters)
+        annotated = [hints.get(name) for name in names]
+        if hints.get("return") not in (None, type(None)):
+            annotated.append(hints["return"])
+        types: list[ScalarType] = [get_args(hint)[0] for hint in annotated if get_origin(hint) is Reg]
+        if len(types) != len(annotated):
+            raise TraceError(f"@func `{self.name}` takes and returns Reg[...] values (or returns None)")
+        return names, types[:len(names)], types[len(names):]
+
+    def _trace(self, module: ModuleBuilder, names: list[str], types: list[ScalarType], results: list[ScalarType]) -> tree.Function:
+        here = Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno)
+        builder = Builder(module, self.name, here)
+        parameters = [tree.Variable("param", f"b{t.bits}", f"{self.name}_{n}") for n, t in zip(names, types, strict=True)]
+        returns = [tree.Variable("param", f"b{t.bits}", f"{self.name}_result") for t in results]
+        with tracing(builder):
+            arguments = [builder.register(type_) for type_ in types]
+            for parameter, argument in zip(parameters, arguments, strict=True):
+                builder.emit(f"ld.param.{parameter.type}", (argument.operand(), tree.Address(tree.Name(parameter.name))), position=here)
+            value = self.function(*arguments)
+            for variable, type_ in zip(returns, results, strict=True):
+                if not isinstance(value, Reg) or value.type.bits != type_.bits:
+                    raise TraceError(f"@func `{self.name}` says it returns Reg[{type_.__name__}], but returned {value!r}", here)
+                builder.own(value)
+                builder.emit(f"st.param.{variable.type}", (tree.Address(tree.Name(variable.name)), value.operand()), position=here)
+            body = builder.finish()
+        return tree.Function("func", self.name, tuple(parameters), tuple(returns), body=body)
+
+    def _call(self, builder: Builder, args: tuple[Any, ...], types: list[ScalarType], results: list[ScalarType]) -> Reg[Any] | None:
+        outer, builder.body = builder.body, []
+        sent = [tree.Variable("param", f"b{t.bits}", f"argument{i}") for i, t in enumerate(types)]
+        received = [tree.Variable("param", f"b{t.bits}", "result") for t in results]
+        for variable, value in zip(sent, args, strict=True):
+            builder.emit(f"st.param.{variable.type}", (tree.Address(tree.Name(variable.name)), value.operand()))
+        call: list[tree.Operand] = [tree.Arguments((tree.Name("result"),))] if results else []
+        call.append(tree.Name(self.name))
+        if sent:
+            call.append(tree.Arguments(tuple(tree.Name(v.name) for v in sent)))
+        builder.emit("call.uni", tuple(call))
+        made = [builder.register(t) for t in results]
+        for variable, value in zip(received, made, strict=True):
+            builder.emit(f"ld.param.{variable.type}", (value.operand(), tree.Address(tree.Name(variable.name))))
+        block, builder.body = builder.body, outer
+        builder.body.append(tree.Block((*sent, *received, *block)))
+        return made[0] if made else None
+
+
+def func(function: Callable[P, R]) -> Func[P, R]:
+    """Make a function a `.func` that kernels call; a plain Python function is inlined instead."""
+    return Func(function)

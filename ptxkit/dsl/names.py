@@ -1,0 +1,24 @@
+"""Which names PTX allows for kernels, functions, parameters, registers and labels."""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import TraceError
+
+SYMBOL = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
+_BOTH = re.compile(r"[A-Za-z]\w*|_\w+", re.ASCII)
+
+
+def identifier(name: str, way_out: str) -> str:
+    """The Python name. Raises TraceError unless PTX allows it too."""
+    if not _BOTH.fullmatch(name):
+        raise TraceError(f"`{name}` is not an identifier of PTX (ASCII letters, digits and _): {way_out}")
+    return name
+
+
+def symbol(name: str) -> str:
+    """The name. Raises TraceError unless PTX allows it."""
+    if not SYMBOL.fullmatch(name):
+        raise TraceError(f"`{name}` is not an identifier of PTX (ASCII letters, digits, _ and $)")
+    return name

@@ -1,0 +1,73 @@
+"""A kernel after its trace: the tree, and what a launch must know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..grammar import tree
+from ..grammar.errors import Position
+from ..smem import SharedPlan
+from .lines import numbered
+from .module import Copies
+from .parameters import Parameter, Record, flat
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A kernel for one configuration: its tree and what a launch must know. Sizes are in threads, CTAs and bytes."""
+
+    name: str
+    module: tree.Module
+    signature: tuple[Parameter | Record, ...]
+    block: tuple[int, int, int] | None
+    cluster: tuple[int, int, int]
+    shared: SharedPlan
+    copies: Copies
+    files: Mapping[int, str]
+    config: Mapping[str, Any]
+    setmaxnreg: bool
+    _text: dict[bool, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The PTX parameters in order. The fields of a record stand in its place."""
+        return flat(self.signature)
+
+    @property
+    def dynamic_smem(self) -> int:
+        """Bytes of dynamic shared memory that the launch asks for."""
+        return self.shared.total if self.shared.dynamic else 0
+
+    def ptx(self, *, locs: bool = False) -> str:
+        """The PTX text; `locs` keeps `.file` and `.loc`."""
+        if locs not in self._text:
+            from ..grammar.write import write
+
+            self._text[locs] = write(self.module, locs=locs)
+        return self._text[locs]
+
+    def numbered(self) -> tuple[tree.Module, dict[int, Position]]:
+        """The tree with its places in `ptx(locs=True)` as positions, and the Python position by line of that text."""
+        return numbered(self.module, self.files)
+
+    def positions(self) -> dict[int, Position]:
+        """The Python position by line of `ptx(locs=True)`."""
+        found: dict[int, Position] = {}
+        here: Position | None = None
+        for number, line in enumerate(self.ptx(locs=True).splitlines(), 1):
+            words = line.split()
+            if words and words[0] == ".loc":
+                here = Position(self.files[int(words[1])], int(words[2]))
+            elif here is not None and words and not words[0].startswith("."):
+                found[number] = here
+        return found
+
+
+class Traceable:
+    """What has a trace for each configuration. A `Kernel` is one; what takes kernels need not import its module."""
+
+    def trace(self, **config: Any) -> Traced:
+        """The trace for this configuration."""
+        raise NotImplementedError
