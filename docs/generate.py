@@ -32,9 +32,11 @@ PAGES: dict[str, tuple[str, str, str]] = {
     "grammar": ("PTX as text and as a tree", "ptxkit.grammar",
                 ". tree lazy read write forms match spelling schema gc_pause errors"),
     "gemm": ("GEMM", "ptxkit.gemm",
-             ". launch.dense launch.adapter launch.simulate problem.dense config.dense heuristic.dense kernels.dense scheduler.static "
-             "scheduler.hilbert collective.atoms collective.tiled collective.mainloop collective.scale_factors collective.thread_scales "
-             "collective.epilogue collective.epilogue_ops collective.split_k tools.samples tools.verify tools.reference"),
+             ". launch.dense launch.adapter launch.simulate problem.dense config.dense config.parts heuristic.dense kernels.dense "
+             "kernels.dense_blockscaled kernels.dense_split_k scheduler.dense scheduler.work scheduler.hilbert collective.atoms "
+             "collective.tiled collective.cluster collective.pipeline collective.mainloop collective.mainloop_promoted "
+             "collective.scale_factors collective.thread_scales collective.epilogue collective.epilogue_ops collective.split_k "
+             "tools.problems tools.samples tools.verify tools.reference"),
     "group": ("Group GEMM", "ptxkit.gemm",
               "launch.grouped launch.ptr_array launch.simulate_grouped problem.grouped config.grouped heuristic.grouped kernels.grouped "
               "scheduler.grouped"),
