@@ -122,8 +122,9 @@ def variant_of(name: str) -> Variant:
     """The variant: a name of `VARIANTS`, or settings such as `tile.BN=128+scheduler=DynamicGroups`."""
     if name in VARIANTS:
         return VARIANTS[name]
+    settings: dict[str, str] = {}
     try:
-        settings = read(name.split("+"))
+        settings |= read(name.split("+"))
         for path, value in settings.items():
             changed(GroupedConfig(), path, value)
     except ConfigError:
