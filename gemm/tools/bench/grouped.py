@@ -78,7 +78,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """The variants that a command line says with commas, of which those in parentheses belong to a value."""
+    """The variants that a command line says with commas. Commas in parentheses belong to a value."""
     found, depth = [""], 0
     for character in text:
         depth += {"(": 1, ")": -1}.get(character, 0)
