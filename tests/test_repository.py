@@ -27,7 +27,7 @@ UPWARD = {"ptxkit/cli/main.py": "ptxkit.gemm.__main__"}
 
 LAYERS = (
     ("dsl.source", "errors", "types", "settings", "sass", "runtime.diagnostics"),
-    ("dsl.ambient", "dsl.names", "dsl.label", "dsl.values", "layout"),
+    ("dsl.ambient", "dsl.names", "dsl.label", "dsl.values", "layout", "cards"),
     ("cli.errors", "cli.files", "cli.configuration", "cli.source", "cli.output"),
     ("dsl.reg", "dsl.descriptor"),
     ("dsl.trace", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),

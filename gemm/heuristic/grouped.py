@@ -92,7 +92,7 @@ def heuristic(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
     tile = other.tile
     if expects_sharing(problem):
         config, tile = _without_tail(config), as_second(tile, problem)
-    second = _configured(tile, problem, replace(_loads(problem), l2_prefetch_stages=0))
+    second = _configured(tile, problem, replace(loads_of(problem), l2_prefetch_stages=0))
     return config.or_(cost_of(for_alike(chosen, problem), problem), second, cost_of(other, problem), between(chosen, problem))
 
 
@@ -111,18 +111,18 @@ def _configured(tile: GroupTile, problem: GroupProblem, loads: GroupLoads | None
     cost large products 1 %. Rows that are not loaded are cleared in each tile, which saves time only where that has many stages.
     """
     few, deep = problem.mean <= PREFILL, problem.k * problem.x.bits >= TAIL_DEPTH * 8
-    loads = loads or _loads(problem)
+    loads = loads or loads_of(problem)
     return tile.config(problem.operands, problem.sums, loads, few, TAIL_ROWS if deep else 0, problem.options.order)
 
 
-def _loads(problem: GroupProblem) -> GroupLoads:
+def loads_of(problem: GroupProblem) -> GroupLoads:
     """How weights are read. Where groups have one tile nobody reads them again. Where their bandwidth is the bound, the L2 fetches one
     line, which is what is asked for, and no other."""
     waits = _few(problem) or (problem.mean <= 2 * FEW and not problem.promote)
     fetch = LINE if waits else L2_FETCH
     if problem.options.layout == "contiguous":
-        return GroupLoads(l2_fetch=fetch)  # type: ignore[arg-type]
-    return GroupLoads(single(problem), PREFETCH_STAGES if problem.mean <= FEW else 0, fetch)  # type: ignore[arg-type]
+        return GroupLoads(l2_fetch=fetch)
+    return GroupLoads(single(problem), PREFETCH_STAGES if problem.mean <= FEW else 0, fetch)
 
 
 def _assigned_statically(config: GroupedConfig) -> GroupedConfig:
@@ -282,4 +282,4 @@ def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
     return _configured(tile, problem)
 
 
-__all__ = ["FEW_PROMOTED", "SINGLE", "SINGLE_PROMOTED", "SINGLE_TILES", "alone", "heuristic", "single"]
+__all__ = ["FEW_PROMOTED", "SINGLE", "SINGLE_PROMOTED", "SINGLE_TILES", "alone", "heuristic", "loads_of", "single"]

@@ -38,6 +38,10 @@ _CHOICES = (
 (docs/grouped-performance.md)."""
 
 
+ROWS = tuple(each.most for each in _CHOICES)
+"""The most expected rows a group of each tile."""
+
+
 def heuristic(x: type[Scalar], w: type[Scalar], out: type[Scalar], mean: float, promote: bool, scaled: bool, groups: int) -> GroupedConfig:
     """The configuration for so many groups with `mean` expected rows each."""
     choice = next(each for each in _CHOICES if mean <= each.most)
@@ -59,4 +63,4 @@ def heuristic(x: type[Scalar], w: type[Scalar], out: type[Scalar], mean: float, 
     return tile.config(operands, sums, choice.loads, choice.partial_boxes)
 
 
-__all__ = ["heuristic"]
+__all__ = ["ROWS", "heuristic"]

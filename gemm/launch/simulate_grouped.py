@@ -9,6 +9,7 @@ import numpy as np
 
 from ptxkit import Ptr, kernel
 from ptxkit.cards import H200, Card
+from ptxkit.dsl.parameters import values
 from ptxkit.dsl.tensormap import TensorMap
 from ptxkit.ptx import st
 from ptxkit.runtime.arrays import ArrayView
@@ -59,6 +60,8 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
 def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array | None], gated: bool, config: GroupedConfig, ctas: int,
             how: dict[str, Any]) -> Report:
     """One kernel of a launch, after the one that makes its maps."""
+    from ptxkit.sim import run
+
     x, w, out, x_scale = given["x"], given["w"], given["out"], given["x_scale"]
     assert x is not None
     assert w is not None
@@ -109,7 +112,7 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
         if first.verdict == "error":
             return first
     named = {**maps, **problem.arguments(arrays, config, pointer)}
-    return product.simulate(ctas, **{each.name: named[each.name] for each in traced.signature}, **how, **config.parameters)
+    return run(traced, grid=ctas, args=values(traced.signature, (), named), **how)
 
 
 def described(x: Array, w: Array, lengths: Array, out: Array, x_scale: Array | None, w_scale: Array | None,
@@ -139,6 +142,8 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
 
     All arrays lie in one buffer, in which every matrix begins at a multiple of 256 bytes with bytes between that nothing may write.
     """
+    from ptxkit.sim import run
+
     places, at = [], 256
     for group in matrices:
         for array in group:
@@ -166,7 +171,8 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
                                         **chosen.update)
     if report.verdict != "error":
         named["out"] = addresses[2].view(np.uint8)
-        report = kernel_of(chosen).simulate(ctas, *maps, **problem.arguments(named.__getitem__), **how, **chosen.parameters)
+        traced = kernel_of(chosen).trace(**chosen.parameters)
+        report = run(traced, grid=ctas, args=values(traced.signature, maps, problem.arguments(named.__getitem__)), **how)
     for number, (place, array) in enumerate(zip(places, flat, strict=True)):
         if number % 3 == 2:
             array[...] = memory[place:place + array.nbytes].view(array.dtype).reshape(array.shape)

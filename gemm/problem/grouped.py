@@ -208,8 +208,8 @@ class GroupProblem:
         return BlockScaled(how, self.scale_load)
 
     def arguments(self, arrays: GroupArrays, config: GroupedConfig, pointer: Callable[[str], Any]) -> dict[str, Any]:
-        """The arguments besides tensor maps of any grouped kernel, by name. `pointer` maps the name of an array, or workspace, to what
-        stands for its address."""
+        """The arguments besides tensor maps of this configuration's kernel, by name. `pointer` maps the name of an array, or workspace, to
+        what stands for its address. Where a kernel has no block scales, x's one scale is an address alone."""
         x, w, out = arrays.x_scale, arrays.w_scale, arrays.out_scale
         x_strides: tuple[int, ...] = (0, 0)
         w_strides: tuple[int, ...] = (0, 0, 0)
@@ -218,11 +218,14 @@ class GroupProblem:
         elif self.scaled and w is not None:
             w_strides = (w.strides[0] if w.shape and w.shape[0] > 1 else 0, 0, 0)
         out_strides = out.strides[-2:] if out is not None else (0, 0)
+        x_scale = pointer("x_scale")
+        if config.swap_ab or isinstance(config.sums, BlockScaled | ThreadScaled):
+            x_scale = {"pointer": x_scale, "mn_stride": x_strides[0], "k_stride": x_strides[1]}
         groups = {"lengths": pointer("lengths"), "count": self.groups, "rows": self.rows, "pitch": self.pitch, "n": self.n,
                   "weight_tiles": -(-self.n // config.features), "k_tiles": -(-self.k // config.tile.BK),
                   "weights_divmod": inverse(self.weight_work_tiles(config))}
         return {"groups": groups, "out": {"pointer": pointer("out"), "row": self.out_row, "batch": 0},
-                "x_scale": {"pointer": pointer("x_scale"), "mn_stride": x_strides[0], "k_stride": x_strides[1]},
+                "x_scale": x_scale,
                 "w_scale": {"pointer": pointer("w_scale"), "group_stride": w_strides[0], "mn_stride": w_strides[1],
                             "k_stride": w_strides[2]},
                 "out_scale": {"pointer": pointer("out_scale"), "mn_stride": out_strides[0], "k_stride": out_strides[1]},

@@ -1,4 +1,4 @@
-"""`python -m ptxkit.gemm grouped`: one group product, random ones, a sweep over configurations, or the comparison with the ceilings."""
+"""`python -m ptxkit.gemm grouped`: one grouped product, random ones, a sweep over configurations, or the comparison with the ceilings."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from ptxkit.cards import Card
 from ptxkit.errors import PtxkitError
 from ptxkit.runtime import driver
 from ptxkit.types import TYPES
 
-from ..scheduler.grouped import ORDERS
+from ..config.grouped import GroupedConfig
+from ..problem.grouped import GroupProblem
+from . import grouped_settings
+from . import options as shared
 from .bench.grouped_cases import KINDS, Case, case, cases
+
+SIMULATED_SMS = 4
+"""SMs of the CPU device, each of which then works on several tiles."""
 
 
 class UsageError(PtxkitError, ValueError):
@@ -33,22 +40,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out-dtype", choices=("bf16", "f16", "f32"), default="bf16")
     parser.add_argument("--scales", choices=("none", "group", "block"), default="none")
     parser.add_argument("--gated", action="store_true", help="silu of the weights' first half times the second")
-    parser.add_argument("--order", choices=ORDERS, help="how a CTA finds its next tile (default: the configuration's)")
+    shared.add_set(parser)
     parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU, or the CPU device without one")
-    parser.add_argument("--sms", type=int, default=4, help="of the CPU device (default 4)")
+    shared.add_card(parser, f"on the CPU device, which has {SIMULATED_SMS} of its SMs, ")
     parser.add_argument("--schedule", default="fifo", help="of the CPU device")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verify", type=int, metavar="COUNT", help="random launches on the GPU against float64 instead")
     parser.add_argument("--sweep", action="store_true", help="every candidate configuration of the cases instead, on the GPU")
-    parser.add_argument("--compare", action="store_true", help="the cases beside contestants and the card's ceilings instead")
+    parser.add_argument("--compare", action="store_true", help="the cases, other libraries and the card's ceilings instead")
     parser.add_argument("--against", default="torch", help="of --compare: torch,deep_gemm,deep_gemm_masked,hpc_ops or module:function "
                         "(default torch)")
     parser.add_argument("--cases", help="of --sweep and --compare: 8x64x4096x7168:fp8-block:skewed with commas (default: all)")
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"of the default cases (default {','.join(KINDS)})")
     parser.add_argument("--regimes", default="burst", help="of --compare: burst, or burst,sustained")
-    parser.add_argument("--variants", default="", help="of --compare: ours with changes as well: ticket,search,across,updated,predicated, "
-                        "of block scales ring,overlap, or any parameters: BN=128+ORDER=ticket,GROUP=1; tiles: each "
-                        "tile that is chosen from")
+    parser.add_argument("--variants", default="", help="of --compare: ours with changes as well: linear, search, across, dynamic, ragged, "
+                        "tensormap, with block scales shared or overlap; any settings as of --set: "
+                        "\"tile.BN=128+scheduler=DynamicGroups,tile.BM=64\"; tiles: each tile that is chosen from")
     parser.add_argument("--rounds", type=int, help="of --compare")
     parser.add_argument("--table", metavar="FILE", type=Path, help="print what --compare wrote there as Markdown instead")
     parser.add_argument("--seconds", type=float, default=240.0, help="of --sweep: begin no further case after that long")
@@ -86,7 +93,7 @@ def _measure(options: argparse.Namespace) -> int:
         results = bench.sweep(chosen, seconds=options.seconds, path=path, say=_say)
     else:
         results = bench.compare(chosen, regimes=tuple(options.regimes.split(",")), rounds=options.rounds,
-                                variants=tuple(word for word in options.variants.split(",") if word),
+                                variants=bench.names_of(options.variants),
                                 against=tuple(word for word in options.against.split(",") if word), path=path, say=_say)
         _say(json.dumps(results["summary"], indent=1))
     if options.json == "-":
@@ -131,6 +138,14 @@ def _one(options: argparse.Namespace) -> Case:
     return Case(len(lengths), max(1, sum(lengths) // len(lengths)), options.n, options.k)
 
 
+def _configured(problem: GroupProblem, card: Card, settings: grouped_settings.Settings) -> GroupedConfig:
+    """The heuristic's configuration with the settings."""
+    from ..heuristic.grouped import heuristic
+
+    config = heuristic(problem, card)
+    return grouped_settings.with_settings(config, settings) if settings else config
+
+
 def _on_gpu(options: argparse.Namespace, one: Case) -> dict[str, Any]:
     import torch  # pyright: ignore[reportMissingImports]
 
@@ -138,8 +153,10 @@ def _on_gpu(options: argparse.Namespace, one: Case) -> dict[str, Any]:
 
     driver.probe()
     trial = verify.Trial(_lengths(options), options.n // 2 if options.gated else options.n, options.k, options.dtype, options.scales,
-                         options.out_dtype, options.gated, "offsets", None, None, 3)
-    sentence = verify.check(torch, trial)
+                         options.out_dtype, options.gated, "cu_seqlens", None, None, 3)
+    settings, problem = dict(options.changes), trial.problem()
+    config = _configured(problem, shared.card(options.card), settings) if settings and not problem.empty else None
+    sentence = verify.check(torch, trial, config)
     text = f"{one.groups} groups, {sum(trial.lengths)} rows, N {options.n}, K {options.k}, {options.dtype}, scales {options.scales}"
     return {"failures": [sentence] if sentence else [], "lines": [f"{text}: {'WRONG' if sentence else 'right'}"]}
 
@@ -148,8 +165,10 @@ def _simulated(options: argparse.Namespace, lengths: tuple[int, ...]) -> dict[st
     from .grouped_example import example
 
     begin = time.perf_counter()
+    card, settings = shared.card(options.card).with_sms(SIMULATED_SMS), dict(options.changes)
     share, report, config = example(lengths, options.n, options.k, dtype=options.dtype, out=options.out_dtype, scales=options.scales,
-                                    gated=options.gated, order=options.order, sms=options.sms, schedule=options.schedule, seed=options.seed)
+                                    gated=options.gated, configure=lambda problem: _configured(problem, card, settings), card=card,
+                                    schedule=options.schedule, seed=options.seed)
     wrong = not share <= 1 or report.verdict == "error" or not np.isfinite(share)
     lines = [f"{len(lengths)} groups, {sum(lengths)} rows, N {options.n}, K {options.k}: {config}",
              f"executed on the CPU device, not a GPU, in {time.perf_counter() - begin:.2f} s: {share:.2f} of the error that is allowed",

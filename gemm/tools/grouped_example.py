@@ -1,17 +1,18 @@
-"""A random group product on the CPU device, against float64: what the command runs, and the tests."""
+"""A random grouped product on the CPU device, against float64: what the command runs, and the tests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ptxkit.cards import H200, Card
 from ptxkit.errors import LaunchError
 from ptxkit.types import TYPES
 
-from ..config.grouped import ROWS_ALIGNED, GroupConfig
+from ..config.grouped import CONTIGUOUS_ROWS, GroupedConfig
+from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import Layout
 from .reference import HALF_TINY, HALF_ULP, accumulation
 
@@ -19,15 +20,15 @@ Array = np.ndarray[Any, Any]
 
 
 def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dtype: str | None = None, out: str = "bf16",
-            scales: str = "none", gated: bool = False, layout: Layout = "offsets", pad: int = 3, order: str | None = None,
-            parameters: dict[str, Any] | None = None, mean_tokens: float | None = None,
-            fast_accum: bool | None = None, sms: int = 4, schedule: str = "fifo", seed: int = 0,
-            check: bool = True, ends: Sequence[int] | None = None) -> tuple[float, Any, GroupConfig]:
+            scales: str = "none", gated: bool = False, layout: Layout = "cu_seqlens", pad: int = 3,
+            configure: Callable[[GroupProblem], GroupedConfig] | None = None, mean_tokens: float | None = None,
+            fast_accum: bool | None = None, card: Card = H200.with_sms(4), schedule: str = "fifo", seed: int = 0,
+            check: bool = True, ends: Sequence[int] | None = None) -> tuple[float, Any, GroupedConfig]:
     """(largest error as a share of what is allowed, the checker's report, the configuration).
 
     The share is infinite when an element of a group is missing, or a row outside of all groups was written. `n` counts the rows of
-    a group's weights. `ends` replaces the offsets that the kernel is given, and leaves nothing to compare with. Where rows say their group
-    an empty one leaves a block that has none.
+    a group's weights. `configure` makes the configuration, else the heuristic does. `ends` replaces the offsets that the kernel gets and
+    leaves nothing to compare with. An empty contiguous group leaves a block of rows that have no group.
     """
     from ..heuristic.grouped import heuristic
     from ..launch.simulate_grouped import described, simulate
@@ -36,15 +37,15 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     rng = np.random.default_rng(seed)
     longest = max([1, *lengths]) + pad
     groups, masked, columns = len(lengths), layout == "masked", n // 2 if gated else n
-    taken = [-(-max(1, length) // ROWS_ALIGNED) * ROWS_ALIGNED for length in lengths] if layout == "rows" else list(lengths)
-    rows = groups * longest if masked else sum(taken) + (ROWS_ALIGNED if layout == "rows" else pad)
+    taken = [-(-max(1, length) // CONTIGUOUS_ROWS) * CONTIGUOUS_ROWS for length in lengths] if layout == "contiguous" else list(lengths)
+    rows = groups * longest if masked else sum(taken) + (CONTIGUOUS_ROWS if layout == "contiguous" else pad)
     starts = np.arange(groups) * longest if masked else np.concatenate([[0], np.cumsum(taken)])[:groups].astype(int)
     x, w = (rng.standard_normal(shape, np.float32).astype(_numpy(word)) for shape, word in
             (((rows, k), dtype), ((groups, n, k), w_dtype or dtype)))
     y = np.full((rows, columns), np.nan, _numpy(out))
     x_scale, w_scale, exact_x, exact_w = _scaled(rng, x, w, scales)
     given = np.array(lengths if masked else ends if ends is not None else (*starts, sum(lengths)), np.int32)
-    if layout == "rows":
+    if layout == "contiguous":
         given = np.full(rows, -1, np.int32)
         for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
             given[start:start + length] = group
@@ -56,27 +57,20 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     problem = described(shaped[0], w, given, shaped[1], shaped[2], w_scale, options)
     config = None
     if not problem.empty:
-        config = heuristic(problem, sms) if parameters is None else _config(problem, parameters)
-        config = replace(config, ORDER=order) if order else config  # type: ignore[arg-type]
+        config = heuristic(problem, card) if configure is None else configure(problem)
     report = simulate(shaped[0], w, given, shaped[1], x_scale=shaped[2], w_scale=w_scale, layout=layout, gated=gated,
-                      mean_tokens=mean_tokens, fast_accum=fast_accum, config=config, sms=sms, schedule=schedule, seed=seed, check=check)
+                      mean_tokens=mean_tokens, fast_accum=fast_accum, config=config, card=card, schedule=schedule, seed=seed, check=check)
     written = shaped[1].reshape(rows, columns).astype(np.float64)
     if ends is not None:
         return 0.0, report, config  # type: ignore[return-value]
     outside = np.ones(rows, bool)
     share = 0.0
     for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        outside[start:start + (taken[group] if length else 0)] = False      # rows that fill up a block hold what they like
+        outside[start:start + (taken[group] if length else 0)] = False      # rows after the last one of a block hold anything
         share = max(share, _share(written[start:start + length], exact_x[start:start + length], exact_w[group], k, out, gated, problem))
     if not np.isnan(written[outside]).all():
         raise AssertionError(f"{int((~np.isnan(written[outside])).sum())} elements outside of the groups were written")
     return share, report, config  # type: ignore[return-value]
-
-
-def _config(problem: Any, parameters: dict[str, Any]) -> GroupConfig:
-    from ..heuristic.grouped import fixed
-
-    return GroupConfig.of(**{**fixed(problem), **parameters})
 
 
 def _share(actual: Array, x: Array, w: Array, k: int, out: str, gated: bool, problem: Any) -> float:

@@ -1,5 +1,5 @@
-"""Results of group products as Markdown: a line for each extent and kind, balanced and skewed beside each other, and of each contestant its
-microseconds and how many times ours those are."""
+"""Results of grouped products as Markdown: a line for each extent and kind, with balanced and skewed lengths. A baseline's microseconds
+come with their ratio to ours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .bench.grouped_cases import DECODE
 
 Row = Mapping[str, Any]
 NAMES = {"deep_gemm": "DeepGEMM, contiguous", "deep_gemm_masked": "DeepGEMM, masked", "hpc_ops": "hpc-ops"}
-"""Of contestants, where they are not what they are called by."""
+"""How a table calls baselines that have another name there."""
 
 
 def tables(results: Mapping[str, Any]) -> str:

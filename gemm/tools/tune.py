@@ -1,8 +1,8 @@
-"""`python -m ptxkit.gemm tune`: the fastest configuration of a shape, found by measuring all that are valid and kept in a table.
+"""`python -m ptxkit.gemm tune`: the fastest configuration of a shape, found by measuring all that are legal and kept in a table.
 
 Each configuration is first checked against a float32 product, twice, bit for bit. Then all are measured in turn in random order, the
 slower half is dropped, and the rest measured twice as long, until a few are left. The best two are tried with every other way to load
-a tile and to share out the work, and in other orders of tiles; the few that are left then are measured beside cuBLAS.
+a tile and to share out the work, and in other orders of tiles; the few that are left then are measured against cuBLAS.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Field:
         return medians
 
     def final(self, regime: Regime, finalists: Sequence[DenseConfig], rounds: int) -> tuple[list[float], dict[str, Any]]:
-        """(microseconds of the finalists, those of the peers with MHz and W), in the bench's own graphs."""
+        """(microseconds of the finalists, those of the baselines with MHz and W), in the bench's own graphs."""
         entries = [self.entries[config] for config in finalists]
         for make in (baselines.cublas, baselines.scaled_mm):
             with contextlib.suppress(baselines.NotImplementedHere):
@@ -168,8 +168,8 @@ class Field:
         with power.Sampler(bench.reader(self.torch)) as sampler:
             timed = regimes.measure(self.torch, graphs, regime, rounds)
         own = len(finalists)
-        beside = {f"{one.captured.entry.name}_us": one.median for one in timed[own:]}
-        return [one.median for one in timed[:own]], {**beside, **sampler.within()}
+        baselines_us = {f"{one.captured.entry.name}_us": one.median for one in timed[own:]}
+        return [one.median for one in timed[:own]], {**baselines_us, **sampler.within()}
 
 
 def orders(config: DenseConfig) -> list[DenseConfig]:
@@ -215,7 +215,7 @@ def _possible(loads: Loads, scheduler: Scheduler) -> Loads:
 
 def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Step, most: int | None = None,
          rounds: int = 12) -> dict[str, Any]:
-    """The entry of one problem: the best configuration's knobs and how it was measured beside the heuristic's and cuBLAS."""
+    """The entry of one problem: the best configuration's knobs, its times and those of the heuristic's choice and of cuBLAS."""
     wanted = [regimes.REGIMES[name] for name in regime_names]
     field = Field(torch, problem, step)
     usual = heuristic(field.asked, field.card)
@@ -235,8 +235,8 @@ def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Ste
         finalists.update(dict.fromkeys(best))
     final = {regime.name: field.final(regime, list(finalists), rounds) for regime in wanted}
     place = score(list(zip(*(times for times, _ in final.values()), strict=True)))
-    measured = {name: {"us": times[place], **({"heuristic_us": times[0]} if usual in finalists else {}), **beside}
-                for name, (times, beside) in final.items()}
+    measured = {name: {"us": times[place], **({"heuristic_us": times[0]} if usual in finalists else {}), **others}
+                for name, (times, others) in final.items()}
     return {"config": knobs(list(finalists)[place], field.asked), "measured": measured, "of": len(field.entries), "wrong": len(field.wrong)}
 
 

@@ -1,4 +1,4 @@
-"""Group products on the GPU: random lengths, types, layouts and configurations against float64, with poisoned results."""
+"""Grouped products on the GPU: random lengths, types, layouts and configurations against float64, with poisoned results."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from typing import Any
 
 from ptxkit.errors import LaunchError
 
-from ..config.dense import ConfigError
-from ..config.grouped import ROWS_ALIGNED, GroupConfig
-from ..heuristic.grouped import fixed, heuristic
+from ..config.grouped import CONTIGUOUS_ROWS, GroupedConfig, GroupLoads, StagedGroups
+from ..config.parts import ConfigError, Direct, Pingpong
+from ..heuristic.group_tile import in_this_order
+from ..heuristic.grouped import heuristic
 from ..heuristic.grouped_tiles import PAIR
 from ..launch.grouped import group_gemm, group_gemm_contiguous, group_gemm_masked
 from ..launch.ptr_array import group_gemm_pointers
 from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from ..scheduler.group_table import Layout
+from ..scheduler.grouped import Order
 from .bench.grouped import array, assemble, scales_by_rows
+from .grouped_settings import from_defaults
 from .reference import HALF_TINY, HALF_ULP, accumulation
 
 
@@ -32,13 +36,13 @@ class Trial:
     scales: str
     out: str
     gated: bool
-    layout: str
+    layout: Layout
     mean: float | None
     fast: bool | None
     pad: int
-    order: str | None = None
-    tails: str = "ragged"
-    waves: tuple[int, int] | None = None        # times of a wave, where another tile may have some groups or all, by the lengths
+    order: Order | None = None
+    ends: str = "ragged"                        # how stores end with the group: also "direct"
+    waves: tuple[int, int] | None = None        # the costs of two tiles, where a second kernel may have some groups or all
     between: int | None = None                  # the time between the two kernels, where they may share the groups
     pairs: bool = False                         # whether pairs of CTAs share the tokens
 
@@ -57,24 +61,24 @@ class Trial:
         """Rows that each group takes up."""
         if self.layout == "masked":
             return [max((1, *self.lengths)) + self.pad] * len(self.lengths)
-        unit = ROWS_ALIGNED if self.layout == "rows" else 1
+        unit = CONTIGUOUS_ROWS if self.layout == "contiguous" else 1
         return [-(-length // unit) * unit for length in self.lengths]
 
     @property
     def rows(self) -> int:
-        """Of x."""
-        return sum(self.taken) + {"masked": 0, "rows": ROWS_ALIGNED}.get(self.layout, self.pad)
+        """Rows of x."""
+        return sum(self.taken) + {"masked": 0, "contiguous": CONTIGUOUS_ROWS}.get(self.layout, self.pad)
 
     @property
     def starts(self) -> list[int]:
         """First row of each group."""
         return [0, *itertools.accumulate(self.taken)][:len(self.lengths)]
 
-    def config(self) -> GroupConfig | None:
-        """What it is launched with: the heuristic's, with this trial's order and way of the last rows where they go together."""
+    def problem(self) -> GroupProblem:
+        """The problem, of arrays without memory."""
         word, groups, depth = self.dtype, len(self.lengths), -(-self.k // 128)
         shape = (groups, self.rows // max(1, groups)) if self.layout == "masked" else (self.rows,)
-        count = {"masked": groups, "rows": self.rows, "offsets": groups + 1}[self.layout]
+        count = {"masked": groups, "contiguous": self.rows, "cu_seqlens": groups + 1}[self.layout]
         scales: tuple[Any, Any] = (None, None)
         if self.scales == "block":
             x_scale = scales_by_rows(self.rows, depth) if self.copied else array("f32", *shape, depth)
@@ -83,25 +87,32 @@ class Trial:
             scales = array("f32", 1), array("f32", 1 if self.scales == "one" else groups)
         arrays = GroupArrays(array(word, *shape, self.k), array(word, groups, self.lines, self.k), array("s32", count),
                              array(self.out, *shape, self.n), *scales)
-        problem = GroupProblem(arrays, GroupOptions(self.layout, self.gated, self.mean, self.fast))  # type: ignore[arg-type]
+        return GroupProblem(arrays, GroupOptions(self.layout, self.gated, self.mean, self.fast))
+
+    def config(self) -> GroupedConfig | None:
+        """What it is launched with: the heuristic's configuration, with this trial's changes where they go together."""
+        problem = self.problem()
         if problem.empty:
             return None
         found = heuristic(problem)
         if self.pairs:
             with contextlib.suppress(ConfigError):
-                found = GroupConfig.of(**{**PAIR, "RING": problem.block_scales, **problem.scale_copies, **fixed(problem)})
-        for change in ({"ORDER": self.order} if self.order else {}, {"TAILS": self.tails}):
+                found = PAIR.config(problem.operands, problem.sums, GroupLoads(), False)
+        if self.order:
             with contextlib.suppress(ConfigError):
-                found = replace(found, **change)  # type: ignore[arg-type]
+                found = replace(found, scheduler=in_this_order(found.scheduler, self.order))
+        if self.ends != "ragged" and found.staged:
+            with contextlib.suppress(ConfigError):
+                found = replace(found, store=Direct() if self.ends == "direct" else StagedGroups(found.buffers, "tensormap"))
         if self.waves is not None:
             with contextlib.suppress(ConfigError):
-                other = GroupConfig.of(**fixed(problem), BM=128, BN=64, PINGPONG=not problem.promote)
-                found = found.alone.or_(found.tiles(self.waves[0]), other, other.tiles(self.waves[1]), self.between)
+                other = from_defaults(problem, {"tile.BM": 128, "tile.BN": 64, **({} if problem.promote else {"schedule": Pingpong()})})
+                found = found.alone.or_(found.cost(self.waves[0]), other, other.cost(self.waves[1]), self.between)
         return found
 
 
 def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
-    """Random trials: few and many groups, lengths 0, 1, 7, beside tiles, and everything in one group; each kind with several lengths."""
+    """Random trials: few and many groups; lengths 0, 1, 7, near those of tiles, and all rows in one group; several lengths of each kind."""
     rng = random.Random(seed)
     found: list[Trial] = []
     while len(found) < count:
@@ -110,11 +121,11 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
         fp8 = dtype in ("e4m3", "e5m2")
         scales = rng.choice(("none", "one", "group", "block", "block")) if fp8 else rng.choice(("none", "none", "group"))
         gated = rng.random() < 0.25
-        layout = rng.choice(("offsets", "offsets", "offsets", "masked", "rows")) if groups < 64 else "offsets"
-        kind = (dtype, scales, rng.choice(("bf16", "f16", "f32")), gated, layout,
+        layout: Layout = rng.choice(("cu_seqlens", "cu_seqlens", "cu_seqlens", "masked", "contiguous")) if groups < 64 else "cu_seqlens"
+        kind: Any = (dtype, scales, rng.choice(("bf16", "f16", "f32")), gated, layout,
                 rng.choice((1.0, 16.0, 40.0, 128.0, 1000.0)), rng.choice((None, False, True)) if fp8 and scales != "block" else None)
-        ways: dict[str, Any] = {"order": rng.choice((None, None, "search", "across", "ticket", "ticket")),
-                                "tails": rng.choice(("ragged", "ragged", "predicated", "updated")),
+        ways: dict[str, Any] = {"order": rng.choice((None, None, "search", "across", "dynamic", "dynamic")),
+                                "ends": rng.choice(("ragged", "ragged", "direct", "tensormap")),
                                 "waves": rng.choice((None, None, (2, 1), (1, 1))), "between": rng.choice((None, 0)),
                                 "pairs": rng.random() < 0.2}
         for _ in range(min(of_each, count - len(found))):
@@ -137,7 +148,7 @@ def _lengths(rng: random.Random, groups: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def check(torch: Any, trial: Trial, config: GroupConfig | None = None) -> str | None:
+def check(torch: Any, trial: Trial, config: GroupedConfig | None = None) -> str | None:
     """A sentence when this launch is wrong."""
     groups, rows, starts, lines = len(trial.lengths), trial.rows, trial.starts, trial.lines
     masked, longest = trial.layout == "masked", rows // max(1, groups)
@@ -168,7 +179,7 @@ def check(torch: Any, trial: Trial, config: GroupConfig | None = None) -> str | 
                 per_group = x_scale.view(groups, longest, depth)
             group_gemm_masked(x.view(groups, longest, trial.k), w, torch.tensor(trial.lengths, dtype=torch.int32, device="cuda"),
                               x_scale=per_group, out=out.view(groups, longest, trial.n), **how)
-        elif trial.layout == "rows":
+        elif trial.layout == "contiguous":
             of_row = torch.full((rows,), -1, dtype=torch.int32)
             for group, (start, length) in enumerate(zip(starts, trial.lengths, strict=True)):
                 of_row[start:start + length] = group
@@ -182,7 +193,7 @@ def check(torch: Any, trial: Trial, config: GroupConfig | None = None) -> str | 
     torch.cuda.synchronize()
     inside = torch.zeros((rows, 1), dtype=torch.bool, device="cuda")
     for start, length, taken in zip(starts, trial.lengths, trial.taken, strict=True):
-        inside[start:start + (taken if trial.layout == "rows" else length)] = True
+        inside[start:start + (taken if trial.layout == "contiguous" else length)] = True
     if not bool(((bits == poison) | inside).all()):
         return f"{int(((bits != poison) & ~inside).sum())} elements outside the groups were written"
     return _compare(torch, trial, x, w, x_scale, w_scale, out, starts)
@@ -241,7 +252,7 @@ def replay(torch: Any, seed: int) -> str | None:
         if cuts[-1] and not bool(((out[:cuts[-1]].float() - exact).abs() <= 0.02 * exact.abs() + 0.05).all()):
             return f"a replay with {cuts} is wrong"
         if bool((~out[cuts[-1]:].isnan()).any()):
-            return f"a replay with {cuts} wrote rows behind the groups"
+            return f"a replay with {cuts} wrote rows after the groups"
     return None
 
 
@@ -249,7 +260,7 @@ POINTERS = 24
 
 
 def pointers(torch: Any, seed: int) -> str | None:
-    """Groups with matrices of their own, poisoned behind each result."""
+    """Groups with matrices of their own, poisoned after each result."""
     rng = random.Random(seed)
     word, fp8 = ("e4m3", True) if seed % 2 else ("bf16", False)
     kind = torch.float8_e4m3fn if fp8 else torch.bfloat16
@@ -270,7 +281,7 @@ def pointers(torch: Any, seed: int) -> str | None:
     torch.cuda.synchronize()
     for group, (x, w, y) in enumerate(zip(xs, ws, ys, strict=True)):
         if not bool(y[len(x):].isnan().all()):
-            return f"pointers, seed {seed}: rows behind group {group} were written, {mean} expected"
+            return f"pointers, seed {seed}: rows after group {group} were written, {mean} expected"
         a, b = x.float().double(), w.float().double()
         b = b * (0.75 * scales["w_scale"][group].double()) if fp8 else b
         exact, magnitude = a @ b.T, a.abs() @ b.abs().T
@@ -303,7 +314,7 @@ def quantised(torch: Any, seed: int) -> str | None:
     torch.cuda.synchronize()
     where = f"quantised, seed {seed}: {word}, {'gated, ' if gated else ''}{len(lengths)} groups, N {n}, K {k}"
     if not bool((out.view(torch.uint8)[ends[-1]:] == 0x7F).all()) or not bool((out_scale[:, ends[-1]:] == -1).all()):
-        return f"{where}: rows behind the groups were written"
+        return f"{where}: rows after the groups were written"
     for group, (start, length) in enumerate(zip(itertools.accumulate((0, *lengths)), lengths, strict=False)):
         own = slice(start, start + length)
         if not length:

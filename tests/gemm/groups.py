@@ -1,14 +1,20 @@
-"""What tests of group products share: lengths of groups, arrays that are only described, and what was measured."""
+"""What tests of grouped products share: lengths, arrays that are only described, configurations by settings, and what was measured."""
 
 from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
+from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, GroupOperands, StaticGroups
+from ptxkit.gemm.config.parts import BlockScaled, Pingpong, Promoted
+from ptxkit.gemm.heuristic.group_tile import GroupTile
+from ptxkit.gemm.problem.grouped import GroupProblem
+from ptxkit.gemm.tools.grouped_settings import Settings, from_defaults
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 
@@ -21,6 +27,54 @@ def lengths(tile: int, most: int = 6) -> st.SearchStrategy[list[int]]:
 
 def view(dtype: str, *shape: int, strides: tuple[int, ...] | None = None, pointer: int = 0) -> ArrayView:
     return ArrayView(pointer, shape, strides or contiguous_strides(shape), dtype, 0, "other")
+
+
+def with_defaults(settings: Settings) -> Callable[[GroupProblem], GroupedConfig]:
+    """What makes the default configuration of a problem, with these settings."""
+    return lambda problem: from_defaults(problem, settings)
+
+
+def made(settings: Settings, *operands: Any, **more: Any) -> GroupedConfig:
+    """A configuration with these settings, of operands of these types."""
+    return GroupedConfig(GroupOperands(*operands, **more)).with_(settings)
+
+
+def recorded_tile(tile: GroupTile | GroupedConfig) -> str:
+    """What recorded measurements call a tile: `128x256`, and how it is worked on."""
+    how = {" as wide as its tokens": tile.n_granularity, " in turn": isinstance(tile.schedule, Pingpong),
+           " in pairs": tile.scheduler.cluster.n == 2}
+    return f"{tile.tile.BM}x{tile.tile.BN}" + "".join(words for words, holds in how.items() if holds)
+
+
+def recorded_order(config: GroupTile | GroupedConfig) -> str:
+    """What they call the way in which tiles are dealt out."""
+    return config.scheduler.find if isinstance(config.scheduler, StaticGroups) else "ticket"
+
+
+def overlaps(config: GroupedConfig) -> bool:
+    """Whether promotion overlaps."""
+    return isinstance(config.sums, Promoted) and config.sums.how == "overlap"
+
+
+def recorded_config(config: GroupedConfig) -> str:
+    """What they call a configuration."""
+    tile, scheduler, sums, loads, order = config.tile, config.scheduler, config.sums, config.loads, config.scheduler.order
+    dealt = recorded_order(config)
+    words = [f"{tile.BM}x{tile.BN}x{tile.BK}", f"{config.stages} stages",
+             "pingpong" if isinstance(config.schedule, Pingpong) else f"{config.warpgroups} consumer{'s' * (config.warpgroups > 1)}",
+             f"cluster {scheduler.cluster.m}x{scheduler.cluster.n}" * (config.cluster > 1),
+             f"{order.raster.replace('_', ' ')} by {order.size}{' serpentine' * order.serpentine}",
+             "overlapped promotion" * overlaps(config), "staggered promotion" * (getattr(sums, "how", "") == "stagger"),
+             f"{loads.l2_prefetch_stages} stages ahead" * bool(loads.l2_prefetch_stages),
+             f"L2 by {loads.l2_fetch} bytes" * (loads.l2_fetch != 256), "direct stores" * (not config.staged),
+             "transposed" * config.swap_ab, dealt * (dealt != "linear"), "gated" * config.operands.gated,
+             "quantised" * config.operands.quantised, "streamed weights" * loads.weights_evict_first,
+             "scales through shared memory" * isinstance(sums, BlockScaled), "rows in pieces" * config.tokens.partial_boxes,
+             f"the last by {config.tail_rows}" * bool(config.tail_rows),
+             f"columns in steps of {config.n_granularity}" * bool(config.n_granularity),
+             "longest groups first" * scheduler.longest_first,
+             f"{scheduler.from_tail} from the end" if isinstance(scheduler, DynamicGroups) and scheduler.from_tail else ""]
+    return ", ".join(word for word in words if word)
 
 
 @functools.cache

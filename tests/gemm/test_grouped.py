@@ -11,37 +11,52 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ptxkit.cards import H200
+from ptxkit.dsl.values import FieldError
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.config.dense import ConfigError
-from ptxkit.gemm.config.grouped import GroupConfig
-from ptxkit.gemm.kernels.grouped import group_gemm
+from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, GroupLoads, StagedGroups, StaticGroups, SwapAB, TokensAsRows
+from ptxkit.gemm.config.parts import (
+    BlockScaled,
+    ClusterShape,
+    ConfigError,
+    Pingpong,
+    Promoted,
+    Swizzle,
+    ThreadScaled,
+    Tile,
+)
+from ptxkit.gemm.launch.group_kernels import kernel_of
 from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
-from ptxkit.gemm.scheduler.tile_cost import Tiles
+from ptxkit.gemm.scheduler.tile_cost import TileCost
 from ptxkit.gemm.tools.grouped_example import example
-from ptxkit.types import bf16, e4m3
-from tests.gemm.groups import lengths, view
+from ptxkit.types import e4m3
+from tests.gemm.groups import lengths, made, view, with_defaults
 
 BF16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
 pytestmark = pytest.mark.pure
 
 TILES: tuple[dict[str, Any], ...] = (
-    {"BM": 64, "BN": 16, "TRANSPOSED": True, "STAGES": 2, "STREAM_W": True, "GROUP": 1},
-    {"BM": 128, "BN": 8, "TRANSPOSED": True},
-    {"BM": 64, "BN": 32, "STAGES": 2},
-    {"BM": 64, "BN": 72},
-    {"BM": 128, "BN": 64, "CLUSTER_M": 2, "PIECES": True},
-    {"BM": 192, "BN": 64, "PIECES": True, "REST": 32},
-    {"BM": 128, "BN": 32, "TRANSPOSED": True, "STEP": 8, "PIECES": True, "STREAM_W": True, "LONGEST_FIRST": True},
+    {"tile": Tile(64, 16), "tokens": SwapAB(), "scheduler": StaticGroups(order=Swizzle(size=1)), "stages": 2,
+     "loads": GroupLoads(weights_evict_first=True)},
+    {"tile": Tile(128, 8), "tokens": SwapAB()},
+    {"tile": Tile(64, 32), "stages": 2},
+    {"tile": Tile(64, 72)},
+    {"tile": Tile(128, 64), "tokens": TokensAsRows(True), "scheduler": StaticGroups(cluster=ClusterShape(2, 1))},
+    {"tile": Tile(192, 64), "tokens": TokensAsRows(True, 32)},
+    {"tile": Tile(128, 32), "tokens": SwapAB(8, partial_boxes=True), "scheduler": StaticGroups(longest_first=True),
+     "loads": GroupLoads(weights_evict_first=True)},
 )
 
 
 @st.composite
 def launches(draw: st.DrawFn) -> dict[str, Any]:
     parameters = draw(st.sampled_from(TILES))
-    tokens = parameters["BN"] if parameters.get("TRANSPOSED") else parameters["BM"]
-    return {"parameters": parameters, "lengths": draw(lengths(tokens)), "order": draw(st.sampled_from(["linear", "search", "across"])),
-            "layout": draw(st.sampled_from(["offsets", "masked"])), "sms": draw(st.sampled_from([2, 6])), "seed": draw(st.integers(0, 99))}
+    tokens = parameters["tile"].BN if isinstance(parameters.get("tokens"), SwapAB) else parameters["tile"].BM
+    find = draw(st.sampled_from(["linear", "search", "across"]))
+    return {"configure": with_defaults({**parameters, "scheduler.find": find}), "lengths": draw(lengths(tokens)),
+            "layout": draw(st.sampled_from(["cu_seqlens", "masked"])), "card": H200.with_sms(draw(st.sampled_from([2, 6]))),
+            "seed": draw(st.integers(0, 99))}
 
 
 @settings(deadline=None, max_examples=150)
@@ -61,61 +76,72 @@ def test_many_random_groups(launch, dtype, scaled, out):
 
 
 @pytest.mark.parametrize(("what", "parameters"), [
-    ({"lengths": [0, 1, 7, 65, 20], "n": 136, "k": 128}, {"BM": 128, "BN": 32, "CLUSTER_N": 2, "TRANSPOSED": True}),
-    ({"lengths": [0, 1, 70], "n": 136, "k": 192}, {"BM": 64, "BN": 64, "PINGPONG": True}),
-    ({"lengths": [1, 64, 130], "n": 136, "k": 192}, {"BM": 128, "BN": 64}),     # a warpgroup has no rows of some tiles
-    ({"lengths": [1, 130], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"}, {"BM": 128, "BN": 64, "CLUSTER_M": 2}),
-    ({"lengths": [1, 130], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"}, {"BM": 128, "BN": 64, "STAGGER": True}),
+    ({"lengths": [0, 1, 7, 65, 20], "n": 136, "k": 128},
+     {"tile": Tile(128, 32), "tokens": SwapAB(), "scheduler": StaticGroups(cluster=ClusterShape(1, 2))}),
+    ({"lengths": [0, 1, 70], "n": 136, "k": 192}, {"tile": Tile(64, 64), "schedule": Pingpong()}),
+    ({"lengths": [1, 64, 130], "n": 136, "k": 192}, {"tile": Tile(128, 64)}),     # a warpgroup has no rows of some tiles
+    ({"lengths": [1, 130], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"},
+     {"tile": Tile(128, 64), "scheduler": StaticGroups(cluster=ClusterShape(2, 1))}),
+    ({"lengths": [1, 130], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"},
+     {"tile": Tile(128, 64), "schedule.sums": ThreadScaled(True)}),
     ({"lengths": [3, 0, 20], "n": 136, "k": 272, "dtype": "e4m3", "w_dtype": "e5m2", "scales": "block"},
-     {"BM": 64, "BN": 16, "TRANSPOSED": True}),
-    ({"lengths": [3, 0, 70], "n": 192, "k": 256, "dtype": "e4m3", "scales": "block", "out": "f32"}, {"BM": 64, "BN": 192}),
-    ({"lengths": [3, 0, 70], "n": 192, "k": 256, "dtype": "e4m3", "scales": "block", "out": "f32"}, {"BM": 64, "BN": 192, "RING": True}),
+     {"tile": Tile(64, 16), "tokens": SwapAB()}),
+    ({"lengths": [3, 0, 70], "n": 192, "k": 256, "dtype": "e4m3", "scales": "block", "out": "f32"}, {"tile": Tile(64, 192)}),
+    ({"lengths": [3, 0, 70], "n": 192, "k": 256, "dtype": "e4m3", "scales": "block", "out": "f32"},
+     {"tile": Tile(64, 192), "schedule.sums": BlockScaled()}),
     ({"lengths": [3, 0, 70], "n": 192, "k": 896, "dtype": "e4m3", "scales": "block", "pad": 3},
-     {"BM": 128, "BN": 64, "RING": True, "OVERLAP": True, "SCALE_MAP": True}),
+     {"tile": Tile(128, 64), "schedule.sums": BlockScaled("overlap", "tensor_map")}),
     ({"lengths": [3, 0, 202], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"},
-     {"BM": 256, "BN": 128, "RING": True, "STAGGER": True, "SCALE_MAP": True}),
+     {"tile": Tile(256, 128), "schedule.sums": BlockScaled("stagger", "tensor_map")}),
     ({"lengths": [3, 0, 202], "n": 336, "k": 912, "dtype": "e4m3", "scales": "block"},
-     {"BM": 128, "BN": 192, "RING": True, "STAGGER": True, "SCALE_MAP": True, "SCALE_BULK": True}),
+     {"tile": Tile(128, 192), "schedule.sums": BlockScaled("stagger", "bulk")}),
     ({"lengths": [3, 0, 202], "n": 264, "k": 512, "dtype": "e4m3", "scales": "block", "pad": 3},
-     {"BM": 192, "BN": 128, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True}),
-    ({"lengths": [3, 0, 70, 202, 128], "n": 136, "k": 192}, {"BM": 256, "BN": 64, "PIECES": True, "REST": 32}),
+     {"tile": Tile(192, 128), "schedule.sums": BlockScaled(load="bulk")}),
+    ({"lengths": [3, 0, 70, 202, 128], "n": 136, "k": 192}, {"tile": Tile(256, 64), "tokens": TokensAsRows(True, 32)}),
     ({"lengths": [3, 0, 40, 33, 97, 64], "n": 136, "k": 1024, "dtype": "e4m3", "scales": "block"},
-     {"BM": 64, "BN": 64, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True, "PIECES": True, "REST": 32}),
+     {"tile": Tile(64, 64), "tokens": TokensAsRows(True, 32), "schedule.sums": BlockScaled(load="bulk")}),
     ({"lengths": [3, 0, 40, 33, 97, 129], "n": 136, "k": 1024},
-     {"BM": 128, "BN": 64, "CONSUMERS": 1, "STAGES": 3, "PIECES": True, "REST": 16}),
-    ({"lengths": [3, 0, 202, 250], "n": 136, "k": 192, "layout": "masked"}, {"BM": 192, "BN": 64, "PIECES": True}),
+     {"tile": Tile(128, 64), "tokens": TokensAsRows(True, 16), "schedule.warpgroups": 1, "stages": 3}),
+    ({"lengths": [3, 0, 202, 250], "n": 136, "k": 192, "layout": "masked"}, {"tile": Tile(192, 64), "tokens": TokensAsRows(True)}),
     ({"lengths": [3, 0, 250], "n": 264, "k": 512, "dtype": "e4m3", "scales": "block"},
-     {"BM": 192, "BN": 128, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True, "PIECES": True, "REST": 32}),
-    ({"lengths": [3, 130, 250], "n": 72, "k": 192}, {"BM": 192, "BN": 64, "PIECES": True, "TAILS": "updated"}),
-    ({"lengths": [1, 130], "n": 136, "k": 192}, {"BM": 128, "BN": 64, "CLUSTER_M": 2, "PIECES": True}),   # a CTA has no rows at all
-    ({"lengths": [3, 0, 60], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"}, {"BM": 64, "BN": 64, "CLUSTER_M": 2}),
-    ({"lengths": [3, 0, 60], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"}, {"BM": 64, "BN": 64, "CLUSTER_M": 2, "RING": True}),
+     {"tile": Tile(192, 128), "tokens": TokensAsRows(True, 32), "schedule.sums": BlockScaled(load="bulk")}),
+    ({"lengths": [3, 130, 250], "n": 72, "k": 192},
+     {"tile": Tile(192, 64), "tokens": TokensAsRows(True), "store": StagedGroups(ends="tensormap")}),
+    # a CTA has no rows at all
+    ({"lengths": [1, 130], "n": 136, "k": 192},
+     {"tile": Tile(128, 64), "tokens": TokensAsRows(True), "scheduler": StaticGroups(cluster=ClusterShape(2, 1))}),
+    ({"lengths": [3, 0, 60], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"},
+     {"tile": Tile(64, 64), "scheduler": StaticGroups(cluster=ClusterShape(2, 1))}),
+    ({"lengths": [3, 0, 60], "n": 136, "k": 272, "dtype": "e4m3", "scales": "block"},
+     {"tile": Tile(64, 64), "schedule.sums": BlockScaled(), "scheduler": StaticGroups(cluster=ClusterShape(2, 1))}),
     ({"lengths": [3, 0, 70], "n": 136, "k": 272, "dtype": "e4m3", "w_dtype": "e5m2", "scales": "block", "pad": 3},
-     {"BM": 64, "BN": 64, "RING": True, "SCALE_MAP": True, "CLUSTER_M": 2, "TAILS": "updated"}),
-    ({"lengths": [3, 0, 9], "n": 256, "k": 144, "dtype": "e5m2", "scales": "block", "gated": True}, {"BM": 64, "BN": 64}),
+     {"tile": Tile(64, 64), "schedule.sums": BlockScaled(load="tensor_map"), "scheduler": StaticGroups(cluster=ClusterShape(2, 1)),
+      "store": StagedGroups(ends="tensormap")}),
+    ({"lengths": [3, 0, 9], "n": 256, "k": 144, "dtype": "e5m2", "scales": "block", "gated": True}, {"tile": Tile(64, 64)}),
     ({"lengths": [3, 0, 9], "n": 256, "k": 144, "dtype": "e4m3", "scales": "block", "gated": True},
-     {"BM": 128, "BN": 16, "CONSUMERS": 1, "TRANSPOSED": True}),
+     {"tile": Tile(128, 16), "tokens": SwapAB(), "schedule.warpgroups": 1}),
     ({"lengths": [3, 0, 202], "n": 512, "k": 912, "dtype": "e4m3", "scales": "block", "gated": True},
-     {"BM": 128, "BN": 192, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True}),     # 96 features of each projection: of two blocks
+     {"tile": Tile(128, 192), "schedule.sums": BlockScaled(load="bulk")}),     # 96 features of each projection: of two blocks
     ({"lengths": [3, 0, 202], "n": 256, "k": 512, "dtype": "e4m3", "w_dtype": "e5m2", "scales": "block", "gated": True},
-     {"BM": 64, "BN": 64, "RING": True, "OVERLAP": True, "SCALE_MAP": True, "SCALE_BULK": True}),
-    ({"lengths": [3, 0, 9], "n": 144, "k": 64, "scales": "one", "gated": True}, {"BM": 64, "BN": 64}),
-    ({"lengths": [3, 0, 9], "n": 72, "k": 272, "dtype": "e4m3", "scales": "group", "fast_accum": False}, {"BM": 64, "BN": 32}),
+     {"tile": Tile(64, 64), "schedule.sums": BlockScaled("overlap", "bulk")}),
+    ({"lengths": [3, 0, 9], "n": 144, "k": 64, "scales": "one", "gated": True}, {"tile": Tile(64, 64)}),
+    ({"lengths": [3, 0, 9], "n": 72, "k": 272, "dtype": "e4m3", "scales": "group", "fast_accum": False}, {"tile": Tile(64, 32)}),
     ({"lengths": [3, 0, 41], "n": 136, "k": 144, "dtype": "e4m3", "scales": "group"},
-     {"BM": 128, "BN": 32, "TRANSPOSED": True, "STEP": 16, "PIECES": True, "LONGEST_FIRST": True}),
+     {"tile": Tile(128, 32), "tokens": SwapAB(16, partial_boxes=True), "scheduler": StaticGroups(longest_first=True)}),
 ], ids=str)
 def test_kinds_are_right_in_every_schedule(what, parameters):
-    share, report, _ = example(**what, parameters=parameters, sms=2)
+    share, report, _ = example(**what, configure=with_defaults(parameters), card=H200.with_sms(2))
     assert share <= 1
     assert report.verdict == "clean", report.findings
 
 
-@pytest.mark.parametrize("clusters", [{"CLUSTER_N": 2}, {"CLUSTER_M": 2}, {"CLUSTER_N": 4}, {"CLUSTER_M": 2, "CLUSTER_N": 2}], ids=str)
+@pytest.mark.parametrize("cluster", [ClusterShape(1, 2), ClusterShape(2, 1), ClusterShape(1, 4), ClusterShape(2, 2)], ids=str)
 @pytest.mark.parametrize(("order", "seed"), [("fifo", 0), ("random", 1), ("random", 2)])
-def test_the_ctas_of_a_cluster_draw_their_tickets_together(clusters, order, seed):
-    for more in ({}, {"LONGEST_FIRST": True, "FROM_END": 1}):
-        share, report, _ = example([3, 0, 130, 70, 1], 200, 256, sms=8, schedule=order, seed=seed,
-                                   parameters={"BM": 64, "BN": 32, "ORDER": "ticket", "GROUP": 2, **clusters, **more})
+def test_the_ctas_of_a_cluster_draw_their_tickets_together(cluster, order, seed):
+    for longest, tail in ((False, 0), (True, 1)):
+        scheduler = DynamicGroups(longest, tail, Swizzle(size=2), cluster)
+        share, report, _ = example([3, 0, 130, 70, 1], 200, 256, card=H200.with_sms(8), schedule=order, seed=seed,
+                                   configure=with_defaults({"tile": Tile(64, 32), "scheduler": scheduler}))
         assert share <= 1
         assert report.verdict == "incomplete", report.findings  # tickets: the checker vouches for what was executed
 
@@ -123,17 +149,18 @@ def test_the_ctas_of_a_cluster_draw_their_tickets_together(clusters, order, seed
 @pytest.mark.parametrize(("stages", "depth"), [(2, 5), (3, 7), (4, 1), (4, 8)])
 def test_depths_of_any_number_of_stages_follow_each_other_in_the_ring(stages, depth):
     """Tiles whose sums are promoted go around the ring in one piece where they can; each begins where the one before has ended."""
-    for scales in ({"scales": "block"}, {"scales": "group", "fast_accum": False}):
-        share, report, _ = example([65, 3], 40, 128 * depth - 16, dtype="e4m3", sms=1, **scales,
-                                   parameters={"BM": 64, "BN": 32, "STAGES": stages, "RING": scales["scales"] == "block"})
+    for scales, sums in (({"scales": "block"}, BlockScaled()), ({"scales": "group", "fast_accum": False}, Promoted())):
+        parameters = {"tile": Tile(64, 32), "stages": stages, "schedule.sums": sums}
+        share, report, _ = example([65, 3], 40, 128 * depth - 16, dtype="e4m3", card=H200.with_sms(1), **scales,
+                                   configure=with_defaults(parameters))
         assert share <= 1, scales
         assert report.verdict == "clean", (scales, report.findings)
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_scales_of_four_stages_are_copied_at_once_into_a_ring_of_any_number(stages):
-    share, report, _ = example([65, 0, 4], 136, 1024, dtype="e4m3", scales="block", pad=3, sms=1,
-                               parameters={"BM": 64, "BN": 128, "STAGES": stages, "RING": True, "SCALE_MAP": True, "SCALE_BULK": True})
+    configure = with_defaults({"tile": Tile(64, 128), "stages": stages, "schedule.sums": BlockScaled(load="bulk")})
+    share, report, _ = example([65, 0, 4], 136, 1024, dtype="e4m3", scales="block", pad=3, card=H200.with_sms(1), configure=configure)
     assert share <= 1
     assert report.verdict == "clean", report.findings
 
@@ -141,48 +168,48 @@ def test_scales_of_four_stages_are_copied_at_once_into_a_ring_of_any_number(stag
 @pytest.mark.parametrize(("step", "tile"), [(16, 192), (8, 48), (64, 128)])
 def test_a_tile_multiplies_as_many_columns_as_it_has_tokens(step, tile):
     """Every number of them, in tiles that share a group's tokens evenly; copies load no more than a step or 32 rows too many."""
-    parameters = {"BM": 128, "BN": tile, "TRANSPOSED": True, "STEP": step, "PIECES": True, "GROUP": 1, "ORDER": "ticket",
-                  "LONGEST_FIRST": True}
+    parameters = {"tile": Tile(128, tile), "tokens": SwapAB(step, True), "scheduler": DynamicGroups(True, order=Swizzle(size=1))}
     for what in ({"dtype": "e4m3", "scales": "group"}, {"dtype": "f16"}, {"dtype": "bf16", "out": "f32", "layout": "masked"},
                  {"dtype": "e5m2", "scales": "group", "gated": True}):
-        rows = {"BM": 256} if "gated" in what else {}           # two slabs for each warpgroup
+        rows = {"tile.BM": 256} if "gated" in what else {}      # two m64 blocks for each warpgroup
         share, report, config = example([*range(1, tile + 1, step), 0, tile + 1], 272 if rows else 136, 144,
-                                        parameters={**parameters, **rows}, sms=3, **what)
+                                        configure=with_defaults({**parameters, **rows}), card=H200.with_sms(3), **what)
         assert share <= 1
         assert report.verdict == "incomplete", report.findings  # tickets: the checker vouches for what was executed
         widths = {int(match) for match in re.findall(r"wgmma\S*m64n(\d+)", " ".join(report.stats.opcodes))}
         assert widths == set(range(step, tile + 1, step))
-        assert (config.piece, config.even) == (max(step, min(32, tile & -tile)), step)
+        assert (config.box_rows, config.even_rows) == (max(step, min(32, tile & -tile)), step)
 
 
 KERNELS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
-    ({"BM": 128, "BN": 64}, {}), ({"BM": 128, "BN": 64}, {"step": 64, "beside": 3}), ({"BM": 64, "BN": 72, "PINGPONG": True}, {}),
-    ({"BM": 128, "BN": 64, "TRANSPOSED": True, "STEP": 16}, {}),
-    ({"BM": 128, "BN": 64, "CLUSTER_N": 2, "RASTER": "along_n", "ORDER": "ticket"}, {"step": 64, "beside": 1}))
-"""And by what their tiles' time goes, if not by the number of tiles or of their steps."""
+    ({"tile": Tile(128, 64)}, {}), ({"tile": Tile(128, 64)}, {"step": 64, "beside": 3}),
+    ({"tile": Tile(64, 72), "schedule": Pingpong()}, {}),
+    ({"tile": Tile(128, 64), "tokens": SwapAB(16)}, {}),
+    ({"tile": Tile(128, 64), "scheduler": DynamicGroups(order=Swizzle("along_n"), cluster=ClusterShape(1, 2))}, {"step": 64, "beside": 1}))
+"""Kernels, and what else than the number of tiles or of their steps the cost of their tiles goes by."""
 
 
 @settings(deadline=None, max_examples=40)
 @given(lengths(128), st.sampled_from([(1, 1), (3, 2), (4, 3), (1, 3), (5, 1)]), st.sampled_from([None, 0, 1, 40]),
-       st.sampled_from(["offsets", "masked"]), st.permutations(KERNELS), st.integers(0, 99))
+       st.sampled_from(["cu_seqlens", "masked"]), st.permutations(KERNELS), st.integers(0, 99))
 def test_each_group_is_one_of_two_kernels(each, times, between, layout, kernels, seed):
     """Each kernel alone writes the groups that the host says are its own, whole, and no others; both together are right."""
-    first, second = (GroupConfig.of(bf16, bf16, bf16, GROUPS=32, LAYOUT=layout, **kernel) for kernel, _ in kernels[:2])
-    own, others = (replace(each.tiles(time), **by) for each, time, (_, by) in zip((first, second), times, kernels, strict=False))
+    first, second = (made(kernel, layout=layout, max_groups=32) for kernel, _ in kernels[:2])
+    own, others = (replace(each.cost(time), **by) for each, time, (_, by) in zip((first, second), times, kernels, strict=False))
     config = first.or_(own, second, others, between)
-    assert config.OTHER is not None
+    assert config.second is not None
     groups, n, sms, rows = len(each), 136, 2, max([1, *each]) if layout == "masked" else sum(each)
     rng = np.random.default_rng(seed)
     shape = (groups, rows) if layout == "masked" else (max(1, rows),)
     x, w = rng.standard_normal((*shape, 64)).astype(BF16), rng.standard_normal((groups, n, 64)).astype(BF16)
     given_ = np.array(each if layout == "masked" else [0, *np.cumsum(each)], np.int32)
-    has = [config.own(each, n, sms), config.OTHER.own(each, n, sms)]
+    has = [config.own(each, n, sms), config.second.own(each, n, sms)]
     assert [sum(lengths) for lengths in zip(*has, strict=True)] == list(each)
     if between is None and any(each):
         assert tuple(each) == has[0 if config.chosen(each, n, sms) is config else 1]
-    for kernel, mine in zip((replace(config, OTHER=None), config.OTHER, config), (*has, each), strict=True):
+    for kernel, mine in zip((replace(config, second=None), config.second, config), (*has, each), strict=True):
         y = np.full((*shape, n), np.nan, BF16)
-        simulate(x, w, given_, y, layout=layout, config=kernel, sms=sms, check=False)
+        simulate(x, w, given_, y, layout=layout, config=kernel, card=H200.with_sms(sms), check=False)
         for g, length in enumerate(each):
             there, of = (a[g, :length] if layout == "masked" else a[given_[g]:given_[g + 1]] for a in (y, x))
             if mine[g]:
@@ -194,15 +221,15 @@ def test_each_group_is_one_of_two_kernels(each, times, between, layout, kernels,
 
 def test_groups_are_shared_where_that_takes_less_time():
     """Groups of which each kernel takes half in less time; not if going over takes longer than that saves."""
-    def config(between: int | None) -> GroupConfig:
-        first, second = (GroupConfig.of(bf16, bf16, bf16, GROUPS=128, BM=BM, BN=BN) for BM, BN in ((192, 128), (128, 192)))
-        return first.or_(Tiles(192, 128, 64, 6144, 1), second, Tiles(128, 192, 64, 8192, 1), between)
+    def config(between: int | None) -> GroupedConfig:
+        first, second = (made({"tile": Tile(BM, BN)}, max_groups=128) for BM, BN in ((192, 128), (128, 192)))
+        return first.or_(TileCost(192, 128, 64, 6144, 1), second, TileCost(128, 192, 64, 8192, 1), between)
 
     lengths = (192,) * 40 + (64,) * 40
     for between, shared in ((None, False), (0, True), (1 << 20, False)):
         chosen = config(between)
-        assert chosen.OTHER is not None
-        own, others = chosen.own(lengths, 6144, 132), chosen.OTHER.own(lengths, 6144, 132)
+        assert chosen.second is not None
+        own, others = chosen.own(lengths, 6144, 132), chosen.second.own(lengths, 6144, 132)
         assert (any(own) and any(others)) == shared
         if shared:
             assert own == (192,) * 40 + (0,) * 40
@@ -212,14 +239,14 @@ def test_groups_are_shared_where_that_takes_less_time():
 
 def test_only_the_second_kernel_waits_for_the_one_before_at_its_end():
     """The first has waited before it reads, and lets the second begin behind that; the second waits where it ends, in both ways."""
-    config = GroupConfig.of(bf16, bf16, bf16, GROUPS=32, BM=128, BN=256, ORDER="ticket")
-    config = config.or_(config.tiles(1), config, config.tiles(1), 0)
+    config = made({"tile": Tile(128, 256), "scheduler": DynamicGroups()}, max_groups=32)
+    config = config.or_(config.cost(1), config, config.cost(1), 0)
     for kernel in config.kernels:
-        lines = group_gemm.ptx(**kernel.parameters).splitlines()
+        lines = kernel_of(kernel).ptx(**kernel.parameters).splitlines()
         begins, waits, reads = ([number for number, line in enumerate(lines) if word in line]
                                 for word in ("griddepcontrol.launch_dependents", "griddepcontrol.wait", "ld.global"))
         assert len(begins) == 1
-        if kernel.OTHER is not None:
+        if kernel.second is not None:
             assert len(waits) == 1
             assert waits[0] < begins[0] < reads[0]
         else:
@@ -229,13 +256,13 @@ def test_only_the_second_kernel_waits_for_the_one_before_at_its_end():
             assert any("ret;" in line for line in lines[waits[0]:copies[0]])
 
 
-@pytest.mark.parametrize(("groups", "capacity", "layout"), [(60, 64, "masked"), (128, 128, "offsets"), (256, 256, "offsets"),
+@pytest.mark.parametrize(("groups", "capacity", "layout"), [(60, 64, "masked"), (128, 128, "cu_seqlens"), (256, 256, "cu_seqlens"),
                                                             (900, 1024, "masked")])
 def test_many_groups(groups, capacity, layout):
     """The warp that makes the table reads lengths and writes places next to each other: no bank conflicts either."""
-    share, report, config = example([0, 3, 0, 1] * (groups // 4), 72, 64, layout=layout, sms=3)
+    share, report, config = example([0, 3, 0, 1] * (groups // 4), 72, 64, layout=layout, card=H200.with_sms(3))
     assert share <= 1
-    assert capacity == config.GROUPS
+    assert capacity == config.operands.max_groups
     assert not report.findings
     assert not report.stats.bank_conflicts
 
@@ -243,7 +270,7 @@ def test_many_groups(groups, capacity, layout):
 def test_lengths_that_make_no_sense_stay_inside_of_y():
     for ends in ([5, 1_000_000, 2, -7], [9, 3, 3, 3], [-1, -1, -1, -1]):
         for parameters in TILES[1], TILES[2]:
-            _, report, _ = example([4, 3, 9], 72, 64, ends=ends, parameters=parameters, sms=2)
+            _, report, _ = example([4, 3, 9], 72, 64, ends=ends, configure=with_defaults(parameters), card=H200.with_sms(2))
             assert {finding.rule for finding in report.findings} <= {"global-race"}, report.findings
 
 
@@ -261,10 +288,10 @@ def test_a_wrong_element_and_a_row_too_many_are_noticed(monkeypatch):
         return simulated
 
     monkeypatch.setattr(simulate, "simulate", wrong((2, 5)))
-    assert example([3, 4], 72, 64, parameters=TILES[0], check=False)[0] > 1
+    assert example([3, 4], 72, 64, configure=with_defaults(TILES[0]), check=False)[0] > 1
     monkeypatch.setattr(simulate, "simulate", wrong((7, 71)))
     with pytest.raises(AssertionError, match="1 elements outside"):
-        example([3, 4], 72, 64, parameters=TILES[0], check=False)
+        example([3, 4], 72, 64, configure=with_defaults(TILES[0]), check=False)
 
 
 X, W, CU, Y = view("bf16", 100, 64), view("bf16", 4, 72, 64), view("s32", 5), view("bf16", 100, 72)
@@ -301,39 +328,41 @@ def test_bad_input_is_a_sentence(change, options, sentence):
         GroupProblem(GroupArrays(X, W, CU, Y)._replace(**change), GroupOptions(**options))
 
 
-@pytest.mark.parametrize("wrong", [{"GROUPS": 33}, {"ORDER": "random"}, {"BM": 64, "BN": 24, "GATED": True},
-                                   {"BM": 64, "GATED": True, "TRANSPOSED": True, "BN": 16},
-                                   {"RING": True}, {"RING": True, "BLOCK_SCALES": True, "PROMOTE": True, "TRANSPOSED": True, "BN": 16},
-                                   {"STAGES": 16, "BN": 256}, {"STEP": 16}, {"STEP": 24, "BN": 48, "TRANSPOSED": True},
-                                   {"STEP": 16, "BN": 40, "TRANSPOSED": True}, {"STEP": 16, "BN": 64, "TRANSPOSED": True, "PROMOTE": True},
-                                   {"STEP": 16, "BM": 128, "BN": 64, "TRANSPOSED": True, "GATED": True},
-                                   {"LONGEST_FIRST": True, "TAILS": "updated"}, {"LONGEST_FIRST": True, "LAYOUT": "rows"},
-                                   {"AHEAD": 2, "LAYOUT": "rows"}, {"AHEAD": 2, "CLUSTER_M": 2}, {"L2_PROMOTION": 512},
-                                   {"BM": 128, "BN": 64, "PIECES": True, "REST": 24}])
+@pytest.mark.parametrize("wrong", [
+    {"operands.max_groups": 33}, {"scheduler.find": "random"}, {"tile": Tile(64, 24), "operands.gated": True},
+    {"tile": Tile(64, 16), "tokens": SwapAB(), "operands.gated": True}, {"schedule.sums": BlockScaled()},
+    {"tile": Tile(128, 16, 128), "tokens": SwapAB(), "operands.x": e4m3, "operands.w": e4m3, "schedule.sums": BlockScaled()},
+    {"tile.BN": 256, "stages": 16}, {"tokens.n_granularity": 16}, {"tile.BN": 48, "tokens": "SwapAB(n_granularity=24)"},
+    {"tile.BN": 40, "tokens": SwapAB(16)}, {"tile.BN": 64, "tokens": SwapAB(16), "schedule.sums": Promoted()},
+    {"tile": Tile(128, 64), "tokens": SwapAB(16), "operands.gated": True},
+    {"scheduler.longest_first": True, "store": StagedGroups(ends="tensormap")},
+    {"scheduler.longest_first": True, "operands.layout": "contiguous"}, {"loads.l2_prefetch_stages": 2, "operands.layout": "contiguous"},
+    {"loads.l2_prefetch_stages": 2, "scheduler.cluster": ClusterShape(2, 1)}, {"loads.l2_fetch": 512},
+    {"tile": Tile(128, 64), "tokens": "TokensAsRows(partial_boxes=True, tail_rows=24)"}], ids=str)
 def test_a_configuration_that_cannot_be_is_refused(wrong):
-    with pytest.raises(ConfigError):
-        GroupConfig.of(bf16, bf16, bf16, **wrong)
+    with pytest.raises(FieldError):
+        made(wrong)
 
 
 def test_with_a_gate_the_producer_copies_scales_or_threads_read_them():
-    tile = {"BM": 128, "BN": 128, "GATED": True, "BLOCK_SCALES": True, "PROMOTE": True}
-    for ways in ({}, {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True}):
-        assert GroupConfig.of(e4m3, e4m3, bf16, **tile, **ways).ring == bool(ways)
+    for sums in (ThreadScaled(), BlockScaled(load="bulk")):
+        assert made({"tile.BN": 128, "schedule.sums": sums}, e4m3, e4m3, gated=True).sums == sums
     with pytest.raises(ConfigError, match="with a gate where the producer copies them"):
-        GroupConfig.of(e4m3, e4m3, bf16, **tile, RING=True, SCALE_MAP=True)
+        made({"tile.BN": 128, "schedule.sums": BlockScaled(load="tensor_map")}, e4m3, e4m3, gated=True)
 
 
 def test_promotion_that_overlaps_takes_block_scales_from_shared_memory():
-    tile = {"BM": 128, "BN": 128, "BLOCK_SCALES": True, "PROMOTE": True, "OVERLAP": True}
-    assert GroupConfig.of(e4m3, e4m3, bf16, **tile, RING=True).ring
-    with pytest.raises(ConfigError, match="take RING=True, or OVERLAP=False"):
-        GroupConfig.of(e4m3, e4m3, bf16, **tile)
+    """Scales that threads read have no such way."""
+    assert made({"tile.BN": 128, "schedule.sums": BlockScaled("overlap")}, e4m3, e4m3).sums == BlockScaled("overlap")
+    with pytest.raises(TypeError):
+        ThreadScaled(how="overlap")  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("tile", [{"BM": 64, "BN": 128}, {"BM": 128, "BN": 64, "TRANSPOSED": True, "GROUP": 1}], ids=["rows", "columns"])
+@pytest.mark.parametrize("tile", [{"tile": Tile(64, 128)}, {"tile": Tile(128, 64), "tokens": SwapAB(), "scheduler.order": Swizzle(size=1)}],
+                         ids=["rows", "columns"])
 def test_weights_that_one_tile_needs_are_streamed_and_no_others(tile):
     lengths, n, k = [30, 0, 64, 65, 1, 200], 136, 256
-    share, report, config = example(lengths, n, k, parameters={**tile, "STREAM_W": True, "AHEAD": 3}, sms=3)
+    share, report, config = example(lengths, n, k, configure=with_defaults({**tile, "loads": GroupLoads(True, 3)}), card=H200.with_sms(3))
     assert share <= 1
     assert report.verdict == "clean", report.findings
     copies = [sum(-(-length // 64) for length in lengths if alone == (length <= 64)) * 2 * (k // config.tile.BK) for alone in (True, False)]
@@ -345,6 +374,6 @@ def test_weights_that_one_tile_needs_are_streamed_and_no_others(tile):
 def test_the_command_runs_groups_on_the_cpu_device(capsys):
     from ptxkit.gemm.__main__ import main
 
-    arguments = ["grouped", "--device", "sim", "--groups", "3", "--tokens", "5,0,17", "-n", "64", "-k", "128", "--sms", "2"]
-    assert main([*arguments, "--dtype", "e4m3", "--scales", "block", "--order", "search"]) == 0
+    arguments = ["grouped", "--device", "sim", "--groups", "3", "--tokens", "5,0,17", "-n", "64", "-k", "128", "--card", "h200"]
+    assert main([*arguments, "--dtype", "e4m3", "--scales", "block", "--set", "scheduler=StaticGroups(find=search)"]) == 0
     assert "executed on the CPU device, not a GPU" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""How group products are measured: cases, contestants, variants and tables."""
+"""How grouped products are measured: cases, baselines, variants and tables."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptxkit.gemm.config.grouped import GroupConfig
+from ptxkit.gemm.config.parts import Tile
 from ptxkit.gemm.tools.bench.grouped_cases import Case, case, skewed
 from ptxkit.gemm.tools.grouped_report import tables
-from ptxkit.types import bf16
-from tests.gemm.groups import results
+from tests.gemm.groups import made, results
 
 pytestmark = pytest.mark.pure
 
@@ -40,7 +39,7 @@ def test_bench_grouped_measures_every_case(monkeypatch, capsys, tmp_path, words,
 
 
 class Tensor(list[int]):
-    """As much of a tensor as a contestant's check needs."""
+    """As much of a tensor as a baseline's check needs."""
 
     def fill_(self, value: float) -> None:
         self[:] = [0] * len(self)
@@ -63,24 +62,24 @@ def silent(torch: Any, case: Case, data: Any) -> Any:
     return lambda: None
 
 
-def test_what_a_contestant_computes_is_checked_before_it_is_timed(monkeypatch):
+def test_what_a_baseline_computes_is_checked_before_it_is_timed(monkeypatch):
     from types import SimpleNamespace
 
-    from ptxkit.gemm.tools.bench import grouped_baselines as contestants
-    from ptxkit.gemm.tools.bench.baselines import ContestantError, NotImplementedHere
+    from ptxkit.gemm.tools.bench import grouped_baselines
+    from ptxkit.gemm.tools.bench.baselines import BaselineError, NotImplementedHere
 
-    monkeypatch.setattr(contestants, "wrong", lambda torch, case, data, y: None if list(y) == [1, 2] else f"{list(y)}")
+    monkeypatch.setattr(grouped_baselines, "wrong", lambda torch, case, data, y: None if list(y) == [1, 2] else f"{list(y)}")
     torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None))
     sets: Any = [SimpleNamespace(out=Tensor([7, 7])) for _ in range(3)]
     one = Case(1, 2, 8, 16)
-    made = contestants.contestants(["torch", f"{__name__}:first_rows", f"{__name__}:in_place", f"{__name__}:silent"])
+    made = grouped_baselines.baselines(["torch", f"{__name__}:first_rows", f"{__name__}:in_place", f"{__name__}:silent"])
     for name, function in list(made.items())[1:3]:
-        assert len(contestants.entry(torch, name, function, one, sets).launches) == 3
+        assert len(grouped_baselines.entry(torch, name, function, one, sets).launches) == 3
     with pytest.raises(NotImplementedHere, match=r"wrong: \[0, 0\]"):
-        contestants.entry(torch, "silent", made[f"{__name__}:silent"], one, sets)
+        grouped_baselines.entry(torch, "silent", made[f"{__name__}:silent"], one, sets)
     for wrong in ("cutlass", "no.such.module:function", f"{__name__}:nothing"):
-        with pytest.raises(ContestantError, match="--against"):
-            contestants.contestants([wrong])
+        with pytest.raises(BaselineError, match="--against"):
+            grouped_baselines.baselines([wrong])
 
 
 def test_tiles_by_which_the_scales_of_hpc_ops_are_laid_out():
@@ -96,7 +95,7 @@ def test_results_as_a_table(capsys, tmp_path):
     def measured(case_: Case, us: float, **more: Any) -> dict[str, Any]:
         ours = {"us": us, "p10": us - 1, "p90": us + 1, "tflops": 1234.5, "gbs": 4321.0, "of_wgmma": 0.75, "of_read": 0.925}
         words = {name: getattr(case_, name) for name in ("groups", "tokens", "n", "k", "kind", "skewed", "gated")}
-        return {"case": str(case_), **words, "regime": "burst", "contestants": {"ours": ours, "ours, ticket": ours}, "ratios": {}, **more}
+        return {"case": str(case_), **words, "regime": "burst", "contestants": {"ours": ours, "ours, dynamic": ours}, "ratios": {}, **more}
 
     few, many = Case(8, 16, 64, 128), Case(4, 512, 64, 128, "fp8")
     rows = [measured(few, 10.0), measured(replace(few, skewed=True), 11.5), measured(many, 50.0), {"case": "x", "wrong": "a sentence"}]
@@ -110,20 +109,21 @@ def test_results_as_a_table(capsys, tmp_path):
     assert lines[-1] == "x: a sentence"
 
 
-def test_a_variant_is_a_name_or_parameters():
-    from ptxkit.gemm.tools.bench.baselines import ContestantError
-    from ptxkit.gemm.tools.bench.grouped import problem_of, variants_of
+def test_a_variant_is_a_name_or_settings():
+    from ptxkit.gemm.tools.bench.baselines import BaselineError
+    from ptxkit.gemm.tools.bench.grouped import names_of, problem_of, variants_of
 
-    config, problem = GroupConfig.of(bf16, bf16, bf16, BM=128, BN=256), problem_of(Case(8, 512, 4096, 7168))
-    names = ["ticket", "ragged", "updated", "BN=128+GROUP=1+ORDER=ticket", "BM=64", "BN=100", "PINGPONG=true", "BM=64"]
+    config, problem = made({"tile": Tile(128, 256)}), problem_of(Case(8, 512, 4096, 7168))
+    several = "tile.BN=128+scheduler=DynamicGroups(longest_first=True)+scheduler.order.size=1"
+    names = names_of(f"dynamic,ragged,tensormap,{several},tile.BM=64,tile.BN=100,schedule=Pingpong,tile.BM=64,shared")
     found = variants_of(config, names, problem)
-    assert list(found) == ["ticket", "updated", "BN=128+GROUP=1+ORDER=ticket", "BM=64"]     # nothing, not to be had, not to be had, again
-    changed = found["BN=128+GROUP=1+ORDER=ticket"]
-    assert (changed.tile.BN, changed.tile.GROUP, changed.ORDER) == (128, 1, "ticket")
-    assert changed.tile.STAGES > config.tile.STAGES
-    assert found["BM=64"].tile.CONSUMERS == 1
-    for wrong in ("fastest", "BN", "X=f16", "BN=128+"):
-        with pytest.raises(ContestantError, match="parameters such as"):
+    assert list(found) == ["dynamic", "tensormap", several, "tile.BM=64"]       # nothing, not to be had, not to be had, again, no scales
+    changed = found[several]
+    assert (changed.tile.BN, changed.scheduler.order.size, changed.dynamic, changed.scheduler.longest_first) == (128, 1, True, True)
+    assert changed.stages > config.stages
+    assert found["tile.BM=64"].warpgroups == 1
+    for wrong in ("fastest", "tile.BN", "tile.X=16", "tile.BN=128+", "schedule=Alone"):
+        with pytest.raises(BaselineError, match="settings such as"):
             variants_of(config, [wrong], problem)
 
 
@@ -131,22 +131,22 @@ def test_every_tile_that_is_chosen_from_is_a_variant():
     from ptxkit.gemm.heuristic.grouped import heuristic
     from ptxkit.gemm.tools.bench.grouped import problem_of, variants_of
 
-    columns = ("256x192 as wide as its tokens", "192x192 as wide as its tokens", "128x192 as wide as its tokens")
-    for extent, names in ((Case(8, 512, 4096, 7168, "fp8"), {"128x256", "128x192 in turn", "128x128 in turn", *columns}),
+    columns = ("256x192 swap AB", "192x192 swap AB", "128x192 swap AB")
+    for extent, names in ((Case(8, 512, 4096, 7168, "fp8"), {"128x256", "128x192 pingpong", "128x128 pingpong", *columns}),
                           (Case(8, 512, 4096, 7168, "fp8-block"), {"256x128", "128x128", "192x128 in pairs", "128x192", "128x256"})):
         problem = problem_of(extent)
         config = heuristic(problem)
-        found = variants_of(config, ["ticket", "tiles"], problem)
-        assert names <= found.keys() <= names | {"ticket"}
+        found = variants_of(config, ["dynamic", "tiles"], problem)
+        assert names <= found.keys() <= names | {"dynamic"}
         assert len({*found.values()}) == len(found)
-        assert config.OTHER is not None
-        assert config.OTHER.alone in found.values()
+        assert config.second is not None
+        assert config.second.alone in found.values()
     problem = problem_of(Case(4, 8192, 4096, 7168, "bf16"))
     alone = heuristic(problem)
-    assert alone.OTHER is None
+    assert alone.second is None
     assert alone not in variants_of(alone, ["tiles"], problem).values()
     gated = problem_of(Case(8, 512, 4096, 7168, "bf16", gated=True))
-    assert columns[1] not in variants_of(heuristic(gated), ["tiles"], gated)        # a slab for each warpgroup, none of both projections
+    assert columns[1] not in variants_of(heuristic(gated), ["tiles"], gated)        # one m64 block a warpgroup, none of both projections
 
 
 @given(st.integers(1, 200), st.integers(0, 5000))
@@ -158,9 +158,9 @@ def test_skewed_lengths_have_the_total(groups, total):
 
 
 def test_a_case_is_read_as_it_is_written():
-    for made in (Case(8, 64, 4096, 7168), Case(4, 1, 8, 16, "fp8-block", True), Case(4, 1, 8, 16, "fp8", gated=True),
-                 Case(4, 1, 256, 16, "fp8-block", True, True, quantised=True)):
-        assert case(str(made)) == made
+    for one in (Case(8, 64, 4096, 7168), Case(4, 1, 8, 16, "fp8-block", True), Case(4, 1, 8, 16, "fp8", gated=True),
+                Case(4, 1, 256, 16, "fp8-block", True, True, quantised=True)):
+        assert case(str(one)) == one
     assert replace(Case(8, 64, 4096, 7168), skewed=True).rows == sum(Case(8, 64, 4096, 7168, skewed=True).lengths)
 
 

@@ -1,4 +1,4 @@
-"""The tiles that the heuristic chooses beside what was measured: near the fastest, and their times as it counts them."""
+"""The tiles that the heuristic chooses against what was measured: near the fastest, and with the costs that it counts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from ptxkit.gemm.config.grouped import GroupConfig
+from ptxkit.gemm.config.grouped import GroupedConfig, StaticGroups, SwapAB
+from ptxkit.gemm.config.parts import BlockScaled, Pingpong
 from ptxkit.gemm.heuristic.grouped import heuristic
-from ptxkit.gemm.heuristic.grouped_tiles import DEALT, FEW, Kind, counted, dealt_out, tile_name, tiles_of
+from ptxkit.gemm.heuristic.grouped_tiles import FEW, STATIC_BLOCKS, CostedTile, cost_of, static_pays, tiles_of
 from ptxkit.gemm.launch.ptr_array import PointerArrays, PointerProblem
 from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
-from ptxkit.gemm.scheduler.tile_cost import Tiles
+from ptxkit.gemm.scheduler.tile_cost import TileCost
 from ptxkit.gemm.tools.bench.grouped import array, arrays_of, problem_of
 from ptxkit.gemm.tools.bench.grouped_cases import Case, case, skewed
-from tests.gemm.groups import results
+from tests.gemm.groups import overlaps, recorded_config, recorded_order, recorded_tile, results
 
 pytestmark = pytest.mark.pure
 
@@ -41,7 +42,9 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
             known.setdefault(_swept(config), us)
         one = case(name)
         chosen = heuristic(problem_of(one)).chosen(one.lengths, one.n, 132).alone
-        chosen = _swept(str(replace(chosen, REST=0)))           # rows that come in parts are newer than the sweep
+        if not isinstance(chosen.tokens, SwapAB):               # tail rows are newer than the sweep
+            chosen = replace(chosen, tokens=replace(chosen.tokens, tail_rows=0))
+        chosen = _swept(recorded_config(chosen))
         if chosen in known:                                     # 6 x 1024 is dealt out since then, which the sweep did not try
             shares.append(known[chosen] / min(known.values()))
             assert shares[-1] <= 1.05, (name, chosen)
@@ -61,12 +64,12 @@ def few_tokens(word: str) -> GroupProblem:
     return GroupProblem(arrays, GroupOptions(gated=one.gated, fast_accum=False if "precise" in words else None))
 
 
-def few_label(config: GroupConfig) -> str:
+def few_label(config: GroupedConfig) -> str:
     """As the measurements of few tokens call a tile."""
     tile = config.tile
-    how = "columns" if config.TRANSPOSED else "rows"
-    return (f"{tile.BM}x{tile.BN}x{tile.BK} {how}, {tile.STAGES} stages, {tile.CONSUMERS} x {config.ORDER}"
-            f"{', overlapped' if tile.OVERLAP else ''}")
+    how = "columns" if config.swap_ab else "rows"
+    return (f"{tile.BM}x{tile.BN}x{tile.BK} {how}, {config.stages} stages, {config.warpgroups} x {recorded_order(config)}"
+            f"{', overlapped' if overlaps(config) else ''}")
 
 
 @pytest.mark.parametrize(("kind", "alike", "skewed"), [("bf16", 1.011, 1.014), ("fp8", 1.011, 1.014), ("fp8-block", 1.026, 1.048)])
@@ -98,24 +101,25 @@ def of_tiles(name: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def beside_each_other(measured: dict[str, dict[str, float]], us_of: Callable[[dict[str, float], Kind, Case, GroupProblem], float | None],
-                      time: Callable[[Kind, GroupProblem], Tiles]) -> list[list[float]]:
-    """Of each case: logarithms of what its tiles were measured to take over what is counted. `us_of`: a kind's microseconds, if any."""
+def beside_each_other(measured: dict[str, dict[str, float]],
+                      us_of: Callable[[dict[str, float], CostedTile, Case, GroupProblem], float | None],
+                      time: Callable[[CostedTile, GroupProblem], TileCost]) -> list[list[float]]:
+    """Of each case: logarithms of what its tiles were measured to take over what is counted. `us_of`: a tile's microseconds, if any."""
     logs = []
     for word, times in measured.items():
         one = case(word)
         if one.tokens <= 128:                                   # which wait for their weights
             continue
         problem = problem_of(one)
-        seen = [(kind, us_of(times, kind, one, problem)) for kind in tiles_of(problem)]
-        logs.append([math.log(us / time(kind, problem).time_of(one.lengths, one.columns, 132)) for kind, us in seen if us is not None])
+        seen = [(each, us_of(times, each, one, problem)) for each in tiles_of(problem)]
+        logs.append([math.log(us / time(each, problem).time_of(one.lengths, one.columns, 132)) for each, us in seen if us is not None])
     return logs
 
 
 def deviation_of_tiles(name: str, count: int, **changes: Any) -> float:
-    """Of what the heuristic counts from what was measured of so many, each case's tiles beside each other; with all kinds changed so."""
-    logs = beside_each_other(of_tiles(name), lambda times, kind, one, problem: times.get(tile_name(kind.tile)),
-                             lambda kind, problem: counted(kind._replace(**changes), problem))
+    """Of what the heuristic counts from what was measured of so many, each case's tiles beside each other; with all of them changed so."""
+    logs = beside_each_other(of_tiles(name), lambda times, each, one, problem: times.get(recorded_tile(each.tile)),
+                             lambda each, problem: cost_of(replace(each, **changes), problem))
     assert sum(map(len, logs)) == count
     return scatter(logs)
 
@@ -128,12 +132,12 @@ def scatter(logs: list[list[float]]) -> float:
 
 def test_tiles_without_promotion_take_what_their_depth_and_their_waves_say():
     """The fewer stages a tile has, the more count its stores."""
-    assert deviation_of_tiles(WITHOUT_PROMOTION, 4 * 116) < 0.025 < 0.035 < deviation_of_tiles(WITHOUT_PROMOTION, 4 * 116, stores=0.0)
+    assert deviation_of_tiles(WITHOUT_PROMOTION, 4 * 116) < 0.025 < 0.035 < deviation_of_tiles(WITHOUT_PROMOTION, 4 * 116, store_stages=0.0)
 
 
 def test_tiles_with_block_scales_take_what_their_slabs_and_their_waves_say():
     """A slab more than they have."""
-    assert deviation_of_tiles(BLOCK_SCALES, 5 * 48) < 0.02 < 0.035 < deviation_of_tiles(BLOCK_SCALES, 5 * 48, beside=0)
+    assert deviation_of_tiles(BLOCK_SCALES, 5 * 48) < 0.02 < 0.035 < deviation_of_tiles(BLOCK_SCALES, 5 * 48, fixed_blocks=0)
 
 
 @pytest.mark.parametrize(("name", "most", "mean"), [(WITHOUT_PROMOTION, 1.06, 1.006), (BLOCK_SCALES, 1.05, 1.006)])
@@ -143,8 +147,8 @@ def test_what_is_chosen_is_near_the_fastest_tile(name: str, most: float, mean: f
         one = case(word)
         chosen = heuristic(problem_of(one)).chosen(one.lengths, one.n, 132)
         best = min(us for label, us in times.items() if label != "chosen before")
-        if tile_name(chosen.parameters) in times:               # two tiles have been added to those without promotion
-            shares.append(times[tile_name(chosen.parameters)] / best)
+        if recorded_tile(chosen) in times:               # two tiles have been added to those without promotion
+            shares.append(times[recorded_tile(chosen)] / best)
     assert len(shares) >= 0.9 * len(of_tiles(name))
     assert max(shares) < most
     assert statistics.geometric_mean(shares) < mean
@@ -164,12 +168,12 @@ def other_results(word: str) -> tuple[Case, GroupProblem, tuple[int, ...]]:
     return one, GroupProblem(arrays, GroupOptions(gated=one.gated)), lengths
 
 
-def other_label(config: GroupConfig, few: bool) -> str:
+def other_label(config: GroupedConfig, few: bool) -> str:
     """As those measurements call a tile."""
     tile = config.tile
-    drawn = "by ticket" if config.ORDER == "ticket" else "dealt out"
-    how = "as wide as its tokens" if config.STEP else "in turn" if tile.PINGPONG else drawn
-    words = [", overlapped"] * tile.OVERLAP + [", one warpgroup"] * (not few and config.TRANSPOSED and tile.CONSUMERS == 1)
+    drawn = "by ticket" if config.dynamic else "dealt out"
+    how = "as wide as its tokens" if config.n_granularity else "in turn" if isinstance(config.schedule, Pingpong) else drawn
+    words = [", overlapped"] * overlaps(config) + [", one warpgroup"] * (not few and config.swap_ab and config.warpgroups == 1)
     return f"{tile.BM}x{tile.BN}{f'x{tile.BK}' if few else ''} {how}{''.join(words)}"
 
 
@@ -190,7 +194,7 @@ def test_tiles_of_other_results_are_near_the_fastest_and_faster_than_before(what
         config = heuristic(problem)
         chosen = other_label(config.chosen(lengths, one.columns, 132), few)
         if chosen in times:
-            us = times[chosen] + 0.5 * (config.OTHER is not None)
+            us = times[chosen] + 0.5 * (config.second is not None)
             beside.append(us / min(times.values()))
             gained.append(times["chosen before"] / us)
         else:
@@ -206,7 +210,7 @@ def test_quantised_results_of_few_tiles_are_near_the_fastest_and_faster_than_bef
     beside, gained = {True: [], False: []}, []
     for word, times in results("2026-11-24-h200-grouped-quantised.json")["cases"].items():
         config = heuristic(problem_of(case(word)))
-        us, long = times[f"{tile_name(config.parameters)} {config.ORDER} {config.REST}"], case(word).tokens > FEW
+        us, long = times[f"{recorded_tile(config)} {recorded_order(config)} {config.tail_rows}"], case(word).tokens > FEW
         beside[long].append(us / min(times.values()))
         if long:
             gained.append(times["chosen before"] / us)
@@ -222,17 +226,17 @@ ROWS = "2026-11-24-h200-grouped-rows.json"
 @pytest.mark.parametrize(("kind", "share", "most", "gain"), [
     ("bf16", 1.003, 1.02, 1.04), ("fp8", 1.003, 1.02, 1.045), ("fp8-block", 1.007, 1.09, 1.0), ("bf16:gated", 1.003, 1.02, 1.045),
     ("fp8:gated", 1.003, 1.03, 1.06), ("fp8:quantised", 1.004, 1.04, 1.02), ("fp8-block:gated:quantised", 1.008, 1.11, 1.0)])
-def test_tiles_of_rows_that_say_their_group_are_near_the_fastest_and_faster_than_before(kind: str, share: float, most: float, gain: float):
+def test_tiles_of_contiguous_groups_are_near_the_fastest_and_faster_than_before(kind: str, share: float, most: float, gain: float):
     """Blocks of 128 rows are full, so that their number says all; groups with as many of them each, or not."""
     beside, gained = [], []
     for word, times in results(ROWS)["cases"].items():
         if word.split(":skewed")[0].partition(":")[2] != kind:
             continue
         one = case(word)
-        problem = GroupProblem(arrays_of(one)._replace(lengths=array("s32", one.rows)), GroupOptions("rows", one.gated))
+        problem = GroupProblem(arrays_of(one)._replace(lengths=array("s32", one.rows)), GroupOptions("contiguous", one.gated))
         chosen = heuristic(problem)
-        label = tile_name(chosen.parameters) + (", four buffers" if chosen.tile.BN == 256 and chosen.tile.BUFFERS == 4 else "")
-        us = times[label + (" dealt out" if chosen.ring and chosen.ORDER == "linear" else "")]
+        label = recorded_tile(chosen) + (", four buffers" if chosen.tile.BN == 256 and chosen.buffers == 4 else "")
+        us = times[label + (" dealt out" if isinstance(chosen.sums, BlockScaled) and not chosen.dynamic else "")]
         beside.append(us / min(times.values()))
         gained.append(times["chosen before"] / us)
     assert len(beside) == 3 * 14
@@ -244,14 +248,16 @@ def test_tiles_of_rows_that_say_their_group_are_near_the_fastest_and_faster_than
 POINTERS = "2026-11-24-h200-grouped-pointers.json"
 
 
-def own_matrices_label(config: GroupConfig) -> str:
+def own_matrices_label(config: GroupedConfig) -> str:
     """As the measurements of groups with matrices of their own call a tile."""
-    tile, linear = config.tile, config.ORDER == "linear"
-    if config.STEP:
-        how = f"columns{' stream' * config.STREAM_W} {tile.L2_PROMOTION}{' linear' * linear}{' sorted' * config.LONGEST_FIRST}"
+    tile, loads, scheduler, linear = config.tile, config.loads, config.scheduler, not config.dynamic
+    tail = 0 if isinstance(scheduler, StaticGroups) else scheduler.from_tail
+    if config.n_granularity:
+        stream = " stream" * loads.weights_evict_first
+        how = f"columns{stream} {loads.l2_fetch}{' linear' * linear}{' sorted' * scheduler.longest_first}"
     else:
-        how = f"{'in turn ' * tile.PINGPONG}{config.ORDER} {tile.L2_PROMOTION}"
-    return f"{tile.BM}x{tile.BN} {how}{f' {config.FROM_END} from end' if config.FROM_END else ''}"
+        how = f"{'in turn ' * isinstance(config.schedule, Pingpong)}{recorded_order(config)} {loads.l2_fetch}"
+    return f"{tile.BM}x{tile.BN} {how}{f' {tail} from end' if tail else ''}"
 
 
 @pytest.mark.parametrize(("kind", "share", "beside_rows"), [("bf16", 1.025, 1.035), ("fp8", 1.02, 1.045)])
@@ -282,13 +288,13 @@ def experiment(begins: str) -> dict[str, dict[str, float]]:
 
 def deviation(full: bool) -> float:
     """The same of another measurement; with every tile counted as full or not."""
-    def us_of(times: dict[str, float], kind: Kind, one: Case, problem: GroupProblem) -> float | None:
-        alike = dealt_out(kind.tile, problem) and not one.skewed
-        of_tile = f"{kind.tile['BM']}x{kind.tile['BN']} {'dealt out' if alike else 'by ticket'}"
+    def us_of(times: dict[str, float], costed: CostedTile, one: Case, problem: GroupProblem) -> float | None:
+        alike, tile = static_pays(costed.tile, problem) and not one.skewed, costed.tile.tile
+        of_tile = f"{tile.BM}x{tile.BN} {'dealt out' if alike else 'by ticket'}"
         return next((us for label, us in times.items() if label.startswith(of_tile)), None)
 
-    def time(kind: Kind, problem: GroupProblem) -> Tiles:
-        tiles = counted(kind, problem)
+    def time(costed: CostedTile, problem: GroupProblem) -> TileCost:
+        tiles = cost_of(costed, problem)
         wave = tiles.wave * (tiles.tokens // tiles.step + tiles.beside)
         return replace(tiles, step=tiles.tokens, beside=0, wave=wave) if full else tiles
 
@@ -297,7 +303,7 @@ def deviation(full: bool) -> float:
     return scatter(logs)
 
 
-def test_tiles_take_as_long_as_they_have_slabs():
+def test_tiles_take_as_long_as_they_have_m64_blocks():
     assert deviation(full=False) < 0.025
     assert deviation(full=True) > 0.04
 
@@ -307,7 +313,7 @@ def test_pairs_take_no_longer_than_a_cta_alone():
     found = []
     for word, times in experiment("192 x 128 by ticket, alone and in pairs of CTAs that draw together").items():
         problem = problem_of(case(word.partition(", number ")[0]))
-        columns = next((kind.tile["GROUP"] for kind in tiles_of(problem) if "CLUSTER_N" in kind.tile), None)
+        columns = next((each.tile.scheduler.order.size for each in tiles_of(problem) if each.tile.scheduler.cluster.n > 1), None)
         if columns is not None and "alone" in times:
             found.append(times[f"pairs, {columns} columns"] / times["alone"])
     assert len(found) >= 25
@@ -315,7 +321,7 @@ def test_pairs_take_no_longer_than_a_cta_alone():
     assert statistics.mean(found) < 0.985
 
 
-def test_a_wide_tile_that_is_dealt_out_takes_as_long_as_a_full_one():
+def test_a_wide_tile_that_is_assigned_statically_takes_as_long_as_a_full_one():
     """So that groups that differ are the other kernel's, whatever the waves."""
     def beside(slabs: int) -> float:
         found = []
@@ -328,11 +334,11 @@ def test_a_wide_tile_that_is_dealt_out_takes_as_long_as_a_full_one():
         assert len(found) > 30
         return statistics.pstdev(found)
 
-    assert beside(DEALT) < 0.035 < 0.045 < beside(1)
+    assert beside(STATIC_BLOCKS) < 0.035 < 0.045 < beside(1)
     for tokens in (384, 512, 768, 1024):
         config = heuristic(problem_of(Case(8, tokens, 4096, 7168, "fp8-block")))
         assert config.chosen((tokens,) * 8, 4096, 132) is config
-        assert all(config.chosen(skewed(8, 8 * tokens, number=number), 4096, 132) is config.OTHER for number in (0, 1, 3, 6, 7, 8))
+        assert all(config.chosen(skewed(8, 8 * tokens, number=number), 4096, 132) is config.second for number in (0, 1, 3, 6, 7, 8))
 
 
 def test_groups_that_two_kernels_share_were_measured_to_take_less():
@@ -341,8 +347,8 @@ def test_groups_that_two_kernels_share_were_measured_to_take_less():
     for row in results("2026-11-24-h200-grouped-shared-chosen.json")["rows"]:
         one = case(row["case"])
         config = heuristic(problem_of(one))
-        assert config.CHOICE is not None
-        if config.CHOICE.between is None:
+        assert config.plan is not None
+        if config.plan.between is None:
             continue
         for number, (faster, said) in enumerate(zip(row["times as fast"][1:], row["groups of the first kernel"][1:], strict=True)):
             lengths = skewed(one.groups, one.rows, number=number)

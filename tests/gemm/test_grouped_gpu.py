@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.gemm.groups import made
+
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 
@@ -38,6 +40,7 @@ def test_lengths_on_the_host_are_refused():
 
 
 def test_a_kernel_of_which_several_fit_an_sm_has_one_there():
+    from ptxkit.gemm.config import budget
     from ptxkit.gemm.heuristic.grouped import heuristic
     from ptxkit.gemm.launch.grouped import GroupPlan
     from ptxkit.gemm.tools.bench.grouped import problem_of
@@ -46,7 +49,7 @@ def test_a_kernel_of_which_several_fit_an_sm_has_one_there():
 
     problem = problem_of(Case(64, 4, 4096, 4096, "fp8-block"))
     config = heuristic(problem)
-    assert config.tile.stage_bytes * config.tile.STAGES < 227 * 1024 // 2
+    assert budget.stage_bytes(config.tile, config.a, config.b) * config.stages < 227 * 1024 // 2
     assert GroupPlan(problem, 0, config).grid == (driver.device(0).multiprocessors, 1, 1)
 
 
@@ -56,15 +59,15 @@ def test_products_that_follow_each_other_have_waited_for_both_kernels_of_the_one
     import torch  # pyright: ignore[reportMissingImports]
 
     from ptxkit import gemm
-    from ptxkit.gemm.config.grouped import GroupConfig
-    from ptxkit.types import bf16
+    from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, SwapAB
+    from ptxkit.gemm.config.parts import Swizzle, Tile
 
     lengths, size = [512, 24, 0, 384, 20, 640, 7, 16] * 4, 2048
     cu = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
     x = torch.randn((sum(lengths), size), device="cuda", dtype=torch.bfloat16)
     weights = [torch.randn((len(lengths), size, size), device="cuda", dtype=torch.bfloat16) / size**0.5 for _ in range(3)] * 4
 
-    def chain(config: GroupConfig, pause: bool) -> torch.Tensor:
+    def chain(config: GroupedConfig, pause: bool) -> torch.Tensor:
         y = x
         for w in weights:
             y = gemm.group_gemm(y, w, cu, config=config)
@@ -72,9 +75,9 @@ def test_products_that_follow_each_other_have_waited_for_both_kernels_of_the_one
                 torch.cuda.synchronize()
         return y
 
-    rows = GroupConfig.of(bf16, bf16, bf16, GROUPS=32, BM=128, BN=256)
-    columns = GroupConfig.of(bf16, bf16, bf16, GROUPS=32, BM=128, BN=128, TRANSPOSED=True, STEP=16, GROUP=1, ORDER="ticket")
-    times = {rows: rows.tiles(32), columns: columns.tiles(4)}
+    rows = made({"tile": Tile(128, 256)}, max_groups=32)
+    columns = made({"tile": Tile(128, 128), "tokens": SwapAB(16), "scheduler": DynamicGroups(order=Swizzle(size=1))}, max_groups=32)
+    times = {rows: rows.cost(32), columns: columns.cost(4)}
     for first, second in ((rows, columns), (columns, rows)):
         config = first.or_(times[first], second, times[second], 0)
         assert all(any(kernel.own(lengths, size, 132)) for kernel in config.kernels)

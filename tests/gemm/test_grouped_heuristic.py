@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import replace
 from typing import Any
@@ -10,17 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit.gemm.config.grouped import GroupConfig
-from ptxkit.gemm.heuristic.grouped import FITTED_SINGLE, PROMOTED_COLUMNS, PROMOTED_FEW, heuristic
-from ptxkit.gemm.heuristic.grouped_tiles import FITTED, PAIR, PLAIN, PLAIN_GATED, PROMOTED, WIDE, dealt_out
-from ptxkit.gemm.launch.ptr_array import TILES, PointerArrays, PointerProblem
+from ptxkit.cards import H200
+from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, GroupLoads
+from ptxkit.gemm.config.parts import BlockScaled, ClusterShape, Cooperative, Direct, Pingpong, ThreadScaled, Tile
+from ptxkit.gemm.heuristic.group_tile import GroupTile, swapped
+from ptxkit.gemm.heuristic.grouped import FEW_PROMOTED, SINGLE_PROMOTED, SINGLE_TILES, heuristic
+from ptxkit.gemm.heuristic.grouped_tiles import PAIR, PLAIN, PLAIN_GATED, PROMOTED, WIDE, static_pays
+from ptxkit.gemm.heuristic.ptr_array import ROWS
+from ptxkit.gemm.launch.group_kernels import kernel_of
+from ptxkit.gemm.launch.ptr_array import PointerArrays, PointerProblem
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.gemm.tools.bench.grouped import problem_of
 from ptxkit.gemm.tools.bench.grouped_candidates import candidates
 from ptxkit.gemm.tools.bench.grouped_cases import EXTENTS, Case, skewed
 from ptxkit.gemm.tools.grouped_example import example
-from ptxkit.types import bf16, e4m3
-from tests.gemm.groups import lengths, view
+from ptxkit.types import e4m3
+from tests.gemm.groups import lengths, made, view
 
 pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
@@ -28,19 +34,19 @@ pytestmark = pytest.mark.pure
 
 @settings(deadline=None, max_examples=50)
 @given(lengths(70, 8), st.sampled_from([("bf16", "none"), ("e4m3", "group"), ("e4m3", "block")]), st.booleans(),
-       st.sampled_from([2, 12, 24, 48, 80, 200, 1500]), st.sampled_from(["offsets", "masked"]), st.integers(0, 99))
+       st.sampled_from([2, 12, 24, 48, 80, 200, 1500]), st.sampled_from(["cu_seqlens", "masked"]), st.integers(0, 99))
 def test_what_the_heuristic_chooses_is_right_whatever_the_lengths_are(each, kind, gated, mean, layout, seed):
     dtype, scales = kind
     share, report, config = example(each, 256 if gated else 136, 256, dtype=dtype, scales=scales, gated=gated, layout=layout,
-                                    mean_tokens=mean, sms=3, seed=seed)
+                                    mean_tokens=mean, card=H200.with_sms(3), seed=seed)
     assert share <= 1, config
     assert not report.findings
 
 
-FAST = (*(kind.tile for kind in PLAIN), *FITTED_SINGLE, {**FITTED_SINGLE[-1], "BM": 64})
-GATED = (*(kind.tile for kind in PLAIN_GATED), *({**FITTED, "BN": BN, "CONSUMERS": 1} for BN in (16, 64, 128, 192)))
-BLOCKS = (*(kind.tile for kind in PROMOTED), *PROMOTED_FEW, *({**PROMOTED_COLUMNS, "BN": BN} for BN in (16, 32)),
-          {**WIDE, "STAGGER": True}, {**WIDE, "STAGGER": False})
+FAST = (*(each.tile for each in PLAIN), *SINGLE_TILES, SINGLE_TILES[-1].sized(BM=64))
+GATED = (*(each.tile for each in PLAIN_GATED), *(swapped(128, BN, 1) for BN in (16, 64, 128, 192)))
+BLOCKS = (*(each.tile for each in PROMOTED), *SINGLE_PROMOTED, *(FEW_PROMOTED.sized(BN=BN) for BN in (16, 32)),
+          replace(WIDE, promotion="stagger"), WIDE)
 
 
 @pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (FAST, {"dtype": "bf16", "out": "f32"}),
@@ -48,40 +54,45 @@ BLOCKS = (*(kind.tile for kind in PROMOTED), *PROMOTED_FEW, *({**PROMOTED_COLUMN
                                              ((*BLOCKS, PAIR), {"scales": "block"}), (BLOCKS, {"scales": "block", "gated": True})],
                          ids=["fp8", "f16", "results of f32", "gated", "gated bf16", "blocks", "gated blocks"])
 def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
-    """Whole tiles and the last rows of groups; by tickets the checker vouches for what was executed."""
-    ways = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True} if what.get("scales") == "block" else {}
+    """Whole tiles and the last rows of groups. With tickets the checker vouches for what was executed."""
+    def sums_of(problem: GroupProblem, how: Any, swap_ab: bool) -> Any:
+        sums = problem.sums(how, swap_ab)
+        return replace(sums, load="bulk") if isinstance(sums, BlockScaled) else sums
+
+    def configured(tile: GroupTile, problem: GroupProblem) -> GroupedConfig:
+        return tile.config(problem.operands, functools.partial(sums_of, problem), GroupLoads(), True)
+
     lines = 512 if "gated" in what else 264
     for tile in tiles:
-        parameters = {**tile, **({} if "TRANSPOSED" in tile else ways), "PIECES": True}
-        share, report, _ = example([3, 0, 202, 64], lines, 512, parameters=parameters, sms=2, **{"dtype": "e4m3", **what})
+        share, report, _ = example([3, 0, 202, 64], lines, 512, configure=functools.partial(configured, tile), card=H200.with_sms(2),
+                                   **{"dtype": "e4m3", **what})
         assert share <= 1, tile
-        assert report.verdict == ("incomplete" if "ORDER" in tile else "clean"), (tile, report.findings)
+        assert report.verdict == ("incomplete" if isinstance(tile.scheduler, DynamicGroups) else "clean"), (tile, report.findings)
 
 
 @pytest.mark.parametrize("kind", [("bf16", "none"), ("e4m3", "group"), ("e4m3", "block"), ("e5m2", "block")], ids=str)
 @pytest.mark.parametrize("gated", [False, True])
-def test_rows_that_say_their_group(kind, gated):
+def test_contiguous_groups(kind, gated):
     """Blocks of 128 rows that are full, or not, or of groups without rows; block scales that the producer copies, and that threads read."""
     dtype, scales = kind
     for k, mean in ((512, 64), (272, 512)):
-        share, report, config = example([128, 0, 130, 5], 256, k, dtype=dtype, scales=scales, layout="rows", gated=gated,
-                                        mean_tokens=mean, sms=3)
+        share, report, config = example([128, 0, 130, 5], 256, k, dtype=dtype, scales=scales, layout="contiguous", gated=gated,
+                                        mean_tokens=mean, card=H200.with_sms(3))
         assert share <= 1, config
         assert not report.findings
-        assert config.ring == (scales == "block" and (k == 512 or not gated))
+        assert isinstance(config.sums, BlockScaled) == (scales == "block" and (k == 512 or not gated))
         assert config.tile.BM == 128
 
 
 def test_the_l2_fetches_as_many_bytes_as_the_configuration_says():
-    from ptxkit.gemm.kernels.grouped import group_gemm
     from ptxkit.gemm.launch.dense import Maps
 
     for tokens, expected in ((8, 128), (64, 128), (512, 256)):
         problem = problem_of(Case(8, tokens, 4096, 7168))
         config = heuristic(problem)
-        records = group_gemm.trace(**config.parameters).copies.records
-        maps = Maps(records, {"x": problem.x_lines, "w": problem.w_lines}, config.tile.L2_PROMOTION)
-        assert {config.tile.L2_PROMOTION, *(fields.l2_promotion for fields in maps.fields if fields)} == {expected}
+        records = kernel_of(config).trace(**config.parameters).copies.records
+        maps = Maps(records, {"x": problem.x_lines, "w": problem.w_lines}, config.loads.l2_fetch)
+        assert {config.loads.l2_fetch, *(fields.l2_promotion for fields in maps.fields if fields)} == {expected}
 
 
 @pytest.mark.parametrize(("kind", "groups", "tokens", "both_ends"), [
@@ -94,18 +105,18 @@ def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups
     for n, k in itertools.product((256, 1536, 2048, 4096, 6144, 7168, 14336), (1024, 14336)):
         kernels = heuristic(problem_of(Case(groups, tokens, n, k, kind))).kernels
         for config in kernels:
-            across = -(-n // config.features)
-            if config.FROM_END:
-                assert config.LONGEST_FIRST
+            across, tail = -(-n // config.features), getattr(config.scheduler, "from_tail", 0)
+            if tail:
+                assert config.scheduler.longest_first
                 much = groups * across * k // 64 >= 40_000
                 about = 48 if much and kind == "bf16" else 32 if much and kind == "fp8-block" and config is not kernels[0] else 16
-                assert kind != "fp8-block" or config.OTHER is None
-                assert 0.6 * about <= config.FROM_END <= 1.5 * about
-                assert config.FROM_END % across == 0 or across // round(across / about) == config.FROM_END
-            assert bool(config.FROM_END) <= both_ends
-        if any(config.ORDER == "ticket" for config in kernels):
+                assert kind != "fp8-block" or config.second is None
+                assert 0.6 * about <= tail <= 1.5 * about
+                assert tail % across == 0 or across // round(across / about) == tail
+            assert bool(tail) <= both_ends
+        if any(config.dynamic for config in kernels):
             drawn += 1
-            assert any(config.FROM_END for config in kernels) == both_ends
+            assert any(getattr(config.scheduler, "from_tail", 0) for config in kernels) == both_ends
     assert drawn or not both_ends
 
 
@@ -116,7 +127,7 @@ def test_tiles_of_few_tokens_are_half_as_wide_where_that_fills_the_waves(kind):
     def of_a_warpgroup(*extent: int) -> bool:
         config = heuristic(problem_of(Case(*extent, kind)))
         assert config.tile.BM in (64, 128)
-        assert config.tokens >= (64 if kind == "fp8-block" else 128)
+        assert config.tile_tokens >= (64 if kind == "fp8-block" else 128)
         return config.tile.BM == 64
 
     assert of_a_warpgroup(8, 24, 3072, 4096)
@@ -134,9 +145,9 @@ def test_few_tokens_with_block_scales_are_columns_and_more_of_them_rows(groups, 
     for gated in (False, True):
         config = heuristic(problem_of(Case(groups, tokens, 4096, 4096, "fp8-block", gated=gated)))
         assert (features, columns) == (config.tile.BM, config.tile.BN)
-        assert (columns < 128) == config.TRANSPOSED
-        assert config.ring == (columns == 128)
-        assert config.ORDER == "ticket"
+        assert (columns < 128) == config.swap_ab
+        assert isinstance(config.sums, BlockScaled) == (columns == 128)
+        assert config.dynamic
 
 
 def test_a_wide_tile_goes_around_in_the_given_order_where_lengths_that_differ_have_a_kernel_of_their_own():
@@ -145,11 +156,12 @@ def test_a_wide_tile_goes_around_in_the_given_order_where_lengths_that_differ_ha
         for tokens in (128, 256, 512):
             config = heuristic(problem_of(Case(8, tokens, 4096, 7168, "fp8-block", quantised=quantised)))
             wide = config.tile.BN == 256
-            assert ("linear" if wide and config.OTHER is not None else "ticket") == config.ORDER
-            assert config.OTHER is None or config.OTHER.ORDER == "ticket"
+            assert config.dynamic != (wide and config.second is not None)
+            assert config.dynamic or config.scheduler.find == "linear"
+            assert config.second is None or config.second.dynamic
     asked = problem_of(Case(8, 512, 4096, 7168, "fp8-block"))
     asked.options = replace(asked.options, order="search")
-    assert {kernel.ORDER for kernel in heuristic(asked).kernels} == {"search"}
+    assert {getattr(kernel.scheduler, "find", "dynamic") for kernel in heuristic(asked).kernels} == {"search"}
 
 
 @pytest.mark.parametrize(("extent", "kind", "what", "share"), [
@@ -162,9 +174,9 @@ def test_two_kernels_share_the_groups_where_that_was_measured_to_pay(extent, kin
     """Groups that are alike are the first one's, those that differ both's; where they are not shared they are one's."""
     case = Case(*extent, kind, **what)
     config = heuristic(problem_of(case))
-    assert config.CHOICE is not None
-    assert config.OTHER is not None
-    assert (config.CHOICE.between is not None) == share
+    assert config.plan is not None
+    assert config.second is not None
+    assert (config.plan.between is not None) == share
     assert config.own(case.lengths, case.columns, 132) == case.lengths
     lengths = [skewed(case.groups, case.rows, number=number) for number in range(12)]
     assert any(all(any(kernel.own(each, case.columns, 132)) for kernel in config.kernels) for each in lengths) == share
@@ -177,14 +189,14 @@ def test_long_groups_with_block_scales_go_to_pairs_of_ctas():
         problem.options = replace(problem.options, order=order)
         config = heuristic(problem)
         grids = {problem.grid(config, ctas) for ctas in (1, 2, 131, 132)}
-        assert all(grid % kernel.tile.cluster == 0 for grid in grids for kernel in config.kernels)
+        assert all(grid % kernel.cluster == 0 for grid in grids for kernel in config.kernels)
         assert max(grids) == 132
-        return [(kernel.tile.CLUSTER_M, kernel.tile.CLUSTER_N) == (1, 2) for kernel in config.kernels]
+        return [kernel.scheduler.cluster == ClusterShape(1, 2) for kernel in config.kernels]
 
     assert in_pairs(8, 4096, 4096, 4096) == in_pairs(4, 8192, 4096, 7168) == [True]
     assert in_pairs(6, 1024, 7168, 3072) == [False, True]
     assert in_pairs(5, 1300, 6144, 4096) == [True, False]
-    for what in ({"order": "ticket"}, {"order": "linear"}, {"gated": True}, {"quantised": True}):
+    for what in ({"order": "dynamic"}, {"order": "linear"}, {"gated": True}, {"quantised": True}):
         assert not any(in_pairs(8, 4096, 4096, 4096, **what)), what
     assert not any(in_pairs(8, 4096, 128, 4096))                # one tile wide
     assert not any(in_pairs(32, 192, 6144, 7168))               # one tile of each group
@@ -198,24 +210,25 @@ def test_the_heuristic_has_a_configuration_for_every_case():
                 found = list(candidates(problem))
                 assert found[0] == heuristic(problem)
                 assert len(set(found)) == len(found) > 4
-    assert GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=128, PROMOTE=True, BLOCK_SCALES=True).tile.STAGES >= 4
-    wide = GroupConfig.of(e4m3, e4m3, bf16, **WIDE, PROMOTE=True, BLOCK_SCALES=True, RING=True, SCALE_MAP=True, SCALE_BULK=True, GROUPS=32)
-    assert (wide.tile.STAGES, wide.tile.BUFFERS) == (4, 1)      # one buffer less for a stage more, with fewer of which it spills
+    assert made({"tile.BN": 128, "schedule": Cooperative(sums=ThreadScaled())}, e4m3, e4m3).stages >= 4
+    wide = made({"tile": WIDE.tile, "scheduler": WIDE.scheduler, "schedule": Cooperative(sums=BlockScaled(load="bulk"))}, e4m3, e4m3,
+                max_groups=32)
+    assert (wide.stages, wide.buffers) == (4, 1)                # one buffer less for a stage more, with fewer of which it spills
 
 
-def test_only_tiles_of_counted_lengths_are_dealt_out():
+def test_only_tiles_of_counted_lengths_are_assigned_statically():
     """Where rows say their group there is no other kernel for lengths that differ, so nothing is gained, or counted."""
     x, w, scales = view("e4m3", 3072, 4096), view("e4m3", 8, 4096, 4096), (view("f32", 3072, 32), view("f32", 8, 32, 32))
-    for layout, words in (("offsets", 9), ("rows", 3072)):
+    for layout, words in (("cu_seqlens", 9), ("contiguous", 3072)):
         arrays = GroupArrays(x, w, view("s32", words), view("bf16", 3072, 4096), *scales)
-        assert dealt_out(WIDE, GroupProblem(arrays, GroupOptions(layout))) == (layout == "offsets")
+        assert static_pays(WIDE, GroupProblem(arrays, GroupOptions(layout))) == (layout == "cu_seqlens")
 
 
 ALL_KINDS = [(dtype, scales, out, gated) for dtype, scales in (("bf16", "none"), ("e4m3", "none"), ("e4m3", "group"), ("e4m3", "block"))
              for out in ("bf16", "f32") for gated in (False, True)]
 
 
-def chosen_for(dtype: str, scales: str, out: str, gated: bool, mean: int) -> GroupConfig:
+def chosen_for(dtype: str, scales: str, out: str, gated: bool, mean: int) -> GroupedConfig:
     rows, n, k = 8 * mean, 4096, 4096
     lines = 2 * n if gated else n
     pair: dict[str, Any] = {"group": (view("f32", 1), view("f32", 8)), "none": (None, None),
@@ -224,10 +237,9 @@ def chosen_for(dtype: str, scales: str, out: str, gated: bool, mean: int) -> Gro
     return heuristic(GroupProblem(arrays, GroupOptions(gated=gated)))
 
 
-def spilled(config: GroupConfig) -> int:
-    from ptxkit.gemm.kernels.grouped import group_gemm
-
-    return group_gemm.assemble(**config.parameters).resources["group_gemm"].spill_stores
+def spilled(config: GroupedConfig) -> int:
+    kernel = kernel_of(config)
+    return kernel.assemble(**config.parameters).resources[kernel.name].spill_stores
 
 
 @pytest.mark.ptxas
@@ -246,7 +258,7 @@ def test_nothing_that_the_heuristic_chooses_spills(kind):
 
 
 @pytest.mark.ptxas
-@pytest.mark.parametrize("most", [most for most, _ in TILES], ids=str)
+@pytest.mark.parametrize("most", ROWS, ids=str)
 def test_tiles_of_matrices_of_each_group_do_not_spill(most):
     """Whatever the room of their table."""
     for groups, out in ((8, "bf16"), (1024, "f32")):
@@ -257,6 +269,6 @@ def test_tiles_of_matrices_of_each_group_do_not_spill(most):
 
 @pytest.mark.ptxas
 def test_a_tile_that_spills_is_seen():
-    fast = GroupConfig.of(e4m3, e4m3, bf16, BM=128, BN=192, PINGPONG=True, SCALED=True)
+    fast = made({"tile": Tile(128, 192), "schedule": Pingpong()}, e4m3, e4m3, scaled=True)
     assert not spilled(fast)
-    assert spilled(replace(fast, TAILS="predicated"))           # which has a second epilogue
+    assert spilled(replace(fast, store=Direct()))               # whose addresses take more registers

@@ -12,17 +12,20 @@ from hypothesis import strategies as st
 
 import ptxkit.ptx as ptx
 from ptxkit import Ptr, Reg, TensorMap, if_, kernel, sim, smem, tid
+from ptxkit.cards import H200
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.collective.tensormaps import acquire, publish, some_rows
-from ptxkit.gemm.config.dense import ConfigError
-from ptxkit.gemm.config.grouped import GroupConfig
+from ptxkit.gemm.config.grouped import DynamicGroups, GroupLoads, StagedGroups, StaticGroups, SwapAB, TokensAsRows
+from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Direct, Pingpong, Swizzle, Tile
 from ptxkit.gemm.heuristic.grouped_tiles import SEVERAL
-from ptxkit.gemm.launch.ptr_array import TILES, PointerArrays, PointerProblem
+from ptxkit.gemm.heuristic.ptr_array import ROWS
+from ptxkit.gemm.launch.ptr_array import PointerArrays, PointerProblem
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem, misfit
 from ptxkit.gemm.tools.grouped_example import example
 from ptxkit.gemm.tools.reference import worst
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
-from ptxkit.types import b32, bf16, f32, u32
+from ptxkit.types import b32, f32, u32
+from tests.gemm.groups import made, with_defaults
 
 from ..sim.mutants.catalogue import MUTANTS
 from ..sim.mutants.edit import Edit
@@ -31,58 +34,69 @@ ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
 
 
-@pytest.mark.parametrize("layout", ["offsets", "masked"])
-@pytest.mark.parametrize("parameters", [{"BM": 64, "BN": 32}, {"BM": 128, "BN": 64, "PINGPONG": True},
-                                        {"BM": 64, "BN": 64, "CLUSTER_M": 2}], ids=str)
+@pytest.mark.parametrize("layout", ["cu_seqlens", "masked"])
+@pytest.mark.parametrize("parameters", [{"tile": Tile(64, 32)}, {"tile": Tile(128, 64), "schedule": Pingpong()},
+                                        {"tile": Tile(64, 64), "scheduler": StaticGroups(cluster=ClusterShape(2, 1))}], ids=str)
 def test_maps_of_each_group_end_where_it_does(layout, parameters):
-    share, report, config = example([0, 1, 63, 65, 7], 72, 72, layout=layout, parameters={**parameters, "TAILS": "updated"}, sms=3)
-    assert config.TAILS == "updated"
+    share, report, config = example([0, 1, 63, 65, 7], 72, 72, layout=layout,
+                                    configure=with_defaults({**parameters, "store": StagedGroups(ends="tensormap")}),
+                                    card=H200.with_sms(3))
+    assert config.updates_maps
     assert share <= 1
     assert report.verdict == "clean", report.findings
 
 
 @settings(deadline=None, max_examples=6)
 @given(st.lists(st.sampled_from([0, 0, 1, 7, 63, 64, 65, 150]), min_size=1, max_size=5),
-       st.sampled_from(["ragged", "predicated", "updated"]), st.sampled_from(["linear", "search", "ticket"]), st.integers(0, 99))
-def test_every_way_of_the_last_rows_is_right(lengths, tails, order, seed):
-    share, _, _ = example(lengths, 72, 64, parameters={"BM": 64, "BN": 32, "TAILS": tails, "ORDER": order}, check=False, sms=3, seed=seed)
+       st.sampled_from([StagedGroups(), Direct(), StagedGroups(ends="tensormap")]),
+       st.sampled_from([StaticGroups(), StaticGroups("search"), DynamicGroups()]), st.integers(0, 99))
+def test_every_way_of_the_last_rows_is_right(lengths, store, scheduler, seed):
+    configure = with_defaults({"tile": Tile(64, 32), "store": store, "scheduler": scheduler})
+    share, _, _ = example(lengths, 72, 64, configure=configure, check=False, card=H200.with_sms(3), seed=seed)
     assert share <= 1
 
 
-@pytest.mark.parametrize("parameters", [{"BM": 128, "BN": 8, "TRANSPOSED": True}, {"BM": 64, "BN": 32, "PINGPONG": True}], ids=str)
+@pytest.mark.parametrize("parameters", [{"tile": Tile(128, 8), "tokens": SwapAB()}, {"tile": Tile(64, 32), "schedule": Pingpong()}],
+                         ids=str)
 def test_tickets_are_each_drawn_once(parameters):
-    share, report, _ = example([0, 1, 40, 150], 136, 64, parameters={**parameters, "ORDER": "ticket"}, sms=3)
+    share, report, _ = example([0, 1, 40, 150], 136, 64, configure=with_defaults({**parameters, "scheduler": DynamicGroups()}),
+                               card=H200.with_sms(3))
     assert share <= 1
     assert report.verdict in ("clean", "incomplete")           # whoever comes first gets the next: only this schedule is known
     assert not report.findings
 
 
-@pytest.mark.parametrize(("order", "parameters"), [("linear", {"BM": 128, "BN": 32}), ("ticket", {"BM": 64, "BN": 32, "TRANSPOSED": True}),
-                                                   ("linear", {"BM": 128, "BN": 32, "PINGPONG": True}),
-                                                   ("ticket", {"BM": 128, "BN": 32, "PINGPONG": True})], ids=str)
-def test_rows_may_say_their_group(order, parameters):
+@pytest.mark.parametrize(("scheduler", "parameters"),
+                         [(StaticGroups(), {"tile": Tile(128, 32)}), (DynamicGroups(), {"tile": Tile(64, 32), "tokens": SwapAB()}),
+                                                   (StaticGroups(), {"tile": Tile(128, 32), "schedule": Pingpong()}),
+                                                   (DynamicGroups(), {"tile": Tile(128, 32), "schedule": Pingpong()})], ids=str)
+def test_rows_may_say_their_group(scheduler, parameters):
     """Blocks that no group has, before others and between them, are left out: warpgroups that take turns take those that are not."""
     for lengths, sms in (([0, 130, 7], 3), ([5, 0, 130, 0, 0, 7, 128], 2)):
-        share, report, _ = example(lengths, 72, 192, layout="rows", parameters={**parameters, "ORDER": order}, sms=sms)
+        share, report, _ = example(lengths, 72, 192, layout="contiguous", configure=with_defaults({**parameters, "scheduler": scheduler}),
+                                card=H200.with_sms(sms))
         assert share <= 1
         assert not report.findings
 
 
-FEW_COLUMNS = {"TRANSPOSED": True, "GROUP": 1, "STEP": 16, "ORDER": "ticket", "PIECES": True, "STREAM_W": True}
-OWN_MATRICES = [{"BM": 64, "BN": 64}, {"BM": 128, "BN": 32, "ORDER": "search"}, {"BM": 64, "BN": 32, "ORDER": "ticket"},
-                {"BM": 192, "BN": 64, "PIECES": True}, {"BM": 128, "BN": 64, "STORE": "direct"}, {"BM": 128, "BN": 64, "PINGPONG": True},
-                {"BM": 128, "BN": 64, "PINGPONG": True, "ORDER": "ticket"}, {"BM": 64, "BN": 32, "TRANSPOSED": True, "GROUP": 1},
-                {**FEW_COLUMNS, "BM": 64, "BN": 16}, {**FEW_COLUMNS, "BM": 256, "BN": 96, "ORDER": "linear"},
-                {**FEW_COLUMNS, "BM": 128, "BN": 64, "LONGEST_FIRST": True, "FROM_END": 1}]
+_SWAPPED = {"tokens": SwapAB(16, True), "loads": GroupLoads(True), "scheduler": DynamicGroups(order=Swizzle(size=1))}
+OWN_MATRICES = [{"tile": Tile(64, 64)}, {"tile": Tile(128, 32), "scheduler": StaticGroups("search")},
+                {"tile": Tile(64, 32), "scheduler": DynamicGroups()}, {"tile": Tile(192, 64), "tokens": TokensAsRows(True)},
+                {"tile": Tile(128, 64), "store": Direct()}, {"tile": Tile(128, 64), "schedule": Pingpong()},
+                {"tile": Tile(128, 64), "schedule": Pingpong(), "scheduler": DynamicGroups()},
+                {"tile": Tile(64, 32), "tokens": SwapAB(), "scheduler.order": Swizzle(size=1)},
+                {**_SWAPPED, "tile": Tile(64, 16)}, {**_SWAPPED, "tile": Tile(256, 96), "scheduler": StaticGroups(order=Swizzle(size=1))},
+                {**_SWAPPED, "tile": Tile(128, 64), "scheduler": DynamicGroups(True, 1, Swizzle(size=1))}]
 
 
 @pytest.mark.parametrize("parameters", OWN_MATRICES, ids=str)
 def test_groups_with_matrices_of_their_own(parameters):
     """Depths differ: of warpgroups that take turns each passes by the stages that the other one has."""
-    own_matrices(((3, 72, 64), (70, 40, 136), (0, 8, 64), (65, 136, 8), (1, 264, 200), (200, 72, 192)), config=parameters)
+    config = made(parameters, layout="ptr_array", max_groups=32)
+    own_matrices(((3, 72, 64), (70, 40, 136), (0, 8, 64), (65, 136, 8), (1, 264, 200), (200, 72, 192)), config=config)
 
 
-@pytest.mark.parametrize("most", [most for most, _ in TILES], ids=str)
+@pytest.mark.parametrize("most", ROWS, ids=str)
 def test_every_tile_of_groups_with_matrices_of_their_own(most):
     """Of few groups, and of so many that some CTAs begin with the shortest."""
     for groups in (4, SEVERAL + 1):
@@ -97,7 +111,7 @@ def own_matrices(extents, **how):
     rng, kind = np.random.default_rng(3), ml_dtypes.bfloat16
     groups = [(rng.standard_normal((m, k)).astype(kind), rng.standard_normal((n, k)).astype(kind), np.full((m, n), np.nan, kind))
               for m, n, k in extents]
-    report = simulate_pointers(groups, sms=3, **how)
+    report = simulate_pointers(groups, ctas=3, **how)
     assert not report.findings
     for x, w, y in groups:
         a, b = x.astype(np.float64), w.astype(np.float64)
@@ -193,12 +207,15 @@ def test_a_hazard_of_the_maps_is_caught(hazard, rules):
 
 
 @pytest.mark.parametrize("wrong", [
-    {"LAYOUT": "rows", "CLUSTER_M": 2}, {"LAYOUT": "rows", "BM": 128, "BN": 96, "TRANSPOSED": True},
-    {"LAYOUT": "pointers", "CLUSTER_M": 2}, {"LAYOUT": "pointers", "GATED": True},
-    {"TAILS": "updated", "TRANSPOSED": True, "BN": 16}, {"LAYOUT": "pointers", "ORDER": "across"}], ids=str)
+    {"scheduler": StaticGroups(cluster=ClusterShape(2, 1)), "operands.layout": "contiguous"},
+    {"tile": Tile(128, 96), "tokens": SwapAB(), "operands.layout": "contiguous"},
+    {"scheduler": StaticGroups(cluster=ClusterShape(2, 1)), "operands.layout": "ptr_array"},
+    {"operands.layout": "ptr_array", "operands.gated": True},
+    {"tile.BN": 16, "tokens": SwapAB(), "store": StagedGroups(ends="tensormap")},
+    {"scheduler": StaticGroups("across"), "operands.layout": "ptr_array"}], ids=str)
 def test_what_does_not_go_together_is_refused(wrong):
     with pytest.raises(ConfigError):
-        GroupConfig.of(bf16, bf16, bf16, **{"BM": 128, "BN": 64, **wrong})
+        made({"tile": Tile(128, 64), **wrong})
 
 
 @pytest.mark.parametrize(("ends", "rows", "sentence"), [
@@ -235,9 +252,10 @@ def test_bad_pointers_are_a_sentence(change, sentence):
 
 
 @pytest.mark.parametrize(("options", "change", "sentence"), [
-    (GroupOptions("rows"), {"lengths": view("s32", 5)}, r"m_indices has shape \(5,\)"),
-    (GroupOptions("rows"), {"lengths": view("f32", 100)}, "int32"),
-    (GroupOptions("masked"), {}, r"\[groups, rows, K\]"), (GroupOptions(order="fastest"), {}, "order='fastest'")], ids=str)  # type: ignore[arg-type]
+    (GroupOptions("contiguous"), {"lengths": view("s32", 5)}, r"m_indices has shape \(5,\)"),
+    (GroupOptions("contiguous"), {"lengths": view("f32", 100)}, "int32"),
+    # type: ignore[arg-type]
+    (GroupOptions("masked"), {}, r"\[groups, rows, K\]"), (GroupOptions(order="fastest"), {}, "order='fastest'")], ids=str)
 def test_bad_layouts_are_a_sentence(options, change, sentence):
     arrays = GroupArrays(view("bf16", 100, 64), view("bf16", 4, 72, 64), view("s32", 5), view("bf16", 100, 72))
     with pytest.raises(LaunchError, match=sentence):

@@ -9,18 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ptxkit.cards import H200
+from ptxkit.dsl.values import FieldError
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.config.dense import ConfigError
-from ptxkit.gemm.config.grouped import GroupConfig
+from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, StagedGroups, StaticGroups, SwapAB
+from ptxkit.gemm.config.parts import BlockScaled, ClusterShape, Cooperative, Pingpong, TensorCoreSums, ThreadScaled, Tile
 from ptxkit.gemm.heuristic.grouped import heuristic
-from ptxkit.gemm.heuristic.grouped_tiles import QUANTISED, QUANTISED_IN_TURN, tile_name
+from ptxkit.gemm.heuristic.grouped_tiles import QUANTISED, QUANTISED_PINGPONG
+from ptxkit.gemm.launch.group_kernels import kernel_of
 from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
-from ptxkit.gemm.tools.bench.grouped import RING
 from ptxkit.gemm.tools.grouped_example import _scaled
 from ptxkit.gemm.tools.reference import accumulation
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
-from ptxkit.types import TYPES, bf16, e4m3, e5m2
+from ptxkit.types import TYPES, e4m3, e5m2
+from tests.gemm.groups import made
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
@@ -43,13 +46,14 @@ def quantised(lengths: list[int], n: int, k: int, dtype: str, scales: str, gated
     out_scale = np.full((rows, n // 128), np.nan, np.float32) if masked else np.full((n // 128, rows + 5), np.nan, np.float32)[:, :rows].T
     config = None
     if parameters is not None:
-        config = GroupConfig.of(TYPES[dtype], TYPES[dtype], e4m3, GATED=gated, SCALED=scales == "group", BLOCK_SCALES=scales == "block",
-                                PROMOTE=scales == "block", GROUPS=32, LAYOUT="masked" if masked else "offsets", **parameters)
+        sums = ThreadScaled() if scales == "block" else TensorCoreSums()
+        config = made({"schedule": Cooperative(sums=sums), **parameters}, TYPES[dtype], TYPES[dtype], e4m3, gated=gated,
+                      scaled=scales == "group", max_groups=32, layout="masked" if masked else "cu_seqlens")
     given_lengths = np.array(lengths if masked else (*starts, sum(lengths)), np.int32)
     shaped = [array if array is None or not masked or array.size == 1 else np.ascontiguousarray(array).reshape(groups, longest, -1)
               for array in (x, out, x_scale, out_scale)]
     report = simulate(shaped[0], w, given_lengths, shaped[1], x_scale=shaped[2], w_scale=w_scale, out_scale=shaped[3], gated=gated,
-                      layout="masked" if masked else "offsets", config=config, mean_tokens=mean, sms=3, check=check)
+                      layout="masked" if masked else "cu_seqlens", config=config, mean_tokens=mean, card=H200.with_sms(3), check=check)
     values, factors = shaped[1].reshape(rows, n).astype(np.float64), shaped[3].reshape(rows, n // 128).astype(np.float64)
     found, outside = [], np.ones(rows, bool)
     for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
@@ -81,23 +85,31 @@ def hold(found: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "parameters"), [
-    (("bf16", "none", False), {"BM": 64, "BN": 128}),
-    (("bf16", "none", True), {"BM": 128, "BN": 256}), (("e4m3", "group", False), {"BM": 64, "BN": 128, "PINGPONG": True}),
-    (("e4m3", "group", True), {"BM": 64, "BN": 128}), (("e4m3", "block", False), {"BM": 128, "BN": 128, "RING": True, "OVERLAP": True}),
-    (("e4m3", "block", True), {"BM": 128, "BN": 128}), (("e4m3", "block", True), {"BM": 128, "BN": 128, "STAGGER": True, "CLUSTER_M": 2}),
-    (("e4m3", "block", True), {"BM": 64, "BN": 128, "ORDER": "ticket"}), (("e4m3", "block", True), None)], ids=str)
+    (("bf16", "none", False), {"tile": Tile(64, 128)}),
+    (("bf16", "none", True), {"tile": Tile(128, 256)}), (("e4m3", "group", False), {"tile": Tile(64, 128), "schedule": Pingpong()}),
+    (("e4m3", "group", True), {"tile": Tile(64, 128)}),
+    (("e4m3", "block", False), {"tile": Tile(128, 128), "schedule.sums": BlockScaled("overlap")}),
+    (("e4m3", "block", True), {"tile": Tile(128, 128)}),
+    (("e4m3", "block", True),
+     {"tile": Tile(128, 128), "schedule.sums": ThreadScaled(True), "scheduler": StaticGroups(cluster=ClusterShape(2, 1))}),
+    (("e4m3", "block", True), {"tile": Tile(64, 128), "scheduler": DynamicGroups()}), (("e4m3", "block", True), None)], ids=str)
 def test_results_have_scales_of_their_own(kind, parameters):
     report, found = quantised([3, 0, 70], 256, 272, *kind, parameters)
     assert not report.findings
-    assert report.verdict in ("clean", *(["incomplete"] if parameters and "ORDER" in parameters else []))
+    dynamic = parameters is not None and isinstance(parameters.get("scheduler"), DynamicGroups)
+    assert report.verdict in (("clean", "incomplete") if dynamic else ("clean",))
     hold(found)
 
 
 @pytest.mark.parametrize(("gated", "tile"), [
-    (False, {"BM": 128, "BN": 64}), (False, {"BM": 192, "BN": 64, **RING}), (False, {"BM": 192, "BN": 128, **RING}),
-    (True, {"BM": 256, "BN": 128, "STAGGER": True, **RING}), (True, {"BM": 192, "BN": 128, **RING}),
-    (True, {"BM": 128, "BN": 128, "OVERLAP": True, **RING}), (True, {"BM": 64, "BN": 128, "OVERLAP": True, **RING}),
-    (False, {"BM": 128, "BN": 256, **RING}), (True, {"BM": 128, "BN": 256, "STAGGER": True, **RING})], ids=str)
+    (False, {"tile": Tile(128, 64)}), (False, {"tile": Tile(192, 64), "schedule.sums": BlockScaled(load="bulk")}),
+    (False, {"tile": Tile(192, 128), "schedule.sums": BlockScaled(load="bulk")}),
+    (True, {"tile": Tile(256, 128), "schedule.sums": BlockScaled("stagger", "bulk")}),
+    (True, {"tile": Tile(192, 128), "schedule.sums": BlockScaled(load="bulk")}),
+    (True, {"tile": Tile(128, 128), "schedule.sums": BlockScaled("overlap", "bulk")}),
+    (True, {"tile": Tile(64, 128), "schedule.sums": BlockScaled("overlap", "bulk")}),
+    (False, {"tile": Tile(128, 256), "schedule.sums": BlockScaled(load="bulk")}),
+    (True, {"tile": Tile(128, 256), "schedule.sums": BlockScaled("stagger", "bulk")})], ids=str)
 def test_results_of_block_scales(gated, tile):
     """Half blocks are kept in accumulators that the next tile overwrites, unless they are copied; in registers, or in shared memory."""
     report, found = quantised([3, 0, 202], 256, 512, "e4m3", "block", gated, tile)
@@ -113,12 +125,14 @@ def test_what_the_heuristic_chooses_is_right(scales, mean):
         hold(quantised(lengths, 256, 512, "e4m3", scales, gated, mean=mean)[1])
 
 
-@pytest.mark.parametrize("kind", [*QUANTISED, QUANTISED_IN_TURN], ids=lambda kind: tile_name(kind.tile))
-def test_every_tile_that_is_chosen_from_where_sums_stay_in_the_tensor_cores(kind):
+@pytest.mark.parametrize("costed", [*QUANTISED, QUANTISED_PINGPONG], ids=lambda costed: str(costed.tile))
+def test_every_tile_that_is_chosen_from_where_sums_stay_in_the_tensor_cores(costed):
+    tile = costed.tile
+    settings = {"tile": tile.tile, "scheduler": tile.scheduler, **({"schedule": Pingpong()} if tile.schedule == Pingpong() else {})}
     for dtype, scales in (("bf16", "none"), ("e4m3", "group")):
-        for gated in (False, True) if kind in QUANTISED else (False,):
-            report, found = quantised([3, 0, 202], 256, 512, dtype, scales, gated, kind.tile)
-            assert report.verdict == ("incomplete" if "ORDER" in kind.tile else "clean"), report.findings
+        for gated in (False, True) if costed in QUANTISED else (False,):
+            report, found = quantised([3, 0, 202], 256, 512, dtype, scales, gated, settings)
+            assert report.verdict == ("incomplete" if isinstance(tile.scheduler, DynamicGroups) else "clean"), report.findings
             hold(found)
 
 
@@ -126,19 +140,19 @@ def test_every_tile_that_is_chosen_from_where_sums_stay_in_the_tensor_cores(kind
 @given(st.lists(st.sampled_from([0, 1, 7, 63, 64, 65, 130]), min_size=1, max_size=4).filter(any), st.booleans(), st.booleans(),
        st.integers(0, 99))
 def test_any_lengths(lengths, masked, gated, seed):
-    hold(quantised(lengths, 128, 64, "bf16", "none", gated, {"BM": 64, "BN": 128}, masked, seed, check=False)[1])
+    hold(quantised(lengths, 128, 64, "bf16", "none", gated, {"tile": Tile(64, 128)}, masked, seed, check=False)[1])
 
 
 def test_a_row_of_zeros_has_a_scale():
     x, w, out = np.zeros((2, 64), BF16), np.ones((1, 128, 64), BF16), np.full((2, 128), np.nan, E4M3)
     scale = np.full((2, 1), np.nan, np.float32)
-    simulate(x, w, np.array([0, 2], np.int32), out, out_scale=scale, sms=1)
+    simulate(x, w, np.array([0, 2], np.int32), out, out_scale=scale, card=H200.with_sms(1))
     assert not out.astype(np.float32).any()
     assert (scale > 0).all()
 
 
 def test_a_wrong_scale_and_a_wrong_value_are_noticed():
-    _, found = quantised([5], 128, 64, "bf16", "none", False, {"BM": 64, "BN": 128})
+    _, found = quantised([5], 128, 64, "bf16", "none", False, {"tile": Tile(64, 128)})
     exact, loss, factors, values = found[0]
     for which in (2, 3):
         spoiled = [array.copy() for array in (exact, loss, factors, values)]
@@ -163,14 +177,15 @@ def test_bad_input_is_a_sentence(change, sentence):
         GroupProblem(arrays._replace(**change), GroupOptions())
 
 
-@pytest.mark.parametrize("wrong", [{"TRANSPOSED": True, "BN": 64}, {"BN": 192}, {"BN": 32}, {"out": e5m2}, {"LAYOUT": "pointers"},
-                                   {"TAILS": "updated"}, {"GATED": True, "BN": 128, "BM": 64, "PINGPONG": True}], ids=str)
+@pytest.mark.parametrize("wrong", [
+    {"tile.BN": 64, "tokens": SwapAB()}, {"tile.BN": 192}, {"tile.BN": 32}, {"operands.out": e5m2}, {"operands.layout": "ptr_array"},
+    {"store": StagedGroups(ends="tensormap")}, {"tile": Tile(64, 128), "schedule": Pingpong(), "operands.gated": True}], ids=str)
 def test_what_does_not_go_together_is_refused(wrong):
-    with pytest.raises(ConfigError):
-        GroupConfig.of(**{"x": bf16, "w": bf16, "out": e4m3, "BM": 128, "BN": 128, **wrong})
+    with pytest.raises(FieldError):
+        made({"operands.out": e4m3, "tile.BN": 128, **wrong})
 
 
-def chosen_for(dtype: str, scales: str, gated: bool, mean: int) -> GroupConfig:
+def chosen_for(dtype: str, scales: str, gated: bool, mean: int) -> GroupedConfig:
     rows, n, k = 8 * mean, 2048, 2048
     lines = 2 * n if gated else n
     pair: dict[str, Any] = {"group": (view("f32", 1), view("f32", 8)), "none": (None, None),
@@ -183,8 +198,7 @@ def chosen_for(dtype: str, scales: str, gated: bool, mean: int) -> GroupConfig:
 @pytest.mark.ptxas
 @pytest.mark.parametrize(("dtype", "scales", "gated"), [("e4m3", "block", True), ("e4m3", "group", False)])
 def test_what_the_heuristic_chooses_does_not_spill(dtype, scales, gated):
-    from ptxkit.gemm.kernels.grouped import group_gemm
-
     for mean in (16, 512):
         config = chosen_for(dtype, scales, gated, mean)
-        assert not group_gemm.assemble(**config.parameters).resources["group_gemm"].spill_stores
+        kernel = kernel_of(config)
+        assert not kernel.assemble(**config.parameters).resources[kernel.name].spill_stores

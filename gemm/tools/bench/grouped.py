@@ -1,4 +1,4 @@
-"""Group products on the card: beside contestants and the ceilings of the same run, and a sweep over configurations."""
+"""Grouped products on the card, compared with baselines and with the ceilings of the same run; and a sweep over configurations."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from ptxkit.dsl.values import FieldError, changed
 from ptxkit.errors import PtxkitError
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
-from ...config.dense import ConfigError
-from ...config.grouped import GroupConfig
+from ...config.grouped import GroupedConfig
+from ...config.grouped_parts import GroupEnds, StagedGroups
+from ...config.parts import ConfigError, Cooperative
+from ...heuristic.group_tile import in_this_order
 from ...heuristic.grouped import heuristic
 from ...launch.grouped import group_gemm
 from ...problem.grouped import GroupArrays, GroupOptions, GroupProblem
-from ...scheduler.grouped import ORDERS, TAILS
-from .baselines import ContestantError, Entry, NotImplementedHere, wgmma
+from ...scheduler.grouped import ORDERS, Order
+from ..grouped_settings import SettingError, read, with_settings
+from .baselines import BaselineError, Entry, NotImplementedHere, wgmma
 from .figures import geometric_mean, paired, spread
-from .grouped_baselines import contestants, entry
+from .grouped_baselines import baselines, entry
 from .grouped_candidates import candidates, each_tile
 from .grouped_cases import DECODE, PREFILL, Case
 from .grouped_data import Data, make, sets_of, wrong
@@ -35,20 +39,57 @@ from .report import invocation
 from .run import ceilings, device, library, reader
 from .shapes import Problem
 
-RING = {"RING": True, "SCALE_MAP": True, "SCALE_BULK": True}
-VARIANTS: dict[str, dict[str, Any]] = {
-    **{order: {"ORDER": order} for order in ORDERS}, **{tails: {"TAILS": tails} for tails in TAILS}, "ring": RING,
-    "overlap": {**RING, "BM": 128, "BN": 128, "CLUSTER_M": 1, "CONSUMERS": 2, "OVERLAP": True}}
-"""Orders, ways of the last rows; block scales through shared memory, and besides with promotion that overlaps, in 128 x 128."""
+Variant = Callable[[GroupedConfig, GroupProblem], GroupedConfig]
+"""Another configuration of a problem. Raises where there is none."""
 TILES = "tiles"
 """Every tile that the heuristic chooses from."""
-PARAMETERS = ("BM", "BN", "BK", "STAGES", "CONSUMERS", "PINGPONG", "CLUSTER_M", "CLUSTER_N", "GROUP", "RASTER", "SERPENTINE", "STORE",
-              "BUFFERS", "OVERLAP", "STAGGER", "SCALE_MAP", "SCALE_BULK", "TRANSPOSED", "ORDER", "STREAM_W", "TAILS", "RING", "PIECES",
-              "REST", "STEP", "LONGEST_FIRST", "FROM_END", "AHEAD", "L2_PROMOTION")
-"""Of a configuration, those that the problem leaves open."""
 
 
-def launch(data: Data, case: Case, config: GroupConfig | None = None) -> Callable[[], Any]:
+def _in_order(order: Order, config: GroupedConfig, problem: GroupProblem) -> GroupedConfig:
+    return replace(config.alone, scheduler=in_this_order(config.scheduler, order))
+
+
+def _ends(ends: GroupEnds, config: GroupedConfig, problem: GroupProblem) -> GroupedConfig:
+    """Staged stores that end with the group in this way."""
+    if not isinstance(config.store, StagedGroups):
+        raise SettingError("the configuration stores directly")
+    return replace(config.alone, store=replace(config.store, ends=ends))
+
+
+def _in_shared(config: GroupedConfig, problem: GroupProblem) -> GroupedConfig:
+    """Block scales through shared memory."""
+    if not problem.scales_in_shared:
+        raise SettingError("there are no block scales that can come through shared memory")
+    return with_settings(config, {"schedule": Cooperative(sums=problem.sums())})
+
+
+def _overlap(config: GroupedConfig, problem: GroupProblem) -> GroupedConfig:
+    """The same with promotion that overlaps, in 128 x 128."""
+    if not problem.scales_in_shared:
+        raise SettingError("there are no block scales that can come through shared memory")
+    return with_settings(config, {"schedule": Cooperative(sums=problem.sums("overlap")), "tile.BM": 128, "tile.BN": 128,
+                                  "scheduler.cluster.m": 1})
+
+
+VARIANTS: dict[str, Variant] = {
+    **{order: functools.partial(_in_order, order) for order in ORDERS},
+    **{ends: functools.partial(_ends, ends) for ends in get_args(GroupEnds)}, "shared": _in_shared, "overlap": _overlap}
+"""Ways to deal out tiles; to end stores with the group; and to load block scales."""
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """The variants that a command line says with commas, of which those in parentheses belong to a value."""
+    found, depth = [""], 0
+    for character in text:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += character
+    return tuple(word for word in found if word)
+
+
+def launch(data: Data, case: Case, config: GroupedConfig | None = None) -> Callable[[], Any]:
     """One product by this package's public entry."""
     return functools.partial(group_gemm, data.x, data.w, data.cu, x_scale=data.x_scale, w_scale=data.w_scale, out=data.out,
                              out_scale=data.out_scale, activation="silu_and_mul" if case.gated else None, config=config)
@@ -77,33 +118,32 @@ def _ceiling_type(case: Case) -> str:
     return "bf16" if case.operand_bytes == 2 else "e4m3"
 
 
-def changes_of(name: str) -> dict[str, Any]:
-    """The parameters that a variant changes: a name of `VARIANTS`, or what it says itself, `BN=128+ORDER=ticket`."""
+def variant_of(name: str) -> Variant:
+    """The variant: a name of `VARIANTS`, or settings such as `tile.BN=128+scheduler=DynamicGroups`."""
     if name in VARIANTS:
         return VARIANTS[name]
-    found: dict[str, Any] = {}
-    for word in name.split("+"):
-        key, _, value = word.partition("=")
-        if key not in PARAMETERS or not value:
-            there = ", ".join((*VARIANTS, TILES))
-            raise ContestantError(f"--variants {name}: there are {there}, and parameters such as BN=128+ORDER=ticket")
-        found[key] = int(value) if value.isdecimal() else {"true": True, "false": False}.get(value, value)
-    return found
+    try:
+        settings = read(name.split("+"))
+        for path, value in settings.items():
+            changed(GroupedConfig(), path, value)
+    except ConfigError:
+        pass                                                    # a value that the default configuration cannot have
+    except (SettingError, FieldError) as error:
+        there = ", ".join((*VARIANTS, TILES))
+        raise BaselineError(f"--variants {name}: there are {there}, and settings such as tile.BN=128+scheduler=DynamicGroups; {error}") \
+            from None
+    return lambda config, problem: with_settings(config, settings)
 
 
-def variants_of(config: GroupConfig, names: Sequence[str], problem: GroupProblem) -> dict[str, GroupConfig]:
-    """The same configuration with changes, those left out that it cannot have or that change nothing; and for TILES every tile that the
-    heuristic chooses from."""
+def variants_of(config: GroupedConfig, names: Sequence[str], problem: GroupProblem) -> dict[str, GroupedConfig]:
+    """The same configuration with changes, without those that it cannot have and those that change nothing; and for TILES every tile that
+    the heuristic chooses from."""
     found = {name: tile for name, tile in each_tile(problem).items() if tile != config} if TILES in names else {}
-    derived = {"STAGES", "STORE", "BUFFERS", "EVEN", "PIECE", "KEPT", "CHOICE"}     # anew, and one kernel only
     for name in (name for name in names if name != TILES):
-        changes = changes_of(name)
-        kept = {key: value for key, value in config.parameters.items()
-                if key not in (derived | {"CONSUMERS"} if changes.keys() & {"BM", "PINGPONG"} else derived)}
-        x, w, out = (kept.pop(key) for key in ("X", "W", "OUT"))
+        variant = variant_of(name)
         try:
-            other = GroupConfig.of(x, w, out, **{**kept, "PIECES": config.PIECES, "L2_PROMOTION": config.tile.L2_PROMOTION, **changes})
-        except ConfigError:
+            other = variant(config, problem)
+        except (ConfigError, SettingError):
             continue
         if other not in (config, *found.values()):
             found[name] = other
@@ -112,7 +152,7 @@ def variants_of(config: GroupConfig, names: Sequence[str], problem: GroupProblem
 
 def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors: Any, rounds: int, seed: int,
         names: Sequence[str] = (), against: Sequence[str] = ("torch",)) -> dict[str, Any]:
-    """One measurement: ours, its variants and what there is beside it."""
+    """One measurement: ours, its variants and the baselines."""
     sets = sets_of(torch, case, regime.cold)
     found: dict[str, Any] = {"case": str(case), **asdict(case), "regime": regime.name, "sets": len(sets), "contestants": {}}
     launch(sets[0], case)()
@@ -125,7 +165,7 @@ def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors:
     config = heuristic(seen)
     makes: dict[str, Callable[[], Entry]] = {
         "ours": lambda: Entry("ours", [launch(data, case) for data in sets], detail={"config": str(config)})}
-    for name, peer in contestants(against).items():
+    for name, peer in baselines(against).items():
         makes[name] = functools.partial(entry, torch, name, peer, case, sets)
     for name, variant in variants_of(config, names, seen).items():
         makes[f"ours, {name}"] = functools.partial(_variant, torch, f"ours, {name}", case, sets, variant)
@@ -152,7 +192,7 @@ def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors:
     return found
 
 
-def _variant(torch: Any, name: str, case: Case, sets: Sequence[Data], config: GroupConfig) -> Entry:
+def _variant(torch: Any, name: str, case: Case, sets: Sequence[Data], config: GroupedConfig) -> Entry:
     made = entry(torch, name, lambda _, case, data: launch(data, case, config), case, sets)
     return replace(made, detail={"config": str(config)})
 
@@ -174,14 +214,14 @@ def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), round
             variants: Sequence[str] = (), against: Sequence[str] = ("torch",), path: Path | None = None,
             say: Callable[[str], None] = print) -> dict[str, Any]:
     """Every case in every regime; sustained is for prefill alone. The results are written to `path` after each."""
-    contestants(against)                                       # a name that is not there is an error before anything runs
+    baselines(against)                                         # a name that is not there is an error before anything runs
     torch = library()
     results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": invocation(),
                                "device": device(torch), "rows": []}
     sensors = reader(torch)
     limits = results["ceilings"] = ceilings(torch, sensors) if with_ceilings else {}
     say("ceilings: " + ", ".join(f"{name} {seen['value']:.0f} {seen['unit']}" for name, seen in limits.items()))
-    wanted: list[GroupConfig] = []
+    wanted: list[GroupedConfig] = []
     for each in map(problem_of, cases):
         chosen = heuristic(each)
         wanted += [chosen, *variants_of(chosen, variants, each).values()]
@@ -256,17 +296,17 @@ def scales_by_rows(rows: int, blocks: int) -> ArrayView:
     return ArrayView(0, (rows, blocks), (1, -(-rows // 4) * 4), "f32", 0, "other")
 
 
-def _assemble_one(config: GroupConfig) -> str | None:
-    from ...kernels.grouped import group_gemm as kernel
+def _assemble_one(config: GroupedConfig) -> str | None:
+    from ...launch.group_kernels import kernel_of
 
     try:
-        kernel.assemble(**config.parameters)
+        kernel_of(config).assemble(**config.parameters)
     except PtxkitError as error:
         return f"{config}: {error}"
     return None
 
 
-def assemble(configs: Sequence[GroupConfig], say: Callable[[str], None]) -> None:
+def assemble(configs: Sequence[GroupedConfig], say: Callable[[str], None]) -> None:
     """Assemble in parallel; the cache keeps the cubins."""
     unique = list(dict.fromkeys(kernel for config in configs for kernel in config.kernels))
     context = multiprocessing.get_context("spawn")              # the parent has a context of the GPU, which no fork survives

@@ -1,4 +1,4 @@
-"""Who is measured beside ours on group products. A contestant prepares a launch for one operand set, before anything is timed.
+"""What grouped products are compared with. A baseline prepares a launch for one operand set, before anything is timed.
 
 Built in: `torch` (torch._grouped_mm), `deep_gemm` and `deep_gemm_masked` (DeepGEMM 2.6), and `hpc_ops`, where they are installed. Anything
 else is `module:function`, called as `function(torch, case, data)` for each operand set; it returns a `Peer`, or the launch alone, and
@@ -159,13 +159,13 @@ BUILT_IN: dict[str, Make] = {"torch": torch_grouped_mm, "deep_gemm": deep_gemm_c
                              "hpc_ops": hpc_ops}
 
 
-def contestants(names: Sequence[str]) -> dict[str, Make]:
-    """The contestants of these names, for group products."""
+def baselines(names: Sequence[str]) -> dict[str, Make]:
+    """The baselines of these names, for grouped products."""
     return named(names, BUILT_IN, imported)
 
 
 def entry(torch: Any, name: str, make: Make, case: Case, sets: Sequence[Data]) -> Entry:
-    """A contestant's launches for all operand sets, when what it computes is right."""
+    """A baseline's launches for all operand sets, when what it computes is right."""
     launches: list[Launch] = []
     for number, data in enumerate(sets):
         made = make(torch, case, data)
@@ -182,4 +182,4 @@ def entry(torch: Any, name: str, make: Make, case: Case, sets: Sequence[Data]) -
     return Entry(name, launches)
 
 
-__all__ = ["BUILT_IN", "Make", "Peer", "contestants", "entry"]
+__all__ = ["BUILT_IN", "Make", "Peer", "baselines", "entry"]

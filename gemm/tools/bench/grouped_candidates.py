@@ -1,77 +1,92 @@
-"""Configurations of group products to be measured beside each other: every tile that is chosen from, and what else may be worth trying."""
+"""Configurations of grouped products to be measured: every tile that the heuristic chooses from, and others that may be worth trying."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
-from ...config.grouped import GroupConfig
-from ...heuristic.grouped import SINGLE, alone, heuristic, single
-from ...heuristic.grouped_tiles import FEW, FITTED_BY_TICKET, OF_THREE, WIDE, scale_ring, tile_name, tiles_of
+from ...config.grouped import DynamicGroups, GroupedConfig, GroupLoads, StagedGroups, StaticGroups, SwapAB
+from ...config.parts import Cooperative, Pingpong, Promotion, Swizzle, Tile
+from ...heuristic.group_tile import GroupTile, in_this_order, swapped
+from ...heuristic.grouped import SINGLE, alone, heuristic, loads_of, single
+from ...heuristic.grouped_tiles import FEW, THREE_WARPGROUPS, WIDE, tiles_of
 from ...problem.grouped import GroupProblem
 
+Candidate = tuple[GroupTile, GroupLoads]
+ORDERS = StaticGroups(), DynamicGroups()
 
-def each_tile(problem: GroupProblem) -> dict[str, GroupConfig]:
+
+def each_tile(problem: GroupProblem) -> dict[str, GroupedConfig]:
     """The tiles that are chosen from where groups have more than a few tokens, each in a kernel that works whatever the lengths."""
-    ways = scale_ring(problem)
-    found = {tile_name(kind.tile): alone({**kind.tile, **ways}, problem) for kind in tiles_of(problem)}
+    found = {str(each.tile): alone(each.tile, problem) for each in tiles_of(problem)}
     return {name: config for name, config in found.items() if config is not None}
 
 
-def candidates(problem: GroupProblem) -> Iterator[GroupConfig]:
+def candidates(problem: GroupProblem) -> Iterator[GroupedConfig]:
     """Configurations worth trying for a problem, the heuristic's first."""
     first = heuristic(problem)
     found = dict.fromkeys((first, *(each.alone for each in first.kernels)))
     yield from found
     seen = set(found)
-    for each in _shapes(problem):
-        config = alone(each, problem)
+    for tile, loads in _shapes(problem):
+        config = alone(tile, problem, loads)
         if config is not None and config not in seen:
             seen.add(config)
             yield config
 
 
-def _shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
-    span = 1024 // problem.x.bits                               # elements of 128 bytes
+def _shapes(problem: GroupProblem) -> Iterator[Candidate]:
+    span, loads = 1024 // problem.x.bits, loads_of(problem)     # elements of 128 bytes
     if problem.mean <= 2 * FEW:
         sizes = (8, 16, 32, 48, 64, 96, 128, 192, 256)
         fit = next((i for i, size in enumerate(sizes) if problem.mean <= size), len(sizes) - 1)
         for BN in sizes[max(0, fit - 1):fit + 2]:
-            for BM, CONSUMERS, BK in ((64, 1, span), (64, 1, 2 * span), (128, 1, span), (128, 2, span), (128, 2, 2 * span), (256, 2, span)):
-                for order in ("linear", "ticket"):
-                    yield {"TRANSPOSED": True, "BM": BM, "BN": BN, "BK": BK, "CONSUMERS": CONSUMERS, "GROUP": 1, "ORDER": order}
+            for BM, schedule, BK in ((64, Cooperative(1), span), (64, Cooperative(1), 2 * span), (128, Cooperative(1), span),
+                                     (128, Cooperative(2), span), (128, Cooperative(2), 2 * span), (256, Cooperative(2), span)):
+                for order in ORDERS:
+                    scheduler = replace(order, order=Swizzle(size=1))
+                    yield GroupTile(Tile(BM, BN, BK), schedule, tokens=SwapAB(), scheduler=scheduler), loads
     if not problem.promote:
-        yield from _fitted_shapes(problem)
-    ways = scale_ring(problem)
+        yield from _swapped_shapes(problem, loads)
     if problem.mean <= FEW:
         for BN in (128, 192, 256):
-            for more in ({}, {"OVERLAP": True}) if problem.promote else ({}, {"PINGPONG": True}):
-                for order in ("linear", "ticket"):
-                    for stream in (True, False):
-                        yield {"BM": 64, "BN": BN, "ORDER": order, "STREAM_W": stream, **more, **ways}
+            kinds = _promotions(64, BN, "plain", "overlap") if problem.promote else _schedules(64, BN, True)
+            for tile in kinds:
+                for order in ORDERS:
+                    for once in (True, False):
+                        yield replace(tile, scheduler=order), replace(loads, weights_evict_first=once)
     if problem.mean >= FEW // 2:
-        for tile in (kind.tile for kind in tiles_of(problem)):
-            yield {**tile, **ways}
-            yield {**tile, **ways, "ORDER": "linear" if "ORDER" in tile else "ticket"}
-            yield {**tile, **ways, "ORDER": "ticket", "LONGEST_FIRST": True, "FROM_END": 0}
-            yield {**tile, **ways, "STREAM_W": not single(problem)}
-        for order in ("linear", "ticket"):
-            yield from ({**tile, **ways, "ORDER": order} for tile in (_promoted_shapes(problem) if problem.promote else _fast_shapes()))
+        for tile in (each.tile for each in tiles_of(problem)):
+            yield tile, loads
+            dynamic = isinstance(tile.scheduler, DynamicGroups)
+            yield replace(tile, scheduler=in_this_order(tile.scheduler, "linear" if dynamic else "dynamic")), loads
+            longest = DynamicGroups(True, 0, tile.scheduler.order, tile.scheduler.cluster)
+            yield replace(tile, scheduler=longest), loads
+            yield tile, replace(loads, weights_evict_first=not single(problem))
+        for tile in _promoted_shapes(problem) if problem.promote else _plain_shapes():
+            yield replace(tile, scheduler=in_this_order(tile.scheduler, "linear")), loads
+            yield replace(tile, scheduler=in_this_order(tile.scheduler, "dynamic")), loads
 
 
-def _fast_shapes() -> Iterator[dict[str, Any]]:
+def _promotions(BM: int, BN: int, *how: Promotion) -> list[GroupTile]:
+    return [GroupTile(Tile(BM, BN), promotion=each) for each in how]
+
+
+def _schedules(BM: int, BN: int, pingpong: bool) -> list[GroupTile]:
+    return [GroupTile(Tile(BM, BN)), *[GroupTile(Tile(BM, BN), Pingpong())] * pingpong]
+
+
+def _plain_shapes() -> Iterator[GroupTile]:
     for BM in (64, 128, 192, 256):
         for BN in (128, 192, 256):
-            yield {"BM": BM, "BN": BN}
-            if BM < 192:
-                yield {"BM": BM, "BN": BN, "PINGPONG": True}
-    yield {"BM": 128, "BN": 256, "GROUP": 16}
-    yield {"BM": 128, "BN": 256, "GROUP": 4}
-    yield {"BM": 192, "BN": 192, "STAGES": 4, "BUFFERS": 1}
-    yield {"BM": 192, "BN": 128, "STAGES": 5, "BUFFERS": 1}
+            yield from _schedules(BM, BN, BM < 192)
+    yield GroupTile(Tile(128, 256), scheduler=StaticGroups(order=Swizzle(size=16)))
+    yield GroupTile(Tile(128, 256), scheduler=StaticGroups(order=Swizzle(size=4)))
+    yield GroupTile(Tile(192, 192), stages=4, store=StagedGroups(1))
+    yield GroupTile(Tile(192, 128), stages=5, store=StagedGroups(1))
 
 
-def _fitted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
+def _swapped_shapes(problem: GroupProblem, loads: GroupLoads) -> Iterator[Candidate]:
     span, few = 1024 // problem.x.bits, problem.mean <= FEW
     if few:
         shapes = [(64, 16), (64, 32), (64, 64), (128, 64)] if problem.mean <= SINGLE else [(64, 64), (64, 128), (128, 128), (128, 192)]
@@ -80,22 +95,20 @@ def _fitted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
     for BM, BN in shapes:
         for which in (False, True):
             for BK in (span, 2 * span) if problem.mean <= SINGLE else (span,):
-                yield {**FITTED_BY_TICKET, "BM": BM, "BN": BN, "BK": BK, "LONGEST_FIRST": which and not few, "STREAM_W": which and few}
+                yield swapped(BM, BN, longest_first=which and not few, BK=BK), replace(loads, weights_evict_first=which and few)
 
 
-def _promoted_shapes(problem: GroupProblem) -> Iterator[dict[str, Any]]:
+def _promoted_shapes(problem: GroupProblem) -> Iterator[GroupTile]:
     for BN in (112, 128, 144, 160, 192):
-        yield {"BM": 128, "BN": BN}
-    yield {"BM": 256, "BN": 128}
-    yield {**OF_THREE, "LONGEST_FIRST": False}
-    yield {"BM": 128, "BN": 192, "STAGGER": True}
-    yield {**WIDE, "STAGGER": False}
-    yield {**WIDE, "STAGGER": True, "SERPENTINE": True}
-    yield {"BM": 64, "BN": 192}
+        yield GroupTile(Tile(128, BN))
+    yield GroupTile(Tile(256, 128))
+    yield THREE_WARPGROUPS.in_order()
+    yield GroupTile(Tile(128, 192), promotion="stagger")
+    yield WIDE
+    yield replace(WIDE, promotion="stagger", scheduler=replace(WIDE.scheduler, order=replace(WIDE.scheduler.order, serpentine=True)))
+    yield GroupTile(Tile(64, 192))
     for BM in (64, 128):
-        yield {"BM": BM, "BN": 128}
-        if problem.block_scales:
-            yield {"BM": BM, "BN": 128, "OVERLAP": True}
+        yield from _promotions(BM, 128, "plain", *(["overlap"] if problem.scales_in_shared else []))  # type: ignore[arg-type]
 
 
 __all__ = ["candidates", "each_tile"]

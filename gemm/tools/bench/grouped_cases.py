@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import random
 from dataclasses import dataclass
+
+from ...heuristic.grouped_tiles import FEW, PREFILL
+from ...heuristic.skewed import skewed
 
 KINDS = ("bf16", "fp8", "fp8-block")
 """bf16; e4m3 with one scale of x and one of each group's weights; e4m3 with block scales."""
-DECODE, PREFILL = 64, 512
-"""Tokens of a group up to which a case counts as decode, and from which on as prefill."""
+DECODE = FEW
+"""At most so many tokens a group are a decode; PREFILL or more are a prefill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """What has to be moved at least: x, the weights of groups that have rows, and y as bf16, or quantised."""
+        """Bytes that must be moved: x, the weights of groups that have rows, and y as bf16 or quantised."""
         busy = sum(1 for length in self.lengths if length)
         return (self.rows * self.k + busy * self.n * self.k) * self.operand_bytes + self.rows * self.columns * (1 if self.quantised else 2)
 
@@ -67,22 +68,6 @@ EXTENTS = ((8, 8, 4096, 7168), (8, 16, 4096, 7168), (8, 32, 4096, 7168), (8, 64,
 def cases(kinds: tuple[str, ...] = KINDS, skew: tuple[bool, ...] = (False, True)) -> tuple[Case, ...]:
     """Every extent in these kinds."""
     return tuple(Case(*extent, kind, skewed=each) for kind in kinds for extent in EXTENTS for each in skew)
-
-
-def skewed(groups: int, total: int, sigma: float = 1.0, empty: float = 0.125, number: int = 0) -> tuple[int, ...]:
-    """Lognormal lengths with this sum, an eighth of them 0; the same for the same arguments, others for another number."""
-    rng = random.Random(groups * 1_000_003 + total + number * 7_919_000_003)
-    weights = [math.exp(rng.gauss(0.0, sigma)) for _ in range(groups)]
-    for group in rng.sample(range(groups), round(groups * empty)):
-        weights[group] = 0.0
-    scale, found, so_far, given = total / sum(weights), [], 0.0, 0
-    for weight in weights:
-        so_far += weight * scale
-        found.append(max(0, round(so_far) - given) if weight else 0)
-        given += found[-1]
-    busiest = max(range(groups), key=found.__getitem__)
-    found[busiest] += total - sum(found)
-    return tuple(found)
 
 
 def case(text: str) -> Case:

@@ -93,7 +93,7 @@ PRESETS: dict[str, Preset] = {
     "sustained": Preset((*_cubes((4096, 6144, 8192, 16384)), Problem(4096, 4096, 1024), Problem(4096, 7168, 2048),
                          Problem(4096, 2112, 7168)), "sustained", ("cublas", "wgmma"), "large products under the power limit"),
     "memory": Preset(tuple(Problem(m, n, k) for m in (1, 16, 64) for n, k in WEIGHTS), "burst", (*_DENSE, "read"),
-                     "at most 64 rows: beside a streaming read of the same bytes"),
+                     "at most 64 rows: against a streaming read of the same bytes"),
     "layouts": Preset(tuple(Problem(size, size, size, layout=layout) for size in (4096, 8192) for layout in LAYOUTS), "burst", ("cublas",),
                       "4096 and 8192 in all four layouts"),
     "fp8": Preset((*_cubes((4096, 8192), dtype="e4m3"), *(Problem(*extents, "e4m3", block=True) for extents in (

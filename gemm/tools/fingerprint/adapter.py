@@ -156,11 +156,13 @@ def dense_config(drawn: Dense) -> DenseConfig:
     loads = Loads(words.get("a_rows", 0), words.get("evict_first", False), words.get("prefetch", 0), words.get("l2_bytes", L2_FETCH))
     if isinstance(scheduler, StreamK) or isinstance(scheduler.order, Hilbert):
         loads = replace(loads, l2_prefetch_stages=0)
+
     def config_of(store: Store | None) -> DenseConfig:
         return DenseConfig(problem.operands, _tile(words, problem.a.bits), words.get("stages", 0), _schedule(words, problem), scheduler,
                            store, loads, problem.fusion)
 
-    store = {"direct": Direct(), "staged": Staged(words.get("buffers", 0))}.get(words.get("store", ""))
+    stores: dict[str, Store] = {"direct": Direct(), "staged": Staged(words.get("buffers", 0))}
+    store = stores.get(words.get("store", ""))
     config = config_of(store)
     if store is None and config.staged and "buffers" in words:
         config = config_of(Staged(words["buffers"]))
@@ -193,14 +195,19 @@ def _scheduler(words: Words) -> Scheduler:
     return StreamK(order, cluster) if tiles == "stream_k" else Static(order, cluster)
 
 
+def _said_load(words: Words, best: ScaleLoad) -> ScaleLoad:
+    """How block scales are loaded: as the words say, or in the best way that there is."""
+    said: ScaleLoad = "warp" if words.get("sfa") == "threads" else "tensor_map" if words.get("sfb") == "threads" else best
+    return min((said, best), key=get_args(ScaleLoad).index)
+
+
 def _schedule(words: Words, problem: Problem) -> Schedule:
     how = words.get("promotion")
     sums = problem.sums(how or "plain")
     if how and not isinstance(sums, Promoted):
         sums = Promoted(how)
     if isinstance(sums, BlockScaled):
-        slower = {"threads": "warp"}.get(words.get("sfa", ""), "tensor_map" if words.get("sfb") == "threads" else sums.load)
-        sums = replace(sums, load=min((slower, sums.load), key=get_args(ScaleLoad).index))
+        sums = replace(sums, load=_said_load(words, sums.load))
     if words.get("schedule") == "pingpong":
         if isinstance(sums, Promoted) or words.get("warpgroups", 2) != 2:
             raise Unsupported("pingpong is of two warpgroups whose sums stay in the tensor cores")
@@ -248,8 +255,7 @@ def _group_sums(words: Words, problem: GroupProblem, how: Promotion, swap_ab: bo
         if how == "overlap":
             raise Unsupported("promotion that overlaps takes block scales from shared memory")
         return ThreadScaled(how == "stagger")
-    said: ScaleLoad = "warp" if words.get("sfa") == "threads" else "tensor_map" if words.get("sfb") == "threads" else problem.scale_load
-    return BlockScaled(how, min((said, problem.scale_load), key=get_args(ScaleLoad).index))
+    return BlockScaled(how, _said_load(words, problem.scale_load))
 
 
 def _forced(words: Words, operands: GroupOperands, sums: Callable[[Promotion, bool], Sums]) -> GroupedConfig:
@@ -343,7 +349,7 @@ def _pointer_problem(drawn: Grouped) -> PointerProblem:
 
 def _grouped_kernels(drawn: Grouped, config: GroupedConfig) -> list[Launched]:
     from ...kernels.update_tensormaps import update_tensormaps
-    from ...launch.grouped import kernel_of as grouped_kernel_of
+    from ...launch.group_kernels import kernel_of as grouped_kernel_of
 
     found = []
     words = _problem_words(drawn)
