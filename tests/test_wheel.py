@@ -182,6 +182,15 @@ def test_a_source_distribution_holds_the_tests_and_what_they_read(built: Built) 
     assert [name for name in names if name.endswith(".pyc")] == []
 
 
+def test_no_wheel_is_made_of_links_that_are_text_files(built: Built, tmp_path: Path) -> None:
+    """So git leaves them where it may not make links."""
+    tree = unpack(built.sdist, tmp_path / "unpacked")
+    shutil.rmtree(tree / "ptxkit" / "gemm")
+    (tree / "ptxkit" / "gemm").write_text("../gemm", encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"ptxkit/gemm is no link to the folder gemm, so the package would lack ptxkit\.gemm: run"):
+        build(built.python, tree, tmp_path / "dist", "wheel")
+
+
 def test_other_packages_keep_their_names(installed: Installed) -> None:
     done = installed.run("python", "-c", "import gemm, grammar, ptxkit.gemm, ptxkit.grammar; print(gemm.WHO, grammar.WHO, sep=', ')")
     assert (done.stdout, done.stderr) == ("another gemm, another grammar\n", "")
