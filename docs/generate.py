@@ -197,7 +197,7 @@ def reflowed(text: str) -> str:
 
 def instructions() -> str:
     """Each form of the table as the manual writes it, with its slots and the lowest PTX version and target that accept it."""
-    isa = ROOT / "grammar" / "isa"
+    isa = ROOT / "ptxkit" / "grammar" / "isa"
     chapters = sorted(path.stem for path in isa.glob("*.py") if path.stem != "__init__")
     parts = [FIRST_LINE, "# Instructions", "",
              "In Python `::` is `__`, a keyword gets a trailing `_`, and a token that starts with a digit joins the one before it: "

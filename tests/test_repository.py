@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+if (ROOT / "PKG-INFO").exists():
+    pytest.skip("an unpacked source distribution: these are the rules of a checkout", allow_module_level=True)
+
 PACKAGES = ("grammar", "ptxkit", "gemm")
 """The folders of the one package: ptxkit.grammar, ptxkit itself, ptxkit.gemm. Each may import itself and those before it."""
 LINKS = {"gemm": "../gemm", "grammar": "../grammar"}

@@ -22,7 +22,7 @@ State = Literal["ok", "missing", "broken"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at. `fix` says what to do unless the state is "ok"."""
+    """One thing looked at. `fix` says what to do; it may be empty when the state is "ok"."""
 
     name: str
     state: State
@@ -88,7 +88,8 @@ def _driver() -> Iterator[Check]:
         what, _, fix = str(error).partition(": ")
         yield Check("driver", "missing", what, fix)
         return
-    yield Check("driver", "ok", f"for CUDA {_dotted(version)}, PTX up to {_dotted(toolchain.ptx_level(version))}")
+    newer = toolchain.outruns(toolchain.ptxas(), version) if toolchain.has_ptxas() else ""
+    yield Check("driver", "ok", f"for CUDA {_dotted(version)}, PTX up to {_dotted(toolchain.ptx_level(version))}", newer)
     for ordinal in range(driver.device_count()):
         device = driver.device(ordinal)
         detail = (f"{device.name}, compute capability {_dotted(device.capability)}, {device.multiprocessors} SMs, "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dsl.parameters import Parameter, values
 from ..dsl.tensormap import TensorMap, encodable
-from ..errors import CheckError, Finding, LaunchError, NoToolError, Position, TraceError
+from ..errors import AssembleError, CheckError, Finding, LaunchError, NoToolError, Position, TraceError
 from ..settings import settings
 from ..types import TYPES
 from . import driver
@@ -37,7 +37,7 @@ def load_text(text: str, target: str, lines: Mapping[int, Position], ordinal: in
     """
     driver.require_target(target, ordinal)
     if settings().ptxas != "driver":
-        from .toolchain import assemble
+        from .toolchain import assemble, outruns
 
         try:
             assembly = assemble(text, target, lines=lines)
@@ -45,7 +45,12 @@ def load_text(text: str, target: str, lines: Mapping[int, Position], ordinal: in
             pass
         else:
             _judge(assembly.findings)
-            return driver.load(assembly.cubin, lines=lines, ordinal=ordinal)
+            try:
+                return driver.load(assembly.cubin, lines=lines, ordinal=ordinal)
+            except AssembleError as error:
+                if hint := outruns(assembly.tool, driver.driver_version()):
+                    raise AssembleError(error.log, error.findings, summary=f"{error}; {hint}") from None
+                raise
     library = driver.load(text, lines=lines, ordinal=ordinal)
     _judge(library.findings)
     return library

@@ -31,7 +31,7 @@ def _api() -> Any:
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
     except ImportError as error:
-        raise NoDriverError("cuda-python is not installed (`pip install 'cuda-python>=13'`; there is none for macOS): "
+        raise NoDriverError("cuda-python is not installed (`pip install 'cuda-python>=12.9,<14'`; there is none for macOS): "
                             "kernels can be written, checked and assembled, but not run") from error
     try:
         load_nvidia_dynamic_lib("cuda")

@@ -88,6 +88,16 @@ def ptx_level(cuda: tuple[int, int]) -> tuple[int, int]:
     return (8, minor if minor <= 5 else minor - 1) if major == 12 else (7, 0)
 
 
+def outruns(tool: Tool, cuda: tuple[int, int]) -> str:
+    """What to do when a tool is of a later major CUDA version than the driver, which may then refuse its cubins; else empty."""
+    major, minor = cuda
+    if tool.release[0] <= major:
+        return ""
+    wheel = f"nvidia-cuda-nvcc-cu{major}" if major < 13 else f"nvidia-cuda-nvcc=={major}.*"
+    return (f"{tool.name} {tool.version} is of a later CUDA than the driver, which is for {major}.{minor} and may refuse its cubins: "
+            f"install a newer driver, or set PTXKIT_PTXAS to a ptxas of CUDA {major} (`pip install {wheel}`) or to driver")
+
+
 def has_ptxas() -> bool:
     """Whether `assemble` has a ptxas to run; when not, a kernel can still be loaded as text by the driver."""
     try:

@@ -252,7 +252,7 @@ def traced(kernel: Kernel[Any], monkeypatch: pytest.MonkeyPatch) -> Counter[str]
 
 
 OURS = [*(path for path in sorted((ROOT / "examples").glob("*.py")) if "@kernel" in path.read_text()),
-        *sorted((ROOT / "gemm" / "kernels").glob("dense*.py"))]
+        *sorted((ROOT / "ptxkit" / "gemm" / "kernels").glob("dense*.py"))]
 
 
 @pytest.mark.pure

@@ -5,13 +5,14 @@ from __future__ import annotations
 import builtins
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ptxkit.errors import LaunchError, NoDriverError
-from ptxkit.runtime import arrays, driver, launch
+from ptxkit.errors import AssembleError, LaunchError, NoDriverError
+from ptxkit.runtime import arrays, compiled, driver, launch, toolchain
 from ptxkit.runtime.arrays import ArrayView
 
 
@@ -242,3 +243,22 @@ def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "device_count", lambda: 0)
     with pytest.raises(NoDriverError, match="sees no GPU"):
         driver.probe()
+
+
+@pytest.mark.parametrize(("ptxas", "cuda", "wheel"), [
+    ("13.0.88", (12, 9), "nvidia-cuda-nvcc-cu12"), ("14.1.0", (13, 3), "nvidia-cuda-nvcc==13.*"),
+    ("13.5.37", (13, 0), ""), ("12.9.86", (13, 0), "")])
+def test_a_cubin_of_a_later_cuda_than_the_driver(monkeypatch: pytest.MonkeyPatch, ptxas: str, cuda: tuple[int, int], wheel: str) -> None:
+    tool = toolchain.Tool("ptxas", Path("ptxas"), ptxas)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssembleError("", summary="the driver refused this cubin: CUDA_ERROR_INVALID_IMAGE")
+
+    monkeypatch.setattr(toolchain, "assemble", lambda *_, **__: toolchain.Assembly(b"", "", {}, (), tool, "sm_90a"))
+    monkeypatch.setattr(driver, "require_target", lambda *_: None)
+    monkeypatch.setattr(driver, "driver_version", lambda: cuda)
+    monkeypatch.setattr(driver, "load", refuse)
+    with pytest.raises(AssembleError, match=r"^the driver refused this cubin: CUDA_ERROR_INVALID_IMAGE") as caught:
+        compiled.load_text("", "sm_90a", {}, 0)
+    says = f"ptxas {ptxas} is of a later CUDA than the driver, which is for {cuda[0]}.{cuda[1]} and may refuse its cubins"
+    assert (says in str(caught.value)) is (f"`pip install {wheel}`" in str(caught.value)) is bool(wheel)

@@ -1,0 +1,239 @@
+"""A wheel and a source distribution are built and installed, next to other packages that are called `grammar` and `gemm`."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "ptxkit-keep")
+STRANGERS = {name: {f"{name}/__init__.py": f"WHO = 'another {name}'\n", f"{name}/read.py": "", f"{name}/__main__.py": "print(1)\n"}
+             for name in ("grammar", "gemm")}
+"""Files of packages that have names of ours, and modules of those names."""
+PTX = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry store(.param .u64 out)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [out];
+    cvta.to.global.u64 %rd2, %rd1;
+    mov.u32 %r1, 7;
+    st.global.u32 [%rd2], %r1;
+    ret;
+}
+"""
+
+pytestmark = pytest.mark.pure
+
+
+@dataclass(frozen=True)
+class Built:
+    """What the build made, and a Python that has nothing but setuptools and pip."""
+
+    wheel: Path
+    sdist: Path
+    again: Path
+    python: Path
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A virtual environment with the wheel, and an empty folder to work in."""
+
+    folder: Path
+    empty: Path
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        program = str(self.folder / "bin" / command[0])
+        return subprocess.run([program, *command[1:]], cwd=self.empty, env=environment(), capture_output=True, text=True, check=False)
+
+
+def environment() -> dict[str, str]:
+    """This process's, without what leads Python elsewhere."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+def call(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def make_environment(folder: Path, *, with_pip: bool) -> Path:
+    venv.create(folder, with_pip=with_pip, symlinks=True)
+    return folder / "bin" / "python"
+
+
+def build(python: Path, tree: Path, folder: Path, kind: str) -> Path:
+    """The wheel or the sdist that the build backend makes of a folder."""
+    folder.mkdir(exist_ok=True)
+    script = f"from setuptools import build_meta; print('made', build_meta.build_{kind}({str(folder)!r}))"
+    return folder / call(python, "-c", script, cwd=tree).splitlines()[-1].removeprefix("made ")
+
+
+def unpack(sdist: Path, folder: Path) -> Path:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (tree,) = folder.iterdir()
+    return tree
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("built")
+    python = make_environment(folder / "builder", with_pip=True)
+    needs = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    fetched = subprocess.run([python, "-m", "pip", "install", "--quiet", "--retries", "1", "--disable-pip-version-check", *needs],
+                             cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    if fetched.returncode != 0:
+        pytest.skip(f"pip cannot install {', '.join(needs)}, which builds the wheel: {fetched.stderr.strip().splitlines()[-1]}")
+    shutil.copytree(ROOT, folder / "tree", symlinks=True, ignore=NOT_COPIED)
+    sdist = build(python, folder / "tree", folder / "dist", "sdist")
+    wheel = build(python, folder / "tree", folder / "dist", "wheel")
+    again = build(python, unpack(sdist, folder / "unpacked"), folder / "again", "wheel")
+    return Built(wheel, sdist, again, python)
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
+
+
+def sources() -> dict[str, bytes]:
+    """Every file of the package, by its name in a wheel."""
+    return {path.relative_to(ROOT).as_posix(): path.read_bytes() for folder, _, names in os.walk(ROOT / "ptxkit", followlinks=True)
+            for name in names if (path := Path(folder, name)).suffix != ".pyc"}
+
+
+def stranger(name: str, folder: Path) -> Path:
+    """A wheel of another package with that name."""
+    about = f"{name}-3.0.dist-info"
+    files = {**STRANGERS[name], f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 3.0\n",
+             f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    record = io.StringIO()
+    rows = csv.writer(record, lineterminator="\n")
+    for path, text in files.items():
+        digest = urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+        rows.writerow((path, f"sha256={digest}", len(text)))
+    rows.writerow((f"{about}/RECORD", "", ""))
+    wheel = folder / f"{name}-3.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in {**files, f"{about}/RECORD": record.getvalue()}.items():
+            archive.writestr(path, text)
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """One stranger is there before ptxkit, the other comes after it. Dependencies are those of the tests' own environment."""
+    folder, empty = tmp_path_factory.mktemp("installed"), tmp_path_factory.mktemp("empty")
+    python = make_environment(folder / "venv", with_pip=False)
+    for wheel in (stranger("gemm", folder), built.wheel, stranger("grammar", folder)):
+        call(built.python, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", python, "install", "--no-deps", "--no-index",
+             wheel, cwd=empty)
+    dependencies = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    (site(folder / "venv") / "dependencies.pth").write_text("\n".join(dependencies), encoding="utf-8")
+    return Installed(folder / "venv", empty)
+
+
+def site(folder: Path) -> Path:
+    (found,) = (folder / "lib").glob("python*/site-packages")
+    return found
+
+
+def test_a_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
+    made, ours = contents(built.wheel), sources()
+    assert {name.partition("/")[0] for name in made} == {"ptxkit", built.wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"}
+    assert {name: data for name, data in made.items() if name.startswith("ptxkit/")} == ours
+    assert {"ptxkit/py.typed", "ptxkit/ptx.pyi", "ptxkit/gemm/py.typed", "ptxkit/gemm/cards/h200.json", "ptxkit/grammar/py.typed",
+            "ptxkit/grammar/readers/ptx.lark", "ptxkit/gemm/kernels/dense.py", "ptxkit/grammar/isa/wgmma.py"} <= ours.keys()
+
+
+def test_a_source_distribution_makes_the_same_wheel(built: Built) -> None:
+    assert contents(built.again) == contents(built.wheel)
+
+
+def test_a_source_distribution_holds_the_tests_and_what_they_read(built: Built) -> None:
+    with tarfile.open(built.sdist) as archive:
+        names = {member.name.partition("/")[2] for member in archive if member.isfile()}
+        assert all(member.isfile() or member.isdir() for member in archive), "no links: not every system can make them"
+    expected = {path.relative_to(ROOT).as_posix() for folder in ("tests", "docs", "examples", "benchmarks")
+                for path in (ROOT / folder).rglob("*") if path.is_file() and not {"__pycache__", "api"} & set(path.parts)}
+    expected |= {"pyproject.toml", "LICENSE", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", *sources()}
+    assert expected - names == set()
+    assert [name for name in names if name.endswith(".pyc")] == []
+
+
+def test_no_wheel_is_made_of_links_that_are_text_files(built: Built, tmp_path: Path) -> None:
+    """So git leaves them where it may not make links."""
+    tree = unpack(built.sdist, tmp_path / "unpacked")
+    shutil.rmtree(tree / "ptxkit" / "gemm")
+    (tree / "ptxkit" / "gemm").write_text("../gemm", encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"ptxkit/gemm is no link to the folder gemm, so the package would lack ptxkit\.gemm: run"):
+        build(built.python, tree, tmp_path / "dist", "wheel")
+
+
+def test_other_packages_keep_their_names(installed: Installed) -> None:
+    done = installed.run("python", "-c", "import gemm, grammar, ptxkit.gemm, ptxkit.grammar; print(gemm.WHO, grammar.WHO, sep=', ')")
+    assert (done.stdout, done.stderr) == ("another gemm, another grammar\n", "")
+    assert files_of_strangers(installed) == {name: text for files in STRANGERS.values() for name, text in files.items()}
+
+
+def files_of_strangers(installed: Installed) -> Mapping[str, str]:
+    here = site(installed.folder)
+    return {path.relative_to(here).as_posix(): path.read_text(encoding="utf-8") for name in STRANGERS for path in (here / name).rglob("*")
+            if path.is_file() and path.suffix != ".pyc"}
+
+
+def test_doctor(installed: Installed) -> None:
+    done = installed.run("ptxkit", "doctor", "--json")
+    assert done.stderr == ""
+    said = json.loads(done.stdout)
+    assert done.returncode == (0 if said["ok"] else 1)
+    states = {check["name"]: check["state"] for check in said["checks"]}
+    assert states["python"] == "ok"
+    assert "broken" not in states.values()
+
+
+def test_emit(installed: Installed) -> None:
+    done = installed.run("ptxkit", "emit", "ptxkit.gemm.kernels.dense:gemm")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ".visible .entry gemm(" in done.stdout
+    assert "wgmma.mma_async" in done.stdout
+
+
+def test_check(installed: Installed, tmp_path: Path) -> None:
+    file = tmp_path / "store.ptx"
+    file.write_text(PTX, encoding="utf-8")
+    done = installed.run("ptxkit", "check", str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+    file.write_text(PTX.replace("%r1, 7", "%r9, 7"), encoding="utf-8")
+    done = installed.run("ptxkit", "check", str(file))
+    assert done.returncode == 1
+    assert "error [undefined-name]" in done.stdout
+
+
+def test_a_product_on_the_cpu_device(installed: Installed) -> None:
+    done = installed.run("python", "-m", "ptxkit.gemm", "run", "-m", "128", "-n", "128", "-k", "128", "--device", "sim")
+    assert done.returncode == 0, done.stderr
+    assert "right" in done.stdout
+    assert "verdict: clean" in done.stdout
+    assert list(installed.empty.iterdir()) == []
