@@ -263,8 +263,9 @@ def test_a_pathfinder_that_does_not_know_ptxas_is_named(monkeypatch: pytest.Monk
     import cuda.pathfinder
 
     def refuse(name: str) -> None:
-        raise RuntimeError(f"Binary '{name}' is not supported. Supported utilities are: nvcc, nvdisasm")  # as 1.8.0 says it
+        raise RuntimeError(f"Binary '{name}' is not supported. Supported utilities are: nvcc")  # as 1.8.0 says it
 
     monkeypatch.setattr(cuda.pathfinder, "find_nvidia_binary_utility", refuse)
     assert toolchain._in_wheel("ptxas") is None
-    assert caplog.messages == ["no wheel is looked into for ptxas (Binary 'ptxas' is not supported): `pip install 'cuda-pathfinder>=1.8.1'`"]
+    assert caplog.messages == [
+        "no wheel is looked into for ptxas (Binary 'ptxas' is not supported): `pip install 'cuda-pathfinder>=1.8.1'`"]
