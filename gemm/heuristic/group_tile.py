@@ -113,7 +113,7 @@ def with_partial_boxes(tokens: TokensAsRows | SwapAB, tail_rows: int, BM: int, s
 
 
 def in_this_order(scheduler: StaticGroups | DynamicGroups, order: Order) -> StaticGroups | DynamicGroups:
-    """The scheduler with its tiles dealt out another way."""
+    """The scheduler, with another way to give CTAs their tiles."""
     if order != "dynamic":
         return StaticGroups(order, scheduler.longest_first, scheduler.order, scheduler.cluster)
     if isinstance(scheduler, DynamicGroups):

@@ -126,7 +126,7 @@ def loads_of(problem: GroupProblem) -> GroupLoads:
 
 
 def _assigned_statically(config: GroupedConfig) -> GroupedConfig:
-    """The configuration with its tiles dealt out in advance, every other panel backwards."""
+    """The configuration with tiles that are assigned statically, every other panel backwards."""
     scheduler = in_this_order(config.scheduler, "linear")
     scheduler = replace(scheduler, order=replace(scheduler.order, serpentine=True))
     return replace(config, scheduler=scheduler, tokens=replace(config.tokens, partial_boxes=True))

@@ -122,8 +122,8 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
         scales = rng.choice(("none", "one", "group", "block", "block")) if fp8 else rng.choice(("none", "none", "group"))
         gated = rng.random() < 0.25
         layout: Layout = rng.choice(("cu_seqlens", "cu_seqlens", "cu_seqlens", "masked", "contiguous")) if groups < 64 else "cu_seqlens"
-        kind: Any = (dtype, scales, rng.choice(("bf16", "f16", "f32")), gated, layout,
-                rng.choice((1.0, 16.0, 40.0, 128.0, 1000.0)), rng.choice((None, False, True)) if fp8 and scales != "block" else None)
+        out, mean = rng.choice(("bf16", "f16", "f32")), rng.choice((1.0, 16.0, 40.0, 128.0, 1000.0))
+        fast = rng.choice((None, False, True)) if fp8 and scales != "block" else None
         ways: dict[str, Any] = {"order": rng.choice((None, None, "search", "across", "dynamic", "dynamic")),
                                 "ends": rng.choice(("ragged", "ragged", "direct", "tensormap")),
                                 "waves": rng.choice((None, None, (2, 1), (1, 1))), "between": rng.choice((None, 0)),
@@ -133,7 +133,8 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
             if gated and scales == "block":
                 n = 128 * rng.randint(1, 4)
             k = 512 * rng.randint(1, 3) if scales == "block" and rng.random() < 0.5 else (16 if fp8 else 8) * rng.randint(1, 64)
-            found.append(Trial(_lengths(rng, groups), n, k, *kind, rng.choice((0, 0, 3, 130)), **ways))
+            found.append(Trial(_lengths(rng, groups), n, k, dtype, scales, out, gated, layout, mean, fast, rng.choice((0, 0, 3, 130)),
+                               **ways))
     return found
 
 

@@ -47,7 +47,7 @@ def recorded_tile(tile: GroupTile | GroupedConfig) -> str:
 
 
 def recorded_order(config: GroupTile | GroupedConfig) -> str:
-    """What they call the way in which tiles are dealt out."""
+    """What they call the order in which CTAs get their tiles."""
     return config.scheduler.find if isinstance(config.scheduler, StaticGroups) else "ticket"
 
 

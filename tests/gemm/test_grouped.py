@@ -1,4 +1,4 @@
-"""Group products on the CPU device: any lengths, against float64, with rows that no group owns."""
+"""Grouped products on the CPU device: any lengths, against float64, with rows that no group owns."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_each_group_is_one_of_two_kernels(each, times, between, layout, kernels,
 
 
 def test_groups_are_shared_where_that_takes_less_time():
-    """Groups of which each kernel takes half in less time; not if going over takes longer than that saves."""
+    """Each kernel takes less time for half of the groups. They are not shared if going over takes longer than that saves."""
     def config(between: int | None) -> GroupedConfig:
         first, second = (made({"tile": Tile(BM, BN)}, max_groups=128) for BM, BN in ((192, 128), (128, 192)))
         return first.or_(TileCost(192, 128, 64, 6144, 1), second, TileCost(128, 192, 64, 8192, 1), between)
@@ -238,7 +238,7 @@ def test_groups_are_shared_where_that_takes_less_time():
 
 
 def test_only_the_second_kernel_waits_for_the_one_before_at_its_end():
-    """The first has waited before it reads, and lets the second begin behind that; the second waits where it ends, in both ways."""
+    """The first has waited before it reads, and then lets the second begin; the second waits where it ends, in both ways."""
     config = made({"tile": Tile(128, 256), "scheduler": DynamicGroups()}, max_groups=32)
     config = config.or_(config.cost(1), config, config.cost(1), 0)
     for kernel in config.kernels:

@@ -33,7 +33,7 @@ def _swept(config: str) -> str:
 def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
     """Of groups that are all alike, and of skewed ones, which the host cannot tell from them."""
     swept = results("2026-11-22-h200-grouped-sweep.json")["cases"]
-    measured = {name: times for name, times in swept.items() if case(name).tokens > FEW}    # few were measured anew: below
+    measured = {name: times for name, times in swept.items() if case(name).tokens > FEW}    # few were measured again: below
     assert len(measured) == 78
     shares = []
     for name, times in measured.items():
@@ -45,7 +45,7 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
         if not isinstance(chosen.tokens, SwapAB):               # tail rows are newer than the sweep
             chosen = replace(chosen, tokens=replace(chosen.tokens, tail_rows=0))
         chosen = _swept(recorded_config(chosen))
-        if chosen in known:                                     # 6 x 1024 is dealt out since then, which the sweep did not try
+        if chosen in known:                                     # 6 x 1024 is assigned statically since then, which the sweep did not try
             shares.append(known[chosen] / min(known.values()))
             assert shares[-1] <= 1.05, (name, chosen)
     assert len(shares) >= 77
@@ -117,7 +117,7 @@ def beside_each_other(measured: dict[str, dict[str, float]],
 
 
 def deviation_of_tiles(name: str, count: int, **changes: Any) -> float:
-    """Of what the heuristic counts from what was measured of so many, each case's tiles beside each other; with all of them changed so."""
+    """How far the costs of each case's tiles are from what was measured, relative to each other; with these changes of every tile."""
     logs = beside_each_other(of_tiles(name), lambda times, each, one, problem: times.get(recorded_tile(each.tile)),
                              lambda each, problem: cost_of(replace(each, **changes), problem))
     assert sum(map(len, logs)) == count
@@ -135,8 +135,8 @@ def test_tiles_without_promotion_take_what_their_depth_and_their_waves_say():
     assert deviation_of_tiles(WITHOUT_PROMOTION, 4 * 116) < 0.025 < 0.035 < deviation_of_tiles(WITHOUT_PROMOTION, 4 * 116, store_stages=0.0)
 
 
-def test_tiles_with_block_scales_take_what_their_slabs_and_their_waves_say():
-    """A slab more than they have."""
+def test_tiles_with_block_scales_take_what_their_m64_blocks_and_their_waves_say():
+    """They cost one m64 block more than they have."""
     assert deviation_of_tiles(BLOCK_SCALES, 5 * 48) < 0.02 < 0.035 < deviation_of_tiles(BLOCK_SCALES, 5 * 48, fixed_blocks=0)
 
 
@@ -262,7 +262,7 @@ def own_matrices_label(config: GroupedConfig) -> str:
 
 @pytest.mark.parametrize(("kind", "share", "beside_rows"), [("bf16", 1.025, 1.035), ("fp8", 1.02, 1.045)])
 def test_tiles_of_matrices_of_each_group_are_near_the_fastest(kind: str, share: float, beside_rows: float):
-    """In the mean of each number of tokens alike and skewed; and beside the same product of groups that are rows of one matrix."""
+    """In the mean of each number of tokens, alike and skewed; and relative to the same product of groups that are rows of one matrix."""
     beside, over = [], []
     for word, times in (item for run in results(POINTERS)["runs"] for item in run.items()):
         one = case(word)
@@ -323,14 +323,14 @@ def test_pairs_take_no_longer_than_a_cta_alone():
 
 def test_a_wide_tile_that_is_assigned_statically_takes_as_long_as_a_full_one():
     """So that groups that differ are the other kernel's, whatever the waves."""
-    def beside(slabs: int) -> float:
+    def beside(blocks: int) -> float:
         found = []
         for word, times in experiment("tiles with block scales, a kernel each").items():
             one, us = case(word), [next((us for label, us in times.items() if label.startswith(f"128x256 {how}")), None)
                                    for how in ("dealt out", "by ticket")]
             if us[0] is not None and us[1] is not None and 192 <= one.tokens <= 1024 and not (one.gated or one.quantised):
                 rows, steps = (sum(-(-length // of) for length in one.lengths) for of in (128, 64))
-                found.append(math.log(us[0] / us[1] * (steps + rows) / (steps + slabs * rows)))
+                found.append(math.log(us[0] / us[1] * (steps + rows) / (steps + blocks * rows)))
         assert len(found) > 30
         return statistics.pstdev(found)
 

@@ -1,4 +1,4 @@
-"""Which configuration a group product gets: right for any lengths, near the fastest that was measured, and without spills."""
+"""Which configuration a grouped product gets: right for any lengths, near the fastest that was measured, and without spills."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_l2_fetches_as_many_bytes_as_the_configuration_says():
     ("bf16", 32, 128, False), ("bf16", 96, 192, False), ("fp8", 32, 2048, False)], ids=str)
 def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups, tokens, both_ends):
     """About 16, or where there is much work 48, and 32 in the second kernel of block scales: as many as have a group's tiles, or a part of
-    them, or several times as many. Where tiles are dealt out nobody chooses where to begin, nor among groups that are alike."""
+    them, or several times as many. With static assignment nobody chooses where to begin, nor among groups that are alike."""
     drawn = 0
     for n, k in itertools.product((256, 1536, 2048, 4096, 6144, 7168, 14336), (1024, 14336)):
         kernels = heuristic(problem_of(Case(groups, tokens, n, k, kind))).kernels
@@ -183,7 +183,7 @@ def test_two_kernels_share_the_groups_where_that_was_measured_to_pay(extent, kin
 
 
 def test_long_groups_with_block_scales_go_to_pairs_of_ctas():
-    """Where nothing else is asked for, and in whole clusters beside a kernel of single CTAs."""
+    """Where nothing else is asked for, and in whole clusters, also with a second kernel of single CTAs."""
     def in_pairs(*extent: int, order: Any = None, **what: Any) -> list[bool]:
         problem = problem_of(Case(*extent, "fp8-block", **what))
         problem.options = replace(problem.options, order=order)
@@ -213,7 +213,7 @@ def test_the_heuristic_has_a_configuration_for_every_case():
     assert made({"tile.BN": 128, "schedule": Cooperative(sums=ThreadScaled())}, e4m3, e4m3).stages >= 4
     wide = made({"tile": WIDE.tile, "scheduler": WIDE.scheduler, "schedule": Cooperative(sums=BlockScaled(load="bulk"))}, e4m3, e4m3,
                 max_groups=32)
-    assert (wide.stages, wide.buffers) == (4, 1)                # one buffer less for a stage more, with fewer of which it spills
+    assert (wide.stages, wide.buffers) == (4, 1)                # one buffer less for a stage more: with fewer stages it spills
 
 
 def test_only_tiles_of_counted_lengths_are_assigned_statically():

@@ -105,7 +105,7 @@ def test_every_tile_of_groups_with_matrices_of_their_own(most):
 
 
 def own_matrices(extents, **how):
-    """Groups of these M, N and K beside their products in float64."""
+    """Groups of these M, N and K against their products in float64."""
     from ptxkit.gemm.launch.simulate_grouped import simulate_pointers
 
     rng, kind = np.random.default_rng(3), ml_dtypes.bfloat16

@@ -77,11 +77,11 @@ def test_every_row_of_a_group_is_in_one_tile_of_each_column(lengths, tokens, ord
             assert [row for row, _ in own] == [begin, *(until for _, until in own[:-1])][:len(own)]
             assert (own[-1][1] if own else begin) == begin + length
             unit = even or 64
-            slabs = [-(-(until - row) // unit) for row, until in own]
-            assert all(0 < each <= tokens // unit for each in slabs)
-            assert sum(slabs) == -(-length // unit)
-            if even and slabs:
-                assert max(slabs) - min(slabs) <= 1
+            blocks = [-(-(until - row) // unit) for row, until in own]
+            assert all(0 < each <= tokens // unit for each in blocks)
+            assert sum(blocks) == -(-length // unit)
+            if even and blocks:
+                assert max(blocks) - min(blocks) <= 1
         begin += length
 
 
@@ -114,7 +114,7 @@ def test_a_cta_begins_where_it_is_expected_to_if_every_group_has_one_tile_of_tok
     assert len({tuple(row) for row in out[:, :2].tolist()}) == ctas
 
 
-def test_four_slabs_are_two_and_two_or_three_and_one():
+def test_four_m64_blocks_are_two_and_two_or_three_and_one():
     assert [(row, until) for _, row, until, n in tiles([250], 192, "linear", 64, 1) if not n] == [(0, 128), (128, 250)]
     assert [(row, until) for _, row, until, n in tiles([250], 192, "linear", 0, 1) if not n] == [(0, 192), (192, 250)]
 

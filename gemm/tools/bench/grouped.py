@@ -78,7 +78,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """The variants that a command line says with commas, of which those in parentheses belong to a value."""
+    """The variants that a command line says with commas. Commas in parentheses belong to a value."""
     found, depth = [""], 0
     for character in text:
         depth += {"(": 1, ")": -1}.get(character, 0)
@@ -122,8 +122,9 @@ def variant_of(name: str) -> Variant:
     """The variant: a name of `VARIANTS`, or settings such as `tile.BN=128+scheduler=DynamicGroups`."""
     if name in VARIANTS:
         return VARIANTS[name]
+    settings: dict[str, str] = {}
     try:
-        settings = read(name.split("+"))
+        settings |= read(name.split("+"))
         for path, value in settings.items():
             changed(GroupedConfig(), path, value)
     except ConfigError:

@@ -63,7 +63,7 @@ def deep_gemm_contiguous(torch: Any, case: Case, data: Data) -> Peer:
 def deep_gemm_masked(torch: Any, case: Case, data: Data) -> Peer:
     """DeepGEMM's masked layout: every group with as much room as the longest, and how many rows of it are used.
 
-    Its tiles have 64 or 128 rows, and one that ends behind a group's room would be written over the next group.
+    Its tiles have 64 or 128 rows, and one that ends after a group's room would be written over the next group.
     """
     library = _deep_gemm(case)
     room = max(_filled(case.lengths, 128))
@@ -110,7 +110,7 @@ def hpc_ops_tile(tokens: int) -> int:
 
 
 def _deep_gemm(case: Case) -> Any:
-    """DeepGEMM, each launch of which may begin under the end of the one before, as ours do."""
+    """DeepGEMM. Its launches may begin under the end of the one before, as ours do."""
     library = _imported("deep_gemm", case, ("bf16", "fp8-block"))
     if hasattr(library, "set_pdl"):
         library.set_pdl(True)
@@ -141,7 +141,7 @@ def _places(torch: Any, case: Case, taken: Sequence[int]) -> Any:
 
 
 def _spread(torch: Any, array: Any, rows: Any, count: int) -> Any:
-    """`count` rows of which those at `rows` are the array's, and the others zeros."""
+    """`count` rows: the array's at `rows`, zeros elsewhere."""
     whole = torch.zeros((count, array.shape[1]), dtype=torch.uint8 if array.element_size() == 1 else array.dtype, device="cuda")
     whole[rows] = array.view(whole.dtype)
     return whole.view(array.dtype)
