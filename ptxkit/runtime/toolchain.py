@@ -128,7 +128,11 @@ def _in_wheel(name: str) -> Path | None:
         from cuda.pathfinder import find_nvidia_binary_utility
     except ImportError:  # no cuda-python on this platform, or one older than the function
         return None
-    found = find_nvidia_binary_utility(name)
+    try:
+        found = find_nvidia_binary_utility(name)
+    except Exception as error:  # not every version exports the class: UnsupportedBinaryError
+        _LOG.warning("no wheel is looked into for %s (%s): `pip install 'cuda-pathfinder>=1.8.1'`", name, str(error).partition(".")[0])
+        return None
     return Path(found) if found else None
 
 

@@ -256,3 +256,16 @@ def test_a_serialization_that_nobody_has_seen_yet_is_reported() -> None:
     finding, = diagnostics.findings(log)
     assert (finding.rule, finding.severity) == ("C7599", "review")
     assert "wgmma.fence" in finding.fix
+
+
+@pytest.mark.pure
+def test_a_pathfinder_that_does_not_know_ptxas_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    import cuda.pathfinder
+
+    def refuse(name: str) -> None:
+        raise RuntimeError(f"Binary '{name}' is not supported. Supported utilities are: nvcc")  # as 1.8.0 says it
+
+    monkeypatch.setattr(cuda.pathfinder, "find_nvidia_binary_utility", refuse)
+    assert toolchain._in_wheel("ptxas") is None
+    assert caplog.messages == [
+        "no wheel is looked into for ptxas (Binary 'ptxas' is not supported): `pip install 'cuda-pathfinder>=1.8.1'`"]
