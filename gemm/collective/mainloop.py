@@ -10,7 +10,7 @@ from ptxkit.ptx import bar, fence, mov, st, wgmma
 from ptxkit.smem import Tile
 from ptxkit.types import b32, u32
 
-from ..scheduler.fast_divmod import rounded_up
+from ..scheduler.fast_divmod import ceil_div
 from .atoms import WARPGROUP
 from .ordered_barrier import OrderedSequence, Stagger
 from .pipeline import ConsumerSide
@@ -41,7 +41,7 @@ class Mainloop:
     def multiply_columns(self, acc: Accumulators, count: Reg[u32], columns: Reg[u32], granularity: int) -> None:
         """The same for the first `columns` of a tile, rounded up to `granularity`: a loop for each number of them. Accumulators of the
         other columns keep what they held."""
-        steps = rounded_up(columns, granularity)
+        steps = ceil_div(columns, granularity)
         for n in range(granularity, self.mma.atom.n + 1, granularity):
             mma = self.mma.of_columns(n)
             with if_(steps == n // granularity):

@@ -11,7 +11,7 @@ from ptxkit.ptx import selp
 from ptxkit.smem import Tile, TileView
 from ptxkit.types import b64, pred, u16, u32
 
-from ..scheduler.fast_divmod import rounded_up
+from ..scheduler.fast_divmod import ceil_div
 from .atoms import ROWS, Mma, tensor_copy, tensor_prefetch
 
 
@@ -73,7 +73,7 @@ class TiledCopy:
         if boxes is None:
             return self.rows * row if self.rows else layout.bytes
         unit = boxes.rows if first else boxes.unit
-        return rounded_up(boxes.count, unit) * (unit * row)
+        return ceil_div(boxes.count, unit) * (unit * row)
 
     def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any, first: Reg[pred] | None = None) -> None:
         """Copy rows `mn`.. and depth `k`.. (in elements) into the stage; `outer` are the map's further coordinates. `first`, for a copy

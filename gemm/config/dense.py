@@ -16,7 +16,7 @@ from ..collective.epilogue import BUFFERS
 from ..collective.epilogue_ops import ACTIVATIONS, PLAIN_SUM, Fusion
 from ..collective.mainloop_promoted import UNROLLED
 from ..collective.split_k import columns_per_split
-from ..scheduler.dynamic import Tickets
+from ..scheduler.dynamic import DynamicScheduler
 from . import budget
 from .parts import (
     L2_FETCH,
@@ -192,7 +192,7 @@ class DenseConfig:
         bytes = budget.staging_bytes(self.buffers, self.tile.BN, self.operands.out, self.schedule) if self.staged else 0
         if self.splits_in_cluster:
             bytes += self.splits * columns_per_split(self.tile.BN, self.splits) * 8 * self.tile.BM * 4 + 8
-        return bytes + (16 if isinstance(self.schedule, Pingpong) else 0) + (Tickets.BYTES if isinstance(self.scheduler, Dynamic) else 0)
+        return bytes + (16 if isinstance(self.schedule, Pingpong) else 0) + (DynamicScheduler.BYTES if isinstance(self.scheduler, Dynamic) else 0)
 
     @property
     def smem_bytes(self) -> int:

@@ -17,8 +17,8 @@ from ..collective.epilogue_quantize import kept_bytes, passes
 from ..collective.mainloop_promoted import UNROLLED
 from ..collective.scale_factors import bulk_count, parts_of
 from ..collective.thread_scales import BLOCK
-from ..scheduler.dynamic import ClusterTickets, Tickets
-from ..scheduler.fast_divmod import SmallInverses
+from ..scheduler.dynamic import ClusterDynamicScheduler, DynamicScheduler
+from ..scheduler.fast_divmod import DivmodTable
 from ..scheduler.group_table import COUNTED, GroupTable
 from ..scheduler.tile_cost import TileCost
 from ..scheduler.two_kernels import TwoKernelPlan
@@ -295,8 +295,8 @@ class GroupedConfig:
         table = 0
         if operands.layout != "contiguous":
             table = GroupTable.bytes(operands.max_groups, operands.layout, self.scheduler.longest_first)
-        tickets = ClusterTickets.BYTES if self.cluster > 1 else Tickets.BYTES
-        return self._tile_bytes(self.stages) + scales + self.kept_bytes + table + tickets + SmallInverses.BYTES + 16
+        dynamic = ClusterDynamicScheduler.BYTES if self.cluster > 1 else DynamicScheduler.BYTES
+        return self._tile_bytes(self.stages) + scales + self.kept_bytes + table + dynamic + DivmodTable.BYTES + 16
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..config import budget
 from ..config.dense import Operands
 from ..config.parts import ClusterShape, Cooperative, Dynamic, Loads, Pingpong, Staged, Static, Store, Swizzle, Tile
 from ..scheduler.dense import tile_scheduler
-from ..scheduler.dynamic import Tickets
+from ..scheduler.dynamic import DynamicScheduler
 from ..scheduler.work import TileDivmod
 from .shape import Shape, prefetch_first_tile
 
@@ -38,7 +38,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
     tile, BM / warpgroups rows each (cooperative), or each a tile of its own in turn (pingpong).
 
     Arrivals a phase. full[stage]: 1, the producer's arrive.expect_tx of the whole stage. empty[stage]: one thread of every warpgroup that
-    reads the stage (one when they take turns), in every CTA that this CTA's copies reach. See also `OrderedSequence` and `Tickets`.
+    reads the stage (one when they take turns), in every CTA that this CTA's copies reach. See also `OrderedSequence` and `DynamicScheduler`.
 
     Stage and parity run on from tile to tile, so that the producer loads the next tile while the mma warpgroups store this one.
 
@@ -54,14 +54,14 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
     staging = allocate_staging(store, mma_warpgroups, tile.BN, operands.out)
     pipeline = Pipeline(stages, 1 if pingpong else mma_warpgroups, cluster)
     turns = OrderedSequence.allocate() if pingpong else None
-    tickets = Tickets(counters, 4 * mma_warpgroups) if isinstance(scheduler, Dynamic) else None
+    dynamic = DynamicScheduler(counters, 4 * mma_warpgroups) if isinstance(scheduler, Dynamic) else None
 
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF) >> 2      # the same in all lanes, and ptxas can see it
     with if_(thread == 0):
         prefetch_tensormaps(a, b, *([d] if staging is not None else []))
-        pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []), *(tickets.counts if tickets is not None else ()))
-    tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve, tickets)
+        pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []), *(dynamic.counts if dynamic is not None else ()))
+    tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve, dynamic)
     begins_at = prefetch_first_tile(tiles, b, b_tile, cluster, thread, loads.l2_prefetch_stages)
     start(cluster.size > 1)
 

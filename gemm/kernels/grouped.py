@@ -53,7 +53,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, grou
     m64 blocks of a tile (cooperative), or each a tile of its own (pingpong). `GroupWork` says how every role finds its work tiles.
 
     Arrivals a phase. full[stage]: 1, the producer's arrive.expect_tx. empty[stage]: one thread of each warpgroup that reads the stage, in
-    every CTA that shares an operand with this one. See also `OrderedSequence` and `Tickets`.
+    every CTA that shares an operand with this one. See also `OrderedSequence` and `DynamicScheduler`.
 
     A tile reads the rows after its group's last one, and drops them: stores end with the group. A warpgroup that has no row of the group
     releases the stages without multiplying. Quantised results have a scale for 128 columns of a row: a CTA works on as many tiles next to

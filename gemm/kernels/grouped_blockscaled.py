@@ -58,7 +58,7 @@ def group_gemm_blockscaled(x: TensorMap, w: TensorMap, y: TensorMap, sfa_map: Te
 
     Arrivals a phase. full[stage]: 1, the producer's arrive.expect_tx, and 32 more of the second warp's lanes where it copies. empty[stage]:
     one thread of each warpgroup, or of each mma warp that reads scale factors from the stage, in every CTA that shares an operand with
-    this one. See also `Tickets`.
+    this one. See also `DynamicScheduler`.
 
     With `ThreadScaled` sums each thread reads its own scale factors from global memory, a stage ahead. The rest is as in `group_gemm`.
     """

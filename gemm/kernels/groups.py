@@ -17,8 +17,8 @@ from ..collective.tensormaps import COUNTER_WORDS, TICKET_WORDS
 from ..collective.thread_scales import ScaleArray
 from ..collective.tiled import TiledCopy
 from ..config.grouped import DynamicGroups, GroupedConfig, StaticGroups
-from ..scheduler.dynamic import ClusterTickets, Tickets
-from ..scheduler.fast_divmod import SmallInverses
+from ..scheduler.dynamic import ClusterDynamicScheduler, DynamicScheduler
+from ..scheduler.fast_divmod import DivmodTable
 from ..scheduler.group_table import GroupTable
 from ..scheduler.grouped import GroupScheduler, GroupWorkTile
 from ..scheduler.persistent import PersistentLoop
@@ -84,23 +84,23 @@ class GroupWork:
         self.is_second = config.plan is not None and not config.plan.is_first
         layout, capacity, scheduler = config.operands.layout, config.operands.max_groups, config.scheduler
         self.table = GroupTable(capacity, layout, scheduler.longest_first) if layout != "contiguous" else None
-        self.tickets: Tickets | None = None
+        self.dynamic: DynamicScheduler | None = None
         if isinstance(scheduler, DynamicGroups):
             counter = workspace + COUNTER_WORDS if self.is_second else workspace
-            self.tickets = Tickets(counter, readers, scheduler.from_tail) if config.cluster == 1 else \
-                ClusterTickets(counter, readers, scheduler.from_tail, size=config.cluster)
+            self.dynamic = DynamicScheduler(counter, readers, scheduler.from_tail) if config.cluster == 1 else \
+                ClusterDynamicScheduler(counter, readers, scheduler.from_tail, size=config.cluster)
 
     @property
     def counts(self) -> tuple[Counts, ...]:
         """The tickets' barriers and arrivals."""
-        return self.tickets.counts if self.tickets is not None else ()
+        return self.dynamic.counts if self.dynamic is not None else ()
 
     def start(self, thread: Reg[u32], weights: Callable[[], TiledCopy]) -> None:
         """In all threads: make the table and start. `weights` makes the copy by which weights are prefetched."""
         config, groups, scheduler = self.config, self.groups, self.config.scheduler
-        inverses = SmallInverses()
+        inverses = DivmodTable()
         find = scheduler.find if isinstance(scheduler, StaticGroups) else "dynamic"
-        self.scheduler = GroupScheduler(TileOrder(scheduler.order, scheduler.cluster), PersistentLoop(config.cluster > 1, self.tickets),
+        self.scheduler = GroupScheduler(TileOrder(scheduler.order, scheduler.cluster), PersistentLoop(config.cluster > 1, self.dynamic),
                                         find, config.tile_tokens, inverses, groups.weights_divmod, config.swap_ab, config.even_rows)
         with if_((thread >> 5) == INVERSES_WARP):
             inverses.make(thread & 31)
@@ -123,7 +123,7 @@ class GroupWork:
         else:
             bar.sync(0)
         if self.table is not None and config.plan is not None:
-            nothing = ld.shared__cta.u32(self.table.before.at(config.operands.max_groups)) == 0
+            nothing = ld.shared__cta.u32(self.table.tiles_before.at(config.operands.max_groups)) == 0
             if self.is_second:
                 with if_(nothing):
                     griddepcontrol.wait()
@@ -141,7 +141,7 @@ class GroupWork:
         """The loop over this CTA's work tiles in one role; see `GroupScheduler.work`."""
         groups = self.groups
         if self.table is None:
-            return self.scheduler.work_of_rows(groups.lengths, groups.rows, groups.weight_tiles, groups.k_tiles, **role)
+            return self.scheduler.contiguous_work(groups.lengths, groups.rows, groups.weight_tiles, groups.k_tiles, **role)
         return self.scheduler.work(self.table, groups.weight_tiles, groups.k_tiles, **role)
 
     def producer_tail(self) -> None:

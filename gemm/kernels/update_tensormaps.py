@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxkit import Ptr, Reg, TensorMap, ctaid, if_, kernel, laneid, smem
 from ptxkit.flow import else_
-from ptxkit.idioms import quotient
+from ptxkit.idioms import fast_div
 from ptxkit.ptx import bar, griddepcontrol, ld, mov, mul
 from ptxkit.types import b8, b32, u32, u64
 
@@ -38,7 +38,7 @@ def update_tensormaps(x: TensorMap, w: TensorMap, y: TensorMap, lengths: Ptr[u32
         bar.warp.sync(0xFFFFFFFF)
         table.save(workspace + TICKET_WORDS, lane)
     with else_():
-        group = quotient(number, each)
+        group = fast_div(number, each)
         map_ = map_of(workspace, capacity, layout, group, 0)
         if layout == "ptr_array":
             which = number - group * each

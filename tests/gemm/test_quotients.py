@@ -15,10 +15,10 @@ from ptxkit.gemm.config.dense import Config
 from ptxkit.gemm.heuristic.grouped import heuristic
 from ptxkit.gemm.kernels.dense import gemm
 from ptxkit.gemm.kernels.grouped import group_gemm
-from ptxkit.gemm.scheduler.fast_divmod import SmallInverses
+from ptxkit.gemm.scheduler.fast_divmod import DivmodTable
 from ptxkit.gemm.tools.bench.grouped import problem_of
 from ptxkit.gemm.tools.bench.grouped_cases import case
-from ptxkit.idioms import quotient
+from ptxkit.idioms import fast_div
 from ptxkit.ptx import bar, mov
 from ptxkit.ptx import st as store
 from ptxkit.types import bf16, u32
@@ -29,10 +29,10 @@ pytestmark = pytest.mark.pure
 @kernel(block=32)
 def divided(n: Reg[u32], by: Reg[u32], out: Ptr[u32]) -> None:
     """n // by; and, of `by` up to 32, its inverse."""
-    inverses, lane = SmallInverses(), mov.u32(laneid)
+    inverses, lane = DivmodTable(), mov.u32(laneid)
     inverses.make(lane)
     bar.sync(0)
-    store.global_.u32(out, quotient(n, by, inverses.of_any(by)), pred=lane == 0)
+    store.global_.u32(out, fast_div(n, by, inverses.of_any(by)), pred=lane == 0)
     with if_((lane == 0) & (by <= 32)):
         store.global_.u32(out + 1, inverses.of(by))
 
