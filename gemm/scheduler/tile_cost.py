@@ -210,7 +210,10 @@ class TileCost:
 
 
 def in_waves(by: Arithmetic, count: Count) -> Any:
-    """The time of the tiles on all CTAs, in tenths of the unit of `Count.time`. Scaled by the tile count, so the device needs no division."""
+    """The time of the tiles, summed over all CTAs, in tenths of the unit of `Count.time`.
+
+    Scaled by the tile count, so the device needs no division.
+    """
     return by.times(by.real(by.waves(count.tiles) * by.ctas * LEVEL + count.tiles * (10 - LEVEL)), count.time)
 
 
