@@ -42,14 +42,15 @@ def test_lengths_on_the_host_are_refused():
 def test_a_kernel_of_which_several_fit_an_sm_has_one_there():
     from ptxkit.gemm.config import budget
     from ptxkit.gemm.heuristic.grouped import heuristic
+    from ptxkit.gemm.launch.dense import card_of
     from ptxkit.gemm.launch.grouped import GroupPlan
     from ptxkit.gemm.tools.bench.grouped import problem_of
     from ptxkit.gemm.tools.bench.grouped_cases import Case
     from ptxkit.runtime import driver
 
     problem = problem_of(Case(64, 4, 4096, 4096, "fp8-block"))
-    config = heuristic(problem)
-    assert budget.stage_bytes(config.tile, config.a, config.b) * config.stages < 227 * 1024 // 2
+    config = heuristic(problem, card_of(0))
+    assert budget.stage_bytes(config.tile, config.operands.x, config.operands.w) * config.stages < 227 * 1024 // 2
     assert GroupPlan(problem, 0, config).grid == (driver.device(0).multiprocessors, 1, 1)
 
 
