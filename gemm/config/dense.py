@@ -90,9 +90,10 @@ class DenseConfig:
     fusion: Fusion = PLAIN_SUM
 
     def __post_init__(self) -> None:
-        self._derive(tile=replace(self.tile, BK=self.tile.BK or budget.STAGE_BYTES * 8 // self.operands.a.bits))
+        if not self.tile.BK:
+            self._derive(tile=Tile(self.tile.BM, self.tile.BN, budget.STAGE_BYTES * 8 // self.operands.a.bits))
         if isinstance(self.schedule, Cooperative) and not self.schedule.warpgroups:
-            self._derive(schedule=replace(self.schedule, warpgroups=budget.default_warpgroups(self.tile.BM)))
+            self._derive(schedule=Cooperative(budget.default_warpgroups(self.tile.BM), self.schedule.sums))
         whole_spans = self.tile.BN * self.operands.out.bits % 256 == 0 and self.operands.out.bits > 8
         if self.store is None:
             self._derive(store=Staged() if whole_spans and not isinstance(self.scheduler, SplitK) else Direct())

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ptxkit.cards import H200, Card
 
+from ..collective.epilogue_ops import Fusion
 from ..collective.mainloop_promoted import PROMOTED
 from ..collective.thread_scales import BLOCK
 from ..config.budget import STAGE_BYTES
-from ..config.dense import DenseConfig
+from ..config.dense import DenseConfig, Operands
 from ..config.parts import (
     ClusterShape,
     ConfigError,
     Cooperative,
     Dynamic,
+    Loads,
     Pingpong,
     Promoted,
     Promotion,
@@ -50,17 +54,27 @@ class _Shape:
 
 def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:
     """Configurations worth trying for a problem."""
+    operands, fusion = problem.operands, problem.fusion
+    changes: dict[str, Any] = {}
+    if problem.m <= 64 or (problem.m <= FEW_ROWS and problem.k >= 1024):
+        changes["b_evict_first"] = True         # with few rows the weights are read once: they need not stay in the L2
+    if problem.m <= 56 and problem.a_major == "k":
+        changes["a_rows"] = -(-problem.m // 8) * 8
     for shape in _shapes(problem, card):
         for scheduler in _schedulers(problem, shape, card):
             loads = problem.loads(scheduler)
-            if problem.m <= 64 or (problem.m <= FEW_ROWS and problem.k >= 1024):
-                loads = replace(loads, b_evict_first=True)      # with few rows the weights are read once: they need not stay in the L2
-            if problem.m <= 56 and problem.a_major == "k":
-                loads = replace(loads, a_rows=-(-problem.m // 8) * 8)
-            try:
-                yield DenseConfig(problem.operands, shape.tile, shape.stages, shape.schedule, scheduler, shape.store, loads, problem.fusion)
-            except ConfigError:
-                continue
+            config = _legal(operands, shape, scheduler, replace(loads, **changes) if changes else loads, fusion)
+            if config is not None:
+                yield config
+
+
+@functools.lru_cache(4096)
+def _legal(operands: Operands, shape: _Shape, scheduler: Scheduler, loads: Loads, fusion: Fusion) -> DenseConfig | None:
+    """The configuration of these parts, if it is legal. Problems of other sizes have the same ones."""
+    try:
+        return DenseConfig(operands, shape.tile, shape.stages, shape.schedule, scheduler, shape.store, loads, fusion)
+    except ConfigError:
+        return None
 
 
 def _shapes(problem: Problem, card: Card) -> Iterator[_Shape]:

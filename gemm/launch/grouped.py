@@ -28,6 +28,9 @@ from .group_kernels import kernel_of, records_of_templates
 from .workspace import Workspaces
 
 _KEPT = 512
+ADDRESSES = {"lengths": ("groups_lengths",), "out": ("out_pointer",), "x_scale": ("x_scale", "x_scale_pointer"),
+             "w_scale": ("w_scale_pointer",), "out_scale": ("out_scale_pointer",)}
+"""The kernels' parameters that are addresses of arrays."""
 
 _workspaces = Workspaces()
 _plans: dict[tuple[Any, ...], GroupPlan] = {}
@@ -37,7 +40,7 @@ _launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDic
 class KernelPlan:
     """One kernel of a plan."""
 
-    __slots__ = ("before", "config", "ctas", "launcher", "maps", "templates", "traced", "updater", "workspace")
+    __slots__ = ("addresses", "before", "config", "ctas", "launcher", "maps", "passed", "templates", "traced", "updater", "workspace")
 
     def __init__(self, problem: GroupProblem, ordinal: int, config: GroupedConfig) -> None:
         made = compiled(kernel_of(config), ordinal, **config.parameters)
@@ -45,7 +48,10 @@ class KernelPlan:
         self.ctas = made.max_clusters() * config.cluster
         self.updater = updater(config, ordinal) if config.updates_maps else None
         self.launcher: Launcher = made.launcher(pdl=True)
-        self.workspace = places(made.traced)["workspace"]
+        at = places(made.traced)
+        self.workspace = at["workspace"]
+        self.addresses = [(at[name], i) for i, array in enumerate(GroupArrays._fields) for name in ADDRESSES.get(array, ()) if name in at]
+        self.passed: tuple[Any, ...] = ()
         y_lines, self.before = problem.stored(config)
         lines = {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "sfa_map": problem.s_lines, "x_tail": problem.x_lines}
         read = [parameter.name for parameter in made.traced.parameters if parameter.kind == "tensormap"]
@@ -61,6 +67,15 @@ class KernelPlan:
         pointers = {"x": arrays.x.pointer, "w": arrays.w.pointer, "y": arrays.out.pointer - self.before,
                     "sfa_map": arrays.x_scale.pointer if arrays.x_scale else 0, "x_tail": arrays.x.pointer}
         return self.maps.at(*(pointers[name] for name in self.maps.names))
+
+    def scalars(self, problem: GroupProblem, arrays: GroupArrays) -> list[Any]:
+        """The kernel's other arguments, still without a workspace. Launches of one plan differ in addresses alone."""
+        self.passed = self.passed or scalars(self.traced, problem.arguments(arrays, self.config, lambda _: 0))
+        found = list(self.passed)
+        for place, i in self.addresses:
+            array = arrays[i]
+            found[place] = 0 if array is None else array.pointer
+        return found
 
     def templates_at(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
         """The maps from which those of each group are made."""
@@ -101,8 +116,8 @@ class GroupLaunch:
             return 0 if array is None else array.pointer
 
         self.plan = plan
-        self.kernels = [(each, each.at(arrays), scalars(each.traced, plan.problem.arguments(arrays, each.config, pointer)),
-                         each.templates_at(arrays)) for each in plan.kernels]
+        self.kernels = [(each, each.at(arrays), tuple(each.scalars(plan.problem, arrays)), each.templates_at(arrays))
+                        for each in plan.kernels]
         first = plan.kernels[0]
         self.update = tuple(plan.problem.update_arguments(pointer).values())[:-1] if first.updater is not None else ()
 
