@@ -90,7 +90,7 @@ def hilbert(a: TensorMap, b: TensorMap, d: TensorMap, marks: Ptr[b64], m: Reg[u3
 
 @contextmanager
 def listed(order: Ptr[b32], tiles: Reg[u32]) -> Iterator[tuple[Reg[u32], Reg[u32]]]:
-    """A loop over this CTA's tiles (row, column) from the table. A word has a cluster's row in its upper half and its column in its lower."""
+    """A loop over this CTA's tiles (row, column) from the table. The upper half of a word is a cluster's row, the lower half its column."""
     with for_range(tiles, start=clusterid.x, step=nclusterid.x) as i:
         entry = ld.global_.nc.u32(order.at(i))
         yield (entry >> 16) * CLUSTER + cluster_ctarank, entry & 0xFFFF

@@ -73,7 +73,7 @@ class PointerProblem:
             for name, scale in (("x_scale", arrays.x_scale), ("w_scale", arrays.w_scale)):
                 check_dtype(name, scale, ("f32",))
             if arrays.x_scale.shape not in ((), (1,)) or arrays.w_scale.shape not in ((), (1,), (self.groups,)):
-                raise LaunchError(f"x_scale has shape {arrays.x_scale.shape} and w_scale {arrays.w_scale.shape}: x has one scale, w has one "
+                raise LaunchError(f"x_scale has shape {arrays.x_scale.shape} and w_scale {arrays.w_scale.shape}: x has one scale, w one "
                                   f"scale or one for each of {self.groups} groups")
             self.w_scale_stride = arrays.w_scale.strides[0] if arrays.w_scale.shape not in ((), (1,)) else 0
         self.promote = self.x.bits == 8 and fast_accum is False
