@@ -126,8 +126,8 @@ def measure(torch: Any, names: Sequence[str], size: int, rounds: int) -> None:
     times = {one.captured.entry.name: one.us for one in timed}
     found = {name: {**spread(us), "rounds": len(us), "tflops": 1e-6 * problem.flops / spread(us)["us"],
                     "of_cublas": _ratio(us, times["cublas"]), "of_ceiling": _ratio(us, times["wgmma"])} for name, us in times.items()}
-    for before, name in itertools.pairwise(names):
-        found[name]["gain"] = {**_ratio(times[name], times[before]), "over": before}
+    for previous, name in itertools.pairwise(names):
+        found[name]["gain"] = {**_ratio(times[name], times[previous]), "over": previous}
     say(measured={"size": size, "regime": burst.name, "sets": len(sets), **power, "results": found}, device=description)
 
 

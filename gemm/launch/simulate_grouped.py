@@ -148,7 +148,7 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     flat = [array for group in matrices for array in group]
     for place, array in zip(places, flat, strict=True):
         memory[place:place + array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
-    before = memory.copy()
+    original = memory.copy()
     sizes = np.array([(len(x), len(w), x.shape[1]) for x, w, _ in matrices], np.uint32)
     addresses = [np.array([_first_address() + place for place in places[i::3]], np.uint64) for i in range(3)]
     words = [_WORDS[array.dtype.name] for array in matrices[0]]
@@ -170,8 +170,8 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     for number, (place, array) in enumerate(zip(places, flat, strict=True)):
         if number % 3 == 2:
             array[...] = memory[place:place + array.nbytes].view(array.dtype).reshape(array.shape)
-            before[place:place + array.nbytes] = memory[place:place + array.nbytes]
-    assert (memory == before).all(), "bytes outside of the results were written"
+            original[place:place + array.nbytes] = memory[place:place + array.nbytes]
+    assert (memory == original).all(), "bytes outside of the results were written"
     return report
 
 

@@ -210,9 +210,9 @@ class Module:
     """A PTX module of several entries and functions, in the order in which Python defines them.
 
     `declarations` are its variables, prototypes and directives as PTX text. `version` is the lowest `.version` to write. `.ptx()` of each
-    of its kernels is the whole module, since ptxas's layout of the constant bank depends on all of it. `debug` are DWARF sections at the end,
-    for kernels with `target="sm_90a, debug"`. With `joined`, `if_` and `loop` make at most one label at a place, and no label without a
-    branch to it, as compilers do. This matters because ptxas begins a basic block at each label, which can change its schedule.
+    of its kernels is the whole module, since ptxas's layout of the constant bank depends on all of it. `debug` are DWARF sections at the
+    end, for kernels with `target="sm_90a, debug"`. With `joined`, `if_` and `loop` make at most one label at a place, and no label without
+    a branch to it, as compilers do. This matters because ptxas begins a basic block at each label, which can change its schedule.
     """
 
     def __init__(self, declarations: str = "", *, version: tuple[int, int] = (8, 0), debug: str = "", joined: bool = True) -> None:

@@ -1,8 +1,8 @@
 """The values of a trace: registers, negated predicates, vectors, pointers and special registers.
 
 Operators exist only for integer and address arithmetic and for comparisons. Each is one instruction: `//` and `%` of an unsigned register
-by a power of two are `shr` and `and`, others are `div` and `rem`. There are no float operators, because rounding must be explicit. No operator
-writes in place: write `add.u32(k, k, 1)`, as in PTX.
+by a power of two are `shr` and `and`, others are `div` and `rem`. There are no float operators, since rounding must be explicit. No
+operator writes in place: write `add.u32(k, k, 1)`, as in PTX.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class Launcher:
         self._stream = 0
 
     def _place_arguments(self) -> None:
-        """Make one buffer for all scalars, written by one struct, and the array of argument addresses: into the buffer or of tensor maps."""
+        """Make a buffer for all scalars, written by one struct, and the array of argument addresses: into the buffer or of tensor maps."""
         layout, offset = "<", 0
         places: list[int | None] = []
         for word in self.parameters:

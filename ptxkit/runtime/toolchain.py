@@ -133,8 +133,8 @@ def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] 
 
     `lines` gives the source position of a line of the PTX text; without it findings name PTX lines. A text that differs from an earlier one
     only in `.loc` and `.file` gets the earlier cubin, with the line table of the earlier text; `exact_lines` prevents that. With
-    `relocatable`, names that the module does not define are left to a linker. A module with the debug target is not optimised (ptxas refuses
-    to) and gets its own line table. Pragmas for `hints` in the text are applied to the cubin.
+    `relocatable`, names that the module does not define are left to a linker. A module with the debug target is not optimised (ptxas
+    refuses to) and gets its own line table. Pragmas for `hints` in the text are applied to the cubin.
 
     Raises AssembleError with every message of ptxas, or if the result is not a whole cubin with the text's entries. Raises NoToolError if
     there is no ptxas.

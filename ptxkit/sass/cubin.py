@@ -55,7 +55,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """The contents of a cubin. `target` is for example "sm_90a". `tool` and `options` are the assembler's version and flags, from a note."""
+    """The contents of a cubin. `target` is for example "sm_90a". A note gives the assembler's version, `tool`, and its flags, `options`."""
 
     target: str
     entries: Mapping[str, Machine]

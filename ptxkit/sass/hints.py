@@ -59,7 +59,7 @@ def said(module: tree.Module) -> str:
 
 
 def _directives(module: tree.Module) -> Iterator[tree.Directive]:
-    """The numbers of the pragmas, in the order of the text."""
+    """The module's directives, in the order of the text."""
     for item in module.items:
         inner = (*item.directives, *statements(item.body or ())) if isinstance(item, tree.Function) else (item,)
         yield from (node for node in inner if isinstance(node, tree.Directive))
