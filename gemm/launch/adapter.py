@@ -130,7 +130,7 @@ class Adapter:
         changed: dict[str, ArrayView] = {}
         for name, array in arrays.items():
             if name not in Arrays._fields:
-                raise LaunchError(f"a product has no array {name!r}: it has {', '.join(Arrays._fields)}")
+                raise LaunchError(f"a product has no array {name!r}: {', '.join(Arrays._fields)}")
             old = getattr(self._arrays, name)
             if old is None:
                 raise LaunchError(f"{name} was not given when this product was made: make another Adapter with it")
