@@ -1,4 +1,4 @@
-"""Control flow that runs on the GPU: each is a few branches and labels. Python's own `for` and `if` unroll and choose at trace time."""
+"""Control flow that runs on the GPU: a few branches and labels each. Python's own `for` and `if` unroll and choose at trace time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Predicate = Reg[pred] | Negated
 
 
 def label(hint: str = "L", *, name: str = "") -> Label:
-    """A new label, not yet placed. Its name begins with `hint`, or is `name`, for references from outside the body."""
+    """A new label, not yet placed. Its name starts with `hint`. `name` sets the whole name, for references from outside the body."""
     return Label(hint, name)
 
 
@@ -57,7 +57,7 @@ class if_:
 
 
 class else_:
-    """`with else_():` directly after an `if_` block: the threads where its predicate did not hold."""
+    """`with else_():` directly after an `if_` block runs its body in the threads where the predicate did not hold."""
 
     def __enter__(self) -> None:
         builder = current()
@@ -83,7 +83,7 @@ class else_:
 
 
 class Loop:
-    """A running loop: leave it or start its next round."""
+    """A loop that is being traced: methods to leave it or to start its next iteration."""
 
     def __init__(self, top: str, end: str) -> None:
         self._top = top
@@ -97,7 +97,7 @@ class Loop:
         builder.branch(self._end, _guard(builder, p))
 
     def continue_if(self, p: Predicate) -> None:
-        """Start the next round in the threads where `p` holds."""
+        """Start the next iteration in the threads where `p` holds."""
         builder = self._within()
         builder.branch(self._top, _guard(builder, p))
 
@@ -106,11 +106,11 @@ class Loop:
         self._within().branch(self._end)
 
     def continue_(self) -> None:
-        """Start the next round."""
+        """Start the next iteration."""
         self._within().branch(self._top)
 
     def repeat_if(self, p: Predicate) -> None:
-        """The loop's last statement: the next round in the threads where `p` holds, the others leave. One branch, at the bottom."""
+        """The loop's last statement: threads where `p` holds start the next iteration, the others leave. One branch, at the bottom."""
         builder = self._within()
         builder.branch(self._top, _guard(builder, p))
         self._repeat = builder.body[-1]
@@ -140,7 +140,7 @@ def loop() -> Iterator[Loop]:
 
 @contextmanager
 def for_range(stop: Index, *, start: Index = 0, step: Index = 1) -> Iterator[Reg[u32]]:
-    """`with for_range(n) as i:` counts a u32 register from `start` below `stop` on the GPU; the body may run zero times."""
+    """`with for_range(n) as i:` counts a u32 register on the GPU, from `start` while it is below `stop`. The body may run zero times."""
     builder = current()
     stop = stop.read() if isinstance(stop, Special) else stop
     _operand(builder, stop)
@@ -162,10 +162,10 @@ def for_range(stop: Index, *, start: Index = 0, step: Index = 1) -> Iterator[Reg
 
 
 class Ring:
-    """The position in a ring of `stages` slots: a stage register and the parity of its current round, for any stage count.
+    """The position in a ring of `stages` slots: a stage register, and the parity of the current round through the ring.
 
-    A consumer waits on a full barrier for the phase of this parity; the producer waits on the empty barrier with `parity ^ 1`, which
-    passes at once in the first round. The position may continue over several loops: `with ring(position, n)`.
+    A consumer waits on the full barrier for the phase of this parity. The producer waits on the empty barrier with `parity ^ 1`, and does
+    not wait in the first round. The position may continue over several loops: `with ring(position, n)`.
     """
 
     def __init__(self, stages: int) -> None:
@@ -177,14 +177,14 @@ class Ring:
         self.parity: Reg[u32] = _set(builder, 0)
 
     def skip(self, rounds: Reg[u32]) -> None:
-        """Advance by `rounds` slots at once, past those that another warpgroup works on."""
+        """Advance by `rounds` slots at once, past stages that another warpgroup uses."""
         at = self.stage + rounds
         turns = fast_div(at, self.stages)
         mov.u32(self.stage, at - turns * self.stages)
         mov.u32(self.parity, self.parity ^ (turns & 1))
 
     def advance(self) -> None:
-        """Go to the next slot; past the last one to the first, with the other parity."""
+        """Go to the next slot. After the last slot, go to the first one and flip the parity."""
         builder = current()
         builder.own(self.stage)
         stage, parity = self.stage.operand(), self.parity.operand()
@@ -202,7 +202,7 @@ class Ring:
 
 @contextmanager
 def ring(stages: int | Ring, rounds: Index) -> Iterator[tuple[Reg[u32], Reg[u32], Reg[u32]]]:
-    """`with ring(STAGES, n) as (k, stage, parity):` counts k from 0 below `rounds` while the ring advances once a round."""
+    """`with ring(STAGES, n) as (k, stage, parity):` counts k from 0 to `rounds` - 1. Each iteration advances the ring by one slot."""
     position = stages if isinstance(stages, Ring) else Ring(stages)
     with for_range(rounds) as k:
         yield k, position.stage, position.parity
@@ -227,7 +227,7 @@ def _set(builder: Builder, value: Index) -> Reg[u32]:
 
 
 def _population(builder: Builder, p: Any) -> int:
-    """At most how many threads of the CTA have `p`: known when it compares %tid.x with a constant, or comes from elect.sync."""
+    """The most threads of the CTA in which `p` can hold. Known if `p` compares %tid.x with a constant, or comes from elect.sync."""
     if isinstance(p, Negated):
         return builder.unlimited
     definition = _definition(builder, p.name)

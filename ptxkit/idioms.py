@@ -22,7 +22,7 @@ FULL_WARP = 0xFFFFFFFF
 def wait(barrier: MBarrier, parity: Reg[u32] | int, *, cluster: bool = False) -> None:
     """Spin until the barrier's phase of this parity has completed: mbarrier.try_wait.parity in a loop.
 
-    With `cluster` (.acquire.cluster), what threads of other CTAs did before their arrive.release.cluster is visible afterwards.
+    With `cluster` (.acquire.cluster), writes of other CTAs before their arrive.release.cluster are visible afterwards.
     """
     how = ptx.mbarrier.try_wait.parity
     with loop() as spin:
@@ -36,7 +36,7 @@ def elect() -> Reg[pred]:
 
 
 def init_barriers(*counts: tuple[MBarriers, Reg[u32] | int]) -> None:
-    """In one thread: mbarrier.init on every barrier of each (barriers, count), then the fence that the cluster's other CTAs need."""
+    """In one thread: mbarrier.init on every barrier of each (barriers, count), then fence.mbarrier_init for the cluster's other CTAs."""
     for barriers, count in counts:
         for i in range(len(barriers)):
             ptx.mbarrier.init.shared__cta.b64(barriers[i], count)
@@ -62,9 +62,9 @@ def arrive_remote(barrier: MBarrier, cta: Reg[u32] | int, **how: Any) -> None:
 def cluster_start(*, own: bool = False) -> None:
     """Every thread of the cluster, after `init_barriers`: no thread continues before all barriers are initialised.
 
-    barrier.cluster.arrive.relaxed, barrier.cluster.wait.acquire. The arrival need not release, since `init_barriers` ends with the fence
-    that other CTAs need; ptxas makes a MEMBAR.ALL.GPU in every warp of one that does. With `own`, a bar.sync 0 in between also makes
-    visible what threads of this CTA wrote.
+    barrier.cluster.arrive.relaxed, barrier.cluster.wait.acquire. The arrival need not release: `init_barriers` ends with the fence that
+    other CTAs need, and for a releasing arrival ptxas makes a MEMBAR.ALL.GPU in every warp. With `own`, a bar.sync 0 in between makes
+    other writes of this CTA's threads visible too.
     """
     ptx.barrier.cluster.arrive.relaxed.aligned()
     if own:
@@ -79,13 +79,13 @@ def cluster_sync() -> None:
 
 
 def prefetch_tensormaps(*maps: TensorMap) -> None:
-    """In one thread: prefetch.tensormap of each map, so that the first copies find them."""
+    """In one thread: prefetch.tensormap of each map, so the first copies find the maps in the cache."""
     for tensormap in maps:
         ptx.prefetch.tensormap(tensormap)
 
 
 def multicast_mask(ctas: int | range) -> int:
-    """The ctaMask of the cluster's CTAs: a count (the first n) or a range of ranks."""
+    """The ctaMask of some CTAs of the cluster: the first n, or a range of ranks."""
     ranks = range(ctas) if isinstance(ctas, int) else ctas
     size = current().module.cluster_size
     if not len(ranks) or ranks[0] < 0 or ranks[-1] >= size:

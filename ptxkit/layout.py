@@ -1,8 +1,8 @@
-"""One layout object per tile: it yields the tensor map's box, the shared-memory allocation and the wgmma descriptor.
+"""One layout object per tile. The tensor map's box, the shared-memory allocation and the wgmma descriptor follow from it.
 
-A tile of `rows` x `columns` elements is contiguous along its columns ("k" major, the row is M or N and the column K) or along its
-rows ("mn" major). The contiguous extent is cut into spans of the swizzle's width: span s of all strided lines comes first to last,
-then span s + 1, which is the order in which boxes of one span each land and in which a matrix descriptor walks.
+A tile has `rows` (along M or N) x `columns` (along K) elements. "k" major: each row is contiguous. "mn" major: each column is contiguous.
+The contiguous extent is cut into spans of the swizzle's width. Memory holds span 0 of all lines, then span 1 of all lines, and so on. Each
+box of one span lands there as a whole, and a matrix descriptor walks in the same order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .types import ScalarType
 
 Major = Literal["k", "mn"]
 SWIZZLES = (128, 64, 32, 16, 0)
-"""Bytes of a swizzle span. 16 is wgmma's "no swizzle": columns of 16 bytes, each its own box. 0 is plain rows, for copies only."""
+"""Bytes of a swizzle span. 16 is wgmma's "no swizzle": columns of 16 bytes, one box each. 0 means plain rows, for copies only."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Layout:
 
     @classmethod
     def of(cls, type: ScalarType, rows: int, columns: int, *, major: Major = "k", swizzle: int | None = None) -> Layout:
-        """The layout with the widest swizzle whose span divides the contiguous extent, or with the one asked for."""
+        """The layout with the given swizzle; by default the widest one whose span divides the contiguous extent."""
         inner = (columns if major == "k" else rows) * type.bits // 8
         if swizzle is None:
             swizzle = next((s for s in (128, 64, 32, 16) if inner % s == 0), 0)
@@ -83,7 +83,7 @@ class Layout:
 
     @property
     def spans(self) -> int:
-        """How many spans the contiguous extent has: the number of boxes that fill the tile."""
+        """The number of spans in the contiguous extent, and of boxes that fill the tile."""
         return self.inner // self.span
 
     @property
@@ -97,7 +97,7 @@ class Layout:
 
     @property
     def alignment(self) -> int:
-        """Bytes: the swizzle pattern repeats every 8 lines; a tensor copy needs 128."""
+        """The alignment in bytes: the swizzle pattern repeats every 8 lines, and a tensor copy needs 128 bytes."""
         return max(128, 8 * self.swizzle)
 
     @property
@@ -106,7 +106,7 @@ class Layout:
         return self.span, self.outer
 
     def offset(self, row: int, column: int) -> int:
-        """Byte offset of an element from the tile's start, swizzle applied (the start being aligned to `alignment`)."""
+        """The byte offset of an element from the tile's start, with the swizzle. The start is aligned to `alignment`."""
         inner, outer = (column, row) if self.major == "k" else (row, column)
         span, within = divmod(inner, self.span)
         linear = span * self.span_stride + outer * self.span_bytes + within * self.element_bytes
@@ -114,6 +114,6 @@ class Layout:
 
 
 def swizzled(address: int, span_bytes: int) -> int:
-    """The swizzle on a byte address: bits 7.. XORed into bits 4..; 3, 2 or 1 of them for spans of 128, 64 or 32 bytes."""
+    """A byte address with the swizzle: bits from 7 are XORed into bits from 4; 3, 2 or 1 bits for spans of 128, 64 or 32 bytes."""
     mask = max(span_bytes // 16 - 1, 0)
     return address ^ (((address >> 7) & mask) << 4)

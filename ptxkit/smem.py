@@ -1,4 +1,4 @@
-"""The shared-memory plan: tiles, arrays and mbarriers with offsets, alignment and one total, known at trace time."""
+"""The shared-memory plan: tiles, arrays and mbarriers. Their offsets, alignment and total size are known at trace time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ S = TypeVar("S", bound=Scalar)
 SHARED_LIMIT = 232_448
 """Bytes of shared memory that one CTA of sm_90 may use (227 KiB)."""
 STATIC_LIMIT = 49_152
-"""Bytes that a CTA may declare statically; beyond it the memory is dynamic and the launch asks for it."""
+"""Bytes of shared memory that a CTA may declare statically. A larger plan is dynamic, and the launch asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Allocation:
 
 
 class SharedPlan:
-    """Allocations of one kernel in the order they were asked for, one symbol for all of them."""
+    """The allocations of one kernel, in order. One symbol stands for all of them."""
 
     def __init__(self, symbol: str, limit: int = SHARED_LIMIT, dynamic: bool | None = None) -> None:
         self.symbol = symbol
@@ -70,7 +70,7 @@ class SharedPlan:
         return allocation
 
     def table(self) -> str:
-        """The budget as text: offset, bytes, what."""
+        """The plan as text: offset, bytes and purpose of each allocation."""
         rows = [f"{a.offset:>9,} {a.bytes:>9,}  {a.what}" + ("" if a.name.startswith("#") else f"  ({a.name})") for a in self.allocations]
         kind = "dynamic" if self.dynamic else "static"
         return "\n".join(["   offset     bytes  what", *rows, f"    total {self.total:>9,}  of {self.limit:,}, {kind}"])
@@ -89,7 +89,7 @@ def _symbol(builder: Builder) -> tree.Name:
 
 
 def _within(plan: SharedPlan) -> Builder:
-    """The trace in progress, which must be of the kernel that the plan belongs to."""
+    """The trace in progress. Raises TraceError unless it is the trace of the plan's kernel."""
     builder = current()
     if builder.shared is not plan:
         raise TraceError(f"this shared memory belongs to `{plan.symbol.removesuffix('_smem')}`, not to `{builder.module.name}`: "
@@ -109,9 +109,9 @@ def base_register(builder: Builder) -> Reg[u32]:
 
 
 class SharedAddress(Value):
-    """A place in shared memory: a constant offset into the plan plus, after indexing with a register, a register part.
+    """A place in shared memory: a constant offset into the plan and, after indexing with a register, a register part.
 
-    Stands as an address `[smem+offset]`; where PTX wants the address as a value (`mapa`) it becomes a register.
+    As an operand it is an address `[smem+offset]`. Where PTX takes the address as a value (`mapa`), it becomes a register.
     """
 
     __slots__ = ("dynamic", "offset", "plan")
@@ -146,7 +146,7 @@ class SharedAddress(Value):
         return builder.memo(("address", self.offset), inputs, make)
 
     def plus(self, index: Index, stride: int) -> tuple[int, Reg[u32] | None]:
-        """(offset, register part) of the place `index * stride` bytes further."""
+        """(offset, register part) of the place `index * stride` bytes after this one."""
         builder = _within(self.plan)
         if isinstance(index, int):
             return self.offset + index * stride, self.dynamic
@@ -168,7 +168,7 @@ class SharedAddress(Value):
 
 
 class Shared(SharedAddress, Generic[T]):
-    """An array of elements in shared memory; arithmetic counts elements."""
+    """An array of elements in shared memory. Address arithmetic counts elements."""
 
     __slots__ = ("count", "type")
 
@@ -191,7 +191,7 @@ class Shared(SharedAddress, Generic[T]):
 
 
 class MBarrier(SharedAddress):
-    """One mbarrier object (8 bytes) in shared memory; `remote` when it is another CTA's."""
+    """An mbarrier object (8 bytes) in shared memory. `remote`: it belongs to another CTA."""
 
     __slots__ = ("array", "remote")
 
@@ -204,8 +204,8 @@ class MBarrier(SharedAddress):
 class MBarriers:
     """An array of mbarriers, indexed by an int or a stage register.
 
-    `initial` collects the counts of the kernel's mbarrier.init, `counts` those of its single arrives, and `arrivals` how many threads
-    at most make each of them (None: a run-time value).
+    `initial` collects the counts of the kernel's mbarrier.init. `counts` collects the counts of its arrives, and `arrivals` the most
+    threads that execute each arrive (None: a run-time value).
     """
 
     def __init__(self, offset: int, count: int, name: str, checked: bool = True) -> None:
@@ -231,14 +231,14 @@ class MBarriers:
         return MBarrier(self, *SharedAddress(self.offset, self.base).plus(index, 8), remote=self.base is not None)
 
     def at(self, base: Reg[u32]) -> MBarriers:
-        """The same array as another CTA of the cluster holds it, `base` being the mapped address of its first barrier."""
+        """The same array in another CTA of the cluster. `base` is the mapped address of its first barrier."""
         mapped = copy(self)
         mapped.base, mapped.offset = base, 0
         return mapped
 
 
 class TileView(SharedAddress, Generic[T]):
-    """A tile in one stage, or some of its lines or one of its spans: what a tensor copy fills and a descriptor points at."""
+    """A tile in one stage, or some of its lines, or one of its spans. Tensor copies fill it and descriptors point into it."""
 
     __slots__ = ("inner", "layout", "outer")
 
@@ -255,17 +255,17 @@ class TileView(SharedAddress, Generic[T]):
 
     @property
     def bytes(self) -> int:
-        """Bytes that a copy into this view delivers."""
+        """The bytes that a copy into this view writes."""
         return self.inner * self.outer * self.layout.element_bytes
 
     def span(self, index: Index) -> TileView[T]:
-        """Span `index` of the contiguous extent: what one box fills."""
+        """Span `index` of the contiguous extent. One box fills it."""
         if isinstance(index, int) and not 0 <= index < self.layout.spans:
             raise TraceError(f"span {index} of a tile that has {self.layout.spans}")
         return TileView(self.layout, *self.plus(index, self.layout.span_stride), self.layout.span, self.outer)
 
     def lines(self, start: Index, count: int) -> TileView[T]:
-        """`count` strided lines from `start` (a multiple of 8, so that the swizzle pattern stays in step)."""
+        """`count` strided lines from `start`. Both are multiples of 8, the period of the swizzle pattern."""
         if count % 8 or not 8 <= count <= self.outer or (isinstance(start, int) and (start % 8 or not 0 <= start <= self.outer - count)):
             raise TraceError(f"lines {start} to {start}+{count} of a tile with {self.outer}: start and count are multiples of 8 within it")
         return TileView(self.layout, *self.plus(start, self.layout.span_bytes), self.inner, count)
@@ -288,8 +288,7 @@ class TileView(SharedAddress, Generic[T]):
             _, dynamic = SharedAddress(0, dynamic).plus(mn, factor)
         source = base_register(builder) if dynamic is None else dynamic
 
-        # Bits 4 to 17: in a cluster the address of shared memory has the CTA's rank above them, which would spill into the
-        # descriptor's next field.
+        # Only bits 4 to 17: in a cluster the bits above them hold the CTA's rank, which would overflow into the descriptor's next field.
         def sixteenths() -> Reg[u64]:
             shifted = builder.register(u32)
             wide = builder.register(u64)
@@ -312,7 +311,7 @@ class TileView(SharedAddress, Generic[T]):
 
 
 class Tile(Generic[T]):
-    """`stages` copies of one tile; `tile[stage]` is a view, by an int or a stage register."""
+    """A tile for each of `stages` stages. `tile[stage]` is a view; `stage` is an int or a register."""
 
     def __init__(self, layout: Layout, offset: int, stages: int) -> None:
         self.plan = current().shared
@@ -351,7 +350,7 @@ def tile(type: type[S], shape: tuple[int, ...], *, major: Major = "k", swizzle: 
 
 
 def array(type: type[S], count: int, *, align: int = 16, name: str | None = None) -> Shared[S]:
-    """`count` elements; `align` in bytes, a power of two."""
+    """An array of `count` elements. `align` is in bytes, a power of two."""
     if count < 1 or align < 1 or align & (align - 1):
         raise TraceError(f"an array has at least one element and a power-of-two alignment, not {count} and {align}")
     size = max(1, type.bits // 8)
@@ -360,7 +359,7 @@ def array(type: type[S], count: int, *, align: int = 16, name: str | None = None
 
 
 def mbarrier(count: int, *, name: str | None = None, check: bool = True) -> MBarriers:
-    """`count` mbarrier objects of 8 bytes. `check` compares the init count with the arrives of the kernel when it is complete."""
+    """`count` mbarrier objects of 8 bytes. `check`: compare the init count with the arrives when the kernel is complete."""
     if count < 1:
         raise TraceError(f"mbarrier({count}): ask for at least one")
     plan = current().shared

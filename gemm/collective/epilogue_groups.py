@@ -75,9 +75,9 @@ class GroupEpilogue:
     and a store without a map, the address and number of columns of Y are read for each tile.
     """
 
-    def __init__(self, config: GroupedConfig, atom: Mma, n: Reg[u32], out: Strided, here: MmaThread) -> None:
+    def __init__(self, config: GroupedConfig, atom: Mma, n: Reg[u32], out: Strided, mma_thread: MmaThread) -> None:
         operands, swap_ab = config.operands, config.swap_ab
-        self.config, self.here = config, here
+        self.config, self.mma_thread = config, mma_thread
         self.end, self.factor = mov.u32(0), mov.f32(1.0)
         scaled = operands.scaled
         gates: Mma = atom
@@ -89,7 +89,7 @@ class GroupEpilogue:
         self.by_address = operands.layout == "ptr_array" and not config.staged
         self.columns = mov.u32(0) if self.by_address else n
         edges = Edges(self.columns, self.end) if swap_ab else Edges(self.end, self.columns)
-        self.fused = Fused(gates, fusion, reads, edges, here.row, here.column)
+        self.fused = Fused(gates, fusion, reads, edges, mma_thread.row, mma_thread.column)
         self.out = out
         self.matrix = Matrix(Ptr(mov.u64(0), b8), operands.out, self.columns, out.batch) if self.by_address else out.of(operands.out)
 
@@ -99,13 +99,13 @@ class GroupEpilogue:
             return DirectStore(self.matrix, self.fused)
         how: dict[str, Any] = {"buffers": self.config.buffers, "together": not isinstance(self.config.schedule, Pingpong)}
         if self.config.updates_maps:
-            return UpdatedStore(staging, y, self.here.warpgroup, self.here.thread, self.fused, **how)
-        return RaggedStore(staging, y, self.here.warpgroup, self.here.thread, self.fused, self.end, **how)
+            return UpdatedStore(staging, y, self.mma_thread.warpgroup, self.mma_thread.thread, self.fused, **how)
+        return RaggedStore(staging, y, self.mma_thread.warpgroup, self.mma_thread.thread, self.fused, self.end, **how)
 
     def swap_ab_store(self) -> SwapABStore:
         """The store of tiles whose tokens are columns."""
         kind = GatedSwapABStore if self.config.operands.gated else SwapABStore
-        made = kind(self.matrix, self.fused, self.here.lane, self.here.warp, self.config.n_granularity)
+        made = kind(self.matrix, self.fused, self.mma_thread.lane, self.mma_thread.warp, self.config.n_granularity)
         if isinstance(made, GatedSwapABStore) and self.config.operands.scaled:
             made.factor = self.factor
         return made

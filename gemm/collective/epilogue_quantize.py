@@ -56,8 +56,8 @@ class QuantisedStore:
     @classmethod
     def of(cls, epilogue: GroupEpilogue, scales: ScaleArray, places: Shared[f32] | None) -> QuantisedStore:
         """The store of an mma warpgroup of a grouped product."""
-        here, count = epilogue.here, epilogue.config.warpgroups
-        return cls(epilogue.matrix, scales, epilogue.fused, places, here.warpgroup * WARPGROUP + here.thread, count * WARPGROUP)
+        mma_thread, count = epilogue.mma_thread, epilogue.config.warpgroups
+        return cls(epilogue.matrix, scales, epilogue.fused, places, mma_thread.warpgroup * WARPGROUP + mma_thread.thread, count * WARPGROUP)
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int) -> None:
         """Store m64 blocks by BN columns to Y, from `row` and `column` on."""

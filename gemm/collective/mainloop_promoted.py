@@ -80,14 +80,14 @@ class PromotedMainloop(Mainloop):
         In the unrolled body the stage numbers are constants: the next stage's barrier is tested while sums are promoted, and no address
         computation delays its first product.
         """
-        here, depth = self.position, self.stages.pipeline.stages
+        position, depth = self.position, self.stages.pipeline.stages
         rounds = 1 if whole else -(-MIN_UNROLLED_STAGES // depth)
 
         def around() -> None:
             for _ in range(rounds):
                 for stage in range(depth):
-                    step(stage, here.parity)
-                mov.u32(here.parity, here.parity ^ 1)
+                    step(stage, position.parity)
+                mov.u32(position.parity, position.parity ^ 1)
 
         if whole:
             with for_range(count, step=depth):
@@ -96,12 +96,12 @@ class PromotedMainloop(Mainloop):
         left = mov.u32(count)
         with loop() as more:
             more.break_if(left == 0)
-            with if_((here.stage == 0) & (left >= rounds * depth)):
+            with if_((position.stage == 0) & (left >= rounds * depth)):
                 around()
                 mov.u32(left, left - rounds * depth)
             with else_():
-                step(here.stage, here.parity)
-                here.advance()
+                step(position.stage, position.parity)
+                position.advance()
                 mov.u32(left, left - 1)
 
     def promote_overlapped(self, accs: tuple[Accumulators, Accumulators], total: Accumulators, count: Reg[u32], scales: Reader) -> None:
@@ -110,15 +110,15 @@ class PromotedMainloop(Mainloop):
         It works in runs of OVERLAPPED stages, because ptxas serialises wgmma that stay in flight across loop iterations (C7514).
         """
         _clear(total)
-        here, factors = self.position, (scales.factors(), scales.factors())
+        position, factors = self.position, (scales.factors(), scales.factors())
         previous = (mov.u32(0), mov.u32(0))
 
         def issue(turn: int) -> None:
-            self._await(here.stage, here.parity, scales, factors[turn])
-            self._issue(accs[turn], here.stage)
+            self._await(position.stage, position.parity, scales, factors[turn])
+            self._issue(accs[turn], position.stage)
             self.stages.have_read()
-            mov.u32(previous[turn], here.stage)
-            here.advance()
+            mov.u32(previous[turn], position.stage)
+            position.advance()
 
         def finish(turn: int, in_flight: int) -> None:
             wgmma.wait_group.sync.aligned(in_flight)

@@ -134,7 +134,7 @@ class SplitKStore:
     split: SplitK
     atom: Mma
     direct: DirectStore
-    here: MmaThread
+    mma_thread: MmaThread
     BM: int
     BN: int
     mma_warpgroups: int
@@ -145,19 +145,19 @@ class SplitKStore:
     def begin(self) -> None:
         """Before the first work tile."""
         if self.cluster is not None:
-            self.cluster.expect((self.here.thread == 0) & (self.here.warpgroup == 0), self.BN)
+            self.cluster.expect((self.mma_thread.thread == 0) & (self.mma_thread.warpgroup == 0), self.BN)
 
     def tile(self, sums: list[Vec[Any, Any]], work: WorkTile, row: Reg[u32], column: Reg[u32]) -> None:
         """Reduce and store the warpgroup's m64 blocks of a work tile. They begin at `row` and `column` of D."""
-        here = self.here
-        block = mov.u32(0) if isinstance(here.first, int) else here.first
+        mma_thread = self.mma_thread
+        block = mov.u32(0) if isinstance(mma_thread.first, int) else mma_thread.first
         if self.cluster is not None:
-            self.cluster.store(self.atom, sums, block, here.thread, self.direct, row, column, self.BN)
+            self.cluster.store(self.atom, sums, block, mma_thread.thread, self.direct, row, column, self.BN)
             return
         assert work.split is not None
         shared = WorkspaceReduction(self.workspace, self.counters, self.split.splits, self.BM // ROWS, self.mma_warpgroups)
-        shared.store(self.atom, sums, block, here.thread, self.direct, row, column, self.BN, tile=work.tile, split=work.split,
-                     warpgroup=here.warpgroup, batch=work.batch)
+        shared.store(self.atom, sums, block, mma_thread.thread, self.direct, row, column, self.BN, tile=work.tile, split=work.split,
+                     warpgroup=mma_thread.warpgroup, batch=work.batch)
 
     def tail(self) -> None:
         """No store needs to be waited for."""

@@ -86,7 +86,7 @@ class StreamKStore:
 
     runs: RunReduction
     store: StagedStore | DirectStore
-    here: MmaThread
+    mma_thread: MmaThread
     BN: int
 
     def begin(self) -> None:
@@ -94,14 +94,14 @@ class StreamKStore:
 
     def tile(self, sums: list[Vec[Any, Any]], work: WorkTile, row: Reg[u32], column: Reg[u32]) -> None:
         """Reduce and store the warpgroup's m64 blocks of a work tile. They begin at `row` and `column` of D."""
-        here, part = self.here, work.part
-        block = mov.u32(0) if isinstance(here.first, int) else here.first
+        mma_thread, part = self.mma_thread, work.part
+        block = mov.u32(0) if isinstance(mma_thread.first, int) else mma_thread.first
         assert part is not None
         with if_(part.first != 0):
-            self.runs.hand_over(part, sums, block, here.thread, here.warpgroup)
+            self.runs.hand_over(part, sums, block, mma_thread.thread, mma_thread.warpgroup)
         with else_():
             with if_(part.rest != 0):
-                self.runs.collect(part, work.tile, sums, block, here.thread, here.warpgroup)
+                self.runs.collect(part, work.tile, sums, block, mma_thread.thread, mma_thread.warpgroup)
             self.store.tile(sums, row, column, self.BN, work.batch)
 
     def tail(self) -> None:

@@ -73,18 +73,18 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
             producer.load(work, work.m * tile.BM, work.n * tile.BN, *work.outer)
         producer.tail()
 
-    with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as here:
-        mma = TiledMma(atom, here.m64_blocks, here.first_row)
-        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), here.row, here.column)
-        to_d = tile_store(store, staging, d, out.of(operands.out), here, epilogue, together=not pingpong)
-        mainloop = MmaMainloop(budget.sums_of(schedule), pipeline, mma, a_tile, b_tile, here, mma_warpgroups=mma_warpgroups,
+    with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as mma_thread:
+        mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
+        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row, mma_thread.column)
+        to_d = tile_store(store, staging, d, out.of(operands.out), mma_thread, epilogue, together=not pingpong)
+        mainloop = MmaMainloop(budget.sums_of(schedule), pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups,
                                a_rows=loads.a_rows)
-        order = OrderedSequence(turns, here.warpgroup, here.lane) if turns is not None else None
+        order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
         if pingpong:
-            mainloop.position.skip(here.warpgroup * shape.k_tiles)
-        with tiles.work(turn=here.warpgroup if pingpong else 0, turns=2 if pingpong else 1) as work:
+            mainloop.position.skip(mma_thread.warpgroup * shape.k_tiles)
+        with tiles.work(turn=mma_thread.warpgroup if pingpong else 0, turns=2 if pingpong else 1) as work:
             row, column = work.m * tile.BM, work.n * tile.BN
-            row = here.tile_row(row)
+            row = mma_thread.tile_row(row)
             mainloop.run(work, column, order)
             if pingpong:
                 mainloop.position.skip(shape.k_tiles)

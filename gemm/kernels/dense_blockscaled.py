@@ -81,15 +81,15 @@ def gemm_blockscaled(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMa
                     copier.begin_columns(work, work.n * tile.BN, shape.n)
                     copier.copy(work)
 
-    with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as here:
-        mma = TiledMma(atom, here.m64_blocks, here.first_row)
-        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), here.row, here.column)
-        to_d = tile_store(store, staging, d, out.of(operands.out), here, epilogue, together=True)
-        mainloop = MmaMainloop(schedule.sums, pipeline, mma, a_tile, b_tile, here, mma_warpgroups=mma_warpgroups, scales=scales,
+    with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as mma_thread:
+        mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
+        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row, mma_thread.column)
+        to_d = tile_store(store, staging, d, out.of(operands.out), mma_thread, epilogue, together=True)
+        mainloop = MmaMainloop(schedule.sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups, scales=scales,
                                a_rows=loads.a_rows)
         with tiles.work() as work:
             row, column = work.m * tile.BM, work.n * tile.BN
-            row = here.tile_row(row)
+            row = mma_thread.tile_row(row)
             mainloop.run(work, column)
             to_d.tile(mainloop.total, row, column, tile.BN, work.batch)
         to_d.tail()

@@ -88,24 +88,24 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
                     copier.begin_columns(work, work.n * tile.BN, shape.n)
                     copier.copy(work)
 
-    with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as here:
-        mma = TiledMma(atom, here.m64_blocks, here.first_row)
-        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), here.row, here.column)
-        to_d = tile_store(store, staging, d, out.of(operands.out), here, epilogue, together=not pingpong)
-        mainloop = MmaMainloop(sums, pipeline, mma, a_tile, b_tile, here, mma_warpgroups=mma_warpgroups, scales=scales, in_parts=True,
+    with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as mma_thread:
+        mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
+        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row, mma_thread.column)
+        to_d = tile_store(store, staging, d, out.of(operands.out), mma_thread, epilogue, together=not pingpong)
+        mainloop = MmaMainloop(sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups, scales=scales, in_parts=True,
                                a_rows=loads.a_rows)
-        order = OrderedSequence(turns, here.warpgroup, here.lane) if turns is not None else None
+        order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
         if isinstance(scheduler, StreamK):
             sharing = 1 if pingpong else mma_warpgroups
             runs = RunReduction(workspace, counters, tile.BM // ROWS, tile.BN // 8, sharing, cluster.size)
-            parts: SplitKStore | StreamKStore = StreamKStore(runs, to_d, here, tile.BN)
+            parts: SplitKStore | StreamKStore = StreamKStore(runs, to_d, mma_thread, tile.BN)
         else:
             assert isinstance(to_d, DirectStore)
-            parts = SplitKStore(scheduler, atom, to_d, here, tile.BM, tile.BN, mma_warpgroups, landing, workspace, counters)
+            parts = SplitKStore(scheduler, atom, to_d, mma_thread, tile.BM, tile.BN, mma_warpgroups, landing, workspace, counters)
         parts.begin()
-        with tiles.work(turn=here.warpgroup if pingpong else 0, turns=2 if pingpong else 1, skip=mainloop.position.skip) as work:
+        with tiles.work(turn=mma_thread.warpgroup if pingpong else 0, turns=2 if pingpong else 1, skip=mainloop.position.skip) as work:
             row, column = work.m * tile.BM, work.n * tile.BN
-            row = here.tile_row(row)
+            row = mma_thread.tile_row(row)
             mainloop.run(work, column, order)
             parts.tile(mainloop.total, work, row, column)
         parts.tail()

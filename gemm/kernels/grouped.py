@@ -90,23 +90,23 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, grou
         loading.tail()
         tiles.producer_tail()
 
-    with mma_threads(thread, warpgroup, mma_warpgroups, config.m64_blocks, schedule) as here:
-        mma = TiledMma(atom, here.m64_blocks, here.first_row)
-        epilogue = GroupEpilogue(config, atom, groups.n, out, here)
+    with mma_threads(thread, warpgroup, mma_warpgroups, config.m64_blocks, schedule) as mma_thread:
+        mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
+        epilogue = GroupEpilogue(config, atom, groups.n, out, mma_thread)
         to_y: Any = QuantisedStore.of(epilogue, out_scale, kept) if operands.quantised else epilogue.store(staging, y)
-        mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, here, mma_warpgroups=mma_warpgroups)
-        order = OrderedSequence(turns, here.warpgroup, here.lane) if turns is not None else None
+        mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups)
+        order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
         scale = ld.global_.f32(x_scale) if operands.scaled else epilogue.factor
         if pingpong:
-            mainloop.position.skip(here.warpgroup * groups.k_tiles)
-        with tiles.work(**({"turn": here.warpgroup, "turns": 2} if pingpong else {})) as work:
+            mainloop.position.skip(mma_thread.warpgroup * groups.k_tiles)
+        with tiles.work(**({"turn": mma_thread.warpgroup, "turns": 2} if pingpong else {})) as work:
             epilogue.begin(work, groups.lengths)
             row, column = work.row, work.n * (tile.BN * config.passes)
-            row = here.tile_row(row)
+            row = mma_thread.tile_row(row)
             if operands.scaled:
                 mul.rn.f32(epilogue.factor, scale, w_scale.of(work.group))
             column = column // 2 if operands.gated else column
-            with if_(row < epilogue.end) if here.shares_rows else nullcontext():
+            with if_(row < epilogue.end) if mma_thread.shares_rows else nullcontext():
                 for number in range(config.passes):
                     column = column + config.stored_columns if number else column
                     mainloop.run(work, column, order)
@@ -116,10 +116,10 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, grou
                         own_map = map_of(workspace, operands.max_groups, operands.layout, work.group, maps_of(operands.layout) - 1)
                         to_y.turn_to(work.group, own_map, work.start)
                     to_y.tile(mainloop.total, row, column, config.stored_columns)
-            if here.shares_rows:
+            if mma_thread.shares_rows:
                 with else_():
                     for _ in range(config.passes):
-                        mainloop.skip(work, here.warpgroup + 1)
+                        mainloop.skip(work, mma_thread.warpgroup + 1)
         to_y.tail()
         mainloop.tail()
 

@@ -105,25 +105,25 @@ def group_gemm_blockscaled(x: TensorMap, w: TensorMap, y: TensorMap, sfa_map: Te
                     copier.begin_columns(work, work.n * tile.BN, groups.n)
                     copier.copy(work)
 
-    with mma_threads(thread, warpgroup, mma_warpgroups, config.m64_blocks, schedule) as here:
-        mma = TiledMma(atom, here.m64_blocks, here.first_row)
-        epilogue = GroupEpilogue(config, atom, groups.n, out, here)
+    with mma_threads(thread, warpgroup, mma_warpgroups, config.m64_blocks, schedule) as mma_thread:
+        mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
+        epilogue = GroupEpilogue(config, atom, groups.n, out, mma_thread)
         to_y: Any = QuantisedStore.of(epilogue, out_scale, kept) if operands.quantised else epilogue.store(staging, y)
-        mainloop = MmaMainloop(sums, pipeline, mma, a_tile, b_tile, here, mma_warpgroups=mma_warpgroups, scales=scales, moving=True)
+        mainloop = MmaMainloop(sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups, scales=scales, moving=True)
         with tiles.work() as work:
             epilogue.begin(work, groups.lengths)
             row, column = work.row, work.n * (tile.BN * config.passes)
-            row = here.tile_row(row)
+            row = mma_thread.tile_row(row)
             column = column // 2 if operands.gated else column
             if scales is not None and scales.m.tensormap is not None:
                 mainloop.shift(scales.m.shift(work.start))
-            with if_(row < epilogue.end) if here.shares_rows else nullcontext():
+            with if_(row < epilogue.end) if mma_thread.shares_rows else nullcontext():
                 for number in range(config.passes):
                     column = column + config.stored_columns if number else column
                     if isinstance(sums, ThreadScaled):
                         kind = GatedScales if operands.gated else Scales
-                        own = kind(x_scale, w_scale.of_blocks(work.group), here.m64_blocks, tile.BN)
-                        own.begin(row + here.row, column, epilogue.end, groups.n)
+                        own = kind(x_scale, w_scale.of_blocks(work.group), mma_thread.m64_blocks, tile.BN)
+                        own.begin(row + mma_thread.row, column, epilogue.end, groups.n)
                         mainloop.run_scaled(work, own)
                     else:
                         mainloop.run(work, column)
@@ -131,10 +131,10 @@ def group_gemm_blockscaled(x: TensorMap, w: TensorMap, y: TensorMap, sfa_map: Te
                         own_map = map_of(workspace, operands.max_groups, operands.layout, work.group, maps_of(operands.layout) - 1)
                         to_y.turn_to(work.group, own_map, work.start)
                     to_y.tile(mainloop.total, row, column, config.stored_columns)
-            if here.shares_rows:
+            if mma_thread.shares_rows:
                 with else_():
                     for _ in range(config.passes):
-                        mainloop.skip(work, here.warpgroup + 1)
+                        mainloop.skip(work, mma_thread.warpgroup + 1)
         to_y.tail()
         mainloop.tail()
 

@@ -84,18 +84,18 @@ def group_gemm_ptr_array(x: TensorMap, w: TensorMap, y: TensorMap, groups: Group
         loading.tail()
         tiles.producer_tail()
 
-    with mma_threads(thread, warpgroup, mma_warpgroups, config.m64_blocks, schedule) as here:
-        mma = TiledMma(atom, here.m64_blocks, here.first_row)
-        epilogue = GroupEpilogue(config, atom, groups.n, out, here)
+    with mma_threads(thread, warpgroup, mma_warpgroups, config.m64_blocks, schedule) as mma_thread:
+        mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
+        epilogue = GroupEpilogue(config, atom, groups.n, out, mma_thread)
         to_y: Any = epilogue.swap_ab_store() if config.swap_ab else epilogue.store(staging, y)
-        mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, here, mma_warpgroups=mma_warpgroups)
-        order = OrderedSequence(turns, here.warpgroup, here.lane) if turns is not None else None
+        mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups)
+        order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
         scale = ld.global_.f32(x_scale) if operands.scaled else epilogue.factor
-        has_rows = here.shares_rows and not config.swap_ab          # each warpgroup has its own rows of a tile
-        with tiles.work(**({"turn": here.warpgroup, "turns": 2, "skip": mainloop.position.skip} if pingpong else {})) as work:
+        has_rows = mma_thread.shares_rows and not config.swap_ab          # each warpgroup has its own rows of a tile
+        with tiles.work(**({"turn": mma_thread.warpgroup, "turns": 2, "skip": mainloop.position.skip} if pingpong else {})) as work:
             epilogue.begin(work, groups.lengths)
             row, column = (work.m * tile.BM, work.row) if config.swap_ab else (work.row, work.n * tile.BN)
-            row = here.tile_row(row)
+            row = mma_thread.tile_row(row)
             if operands.scaled:
                 mul.rn.f32(epilogue.factor, scale, w_scale.of(work.group))
             with if_(row < epilogue.end) if has_rows else nullcontext():
@@ -108,7 +108,7 @@ def group_gemm_ptr_array(x: TensorMap, w: TensorMap, y: TensorMap, groups: Group
                 to_y.tile(mainloop.total, row, column, tile.BN)
             if has_rows:
                 with else_():
-                    mainloop.skip(work, here.warpgroup + 1)
+                    mainloop.skip(work, mma_thread.warpgroup + 1)
         to_y.tail()
         mainloop.tail()
 

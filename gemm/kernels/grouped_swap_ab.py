@@ -73,26 +73,26 @@ def group_gemm_swap_ab(x: TensorMap, w: TensorMap, x_tail: TensorMap, groups: Gr
         loading.tail()
         tiles.producer_tail()
 
-    with mma_threads(thread, warpgroup, mma_warpgroups, config.m64_blocks, schedule) as here:
-        mma = TiledMma(atom, here.m64_blocks, here.first_row)
-        epilogue = GroupEpilogue(config, atom, groups.n, out, here)
+    with mma_threads(thread, warpgroup, mma_warpgroups, config.m64_blocks, schedule) as mma_thread:
+        mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
+        epilogue = GroupEpilogue(config, atom, groups.n, out, mma_thread)
         to_y = epilogue.swap_ab_store()
-        mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, here, mma_warpgroups=mma_warpgroups)
-        order = OrderedSequence(turns, here.warpgroup, here.lane) if turns is not None else None
+        mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups)
+        order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
         scale = ld.global_.f32(x_scale.pointer) if operands.scaled else epilogue.factor
         if pingpong:
-            mainloop.position.skip(here.warpgroup * groups.k_tiles)
-        with tiles.work(**({"turn": here.warpgroup, "turns": 2} if pingpong else {})) as work:
+            mainloop.position.skip(mma_thread.warpgroup * groups.k_tiles)
+        with tiles.work(**({"turn": mma_thread.warpgroup, "turns": 2} if pingpong else {})) as work:
             epilogue.begin(work, groups.lengths)
             row, column = work.m * tile.BM, work.row
-            row = here.tile_row(row)
+            row = mma_thread.tile_row(row)
             if operands.scaled:
                 mul.rn.f32(epilogue.factor, scale, w_scale.of(work.group))
             row = row // 2 if operands.gated else row
             if isinstance(config.sums, ThreadScaled):
                 kind = GatedTokenScales if operands.gated else TokenScales
-                own = kind(x_scale, w_scale.of_blocks(work.group), here.m64_blocks, tile.BN)
-                own.begin(row, column + here.column, groups.n, epilogue.end)
+                own = kind(x_scale, w_scale.of_blocks(work.group), mma_thread.m64_blocks, tile.BN)
+                own.begin(row, column + mma_thread.column, groups.n, epilogue.end)
                 mainloop.run_scaled(work, own)
             elif config.n_granularity:
                 mainloop.loop.multiply_columns(mainloop.total, work.stages, work.until - work.row, config.n_granularity)

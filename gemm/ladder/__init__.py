@@ -1,3 +1,3 @@
-"""From CUDA cores to the fastest kernel, one idea a step: `python -m ptxkit.gemm ladder`. docs/ladder.md tells the story."""
+"""From CUDA cores to the fastest kernel, one idea per step: `python -m ptxkit.gemm ladder`. docs/ladder.md explains the steps."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m ptxkit.gemm ladder`: its options, and what it does with them."""
+"""The command `python -m ptxkit.gemm ladder` and its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of step 7, which the steps after it keep until the last: groups of rows, column by column."""
+"""The tile order of steps 7 to 11: groups of rows, column by column."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from ptxkit.types import u32
 
 @contextmanager
 def grouped(rows: Reg[u32], columns: Reg[u32], *, GROUP: int, CLUSTER: int = 1) -> Iterator[tuple[Reg[u32], Reg[u32]]]:
-    """`with grouped(rows, columns, GROUP=g) as (row, column):` the tiles of this CTA of a persistent grid, of `rows` x `columns` tiles.
+    """`with grouped(rows, columns, GROUP=g) as (row, column):` loops over this CTA's tiles of `rows` x `columns` in a persistent grid.
 
-    CTAs (or clusters, whose CTAs have tiles below one another) take turns: 0, 1, 2, ... then again from 0. In turn come the
-    tiles of GROUP rows, column by column: the tiles that are worked on at the same time touch few rows of A and few columns of B,
-    which stay in L2.
+    Tiles are dealt to the CTAs (or clusters, whose CTAs have vertically adjacent tiles) in turn. Their order goes through groups of GROUP
+    rows, column by column. The tiles in flight thus touch few rows of A and few columns of B, which stay in L2.
     """
     first, step = (mov.u32(ctaid.x), mov.u32(nctaid.x)) if CLUSTER == 1 else (mov.u32(clusterid.x), mov.u32(nclusterid.x))
     units = rows // CLUSTER

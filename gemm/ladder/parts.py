@@ -1,4 +1,4 @@
-"""What several steps of the ladder use unchanged: clocks of a profiled kernel, and the direct store of a wgmma fragment."""
+"""Parts that several steps share: the clocks of a profiled kernel, and the direct store of a wgmma fragment."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ptxkit.ptx import add, cvt, mov, st
 from ptxkit.types import b64, bf16, pred, u32, u64
 
 PHASES = ("load", "mma", "store")
-MARKS = len(PHASES) + 1     # 64-bit words per CTA in the buffer of marks: the phases' clocks, then the tiles they are of
+MARKS = len(PHASES) + 1     # 64-bit words per CTA in the buffer of marks: the clocks of each phase, then the number of tiles
 
 
 class Clocks:
-    """Clocks of load, mma and store, summed over a CTA's tiles. Without `PROFILE` every method emits nothing.
+    """Clocks of load, mma and store, summed over a CTA's tiles. Without `PROFILE` no method emits anything.
 
-    `lap(phase)` books the clocks since the lap before. `load` is what the multiplying threads wait for their operands.
+    `lap(phase)` adds the clocks since the previous lap to a phase. `load` is the time that the mma threads wait for operands.
     """
 
     def __init__(self, PROFILE: bool) -> None:
@@ -26,7 +26,7 @@ class Clocks:
             self.tiles: Reg[u64] = mov.u64(0)
 
     def lap(self, phase: str) -> None:
-        """The clocks since the last lap belong to this phase; a store ends a tile."""
+        """Add the clocks since the previous lap to this phase. A store ends a tile."""
         if self.enabled:
             now = mov.u64(clock64)
             total = self.sums[PHASES.index(phase)]
@@ -36,7 +36,7 @@ class Clocks:
                 add.u64(self.tiles, self.tiles, 1)
 
     def write(self, marks: Ptr[b64], cta: Reg[u32], writer: Reg[pred]) -> None:
-        """The thread where `writer` holds writes this CTA's sums."""
+        """Write this CTA's sums, in the thread where `writer` holds."""
         if self.enabled:
             with if_(writer):
                 place = marks.at(cta * MARKS)
@@ -47,8 +47,8 @@ class Clocks:
 def store_fragment(acc: Vec[Any, Any], d: Ptr[bf16], row: Reg[u32], column: Reg[u32], n: Reg[u32], lane: Reg[u32]) -> None:
     """Store a warpgroup's m64 fragment at (row, column) of D, in the order of its registers.
 
-    Thread `lane` of the warpgroup holds, for every 8 columns, two neighbouring ones of row r and two of row r + 8:
-    r = 16 * warp + lane / 4, columns 2 * (lane % 4) and the next. Each store writes 16 bytes of eight rows.
+    For every 8 columns a thread holds columns 2 * (lane % 4) and the next one, of rows r and r + 8 with r = 16 * warp + lane / 4. Each
+    store of a warp writes 16 bytes of eight rows.
     """
     first = row + (lane >> 5) * 16 + ((lane & 31) >> 2)
     upper = d.at(first * n + column + (lane & 3) * 2)

@@ -1,4 +1,4 @@
-"""The ladder's figures as a table, as a page's table, and as a chart."""
+"""The ladder's results as a text table, as a table of a page, and as a chart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ReportError(PtxkitError, ValueError):
 
 
 def rows(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """One size's cells, a row a step, the peers last."""
+    """The cells of one size: one row per step, then the peers."""
     made = []
     for name in NAMES:
         what = described(name)
@@ -45,7 +45,7 @@ def rows(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _tflops(seen: Mapping[str, Any]) -> str:
-    """Median, and the spread from the 10th to the 90th percentile of the rounds."""
+    """The median of the rounds, with their 10th and 90th percentiles."""
     slow, fast = (seen["tflops"] * seen["us"] / seen[which] for which in ("p90", "p10"))
     digits = 2 if seen["tflops"] < 10 else 1 if seen["tflops"] < 100 else 0
     return f"{seen['tflops']:.{digits}f} ({slow:.{digits}f}-{fast:.{digits}f})"
@@ -66,7 +66,7 @@ def _clocks(value: float | None) -> str:
 
 
 def heading(found: Mapping[str, Any], device: Mapping[str, Any]) -> str:
-    """One sentence on what was measured where."""
+    """One line: what was measured, and where."""
     words = [f"{found['size']}^3, bf16"]
     if device:
         words.append(f"{device['name']}, {device['multiprocessors']} SMs, driver {device['driver']}")
@@ -103,16 +103,16 @@ def markdown(results: Mapping[str, Any]) -> str:
 
 
 def fill(page: Path, results: Mapping[str, Any]) -> None:
-    """Replace what stands between the page's two marks by the measured tables."""
+    """Replace the text between the page's two marks by the measured tables."""
     text = page.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ReportError(f"{page}: the tables go between one line `{BEGIN}` and one line `{END}`, which the page must have in this order")
+        raise ReportError(f"{page}: the tables go between one line `{BEGIN}` and one line `{END}`: the page must have both, in this order")
     before, after = text[:text.index(BEGIN)], text[text.index(END):]
     page.write_text(f"{before}{BEGIN}\n{markdown(results)}\n{after}", encoding="utf-8")
 
 
 def plot(path: Path, results: Mapping[str, Any]) -> None:
-    """TFLOP/s by step, a panel a size, cuBLAS and wgmma alone as lines; the format by the ending of `path`."""
+    """Draw TFLOP/s by step: one panel per size, cuBLAS and wgmma alone as lines. The suffix of `path` sets the format."""
     try:
         import matplotlib as mpl  # pyright: ignore[reportMissingImports]
     except ImportError:

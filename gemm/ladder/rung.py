@@ -1,4 +1,4 @@
-"""One step of the ladder as the harness sees it: a kernel, its tile, and what it changes."""
+"""A step of the ladder for the harness: a kernel, its tile, and its idea."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ptxkit.errors import PtxkitError
 
 
 class ShapeError(PtxkitError, ValueError):
-    """A product that a step of the ladder cannot do: the steps work on whole tiles."""
+    """A product that a step cannot compute: the steps need whole tiles."""
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A kernel with the arguments (a, b, d, marks, m, n, k) and, with `order`, a table of tiles. A[m, k], B[n, k] and D[m, n] are
-    row-major bf16; `marks` is written when its compile-time parameter PROFILE is set.
+    """A kernel with the arguments (a, b, d, marks, m, n, k) and, with `order`, a table of tiles.
 
-    `tile` is BM x BN x BK. `cluster` CTAs work on tiles below one another. A `persistent` kernel has a grid of the CTAs that the
-    device holds at once, another one a grid of (n / BN, m / BM). `order(m, n)` makes the table.
+    A[m, k], B[n, k] and D[m, n] are row-major bf16. The kernel writes `marks` if its compile-time parameter PROFILE is set. `tile` is
+    BM x BN x BK. The CTAs of a `cluster` work on vertically adjacent tiles. The grid of a `persistent` kernel has as many CTAs as the
+    device holds at once; other grids are (n / BN, m / BM). `order(m, n)` makes the table.
     """
 
     step: int
@@ -36,7 +36,7 @@ class Rung:
         return self.kernel.name
 
     def problem(self, m: int, n: int, k: int) -> str | None:
-        """A sentence when this step cannot do the product."""
+        """The reason if this step cannot compute the product, else None."""
         rows, columns, depth = self.tile
         for letter, extent, unit in (("M", m, rows * self.cluster), ("N", n, columns), ("K", k, depth)):
             if extent < 1 or extent % unit:
@@ -51,7 +51,7 @@ class Rung:
             raise ShapeError(sentence)
 
     def grid(self, m: int, n: int, resident: int) -> int | tuple[int, int]:
-        """CTAs; `resident` clusters (CTAs without clusters) fit on the device at once."""
+        """The grid in CTAs. The device holds `resident` clusters (or CTAs, without clusters) at once."""
         across, down = n // self.tile[1], m // self.tile[0]
         if self.persistent:
             return min(across * down // self.cluster, resident) * self.cluster

@@ -22,7 +22,7 @@ UNWRITTEN = 0x7FC0          # a NaN in bf16
 
 @dataclass(frozen=True)
 class Outcome:
-    """One step's run: how many elements of D differ from the product, the checker's report, and the marks of a profiled run."""
+    """The run of one step: the number of wrong elements of D, the checker's report, and the marks of a profiled run."""
 
     rung: Rung
     shape: tuple[int, int, int]
@@ -43,7 +43,7 @@ class Outcome:
 
 
 def small(rung: Rung) -> tuple[int, int, int]:
-    """A product of few tiles that still has several in every direction, and a ring that wraps."""
+    """A small product with several tiles in every direction, and enough stages to wrap the ring."""
     rows, columns, depth = rung.tile
     if rung.step < 3:
         return 2 * rows, columns, max(depth, 16)
@@ -52,9 +52,9 @@ def small(rung: Rung) -> tuple[int, int, int]:
 
 def run(rung: Rung, m: int, n: int, k: int, *, resident: int = 1, schedule: str = "fifo", seed: int = 0, check: bool = True,
         profile: bool = False) -> Outcome:
-    """Small integers, whose products and sums are exact in any order: D must be the rounded product in every bit.
+    """Run a step on small integers. Their products and sums are exact in any order, so D must equal the rounded product in every bit.
 
-    `resident` clusters at once: with 1 a persistent kernel does all tiles in one of them.
+    The device holds `resident` clusters at once: with 1, one cluster of a persistent kernel computes all tiles.
     """
     rung.require(m, n, k)
     generator = np.random.default_rng(m * n + k)
@@ -70,7 +70,7 @@ def run(rung: Rung, m: int, n: int, k: int, *, resident: int = 1, schedule: str 
 
 
 def ladder(size: int | None, say: Callable[[str], None]) -> int:
-    """Every step; 0 when all are right and the checker found nothing. `size` None: small products, else cubes."""
+    """Run every step. Returns 0 if all are right and the checker found nothing. `size` None: small products, else cubes."""
     failed = 0
     for rung in RUNGS:
         outcome = run(rung, *(small(rung) if size is None else (size, size, size)))
@@ -81,7 +81,7 @@ def ladder(size: int | None, say: Callable[[str], None]) -> int:
 
 
 def _integers(generator: np.random.Generator, rows: int, k: int) -> tuple[Array, Array]:
-    """(bits of bf16, the same as float32)."""
+    """(bits of bf16, the same values as float32)."""
     value = generator.integers(-3, 4, (rows, k)).astype(np.float32)
     return _bf16(value), value
 

@@ -15,8 +15,8 @@ BM, BN = 8, 32      # a warp is 32 columns of one row: it reads one row of A and
 @kernel(block=BM * BN)
 def naive(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
           PROFILE: bool = False) -> None:
-    """A thread walks a row of A and a row of B. Every element of A is read by N threads, every element of B by M; only the caches
-    know that they are the same."""
+    """A thread walks along a row of A and a row of B. N threads read each element of A and M threads each element of B: only the caches
+    reuse them."""
     thread = mov.u32(tid.x)
     row, column = ctaid.y * BM + (thread >> 5), ctaid.x * BN + (thread & 31)
     a_row, b_row = a.at(row * k), b.at(column * k)
@@ -24,7 +24,7 @@ def naive(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32]
     clocks = Clocks(PROFILE)
     with for_range(k) as i:
         fma.rn.f32(total, cvt.f32.bf16(ld.global_.b16(a_row.at(i))), cvt.f32.bf16(ld.global_.b16(b_row.at(i))), total)
-    clocks.lap("mma")               # loads and multiplications cannot be told apart here
+    clocks.lap("mma")               # loads and multiplications are interleaved here
     st.global_.b16(d.at(row * n + column), cvt.rn.bf16.f32(total))
     clocks.lap("store")
     clocks.write(marks, ctaid.y * nctaid.x + ctaid.x, thread == 0)

@@ -14,9 +14,9 @@ from .thread_tile import BK, BM, BN, CHUNK, ROW, THREADS, TILE, ThreadTile
 @kernel(block=THREADS)
 def register_tiles(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
                    PROFILE: bool = False) -> None:
-    """A block reads 128 rows of A and of B once for 128 x 128 elements of D; a thread keeps 8 x 8 of them in registers.
+    """A block reads 128 rows of A and of B once for 128 x 128 elements of D. A thread keeps 8 x 8 of them in registers.
 
-    Global memory is read 128 times less often than in step 0, shared memory 8 times less often than there are multiplications.
+    Global memory is read 128 times less often than in step 0. Each value read from shared memory serves 8 multiplications.
     """
     a_tile, b_tile = smem.array(b32, TILE, name="A"), smem.array(b32, TILE, name="B")
     thread = mov.u32(tid.x)
@@ -30,11 +30,11 @@ def register_tiles(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], marks: Ptr[b64], m:
     with for_range(k, step=BK) as depth:
         for source, target in ((a_from, a_tile), (b_from, b_tile)):
             st.shared__cta.v4.b32(target.at(place), ld.global_.v4.b32(source.at(depth)))
-        bar.sync(0)                                     # the tile is there
+        bar.sync(0)                                     # the tile has been written
         clocks.lap("load")
         for chunk in range(BK // CHUNK):
             tile.multiply(tile.read(a_tile, b_tile, chunk))
-        bar.sync(0)                                     # everybody has read it
+        bar.sync(0)                                     # all threads have read it
         clocks.lap("mma")
     tile.store(d, row, column, n)
     clocks.lap("store")

@@ -1,4 +1,4 @@
-"""Step 2: load the next tile, and read the next registers, while this one is multiplied."""
+"""Step 2: load the next tile and read the next registers while the current ones are multiplied."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ CHUNKS = BK // CHUNK
 @kernel(block=THREADS)
 def pipelined(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
               PROFILE: bool = False) -> None:
-    """Two buffers of shared memory and two of registers. cp.async fills the one while the other is read.
+    """Two buffers in shared memory and two in registers. cp.async fills one while the other is read.
 
-    Order within a tile: while chunk c is multiplied, the registers of chunk c + 1 are being read. Before the last chunk the next tile
-    must have landed (wait_group 0) and everybody must have read all of this one (the barrier): then its buffer is free for
-    the tile after the next, and the first registers of the next tile can be read.
+    Within a tile, chunk c is multiplied while the registers of chunk c + 1 are read. Before the last chunk, the next tile must have landed
+    (wait_group 0) and all threads must have read the current tile (the barrier). Then the first registers of the next tile are read, and
+    the current buffer is free for the tile after it.
     """
     a_tile, b_tile = ([smem.array(b32, TILE, name=f"{name}{stage}") for stage in range(STAGES)] for name in "AB")
     thread = mov.u32(tid.x)
@@ -32,7 +32,7 @@ def pipelined(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], marks: Ptr[b64], m: Reg[
     steps = k // BK
 
     def load(step: Reg[u32] | int, stage: int, wanted: Reg[pred] | None = None) -> None:
-        """One group of copies of this thread: 16 bytes of A and of B, or none past the end."""
+        """This thread's copies as one group: 16 bytes of A and 16 of B, or none past the end."""
         for source, target in ((a_from, a_tile), (b_from, b_tile)):
             cp.async_.cg.shared__cta.global_(target[stage].at(place), source.at(step * BK), 16, pred=wanted)
         cp.async_.commit_group()
@@ -43,10 +43,10 @@ def pipelined(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], marks: Ptr[b64], m: Reg[
         load(stage, stage)
     cp.async_.wait_group(STAGES - 1)
     bar.sync(0)
-    first = tile.read(a_tile[0], b_tile[0], 0)          # chunk 0 of a tile: written in place at the end of the tile before
+    first = tile.read(a_tile[0], b_tile[0], 0)          # chunk 0 of a tile is read at the end of the previous tile
     clocks.lap("load")
     with for_range(steps, step=STAGES) as step:
-        for stage in range(STAGES):                     # Python: unrolled, so that each buffer has constant addresses
+        for stage in range(STAGES):                     # unrolled by Python, so each buffer has constant addresses
             following = (stage + 1) % STAGES
             words = first
             for chunk in range(CHUNKS - 1):

@@ -1,4 +1,4 @@
-"""Step 3: the tensor memory accelerator loads, the tensor cores multiply."""
+"""Step 3: the tensor memory accelerator (TMA) loads, and the tensor cores multiply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ mma = wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16
 @kernel(block=128)
 def tensor_cores(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
                  PROFILE: bool = False) -> None:
-    """One warpgroup, one buffer: load a tile, wait, multiply, wait. One thread loads; a tile in flight costs no registers.
+    """One warpgroup and one buffer: load a tile, wait, multiply, wait. One thread issues the loads. A tile in flight takes no registers.
 
     full: 1 arrival, thread 0's arrive.expect_tx of both tiles.
     """
@@ -31,7 +31,7 @@ def tensor_cores(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: R
         init_barriers((full, 1))
     bar.sync(0)
 
-    acc = mma.fragment()                                            # 32 registers a thread, cleared
+    acc = mma.fragment()                                            # 32 registers per thread, cleared
     clocks = Clocks(PROFILE)
     with ring(1, k // BK) as (step, _, parity):
         with if_(thread == 0):

@@ -1,4 +1,4 @@
-"""Step 4: a tile of 128 x 128, four times the work for twice the loads."""
+"""Step 4: a tile of 128 x 128: four times the work for twice the loads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .parts import Clocks, store_fragment
 from .rung import Rung
 
 BM, BN, BK = 128, 128, 64
-M64_BLOCKS = BM // 64            # wgmma multiplies 64 rows
+M64_BLOCKS = BM // 64            # one wgmma multiplies 64 rows
 
 load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
 mma = wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16
@@ -20,7 +20,7 @@ mma = wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16
 @kernel(block=128)
 def larger_tile(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
                 PROFILE: bool = False) -> None:
-    """As step 3; the warpgroup has two m64 blocks, 128 accumulators a thread.
+    """As step 3, with two m64 blocks: 128 accumulators per thread.
 
     full: 1 arrival, thread 0's arrive.expect_tx of both tiles.
     """
@@ -43,14 +43,14 @@ def larger_tile(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
         clocks.lap("load")
         wgmma.fence.sync.aligned()
         for kk in range(0, BK, 16):
-            for block in range(M64_BLOCKS):
-                mma(acc[block], a_tile[0].desc(kk, mn=block * 64), b_tile[0].desc(kk), True)
+            for m64 in range(M64_BLOCKS):
+                mma(acc[m64], a_tile[0].desc(kk, mn=m64 * 64), b_tile[0].desc(kk), True)
         wgmma.commit_group.sync.aligned()
         wgmma.wait_group.sync.aligned(0)
         bar.sync(0)
         clocks.lap("mma")
-    for block in range(M64_BLOCKS):
-        store_fragment(acc[block], d, row + block * 64, column, n, thread)
+    for m64 in range(M64_BLOCKS):
+        store_fragment(acc[m64], d, row + m64 * 64, column, n, thread)
     clocks.lap("store")
     clocks.write(marks, ctaid.y * nctaid.x + ctaid.x, thread == 0)
 

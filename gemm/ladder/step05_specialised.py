@@ -1,4 +1,4 @@
-"""Step 5: one warpgroup loads, another multiplies, and a ring of buffers between them."""
+"""Step 5: one warpgroup loads and another multiplies, with a ring of buffers between them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ mma = wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16
 @kernel(block=2 * WARPGROUP)
 def specialised(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
                 PROFILE: bool = False) -> None:
-    """Warpgroup 0 loads up to five tiles ahead (one thread of it), warpgroup 1 multiplies: neither waits for the other's instructions.
+    """One thread of warpgroup 0 loads up to five tiles ahead. Warpgroup 1 multiplies. Neither waits for the other's instructions.
 
-    full[stage]: 1 arrival, the producer's arrive.expect_tx. empty[stage]: 128, every consumer thread when the stage has been read.
+    full[stage]: 1 arrival, the producer's arrive.expect_tx. empty[stage]: 128, every mma thread, after it has read the stage.
     """
     a_tile, b_tile = smem.tile(bf16, (STAGES, BM, BK), name="A"), smem.tile(bf16, (STAGES, BN, BK), name="B")
     full, empty = smem.mbarrier(STAGES, name="full"), smem.mbarrier(STAGES, name="empty")
@@ -37,7 +37,7 @@ def specialised(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
 
     with if_(thread < WARPGROUP):
         with if_(thread == 0), ring(STAGES, k // BK) as (step, stage, parity):
-            wait(empty[stage], parity ^ 1)                          # passes at once in the first round
+            wait(empty[stage], parity ^ 1)                          # does not wait in the first round
             mbarrier.arrive.expect_tx.shared__cta.b64(full[stage], a_tile.layout.bytes + b_tile.layout.bytes)
             load(a_tile[stage], a, (step * BK, row), full[stage])
             load(b_tile[stage], b, (step * BK, column), full[stage])
@@ -51,14 +51,14 @@ def specialised(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
             clocks.lap("load")
             wgmma.fence.sync.aligned()
             for kk in range(0, BK, 16):
-                for block in range(M64_BLOCKS):
-                    mma(acc[block], a_tile[stage].desc(kk, mn=block * 64), b_tile[stage].desc(kk), True)
+                for m64 in range(M64_BLOCKS):
+                    mma(acc[m64], a_tile[stage].desc(kk, mn=m64 * 64), b_tile[stage].desc(kk), True)
             wgmma.commit_group.sync.aligned()
             wgmma.wait_group.sync.aligned(0)
             mbarrier.arrive.shared__cta.b64(empty[stage])
             clocks.lap("mma")
-        for block in range(M64_BLOCKS):
-            store_fragment(acc[block], d, row + block * 64, column, n, lane)
+        for m64 in range(M64_BLOCKS):
+            store_fragment(acc[m64], d, row + m64 * 64, column, n, lane)
         clocks.lap("store")
         clocks.write(marks, ctaid.y * nctaid.x + ctaid.x, lane == 0)
 

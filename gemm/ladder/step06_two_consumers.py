@@ -1,4 +1,4 @@
-"""Step 6: a tile of 128 x 256, two warpgroups to multiply it, and the registers that they need."""
+"""Step 6: a tile of 128 x 256 for two mma warpgroups, which get the registers that they need."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from .rung import Rung
 BM, BN, BK = 128, 256, 64
 STAGES = 4
 WARPGROUP = 128
-CONSUMERS = BM // 64                                # warpgroups, 64 rows each: 128 accumulators a thread
-PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232    # 128 * 40 + 256 * 232 = 64,512 = 384 * 168, the registers at entry
+MMA_WARPGROUPS = BM // 64                                # 64 rows each: 128 accumulators per thread
+PRODUCER_REGISTERS, MMA_REGISTERS = 40, 232    # 128 * 40 + 256 * 232 = 64,512 = 384 * 168, the registers at entry
 
 load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
 mma = wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16
 
 
-@kernel(block=WARPGROUP * (1 + CONSUMERS))
+@kernel(block=WARPGROUP * (1 + MMA_WARPGROUPS))
 def two_consumers(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
                   PROFILE: bool = False) -> None:
-    """m64n256k16 reads A least often from shared memory. One warpgroup cannot hold 128 x 256 accumulators; two share the columns of B.
+    """m64n256k16 reads A from shared memory least often. One warpgroup cannot hold 128 x 256 accumulators, so two share the columns of B.
 
-    The producer gives up registers that it does not need, and the consumers take them (setmaxnreg).
-    full[stage]: 1 arrival, the producer's arrive.expect_tx. empty[stage]: 256, every consumer thread when the stage has been read.
+    The producer warpgroup gives up registers, and the mma warpgroups take them (setmaxnreg).
+    full[stage]: 1 arrival, the producer's arrive.expect_tx. empty[stage]: 256, every mma thread, after it has read the stage.
     """
     a_tile, b_tile = smem.tile(bf16, (STAGES, BM, BK), name="A"), smem.tile(bf16, (STAGES, BN, BK), name="B")
     full, empty = smem.mbarrier(STAGES, name="full"), smem.mbarrier(STAGES, name="empty")
     thread = mov.u32(tid.x)
-    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # the same in all lanes, and ptxas can see it
+    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)   # uniform across the warp, and ptxas can see it
     row, column = ctaid.y * BM, ctaid.x * BN
     with if_(thread == 0):
-        init_barriers((full, 1), (empty, CONSUMERS * WARPGROUP))
+        init_barriers((full, 1), (empty, MMA_WARPGROUPS * WARPGROUP))
     bar.sync(0)
 
     with if_(thread < WARPGROUP):
@@ -47,7 +47,7 @@ def two_consumers(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: 
             load(b_tile[stage], b, (step * BK, column), full[stage])
 
     with else_():
-        setmaxnreg.inc.sync.aligned.u32(CONSUMER_REGISTERS)
+        setmaxnreg.inc.sync.aligned.u32(MMA_REGISTERS)
         rows = (warpgroup - 1) * 64                                 # this warpgroup's rows of the tile
         lane = thread & (WARPGROUP - 1)
         acc = mma.fragment()

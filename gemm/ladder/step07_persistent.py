@@ -1,4 +1,4 @@
-"""Step 7: one CTA per SM for the whole product: it loads the next tile while it stores this one, in an order that L2 likes."""
+"""Step 7: one persistent CTA per SM. It loads the next tile while it stores the current one, in an order that L2 can serve well."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from .rung import Rung
 
 BM, BN, BK = 128, 256, 64
 STAGES = 4
-GROUP = 16                                          # rows of tiles: 132 tiles at a time are about 16 x 8
+GROUP = 16                                          # rows of tiles: 132 tiles in flight are about 16 x 8
 WARPGROUP = 128
-CONSUMERS = BM // 64
-PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232
+MMA_WARPGROUPS = BM // 64
+PRODUCER_REGISTERS, MMA_REGISTERS = 40, 232
 
 load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
 mma = wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16
 
 
-@kernel(block=WARPGROUP * (1 + CONSUMERS))
+@kernel(block=WARPGROUP * (1 + MMA_WARPGROUPS))
 def persistent(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
                PROFILE: bool = False) -> None:
-    """As step 6 in a loop over tiles. The ring runs on from tile to tile, so that the producer is up to four stages into the next
-    tile while the consumers store this one.
+    """As step 6, in a loop over tiles. The ring continues from tile to tile, so the producer loads up to four stages of the next tile while
+    the mma warpgroups store the current one.
 
-    full[stage]: 1 arrival, the producer's arrive.expect_tx. empty[stage]: 256, every consumer thread when the stage has been read.
+    full[stage]: 1 arrival, the producer's arrive.expect_tx. empty[stage]: 256, every mma thread, after it has read the stage.
     """
     a_tile, b_tile = smem.tile(bf16, (STAGES, BM, BK), name="A"), smem.tile(bf16, (STAGES, BN, BK), name="B")
     full, empty = smem.mbarrier(STAGES, name="full"), smem.mbarrier(STAGES, name="empty")
@@ -37,7 +37,7 @@ def persistent(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)
     rows, columns, steps = m // BM, n // BN, k // BK
     with if_(thread == 0):
-        init_barriers((full, 1), (empty, CONSUMERS * WARPGROUP))
+        init_barriers((full, 1), (empty, MMA_WARPGROUPS * WARPGROUP))
     bar.sync(0)
 
     with if_(thread < WARPGROUP):
@@ -53,7 +53,7 @@ def persistent(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg
                     load(b_tile[stage], b, (step * BK, column), full[stage])
 
     with else_():
-        setmaxnreg.inc.sync.aligned.u32(CONSUMER_REGISTERS)
+        setmaxnreg.inc.sync.aligned.u32(MMA_REGISTERS)
         first_row = (warpgroup - 1) * 64
         lane = thread & (WARPGROUP - 1)
         acc = mma.fragment(zero=False)

@@ -1,4 +1,4 @@
-"""Step 8: a warpgroup says once that it has read a stage, not 128 times."""
+"""Step 8: a warpgroup arrives once after it has read a stage, not 128 times."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ BM, BN, BK = 128, 256, 64
 STAGES = 4
 GROUP = 16
 WARPGROUP = 128
-CONSUMERS = BM // 64
-PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232
+MMA_WARPGROUPS = BM // 64
+PRODUCER_REGISTERS, MMA_REGISTERS = 40, 232
 
 load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
 mma = wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16
 
 
-@kernel(block=WARPGROUP * (1 + CONSUMERS))
+@kernel(block=WARPGROUP * (1 + MMA_WARPGROUPS))
 def one_arrival(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
                 PROFILE: bool = False) -> None:
-    """As step 7. Arrivals on one barrier are atomic operations on one word of shared memory: 256 of them take their time.
+    """As step 7. Arrivals on an mbarrier are atomic operations on one word of shared memory, and 256 of them take long.
 
-    full[stage]: 1 arrival, the producer's arrive.expect_tx. empty[stage]: 2, one thread of each consumer warpgroup. A wgmma is one
+    full[stage]: 1 arrival, the producer's arrive.expect_tx. empty[stage]: 2, one thread of each mma warpgroup. A wgmma is one
     operation of all four warps: when a thread has waited for it, it has read the stage.
     """
     a_tile, b_tile = smem.tile(bf16, (STAGES, BM, BK), name="A"), smem.tile(bf16, (STAGES, BN, BK), name="B")
@@ -37,7 +37,7 @@ def one_arrival(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)
     rows, columns, steps = m // BM, n // BN, k // BK
     with if_(thread == 0):
-        init_barriers((full, 1), (empty, CONSUMERS))
+        init_barriers((full, 1), (empty, MMA_WARPGROUPS))
     bar.sync(0)
 
     with if_(thread < WARPGROUP):
@@ -53,7 +53,7 @@ def one_arrival(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
                     load(b_tile[stage], b, (step * BK, column), full[stage])
 
     with else_():
-        setmaxnreg.inc.sync.aligned.u32(CONSUMER_REGISTERS)
+        setmaxnreg.inc.sync.aligned.u32(MMA_REGISTERS)
         first_row = (warpgroup - 1) * 64
         lane = thread & (WARPGROUP - 1)
         acc = mma.fragment(zero=False)

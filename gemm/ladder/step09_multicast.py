@@ -1,4 +1,4 @@
-"""Step 9: two CTAs with tiles below one another need the same columns of B: each loads half of them, for both."""
+"""Step 9: two CTAs with vertically adjacent tiles need the same columns of B. Each loads half of them for both CTAs."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ BM, BN, BK = 128, 256, 64
 STAGES = 4
 CLUSTER = 2
 SHARE = BN // CLUSTER                               # columns of B that a CTA loads
-GROUP = 8                                           # rows of clusters: 16 rows of tiles
+GROUP = 8                                           # rows of clusters, which are 16 rows of tiles
 WARPGROUP = 128
-CONSUMERS = BM // 64
-PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232
+MMA_WARPGROUPS = BM // 64
+PRODUCER_REGISTERS, MMA_REGISTERS = 40, 232
 
 load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
 multicast = load.multicast__cluster
 mma = wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16
 
 
-@kernel(block=WARPGROUP * (1 + CONSUMERS), cluster=CLUSTER)
+@kernel(block=WARPGROUP * (1 + MMA_WARPGROUPS), cluster=CLUSTER)
 def multicasting(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
                  PROFILE: bool = False) -> None:
-    """As step 8 in clusters of two. L2 delivers 32 instead of 48 KiB for each stage of 48.
+    """As step 8, in clusters of two. L2 delivers 32 instead of 48 KiB for each stage of 48 KiB.
 
     full[stage]: 1 arrival, the producer's arrive.expect_tx of the whole stage: the half of B that the other CTA sends counts here.
-    empty[stage]: 4, one thread of each consumer warpgroup of both CTAs, since both write into it. Two threads of a warpgroup arrive,
+    empty[stage]: 4, one thread of each mma warpgroup of both CTAs, since both write into it. Two threads of a warpgroup arrive,
     thread c in CTA c.
-    At its end the producer waits until every stage is empty: the other CTA arrives here, and multicasts into this memory, for as
-    long as it works.
+    Before it exits, the producer waits until every stage is empty: until then the other CTA may arrive here and multicast into this memory.
     """
     a_tile, b_tile = smem.tile(bf16, (STAGES, BM, BK), name="A"), smem.tile(bf16, (STAGES, BN, BK), name="B")
     full, empty = smem.mbarrier(STAGES, name="full"), smem.mbarrier(STAGES, name="empty")
@@ -43,8 +42,8 @@ def multicasting(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: R
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)
     rows, columns, steps = m // BM, n // BN, k // BK
     with if_(thread == 0):
-        init_barriers((full, 1), (empty, CONSUMERS * CLUSTER))
-    cluster_sync()                                                  # nobody arrives at a barrier that is not there yet
+        init_barriers((full, 1), (empty, MMA_WARPGROUPS * CLUSTER))
+    cluster_sync()                                                  # all mbarriers are initialised before any arrival
 
     with if_(thread < WARPGROUP):
         setmaxnreg.dec.sync.aligned.u32(PRODUCER_REGISTERS)
@@ -62,7 +61,7 @@ def multicasting(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: R
                 wait(empty[stage], parity ^ 1)
 
     with else_():
-        setmaxnreg.inc.sync.aligned.u32(CONSUMER_REGISTERS)
+        setmaxnreg.inc.sync.aligned.u32(MMA_REGISTERS)
         first_row = (warpgroup - 1) * 64
         lane = thread & (WARPGROUP - 1)
         acc = mma.fragment(zero=False)

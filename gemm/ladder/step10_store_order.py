@@ -1,4 +1,4 @@
-"""Step 10: whole sectors in the store, marked as not worth keeping in L2; the first wgmma overwrites the accumulators."""
+"""Step 10: stores write whole sectors, with the L2 hint evict-first, and the first wgmma overwrites the accumulators."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ CLUSTER = 2
 SHARE = BN // CLUSTER
 GROUP = 8
 WARPGROUP = 128
-CONSUMERS = BM // 64
-PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232
+MMA_WARPGROUPS = BM // 64
+PRODUCER_REGISTERS, MMA_REGISTERS = 40, 232
 
 load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
 multicast = load.multicast__cluster
 mma = wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16
 
 
-@kernel(block=WARPGROUP * (1 + CONSUMERS), cluster=CLUSTER)
+@kernel(block=WARPGROUP * (1 + MMA_WARPGROUPS), cluster=CLUSTER)
 def store_order(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
                 PROFILE: bool = False) -> None:
-    """As step 9. The wgmma of a tile's first 16 elements of K has scale-d = 0: 128 moves a tile less. The store is below.
+    """As step 9. The wgmma of a tile's first 16 elements of K has scale-d = 0, which saves 128 moves per tile. The store is below.
 
-    full[stage]: 1 arrival, the producer's arrive.expect_tx of the whole stage. empty[stage]: 4, one thread of each consumer warpgroup
-    of both CTAs. At its end the producer waits until every stage is empty.
+    full[stage]: 1 arrival, the producer's arrive.expect_tx of the whole stage. empty[stage]: 4, one thread of each mma warpgroup
+    of both CTAs. Before it exits, the producer waits until every stage is empty.
     """
     a_tile, b_tile = smem.tile(bf16, (STAGES, BM, BK), name="A"), smem.tile(bf16, (STAGES, BN, BK), name="B")
     full, empty = smem.mbarrier(STAGES, name="full"), smem.mbarrier(STAGES, name="empty")
@@ -42,7 +42,7 @@ def store_order(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)
     rows, columns, steps = m // BM, n // BN, k // BK
     with if_(thread == 0):
-        init_barriers((full, 1), (empty, CONSUMERS * CLUSTER))
+        init_barriers((full, 1), (empty, MMA_WARPGROUPS * CLUSTER))
     cluster_sync()
 
     with if_(thread < WARPGROUP):
@@ -61,7 +61,7 @@ def store_order(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
                 wait(empty[stage], parity ^ 1)
 
     with else_():
-        setmaxnreg.inc.sync.aligned.u32(CONSUMER_REGISTERS)
+        setmaxnreg.inc.sync.aligned.u32(MMA_REGISTERS)
         first_row = (warpgroup - 1) * 64
         lane = thread & (WARPGROUP - 1)
         acc = mma.fragment(zero=False)
@@ -87,9 +87,9 @@ def store_order(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
 def store_sectors(acc: Vec[Any, Any], d: Ptr[bf16], row: Reg[u32], column: Reg[u32], n: Reg[u32], lane: Reg[u32]) -> None:
     """Store a warpgroup's fragment row by row, in sectors of 32 bytes.
 
-    Four lanes hold 8 columns of a row, 16 bytes: half a sector. Of 16 columns, two groups of 8, lanes 2q and 2q + 1 exchange what
-    they have: the even one takes four neighbouring columns of the first group, the odd one of the second, so that a
-    store writes a whole sector of eight rows. evict_first: nobody reads D here, and A and B are still needed.
+    Four lanes hold 8 columns of a row, which are 16 bytes or half a sector. For 16 columns, lanes 2q and 2q + 1 exchange values: the even
+    lane gets four adjacent columns of the first 8, the odd lane four of the second 8. A store then writes whole sectors of eight rows.
+    evict_first: D is not read again here, but A and B are.
     """
     keep = createpolicy.fractional.L2__evict_first.b64()
     write = st.global_.L2__cache_hint.v2.b32

@@ -1,4 +1,4 @@
-"""Step 11: the store too goes through the tensor memory accelerator, from a staging buffer, while the next tile is multiplied."""
+"""Step 11: TMA also stores D, from staging buffers, while the next tile is multiplied."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CLUSTER = 2
 SHARE = BN // CLUSTER
 GROUP = 8
 WARPGROUP = 128
-CONSUMERS = BM // 64
-PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232
+MMA_WARPGROUPS = BM // 64
+PRODUCER_REGISTERS, MMA_REGISTERS = 40, 232
 BOX = 64                                            # columns of a staging buffer: 128 bytes, one span of the swizzle
-BUFFERS = 2                                         # staging buffers of a consumer warpgroup
+BUFFERS = 2                                         # staging buffers of a mma warpgroup
 
 load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
 multicast = load.multicast__cluster
@@ -31,22 +31,22 @@ store = cp.async_.bulk.tensor_2d.global_.shared__cta.tile.bulk_group
 mma = wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16
 
 
-@kernel(block=WARPGROUP * (1 + CONSUMERS), cluster=CLUSTER)
+@kernel(block=WARPGROUP * (1 + MMA_WARPGROUPS), cluster=CLUSTER)
 def staged_store(a: TensorMap, b: TensorMap, d: TensorMap, marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
                  PROFILE: bool = False) -> None:
-    """As step 10; a warpgroup stores its 64 x 256 elements as four boxes of 64 x 64 through two staging buffers.
+    """As step 10, but a warpgroup stores its 64 x 256 elements as four boxes of 64 x 64 through two staging buffers.
 
-    full[stage]: 1 arrival, the producer's arrive.expect_tx of the whole stage. empty[stage]: 4, one thread of each consumer warpgroup
-    of both CTAs. At its end the producer waits until every stage is empty, and each storing thread until its stores are done.
+    full[stage]: 1 arrival, the producer's arrive.expect_tx of the whole stage. empty[stage]: 4, one thread of each mma warpgroup
+    of both CTAs. Before they exit, the producer waits until every stage is empty and each storing thread until its stores are complete.
     """
     a_tile, b_tile = smem.tile(bf16, (STAGES, BM, BK), name="A"), smem.tile(bf16, (STAGES, BN, BK), name="B")
-    d_tile = smem.tile(bf16, (CONSUMERS * BUFFERS, 64, BOX), name="D staging")
+    d_tile = smem.tile(bf16, (MMA_WARPGROUPS * BUFFERS, 64, BOX), name="D staging")
     full, empty = smem.mbarrier(STAGES, name="full"), smem.mbarrier(STAGES, name="empty")
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)
     rows, columns, steps = m // BM, n // BN, k // BK
     with if_(thread == 0):
-        init_barriers((full, 1), (empty, CONSUMERS * CLUSTER))
+        init_barriers((full, 1), (empty, MMA_WARPGROUPS * CLUSTER))
     cluster_sync()
 
     with if_(thread < WARPGROUP):
@@ -65,12 +65,12 @@ def staged_store(a: TensorMap, b: TensorMap, d: TensorMap, marks: Ptr[b64], m: R
                 wait(empty[stage], parity ^ 1)
 
     with else_():
-        setmaxnreg.inc.sync.aligned.u32(CONSUMER_REGISTERS)
-        consumer = warpgroup - 1
+        setmaxnreg.inc.sync.aligned.u32(MMA_REGISTERS)
+        index = warpgroup - 1
         lane = thread & (WARPGROUP - 1)
         acc = mma.fragment(zero=False)
         released = remote(empty, lane)
-        stores = Stores(d_tile, d, consumer, lane)
+        stores = Stores(d_tile, d, index, lane)
         position = Ring(STAGES)
         clocks = Clocks(PROFILE)
         with grouped(rows, columns, GROUP=GROUP, CLUSTER=CLUSTER) as (tile_row, tile_column):
@@ -79,27 +79,27 @@ def staged_store(a: TensorMap, b: TensorMap, d: TensorMap, marks: Ptr[b64], m: R
                 clocks.lap("load")
                 wgmma.fence.sync.aligned()
                 for kk in range(0, BK, 16):
-                    mma(acc, a_tile[stage].desc(kk, mn=consumer * 64), b_tile[stage].desc(kk), step != 0 if kk == 0 else True)
+                    mma(acc, a_tile[stage].desc(kk, mn=index * 64), b_tile[stage].desc(kk), step != 0 if kk == 0 else True)
                 wgmma.commit_group.sync.aligned()
                 wgmma.wait_group.sync.aligned(0)
                 mbarrier.arrive.shared__cluster.b64(released[stage], pred=lane < CLUSTER)
                 clocks.lap("mma")
-            stores.tile(acc, tile_row * BM + consumer * 64, tile_column * BN)
+            stores.tile(acc, tile_row * BM + index * 64, tile_column * BN)
             clocks.lap("store")
-        stores.drain()
+        stores.tail()
         clocks.write(marks, mov.u32(ctaid.x), thread == WARPGROUP)
 
 
 class Stores:
-    """The staged store of one consumer warpgroup: registers, stmatrix, staging, tensor copy."""
+    """The staged store of one mma warpgroup: registers, stmatrix, staging, tensor copy."""
 
-    def __init__(self, staging: Tile[bf16], d: TensorMap, consumer: Reg[u32], lane: Reg[u32]) -> None:
+    def __init__(self, staging: Tile[bf16], d: TensorMap, warpgroup: Reg[u32], lane: Reg[u32]) -> None:
         self.staging, self.d = staging, d
-        self.first = consumer * BUFFERS
-        self.barrier = consumer + 1                                 # a barrier of the warpgroup's own; 0 is the CTA's
+        self.first = warpgroup * BUFFERS
+        self.barrier = warpgroup + 1                                 # the warpgroup's own barrier; 0 is the CTA's
         self.leader = lane == 0
-        # stmatrix: lane l of a warp gives the address of row l % 16 of the warp's 16, 16-byte column l / 16. The swizzle XORs that column
-        # with row % 8, so columns 2i and 2i + 1 are at bits 5 and 6 of the address: XOR i << 5, the staging being aligned to 1,024.
+        # stmatrix: lane l gives the address of row l % 16 of the warp's 16 rows, 16-byte column l / 16. The swizzle XORs the column with
+        # row % 8. The staging is aligned to 1,024 bytes, so XOR of the address with i << 5 leads to columns 2i and 2i + 1.
         in_warp = mov.u32(laneid)
         row, chunk = in_warp & 15, in_warp >> 4
         offset = ((lane >> 5) * 16 + row) * (BOX * 2) + ((row & 7 ^ chunk) << 4)
@@ -107,24 +107,24 @@ class Stores:
         self.addresses = [address, *(xor.b32(address, i << 5) for i in range(1, 4))]
 
     def tile(self, acc: Vec[Any, Any], row: Reg[u32], column: Reg[u32]) -> None:
-        """Box by box: wait until the buffer is free, write it, hand it to the copy engine; the last two are still under way at the end."""
+        """For each box: wait until the buffer is free, write it, and start its copy. The last two copies are still in flight at the end."""
         for j in range(BN // BOX):
             buffer = j % BUFFERS
-            cp.async_.bulk.wait_group.read(BUFFERS - 1, pred=self.leader)       # the store before last has read its buffer
+            cp.async_.bulk.wait_group.read(BUFFERS - 1, pred=self.leader)       # the previous store from this buffer has read it
             bar.sync(self.barrier, b=WARPGROUP)
-            for i in range(4):                                                  # 16 rows x 16 columns a warp
+            for i in range(4):                                                  # 16 rows x 16 columns per warp
                 eight = acc[j * 32 + i * 8:j * 32 + i * 8 + 8]
                 packed = Vec([cvt.rn.bf16x2.f32(eight[2 * q + 1], eight[2 * q]) for q in range(4)])
                 place = smem.SharedAddress(buffer * self.staging.stage_bytes, self.addresses[i])
                 stmatrix.sync.aligned.m8n8.x4.shared__cta.b16(place, packed)
-            fence.proxy.async_.shared__cta()                                    # of every writer: the copy engine shall see it
+            fence.proxy.async_.shared__cta()                                    # every writer: make the writes visible to TMA
             bar.sync(self.barrier, b=WARPGROUP)
             with if_(self.leader):
                 store(self.d, (column + j * BOX, row), self.staging[self.first + buffer])
                 cp.async_.bulk.commit_group()
 
-    def drain(self) -> None:
-        """Before the warpgroup ends: its stores are complete."""
+    def tail(self) -> None:
+        """Before the warpgroup exits: wait until its stores are complete."""
         cp.async_.bulk.wait_group(0, pred=self.leader)
 
 

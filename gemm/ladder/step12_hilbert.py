@@ -20,31 +20,31 @@ STAGES = 4
 CLUSTER = 2
 SHARE = BN // CLUSTER
 WARPGROUP = 128
-CONSUMERS = BM // 64
-PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232
+MMA_WARPGROUPS = BM // 64
+PRODUCER_REGISTERS, MMA_REGISTERS = 40, 232
 
 load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
 multicast = load.multicast__cluster
 mma = wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16
 
 
-@kernel(block=WARPGROUP * (1 + CONSUMERS), cluster=CLUSTER)
+@kernel(block=WARPGROUP * (1 + MMA_WARPGROUPS), cluster=CLUSTER)
 def hilbert(a: TensorMap, b: TensorMap, d: TensorMap, marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], order: Ptr[b32], *,
             PROFILE: bool = False) -> None:
-    """As step 11, with the tiles from a table: a cluster takes entry c, c + clusters, ... Entries that are near each other in the table are
-    near each other in D, in both directions and on every scale, so that what is in flight shares rows of A and columns of B.
+    """As step 11, with tiles from a table: cluster c takes entries c, c + clusters, ... Entries that are close in the table are close in D,
+    in both directions and at every scale. The tiles in flight thus share rows of A and columns of B.
 
-    full[stage]: 1 arrival, the producer's arrive.expect_tx of the whole stage. empty[stage]: 4, one thread of each consumer warpgroup
-    of both CTAs. At its end the producer waits until every stage is empty, and each storing thread until its stores are done.
+    full[stage]: 1 arrival, the producer's arrive.expect_tx of the whole stage. empty[stage]: 4, one thread of each mma warpgroup
+    of both CTAs. Before they exit, the producer waits until every stage is empty and each storing thread until its stores are complete.
     """
     a_tile, b_tile = smem.tile(bf16, (STAGES, BM, BK), name="A"), smem.tile(bf16, (STAGES, BN, BK), name="B")
-    d_tile = smem.tile(bf16, (CONSUMERS * BUFFERS, 64, BOX), name="D staging")
+    d_tile = smem.tile(bf16, (MMA_WARPGROUPS * BUFFERS, 64, BOX), name="D staging")
     full, empty = smem.mbarrier(STAGES, name="full"), smem.mbarrier(STAGES, name="empty")
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)
     tiles, steps = m // (BM * CLUSTER) * (n // BN), k // BK
     with if_(thread == 0):
-        init_barriers((full, 1), (empty, CONSUMERS * CLUSTER))
+        init_barriers((full, 1), (empty, MMA_WARPGROUPS * CLUSTER))
     cluster_sync()
 
     with if_(thread < WARPGROUP):
@@ -63,12 +63,12 @@ def hilbert(a: TensorMap, b: TensorMap, d: TensorMap, marks: Ptr[b64], m: Reg[u3
                 wait(empty[stage], parity ^ 1)
 
     with else_():
-        setmaxnreg.inc.sync.aligned.u32(CONSUMER_REGISTERS)
-        consumer = warpgroup - 1
+        setmaxnreg.inc.sync.aligned.u32(MMA_REGISTERS)
+        index = warpgroup - 1
         lane = thread & (WARPGROUP - 1)
         acc = mma.fragment(zero=False)
         released = remote(empty, lane)
-        stores = Stores(d_tile, d, consumer, lane)
+        stores = Stores(d_tile, d, index, lane)
         position = Ring(STAGES)
         clocks = Clocks(PROFILE)
         with listed(order, tiles) as (tile_row, tile_column):
@@ -77,27 +77,27 @@ def hilbert(a: TensorMap, b: TensorMap, d: TensorMap, marks: Ptr[b64], m: Reg[u3
                 clocks.lap("load")
                 wgmma.fence.sync.aligned()
                 for kk in range(0, BK, 16):
-                    mma(acc, a_tile[stage].desc(kk, mn=consumer * 64), b_tile[stage].desc(kk), step != 0 if kk == 0 else True)
+                    mma(acc, a_tile[stage].desc(kk, mn=index * 64), b_tile[stage].desc(kk), step != 0 if kk == 0 else True)
                 wgmma.commit_group.sync.aligned()
                 wgmma.wait_group.sync.aligned(0)
                 mbarrier.arrive.shared__cluster.b64(released[stage], pred=lane < CLUSTER)
                 clocks.lap("mma")
-            stores.tile(acc, tile_row * BM + consumer * 64, tile_column * BN)
+            stores.tile(acc, tile_row * BM + index * 64, tile_column * BN)
             clocks.lap("store")
-        stores.drain()
+        stores.tail()
         clocks.write(marks, mov.u32(ctaid.x), thread == WARPGROUP)
 
 
 @contextmanager
 def listed(order: Ptr[b32], tiles: Reg[u32]) -> Iterator[tuple[Reg[u32], Reg[u32]]]:
-    """A loop over this CTA's (row, column) in the table: a cluster's row in the upper half of a word, its column in the lower."""
+    """A loop over this CTA's tiles (row, column) from the table. The upper half of a word is a cluster's row, the lower half its column."""
     with for_range(tiles, start=clusterid.x, step=nclusterid.x) as i:
         entry = ld.global_.nc.u32(order.at(i))
         yield (entry >> 16) * CLUSTER + cluster_ctarank, entry & 0xFFFF
 
 
 def curve(m: int, n: int) -> list[int]:
-    """The table: every cluster's tiles of an m x n D, along the Hilbert curve through the smallest square that holds them."""
+    """The table: the cluster tiles of an m x n D, along the Hilbert curve through the smallest square that holds them."""
     rows, columns = m // (BM * CLUSTER), n // BN
     side = 1 << (max(rows, columns) - 1).bit_length()
     places = (place(side, i) for i in range(side * side))
@@ -105,7 +105,7 @@ def curve(m: int, n: int) -> list[int]:
 
 
 def place(side: int, index: int) -> tuple[int, int]:
-    """(row, column) of point `index` on the Hilbert curve through a square of `side`, a power of two: two bits of the index a scale."""
+    """(row, column) of point `index` on the Hilbert curve through a square of `side`, a power of two. Each scale takes two bits."""
     row = column = 0
     scale = 1
     while scale < side:

@@ -1,4 +1,4 @@
-"""Runs the worker and watches it: a step that hangs, crashes or is wrong is left out with the reason, the others go on."""
+"""Runs the worker and watches it. A step that hangs, crashes or is wrong is left out with the reason; the others continue."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..tools.bench.report import invocation, write_json
 from .rungs import BY_NAME, NAMES, OURS, OURS_IDEA
 
 PATIENCE_S = 120.0
-"""Seconds between two lines of the worker: the slowest step at 8192 cubed takes a few, and so does assembling a kernel."""
+"""The longest time between two lines of the worker, in seconds. The slowest step at 8192 cubed takes a few, as does assembling a kernel."""
 WORKER = (sys.executable, "-m", "ptxkit.gemm.ladder.worker")
 Say = Callable[[str], None]
 
 
 class Stopped(Exception):
-    """The worker ended or hung; `at` is what it had begun."""
+    """The worker ended or hung. `at` is the task that it had begun."""
 
     def __init__(self, at: str, why: str) -> None:
         super().__init__(why)
@@ -31,7 +31,7 @@ class Stopped(Exception):
 
 
 def lines(command: Sequence[str], patience_s: float = PATIENCE_S) -> Iterator[dict[str, Any]]:
-    """The worker's lines; raises Stopped when it fails, or says nothing for `patience_s`, in which case it is ended."""
+    """The worker's lines. Raises Stopped if the worker fails. If it writes nothing for `patience_s`, it is killed."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     heard: queue.Queue[str | None] = queue.Queue()
     complaints: list[str] = []
@@ -79,7 +79,7 @@ def _last(complaints: Sequence[str]) -> str:
 
 def ladder(size: int, *, rounds: int, say: Say, names: Sequence[str] = NAMES, patience_s: float = PATIENCE_S,
            worker: Sequence[str] = WORKER) -> dict[str, Any]:
-    """Verified, measured, profiled: the figures of one size. Steps that could not be measured are under "left_out" with the reason."""
+    """Verify, measure and profile the steps at one size. Steps that could not be measured are under "left_out" with the reason."""
     left_out = {name: sentence for name in names if name in BY_NAME and (sentence := BY_NAME[name].problem(size, size, size))}
     alive = [name for name in names if name not in left_out]
 
@@ -132,7 +132,7 @@ def ladder(size: int, *, rounds: int, say: Say, names: Sequence[str] = NAMES, pa
 
 
 def _without(names: Sequence[str], stopped: Stopped, left_out: dict[str, str], say: Say) -> list[str]:
-    """The names without the one at fault, which is left out; none when no step is at fault."""
+    """The names without the step at fault; no names if no step is at fault."""
     say(f"  {stopped.at}: {stopped.why}")
     if stopped.at not in names:
         left_out.update((name, f"not measured: {stopped.at}: {stopped.why}") for name in names)
@@ -142,7 +142,7 @@ def _without(names: Sequence[str], stopped: Stopped, left_out: dict[str, str], s
 
 
 def described(name: str) -> dict[str, Any]:
-    """What a row says of a step besides its figures."""
+    """The cells of a step besides its figures."""
     if name == OURS:
         return {"step": "", "name": name, "idea": OURS_IDEA}
     rung = BY_NAME[name]
@@ -150,7 +150,7 @@ def described(name: str) -> dict[str, Any]:
 
 
 def run(sizes: Sequence[int], *, rounds: int, say: Say, keep: Path | None = None) -> dict[str, Any]:
-    """All sizes; the results, which are written to `keep` after each size."""
+    """Measure all sizes. `keep` gets the results after each size."""
     results: dict[str, Any] = {"schema": 1, "date": time.strftime("%Y-%m-%d"), "command": invocation(),
                                "sizes": []}
     for size in sizes:

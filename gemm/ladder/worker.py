@@ -1,6 +1,6 @@
-"""The process that touches the GPU: `python -m ptxkit.gemm.ladder.worker TASK ...`, one line of JSON for everything it begins and finds.
+"""The process that uses the GPU: `python -m ptxkit.gemm.ladder.worker TASK ...`. It writes a line of JSON for each task and each result.
 
-A step that hangs or crashes takes this process with it and nothing else: `supervise` ends it and goes on without that step.
+A step that hangs or crashes affects only this process: `supervise` kills it and continues without that step.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .rung import Rung
 from .rungs import BY_NAME, OURS
 
 PEERS = ("cublas", "wgmma")
-SLOW_US = 20_000.0      # steps that take longer are timed a few times only
+SLOW_US = 20_000.0      # steps that take longer are timed only a few times
 SLOW_ROUNDS = 3
 FLOPS_PER_CLOCK = 4096
-"""Of an SM of sm_90 in bf16: m64n256k16 takes 128 clocks."""
+"""bf16 operations per clock of an sm_90 SM: m64n256k16 takes 128 clocks."""
 CHECKED = (512, 768, 320)
-"""A product of a few tiles that every step can do, checked besides the one that is measured."""
+"""A product of a few tiles that every step can compute. It is checked in addition to the measured one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +58,7 @@ def say(**what: Any) -> None:
 
 
 def launches(torch: Any, name: str, sets: Sequence[operands.Operands], *, marks: Any = None) -> list[Any]:
-    """A launch of the step for each operand set; `marks` makes it the profiled kernel."""
+    """A launch of the step for each operand set. With `marks` it is the profiled kernel."""
     if name == OURS:
         from ptxkit import gemm
 
@@ -74,7 +74,7 @@ def launches(torch: Any, name: str, sets: Sequence[operands.Operands], *, marks:
 
 
 def verify(torch: Any, names: Sequence[str], size: int) -> None:
-    """Every element of D against a float64 product, on the checked and on the measured shape."""
+    """Compare every element of D with a float64 product, for the checked and the measured shape."""
     for shape in (CHECKED, (size, size, size)):
         (data,) = operands.make(torch, Problem(*shape), 1)
         for name in names:
@@ -88,7 +88,7 @@ def verify(torch: Any, names: Sequence[str], size: int) -> None:
 
 
 def wrong(torch: Any, data: operands.Operands, rows: int = 1024) -> str | None:
-    """A sentence when D is further from the product than accumulation in float32 and one rounding can be."""
+    """The reason if the error of D exceeds the bound of accumulation in float32 and one rounding, else None."""
     b = data.b.double()
     worst = 0.0
     for first in range(0, data.a.shape[0], rows):
@@ -102,7 +102,8 @@ def wrong(torch: Any, data: operands.Operands, rows: int = 1024) -> str | None:
 
 
 def measure(torch: Any, names: Sequence[str], size: int, rounds: int) -> None:
-    """All steps and the peers, captured in graphs, in interleaved rounds of the burst regime; the slow ones apart, and seldom."""
+    """Measure all steps and the peers, captured in graphs, in interleaved rounds of the burst regime. Slow steps run separately and fewer
+    times."""
     problem = Problem(size, size, size)
     burst = regimes.REGIMES["burst"]
     description = device(torch)
@@ -125,13 +126,13 @@ def measure(torch: Any, names: Sequence[str], size: int, rounds: int) -> None:
     times = {one.captured.entry.name: one.us for one in timed}
     found = {name: {**spread(us), "rounds": len(us), "tflops": 1e-6 * problem.flops / spread(us)["us"],
                     "of_cublas": _ratio(us, times["cublas"]), "of_ceiling": _ratio(us, times["wgmma"])} for name, us in times.items()}
-    for before, name in itertools.pairwise(names):
-        found[name]["gain"] = {**_ratio(times[name], times[before]), "over": before}
+    for previous, name in itertools.pairwise(names):
+        found[name]["gain"] = {**_ratio(times[name], times[previous]), "over": previous}
     say(measured={"size": size, "regime": burst.name, "sets": len(sets), **power, "results": found}, device=description)
 
 
 def _ratio(us: Sequence[float], other: Sequence[float]) -> dict[str, float]:
-    """How many times faster than the other; of the same rounds where both were timed in them, else of medians, without a spread."""
+    """The ratio of two times: per round if both were timed in the same rounds, else of the medians and without a spread."""
     if len(us) == len(other):
         return paired(us, other)
     return {"ratio": spread(other)["us"] / spread(us)["us"]}
@@ -155,7 +156,7 @@ def profile(torch: Any, names: Sequence[str], size: int) -> None:
 
 
 def clocks(rung: Rung, marks: Any, k: int) -> dict[str, float]:
-    """Mean clocks of each phase of a tile, and what its products take on the tensor cores at their full rate."""
+    """The mean clocks of each phase of a tile, and the clocks of its products at the full rate of the tensor cores."""
     tiles = float(marks[:, -1].sum())
     found = {phase: float(marks[:, i].sum()) / tiles for i, phase in enumerate(PHASES)}
     rows, columns, _ = rung.tile

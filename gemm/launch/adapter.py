@@ -1,4 +1,4 @@
-"""Layer 5 as an object: one product, checked and prepared once, launched as often as wanted, also on other arrays."""
+"""Layer 5 as an object: a product that is checked and prepared once and launched repeatedly, also on other arrays."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..problem.dense import Arrays, Options, Problem
 from .dense import Launch, Plan, Zeros, check_config, configuration
 from .grid import COUNTER_BYTES, Grid
 
-WORKSPACE_ALIGNMENT = 16    # bytes: partial sums are read and written four at a time
+WORKSPACE_ALIGNMENT = 16    # bytes: partial sums are read and written as vectors of four
 
 
 class Adapter:
-    """What `gemm.gemm` does in one call, in steps: the arguments are the same, `out` is given.
+    """`gemm.gemm` in separate steps, with the same arguments. `out` is required.
 
         product = Adapter(a, b, out, bias=bias)
         product.initialize(workspace)           # or no workspace: it has its own
@@ -28,8 +28,8 @@ class Adapter:
         product.update(a=other, out=another)    # arrays of the same shape, strides and type
         product.run(stream)
 
-    `pdl` lets the launch begin while the kernel before it in the stream ends. Launches that share a workspace must not overlap: run one
-    adapter's launches in one stream, or in an order of your own.
+    With `pdl` the launch may start while the previous kernel in the stream ends. Launches that share a workspace must not overlap: run an
+    adapter's launches in one stream, or order them yourself.
     """
 
     __slots__ = ("_arrays", "_config", "_launch", "_options", "_own", "_plan", "_workspace", "ordinal", "pdl", "problem")
@@ -53,11 +53,11 @@ class Adapter:
             Grid.of(self.problem, config, 1)
         self._config = config
         if not self.problem.k and not self.problem.empty and not self.problem.fusion.nothing:
-            raise LaunchError("K = 0 leaves nothing to multiply: out would be the epilogue of zeros, which takes no gemm")
+            raise LaunchError("K = 0 leaves nothing to multiply: apply the epilogue to zeros without a gemm")
 
     @classmethod
     def can_implement(cls, a: Any, b: Any, out: Any, **more: Any) -> str | None:
-        """None, or the sentence that says why this product cannot be had. The arguments are those of the class; needs no GPU."""
+        """None, or the reason if this product is not supported. Takes the arguments of the class; needs no GPU."""
         try:
             cls(a, b, out, **more)
         except PtxkitError as error:
@@ -66,7 +66,7 @@ class Adapter:
 
     @property
     def _launches(self) -> bool:
-        """Whether there is a kernel to launch: D has elements and the depth is not 0."""
+        """Whether there is a kernel to launch: D has elements and K is not 0."""
         return not self.problem.empty and self.problem.k > 0
 
     @property
@@ -78,24 +78,24 @@ class Adapter:
 
     @property
     def workspace_size(self) -> int:
-        """Bytes of device memory that a launch uses besides its arrays; 0 unless K is split through the workspace, or tiles are dealt out
-        dynamically. With StreamK every CTA has a place for the sums of a tile: the kernel is loaded to see how many the device holds."""
+        """Bytes of device memory that a launch needs besides its arrays: 0 unless the scheduler is SplitK through the workspace, StreamK or
+        Dynamic. With StreamK every CTA has a place for a tile's sums, so the kernel is loaded to ask how many CTAs the device holds."""
         if not self._launches:
             return 0
         grid = self._prepared().grid if isinstance(self.config.scheduler, StreamK) else Grid.of(self.problem, self.config, 1)
         return grid.workspace_bytes
 
     def _prepared(self) -> Plan:
-        """The configuration loaded on the device, once."""
+        """The plan: the configuration, loaded on the device once."""
         if self._plan is None:
             self._plan = Plan(self.problem, self.ordinal, self.config, pdl=self.pdl)
         return self._plan
 
     def initialize(self, workspace: Any = None, stream: Any = None) -> None:
-        """Load the kernel, encode the tensor maps, and clear the workspace's counters on `stream`, where the first run must follow.
+        """Load the kernel, encode the tensor maps, and clear the workspace's counters on `stream`. The first run must use this stream.
 
-        `workspace` is an array on the device of at least `workspace_size` bytes, contiguous, at a multiple of 16 bytes, of any type;
-        its contents do not matter, but nobody else may write to it between launches. None: memory of the adapter's own.
+        `workspace` is a contiguous device array of any type, with at least `workspace_size` bytes, at a multiple of 16 bytes. Its contents
+        do not matter, but nothing else may write to it between launches. None: the adapter allocates its own.
         """
         self._workspace, self._own = 0, None
         size = self.workspace_size
@@ -126,7 +126,7 @@ class Adapter:
                               "or a config whose scheduler is Static()")
 
     def update(self, **arrays: Any) -> None:
-        """Use other arrays from the next run on; each by its name, of the same shape, strides, type and device as before."""
+        """Use other arrays from the next run on, given by name. Shape, strides, type and device must be the same as before."""
         changed: dict[str, ArrayView] = {}
         for name, array in arrays.items():
             if name not in Arrays._fields:
@@ -146,7 +146,7 @@ class Adapter:
             self._launch = Launch(self._prepared(), self._arrays, self._options)
 
     def run(self, stream: Any = None) -> None:
-        """Launch on `stream` (None: the current stream of the library that a belongs to). Allocates nothing and waits for nothing."""
+        """Launch on `stream` (None: the current stream of the library of a). Allocates nothing and waits for nothing."""
         if self._launch is None:
             if self.problem.empty:
                 return
@@ -158,14 +158,14 @@ class Adapter:
             self._launch.run(raw, self._workspace)
 
     def __str__(self) -> str:
-        """What runs: the configuration with its budget, and the workspace."""
+        """The configuration with its budget, and the size of the workspace."""
         if not self._launches:
             return "nothing to multiply"
         return f"{self.config.describe()}\nworkspace           {self.workspace_size:,} bytes"
 
 
 class _Memory:
-    """Cleared device memory that goes with the object."""
+    """Cleared device memory, freed with the object."""
 
     __slots__ = ("address", "ordinal")
 

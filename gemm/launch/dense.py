@@ -1,4 +1,4 @@
-"""Layer 5, the device adapter: arguments checked, tensor maps encoded, a configuration chosen, one launch."""
+"""Layer 5, the device adapter of dense products: checks arguments, chooses a configuration, encodes tensor maps and launches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _workspaces = Workspaces(32 << 20)
 
 
 class Maps:
-    """The tensor maps of a launch, by the names of the kernel's parameters: encoded once, then copied with other addresses."""
+    """The tensor maps of a launch, by the kernel's parameter names. They are encoded once, then copied with new addresses."""
 
     __slots__ = ("encoded", "fields", "names")
 
@@ -47,7 +47,7 @@ class Maps:
         self.encoded: tuple[EncodedTensorMap, ...] = ()
 
     def at(self, *pointers: int) -> tuple[EncodedTensorMap, ...]:
-        """Of arrays at these addresses. A map that the kernel never reads, of direct stores or without scales, is the first one again."""
+        """The maps of arrays at these addresses. In place of a map that the kernel never reads, the first map is passed again."""
         found: list[EncodedTensorMap] = []
         for i, (wanted, pointer) in enumerate(zip(self.fields, pointers, strict=False)):
             if wanted is None:
@@ -59,7 +59,7 @@ class Maps:
 
 
 class Plan:
-    """A configuration loaded on a device for one problem: everything of a launch but the pointers."""
+    """A configuration loaded on a device for one problem: everything of a launch except the pointers."""
 
     __slots__ = ("compiled", "config", "curve", "grid", "launcher", "maps", "ordinal", "places", "problem", "template")
 
@@ -82,7 +82,7 @@ class Plan:
         self.template: tuple[Any, ...] = ()
 
     def scalars(self, arrays: Arrays, options: Options) -> tuple[Any, ...]:
-        """The kernel's other arguments, still without a workspace; those of a plain product differ in the pointer of D alone."""
+        """The kernel's arguments besides tensor maps, without the workspace. For plain products only the pointer of D changes."""
         if options is not PLAIN or not self.problem.plain:
             return self._scalars(arrays, options)
         if not self.template:
@@ -99,7 +99,7 @@ class Plan:
 
 
 class Launch:
-    """A plan with its pointers: what a repeated call needs."""
+    """A plan with pointers: all that a repeated call needs."""
 
     __slots__ = ("counters", "grid", "launcher", "maps", "ordinal", "scalars", "sums", "workspace_bytes")
 
@@ -111,7 +111,7 @@ class Launch:
         self.counters, self.sums = plan.places["counters"], plan.places.get("workspace")
 
     def run(self, stream: int, workspace: int = 0) -> None:
-        """Launch on a stream; `workspace` is what `Adapter.initialize` was given, or the stream's own."""
+        """Launch on a stream. `workspace` is the address from `Adapter.initialize`; 0: the stream's own workspace."""
         scalars = self.scalars
         if self.workspace_bytes:
             place, placed = workspace or _workspaces.of(self.ordinal, stream, self.workspace_bytes), list(scalars)
@@ -123,7 +123,7 @@ class Launch:
 
 
 class Zeros:
-    """A product of no depth: D is cleared."""
+    """A product with K = 0: D is cleared."""
 
     __slots__ = ("out",)
 
@@ -131,7 +131,7 @@ class Zeros:
         self.out = out
 
     def run(self, stream: int) -> None:
-        """On a stream."""
+        """Clear D on a stream."""
         out = self.out
         size = TYPES[out.dtype].bits // 8
         *_, m, n = out.shape
@@ -144,26 +144,26 @@ class Zeros:
 
 @functools.cache
 def card_of(ordinal: int) -> Card:
-    """The card that a device is."""
+    """The card of a device."""
     device = driver.device(ordinal)
     return of_device(device.name, device.multiprocessors)
 
 
 def configuration(problem: Problem, ordinal: int) -> DenseConfig:
-    """The configuration that a problem gets on a device: the tuned one, else the heuristic's."""
+    """The configuration of a problem on a device: the tuned one if there is one, else the heuristic's."""
     card = card_of(ordinal)
     return tuned(problem, card.name) or heuristic(problem, card)
 
 
 @functools.cache
 def compiled(kernel: Kernel[...], ordinal: int, **parameters: Any) -> Compiled:
-    """A specialisation of a kernel, loaded once a device."""
+    """A specialisation of a kernel, loaded once on each device."""
     return Compiled(kernel.trace(**parameters), ordinal)
 
 
 @functools.cache
 def _curve(rows: int, columns: int, ordinal: int) -> int:
-    """The table of a curve on a device, kept."""
+    """The address of a Hilbert curve's table on a device. The table stays allocated."""
     table = hilbert(rows, columns)
     made = driver.allocate(table.nbytes, ordinal)
     driver.copy_to_device(made, table.ctypes.data, table.nbytes, ordinal)
@@ -173,21 +173,26 @@ def _curve(rows: int, columns: int, ordinal: int) -> int:
 def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
          activation: Any = None, residual: Any = None, a_scale: Any = None, b_scale: Any = None, accumulate: str = "f32",
          fast_accum: bool | None = None, out_dtype: Any = None, config: DenseConfig | None = None, stream: Any = None) -> Any:
-    """out = activation(alpha * scales * a @ b + beta * c + bias) + residual, in one launch; returns `out`, row-major.
+    """out = activation(alpha * scales * a @ b + beta * c + bias) + residual, in one launch. Returns `out`, row-major.
 
-    a [M, K] and b [K, N], or batches of them [L, M, K] and [L, K, N], of f16, bf16, f32 (multiplied as tf32), e4m3 or e5m2 (either
-    with either); strides choose the layout, and a weight w of shape [N, K] is passed as `w.T`. Contiguous extents and line strides
-    are multiples of 16 bytes, N of 8; any M, N, K otherwise, K = 0 gives zeros.
+    Operands: a [M, K] and b [K, N], or batches [L, M, K] and [L, K, N], of f16, bf16, f32 (multiplied as tf32), or e4m3 and e5m2 in any
+    combination. Strides choose the layout: pass a weight w of shape [N, K] as `w.T`. Contiguous extents and line strides are multiples of
+    16 bytes, and N is a multiple of 8. M, N and K are otherwise free; K = 0 gives zeros.
 
-    `bias` has N elements, or shape (M, 1); `c` and `residual` have the shape of `out` and are f16, bf16 or f32. `activation` is "relu",
-    "gelu", "silu" or a function of one f32 register that emits PTX. Scales of fp8 operands are float32 on the device: one element each,
-    or blocks, a_scale [M, K/128] and b_scale [K/128, N/128] of any strides (fast: those of a contiguous along M, of b along K, and K a
-    multiple of 512). Sums are f32, or f16 for f16 operands with `accumulate="f16"`; `fast_accum=False` adds the tensor cores' fp8 sums
-    of every 128 of K in f32, as block scales always do. `out_dtype` (by default that of a; bf16 for fp8) is used when `out` is None,
-    which allocates with the library that a belongs to. `stream` None is that library's current stream.
+    Epilogue: `bias` has N elements, or shape (M, 1). `c` and `residual` have the shape of `out` and are f16, bf16 or f32. `activation` is
+    "relu", "gelu", "silu" or a function of one f32 register that emits PTX.
 
-    For one configuration the result is the same bits in every run. With `out` given, a repeated call allocates nothing and waits for
-    nothing; products whose depth is split use a workspace that belongs to the stream and is made at the first call.
+    Scales of fp8 operands are float32 on the device. Each has one element, or they are block scales: a_scale [M, K/128] and b_scale
+    [K/128, N/128]. Any strides work; fast are a_scale contiguous along M, b_scale contiguous along K, and K a multiple of 512.
+
+    Sums are f32, or f16 for f16 operands with `accumulate="f16"`. With `fast_accum=False` fp8 sums leave the tensor cores after every 128
+    of K and are added in f32, as they always are with block scales.
+
+    If `out` is None, it is allocated with the library of a, as `out_dtype` (default: the type of a; bf16 for fp8). `stream` None is that
+    library's current stream.
+
+    A configuration gives the same bits in every run. With `out`, a repeated call allocates nothing and waits for nothing. SplitK through
+    the workspace, StreamK and Dynamic use a workspace that belongs to the stream; the first call allocates it.
     """
     given = alpha, beta, activation, accumulate, fast_accum
     alone = c is None and bias is None and residual is None and a_scale is None and b_scale is None
@@ -204,7 +209,7 @@ def hgemm(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, stream: Any
 
 
 _NOTHING: tuple[None, ...] = (None,) * 5
-_PLAIN = astuple(PLAIN)                         # to compare with before an object is made: a call of a plain product makes none
+_PLAIN = astuple(PLAIN)                         # compared before an object is made: a plain product needs no Options object
 
 
 def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_dtype: Any, config: DenseConfig | None, stream: Any) -> Any:
@@ -229,7 +234,7 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
 
 
 def check_out_dtype(out: Any, out_dtype: Any) -> None:
-    """Of an array for the result and a type for it at most one is given, or they agree."""
+    """Raise LaunchError if `out` has another element type than `out_dtype`."""
     if out_dtype is not None and type_name(out_dtype) != view(out, "out").dtype:
         raise LaunchError(f"out has elements of {view(out, 'out').dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
 
@@ -245,7 +250,7 @@ def _empty(a: ArrayView, b: ArrayView, out_dtype: Any) -> Any:
 
 def _prepare(arrays: Arrays, options: Options, config: DenseConfig | None) -> Launch | Zeros | None:
     a, b, out = arrays[:3]
-    if options is PLAIN and config is None and arrays[3:] == _NOTHING:          # as most products are, and the fastest to look up
+    if options is PLAIN and config is None and arrays[3:] == _NOTHING:          # most products are plain: a shorter key is faster
         shapes: tuple[Any, ...] = a[1:5], b[1:5], out[1:5]
         aligned = not (a.pointer | b.pointer | out.pointer) & 15
     else:
@@ -260,7 +265,7 @@ def _prepare(arrays: Arrays, options: Options, config: DenseConfig | None) -> La
             return None
         if not problem.k:
             if not problem.fusion.nothing:
-                raise LaunchError("K = 0 leaves nothing to multiply: out would be the epilogue of zeros, which takes no gemm")
+                raise LaunchError("K = 0 leaves nothing to multiply: apply the epilogue to zeros without a gemm")
             return Zeros(arrays.out)
         if config is not None:
             check_config(config, problem)
@@ -271,7 +276,7 @@ def _prepare(arrays: Arrays, options: Options, config: DenseConfig | None) -> La
 
 
 def check_config(config: DenseConfig, problem: Problem) -> None:
-    """A configuration given by the caller is for this problem. It may promote sums that need not be, and load scales in a slower way."""
+    """Raise LaunchError unless the caller's configuration fits the problem. It may promote without need, and load scales more slowly."""
     needs = problem.operands
     for field in fields(needs):
         given, wanted = getattr(config.operands, field.name), getattr(needs, field.name)

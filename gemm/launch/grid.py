@@ -1,4 +1,4 @@
-"""How many CTAs a launch of a dense product has, and the arguments of its kernel by name; the same for a GPU and for the CPU device."""
+"""The grid of a dense product and the arguments of its kernel by name, for a GPU and for the CPU device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..scheduler.hilbert import MAX_PLACES
 from ..scheduler.stream_k import MIN_STAGES_OF_PART
 from ..scheduler.work import TileDivmod
 
-COUNTER_BYTES = 64 << 10    # at the start of a workspace, always zeros between launches: no partial sums of any launch lie there
+COUNTER_BYTES = 64 << 10    # counters at the start of a workspace; they are zeros between launches, and no partial sums lie there
 
 
 def kernel_of(config: DenseConfig) -> Kernel[...]:
@@ -32,17 +32,17 @@ def kernel_of(config: DenseConfig) -> Kernel[...]:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Persistent: as many clusters as there are work tiles for them, or as the device holds at once."""
+    """A persistent grid: one cluster for each work tile, but at most as many as the device holds at once."""
 
     ctas: tuple[int, int, int]
-    tiles: tuple[int, int, int]                 # along M, N and stages along K
+    tiles: tuple[int, int, int]                 # tiles along M and N, stages along K
     workspace_bytes: int                        # counters, then partial sums
     divmod: TileDivmod
-    curve: tuple[int, int] | None = None        # rows and columns of the cluster tiles that are taken along a Hilbert curve
+    curve: tuple[int, int] | None = None        # rows and columns of cluster tiles, for a Hilbert order
 
     @classmethod
     def of(cls, problem: Problem, config: DenseConfig, clusters: int) -> Grid:
-        """For a device that holds `clusters` clusters at once."""
+        """The grid for a device that holds `clusters` clusters at once."""
         tile, cluster, order = config.tile, config.multicast, config.scheduler.order
         tiles = -(-problem.m // tile.BM), -(-problem.n // tile.BN), -(-problem.k // tile.BK)
         places = -(-tiles[0] // cluster.m), -(-tiles[1] // cluster.n)
@@ -67,8 +67,8 @@ class Grid:
         return cls((resident * config.cluster, 1, 1), tiles, bytes, divmod, places if isinstance(order, Hilbert) else None)
 
     def arguments(self, problem: Problem, arrays: Arrays, options: Options, pointer: Callable[[str], Any]) -> dict[str, Any]:
-        """The arguments besides tensor maps of any dense kernel, by name. `pointer` maps the name of an array, or workspace, counters and
-        curve, to what stands for its address."""
+        """The arguments of any dense kernel by name, without tensor maps. `pointer` maps a name to an address: the name of an array,
+        "workspace", "counters" or "curve"."""
         def strided(name: str, strides: tuple[int, int]) -> dict[str, Any]:
             return {"pointer": pointer(name), "row": strides[0], "batch": strides[1]}
 
@@ -88,13 +88,13 @@ class Grid:
 
 
 def scalars(traced: Traced, named: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a launch passes besides tensor maps, in the kernel's order, of arguments by name."""
+    """The launch arguments besides tensor maps, in the kernel's order, from arguments by name."""
     wanted = [parameter for parameter in traced.signature if parameter.name in named]
     return values(wanted, (), named)
 
 
 def places(traced: Traced) -> dict[str, int]:
-    """Where each of them is, by the name of its PTX parameter."""
+    """The place of each of `scalars`, by the name of its PTX parameter."""
     names = [parameter.name for parameter in traced.parameters if parameter.kind != "tensormap"]
     return {name: place for place, name in enumerate(names)}
 

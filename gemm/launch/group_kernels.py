@@ -1,4 +1,4 @@
-"""Which kernel a grouped configuration specialises, and the boxes of the maps that it does not record itself."""
+"""The kernel of a grouped configuration, and the boxes of the maps that the kernel does not record itself."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def kernel_of(config: GroupedConfig) -> Kernel[...]:
 
 
 def records_of_templates(config: GroupedConfig) -> Mapping[str, Any]:
-    """The boxes of the maps that this configuration's kernel reads from global memory, where no parameter records them: those of the same
-    tile with maps of the host."""
+    """The boxes of the maps that this configuration's kernel reads from global memory. No parameter records them, so they are taken from
+    the kernel of the same tile with maps of the host."""
     store = replace(config.store, ends="ragged") if isinstance(config.store, StagedGroups) else config.store
     scheduler = StaticGroups(order=config.scheduler.order, cluster=config.scheduler.cluster)
     same = replace(config, operands=replace(config.operands, layout="cu_seqlens"), store=store, scheduler=scheduler, plan=None, second=None)

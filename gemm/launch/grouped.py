@@ -1,4 +1,4 @@
-"""The device adapter of group products: arguments checked, tensor maps encoded, a configuration chosen, one launch."""
+"""The device adapter of grouped products: checks arguments, chooses a configuration, encodes tensor maps and launches."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDic
 
 
 class KernelPlan:
-    """One kernel of a plan."""
+    """One kernel of a plan. The map of Y begins `y_offset` bytes before Y."""
 
-    __slots__ = ("addresses", "before", "config", "ctas", "launcher", "maps", "passed", "templates", "traced", "updater", "workspace")
+    __slots__ = ("addresses", "config", "ctas", "launcher", "maps", "passed", "templates", "traced", "updater", "workspace", "y_offset")
 
     def __init__(self, problem: GroupProblem, ordinal: int, config: GroupedConfig) -> None:
         made = compiled(kernel_of(config), ordinal, **config.parameters)
@@ -52,7 +52,7 @@ class KernelPlan:
         self.workspace = at["workspace"]
         self.addresses = [(at[name], i) for i, array in enumerate(GroupArrays._fields) for name in ADDRESSES.get(array, ()) if name in at]
         self.passed: tuple[Any, ...] = ()
-        y_lines, self.before = problem.stored(config)
+        y_lines, self.y_offset = problem.stored(config)
         lines = {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "sfa_map": problem.s_lines, "x_tail": problem.x_lines}
         read = [parameter.name for parameter in made.traced.parameters if parameter.kind == "tensormap"]
         records = made.traced.copies.records if self.updater is None else records_of_templates(config)
@@ -61,10 +61,10 @@ class KernelPlan:
 
     def at(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
         """The tensor maps of these arrays, in the kernel's order."""
-        if self.before > arrays.out.pointer:
-            raise LaunchError(f"the rows of out are {self.before // ROWS:,} bytes apart, and {ROWS} of them before out is no address: give "
-                              "a configuration with store=Direct()")
-        pointers = {"x": arrays.x.pointer, "w": arrays.w.pointer, "y": arrays.out.pointer - self.before,
+        if self.y_offset > arrays.out.pointer:
+            raise LaunchError(f"the rows of out are {self.y_offset // ROWS:,} bytes apart, and the address {ROWS} rows before out is "
+                              "negative: give a configuration with store=Direct()")
+        pointers = {"x": arrays.x.pointer, "w": arrays.w.pointer, "y": arrays.out.pointer - self.y_offset,
                     "sfa_map": arrays.x_scale.pointer if arrays.x_scale else 0, "x_tail": arrays.x.pointer}
         return self.maps.at(*(pointers[name] for name in self.maps.names))
 
@@ -78,12 +78,12 @@ class KernelPlan:
         return found
 
     def templates_at(self, arrays: GroupArrays) -> tuple[EncodedTensorMap, ...]:
-        """The maps from which those of each group are made."""
+        """The templates of each group's maps."""
         return self.templates.at(arrays.x.pointer, arrays.w.pointer, arrays.out.pointer) if self.templates is not None else ()
 
 
 class GroupPlan:
-    """A configuration loaded on a device for arrays of these shapes: everything of a launch but the pointers."""
+    """A configuration loaded on a device for arrays of these shapes: everything of a launch except the pointers."""
 
     __slots__ = ("grid", "kernels", "ordinal", "problem")
 
@@ -96,17 +96,17 @@ class GroupPlan:
 
 
 def updater(config: GroupedConfig, ordinal: int) -> Launcher:
-    """The kernel that makes the maps of this configuration's groups."""
+    """The kernel that makes the groups' maps for this configuration."""
     return compiled(update_tensormaps, ordinal, **config.update).launcher(pdl=True)
 
 
 def workspace(ordinal: int, stream: int, config: GroupedConfig) -> int:
-    """A stream's workspace, its counter at 0."""
+    """The address of a stream's workspace. Its counters are 0."""
     return _workspaces.of(ordinal, stream, workspace_bytes(config.operands.max_groups, config.operands.layout))
 
 
 class GroupLaunch:
-    """A plan with its pointers: what a repeated call needs."""
+    """A plan with pointers: all that a repeated call needs."""
 
     __slots__ = ("kernels", "plan", "update")
 
@@ -136,23 +136,26 @@ class GroupLaunch:
 def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
                out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
                order: Order | None = None, check_lengths: bool = False, config: GroupedConfig | None = None, stream: Any = None) -> Any:
-    """out[cu[g]:cu[g + 1]] = x[cu[g]:cu[g + 1]] @ w[g].T for every group, in one launch; returns `out`, [M, N].
+    """out[cu[g]:cu[g + 1]] = x[cu[g]:cu[g + 1]] @ w[g].T for every group, in one launch. Returns `out`, [M, N].
 
-    x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 or e5m2 (either with either). cu_seqlens, int32
-    [G + 1] on the device, is read by the kernel alone: groups of any length, also 0; nothing is copied to the host or waited for, so a
-    captured launch may be replayed with other lengths. G is at most 1024. Rows of `out` outside of all groups are left as they are.
+    Operands: x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 and e5m2 in any combination. cu_seqlens is int32
+    [G + 1] on the device. Only the kernel reads it, nothing is copied to the host, and a captured launch may be replayed with other
+    lengths. A group may have any length, also 0. G is at most 1024. Rows of `out` outside of all groups are not written.
 
-    Scales are float32 on the device: one of x and one of w or of each group, or blocks, x_scale [M, K/128] and w_scale
-    [G, N/128, K/128], of any strides (fast: x_scale contiguous along M, w_scale along K). fp8 sums stay in the tensor cores for the
-    whole depth unless `fast_accum=False` or there are block scales; they are then added in f32 every 128.
-    `activation="silu_and_mul"`: w holds the gate's rows, then those of the up projection, and out [M, N/2] is
-    silu(x gate^T) * (x up^T). With `out_scale`, float32 [M, N/128] of any strides, out is e4m3: every 128 columns of a row are divided by
-    their scale, 1/448 of the largest magnitude among them, which is written there. The next product with block scales takes both.
+    Scales are float32 on the device: one for x and one for w or for each group. Or they are block scales: x_scale [M, K/128] and w_scale
+    [G, N/128, K/128]. Any strides work; fast are x_scale contiguous along M and w_scale contiguous along K. With block scales or
+    `fast_accum=False` fp8 sums leave the tensor cores after every 128 of K and are added in f32.
 
-    `mean_tokens`, the rows of a group that are expected (default M / G), only chooses the configuration; `order` is how CTAs get their
-    tiles: "linear" and "search" deal them out in advance, "dynamic" as they are done, for lengths that differ much. Lengths that decrease
-    or exceed M give a wrong result, but nothing outside of `out` is written; `check_lengths` reads them back first, which waits for the
-    device, and raises.
+    `activation="silu_and_mul"`: w has the rows of the gate, then the rows of the up projection, and out [M, N/2] is
+    silu(x gate^T) * (x up^T).
+
+    With `out_scale`, float32 [M, N/128] of any strides, out is e4m3. Every 128 columns of a row are divided by a scale, 1/448 of their
+    largest magnitude, which is written to `out_scale`. The next block-scaled product takes both.
+
+    `mean_tokens` is the expected number of rows of a group (default M / G); it only affects the choice of a configuration. `order` is the
+    tile scheduler: "linear", "search" and "across" are static; "dynamic" suits lengths that differ much. Lengths that decrease or exceed M
+    give a wrong result, but nothing outside of `out` is written. `check_lengths` reads the lengths back first, which waits for the device,
+    and raises an error for such lengths.
     """
     if check_lengths:
         check(cu_seqlens, view(x, "x").shape[0])
@@ -166,8 +169,8 @@ def group_gemm_masked(x: Any, w: Any, masked_m: Any, *, x_scale: Any = None, w_s
                       stream: Any = None) -> Any:
     """out[g, :masked_m[g]] = x[g, :masked_m[g]] @ w[g].T: DeepGEMM's masked layout, x [G, rows, K] and out [G, rows, N].
 
-    masked_m is int32 [G] on the device; block scales of x are [G, rows, K/128], those of out [G, rows, N/128]. The rest is as in
-    `group_gemm`; other rows of `out` are left as they are.
+    masked_m is int32 [G] on the device. Block scales of x are [G, rows, K/128], of out [G, rows, N/128]. Other rows of `out` are not
+    written. The rest is as in `group_gemm`.
     """
     options = GroupOptions("masked", _gated(activation), mean_tokens, fast_accum, order)
     return _run(x, w, masked_m, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
@@ -178,15 +181,16 @@ def group_gemm_contiguous(x: Any, w: Any, m_indices: Any, *, x_scale: Any = None
                           order: Order | None = None, config: GroupedConfig | None = None, stream: Any = None) -> Any:
     """out[i] = x[i] @ w[m_indices[i]].T: DeepGEMM's contiguous layout, x [M, K] and out [M, N].
 
-    m_indices is int32 [M] on the device. Every 128 rows, from row 0 on, belong to one group, that of the first of them; a negative one
-    leaves them out. Rows that fill up such a block (marked negative or not) are multiplied like the others. The rest is as in `group_gemm`.
+    m_indices is int32 [M] on the device. Each aligned block of 128 rows belongs to the group of its first row. A block whose first row has
+    a negative group is skipped. Padding rows in other blocks are multiplied too, even with a negative group. The rest is as in
+    `group_gemm`.
     """
     options = GroupOptions("contiguous", _gated(activation), None, fast_accum, order)
     return _run(x, w, m_indices, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
 
 
 def check(cu_seqlens: Any, rows: int) -> None:
-    """Read the offsets back, waiting for the device, and raise when they are not those of groups in `rows` rows."""
+    """Read the offsets back, which waits for the device. Raise LaunchError unless they describe groups in `rows` rows."""
     seen = view(cu_seqlens, "cu_seqlens")
     count = seen.shape[0] if len(seen.shape) == 1 else 0
     host = (ctypes.c_int32 * count)()
@@ -243,7 +247,7 @@ def _prepare(arrays: GroupArrays, options: GroupOptions, config: GroupedConfig |
 
 
 def _check_config(config: GroupedConfig, problem: GroupProblem) -> None:
-    """A configuration given by the caller is for this problem. It may load scales in a slower way."""
+    """Raise LaunchError unless the caller's configuration fits the problem. It may load scales more slowly than necessary."""
     needs = problem.operands
     for field in fields(needs):
         given, wanted = getattr(config.operands, field.name), getattr(needs, field.name)

@@ -1,4 +1,4 @@
-"""Groups with matrices of their own: each its M, N, K and addresses, all of them known to the device alone."""
+"""The device adapter of groups with their own matrices: M, N, K and the addresses of each group are known only on the device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .grouped import updater, workspace
 _KEPT = 512
 
 class PointerArrays(NamedTuple):
-    """x, w, out: int64 [G], the addresses of matrices; sizes: int32 [G, 3], M, N and K of each group."""
+    """x, w and out are int64 [G], the addresses of matrices. sizes is int32 [G, 3], M, N and K of each group."""
 
     x: ArrayView
     w: ArrayView
@@ -39,7 +39,7 @@ class PointerArrays(NamedTuple):
 
 
 class PointerProblem:
-    """One launch, checked as far as the host can."""
+    """The problem of one launch, checked as far as the host can check it."""
 
     def __init__(self, arrays: PointerArrays, dtype: str, w_dtype: str | None, out_dtype: str, mean_tokens: float,
                  fast_accum: bool | None) -> None:
@@ -57,7 +57,7 @@ class PointerProblem:
         check_contiguous("sizes", arrays.sizes)
         for name, array in (("x", arrays.x), ("w", arrays.w), ("out", arrays.out)):
             if array.dtype not in ("s64", "u64") or array.shape != (self.groups,):
-                raise LaunchError(f"{name} has elements of {array.dtype} and shape {array.shape}: it holds the addresses of the "
+                raise LaunchError(f"{name} has elements of {array.dtype} and shape {array.shape}: it must hold the addresses of the "
                                   f"{self.groups} groups' matrices, int64 ({self.groups},)")
             check_contiguous(name, array)
         if self.groups > CAPACITIES[-1]:
@@ -73,18 +73,18 @@ class PointerProblem:
             for name, scale in (("x_scale", arrays.x_scale), ("w_scale", arrays.w_scale)):
                 check_dtype(name, scale, ("f32",))
             if arrays.x_scale.shape not in ((), (1,)) or arrays.w_scale.shape not in ((), (1,), (self.groups,)):
-                raise LaunchError(f"x_scale has shape {arrays.x_scale.shape} and w_scale {arrays.w_scale.shape}: groups with matrices of "
-                                  f"their own have one scale of x, and one of w or of each of {self.groups} groups")
+                raise LaunchError(f"x_scale has shape {arrays.x_scale.shape} and w_scale {arrays.w_scale.shape}: x has one scale, w one "
+                                  f"scale or one for each of {self.groups} groups")
             self.w_scale_stride = arrays.w_scale.strides[0] if arrays.w_scale.shape not in ((), (1,)) else 0
         self.promote = self.x.bits == 8 and fast_accum is False
 
     def config(self) -> GroupedConfig:
-        """By the expected rows alone: N and K are the device's."""
+        """The heuristic's configuration. It depends on the expected rows only: N and K are known only on the device."""
         return heuristic(self.x, self.w, self.out, self.mean, self.promote, self.scaled, self.groups)
 
     def templates(self, config: GroupedConfig) -> list[TensorMapFields]:
-        """The maps of x, w and y from which each group's are made: type, box and swizzle stay, everything else is replaced. Nobody uses y's
-        where it is stored without one."""
+        """The templates of each group's maps of x, w and y: type, box and swizzle stay, everything else is replaced. Direct stores do not
+        use the map of y."""
         found, records = [], records_of_templates(config)
         for name, type_ in zip("xwy", (self.x, self.w, self.out), strict=True):
             record = records.get(name, records["x"])
@@ -93,7 +93,7 @@ class PointerProblem:
         return found
 
     def arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:
-        """The product's arguments besides maps, by name; `pointer` maps a name to what stands for an array."""
+        """The product's arguments by name, without tensor maps. `pointer` maps the name of an array to its address."""
         nothing = dict.fromkeys(("rows", "pitch", "n", "weight_tiles", "k_tiles", "weights_divmod"), 0)
         return {"groups": {"lengths": pointer("sizes"), "count": self.groups, **nothing},
                 "out": {"pointer": pointer("out"), "row": 0, "batch": 0}, "x_scale": pointer("x_scale"),
@@ -101,7 +101,7 @@ class PointerProblem:
                 "workspace": pointer("workspace")}
 
     def update_arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:
-        """Those of the kernel that makes the maps; its workspace comes last."""
+        """The arguments of `update_tensormaps`. The workspace comes last."""
         return {"lengths": pointer("sizes"), "groups": self.groups, "rows": 0, "pitch": 0, "out": pointer("none"), "out_row_bytes": 0,
                 "x_at": pointer("x"), "w_at": pointer("w"), "y_at": pointer("out"), "workspace": pointer("workspace")}
 
@@ -137,13 +137,14 @@ _launches: OrderedDict[Any, _Launch | None] = OrderedDict()
 def group_gemm_pointers(x: Any, w: Any, out: Any, sizes: Any, *, dtype: str, w_dtype: str | None = None, out_dtype: str = "bf16",
                         x_scale: Any = None, w_scale: Any = None, mean_tokens: float = 128, fast_accum: bool | None = None,
                         config: GroupedConfig | None = None, stream: Any = None) -> None:
-    """out_g = x_g @ w_g.T for every group, x_g [M, K], w_g [N, K] and out_g [M, N] being matrices anywhere in device memory.
+    """out_g = x_g @ w_g.T for every group. x_g [M, K], w_g [N, K] and out_g [M, N] are matrices anywhere in device memory.
 
-    x, w and out are int64 [G]: addresses, multiples of 16, of matrices without gaps between rows. sizes is int32 [G, 3]: M, N and K of
-    each group; rows of x_g, w_g and out_g are multiples of 16 bytes long. All four lie on the device and are read there alone: nothing
-    is copied to the host, and a captured launch may be replayed with others. A group of which M, N or K is 0 is left out. `dtype`,
-    `w_dtype` and `out_dtype` name the element types; scales are one of x, and one of w or of each group. `mean_tokens`, the rows of a
-    group that are expected, only chooses the tile. The first call on a stream allocates a workspace.
+    x, w and out are int64 [G]: the addresses of matrices without gaps between rows. Addresses and rows are multiples of 16 bytes. sizes is
+    int32 [G, 3]: M, N and K of each group. All four arrays are on the device and are read only there: nothing is copied to the host, and a
+    captured launch may be replayed with other contents. A group with M, N or K = 0 is skipped.
+
+    `dtype`, `w_dtype` and `out_dtype` name the element types. x has one scale, and w has one scale or one for each group. `mean_tokens` is
+    the expected number of rows of a group; it only affects the choice of a tile. The first call on a stream allocates a workspace.
     """
     given = (x, w, out, sizes, x_scale, w_scale)
     views = [None if array is None else view(array, name) for array, name in zip(given, PointerArrays._fields, strict=True)]

@@ -1,4 +1,4 @@
-"""gemm on the CPU device: NumPy arrays in, the same kernel and configuration as on a GPU, a report of what the checker found."""
+"""gemm on the CPU device: runs the same kernel and configuration as on a GPU, on NumPy arrays, and reports what the checker found."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
              accumulate: str = "f32", fast_accum: bool | None = None, dtype: str | None = None, out_dtype: str | None = None,
              config: DenseConfig | None = None, card: Card = H200, schedule: str = "fifo", seed: int = 0, check: bool = True,
              counters: Array | None = None) -> Report:
-    """`out[...] = gemm.gemm(a, b, ...)` as a card would do it, executed on the CPU.
+    """`out[...] = gemm.gemm(a, b, ...)` with the configuration for `card`, executed on the CPU.
 
-    Arrays are float16, ml_dtypes' bfloat16 and float8, float32, or unsigned integers holding the bits of `dtype` (a, b) and `out_dtype`
-    (out, c, bias, residual). A card with fewer SMs (`card.with_sms`) makes each CTA work on more tiles. `schedule`, `seed` and `check` are
-    those of `ptxkit.sim.run`;
-    `counters` are those of the workspace, which are zeros before and after, for those who want to see it.
+    Arrays are float16, ml_dtypes' bfloat16 and float8, float32, or unsigned integers with the bits of `dtype` (a, b) and `out_dtype` (out,
+    c, bias, residual). A card with fewer SMs (`card.with_sms`) gives each CTA more tiles. `schedule`, `seed` and `check` are passed to
+    `ptxkit.sim.run`. `counters` are the workspace's counters, zeros before and after the run: pass an array to check that.
     """
     from ptxkit.sim import Report, run
 
@@ -81,26 +80,27 @@ def _view(name: str, array: Array, word: str | None) -> ArrayView:
     if known is None and array.dtype.kind == "u" and word is not None and TYPES[word].bits == 8 * array.dtype.itemsize:
         known = word
     if known is None:
-        raise LaunchError(f"{name} has elements of {array.dtype}: {', '.join(_WORDS)}, or unsigned integers with dtype= saying what their "
-                          "bits are")
+        raise LaunchError(f"{name} has elements of {array.dtype}: pass {', '.join(_WORDS)}, or unsigned integers and the type of their "
+                          "bits as dtype=")
     size = array.dtype.itemsize
     return ArrayView(0, array.shape, tuple(s // size for s in array.strides), known, 0, "numpy")
 
 
 def _bytes(array: Array) -> Array:
-    """The memory of an array from its first element to its last, as bytes that share it."""
+    """The memory from an array's first element to its last, as an array of bytes that shares it."""
     extent = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + array.itemsize
     first = _bits(array)[tuple(slice(1) for _ in array.shape)].reshape(-1).view(np.uint8)
     return np.lib.stride_tricks.as_strided(first, (extent,), (1,))
 
 
 def _bits(array: Array) -> Array:
-    """The same memory as unsigned integers: NumPy restrides only types of its own."""
+    """The same memory as unsigned integers: NumPy can change strides only of its own types."""
     return array.view(np.dtype(f"u{array.itemsize}"))
 
 
 def _lines(array: Array, columns_are_contiguous: bool) -> Array:
-    """The array with its contiguous extent last; where an extent is 1, and its stride means nothing, one that a tensor map can have."""
+    """The array with its contiguous axis last. The stride of an extent of 1 has no meaning, so it is replaced by one that a tensor map
+    accepts."""
     array = array if columns_are_contiguous else np.swapaxes(array, -1, -2)
     strides = list(array.strides)
     for axis in range(array.ndim - 2, -1, -1):

@@ -1,4 +1,4 @@
-"""The group product on the CPU device: NumPy arrays in, the same kernel and configuration as on a GPU, a report of the checker."""
+"""Grouped products on the CPU device: runs the same kernels and configuration as on a GPU, on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
              out_scale: Array | None = None, layout: Layout = "cu_seqlens", gated: bool = False, mean_tokens: float | None = None,
              fast_accum: bool | None = None, dtype: str | None = None, out_dtype: str | None = None, config: GroupedConfig | None = None,
              card: Card = H200, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
-    """`gemm.group_gemm` as a card would do it, executed on the CPU.
+    """`gemm.group_gemm` with the configuration for `card`, executed on the CPU.
 
-    Arrays are float16, float32, ml_dtypes' bfloat16 and float8, or unsigned integers holding the bits of `dtype` (x, w) and
-    `out_dtype` (out). A card with fewer SMs (`card.with_sms`) makes each CTA work on more tiles. `schedule`, `seed` and
-    `check` are those of `ptxkit.sim.run`.
+    Arrays are float16, float32, ml_dtypes' bfloat16 and float8, or unsigned integers with the bits of `dtype` (x, w) and `out_dtype`
+    (out). A card with fewer SMs (`card.with_sms`) gives each CTA more tiles. `schedule`, `seed` and `check` are passed to
+    `ptxkit.sim.run`.
     """
     from ptxkit.sim import Report
 
@@ -59,7 +59,7 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
 
 def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array | None], gated: bool, config: GroupedConfig, ctas: int,
             how: dict[str, Any]) -> Report:
-    """One kernel of a launch, after the one that makes its maps."""
+    """Run one kernel of a launch, after the kernel that makes its maps."""
     from ptxkit.sim import run
 
     x, w, out, x_scale = given["x"], given["w"], given["out"], given["x_scale"]
@@ -87,16 +87,16 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
         return _bytes(out)
 
     halves = w.reshape(w.shape[0], 2, w.shape[1] // 2, w.shape[2]) if gated else w
-    # A kernel that stores directly reads no map of y; one that has a map for each group finds Y where the kernel before it did.
+    # A kernel with direct stores reads no map of y. A kernel with a map for each group must find Y where `update_tensormaps` found it.
     other = TensorMap(seen, box=(1, 16 // out.itemsize)) if config.updates_maps else TensorMap(flat_x[0, :16 // x.itemsize],
                                                                                                     box=(16 // x.itemsize,))
     nothing = TensorMap(flat_x[0, :16 // x.itemsize], box=(16 // x.itemsize,))
     maps: dict[str, Any] = {"x": _lines(flat_x, True), "w": _lines(halves, True), "y": other, "sfa_map": nothing, "x_tail": nothing}
     if "y" in records:
-        lines, before = problem.stored(config)
+        lines, y_offset = problem.stored(config)
         box, strides = tuple(reversed(records["y"].box)), tuple(stride // out.itemsize for stride in reversed(lines.strides))
         maps["y"] = TensorMap(flat_out, box=box, swizzle=records["y"].swizzle, shape=lines.dims[::-1], strides=(*strides, 1),
-                              offset=-before)
+                              offset=-y_offset)
     if "sfa_map" in records and x_scale is not None:
         maps["sfa_map"] = _lines(x_scale.reshape(-1, x_scale.shape[-1]), False)
     if "x_tail" in records:
@@ -117,13 +117,13 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
 
 def described(x: Array, w: Array, lengths: Array, out: Array, x_scale: Array | None, w_scale: Array | None,
               options: GroupOptions) -> GroupProblem:
-    """The problem that these arrays make."""
+    """The problem of these arrays."""
     given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale}
     return GroupProblem(_views(given, None, None), options)
 
 
 def _views(given: dict[str, Array | None], dtype: str | None, out_dtype: str | None) -> GroupArrays:
-    """What the adapter would see of the arrays."""
+    """The arrays as the device adapter would see them."""
     words = {"x": dtype, "w": dtype}
     views = {name: _view(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items()
              if array is not None and name != "lengths"}
@@ -138,9 +138,9 @@ _INTEGERS = {"int32": "s32", "uint32": "u32"}
 
 def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config: GroupedConfig | None = None, mean_tokens: float = 128,
                       fast_accum: bool | None = None, ctas: int = 4, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
-    """`group_gemm_pointers` for groups (x, w, out), executed on the CPU: both kernels, one after the other.
+    """`group_gemm_pointers` for groups (x, w, out), executed on the CPU: `update_tensormaps`, then the product.
 
-    All arrays lie in one buffer, in which every matrix begins at a multiple of 256 bytes with bytes between that nothing may write.
+    All arrays are copied into one buffer. Every matrix begins at a multiple of 256 bytes, and nothing may write the bytes between them.
     """
     from ptxkit.sim import run
 
@@ -153,7 +153,7 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     flat = [array for group in matrices for array in group]
     for place, array in zip(places, flat, strict=True):
         memory[place:place + array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
-    before = memory.copy()
+    original = memory.copy()
     sizes = np.array([(len(x), len(w), x.shape[1]) for x, w, _ in matrices], np.uint32)
     addresses = [np.array([_first_address() + place for place in places[i::3]], np.uint64) for i in range(3)]
     words = [_WORDS[array.dtype.name] for array in matrices[0]]
@@ -176,14 +176,14 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     for number, (place, array) in enumerate(zip(places, flat, strict=True)):
         if number % 3 == 2:
             array[...] = memory[place:place + array.nbytes].view(array.dtype).reshape(array.shape)
-            before[place:place + array.nbytes] = memory[place:place + array.nbytes]
-    assert (memory == before).all(), "bytes outside of the results were written"
+            original[place:place + array.nbytes] = memory[place:place + array.nbytes]
+    assert (memory == original).all(), "bytes outside of the results were written"
     return report
 
 
 @kernel(target="sm_90a", block=32)
 def _where(first: Ptr[u8], address: Ptr[u64]) -> None:
-    """Where the CPU device puts the first of a kernel's arrays."""
+    """Stores the address at which the CPU device puts a kernel's first array."""
     st.global_.u64(address, first.reg)
 
 

@@ -1,4 +1,4 @@
-"""Global memory that kernels work in, one piece a stream."""
+"""Workspaces in global memory, one for each stream."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from ptxkit.runtime import driver
 
 
 class Workspaces:
-    """Pieces that are zeros when they are made, kept for their stream. A larger one takes the place of a smaller, which launches under
-    way may still use. They may be made while a graph is captured."""
+    """Workspaces that are zeros when they are allocated and are kept for their stream.
 
-    def __init__(self, least: int = 0) -> None:
-        self._least = least
+    A larger workspace replaces a smaller one. The smaller one is not freed, since launches in flight may still use it. Allocation works
+    during graph capture.
+    """
+
+    def __init__(self, min_bytes: int = 0) -> None:
+        self._min_bytes = min_bytes
         self._made: dict[tuple[int, int], tuple[int, int]] = {}
 
     def of(self, ordinal: int, stream: int, bytes: int) -> int:
-        """The address of at least `bytes` that belong to the stream."""
+        """The address of the stream's workspace of at least `bytes` bytes."""
         known = self._made.get((ordinal, stream))
         if known is not None and known[1] >= bytes:
             return known[0]
-        bytes = max(bytes, self._least)
+        bytes = max(bytes, self._min_bytes)
         made = driver.allocate_cleared(bytes, ordinal)
         self._made[ordinal, stream] = made, bytes
         return made

@@ -91,14 +91,14 @@ class GroupTable:
             for at, *entries in found:
                 for array, entry in zip(arrays, entries, strict=True):
                     st.shared__cta.u32(array.at(at), entry)
-        before, tiles = self._add_up([self._tiles(tokens, *entries) for _, *entries in found], lane)
+        preceding, tiles = self._add_up([self._tiles(tokens, *entries) for _, *entries in found], lane)
         if plan is not None and by is not None and shares is not None:
-            shared: tuple[Sequence[Any], Any] = before, tiles
+            shared: tuple[Sequence[Any], Any] = preceding, tiles
             if plan.between is not None:                        # these sums overlap the computation of `shares`, which takes longer
                 shared = self._add_up([ceil_div(length, tokens) for length in plan.if_shared(_groups(by, found), n)], lane)
-            before = [plan.settled(by, shares, *each) for each in zip(before, shared[0], strict=True)]
+            preceding = [plan.settled(by, shares, *each) for each in zip(preceding, shared[0], strict=True)]
             tiles = plan.settled(by, shares, tiles, shared[1])
-        for at, number in zip(places, before, strict=True):
+        for at, number in zip(places, preceding, strict=True):
             st.shared__cta.u32(self.tiles_before.at(at), number)
         st.shared__cta.u32(self.tiles_before.at(self.capacity), tiles, pred=lane == 31)
 

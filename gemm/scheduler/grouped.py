@@ -83,17 +83,17 @@ class GroupScheduler:
                     add.u32(entry, entry, 1)
             else:
                 self._search(table, entry, sought)
-            before = ld.shared__cta.u32(table.tiles_before.at(entry))
+            preceding = ld.shared__cta.u32(table.tiles_before.at(entry))
             if column is not None:
-                along, other = sought - before, column
+                along, other = sought - preceding, column
                 m, n = (other, along) if self.swap_ab else (along, other)
             else:
-                down, wide = ld.shared__cta.u32(table.tiles_before.at(entry + 1)) - before, across
+                down, wide = ld.shared__cta.u32(table.tiles_before.at(entry + 1)) - preceding, across
                 if own_sizes:
                     wide = ld.shared__cta.u32(table.across.at(entry))
                     down = down // wide
-                within = index - before if own_sizes else index - before * wide
-                m, n = self._place(within, down, wide, None if own_sizes else sought - before)
+                within = index - preceding if own_sizes else index - preceding * wide
+                m, n = self._place(within, down, wide, None if own_sizes else sought - preceding)
             return m, n, entry
 
         others = skip if turns > 1 else None

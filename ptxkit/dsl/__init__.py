@@ -1,1 +1,1 @@
-"""How the language works: kernels, traces, registers, operands and their rules."""
+"""The implementation of the language: kernels, traces, registers, operands and their rules."""

@@ -1,4 +1,4 @@
-"""The trace in progress, which every instruction goes to."""
+"""The trace in progress. Every instruction is added to it."""
 
 from __future__ import annotations
 

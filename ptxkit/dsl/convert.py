@@ -1,4 +1,4 @@
-"""Python arguments to operands: one parameter of a signature, one value, or the sentence that says why not."""
+"""Converts a Python argument to an operand for one parameter of a signature, or gives the reason why it does not fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from .trace import Builder
 
 
 class Mismatch(Exception):
-    """The value does not fit; `depth` grows with the operands that did and with how near it came: the best overload's reason is told."""
+    """The value does not fit. `depth` is greater the more operands fit before and the closer the value is. The error message gives the
+    reason of the overload with the greatest depth."""
 
     def __init__(self, depth: int, reason: str) -> None:
         super().__init__(reason)
@@ -28,7 +29,7 @@ class Mismatch(Exception):
 
 
 def convert(builder: Builder, parameter: forms.Parameter, value: Any, index: int) -> tree.Operand:
-    """The operand as the tree holds it; `Mismatch` says what was due."""
+    """The operand for the tree. Raises Mismatch with what the parameter takes."""
     if isinstance(value, Written):
         return _as_written(parameter, value, index)
     try:
@@ -40,7 +41,7 @@ def convert(builder: Builder, parameter: forms.Parameter, value: Any, index: int
 
 
 def _as_written(parameter: forms.Parameter, value: Written, index: int) -> tree.Operand:
-    """An operand that PTX text gave: an address is held to the table, anything else stands as it is."""
+    """An operand that was written as PTX text. Only addresses are checked against the table."""
     from ..grammar.match import mismatch
 
     if isinstance(value, Param) and parameter.operand.kind != "address":
@@ -54,7 +55,7 @@ def _as_written(parameter: forms.Parameter, value: Written, index: int) -> tree.
 
 
 def _alike(operand: Operand, value: Any) -> bool:
-    """Whether the value is at least the kind of thing that the operand takes."""
+    """Whether the value is of the kind that the operand takes, even if its type is wrong."""
     if isinstance(value, Vec | tuple | list):
         return operand.kind in ("vector", "coordinates")
     return (operand.kind == "special") == isinstance(value, Special) and operand.kind != "vector"
@@ -66,7 +67,7 @@ class _Unfit(Exception):
 
 
 def due(operand: Operand) -> str:
-    """What an operand takes, in words."""
+    """A description of what an operand takes."""
     tags = {"descriptor": "a matrix descriptor (`tile[stage].desc(k)`)", "mbarrier": "an mbarrier (`barriers[i]`)",
             "tensormap": "a TensorMap"}
     if operand.tag in tags and (operand.tag != "mbarrier" or operand.space):
@@ -99,7 +100,7 @@ def _address_due(space: str) -> str:
 
 
 def _way_out(operand: Operand, value: Any) -> str:
-    """What to write instead of a register of the wrong width or class."""
+    """Advice for a register of the wrong width or class."""
     if not isinstance(value, Reg) or value.type is pred:
         return ""
     if operand.kind == "predicate":
@@ -140,7 +141,7 @@ def shown(value: Any) -> str:
 
 
 def fits(operand: Operand, type: ScalarType) -> bool:
-    """Whether a register of `type` may stand for the operand: the ISA's type compatibility (wider for ld, st, cvt)."""
+    """Whether the operand accepts a register of `type`, by the ISA's type compatibility (ld, st and cvt accept wider ones)."""
     return accepts(operand, type.__name__)
 
 

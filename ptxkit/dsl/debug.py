@@ -29,9 +29,9 @@ _EXTERNAL = {
 
 
 def print(template: str, *values: Reg[Any] | Special[Any] | int) -> None:
-    """Print a line per thread: C's printf. `%d %u %x %c` take 32 bits, with `l` or `ll` and `%p` 64, `%f %e %g` floats of any width.
+    """Print a line per thread, as C's printf, by a call of the driver's `vprintf`.
 
-    Becomes a call of the driver's `vprintf`.
+    `%d %u %x %c` take 32 bits; with `l` or `ll`, and `%p`, 64 bits. `%f %e %g` take f32 and f64.
     """
     builder = current()
     conversions = [found for found in _CONVERSION.finditer(template) if found[0] != "%%"]
@@ -62,7 +62,7 @@ def print(template: str, *values: Reg[Any] | Special[Any] | int) -> None:
 
 
 def check(p: Reg[pred], message: str) -> None:
-    """End the run where `p` does not hold, saying `message` and this line: a call of `__assertfail` in a branch."""
+    """End the run with `message` and this line if `p` does not hold in a thread: a call of `__assertfail` in a branch."""
     builder = current()
     position = user_position()
     with if_(~p):
@@ -72,7 +72,7 @@ def check(p: Reg[pred], message: str) -> None:
 
 
 def _word(conversion: str, length: str, kind: str, value: Any) -> Reg[Any]:
-    """The value as vprintf takes it: 4 or 8 bytes."""
+    """The value as an argument of vprintf: 4 or 8 bytes."""
     floating = kind in "aAeEfFgG"
     bits = 64 if floating or kind == "p" or length in ("l", "ll") else 32
     if isinstance(value, int):
@@ -100,7 +100,7 @@ def _word(conversion: str, length: str, kind: str, value: Any) -> Reg[Any]:
 
 
 def _text(builder: Builder, text: str) -> Reg[u64]:
-    """The generic address of a string in global memory; equal strings are kept once."""
+    """The generic address of a string in global memory. Equal strings are stored once."""
     data = (*text.encode(), 0)
     initializer = tree.Aggregate(tuple(tree.Integer(byte) for byte in data))
     variables = builder.module.variables

@@ -19,8 +19,8 @@ _WGMMA_SWIZZLE = {128: 1, 64: 2, 32: 3, 16: 0}
 class Descriptor(Value):
     """A 64-bit wgmma matrix descriptor in a register. It is not a `u64`: only wgmma takes it.
 
-    `layout` says how it was made, `rows` and `columns` what the tile still has from the descriptor's row and depth on (None: the
-    row is a run-time value), `within` how many bytes of a span lie before it.
+    `layout` is the tile's layout. `rows` and `columns` are the tile's extents from the descriptor's row and depth to its end (None: the row
+    is a run-time value). `within` is the offset in the span, in bytes.
     """
 
     __slots__ = ("columns", "layout", "reg", "rows", "within")
@@ -41,7 +41,7 @@ class Descriptor(Value):
         return self.layout.major == "mn"
 
     def problem(self, rows: int, type: ScalarType) -> str | None:
-        """A sentence when an instruction cannot read `rows` rows and its 32 bytes of depth, of elements of `type`, from here."""
+        """The reason if an instruction cannot read `rows` rows of 32 bytes, with elements of `type`, from here; else None."""
         layout = self.layout
         depth = 256 // type.bits
         if layout.type.__name__ not in (type.__name__, f"b{type.bits}", {"tf32": "f32"}.get(type.__name__)):
@@ -57,10 +57,11 @@ class Descriptor(Value):
 
 
 def template(layout: Layout) -> int:
-    """The descriptor's bits for a tile at address 0: leading and stride byte offsets and the swizzle mode.
+    """The descriptor's bits for a tile at address 0: the leading and the stride byte offset, and the swizzle mode.
 
-    K-major, swizzled: the stride offset leads to the next 8 rows; the leading one is ignored (1). MN-major, swizzled: leading to
-    the next span along MN, stride to the next 8 of K. Without swizzle the two trade places between K- and MN-major.
+    K-major with swizzle: the stride offset leads to the next 8 rows, and the leading offset is ignored (1). MN-major with swizzle: the
+    leading offset leads to the next span along MN, the stride offset to the next 8 of K. Without swizzle the two offsets have each other's
+    meaning in K-major and MN-major tiles.
     """
     if layout.swizzle not in _WGMMA_SWIZZLE:
         raise TraceError(
@@ -82,9 +83,9 @@ def template(layout: Layout) -> int:
 
 
 def step(layout: Layout, mn: int, k: int) -> int:
-    """Bytes from the tile's start to the first element of the instruction at row `mn` and depth `k` (unswizzled).
+    """The bytes from the tile's start to row `mn` and depth `k`, without swizzle.
 
-    Rows step by 8 (K-major) or by whole spans (MN-major), depth by 16 bytes (K-major) or by 8 (MN-major).
+    `mn` is a multiple of 8 (K-major) or of a span (MN-major). `k` is a multiple of 16 bytes (K-major) or of 8 elements (MN-major).
     """
     inner, outer = (k, mn) if layout.major == "k" else (mn, k)
     span, within = divmod(inner, layout.span)
@@ -95,9 +96,11 @@ def step(layout: Layout, mn: int, k: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TensorMapFields:
-    """What a tiled tensor map encodes. Extents count elements, contiguous first; `strides` are bytes of dimensions 1..rank-1.
+    """The fields of a tiled tensor map. Extents count elements, the contiguous dimension first. `strides` are the bytes of dimensions 1 to
+    rank - 1.
 
-    `swizzle` and `interleave` are bytes (0: none), `fill` is "zeros" or "nan". `l2_promotion` is bytes fetched per L2 sector group.
+    `swizzle` and `interleave` are in bytes (0: none). `fill` is "zeros" or "nan". `l2_promotion` is the number of bytes that the L2 fetches
+    at once.
     """
 
     type: ScalarType
@@ -115,7 +118,7 @@ class TensorMapFields:
             object.__setattr__(self, "element_strides", (1,) * len(self.dims))
 
     def problem(self, address: int = 0) -> str | None:
-        """A sentence when the hardware cannot have this map, None when it can."""
+        """The reason if the hardware cannot encode this map, else None."""
         rank = len(self.dims)
         size = self.type.bits // 8
         if not 1 <= rank <= 5 or len(self.box) != rank or len(self.strides) != rank - 1 or len(self.element_strides) != rank:

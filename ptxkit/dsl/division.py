@@ -1,4 +1,4 @@
-"""Division of u32 by multiplication. It needs the inverse of the divisor, which the host or an earlier instruction computes."""
+"""Division of u32 by multiplication (FastDivmod). It needs the divisor's inverse, which the host or an earlier instruction computes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def inverse(by: int) -> int: ...
 @overload
 def inverse(by: Reg[u32]) -> Reg[u32]: ...
 def inverse(by: int | Reg[u32]) -> int | Reg[u32]:
-    """What `quotient` multiplies by: (2^32 - 1) / `by`, rounded down. For an int the host computes it; for a register it is one div.u32."""
+    """The factor for `fast_div`: (2^32 - 1) / `by`, rounded down. The host computes it for an int; for a register it is one div.u32."""
     if isinstance(by, Reg):
         return ptx.div.u32(0xFFFF_FFFF, by)
     if not 1 <= by < 1 << 32:
@@ -24,15 +24,15 @@ def inverse(by: int | Reg[u32]) -> int | Reg[u32]:
 
 
 def fast_div(n: Reg[u32], by: Reg[u32] | int, inverse_of_by: Reg[u32] | int | None = None) -> Reg[u32]:
-    """n // by for any n. By a power of two it is one shr; else mul.hi, mul.lo, sub, setp.ge, add.
+    """n // by for any n: one shr if `by` is a power of two, else mul.hi, mul.lo, sub, setp.ge and add.
 
-    ptxas makes 14 to 19 instructions of a div, which wait for a reciprocal. When `by` is a register, `inverse_of_by` is its `inverse`;
-    without it the quotient is a div.u32.
+    In contrast, ptxas makes 14 to 19 instructions of a div, which wait for a reciprocal. If `by` is a register, `inverse_of_by` is its
+    `inverse`; without it the division is a div.u32.
     """
     if isinstance(by, int) and by & (by - 1):
         inverse_of_by = inverse(by)
     if inverse_of_by is None:
         return n // by
-    found = ptx.mul.hi.u32(n, inverse_of_by)                    # the quotient, or one less
+    found = ptx.mul.hi.u32(n, inverse_of_by)                    # the quotient, or the quotient - 1
     rest = ptx.sub.u32(n, ptx.mul.lo.u32(found, by))
     return ptx.add.u32(found, found, 1, pred=rest >= by)

@@ -21,7 +21,7 @@ R = TypeVar("R", covariant=True)
 
 
 class Func(Generic[P, R]):
-    """A device function: traced once per module, called with `call.uni`. Parameters and the result are `Reg[...]`."""
+    """A device function. It is traced once per module and called with `call.uni`. Parameters and the result are `Reg[...]`."""
 
     def __init__(self, function: Callable[P, R]) -> None:
         self.function: Callable[..., R] = function
@@ -52,7 +52,7 @@ class Func(Generic[P, R]):
             raise TraceError(f"two functions of this module are called `{self.name}`: rename one")
 
     def _types(self) -> tuple[list[str], list[ScalarType], list[ScalarType]]:
-        """The parameters' names, their types, and the result's: () or (type,)."""
+        """The parameters' names, their types, and the result type as () or (type,)."""
         hints = get_type_hints(self.function)
         names = list(inspect.signature(self.function).parameters)
         annotated = [hints.get(name) for name in names]
@@ -101,5 +101,5 @@ class Func(Generic[P, R]):
 
 
 def func(function: Callable[P, R]) -> Func[P, R]:
-    """Make a function a `.func` that kernels call; a plain Python function is inlined instead."""
+    """Make a Python function a `.func` that kernels call. A plain Python function is inlined instead."""
     return Func(function)

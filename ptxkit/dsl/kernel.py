@@ -1,4 +1,4 @@
-"""@kernel: a Python function becomes an `.entry`, once for each choice of its compile-time parameters."""
+"""@kernel: a Python function becomes an `.entry`, once for each configuration of its compile-time parameters."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 _NO_DWARF = (tree.Section(".debug_abbrev", ()), tree.Section(".debug_info", ()))
-"""ptxas refuses the debug target without these sections; it makes the line table itself."""
+"""ptxas refuses the debug target without these sections. It makes the line table itself."""
 Dim = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
 Directives = str | Callable[[Mapping[str, Any]], str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One entry of a module, traced."""
+    """A traced entry of a module."""
 
     module: ModuleBuilder
     entry: tree.Function
@@ -45,10 +45,10 @@ class _Part:
 
 
 class Kernel(Traceable, Generic[P]):
-    """A kernel function. Its keyword-only parameters are compile-time: each choice of them is traced once and kept.
+    """A kernel function. Its keyword-only parameters are compile-time parameters. Each configuration is traced once and kept.
 
-    `.ptx(**config)` text, `.module(**config)` tree, `.trace(**config)` with plan and records, `.assemble(**config)` what ptxas
-    says, `.launch(grid, *args, stream=None, **config)` runs it. A grid counts CTAs.
+    `.ptx(**config)` is the text, `.module(**config)` the tree, `.trace(**config)` the trace with shared-memory plan and records,
+    `.assemble(**config)` the result of ptxas. `.launch(grid, *args, stream=None, **config)` runs the kernel. A grid counts CTAs.
     """
 
     def __init__(self, function: Callable[P, None], *, target: str, block: Dim | None, cluster: Dim, min_ctas: int | None,
@@ -88,7 +88,7 @@ class Kernel(Traceable, Generic[P]):
         return f"<kernel {self.name}({', '.join(self._positional)})>"
 
     def config(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The full configuration; raises for names that the kernel does not have and for values left open."""
+        """The full configuration. Raises TraceError for unknown names and for missing values."""
         for name in given:
             if name not in self._defaults:
                 has = ", ".join(self._defaults) or "none"
@@ -120,7 +120,7 @@ class Kernel(Traceable, Generic[P]):
         return self.trace(**config).positions()
 
     def assemble(self, **config: Any) -> Assembly:
-        """What ptxas makes of it: cubin, resources, findings at Python lines."""
+        """The result of ptxas: cubin, resources, and findings at Python lines."""
         from ..runtime.toolchain import assemble
 
         traced = self.trace(**config)
@@ -150,7 +150,7 @@ class Kernel(Traceable, Generic[P]):
         return disassemble(self.cubin(**config))
 
     def compile(self, **config: Any) -> Compiled:
-        """The kernel loaded on the current device, ready to launch; kept per configuration."""
+        """The kernel, loaded on the current device and ready to launch. It is kept per configuration."""
         key = _key(self.config(config))
         if key not in self._compiled:
             from ..runtime.compiled import Compiled
@@ -159,27 +159,27 @@ class Kernel(Traceable, Generic[P]):
         return self._compiled[key]
 
     def launch(self, grid: int | tuple[int, ...], *args: Any, stream: Any = None, pdl: bool = False, **config: Any) -> None:
-        """Launch on `grid` CTAs. Arrays come by protocol (torch, CuPy, device_array), a plain array also for a tensor map.
+        """Launch on `grid` CTAs. Arrays are taken by protocol (torch, CuPy, device_array). A tensor map may be a plain array.
 
-        Arguments may be given by name; one that is a dataclass is an instance of it or a mapping of its fields' names.
+        Arguments may be given by name. A dataclass argument is an instance, or a mapping from its fields' names to values.
         """
         named, config = self._split(config)
         self.compile(**config)(grid, *args, stream=stream, pdl=pdl, **named)
 
     def _split(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arguments by name, and compile-time parameters."""
+        """Separate arguments given by name from compile-time parameters."""
         named = {name: given[name] for name in self._positional if name in given}
         return named, {name: value for name, value in given.items() if name not in named}
 
     def check(self, **config: Any) -> tuple[Finding, ...]:
-        """What the static rules find, by line; see `ptxkit.check`."""
+        """The findings of the static rules, by line. See `ptxkit.check`."""
         from ..check import check
 
         return check(self.trace(**config))
 
     def simulate(self, grid: int | tuple[int, ...], *args: Any, schedule: str = "fifo", seed: int = 0, check: bool = True,
                  max_steps: int | None = None, card: Card | None = None, **config: Any) -> Report:
-        """Run on the CPU device: NumPy arrays, updated in place, a plain array also for a tensor map. See `ptxkit.sim.run`.
+        """Run on the CPU device. Arguments are NumPy arrays, which are updated in place, also for tensor maps. See `ptxkit.sim.run`.
 
         `card` None is an H200.
         """
@@ -215,7 +215,7 @@ class Kernel(Traceable, Generic[P]):
                       bool(module.setmaxnreg))
 
     def part(self) -> _Part:
-        """The entry in its default configuration, for a module that has others."""
+        """The entry in its default configuration, for a module with several entries."""
         return self._part(self.config({}))
 
     def _part(self, config: dict[str, Any]) -> _Part:
@@ -279,7 +279,7 @@ class Kernel(Traceable, Generic[P]):
 
 
 def _key(config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The key of a configuration. 1, 1.0 and True are different."""
+    """The key of a configuration. 1, 1.0 and True give different keys."""
     for name, value in config.items():
         try:
             hash(value)
@@ -302,11 +302,11 @@ def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1
            module: raw.Module | None = None, directives: Directives = "") -> Callable[[Callable[P, None]], Kernel[P]]:
     """Make a function a kernel.
 
-    `block` threads and `cluster` CTAs are an int, up to three extents, or a function of the configuration. The register cap that
-    setmaxnreg needs is derived from `block` and `min_ctas` (CTAs per SM); `max_registers` sets one directly. `smem` forces
-    "static" or "dynamic" shared memory; by default it is dynamic above 48 KiB. `module` has the declarations and functions around the
-    kernel. `directives` are PTX directives that have no option here, or a function of the configuration that gives them. `target` is what
-    PTX's `.target` takes: "sm_90a, texmode_independent". With "sm_90a, debug" ptxas does not optimise, and a debugger sees Python's lines.
+    `block` (threads) and `cluster` (CTAs) are an int, up to three extents, or a function of the configuration. The register cap that
+    setmaxnreg needs is derived from `block` and `min_ctas` (CTAs per SM); `max_registers` sets it directly. `smem` forces "static" or
+    "dynamic" shared memory; by default it is dynamic above 48 KiB. `module` has the declarations and functions around the kernel.
+    `directives` are PTX directives without an option here, or a function from the configuration to them. `target` is the operand of PTX's
+    `.target`, such as "sm_90a, texmode_independent". With "sm_90a, debug" ptxas does not optimise, and a debugger shows Python's lines.
     """
 
     def decorate(function: Callable[P, None]) -> Kernel[P]:

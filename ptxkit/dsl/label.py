@@ -1,4 +1,4 @@
-"""Labels: the places that branches name."""
+"""Labels: the targets of branches."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from .ambient import current
 
 
 class Label:
-    """A place to branch to: `bra(label)` may come before or after `label.place()`."""
+    """A branch target. `bra(label)` may come before or after `label.place()`."""
 
     def __init__(self, hint: str = "L", name: str = "") -> None:
         self.name = current().given_label(name) if name else current().new_label(hint)
 
     def place(self) -> None:
-        """Put the label here. Nothing computed before is reused after it, since control may come from anywhere."""
+        """Put the label here. Addresses computed before it are not reused after it, since control may come from anywhere."""
         builder = current()
         builder.forget()
         builder.said.add(self.name)

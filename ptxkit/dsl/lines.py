@@ -1,4 +1,4 @@
-"""The lines of a tree's statements in its text, found without writing and parsing the text.
+"""Finds the line of each statement of a tree in its text, without writing and parsing the text.
 
 `grammar.write` puts one statement on a line, a blank line after declarations, and braces on lines of their own.
 """
@@ -14,9 +14,9 @@ from ..grammar.write import INDENT, write_items, write_statement
 
 
 def numbered(module: tree.Module, files: Mapping[int, str]) -> tuple[tree.Module, dict[int, Position]]:
-    """The module with its places in `write(module)` as positions, and the author's position by line of that text.
+    """The module with its lines in `write(module)` as positions, and the author's position of each line of that text.
 
-    `files` are the author's files by `.file` number.
+    `files` maps `.file` numbers to the author's files.
     """
     walk = _Walk(files)
     walk.line = 3 if module.address_size is None else 4
@@ -24,7 +24,7 @@ def numbered(module: tree.Module, files: Mapping[int, str]) -> tuple[tree.Module
 
 
 class _Walk:
-    """`line` is the line of the next statement, `author` the position that the last `.loc` gives."""
+    """`line` is the line of the next statement. `author` is the position of the last `.loc`."""
 
     def __init__(self, files: Mapping[int, str]) -> None:
         self.files = files
@@ -62,7 +62,7 @@ class _Walk:
         return replace(function, parameters=parameters, returns=returns, body=body, position=place)
 
     def _listed(self, variables: Iterable[tree.Variable], text: str, after: int = 0) -> tuple[tree.Variable, ...]:
-        """Variables declared in one line, after a column of it."""
+        """Variables that are declared in one line, after some column."""
         found = []
         for variable in variables:
             after = _name(text, variable, after)
@@ -112,5 +112,5 @@ class _Walk:
 
 
 def _name(text: str, variable: tree.Variable, after: int = 0) -> int:
-    """The column of a variable's name in the text of its declaration. Each other word there begins with a dot or a digit."""
+    """The column of a variable's name in its declaration. All other words of a declaration begin with a dot or a digit."""
     return text.index(f" {variable.name}", after) + 2

@@ -1,4 +1,4 @@
-"""What one traced kernel collects besides its body: shared memory, device functions, tensor-map records, versions."""
+"""The module of a kernel while it is traced: shared memory, device functions, tensor-map records and versions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CopyRecord:
-    """What a kernel copies through one tensor-map parameter: element type, box (contiguous first), swizzle in bytes."""
+    """The copies through one tensor-map parameter: element type, box (contiguous dimension first) and swizzle in bytes."""
 
     type: ScalarType
     box: tuple[int, ...]
     swizzle: int
 
     def fields(self, dims: tuple[int, ...], strides: tuple[int, ...]) -> TensorMapFields:
-        """The map of an array with these extents (contiguous first) and byte strides."""
+        """The map of an array with these extents (contiguous dimension first) and byte strides."""
         return TensorMapFields(self.type, dims, strides, self.box, swizzle=self.swizzle)
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class ModuleBuilder:
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
     def need(self, signature: forms.Signature) -> None:
-        """Raise the module's `.version` to what the instruction needs; refuse what its target does not have."""
+        """Raise the module's `.version` to the one that the instruction needs. Raises TraceError if the target does not support it."""
         self.since = max(self.since, signature.since)
         if not has(self.target, signature.target):
             raise TraceError(f"`{signature.opcode}` needs {signature.target}, this kernel's target is {self.target}: "
@@ -93,7 +93,7 @@ class ModuleBuilder:
 
 
 def has(target: str, needed: str) -> bool:
-    """Whether code for `target` may use what needs `needed`: `sm_90a` has all of `sm_90`, but not the other way round."""
+    """Whether code for `target` may use an instruction that needs `needed`: `sm_90a` has all of `sm_90`, but not the other way round."""
     if needed.endswith("a"):
         return target == needed
     return int(target.strip("sm_af")) >= int(needed.strip("sm_af"))

@@ -1,4 +1,4 @@
-"""Which names PTX allows for kernels, functions, parameters, registers and labels."""
+"""The names that PTX allows for kernels, functions, parameters, registers and labels."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _BOTH = re.compile(r"[A-Za-z]\w*|_\w+", re.ASCII)
 
 
 def identifier(name: str, way_out: str) -> str:
-    """The Python name. Raises TraceError unless PTX allows it too."""
+    """Return the Python name. Raises TraceError unless PTX allows it too."""
     if not _BOTH.fullmatch(name):
         raise TraceError(f"`{name}` is not an identifier of PTX (ASCII letters, digits and _): {way_out}")
     return name
 
 
 def symbol(name: str) -> str:
-    """The name. Raises TraceError unless PTX allows it."""
+    """Return the name. Raises TraceError unless PTX allows it."""
     if not SYMBOL.fullmatch(name):
         raise TraceError(f"`{name}` is not an identifier of PTX (ASCII letters, digits, _ and $)")
     return name

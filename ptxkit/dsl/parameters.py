@@ -1,7 +1,7 @@
-"""The parameters of a kernel: what an annotation declares, and the value that stands for it in the kernel's body.
+"""The parameters of a kernel: the declaration of each annotation, and the value that the kernel's body gets for it.
 
-A dataclass as an annotation is a record: each of its fields is a PTX parameter, named `parameter_field`, in the order of the fields. The
-kernel gets an instance of the dataclass. A launch passes an instance, or a mapping of the fields' names.
+A dataclass annotation is a record: each field is a PTX parameter named `parameter_field`, in the order of the fields. The body gets an
+instance of the dataclass. A launch passes an instance, or a mapping from field names to values.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .trace import Builder
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One kernel parameter: kind "tensormap", "pointer", "scalar" or "bytes", and its element or scalar type.
+    """One kernel parameter: its kind, "tensormap", "pointer", "scalar" or "bytes", and its element or scalar type.
 
-    `declaration` is that of a `Param`, which the kernel reads itself.
+    `declaration` belongs to a `Param`, which the kernel's body reads itself.
     """
 
     name: str
@@ -36,14 +36,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A parameter that is a dataclass: its fields are parameters, or records again."""
+    """A dataclass parameter. Its fields are parameters or records."""
 
     name: str
     type: type
     fields: tuple[tuple[str, Parameter | Record], ...]
 
     def values(self, given: Any) -> Iterator[Any]:
-        """What a launch passes for each of its parameters, of an instance or a mapping of the fields' names."""
+        """The launch arguments of its parameters, from an instance or from a mapping of field names to values."""
         names = [name for name, _ in self.fields]
         if isinstance(given, self.type):
             found = [getattr(given, name) for name in names]
@@ -67,7 +67,7 @@ def described(name: str, hint: Any, where: str, here: Position) -> Parameter | R
         hints = get_type_hints(hint, include_extras=True)
         return Record(name, hint, tuple((field.name, described(f"{name}_{field.name}", hints[field.name], where, here))
                                         for field in fields(hint)))
-    if get_origin(hint) in (Union, types.UnionType):                        # `Reg[u32] | int`: a record that the host fills too
+    if get_origin(hint) in (Union, types.UnionType):                        # `Reg[u32] | int`: a record that host code makes too
         on_device = [arm for arm in get_args(hint) if get_origin(arm) in (Ptr, Reg)]
         hint = on_device[0] if len(on_device) == 1 else hint
     origin, args = get_origin(hint), get_args(hint)
@@ -90,9 +90,9 @@ def flat(parameters: Sequence[Parameter | Record]) -> tuple[Parameter, ...]:
 
 
 def values(parameters: Sequence[Parameter | Record], args: Sequence[Any], named: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
-    """What a launch passes for each of `flat(parameters)`: `args` for the first ones, `named` for the rest by name."""
+    """The launch arguments of `flat(parameters)`: `args` are for the first parameters, `named` for the others by name."""
     if len(args) > len(parameters):
-        return tuple(args)                                                  # whoever launches says how many there are
+        return tuple(args)                                                  # the launch checks their number
     given = list(args)
     for parameter in parameters[len(args):]:
         if not named or parameter.name not in named:
@@ -141,7 +141,7 @@ def declared(parameter: Parameter) -> tree.Variable:
 
 
 def argument(builder: Builder, parameter: Parameter | Record, here: Position) -> Any:
-    """What the kernel's Python function is called with."""
+    """The argument of the kernel's Python function."""
     if isinstance(parameter, Record):
         return parameter.type(**{name: argument(builder, part, here) for name, part in parameter.fields})
     name = tree.Name(parameter.name)

@@ -1,7 +1,7 @@
-"""What PTX can say and the typed DSL does not: registers without a value, operands and statements as PTX writes them.
+"""PTX that the typed DSL cannot express: registers without a value, and operands and statements written as PTX text.
 
-`ptxkit lift` writes these where a kernel needs them. In a text, `{}` stands for a register, label or parameter of Python. Only `at` is
-checked against the table; the rest is ptxas's to judge.
+`ptxkit lift` uses these functions where a kernel needs them. In a text, `{}` stands for a register, label or parameter of Python. Only
+`at` is checked against the table; ptxas checks the rest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
 
 
 class Written(Value):
-    """An operand as PTX writes it. With `types`, the types of its registers, it is checked."""
+    """An operand written as PTX text. It is checked if `types`, the types of its registers, are given."""
 
     __slots__ = ("_operand", "types")
 
@@ -47,17 +47,17 @@ class Written(Value):
 
 
 if TYPE_CHECKING:
-    # It fits any instruction: only the kernel knows what the parameter holds.
+    # It fits any instruction: its type is not known here.
     _Operand = Any
 else:
     _Operand = Written
 
 
 class Param(_Operand, Generic[T]):  # type: ignore[misc]
-    """A parameter that `ld.param` reads, not loaded for you. In a kernel's signature it annotates one.
+    """A parameter that the kernel reads itself, by `ld.param`. In a kernel's signature it is an annotation.
 
-    `Param[u32]` is `.param .u32`, `Param[Ptr[f32]]` a pointer in a plain `.u64`, `Param[Ptr[Any]]` a pointer to anything. Any other
-    parameter is declared in PTX: `Annotated[Param[b8], ".align 8 .b8 box[24]"]`.
+    `Param[u32]` is `.param .u32`, `Param[Ptr[f32]]` is a pointer in a plain `.u64`, `Param[Ptr[Any]]` is a pointer to anything. Any other
+    parameter has a PTX declaration: `Annotated[Param[b8], ".align 8 .b8 box[24]"]`.
     """
 
     __slots__ = ("name",)
@@ -68,24 +68,24 @@ class Param(_Operand, Generic[T]):  # type: ignore[misc]
 
 
 def register(type: type[S], name: str = "") -> Reg[S]:
-    """A register without a value: for one that is first written in a branch or a loop.
+    """A register without a value, for a register that is first written in a branch or a loop.
 
-    `name` is its name in PTX, for references from outside the body, such as DWARF sections: `register(u32, "%r5")`.
+    `name` is its PTX name, for references from outside the body such as DWARF sections: `register(u32, "%r5")`.
     """
     return current().register(type, name)
 
 
 def registers(type: type[S], count: int | Sequence[str]) -> tuple[Reg[S], ...]:
-    """`count` registers without a value, or one of each name: `registers(u32, ["%r5", "%r6"])`."""
+    """`count` registers without a value, or one register for each name: `registers(u32, ["%r5", "%r6"])`."""
     if isinstance(count, int):
         return tuple(register(type) for _ in range(count))
     return tuple(register(type, name) for name in count)
 
 
 def at(base: Reg[Any] | Param[Any] | str | int, offset: int | None = None) -> Any:
-    """The address `[base+offset]` in bytes: of a register, a parameter, a variable by its name, or of local memory by a number.
+    """The address `[base+offset]`, in bytes. `base` is a register, a parameter, the name of a variable, or a number (local memory).
 
-    An explicit 0 gives `[base+0]`, which is an addition when ptxas does not optimise.
+    An explicit 0 gives `[base+0]`, which is an addition if ptxas does not optimise.
     """
     bytes_, displaced = offset or 0, offset == 0
     if isinstance(base, int):
@@ -97,7 +97,7 @@ def at(base: Reg[Any] | Param[Any] | str | int, offset: int | None = None) -> An
 
 
 def raw(text: str | Reg[Any], *values: Any) -> Any:
-    """Any operand as PTX writes it: `raw("table+8")`, `raw("0f7F800000")`, `raw("{}.b0", r)`; a register where the DSL wants more."""
+    """Any operand as PTX text: `raw("table+8")`, `raw("0f7F800000")`, `raw("{}.b0", r)`. It also passes a register unchecked."""
     if isinstance(text, Reg):
         current().own(text)
         return Written(text.operand())
@@ -108,7 +108,7 @@ def raw(text: str | Reg[Any], *values: Any) -> Any:
 
 
 def verbatim(text: str, *values: Any) -> None:
-    """Statements of a body as PTX writes them: `.param`, `.local` and `.shared` variables, calls, tables of labels, instructions."""
+    """Statements of a body as PTX text: `.param`, `.local` and `.shared` variables, calls, tables of labels, instructions."""
     builder = current()
     for value in values:
         if isinstance(value, Reg):
@@ -123,7 +123,7 @@ def verbatim(text: str, *values: Any) -> None:
 
 @contextmanager
 def scope() -> Iterator[None]:
-    """`with scope():` is PTX's `{ ... }`: its variables are its own."""
+    """`with scope():` is PTX's `{ ... }`. Variables that it declares are local to it."""
     builder = current()
     outer, builder.body = builder.body, []
     try:
@@ -135,7 +135,7 @@ def scope() -> Iterator[None]:
 
 
 def _filled(text: str, values: tuple[Any, ...]) -> str:
-    """The text with names for its `{}`."""
+    """The text with its `{}` replaced by names."""
     pieces = text.split("{}")
     if len(pieces) != len(values) + 1:
         raise TraceError(f"{text!r} has {len(pieces) - 1} places {{}}, {len(values)} values were given")
@@ -209,10 +209,10 @@ def parameter(text: str) -> tree.Variable:
 class Module:
     """A PTX module of several entries and functions, in the order in which Python defines them.
 
-    `declarations` are its variables, prototypes and directives in PTX, `version` the lowest `.version` to write. `.ptx()` of each of its
-    kernels is the whole module, since ptxas's layout of the constant bank depends on all of it. `debug` are DWARF sections at the end, for
-    kernels with `target="sm_90a, debug"`. With `joined`, `if_` and `loop` make one label at a place where they would make several, and none
-    where nothing branches to, as compilers do. ptxas begins a basic block at each label, which can change its schedule.
+    `declarations` are its variables, prototypes and directives as PTX text. `version` is the lowest `.version` to write. `.ptx()` of each
+    of its kernels is the whole module, since ptxas's layout of the constant bank depends on all of it. `debug` are DWARF sections at the
+    end, for kernels with `target="sm_90a, debug"`. With `joined`, `if_` and `loop` make at most one label at a place, and no label without
+    a branch to it, as compilers do. This matters because ptxas begins a basic block at each label, which can change its schedule.
     """
 
     def __init__(self, declarations: str = "", *, version: tuple[int, int] = (8, 0), debug: str = "", joined: bool = True) -> None:
@@ -225,7 +225,7 @@ class Module:
         self._traced: dict[Any, Any] = {}
 
     def traced(self, one: Any, module: ModuleBuilder) -> dict[Any, Any]:
-        """Every other member, traced; a device function as its tree."""
+        """All other members of the module: kernels as traces, device functions as trees."""
         for member in self.members:
             if member is not one and member not in self._traced:
                 self._traced[member] = member.trace(module) if isinstance(member, Function) else member.part()
@@ -233,7 +233,7 @@ class Module:
 
 
 class Function:
-    """A device function with the signature that its PTX gives."""
+    """A device function whose signature is written as PTX text."""
 
     def __init__(self, function: Callable[..., None], head: tree.Function) -> None:
         self.function = function
@@ -258,8 +258,8 @@ class Function:
 def function(signature: str, module: Module) -> Callable[[Callable[..., None]], Function]:
     """Make a Python function a `.func` of a module, with this signature: `@function(".func (.param .b32 r) f (.param .b64 a)", MODULE)`.
 
-    The Python function takes the results and then the parameters: a `Param` for each in `.param`, a register for each in `.reg`. A vector,
-    or a register of 8 bits, is written by its name: `raw("v.x")`.
+    The Python function takes the results, then the parameters: a `Param` for each one in `.param`, a register for each one in `.reg`. It
+    refers to vectors and 8-bit registers by name: `raw("v.x")`.
     """
     items = declarations(f"{signature};")
     if len(items) != 1 or not isinstance(items[0], tree.Function) or items[0].kind != "func":
@@ -275,12 +275,12 @@ def function(signature: str, module: Module) -> Callable[[Callable[..., None]], 
 
 
 def held(variable: tree.Variable) -> bool:
-    """Whether the variable is a `Reg` in Python. The DSL has no vectors and no registers of 8 bits; these stay as declared."""
+    """Whether the variable is a `Reg` in Python. Vectors and 8-bit registers are not: the DSL does not have them."""
     return variable.space == "reg" and variable.vector == 1 and width(variable.type) != 8
 
 
 def _formals(builder: Builder, variables: tuple[tree.Variable, ...]) -> tuple[tuple[tree.Variable, ...], list[Any]]:
-    """The parameters as they are declared, and the values that stand for them in Python."""
+    """The declarations of the parameters, and their values in Python."""
     declared: list[tree.Variable] = []
     values: list[Any] = []
     for variable in variables:
@@ -294,7 +294,7 @@ def _formals(builder: Builder, variables: tuple[tree.Variable, ...]) -> tuple[tu
 
 
 def _without(body: tuple[tree.Statement, ...], builder: Builder, names: set[str]) -> tuple[tree.Statement, ...]:
-    """The body without declarations of registers that are parameters. The rest of such a range is declared one by one."""
+    """The body without declarations of registers that are parameters. The other registers of a range are declared one by one."""
     if not names:
         return body
     made: list[tree.Statement] = []

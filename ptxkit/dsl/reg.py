@@ -1,8 +1,8 @@
-"""The values that a trace handles: registers, negated predicates, vectors, pointers, special registers.
+"""The values of a trace: registers, negated predicates, vectors, pointers and special registers.
 
-Operators exist for integer and address arithmetic and comparisons only, one instruction each: `//` and `%` of an unsigned register by a
-power of two are `shr` and `and`, else `div` and `rem`. Rounding must be said, so there are no float operators, and nothing here ever
-writes in place: PTX's own way is `add.u32(k, k, 1)`.
+Operators exist only for integer and address arithmetic and for comparisons. Each is one instruction: `//` and `%` of an unsigned register
+by a power of two are `shr` and `and`, others are `div` and `rem`. There are no float operators, since rounding must be explicit. No
+operator writes in place: write `add.u32(k, k, 1)`, as in PTX.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Value:
 
 
 class _Operator:
-    """An operator of registers as a descriptor: what it takes and gives depends on the register's width."""
+    """An operator of registers, as a descriptor: its operand and result types depend on the register's width."""
 
     def __init__(self, mnemonic: str, *, swap: bool = False) -> None:
         self.mnemonic = mnemonic
@@ -105,7 +105,7 @@ class _Negation(_Operator):
 
 
 class _InPlace:
-    """`x += y`, which is never legal."""
+    """`x += y`, which always raises TraceError."""
 
     def __init__(self, sign: str, mnemonic: str) -> None:
         self.sign = sign
@@ -129,7 +129,7 @@ class _InPlace:
 
 
 class Scalars(Value, Generic[T]):
-    """What registers and special registers have in common: a scalar type, the operators, and that Python cannot look inside."""
+    """The base of registers and special registers: a scalar type and the operators. Python cannot see their values."""
 
     __slots__ = ()
 
@@ -173,7 +173,7 @@ class Scalars(Value, Generic[T]):
 
 
 class Reg(Scalars[T]):
-    """A virtual register of scalar type `type`, belonging to one trace."""
+    """A virtual register of scalar type `type`. It belongs to one trace."""
 
     __slots__ = ("builder", "name", "type")
 
@@ -197,7 +197,7 @@ class Reg(Scalars[T]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def _here(self) -> Builder:
-        """The trace in progress, which must be this register's."""
+        """The trace in progress. Raises TraceError if the register belongs to another trace."""
         builder = current()
         builder.own(self)
         return builder
@@ -233,8 +233,8 @@ def _arithmetic(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]
 
 
 def _divided(mnemonic: str, reg: Reg[Any], by: int) -> Reg[Any] | None:
-    """Quotient or remainder by a constant where that is a shift or a mask: of an unsigned register by a power of two. ptxas makes none of
-    a `div` by a constant: it computes a reciprocal, 14 instructions."""
+    """Quotient or remainder of an unsigned register by a constant power of two, as a shift or a mask. ptxas does not do this for a `div`:
+    it computes a reciprocal, in 14 instructions."""
     if by == 0:
         raise TraceError(f"{reg!r} is divided by 0")
     if by < 0 or by & (by - 1) or by >> reg.type.bits or reg._integer(mnemonic)[0] == "s":
@@ -321,7 +321,7 @@ def _amount(reg: Reg[Any], other: Any) -> tree.Operand:
 
 
 class Negated(Value):
-    """`~p`: a predicate used negated, as a guard (`pred=~p`) or where the ISA takes `!p`."""
+    """`~p`: a negated predicate, for a guard (`pred=~p`) or an operand that takes `!p`."""
 
     __slots__ = ("reg",)
 
@@ -366,7 +366,7 @@ class Sink(Value):
 
 
 sink = Sink()
-"""PTX's `_`: a destination, or a lane of a vector destination, that is thrown away, where the ISA has it."""
+"""PTX's `_`: a destination, or a lane of a vector destination, whose result is discarded. Only some instructions take it."""
 
 
 class Vec(Value, Generic[T, N]):
@@ -416,7 +416,7 @@ class Special(Scalars[T]):
         return f"Special[{self.type.__name__}]({self.name})"
 
     def read(self) -> Reg[T]:
-        """A register with the special register's value now: one `mov`."""
+        """A register with the special register's current value: one `mov`."""
         builder = current()
         result = builder.register(self.type)
         builder.emit(f"mov.{self.type.__name__}", (result.operand(), self.operand()))
@@ -471,7 +471,7 @@ class Ptr(Value, Generic[T]):
         return Ptr(result, self.type, self.space, self.offset)
 
     def cast(self, type: type[S]) -> Ptr[S]:
-        """The same address seen as elements of another type."""
+        """The same address as a pointer to elements of another type."""
         return Ptr(self.reg, type, self.space, self.offset)
 
 

@@ -1,4 +1,4 @@
-"""What a single instruction tells the trace: limits that are known at once, and records that are checked when the kernel is complete."""
+"""Checks of single instructions during a trace, and records that are checked when the kernel is complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .trace import Builder
 
 
 def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
-    """Check and record one emitted instruction; `values` are the Python operands, one per parameter."""
+    """Check and record one emitted instruction. `values` are the Python operands, one per parameter."""
     mnemonic = signature.form.mnemonic
     if mnemonic in ("cp", "st", "red", "tensormap", "prefetch") and "async" in signature.opcode:
         _copy(builder, signature, values)
@@ -59,7 +59,7 @@ def _copy(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -
 
 
 def _begins_whole(opcode: str, innermost: Any, type: ScalarType, tensormap: TensorMapParameter) -> None:
-    """A box begins at a multiple of 16 bytes: elsewhere the hardware traps. Coordinates in registers are not known here."""
+    """A box must begin at a multiple of 16 bytes; otherwise the hardware traps. Only constant coordinates can be checked here."""
     if isinstance(innermost, int) and innermost * type.bits // 8 % 16:
         unit = 128 // type.bits
         raise TraceError(
@@ -70,7 +70,7 @@ def _begins_whole(opcode: str, innermost: Any, type: ScalarType, tensormap: Tens
 
 
 def _aligned(builder: Builder, opcode: str, place: SharedAddress, bytes: int) -> None:
-    """A bulk copy moves whole lines of 16 bytes, a tensor copy of 128. Places that a register indexes are not known here."""
+    """A bulk copy needs an address aligned to 16 bytes, a tensor copy to 128. Only constant addresses can be checked here."""
     allocation = next((a for a in builder.shared.allocations if a.offset <= place.offset < a.offset + a.bytes), None)
     if place.dynamic is None and allocation is not None and (place.offset % bytes or allocation.align % bytes):
         raise TraceError(
@@ -123,7 +123,7 @@ def _setmaxnreg(builder: Builder, signature: forms.Signature, values: Sequence[A
 
 
 def _operands_of_mma(signature: forms.Signature, values: Sequence[Any]) -> None:
-    """The tiles behind the descriptors have what the instruction reads: A 64 rows, B the columns of the shape."""
+    """The descriptors' tiles must hold what the instruction reads: 64 rows of A, and the shape's number of columns of B."""
     columns = re.search(r"\.m64n(\d+)k", signature.opcode)
     a_type, b_type = (TYPES.get(name) for name in signature.opcode.split(".")[-2:])
     if columns is None or a_type is None or b_type is None:
@@ -137,7 +137,7 @@ def _operands_of_mma(signature: forms.Signature, values: Sequence[Any]) -> None:
 
 
 def check_barriers(barriers: Sequence[MBarriers]) -> None:
-    """Raise when a barrier is used without init or its arrivals can never reach its count."""
+    """Raise TraceError if a barrier is used without init, or if its arrivals can never reach its count."""
     for array in barriers:
         if not array.checked:
             continue
@@ -165,7 +165,7 @@ def check_barriers(barriers: Sequence[MBarriers]) -> None:
 
 
 def check_setmaxnreg(sites: Sequence[tuple[str, int, int | None, Any]], threads: int, registers: int) -> None:
-    """Raise when the register counts asked for exceed the pool that the CTA has at entry (`registers` per thread)."""
+    """Raise TraceError if setmaxnreg asks for more registers than the CTA has at entry (`registers` per thread)."""
     pool = registers * threads
     incs = [site for site in sites if site[0] == "inc"]
     if not incs:
@@ -186,7 +186,7 @@ def check_setmaxnreg(sites: Sequence[tuple[str, int, int | None, Any]], threads:
 
 
 def entry_registers(threads: int, largest: int) -> int:
-    """Registers per thread that ptxas gives a kernel of `threads` threads, one CTA per SM, whose largest setmaxnreg is `largest`."""
+    """The registers per thread that ptxas gives a kernel of `threads` threads and one CTA per SM. `largest` is its largest setmaxnreg."""
     limit = min(255, 65536 // threads // 8 * 8)
     return min(limit, largest) if largest else limit
 

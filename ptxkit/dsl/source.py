@@ -1,4 +1,4 @@
-"""Where the user's code is: the nearest line of the call stack that is not ptxkit's own."""
+"""The user's source position: the innermost line of the call stack outside ptxkit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
-_KERNELS = _PACKAGE + "gemm" + os.sep           # code of a user of this package, although it lies in its folder
+_KERNELS = _PACKAGE + "gemm" + os.sep           # uses this package like user code, although it lies in its folder
 _CONTEXTLIB = sys.modules["contextlib"].__file__ if "contextlib" in sys.modules else None
 
 
 def user_position() -> Position | None:
-    """File and line of the innermost frame outside this package (`ptxkit.gemm` is outside), None when there is none."""
+    """File and line of the innermost frame outside this package; None if there is none. `ptxkit.gemm` counts as outside."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
@@ -30,7 +30,7 @@ def user_position() -> Position | None:
 
 
 def line_of(frame: FrameType) -> int:
-    """The line that a frame is at. `f_lineno` reads a function's table of lines from its beginning, which is quadratic in a long trace."""
+    """The current line of a frame. `f_lineno` reads the function's line table from its start, which is quadratic in a long trace."""
     code = frame.f_code
     table = next((table for table in _tables if table.code is code), None)
     if table is None:
@@ -42,11 +42,11 @@ def line_of(frame: FrameType) -> int:
 
 
 LONG = 1 << 13
-"""Bytes of code from which on a table of its lines is made."""
+"""A line table is made for functions with at least this many bytes of code."""
 
 
 class _Table:
-    """Where the lines of a function begin in its code."""
+    """The offsets in a function's code at which its lines begin."""
 
     def __init__(self, code: CodeType) -> None:
         self.code = code

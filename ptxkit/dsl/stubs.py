@@ -1,9 +1,9 @@
-"""`ptx.pyi` from the instruction table: `python -m ptxkit.dsl.stubs` writes it, `--check` says whether it is up to date.
+"""Generates `ptx.pyi` from the instruction table: `python -m ptxkit.dsl.stubs` writes it, `--check` checks that it is up to date.
 
-The opcode automaton is minimised: states with the same operands and the same future are one class. Classes that differ only in the
-types of their operands are one generic class, so that `add.u32` is a `_d_a_b` of its three types; the registers, immediates and
-addresses that an operand takes are the aliases at the top. A call is bound as `ptx._Plan` binds it, and an alias says what `convert`
-takes. Not told apart are ints by their range, and Ptrs by their space: a `Ptr` is taken for a global one.
+The opcode automaton is minimised: states with the same operands and the same continuations are one class. Classes that differ only in the
+types of their operands are one generic class: `add.u32` is a `_d_a_b` of its three types. The aliases at the top are the registers,
+immediates and addresses that an operand takes. Calls bind arguments as `ptx._Plan` does, and aliases take what `convert` takes. Two things
+are not distinguished: the range of an int, and the state space of a `Ptr`, which counts as global.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ _MEMBERS = {name: {leaf for leaf in _LEAVES if issubclass(TYPES[leaf], getattr(t
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """A union of types and the alias that stands for it, "" for one that has none yet.
+    """A union of types and its alias, "" before it has one.
 
-    Everything has an alias, since the attributes of a class (`f32: ...`) hide the types' own names.
+    Every union has an alias, since the attributes of a class (`f32: ...`) hide the names of the types.
     """
 
     alias: str
@@ -93,7 +93,7 @@ def _bits(name: str) -> int:
 
 
 def _scalars(operand: Operand) -> tuple[str, ...]:
-    """The registers that may stand for the operand, as few classes of `types` as possible, narrow ones first."""
+    """The register types that the operand accepts, as few classes of `types` as possible, narrow ones first."""
     accepted = {name for name in TYPES if accepts(operand, name)}
     left = accepted & _LEAVES
     found: list[str] = []
@@ -106,13 +106,13 @@ def _scalars(operand: Operand) -> tuple[str, ...]:
 
 
 def _said(scalars: tuple[str, ...]) -> tuple[str, ...]:
-    """The scalars in an alias's name: the narrow ones."""
+    """The scalar types in an alias's name: the narrow ones."""
     narrow = [name for name in scalars if _bits(name) == _bits(scalars[0])]
     return *narrow, *(["wide"] if len(narrow) < len(scalars) else [])
 
 
 def _others(operand: Operand) -> tuple[str, ...]:
-    """What may stand in place of a register."""
+    """The other values that an operand accepts instead of a register."""
     literal = ("float",) if operand.float_immediate else ("int",) if operand.immediate is not None else ()
     return *literal, *(["Sink"] if operand.sink else [])
 
@@ -165,7 +165,7 @@ def _special(operand: Operand) -> Takes:
 
 
 def takes(operand: Operand) -> Takes:
-    """What a call may pass for the operand."""
+    """The values that a call may pass for the operand."""
     if operand.tag == "descriptor":
         return Takes("_Descriptor", ("Descriptor", "int"))
     match operand.kind:
@@ -204,21 +204,21 @@ def gives(operand: Operand) -> Takes:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One way to call an opcode: required operands by position, optional ones by keyword."""
+    """One way to call an opcode: required operands are positional, optional ones are keywords."""
 
     required: tuple[tuple[str, Takes], ...]
     options: tuple[tuple[str, Takes, str], ...]
     result: Takes
 
     def covers(self, other: Call) -> bool:
-        """Whether whatever fits `other` fits this."""
+        """Whether this call accepts everything that `other` accepts."""
         options = {name: taken.members for name, taken, _ in self.options}
         return (len(self.required) == len(other.required)
                 and all(set(mine.members) >= set(its.members) for (_, mine), (_, its) in zip(self.required, other.required, strict=True))
                 and all(set(options.get(name, ())) >= set(taken.members) for name, taken, _ in other.options))
 
     def merged(self, other: Call) -> Call | None:
-        """One call for both when they differ in what one operand takes."""
+        """One call for both if they differ in one operand only."""
         if (self.result, self.options, len(self.required)) != (other.result, other.options, len(other.required)):
             return None
         different = [i for i, (mine, its) in enumerate(zip(self.required, other.required, strict=True)) if mine[1] != its[1]]
@@ -230,7 +230,7 @@ class Call:
 
 
 def calls(signatures: Sequence[forms.Signature]) -> tuple[Call, ...]:
-    """The calls of an opcode: without its destinations and, where it has some, with them first. Unreachable ones are left out."""
+    """The calls of an opcode: without its destinations, and with them first if it has any. Unreachable calls are left out."""
     found: list[Call] = []
     for signature in signatures:
         for call in _calls(signature):
@@ -267,7 +267,7 @@ def _calls(signature: forms.Signature) -> Iterator[Call]:
 
 
 def fragment(signatures: Sequence[forms.Signature]) -> Takes | None:
-    """The opcode's accumulator, None when it has none."""
+    """The opcode's accumulator, or None."""
     accumulators = (p.operand for s in signatures for p in s.parameters if p.operand.kind == "vector" and p.operand.access == "rw")
     return next(map(gives, accumulators), None)
 
@@ -277,9 +277,9 @@ def fragment(signatures: Sequence[forms.Signature]) -> Takes | None:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A state of the minimised automaton. `attributes` leads to the indices of other nodes.
+    """A state of the minimised automaton. `attributes` maps names to the indices of other nodes.
 
-    Complete opcodes without attributes are shared by all mnemonics and have none; `name` is that of the state met first.
+    Complete opcodes without attributes are shared by all mnemonics. `name` is the name of the first such state.
     """
 
     calls: tuple[Call, ...]
@@ -291,7 +291,7 @@ class Node:
 
 
 class Automaton:
-    """The states of all mnemonics, equal ones once, those that an attribute leads to before those that have it."""
+    """The states of all mnemonics. Equal states appear once, and a state comes after the states that its attributes lead to."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -320,7 +320,7 @@ class Automaton:
 
 @dataclass(slots=True)
 class Class:
-    """A class of the stub: one node, or several that differ in types only, which are then its parameters."""
+    """A class of the stub: one node, or several that differ only in types. These types are then its parameters."""
 
     name: str
     node: Node
@@ -329,7 +329,7 @@ class Class:
 
 
 class Stub:
-    """The text of the stub, from the automaton: one level of heights after the other, since a class names those below it."""
+    """The text of the stub, from the automaton. It is written by ascending height, since a class names classes of lower height."""
 
     def __init__(self, automaton: Automaton) -> None:
         self.automaton = automaton
@@ -349,7 +349,7 @@ class Stub:
                 self._add(group)
 
     def _skeleton(self, node: Node) -> Hashable:
-        """What nodes of one class have in common: everything but types."""
+        """The common part of the nodes of one class: everything except types."""
         return (tuple((tuple(name for name, _ in call.required), tuple((name, default) for name, _, default in call.options))
                       for call in node.calls),
                 bool(node.fragment), tuple((name, self._uses[index][0]) for name, index in node.attributes), node.mnemonic)
@@ -367,7 +367,7 @@ class Stub:
         return found
 
     def _spell(self, node: Node, operand: str, taken: Takes) -> str:
-        """The alias of a type; the unions of several forms of an opcode are named by the first that has them."""
+        """The alias of a type. A union of several forms of an opcode is named after the first form that has it."""
         if taken.alias == taken.text:
             return taken.alias
         alias = taken.alias or self._unnamed.setdefault(taken.text, _alias(node.name[1:], operand))
@@ -386,7 +386,7 @@ class Stub:
             self._uses[index] = len(self.classes) - 1, tuple(column[i] for column in varying)
 
     def _name(self, node: Node) -> str:
-        """A complete opcode is named by its operands, any other state by its mnemonic and last modifier."""
+        """The name of a class: a complete opcode is named by its operands, any other state by its mnemonic and last modifier."""
         name = node.name
         if not node.attributes:
             longest = max(node.calls, key=lambda call: len(call.required))

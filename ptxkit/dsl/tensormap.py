@@ -1,4 +1,4 @@
-"""TensorMap: the 128-byte description of an array that tensor copies read, as a kernel parameter and as a host object."""
+"""TensorMap, the 128-byte description of an array for tensor copies: as a kernel parameter and as a host object."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .reg import Reg, Value
 
 
 class TensorMap:
-    """An explicit tensor map over `array`: `box` is in the array's own axis order, slowest first, like its shape.
+    """An explicit tensor map over `array`. `box` has the axis order of the array's shape, slowest first.
 
-    In a kernel's signature it annotates a tensor-map parameter; at a launch a plain array does as well, and the map is then encoded
-    from the tile that the kernel copies through it. `swizzle` and `interleave` are bytes (0: none), `fill` "zeros" or "nan".
+    In a kernel's signature it annotates a tensor-map parameter. A launch may pass a plain array instead: the map is then encoded from the
+    tile that the kernel copies through it. `swizzle` and `interleave` are in bytes (0: none). `fill` is "zeros" or "nan".
 
-    `shape` and `strides` (elements) describe the memory otherwise than the array does, from `offset` bytes after its beginning on
-    (negative: before it): what copies touch must be the array's, the rest of such a description need not be.
+    `shape` and `strides` (in elements) replace the array's own, and the map then begins `offset` bytes after the array's start (negative:
+    before it). Copies must touch only memory of the array; other parts of the map may lie outside of it.
     """
 
     def __init__(self, array: Any, *, box: tuple[int, ...], swizzle: int = 0, interleave: int = 0,
@@ -43,12 +43,12 @@ class TensorMap:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for equal descriptions, whatever the array."""
+        """A key that is equal for equal descriptions, whatever the array."""
         return (self.box, self.swizzle, self.interleave, self.element_strides, self.fill, self.dtype, self.shape, self.strides,
                 self.offset)
 
     def fields(self, shape: tuple[int, ...], strides: tuple[int, ...], type: ScalarType) -> TensorMapFields:
-        """The fields for an array of this shape and these element strides; raises when the hardware cannot have them."""
+        """The fields for an array of this shape and these element strides. Raises TraceError if the hardware cannot encode them."""
         type = self.dtype or type
         shape, strides = self.shape or shape, self.strides or strides
         if len(self.box) != len(shape):
@@ -59,7 +59,7 @@ class TensorMap:
 
 
 def encodable(fields: TensorMapFields, address: int = 0, what: str = "this tensor map") -> TensorMapFields:
-    """`fields`, or the error that says why the hardware cannot have such a map."""
+    """Return `fields`. Raises TraceError if the hardware cannot encode such a map."""
     problem = fields.problem(address)
     if problem:
         raise TraceError(f"{what} cannot be encoded: {problem}")
@@ -67,7 +67,7 @@ def encodable(fields: TensorMapFields, address: int = 0, what: str = "this tenso
 
 
 class TensorMapParameter(TensorMap, Value):
-    """A tensor-map parameter inside a trace: the generic address of the map, and the tile it copies once one is used."""
+    """A tensor-map parameter in a trace: the generic address of the map and, after the first copy, its tile."""
 
     def __init__(self, name: str, reg: Reg[Any]) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""The trace of one function: the only place where state lives while a kernel is being written."""
+"""The trace of one function. It holds all state while a kernel is traced."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Builder:
         self._given: set[str] = set()
         self._label_count = 0
         self.said: set[str] = set()
-        """The labels that the author placed; the others are made by control flow."""
+        """The labels that the author placed. Control flow makes the other labels."""
 
     @property
     def shared(self) -> SharedPlan:
@@ -81,7 +81,7 @@ class Builder:
             raise TraceError(f"{reg!r} belongs to the trace of `{reg.builder.name}`, not to `{self.name}`: pass it as a parameter")
 
     def population(self) -> int | None:
-        """At most how many threads of a CTA execute the current line, as far as the enclosing `if_`s tell; None without a block size."""
+        """An upper bound of the threads of a CTA that execute the current line, from the enclosing `if_`s; None without a block size."""
         threads = self.module.threads
         return None if threads is None else min([threads, *self.populations])
 
@@ -91,7 +91,7 @@ class Builder:
         self.body.append(tree.Instruction(opcode, operands, guard, position or user_position()))
 
     def wrote(self, reg: Reg[Any]) -> None:
-        """`reg` was written in place: what was computed from its old value is no longer reused."""
+        """Record that `reg` was written in place: addresses computed from its old value are not reused."""
         self._versions[reg.name] = self._versions.get(reg.name, 0) + 1
 
     # ------------------------------------------------------------------ labels
@@ -119,16 +119,16 @@ class Builder:
         self.body.append(tree.Label(name, position))
 
     def branch(self, name: str, guard: tree.Guard | None = None) -> None:
-        """`bra name`, which may be placed later."""
+        """Emit `bra name`. The label may be placed later."""
         self.branched(name)
         self.emit("bra", (tree.Name(name),), guard)
 
     def branched(self, name: str) -> None:
-        """A branch instruction to `name` was emitted."""
+        """Record a branch instruction to `name`."""
         self._branches.setdefault(name, user_position())
 
     def forget(self) -> None:
-        """Control may arrive here from anywhere: reuse nothing that was computed before."""
+        """Record that control may arrive here from anywhere: addresses computed before are not reused."""
         for _, memo in self._memo:
             memo.clear()
 
@@ -136,7 +136,7 @@ class Builder:
 
     @contextmanager
     def scope(self, *, loop: bool = False) -> Iterator[None]:
-        """A region whose computed addresses are not visible after it; inside a loop only constants from before are."""
+        """A region. Addresses computed in it are not reused after it. A loop reuses only constants from before it."""
         self._memo.append((loop, {}))
         try:
             yield
@@ -144,7 +144,7 @@ class Builder:
             self._memo.pop()
 
     def memo(self, key: tuple[Hashable, ...], inputs: tuple[Reg[Any], ...], make: Callable[[], V]) -> V:
-        """`make()`, or the value it gave before where that still stands: address arithmetic is emitted once per region."""
+        """`make()`, or its earlier value if that is still valid: address arithmetic is emitted once per region."""
         full = (*key, *((r.name, self._versions.get(r.name, 0)) for r in inputs))
         for is_loop, memo in reversed(self._memo):
             if full in memo:
@@ -158,7 +158,7 @@ class Builder:
     # ------------------------------------------------------------------ the finished body
 
     def finish(self) -> tuple[tree.Statement, ...]:
-        """The body as the tree has it: register declarations first, positions as `.loc`."""
+        """The body for the tree: register declarations first, then statements with `.loc` positions."""
         missing = [name for name in self._branches if name not in self._labels]
         if missing:
             raise TraceError(f"label `{missing[0]}` is branched to but never placed in `{self.name}`: `label.place()` puts it",
@@ -201,7 +201,7 @@ class Builder:
         return found
 
     def _registers(self) -> Iterator[tree.Statement]:
-        """The declarations: a range for each type, then one by one the names that are in no range."""
+        """The register declarations: a range for each type, then the names outside of ranges one by one."""
         left = dict(self._named)
         for type, prefix in _PREFIX.items():
             count = self._counts.get(type, 0)
@@ -215,7 +215,7 @@ class Builder:
         yield from (tree.Variable("reg", type, name) for name, type in left.items())
 
     def _sink_unused(self) -> Iterator[tree.Statement]:
-        """Replace results that nobody reads by `_` where the table allows it (the state of an mbarrier arrive)."""
+        """Replace unused results by `_` where the table allows it (the state of an mbarrier arrive)."""
         from ..grammar.forms import lookup
 
         reads: set[str] = set()
@@ -255,7 +255,7 @@ class Builder:
 
 
 def _index(name: str, prefix: str) -> int | float:
-    """The number of a name in the range of a prefix: 5 for `%r5` of `%r`; infinity when it is not in the range."""
+    """The number of a name in the range of a prefix: 5 for `%r5` of `%r`. Infinity if it is not in the range."""
     number = name[len(prefix):] if name.startswith(prefix) else ""
     return int(number) if number.isdecimal() and (number[0] != "0" or number == "0") else inf
 

@@ -1,4 +1,4 @@
-"""A kernel after its trace: the tree, and what a launch must know."""
+"""A kernel after its trace: the tree and the data for launches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .parameters import Parameter, Record, flat
 
 @dataclass(frozen=True)
 class Traced:
-    """A kernel for one configuration: its tree and what a launch must know. Sizes are in threads, CTAs and bytes."""
+    """A kernel for one configuration: its tree and the data for launches. Sizes are in threads, CTAs and bytes."""
 
     name: str
     module: tree.Module
@@ -37,7 +37,7 @@ class Traced:
 
     @property
     def dynamic_smem(self) -> int:
-        """Bytes of dynamic shared memory that the launch asks for."""
+        """The bytes of dynamic shared memory that a launch asks for."""
         return self.shared.total if self.shared.dynamic else 0
 
     def ptx(self, *, locs: bool = False) -> str:
@@ -49,7 +49,7 @@ class Traced:
         return self._text[locs]
 
     def numbered(self) -> tuple[tree.Module, dict[int, Position]]:
-        """The tree with its places in `ptx(locs=True)` as positions, and the Python position by line of that text."""
+        """The tree with its lines in `ptx(locs=True)` as positions, and the Python position of each line of that text."""
         return numbered(self.module, self.files)
 
     def positions(self) -> dict[int, Position]:
@@ -66,7 +66,7 @@ class Traced:
 
 
 class Traceable:
-    """What has a trace for each configuration. A `Kernel` is one; what takes kernels need not import its module."""
+    """An object with a trace for each configuration, such as a `Kernel`. Code that takes kernels need not import `Kernel`'s module."""
 
     def trace(self, **config: Any) -> Traced:
         """The trace for this configuration."""

@@ -1,8 +1,8 @@
-"""Frozen values made of frozen values: how one is written as JSON, read back, and changed by a path such as `tile.BM=64`.
+"""Nested frozen values: writing them as JSON, reading them back, and changing a field by a path such as `tile.BM=64`.
 
-A field's annotation says what it takes: an int, a bool, a float, a str, a `Literal`, a scalar type (`type[Scalar]`), a frozen dataclass, or
-a sum type, which is a union of frozen dataclasses (and None). In JSON a dataclass is an object of its fields. A member of a sum type is an
-object with the one key that names it, or the name alone where all its fields have their defaults. Fields with their defaults are left out.
+A field's annotation is an int, a bool, a float, a str, a `Literal`, a scalar type (`type[Scalar]`), a frozen dataclass, or a sum type: a
+union of frozen dataclasses (and None). In JSON a dataclass is an object of its fields, without fields that have their defaults. A member of
+a sum type is an object with one key, its name; or only its name if all its fields have their defaults.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class FieldError(PtxkitError, ValueError):
-    """A value that the field cannot take; the message names the field and what it takes."""
+    """A value that a field does not take. The message names the field and what it takes."""
 
 
 def to_json(value: Any) -> Any:
-    """The value as numbers, strings, lists and objects. Raises for what has no name, such as a function."""
+    """The value as numbers, strings, lists and objects. Raises FieldError for a value without a name, such as a function."""
     if is_dataclass(value) and not isinstance(value, type):
         found, hints = {}, _hints(type(value))
         for field in fields(value):
@@ -43,7 +43,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(hint: type[T] | Any, data: Any, name: str = "") -> T:
-    """The value of the annotated type that `to_json` wrote. Raises one sentence for anything else."""
+    """The value of the annotated type, from what `to_json` wrote. Raises FieldError for anything else."""
     members = _members(hint)
     if members:
         return _member_of(members, data, name)  # type: ignore[no-any-return]
@@ -59,7 +59,7 @@ def from_json(hint: type[T] | Any, data: Any, name: str = "") -> T:
 
 
 def changed(value: T, path: str, new: Any) -> T:
-    """The value with the field at the dotted path replaced. `new` is a value, or text as on a command line."""
+    """The value with the field at the dotted path replaced. `new` is a value, or text from a command line."""
     head, _, rest = path.partition(".")
     if not is_dataclass(value) or isinstance(value, type):
         raise FieldError(f"{value!r} has no field {head!r}")
@@ -72,7 +72,7 @@ def changed(value: T, path: str, new: Any) -> T:
 
 
 def parsed(hint: Any, text: str, name: str = "") -> Any:
-    """The value of the annotated type that the text says: `64`, `bf16`, `Pingpong`, `Cooperative(warpgroups=2)`."""
+    """The value of the annotated type, from text: `64`, `bf16`, `Pingpong`, `Cooperative(warpgroups=2)`."""
     members = records(hint)
     if not members:
         return _leaf(hint, text, name)
@@ -96,12 +96,12 @@ def parsed(hint: Any, text: str, name: str = "") -> Any:
 
 
 def records(hint: Any) -> tuple[Any, ...]:
-    """The members of a sum type, or the one dataclass that the annotation is; () for any other annotation."""
+    """The members of a sum type, or the annotation itself if it is a dataclass; () for any other annotation."""
     return (hint,) if isinstance(hint, type) and is_dataclass(hint) else _members(hint)
 
 
 def leaves(value: Any) -> int:
-    """How many fields the value has that are no dataclasses themselves."""
+    """The number of the value's fields that are not dataclasses, nested ones included."""
     if not is_dataclass(value) or isinstance(value, type):
         return 1
     return sum(leaves(getattr(value, field.name)) for field in fields(value))
@@ -135,7 +135,7 @@ def _by_name(members: tuple[Any, ...], word: str, name: str) -> Any:
 
 
 def _leaf(hint: Any, data: Any, name: str) -> Any:
-    """A value that is no dataclass, from JSON or from text."""
+    """A value that is not a dataclass, from JSON or from text."""
     text = isinstance(data, str)
     if get_origin(hint) is Literal:
         options = get_args(hint)
@@ -175,7 +175,7 @@ def _leaf(hint: Any, data: Any, name: str) -> Any:
 
 
 def named(value: Any) -> Any:
-    """A member of a sum type as JSON: its name, and its fields where they differ from their defaults."""
+    """A member of a sum type as JSON: its name, and the fields that differ from their defaults."""
     if value is None:
         return None
     inner = to_json(value)

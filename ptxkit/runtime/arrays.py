@@ -1,4 +1,4 @@
-"""Device arrays for programs that have only NumPy, and what any array says of itself, without importing its library."""
+"""Device arrays for programs that have only NumPy, and the properties of any array by protocol, without importing its library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import driver
 if TYPE_CHECKING:
     import numpy as np
 
-# NumPy's and ml_dtypes' names of ptxkit's types; CuPy and JAX use the same. A type without a NumPy one is named by its bits.
+# ptxkit's types by their names in NumPy and ml_dtypes, which CuPy and JAX use too. A type that NumPy lacks has the name of its bits.
 _NAMES = {"uint8": "u8", "int8": "s8", "bool": "u8", "uint16": "u16", "int16": "s16", "uint32": "u32", "int32": "s32", "uint64": "u64",
           "int64": "s64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "float8_e4m3fn": "e4m3",
           "float8_e5m2": "e5m2"}
@@ -25,9 +25,9 @@ _WORDS = {typestr.lstrip("<"): word for word, typestr in _TYPESTRS.items()} | {"
 
 
 class ArrayView(NamedTuple):
-    """What a launch needs of an array: `strides` count elements, `dtype` is ptxkit's name of the element type ("bf16").
+    """The properties of an array that a launch needs. `strides` count elements. `dtype` is ptxkit's name of the element type ("bf16").
 
-    `owner` is the library to allocate with and to ask for a stream: "torch", "cupy", "jax", "ptxkit", "numba" or "other".
+    `owner` is the library that allocates and that is asked for a stream: "torch", "cupy", "jax", "ptxkit", "numba" or "other".
     """
 
     pointer: int
@@ -39,10 +39,10 @@ class ArrayView(NamedTuple):
 
 
 class DeviceArray:
-    """A row-major array in device memory, freed with its last reference.
+    """A row-major array in device memory. It is freed with its last reference.
 
-    `numpy()` waits for the legacy stream and all blocking streams and copies back; work on other streams is the caller's to
-    wait for. It serves `__cuda_array_interface__` where that knows the element type (not bf16 and fp8).
+    `numpy()` waits for the legacy stream and all blocking streams and copies back; the caller must wait for other streams. The array has
+    `__cuda_array_interface__` if that knows the element type (not bf16 and fp8).
     """
 
     __slots__ = ("__weakref__", "device", "dtype", "pointer", "shape", "strides")
@@ -77,7 +77,7 @@ class DeviceArray:
                 "version": 3}
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """A copy on the host; bf16 and fp8 come as ml_dtypes' types, or without that package as unsigned integers of their width."""
+        """A copy on the host. bf16 and fp8 become ml_dtypes' types; without that package, unsigned integers of their width."""
         import numpy as np
 
         host = np.empty(self.shape, _host_dtype(self.dtype))
@@ -130,7 +130,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def view(array: Any, name: str = "argument") -> ArrayView:
-    """What `array` says of itself; it must live on a CUDA device. Raises LaunchError, which calls it `name`."""
+    """The properties of `array`. Raises LaunchError, with the array as `name`, unless it is on a CUDA device."""
     kind = type(array)
     if kind is DeviceArray:
         return ArrayView(array.pointer, array.shape, array.strides, array.dtype, array.device, "ptxkit")
@@ -185,7 +185,7 @@ def _view_interface(interface: dict[str, Any], name: str, owner: str) -> ArrayVi
 
 
 class _Tensor(ctypes.Structure):
-    """DLTensor, which also opens DLManagedTensor."""
+    """DLTensor, which is also the start of DLManagedTensor."""
 
     _fields_ = (("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device", ctypes.c_int32), ("rank", ctypes.c_int32),
                 ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
@@ -200,7 +200,7 @@ _get_pointer.restype, _get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object
 
 
 def _view_dlpack(array: Any, name: str, owner: str) -> ArrayView:
-    """By DLPack. The capsule is only read: `array` keeps the memory, so it must outlive the launch, as any argument must."""
+    """The properties by DLPack. The capsule is only read: `array` keeps the memory and must outlive the launch, as any argument."""
     where, device = array.__dlpack_device__()
     if int(where) not in (_DLPACK_CUDA, _DLPACK_MANAGED):
         raise LaunchError(f"{name} is {_a(array)} in host memory: copy it to the GPU, for NumPy with ptxkit.device_array({name})")

@@ -1,8 +1,8 @@
-"""Assembled kernels kept on disk: one file an entry, safe for any number of processes.
+"""The cache of assembled kernels on disk: one file per entry, safe for any number of processes.
 
-An entry is named by the sha256 of everything that decides its bytes. It is written aside and put in place by one
-`os.replace`, so a reader sees a whole entry or none, and two writers of one key write the same bytes. Only a whole cubin is kept or
-given: an assembler whose disk was full may have left a part of one.
+The name of an entry is the sha256 of everything that determines its bytes. An entry is written to another file and moved into place by one
+`os.replace`. A reader therefore sees a whole entry or none, and two writers of one key write the same bytes. The cache stores and returns
+only whole cubins: an assembler with a full disk may have left a part of one.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _DEBUG_LINE = re.compile(r"\s*\.(?:loc|file)\s")
 
 
 def strip_lines(ptx: str) -> tuple[str, tuple[int, ...]]:
-    """The text without its `.loc` and `.file` lines, and the number that each remaining line had in the full text."""
+    """The text without its `.loc` and `.file` lines, and the number of each remaining line in the full text."""
     kept = [(number, line) for number, line in enumerate(ptx.splitlines(), 1) if not _DEBUG_LINE.match(line)]
     return "\n".join(line for _, line in kept), tuple(number for number, _ in kept)
 
 
 def key(stripped: str, *recipe: str) -> str:
-    """The name of what the assembler described by `recipe` (tool, version, flags) makes of a text from `strip_lines`."""
+    """The key of an assembled text. `recipe` is the assembler's tool, version and flags; the text comes from `strip_lines`."""
     return hashlib.sha256("\0".join((*recipe, stripped)).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A cubin and the assembler's log about it."""
+    """A cubin and the assembler's log."""
 
     cubin: bytes
     log: str
@@ -52,10 +52,10 @@ class Cache:
     directory: Path
 
     def get(self, name: str, entries: Collection[str] = ()) -> Entry | None:
-        """What is kept under that name; None when there is nothing, or no whole cubin with these kernel entries. That is removed."""
+        """The entry with that name, or None. A file that is not a whole cubin with these kernel entries is removed."""
         path = self._path(name)
         try:
-            if not path.is_file():  # a pipe or a device would never end
+            if not path.is_file():  # reading a pipe or a device would never end
                 return None
             data = path.read_bytes()
         except OSError:
@@ -71,9 +71,9 @@ class Cache:
         return entry
 
     def put(self, name: str, entry: Entry) -> None:
-        """Keeps the entry. A directory that cannot be written to is logged, never an error: the cache only saves time.
+        """Store the entry. If the directory cannot be written, it only logs that: the cache only saves time.
 
-        Raises PtxkitError for bytes that are no whole cubin.
+        Raises PtxkitError for bytes that are not a whole cubin.
         """
         require_whole(entry.cubin, "what is to be kept in the cache")
         path = self._path(name)
@@ -91,7 +91,7 @@ class Cache:
                     os.unlink(aside)
 
     def clear(self) -> int:
-        """Removes every entry; the number removed."""
+        """Remove every entry. Returns their number."""
         removed = 0
         for path in self._entries():
             with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ class Cache:
 
 
 def cache() -> Cache | None:
-    """The cache that the settings name; None when it is off."""
+    """The cache of the settings; None if it is off."""
     directory = settings().cache_dir
     return None if directory is None else Cache(directory)
 

@@ -1,4 +1,4 @@
-"""A traced kernel on a device: loaded once, launched with arrays and numbers, tensor maps encoded from what the kernel copies."""
+"""A traced kernel on a device: it is loaded once and launched with arrays and numbers. Tensor maps are encoded from its copies."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def load(traced: Traced, ordinal: int) -> driver.Library:
 
 
 def load_text(text: str, target: str, lines: Mapping[int, Position], ordinal: int) -> driver.Library:
-    """PTX text on a device: as a cubin of ptxas where there is one (kept in the cache), else assembled by the driver.
+    """Load PTX text on a device: as a cubin of ptxas, kept in the cache; without ptxas the driver assembles it.
 
-    Either way the module goes in whole: a linker would drop setmaxnreg. With PTXKIT_CHECK=error what the assembler finds wanting
-    (wgmma serialised, setmaxnreg ignored) is an error, with =warn it is logged.
+    Either way the module is loaded whole, because a linker would drop setmaxnreg. With PTXKIT_CHECK=error the assembler's remarks (wgmma
+    serialised, setmaxnreg ignored) are errors; with =warn they are logged.
     """
     driver.require_target(target, ordinal)
     if settings().ptxas != "driver":
@@ -65,7 +65,7 @@ def _judge(findings: Sequence[Finding]) -> None:
 
 
 class Compiled:
-    """A kernel for one configuration, loaded on the device that is current when it is made. Call it to launch."""
+    """A kernel for one configuration, loaded on the current device. Call it to launch."""
 
     def __init__(self, traced: Traced, ordinal: int | None = None, library: driver.Library | None = None) -> None:
         if traced.block is None:
@@ -88,13 +88,13 @@ class Compiled:
         return self.kernel.attributes(self.ordinal)
 
     def max_clusters(self) -> int:
-        """Clusters (CTAs without clusters) that the device holds at once: the size of a persistent grid."""
+        """The number of clusters (or CTAs, without clusters) that the device holds at once: the size of a persistent grid."""
         assert self.traced.block is not None
-        self.launcher()                                    # which asks for the shared memory that the answer depends on
+        self.launcher()                                    # sets the kernel's shared memory, which the answer depends on
         return self.kernel.max_clusters(self.ordinal, block=self.traced.block, cluster=self.traced.cluster, shared=self.traced.dynamic_smem)
 
     def launcher(self, pdl: bool = False) -> Launcher:
-        """The prepared launch; `pdl` sets programmatic stream serialization."""
+        """The prepared launch. `pdl` sets programmatic stream serialization."""
         if pdl not in self._launchers:
             words = ["tensormap" if p.kind == "tensormap" else "u64" if p.kind == "pointer" else _word(p) for p in self.traced.parameters]
             assert self.traced.block is not None
@@ -146,7 +146,7 @@ class Compiled:
         return known
 
     def _fields(self, name: str, seen: ArrayView, explicit: TensorMap | None) -> TensorMapFields:
-        """What the map of this argument encodes: as the kernel's copies need it, and as the author says, if both then the same."""
+        """The fields of this argument's map: from the kernel's copies, or from an explicit map. If there are both, they must agree."""
         record = self.traced.copies.records.get(name)
         if explicit is not None:
             fields = encodable(explicit.fields(seen.shape, seen.strides, TYPES[seen.dtype]), seen.pointer + explicit.offset,

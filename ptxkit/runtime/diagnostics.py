@@ -1,4 +1,4 @@
-"""What ptxas and the driver's assembler write, read: messages as findings, and the resources that `-v` reports."""
+"""Reads the logs of ptxas and the driver's assembler: messages become findings, and `-v` gives the resources."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..errors import Finding, Kind, Position, Severity
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one entry uses. Bytes, but for `registers` (a thread) and `barriers` (named ones of a CTA).
+    """The resources of one entry, in bytes, except `registers` (of a thread) and `barriers` (named barriers of a CTA).
 
-    `stack` is the cumulative size with calls; `shared` is the static part; `constant` holds (bank, bytes).
+    `stack` is the cumulative size including calls, `shared` the static part, and `constant` has (bank, bytes).
     """
 
     name: str
@@ -79,7 +79,7 @@ _ROUTINE = re.compile(r"\d+ bytes [gc]mem|Compiling entry|Function properties|[U
 
 @dataclass(frozen=True, slots=True)
 class _Remark:
-    """A message known by its text: the way out in plain words, and how much it matters."""
+    """A known message: its text, a fix, and its severity."""
 
     text: str
     fix: str
@@ -90,7 +90,7 @@ class _Remark:
 _STAGE = ("a stage runs from wgmma.fence over the wgmmas and wgmma.commit_group to wgmma.wait_group, and only wgmma may touch its "
           "registers in between")
 
-# Texts as ptxas 13.0 holds them. A message that is not here is still reported, without a way out.
+# The texts of ptxas 13.0. A message that is not in this list is reported without a fix.
 _REMARKS = (
     _Remark("'setmaxnreg' ignored to allow debugging", "assemble without -g and without `debug` in .target: .loc alone already maps lines"),
     _Remark("'setmaxnreg' ignored to maintain compatibility across compilation units",
@@ -138,9 +138,9 @@ _REMARKS = (
 
 
 def findings(log: str, ptx: str = "", lines: Mapping[int, Position] | None = None) -> tuple[Finding, ...]:
-    """The log's messages in order, spills included; routine ones are left out.
+    """The log's messages in order, with spills and without routine messages.
 
-    A message that names a function but no line is put at that function's declaration in `ptx`.
+    A message with a function but no line gets the position of the function's declaration in `ptx`.
     """
     declared = _Declarations(ptx, lines)
     return (*_messages(log, declared, lines), *_spills(log, declared))
@@ -178,14 +178,14 @@ _HEAD = re.compile(r"\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([%\w$]+)")
 
 
 class _Declarations:
-    """Where the functions of a text stand. The text is gone through once, when the first is asked for."""
+    """The positions of the functions of a text. The text is scanned once, at the first request."""
 
     def __init__(self, ptx: str, lines: Mapping[int, Position] | None) -> None:
         self.ptx = ptx
         self.lines = lines
 
     def of(self, function: str) -> Position | None:
-        """The source position of a function: that of its first line that has one, since a declaration has none of its own."""
+        """The source position of a function: of its first line that has one, since declarations have none."""
         line = self._found.get(function)
         if line is None:
             return None
@@ -194,7 +194,7 @@ class _Declarations:
 
     @cached_property
     def _found(self) -> dict[str, int]:
-        """The line of the first head of each function."""
+        """The line of the first declaration of each function."""
         found: dict[str, int] = {}
         line, before = 1, 0
         for head in _HEAD.finditer(self.ptx):
@@ -210,10 +210,10 @@ class _Declarations:
 
 
 def position(line: int, lines: Mapping[int, Position] | None) -> Position:
-    """The source position of a line of the PTX text; the PTX line itself where the map does not know it."""
+    """The source position of a line of the PTX text; the PTX line itself if the map does not have it."""
     return (lines.get(line) if lines else None) or Position(None, line)
 
 
 def renumber(log: str, numbers: Mapping[int, int]) -> str:
-    """The log with each PTX line number replaced by what `numbers` says of it."""
+    """The log with its PTX line numbers replaced through `numbers`."""
     return _NUMBER.sub(lambda found: f"{found['before']}{numbers.get(int(found['line']), int(found['line']))}", log)

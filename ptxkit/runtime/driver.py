@@ -1,7 +1,7 @@
-"""The CUDA driver: whether there is one, its devices and memory, and modules loaded whole with their log.
+"""The CUDA driver: its presence, devices and memory, and loading whole modules with their log.
 
-PTX goes through `cuLibraryLoadData` as one text. `link` is for modules without setmaxnreg: a linker compiles relocatably, and ptxas
-then drops it.
+PTX is loaded as one text by `cuLibraryLoadData`. `link` is only for modules without setmaxnreg: a linker compiles relocatably, and ptxas
+then drops setmaxnreg.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.M)
 
 @functools.cache
 def _api() -> Any:
-    """`cuda.bindings.driver` after cuInit. Raises NoDriverError, and does so before anything of cuda.core is touched."""
+    """`cuda.bindings.driver` after cuInit. Raises NoDriverError before any part of cuda.core is used."""
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
     except ImportError as error:
@@ -35,7 +35,7 @@ def _api() -> Any:
                             "kernels can be written, checked and assembled, but not run") from error
     try:
         load_nvidia_dynamic_lib("cuda")
-    except Exception as error:  # pathfinder's own class differs between its versions
+    except Exception as error:  # the class differs between versions of pathfinder
         raise NoDriverError("no NVIDIA driver was found (libcuda does not load): install the display driver, or pass the GPU to the "
                             "container. Writing, checking and assembling kernels need none") from error
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module without a stub
@@ -48,13 +48,13 @@ def _api() -> Any:
 
 
 def probe() -> None:
-    """Raises NoDriverError, saying what to do, unless a driver is there with at least one GPU."""
+    """Raise NoDriverError, with advice, unless there is a driver with at least one GPU."""
     if device_count() == 0:
         raise NoDriverError("the NVIDIA driver sees no GPU: CUDA_VISIBLE_DEVICES may hide every one of them")
 
 
 def available(target: str | None = None) -> bool:
-    """Whether a kernel (for `target`, "sm_90a") could be launched in this process at all, on the current device."""
+    """Whether this process can launch a kernel (for a `target` such as "sm_90a") on the current device."""
     try:
         probe()
         if target is not None:
@@ -65,7 +65,7 @@ def available(target: str | None = None) -> bool:
 
 
 def describe(status: Any, api: Any = None) -> str:
-    """A CUresult as its name and the driver's sentence."""
+    """The name of a CUresult and the driver's description."""
     api = api or _api()
     status = api.CUresult(int(status))
     _, sentence = api.cuGetErrorString(status)
@@ -73,7 +73,7 @@ def describe(status: Any, api: Any = None) -> str:
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """One driver function by name; its single result, or the tuple of them. A status other than success is a LaunchError."""
+    """Call a driver function by name. Returns its result, or a tuple of results. Raises LaunchError for any status but success."""
     api = _api()
     status, *results = getattr(api, name)(*arguments)
     if int(status) != 0:
@@ -92,7 +92,7 @@ def driver_version() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU. Sizes in bytes; `shared_per_block` is the most a CTA may have when it asks for it."""
+    """A GPU. Sizes are in bytes. `shared_per_block` is the largest size that a CTA may ask for."""
 
     ordinal: int
     name: str
@@ -107,14 +107,14 @@ class Device:
 
 @functools.cache
 def device_count() -> int:
-    """How many GPUs this process may use."""
+    """The number of GPUs that this process may use."""
     status, count = _api().cuDeviceGetCount()
     return int(count) if int(status) == 0 else 0
 
 
 @functools.cache
 def device(ordinal: int) -> Device:
-    """What the driver says of one GPU."""
+    """The driver's description of one GPU."""
     probe()
     if not 0 <= ordinal < device_count():
         raise LaunchError(f"there is no CUDA device {ordinal}: this process sees {device_count()}, counted from 0")
@@ -138,21 +138,21 @@ def device(ordinal: int) -> Device:
 
 
 def current_device() -> int:
-    """The ordinal of the current context's device, or 0 when this thread has no context."""
+    """The ordinal of the current context's device; 0 if this thread has no context."""
     status, handle = _api().cuCtxGetDevice()
     return int(handle) if int(status) == 0 else 0
 
 
 @functools.cache
 def _primary_context(ordinal: int) -> Any:
-    """The device's primary context, retained for the life of the process (torch, CuPy and the run-time API share it)."""
+    """The device's primary context, retained for the life of the process. torch, CuPy and the run-time API share it."""
     device(ordinal)
     return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", ordinal))
 
 
 @contextmanager
 def on(ordinal: int) -> Iterator[None]:
-    """Runs the block with a context of that device current: this thread's own if it is of that device, else the primary one."""
+    """Run the block with a current context of that device: the thread's own if it belongs to the device, else the primary one."""
     status, handle = _api().cuCtxGetDevice()
     if int(status) == 0 and int(handle) == ordinal:
         yield
@@ -165,7 +165,7 @@ def on(ordinal: int) -> Iterator[None]:
 
 
 def require_target(target: str, ordinal: int) -> None:
-    """Raises LaunchError unless code for `target` ("sm_90a", "sm_90") runs on the device.
+    """Raise LaunchError unless code for `target` ("sm_90a", "sm_90") runs on the device.
 
     An `a` target runs on exactly that compute capability, an `f` target on its family, a plain one on that and later ones.
     """
@@ -189,13 +189,13 @@ def require_target(target: str, ordinal: int) -> None:
 
 
 def allocate(size: int, ordinal: int) -> int:
-    """Device memory of at least `size` bytes, aligned to 256; its address. `free` gives it back."""
+    """Allocate at least `size` bytes of device memory, aligned to 256. Returns the address. `free` releases it."""
     with on(ordinal):
         return int(call("cuMemAlloc", max(size, 1)))
 
 
 def allocate_cleared(size: int, ordinal: int) -> int:
-    """As `allocate`, full of zeros when it returns; also while this thread captures a stream, which gets nothing of it."""
+    """As `allocate`, with memory full of zeros. It works while this thread captures a stream, and the capture does not record it."""
     api = _api()
     with on(ordinal):
         mode = call("cuThreadExchangeStreamCaptureMode", api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
@@ -211,20 +211,20 @@ def allocate_cleared(size: int, ordinal: int) -> int:
 
 
 def free(address: int, ordinal: int) -> None:
-    """Gives back what `allocate` gave."""
+    """Release memory from `allocate`."""
     with on(ordinal):
         call("cuMemFree", address)
 
 
 def copy_to_device(address: int, source: int, size: int, ordinal: int) -> None:
-    """Copies host memory at `source` to the device; returns when it is there."""
+    """Copy host memory at `source` to the device. Returns after the copy is complete."""
     if size:
         with on(ordinal):
             call("cuMemcpyHtoD", address, source, size)
 
 
 def copy_to_host(target: int, address: int, size: int, ordinal: int) -> None:
-    """Copies device memory to the host after all work on blocking streams; returns when it is there."""
+    """Copy device memory to the host after all work on blocking streams. Returns after the copy is complete."""
     if size:
         with on(ordinal):
             call("cuMemcpyDtoH", target, address, size)
@@ -240,7 +240,7 @@ def device_of(address: int) -> int:
 
 
 def synchronize(ordinal: int | None = None) -> None:
-    """Waits for everything on the device; a fault in an earlier kernel appears here as a LaunchError."""
+    """Wait for all work on the device. A fault in an earlier kernel appears here as a LaunchError."""
     with on(current_device() if ordinal is None else ordinal):
         call("cuCtxSynchronize")
 
@@ -250,7 +250,7 @@ def synchronize(ordinal: int | None = None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What the driver says of a loaded kernel: registers a thread, bytes of local (a thread), static shared and constant memory."""
+    """The driver's attributes of a loaded kernel: registers and local bytes per thread, bytes of static shared and constant memory."""
 
     registers: int
     local_bytes: int
@@ -267,7 +267,7 @@ class LoadedKernel:
     handle: int
 
     def attributes(self, ordinal: int) -> Attributes:
-        """What the driver says of the kernel on that device."""
+        """The driver's attributes of the kernel on that device."""
         kinds, handle = _api().CUfunction_attribute, call("cuDeviceGet", ordinal)
 
         def attribute(word: str) -> int:
@@ -278,7 +278,7 @@ class LoadedKernel:
                               attribute("CONST_SIZE_BYTES"), attribute("MAX_THREADS_PER_BLOCK"))
 
     def allow_shared(self, size: int, ordinal: int) -> None:
-        """Lets launches on that device have `size` bytes of dynamic shared memory."""
+        """Allow launches on that device to have `size` bytes of dynamic shared memory."""
         this = device(ordinal)
         static = self.attributes(ordinal).shared_bytes
         if size + static > this.shared_per_block:
@@ -287,7 +287,7 @@ class LoadedKernel:
         self._set("MAX_DYNAMIC_SHARED_SIZE_BYTES", size, ordinal)
 
     def allow_cluster(self, size: int, ordinal: int) -> None:
-        """Lets launches on that device have clusters of more than the 8 CTAs that every Hopper device can place."""
+        """Allow launches on that device with clusters of more than 8 CTAs, the portable size."""
         if size > 8:
             self._set("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1, ordinal)
 
@@ -301,7 +301,7 @@ class LoadedKernel:
             found.append((int(offset), int(size)))
 
     def max_clusters(self, ordinal: int, *, block: tuple[int, int, int], cluster: tuple[int, int, int], shared: int = 0) -> int:
-        """How many clusters of that shape the device holds at once: the persistent grid is this many."""
+        """The number of clusters of that shape that the device holds at once: the size of a persistent grid."""
         api = _api()
         dimension = api.CUlaunchAttribute()
         dimension.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
@@ -324,7 +324,7 @@ class LoadedKernel:
 
 
 class Library:
-    """A loaded module, with what the driver's assembler said about it. It stays loaded: a captured graph may hold its kernels."""
+    """A loaded module, with the log of the driver's assembler. It stays loaded, since a captured graph may hold its kernels."""
 
     def __init__(self, handle: Any, log: str, found: tuple[Finding, ...]) -> None:
         self._handle = handle
@@ -333,7 +333,7 @@ class Library:
         self.resources = resources(log)
 
     def kernel(self, name: str) -> LoadedKernel:
-        """The entry of that name, loaded into the current device. Raises LaunchError when there is none."""
+        """The entry with that name, loaded on the current device. Raises LaunchError if there is none."""
         status, handle = _api().cuLibraryGetKernel(self._handle, name.encode())
         if int(status) != 0:
             raise LaunchError(f"the loaded module has no entry {name!r} ({describe(status)}): it has {', '.join(self.names()) or 'none'}")
@@ -348,12 +348,11 @@ class Library:
 
 
 def load(code: str | bytes, *, lines: Mapping[int, Position] | None = None, ordinal: int | None = None) -> Library:
-    """PTX text or a cubin, loaded whole. Raises AssembleError with the driver's log at Python lines, LaunchError for a wrong device.
+    """Load PTX text or a cubin as a whole. Raises AssembleError with the driver's log at Python lines, LaunchError for a wrong device.
 
-    A cubin that is cut off is an AssembleError, too: the driver is not told where the bytes end, and would read on behind them.
-    `lines` gives the source position of a line of the PTX text. The library serves every device of the process; `ordinal` is
-    the one whose architecture is checked and for which text is assembled at once. A text that the driver finds in its own cache
-    comes without remarks.
+    A truncated cubin is an AssembleError too: the driver does not get the number of bytes and would read past the end. `lines` gives the
+    source position of a line of the PTX text. The library serves every device of the process. `ordinal` is the device whose architecture
+    is checked, and for which text is assembled at once. A text from the driver's own cache has no remarks.
     """
     if isinstance(code, bytes):
         try:
@@ -375,7 +374,7 @@ def load(code: str | bytes, *, lines: Mapping[int, Position] | None = None, ordi
     values = [error_log, _LOG_BYTES, info_log, _LOG_BYTES, 1]
     with on(ordinal):
         status, handle = api.cuLibraryLoadData(data, names, values, len(names), [], [], 0)
-        if int(status) == 0 and text:  # a text that does not assemble loads all the same, with a log and no entries
+        if int(status) == 0 and text:  # a text that does not assemble is loaded with a log and without entries
             status, _ = api.cuLibraryGetModule(handle)
     log = "\n".join(part for part in (_text(error_log), _text(info_log)) if part)
     if int(status) != 0:
@@ -387,7 +386,7 @@ def load(code: str | bytes, *, lines: Mapping[int, Position] | None = None, ordi
 
 
 def link(texts: Sequence[str], target: str, ordinal: int | None = None) -> bytes:
-    """A cubin of several PTX texts from the driver's linker, which drops setmaxnreg: see `ptxkit.link`. Raises AssembleError."""
+    """Link several PTX texts to a cubin by the driver's linker, which drops setmaxnreg. See `ptxkit.link`. Raises AssembleError."""
     probe()
     ordinal = current_device() if ordinal is None else ordinal
     require_target(target, ordinal)

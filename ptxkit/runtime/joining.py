@@ -1,4 +1,4 @@
-"""Several modules made one: joined as trees, or by the driver's linker where nothing is lost by that."""
+"""Joins several modules to one: as trees, or by the driver's linker if no module has setmaxnreg."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Source = Kernel[Any] | Traced | tree.Module | str
 def join(sources: Sequence[Source]) -> tree.Module:
     """One module with every function and variable of `sources`: kernels (in their default configuration), traces, trees or PTX text.
 
-    An `.extern` declaration gives way to the definition; equal declarations are merged; two different definitions of one name
-    are an error. The version is the highest of all, the target the one that has the others.
+    A definition replaces an `.extern` declaration, and equal declarations are merged. Two different definitions of one name are an error.
+    The version is the highest of all; the target is the one that includes the others.
     """
     modules = [_module(source) for source in sources]
     if not modules:
@@ -50,9 +50,9 @@ def join(sources: Sequence[Source]) -> tree.Module:
 
 
 def link(sources: Sequence[Source], *, linker: bool = False) -> Linked:
-    """A loadable program of several modules. `linker` sends each through the driver's linker instead of joining the trees.
+    """A loadable program of several modules. With `linker` the driver's linker links them, instead of joining the trees.
 
-    Any linker compiles relocatably, and ptxas then drops setmaxnreg: with `linker`, a module that has one is refused.
+    Any linker compiles relocatably, and ptxas then drops setmaxnreg. With `linker`, a module with setmaxnreg is therefore refused.
     """
     if linker:
         for source in sources:
@@ -64,7 +64,7 @@ def link(sources: Sequence[Source], *, linker: bool = False) -> Linked:
 
 
 class Linked:
-    """Joined modules. `ptx()` is the text, `kernel(name)` loads and gives an entry to launch."""
+    """Joined modules. `ptx()` is the text. `kernel(name)` loads an entry and returns it for launches."""
 
     def __init__(self, module: tree.Module, sources: tuple[Source, ...], linker: bool) -> None:
         self.module = module
@@ -79,7 +79,7 @@ class Linked:
         return write(self.module, locs=False)
 
     def kernel(self, name: str, *, dynamic_smem: int = 0) -> Compiled:
-        """The entry on the current device. `dynamic_smem` (bytes) is for entries that ptxkit did not trace."""
+        """The entry on the current device. `dynamic_smem` (in bytes) is for entries that ptxkit did not trace."""
         from . import driver
         from .compiled import Compiled, load_text
 
@@ -100,7 +100,7 @@ class Linked:
 
 
 def described(module: tree.Module, entry: tree.Function, dynamic_smem: int = 0) -> Traced:
-    """What a launch must know of an entry that ptxkit did not trace, read from its declaration."""
+    """The launch data of an entry that ptxkit did not trace, from its declaration."""
     directives = {d.name: tuple(a for a in d.arguments if isinstance(a, int)) for d in entry.directives}
     block = directives.get("reqntid")
     cluster = (*directives.get("reqnctapercluster", (1,)), 1, 1)[:3]
@@ -161,7 +161,7 @@ def _target(modules: Sequence[tree.Module]) -> tuple[str, ...]:
 
 
 def _files(module: tree.Module, known: dict[Any, int]) -> dict[int, int]:
-    """This module's `.file` numbers to those of the joined one, where a file has one number: a @func in two modules stays one."""
+    """Maps this module's `.file` numbers to the joined module's. A file has one number there, so a @func of two modules stays one."""
     found: dict[int, int] = {}
     for item in module.items:
         if isinstance(item, tree.Directive) and item.name == "file" and isinstance(item.arguments[0], int):

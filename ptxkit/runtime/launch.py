@@ -1,4 +1,4 @@
-"""The arguments of a launch: what arrays must be, whose stream it runs on, and who allocates the result."""
+"""The arguments of a launch: checks of arrays, the stream, and allocation of the result."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ LEGACY_STREAM = 1
 
 
 def raw_stream(stream: Any, like: ArrayView | None = None) -> int:
-    """The CUstream that `stream` names, as an integer: an object with `__cuda_stream__`, a torch or CuPy stream, or an integer.
+    """The CUstream of `stream`, as an integer. `stream` is an object with `__cuda_stream__`, a torch or CuPy stream, or an integer.
 
-    None is the current stream of the library that `like` belongs to: torch's or CuPy's current stream; for `device_array`s, whose
-    copies are ordered with it, and for numba, the legacy stream. Other libraries do not say, and None is an error with them.
+    None is the current stream of the library of `like`: torch's or CuPy's current stream. For numba and for `device_array`s, whose copies
+    use it, it is the legacy stream. Other libraries do not tell their stream: None is an error with them.
     """
     if stream is None:
         return _current_stream(like)
@@ -42,7 +42,7 @@ def raw_stream(stream: Any, like: ArrayView | None = None) -> int:
     if protocol is not None:
         said: Any = protocol() if callable(protocol) else protocol
         return int(said[1])
-    for attribute in ("cuda_stream", "ptr"):  # torch, CuPy before they had the protocol
+    for attribute in ("cuda_stream", "ptr"):  # torch and CuPy versions without the protocol
         handle = getattr(stream, attribute, None)
         if isinstance(handle, int):
             return handle
@@ -65,7 +65,7 @@ def _current_stream(like: ArrayView | None) -> int:
 
 
 def empty_like_owner(like: ArrayView, shape: tuple[int, ...], dtype: str) -> Any:
-    """A new uninitialised row-major array of ptxkit's `dtype`, made by the library and on the device that `like` belongs to."""
+    """A new uninitialised row-major array of ptxkit's `dtype`, from the library and on the device of `like`."""
     if like.owner == "torch":
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=getattr(torch, NUMPY_NAMES[dtype]), device=like.device)
@@ -93,7 +93,7 @@ def _cupy_dtype(dtype: str) -> Any:
 
 
 def check_dtype(name: str, array: ArrayView, allowed: Sequence[str]) -> None:
-    """The element type is one of `allowed`, or has the same bits when that is a bit-size type ("b16")."""
+    """Raise LaunchError unless the element type is one of `allowed`. A bit-size type ("b16") allows any type of its width."""
     if array.dtype in allowed:
         return
     bits = TYPES[array.dtype].bits
@@ -102,14 +102,14 @@ def check_dtype(name: str, array: ArrayView, allowed: Sequence[str]) -> None:
 
 
 def check_shape(name: str, array: ArrayView, shape: Sequence[int | None]) -> None:
-    """The shape is this one; None is any extent."""
+    """Raise LaunchError unless the array has this shape. None allows any extent."""
     if len(array.shape) != len(shape) or any(want is not None and want != have for want, have in zip(shape, array.shape, strict=True)):
         wanted = ", ".join("any" if extent is None else str(extent) for extent in shape)
         raise LaunchError(f"{name} has shape {array.shape}: it must have shape ({wanted})")
 
 
 def check_contiguous(name: str, array: ArrayView) -> None:
-    """Elements lie in row-major order without gaps; the stride of an extent of 1 does not matter."""
+    """Raise LaunchError unless the array is row-major without gaps. The stride of an extent of 1 does not matter."""
     step = 1
     for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
         if extent != 1 and stride != step and 0 not in array.shape:
@@ -119,20 +119,20 @@ def check_contiguous(name: str, array: ArrayView) -> None:
 
 
 def check_aligned(name: str, array: ArrayView, alignment: int) -> None:
-    """The first element's address is a multiple of `alignment` bytes."""
+    """Raise LaunchError unless the array's address is a multiple of `alignment` bytes."""
     if array.pointer % alignment:
         raise LaunchError(f"{name} starts at address {array.pointer:#x}, which is not a multiple of {alignment} bytes: a slice may begin "
                           "inside an aligned block; pass a copy, or slice at an aligned element")
 
 
 def check_device(name: str, array: ArrayView, device: int) -> None:
-    """The array lives on that device."""
+    """Raise LaunchError unless the array is on that device."""
     if array.device != device:
         raise LaunchError(f"{name} is on device {array.device}, this launch is on device {device}: move it there, or launch where it is")
 
 
 def same_device(arrays: Sequence[tuple[str, ArrayView]]) -> int:
-    """The one device of all (name, array) pairs. Raises LaunchError when they differ or there is none."""
+    """The common device of all (name, array) pairs. Raises LaunchError if they differ or there are none."""
     if not arrays:
         raise LaunchError("no argument is an array, so nothing says on which device to launch")
     first_name, first = arrays[0]

@@ -1,7 +1,7 @@
-"""The warm path of a launch: tensor maps and kernel arguments written in place, and one call of the driver.
+"""The warm path of a launch: it writes tensor maps and kernel arguments in place and calls the driver once.
 
-The three driver functions that every launch may need are called through ctypes at the addresses that `cuGetProcAddress`
-gives, on structures made once: no object of cuda.bindings is built on the way.
+The three driver functions of a launch are called through ctypes, at addresses from `cuGetProcAddress`, on structures that are made once. No
+object of cuda.bindings is made during a launch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Extent = tuple[int, int, int]
 
-# CUtensorMapDataType by ptxkit's type; types without one travel as the unsigned integers of their width.
+# CUtensorMapDataType by ptxkit's type. Types without one are copied as unsigned integers of their width.
 _DATA_TYPES = {"u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "s64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
 _BY_WIDTH = {8: 0, 16: 1, 32: 2, 64: 4}
 _SWIZZLES = {0: 0, 16: 0, 32: 1, 64: 2, 128: 3}
@@ -45,19 +45,19 @@ _GET_DEVICE = ctypes.CFUNCTYPE(_Status, ctypes.c_void_p)
 
 @functools.cache
 def _entry(name: str, version: int, prototype: Any) -> Any:
-    """The driver's function of that name, with the signature it has had since that CUDA version."""
+    """The driver's function with that name, with its signature since that CUDA version."""
     address, *_ = driver.call("cuGetProcAddress", name.encode(), version, 0)
     if not address:
         raise LaunchError(f"this driver has no {name}: it is older than CUDA {version // 1000}.{version % 1000 // 10}")
     return prototype(int(address))
 
 
-_Room = ctypes.c_uint8 * 192            # of 128 bytes, wherever a multiple of 64 is in it
+_Room = ctypes.c_uint8 * 192            # holds 128 bytes at a multiple of 64
 _put = struct.Struct("128s").pack_into
 
 
 class EncodedTensorMap:
-    """A tensor map as the hardware reads it: 128 bytes at `address`, aligned to 64, copied into each launch that takes it."""
+    """A tensor map as the hardware reads it: 128 bytes at `address`, aligned to 64. Each launch copies it."""
 
     __slots__ = ("_buffer", "_image", "address", "fields")
 
@@ -72,7 +72,7 @@ class EncodedTensorMap:
             _put(self._buffer, offset, image)
 
     def replace(self, pointer: int) -> None:
-        """Points the map at another array of the same shape and strides."""
+        """Point the map at another array of the same shape and strides."""
         replace = _entry("cuTensorMapReplaceAddress", 12000, _REPLACE)
         status = replace(self.address, pointer)
         if status == _INVALID_CONTEXT:
@@ -82,7 +82,7 @@ class EncodedTensorMap:
             raise LaunchError(_unencodable(self.fields, pointer, status))
 
     def at(self, pointer: int) -> EncodedTensorMap:
-        """A map of an array at `pointer` of the same shape and strides, which must be as aligned: an eighth of the time of encoding it."""
+        """A map of another array with the same shape, strides and alignment. It takes an eighth of the time of encoding one."""
         if not self._image:
             self._image = bytes(self)
         made = EncodedTensorMap(self.fields, self._image)
@@ -94,11 +94,11 @@ class EncodedTensorMap:
 
 
 def encode_tiled(fields: TensorMapFields, pointer: int) -> EncodedTensorMap:
-    """The tensor map over the array at `pointer`, encoded by the driver. Raises LaunchError with the reason where it refuses."""
+    """The tensor map over the array at `pointer`, encoded by the driver. Raises LaunchError with the reason if the driver refuses."""
     made = EncodedTensorMap(fields)
     encode = _entry("cuTensorMapEncodeTiled", 12000, _ENCODE)
     status = encode(made.address, *_arguments(fields)(pointer))
-    if status == _INVALID_CONTEXT:  # no array library has made one current in this thread
+    if status == _INVALID_CONTEXT:  # no context is current in this thread
         with driver.on(driver.current_device()):
             status = encode(made.address, *_arguments(fields)(pointer))
     if status:
@@ -108,7 +108,7 @@ def encode_tiled(fields: TensorMapFields, pointer: int) -> EncodedTensorMap:
 
 @functools.lru_cache(maxsize=1024)
 def _arguments(fields: TensorMapFields) -> Any:
-    """What cuTensorMapEncodeTiled takes after the map, as a function of the pointer."""
+    """The arguments of cuTensorMapEncodeTiled after the map, as a function of the pointer."""
     rank = len(fields.dims)
     dims, strides = (ctypes.c_uint64 * rank)(*fields.dims), (ctypes.c_uint64 * max(rank - 1, 1))(*fields.strides)
     box, element_strides = (ctypes.c_uint32 * rank)(*fields.box), (ctypes.c_uint32 * rank)(*fields.element_strides)
@@ -123,14 +123,14 @@ def _unencodable(fields: TensorMapFields, pointer: int, status: int) -> str:
 
 
 class Launcher:
-    """A kernel ready to be launched on one device, as often as one likes.
+    """A kernel that is ready for launches on one device.
 
-    `parameters` are the kernel's, in order: "tensormap", or a scalar type's name; a pointer is "u64", and bits of a float that
-    struct cannot write (bf16) are an integer. Blocks, clusters and grids count threads, CTAs and CTAs. `pdl` lets the kernel
-    start before the one ahead of it in the stream has ended; it must then wait with griddepcontrol.wait.
+    `parameters` are the kernel's, in order: "tensormap", or the name of a scalar type. A pointer is "u64". A float that struct cannot write
+    (bf16) is the integer of its bits. A block counts threads; a cluster and a grid count CTAs. With `pdl` the kernel may start before the
+    previous one in the stream has ended, so it must wait with griddepcontrol.wait.
 
-    A call writes the arguments into memory owned by this object and calls the driver, which copies them: nothing is
-    allocated, loaded or waited for, so it can be captured into a graph, and the next call may follow at once. Any thread may call.
+    A call writes the arguments into memory of this object and calls the driver, which copies them. It allocates, loads and waits for
+    nothing: it can be captured into a graph, and the next call may follow at once. Any thread may call.
     """
 
     __slots__ = ("_attributes", "_buffer", "_cell", "_cell_address", "_config", "_config_address", "_get_device", "_grid", "_launch",
@@ -169,7 +169,7 @@ class Launcher:
         self._stream = 0
 
     def _place_arguments(self) -> None:
-        """One buffer for all scalars, written by one struct; a row of addresses, into the buffer or of tensor maps."""
+        """Make a buffer for all scalars, written by one struct, and the array of argument addresses: into the buffer or of tensor maps."""
         layout, offset = "<", 0
         places: list[int | None] = []
         for word in self.parameters:
@@ -193,7 +193,7 @@ class Launcher:
         self._pointers_address = ctypes.addressof(self._pointers)
 
     def __call__(self, stream: int, grid: Extent, scalars: tuple[Any, ...], maps: tuple[EncodedTensorMap, ...] = ()) -> None:
-        """Launches on `stream` (a CUstream as an integer). `scalars` and `maps` are the arguments of either kind, in order."""
+        """Launch on `stream` (a CUstream as an integer). `scalars` and `maps` are the arguments of each kind, in order."""
         with self._lock:
             try:
                 self._pack(*scalars)

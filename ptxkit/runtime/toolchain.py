@@ -1,4 +1,4 @@
-"""ptxas, nvdisasm and cuobjdump: found, run, and what they say put at Python lines."""
+"""Finds and runs ptxas, nvdisasm and cuobjdump, and maps their messages to Python lines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _WHEELS = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm", "cuo
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """An executable of the CUDA toolkit. `version` is such as "13.0.88"."""
+    """An executable of the CUDA toolkit. Example of a `version`: "13.0.88"."""
 
     name: str
     path: Path
@@ -51,7 +51,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What ptxas made of a module: the cubin, its log, each entry's resources, and its remarks as findings."""
+    """The result of ptxas for a module: the cubin, the log, each entry's resources, and remarks as findings."""
 
     cubin: bytes
     log: str
@@ -81,7 +81,7 @@ def cuobjdump() -> Tool:
 
 
 def ptx_level(cuda: tuple[int, int]) -> tuple[int, int]:
-    """The highest PTX version that a tool or driver of that CUDA version takes."""
+    """The highest PTX version that a tool or driver of that CUDA version accepts."""
     major, minor = cuda
     if major >= 13:
         return major - 4, minor
@@ -99,7 +99,7 @@ def outruns(tool: Tool, cuda: tuple[int, int]) -> str:
 
 
 def has_ptxas() -> bool:
-    """Whether `assemble` has a ptxas to run; when not, a kernel can still be loaded as text by the driver."""
+    """Whether `assemble` has a ptxas to run. Without one, the driver can still load a kernel as text."""
     try:
         ptxas()
     except NoToolError:
@@ -126,7 +126,7 @@ def _tool(name: str, path: Path | None = None) -> Tool:
 def _in_wheel(name: str) -> Path | None:
     try:
         from cuda.pathfinder import find_nvidia_binary_utility
-    except ImportError:  # no cuda-python on this platform, or one older than the function
+    except ImportError:  # no cuda-python on this platform, or a version without the function
         return None
     try:
         found = find_nvidia_binary_utility(name)
@@ -143,13 +143,15 @@ def _in_path(name: str) -> Path | None:
 
 def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] | None = None, opt: int = 3,
              exact_lines: bool = False, relocatable: bool = False) -> Assembly:
-    """The module assembled by ptxas, or taken from the cache when the same was assembled before.
+    """Assemble a module by ptxas, or take it from the cache if the same module was assembled before.
 
-    `lines` gives the source position of a line of the PTX text; without it findings name PTX lines. A text that differs from
-    an earlier one in `.loc` and `.file` alone gets the earlier cubin, whose line table is of that text: `exact_lines` does not
-    accept it. `relocatable` leaves names that the module does not define to a linker. A module with the debug target is not optimised
-    (ptxas refuses to) and gets its own line table. What the text says to `hints` is done to the cubin. Raises AssembleError with every
-    message of ptxas, or when what ptxas leaves is no whole cubin with the text's entries; NoToolError when there is no ptxas.
+    `lines` gives the source position of a line of the PTX text; without it findings name PTX lines. A text that differs from an earlier one
+    only in `.loc` and `.file` gets the earlier cubin, with the line table of the earlier text; `exact_lines` prevents that. With
+    `relocatable`, names that the module does not define are left to a linker. A module with the debug target is not optimised (ptxas
+    refuses to) and gets its own line table. Pragmas for `hints` in the text are applied to the cubin.
+
+    Raises AssembleError with every message of ptxas, or if the result is not a whole cubin with the text's entries. Raises NoToolError if
+    there is no ptxas.
     """
     tool = ptxas()
     if _DEBUG.search(ptx):
@@ -179,7 +181,7 @@ def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] 
 
 
 def defined_entries(ptx: str) -> tuple[str, ...]:
-    """The names of the entries that a text has the bodies of."""
+    """The names of the entries that a text defines."""
     return tuple(_ENTRY.findall(_NOT_CODE.sub(" ", ptx)))
 
 
@@ -200,7 +202,7 @@ def _assemble(tool: Tool, ptx: str, flags: tuple[str, ...], entries: Collection[
 
 
 def _made(tool: Tool, path: Path, entries: Collection[str], log: str) -> bytes:
-    """The cubin that ptxas says it has made. When the disk is full, ptxas 13.0 leaves the part that fits and reports success (measured)."""
+    """The cubin that ptxas reports to have made. If the disk is full, ptxas 13.0 writes only a part and reports success (measured)."""
     cubin = path.read_bytes() if path.exists() else b""
     try:
         require_whole(cubin, f"what it left ({len(cubin):,} bytes)", entries)
@@ -212,7 +214,7 @@ def _made(tool: Tool, path: Path, entries: Collection[str], log: str) -> bytes:
 
 @contextlib.contextmanager
 def _file(name: str, data: bytes) -> Iterator[Path]:
-    """A file with this content in a temporary folder of its own. Raises AssembleError where it cannot be written."""
+    """A file with this content in its own temporary folder. Raises AssembleError if it cannot be written."""
     with contextlib.ExitStack() as folders:
         try:
             path = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="ptxkit-")), name)
@@ -223,7 +225,7 @@ def _file(name: str, data: bytes) -> Iterator[Path]:
 
 
 def disassemble(cubin: bytes, *, lines: bool = False) -> str:
-    """The machine code of a cubin as nvdisasm writes it; `lines` adds source lines. Raises NoToolError."""
+    """The machine code of a cubin as nvdisasm writes it. `lines` adds source lines. Raises NoToolError."""
     tool = nvdisasm()
     with _file("kernel.cubin", cubin) as path:
         code, said = _run([str(tool.path), "-c", *(["-g"] if lines else []), str(path)])
@@ -233,7 +235,7 @@ def disassemble(cubin: bytes, *, lines: bool = False) -> str:
 
 
 def _run(command: list[str]) -> tuple[int, str]:
-    """Exit status and everything written; bounded in time and, where the system can, in memory."""
+    """Run a tool. Returns its exit status and output. Time is limited, and on Linux memory too."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace") as process:
         _bound_memory(process.pid)
@@ -259,7 +261,7 @@ def _bound_memory(pid: int) -> None:
 
 
 def _keep(name: str, ptx: str, assembly: Assembly) -> None:
-    """Writes what PTXKIT_KEEP asks for, as `<first entry>-<hash>.<kind>`."""
+    """Write the files that PTXKIT_KEEP asks for, as `<first entry>-<hash>.<kind>`."""
     wishes = settings().keep
     if not wishes:
         return

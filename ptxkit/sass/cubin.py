@@ -13,24 +13,24 @@ from ..errors import PtxkitError
 
 CUDA_MACHINE = 190
 NO_BITS = frozenset((0, 8, 0x7000_0007, 0x7000_0009, 0x7000_000A))
-"""Kinds of sections with a size but no bytes in the file: none, NOBITS; in a relocatable file global, local and shared variables."""
+"""Section types with a size but without bytes in the file: NULL, NOBITS and, in a relocatable file, global, local and shared variables."""
 SECTION_BYTES, SEGMENT_BYTES = 64, 56
 EXTENDED = 0xFFFF
-"""The section of names when its number does not fit into the header."""
+"""The header's value if the number of the section of names does not fit."""
 NEWER_ABI = 8
 RESERVED = 1024
-"""Bytes at the start of a CTA's shared memory that belong to the system from sm_90 on; the section of an entry counts them (measured)."""
+"""Bytes at the start of a CTA's shared memory that the system reserves on sm_90 and later. An entry's section counts them (measured)."""
 _ACCELERATED_FLAG, _ACCELERATED = 0x800, 9
 _PTX_TEXT = ".nv_debug_ptx_txt"
 _NO_BOUND = 0xFFFFFFFF
-"""What the bytes of stack are where functions call themselves; the entry's own frame is all that is known then."""
+"""The value for the bytes of stack of recursive code. Only the entry's own frame is known then."""
 
 _REQNTID, _MAX_THREADS, _FRAME, _MIN_STACK, _KPARAM, _REGISTERS, _CLUSTER, _BARRIERS = 0x10, 0x05, 0x11, 0x12, 0x17, 0x2F, 0x3D, 0x4C
 
 
 @dataclass(frozen=True, slots=True)
 class KernelParameter:
-    """A parameter as the machine code has it: bytes from the start of the parameters, and how many."""
+    """A parameter in the machine code: its offset and size in bytes."""
 
     ordinal: int
     offset: int
@@ -39,7 +39,7 @@ class KernelParameter:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a cubin says of one entry. `reqntid`, `maxntid` are the block it was compiled for, `cluster` its CTAs; () where it is silent."""
+    """One entry of a cubin. `reqntid` and `maxntid` are the block it was compiled for, `cluster` its CTAs; () if the cubin has none."""
 
     name: str
     registers: int
@@ -55,7 +55,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """`target` is such as "sm_90a"; `tool` and `options` the assembler's version and flags, where a note says them."""
+    """The contents of a cubin. `target` is for example "sm_90a". A note gives the assembler's version, `tool`, and its flags, `options`."""
 
     target: str
     entries: Mapping[str, Machine]
@@ -65,7 +65,7 @@ class Cubin:
 
     @property
     def ptx(self) -> str | None:
-        """The PTX that `ptxas -lineinfo` or -g leaves in the file: without its blank lines' contents, but line by line."""
+        """The PTX that `ptxas -lineinfo` or -g stores in the file. It has all lines, but blank lines are empty."""
         text = self.sections.get(_PTX_TEXT)
         return None if text is None else text.rstrip(b"\0").decode("utf-8", "replace").replace("\0", "\n") + "\n"
 
@@ -86,7 +86,7 @@ def is_elf(data: bytes) -> bool:
 
 
 def read(data: bytes, name: str = "this file") -> Cubin:
-    """The cubin; PtxkitError when it is something else or is cut off."""
+    """Read a cubin. Raises PtxkitError if the bytes are something else or are truncated."""
     try:
         sections, flags = _sections(data, name)
         return _cubin(sections, flags, data[8])
@@ -95,7 +95,7 @@ def read(data: bytes, name: str = "this file") -> Cubin:
 
 
 def require_whole(data: bytes, name: str = "this file", entries: Iterable[str] = ()) -> None:
-    """Raise PtxkitError unless the bytes are a cubin with all that its tables name, and with the machine code of these entries."""
+    """Raise PtxkitError unless the bytes are a complete cubin with the machine code of these entries."""
     try:
         sections, _ = _sections(data, name)
         _check_segments(data, name)
@@ -109,7 +109,7 @@ def require_whole(data: bytes, name: str = "this file", entries: Iterable[str] =
 
 
 _BROKEN = struct.error, IndexError, ValueError, OverflowError
-"""What reading raises where a table of the file names places that are not in it."""
+"""The exceptions of reading if a table refers to places outside of the file."""
 
 
 def _cut(data: bytes, name: str, error: Exception) -> PtxkitError:
@@ -117,7 +117,7 @@ def _cut(data: bytes, name: str, error: Exception) -> PtxkitError:
 
 
 def code_of(data: bytes) -> list[tuple[int, int]]:
-    """Where the machine code of each function lies: its first byte and how many there are."""
+    """The machine code of each function: its first byte and its size."""
     found, _ = _sections(data, "this file")
     return [(section.start, section.size) for section in found if section.name.startswith(".text.")]
 
@@ -152,7 +152,7 @@ def _sections(data: bytes, name: str) -> tuple[list[_Section], int]:
 
 
 def _check_segments(data: bytes, name: str) -> None:
-    """Raise an error where a segment, which the loader puts into memory, ends behind the file."""
+    """Raise an error if a segment, which the loader copies to memory, ends after the end of the file."""
     table, = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)
     if count and size != SEGMENT_BYTES:
@@ -193,7 +193,7 @@ def _cubin(sections: list[_Section], flags: int, version: int) -> Cubin:
 
 def _machine(name: str, sections: Mapping[str, _Section], attributes: list[tuple[int, bytes]],
              given: Mapping[int, int | None], reserved: int) -> Machine | None:
-    """None for a device function, which has no parameters in constant memory of its own."""
+    """None for a device function, which has no parameters in constant memory."""
     text = sections[f".text.{name}"]
     if f".nv.constant0.{name}" not in sections:
         return None
@@ -254,7 +254,7 @@ def _note(sections: Mapping[str, _Section]) -> tuple[str, str]:
 
 
 def _target(flags: int, version: int, sections: Mapping[str, _Section]) -> str:
-    """The architecture: toolkits from 13 on keep it in other bits of the header's flags, and the "a" in a section."""
+    """The architecture. CUDA 13 and later keep it in other bits of the header's flags, and the "a" in a section."""
     if version < NEWER_ABI:
         return f"sm_{flags & 0xFF}{'a' if flags & _ACCELERATED_FLAG else ''}"
     compatible = dict(_attributes(sections[".nv.compat"].data)) if ".nv.compat" in sections else {}

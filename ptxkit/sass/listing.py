@@ -1,4 +1,4 @@
-"""Machine code line by line: what nvdisasm writes, read."""
+"""Reads the machine code that nvdisasm writes, line by line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _FILE = re.compile(r'^\s*//## File "[^"]*", line (\d+)')
 
 @dataclass(frozen=True, slots=True)
 class MachineLine:
-    """An instruction of `function` at `offset` bytes, or a label (offset None). `ptx_lines` is where it comes from: one line, () where that
-    is not known, several where it is one of them.
+    """An instruction of `function` at `offset` bytes, or a label (offset None).
+
+    `ptx_lines` are the PTX lines of its origin: one line, () if unknown, or several if it comes from one of them.
     """
 
     function: str
@@ -27,7 +28,7 @@ class MachineLine:
 
 
 def lines(disassembly: str) -> Iterator[MachineLine]:
-    """The instructions and labels in what nvdisasm writes; PTX lines are those of its line comments."""
+    """The instructions and labels of nvdisasm's output. The PTX lines come from its line comments."""
     function, line = "", None
     for text in disassembly.splitlines():
         if found := _HEADER.match(text):

@@ -347,7 +347,8 @@ def test_a_fault_is_reported_at_the_next_call() -> None:
     """Last, in a process of its own: the fault ends the context."""
     import subprocess
 
-    program = ("from ptxkit.runtime import driver, launcher\nfrom ptxkit.errors import LaunchError\nfrom tests.ptxkit.test_driver_gpu import AXPY\n"
+    program = ("from ptxkit.runtime import driver, launcher\nfrom ptxkit.errors import LaunchError\n"
+               "from tests.ptxkit.test_driver_gpu import AXPY\n"
                "run = launcher.Launcher(driver.load(AXPY).kernel('axpy'), ('u64', 'u32', 'f32'), block=(32, 1, 1))\n"
                "run(1, (1, 1, 1), (64, 1, 1.0))\n"
                "try:\n    driver.synchronize()\nexcept LaunchError as error:\n    print(error)\n")
