@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from .dsl.ambient import current
-from .dsl.division import quotient
+from .dsl.division import fast_div
 from .dsl.label import Label
 from .dsl.reg import Index, Negated, Reg, Special
 from .dsl.trace import Builder
@@ -179,7 +179,7 @@ class Ring:
     def skip(self, rounds: Reg[u32]) -> None:
         """Advance by `rounds` slots at once, past those that another warpgroup works on."""
         at = self.stage + rounds
-        turns = quotient(at, self.stages)
+        turns = fast_div(at, self.stages)
         mov.u32(self.stage, at - turns * self.stages)
         mov.u32(self.parity, self.parity ^ (turns & 1))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from . import ptx
 from .dsl.ambient import current
-from .dsl.division import inverse, quotient
+from .dsl.division import fast_div, inverse
 from .dsl.reg import Reg
 from .errors import TraceError
 from .flow import loop
@@ -93,5 +93,16 @@ def multicast_mask(ctas: int | range) -> int:
     return sum(1 << rank for rank in ranks)
 
 
-__all__ = ["arrive_remote", "cluster_start", "cluster_sync", "elect", "init_barriers", "inverse", "multicast_mask", "prefetch_tensormaps",
-           "quotient", "remote", "wait"]
+__all__ = [
+    "arrive_remote",
+    "cluster_start",
+    "cluster_sync",
+    "elect",
+    "fast_div",
+    "init_barriers",
+    "inverse",
+    "multicast_mask",
+    "prefetch_tensormaps",
+    "remote",
+    "wait",
+]

@@ -1,4 +1,4 @@
-"""Layer 1, instruction atoms: one wgmma, one tensor copy, one block of its accumulators."""
+"""Layer 1, instruction atoms: one wgmma and blocks of its accumulators, one tensor copy, one prefetch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ptxkit.smem import TileView
 from ptxkit.types import Scalar, b64, f16, f32, pred, u16
 
 WARPGROUP = 128
-INSTRUCTION_BYTES = 32      # of depth: what one wgmma reads of each row
+INSTRUCTION_BYTES = 32      # bytes of each row that one wgmma reads: its K
 ROWS = 64                   # of A and D in one wgmma
 
 
 @dataclass(frozen=True, slots=True)
 class Mma:
-    """wgmma.mma_async of 64 x n x (32 bytes of depth). f32 operands are multiplied as tf32."""
+    """wgmma.mma_async of 64 x n x k, where k is 32 bytes of an operand's row. f32 operands are multiplied as tf32."""
 
     a: type[Scalar]
     b: type[Scalar]
@@ -27,7 +27,7 @@ class Mma:
 
     @property
     def k(self) -> int:
-        """Elements of depth."""
+        """K of one instruction, in elements."""
         return INSTRUCTION_BYTES * 8 // self.a.bits
 
     def opcode(self) -> Any:
@@ -35,9 +35,10 @@ class Mma:
         return opcode(f"wgmma.mma_async.sync.aligned.m64n{self.n}k{self.k}.{self.accumulator.__name__}.{a}.{b}")
 
     def block(self, acc: Vec[Any, Any], index: int) -> list[Reg[f32]]:
-        """A thread's four accumulators in columns 8 index to 8 index + 7, as f32: row r columns c, c + 1, then row r + 8.
+        """A thread's four accumulators in columns 8 index to 8 index + 7, as f32.
 
-        In a warp's 16 rows, lane l has r = l / 4 and c = 2 (l % 4).
+        They are (r, c), (r, c + 1), (r + 8, c), (r + 8, c + 1). Within a warp's 16 rows and these 8 columns, lane l has r = l / 4 and
+        c = 2 (l % 4).
         """
         if self.accumulator is not f16:
             return list(acc[4 * index:4 * index + 4])
@@ -51,10 +52,10 @@ class Mma:
 
 def tensor_copy(view: TileView[Any], tensormap: TensorMap, coordinates: tuple[Any, ...], barrier: MBarrier, *,
                 mask: Reg[u16] | int | None = None, policy: Reg[b64] | None = None, hinted: Reg[pred] | None = None) -> None:
-    """cp.async.bulk.tensor from global to shared memory, tile mode; with a mask to the CTAs of the cluster that it names.
+    """cp.async.bulk.tensor from global to shared memory, tile mode; with `mask`, multicast to these CTAs of the cluster.
 
-    The L2 policy goes with it always, or where `hinted` holds; else the copy has none, which is not the same as one of evict_normal:
-    products whose weights several tiles read take 3 to 10 % longer with that.
+    The copy has the L2 cache hint `policy` where `hinted` holds (None: always). Elsewhere it has no hint. A hint of evict_normal is not
+    the same: products whose weights several tiles read take 3 to 10 % longer with it.
     """
     name = f"cp.async.bulk.tensor.{len(coordinates)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     name += "" if mask is None else ".multicast::cluster"
@@ -73,7 +74,7 @@ def tensor_copy(view: TileView[Any], tensormap: TensorMap, coordinates: tuple[An
 
 
 def tensor_prefetch(tensormap: TensorMap, coordinates: tuple[Any, ...]) -> None:
-    """cp.async.bulk.prefetch.tensor: a box, of the same size as the map's copies bring, into the L2."""
+    """cp.async.bulk.prefetch.tensor: bring one box of the tensor map into the L2."""
     prefetch: Any = opcode(f"cp.async.bulk.prefetch.tensor.{len(coordinates)}d.L2.global.tile")
     prefetch(tensormap, coordinates)
 

@@ -15,9 +15,9 @@ from .tiled import Multicast
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """`m` x `n` CTAs that share operands: those of a row the same A, those of a column the same B. Rank = row + column * m.
+    """`m` x `n` CTAs that share operands. The CTAs of a row share A, the CTAs of a column share B. Rank = row + column * m.
 
-    Each CTA loads a part of what it shares and multicasts it.
+    Each CTA loads a part of each shared tile and multicasts it.
     """
 
     m: int = 1
@@ -34,7 +34,7 @@ class Cluster:
 
     @property
     def peers(self) -> int:
-        """CTAs, this one among them, that this CTA's copies reach: its row and its column."""
+        """The number of CTAs that this CTA's copies reach: its row and its column, including itself."""
         return self.m + self.n - 1
 
     def row(self) -> Reg[u32]:
@@ -46,7 +46,7 @@ class Cluster:
         return rank if self.m == 1 else rank // self.m
 
     def of_a(self) -> Multicast:
-        """How A goes to the CTAs of this row."""
+        """The multicast of A to the CTAs of this row."""
         if self.n == 1:
             return Multicast()
         row = sum(1 << column * self.m for column in range(self.n))
@@ -54,7 +54,7 @@ class Cluster:
         return Multicast(self.n, self.column(), mask)
 
     def of_b(self) -> Multicast:
-        """How B goes to the CTAs of this column."""
+        """The multicast of B to the CTAs of this column."""
         if self.m == 1:
             return Multicast()
         column = (1 << self.m) - 1
@@ -62,7 +62,7 @@ class Cluster:
         return Multicast(self.m, self.row(), mask)
 
     def reaches_here(self, rank: Reg[u32]) -> Reg[pred]:
-        """Whether copies of CTA `rank` of the cluster reach this CTA."""
+        """Whether the copies of CTA `rank` of the cluster reach this CTA."""
         within = rank < self.size
         if self.m == 1 or self.n == 1:
             return within

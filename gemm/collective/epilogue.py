@@ -1,4 +1,4 @@
-"""Layer 3, collective epilogue: one warpgroup's accumulators to D, by staged tensor copies or straight from the registers."""
+"""Layer 3, collective epilogue: stores one warpgroup's accumulators to D, by staged tensor copies or directly from the registers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue_ops import Fusion, FusionOperands, Matrix, apply
 from .warpgroups import MmaThread
 
-BUFFERS = 2                 # of a warpgroup, unless it is given more, or 1: 64 rows of one span each
+BUFFERS = 2                 # staging buffers of a warpgroup by default; each has 64 rows of one swizzle span
 
 
 def span_bytes(BN: int, out: type[Scalar]) -> int:
-    """The widest swizzle span that divides the row of a tile: what one store box is wide."""
+    """The width of a store box: the widest swizzle span that divides a tile's row."""
     return next(span for span in (128, 64, 32) if BN * out.bits // 8 % span == 0)
 
 
@@ -32,29 +32,29 @@ class Edges:
 
 
 class Visitor(Protocol):
-    """What a staged store asks of the accumulators of a tile: the values of each block as they are stored. GEMMs have `Fused`."""
+    """Turns the accumulators of a tile into the values that are stored, block by block. GEMMs use `Fused`."""
 
     @property
     def mma(self) -> Mma: ...
 
     def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None) -> list[Reg[f32]]:
-        """Four values of the block of 8 columns that begins at `column`, in the slab that begins at `row`. See `Mma.block`."""
+        """A thread's four values in 8 columns from `column` of the m64 block from `row`. See `Mma.block`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """The accumulators of one tile as the fusion leaves them, 8 columns at a time."""
+    """Applies a fusion to the accumulators of a tile, 8 columns at a time."""
 
     mma: Mma
     fusion: Fusion
     operands: FusionOperands
     edges: Edges
-    lane_row: Reg[u32]                          # of this thread in the m64 block
-    lane_column: Reg[u32]                       # and in a block of 8 columns
+    lane_row: Reg[u32]                          # this thread's first row in an m64 block
+    lane_column: Reg[u32]                       # this thread's first column in a block of 8 columns
 
     def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None) -> list[Reg[f32]]:
-        """Four accumulators of the block of 8 columns that begins at `column`, in the m64 block that begins at `row`."""
+        """Apply the fusion to a thread's four accumulators in 8 columns from `column` of the m64 block from `row`."""
         if self.fusion.nothing:
             return values
         return apply(self.fusion, self.operands, values, row + self.lane_row, column + self.lane_column, self.edges.m,
@@ -62,26 +62,26 @@ class Fused:
 
 
 class StagedStore:
-    """Accumulators to swizzled rows in shared memory, and from there to D by tensor copies that run on during the next tile.
+    """Writes accumulators to swizzled rows in shared memory, and these to D by tensor copies that overlap the next tile.
 
-    Each warpgroup has `buffers`, 64 rows of a span, two at least unless they are written `together`. Before a buffer is written the storing
-    thread waits until the store before last has read it; every writer fences (generic to async proxy) before the barrier that precedes the
-    store. `together`: all buffers are written between two barriers, once their stores have read them: where all warpgroups store at the
-    same time the barriers are what a tile waits for (192 x 128 in three warpgroups gains 1.8 %), and one that stores while another
-    multiplies loses 0.5 %.
+    Each warpgroup has `buffers` of 64 rows by one span: at least two, unless they are written `together`. Before a buffer is written, the
+    leader thread waits until the previous store from it has read it. Every writer executes fence.proxy.async before the barrier that
+    precedes the store. `together`: all buffers are written between two barriers, after their previous stores have read them. If all
+    warpgroups store at the same time, a tile waits mainly for barriers, and this saves some (192 x 128 in three warpgroups gains 1.8 %).
+    A warpgroup that stores while another one multiplies loses 0.5 %.
     """
 
-    def __init__(self, staging: Tile[Any], d: TensorMap, consumer: Reg[u32], thread: Reg[u32], fused: Visitor, *,
+    def __init__(self, staging: Tile[Any], d: TensorMap, warpgroup: Reg[u32], thread: Reg[u32], fused: Visitor, *,
                  buffers: int = BUFFERS, together: bool = False) -> None:
         self.layout, self.staging, self.d, self.fused = staging.layout, staging, d, fused
-        self.barrier, self.buffers, self.together = consumer + 1, buffers, together
+        self.barrier, self.buffers, self.together = warpgroup + 1, buffers, together
         self.leader = thread == 0
-        self.view = staging[consumer * buffers]
+        self.view = staging[warpgroup * buffers]
         span = self.layout.span_bytes
         warp_row = (thread >> 5) * 16
         in_warp = mov.u32(laneid)
-        # stmatrix: lane l addresses row l % 16 of the warp's 16, 16-byte column l / 16; the swizzle XORs the column with the row's place
-        # in the pattern. Direct stores of f32: lane l has row l / 4 (and l / 4 + 8), columns 2 (l % 4) and the next.
+        # stmatrix: lane l addresses row l % 16 of the warp's 16 rows, 16-byte column l / 16. The swizzle XORs the column with the row's
+        # place in the pattern. For f32, lane l writes rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next one.
         if self.layout.type is f32:
             row, chunk, rest = in_warp >> 2, (in_warp & 3) >> 1, (in_warp & 1) * 8
         else:
@@ -89,11 +89,11 @@ class StagedStore:
         pattern = row & 7 if span == 128 else row >> 1 & 3 if span == 64 else row >> 2 & 1
         address = self.view.register() + (warp_row + row) * span + ((pattern ^ chunk) << 4)
         address = address if rest is None else address + rest
-        # 16-byte columns 2i and 2i + 1 lie at bits 5 and 6: XOR by a constant, since the staging is aligned to the pattern.
+        # The staging is aligned to the swizzle pattern, so 16-byte columns 2i and 2i + 1 are reached by XOR with a constant at bit 5.
         self.addresses = [address if i == 0 else xor.b32(address, i << 5) for i in range(span // 32)]
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
-        """Store m64 blocks by BN columns to rows `row`.. and columns `column`.. of D."""
+        """Store m64 blocks by BN columns to D, from `row` and `column` on."""
         per_box, at_once = self.layout.columns, self.buffers if self.together else 1
         boxes = [(m64, j) for m64 in range(len(acc)) for j in range(BN // per_box)]
         for first in range(0, len(boxes), at_once):
@@ -123,40 +123,40 @@ class StagedStore:
                 cp.async_.bulk.commit_group()
 
     def coordinates(self, column: Reg[u32], row: Reg[u32], batch: Reg[u32] | None) -> tuple[Any, ...]:
-        """Where the map has the box of 64 rows that begins at this element of D; the storing thread asks."""
+        """The tensor map's coordinates of the box of 64 rows that begins at this element of D. Only the leader calls it."""
         return (column, row) if batch is None else (column, row, batch)
 
     def tensormap(self) -> Any:
-        """The map of D; the storing thread asks."""
+        """The tensor map of D. Only the leader calls it."""
         return self.d
 
     def _write_16(self, blocks: list[list[Reg[f32]]], offset: int) -> None:
-        """Each stmatrix: 16 rows x 16 columns of the warp."""
+        """Each stmatrix writes 16 rows x 16 columns of the warp."""
         pack = opcode(f"cvt.rn.{self.layout.type.__name__}x2.f32")
         for i in range(0, len(blocks), 2):
             packed = Vec([pack(four[2 * half + 1], four[2 * half]) for four in blocks[i:i + 2] for half in range(2)])
             stmatrix.sync.aligned.m8n8.x4.shared__cta.b16(smem.SharedAddress(offset, self.addresses[i // 2]), packed)
 
     def _write_f32(self, blocks: list[list[Reg[f32]]], offset: int) -> None:
-        """An 8-byte store for each 8 columns and row."""
+        """One 8-byte store for each block of 8 columns and each row."""
         for i, four in enumerate(blocks):
             for half in range(2):
                 place = smem.SharedAddress(offset + half * 8 * self.layout.span_bytes, self.addresses[i])
                 st.shared__cta.v2.f32(place, Vec(four[2 * half:2 * half + 2]))
 
     def tail(self) -> None:
-        """Before the warpgroup exits: its stores have read the staging and reached D."""
+        """Before the warpgroup exits: wait until its stores have completed."""
         cp.async_.bulk.wait_group(0, pred=self.leader)
 
 
 class DirectStore:
-    """Accumulators straight to D, two neighbours a store: for small tiles, where staging would be latency alone."""
+    """Stores accumulators directly to D, two neighbours per store. For small tiles, where staging would only add latency."""
 
     def __init__(self, out: Matrix, fused: Fused) -> None:
         self.out, self.fused = out, fused
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
-        """Store m64 blocks by BN columns to rows `row`.. and columns `column`.. of D."""
+        """Store m64 blocks by BN columns to D, from `row` and `column` on."""
         for m64, fragment in enumerate(acc):
             for block in range(BN // 8):
                 self.block(self.fused.mma.block(fragment, block), row + m64 * ROWS if m64 else row, column + 8 * block, batch)
@@ -180,12 +180,12 @@ class DirectStore:
                 st.global_.b16(pointer, narrow, pred=p)
 
     def tail(self) -> None:
-        """Nothing is under way."""
+        """No store needs to be waited for."""
 
 
 def allocate_staging(store: Store | None, mma_warpgroups: int, columns: int, out: type[Scalar],
                      name: str = "D staging") -> Tile[Any] | None:
-    """The staging buffers of all mma warpgroups for tiles of so many columns; None for direct stores."""
+    """The staging buffers of all mma warpgroups, for tiles with this number of columns. None for direct stores."""
     if not isinstance(store, Staged):
         return None
     span = span_bytes(columns, out)
@@ -194,7 +194,7 @@ def allocate_staging(store: Store | None, mma_warpgroups: int, columns: int, out
 
 def tile_store(store: Store | None, staging: Tile[Any] | None, d: TensorMap, out: Matrix, thread: MmaThread, fused: Fused,
                together: bool) -> StagedStore | DirectStore:
-    """How a configuration stores a tile."""
+    """The store of a configuration."""
     if staging is None or not isinstance(store, Staged):
         return DirectStore(out, fused)
     return StagedStore(staging, d, thread.warpgroup, thread.thread, fused, buffers=store.buffers, together=together)

@@ -1,4 +1,4 @@
-"""Stores that leave the rows of the next group alone."""
+"""Epilogues of grouped products: stores that do not write into the rows of the next group."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .warpgroups import MmaThread
 
 
 class RaggedStore(StagedStore):
-    """Every box by a tensor copy, the last ones of a group cut off at its end by the map itself.
+    """Stores every box by a tensor copy. The tensor map cuts off a group's last boxes at the group's end.
 
-    Y is described with extents (columns, 64, rows + 1), the strides of both outer ones being a row's, from 64 rows before Y on: element
-    (c, i, j) is Y[i + j - 64][c], and the same rows of Y can be had with any i. With r of the group's rows left, at most 64, the box
-    begins at i = 64 - r, j = row + r: its r rows end where i does, and what follows is out of bounds, which the copy drops.
+    The map begins 64 rows before Y. Its extents are (columns, 64, rows + 1), and both outer strides are one row, so element (c, i, j) is
+    Y[i + j - 64][c]. If r <= 64 rows of the group are left, the box begins at i = 64 - r and j = row + r. Its first r rows are the
+    group's; the others are past the extent of i, and the copy drops them.
     """
 
     def __init__(self, staging: Tile[Any], y: TensorMap, warpgroup: Reg[u32], thread: Reg[u32], fused: Fused, end: Reg[u32],
@@ -36,15 +36,15 @@ class RaggedStore(StagedStore):
         self.end = end
 
     def coordinates(self, column: Reg[u32], row: Reg[u32], batch: Reg[u32] | None) -> tuple[Any, ...]:
-        """No further rows than the group's last."""
+        """The box ends at the group's last row."""
         left = min_.u32(self.end - min_.u32(row, self.end), ROWS)
         return column, ROWS - left, row + left
 
 
 class UpdatedStore(StagedStore):
-    """Every box by a tensor copy through a map of the group alone, which ends where the group does.
+    """Stores every box by a tensor copy through the group's own map, which ends with the group.
 
-    `origin` is the row of Y at which the map begins. The storing thread acquires a map when its warpgroup comes to another group.
+    `origin` is the row of Y at which the map begins. The leader thread acquires a map when its warpgroup starts another group.
     """
 
     def __init__(self, staging: Tile[Any], y: TensorMap, warpgroup: Reg[u32], thread: Reg[u32], fused: Fused,
@@ -53,26 +53,26 @@ class UpdatedStore(StagedStore):
         self.at, self.origin, self.group = mov.u64(0), mov.u32(0), mov.u32(0xFFFF_FFFF)
 
     def turn_to(self, group: Reg[u32], map_: Ptr[u32], origin: Reg[u32]) -> None:
-        """The tiles that follow are this group's."""
+        """Use this group's map for the next tiles."""
         acquire(map_, pred=self.leader & (group != self.group))
         mov.u64(self.at, map_.reg if not map_.offset else add.u64(map_.reg, map_.offset))
         mov.u32(self.group, group)
         mov.u32(self.origin, origin)
 
     def coordinates(self, column: Reg[u32], row: Reg[u32], batch: Reg[u32] | None) -> tuple[Any, ...]:
-        """Counted from the group's first row."""
+        """Coordinates relative to the map's first row."""
         return column, row - self.origin
 
     def tensormap(self) -> Any:
-        """The group's."""
+        """The group's map."""
         return Ptr(self.at, u32)
 
 
 class GroupEpilogue:
-    """What an mma warpgroup does with the sums of a group's tile: scale or gate them, and store the rows of the group alone.
+    """The epilogue of one mma warpgroup: it scales or gates the sums of a group's tile, and stores only the group's rows.
 
-    `end` is the end of the group's rows (with swapped operands: of its columns), `factor` the group's scale. Groups with matrices of their
-    own that are stored without a map have their address and columns read for each tile.
+    `end` is the end of the tile's rows within the group (with `swap_ab`: of its columns). `factor` is the group's scale. With "ptr_array"
+    and a store without a map, the address and number of columns of Y are read for each tile.
     """
 
     def __init__(self, config: GroupedConfig, atom: Mma, n: Reg[u32], out: Strided, here: MmaThread) -> None:
@@ -94,7 +94,7 @@ class GroupEpilogue:
         self.matrix = Matrix(Ptr(mov.u64(0), b8), operands.out, self.columns, out.batch) if self.by_address else out.of(operands.out)
 
     def store(self, staging: Tile[Any] | None, y: TensorMap) -> Any:
-        """How tiles are stored whose tokens are rows and whose results are not quantised."""
+        """The store of tiles whose tokens are rows and whose results are not quantised."""
         if staging is None:
             return DirectStore(self.matrix, self.fused)
         how: dict[str, Any] = {"buffers": self.config.buffers, "together": not isinstance(self.config.schedule, Pingpong)}
@@ -103,7 +103,7 @@ class GroupEpilogue:
         return RaggedStore(staging, y, self.here.warpgroup, self.here.thread, self.fused, self.end, **how)
 
     def swap_ab_store(self) -> SwapABStore:
-        """How tiles are stored whose tokens are columns."""
+        """The store of tiles whose tokens are columns."""
         kind = GatedSwapABStore if self.config.operands.gated else SwapABStore
         made = kind(self.matrix, self.fused, self.here.lane, self.here.warp, self.config.n_granularity)
         if isinstance(made, GatedSwapABStore) and self.config.operands.scaled:
@@ -111,7 +111,7 @@ class GroupEpilogue:
         return made
 
     def begin(self, work: GroupWorkTile, lengths: Ptr[u32]) -> None:
-        """A new work tile."""
+        """Begin a work tile."""
         mov.u32(self.end, work.until)
         if self.by_address:
             ld.global_.u32(self.columns, lengths.at(work.group * 3 + 1))

@@ -1,4 +1,4 @@
-"""What the epilogue does to a sum before it is stored: a small visitor over the accumulators, in f32, on the registers."""
+"""Epilogue operations: what is applied to the accumulators before they are stored, in f32 and in registers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Function = Callable[[Reg[f32]], Reg[f32]]
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """D = activation(alpha * scales * A B + beta * C + bias) + residual, each part only where it is asked for.
+    """D = activation(alpha * scales * A B + beta * C + bias) + residual. Each part is optional.
 
-    `c`, `bias` and `residual` are element types; the bias runs along the columns of D ("column": one for each of N) or along its
-    rows. `activation` is a name of `ACTIVATIONS` or a function of one register that emits PTX. `scale`: two float32 on the device.
+    `c`, `bias` and `residual` are element types. `bias_along` "column": the bias has a value for each of N; "row": for each of M.
+    `activation` is a name of `ACTIVATIONS` or a function of one register that emits PTX. `scale`: A and B have a float32 scale each, in
+    device memory.
     """
 
     alpha: bool = False
@@ -51,7 +52,7 @@ def silu(x: Reg[f32]) -> Reg[f32]:
 
 
 def gelu(x: Reg[f32]) -> Reg[f32]:
-    """x Phi(x), Phi by Abramowitz and Stegun 7.1.26: within 1.5e-7 of it."""
+    """x Phi(x). Phi is formula 7.1.26 of Abramowitz and Stegun, with an error of at most 1.5e-7."""
     z = mul.rn.f32(abs_.f32(x), 0.7071067811865476)
     t = rcp.approx.ftz.f32(fma.rn.f32(z, 0.3275911, 1.0))
     poly = mov.f32(1.061405429)
@@ -67,7 +68,7 @@ ACTIVATIONS: dict[str, Function] = {"relu": relu, "gelu": gelu, "silu": silu}
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A row-major matrix in global memory: elements from a row to the next, and from a batch to the next."""
+    """A row-major matrix in global memory. Strides are in elements."""
 
     pointer: Ptr[b8]
     type: type[Scalar]
@@ -75,7 +76,7 @@ class Matrix:
     batch_stride: Reg[u64]
 
     def at(self, row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None) -> Ptr[Any]:
-        """The place of an element."""
+        """The address of an element."""
         size = self.type.bits // 8
         pointer = self.pointer.cast({1: b8, 2: b16, 4: b32}[size])
         if batch is not None:
@@ -85,7 +86,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """A row-major matrix as a kernel's parameters: its address, and elements from a row to the next and from a batch to the next."""
+    """A row-major matrix as kernel parameters: its address, and the strides from row to row and from batch to batch in elements."""
 
     pointer: Ptr[b8]
     row: Reg[u32]
@@ -98,7 +99,7 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class FusionArguments:
-    """What a fusion reads, as a kernel's parameters; scales are those of whole operands."""
+    """The operands of a fusion as kernel parameters. Each scale belongs to a whole operand."""
 
     alpha: Reg[f32]
     beta: Reg[f32]
@@ -111,7 +112,7 @@ class FusionArguments:
 
 @dataclass(slots=True)
 class FusionOperands:
-    """What the parts of a fusion read."""
+    """The operands that the parts of a fusion read."""
 
     alpha: Reg[f32]
     beta: Reg[f32]
@@ -123,7 +124,7 @@ class FusionOperands:
 
     @classmethod
     def of(cls, fusion: Fusion, given: FusionArguments) -> FusionOperands:
-        """Those of a fusion, whose scales are read here, once a thread."""
+        """The operands of a fusion. Each thread reads the scales here, once."""
         made = cls(given.alpha, given.beta, given.c.of(fusion.c) if fusion.c else None, given.bias if fusion.bias else None,
                    given.residual.of(fusion.residual) if fusion.residual else None,
                    (given.a_scale, given.b_scale) if fusion.scale else None)
@@ -131,7 +132,7 @@ class FusionOperands:
         return made
 
     def read_scales(self, fusion: Fusion) -> None:
-        """Once a thread: alpha times both scales."""
+        """Once in each thread: compute alpha times both scales."""
         factor = self.alpha
         if fusion.scale:
             assert self.scales is not None
@@ -142,9 +143,9 @@ class FusionOperands:
 
 def apply(fusion: Fusion, operands: FusionOperands, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], rows: Reg[u32], inside: Any,
           batch: Reg[u32] | None = None) -> list[Reg[f32]]:
-    """Four accumulators at (row, column), (row, column + 1), (row + 8, column), (row + 8, column + 1): what D gets there.
+    """The values of D at (row, column), (row, column + 1), (row + 8, column), (row + 8, column + 1), from the accumulators there.
 
-    `rows` is M; `inside` says whether the columns are below N (nothing is read past the end of an operand).
+    `rows` is M. `inside` holds where the columns are below N: nothing is read past the end of an operand.
     """
     if fusion.alpha or fusion.scale:
         values = [mul.rn.f32(value, operands._factor[0]) for value in values]
@@ -181,7 +182,7 @@ def _bias(operands: FusionOperands, type_: type[Scalar]) -> Ptr[Any]:
 
 
 def _pair(pointer: Ptr[Any], type_: type[Scalar], inside: Any) -> list[Reg[f32]]:
-    """Two neighbours as f32, zeros where they are outside."""
+    """Two neighbours as f32; zeros where `inside` does not hold."""
     if type_ is f32:
         found = Vec((mov.f32(0.0), mov.f32(0.0)))
         ld.global_.v2.f32(found, pointer, pred=inside)

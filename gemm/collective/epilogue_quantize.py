@@ -1,4 +1,4 @@
-"""Results in e4m3, every 128 columns of a row with a scale of their own: what the next product with block scales reads."""
+"""Results in e4m3 with a scale for every 128 columns of a row: the input format of the next block-scaled product."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ from .thread_scales import BLOCK, ScaleArray
 if TYPE_CHECKING:
     from .epilogue_groups import GroupEpilogue
 
-LARGEST = 448.0             # of e4m3
-LEAST = 1e-10               # magnitude that a row's scale stands for, so that a row of zeros has one
-ROOM = {1: 224, 2: 160, 3: 0}       # registers of a thread for sums and what is kept, by consumer warpgroups
-EIGHTS = BLOCK // 8         # blocks of 8 columns that have a scale together
+E4M3_MAX = 448.0
+MIN_MAGNITUDE = 1e-10       # lower bound of the magnitude that a scale is computed from: a row of zeros needs a scale too
+MAX_REGISTERS = {1: 224, 2: 160, 3: 0}      # of a thread for accumulators and kept values, by the number of mma warpgroups
+SCALE_EIGHTS = BLOCK // 8   # blocks of 8 columns that share a scale
 
 
 def passes(columns: int) -> int:
-    """Tiles of so many columns that one CTA works on in turn, until it has whole blocks of 128."""
+    """The number of consecutive tiles of `columns` that one CTA computes to complete a block of 128 columns."""
     return max(1, BLOCK // columns)
 
 
 def kept_bytes(tile: Tile, m64_blocks: int, mma_warpgroups: int, accumulators: int, gated: bool) -> int:
-    """Shared memory for what a tile keeps for the next one: none where its threads have registers for it next to their sums."""
+    """Shared memory for the values that a tile keeps for the next one: none if the threads have enough registers."""
     columns = tile.BN // (1 + gated)
     kept = m64_blocks * columns // 2                            # registers of a thread
-    return tile.BM * columns * 4 if accumulators + kept > ROOM[mma_warpgroups] else 0
+    return tile.BM * columns * 4 if accumulators + kept > MAX_REGISTERS[mma_warpgroups] else 0
 
 
 class QuantisedStore:
-    """Straight from the registers: the largest magnitude of 128 columns lies in the four lanes that have a row of the accumulator.
+    """Quantises and stores directly from the registers. Four lanes share a row of the accumulator and reduce its largest magnitude.
 
-    Of narrower tiles the values are kept until those of the next one complete the block: in registers, or in shared memory, where each
-    `thread` of `threads` has places of its own.
+    A tile narrower than 128 columns keeps its values until the next tile completes the block. They stay in registers or, with `places`,
+    in shared memory, where each `thread` of `threads` has its own places.
     """
 
     def __init__(self, out: Matrix, scales: ScaleArray, fused: Fused, places: Shared[f32] | None, thread: Reg[u32], threads: int) -> None:
         self.out, self.scales, self.fused = out, scales, fused
         self.mine, self.threads = None if places is None else places.at(thread * 4), threads
-        self.lane = fused.lane_column >> 1                      # of the four that have a row
+        self.lane = fused.lane_column >> 1                      # among the four lanes that share a row
         self.kept: dict[int, list[Callable[[], list[Reg[f32]]]]] = {}
 
     @classmethod
     def of(cls, epilogue: GroupEpilogue, scales: ScaleArray, places: Shared[f32] | None) -> QuantisedStore:
-        """What an mma warpgroup of a grouped product stores with."""
+        """The store of an mma warpgroup of a grouped product."""
         here, count = epilogue.here, epilogue.config.warpgroups
         return cls(epilogue.matrix, scales, epilogue.fused, places, here.warpgroup * WARPGROUP + here.thread, count * WARPGROUP)
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int) -> None:
-        """m64 blocks by BN columns, rows `row`.. and columns `column`.. of Y."""
+        """Store m64 blocks by BN columns to Y, from `row` and `column` on."""
         for m64, fragment in enumerate(acc):
             at_row = row + m64 * ROWS if m64 else row
-            before = self.kept.pop(m64, [])
-            reads = before + [functools.partial(self._values, fragment, number, at_row, column) for number in range(BN // 8)]
-            whole = len(reads) // EIGHTS * EIGHTS
-            for first in range(0, whole, EIGHTS):
-                self.block([read() for read in reads[first:first + EIGHTS]], at_row, column + 8 * (first - len(before)))
+            kept = self.kept.pop(m64, [])
+            reads = kept + [functools.partial(self._values, fragment, number, at_row, column) for number in range(BN // 8)]
+            whole = len(reads) // SCALE_EIGHTS * SCALE_EIGHTS
+            for first in range(0, whole, SCALE_EIGHTS):
+                self.block([read() for read in reads[first:first + SCALE_EIGHTS]], at_row, column + 8 * (first - len(kept)))
             rest = reads[whole:]
             if rest:
                 self.kept[m64] = [self._keep(m64 * len(rest) + number, read()) for number, read in enumerate(rest)]
@@ -76,7 +76,7 @@ class QuantisedStore:
         return self.fused.block(self.fused.mma.block(fragment, number), row, column + 8 * number, None)
 
     def _keep(self, number: int, four: list[Reg[f32]]) -> Callable[[], list[Reg[f32]]]:
-        """Four values, for later: they may be accumulators, which the next tile overwrites."""
+        """Copy four values for the next tile. They may be accumulators, which that tile overwrites."""
         if self.mine is None:
             kept = [mov.f32(value) for value in four]
             return lambda: kept
@@ -85,18 +85,18 @@ class QuantisedStore:
         return lambda: list(ld.shared__cta.v4.f32(place))
 
     def block(self, values: list[list[Reg[f32]]], row: Reg[u32], column: Reg[u32]) -> None:
-        """64 rows x 128 columns: scales, and what is left in e4m3."""
+        """Store 64 rows x 128 columns: the scales, and the scaled values in e4m3."""
         fused = self.fused
         inside, first_lane = column < fused.edges.n, fused.lane_column == 0
         for half in range(2):
             at = row + (fused.lane_row + 8 * half)
             pairs = [four[2 * half:2 * half + 2] for four in values]
-            most = abs_.f32(pairs[0][0])
+            largest = abs_.f32(pairs[0][0])
             for value in [pairs[0][1], *(value for pair in pairs[1:] for value in pair)]:
-                most = max_.f32(most, abs_.f32(value))
+                largest = max_.f32(largest, abs_.f32(value))
             for distance in (1, 2):
-                most = max_.f32(most, shfl.sync.bfly.b32(most, distance, 31, 0xFFFFFFFF))
-            scale = mul.rn.f32(max_.f32(most, LEAST), 1 / LARGEST)
+                largest = max_.f32(largest, shfl.sync.bfly.b32(largest, distance, 31, 0xFFFFFFFF))
+            scale = mul.rn.f32(max_.f32(largest, MIN_MAGNITUDE), 1 / E4M3_MAX)
             inverse = rcp.rn.f32(scale)
             written = (at < fused.edges.m) & inside
             place = self.scales.pointer.at(mul.wide.u32(at, self.scales.mn_stride)).at(mul.wide.u32(column // BLOCK, self.scales.k_stride))
@@ -107,16 +107,19 @@ class QuantisedStore:
                 st.global_.v4.b32(place + 16 * number if number else place, Vec(four), pred=written)
 
     def _of_lane(self, pairs: Sequence[Any]) -> list[list[Reg[Any]]]:
-        """Four lanes have a row, and of each of its 16 blocks of 8 columns a pair: the four blocks that this one stores, twice 16 bytes."""
+        """The 32 bytes that this lane stores, as two vectors of 16 bytes.
+
+        Each of the four lanes of a row has a pair of each of the row's 16 blocks of 8 columns. After the exchange it has four whole blocks.
+        """
         words = [mov.b32(Vec(pairs[first:first + 2])) for first in range(0, len(pairs), 2)]
         found = []
-        for which in range(2):                                  # of the two words of each four blocks: from all lanes
+        for which in range(2):                                  # even words, then odd words: each is exchanged among the four lanes
             one, two, three, four = self._exchanged(words[which::2])
             found.append([prmt.b32(a, b, halves) for halves in (0x5410, 0x7632) for a, b in ((one, two), (three, four))])
         return found
 
     def _exchanged(self, words: list[Reg[Any]]) -> list[Reg[Any]]:
-        """Of words 0 to 3 of a row's four lanes, in lane i word i of each."""
+        """Transpose four words among a row's four lanes: lane i gets word i of each lane."""
         for distance, pairs in ((1, ((0, 1), (2, 3))), (2, ((0, 2), (1, 3)))):
             other, found = (self.lane & distance) != 0, list(words)
             for low, high in pairs:
@@ -126,7 +129,7 @@ class QuantisedStore:
         return words
 
     def tail(self) -> None:
-        """Nothing is under way."""
+        """No store needs to be waited for."""
 
 
-__all__ = ["LARGEST", "LEAST", "QuantisedStore", "passes"]
+__all__ = ["E4M3_MAX", "MIN_MAGNITUDE", "QuantisedStore", "passes"]

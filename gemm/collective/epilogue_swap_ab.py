@@ -1,4 +1,4 @@
-"""Few tokens: D^T = W X^T, so that the tokens are columns of the product and no row of a tile is wasted."""
+"""Swap-AB epilogue for few tokens: D^T = W X^T. Tokens are columns of the product, so few tokens fill a narrow tile."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from .thread_scales import BLOCK, ScaleArray, Scales
 
 
 class SwapABStore:
-    """Accumulators of W X^T to rows of tokens: 16-bit results change places within a warp (movmatrix, and one exchange between
-    neighbours), so that each token's 16 features of a warp are 32 bytes that four lanes store together.
+    """Stores accumulators of W X^T transposed, one row of D per token.
 
-    `fused.edges` are the ends of the features (m) and of the group's tokens (n).
+    16-bit results are transposed within a warp (movmatrix, and one exchange between neighbouring lanes). Four lanes then store the 32
+    bytes of a token's 16 features together. `fused.edges` are the ends of the features (m) and of the group's tokens (n).
     """
 
     def __init__(self, out: Matrix, fused: Fused, lane: Reg[u32], warp: Reg[u32], step: int = 0) -> None:
         self.out, self.fused, self.step = out, fused, step
         self.lane, self.first = lane, warp * 16
         self.odd = (lane & 1) != 0
-        self.quarter = (lane & 1) * 8 + (lane & 2) * 2          # of 16 features: the four that a lane stores
+        self.quarter = (lane & 1) * 8 + (lane & 2) * 2          # the first of the four features, of 16, that this lane stores
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int) -> None:
-        """Store blocks of 64 features by BN tokens: features `row`.., tokens `column`.."""
+        """Store blocks of 64 features by BN tokens, from feature `row` and token `column` on."""
         step = self.step or BN
         for m64, values in enumerate(self.blocks_of(acc, row, column)):
             feature = row + (self.first + m64 * ROWS)
@@ -43,14 +43,14 @@ class SwapABStore:
                         self.block(values(block), feature, column + 8 * block if block else column)
 
     def blocks_of(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32]) -> list[Callable[[int], list[Reg[f32]]]]:
-        """For each m64 block that is stored the results of 8 of its columns, by their number."""
+        """For each stored m64 block, a function from the number of 8 columns to their results."""
         return [functools.partial(self._values, part, row, column) for part in acc]
 
     def _values(self, part: Vec[Any, Any], row: Reg[u32], column: Reg[u32], block: int) -> list[Reg[f32]]:
         return self.fused.block(self.fused.mma.block(part, block), row, column, None)
 
     def block(self, values: list[Reg[f32]], feature: Reg[u32], token: Reg[u32]) -> None:
-        """Store a warp's 16 features x 8 tokens: features and tokens that begin there."""
+        """Store a warp's 16 features x 8 tokens, from `feature` and `token` on."""
         edges, type_ = self.fused.edges, self.out.type
         if type_ is f32:
             at = token + (self.lane & 3) * 2
@@ -68,21 +68,21 @@ class SwapABStore:
         st.global_.v2.b32(self.out.at(at, begin, None), four, pred=(begin < edges.m) & (at < edges.n))
 
     def tail(self) -> None:
-        """Nothing is under way."""
+        """No store needs to be waited for."""
 
 
 @dataclass(slots=True)
 class TokenScales(Scales):
-    """Block scales where tokens are columns: a token has one for each 128 of K, and so has an m64 block of 64 features.
+    """Block scales if tokens are columns. Each token and each m64 block of features has a scale for every 128 of K.
 
-    `a` are the scales of the tokens, `b` those of the weights.
+    `a` has the scales of the tokens, `b` the scales of the weights.
     """
 
     _offsets: list[Reg[u32]] = field(default_factory=list)
     _blocks: list[Ptr[f32]] = field(default_factory=list)
 
     def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
-        """A new tile: the first feature of the warpgroup, this thread's first token, and where both end."""
+        """Begin a tile: the warpgroup's first feature, this thread's first token, and the ends of both."""
         feature, features, weights = row, rows, _given(self.b)
         self._tokens(column, columns)
         blocks = (features - 1) // BLOCK
@@ -109,7 +109,7 @@ class TokenScales(Scales):
             ld.global_.nc.f32(self._next[len(self._offsets) + i], at)
 
     def factor(self, m64: int, index: int) -> Reg[f32]:
-        """What accumulator `index` of an m64 block is multiplied by."""
+        """The factor of accumulator `index` of an m64 block."""
         column = index // 4 * 2 + index % 2
         key = m64, column
         if key not in self._factors:

@@ -1,4 +1,4 @@
-"""silu(gate) * up in the epilogue: a tile holds the same features of the gate and of the up projection, in the same threads."""
+"""silu(gate) * up in the epilogue. A tile has the same features of the gate and the up projection, in the same threads."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from .tiled import TiledCopy
 
 @dataclass(frozen=True, slots=True)
 class GatedCopy(TiledCopy):
-    """Loads a tile of weights in pieces of `piece` lines, of the gate and of the up projection in turn.
+    """Loads a tile of weights in boxes of `box_rows` rows, alternately of the gate and of the up projection.
 
-    The map has the projection as an extent of its own (0: gate, 1: up) before the group.
+    The projection is a dimension of the tensor map (0: gate, 1: up), before the group.
     """
 
-    piece: int = ROWS
+    box_rows: int = ROWS
 
     def load(self, stage: Reg[u32], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, *outer: Any, first: Reg[pred] | None = None) -> None:
-        """Copy lines `mn`.. of both projections, depth `k`.. into the stage."""
+        """Copy rows from `mn` of both projections, at depth `k`, into the stage."""
         view, multicast = self.tile[stage], self.multicast
-        start, lines = multicast.own(self.piece)
-        for s, piece, depth, at in self._boxes(mn, k):
-            part = view.span(s).lines(start + piece * self.piece, lines)
-            tensor_copy(part, self.tensormap, (depth, at + start, piece % 2, *outer), barrier,
+        start, lines = multicast.own(self.box_rows)
+        for s, box, depth, at in self._boxes(mn, k):
+            part = view.span(s).lines(start + box * self.box_rows, lines)
+            tensor_copy(part, self.tensormap, (depth, at + start, box % 2, *outer), barrier,
                         mask=multicast.mask, policy=self.policy, hinted=self.hinted)
 
     def prefetch(self, mn: Reg[u32], k: int, *outer: Any) -> None:
-        """Bring lines `mn`.. of both projections, depth `k`.., into the L2."""
-        for _, piece, depth, at in self._boxes(mn, k):
-            tensor_prefetch(self.tensormap, (depth, at, piece % 2, *outer))
+        """Bring rows from `mn` of both projections, at depth `k`, into the L2."""
+        for _, box, depth, at in self._boxes(mn, k):
+            tensor_prefetch(self.tensormap, (depth, at, box % 2, *outer))
 
     def _boxes(self, mn: Reg[u32], k: Any) -> Iterator[tuple[int, int, Any, Reg[u32]]]:
-        """Span, piece (the even ones are the gate's), and where in the map: depth and line."""
+        """For each box: its span, its number (even: gate, odd: up), and its depth and row in the map."""
         for s, depth in self._depths(k):
-            for piece in range(self.tile.layout.rows // self.piece):
-                yield s, piece, depth, mn + piece // 2 * self.piece if piece // 2 else mn
+            for box in range(self.tile.layout.rows // self.box_rows):
+                yield s, box, depth, mn + box // 2 * self.box_rows if box // 2 else mn
 
 
 def gated(gate: list[Reg[f32]], up: list[Reg[f32]], factor: Reg[f32] | None) -> list[Reg[f32]]:
-    """silu(gate) * up, both multiplied by `factor` before."""
+    """silu(gate) * up. Both are multiplied by `factor` first."""
     if factor is not None:
         gate, up = ([mul.rn.f32(value, factor) for value in values] for values in (gate, up))
     return [mul.rn.f32(silu(x), y) for x, y in zip(gate, up, strict=True)]
@@ -59,22 +59,22 @@ def gated(gate: list[Reg[f32]], up: list[Reg[f32]], factor: Reg[f32] | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class GatedMma(Mma):
-    """An accumulator whose first half of columns is the gate's and whose second is the up projection's."""
+    """An accumulator with the gate in the first half of its columns and the up projection in the second."""
 
     factor: Reg[f32] | None = None
 
     def block(self, acc: Vec[Any, Any], index: int) -> list[Reg[f32]]:
-        """The gated values of 8 columns of each half."""
+        """The gated values of 8 columns, from both halves."""
         return gated(Mma.block(self, acc, index), Mma.block(self, acc, index + self.n // 16), self.factor)
 
 
 class GatedSwapABStore(SwapABStore):
-    """Stores half as many m64 blocks: of each two, the first is the gate's."""
+    """Stores one m64 block for each two: the first of the two is the gate, the second the up projection."""
 
     factor: Reg[f32] | None = None
 
     def blocks_of(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32]) -> list[Callable[[int], list[Reg[f32]]]]:
-        """Of each two the gated one."""
+        """The gated results of each two m64 blocks."""
         return [functools.partial(self._gated, gate, up) for gate, up in zip(acc[::2], acc[1::2], strict=True)]
 
     def _gated(self, gate: Vec[Any, Any], up: Vec[Any, Any], block: int) -> list[Reg[f32]]:
@@ -83,7 +83,7 @@ class GatedSwapABStore(SwapABStore):
 
 
 class GatedScales(Scales):
-    """Block scales of a tile whose columns are halves of the two projections: the blocks of the up projection follow the gate's."""
+    """Block scales of a tile with the gate in its first half of columns. The blocks of the up projection follow those of the gate."""
 
     @property
     def group(self) -> int:
@@ -105,7 +105,7 @@ class GatedScales(Scales):
 
 
 class GatedTokenScales(TokenScales):
-    """The same where m64 blocks are the gate's and the up projection's in turn."""
+    """Block scales if m64 blocks alternate between the gate and the up projection."""
 
     def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
         """`row` and `rows` count features of one projection."""

@@ -1,4 +1,4 @@
-"""Layer 3: the producer of a grouped product: tiles of tokens, of which a group may have few rows, and tiles of one group's weights."""
+"""Layer 3: the producer of a grouped product. It loads tiles of tokens, which may be partial, and tiles of a group's weights."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .tiled import Multicast, PartialBoxes, TiledCopy
 
 
 def weights_copy(config: GroupedConfig, w: Any, tile: Tile[Any], multicast: Multicast, hint: Any = None, hinted: Any = None) -> TiledCopy:
-    """The copy of a tile of weights, with a gate of both projections."""
+    """The copy of a tile of weights; with a gate, of both projections."""
     if not config.operands.gated:
         return TiledCopy(w, tile, multicast, hint, hinted)
-    return GatedCopy(w, tile, multicast, hint, hinted, piece=ROWS if config.swap_ab else tile.layout.rows // 2)
+    return GatedCopy(w, tile, multicast, hint, hinted, box_rows=ROWS if config.swap_ab else tile.layout.rows // 2)
 
 
 class GroupProducer:
-    """One thread: what a producer loads of each work tile.
+    """The producer's thread: loads the operands of each work tile.
 
-    `x` and `w` are maps; or registers with the addresses of maps, for groups that have maps of their own.
+    `x` and `w` are tensor maps; with "ptr_array" they are functions that return registers for the addresses of each group's maps.
     """
 
     def __init__(self, config: GroupedConfig, pipeline: Pipeline, cluster: Cluster, x: Any, w: Any, x_tail: TensorMap, a_tile: Tile[Any],
@@ -51,7 +51,7 @@ class GroupProducer:
         self.producer = Producer(pipeline, a, b, Ring(config.stages))
 
     def begin(self, work: GroupWorkTile) -> None:
-        """A new work tile: weights that a second tile of tokens needs too stay in the L2."""
+        """Begin a work tile. Weights that a second tile of tokens reads too get no evict_first hint."""
         if self.hinted is not None:
             mov.pred(self.hinted, work.end - work.start <= self.config.tile_tokens * self.config.along_tokens)
         if self.boxes is not None:

@@ -1,4 +1,4 @@
-"""Layer 3: the mainloop of an mma warpgroup, which multiplies what the stages hold."""
+"""Layer 3: the mainloop of an mma warpgroup: multiplies one stage after another."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ptxkit.ptx import bar, fence, mov, st, wgmma
 from ptxkit.smem import Tile
 from ptxkit.types import b32, u32
 
-from ..scheduler.fast_divmod import rounded_up
+from ..scheduler.fast_divmod import ceil_div
 from .atoms import WARPGROUP
 from .ordered_barrier import OrderedSequence, Stagger
 from .pipeline import ConsumerSide
 from .tiled import TiledMma
 
 REGISTERS = {2: (40, 232), 3: (32, 160)}
-"""Registers a thread of the producer and of the mma warpgroups, by the number of these: 128 (p + warpgroups c) fits what the CTA has at
-entry. One mma warpgroup needs no setmaxnreg: 256 threads have 255 each."""
+"""Registers per thread of the producer (p) and of the mma warpgroups (c), by the number of mma warpgroups. 128 (p + warpgroups * c) fits
+the registers that the CTA has at entry. One mma warpgroup needs no setmaxnreg: 256 threads have 255 registers each."""
 
 Accumulators = list[Vec[Any, Any]]
 """One fragment for each m64 block."""
@@ -26,7 +26,7 @@ Accumulators = list[Vec[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Mainloop:
-    """One warpgroup: multiplies stage after stage of A and B."""
+    """The mainloop of one warpgroup over the stages of A and B."""
 
     stages: ConsumerSide
     mma: TiledMma
@@ -35,13 +35,13 @@ class Mainloop:
     position: Ring
 
     def multiply(self, acc: Accumulators, count: Reg[u32], order: OrderedSequence | None = None) -> None:
-        """acc = A B over `count` stages, one wgmma group in flight: a stage is released when the next one's group has been issued."""
+        """acc = A B over `count` stages, with one wgmma group in flight: a stage is released after the next stage's group is issued."""
         self._multiply(self.mma, acc, count, order)
 
     def multiply_columns(self, acc: Accumulators, count: Reg[u32], columns: Reg[u32], granularity: int) -> None:
-        """The same for the first `columns` of a tile, rounded up to `granularity`: a loop for each number of them. Accumulators of the
-        other columns keep what they held."""
-        steps = rounded_up(columns, granularity)
+        """As `multiply`, for the first `columns` of a tile, rounded up to `granularity`. Each possible width has its own loop. The
+        accumulators of other columns keep their values."""
+        steps = ceil_div(columns, granularity)
         for n in range(granularity, self.mma.atom.n + 1, granularity):
             mma = self.mma.of_columns(n)
             with if_(steps == n // granularity):
@@ -57,7 +57,7 @@ class Mainloop:
             wgmma.fence.sync.aligned()
             mma.issue(acc, self.a[stage], self.b[stage], accumulate)
             wgmma.commit_group.sync.aligned()
-            wgmma.wait_group.sync.aligned(1)                     # all but the group just issued: `previous` has been read
+            wgmma.wait_group.sync.aligned(1)                     # all groups but the last one are complete: `previous` has been read
             stages.release(previous, stages.releases & accumulate)
             mov.u32(previous, stage)
         if order is not None:
@@ -66,10 +66,10 @@ class Mainloop:
         stages.release(previous)
 
     def skip(self, count: Reg[u32], barrier: Reg[u32], stagger: Stagger | None = None, issues: int = 1) -> None:
-        """No row of these stages is this warpgroup's: when one has landed, and not before, say that it has been read.
+        """Release `count` stages in which this warpgroup has no rows, each after it has landed.
 
-        Without wgmma the warps need `barrier`, of the warpgroup, to see each phase before one of them may bring about the next. Where
-        warpgroups issue in turn, `issues` times a stage, this one gives its turns away.
+        `barrier` is the warpgroup's: without wgmma, a fast warp could otherwise complete a phase that a slow warp has not seen yet. With a
+        `stagger`, the warpgroup gives away its `issues` turns of each stage instead.
         """
         with ring(self.position, count) as (_, stage, parity):
             self.stages.wait(stage, parity)
@@ -83,7 +83,7 @@ class Mainloop:
 
 
 def clear_rows(tile: Tile[Any], start: int, thread: Reg[u32]) -> None:
-    """By one warpgroup, once: zeros in the rows of every stage from `start` on, which no copy fills and wgmma reads."""
+    """Zero the rows from `start` in every stage; executed by one warpgroup, once. No copy fills these rows, but wgmma reads them."""
     layout = tile.layout
     bytes = (layout.rows - start) * layout.span_bytes
     zero = mov.b32(0)

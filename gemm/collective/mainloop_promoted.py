@@ -1,6 +1,6 @@
-"""Layer 3: mainloops that promote: the tensor cores accumulate one stage, and f32 registers the sums of all, scaled.
+"""Layer 3: mainloops with promotion. The tensor cores accumulate one stage; f32 registers add up the scaled sums of all stages.
 
-What the tensor cores accumulate over a stage of fp8 is short, and block scales change with each stage.
+fp8 products accumulate with few bits in the tensor cores, and block scales change with each stage.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from .thread_scales import Scales
 from .tiled import TiledMma
 from .warpgroups import MmaThread
 
-PROMOTED = 192              # registers of a thread for promoted sums: accumulators of the tensor cores, and totals
-UNROLLED = 4                # the fewest stages that follow each other in a loop with promotion
-YIELD = 8                   # fmas of a promotion after which a warp lets others issue, where two warpgroups share a tile
-OVERLAPPED = 4              # stages whose promotions overlap with the products of the next one; the last of each run does not
+PROMOTED = 192              # the most registers of a thread for accumulators whose stage is promoted at once
+MIN_UNROLLED_STAGES = 4     # the fewest stages in an unrolled loop body with promotion
+YIELD = 8                   # fmas of a promotion between two yields of a warp, if two mma warpgroups share a tile
+OVERLAPPED = 4              # stages of a run: each promotion but the last one overlaps the products of the next stage
 
 
 @dataclass(frozen=True, slots=True)
 class PromotedMainloop(Mainloop):
-    """The mainloop of a warpgroup with two sets of registers: `acc` for one stage in the tensor cores, `total` in f32."""
+    """The mainloop of a warpgroup with two sets of registers: `acc` has one stage's sums, `total` the promoted sums in f32."""
 
     def promote(self, acc: Accumulators, total: Accumulators, count: Reg[u32], scales: Scales | Reader,
                 stagger: Stagger | None = None) -> None:
-        """total = the scaled sum of each stage's product, over `count` stages.
+        """total = the sum of the scaled products of `count` stages.
 
-        Where `acc` has fewer m64 blocks than `total`, or fewer columns, its parts are multiplied and promoted one after another in the
-        same registers.
+        If `acc` has fewer m64 blocks or columns than `total`, the parts of `total` are multiplied and promoted one after another in the
+        registers of `acc`.
         """
         _clear(total)
         parts = parts_of(acc, total)
@@ -74,14 +74,14 @@ class PromotedMainloop(Mainloop):
             self._around(count, scales.whole, step)
 
     def _around(self, count: Reg[u32], whole: bool, step: Callable[[Reg[u32] | int, Reg[u32]], None]) -> None:
-        """`step` for `count` stages. A whole ring is unrolled where the position is at its beginning and as many stages are left, which
-        is known of `whole` tiles.
+        """Call `step` for `count` stages. The loop is unrolled over a whole ring while the position is at the ring's start and enough
+        stages are left. `whole` tiles always consist of whole rings.
 
-        There the numbers of the stages are constants: the next one's barrier is looked at while sums are promoted, and between
-        that and its first product there are no addresses to compute.
+        In the unrolled body the stage numbers are constants: the next stage's barrier is tested while sums are promoted, and no address
+        computation delays its first product.
         """
         here, depth = self.position, self.stages.pipeline.stages
-        rounds = 1 if whole else -(-UNROLLED // depth)
+        rounds = 1 if whole else -(-MIN_UNROLLED_STAGES // depth)
 
         def around() -> None:
             for _ in range(rounds):
@@ -105,9 +105,9 @@ class PromotedMainloop(Mainloop):
                 mov.u32(left, left - 1)
 
     def promote_overlapped(self, accs: tuple[Accumulators, Accumulators], total: Accumulators, count: Reg[u32], scales: Reader) -> None:
-        """The same with two sets of accumulators in turn: while one is promoted the tensor cores work on the other.
+        """As `promote`, with two alternating sets of accumulators: while one is promoted, the tensor cores work on the other.
 
-        In runs of OVERLAPPED stages, since ptxas serialises wgmma that are in flight from one round of a loop to the next (C7514).
+        It works in runs of OVERLAPPED stages, because ptxas serialises wgmma that stay in flight across loop iterations (C7514).
         """
         _clear(total)
         here, factors = self.position, (scales.factors(), scales.factors())
@@ -137,13 +137,13 @@ class PromotedMainloop(Mainloop):
             finish(0, 0)
 
     def _await(self, stage: Reg[u32] | int, parity: Reg[u32], scales: Scales | Reader, factors: Any) -> None:
-        """Wait for a stage, and read its scales."""
+        """Wait for a stage and read its scales."""
         self.stages.wait(stage, parity)
         if isinstance(scales, Reader):
             scales.read(factors, stage)
 
     def _issue(self, acc: Accumulators, stage: Reg[u32] | int, first: int = 0, stagger: Stagger | None = None, column: int = 0) -> None:
-        """Begin the products of a stage, of m64 blocks from `first` and columns from `column` on, as a group of their own."""
+        """Issue a stage's products for m64 blocks from `first` and columns from `column`, as one wgmma group."""
         if stagger is not None:
             stagger.wait()
         wgmma.fence.sync.aligned()
@@ -156,9 +156,9 @@ class PromotedMainloop(Mainloop):
 class MmaMainloop:
     """The mainloop of a configuration: `run` leaves the sums of a work tile in `total`.
 
-    `scales` are those of blocks, which come with the stages. `in_parts`: work tiles may have a part of their depth.
-    `moving`: tiles begin at any row, so that the scales of their rows move in a stage (`shift`). `a_rows`: rows of A
-    that copies load, where it has so few; those after them are cleared here.
+    `scales` are block scales that come with the stages. `in_parts`: work tiles may have only a part of K. `moving`: tiles begin at any
+    row, so the place of their scales in a stage changes (`shift`). `a_rows`: the rows of A that copies load, if A is that small; the
+    constructor zeroes the other rows.
     """
 
     def __init__(self, sums: Sums, pipeline: Pipeline, mma: TiledMma, a: Tile[Any], b: Tile[Any], thread: MmaThread, *,
@@ -185,11 +185,11 @@ class MmaMainloop:
 
     @property
     def position(self) -> Ring:
-        """Where the warpgroup is in the ring of stages."""
+        """The warpgroup's position in the ring of stages."""
         return self.loop.position
 
     def run(self, work: WorkTile, column: Reg[u32], order: OrderedSequence | None = None) -> None:
-        """Multiply the stages of a work tile, whose columns begin at `column`."""
+        """Multiply the stages of a work tile that begins at `column`."""
         if not self.promotes:
             self.loop.multiply(self.total, work.stages, order)
             return
@@ -200,54 +200,53 @@ class MmaMainloop:
             self.loop.promote(self.acc, self.total, work.stages, self.reader, self.stagger)
 
     def run_scaled(self, work: WorkTile, scales: Scales) -> None:
-        """The same with block scales that each thread reads itself."""
+        """As `run`, with block scales that each thread reads from global memory."""
         self.loop.promote(self.acc, self.total, work.stages, scales, self.stagger)
 
     def shift(self, rows: Reg[u32] | int) -> None:
-        """The scales of the next tile's rows are so many places later in a stage."""
+        """Set the place of the next tile's row scales: `rows` after the start of a stage."""
         mov.u32(self.reader.row, self.in_stage + rows)
 
     def skip(self, work: WorkTile, barrier: Reg[u32]) -> None:
-        """A work tile in which this warpgroup has no rows."""
+        """Release the stages of a work tile in which this warpgroup has no rows."""
         self.loop.skip(work.stages, barrier, self.stagger, len(parts_of(self.acc, self.total)))
 
     def tail(self) -> None:
-        """Before the warpgroup exits."""
+        """Before the warpgroup exits: end its turns."""
         if self.stagger is not None:
             self.stagger.tail()
 
 
 def accumulators(mma: TiledMma, promoted: bool) -> tuple[Accumulators, Accumulators]:
-    """(accumulators of the tensor cores, totals): the same registers unless sums are promoted."""
+    """(accumulators of the tensor cores, totals). They are the same registers unless sums are promoted."""
     if not promoted:
         acc = mma.fragments()
         return acc, acc
-    blocks, columns = at_once(mma.m64_blocks, mma.atom.n)
+    blocks, columns = part_shape(mma.m64_blocks, mma.atom.n)
     return replace(mma.of_columns(columns), m64_blocks=blocks).fragments(), mma.fragments()
 
 
 def yields(schedule: Schedule) -> str:
-    """The machine-code hint of a block-scaled kernel in which two mma warpgroups share a tile: while they promote, they read the register
-    file less often, and yield less often. Nothing for other kernels.
+    """The machine-code hint of a block-scaled kernel in which two mma warpgroups share a tile: fewer register reads and fewer yields
+    during promotion. Empty for other kernels.
 
-    One of the two promotes while the other one's products are in flight. Where there are three, or their own products overlap with
-    promotion, ptxas's yield at every second fma is as fast or faster.
+    One of the two warpgroups promotes while the other one's products are in flight. With three warpgroups, or if a warpgroup's products
+    overlap its own promotion, ptxas's yield at every second fma is at least as fast.
     """
     if not isinstance(schedule, Cooperative) or not isinstance(schedule.sums, BlockScaled | ThreadScaled) or schedule.warpgroups != 2:
         return ""
     return "" if isinstance(schedule.sums, BlockScaled) and schedule.sums.how == "overlap" else fma_yield(YIELD)
 
 
-def at_once(m64_blocks: int, columns: int) -> tuple[int, int]:
-    """The m64 blocks and columns whose products a warpgroup promotes together: all; or one block after another, or halves of a block,
-    where their sums take too many registers."""
+def part_shape(m64_blocks: int, columns: int) -> tuple[int, int]:
+    """The m64 blocks and columns that a warpgroup promotes together: all if there are enough registers, else one block or half a block."""
     if m64_blocks * columns <= PROMOTED:
         return m64_blocks, columns
     return 1, columns if columns <= PROMOTED else columns // 2
 
 
 def parts_of(acc: Accumulators, total: Accumulators) -> list[tuple[int, int]]:
-    """The first m64 block and column of each part of `total` that is multiplied in `acc`."""
+    """The first m64 block and column of each part of `total`. A part has the shape of `acc`."""
     return [(block, column) for block in range(0, len(total), len(acc)) for column in range(0, 2 * len(total[0]), 2 * len(acc[0]))]
 
 
@@ -258,7 +257,7 @@ def _clear(total: list[Vec[Any, Any]]) -> None:
 
 
 def _promote(acc: Accumulators, total: Accumulators, factors: Scales | Factors | None, first: int = 0, column: int = 0) -> None:
-    """total += acc, scaled: of m64 blocks from `first` and columns from `column` on."""
+    """total += factors * acc, for m64 blocks from `first` and columns from `column`."""
     if isinstance(factors, Factors) and not first and not column:
         factors.forget()
     for block, part in enumerate(acc, first):
@@ -266,4 +265,5 @@ def _promote(acc: Accumulators, total: Accumulators, factors: Scales | Factors |
             fma.rn.f32(total[block][i], value, 1.0 if factors is None else factors.factor(block, i), total[block][i])
 
 
-__all__ = ["OVERLAPPED", "PROMOTED", "UNROLLED", "MmaMainloop", "PromotedMainloop", "accumulators", "at_once", "parts_of", "yields"]
+__all__ = ["MIN_UNROLLED_STAGES", "OVERLAPPED", "PROMOTED", "MmaMainloop", "PromotedMainloop", "accumulators", "part_shape", "parts_of",
+           "yields"]

@@ -1,4 +1,4 @@
-"""Layer 3: mma warpgroups that issue their products in turn (CUTLASS's ordered sequence barrier)."""
+"""Layer 3: mma warpgroups that issue their products in a fixed order (CUTLASS's ordered sequence barrier)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from .atoms import WARPGROUP
 class OrderedSequence:
     """Pingpong: two warpgroups take turns at the tensor cores. While one multiplies, the other stores its tile.
 
-    order[w]: 4 arrivals, of a lane of each warp of the other warpgroup when that warp has issued its last wgmma of a tile: each has then
-    waited for its own turn, and none can miss a phase. Warpgroup 0's first wait is for the phase before the first, which has completed.
+    order[w]: 4 arrivals, one lane of each warp of the other warpgroup, after that warp has issued its last wgmma of a tile. A warp arrives
+    only after it has waited for its own turn, so no warp can miss a phase. Warpgroup 0 first waits for the phase before phase 0, which
+    counts as complete.
     """
 
     ARRIVALS = 4
@@ -26,7 +27,7 @@ class OrderedSequence:
 
     @staticmethod
     def allocate() -> MBarriers:
-        """The two barriers."""
+        """The two mbarriers."""
         return smem.mbarrier(2, name="order")
 
     def wait(self) -> None:
@@ -40,13 +41,14 @@ class OrderedSequence:
 
 
 class Stagger:
-    """Warpgroups that share a tile issue their products one after another, and promote them while those of the others are multiplied.
+    """Warpgroups that share a tile issue their products one after another: each promotes while the products of the others run.
 
-    Left to themselves they get into step, since they wait for the same stages, and then promote at the same time. Barrier FIRST + w: the
-    128 threads of warpgroup w wait there for the 128 of the one before it, which have issued theirs; the first begins by itself.
+    Without this order they would run in step, because they wait for the same stages, and promote at the same time. At named barrier
+    FIRST + w the 128 threads of warpgroup w wait until the 128 threads of the previous warpgroup have issued their products. The first
+    warpgroup's first turn is given by the last warpgroup's constructor.
     """
 
-    FIRST = 4                                   # the barriers below are those of the epilogue
+    FIRST = 4                                   # lower barriers are used by the epilogue
 
     def __init__(self, warpgroup: Reg[u32], warpgroups: int) -> None:
         self.warpgroup, self.last = warpgroup, warpgroups - 1
@@ -64,7 +66,7 @@ class Stagger:
         bar.arrive(self.next, 2 * WARPGROUP)
 
     def tail(self) -> None:
-        """Before the warpgroup exits: take the turn that is left over."""
+        """Before the warpgroup exits: the first one takes the turn that is left over."""
         with if_(self.warpgroup == 0):
             self.wait()
 

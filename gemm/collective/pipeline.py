@@ -1,7 +1,7 @@
 """Layer 3: the ring of stages between a producer thread, which fills them, and mma warpgroups, which read them.
 
-A producer acquires a stage, copies into it, and goes on; a consumer waits for a stage, reads it, and releases it. The pieces know nothing
-of what the stages hold, so that any kernel can have a ring of its own.
+The producer acquires a stage and copies into it. A consumer waits for a stage, reads it and releases it. The classes do not depend on the
+contents of a stage, so any kernel can use them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ptxkit.types import pred, u32
 from .cluster import Cluster
 
 Counts = tuple[MBarriers, int]
-"""Barriers, and the arrivals of a phase of each."""
+"""mbarriers, and the arrivals of one phase of each."""
 
 
 class Pipeline:
-    """full[stage] and empty[stage].
+    """The mbarriers full[stage] and empty[stage].
 
-    Arrivals a phase. full: 1, the producer's arrive.expect_tx of the whole stage (what peers multicast into it counts here too), and
-    `copying_lanes` more where a warp's lanes copy into the stage themselves. empty: one thread of every warpgroup that reads the stage, in
-    every CTA that this CTA's copies reach; with `by_warp`, where threads read a stage through the generic proxy, one of every warp.
+    Arrivals of a phase. full: 1, the producer's arrive.expect_tx with the bytes of the whole stage, including those that peers multicast;
+    and `copying_lanes`, if the lanes of a warp copy into the stage too. empty: one thread of every warpgroup that reads the stage, in every
+    CTA that this CTA's copies reach. With `by_warp` it is one thread of every warp: its threads read the stage through the generic proxy.
     """
 
     def __init__(self, stages: int, readers: int, cluster: Cluster | None = None, *, by_warp: bool = False, copying_lanes: int = 0,
@@ -37,11 +37,11 @@ class Pipeline:
 
     @property
     def counts(self) -> tuple[Counts, Counts]:
-        """The barriers and their arrivals."""
+        """The mbarriers and their arrival counts."""
         return (self.full, 1 + self.copying_lanes), (self.empty, self.cluster.peers * self.readers)
 
     def init(self, *more: Counts) -> None:
-        """In one thread: every barrier, these and more, and the fence for the CTAs of the cluster."""
+        """In one thread: initialise these mbarriers and `more`, then execute the fence for the other CTAs of the cluster."""
         init_barriers(*self.counts, *more)
 
     def acquire(self, stage: Reg[u32], parity: Reg[u32]) -> None:
@@ -49,19 +49,19 @@ class Pipeline:
         wait(self.empty[stage], parity ^ 1)
 
     def expect(self, stage: Reg[u32], bytes: Reg[u32] | int) -> MBarrier:
-        """Arrive for the producer, and expect so many bytes; the barrier that the copies complete on."""
+        """The producer's arrive.expect_tx of `bytes`. Returns the mbarrier on which the copies complete."""
         mbarrier.arrive.expect_tx.shared__cta.b64(self.full[stage], bytes)
         return self.full[stage]
 
     def producer_tail(self, position: Ring) -> None:
-        """Wait until every stage is empty: nobody arrives in, or multicasts into, a CTA that has exited."""
+        """Wait until every stage is empty: no CTA may arrive at or multicast into a CTA that has exited."""
         with ring(position, self.stages) as (_, stage, parity):
             wait(self.empty[stage], parity ^ 1)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSide:
-    """One mma warpgroup's side of a pipeline. `thread` counts within the warpgroup."""
+    """One mma warpgroup's side of a pipeline. `thread` is the thread's index in the warpgroup."""
 
     pipeline: Pipeline
     thread: Reg[u32]
@@ -79,16 +79,16 @@ class ConsumerSide:
         wait(self.pipeline.full[stage], parity)
 
     def have_read(self) -> None:
-        """Where lanes read a stage through the generic proxy: a copy may write over it, and one lane speaks for its warp.
+        """With `by_warp`: order this warp's generic-proxy reads of a stage before the copies that overwrite it.
 
-        Call it while products are under way, where it costs nothing.
+        Call it while wgmma are in flight: then it costs no time.
         """
         if self.pipeline.by_warp:
             fence.proxy.async_.shared__cta()
             bar.warp.sync(0xFFFFFFFF)
 
     def release(self, stage: Reg[u32] | int, p: Reg[pred] | None = None) -> None:
-        """Say that this warpgroup has read the stage, where `p` holds (by default in each thread that speaks to a CTA)."""
+        """Arrive on empty[stage] in the threads where `p` holds (None: one thread for each CTA whose copies reach this one)."""
         barrier: MBarrier = self.released[stage]
         arrive: Any = mbarrier.arrive.shared__cluster.b64 if self.pipeline.cluster.size > 1 else mbarrier.arrive.shared__cta.b64
         arrive(barrier, pred=self.releases if p is None else p)

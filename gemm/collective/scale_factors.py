@@ -1,4 +1,4 @@
-"""Block scales of fp8 operands through shared memory: those of a stage come with its operands, by the producer's copies where they can."""
+"""Block scales of fp8 operands in shared memory: a stage's scales come with its operands, by the producer's copies if possible."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ from .atoms import tensor_copy
 from .thread_scales import BLOCK, ScaleArray
 
 WARP = 32
-ALIGNED = 4                 # floats at which a copy may begin, and the fewest of a bulk copy
-BOX = 256                   # lines of one tensor copy at most
+ALIGNED = 4                 # a copy begins at a multiple of 4 floats; a bulk copy has at least 4
+MAX_BOX = 256               # lines of one tensor copy
 
 
 @dataclass(slots=True)
 class ScaleLines:
-    """The scales of one operand: one for each `block` lines of its tile (1, or 128 of which a tile may straddle several).
+    """The scales of one operand: one for each `block` lines (1 or 128) of its tile. A tile may touch several blocks of 128.
 
-    With a tensor map, over scales that are contiguous along the lines, the producer copies them as it does the operands; and in `bulk`,
-    where those of a line's blocks are contiguous along K, four of them for every block that a tile may have columns of. Else a warp beside
-    the producer copies them: on an H200 14 % of a large product for scales of rows, and 4 % for those of blocks (docs/performance.md).
+    There are three ways to load them. With a tensor map the producer's tensor copies load scales that are contiguous along the lines. In
+    `bulk` its bulk copies load scales that are contiguous along K: four stages' scales of every block that the tile may touch. Otherwise
+    another warp of the producer warpgroup copies them. On an H200 this costs 14 % of a large product for scales of rows, and 4 % for
+    scales of blocks (docs/performance.md).
 
-    A copy begins at a multiple of 16 bytes. Where a tile may begin at any line, its lines come in `parts`, one or two copies that begin
-    at the last multiple of ALIGNED lines: `shift` lines before their first one.
+    A copy begins at a multiple of 16 bytes. If tiles may begin at any line, a tile's lines come in `parts`: one or two copies, which begin
+    `shift` lines before the tile, at a multiple of ALIGNED lines.
     """
 
     array: ScaleArray
     lines: int                                  # of the tile
     block: int
-    ring: Shared[f32]                           # `count` a stage
+    ring: Shared[f32]                           # `stage_floats` for each stage
     tile: Tile[f32] | None = None
     tensormap: TensorMap | None = None
-    parts: int = 0                              # 0: tiles begin where a copy may
+    parts: int = 0                              # 0: every tile begins where a copy may begin
     bulk: bool = False
-    halves: int = 1                             # 2: of the tile's lines, whose scales follow each other at the distance of a projection
+    halves: int = 1                             # 2: the tile's lines are halves of two projections, whose scales are a projection apart
     _at: list[Reg[u32]] = field(default_factory=list)
     _first: Any = 0
     _sources: list[Ptr[f32]] = field(default_factory=list)
@@ -55,46 +56,46 @@ class ScaleLines:
             return cls(array, lines, block, ring, bulk=True, halves=halves)
         if tensormap is None:
             return cls(array, lines, block, smem.array(f32, stages * scale_count(lines, block), align=16, name=name))
-        parts = parts_of(lines) if anywhere else 0
-        of_copy = lines // parts + ALIGNED if parts else lines
-        tile = smem.tile(f32, (stages * max(1, parts), 1, of_copy), swizzle=0, name=name)
+        parts = copies_per_tile(lines) if anywhere else 0
+        copy_lines = lines // parts + ALIGNED if parts else lines
+        tile = smem.tile(f32, (stages * max(1, parts), 1, copy_lines), swizzle=0, name=name)
         return cls(array, lines, block, Shared(f32, tile.offset, count=len(tile) * tile.stage_bytes // 4), tile, tensormap, parts)
 
     @property
     def bytes(self) -> int:
-        """What the producer adds to a stage."""
+        """The bytes that the producer's copies add to a stage."""
         if self.bulk:
-            return 4 * self.of_part
+            return 4 * self.part_floats
         return (self.lines + self.parts * ALIGNED) * 4 if self.tensormap is not None else 0
 
     @property
     def copied(self) -> bool:
-        """Whether a warp beside the producer copies them."""
+        """Whether another warp of the producer warpgroup copies them."""
         return self.tensormap is None and not self.bulk
 
     @property
-    def of_part(self) -> int:
-        """Places in shared memory of what one copy brings."""
+    def part_floats(self) -> int:
+        """The floats of one part in shared memory."""
         return bulk_count(self.lines, self.halves) if self.bulk else self.tile.stage_bytes // 4 if self.tile is not None else self.count
 
     @property
-    def of_stage(self) -> int:
-        """Places in shared memory of a stage."""
-        return self.of_part * max(1, self.parts)
+    def stage_floats(self) -> int:
+        """The floats of one stage in shared memory."""
+        return self.part_floats * max(1, self.parts)
 
     def place(self, line: Reg[u32]) -> Reg[u32]:
-        """Where in a stage a line of the tile is, `shift` apart."""
+        """The place of a line of the tile in a stage, without `shift`."""
         if self.parts < 2:
             return line
         each = self.lines // self.parts
-        return line + line // each * (self.of_part - each)
+        return line + line // each * (self.part_floats - each)
 
     def shift(self, line: Reg[u32]) -> Reg[u32] | int:
-        """Lines that a tile which begins at `line` has before its own."""
+        """The number of lines that are loaded before the first line of a tile at `line`."""
         return line & (ALIGNED - 1) if self.parts else 0
 
     def aim(self, line: Reg[u32], lines: Reg[u32]) -> None:
-        """A new tile of the producer, from `line` of `lines`, of a half: where its scales are. Blocks past the last have the last one's."""
+        """In the producer: begin a tile at `line` of `lines` (of a half). Blocks past the last one use the last block's scales."""
         if self.bulk:
             first, last = line // self.block, (lines - 1) // self.block
             blocks = [min_.u32(first + i if i else first, last) for i in range(blocks_of(self.lines // self.halves))]
@@ -102,10 +103,10 @@ class ScaleLines:
             self._sources = [self.array.pointer.at(mul.wide.u32(block, self.array.mn_stride)) for block in blocks]
 
     def load(self, stage: Reg[u32], line: Reg[u32], k: Reg[u32], barrier: MBarrier) -> None:
-        """By the producer: the scales of lines `line`.. in stage `k` of the depth."""
+        """In the producer: copy the scales of stage `k` along K, for a tile that begins at `line`."""
         if self.bulk:
             copy = cp.async_.bulk.shared__cluster.global_.mbarrier__complete_tx__bytes
-            places = self.ring.at(stage * self.of_stage)
+            places = self.ring.at(stage * self.stage_floats)
             for i, source in enumerate(self._sources):
                 copy(places + i * ALIGNED, source.at(k - (k & (ALIGNED - 1))), 4 * ALIGNED, barrier)
             return
@@ -124,11 +125,11 @@ class ScaleLines:
 
     @property
     def group(self) -> int:
-        """Lines of a tile that certainly have one scale."""
+        """The number of adjacent lines of a tile that always share a scale."""
         return 1 if self.block == 1 else gcd(self.lines // self.halves, self.block)
 
     def begin(self, line: Reg[u32], lines: Reg[u32], lane: Reg[u32], first: Any) -> None:
-        """A new tile of the producer's warp: which scales are each lane's. Lines past the last have the last one's."""
+        """In the copying warp: begin a tile, and compute the scales that each lane copies. Lines past the last use its scales."""
         self._at, self._first = [], first
         if not self.copied:
             return
@@ -138,52 +139,52 @@ class ScaleLines:
             self._at.append(at if self.block == 1 else at // self.block)
 
     def copy(self, stage: Reg[u32], k: Reg[u32], lane: Reg[u32]) -> None:
-        """Begin to copy the scales of stage `k` of the tile."""
+        """In the copying warp: begin to copy the scales of stage `k` of the tile."""
         slot = self.ring.at(stage * self.count + lane)
         if not isinstance(self._first, int) or self._first:
             k = k + self._first
-        here = self.array.pointer.at(mul.wide.u32(k, self.array.k_stride))
-        for number, at in enumerate(self._at):                  # addresses are made here: a warp of the producer's has few registers
+        column = self.array.pointer.at(mul.wide.u32(k, self.array.k_stride))
+        for number, at in enumerate(self._at):                  # the addresses are not kept: the producer warpgroup has few registers
             left = self.count - number * WARP
-            place = here.at(mul.wide.u32(at, self.array.mn_stride))
+            place = column.at(mul.wide.u32(at, self.array.mn_stride))
             cp.async_.ca.shared.global_(slot + number * WARP, place, 4, pred=None if left >= WARP else lane < left)
 
 
 def blocks_of(lines: int, block: int = BLOCK) -> int:
-    """Blocks that a tile of so many lines may have some of."""
+    """The largest number of blocks that a tile of `lines` lines may touch."""
     return (lines + block - gcd(lines, block) + block - 1) // block
 
 
 def bulk_count(lines: int, halves: int = 1) -> int:
-    """Scales that bulk copies bring for a tile's lines, or for its halves, in one stage: four stages' of every block."""
+    """The scales that bulk copies load in one stage: four stages' scales of every block that the tile (or each half) may touch."""
     return ALIGNED * halves * blocks_of(lines // halves)
 
 
-def parts_of(lines: int) -> int:
-    """Copies that bring the scales of a tile's lines and of those before: a box has 256 at most."""
-    return 1 if lines + ALIGNED <= BOX else 2
+def copies_per_tile(lines: int) -> int:
+    """The tensor copies that load the scales of a tile's lines and of up to ALIGNED lines before them."""
+    return 1 if lines + ALIGNED <= MAX_BOX else 2
 
 
 def scale_count(lines: int, block: int) -> int:
-    """Scales of a tile's lines in one stage."""
+    """The number of scales of a tile's lines in one stage."""
     return lines if block == 1 else lines // gcd(lines, block)
 
 
 @dataclass(slots=True)
 class Factors:
-    """One thread's scales of one stage, in registers of their own: of its rows and of its columns, and their products."""
+    """One thread's scales of one stage, in registers: the scales of its rows and of its columns, and products of the two."""
 
     rows: list[Reg[f32]]
     columns: list[Reg[f32]]
-    group: int                                  # columns with one scale; 1: each its own
+    group: int                                  # adjacent columns that share a scale
     _products: dict[tuple[int, int], Reg[f32]] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """The registers have the scales of another stage: the products are not theirs."""
+        """Forget the products: the registers get the scales of another stage."""
         self._products = {}
 
     def factor(self, m64: int, index: int) -> Reg[f32]:
-        """What accumulator `index` of an m64 block is multiplied by."""
+        """The factor of accumulator `index` of an m64 block."""
         row = 2 * m64 + index % 4 // 2
         column = index // 4 * 2 + index % 2 if self.group == 1 else index // 4 * 8 // self.group
         key = row, column
@@ -194,10 +195,10 @@ class Factors:
 
 @dataclass(frozen=True, slots=True)
 class ScaleRing:
-    """Scales of both operands of every stage.
+    """The scales of both operands, for every stage.
 
-    Where a warp copies, each of its lanes arrives on full[stage] when its copies have landed (cp.async.mbarrier.arrive.noinc): 32 arrivals
-    more a phase. Every consumer warp reads the scales it needs before its products, and arrives on empty[stage] itself.
+    If a warp copies scales, each of its lanes arrives on full[stage] after its copies have landed (cp.async.mbarrier.arrive.noinc). That
+    makes 32 more arrivals per phase. Every mma warp reads the scales that it needs before its products, and arrives on empty[stage] itself.
     """
 
     m: ScaleLines
@@ -205,7 +206,7 @@ class ScaleRing:
 
     @classmethod
     def allocate(cls, sums: Sums, sfa: ScaleArray, sfb: ScaleArray, sfa_map: TensorMap, tile: TileShape, stages: int) -> ScaleRing | None:
-        """The ring of a dense product whose sums are block scaled; None for others."""
+        """The ring of a dense product with block-scaled sums; None for others."""
         if not isinstance(sums, BlockScaled):
             return None
         return cls(ScaleLines.allocate(sfa, tile.BM, 1, stages, "scales of A", sfa_map if sums.load != "warp" else None),
@@ -214,7 +215,7 @@ class ScaleRing:
     @classmethod
     def of_groups(cls, sums: Sums, x: ScaleArray, w: ScaleArray, x_map: TensorMap, tile: TileShape, stages: int,
                   gated: bool) -> ScaleRing | None:
-        """The ring of a grouped product, whose tiles begin at any row; with a gate, the columns are those of two projections."""
+        """The ring of a grouped product, whose tiles may begin at any row. With a gate, a tile has columns of two projections."""
         if not isinstance(sums, BlockScaled):
             return None
         by_map = sums.load != "warp"
@@ -223,16 +224,16 @@ class ScaleRing:
 
     @property
     def copied(self) -> bool:
-        """Whether a warp beside the producer copies some of them."""
+        """Whether another warp of the producer warpgroup copies some of them."""
         return self.m.copied or self.n.copied
 
     @property
     def copying_lanes(self) -> int:
-        """Lanes that arrive at a stage when their copies have landed."""
+        """The number of lanes that arrive on full[stage] after their copies have landed."""
         return WARP if self.copied else 0
 
     def copy(self, stage: Reg[u32], k: Reg[u32], lane: Reg[u32], full: MBarrier) -> None:
-        """Copy a stage's scales, in all lanes of one warp."""
+        """In all lanes of the copying warp: copy a stage's scales."""
         self.m.copy(stage, k, lane)
         self.n.copy(stage, k, lane)
         cp.async_.mbarrier.arrive.noinc.shared__cta.b64(full)
@@ -244,18 +245,18 @@ class ScaleRing:
 
     def read(self, factors: Factors, stage: Reg[u32] | int, row: Reg[u32], column: Reg[u32], places: list[Reg[u32]],
              k: Reg[u32] | int) -> None:
-        """In a consumer thread: the scales of its rows (from `row` of the stage on) and columns (from `column` of 8, or `places` of bulk
-        copies) in this stage, number `k` of the depth."""
+        """In an mma thread: read the scales of stage `k`. Its rows begin at `row` of the stage. Its columns begin at `column` of each
+        8; with bulk copies they are at `places`."""
         factors.forget()
-        at = self.m.ring.at(stage * self.m.of_stage)
+        at = self.m.ring.at(stage * self.m.stage_floats)
         mine = at.at(row if self.m.block == 1 else row // self.m.group)
         for i, register in enumerate(factors.rows):
             offset = i // 2 * 64 + (8 if i % 2 else 0)
             ld.shared__cta.f32(register, mine + (offset if self.m.block == 1 else i // 2 * 64 // self.m.group))
         if self.n.bulk:
-            at = self.n.ring.at(stage * self.n.of_stage + (k & (ALIGNED - 1)))
+            at = self.n.ring.at(stage * self.n.stage_floats + (k & (ALIGNED - 1)))
             for place, register in zip(places, factors.columns, strict=True):
-                ld.shared__cta.f32(register, at.at(place) if self.n.of_stage > ALIGNED else at)
+                ld.shared__cta.f32(register, at.at(place) if self.n.stage_floats > ALIGNED else at)
             return
         at = self.n.ring.at(stage * self.n.count)
         if self.n.block == 1:
@@ -269,8 +270,8 @@ class ScaleRing:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One consumer thread's view of the ring: where its first row's scale is in a stage, and its column in every 8; of bulk copies, the
-    `places` of the tile's columns, and the number `k` of the stage that is read next.
+    """An mma thread's reader of the ring. `row` is the place of its first row's scale in a stage, `column` its column in every 8. With bulk
+    copies, `places` are the places of its columns' scales and `k` is the number of the next stage along K.
 
     Without a ring all factors are 1.
     """
@@ -281,31 +282,31 @@ class Reader:
     column: Reg[u32]
     k: Reg[u32]
     places: list[Reg[u32]]
-    whole: bool                                 # a ring has the stages of a bulk copy, and tiles take whole ones
+    whole: bool                                 # the ring has ALIGNED stages, as a bulk copy, and tiles consist of whole rings
 
     @classmethod
     def of(cls, ring: ScaleRing | None, m64_blocks: int, row: Reg[u32], column: Reg[u32], stages: int, parts: bool = False) -> Reader:
-        """For a ring of so many `stages`, and tiles whose depth is worked on whole or in `parts`."""
+        """For a ring of `stages` stages. `parts`: work tiles may have only a part of K."""
         count = ring.n.count if ring is not None and ring.n.bulk else 0
         whole = bool(count) and stages == ALIGNED and not parts
         return cls(ring, m64_blocks, row, column, mov.u32(0), [mov.u32(0) for _ in range(count)], whole)
 
     def begin(self, column: Reg[u32], first: Reg[u32] | int) -> None:
-        """A new tile, which begins in `column` and with stage `first` of the depth."""
+        """Begin a tile at `column` and at stage `first` along K."""
         if self.ring is not None and self.ring.n.bulk:
             lines = self.ring.n
             mov.u32(self.k, first)
             within, each = column & (lines.block - 1), lines.count // lines.halves
             for i, place in enumerate(self.places):
-                here = (within + i % each * lines.group) // lines.block * ALIGNED
-                mov.u32(place, here + lines.of_stage // 2 if i >= each else here)
+                offset = (within + i % each * lines.group) // lines.block * ALIGNED
+                mov.u32(place, offset + lines.stage_floats // 2 if i >= each else offset)
 
     def factors(self) -> Factors | None:
-        """Registers for the factors of one stage."""
+        """Registers for the factors of one stage; None without a ring."""
         return None if self.ring is None else self.ring.factors(self.m64_blocks)
 
     def read(self, factors: Factors | None, stage: Reg[u32] | int) -> None:
-        """The factors of a stage that has landed."""
+        """Read the factors of a stage that has landed."""
         if self.ring is not None and factors is not None:
             constant = isinstance(stage, int) and self.whole
             self.ring.read(factors, stage, self.row, self.column, self.places, stage if constant else self.k)
@@ -313,4 +314,4 @@ class Reader:
                 add.u32(self.k, self.k, 1)
 
 
-__all__ = ["ALIGNED", "Factors", "Reader", "ScaleLines", "ScaleRing", "bulk_count", "parts_of", "scale_count"]
+__all__ = ["ALIGNED", "Factors", "Reader", "ScaleLines", "ScaleRing", "bulk_count", "copies_per_tile", "scale_count"]

@@ -1,4 +1,4 @@
-"""Split-K: the partial sums of CTAs that share a tile, added in a fixed order, each of them storing its share of the columns."""
+"""Split-K: CTAs that share an output tile add their partial sums in a fixed order, and each stores its share of the columns."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue import DirectStore
 from .warpgroups import MmaThread
 
-# A thread's four accumulators of 8 columns travel as 16 bytes; those of a warpgroup are 2 KiB in the order of its threads, so that
-# every access of a warp is one line after another, and each thread gets back the places that it computes itself.
+# A thread's four accumulators in 8 columns are 16 bytes. A warpgroup's are stored in thread order: the accesses of a warp are contiguous,
+# and each thread reads the sums of the same elements that it has computed itself.
 BLOCK_BYTES = WARPGROUP * 16
 
 
 def columns_per_split(BN: int, splits: int) -> int:
-    """Blocks of 8 columns that each of the CTAs adds up and stores; the last ones may have fewer or none."""
+    """The number of blocks of 8 columns that each CTA adds up and stores. The last CTAs may have fewer or none."""
     return -(-BN // 8 // splits)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReduction:
-    """Through distributed shared memory: every thread sends its partial sums to their owners with st.async.
+    """Reduction through distributed shared memory: every thread sends its partial sums to the CTAs that own the columns, with st.async.
 
-    landed: 1 arrival, of one thread of this CTA, which expects the bytes of every CTA of the cluster, itself included. A CTA works on
-    one tile, so that its buffer is free from the start; what it waits for is all that anybody sends to it, so that it may exit.
+    landed: 1 arrival, of one thread of this CTA. It expects the bytes of every CTA of the cluster, including its own. A CTA works on one
+    tile, so its buffer is free from the start. It waits for all bytes that are sent to it, so it may exit afterwards.
     """
 
     buffer: Shared[f32]
@@ -48,45 +48,45 @@ class ClusterReduction:
         return cls(smem.array(f32, count, align=128, name="partial sums"), smem.mbarrier(1, name="landed"), splits, BM // ROWS)
 
     def expect(self, first: Reg[Any], BN: int) -> None:
-        """In each CTA's one thread where `first` holds: what will come."""
+        """In the one thread of each CTA where `first` holds: expect the bytes that will be sent to the CTA."""
         per, rank = columns_per_split(BN, self.splits), mov.u32(cluster_ctarank)
         blocks = min_.s32(max_.s32(BN // 8 - rank * per, 0), per)
         mbarrier.arrive.expect_tx.shared__cta.b64(self.landed[0], blocks * (self.splits * self.m64_blocks * BLOCK_BYTES), pred=first)
 
     def store(self, mma: Mma, acc: list[Vec[Any, Any]], block: Reg[u32], thread: Reg[u32], store: DirectStore, row: Reg[u32],
               column: Reg[u32], BN: int) -> None:
-        """Send, wait, add up and store. `block` is the warpgroup's first m64 block in the tile."""
+        """Send the partial sums, wait, add up this CTA's columns and store them. `block` is the warpgroup's first m64 block in the tile."""
         per, rank = columns_per_split(BN, self.splits), mov.u32(cluster_ctarank)
         send = opcode("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32")
-        stride = self.m64_blocks * per * BLOCK_BYTES                       # of one CTA's sums
+        stride = self.m64_blocks * per * BLOCK_BYTES                       # bytes of one CTA's sums
         place = rank * stride + block * (per * BLOCK_BYTES) + thread * 16
         for owner in range(self.splits):
             if owner * per * 8 >= BN:
                 break
-            there = mapa.shared__cluster.u32(self.buffer.register(), owner) + place
+            peer = mapa.shared__cluster.u32(self.buffer.register(), owner) + place
             barrier = remote(self.landed[0], owner)
             for s, fragment in enumerate(acc):
                 for j in range(min(per, BN // 8 - owner * per)):
-                    to = smem.SharedAddress((s * per + j) * BLOCK_BYTES, there)
+                    to = smem.SharedAddress((s * per + j) * BLOCK_BYTES, peer)
                     send(to, Vec(mma.block(fragment, owner * per + j)), barrier)
         wait(self.landed[0], 0)
-        here = self.buffer.register() + block * (per * BLOCK_BYTES) + thread * 16
+        own = self.buffer.register() + block * (per * BLOCK_BYTES) + thread * 16
         for s in range(len(acc)):
             for j in range(per):
                 eight = rank * per + j
                 with if_(eight < BN // 8):
-                    parts = [ld.shared__cta.v4.f32(smem.SharedAddress(source * stride + (s * per + j) * BLOCK_BYTES, here))
+                    parts = [ld.shared__cta.v4.f32(smem.SharedAddress(source * stride + (s * per + j) * BLOCK_BYTES, own))
                              for source in range(self.splits)]
                     store.block(added(parts), row + s * ROWS, column + eight * 8)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceReduction:
-    """Through global memory: partial sums in a workspace, and a counter for each tile and warpgroup.
+    """Reduction through global memory: partial sums in a workspace, and a counter for each tile and warpgroup.
 
-    A warpgroup writes its sums and adds 1 to the counter (release), waits until all have (acquire), adds up its share, and adds
-    1 again; the last to do so sets it back to 0 for the next launch. All CTAs of a tile must be on the device at once: the grid
-    is no larger than what it holds, and units are worked on in order, so the lowest tile waited for always goes on.
+    A warpgroup writes its sums, adds 1 to the counter (release) and waits until all splits have done so (acquire). It adds up its share
+    and adds 1 again. The last to do so resets the counter for the next launch. The CTAs of a tile wait for each other, so they must be
+    resident at once: the grid is no larger than what the device holds, and work tiles are processed in order.
     """
 
     workspace: Ptr[f32]
@@ -97,11 +97,11 @@ class WorkspaceReduction:
 
     def store(self, mma: Mma, acc: list[Vec[Any, Any]], block: Reg[u32], thread: Reg[u32], store: DirectStore, row: Reg[u32],
               column: Reg[u32], BN: int, *, tile: Reg[u32], split: Reg[u32], warpgroup: Reg[u32], batch: Reg[u32] | None) -> None:
-        """Write, wait, add up and store."""
+        """Write the partial sums, wait, add up this split's columns and store them."""
         per, blocks = columns_per_split(BN, self.splits), BN // 8
-        of_split = self.m64_blocks * blocks * WARPGROUP * 4                # elements
-        base = self.workspace.at(opcode("mul.wide.u32")(tile, of_split * self.splits)).at(block * (blocks * WARPGROUP * 4) + thread * 4)
-        mine = base.at(split * of_split)
+        stride = self.m64_blocks * blocks * WARPGROUP * 4                  # elements of one split
+        base = self.workspace.at(opcode("mul.wide.u32")(tile, stride * self.splits)).at(block * (blocks * WARPGROUP * 4) + thread * 4)
+        mine = base.at(split * stride)
         for s, fragment in enumerate(acc):
             for j in range(blocks):
                 st.global_.v4.f32(mine + (s * blocks + j) * WARPGROUP * 4, Vec(mma.block(fragment, j)))
@@ -118,18 +118,18 @@ class WorkspaceReduction:
             for j in range(per):
                 eight = split * per + j
                 with if_(eight < blocks):
-                    parts = [ld.global_.v4.f32(shared + (source * of_split + (s * blocks + j) * WARPGROUP * 4))
+                    parts = [ld.global_.v4.f32(shared + (source * stride + (s * blocks + j) * WARPGROUP * 4))
                              for source in range(self.splits)]
                     store.block(added(parts), row + s * ROWS, column + eight * 8, batch)
         bar.sync(warpgroup + 1, b=WARPGROUP)
         with if_(first):
-            before = atom.acq_rel.gpu.global_.add.u32(counter, 1)
-            opcode("st.relaxed.gpu.global.u32")(counter, 0, pred=before == 2 * self.splits - 1)
+            arrived = atom.acq_rel.gpu.global_.add.u32(counter, 1)
+            opcode("st.relaxed.gpu.global.u32")(counter, 0, pred=arrived == 2 * self.splits - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class SplitKStore:
-    """Adds up the sums of the CTAs that share a tile's K, and stores this CTA's share of the columns."""
+    """Adds up the partial sums of the CTAs that share an output tile, and stores this CTA's share of the columns."""
 
     split: SplitK
     atom: Mma
@@ -148,7 +148,7 @@ class SplitKStore:
             self.cluster.expect((self.here.thread == 0) & (self.here.warpgroup == 0), self.BN)
 
     def tile(self, sums: list[Vec[Any, Any]], work: WorkTile, row: Reg[u32], column: Reg[u32]) -> None:
-        """The warpgroup's m64 blocks of a work tile, which begin at `row` and `column` of D."""
+        """Reduce and store the warpgroup's m64 blocks of a work tile. They begin at `row` and `column` of D."""
         here = self.here
         block = mov.u32(0) if isinstance(here.first, int) else here.first
         if self.cluster is not None:
@@ -160,11 +160,11 @@ class SplitKStore:
                      warpgroup=here.warpgroup, batch=work.batch)
 
     def tail(self) -> None:
-        """Nothing is in flight."""
+        """No store needs to be waited for."""
 
 
 def added(parts: list[Vec[Any, Any]]) -> list[Reg[f32]]:
-    """The sums of the parts, from the first to the last."""
+    """The element-wise sums of the parts, added from the first to the last."""
     total = list(parts[0])
     for part in parts[1:]:
         total = [add.rn.f32(sum_, value) for sum_, value in zip(total, part, strict=True)]

@@ -1,4 +1,4 @@
-"""Stream-K: the sums of a tile that lies in several runs, added through global memory."""
+"""Stream-K: adds the partial sums of a tile that several runs share, through global memory."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .warpgroups import MmaThread
 
 @dataclass(frozen=True, slots=True)
 class RunReduction:
-    """Through global memory: the CTA that has the beginning of a tile adds the sums of those that have its end, and stores it.
+    """Reduction through global memory: the CTA with the first stages of a tile adds the sums of the CTAs with its other stages.
 
-    A run has at most one part that does not begin its tile, and it comes first: its sums go to the CTA's place in the workspace, then its
-    flag is raised (release; one a CTA and warpgroup). The part that does not end its tile is the last of its run. If it begins the tile its
-    warpgroup waits for the flags of the runs that follow (acquire), up to the tile's end, clears them for the next launch, and adds their
-    sums from the first to the last.
+    At most one part of a run does not start at its tile's first stage, and it is the run's first part. Its sums go to the CTA's place in
+    the workspace, then its flag is set (release; one flag per CTA and warpgroup). Only the last part of a run can end before its tile
+    does. If it has the tile's first stage, its warpgroup waits for the flags of the next runs (acquire) up to the tile's end, clears them
+    for the next launch, and adds their sums in order.
 
-    Nobody waits before its own flag is raised, so nobody waits in a circle; and all are on the device at once, since the grid is no
-    larger than what it holds. A CTA waits for those of lower numbers only, which begin first.
+    A CTA sets its own flag before it waits, so there is no deadlock. All CTAs are resident at once: the grid is no larger than what the
+    device holds. A CTA waits only for CTAs with lower numbers, which start first.
     """
 
     workspace: Ptr[f32]
@@ -38,7 +38,7 @@ class RunReduction:
     cluster: int = 1                            # CTAs, each with a tile of its own
 
     def hand_over(self, part: Part, sums: list[Vec[Any, Any]], block: Reg[u32], thread: Reg[u32], warpgroup: Reg[u32]) -> None:
-        """By a warpgroup that has not the beginning of the tile."""
+        """Write the sums to the workspace and set the flag. Executed by a warpgroup without the tile's first stage."""
         place = self._place(part.run, block, thread)
         for s, fragment in enumerate(sums):
             for j in range(self.blocks):
@@ -48,7 +48,7 @@ class RunReduction:
 
     def collect(self, part: Part, tile: Reg[u32], sums: list[Vec[Any, Any]], block: Reg[u32], thread: Reg[u32],
                 warpgroup: Reg[u32]) -> None:
-        """By the warpgroup that has the beginning: the sums of the rest are added to its own."""
+        """Add the sums of the tile's other runs to `sums`. Executed by the warpgroup with the tile's first stage."""
         other, end = part.run + 1, (tile + 1) * part.runs.stages
         with loop() as more:
             more.break_if(part.runs.start(other) >= end)
@@ -67,7 +67,7 @@ class RunReduction:
             add.u32(other, other, 1)
 
     def _number(self, run: Reg[u32]) -> Reg[u32]:
-        """Of the CTA of a run that has this CTA's place in its cluster."""
+        """The number of the CTA of a run that has this CTA's rank in its cluster."""
         return run if self.cluster == 1 else run * self.cluster + mov.u32(cluster_ctarank)
 
     def _flag(self, run: Reg[u32], warpgroup: Reg[u32]) -> Ptr[u32]:
@@ -75,14 +75,14 @@ class RunReduction:
         return self.flags.at(number if self.sharing == 1 else number * self.sharing + warpgroup)
 
     def _place(self, run: Reg[u32], block: Reg[u32], thread: Reg[u32]) -> Ptr[f32]:
-        """Of a thread's sums, 16 bytes for each block of 8 columns; those of a warpgroup lie next to each other."""
-        of_block = self.blocks * WARPGROUP * 4
-        return self.workspace.at(opcode("mul.wide.u32")(self._number(run), self.m64_blocks * of_block)).at(block * of_block + thread * 4)
+        """The address of a thread's sums: 16 bytes for each block of 8 columns, in thread order within a warpgroup."""
+        stride = self.blocks * WARPGROUP * 4                    # elements of an m64 block
+        return self.workspace.at(opcode("mul.wide.u32")(self._number(run), self.m64_blocks * stride)).at(block * stride + thread * 4)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamKStore:
-    """Hands over the sums of a tile's end, or adds those of its end to its beginning and stores them."""
+    """Hands over the sums of a part without its tile's first stage; otherwise collects the other runs' sums and stores the tile."""
 
     runs: RunReduction
     store: StagedStore | DirectStore
@@ -90,10 +90,10 @@ class StreamKStore:
     BN: int
 
     def begin(self) -> None:
-        """Nothing is to be done before the first work tile."""
+        """Before the first work tile: nothing to do."""
 
     def tile(self, sums: list[Vec[Any, Any]], work: WorkTile, row: Reg[u32], column: Reg[u32]) -> None:
-        """The warpgroup's m64 blocks of a work tile, which begin at `row` and `column` of D."""
+        """Reduce and store the warpgroup's m64 blocks of a work tile. They begin at `row` and `column` of D."""
         here, part = self.here, work.part
         block = mov.u32(0) if isinstance(here.first, int) else here.first
         assert part is not None
@@ -105,7 +105,7 @@ class StreamKStore:
             self.store.tile(sums, row, column, self.BN, work.batch)
 
     def tail(self) -> None:
-        """Before the warpgroup exits."""
+        """Before the warpgroup exits: wait for its stores."""
         self.store.tail()
 
 

@@ -1,4 +1,4 @@
-"""Tensor maps that are made on the device: each group's own, from a template of the host, by a kernel that runs before the product."""
+"""Tensor maps edited on the device: a kernel before the product makes each group's maps from the host's templates."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ MAP_WORDS = 32              # 128 bytes
 
 
 def maps_of(layout: Layout) -> int:
-    """Maps that each group has: y's, or with matrices of its own also those of x and w."""
+    """The number of maps of each group: y; with "ptr_array" also x and w."""
     return 3 if layout == "ptr_array" else 1
 
 
 def warps(groups: int, layout: Layout) -> int:
-    """Of a launch of `update_tensormaps`, a CTA each."""
+    """The number of warps of `update_tensormaps`; each is a CTA."""
     return groups * maps_of(layout) + 1
 
 
-COUNTER_WORDS = 32          # of a counter of a dynamic schedule, alone in its 128 bytes
-TICKET_WORDS = 2 * COUNTER_WORDS    # at the start of a workspace: those of a kernel, and of a second one at the same time
+COUNTER_WORDS = 32          # a dynamic scheduler's counter is alone in its 128 bytes
+COUNTERS_WORDS = 2 * COUNTER_WORDS  # at the start of a workspace: the counters of a kernel and of the second kernel of a plan
 
 Edit = Callable[[Shared[Any]], None]
 
 
 def workspace_bytes(capacity: int, layout: Layout) -> int:
-    """The counters, the table and every group's maps."""
-    return 4 * (TICKET_WORDS + _table_words(capacity, layout) + capacity * maps_of(layout) * MAP_WORDS)
+    """The bytes of the counters, the group table and every group's maps."""
+    return 4 * (COUNTERS_WORDS + _table_words(capacity, layout) + capacity * maps_of(layout) * MAP_WORDS)
 
 
 def _table_words(capacity: int, layout: Layout) -> int:
@@ -43,13 +43,13 @@ def _table_words(capacity: int, layout: Layout) -> int:
 
 
 def map_of(workspace: Ptr[u32], capacity: int, layout: Layout, group: Reg[u32], which: int) -> Ptr[u32]:
-    """Where a group's map is."""
-    first = workspace + (TICKET_WORDS + _table_words(capacity, layout) + which * MAP_WORDS)
+    """The address of a group's map."""
+    first = workspace + (COUNTERS_WORDS + _table_words(capacity, layout) + which * MAP_WORDS)
     return first.at(group * (maps_of(layout) * MAP_WORDS))
 
 
 def some_rows(address: Reg[u64], rows: Reg[u32]) -> Edit:
-    """The template's matrix, from another row on and with another number of rows (one at least: no map has none)."""
+    """Replace the address and the number of rows. A map has at least one row."""
     def edit(map_: Shared[Any]) -> None:
         replace = tensormap.replace.tile
         replace.global_address.shared__cta.b1024.b64(map_, address)
@@ -59,7 +59,7 @@ def some_rows(address: Reg[u64], rows: Reg[u32]) -> Edit:
 
 
 def matrix(address: Reg[u64], lines: Reg[u32], columns: Reg[u32], type_: type[Scalar]) -> Edit:
-    """Another matrix: `lines` of `columns` elements without gaps."""
+    """Replace the matrix: `lines` x `columns` elements without gaps between lines."""
     def edit(map_: Shared[Any]) -> None:
         replace = tensormap.replace.tile
         some_rows(address, lines)(map_)
@@ -70,7 +70,7 @@ def matrix(address: Reg[u64], lines: Reg[u32], columns: Reg[u32], type_: type[Sc
 
 
 def publish(slot: Ptr[u32], template: TensorMap, edited: Shared[Any], lane: Reg[u32], edit: Edit) -> None:
-    """In all lanes of a warp: copy the template to shared memory, edit it there, and release it to the tensormap proxy in global memory."""
+    """In all lanes of a warp: copy the template to shared memory, edit it, and publish it in global memory (tensormap.cp_fenceproxy)."""
     source: Ptr[b32] = Ptr(template.reg, b32, "")  # type: ignore[attr-defined]
     st.shared__cta.b32(edited.at(lane), ld.b32(source.at(lane)))
     bar.warp.sync(0xFFFFFFFF)
@@ -81,9 +81,20 @@ def publish(slot: Ptr[u32], template: TensorMap, edited: Shared[Any], lane: Reg[
 
 
 def acquire(slot: Ptr[u32], pred: Any = None) -> None:
-    """In the thread that copies through the map: what was released there is what its copies see."""
+    """In the thread that copies through the map: acquire what `publish` released."""
     fence.proxy.tensormap__generic.acquire.gpu(slot, pred=pred)
 
 
-__all__ = ["COUNTER_WORDS", "MAP_WORDS", "TICKET_WORDS", "acquire", "map_of", "maps_of", "matrix", "publish", "some_rows", "warps",
-           "workspace_bytes"]
+__all__ = [
+    "COUNTERS_WORDS",
+    "COUNTER_WORDS",
+    "MAP_WORDS",
+    "acquire",
+    "map_of",
+    "maps_of",
+    "matrix",
+    "publish",
+    "some_rows",
+    "warps",
+    "workspace_bytes",
+]

@@ -1,4 +1,4 @@
-"""Block scales of fp8 operands: read by the consumers a stage ahead, multiplied into each stage's product."""
+"""Block scales of fp8 operands that the mma threads read from global memory one stage ahead, and apply to each stage's product."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class ScaleArray:
     k_stride: Reg[u32]
 
     def at(self, index: Any) -> ScaleArray:
-        """The scales that begin `index` elements further on."""
+        """The scales from element `index` on."""
         return ScaleArray(self.pointer.at(index), self.mn_stride, self.k_stride)
 
 
 @dataclass(slots=True)
 class Scales:
-    """The factors of one warpgroup's accumulators. Without arrays every factor is 1: promotion alone.
+    """The factors of one warpgroup's accumulators. Without arrays every factor is 1: sums are promoted, but not scaled.
 
-    A has a scale for each row and 128 of K, B for each 128 columns and 128 of K. A thread needs two rows an m64 block and one column
-    block, or as many as a tile of BN columns can straddle.
+    A has a scale for each row and 128 of K, B for each 128 columns and 128 of K. A thread needs the scales of two rows per m64 block, and
+    of every block of columns that a tile of BN columns can touch.
     """
 
     a: ScaleArray | None
@@ -47,11 +47,11 @@ class Scales:
 
     @property
     def group(self) -> int:
-        """Columns of a tile that certainly have one scale."""
+        """The number of adjacent columns of a tile that always share a scale."""
         return gcd(self.BN, BLOCK)
 
     def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
-        """A new tile: this thread's row of the first m64 block, the tile's first column, and the extents of the problem."""
+        """Begin a tile: this thread's row in the first m64 block, the tile's first column, and the extents of the problem."""
         self._a_rows, self._b_columns = [], []
         if self.a is not None:
             for m64 in range(self.m64_blocks):
@@ -79,12 +79,12 @@ class Scales:
             ld.global_.nc.f32(self._next[i], at)
 
     def take(self) -> None:
-        """The scales read last are those of the stage that begins."""
+        """Begin a stage: use the scales that were prefetched last."""
         self._now = [mov.f32(register) for register in self._next]
         self._factors = {}
 
     def factor(self, m64: int, index: int) -> Reg[f32] | float:
-        """What accumulator `index` of an m64 block is multiplied by."""
+        """The factor of accumulator `index` of an m64 block."""
         rows, columns = len(self._a_rows), len(self._b_columns)
         if not rows and not columns:
             return 1.0

@@ -1,4 +1,4 @@
-"""Layer 3: the roles of a CTA's warpgroups. Warpgroup 0 is the producer's; the others multiply and store."""
+"""Layer 3: the roles of a CTA's warpgroups. Warpgroup 0 is the producer warpgroup; the others are mma warpgroups."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .mainloop import REGISTERS
 
 
 def start(cluster: bool) -> None:
-    """In all threads: go on when the barriers of every CTA of the cluster are there and the kernel before has written its results; then
-    the kernel behind may begin."""
+    """In all threads: wait until the mbarriers of every CTA of the cluster are initialised and the previous kernel's results are visible.
+    Then allow the next kernel to launch."""
     if cluster:
         cluster_start()
     else:
@@ -30,7 +30,7 @@ def start(cluster: bool) -> None:
 
 @contextmanager
 def producer_warpgroup(thread: Reg[u32], mma_warpgroups: int) -> Iterator[None]:
-    """The threads of warpgroup 0, which give registers away. `mma_threads` must follow."""
+    """The threads of warpgroup 0. They give up registers. `mma_threads` must follow."""
     with if_(thread < WARPGROUP):
         if mma_warpgroups in REGISTERS:
             setmaxnreg.dec.sync.aligned.u32(REGISTERS[mma_warpgroups][0])
@@ -39,8 +39,8 @@ def producer_warpgroup(thread: Reg[u32], mma_warpgroups: int) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class MmaThread:
-    """A thread of an mma warpgroup: the warpgroup's number, the thread's own in it, its lane and warp; and where its first accumulator
-    lies, by row in an m64 block and by column in a block of 8.
+    """A thread of an mma warpgroup. `thread` and `warp` are indices in the warpgroup. `row` in an m64 block and `column` in a block of 8
+    are the place of its first accumulator.
 
     The warpgroup has `m64_blocks` blocks of the tile, from block `first` on.
     """
@@ -56,22 +56,22 @@ class MmaThread:
 
     @property
     def shares_rows(self) -> bool:
-        """Whether the rows of a tile are shared out among warpgroups, of which one may have none of a group's last tile."""
+        """Whether warpgroups share the rows of a tile. A warpgroup may then have no rows of a group's last tile."""
         return not isinstance(self.first, int)
 
     @property
     def first_row(self) -> Reg[u32] | int:
-        """The row of the tile at which the warpgroup begins."""
+        """The warpgroup's first row in a tile."""
         return 0 if isinstance(self.first, int) else self.first * ROWS
 
     def tile_row(self, row: Reg[u32]) -> Reg[u32]:
-        """The row of the result at which the warpgroup begins in a tile that begins at `row`."""
+        """The warpgroup's first row of the result, in a tile that begins at `row`."""
         return row if isinstance(self.first, int) else row + self.first * ROWS
 
 
 @contextmanager
 def mma_threads(thread: Reg[u32], warpgroup: Reg[u32], mma_warpgroups: int, m64_blocks: int, schedule: Schedule) -> Iterator[MmaThread]:
-    """The threads of the other warpgroups, which take over registers. Warpgroups that take turns begin at row 0 of a tile of their own."""
+    """The threads of the mma warpgroups. They take over registers. With `Pingpong` each warpgroup has a whole tile to itself."""
     with else_():
         if mma_warpgroups in REGISTERS:
             setmaxnreg.inc.sync.aligned.u32(REGISTERS[mma_warpgroups][1])

@@ -1,4 +1,4 @@
-"""The configuration of a dense product: what its kernel is specialised to, checked where it is written."""
+"""The configuration of a dense kernel: its compile-time parameters, checked when they are written."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ptxkit.types import Scalar, bf16, f16, f32
 from ..collective.atoms import ROWS
 from ..collective.epilogue import BUFFERS
 from ..collective.epilogue_ops import ACTIVATIONS, PLAIN_SUM, Fusion
-from ..collective.mainloop_promoted import UNROLLED
+from ..collective.mainloop_promoted import MIN_UNROLLED_STAGES
 from ..collective.split_k import columns_per_split
-from ..scheduler.dynamic import Tickets
+from ..scheduler.dynamic import DynamicScheduler
 from . import budget
 from .parts import (
     L2_FETCH,
@@ -50,7 +50,7 @@ STREAM_K_SUMS = 168         # registers of promoted sums that stream-K holds in 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Element types of A, B, D and of the sums, the majors of A and B, and whether all are batches: what the problem decides."""
+    """What the problem decides: the element types of A, B, D and the sums, the majors of A and B, and whether the product is batched."""
 
     a: type[Scalar] = bf16
     b: type[Scalar] = bf16
@@ -76,8 +76,8 @@ class Operands:
 class DenseConfig:
     """One specialisation of a dense kernel (`gemm.kernels`).
 
-    Some fields are derived where they are left out: `tile.BK` 0, `stages` 0 (the deepest ring that shared memory holds), the warpgroups of
-    `Cooperative(0)`, `store` None (staged where a tile's row is whole 32-byte spans), and the buffers of `Staged(0)`.
+    Some fields are derived if they are left out: `tile.BK` 0, `stages` 0 (the deepest ring that shared memory holds), the warpgroups of
+    `Cooperative(0)`, `store` None (staged if a tile's row consists of whole 32-byte spans), and the buffers of `Staged(0)`.
     """
 
     operands: Operands = Operands()
@@ -123,12 +123,12 @@ class DenseConfig:
 
     @property
     def warpgroups(self) -> int:
-        """The mma warpgroups."""
+        """The number of mma warpgroups."""
         return budget.warpgroups_of(self.schedule)
 
     @property
     def m64_blocks(self) -> int:
-        """m64 blocks of a tile that one mma warpgroup multiplies."""
+        """The m64 blocks of a tile that one mma warpgroup multiplies."""
         return budget.m64_blocks(self.tile, self.schedule)
 
     @property
@@ -138,62 +138,63 @@ class DenseConfig:
 
     @property
     def splits(self) -> int:
-        """CTAs that share the K of a tile."""
+        """The number of CTAs that share the K of a tile."""
         return self.scheduler.splits if isinstance(self.scheduler, SplitK) else 1
 
     @property
     def splits_in_cluster(self) -> bool:
-        """Whether these are a cluster."""
+        """Whether the CTAs that share the K of a tile are a cluster."""
         return isinstance(self.scheduler, SplitK) and self.scheduler.reduce == "cluster"
 
     @property
     def splits_in_workspace(self) -> bool:
-        """Whether these add up their sums through a workspace."""
+        """Whether the CTAs that share the K of a tile add up their sums through a workspace."""
         return isinstance(self.scheduler, SplitK) and self.scheduler.reduce == "workspace"
 
     @property
     def cluster(self) -> int:
-        """CTAs of a cluster."""
+        """The number of CTAs of a cluster."""
         return self.splits if self.splits_in_cluster else self.multicast.size
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA."""
+        """The number of threads of a CTA."""
         return budget.threads(self.schedule)
 
     @property
     def staged(self) -> bool:
-        """Whether tiles go through shared memory to D."""
+        """Whether tiles are stored through shared memory."""
         return isinstance(self.store, Staged)
 
     @property
     def buffers(self) -> int:
-        """Staging buffers of a warpgroup."""
+        """The number of staging buffers of a warpgroup."""
         return self.store.buffers if isinstance(self.store, Staged) else 0
 
     @property
     def boxes(self) -> int:
-        """Boxes of a tile that a warpgroup stores."""
+        """The boxes of a tile that one warpgroup stores."""
         return budget.store_boxes(self.tile, self.tile.BN, self.operands.out, self.schedule)
 
     @property
     def buffers_that_fit(self) -> int:
-        """Staging buffers a warpgroup that shared memory holds next to the ring."""
+        """The staging buffers per warpgroup that fit into shared memory next to the ring."""
         one = budget.staging_bytes(1, self.tile.BN, self.operands.out, self.schedule)
         return self.buffers + (SHARED_LIMIT - self.smem_bytes) // one
 
     @property
     def stage_bytes(self) -> int:
-        """One stage of A and B."""
+        """The bytes of one stage of A and B."""
         return budget.stage_bytes(self.tile, self.operands.a, self.operands.b)
 
     @property
     def fixed_bytes(self) -> int:
-        """Shared memory besides the ring: staging, partial sums, barriers, and the alignment between them at most."""
+        """Shared memory besides the ring: staging, partial sums and mbarriers, with the largest alignment between them."""
         bytes = budget.staging_bytes(self.buffers, self.tile.BN, self.operands.out, self.schedule) if self.staged else 0
         if self.splits_in_cluster:
             bytes += self.splits * columns_per_split(self.tile.BN, self.splits) * 8 * self.tile.BM * 4 + 8
-        return bytes + (16 if isinstance(self.schedule, Pingpong) else 0) + (Tickets.BYTES if isinstance(self.scheduler, Dynamic) else 0)
+        dynamic = DynamicScheduler.BYTES if isinstance(self.scheduler, Dynamic) else 0
+        return bytes + (16 if isinstance(self.schedule, Pingpong) else 0) + dynamic
 
     @property
     def smem_bytes(self) -> int:
@@ -210,7 +211,7 @@ class DenseConfig:
 
     @property
     def readers(self) -> int:
-        """Arrivals that empty a stage."""
+        """The arrivals of a phase of empty[stage]."""
         sharing = 1 if isinstance(self.schedule, Pingpong) else self.warpgroups
         return sharing * (self.multicast.m + self.multicast.n - 1)
 
@@ -220,7 +221,7 @@ class DenseConfig:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def with_(self, changes: Mapping[str, Any]) -> DenseConfig:
-        """The same with the fields at these paths changed (`{"tile.BM": 64}`); what was derived and is not among them is derived again."""
+        """A copy with the fields at these paths changed (`{"tile.BM": 64}`). Derived fields that are not among them are derived again."""
         schedule = replace(self.schedule, warpgroups=0) if isinstance(self.schedule, Cooperative) else self.schedule
         bare = _Draft(self.operands, self.tile, 0, schedule, self.scheduler, None, self.loads, self.fusion)
         for path, value in changes.items():
@@ -259,10 +260,10 @@ class DenseConfig:
                           f"accumulators        {accumulators} of {budget.mma_registers(self.schedule)} registers an mma thread",
                           f"mbarriers           {barriers}"])
 
-    # ------------------------------------------------------------------------------------------- what no kernel can be
+    # ------------------------------------------------------------------------------------------- what is refused
 
     def _tile_problem(self) -> str | None:
-        """A sentence when the tile does not go with the operands, the schedule or the loads."""
+        """The reason if the tile does not fit the operands, the schedule or the loads."""
         operands, tile, loads, sums = self.operands, self.tile, self.loads, self.sums
         for name, major, extent in (("BM", operands.a_major, tile.BM), ("BN", operands.b_major, tile.BN)):
             if major == "mn" and extent % 64:
@@ -270,25 +271,25 @@ class DenseConfig:
         if tile.BK * operands.a.bits // 8 % budget.STAGE_BYTES:
             return f"BK is a multiple of {budget.STAGE_BYTES * 8 // operands.a.bits} for {operands.a.__name__}, not {tile.BK}"
         if loads.a_rows and (tile.BM != ROWS or operands.a_major != "k" or self.warpgroups != 1 or self.multicast.n > 1):
-            return (f"a_rows={loads.a_rows}: few rows are loaded of K-major tiles of 64, for one mma warpgroup, by CTAs that share no A: "
-                    "take 0")
+            return (f"a_rows={loads.a_rows} needs a K-major A, tiles of 64 rows, one mma warpgroup and CTAs that do not share A: take "
+                    "a_rows=0")
         if isinstance(self.schedule, Pingpong) and tile.BM > 128:
             return f"pingpong warpgroups have a tile of 64 or 128 rows each, not {tile.BM}"
         if isinstance(self.schedule, Cooperative) and tile.BM % (ROWS * self.warpgroups):
             return (f"{self.warpgroups} mma warpgroups cannot share {tile.BM} rows in m64 blocks: take "
                     f"{budget.default_warpgroups(tile.BM)}, or another BM")
         if isinstance(sums, ThreadScaled):
-            return "block scales of a dense product come through shared memory: take BlockScaled"
+            return "a dense product loads block scales through shared memory: take BlockScaled"
         if isinstance(sums, Promoted) and (tile.BK * operands.a.bits // 8 != budget.STAGE_BYTES or operands.accumulator is not f32):
-            return "f32 sums are promoted after each stage of 128 bytes: take BK=0 and f32 sums"
+            return "promotion needs stages of 128 bytes and f32 sums: take BK=0 and f32 sums"
         if isinstance(sums, Promoted) and sums.how == "stagger" and self.warpgroups < 2:
-            return "staggered promotion keeps warpgroups that share a tile apart: take two warpgroups, or how=\"plain\""
+            return "staggered promotion needs warpgroups that share a tile: take two warpgroups, or how=\"plain\""
         if isinstance(sums, BlockScaled) and operands.a.bits != 8:
-            return f"block scales are those of fp8 operands, not of {operands.a.__name__}: take TensorCoreSums or Promoted"
+            return f"block scales need fp8 operands, not {operands.a.__name__}: take TensorCoreSums or Promoted"
         return None
 
     def _scheduler_problem(self) -> str | None:
-        """A sentence when work cannot be shared out so."""
+        """The reason if the scheduler does not fit the rest."""
         scheduler, operands, tile = self.scheduler, self.operands, self.tile
         if isinstance(scheduler, SplitK) and isinstance(self.schedule, Pingpong):
             return "pingpong warpgroups work on whole tiles: take Cooperative, or another scheduler than SplitK"
@@ -297,38 +298,38 @@ class DenseConfig:
         if isinstance(scheduler, StreamK) and operands.accumulator is not f32:
             return "stream-K adds up f32 sums: take accumulate=\"f32\", or Static"
         if self.loads.l2_prefetch_stages and (isinstance(scheduler, StreamK) or isinstance(scheduler.order, Hilbert)):
-            return "a CTA's first tile is known ahead without StreamK and Hilbert: take l2_prefetch_stages=0"
+            return "with StreamK or Hilbert a CTA does not know its first tile in advance: take l2_prefetch_stages=0"
         cluster = self.multicast
         for name, major, extent, by in (("A", operands.a_major, tile.BM, cluster.n), ("B", operands.b_major, tile.BN, cluster.m)):
-            unit = 8 if major == "k" else 64
-            if extent % (unit * by):
-                return f"{by} CTAs cannot share {name} tiles of {extent} lines in parts of {unit}: take a smaller cluster"
+            lines = 8 if major == "k" else 64
+            if extent % (lines * by):
+                return f"{by} CTAs cannot share {name} tiles of {extent} lines in parts of {lines}: take a smaller cluster"
         return None
 
     def _epilogue_problem(self, whole_spans: bool) -> str | None:
         if self.staged and (not whole_spans or isinstance(self.scheduler, SplitK)):
-            return "staged stores are of whole 32-byte spans of 16- or 32-bit results, of a K that is not split: take Direct"
+            return "staged stores need rows of whole 32-byte spans, 16- or 32-bit results and a K that is not split: take Direct"
         activation = self.fusion.activation
         if isinstance(activation, str) and activation not in ACTIVATIONS:
             return f"activation is {', '.join(ACTIVATIONS)} or a function, not {activation!r}"
         return None
 
     def _budget_problem(self) -> str | None:
-        """A sentence when an SM does not have what it takes."""
+        """The reason if an SM does not have enough shared memory or registers."""
         if self.staged and (problem := budget.buffers_problem(self.buffers, self.schedule)):
             return problem
         if self.stages < 2 or self.stages > MAX_STAGES:
             fit = max(self.stages_that_fit, 0)
             return (f"a ring has 2 to {MAX_STAGES} stages, not {self.stages}" +
                     (f": {fit} of {self.stage_bytes:,} bytes fit, take a smaller tile" if fit < 2 else ""))
-        if budget.promoted_by_halves(self.tile, self.schedule) and self.stages < UNROLLED:
-            return (f"sums promoted by halves of {self.tile.BN} columns spill in a ring of {self.stages} stages: take {UNROLLED}, or "
-                    f"BN={self.tile.BN // 2}")
+        if budget.promoted_by_halves(self.tile, self.schedule) and self.stages < MIN_UNROLLED_STAGES:
+            return (f"sums promoted by halves of {self.tile.BN} columns spill in a ring of {self.stages} stages: take "
+                    f"{MIN_UNROLLED_STAGES}, or BN={self.tile.BN // 2}")
         sums = budget.accumulator_registers(self.tile, self.schedule, self.operands.accumulator)
-        if (isinstance(self.scheduler, StreamK) and budget.promoted(self.sums) and self.warpgroups == 1 and self.stages < UNROLLED
-                and sums > STREAM_K_SUMS):
+        if (isinstance(self.scheduler, StreamK) and budget.promoted(self.sums) and self.warpgroups == 1
+                and self.stages < MIN_UNROLLED_STAGES and sums > STREAM_K_SUMS):
             return (f"stream-K with {sums} registers of promoted sums in one mma warpgroup spills in a ring of {self.stages} stages: take "
-                    f"{UNROLLED}, or two warpgroups")
+                    f"{MIN_UNROLLED_STAGES}, or two warpgroups")
         if self.smem_bytes > SHARED_LIMIT:
             return (f"{self.stages} stages of {self.stage_bytes:,} bytes take {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes; "
                     f"{self.stages_that_fit} fit")
@@ -337,7 +338,7 @@ class DenseConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """The fields of a configuration that is not checked yet."""
+    """The fields of a configuration before it is checked."""
 
     operands: Operands
     tile: Tile

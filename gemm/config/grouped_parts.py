@@ -1,4 +1,4 @@
-"""The parts of a grouped configuration alone: operands, the way of the tokens, schedulers, stores and loads."""
+"""The parts that only a grouped configuration has: operands, orientation of the tokens, schedulers, stores and loads."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..scheduler.group_table import Layout
 from .parts import MAX_STAGES, ClusterShape, ConfigError, L2Fetch, Swizzle, chosen
 
 CAPACITIES = (32, 64, 128, 256, 1024)
-"""Groups that a table has room for."""
+"""The sizes of a group table, in groups."""
 CONTIGUOUS_ROWS = 128
-"""Rows of a block that has one group in the contiguous layout: DeepGEMM's alignment."""
-LEAST_BOX = 32
-"""Rows that one copy of a swapped tile loads, at least: copies of fewer take longer than what they do not load."""
+"""In the contiguous layout, each aligned block of this many rows belongs to one group: DeepGEMM's alignment."""
+MIN_BOX_ROWS = 32
+"""The fewest rows of X that one copy of a swap-AB tile loads. Smaller copies cost more time than the rows that they do not load."""
 
 Granularity = Literal[0, 8, 16, 32, 64]
 TailRows = Literal[0, 8, 16, 32]
@@ -25,10 +25,10 @@ GroupEnds = Literal["ragged", "tensormap"]
 
 @dataclass(frozen=True, slots=True)
 class GroupOperands:
-    """Element types of X, W and Y, how the device says which rows are whose, and what the epilogue does: what the problem decides.
+    """What the problem decides: the element types of X, W and Y, the layout of the groups, and the epilogue.
 
-    `gated`: W holds the rows of a gate, then those of an up projection, and Y is silu(gate) * up. `scaled`: each group has one scale.
-    `max_groups`: groups that the table of groups has room for. Results in e4m3 are quantised, 128 columns of a row with one scale.
+    `gated`: W has the rows of a gate, then the rows of an up projection, and Y is silu(gate) * up. `scaled`: each group has one scale.
+    `max_groups`: the size of the group table. Results in e4m3 are quantised with one scale for every 128 columns of a row.
     """
 
     x: type[Scalar] = bf16
@@ -49,7 +49,7 @@ class GroupOperands:
 
     @property
     def quantised(self) -> bool:
-        """Whether every 128 columns of a row of Y have a scale of their own."""
+        """Whether Y is quantised, with a scale for every 128 columns of a row."""
         return self.out.bits == 8
 
 
@@ -57,8 +57,8 @@ class GroupOperands:
 class TokensAsRows:
     """Y = X W^T: the tokens are rows of a tile.
 
-    `partial_boxes`, where warpgroups share a tile: X is loaded by a copy for each of them, and only for those that have rows. `tail_rows`:
-    rows at a time that are loaded of a warpgroup's that are not all there (0: all of them).
+    `partial_boxes`, if warpgroups share a tile: each warpgroup's rows of X are one box, and boxes without rows are not loaded.
+    `tail_rows`: a partial box loads this many rows at a time (0: the whole box).
     """
 
     partial_boxes: bool = False
@@ -72,10 +72,10 @@ class TokensAsRows:
 
 @dataclass(frozen=True, slots=True)
 class SwapAB:
-    """Y^T = W X^T: the tokens are columns of a tile, so that few tokens waste no rows.
+    """Y^T = W X^T: the tokens are columns of a tile, so a few tokens need only a narrow tile.
 
-    `n_granularity`: only as many columns are multiplied as there are tokens, rounded up to it (0: all). `partial_boxes`: only as many rows
-    of X are loaded.
+    `n_granularity`: a tile multiplies only as many columns as it has tokens, rounded up to this number (0: all columns). `partial_boxes`:
+    it also loads only these rows of X.
     """
 
     n_granularity: Granularity = 0
@@ -89,9 +89,12 @@ class SwapAB:
 
 @dataclass(frozen=True, slots=True)
 class StaticGroups:
-    """CTA c of C works on work tiles c, c + C, ... of all groups. `find`: a tile's group is found by walking on from the last one
-    ("linear") or by a binary search ("search"), one group after another; or all groups' rows come before the next column of tiles
-    ("across", which searches). `longest_first`: groups in the order of their lengths instead of their own."""
+    """Static persistent scheduler: CTA (or cluster) c of C works on work tiles c, c + C, ... of all groups.
+
+    `find`: "linear" and "search" finish a group before the next one. "linear" finds a tile's group by walking on from the previous group,
+    "search" by a binary search. "across" visits the tile rows of all groups for one column of tiles before the next column; it searches.
+    `longest_first`: groups are sorted by length.
+    """
 
     find: Find = "linear"
     longest_first: bool = False
@@ -104,8 +107,7 @@ class StaticGroups:
 
 @dataclass(frozen=True, slots=True)
 class DynamicGroups:
-    """CTAs, or clusters, take the next work tile from a counter as they get to it. `from_tail`: so many of them start from the last
-    tile."""
+    """Dynamic persistent scheduler: CTAs or clusters draw their next work tile from a counter. `from_tail` of them start from the tail."""
 
     longest_first: bool = False
     from_tail: int = 0
@@ -115,8 +117,11 @@ class DynamicGroups:
 
 @dataclass(frozen=True, slots=True)
 class StagedGroups:
-    """Tiles go through shared memory to Y by tensor copies, which leave the next group's rows alone: by the extents of one map ("ragged"),
-    or by a map of each group, updated on the device ("tensormap"). `buffers` a warpgroup; 0: as many as are of use."""
+    """Tiles are stored to Y through shared memory, by tensor copies that do not write the next group's rows.
+
+    `ends`: "ragged", the extents of one common map cut off the rows; "tensormap", each group has its own map, made on the device. Each
+    warpgroup has `buffers` (0: derived).
+    """
 
     buffers: int = 0
     ends: GroupEnds = "ragged"
@@ -127,10 +132,11 @@ class StagedGroups:
 
 @dataclass(frozen=True, slots=True)
 class GroupLoads:
-    """How weights are read, and all operands fetched.
+    """How operands are read.
 
-    `weights_evict_first`: weights that one tile of tokens needs have this L2 cache hint. `l2_prefetch_stages`: so many stages of its first
-    tile of weights are prefetched into the L2 before a CTA knows the lengths. `l2_fetch`: bytes that the L2 fetches at once.
+    `weights_evict_first`: weights that only one tile of tokens reads have the L2 cache hint evict_first. `l2_prefetch_stages`: the stages
+    of its first tile of weights that a CTA prefetches into the L2 before it knows the lengths. `l2_fetch`: the L2 promotion of the tensor
+    maps, in bytes.
     """
 
     weights_evict_first: bool = False
@@ -143,5 +149,5 @@ class GroupLoads:
             raise ConfigError(f"0 to {MAX_STAGES} stages of weights are prefetched, not l2_prefetch_stages={self.l2_prefetch_stages}")
 
 
-__all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "LEAST_BOX", "DynamicGroups", "GroupLoads", "GroupOperands", "StagedGroups", "StaticGroups",
+__all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "MIN_BOX_ROWS", "DynamicGroups", "GroupLoads", "GroupOperands", "StagedGroups", "StaticGroups",
            "SwapAB", "TokensAsRows"]

@@ -1,6 +1,6 @@
-"""The parts of a configuration: frozen values and sum types, so that what excludes each other cannot be written together.
+"""The parts of a configuration: frozen values and sum types. Choices that exclude each other cannot be written together.
 
-They say how a kernel works on a product and nothing of what the product is. The configurations of `dense` and `grouped` are made of them.
+They describe how a kernel computes a product, not the product. `DenseConfig` and `GroupedConfig` are made of them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Literal, get_args
 
 from ptxkit.dsl.values import FieldError
 
-ROWS = 64                   # of an m64 block: of A and D in one wgmma
+ROWS = 64                   # rows of an m64 block: of A and D in one wgmma
 MAX_STAGES = 16
-MAX_CLUSTER = 8             # CTAs, without asking for a non-portable size
+MAX_CLUSTER = 8             # CTAs of a portable cluster size
 MAX_SPLITS = 16
-L2_FETCH: L2Fetch = 256     # bytes that the L2 fetches at once, unless a map asks for less
+L2_FETCH: L2Fetch = 256     # the default L2 promotion of a tensor map, in bytes
 
 Raster = Literal["along_m", "along_n"]
 Promotion = Literal["plain", "overlap", "stagger"]
@@ -23,7 +23,7 @@ L2Fetch = Literal[64, 128, 256]
 
 
 class ConfigError(FieldError):
-    """A configuration that no kernel can have."""
+    """An impossible configuration."""
 
 
 def chosen(name: str, value: object, options: tuple[object, ...]) -> None:
@@ -53,10 +53,10 @@ class TensorCoreSums:
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """The tensor cores accumulate 128 bytes of K; those sums are added up in f32 registers.
+    """The tensor cores accumulate 128 bytes of K. These sums are then added up (promoted) in f32 registers.
 
-    `how`: "plain", one after the other; "overlap", two sets of accumulators, so that one is promoted while the next products run;
-    "stagger", the warpgroups that share a tile issue in turn, so that one promotes while the others multiply.
+    `how`: "plain", multiply and promote alternately; "overlap", two sets of accumulators: one is promoted while the next products run;
+    "stagger", the warpgroups that share a tile issue in turn: one promotes while the others multiply.
     """
 
     how: Promotion = "plain"
@@ -67,10 +67,11 @@ class Promoted:
 
 @dataclass(frozen=True, slots=True)
 class BlockScaled(Promoted):
-    """Promoted sums of fp8 operands, each multiplied by its block scales: SFA, one for 1 x 128 of A, and SFB, one for 128 x 128 of B.
+    """Promoted sums of fp8 operands, multiplied by block scales: SFA has one for 1 x 128 elements of A, SFB one for 128 x 128 of B.
 
-    They come through shared memory with their stage. `load`: "warp", a warp beside the producer copies both; "tensor_map", the producer
-    copies SFA by a tensor map and the warp SFB; "bulk", the producer copies SFA by a tensor map and SFB by bulk copies.
+    The scales come through shared memory with their stage. `load`: "warp", another warp of the producer warpgroup copies both;
+    "tensor_map", the producer copies SFA by a tensor map and that warp copies SFB; "bulk", the producer copies SFA by a tensor map and SFB
+    by bulk copies.
     """
 
     load: ScaleLoad = "warp"
@@ -82,7 +83,7 @@ class BlockScaled(Promoted):
 
 @dataclass(frozen=True, slots=True)
 class ThreadScaled:
-    """Promoted sums of fp8 operands, whose block scales each thread reads from global memory, a stage ahead. For grouped products."""
+    """Promoted sums of fp8 operands. Each thread reads its block scales from global memory, one stage ahead. For grouped products."""
 
     stagger: bool = False
 
@@ -92,7 +93,7 @@ Sums = TensorCoreSums | Promoted | BlockScaled | ThreadScaled
 
 @dataclass(frozen=True, slots=True)
 class Cooperative:
-    """The mma warpgroups share each tile, BM / warpgroups rows each. 0 warpgroups: one for each m64 block up to 3, but 2 for 256 rows."""
+    """The mma warpgroups share each tile, BM / warpgroups rows each. 0 warpgroups: one for each m64 block, but 2 for 256 rows."""
 
     warpgroups: Literal[0, 1, 2, 3] = 0
     sums: TensorCoreSums | Promoted | BlockScaled | ThreadScaled = TensorCoreSums()
@@ -103,7 +104,7 @@ class Cooperative:
 
 @dataclass(frozen=True, slots=True)
 class Pingpong:
-    """Two mma warpgroups have a tile each: while one multiplies, the other stores. Tiles of 64 or 128 rows."""
+    """Each of two mma warpgroups has its own tile: one multiplies while the other stores. Tiles have 64 or 128 rows."""
 
 
 Schedule = Cooperative | Pingpong
@@ -111,8 +112,8 @@ Schedule = Cooperative | Pingpong
 
 @dataclass(frozen=True, slots=True)
 class Swizzle:
-    """Tiles go down `size` rows, then on to the next column of them ("along_n": with rows and columns exchanged). `serpentine` walks
-    every other such panel backwards."""
+    """The order goes through panels of `size` rows of tiles, down one column of a panel after another. "along_n" exchanges rows and
+    columns. `serpentine` walks every other panel backwards."""
 
     raster: Raster = "along_m"
     size: int = 8
@@ -126,7 +127,7 @@ class Swizzle:
 
 @dataclass(frozen=True, slots=True)
 class Hilbert:
-    """Tiles go along a Hilbert curve, whose order the host computes."""
+    """The order follows a Hilbert curve, which the host computes."""
 
 
 TileOrder = Swizzle | Hilbert
@@ -134,7 +135,7 @@ TileOrder = Swizzle | Hilbert
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """`m` x `n` CTAs that multicast: those of a row share A, those of a column share B."""
+    """`m` x `n` CTAs that multicast. The CTAs of a row share A, the CTAs of a column share B."""
 
     m: Literal[1, 2, 4] = 1
     n: Literal[1, 2, 4] = 1
@@ -152,7 +153,7 @@ class ClusterShape:
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """Persistent CTAs, or clusters: cluster c of C works on tiles c, c + C, ..."""
+    """Static persistent scheduler: cluster (or CTA) c of C works on tiles c, c + C, ..."""
 
     order: Swizzle | Hilbert = Swizzle()
     cluster: ClusterShape = ClusterShape()
@@ -160,14 +161,14 @@ class Static:
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """Persistent CTAs that take the next tile from a counter in global memory as they get to it."""
+    """Dynamic persistent scheduler: each CTA draws its next tile from a counter in global memory."""
 
     order: Swizzle | Hilbert = Swizzle()
 
 
 @dataclass(frozen=True, slots=True)
 class StreamK:
-    """The stages of some tiles are dealt out in equal runs, one a CTA or cluster; the other tiles are whole."""
+    """Stream-K: the stages of some tiles are divided into equal runs, one for each CTA or cluster. The other tiles are computed whole."""
 
     order: Swizzle | Hilbert = Swizzle()
     cluster: ClusterShape = ClusterShape()
@@ -175,7 +176,7 @@ class StreamK:
 
 @dataclass(frozen=True, slots=True)
 class SplitK:
-    """The K of every tile is split among `splits` CTAs, which add up their sums through a workspace, or as a cluster through DSMEM."""
+    """The K of every tile is split among `splits` CTAs. They add up their sums through a workspace, or as a cluster through DSMEM."""
 
     splits: int = 2
     reduce: Literal["workspace", "cluster"] = "workspace"
@@ -193,14 +194,14 @@ Scheduler = Static | Dynamic | StreamK | SplitK
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Tiles go through shared memory to D by tensor copies. `buffers` a warpgroup, each 64 rows of one span; 0: as many as are of use."""
+    """Tiles are stored to D through shared memory, by tensor copies. Each warpgroup has `buffers` of 64 rows by one span (0: derived)."""
 
     buffers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """Tiles go to D straight from the registers, predicated at the edges."""
+    """Tiles are stored to D directly from the registers, predicated at the edges."""
 
 
 Store = Staged | Direct
@@ -210,9 +211,9 @@ Store = Staged | Direct
 class Loads:
     """How operands are read.
 
-    `a_rows`: rows that a copy of A loads, where A has so few that the rest of a tile of 64 is cleared once (0: all). `b_evict_first`: B has
-    an L2 cache hint evict_first. `l2_prefetch_stages`: stages of its first tile of B that a CTA brings into the L2 before it waits for the
-    kernel ahead of it. `l2_fetch`: bytes that the L2 fetches at once.
+    `a_rows`: the rows of A that a copy loads, for an A of fewer than 64 rows (0: all rows of a tile); the tile's other rows are zeroed
+    once. `b_evict_first`: loads of B have the L2 cache hint evict_first. `l2_prefetch_stages`: the stages of B of its first tile that a CTA
+    prefetches into the L2 before it waits for the previous kernel. `l2_fetch`: the L2 promotion of the tensor maps, in bytes.
     """
 
     a_rows: int = 0

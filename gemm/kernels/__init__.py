@@ -1,1 +1,1 @@
-"""Layer 4: one file for each kernel, readable from top to bottom."""
+"""Layer 4: the kernels, one file each, to be read from top to bottom."""

@@ -21,7 +21,7 @@ from ..config import budget
 from ..config.dense import Operands
 from ..config.parts import ClusterShape, Cooperative, Dynamic, Loads, Pingpong, Staged, Static, Store, Swizzle, Tile
 from ..scheduler.dense import tile_scheduler
-from ..scheduler.dynamic import Tickets
+from ..scheduler.dynamic import DynamicScheduler
 from ..scheduler.work import TileDivmod
 from .shape import Shape, prefetch_first_tile
 
@@ -34,17 +34,17 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
          store: Store = Staged(2), loads: Loads = Loads(), fusion: Fusion = PLAIN_SUM) -> None:
     """D[M, N] = fusion(A[M, K] B[K, N]) in tiles of BM x BN, stages of BK.
 
-    Roles. Warpgroup 0 is the producer: one lane of its first warp issues every load. The mma warpgroups multiply and store: together one
-    tile, BM / warpgroups rows each (cooperative), or each a tile of its own in turn (pingpong).
+    Roles. Warpgroup 0 is the producer: one lane of its first warp issues every load. The mma warpgroups multiply and store. Cooperative:
+    they share a tile, BM / warpgroups rows each. Pingpong: each has a whole tile, and they take turns.
 
-    Arrivals a phase. full[stage]: 1, the producer's arrive.expect_tx of the whole stage. empty[stage]: one thread of every warpgroup that
-    reads the stage (one when they take turns), in every CTA that this CTA's copies reach. See also `OrderedSequence` and `Tickets`.
+    Arrivals of a phase. full[stage]: 1, the producer's arrive.expect_tx of the whole stage. empty[stage]: one thread of every warpgroup
+    that reads the stage (one warpgroup with pingpong), in every CTA that this CTA's copies reach. See also `OrderedSequence` and
+    `DynamicScheduler`.
 
-    Stage and parity run on from tile to tile, so that the producer loads the next tile while the mma warpgroups store this one.
+    Stage and parity continue from tile to tile, so the producer loads the next tile while the mma warpgroups store this one.
 
-    Nothing is read or written before griddepcontrol.wait, so that a launch with programmatic stream serialization may begin while the
-    kernel before it ends. The exception: each CTA prefetches the first stages of B into the L2; what is written to them afterwards is
-    written there.
+    No global memory is read or written before griddepcontrol.wait, so programmatic dependent launch may start the kernel before the
+    previous one ends. The exception: each CTA prefetches the first stages of B into the L2. That is safe: later writes go to the L2 too.
     """
     pingpong, mma_warpgroups = isinstance(schedule, Pingpong), budget.warpgroups_of(schedule)
     cluster = Cluster.of(scheduler)
@@ -54,14 +54,14 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
     staging = allocate_staging(store, mma_warpgroups, tile.BN, operands.out)
     pipeline = Pipeline(stages, 1 if pingpong else mma_warpgroups, cluster)
     turns = OrderedSequence.allocate() if pingpong else None
-    tickets = Tickets(counters, 4 * mma_warpgroups) if isinstance(scheduler, Dynamic) else None
+    dynamic = DynamicScheduler(counters, 4 * mma_warpgroups) if isinstance(scheduler, Dynamic) else None
 
     thread = mov.u32(tid.x)
-    warpgroup = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF) >> 2      # the same in all lanes, and ptxas can see it
+    warpgroup = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF) >> 2      # uniform across the warp, and ptxas can see it
     with if_(thread == 0):
         prefetch_tensormaps(a, b, *([d] if staging is not None else []))
-        pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []), *(tickets.counts if tickets is not None else ()))
-    tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve, tickets)
+        pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []), *(dynamic.counts if dynamic is not None else ()))
+    tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve, dynamic)
     begins_at = prefetch_first_tile(tiles, b, b_tile, cluster, thread, loads.l2_prefetch_stages)
     start(cluster.size > 1)
 

@@ -22,7 +22,7 @@ from ..config import budget
 from ..config.dense import Operands
 from ..config.parts import BlockScaled, ClusterShape, Cooperative, Dynamic, Loads, Staged, Static, Store, Tile
 from ..scheduler.dense import tile_scheduler
-from ..scheduler.dynamic import Tickets
+from ..scheduler.dynamic import DynamicScheduler
 from ..scheduler.work import TileDivmod
 from .shape import Shape, prefetch_first_tile
 
@@ -35,13 +35,13 @@ def gemm_blockscaled(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMa
                      operands: Operands = Operands(e4m3, e4m3, bf16), tile: Tile = Tile(128, 128, 128), stages: int = 4,
                      schedule: Cooperative = Cooperative(2, BlockScaled("overlap")), scheduler: Static | Dynamic = Static(),
                      store: Store = Staged(2), loads: Loads = Loads(), fusion: Fusion = PLAIN_SUM) -> None:
-    """D[M, N] = fusion((SFA A)[M, K] (SFB B)[K, N]) in tiles of BM x BN, stages of 128 of K, each promoted with its scale factors.
+    """D[M, N] = fusion((SFA A)[M, K] (SFB B)[K, N]) in tiles of BM x BN, stages of 128 of K. Each stage is promoted with its scale factors.
 
-    Roles. Warpgroup 0 is the producer: one lane of its first warp issues the loads of A and B, and those of the scale factors that copies
-    can have. Where it cannot copy all of them, its second warp copies the rest. The mma warpgroups multiply and store one tile together.
+    Roles. Warpgroup 0 is the producer: one lane of its first warp loads A, B and the scale factors that bulk or tensor copies can load.
+    Its second warp copies the other scale factors. The mma warpgroups multiply and store one tile together.
 
-    Arrivals a phase. full[stage]: 1, the producer's arrive.expect_tx, and 32 more of the second warp's lanes where it copies. empty[stage]:
-    one thread of every mma warp, which has read scale factors, in every CTA that this CTA's copies reach. See also `Tickets`.
+    Arrivals of a phase. full[stage]: 1, the producer's arrive.expect_tx, and 32 lanes of the second warp if it copies. empty[stage]: one
+    thread of every mma warp, since each reads scale factors, in every CTA that this CTA's copies reach. See also `DynamicScheduler`.
 
     Order with other kernels: as in `gemm`.
     """
@@ -53,15 +53,15 @@ def gemm_blockscaled(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMa
     scales = ScaleRing.allocate(schedule.sums, sfa, sfb, sfa_map, tile, stages)
     assert scales is not None
     pipeline = Pipeline(stages, mma_warpgroups, cluster, by_warp=True, copying_lanes=scales.copying_lanes)
-    tickets = Tickets(counters, 4 * mma_warpgroups + scales.copied) if isinstance(scheduler, Dynamic) else None
+    dynamic = DynamicScheduler(counters, 4 * mma_warpgroups + scales.copied) if isinstance(scheduler, Dynamic) else None
 
     thread = mov.u32(tid.x)
-    warp = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF)                # the same in all lanes, and ptxas can see it
+    warp = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF)                # uniform across the warp, and ptxas can see it
     warpgroup = warp >> 2
     with if_(thread == 0):
         prefetch_tensormaps(a, b, *([d] if staging is not None else []), *([sfa_map] if scales.m.tensormap is not None else []))
-        pipeline.init(*(tickets.counts if tickets is not None else ()))
-    tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve, tickets)
+        pipeline.init(*(dynamic.counts if dynamic is not None else ()))
+    tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve, dynamic)
     begins_at = prefetch_first_tile(tiles, b, b_tile, cluster, thread, loads.l2_prefetch_stages)
     start(cluster.size > 1)
 

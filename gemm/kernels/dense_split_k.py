@@ -1,4 +1,4 @@
-"""A dense product with few tiles and a long K: D = A B, where several CTAs share the K of a tile (split-K, stream-K)."""
+"""A dense product with few tiles and a long K: several CTAs share the K of an output tile (split-K, stream-K)."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
                  operands: Operands = Operands(), tile: Tile = Tile(128, 128, 64), stages: int = 4,
                  schedule: Cooperative | Pingpong = Cooperative(2), scheduler: SplitK | StreamK = SplitK(2),
                  store: Store = Direct(), loads: Loads = Loads(), fusion: Fusion = PLAIN_SUM) -> None:
-    """D[M, N] = fusion(A[M, K] B[K, N]) in tiles of BM x BN, stages of BK; a work tile has a part of the stages of its tile.
+    """D[M, N] = fusion(A[M, K] B[K, N]) in tiles of BM x BN, stages of BK. A work tile has some of the stages of an output tile.
 
-    Roles, rings and scale factors are those of `gemm` and `gemm_blockscaled`. What an mma warpgroup does with its sums is up to the
-    scheduler: `SplitKStore` adds up equal shares, through DSMEM or a workspace; `StreamKStore` adds the end of a tile to its beginning.
+    Roles, rings and scale factors are as in `gemm` and `gemm_blockscaled`. The store depends on the scheduler: `SplitKStore` adds up equal
+    shares of K, through DSMEM or a workspace; `StreamKStore` adds up the parts of a tile that several runs have.
 
-    Arrivals a phase. full[stage] and empty[stage]: as there. See also `OrderedSequence`, `ClusterReduction`, `WorkspaceReduction` and
+    Arrivals of a phase. full[stage] and empty[stage]: as there. See also `OrderedSequence`, `ClusterReduction`, `WorkspaceReduction` and
     `RunReduction`.
     """
     pingpong, mma_warpgroups, sums = isinstance(schedule, Pingpong), budget.warpgroups_of(schedule), budget.sums_of(schedule)
@@ -61,7 +61,7 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
     turns = OrderedSequence.allocate() if pingpong else None
 
     thread = mov.u32(tid.x)
-    warp = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF)                # the same in all lanes, and ptxas can see it
+    warp = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF)                # uniform across the warp, and ptxas can see it
     warpgroup = warp >> 2
     with if_(thread == 0):
         prefetch_tensormaps(a, b, *([d] if staging is not None else []),

@@ -1,4 +1,4 @@
-"""A grouped product whose tokens are rows of a tile: Y[start:end] = X[start:end] W[group]^T for every group."""
+"""A grouped product with tokens as rows of a tile: Y[start:end] = X[start:end] W[group]^T for every group."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, grou
                store: StagedGroups | Direct = StagedGroups(2), loads: GroupLoads = GroupLoads(), plan: TwoKernelPlan | None = None) -> None:
     """Y [M, N] in tiles of BM tokens x BN features, stages of BK.
 
-    Roles. Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The mma warpgroups multiply and store, each its own
-    m64 blocks of a tile (cooperative), or each a tile of its own (pingpong). `GroupWork` says how every role finds its work tiles.
+    Roles. Warpgroup 0 is the producer: one thread fills the ring with tensor copies. The mma warpgroups multiply and store. Cooperative:
+    each has its own m64 blocks of a tile. Pingpong: each has a whole tile. `GroupWork` describes how every role finds its work tiles.
 
-    Arrivals a phase. full[stage]: 1, the producer's arrive.expect_tx. empty[stage]: one thread of each warpgroup that reads the stage, in
-    every CTA that shares an operand with this one. See also `OrderedSequence` and `Tickets`.
+    Arrivals of a phase. full[stage]: 1, the producer's arrive.expect_tx. empty[stage]: one thread of each warpgroup that reads the stage,
+    in every CTA that shares an operand with this one. See also `OrderedSequence` and `DynamicScheduler`.
 
-    A tile reads the rows after its group's last one, and drops them: stores end with the group. A warpgroup that has no row of the group
-    releases the stages without multiplying. Quantised results have a scale for 128 columns of a row: a CTA works on as many tiles next to
-    each other as make them up.
+    A group's last tile may also load rows of the next group; stores end with the group and drop them. A warpgroup without rows of the
+    group releases the stages without multiplying. Quantised results have a scale for every 128 columns of a row: a CTA works on
+    `config.passes` neighbouring tiles to complete 128 columns.
     """
     config = GroupedConfig(operands, tokens, tile, stages, schedule, scheduler, store, loads, plan)
     pingpong, mma_warpgroups = isinstance(schedule, Pingpong), config.warpgroups
@@ -73,7 +73,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, grou
     tiles = GroupWork(config, groups, workspace, 4 * mma_warpgroups)
 
     thread = mov.u32(tid.x)
-    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)           # the same in all lanes, and ptxas can see it
+    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)           # uniform across the warp, and ptxas can see it
     with if_(thread == 0):
         prefetch_tensormaps(x, w, *([y] if staging is not None and not config.updates_maps else []))
         pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []), *tiles.counts)

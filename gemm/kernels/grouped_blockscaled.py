@@ -1,4 +1,4 @@
-"""A grouped product of fp8 operands with block scales, whose tokens are rows of a tile."""
+"""A grouped product of fp8 operands with block scales, and tokens as rows of a tile."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def group_gemm_blockscaled(x: TensorMap, w: TensorMap, y: TensorMap, sfa_map: Te
                            schedule: Cooperative = Cooperative(2, BlockScaled("overlap")),
                            scheduler: StaticGroups | DynamicGroups = StaticGroups(), store: StagedGroups | Direct = StagedGroups(2),
                            loads: GroupLoads = GroupLoads(), plan: TwoKernelPlan | None = None) -> None:
-    """Y [M, N] in tiles of BM tokens x BN features, stages of 128 of K, each promoted with its scale factors.
+    """Y [M, N] in tiles of BM tokens x BN features, stages of 128 of K. Each stage is promoted with its scale factors.
 
-    Roles. Warpgroup 0 is the producer: one thread fills the ring with tensor copies, and with the scale factors that copies can have.
-    Where it cannot copy all of them, its second warp copies the rest. The mma warpgroups multiply and store one tile together.
+    Roles. Warpgroup 0 is the producer: one thread loads the operands and the scale factors that bulk or tensor copies can load. Its second
+    warp copies the other scale factors. The mma warpgroups multiply and store one tile together.
 
-    Arrivals a phase. full[stage]: 1, the producer's arrive.expect_tx, and 32 more of the second warp's lanes where it copies. empty[stage]:
-    one thread of each warpgroup, or of each mma warp that reads scale factors from the stage, in every CTA that shares an operand with
-    this one. See also `Tickets`.
+    Arrivals of a phase. full[stage]: 1, the producer's arrive.expect_tx, and 32 lanes of the second warp if it copies. empty[stage]: one
+    thread of each warpgroup, or of each mma warp if these read scale factors from the stage, in every CTA that shares an operand with
+    this one. See also `DynamicScheduler`.
 
-    With `ThreadScaled` sums each thread reads its own scale factors from global memory, a stage ahead. The rest is as in `group_gemm`.
+    With `ThreadScaled` sums each thread reads its own scale factors from global memory, one stage ahead. The rest is as in `group_gemm`.
     """
     config = GroupedConfig(operands, tokens, tile, stages, schedule, scheduler, store, loads, plan)
     mma_warpgroups, sums = schedule.warpgroups, schedule.sums
@@ -77,7 +77,7 @@ def group_gemm_blockscaled(x: TensorMap, w: TensorMap, y: TensorMap, sfa_map: Te
     tiles = GroupWork(config, groups, workspace, 4 * mma_warpgroups + (lanes > 0))
 
     thread = mov.u32(tid.x)
-    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)           # the same in all lanes, and ptxas can see it
+    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)           # uniform across the warp, and ptxas can see it
     with if_(thread == 0):
         prefetch_tensormaps(x, w, *([y] if staging is not None and not config.updates_maps else []))
         pipeline.init(*tiles.counts)

@@ -1,4 +1,4 @@
-"""A grouped product over arrays of pointers: each group has matrices, and M, N and K, of its own."""
+"""A grouped product over arrays of pointers: each group has its own matrices and its own M, N and K."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def group_gemm_ptr_array(x: TensorMap, w: TensorMap, y: TensorMap, groups: Group
                          plan: TwoKernelPlan | None = None) -> None:
     """Y_g = X_g W_g^T for every group, in tiles of BM x BN, stages of BK.
 
-    Roles and arrivals are those of `group_gemm`. The maps of each group lie in `workspace`, where the kernel before this one has left them
-    with the table of tiles; whoever copies through a map acquires it when it comes to another group. Tiles that are stored without a map
-    go to the address of the group's Y, of which `out` has one for each group; its columns are read from `groups.lengths`. The maps that
-    are passed are templates, and none is read.
+    Roles and arrivals are as in `group_gemm`. `update_tensormaps` runs before this kernel and writes each group's maps and the group table
+    to `workspace`. A thread that copies through a map acquires it when it starts another group. Stores without a map read the address of
+    the group's Y from `out` and its number of columns from `groups.lengths`. The tensor maps among the parameters are only templates: this
+    kernel does not read them.
     """
     config = GroupedConfig(operands, tokens, tile, stages, schedule, scheduler, store, loads, plan)
     pingpong, mma_warpgroups = isinstance(schedule, Pingpong), config.warpgroups
@@ -65,7 +65,7 @@ def group_gemm_ptr_array(x: TensorMap, w: TensorMap, y: TensorMap, groups: Group
     tiles = GroupWork(config, groups, workspace, 4 * mma_warpgroups)
 
     thread = mov.u32(tid.x)
-    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)           # the same in all lanes, and ptxas can see it
+    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)           # uniform across the warp, and ptxas can see it
     with if_(thread == 0):
         pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []), *tiles.counts)
     tiles.start(thread, lambda: weights_copy(config, w, b_tile, Multicast()))
@@ -91,7 +91,7 @@ def group_gemm_ptr_array(x: TensorMap, w: TensorMap, y: TensorMap, groups: Group
         mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, here, mma_warpgroups=mma_warpgroups)
         order = OrderedSequence(turns, here.warpgroup, here.lane) if turns is not None else None
         scale = ld.global_.f32(x_scale) if operands.scaled else epilogue.factor
-        has_rows = here.shares_rows and not config.swap_ab          # each warpgroup has rows of its own in a tile
+        has_rows = here.shares_rows and not config.swap_ab          # each warpgroup has its own rows of a tile
         with tiles.work(**({"turn": here.warpgroup, "turns": 2, "skip": mainloop.position.skip} if pingpong else {})) as work:
             epilogue.begin(work, groups.lengths)
             row, column = (work.m * tile.BM, work.row) if config.swap_ab else (work.row, work.n * tile.BN)
@@ -114,7 +114,7 @@ def group_gemm_ptr_array(x: TensorMap, w: TensorMap, y: TensorMap, groups: Group
 
 
 def _no_map() -> Ptr[u32]:
-    """A register for the address of a map."""
+    """A register for the address of a map that is not known yet."""
     return Ptr(mov.u64(0), u32)
 
 

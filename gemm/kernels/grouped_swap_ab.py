@@ -1,4 +1,4 @@
-"""A grouped product with few tokens a group, which are columns of a tile: Y[start:end]^T = W[group] X[start:end]^T."""
+"""A grouped product for few tokens per group, as columns of a tile: Y[start:end]^T = W[group] X[start:end]^T."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def group_gemm_swap_ab(x: TensorMap, w: TensorMap, x_tail: TensorMap, groups: Gr
                        plan: TwoKernelPlan | None = None) -> None:
     """Y [M, N] in tiles of BM features x BN tokens, stages of BK.
 
-    Roles and arrivals are those of `group_gemm`. A tile multiplies all its columns, or as many as it has tokens, rounded up to
-    n_granularity; only these rows of X are loaded then. Results change places within a warp and go straight to Y.
+    Roles and arrivals are as in `group_gemm`. With `n_granularity` a tile multiplies only as many columns as it has tokens, rounded up to
+    it; with `partial_boxes` it also loads only these rows of X. Results are transposed within a warp and stored directly to Y.
 
-    With `ThreadScaled` sums each thread reads its own block scales from global memory, a stage ahead.
+    With `ThreadScaled` sums each thread reads its own block scales from global memory, one stage ahead.
     """
     config = GroupedConfig(operands, tokens, tile, stages, schedule, scheduler, store, loads, plan)
     pingpong, mma_warpgroups = isinstance(schedule, Pingpong), config.warpgroups
@@ -59,7 +59,7 @@ def group_gemm_swap_ab(x: TensorMap, w: TensorMap, x_tail: TensorMap, groups: Gr
     tiles = GroupWork(config, groups, workspace, 4 * mma_warpgroups)
 
     thread = mov.u32(tid.x)
-    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)           # the same in all lanes, and ptxas can see it
+    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)           # uniform across the warp, and ptxas can see it
     with if_(thread == 0):
         prefetch_tensormaps(x, w)
         pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []), *tiles.counts)

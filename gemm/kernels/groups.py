@@ -1,4 +1,4 @@
-"""What every grouped kernel is told of its groups, and the part of it that is the same: from the lengths to a loop over work tiles."""
+"""The group parameters of every grouped kernel, and their common part: from the group lengths to a loop over work tiles."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from ptxkit.ptx import bar, griddepcontrol, ld, mul, ret
 from ptxkit.types import f32, u32
 
 from ..collective.pipeline import Counts
-from ..collective.tensormaps import COUNTER_WORDS, TICKET_WORDS
+from ..collective.tensormaps import COUNTER_WORDS, COUNTERS_WORDS
 from ..collective.thread_scales import ScaleArray
 from ..collective.tiled import TiledCopy
 from ..config.grouped import DynamicGroups, GroupedConfig, StaticGroups
-from ..scheduler.dynamic import ClusterTickets, Tickets
-from ..scheduler.fast_divmod import SmallInverses
+from ..scheduler.dynamic import ClusterDynamicScheduler, DynamicScheduler
+from ..scheduler.fast_divmod import DivmodTable
 from ..scheduler.group_table import GroupTable
 from ..scheduler.grouped import GroupScheduler, GroupWorkTile
 from ..scheduler.persistent import PersistentLoop
 from ..scheduler.tile_order import TileOrder
 
-TABLE_WARP, PREFETCHING_THREAD, INVERSES_WARP = 1, 64, 3    # each has something of its own to do before the CTA starts
+TABLE_WARP, PREFETCHING_THREAD, DIVMOD_WARP = 1, 64, 3      # different warps, so that their work before the start overlaps
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups of a product. `lengths` is what the layout says: offsets, rows used, the group of each row, or M, N and K of each group.
-    `rows` are those of X, `pitch` those from a masked group to the next, `n` the columns of Y; `weight_tiles` are the work tiles of a row
-    of tiles, `k_tiles` the stages along K, and `weights_divmod` the inverse of `weight_tiles` in cluster tiles."""
+    """The groups of a product.
+
+    `lengths` depends on the layout: offsets, numbers of used rows, the group of each row, or M, N and K of each group. `rows` is the
+    number of rows of X, `pitch` the rows from one "masked" group to the next, `n` the number of columns of Y. `weight_tiles` is the number
+    of work tiles along the weights, `k_tiles` the number of stages along K, and `weights_divmod` the inverse of `weight_tiles` in cluster
+    tiles.
+    """
 
     lengths: Ptr[u32]
     count: Reg[u32]
@@ -45,7 +49,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class GroupScales:
-    """Scales of the weights: of each group, or of its blocks; strides in elements."""
+    """The scales of the weights: one for each group, or for each block of a group. Strides are in elements."""
 
     pointer: Ptr[f32]
     group_stride: Reg[u32]
@@ -54,60 +58,62 @@ class GroupScales:
 
     @property
     def blocks(self) -> ScaleArray:
-        """The blocks of the first group."""
+        """The block scales of the first group."""
         return ScaleArray(self.pointer, self.mn_stride, self.k_stride)
 
     def of_blocks(self, group: Reg[u32]) -> ScaleArray:
-        """The blocks of a group."""
+        """The block scales of a group."""
         return self.blocks.at(mul.wide.u32(group, self.group_stride))
 
     def of(self, group: Reg[u32]) -> Reg[f32]:
-        """The one scale of a group."""
+        """The scale of a group."""
         return ld.global_.f32(self.pointer.at(mul.wide.u32(group, self.group_stride)))
 
 
 class GroupWork:
-    """The work tiles of all groups. Warp 1 reads the groups' lengths and leaves the table of tiles in shared memory, from which every role
-    finds its work by itself; the inverses that it divides by come from warp 3, or from the host (`Groups.weights_divmod`).
+    """The work tiles of all groups.
 
-    griddepcontrol.wait stands before the first access to global memory, as in a dense kernel. The exception: a CTA prefetches the first
-    stages of the weights into the L2, for the tile that it begins with if every group has one tile of tokens.
+    Warp 1 reads the group lengths and builds the group table in shared memory. Every role finds its work tiles in it by itself. Warp 3
+    computes the inverses of small divisors; `Groups.weights_divmod` comes from the host.
 
-    With a plan some groups, or all, are those of another kernel with another tile. Kernel 2 waits only before it exits: its inputs are
-    already visible, and the kernels write disjoint rows. So its CTAs begin where those of kernel 1 have no work left, and whoever waits
-    for kernel 2 has waited for both.
+    As in a dense kernel, griddepcontrol.wait precedes the first access to global memory. The exception: a CTA prefetches the first stages
+    of weights into the L2, for the tile that it begins with if every group has one tile of tokens.
+
+    With a plan, some or all groups belong to another kernel with another tile. Kernel 2 waits only before it exits: its inputs are
+    already visible, and the kernels write disjoint rows. Its CTAs therefore start as CTAs of kernel 1 run out of work. Waiting for
+    kernel 2 is waiting for both.
     """
 
     def __init__(self, config: GroupedConfig, groups: Groups, workspace: Ptr[u32], readers: int) -> None:
-        """Allocates the table, and the tickets of a dynamic scheduler for so many reading warps."""
+        """Allocate the group table, and the slots of a dynamic scheduler, which `readers` warps read."""
         self.config, self.groups, self.workspace = config, groups, workspace
         self.is_second = config.plan is not None and not config.plan.is_first
         layout, capacity, scheduler = config.operands.layout, config.operands.max_groups, config.scheduler
         self.table = GroupTable(capacity, layout, scheduler.longest_first) if layout != "contiguous" else None
-        self.tickets: Tickets | None = None
+        self.dynamic: DynamicScheduler | None = None
         if isinstance(scheduler, DynamicGroups):
             counter = workspace + COUNTER_WORDS if self.is_second else workspace
-            self.tickets = Tickets(counter, readers, scheduler.from_tail) if config.cluster == 1 else \
-                ClusterTickets(counter, readers, scheduler.from_tail, size=config.cluster)
+            self.dynamic = DynamicScheduler(counter, readers, scheduler.from_tail) if config.cluster == 1 else \
+                ClusterDynamicScheduler(counter, readers, scheduler.from_tail, size=config.cluster)
 
     @property
     def counts(self) -> tuple[Counts, ...]:
-        """The tickets' barriers and arrivals."""
-        return self.tickets.counts if self.tickets is not None else ()
+        """The mbarriers of a dynamic scheduler and their arrival counts."""
+        return self.dynamic.counts if self.dynamic is not None else ()
 
     def start(self, thread: Reg[u32], weights: Callable[[], TiledCopy]) -> None:
-        """In all threads: make the table and start. `weights` makes the copy by which weights are prefetched."""
+        """In all threads: build the table and start. `weights` makes the copy that prefetches weights."""
         config, groups, scheduler = self.config, self.groups, self.config.scheduler
-        inverses = SmallInverses()
+        divmods = DivmodTable()
         find = scheduler.find if isinstance(scheduler, StaticGroups) else "dynamic"
-        self.scheduler = GroupScheduler(TileOrder(scheduler.order, scheduler.cluster), PersistentLoop(config.cluster > 1, self.tickets),
-                                        find, config.tile_tokens, inverses, groups.weights_divmod, config.swap_ab, config.even_rows)
-        with if_((thread >> 5) == INVERSES_WARP):
-            inverses.make(thread & 31)
+        self.scheduler = GroupScheduler(TileOrder(scheduler.order, scheduler.cluster), PersistentLoop(config.cluster > 1, self.dynamic),
+                                        find, config.tile_tokens, divmods, groups.weights_divmod, config.swap_ab, config.even_rows)
+        with if_((thread >> 5) == DIVMOD_WARP):
+            divmods.make(thread & 31)
         if config.loads.l2_prefetch_stages:
             with if_(thread == PREFETCHING_THREAD):
-                group, of_group = self.scheduler.expected(groups.count, groups.weight_tiles)
-                copy, line = weights(), of_group * config.features
+                group, weight_tile = self.scheduler.expected(groups.count, groups.weight_tiles)
+                copy, line = weights(), weight_tile * config.features
                 for stage in range(config.loads.l2_prefetch_stages):
                     copy.prefetch(line, stage * config.tile.BK, group)
         if not self.is_second:
@@ -123,29 +129,29 @@ class GroupWork:
         else:
             bar.sync(0)
         if self.table is not None and config.plan is not None:
-            nothing = ld.shared__cta.u32(self.table.before.at(config.operands.max_groups)) == 0
+            no_tiles = ld.shared__cta.u32(self.table.tiles_before.at(config.operands.max_groups)) == 0
             if self.is_second:
-                with if_(nothing):
+                with if_(no_tiles):
                     griddepcontrol.wait()
-            ret(pred=nothing)
+            ret(pred=no_tiles)
 
     def _make_table(self, table: GroupTable, lane: Reg[u32]) -> None:
         config, groups = self.config, self.groups
         if config.updates_maps:
-            table.load(self.workspace + TICKET_WORDS, lane)
+            table.load(self.workspace + COUNTERS_WORDS, lane)
             return
         along = config.tile_tokens * config.along_tokens
         table.scan(groups.lengths, groups.count, groups.rows, along, config.operands.layout, groups.pitch, plan=config.plan, n=groups.n)
 
     def work(self, **role: Any) -> AbstractContextManager[GroupWorkTile]:
-        """The loop over this CTA's work tiles in one role; see `GroupScheduler.work`."""
+        """The loop over this CTA's work tiles in one role. See `GroupScheduler.work`."""
         groups = self.groups
         if self.table is None:
-            return self.scheduler.work_of_rows(groups.lengths, groups.rows, groups.weight_tiles, groups.k_tiles, **role)
+            return self.scheduler.contiguous_work(groups.lengths, groups.rows, groups.weight_tiles, groups.k_tiles, **role)
         return self.scheduler.work(self.table, groups.weight_tiles, groups.k_tiles, **role)
 
     def producer_tail(self) -> None:
-        """Before the producer exits."""
+        """Before the producer exits: kernel 2 waits for kernel 1."""
         if self.is_second:
             griddepcontrol.wait()
 

@@ -1,4 +1,4 @@
-"""What every dense kernel is told of a product, and how a CTA looks ahead to its first tile."""
+"""The shape parameters of every dense kernel, and the prefetch of a CTA's first tile."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..collective.tiled import TiledCopy
 from ..scheduler.dense import TileScheduler
 from ..scheduler.work import Extents, TileDivmod
 
-PREFETCHING_THREAD = 64     # the first of a warp that has nothing else to do before the CTA starts
+PREFETCHING_THREAD = 64     # the first thread of warp 2, which is idle before the CTA starts
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Extents of D in elements, and of the product in tiles and stages."""
+    """The extents of D in elements, and of the product in tiles and stages."""
 
     m: Reg[u32]
     n: Reg[u32]
@@ -30,14 +30,14 @@ class Shape:
     batches: Reg[u32]
 
     def extents(self, divmod: TileDivmod, batched: bool) -> Extents:
-        """What a tile scheduler counts in."""
+        """The extents for a tile scheduler."""
         return Extents(self.m_tiles, self.n_tiles, self.k_tiles, divmod, self.batches if batched else None)
 
 
 def prefetch_first_tile(tiles: TileScheduler, b: TensorMap, b_tile: Tile[Any], cluster: Cluster, thread: Reg[u32],
                         stages: int) -> Sequence[Reg[u32]] | None:
-    """In one thread: bring the first stages of B into the L2, for the tile that this CTA begins with; and what the scheduler takes as
-    `first`, so that the tile is not looked for again."""
+    """In one thread: bring the first stages of B for this CTA's first tile into the L2. Returns what the scheduler takes as `first`, so
+    that it does not compute the tile again."""
     if not stages:
         return None
     BN, BK = b_tile.layout.rows, b_tile.layout.columns

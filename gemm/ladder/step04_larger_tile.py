@@ -11,7 +11,7 @@ from .parts import Clocks, store_fragment
 from .rung import Rung
 
 BM, BN, BK = 128, 128, 64
-SLABS = BM // 64            # wgmma multiplies 64 rows
+M64_BLOCKS = BM // 64            # wgmma multiplies 64 rows
 
 load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
 mma = wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16
@@ -20,7 +20,7 @@ mma = wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16
 @kernel(block=128)
 def larger_tile(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
                 PROFILE: bool = False) -> None:
-    """As step 3; the warpgroup has two slabs of 64 rows, 128 accumulators a thread.
+    """As step 3; the warpgroup has two m64 blocks, 128 accumulators a thread.
 
     full: 1 arrival, thread 0's arrive.expect_tx of both tiles.
     """
@@ -32,7 +32,7 @@ def larger_tile(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
         init_barriers((full, 1))
     bar.sync(0)
 
-    acc = [mma.fragment() for _ in range(SLABS)]
+    acc = [mma.fragment() for _ in range(M64_BLOCKS)]
     clocks = Clocks(PROFILE)
     with ring(1, k // BK) as (step, _, parity):
         with if_(thread == 0):
@@ -43,14 +43,14 @@ def larger_tile(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
         clocks.lap("load")
         wgmma.fence.sync.aligned()
         for kk in range(0, BK, 16):
-            for slab in range(SLABS):
-                mma(acc[slab], a_tile[0].desc(kk, mn=slab * 64), b_tile[0].desc(kk), True)
+            for block in range(M64_BLOCKS):
+                mma(acc[block], a_tile[0].desc(kk, mn=block * 64), b_tile[0].desc(kk), True)
         wgmma.commit_group.sync.aligned()
         wgmma.wait_group.sync.aligned(0)
         bar.sync(0)
         clocks.lap("mma")
-    for slab in range(SLABS):
-        store_fragment(acc[slab], d, row + slab * 64, column, n, thread)
+    for block in range(M64_BLOCKS):
+        store_fragment(acc[block], d, row + block * 64, column, n, thread)
     clocks.lap("store")
     clocks.write(marks, ctaid.y * nctaid.x + ctaid.x, thread == 0)
 

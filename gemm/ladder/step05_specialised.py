@@ -12,7 +12,7 @@ from .parts import Clocks, store_fragment
 from .rung import Rung
 
 BM, BN, BK = 128, 128, 64
-SLABS = BM // 64
+M64_BLOCKS = BM // 64
 STAGES = 5
 WARPGROUP = 128
 
@@ -43,7 +43,7 @@ def specialised(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
             load(b_tile[stage], b, (step * BK, column), full[stage])
 
     with else_():
-        acc = [mma.fragment() for _ in range(SLABS)]
+        acc = [mma.fragment() for _ in range(M64_BLOCKS)]
         lane = thread - WARPGROUP
         clocks = Clocks(PROFILE)
         with ring(STAGES, k // BK) as (_, stage, parity):
@@ -51,14 +51,14 @@ def specialised(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
             clocks.lap("load")
             wgmma.fence.sync.aligned()
             for kk in range(0, BK, 16):
-                for slab in range(SLABS):
-                    mma(acc[slab], a_tile[stage].desc(kk, mn=slab * 64), b_tile[stage].desc(kk), True)
+                for block in range(M64_BLOCKS):
+                    mma(acc[block], a_tile[stage].desc(kk, mn=block * 64), b_tile[stage].desc(kk), True)
             wgmma.commit_group.sync.aligned()
             wgmma.wait_group.sync.aligned(0)
             mbarrier.arrive.shared__cta.b64(empty[stage])
             clocks.lap("mma")
-        for slab in range(SLABS):
-            store_fragment(acc[slab], d, row + slab * 64, column, n, lane)
+        for block in range(M64_BLOCKS):
+            store_fragment(acc[block], d, row + block * 64, column, n, lane)
         clocks.lap("store")
         clocks.write(marks, ctaid.y * nctaid.x + ctaid.x, lane == 0)
 

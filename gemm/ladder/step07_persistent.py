@@ -54,7 +54,7 @@ def persistent(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg
 
     with else_():
         setmaxnreg.inc.sync.aligned.u32(CONSUMER_REGISTERS)
-        slab = (warpgroup - 1) * 64
+        first_row = (warpgroup - 1) * 64
         lane = thread & (WARPGROUP - 1)
         acc = mma.fragment(zero=False)
         position = Ring(STAGES)
@@ -67,12 +67,12 @@ def persistent(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg
                 clocks.lap("load")
                 wgmma.fence.sync.aligned()
                 for kk in range(0, BK, 16):
-                    mma(acc, a_tile[stage].desc(kk, mn=slab), b_tile[stage].desc(kk), True)
+                    mma(acc, a_tile[stage].desc(kk, mn=first_row), b_tile[stage].desc(kk), True)
                 wgmma.commit_group.sync.aligned()
                 wgmma.wait_group.sync.aligned(0)
                 mbarrier.arrive.shared__cta.b64(empty[stage])
                 clocks.lap("mma")
-            store_fragment(acc, d, tile_row * BM + slab, tile_column * BN, n, lane)
+            store_fragment(acc, d, tile_row * BM + first_row, tile_column * BN, n, lane)
             clocks.lap("store")
         clocks.write(marks, mov.u32(ctaid.x), thread == WARPGROUP)
 

@@ -63,7 +63,7 @@ def multicasting(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: R
 
     with else_():
         setmaxnreg.inc.sync.aligned.u32(CONSUMER_REGISTERS)
-        slab = (warpgroup - 1) * 64
+        first_row = (warpgroup - 1) * 64
         lane = thread & (WARPGROUP - 1)
         acc = mma.fragment(zero=False)
         released = remote(empty, lane)                              # the barriers of CTA `lane`, used by the first two threads
@@ -77,12 +77,12 @@ def multicasting(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: R
                 clocks.lap("load")
                 wgmma.fence.sync.aligned()
                 for kk in range(0, BK, 16):
-                    mma(acc, a_tile[stage].desc(kk, mn=slab), b_tile[stage].desc(kk), True)
+                    mma(acc, a_tile[stage].desc(kk, mn=first_row), b_tile[stage].desc(kk), True)
                 wgmma.commit_group.sync.aligned()
                 wgmma.wait_group.sync.aligned(0)
                 mbarrier.arrive.shared__cluster.b64(released[stage], pred=lane < CLUSTER)
                 clocks.lap("mma")
-            store_fragment(acc, d, tile_row * BM + slab, tile_column * BN, n, lane)
+            store_fragment(acc, d, tile_row * BM + first_row, tile_column * BN, n, lane)
             clocks.lap("store")
         clocks.write(marks, mov.u32(ctaid.x), thread == WARPGROUP)
 

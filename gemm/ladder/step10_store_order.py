@@ -62,7 +62,7 @@ def store_order(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
 
     with else_():
         setmaxnreg.inc.sync.aligned.u32(CONSUMER_REGISTERS)
-        slab = (warpgroup - 1) * 64
+        first_row = (warpgroup - 1) * 64
         lane = thread & (WARPGROUP - 1)
         acc = mma.fragment(zero=False)
         released = remote(empty, lane)
@@ -74,12 +74,12 @@ def store_order(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
                 clocks.lap("load")
                 wgmma.fence.sync.aligned()
                 for kk in range(0, BK, 16):
-                    mma(acc, a_tile[stage].desc(kk, mn=slab), b_tile[stage].desc(kk), step != 0 if kk == 0 else True)
+                    mma(acc, a_tile[stage].desc(kk, mn=first_row), b_tile[stage].desc(kk), step != 0 if kk == 0 else True)
                 wgmma.commit_group.sync.aligned()
                 wgmma.wait_group.sync.aligned(0)
                 mbarrier.arrive.shared__cluster.b64(released[stage], pred=lane < CLUSTER)
                 clocks.lap("mma")
-            store_sectors(acc, d, tile_row * BM + slab, tile_column * BN, n, lane)
+            store_sectors(acc, d, tile_row * BM + first_row, tile_column * BN, n, lane)
             clocks.lap("store")
         clocks.write(marks, mov.u32(ctaid.x), thread == WARPGROUP)
 

@@ -16,8 +16,8 @@ from ..kernels.dense import gemm
 from ..kernels.dense_blockscaled import gemm_blockscaled
 from ..kernels.dense_split_k import gemm_split_k
 from ..problem.dense import Arrays, Options, Problem
-from ..scheduler.hilbert import MOST
-from ..scheduler.stream_k import LEAST
+from ..scheduler.hilbert import MAX_PLACES
+from ..scheduler.stream_k import MIN_STAGES_OF_PART
 from ..scheduler.work import TileDivmod
 
 COUNTER_BYTES = 64 << 10    # at the start of a workspace, always zeros between launches: no partial sums of any launch lie there
@@ -54,14 +54,14 @@ class Grid:
             raise ConfigError(f"{whole} tiles are too many to split their K: a workspace has {COUNTER_BYTES // 4} counters, "
                               f"{config.warpgroups} a tile; take another scheduler than SplitK")
         if streams:
-            resident = max(1, min(clusters, max(whole, whole * tiles[2] // LEAST)))
+            resident = max(1, min(clusters, max(whole, whole * tiles[2] // MIN_STAGES_OF_PART)))
         if streams and resident * config.cluster * config.warpgroups * 4 > COUNTER_BYTES:
             raise ConfigError(f"{resident * config.cluster} CTAs are too many for the flags of a workspace: take another scheduler than "
                               "StreamK")
         bytes = COUNTER_BYTES if spread or streams or isinstance(config.scheduler, Dynamic) else 0
         bytes += (whole * config.splits if spread else resident * config.cluster if streams else 0) * tile.BM * tile.BN * 4
-        if isinstance(order, Hilbert) and max(places) > MOST:
-            raise ConfigError(f"a curve goes through at most {MOST:,} rows and columns of tiles, not {max(places):,}: take Swizzle()")
+        if isinstance(order, Hilbert) and max(places) > MAX_PLACES:
+            raise ConfigError(f"a curve goes through at most {MAX_PLACES:,} rows and columns of tiles, not {max(places):,}: take Swizzle()")
         swizzle = order if isinstance(order, Swizzle) else Swizzle()
         divmod = TileDivmod.of(*places, swizzle.size, swizzle.raster == "along_m")
         return cls((resident * config.cluster, 1, 1), tiles, bytes, divmod, places if isinstance(order, Hilbert) else None)

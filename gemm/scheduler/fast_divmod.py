@@ -1,4 +1,4 @@
-"""Quotients: rounded up, and by numbers that the device alone knows, whose inverses lie in shared memory if they are small."""
+"""FastDivmod on the device: division by multiplication, with a table in shared memory for small divisors known only at run time."""
 
 from __future__ import annotations
 
@@ -6,46 +6,49 @@ from dataclasses import dataclass, field
 
 from ptxkit import Reg, if_, smem
 from ptxkit.flow import else_
-from ptxkit.idioms import inverse, quotient
+from ptxkit.idioms import fast_div, inverse
 from ptxkit.ptx import ld, mov, st
 from ptxkit.smem import Shared
 from ptxkit.types import u32
 
 
-def rounded_up(n: Reg[u32], by: Reg[u32] | int, inverse_of_by: Reg[u32] | None = None) -> Reg[u32]:
-    """n / by, rounded up; see `ptxkit.idioms.quotient`."""
-    return n if isinstance(by, int) and by == 1 else quotient(n + (by - 1), by, inverse_of_by)
+def ceil_div(n: Reg[u32], by: Reg[u32] | int, inverse_of_by: Reg[u32] | None = None) -> Reg[u32]:
+    """n / by, rounded up. See `ptxkit.idioms.fast_div`."""
+    return n if isinstance(by, int) and by == 1 else fast_div(n + (by - 1), by, inverse_of_by)
 
 
 @dataclass(frozen=True, slots=True)
-class SmallInverses:
-    """Those of 1 to 32 (`ptxkit.idioms.inverse`). The lanes of a warp make one each, behind which a barrier stands; whoever divides by such
-    a number then waits for a load from shared memory, instead of a reciprocal of its own."""
+class DivmodTable:
+    """The inverses (`ptxkit.idioms.inverse`) of the divisors 1 to 32, in shared memory.
+
+    Each lane of one warp computes one of them; a barrier must follow. A division then waits for a load from shared memory instead of a
+    reciprocal.
+    """
 
     words: Shared[u32] = field(init=False)
 
-    MOST = 32
-    BYTES = 4 * MOST                            # of shared memory
+    MAX_DIVISOR = 32
+    BYTES = 4 * MAX_DIVISOR                     # of shared memory
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "words", smem.array(u32, self.MOST, name="inverses"))
+        object.__setattr__(self, "words", smem.array(u32, self.MAX_DIVISOR, name="inverses"))
 
     def make(self, lane: Reg[u32]) -> None:
-        """By one warp."""
+        """Fill the table; executed by one warp."""
         st.shared__cta.u32(self.words.at(lane), inverse(lane + 1))
 
     def of(self, by: Reg[u32]) -> Reg[u32]:
-        """The inverse of 1 to 32."""
+        """The inverse of a divisor from 1 to 32."""
         return ld.shared__cta.u32(self.words.at(by - 1))
 
     def of_any(self, by: Reg[u32]) -> Reg[u32]:
-        """The inverse of a number from 1 on; of more than 32 by a division."""
+        """The inverse of any divisor from 1. Above 32 it takes a division."""
         known = mov.u32(0)
-        with if_(by <= self.MOST):
+        with if_(by <= self.MAX_DIVISOR):
             mov.u32(known, self.of(by))
         with else_():
             mov.u32(known, inverse(by))
         return known
 
 
-__all__ = ["SmallInverses", "rounded_up"]
+__all__ = ["DivmodTable", "ceil_div"]

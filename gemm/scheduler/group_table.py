@@ -1,4 +1,4 @@
-"""The table of groups in shared memory: what of X, W and Y is each group's, and which tiles."""
+"""The group table in shared memory: each group's rows of X and Y, and its work tiles."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared
 from ptxkit.types import u32
 
-from .fast_divmod import rounded_up
+from .fast_divmod import ceil_div
 from .tile_cost import ALL_LANES, Groups, OnDevice
 from .two_kernels import TwoKernelPlan
 
 Layout = Literal["cu_seqlens", "masked", "contiguous", "ptr_array"]
-"""How the device says which rows are whose: where groups begin and end; how many rows of equal slots are used; the group of each row; or
-groups with matrices of their own, and their M, N and K."""
+"""How device memory describes the groups. "cu_seqlens": cumulative row counts. "masked": groups have slots of equal size, and each slot
+has a number of used rows. "contiguous": the group of each row. "ptr_array": each group has its own matrices with its own M, N and K."""
 COUNTED: tuple[Layout, ...] = ("cu_seqlens", "masked")
-"""Those whose lengths the kernel reads by itself, of groups that are rows of one matrix."""
-LONGEST = (1 << 22) - 1
-"""Rows of a group from which on it counts as no longer than any other."""
+"""Layouts with the groups in one matrix whose kernel builds the group table itself."""
+MAX_SORT_LENGTH = (1 << 22) - 1
+"""The longest group that sorting tells apart, in rows. Longer groups count as equally long."""
 
 
 class GroupTable:
-    """First row and end of each group, and how many units of rows (pointers: units) come before it.
+    """First row and end of each group, and the number of tile rows ("ptr_array": of work tiles) in the groups before it.
 
-    "ptr_array" adds the tiles across N and the stages of K of each group; `longest_first`, where the groups come in another order than
-    their own, which one each is.
+    "ptr_array" adds each group's number of tiles across N and of stages along K. With `longest_first` the entries are sorted by length,
+    and the table adds the group number of each entry.
     """
 
     def __init__(self, capacity: int, layout: Layout = "cu_seqlens", longest_first: bool = False) -> None:
@@ -37,41 +37,41 @@ class GroupTable:
         self.layout: Layout = layout
         words = self.words(capacity, layout, longest_first)
         self.words_at: Shared[u32] = smem.array(u32, words, name="table of groups")
-        self.before = self.words_at
+        self.tiles_before = self.words_at
         places = [self.words_at + (capacity * i + 1) for i in range(1, words // capacity)]
         self.start, self.end = places[:2]
         self.across, self.stages = places[2:4] if layout == "ptr_array" else places[:2]
-        self.group = places[-1]                                 # of `longest_first`
+        self.group = places[-1]                                 # only with `longest_first`
 
     @staticmethod
     def words(capacity: int, layout: Layout, longest_first: bool = False) -> int:
-        """Of 32 bits."""
+        """The table's number of 32-bit words."""
         return 0 if layout == "contiguous" else ((5 if layout == "ptr_array" else 3) + longest_first) * capacity + 1
 
     @classmethod
     def bytes(cls, capacity: int, layout: Layout = "cu_seqlens", longest_first: bool = False) -> int:
-        """Shared memory, the alignment included."""
+        """Shared memory of the table, including its alignment."""
         return 4 * cls.words(capacity, layout, longest_first) + 16
 
     @staticmethod
     def bounds(lengths: Ptr[u32], group: Reg[u32], rows: Reg[u32], layout: Layout, pitch: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
-        """First row and end of one group, read from `lengths`; within `rows` whatever is there."""
+        """First row and end of one group, read from `lengths` and clamped to `rows`."""
         value = ld.global_.u32(lengths.at(group))
         following = ld.global_.u32(lengths.at(group + 1)) if layout == "cu_seqlens" else None
         return _bounds(value, following, group, rows, pitch)
 
-    def scan(self, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], unit: int, layout: Layout, pitch: Reg[u32], features: int = 0,
+    def scan(self, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], tokens: int, layout: Layout, pitch: Reg[u32], features: int = 0,
              depth: int = 0, plan: TwoKernelPlan | None = None, n: Reg[u32] | None = None) -> None:
-        """By one warp: read the lengths, add up the units of `unit` rows.
+        """Build the table; executed by one warp. It reads the lengths and adds up the tile rows of `tokens` rows each.
 
-        "cu_seqlens": `lengths` [groups + 1] are where groups begin and end. "masked": `lengths` [groups] count rows, groups are `pitch`
-        rows apart. Whatever the numbers are, no group reaches past `rows`, or ends before it begins.
-        "ptr_array": `lengths` [groups, 3] are M, N and K, units are tiles of `unit` rows by `features`, and stages are `depth` deep.
-        With a `plan`, for a result of `n` columns, groups of the other kernel have no units.
+        "cu_seqlens": `lengths` [groups + 1] are the first rows of the groups, then the end of the last one. "masked": `lengths` [groups]
+        are row counts, and groups start `pitch` rows apart. Bounds are clamped: no group reaches past `rows` or ends before it begins.
+        "ptr_array": `lengths` [groups, 3] are M, N and K; tiles have `tokens` rows by `features` columns and stages are `depth` deep.
+        With a `plan`, for a result of `n` columns, groups of the other kernel get no tiles.
         """
         lane, by = mov.u32(laneid), OnDevice.begin() if plan is not None else None
         places = [lane + first if first else lane for first in range(0, self.capacity, 32)]
-        found: list[Sequence[Reg[u32]]] = []                    # of this lane's groups: number, and what the table has of each
+        found: list[Sequence[Reg[u32]]] = []                    # for each of this lane's groups: its number and its table entries
         values = [] if layout == "ptr_array" else [self._read(lengths, at, groups, layout) for at in places]
         for i, at in enumerate(places):
             inside = at < groups
@@ -79,7 +79,7 @@ class GroupTable:
                 m, n, k = (mov.u32(0) for _ in range(3))
                 for axis, extent in enumerate((m, n, k)):
                     ld.global_.u32(extent, lengths.at(at * 3 + axis), pred=inside)
-                found.append((at, mov.u32(0), m, rounded_up(n, features), rounded_up(k, depth)))
+                found.append((at, mov.u32(0), m, ceil_div(n, features), ceil_div(k, depth)))
             else:
                 start, end = _bounds(*values[i], at, rows, pitch)
                 found.append((at, start, selp.u32(end, start, inside)))
@@ -91,20 +91,20 @@ class GroupTable:
             for at, *entries in found:
                 for array, entry in zip(arrays, entries, strict=True):
                     st.shared__cta.u32(array.at(at), entry)
-        before, units = self._add_up([self._units(unit, *entries) for _, *entries in found], lane)
+        before, tiles = self._add_up([self._tiles(tokens, *entries) for _, *entries in found], lane)
         if plan is not None and by is not None and shares is not None:
-            shared: tuple[Sequence[Any], Any] = before, units
-            if plan.between is not None:                        # added up before the shares are known, which take longer
-                shared = self._add_up([rounded_up(length, unit) for length in plan.if_shared(_groups(by, found), n)], lane)
+            shared: tuple[Sequence[Any], Any] = before, tiles
+            if plan.between is not None:                        # these sums overlap the computation of `shares`, which takes longer
+                shared = self._add_up([ceil_div(length, tokens) for length in plan.if_shared(_groups(by, found), n)], lane)
             before = [plan.settled(by, shares, *each) for each in zip(before, shared[0], strict=True)]
-            units = plan.settled(by, shares, units, shared[1])
+            tiles = plan.settled(by, shares, tiles, shared[1])
         for at, number in zip(places, before, strict=True):
-            st.shared__cta.u32(self.before.at(at), number)
-        st.shared__cta.u32(self.before.at(self.capacity), units, pred=lane == 31)
+            st.shared__cta.u32(self.tiles_before.at(at), number)
+        st.shared__cta.u32(self.tiles_before.at(self.capacity), tiles, pred=lane == 31)
 
     @staticmethod
     def _add_up(counts: Sequence[Reg[u32]], lane: Reg[u32]) -> tuple[Sequence[Reg[u32]], Reg[u32]]:
-        """By one warp, each lane with the units of some groups: how many come before each of them; and in the last lane all of them."""
+        """Exclusive prefix sums over the counts of all lanes of a warp; in the last lane also the total."""
         sums = [mov.u32(count) for count in counts]
         for distance in (1, 2, 4, 8, 16):
             for sum_ in sums:
@@ -114,15 +114,17 @@ class GroupTable:
         return [sum_ - count for sum_, count in zip(sums, counts, strict=True)], sums[-1]
 
     @staticmethod
-    def _units(unit: int, start: Reg[u32], end: Reg[u32], across: Reg[u32] | None = None, stages: Reg[u32] | None = None) -> Reg[u32]:
-        """Of a group: rows of tiles, or ("ptr_array") tiles, of which there are none without depth."""
-        rows = rounded_up(end - start, unit)
+    def _tiles(tokens: int, start: Reg[u32], end: Reg[u32], across: Reg[u32] | None = None, stages: Reg[u32] | None = None) -> Reg[u32]:
+        """A group's number of tile rows, or ("ptr_array") of tiles. A group with K = 0 has no tiles."""
+        rows = ceil_div(end - start, tokens)
         return rows if across is None or stages is None else selp.u32(mul.lo.u32(rows, across), 0, stages != 0)
 
     def _sorted(self, found: list[Sequence[Reg[u32]]], arrays: Sequence[Shared[u32]]) -> list[Sequence[Reg[u32]]]:
-        """By one warp, each lane with number and entries of some groups: those into the table, the longest first, and of groups that are
-        equally long the first one; and place and entries of those that are now in this lane's places. Of matrices of different depths
-        those are the longest whose rows are the most stages."""
+        """Write the entries to the table, longest group first, and return the ones that are now in this lane's places.
+
+        Executed by one warp; each lane has the numbers and entries of some groups. Equally long groups keep their order. With "ptr_array"
+        a group's length is its rows times its stages along K.
+        """
         keys = [mov.u32(self._length(*entries) * 1024 + (1023 - at)) for at, *entries in found]
         places = [mov.u32(0) for _ in keys]
         with for_range(32) as lane:
@@ -137,14 +139,14 @@ class GroupTable:
 
     @staticmethod
     def _length(start: Reg[u32], end: Reg[u32], across: Reg[u32] | None = None, stages: Reg[u32] | None = None) -> Reg[u32]:
-        """By which groups are sorted, at most LONGEST."""
+        """The length by which groups are sorted, at most MAX_SORT_LENGTH."""
         if stages is None:
-            return min_.u32(end - start, LONGEST)
-        return mul.lo.u32(min_.u32(end, LONGEST >> 10), min_.u32(stages, 1023))
+            return min_.u32(end - start, MAX_SORT_LENGTH)
+        return mul.lo.u32(min_.u32(end, MAX_SORT_LENGTH >> 10), min_.u32(stages, 1023))
 
     @staticmethod
     def _read(lengths: Ptr[u32], at: Reg[u32], groups: Reg[u32], layout: Layout) -> tuple[Reg[u32], Reg[u32] | None]:
-        """What `lengths` has of a group, and ("cu_seqlens") of the next; 0 behind the last."""
+        """The group's entry of `lengths`, and with "cu_seqlens" the next entry; 0 after the last group."""
         value, following = mov.u32(0), mov.u32(0) if layout == "cu_seqlens" else None
         ld.global_.u32(value, lengths.at(at), pred=at < groups)
         if following is not None:
@@ -152,14 +154,14 @@ class GroupTable:
         return value, following
 
     def save(self, to: Ptr[u32], lane: Reg[u32]) -> None:
-        """By one warp: the table to global memory."""
+        """Copy the table to global memory; executed by one warp."""
         for first, inside in self._words(lane):
             word = mov.u32(0)
             ld.shared__cta.u32(word, self.words_at.at(lane + first), pred=inside)
             st.global_.u32(to.at(lane + first), word, pred=inside)
 
     def load(self, source: Ptr[u32], lane: Reg[u32]) -> None:
-        """By one warp: the table that another kernel has left in global memory."""
+        """Copy the table that another kernel saved in global memory; executed by one warp."""
         for first, inside in self._words(lane):
             word = mov.u32(0)
             ld.global_.u32(word, source.at(lane + first), pred=inside)
@@ -171,12 +173,12 @@ class GroupTable:
 
 
 def _groups(by: OnDevice, found: Sequence[Sequence[Reg[u32]]]) -> Groups:
-    """Those of a lane: number, first row and end of each."""
+    """The lengths of a lane's groups. `found` has the number, first row and end of each."""
     return Groups(by, [end - start for _, start, end in found])
 
 
 def _bounds(value: Reg[u32], following: Reg[u32] | None, group: Reg[u32], rows: Reg[u32], pitch: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
-    """Of a group from its offset and the next one's, or (masked) from its number of rows."""
+    """First row and end of a group: from its offset and the next group's, or ("masked") from its number of rows."""
     if following is not None:
         start = min_.u32(value, rows)
         return start, min_.u32(max_.u32(following, start), rows)

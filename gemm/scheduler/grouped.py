@@ -1,4 +1,4 @@
-"""Which tile of which group a CTA works on next, from group lengths that only the device knows."""
+"""Tile scheduler of grouped products, device side: the group lengths are known only on the device."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Literal, get_args
 
 from ptxkit import Ptr, Reg, ctaid, if_, loop
 from ptxkit.flow import else_
-from ptxkit.idioms import quotient
+from ptxkit.idioms import fast_div
 from ptxkit.ptx import add, ld, mov, selp
 from ptxkit.ptx import min as min_
 from ptxkit.types import pred, u32
 
-from .fast_divmod import SmallInverses, rounded_up
+from .fast_divmod import DivmodTable, ceil_div
 from .group_table import GroupTable, Layout
 from .persistent import PersistentLoop
 from .tile_order import TileOrder
 from .work import WorkTile
 
 Order = Literal["linear", "search", "across", "dynamic"]
-"""How work tiles are dealt out: three ways in advance, or as CTAs get to them."""
+"""How work tiles are dealt out: "linear", "search" and "across" are static, "dynamic" draws them from a counter."""
 ORDERS = get_args(Order)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupWorkTile(WorkTile):
-    """A work tile of a group, whose rows of x are `start` to `end`: `m` and `n` count the group's tiles; rows `row` to `until` are this
-    tile's."""
+    """A work tile of a group. The group has rows `start` to `end` of x, this tile rows `row` to `until`. `m` and `n` count the group's
+    tiles."""
 
     group: Reg[u32] = field(kw_only=True)
     start: Reg[u32] = field(kw_only=True)
@@ -39,22 +39,22 @@ class GroupWorkTile(WorkTile):
 
 @dataclass(frozen=True, slots=True)
 class GroupScheduler:
-    """Persistent loop over the tiles of all groups: cluster c of C works on tiles c, c + C, ..., or ("dynamic") on what it draws.
+    """Persistent loop over the tiles of all groups: cluster c of C works on tiles c, c + C, ..., or ("dynamic") on tiles that it draws.
 
-    "linear", "search" and "dynamic" go through the groups one after another, so that the tiles in flight share one or two groups' weights;
-    the group of a tile is found by walking on from the last one, or by a binary search. "across" goes through all groups' rows for each
-    column of tiles before the next. Within a group (or a column) `tile_order` says the order and what a cluster shares.
+    "linear", "search" and "dynamic" finish a group before the next one, so that the tiles in flight share the weights of one or two
+    groups. "linear" and "dynamic" find a tile's group by walking on from the previous group, "search" by a binary search. "across" visits
+    the tile rows of all groups for one column of tiles before the next column. Within a group (or a column), `tile_order` sets the order.
 
-    Rows of tiles are those of A, columns those of B: the tokens are rows, or with `swap_ab` columns. A tile has `tokens` of them at most,
-    the last one of a group what is left; or a group's tiles share its rows evenly, by `even` of them at a time. `weights_divmod` is the
-    inverse of the number of work tiles that the weights of a group are (`ptxkit.idioms.inverse`).
+    Tile rows belong to A and tile columns to B. Tokens are rows, or with `swap_ab` columns. A tile has at most `tokens` tokens, and the
+    last tile of a group has the remaining ones. With `even` a group's tiles share its tokens evenly, in multiples of `even`.
+    `weights_divmod` is the inverse (`ptxkit.idioms.inverse`) of a group's number of work tiles along the weights.
     """
 
     tile_order: TileOrder
     loop: PersistentLoop
     order: Order
     tokens: int
-    inverses: SmallInverses
+    divmods: DivmodTable
     weights_divmod: Reg[u32]
     swap_ab: bool = False
     even: int = 0
@@ -62,126 +62,129 @@ class GroupScheduler:
     @contextmanager
     def work(self, table: GroupTable, weight_tiles: Reg[u32], stages: Reg[u32], *, turn: Reg[u32] | int = 0, turns: int = 1,
              draws: bool = False, skip: Callable[[Reg[u32]], None] | None = None) -> Iterator[GroupWorkTile]:
-        """A loop over this CTA's work; of every `turns` pieces only number `turn`. `draws`: in the thread that draws tickets. `skip` hears
-        of the stages of each piece that is another warpgroup's, where groups have their own."""
+        """A loop over this CTA's work tiles. Of every `turns` tiles it yields only number `turn`.
+
+        `draws`: set in the thread that draws tickets of a dynamic scheduler. With "ptr_array", where groups have their own K, `skip` is
+        called with the stages of each work tile that another warpgroup computes.
+        """
         own_sizes = table.layout == "ptr_array"
         across = weight_tiles if own_sizes else self._columns(weight_tiles)
-        rows = ld.shared__cta.u32(table.before.at(table.capacity))
-        units = rows if own_sizes else rows * across
-        here = mov.u32(0)
+        rows = ld.shared__cta.u32(table.tiles_before.at(table.capacity))
+        count = rows if own_sizes else rows * across
+        entry = mov.u32(0)                                      # the table entry of the work tile's group
 
-        def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
-            """For all CTAs of a cluster, to which tickets pass it on."""
-            column = unit // rows if self.order == "across" else None
-            sought = unit if own_sizes else unit - column * rows if column is not None else quotient(unit, across, self.weights_divmod)
+        def place(index: Reg[u32]) -> Sequence[Reg[u32]]:
+            """The cluster's tile, the same for all of its CTAs: row, column and table entry."""
+            column = index // rows if self.order == "across" else None
+            sought = index if own_sizes else index - column * rows if column is not None else fast_div(index, across, self.weights_divmod)
             if self.order in ("linear", "dynamic") and not self.loop.from_tail:
                 with loop() as walk:
-                    walk.break_if(sought < ld.shared__cta.u32(table.before.at(here + 1)))
-                    add.u32(here, here, 1)
+                    walk.break_if(sought < ld.shared__cta.u32(table.tiles_before.at(entry + 1)))
+                    add.u32(entry, entry, 1)
             else:
-                self._search(table, here, sought)
-            before = ld.shared__cta.u32(table.before.at(here))
+                self._search(table, entry, sought)
+            before = ld.shared__cta.u32(table.tiles_before.at(entry))
             if column is not None:
                 along, other = sought - before, column
                 m, n = (other, along) if self.swap_ab else (along, other)
             else:
-                own, wide = ld.shared__cta.u32(table.before.at(here + 1)) - before, across
+                down, wide = ld.shared__cta.u32(table.tiles_before.at(entry + 1)) - before, across
                 if own_sizes:
-                    wide = ld.shared__cta.u32(table.across.at(here))
-                    own = own // wide
-                within = unit - before if own_sizes else unit - before * wide
-                m, n = self._place(within, own, wide, None if own_sizes else sought - before)
-            return m, n, here
+                    wide = ld.shared__cta.u32(table.across.at(entry))
+                    down = down // wide
+                within = index - before if own_sizes else index - before * wide
+                m, n = self._place(within, down, wide, None if own_sizes else sought - before)
+            return m, n, entry
 
         others = skip if turns > 1 else None
         own = _in_turn(turn, turns) if others else None
-        with self.loop.placed(units, place, *((0, 1) if others else (turn, turns)), draws) as (unit, m, n, of):
-            depth = ld.shared__cta.u32(table.stages.at(of)) if own_sizes else stages
+        with self.loop.placed(count, place, *((0, 1) if others else (turn, turns)), draws) as (index, m, n, at):
+            depth = ld.shared__cta.u32(table.stages.at(at)) if own_sizes else stages
             with if_(own()) if own else nullcontext():
                 m, n = self.tile_order.in_cluster(m, n)
-                start, end = ld.shared__cta.u32(table.start.at(of)), ld.shared__cta.u32(table.end.at(of))
-                row, until = self._rows(table, of, n if self.swap_ab else m, start, end)
-                group = ld.shared__cta.u32(table.group.at(of)) if table.longest_first else of
-                yield GroupWorkTile(m, n, 0, depth, unit, group=group, start=start, end=end, row=row, until=until)
+                start, end = ld.shared__cta.u32(table.start.at(at)), ld.shared__cta.u32(table.end.at(at))
+                row, until = self._rows(table, at, n if self.swap_ab else m, start, end)
+                group = ld.shared__cta.u32(table.group.at(at)) if table.longest_first else at
+                yield GroupWorkTile(m, n, 0, depth, index, group=group, start=start, end=end, row=row, until=until)
             if others:
                 with else_():
                     others(depth)
 
     def expected(self, groups: Reg[u32], weight_tiles: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
-        """Where this CTA, of no cluster, begins if every group has one tile of tokens: the group, and which of its tiles of weights."""
-        unit = mov.u32(ctaid.x)
-        group = quotient(unit, weight_tiles, self.weights_divmod)
-        return min_.u32(group, groups - 1), unit - group * weight_tiles
+        """The group and the weight tile that this CTA begins with if every group has one tile of tokens. Not for clusters."""
+        index = mov.u32(ctaid.x)
+        group = fast_div(index, weight_tiles, self.weights_divmod)
+        return min_.u32(group, groups - 1), index - group * weight_tiles
 
     @contextmanager
-    def work_of_rows(self, of_row: Ptr[u32], rows: Reg[u32], weight_tiles: Reg[u32], stages: Reg[u32], *,
-                     turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False) -> Iterator[GroupWorkTile]:
-        """The same where the first row of each tile says its group ("contiguous"). Tiles of rows with a negative group are left out; the
-        `turns` take the others one after another."""
+    def contiguous_work(self, group_of_row: Ptr[u32], rows: Reg[u32], weight_tiles: Reg[u32], stages: Reg[u32], *,
+                        turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False) -> Iterator[GroupWorkTile]:
+        """As `work`, for "contiguous" rows: the first row of each tile gives its group. Tiles whose group is negative are skipped; `turns`
+        counts only the others."""
         tokens = self.tokens
-        across, down = self._columns(weight_tiles), rounded_up(rows, tokens)
+        across, down = self._columns(weight_tiles), ceil_div(rows, tokens)
         own = _in_turn(turn, turns) if turns > 1 else None
 
-        def place(unit: Reg[u32]) -> Sequence[Reg[u32]]:
-            m, n = self.tile_order.in_cluster(*self._place(unit, down, across, quotient(unit, across, self.weights_divmod)))
-            return m, n, ld.global_.u32(of_row.at((n if self.swap_ab else m) * tokens))
+        def place(index: Reg[u32]) -> Sequence[Reg[u32]]:
+            m, n = self.tile_order.in_cluster(*self._place(index, down, across, fast_div(index, across, self.weights_divmod)))
+            return m, n, ld.global_.u32(group_of_row.at((n if self.swap_ab else m) * tokens))
 
-        with self.loop.placed(across * down, place, draws=draws) as (unit, m, n, group):
+        with self.loop.placed(across * down, place, draws=draws) as (index, m, n, group):
             start, zero = (n if self.swap_ab else m) * tokens, mov.u32(0)
             works = group <= 0x7FFF_FFFF
             with if_(works & own(works) if own else works):
                 end = min_.u32(start + tokens, rows)
-                yield GroupWorkTile(m if self.swap_ab else zero, zero if self.swap_ab else n, 0, stages, unit, group=group, start=start,
+                yield GroupWorkTile(m if self.swap_ab else zero, zero if self.swap_ab else n, 0, stages, index, group=group, start=start,
                                     end=end, row=start, until=end)
 
     def _rows(self, table: GroupTable, group: Reg[u32], tile: Reg[u32], start: Reg[u32], end: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
-        """First row and end of a tile of a group, before the first row where a CTA of a cluster has none. Of tiles that share evenly the
-        first ones have more."""
+        """First row and end of a tile of a group. The end is at most the first row if the group ends before this CTA's tile. Of tiles that
+        share evenly, the first ones have more rows."""
         if not self.even:
             row = start + tile * self.tokens
             return row, min_.u32(row + self.tokens, end)
         if table.layout == "ptr_array":
-            tiles = rounded_up(end - start, self.tokens)
+            tiles = ceil_div(end - start, self.tokens)
         else:
-            tiles = ld.shared__cta.u32(table.before.at(group + 1)) - ld.shared__cta.u32(table.before.at(group))
-        slabs = rounded_up(end - start, self.even)
-        each = quotient(slabs, tiles, self.inverses.of_any(tiles))
-        longer = slabs - each * tiles
+            tiles = ld.shared__cta.u32(table.tiles_before.at(group + 1)) - ld.shared__cta.u32(table.tiles_before.at(group))
+        parts = ceil_div(end - start, self.even)
+        each = fast_div(parts, tiles, self.divmods.of_any(tiles))
+        longer = parts - each * tiles
         row = start + (tile * each + min_.u32(tile, longer)) * self.even
         return row, min_.u32(row + selp.u32(each + 1, each, tile < longer) * self.even, end)
 
-    def _place(self, unit: Reg[u32], down: Reg[u32], across: Reg[u32], before: Reg[u32] | None) -> tuple[Reg[u32], Reg[u32]]:
-        """Row and column of a tile: of a unit, where `down` units have other tokens and `across` other weights. `before`: how many times
-        `across` units come before it, if that is known."""
+    def _place(self, index: Reg[u32], down: Reg[u32], across: Reg[u32], token_row: Reg[u32] | None) -> tuple[Reg[u32], Reg[u32]]:
+        """Row and column of a group's tile number `index`, in `down` tiles along the tokens by `across` along the weights. `token_row` is
+        index / across, if it is known."""
         if (self.tile_order.raster == "along_m") == self.swap_ab:
-            lines, of_line, line = across, down, quotient(unit, down, self.inverses.of_any(down))
+            lines, line_tiles, line = across, down, fast_div(index, down, self.divmods.of_any(down))
         else:
-            lines, of_line, line = down, across, unit // across if before is None else before
-        small = self.tile_order.swizzle.size <= SmallInverses.MOST
-        return self.tile_order.in_panel(unit, line, lines, of_line, self.inverses.of if small else self.inverses.of_any)
+            lines, line_tiles, line = down, across, index // across if token_row is None else token_row
+        small = self.tile_order.swizzle.size <= DivmodTable.MAX_DIVISOR
+        return self.tile_order.in_panel(index, line, lines, line_tiles, self.divmods.of if small else self.divmods.of_any)
 
     def _columns(self, weight_tiles: Reg[u32]) -> Reg[u32]:
-        return rounded_up(weight_tiles, self.tile_order.cluster.m if self.swap_ab else self.tile_order.cluster.n)
+        return ceil_div(weight_tiles, self.tile_order.cluster.m if self.swap_ab else self.tile_order.cluster.n)
 
     @staticmethod
     def _search(table: GroupTable, group: Reg[u32], sought: Reg[u32]) -> None:
-        """The last group before which there are at most `sought` units: it has some, if any group behind `sought` does."""
+        """Set `group` to the last table entry with at most `sought` tiles before it, by a binary search."""
         mov.u32(group, 0)
         step = table.capacity // 2
         while step:
             middle = group + step
-            mov.u32(group, middle, pred=ld.shared__cta.u32(table.before.at(middle)) <= sought)
+            mov.u32(group, middle, pred=ld.shared__cta.u32(table.tiles_before.at(middle)) <= sought)
             step //= 2
 
 
 def _in_turn(turn: Reg[u32] | int, turns: int) -> Callable[..., Reg[pred]]:
-    """Of what `turns` take one after another: a function that says of each whether it is this one's, who has number `turn`; where its
-    argument does not hold, it is nobody's."""
-    before = mov.u32(turn)
+    """A function to call once for each work tile: whether the tile belongs to the warpgroup with number `turn` of `turns`. A tile for which
+    its argument does not hold is not counted."""
+    left = mov.u32(turn)                                        # tiles until this warpgroup's next one
 
     def own(counts: Reg[pred] | None = None) -> Reg[pred]:
-        found = before == 0
-        mov.u32(before, selp.u32(turns - 1, before - 1, found), pred=counts)
+        found = left == 0
+        mov.u32(left, selp.u32(turns - 1, left - 1, found), pred=counts)
         return found
 
     return own

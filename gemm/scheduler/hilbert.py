@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
-MOST = 1 << 16              # rows or columns that an entry has room for
+MAX_PLACES = 1 << 16        # rows or columns of tiles: an entry has 16 bits for each
 
 
 def hilbert(rows: int, columns: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """Every place of a grid once, row << 16 | column, along the Hilbert curve through a square that holds the grid; a long grid is a
-    chain of squares as wide as it is, each of which begins beside the end of the one before."""
+    """Every tile of a grid once, as row << 16 | column, in the order of a Hilbert curve.
+
+    The curve runs through a chain of squares along the longer axis. The squares' side is the shorter axis rounded up to a power of two.
+    Each square begins at a neighbour of the tile where the previous one ends. Places outside the grid are left out.
+    """
     narrow, long = min(rows, columns), max(rows, columns)
     side = 1 << (narrow - 1).bit_length()
     across, along = _square(side)
@@ -24,7 +27,7 @@ def hilbert(rows: int, columns: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
 
 
 def _square(side: int) -> tuple[Any, Any]:
-    """The curve through a square of `side`, a power of two, from (0, 0) to (0, side - 1): two bits of the index a scale."""
+    """The curve through a square from (0, 0) to (0, side - 1). `side` is a power of two. Each scale takes two bits of the index."""
     index = np.arange(side * side, dtype=np.uint32)
     x, y = np.zeros_like(index), np.zeros_like(index)
     scale = 1
@@ -39,4 +42,4 @@ def _square(side: int) -> tuple[Any, Any]:
     return (y, x) if side > 1 and x[-1] else (x, y)
 
 
-__all__ = ["MOST", "hilbert"]
+__all__ = ["MAX_PLACES", "hilbert"]

@@ -1,4 +1,4 @@
-"""Stream-K: the stages of many tiles in runs of equal length, one a CTA or cluster."""
+"""Stream-K: the stages of many tiles, divided into runs of equal length, one for each CTA or cluster."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from ptxkit.ptx import min as min_
 from ptxkit.ptx import selp
 from ptxkit.types import u32
 
-LEAST = 4
-"""Stages that are worth a trip of a tile's sums through the L2: what is less goes to the neighbour."""
+MIN_STAGES_OF_PART = 4
+"""The fewest stages of a tile that a run takes. Fewer would not pay for sending the tile's sums through the L2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The stages of tiles 0 to `tiles` - 1, one tile after the other, shared out among C CTAs (or clusters): run r is those from `start(r)`
-    to `start(r + 1)`. Of at least C tiles all but the last whole wave and the rest are left to whole waves; of a multiple of C, all are.
+    """The stages of tiles 0 to `tiles` - 1 in tile order, divided among C CTAs or clusters: run r has stages `start(r)` to `start(r + 1)`.
 
-    A run is the end of a tile, then whole tiles, then the beginning of one. A start that is fewer than LEAST stages away from a tile's
-    edge is moved there, and a run may be empty.
+    The remaining tiles are computed whole, in full waves of C tiles. If the last wave is partial, the runs share it and the full wave
+    before it. If C divides the number of tiles, there are no runs.
+
+    A run is the end of one tile, then whole tiles, then the beginning of another tile. A start that is fewer than MIN_STAGES_OF_PART
+    stages away from a tile's edge moves to that edge. A run may be empty.
     """
 
     tiles: Reg[u32]
     stages: Reg[u32]                            # of a tile
     each: Reg[u32]                              # of a run
-    more: Reg[u32]                              # runs, the first ones, that have a stage more
+    longer: Reg[u32]                            # the number of runs, the first ones, that have one more stage
 
     @classmethod
     def of(cls, tiles: Reg[u32], stages: Reg[u32], ctas: Reg[u32]) -> Runs:
@@ -39,17 +41,17 @@ class Runs:
         return cls(shared, stages, each, total - each * ctas)
 
     def start(self, run: Reg[u32]) -> Reg[u32]:
-        """Of a run, in stages of all tiles."""
-        at = run * self.each + min_.u32(run, self.more)
+        """The first stage of a run, counted over all tiles."""
+        at = run * self.each + min_.u32(run, self.longer)
         within = at - at // self.stages * self.stages
         left = self.stages - within
-        up = selp.u32(at + left, at, left < LEAST)
-        return selp.u32(at - within, up, within < LEAST)
+        up = selp.u32(at + left, at, left < MIN_STAGES_OF_PART)
+        return selp.u32(at - within, up, within < MIN_STAGES_OF_PART)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a run has of a tile: from stage `first` of it on, and `rest` stages are left for the runs that follow."""
+    """A run's part of a tile. It starts at the tile's stage `first`; the next runs have the tile's last `rest` stages."""
 
     runs: Runs
     run: Reg[u32]
@@ -57,4 +59,4 @@ class Part:
     rest: Reg[u32]
 
 
-__all__ = ["LEAST", "Part", "Runs"]
+__all__ = ["MIN_STAGES_OF_PART", "Part", "Runs"]

@@ -1,4 +1,4 @@
-"""How long a kernel's tiles take by the lengths of the groups: one formula, for the host and for a kernel that has just read them."""
+"""The cost of a kernel's tiles as a function of the group lengths. Host and kernel evaluate the same formula and get the same result."""
 
 from __future__ import annotations
 
@@ -14,73 +14,73 @@ from ptxkit.idioms import inverse
 from ptxkit.ptx import add, cvt, mov, mul, redux, selp, setp
 from ptxkit.types import pred, u32
 
-from .fast_divmod import rounded_up
+from .fast_divmod import ceil_div
 
 ALL_LANES = 0xFFFFFFFF
 LEVEL = 5
-"""Tenths of the time that go by whole waves; the rest goes by the number of tiles: while some SMs have none left, the others have their
-power."""
+"""Tenths of the time that are proportional to the number of whole waves. The rest is proportional to the number of tiles: in a partial
+wave the busy SMs get the idle ones' share of power."""
 
 
 class Arithmetic(Protocol):
-    """What is counted with: integers that are there, or registers. Both round alike."""
+    """The arithmetic of the formula: on host integers or on device registers. Both round alike."""
 
     @property
     def ctas(self) -> Any:
-        """How many work on a product."""
+        """The number of CTAs of the launch."""
 
     def rows(self, tokens: Any, of: int) -> Any:
-        """Rows of `of` tokens at most."""
+        """tokens / of, rounded up."""
 
     def waves(self, tiles: Any) -> Any:
-        """Of tiles on all CTAs."""
+        """tiles / ctas, rounded up."""
 
     def total(self, numbers: Sequence[Any]) -> Any:
-        """Of a number of each group."""
+        """The sum of the numbers of all groups."""
 
     def real(self, number: Any) -> Any:
-        """In float32."""
+        """An integer as float32."""
 
     def times(self, a: Any, b: Any) -> Any:
-        """Of float32."""
+        """a * b in float32."""
 
     def plus(self, a: Any, b: Any) -> Any:
-        """Of float32."""
+        """a + b in float32."""
 
     def less(self, a: Any, b: Any) -> Any:
-        """Of float32: whether a is less."""
+        """a < b in float32."""
 
     def pick(self, which: Any, a: Any, b: Any) -> Any:
-        """a where `which` holds, else b: integers."""
+        """a if `which` holds, else b, for integers."""
 
     def either(self, which: Any, a: Any, b: Any) -> Any:
-        """The same of what holds or does not."""
+        """a if `which` holds, else b, for predicates."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnDevice:
-    """By all lanes of a warp, each with some of the groups."""
+    """Executed by all lanes of a warp, each with some of the groups."""
 
     ctas: Reg[u32]
-    inverse: Reg[u32]                           # of their number (`ptxkit.idioms.inverse`)
+    inverse: Reg[u32]                           # of `ctas` (`ptxkit.idioms.inverse`)
 
     @classmethod
     def begin(cls) -> OnDevice:
-        """Before anything depends on lengths that are still being read: the division takes as long."""
+        """Call it while the lengths are still being read: the division of the inverse takes as long."""
         ctas = mov.u32(nctaid.x)
         return cls(ctas, inverse(ctas))
 
     def rows(self, tokens: Reg[u32], of: int) -> Reg[u32]:
-        return rounded_up(tokens, of)
+        return ceil_div(tokens, of)
 
     def waves(self, tiles: Reg[u32]) -> Reg[u32]:
-        return rounded_up(tiles, self.ctas, self.inverse)
+        return ceil_div(tiles, self.ctas, self.inverse)
 
     def total(self, numbers: Sequence[Reg[u32]]) -> Reg[u32]:
-        here = mov.u32(numbers[0])
+        own = mov.u32(numbers[0])
         for number in numbers[1:]:
-            add.u32(here, here, number)
-        return redux.sync.add.u32(here, ALL_LANES)
+            add.u32(own, own, number)
+        return redux.sync.add.u32(own, ALL_LANES)
 
     def real(self, number: Any) -> Any:
         return float(number) if isinstance(number, int) else cvt.rn.f32.u32(number)
@@ -103,12 +103,12 @@ class OnDevice:
 
 @dataclass(frozen=True, slots=True)
 class OnHost:
-    """With the lengths of all groups as one array."""
+    """The lengths of all groups are one numpy array."""
 
     ctas: int
 
     def groups(self, lengths: Sequence[int]) -> Groups:
-        """Of these lengths."""
+        """Groups with these lengths."""
         return Groups(self, [np.array(lengths, np.int64)])
 
     def rows(self, tokens: Any, of: int) -> Any:
@@ -140,27 +140,27 @@ class OnHost:
 
 
 class Groups:
-    """The lengths of the groups that are somebody's; others have none."""
+    """The lengths of a set of groups. Groups outside the set have length 0."""
 
     def __init__(self, by: Arithmetic, lengths: Sequence[Any]) -> None:
         self.by, self.lengths = by, lengths
         self._rows: dict[int, Any] = {}
 
     def rows(self, of: int) -> Any:
-        """Rows of so many tokens, of all groups."""
+        """The number of tile rows of `of` tokens, over all groups."""
         if of not in self._rows:
             self._rows[of] = self.by.total([self.by.rows(length, of) for length in self.lengths])
         return self._rows[of]
 
     def split(self, which: Sequence[Any]) -> tuple[Groups, Groups]:
-        """Those for which it holds, and the others."""
+        """The groups for which `which` holds, and the others."""
         pairs = list(zip(which, self.lengths, strict=True))
         return (Groups(self.by, [self.by.pick(p, length, 0) for p, length in pairs]),
                 Groups(self.by, [self.by.pick(p, 0, length) for p, length in pairs]))
 
 
 class Count(NamedTuple):
-    """How many tiles, and the time of all of them in float32: of one CTA, in the unit of `TileCost.wave`."""
+    """The number of tiles, and the time that one CTA would take for all of them: float32, in the unit of `TileCost.wave`."""
 
     tiles: Any
     time: Any
@@ -168,47 +168,52 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TileCost:
-    """A kernel's tiles of `tokens` by `features`: each takes as long as it has tokens, by `step` of them at a time, and as `beside` steps
-    more, whatever it has. `wave` is the time of a step, in any unit."""
+    """The cost of a kernel's tiles of `tokens` by `features`.
+
+    A tile takes one step for each `step` tokens that it has, rounded up, and `fixed_steps` more. `wave` is the time of a step in any unit.
+    """
 
     tokens: int
     features: int
     step: int
     wave: int
-    beside: int = 0
+    fixed_steps: int = 0
 
     @property
     def full(self) -> int:
-        """The time of a tile that has all its tokens."""
-        return (self.tokens // self.step + self.beside) * self.wave
+        """The time of a full tile."""
+        return (self.tokens // self.step + self.fixed_steps) * self.wave
 
     def count(self, groups: Groups, n: Any) -> Count:
-        """Those of groups, for results of `n` columns."""
+        """The tiles of all groups, for a result of `n` columns."""
         across = groups.by.rows(n, self.features)
         return Count(groups.rows(self.tokens) * across, self._time(groups.by, groups.rows, across))
 
     def of_each(self, groups: Groups, n: Any) -> list[Any]:
-        """The time of each group's."""
+        """The time of each group's tiles."""
         by, across = groups.by, groups.by.rows(n, self.features)
         return [self._time(by, partial(by.rows, length), across) for length in groups.lengths]
 
     def _time(self, by: Arithmetic, rows: Callable[[int], Any], across: Any) -> Any:
-        """Of `rows` of so many tokens, each `across` tiles."""
-        steps = rows(self.step) + rows(self.tokens) * self.beside
+        """The time of tiles in rows of `across` tiles. `rows(t)` is the number of rows of `t` tokens."""
+        steps = rows(self.step) + rows(self.tokens) * self.fixed_steps
         return by.times(by.real(steps), by.times(by.real(across), by.real(self.wave)))
 
     def time_of(self, lengths: Sequence[int], n: int, ctas: int) -> float:
-        """What results of `n` columns take, in 1 / (10 CTAs) of the unit of `wave`."""
+        """The time of a product with `n` columns, in 1 / (10 `ctas`) of the unit of `wave`."""
         return self.time(OnHost(ctas).groups(lengths), n)
 
     def time(self, groups: Groups, n: int) -> float:
-        """The same of groups on the host, whose rows are counted once for all tiles."""
+        """As `time_of`, for groups on the host. `groups` keeps its counts of rows, so several tile shapes can share them."""
         count = self.count(groups, n)
         return float(in_waves(groups.by, count)) / count.tiles if count.tiles else 0.0
 
 
 def in_waves(by: Arithmetic, count: Count) -> Any:
-    """What tiles take in waves, in tenths of `Count.time`; times their number, by which nobody needs to divide."""
+    """The time of the tiles, summed over all CTAs, in tenths of the unit of `Count.time`.
+
+    Scaled by the tile count, so the device needs no division.
+    """
     return by.times(by.real(by.waves(count.tiles) * by.ctas * LEVEL + count.tiles * (10 - LEVEL)), count.time)
 
 

@@ -1,4 +1,4 @@
-"""Two tiles for one product: both kernels are launched, and the lengths on the device say which groups are whose."""
+"""Two kernels with different tiles for one product. Both are launched; each computes from the group lengths which groups are its own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from .tile_cost import LEVEL, Arithmetic, Count, Groups, OnHost, TileCost, in_waves
 
 
-class Shares(NamedTuple):
-    """Whether the second kernel has all groups, else the first; and whether they share them instead (None: never)."""
+class Assignment(NamedTuple):
+    """`second`: the second kernel has all groups (otherwise the first). `shared`: they share the groups instead (None: never)."""
 
     second: Any
     shared: Any
@@ -18,12 +18,12 @@ class Shares(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TwoKernelPlan:
-    """What a kernel knows of the `first` one's tiles and of the `second` one's, and which of them it is.
+    """The tile costs of the `first` and the `second` kernel, and which of them a kernel is.
 
-    Whether the last wave of tiles is full depends on every group's length, and so does how full tiles are. Both kernels count both kinds
-    with the same grid. One has all groups, the first where both take equally long. Or (`between`) each has the groups that take it less
-    time, where that takes less in all, although every CTA goes over from one kernel to the other, for so long: those of the second begin
-    where those of the first end, so that only its last wave counts.
+    How full the last wave and the tiles are depends on every group's length. Both kernels compute the cost of both for the same grid. The
+    faster one takes all groups; the first one if they are equally fast. With `between` the kernels share the groups if that is faster:
+    each takes the groups that it is faster for. The CTAs of the second kernel start as those of the first end, so only the last wave of
+    the second kernel is rounded up. `between` is the time that this change of kernels takes on each CTA.
     """
 
     first: TileCost
@@ -31,39 +31,39 @@ class TwoKernelPlan:
     between: int | None
     is_first: bool
 
-    def shares(self, groups: Groups, n: Any) -> Shares:
-        """Who has what of all groups, for results of `n` columns. On the device by all lanes of a warp, each with some of the groups."""
+    def shares(self, groups: Groups, n: Any) -> Assignment:
+        """The assignment of all groups, for a result of `n` columns. On the device all lanes of a warp execute it."""
         by, counts = groups.by, self._counts(groups, n)
         second = self._second(groups, *counts)
         if self.between is None:
-            return Shares(second, None)
+            return Assignment(second, None)
         together = self._shared(groups, n, self.between)
         less = [by.less(by.times(together, by.real(count.tiles)), in_waves(by, count)) for count in counts]
-        return Shares(second, by.either(second, *reversed(less)))
+        return Assignment(second, by.either(second, *reversed(less)))
 
     def if_shared(self, groups: Groups, n: Any) -> Sequence[Any]:
-        """The lengths of the groups that are this kernel's where they are shared, and 0 for others."""
+        """The group lengths of this kernel if the groups are shared; 0 for groups of the other kernel."""
         seconds, firsts = groups.split(self._each(groups, n))
         return (firsts if self.is_first else seconds).lengths
 
-    def settled(self, by: Arithmetic, shares: Shares, all_: Any, shared: Any) -> Any:
-        """This kernel's number of something: `all_` where it has all groups, `shared` where they are shared, else none."""
-        alone = by.pick(shares.second, *((0, all_) if self.is_first else (all_, 0)))
+    def settled(self, by: Arithmetic, shares: Assignment, alone: Any, shared: Any) -> Any:
+        """`alone` if this kernel has all groups, `shared` if they are shared, 0 if the other kernel has all."""
+        alone = by.pick(shares.second, *((0, alone) if self.is_first else (alone, 0)))
         return alone if shares.shared is None else by.pick(shares.shared, shared, alone)
 
     def own(self, lengths: Sequence[int], n: int, ctas: int) -> tuple[int, ...]:
-        """The lengths of the groups that are this kernel's, and 0 for others: on the host."""
+        """On the host: the lengths of this kernel's groups, and 0 for groups of the other kernel."""
         groups = OnHost(ctas).groups(lengths)
-        (all_,), (shared,) = groups.lengths, self.if_shared(groups, n)
-        return tuple(self.settled(groups.by, self.shares(groups, n), all_, shared).tolist())
+        (alone,), (shared,) = groups.lengths, self.if_shared(groups, n)
+        return tuple(self.settled(groups.by, self.shares(groups, n), alone, shared).tolist())
 
     def alone(self, lengths: Sequence[int], n: int, ctas: int) -> bool:
-        """Whether this kernel would have all groups if they were not shared: on the host."""
+        """On the host: whether this kernel has all groups if they are not shared."""
         groups = OnHost(ctas).groups(lengths)
         return bool(self._second(groups, *self._counts(groups, n)) != self.is_first)
 
     def time(self, groups: Groups, n: int) -> float:
-        """What both take together, as `TileCost.time` has it."""
+        """The time of both kernels together, in the unit of `TileCost.time`."""
         alone = min(self.first.time(groups, n), self.second.time(groups, n))
         return alone if self.between is None else min(alone, float(self._shared(groups, n, self.between)))
 
@@ -71,17 +71,17 @@ class TwoKernelPlan:
         return self.first.count(groups, n), self.second.count(groups, n)
 
     def _second(self, groups: Groups, one: Count, two: Count) -> Any:
-        """Whether the second kernel takes less for all groups."""
+        """Whether the second kernel is faster for all groups."""
         by = groups.by
         return by.less(by.times(in_waves(by, two), by.real(one.tiles)), by.times(in_waves(by, one), by.real(two.tiles)))
 
     def _each(self, groups: Groups, n: Any) -> list[Any]:
-        """Of each group whether the second kernel takes less."""
+        """For each group, whether the second kernel is faster."""
         return [groups.by.less(second, first) for first, second in zip(self.first.of_each(groups, n), self.second.of_each(groups, n),
                                                                        strict=True)]
 
     def _shared(self, groups: Groups, n: Any, between: int) -> Any:
-        """What both take of groups that they share, in tenths of a CTA's time."""
+        """The time of both kernels if they share the groups, in tenths of the unit of `TileCost.time`, summed over the CTAs."""
         by, (seconds, firsts) = groups.by, groups.split(self._each(groups, n))
         one, two = self.first.count(firsts, n), self.second.count(seconds, n)
         tiles = one.tiles + two.tiles

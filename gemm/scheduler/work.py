@@ -1,4 +1,4 @@
-"""What a tile scheduler is asked about, and what it answers: extents in tiles, and one work tile after another."""
+"""Input and output of a tile scheduler: a problem's extents in tiles, and work tiles."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from .stream_k import Part
 
 @dataclass(frozen=True, slots=True)
 class TileDivmod:
-    """Inverses of the divisors with which a tile's index becomes its place (`ptxkit.idioms.inverse`): cluster tiles of a line, which is a
-    row of them ("along_n": a column); lines of the last panel; cluster tiles of a batch. On the host, or in registers."""
+    """The inverses (`ptxkit.idioms.inverse`) that turn a tile's index into its place without a division, on the host or in registers.
+
+    Their divisors: `line`, the cluster tiles of a row ("along_n": of a column); `panel`, the lines of the last panel; `batch`, the cluster
+    tiles of a batch.
+    """
 
     line: Reg[u32] | int
     panel: Reg[u32] | int
@@ -22,14 +25,14 @@ class TileDivmod:
 
     @classmethod
     def of(cls, rows: int, columns: int, size: int, along_m: bool) -> TileDivmod:
-        """On the host, of so many rows and columns of cluster tiles, in panels of `size` lines."""
+        """On the host, for `rows` x `columns` cluster tiles in panels of `size` lines."""
         lines, count = (rows, columns) if along_m else (columns, rows)
         return cls(inverse(count), inverse((lines - 1) % size + 1), inverse(rows * columns))
 
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """A problem counted in tiles, in registers."""
+    """A problem's extents in tiles, in registers."""
 
     m: Reg[u32]
     n: Reg[u32]
@@ -40,8 +43,10 @@ class Extents:
 
 @dataclass(frozen=True, slots=True)
 class WorkTile:
-    """What one CTA works on next: tile (m, n) of a batch, stages `first` to `first + stages` of its depth. `tile` is the index of the whole
-    tile; `split` says which part of its depth is this CTA's; `part` is there where the depth is dealt out in runs of stages."""
+    """A work tile: stages `first` to `first + stages` along K of tile (m, n) of a batch.
+
+    `tile` is the index of the output tile. With split-K, `split` is the number of this part of K. With stream-K, `part` is the run's part.
+    """
 
     m: Reg[u32]
     n: Reg[u32]
@@ -54,7 +59,7 @@ class WorkTile:
 
     @property
     def outer(self) -> tuple[Reg[u32], ...]:
-        """The map's coordinate of the batch, if there is one."""
+        """The tensor map's coordinate of the batch; empty without batches."""
         return () if self.batch is None else (self.batch,)
 
 

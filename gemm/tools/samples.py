@@ -35,7 +35,7 @@ from ..config.parts import (
 from ..heuristic import table as tables
 from ..heuristic.dense import heuristic
 from ..heuristic.tuned import revive
-from ..scheduler.stream_k import LEAST
+from ..scheduler.stream_k import MIN_STAGES_OF_PART
 from .bench.shapes import problem
 from .problems import asked, described
 
@@ -139,7 +139,7 @@ def small(config: DenseConfig) -> tuple[int, int, int]:
     unit = 128 // min(operands.a.bits, operands.out.bits, 16)
     m = config.loads.a_rows or tile.BM * cluster.m * (2 if isinstance(config.schedule, Pingpong) else 1) - unit
     n = max(unit, tile.BN * cluster.n // unit * unit - (unit if unit < tile.BN else 0))
-    stages = max(config.stages + 1, config.splits + 1, 2 * LEAST if isinstance(config.scheduler, StreamK) else 0)
+    stages = max(config.stages + 1, config.splits + 1, 2 * MIN_STAGES_OF_PART if isinstance(config.scheduler, StreamK) else 0)
     bulk = isinstance(sums, BlockScaled) and sums.load == "bulk"
     return m, n, tile.BK * (-(-stages // ALIGNED) * ALIGNED if bulk else stages) - 16
 

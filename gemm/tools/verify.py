@@ -20,7 +20,7 @@ from ..config.parts import BlockScaled, Dynamic, Scheduler, SplitK, Static, Stre
 from ..launch.adapter import Adapter
 from ..launch.dense import check_config, configuration, gemm, hgemm
 from ..problem.dense import Arrays, Options, Problem
-from ..scheduler.stream_k import LEAST
+from ..scheduler.stream_k import MIN_STAGES_OF_PART
 from .assembly import assembled
 from .reference import HALF_TINY, HALF_ULP, accumulation
 from .samples import distinct, name, pairwise, shipped, small
@@ -154,7 +154,7 @@ def of_config(config: DenseConfig, m: int, n: int, k: int) -> Case:
 def odd(config: DenseConfig) -> list[tuple[int, int, int]]:
     """Shapes for a configuration: less than a tile, a tile for each CTA of a cluster, several tiles and rests."""
     tile = config.tile
-    depth = max(config.splits + 1, 3 * LEAST if isinstance(config.scheduler, StreamK) else 0) * tile.BK
+    depth = max(config.splits + 1, 3 * MIN_STAGES_OF_PART if isinstance(config.scheduler, StreamK) else 0) * tile.BK
     return [(8, 16, depth - 16), small(config), (config.loads.a_rows or 3 * tile.BM + 8, 5 * tile.BN // 16 * 16 + 16, 3 * depth)]
 
 

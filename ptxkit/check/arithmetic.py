@@ -28,7 +28,7 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
 def _slow(analysis: Analysis, site: Site, kind: str, by: int) -> Finding:
     remainder = site.mnemonic == "rem"
     if by & (by - 1):
-        fix = "mul.hi by the divisor's inverse, and a correction: ptxkit.idioms.quotient"
+        fix = "mul.hi by the divisor's inverse, and a correction: ptxkit.idioms.fast_div"
     elif kind[0] == "s":
         fix = f"u{kind[1:]} if the number is never negative, and then a {'mask' if remainder else 'shift'}"
     else:

@@ -23,7 +23,7 @@ def inverse(by: int | Reg[u32]) -> int | Reg[u32]:
     return ((1 << 32) - 1) // by
 
 
-def quotient(n: Reg[u32], by: Reg[u32] | int, inverse_of_by: Reg[u32] | int | None = None) -> Reg[u32]:
+def fast_div(n: Reg[u32], by: Reg[u32] | int, inverse_of_by: Reg[u32] | int | None = None) -> Reg[u32]:
     """n // by for any n. By a power of two it is one shr; else mul.hi, mul.lo, sub, setp.ge, add.
 
     ptxas makes 14 to 19 instructions of a div, which wait for a reciprocal. When `by` is a register, `inverse_of_by` is its `inverse`;

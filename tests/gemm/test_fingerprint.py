@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gemm.__main__ import main
 from ptxkit import Ptr, Reg, TensorMap, kernel, laneid
 from ptxkit.dsl.kernel import Kernel
 from ptxkit.errors import PtxkitError
+from ptxkit.gemm.__main__ import main
 from ptxkit.gemm.tools.fingerprint import adapter, draw, record, sass
 from ptxkit.gemm.tools.fingerprint.command import report
 from ptxkit.gemm.tools.fingerprint.record import Fingerprints, Record, take

@@ -295,8 +295,8 @@ def deviation(full: bool) -> float:
 
     def time(costed: CostedTile, problem: GroupProblem) -> TileCost:
         tiles = cost_of(costed, problem)
-        wave = tiles.wave * (tiles.tokens // tiles.step + tiles.beside)
-        return replace(tiles, step=tiles.tokens, beside=0, wave=wave) if full else tiles
+        wave = tiles.wave * (tiles.tokens // tiles.step + tiles.fixed_steps)
+        return replace(tiles, step=tiles.tokens, fixed_steps=0, wave=wave) if full else tiles
 
     logs = beside_each_other(experiment("tiles with block scales, a kernel each"), us_of, time)
     assert sum(map(len, logs)) > 400

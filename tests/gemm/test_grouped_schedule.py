@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ptxkit import Ptr, Reg, Vec, ctaid, if_, kernel, laneid, tid
 from ptxkit.dsl.kernel import Kernel
 from ptxkit.gemm.config.parts import ClusterShape, Raster, Swizzle
-from ptxkit.gemm.scheduler.fast_divmod import SmallInverses
+from ptxkit.gemm.scheduler.fast_divmod import DivmodTable
 from ptxkit.gemm.scheduler.group_table import GroupTable
 from ptxkit.gemm.scheduler.grouped import ORDERS, GroupScheduler, Order
 from ptxkit.gemm.scheduler.persistent import PersistentLoop
@@ -35,7 +35,7 @@ def listing(tokens: int, order: Order, even: int, longest_first: bool, capacity:
     """A kernel in which every CTA writes down its tiles: group, first row, end, column."""
     @kernel(block=32)
     def tiles_of_groups(lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], out: Ptr[u32], width: Reg[u32], of_width: Reg[u32]) -> None:
-        table, inverses = GroupTable(capacity, longest_first=longest_first), SmallInverses()
+        table, inverses = GroupTable(capacity, longest_first=longest_first), DivmodTable()
         table.scan(lengths, groups, rows, tokens, "cu_seqlens", mov.u32(0))
         inverses.make(mov.u32(laneid))
         bar.sync(0)
@@ -89,7 +89,7 @@ def test_every_row_of_a_group_is_in_one_tile_of_each_column(lengths, tokens, ord
 def beginnings(lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], out: Ptr[u32], width: Reg[u32], of_width: Reg[u32], *,
                SWAP_AB: bool = False, ALONG_N: bool = False) -> None:
     """Each CTA writes down where it expects to begin, and where it does: group and tile of weights."""
-    table, inverses = GroupTable(32), SmallInverses()
+    table, inverses = GroupTable(32), DivmodTable()
     table.scan(lengths, groups, rows, 64, "cu_seqlens", mov.u32(0))
     inverses.make(mov.u32(laneid))
     bar.sync(0)

@@ -30,7 +30,7 @@ from ptxkit.gemm.heuristic.dense import heuristic
 from ptxkit.gemm.launch.grid import COUNTER_BYTES
 from ptxkit.gemm.launch.simulate import _view, simulate
 from ptxkit.gemm.problem.dense import Arrays, Options, Problem
-from ptxkit.gemm.scheduler.stream_k import LEAST
+from ptxkit.gemm.scheduler.stream_k import MIN_STAGES_OF_PART
 from ptxkit.gemm.tools import reference
 from ptxkit.gemm.tools.samples import GRID, distinct, name, pairwise, picked, shipped, small
 from ptxkit.ptx import mul
@@ -130,7 +130,7 @@ def test_pairs_of_choices(config: DenseConfig) -> None:
     m = config.loads.a_rows or (tile.BM + 8 if tile.BM * tile.BN < 10_000 else 72)
     more = 16 if config.staged or tile.BN < 64 else -16
     if isinstance(config.scheduler, StreamK) and not config.operands.batched:                    # one tile in two runs
-        run_config(config, min(m, tile.BM), tile.BN // 16 * 16, tile.BK * 2 * LEAST - 16, sms=2 * config.cluster)
+        run_config(config, min(m, tile.BM), tile.BN // 16 * 16, tile.BK * 2 * MIN_STAGES_OF_PART - 16, sms=2 * config.cluster)
         return
     run_config(config, m, -(-tile.BN // 16) * 16 + more, tile.BK * max(3, config.splits) - 16)
 

@@ -13,8 +13,8 @@ from ptxkit import Ptr, Reg, if_, kernel, laneid
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import ClusterShape, Dynamic, Hilbert, Pingpong, SplitK, Static, StreamK, Swizzle, Tile
 from ptxkit.gemm.launch.grid import kernel_of
-from ptxkit.gemm.scheduler.fast_divmod import SmallInverses
-from ptxkit.idioms import quotient
+from ptxkit.gemm.scheduler.fast_divmod import DivmodTable
+from ptxkit.idioms import fast_div
 from ptxkit.ptx import bar, mov
 from ptxkit.ptx import st as store
 from ptxkit.types import u32
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.pure
 @kernel(block=32)
 def divided(n: Reg[u32], by: Reg[u32], out: Ptr[u32]) -> None:
     """n // by; and, of `by` up to 32, its inverse."""
-    inverses, lane = SmallInverses(), mov.u32(laneid)
+    inverses, lane = DivmodTable(), mov.u32(laneid)
     inverses.make(lane)
     bar.sync(0)
-    store.global_.u32(out, quotient(n, by, inverses.of_any(by)), pred=lane == 0)
+    store.global_.u32(out, fast_div(n, by, inverses.of_any(by)), pred=lane == 0)
     with if_((lane == 0) & (by <= 32)):
         store.global_.u32(out + 1, inverses.of(by))
 

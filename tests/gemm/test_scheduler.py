@@ -14,7 +14,7 @@ from ptxkit.dsl.kernel import Kernel
 from ptxkit.gemm.config.parts import MAX_CLUSTER, ClusterShape, Scheduler, SplitK, Static, StreamK, Swizzle
 from ptxkit.gemm.scheduler.dense import tile_scheduler
 from ptxkit.gemm.scheduler.hilbert import hilbert
-from ptxkit.gemm.scheduler.stream_k import LEAST
+from ptxkit.gemm.scheduler.stream_k import MIN_STAGES_OF_PART
 from ptxkit.gemm.scheduler.work import Extents, TileDivmod
 from ptxkit.ptx import mov
 from ptxkit.ptx import st as store
@@ -129,10 +129,10 @@ def test_runs_share_the_depth_out_evenly(scheduler, clusters, m, n, k, batches):
         assert [cta for _, _, cta in found] == [found[0][2] - size * p for p in range(len(found))]
     units = rows * columns * (batches or 1) // size
     total = [sum(stages for _, _, _, stages, _ in own) for own in each]
-    spread = 0 if units % clusters == 0 else 1 + 4 * (LEAST - 1)
+    spread = 0 if units % clusters == 0 else 1 + 4 * (MIN_STAGES_OF_PART - 1)
     assert max(total) - min(total) <= spread
-    if units * k // clusters >= LEAST:
-        assert all(stages >= min(LEAST, k) for found in parts.values() for _, stages, _ in found)
+    if units * k // clusters >= MIN_STAGES_OF_PART:
+        assert all(stages >= min(MIN_STAGES_OF_PART, k) for found in parts.values() for _, stages, _ in found)
 
 
 @settings(deadline=None, max_examples=30)

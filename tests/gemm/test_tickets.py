@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ptxkit import Ptr, Reg, cluster_ctarank, ctaid, if_, kernel, laneid, tid
 from ptxkit.dsl.kernel import Kernel
 from ptxkit.flow import else_
-from ptxkit.gemm.scheduler.dynamic import ClusterTickets, Tickets
+from ptxkit.gemm.scheduler.dynamic import ClusterDynamicScheduler, DynamicScheduler
 from ptxkit.idioms import cluster_sync, init_barriers
 from ptxkit.ptx import add, atom, bar, mov
 from ptxkit.ptx import st as store
@@ -29,19 +29,19 @@ def drawing(from_end: int, size: int = 1) -> Kernel[Any]:
     manieth of that it was."""
     @kernel(target="sm_90a", block=64, cluster=size)
     def draw(counter: Ptr[u32], units: Reg[u32], out: Ptr[u32]) -> None:
-        tickets = Tickets(counter, 1, from_end) if size == 1 else ClusterTickets(counter, 1, from_end, size=size)
+        dynamic = DynamicScheduler(counter, 1, from_end) if size == 1 else ClusterDynamicScheduler(counter, 1, from_end, size=size)
         with if_(mov.u32(tid.x) == 0):
-            init_barriers(*tickets.counts)
+            init_barriers(*dynamic.counts)
         if size == 1:
             bar.sync(0)
         else:
             cluster_sync()
         with if_(mov.u32(tid.x) < 32):
-            with if_(mov.u32(laneid) == 0), tickets.drawn(units, lambda unit: [unit + 7]):
+            with if_(mov.u32(laneid) == 0), dynamic.producer_loop(units, lambda unit: [unit + 7]):
                 pass
         with else_():
             number = mov.u32(1)
-            with tickets.passed_on(units, 0, 1) as (unit, place, *_):
+            with dynamic.reader_loop(units, 0, 1) as (unit, place, *_):
                 with if_(mov.u32(laneid) == 0):
                     atom.relaxed.gpu.global_.add.u32(out.at(unit), number + mov.u32(ctaid.x) * CTA)
                     rank = mov.u32(cluster_ctarank) if size > 1 else 0

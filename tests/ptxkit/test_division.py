@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ptxkit import Ptr, kernel, ptx
 from ptxkit.errors import TraceError
-from ptxkit.idioms import inverse, quotient
+from ptxkit.idioms import fast_div, inverse
 from ptxkit.ptx import ld
 from ptxkit.ptx import st as store
 from ptxkit.types import u32
@@ -63,7 +63,7 @@ def test_a_quotient_is_exact_for_any_two_numbers(n: int, by: int, beside: int, h
 
     def body(out: Any, x: Any, y: Any) -> None:
         of_y = inverse(by) if how == "from the host" else inverse(y) if how == "from the device" else None
-        store.global_.u32(out, quotient(x, by) if how == "constant" else quotient(x, y, of_y))
+        store.global_.u32(out, fast_div(x, by) if how == "constant" else fast_div(x, y, of_y))
 
     assert stored(run(kernel_of("u32", body), {"out": 0, "x": n, "y": by})) == [n // by]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxkit import Ptr, Reg, TensorMap, cluster_ctarank, ctaid, for_range, if_, kernel, smem, tid
 from ptxkit.flow import else_, ring
-from ptxkit.idioms import cluster_sync, init_barriers, quotient, remote, wait
+from ptxkit.idioms import cluster_sync, fast_div, init_barriers, remote, wait
 from ptxkit.ptx import bar, barrier, cp, fence, ld, mad, mapa, mbarrier, mov, opcode, st, stmatrix, tensormap, wgmma
 from ptxkit.types import bf16, f32, u32
 
@@ -52,7 +52,7 @@ def pingpong(a: TensorMap, b: TensorMap, d: TensorMap, tiles: Reg[u32], k_tiles:
                 bar.sync(mine + 2, b=256)
                 with for_range(k_tiles) as k:
                     i = t * k_tiles + k
-                    turns = quotient(i, STAGES)
+                    turns = fast_div(i, STAGES)
                     stage, parity = i - turns * STAGES, turns & 1
                     wait(full[stage], parity)
                     wgmma.fence.sync.aligned()
