@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "ptxkit-keep")
+NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".hypothesis", ".*_cache", "__pycache__", "build", "dist", "*.egg-info", "ptxkit-keep")
 STRANGERS = {name: {f"{name}/__init__.py": f"WHO = 'another {name}'\n", f"{name}/read.py": "", f"{name}/__main__.py": "print(1)\n"}
              for name in ("grammar", "gemm")}
 """Files of packages that have names of ours, and modules of those names."""
@@ -175,9 +175,10 @@ def test_a_source_distribution_holds_the_tests_and_what_they_read(built: Built) 
     with tarfile.open(built.sdist) as archive:
         names = {member.name.partition("/")[2] for member in archive if member.isfile()}
         assert all(member.isfile() or member.isdir() for member in archive), "no links: not every system can make them"
-    expected = {path.relative_to(ROOT).as_posix() for folder in ("tests", "docs", "examples", "benchmarks")
+    expected = {path.relative_to(ROOT).as_posix() for folder in ("tests", "docs", "examples", "benchmarks", ".github")
                 for path in (ROOT / folder).rglob("*") if path.is_file() and not {"__pycache__", "api"} & set(path.parts)}
-    expected |= {"pyproject.toml", "LICENSE", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", *sources()}
+    expected |= {"pyproject.toml", "LICENSE", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile",
+                 ".pre-commit-config.yaml", *sources()}
     assert expected - names == set()
     assert [name for name in names if name.endswith(".pyc")] == []
 

@@ -416,10 +416,12 @@ def _text(module: tree.Module) -> str:
 
 IMPORTED = """
 import json, sys
+before = set(sys.modules)  # cuda-bindings 12.9 has `cuda` in it, by a .pth file
 sys.path.insert(0, {root!r})
 import ptxkit
 from ptxkit import Layout, Ptr, TensorMap, Vec, func, if_, kernel, smem, tid
-print(json.dumps([name for name in ("numpy", "lark", "cuda", "torch", "cupy", "jax") if name in sys.modules]))
+found = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+print(json.dumps([name for name in ("numpy", "lark", "cuda", "torch", "cupy", "jax") if name in found]))
 """
 
 
