@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ptxkit import gemm
+from ptxkit.cards import H200
 from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.runtime import driver
 
@@ -75,7 +76,7 @@ def in_fp8(torch: Any, gate_up: Any, down: Any) -> Callable[[Any, Any], Any]:
 def simulated(x: Array, w: Array, ends: Array, gated: bool) -> Array:
     """One group product on the CPU device."""
     out = np.zeros((len(x), w.shape[1] // 2 if gated else w.shape[1]), np.float16)
-    report = simulate(np.ascontiguousarray(x), w, ends, out, gated=gated, sms=2)
+    report = simulate(np.ascontiguousarray(x), w, ends, out, gated=gated, card=H200.with_sms(2))
     assert report.verdict in ("clean", "incomplete"), report    # of tiles drawn by ticket the checker vouches for what was executed
     return out
 

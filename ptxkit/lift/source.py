@@ -176,13 +176,15 @@ class FunctionSource:
         index = 0
         while index < len(nodes):
             run = self._run(nodes, index)
+            if run >= RUN and self._counted(nodes, index + run - 1) is not None:
+                run -= 1                        # the last one is the start of a loop that counts
             if run >= RUN:
                 calls = [self.calls[id(nodes[i])] for i in range(index, index + run)]
                 one = Call(self._callee(calls[0]), calls[0].arguments).text()
                 made += self._several([c.results[0] for c in calls], f"({one} for _ in range({run}))", indent)
                 index += run
                 continue
-            counted = counting(nodes, index, self.registers.fresh, self.registers.types, self.mentions, self.bare, self.needed)
+            counted = self._counted(nodes, index)
             if counted is not None:
                 made += self._counting(counted, indent)
                 index += counted.length
@@ -192,6 +194,9 @@ class FunctionSource:
         if not any(not line.lstrip().startswith("#") for line in made):
             made.append(f"{indent}pass")
         return made
+
+    def _counted(self, nodes: list[Node], index: int) -> Counting | None:
+        return counting(nodes, index, self.registers.fresh, self.registers.types, self.mentions, self.bare, self.needed)
 
     def _counting(self, node: Counting, indent: str) -> list[str]:
         for instruction in node.dropped:

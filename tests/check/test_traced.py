@@ -15,7 +15,7 @@ from ptxkit.cli.source import kernel_of
 from ptxkit.dsl.kernel import Kernel
 from ptxkit.dsl.traced import Traced
 from ptxkit.gemm import ladder
-from ptxkit.gemm.launch import simulate
+from ptxkit.gemm.launch.grid import kernel_of as kernel_for
 from ptxkit.gemm.tools.samples import pairwise
 from ptxkit.grammar import tree
 from ptxkit.grammar.errors import Finding
@@ -38,7 +38,7 @@ def bundled() -> Iterator[Traced]:
             held = vars(importlib.import_module(f"{ladder.__name__}.{module.name}")).values()
             yield from (value.trace() for value in held if isinstance(value, Kernel) and value.function.__module__.endswith(module.name))
     for config in list(pairwise())[:24]:
-        yield simulate.kernel.trace(**config.parameters)
+        yield kernel_for(config).trace(**config.parameters)
 
 
 def lifted() -> Iterator[Traced]:

