@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
-from ptxkit.dsl.values import changed
 from ptxkit.layout import Major
 from ptxkit.smem import SHARED_LIMIT
 from ptxkit.types import Scalar, bf16, f16, f32
@@ -38,10 +36,10 @@ from .parts import (
     Static,
     Store,
     StreamK,
-    Sums,
     ThreadScaled,
     Tile,
 )
+from .tiled import TiledConfig
 
 OPERANDS = {"f16": ("f16",), "bf16": ("bf16",), "f32": ("f32",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("f16", "bf16", "f32", "e4m3", "e5m2")
@@ -73,7 +71,7 @@ class Operands:
 
 
 @dataclass(frozen=True, slots=True)
-class DenseConfig:
+class DenseConfig(TiledConfig):
     """One specialisation of a dense kernel (`gemm.kernels`).
 
     Some fields are derived if they are left out: `tile.BK` 0, `stages` 0 (the deepest ring that shared memory holds), the warpgroups of
@@ -90,10 +88,7 @@ class DenseConfig:
     fusion: Fusion = PLAIN_SUM
 
     def __post_init__(self) -> None:
-        if not self.tile.BK:
-            self._derive(tile=Tile(self.tile.BM, self.tile.BN, budget.STAGE_BYTES * 8 // self.operands.a.bits))
-        if isinstance(self.schedule, Cooperative) and not self.schedule.warpgroups:
-            self._derive(schedule=Cooperative(budget.default_warpgroups(self.tile.BM), self.schedule.sums))
+        self._derive_tile(self.operands.a)
         whole_spans = self.tile.BN * self.operands.out.bits % 256 == 0 and self.operands.out.bits > 8
         if self.store is None:
             self._derive(store=Staged() if whole_spans and not isinstance(self.scheduler, SplitK) else Direct())
@@ -111,26 +106,7 @@ class DenseConfig:
         if problem:
             raise ConfigError(problem)
 
-    def _derive(self, **found: Any) -> None:
-        for name, value in found.items():
-            object.__setattr__(self, name, value)
-
     # ------------------------------------------------------------------------------------------- what follows from the fields
-
-    @property
-    def sums(self) -> Sums:
-        """Where the sums along K are accumulated."""
-        return budget.sums_of(self.schedule)
-
-    @property
-    def warpgroups(self) -> int:
-        """The number of mma warpgroups."""
-        return budget.warpgroups_of(self.schedule)
-
-    @property
-    def m64_blocks(self) -> int:
-        """The m64 blocks of a tile that one mma warpgroup multiplies."""
-        return budget.m64_blocks(self.tile, self.schedule)
 
     @property
     def multicast(self) -> ClusterShape:
@@ -191,11 +167,11 @@ class DenseConfig:
     @property
     def fixed_bytes(self) -> int:
         """Shared memory besides the ring: staging, partial sums and mbarriers, with the largest alignment between them."""
-        bytes = budget.staging_bytes(self.buffers, self.tile.BN, self.operands.out, self.schedule) if self.staged else 0
+        bytes = self._staging_bytes(self.buffers, self.operands.out)
         if self.splits_in_cluster:
             bytes += self.splits * columns_per_split(self.tile.BN, self.splits) * 8 * self.tile.BM * 4 + 8
         dynamic = DynamicScheduler.BYTES if isinstance(self.scheduler, Dynamic) else 0
-        return bytes + (16 if isinstance(self.schedule, Pingpong) else 0) + dynamic
+        return bytes + dynamic
 
     @property
     def smem_bytes(self) -> int:
@@ -220,14 +196,6 @@ class DenseConfig:
     def parameters(self) -> dict[str, Any]:
         """The kernel's compile-time parameters."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def with_(self, changes: Mapping[str, Any]) -> DenseConfig:
-        """A copy with the fields at these paths changed (`{"tile.BM": 64}`). Derived fields that are not among them are derived again."""
-        schedule = replace(self.schedule, warpgroups=0) if isinstance(self.schedule, Cooperative) else self.schedule
-        bare = _Draft(self.operands, self.tile, 0, schedule, self.scheduler, None, self.loads, self.fusion)
-        for path, value in changes.items():
-            bare = changed(bare, path, value)
-        return bare.config()
 
     # ------------------------------------------------------------------------------------------- in words
 
@@ -323,9 +291,8 @@ class DenseConfig:
             fit = max(self.stages_that_fit, 0)
             return (f"a ring has 2 to {MAX_STAGES} stages, not {self.stages}" +
                     (f": {fit} of {self.stage_bytes:,} bytes fit, take a smaller tile" if fit < 2 else ""))
-        if budget.promoted_by_halves(self.tile, self.schedule) and self.stages < MIN_UNROLLED_STAGES:
-            return (f"sums promoted by halves of {self.tile.BN} columns spill in a ring of {self.stages} stages: take "
-                    f"{MIN_UNROLLED_STAGES}, or BN={self.tile.BN // 2}")
+        if problem := self._promotion_problem():
+            return problem
         sums = budget.accumulator_registers(self.tile, self.schedule, self.operands.accumulator)
         if (isinstance(self.scheduler, StreamK) and budget.promoted(self.sums) and self.warpgroups == 1
                 and self.stages < MIN_UNROLLED_STAGES and sums > STREAM_K_SUMS):
@@ -335,26 +302,6 @@ class DenseConfig:
             return (f"{self.stages} stages of {self.stage_bytes:,} bytes take {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes; "
                     f"{self.stages_that_fit} fit")
         return budget.register_problem(self.tile, self.schedule, self.operands.accumulator)
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """The fields of a configuration before it is checked."""
-
-    operands: Operands
-    tile: Tile
-    stages: int
-    schedule: Cooperative | Pingpong
-    scheduler: Static | Dynamic | StreamK | SplitK
-    store: Staged | Direct | None
-    loads: Loads
-    fusion: Fusion
-
-    def config(self) -> DenseConfig:
-        return DenseConfig(**{field.name: getattr(self, field.name) for field in fields(self)})
-
-
-_Draft.__name__ = DenseConfig.__name__          # what is wrong with a path is said of the configuration
 
 
 __all__ = ["OPERANDS", "RESULTS", "DenseConfig", "Operands", "Schedule", "Scheduler", "Store"]

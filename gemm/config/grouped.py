@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import gcd
-from typing import Any
+from typing import Any, ClassVar
 
-from ptxkit.dsl.values import changed
 from ptxkit.smem import SHARED_LIMIT
 from ptxkit.types import Scalar
 
@@ -35,11 +34,12 @@ from .grouped_parts import (
     SwapAB,
     TokensAsRows,
 )
-from .parts import L2_FETCH, MAX_STAGES, BlockScaled, ConfigError, Cooperative, Direct, Pingpong, Promoted, Sums, ThreadScaled, Tile
+from .parts import L2_FETCH, MAX_STAGES, BlockScaled, ConfigError, Cooperative, Direct, Pingpong, Promoted, ThreadScaled, Tile
+from .tiled import TiledConfig
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedConfig:
+class GroupedConfig(TiledConfig):
     """One specialisation of a grouped kernel (`gemm.kernels`).
 
     `tile` is the tile of A B, which is X W^T, or with `SwapAB` W X^T. Some fields are derived if they are left out: `tile.BK` 0, `stages`
@@ -57,11 +57,10 @@ class GroupedConfig:
     loads: GroupLoads = GroupLoads()
     plan: TwoKernelPlan | None = None
     second: GroupedConfig | None = None
+    FIXED: ClassVar[tuple[str, ...]] = ("plan", "second")
 
     def __post_init__(self) -> None:
-        self._derive(tile=replace(self.tile, BK=self.tile.BK or budget.STAGE_BYTES * 8 // self.a.bits))
-        if isinstance(self.schedule, Cooperative) and not self.schedule.warpgroups:
-            self._derive(schedule=replace(self.schedule, warpgroups=budget.default_warpgroups(self.tile.BM)))
+        self._derive_tile(self.a)
         if self.store is None:
             self._derive(store=StagedGroups() if self._can_stage else Direct())
         if isinstance(self.store, StagedGroups) and self.operands.layout == "ptr_array" and self.store.ends == "ragged":
@@ -73,10 +72,6 @@ class GroupedConfig:
         problem = self._budget_problem()
         if problem:
             raise ConfigError(problem)
-
-    def _derive(self, **found: Any) -> None:
-        for name, value in found.items():
-            object.__setattr__(self, name, value)
 
     def _fit(self) -> None:
         """Derive the deepest ring that fits, then the most staging buffers that fit next to it."""
@@ -122,21 +117,6 @@ class GroupedConfig:
     def b(self) -> type[Scalar]:
         """The element type of B."""
         return self.operands.x if self.swap_ab else self.operands.w
-
-    @property
-    def sums(self) -> Sums:
-        """Where the sums along K are accumulated."""
-        return budget.sums_of(self.schedule)
-
-    @property
-    def warpgroups(self) -> int:
-        """The number of mma warpgroups."""
-        return budget.warpgroups_of(self.schedule)
-
-    @property
-    def m64_blocks(self) -> int:
-        """The m64 blocks of a tile that one mma warpgroup multiplies."""
-        return budget.m64_blocks(self.tile, self.schedule)
 
     @property
     def n_granularity(self) -> int:
@@ -281,8 +261,7 @@ class GroupedConfig:
 
     @property
     def _fixed_bytes(self) -> int:
-        bytes = budget.staging_bytes(self.buffers, self.tile.BN, self.operands.out, self.schedule) if self.staged else 0
-        return bytes + (16 if isinstance(self.schedule, Pingpong) else 0)
+        return self._staging_bytes(self.buffers, self.operands.out)
 
     def _tile_bytes(self, stages: int) -> int:
         """Shared memory of the ring, the staging buffers and their mbarriers."""
@@ -313,14 +292,6 @@ class GroupedConfig:
         """The compile-time parameters of `update_tensormaps`."""
         return {"operands": replace(self.operands, gated=False, scaled=False), "TOKENS": self.tile_tokens * self.along_tokens,
                 "FEATURES": self.features, "BK": self.tile.BK, "longest_first": self.scheduler.longest_first}
-
-    def with_(self, changes: Mapping[str, Any]) -> GroupedConfig:
-        """A copy with the fields at these paths changed (`{"tile.BM": 64}`). Derived fields that are not among them are derived again."""
-        schedule = replace(self.schedule, warpgroups=0) if isinstance(self.schedule, Cooperative) else self.schedule
-        bare = _Draft(self.operands, self.tokens, self.tile, 0, schedule, self.scheduler, None, self.loads)
-        for path, value in changes.items():
-            bare = changed(bare, path, value)
-        return bare.config()
 
     # ------------------------------------------------------------------------------------------- in words
 
@@ -442,30 +413,12 @@ class GroupedConfig:
             return problem
         if not 2 <= self.stages <= MAX_STAGES:
             return f"a ring has 2 to {MAX_STAGES} stages, not {self.stages}: take a smaller tile"
-        if budget.promoted_by_halves(self.tile, self.schedule) and self.stages < MIN_UNROLLED_STAGES:
-            return (f"sums promoted by halves of {self.tile.BN} columns spill in a ring of {self.stages} stages: take "
-                    f"{MIN_UNROLLED_STAGES}, or BN={self.tile.BN // 2}")
+        if problem := self._promotion_problem():
+            return problem
         if self.shared_bytes > SHARED_LIMIT:
             return (f"{self.stages} stages of {budget.stage_bytes(self.tile, self.a, self.b):,} bytes and the table of "
                     f"{self.operands.max_groups} groups take more than {SHARED_LIMIT:,} bytes")
         return budget.register_problem(self.tile, self.schedule)
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """The fields of a configuration before it is checked."""
-
-    operands: GroupOperands
-    tokens: TokensAsRows | SwapAB
-    tile: Tile
-    stages: int
-    schedule: Cooperative | Pingpong
-    scheduler: StaticGroups | DynamicGroups
-    store: StagedGroups | Direct | None
-    loads: GroupLoads
-
-    def config(self) -> GroupedConfig:
-        return GroupedConfig(**{field.name: getattr(self, field.name) for field in fields(self)})
 
 
 __all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "DynamicGroups", "GroupLoads", "GroupOperands", "GroupedConfig", "StagedGroups",
