@@ -34,11 +34,13 @@ PAGES: dict[str, tuple[str, str, str]] = {
     "gemm": ("GEMM", "ptxkit.gemm",
              ". launch.dense launch.adapter launch.simulate launch.grid problem.dense config.parts config.dense config.budget "
              "heuristic.dense heuristic.table heuristic.tuned kernels.dense kernels.dense_split_k kernels.dense_blockscaled kernels.shape "
-             "tools.samples tools.verify tools.reference"),
+             "tools.samples tools.verify.guarded tools.verify.trials tools.verify.dense "
+             "tools.reference"),
     "group": ("Grouped GEMM", "ptxkit.gemm",
               "launch.grouped launch.ptr_array launch.simulate_grouped launch.group_kernels problem.grouped config.grouped_parts "
               "config.grouped heuristic.grouped heuristic.ptr_array kernels.grouped kernels.grouped_swap_ab kernels.grouped_blockscaled "
-              "kernels.grouped_ptr_array kernels.groups kernels.update_tensormaps"),
+              "kernels.grouped_ptr_array kernels.groups kernels.update_tensormaps "
+              "tools.verify.grouped"),
     "collective": ("What GEMM kernels are made of", "ptxkit.gemm",
                    "collective.atoms collective.tiled collective.cluster collective.pipeline collective.ordered_barrier "
                    "collective.warpgroups collective.producer collective.group_producer collective.mainloop collective.mainloop_promoted "

@@ -102,9 +102,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from .tools import verify
+    from .tools.verify import dense
 
-    results = verify.run(options.cases, options.seed, configs=options.configs)
+    results = dense.run(options.cases, options.seed, configs=options.configs)
     _write(results, options.json)
     for failure in results["failures"]:
         print(f"wrong: {failure}", file=sys.stderr)

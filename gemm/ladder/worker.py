@@ -20,7 +20,7 @@ from ..tools.bench.figures import paired, spread
 from ..tools.bench.power import Sampler
 from ..tools.bench.run import device, reader
 from ..tools.bench.shapes import Problem
-from ..tools.reference import HALF_TINY, HALF_ULP, accumulation
+from ..tools.reference import tolerance
 from .parts import MARKS, PHASES
 from .rung import Rung
 from .rungs import BY_NAME, OURS
@@ -96,7 +96,7 @@ def wrong(torch: Any, data: operands.Operands, rows: int = 1024) -> str | None:
         if not bool(torch.isfinite(actual).all()):
             return f"{int((~torch.isfinite(actual)).sum())} elements of rows {first} to {first + rows} are not finite or were not written"
         exact = a @ b
-        allowed = (a.abs() @ b.abs()) * accumulation(a.shape[1]) + exact.abs() * HALF_ULP["bf16"] * 1.01 + HALF_TINY["bf16"]
+        allowed = tolerance(exact, a.abs() @ b.abs(), a.shape[1], "bf16")
         worst = max(worst, float(((actual - exact).abs() / allowed).max()))
     return None if worst <= 1 else f"an error is {worst:.3g} times what float32 accumulation and rounding allow"
 

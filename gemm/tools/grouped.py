@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> int:
     """0: right; 1: wrong or failed."""
     if options.verify is not None:
-        from . import verify_grouped as verify
+        from .verify import grouped as verify
 
         return _finish(options, verify.run(options.verify, options.seed))
     if options.table is not None:
@@ -149,7 +149,7 @@ def _configured(problem: GroupProblem, card: Card, settings: grouped_settings.Se
 def _on_gpu(options: argparse.Namespace, one: Case) -> dict[str, Any]:
     import torch  # pyright: ignore[reportMissingImports]
 
-    from . import verify_grouped as verify
+    from .verify import grouped as verify
 
     driver.probe()
     trial = verify.Trial(_lengths(options), options.n // 2 if options.gated else options.n, options.k, options.dtype, options.scales,

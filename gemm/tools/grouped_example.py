@@ -14,7 +14,7 @@ from ptxkit.types import TYPES
 from ..config.grouped import CONTIGUOUS_ROWS, GroupedConfig
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import Layout
-from .reference import HALF_TINY, HALF_ULP, accumulation
+from .reference import accumulation, rounding, silu_and_mul
 
 Array = np.ndarray[Any, Any]
 
@@ -82,12 +82,8 @@ def _share(actual: Array, x: Array, w: Array, k: int, out: str, gated: bool, pro
     exact, magnitude = x @ w.T, np.abs(x) @ np.abs(w).T
     allowed = magnitude * accumulation(k, problem.x.__name__, problem.promote)
     if gated:
-        half = exact.shape[1] // 2
-        silu = exact[:, :half] / (1 + np.exp(-exact[:, :half]))
-        up, errors = exact[:, half:], (allowed[:, :half], allowed[:, half:])
-        exact = silu * up
-        allowed = 1.1 * errors[0] * np.abs(up) + (np.abs(silu) + errors[0]) * errors[1] + 1e-5 * np.abs(exact)
-    return float(np.max(np.abs(actual - exact) / (allowed + np.abs(exact) * HALF_ULP[out] * 1.01 + HALF_TINY[out])))
+        exact, allowed = silu_and_mul(exact, allowed, lambda gate: gate / (1 + np.exp(-gate)))
+    return float(np.max(np.abs(actual - exact) / (allowed + rounding(exact, out))))
 
 
 def _scaled(rng: Any, x: Array, w: Array, scales: str) -> tuple[Array | None, Array | None, Array, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,20 @@ def product(a: Array, b: Array) -> tuple[Array, Array]:
 
 def tolerance(expected: Array, magnitude: Array, k: int, out: str, operand: str = "bf16", promoted: bool = False) -> Array:
     """The largest error allowed per element: sums in any order, see `accumulation`, then one rounding to `out`."""
-    return magnitude * accumulation(k, operand, promoted) + np.abs(expected) * HALF_ULP[out] * 1.01 + HALF_TINY[out]
+    return magnitude * accumulation(k, operand, promoted) + rounding(expected, out)
+
+
+def rounding(expected: Array, out: str) -> Array:
+    """The error of one rounding to `out`, of an array of NumPy or torch."""
+    return abs(expected) * HALF_ULP[out] * 1.01 + HALF_TINY[out]
+
+
+def silu_and_mul(exact: Any, error: Any, silu: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """silu of the first half of the columns times the second half, and its error where the columns have these errors."""
+    half = exact.shape[1] // 2
+    gate, up = silu(exact[:, :half]), exact[:, half:]
+    found = gate * up
+    return found, 1.1 * error[:, :half] * abs(up) + (abs(gate) + error[:, :half]) * error[:, half:] + 1e-5 * abs(found)
 
 
 def accumulation(k: int, operand: str = "bf16", promoted: bool = False) -> float:

@@ -18,8 +18,8 @@ from ..heuristic.dense import heuristic
 from ..launch.dense import check_config
 from ..launch.grid import Grid, kernel_of
 from . import reference
+from .bench.operands import TORCH_NAMES
 from .problems import asked
-from .verify import kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def operands(torch: Any, product: Product) -> tuple[Any, Any]:
     shapes = (product.m, product.k), (product.k, product.n)
     for (rows, columns), word, letter in zip(shapes, (product.dtype, product.b), product.layout, strict=True):
         shape = (rows, columns) if letter == "n" else (columns, rows)
-        values = torch.randn((*product.outer, *shape), device="cuda").half().to(kinds(torch)[word])
+        values = torch.randn((*product.outer, *shape), device="cuda").half().to(getattr(torch, TORCH_NAMES[word]))
         found.append(values if letter == "n" else values.transpose(-1, -2))
     return found[0], found[1]
 
@@ -153,7 +153,7 @@ def _with_torch(torch: Any, product: Product, config: DenseConfig | None, *, che
 
     a, b = operands(torch, product)
     d = torch.full((*product.outer, product.m, product.n), -1, device="cuda", dtype=getattr(torch, f"int{TYPES[product.out].bits}"))
-    d = d.view(kinds(torch)[product.out])
+    d = d.view(getattr(torch, TORCH_NAMES[product.out]))
     gemm(a, b, d, config=config)
     found: dict[str, Any] = {}
     if check:

@@ -11,9 +11,9 @@ from ptxkit import gemm
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import ClusterShape, SplitK, Static, Tile
-from ptxkit.gemm.tools import verify
 from ptxkit.gemm.tools.assembly import assembled
 from ptxkit.gemm.tools.run import Product, on_gpu
+from ptxkit.gemm.tools.verify import dense
 from ptxkit.types import f32
 
 pytestmark = pytest.mark.gpu
@@ -21,16 +21,16 @@ torch = pytest.importorskip("torch")
 
 
 def test_products_of_every_kind() -> None:
-    results = verify.run(110, 7, configs=False)
+    results = dense.run(110, 7, configs=False)
     assert results["failures"] == []
     assert results["cases"] > 110
 
 
 def test_structures_of_configurations() -> None:
     torch.manual_seed(0)
-    trials = verify.structures()[::11]
+    trials = dense.structures()[::11]
     assert assembled([config for _, config in trials]) == {}
-    assert {f"{config}: {case}": sentence for case, config in trials if (sentence := verify.check(torch, case, config))} == {}
+    assert {f"{config}: {case}": sentence for case, config in trials if (sentence := dense.check(torch, case, config))} == {}
 
 
 @pytest.mark.parametrize("wrong", ["a factor", "one element", "outside", "not written"])
@@ -44,16 +44,16 @@ def test_a_wrong_kernel_is_caught(monkeypatch: pytest.MonkeyPatch, wrong: str) -
         if wrong == "outside":
             torch.as_strided(out, (1,), (1,), out.storage_offset() - 1).fill_(0)
 
-    monkeypatch.setattr(verify, "gemm", product)
-    assert verify.check(torch, verify.Case(64, 64, 64, "f16", "f16", "f32", offset=16)) is not None
+    monkeypatch.setattr(dense, "gemm", product)
+    assert dense.check(torch, dense.Case(64, 64, 64, "f16", "f16", "f32", offset=16)) is not None
 
 
 def test_two_runs_that_differ_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def product(a: Any, b: Any, out: Any, **_: Any) -> None:
         out.copy_((a.float() @ b.float() * (1 + 1e-4 * torch.rand((), device="cuda"))).to(out.dtype))
 
-    monkeypatch.setattr(verify, "gemm", product)
-    assert verify.check(torch, verify.Case(64, 64, 64, "f16", "f16", "f32")) == "two runs differ"
+    monkeypatch.setattr(dense, "gemm", product)
+    assert dense.check(torch, dense.Case(64, 64, 64, "f16", "f16", "f32")) == "two runs differ"
 
 
 def test_a_graph_replays_with_the_values_of_that_time() -> None:

@@ -10,9 +10,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 
 def test_random_launches_are_right():
-    from ptxkit.gemm.tools import verify_grouped as verify
+    from ptxkit.gemm.tools.verify import grouped
 
-    assert not verify.run(32, 5)["failures"]
+    assert not grouped.run(32, 5)["failures"]
 
 
 def test_lengths_are_checked_on_demand():

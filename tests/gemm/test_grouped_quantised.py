@@ -20,7 +20,7 @@ from ptxkit.gemm.launch.group_kernels import kernel_of
 from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.gemm.tools.grouped_example import _scaled
-from ptxkit.gemm.tools.reference import accumulation
+from ptxkit.gemm.tools.reference import accumulation, silu_and_mul
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.types import TYPES, e4m3, e5m2
 from tests.gemm.groups import made
@@ -62,9 +62,7 @@ def quantised(lengths: list[int], n: int, k: int, dtype: str, scales: str, gated
         exact, size = exact_x[own] @ exact_w[group].T, np.abs(exact_x[own]) @ np.abs(exact_w[group]).T
         loss = size * accumulation(k, dtype, scales == "block")
         if gated:
-            gate, up = exact[:, :n], exact[:, n:]
-            exact = gate / (1 + np.exp(-gate)) * up
-            loss = 1.1 * loss[:, :n] * np.abs(up) + (np.abs(gate) + loss[:, :n]) * loss[:, n:] + 1e-5 * np.abs(exact)
+            exact, loss = silu_and_mul(exact, loss, lambda gate: gate / (1 + np.exp(-gate)))
         found.append((exact, loss, factors[own], values[own]))
     assert np.isnan(values[outside]).all()
     assert np.isnan(factors[outside]).all()

@@ -3,49 +3,38 @@ odd shapes with padded strides, with poison around operands and results, each la
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ptxkit.errors import LaunchError, PtxkitError
+from ptxkit.errors import LaunchError
 from ptxkit.ptx import mul
 from ptxkit.runtime import driver
 from ptxkit.runtime.launch import view
 from ptxkit.types import f32
 
-from ..config import budget
-from ..config.dense import DenseConfig, Operands
-from ..config.parts import BlockScaled, Dynamic, Scheduler, SplitK, Static, StreamK, Tile
-from ..launch.adapter import Adapter
-from ..launch.dense import check_config, configuration, gemm, hgemm
-from ..problem.dense import Arrays, Options, Problem
-from ..scheduler.stream_k import MIN_STAGES_OF_PART
-from .assembly import assembled
-from .reference import HALF_TINY, HALF_ULP, accumulation
-from .samples import distinct, name, pairwise, shipped, small
+from ...config import budget
+from ...config.dense import DenseConfig, Operands
+from ...config.parts import BlockScaled, Dynamic, Scheduler, SplitK, Static, StreamK, Tile
+from ...launch.adapter import Adapter
+from ...launch.dense import check_config, configuration, gemm, hgemm
+from ...problem.dense import Arrays, Options, Problem
+from ...scheduler.stream_k import MIN_STAGES_OF_PART
+from ..assembly import assembled
+from ..bench.shapes import BYTES, LAYOUTS
+from ..fingerprint.draw import Fused
+from ..reference import EIGHT_BITS, accumulation
+from ..samples import distinct, name, pairwise, shipped, small
+from . import guarded, trials
+from .trials import Checked, blockwise, launched, wrong
 
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
-LAYOUTS = ("nt", "nn", "tn", "tt")
-BYTES = {"f16": 2, "bf16": 2, "f32": 4, "e4m3": 1, "e5m2": 1}
-EIGHT = ("e4m3", "e5m2")
 
 
 def _square(x: Any) -> Any:
     return mul.rn.f32(x, x)
-
-
-@dataclass(frozen=True)
-class Fused:
-    """What a case asks of the epilogue: numbers, and types of what it reads."""
-
-    alpha: float = 1.0
-    beta: float = 0.0
-    c: str = ""
-    bias: str = ""
-    along: str = "column"
-    activation: str = ""
-    residual: str = ""
 
 
 FUSIONS = (Fused(), Fused(alpha=-0.5, beta=2.0, c="bf16"), Fused(bias="f32"), Fused(bias="f16", along="row", activation="relu"),
@@ -79,6 +68,11 @@ class Case:
         """The case without its extents and strides."""
         return replace(self, m=0, n=0, k=0, batches=min(self.batches, 1), pads=(), offset=0)
 
+    @property
+    def outer(self) -> tuple[int, ...]:
+        """The extents before those of a matrix."""
+        return (self.batches,) if self.batches else ()
+
 
 FIXED = ((1, 8, 8), (1, 8, 1 << 14), (1, 1 << 14, 8), (16, 16, 16), (64, 64, 64), (128, 256, 64), (129, 264, 72), (127, 248, 56),
          (256, 256, 8), (1, 4096, 4096), (20, 4096, 7168), (4096, 8, 4096), (8, 4096, 64), (3000, 1000, 520), (512, 512, 512),
@@ -105,14 +99,14 @@ def cases(count: int, seed: int, of_each: int = 8) -> Iterator[Case]:
 
 
 def _kind(rng: random.Random) -> Case:
-    a = rng.choice(("f16", "bf16", "f32", *EIGHT))
-    fp8 = a in EIGHT
-    out = rng.choice(("f16", "bf16", "f32", "f32", *EIGHT))
+    a = rng.choice(("f16", "bf16", "f32", *EIGHT_BITS))
+    fp8 = a in EIGHT_BITS
+    out = rng.choice(("f16", "bf16", "f32", "f32", *EIGHT_BITS))
     scales = rng.choice(("none", "one", "block")) if fp8 else "none"
     fused = rng.choice((Fused(), Fused(), *FUSIONS))
     if out not in ("f32", "bf16") and fused.activation == "square":
         fused = Fused()                                                       # whose squares are more than f16 holds
-    return Case(0, 0, 0, a, rng.choice(EIGHT) if fp8 else a, out, rng.choice(LAYOUTS) if a in ("f16", "bf16") else "nt",
+    return Case(0, 0, 0, a, rng.choice(EIGHT_BITS) if fp8 else a, out, rng.choice(LAYOUTS) if a in ("f16", "bf16") else "nt",
                 0 if scales == "block" else rng.choice((0, 0, 1)), rng.choice(("f32", "f16")) if a == "f16" else "f32", scales,
                 rng.choice((None, False)) if fp8 and scales != "block" else None, fused,
                 size=rng.choice(("small", "ragged", "ragged", "wide", "tall", "deep", "large")))
@@ -158,60 +152,33 @@ def odd(config: DenseConfig) -> list[tuple[int, int, int]]:
     return [(8, 16, depth - 16), small(config), (config.loads.a_rows or 3 * tile.BM + 8, 5 * tile.BN // 16 * 16 + 16, 3 * depth)]
 
 
-def kinds(torch: Any) -> dict[str, Any]:
-    return {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
-
-
-def _array(torch: Any, shape: tuple[int, ...], word: str, pad: int, offset: int, values: Any) -> Any:
-    """Values in lines with `pad` 16-byte units between them, everything around them NaN."""
-    size = BYTES[word]
-    *outer, rows, columns = shape
-    stride = columns + pad * (16 // size)
-    lines = rows
-    for extent in outer:
-        lines *= extent
-    whole = torch.full((offset + lines * stride * size + 64,), 0xFF, dtype=torch.uint8, device="cuda")
-    bits = whole[offset:offset + lines * stride * size].view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[size])
-    seen = bits.view(*outer, rows, stride)[..., :columns]
-    if values is not None:
-        seen.copy_(values.to(kinds(torch)[word]).view(seen.dtype))
-    return seen.view(kinds(torch)[word])
-
-
 def operands(torch: Any, case: Case) -> dict[str, Any]:
     """The arguments of `gemm.gemm` for a case, all but `out`."""
-    outer = (case.batches,) if case.batches else ()
-
-    def normal(*shape: int) -> Any:
-        return torch.randn(shape, device="cuda").half().float()                # 10 bits of fraction, which tf32 has too
+    def normal(rows: int, columns: int, word: str, pad: int) -> Any:
+        return guarded.normal(torch, (*case.outer, rows, columns), word, pad=case.pads[pad], offset=case.offset)
 
     def operand(rows: int, columns: int, word: str, letter: str, pad: int) -> Any:
-        if letter == "n":
-            return _array(torch, (*outer, rows, columns), word, pad, case.offset, normal(*outer, rows, columns))
-        return _array(torch, (*outer, columns, rows), word, pad, case.offset, normal(*outer, columns, rows)).transpose(-1, -2)
+        return normal(rows, columns, word, pad) if letter == "n" else normal(columns, rows, word, pad).transpose(-1, -2)
 
     fused = case.fused
-    more: dict[str, Any] = {}
-    for word, kind in (("c", fused.c), ("residual", fused.residual)):
-        if kind:
-            more[word] = _array(torch, (*outer, case.m, case.n), kind, case.pads[3], case.offset, normal(*outer, case.m, case.n))
+    more: dict[str, Any] = {word: normal(case.m, case.n, kind, 3) for word, kind in (("c", fused.c), ("residual", fused.residual)) if kind}
     if fused.bias:
-        more["bias"] = normal(*((case.m, 1) if fused.along == "row" else (case.n,))).to(kinds(torch)[fused.bias])
+        bias = guarded.normal(torch, (case.m, 1) if fused.along == "row" else (1, case.n), fused.bias)
+        more["bias"] = bias if fused.along == "row" else bias[0]
     if case.scales == "one":
-        more["a_scale"], more["b_scale"] = torch.rand((), device="cuda") + 0.5, torch.rand((1,), device="cuda") + 0.5
+        more["a_scale"], more["b_scale"] = guarded.scales(torch), guarded.scales(torch, 1)
     if case.scales == "block":
         depth, columns = -(-case.k // 128), -(-case.n // 128)
-        a_scale, b_scale = torch.rand((case.m, depth), device="cuda") + 0.5, torch.rand((depth, columns), device="cuda") + 0.5
+        a_scale, b_scale = guarded.scales(torch, case.m, depth), guarded.scales(torch, depth, columns)
         more["a_scale"], more["b_scale"] = (a_scale, b_scale) if case.pads[3] else (a_scale.T.contiguous().T, b_scale.T.contiguous().T)
-    return {"a": operand(case.m, case.k, case.a, case.layout[0], case.pads[0]),
-            "b": operand(case.k, case.n, case.b, case.layout[1], case.pads[1]),
+    return {"a": operand(case.m, case.k, case.a, case.layout[0], 0), "b": operand(case.k, case.n, case.b, case.layout[1], 1),
             "alpha": fused.alpha, "beta": fused.beta, "activation": _square if fused.activation == "square" else fused.activation or None,
             "accumulate": case.accumulate, "fast_accum": case.fast, **more}
 
 
 def result(torch: Any, case: Case) -> Any:
     """A poisoned `out`."""
-    return _array(torch, (*((case.batches,) if case.batches else ()), case.m, case.n), case.out, case.pads[2], case.offset, None)
+    return guarded.array(torch, (*case.outer, case.m, case.n), case.out, pad=case.pads[2], offset=case.offset)
 
 
 def chosen(torch: Any, case: Case, given: DenseConfig | None = None) -> DenseConfig:
@@ -220,11 +187,8 @@ def chosen(torch: Any, case: Case, given: DenseConfig | None = None) -> DenseCon
     arrays = Arrays(**{word: view(arguments[word], word) for word in Arrays._fields if word in arguments})
     problem = Problem(arrays, Options(**{word: arguments[word] for word in ("alpha", "beta", "activation", "accumulate", "fast_accum")}))
     if given is not None:
-        try:
+        with contextlib.suppress(LaunchError):
             check_config(given, problem)
-        except LaunchError:
-            pass
-        else:
             return given
     return configuration(problem, driver.current_device())
 
@@ -232,46 +196,16 @@ def chosen(torch: Any, case: Case, given: DenseConfig | None = None) -> DenseCon
 def check(torch: Any, case: Case, config: DenseConfig | None = None) -> str | None:
     """A sentence when the product of this case is wrong, or not the same in a second run."""
     arguments = operands(torch, case)
-    out, again = result(torch, case), result(torch, case)
-    try:
-        gemm(out=out, config=config, **arguments)
-        gemm(out=again, config=config, **arguments)
-    except PtxkitError as error:
-        return f"refused: {error}"
-    torch.cuda.synchronize()
-    if not torch.equal(_memory(torch, out), _memory(torch, again)):
-        return "two runs differ"
-    if sentence := _around(torch, out):
-        return sentence
-    exact, allowed = expected(torch, case, arguments)
-    actual = out.float().double()
-    if not bool(torch.isfinite(actual).all()):
-        return f"{int((~torch.isfinite(actual)).sum())} elements of D are not finite or were not written"
-    share = float(((actual - exact).abs() / allowed).max())
-    return None if share <= 1 else f"an error is {share:.3g} times what is allowed"
-
-
-def _memory(torch: Any, array: Any) -> Any:
-    """All bytes of the buffer that an array lies in."""
-    return torch.empty(0, dtype=torch.uint8, device=array.device).set_(array.untyped_storage())
-
-
-def _around(torch: Any, out: Any) -> str | None:
-    """A sentence when bytes outside of the result are not as they were."""
-    size, memory = out.element_size(), _memory(torch, out)
-    inside = torch.zeros_like(memory, dtype=torch.bool)
-    strides = (*(stride * size for stride in out.stride()), 1)
-    torch.as_strided(inside, (*out.shape, size), strides, out.storage_offset() * size).fill_(True)
-    wrong = int((memory[~inside] != 0xFF).sum())
-    return f"{wrong} bytes outside of D were written" if wrong else None
+    out, sentence = launched(torch, lambda out: gemm(out=out, config=config, **arguments), lambda: result(torch, case), lambda out: [out],
+                             "D")
+    return sentence or wrong(torch, out, *expected(torch, case, arguments), case.out)
 
 
 def expected(torch: Any, case: Case, arguments: dict[str, Any]) -> tuple[Any, Any]:
-    """The product in float64, and how far D may be from it."""
+    """The product in float64, and how far D may be from it before it is rounded."""
     a, b = (arguments[word].float().double() for word in "ab")
     if case.scales == "block":
-        a = a * arguments["a_scale"].double().repeat_interleave(128, 1)[:, :case.k]
-        b = b * arguments["b_scale"].double().repeat_interleave(128, 0)[:case.k].repeat_interleave(128, 1)[:, :case.n]
+        a, b = blockwise(arguments["a"], arguments["a_scale"], 1, 128), blockwise(arguments["b"], arguments["b_scale"], 128, 128)
     factor = arguments["alpha"]
     if case.scales == "one":
         factor = factor * float(arguments["a_scale"].reshape(())) * float(arguments["b_scale"].reshape(()))
@@ -297,7 +231,7 @@ def expected(torch: Any, case: Case, arguments: dict[str, Any]) -> tuple[Any, An
         error = error + (x.abs() + arguments["residual"].double().abs()) * 2.0**-22
     if case.out in LARGEST:
         x = x.clamp(-LARGEST[case.out], LARGEST[case.out])
-    return x, error + (x.abs() + error) * HALF_ULP[case.out] * 1.01 + HALF_TINY[case.out]
+    return x, error
 
 
 def prepared(torch: Any, count: int, seed: int) -> list[tuple[Case, DenseConfig]]:
@@ -360,30 +294,25 @@ def specials(torch: Any) -> Iterator[tuple[str, str | None]]:
 def _near(torch: Any, sets: Sequence[Any], outs: Sequence[Any]) -> str | None:
     torch.cuda.synchronize()
     for (a, b), out in zip(sets, outs, strict=True):
-        allowed = a.double().abs() @ b.double().abs() * accumulation(a.shape[1]) + 1e-6
-        if not bool(((out.double() - a.double() @ b.double()).abs() <= allowed).all()):
-            return "is not the product"
+        a, b = a.double(), b.double()
+        if sentence := wrong(torch, out, a @ b, a.abs() @ b.abs() * accumulation(a.shape[1]), "f32"):
+            return sentence
     return None
 
 
 def run(count: int, seed: int, *, configs: bool = True) -> dict[str, Any]:
-    """Check `count` cases, the structures of configurations and what is special; {"cases", "failures": [{..., "why"}], ...}."""
-    import torch  # pyright: ignore[reportMissingImports]
+    """Check `count` cases, the structures of configurations and what is special; {"cases", "kernels", "failures": [{..., "why"}], ...}."""
+    kernels: dict[DenseConfig, None] = {}
 
-    driver.probe()
-    torch.manual_seed(seed)
-    trials = [*prepared(torch, count, seed), *(structures() if configs else ())]
-    kernels = list(dict.fromkeys(config for _, config in trials))
-    refused = assembled(kernels)
-    failures: list[dict[str, Any]] = [{"config": name(config), "why": why} for config, why in refused.items()]
-    for case, config in trials:
-        sentence = None if config in refused else check(torch, case, config)
-        if sentence:
-            failures.append({**asdict(case), "config": name(config), "why": sentence})
-    checked = list(specials(torch))
-    failures += [{"special": word, "why": why} for word, why in checked if why]
-    return {"cases": len(trials) + len(checked), "kernels": len(kernels), "seed": seed, "failures": failures,
-            "device": torch.cuda.get_device_name()}
+    def checks(torch: Any) -> Iterator[Checked]:
+        found = [*prepared(torch, count, seed), *(structures() if configs else ())]
+        kernels.update(dict.fromkeys(config for _, config in found))
+        refused = assembled(list(kernels))
+        for case, config in found:
+            yield {**asdict(case), "config": name(config)}, refused.get(config) or check(torch, case, config)
+        yield from (({"special": word}, why) for word, why in specials(torch))
+
+    return {**trials.run(seed, "cases", checks), "kernels": len(kernels)}
 
 
-__all__ = ["FUSIONS", "Case", "Fused", "cases", "check", "chosen", "kinds", "odd", "of_config", "prepared", "run", "specials", "structures"]
+__all__ = ["FUSIONS", "Case", "Fused", "cases", "check", "chosen", "odd", "of_config", "prepared", "run", "specials", "structures"]

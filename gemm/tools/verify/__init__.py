@@ -1,0 +1,1 @@
+"""Random launches on the GPU against float64: dense products and grouped ones."""
