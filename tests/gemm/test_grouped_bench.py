@@ -111,7 +111,8 @@ def test_results_as_a_table(capsys, tmp_path):
 
 def test_a_variant_is_a_name_or_settings():
     from ptxkit.gemm.tools.bench.baselines import BaselineError
-    from ptxkit.gemm.tools.bench.grouped import names_of, problem_of, variants_of
+    from ptxkit.gemm.tools.bench.grouped import names_of, variants_of
+    from ptxkit.gemm.tools.problems import problem_of
 
     config, problem = made({"tile": Tile(128, 256)}), problem_of(Case(8, 512, 4096, 7168))
     several = "tile.BN=128+scheduler=DynamicGroups(longest_first=True)+scheduler.order.size=1"
@@ -129,7 +130,8 @@ def test_a_variant_is_a_name_or_settings():
 
 def test_every_tile_that_is_chosen_from_is_a_variant():
     from ptxkit.gemm.heuristic.grouped import heuristic
-    from ptxkit.gemm.tools.bench.grouped import problem_of, variants_of
+    from ptxkit.gemm.tools.bench.grouped import variants_of
+    from ptxkit.gemm.tools.problems import problem_of
 
     columns = ("256x192 swap AB", "192x192 swap AB", "128x192 swap AB")
     for extent, names in ((Case(8, 512, 4096, 7168, "fp8"), {"128x256", "128x192 pingpong", "128x128 pingpong", *columns}),
