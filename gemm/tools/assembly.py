@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from ptxkit.errors import NoToolError, PtxkitError
 
 from ..config.dense import DenseConfig
-from ..launch.grid import kernel_of
+from ..config.grouped import GroupedConfig
+from ..launch import grid, group_kernels
+
+C = TypeVar("C", DenseConfig, GroupedConfig)
 
 
 class Progress:
@@ -34,22 +37,23 @@ class Progress:
             self.stream.flush()
 
 
-def assemble(config: DenseConfig) -> None:
+def _assemble(config: DenseConfig | GroupedConfig) -> None:
     """Brings the configuration's kernel into the cache of cubins."""
-    kernel_of(config).assemble(**config.parameters)
+    kernel = grid.kernel_of(config) if isinstance(config, DenseConfig) else group_kernels.kernel_of(config)
+    kernel.assemble(**config.parameters)
 
 
-def assembled(found: Sequence[DenseConfig], jobs: int | None = None) -> dict[DenseConfig, str]:
+def assembled(found: Sequence[C], jobs: int | None = None) -> dict[C, str]:
     """Brings all of them into the cache of cubins, several at a time (the assembler runs in its own process); why some could not be.
 
-    Without an assembler nothing is done: the driver assembles what is launched.
+    The traces stay in this process, which launches them later. Without an assembler nothing is done: the driver assembles what is launched.
     """
-    refused: dict[DenseConfig, str] = {}
+    refused: dict[C, str] = {}
     progress = Progress(len(found), "assembling")
 
-    def one(config: DenseConfig) -> None:
+    def one(config: C) -> None:
         try:
-            assemble(config)
+            _assemble(config)
         except NoToolError:
             pass
         except PtxkitError as error:
@@ -60,6 +64,13 @@ def assembled(found: Sequence[DenseConfig], jobs: int | None = None) -> dict[Den
             progress.step()
     progress.close()
     return refused
+
+
+def assemble(configs: Sequence[GroupedConfig], say: Callable[[str], None]) -> None:
+    """Brings the kernels of all of them into the cache of cubins, each once, and says which ones could not be."""
+    kernels = list(dict.fromkeys(kernel for config in configs for kernel in config.kernels))
+    for kernel, why in assembled(kernels).items():
+        say(f"not assembled: {kernel}: {why}")
 
 
 __all__ = ["Progress", "assemble", "assembled"]

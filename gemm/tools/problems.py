@@ -6,14 +6,26 @@ from typing import Any
 
 from ptxkit.cards import H200, Card
 from ptxkit.errors import PtxkitError
-from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 from ..config.dense import DenseConfig
 from ..heuristic.dense import heuristic
 from ..heuristic.tuned import tuned
 from ..problem.dense import Arrays, Options, Problem
+from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from .bench.grouped_cases import Case
 from .bench.shapes import BYTES
 from .bench.shapes import Problem as Shape
+
+
+def array(dtype: str, *shape: int) -> ArrayView:
+    """One without gaps, without its memory."""
+    return ArrayView(0, shape, contiguous_strides(shape), dtype, 0, "other")
+
+
+def scales_by_rows(rows: int, blocks: int) -> ArrayView:
+    """Block scales of x as the producer can copy them: those of all rows next to each other, on lines of 16 bytes."""
+    return ArrayView(0, (rows, blocks), (1, -(-rows // 4) * 4), "f32", 0, "other")
 
 
 def asked(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str | None = None, layout: str = "nt",
@@ -26,7 +38,7 @@ def asked(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: st
             shape, strides = (batches, *shape), (rows * columns, *strides)  # type: ignore[assignment]
         return ArrayView(0, shape, strides, dtype, 0, "other")
 
-    scales: tuple[ArrayView | None, ...] = (ArrayView(0, (), (), "f32", 0, "other"),) * 2 if scaled else (None, None)
+    scales: tuple[ArrayView | None, ...] = (array("f32"),) * 2 if scaled else (None, None)
     if block:
         scales = matrix(m, -(-k // 128), "f32", "t"), matrix(-(-k // 128), -(-n // 128), "f32", "t")
     arrays = Arrays(matrix(m, k, a, layout[0]), matrix(k, n, b or a, layout[1]), matrix(m, n, out or a), None, None, None, *scales)
@@ -48,4 +60,22 @@ def chosen(shape: Shape, card: Card = H200) -> DenseConfig | None:
         return None
 
 
-__all__ = ["asked", "chosen", "described"]
+def problem_of(case: Case) -> GroupProblem:
+    """The problem of a case without its arrays."""
+    return GroupProblem(arrays_of(case), GroupOptions(gated=case.gated))
+
+
+def arrays_of(case: Case) -> GroupArrays:
+    """The arrays of a case, without their memory."""
+    scales: tuple[Any, Any] = (None, None)
+    if case.kind == "fp8":
+        scales = array("f32", 1), array("f32", case.groups)
+    if case.kind == "fp8-block":
+        blocks = -(-case.k // 128)
+        scales = scales_by_rows(case.rows, blocks), array("f32", case.groups, -(-case.n // 128), blocks)
+    return GroupArrays(array(case.dtype, case.rows, case.k), array(case.dtype, case.groups, case.n, case.k), array("s32", case.groups + 1),
+                       array("e4m3" if case.quantised else "bf16", case.rows, case.columns), *scales,
+                       array("f32", case.rows, case.columns // 128) if case.quantised else None)
+
+
+__all__ = ["array", "arrays_of", "asked", "chosen", "described", "problem_of", "scales_by_rows"]

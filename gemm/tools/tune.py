@@ -104,8 +104,7 @@ class Field:
     def __init__(self, torch: Any, problem: Problem, step: Step) -> None:
         self.torch, self.problem, self.asked, self.step = torch, problem, described(problem), step
         self.card = card_of(driver.current_device())
-        l2_bytes = driver.device(driver.current_device()).l2_bytes
-        self.sets = operands.make(torch, problem, operands.sets_that_are_cold(problem.bytes, l2_bytes))
+        self.sets = operands.make(torch, problem, operands.sets_for(problem.bytes))
         self.entries: dict[DenseConfig, Entry] = {}
         self.wrong: dict[DenseConfig, str] = {}
         self.graphs: dict[tuple[str, DenseConfig], Captured] = {}
@@ -130,9 +129,7 @@ class Field:
         """A sentence when the product is not right, or two runs differ in a bit."""
         data = self.sets[0]
         try:
-            data.d.fill_(math.nan)
-            launch()
-            sentence = operands.wrong(self.torch, self.problem, data)
+            sentence = operands.fault(self.torch, data.d, launch, lambda returned: operands.wrong(self.torch, self.problem, data))
             first = data.d.clone()
             data.d.fill_(math.nan)
             launch()

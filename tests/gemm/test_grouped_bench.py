@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxkit.gemm.config.parts import Tile
+from ptxkit.gemm.tools.bench import grouped as bench
+from ptxkit.gemm.tools.bench import grouped_baselines, power, report
 from ptxkit.gemm.tools.bench.grouped_cases import Case, case, skewed
 from ptxkit.gemm.tools.grouped_report import tables
+from ptxkit.gemm.tools.problems import problem_of
 from tests.gemm.groups import made, results
+from tests.gemm.virtual_card import Card, Matrix
 
 pytestmark = pytest.mark.pure
 
@@ -23,7 +29,6 @@ pytestmark = pytest.mark.pure
 @pytest.mark.parametrize(("words", "regimes"), [([], ("burst",)), (["--regime", "both"], ("burst", "sustained"))])
 def test_bench_grouped_measures_every_case(monkeypatch, capsys, tmp_path, words, regimes):
     from ptxkit.gemm.__main__ import main
-    from ptxkit.gemm.tools.bench import grouped as bench
 
     seen: dict[str, Any] = {}
 
@@ -63,9 +68,6 @@ def silent(torch: Any, case: Case, data: Any) -> Any:
 
 
 def test_what_a_baseline_computes_is_checked_before_it_is_timed(monkeypatch):
-    from types import SimpleNamespace
-
-    from ptxkit.gemm.tools.bench import grouped_baselines
     from ptxkit.gemm.tools.bench.baselines import BaselineError, NotImplementedHere
 
     monkeypatch.setattr(grouped_baselines, "wrong", lambda torch, case, data, y: None if list(y) == [1, 2] else f"{list(y)}")
@@ -80,6 +82,77 @@ def test_what_a_baseline_computes_is_checked_before_it_is_timed(monkeypatch):
     for wrong in ("cutlass", "no.such.module:function", f"{__name__}:nothing"):
         with pytest.raises(BaselineError, match="--against"):
             grouped_baselines.baselines([wrong])
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """A card that keeps time. Products with another configuration than the heuristic's take longer, one of them is wrong."""
+    card = Card()
+    slow = itertools.count(11)
+
+    def launch(data: Any, case: Case, config: Any = None) -> Any:
+        work = card.kernel(10.0 if config is None else float(next(slow)))
+
+        def go() -> None:
+            work()
+            data.out.written = config is None or config.tile.BM != 64
+        return go
+
+    monkeypatch.setattr(bench, "library", lambda: card.torch)
+    monkeypatch.setattr(bench, "device", lambda torch: {"name": "Card"})
+    monkeypatch.setattr(bench, "reader", lambda torch: power.Reader())
+    monkeypatch.setattr(bench, "ceilings", lambda torch, sensors: {"wgmma bf16 burst": {"value": 800.0, "unit": "TFLOP/s"},
+                                                                   "read 8 GiB": {"value": 4000.0, "unit": "GB/s"}})
+    monkeypatch.setattr(bench, "assemble", lambda configs, say: None)
+    monkeypatch.setattr(bench, "sets_of", lambda torch, case, cold: [SimpleNamespace(out=Matrix()) for _ in range(2)])
+    monkeypatch.setattr(bench, "launch", launch)
+    for module in (bench, grouped_baselines):
+        monkeypatch.setattr(module, "wrong", lambda torch, case, data, y=None: None if data.out.written else "not written")
+    return card
+
+
+def test_a_comparison_measures_who_is_right_and_names_who_is_not(monkeypatch, card, tmp_path):
+    def peer(torch: Any, case: Case, data: Any) -> Any:
+        work = card.kernel(15.0)
+
+        def go() -> None:
+            work()
+            data.out.written = True
+        return go
+
+    def broken(torch: Any, case: Case, data: Any) -> Any:
+        raise TypeError("no such product")
+
+    monkeypatch.setattr(bench, "baselines", lambda names: {"torch": peer, "broken": broken, "lazy": silent})
+    path, said = tmp_path / "results.json", []
+    cases = [Case(8, 64, 4096, 7168), Case(8, 64, 4096, 7168, skewed=True)]
+    results = bench.compare(cases, regimes=("burst", "sustained"), rounds=2, variants=("dynamic", "tile.BM=64"), path=path, say=said.append)
+    assert list(results) == ["date", "command", "device", "rows", "ceilings", "summary"]
+    assert json.loads(path.read_text()) == report.rounded(results)
+    assert said[0] == "ceilings: wgmma bf16 burst 800 TFLOP/s, read 8 GiB 4000 GB/s"
+    assert len(said) == 1 + len(results["rows"]) == 3                             # sustained is for prefill alone
+    for found, case_ in zip(results["rows"], cases, strict=True):
+        ours = found["contestants"]["ours"]
+        assert (found["case"], found["sets"], ours["us"]) == (str(case_), 2, pytest.approx(10.0))
+        assert list(ours) == ["us", "p10", "p90", "tflops", "gbs", "of_wgmma", "of_read", "config"]
+        assert ours["of_read"] == pytest.approx(1e-3 * case_.bytes / 10.0 / 4000.0)
+        assert found["ratios"]["torch"]["ratio"] == pytest.approx(1.5)
+        assert found["left_out"] == {"broken": "TypeError: no such product", "lazy": "wrong: not written",
+                                     "ours, tile.BM=64": "wrong: not written"}
+    assert results["summary"]["bf16"]["skewed over balanced"]["most"] == pytest.approx(1.0)
+
+
+def test_a_sweep_has_the_fastest_candidate_first(card, tmp_path):
+    path, said = tmp_path / "results.json", []
+    results = bench.sweep([Case(8, 4096, 4096, 4096)] * 2, path=path, say=said.append)
+    found, = results["rows"]
+    assert json.loads(path.read_text()) == report.rounded(results)
+    times = [one["us"] for one in found["configs"]]
+    assert times == sorted(times)
+    assert set(found["faulty"].values()) == {"not written"}
+    assert f"{len(times)} tried, {len(found['faulty'])} faulty" in said[1]
+    assert said[1].count("faulty: ") == 3
+    assert bench.sweep([Case(8, 4096, 4096, 4096)], seconds=0.0, say=said.append)["cut"] == "8x4096x4096x4096:bf16"
 
 
 def test_tiles_by_which_the_scales_of_hpc_ops_are_laid_out():
@@ -111,7 +184,7 @@ def test_results_as_a_table(capsys, tmp_path):
 
 def test_a_variant_is_a_name_or_settings():
     from ptxkit.gemm.tools.bench.baselines import BaselineError
-    from ptxkit.gemm.tools.bench.grouped import names_of, problem_of, variants_of
+    from ptxkit.gemm.tools.bench.grouped import names_of, variants_of
 
     config, problem = made({"tile": Tile(128, 256)}), problem_of(Case(8, 512, 4096, 7168))
     several = "tile.BN=128+scheduler=DynamicGroups(longest_first=True)+scheduler.order.size=1"
@@ -129,7 +202,7 @@ def test_a_variant_is_a_name_or_settings():
 
 def test_every_tile_that_is_chosen_from_is_a_variant():
     from ptxkit.gemm.heuristic.grouped import heuristic
-    from ptxkit.gemm.tools.bench.grouped import problem_of, variants_of
+    from ptxkit.gemm.tools.bench.grouped import variants_of
 
     columns = ("256x192 swap AB", "192x192 swap AB", "128x192 swap AB")
     for extent, names in ((Case(8, 512, 4096, 7168, "fp8"), {"128x256", "128x192 pingpong", "128x128 pingpong", *columns}),

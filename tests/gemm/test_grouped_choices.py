@@ -17,8 +17,8 @@ from ptxkit.gemm.heuristic.grouped_tiles import FEW, STATIC_BLOCKS, CostedTile, 
 from ptxkit.gemm.launch.ptr_array import PointerArrays, PointerProblem
 from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
 from ptxkit.gemm.scheduler.tile_cost import TileCost
-from ptxkit.gemm.tools.bench.grouped import array, arrays_of, problem_of
 from ptxkit.gemm.tools.bench.grouped_cases import Case, case, skewed
+from ptxkit.gemm.tools.problems import array, arrays_of, problem_of
 from tests.gemm.groups import overlaps, recorded_config, recorded_order, recorded_tile, results
 
 pytestmark = pytest.mark.pure

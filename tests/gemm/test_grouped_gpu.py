@@ -44,8 +44,8 @@ def test_a_kernel_of_which_several_fit_an_sm_has_one_there():
     from ptxkit.gemm.heuristic.grouped import heuristic
     from ptxkit.gemm.launch.dense import card_of
     from ptxkit.gemm.launch.grouped import GroupPlan
-    from ptxkit.gemm.tools.bench.grouped import problem_of
     from ptxkit.gemm.tools.bench.grouped_cases import Case
+    from ptxkit.gemm.tools.problems import problem_of
     from ptxkit.runtime import driver
 
     problem = problem_of(Case(64, 4, 4096, 4096, "fp8-block"))

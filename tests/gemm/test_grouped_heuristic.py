@@ -21,10 +21,10 @@ from ptxkit.gemm.heuristic.ptr_array import ROWS
 from ptxkit.gemm.launch.group_kernels import kernel_of
 from ptxkit.gemm.launch.ptr_array import PointerArrays, PointerProblem
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
-from ptxkit.gemm.tools.bench.grouped import problem_of
 from ptxkit.gemm.tools.bench.grouped_candidates import candidates
 from ptxkit.gemm.tools.bench.grouped_cases import EXTENTS, Case, skewed
 from ptxkit.gemm.tools.grouped_example import example
+from ptxkit.gemm.tools.problems import problem_of
 from ptxkit.types import e4m3
 from tests.gemm.groups import lengths, made, view
 

@@ -66,8 +66,8 @@ def test_a_division_is_seen():
 def test_kernels_of_groups_do_not_divide(name):
     from ptxkit.gemm.heuristic.grouped import heuristic
     from ptxkit.gemm.kernels.grouped import group_gemm
-    from ptxkit.gemm.tools.bench.grouped import problem_of
     from ptxkit.gemm.tools.bench.grouped_cases import case
+    from ptxkit.gemm.tools.problems import problem_of
 
     for config in heuristic(problem_of(case(name))).kernels:
         assert not divisions(group_gemm.ptx(**config.parameters))

@@ -14,8 +14,8 @@ from ptxkit import Ptr, Reg, errors, grammar, kernel
 from ptxkit.cli.main import main
 from ptxkit.gemm.heuristic.grouped import heuristic
 from ptxkit.gemm.launch.group_kernels import kernel_of
-from ptxkit.gemm.tools.bench.grouped import problem_of
 from ptxkit.gemm.tools.bench.grouped_cases import case
+from ptxkit.gemm.tools.problems import problem_of
 from ptxkit.ptx import fma, ld
 from ptxkit.ptx import st as store
 from ptxkit.runtime.toolchain import assemble, disassemble

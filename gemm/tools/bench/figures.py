@@ -32,11 +32,14 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, values)))
 
 
+def ratios(times: Mapping[str, Sequence[float]], ours: str = "ours") -> dict[str, dict[str, float]]:
+    """`ours` against each of the others."""
+    return {name: paired(times[ours], seen) for name, seen in times.items() if name != ours} if ours in times else {}
+
+
 def row_ratios(times: Mapping[str, Sequence[float]], ours: str, ceilings: Sequence[str]) -> dict[str, dict[str, float]]:
     """`ours` against each baseline, and against the one with the least median that is no ceiling, as "best"."""
-    if ours not in times:
-        return {}
-    found = {name: paired(times[ours], seen) for name, seen in times.items() if name != ours}
+    found = ratios(times, ours)
     peers = [name for name in found if name not in ceilings]
     if peers:
         found["best"] = found[min(peers, key=lambda name: statistics.median(times[name]))]
@@ -85,4 +88,4 @@ def _whole(entry: Mapping[str, Any]) -> dict[str, Any]:
             "least_shape": entry["shapes"][ratios.index(least)]}
 
 
-__all__ = ["geometric_mean", "paired", "quantile", "row_ratios", "spread", "summary"]
+__all__ = ["geometric_mean", "paired", "quantile", "ratios", "row_ratios", "spread", "summary"]

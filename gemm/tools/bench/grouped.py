@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
-import math
-import multiprocessing
-import os
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from ptxkit.dsl.values import FieldError, changed
 from ptxkit.errors import PtxkitError
-from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 from ...config.grouped import GroupedConfig
 from ...config.grouped_parts import GroupEnds, StagedGroups
@@ -24,19 +18,22 @@ from ...config.parts import ConfigError, Cooperative
 from ...heuristic.group_tile import in_this_order
 from ...heuristic.grouped import heuristic
 from ...launch.grouped import group_gemm
-from ...problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from ...problem.grouped import GroupProblem
 from ...scheduler.grouped import ORDERS, Order
+from ..assembly import assemble
 from ..grouped_settings import SettingError, read, with_settings
-from .baselines import BaselineError, Entry, NotImplementedHere, wgmma
-from .figures import geometric_mean, paired, spread
+from ..problems import problem_of
+from .baselines import BaselineError, Entry, wgmma
+from .figures import geometric_mean, ratios
 from .grouped_baselines import baselines, entry
 from .grouped_candidates import candidates, each_tile
 from .grouped_cases import DECODE, PREFILL, Case
-from .grouped_data import Data, make, sets_of, wrong
-from .power import Sampler
+from .grouped_data import Data, sets_of, wrong
+from .operands import fault
 from .regimes import REGIMES, Captured, Regime, best_of, capture, measure
 from .report import invocation
-from .run import ceilings, device, library, reader
+from .rows import contestants, each, header, prepared, rates, sampled, times_of
+from .run import ceilings, device, library, reader, told
 from .shapes import Problem
 
 Variant = Callable[[GroupedConfig, GroupProblem], GroupedConfig]
@@ -95,27 +92,13 @@ def launch(data: Data, case: Case, config: GroupedConfig | None = None) -> Calla
                              out_scale=data.out_scale, activation="silu_and_mul" if case.gated else None, config=config)
 
 
-def problem(case: Case, data: Data) -> GroupProblem:
-    """As the adapter sees it."""
-    from ptxkit.runtime.launch import view
-
-    given = (data.x, data.w, data.cu, data.out, data.x_scale, data.w_scale, data.out_scale)
-    views = [None if array is None else view(array) for array in given]
-    return GroupProblem(GroupArrays(*views), GroupOptions(gated=case.gated))  # type: ignore[arg-type]
-
-
-def shares(case: Case, us: float, limits: dict[str, Any], regime: str) -> dict[str, float]:
-    """The time as rates, and as shares of the ceilings of the same run."""
-    found = {"tflops": 1e-6 * case.flops / us, "gbs": 1e-3 * case.bytes / us}
-    if limits:
-        found["of_wgmma"] = found["tflops"] / limits[f"wgmma {_ceiling_type(case)} {regime}"]["value"]
-        found["of_read"] = found["gbs"] / limits["read 8 GiB"]["value"]
-    return found
-
-
-def _ceiling_type(case: Case) -> str:
-    """The operands of wgmma alone."""
-    return "bf16" if case.operand_bytes == 2 else "e4m3"
+def shares(case: Case, us: float, limits: Mapping[str, Any], regime: str) -> dict[str, float]:
+    """The rates as shares of the ceilings of the same run."""
+    if not limits:
+        return {}
+    found = rates(case, us)
+    return {"of_wgmma": found["tflops"] / limits[f"wgmma {case.dtype} {regime}"]["value"],
+            "of_read": found["gbs"] / limits["read 8 GiB"]["value"]}
 
 
 def variant_of(name: str) -> Variant:
@@ -151,46 +134,43 @@ def variants_of(config: GroupedConfig, names: Sequence[str], problem: GroupProbl
     return found
 
 
-def row(torch: Any, case: Case, regime: Regime, limits: dict[str, Any], sensors: Any, rounds: int, seed: int,
+def row(torch: Any, case: Case, regime: Regime, limits: Mapping[str, Any], sensors: Any, rounds: int, seed: int,
         names: Sequence[str] = (), against: Sequence[str] = ("torch",)) -> dict[str, Any]:
     """One measurement: ours, its variants and the baselines."""
     sets = sets_of(torch, case, regime.cold)
     found: dict[str, Any] = {"case": str(case), **asdict(case), "regime": regime.name, "sets": len(sets), "contestants": {}}
-    launch(sets[0], case)()
-    torch.cuda.synchronize()
-    sentence = wrong(torch, case, sets[0])
+    sentence = _fault(torch, case, sets[0])
     if sentence:
         found["wrong"] = sentence
         return found
-    seen = problem(case, sets[0])
+    seen = problem_of(case)
     config = heuristic(seen)
-    makes: dict[str, Callable[[], Entry]] = {
-        "ours": lambda: Entry("ours", [launch(data, case) for data in sets], detail={"config": str(config)})}
-    for name, peer in baselines(against).items():
-        makes[name] = functools.partial(entry, torch, name, peer, case, sets)
+    ours = Entry("ours", [launch(data, case) for data in sets], detail={"config": str(config)})
+    others: dict[str, Callable[[], Entry]] = {
+        name: functools.partial(entry, torch, name, peer, case, sets) for name, peer in baselines(against).items()}
     for name, variant in variants_of(config, names, seen).items():
-        makes[f"ours, {name}"] = functools.partial(_variant, torch, f"ours, {name}", case, sets, variant)
-    graphs: list[Captured] = []
-    for name, made in makes.items():
-        try:
-            graphs.append(capture(torch, made(), regime))
-        except (NotImplementedHere, RuntimeError) as error:
-            if name == "ours":
-                raise
-            found.setdefault("left_out", {})[name] = str(error).splitlines()[0]
+        others[f"ours, {name}"] = functools.partial(_variant, torch, f"ours, {name}", case, sets, variant)
+    own = capture(torch, ours, regime)
+    graphs, left_out = prepared(torch, others, lambda made: capture(torch, made(), regime))
+    if left_out:
+        found["left_out"] = left_out
+    graphs.insert(0, own)
     if limits and case.tokens >= PREFILL:
-        graphs.append(best_of(torch, wgmma(torch, Problem(case.rows, case.n, case.k, _ceiling_type(case)), ()), regime))
-    with Sampler(sensors) as sampler:
-        timed = measure(torch, graphs, regime, rounds, seed)
-    times = {one.captured.entry.name: one.us for one in timed}
+        graphs.append(best_of(torch, wgmma(torch, Problem(case.rows, case.n, case.k, case.dtype), ()), regime))
+    timed, sampler = sampled(torch, graphs, regime, rounds, sensors, seed)
     found |= sampler.within()
     for one in timed:
         if one.captured.entry.ceiling:                          # of the same rounds: the card is as warm as it was for the others
-            limits = {**limits, f"wgmma {_ceiling_type(case)} {regime.name}": {"value": 1e-6 * case.flops / one.median}}
-    found["contestants"] = {one.captured.entry.name: {**spread(one.us), **shares(case, one.median, limits, regime.name),
-                                                      **one.captured.entry.detail} for one in timed}
-    found["ratios"] = {name: paired(times["ours"], us) for name, us in times.items() if name != "ours"}
+            limits = {**limits, f"wgmma {case.dtype} {regime.name}": {"value": rates(case, one.median)["tflops"]}}
+    found["contestants"] = contestants(case, timed, lambda one: {
+        **shares(case, one.median, limits, regime.name), **one.captured.entry.detail})
+    found["ratios"] = ratios(times_of(timed))
     return found
+
+
+def _fault(torch: Any, case: Case, data: Data, config: GroupedConfig | None = None) -> str | None:
+    """A sentence when our product is wrong."""
+    return fault(torch, data.out, launch(data, case, config), lambda returned: wrong(torch, case, data))
 
 
 def _variant(torch: Any, name: str, case: Case, sets: Sequence[Data], config: GroupedConfig) -> Entry:
@@ -217,31 +197,25 @@ def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), round
     """Every case in every regime; sustained is for prefill alone. The results are written to `path` after each."""
     baselines(against)                                         # a name that is not there is an error before anything runs
     torch = library()
-    results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": invocation(),
-                               "device": device(torch), "rows": []}
+    results = header(command=invocation(), device=device(torch))
     sensors = reader(torch)
     limits = results["ceilings"] = ceilings(torch, sensors) if with_ceilings else {}
-    say("ceilings: " + ", ".join(f"{name} {seen['value']:.0f} {seen['unit']}" for name, seen in limits.items()))
+    results["summary"] = {}
+    say(told(limits))
     wanted: list[GroupedConfig] = []
-    for each in map(problem_of, cases):
-        chosen = heuristic(each)
-        wanted += [chosen, *variants_of(chosen, variants, each).values()]
+    for one in map(problem_of, cases):
+        chosen = heuristic(one)
+        wanted += [chosen, *variants_of(chosen, variants, one).values()]
     assemble(wanted, say)
-    for name in regimes:                                       # one after another: a sustained case leaves the card too warm for a burst
-        regime = REGIMES[name]
-        for number, case in enumerate(cases):
-            if name == "sustained" and case.tokens < PREFILL:
-                continue
-            found = row(torch, case, regime, limits, sensors, rounds or regime.rounds, number, variants, against)
-            results["rows"].append(found)
-            say(line(found))
-            if path is not None:
-                path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-            torch.cuda.empty_cache()
-    results["summary"] = summary(results["rows"])
-    if path is not None:
-        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    return results
+    # one regime after another: a sustained case leaves the card too warm for a burst
+    jobs = [(REGIMES[name], number, case) for name in regimes for number, case in enumerate(cases)
+            if name != "sustained" or case.tokens >= PREFILL]
+
+    def measured(done: int, job: tuple[Regime, int, Case]) -> dict[str, Any]:
+        regime, number, case = job
+        return row(torch, case, regime, limits, sensors, rounds or regime.rounds, number, variants, against)
+
+    return each(torch, results, jobs, measured, line, path=path, say=say, summary=summary)
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -257,9 +231,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             values = [row["contestants"]["ours"][share] for row in chosen if share in row["contestants"]["ours"]]
             if values:
                 entry[what] = {"least": min(values), "mean": geometric_mean(values)}
-        ratios = [seen["ratio"] for row in mine for name, seen in row["ratios"].items() if name == "torch"]
-        if ratios:
-            entry["of torch._grouped_mm"] = {"least": min(ratios), "mean": geometric_mean(ratios)}
+        faster = [seen["ratio"] for row in mine for name, seen in row["ratios"].items() if name == "torch"]
+        if faster:
+            entry["of torch._grouped_mm"] = {"least": min(faster), "mean": geometric_mean(faster)}
         skews = [us / times[case.replace(":skewed", ""), regime] for (case, regime), us in times.items()
                  if ":skewed" in case and f":{kind}:" in case and (case.replace(":skewed", ""), regime) in times]
         if skews:
@@ -268,98 +242,45 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def problem_of(case: Case) -> GroupProblem:
-    """The problem of a case without its arrays."""
-    return GroupProblem(arrays_of(case), GroupOptions(gated=case.gated))
-
-
-def arrays_of(case: Case) -> GroupArrays:
-    """The arrays of a case, without their memory."""
-    word = "bf16" if case.operand_bytes == 2 else "e4m3"
-    scales: tuple[Any, Any] = (None, None)
-    if case.kind == "fp8":
-        scales = array("f32", 1), array("f32", case.groups)
-    if case.kind == "fp8-block":
-        blocks = -(-case.k // 128)
-        scales = scales_by_rows(case.rows, blocks), array("f32", case.groups, -(-case.n // 128), blocks)
-    return GroupArrays(array(word, case.rows, case.k), array(word, case.groups, case.n, case.k), array("s32", case.groups + 1),
-                       array("e4m3" if case.quantised else "bf16", case.rows, case.columns), *scales,
-                       array("f32", case.rows, case.columns // 128) if case.quantised else None)
-
-
-def array(dtype: str, *shape: int) -> ArrayView:
-    """One without gaps, without its memory."""
-    return ArrayView(0, shape, contiguous_strides(shape), dtype, 0, "other")
-
-
-def scales_by_rows(rows: int, blocks: int) -> ArrayView:
-    """Block scales of x as the producer can copy them: those of all rows next to each other, on lines of 16 bytes."""
-    return ArrayView(0, (rows, blocks), (1, -(-rows // 4) * 4), "f32", 0, "other")
-
-
-def _assemble_one(config: GroupedConfig) -> str | None:
-    from ...launch.group_kernels import kernel_of
-
-    try:
-        kernel_of(config).assemble(**config.parameters)
-    except PtxkitError as error:
-        return f"{config}: {error}"
-    return None
-
-
-def assemble(configs: Sequence[GroupedConfig], say: Callable[[str], None]) -> None:
-    """Assemble in parallel; the cache keeps the cubins."""
-    unique = list(dict.fromkeys(kernel for config in configs for kernel in config.kernels))
-    context = multiprocessing.get_context("spawn")              # the parent has a context of the GPU, which no fork survives
-    with ProcessPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), len(unique))), context) as pool:
-        for sentence in pool.map(_assemble_one, unique):
-            if sentence:
-                say(f"not assembled: {sentence}")
-
-
 def sweep(cases: Sequence[Case], *, seconds: float = 120.0, path: Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Every candidate of every case in bursts, three rounds each: the times of all, the fastest first."""
     torch = library()
     begin = time.perf_counter()
-    results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "device": device(torch), "rows": []}
+    results = header(device=device(torch))
     by_case = {case: list(candidates(problem_of(case))) for case in cases}
     assemble([config for configs in by_case.values() for config in configs], say)
     say(f"assembled {len({c for configs in by_case.values() for c in configs})} configurations in {time.perf_counter() - begin:.0f} s")
+    return each(torch, results, list(by_case), lambda done, case: _swept(torch, case, by_case[case]), _swept_line, path=path, say=say,
+                cut=lambda done, case: str(case) if time.perf_counter() - begin > seconds else None)
+
+
+def _swept(torch: Any, case: Case, configs: Sequence[GroupedConfig]) -> dict[str, Any]:
+    """The times of all candidates of a case."""
     regime = Regime("burst", 0.6, True, 1.0, 3)
-    for case, configs in by_case.items():
-        if time.perf_counter() - begin > seconds:
-            results["cut"] = str(case)
-            break
-        sets = sets_of(torch, case, True)
-        graphs: list[Captured] = []
-        faulty: dict[str, str] = {}
-        for config in configs:
-            try:
-                sets[0].out.fill_(math.nan)
-                launch(sets[0], case, config)()
-                torch.cuda.synchronize()
-                sentence = wrong(torch, case, sets[0])
-                if sentence:
-                    faulty[str(config)] = sentence
-                    continue
-                graphs.append(capture(torch, Entry(str(config), [launch(data, case, config) for data in sets]), regime))
-            except PtxkitError as error:
-                faulty[str(config)] = str(error).splitlines()[0]
-        timed = sorted(measure(torch, graphs, regime, regime.rounds), key=lambda one: one.median)
-        found = {"case": str(case), **asdict(case), "faulty": faulty, "heuristic": str(configs[0]),
-                 "configs": [{"config": one.captured.entry.name, "us": one.median, **shares(case, one.median, {}, "burst")}
-                             for one in timed]}
-        results["rows"].append(found)
-        best, chosen = timed[0], next(one for one in timed if one.captured.entry.name == str(configs[0]))
-        say(f"{case!s:<38} {best.median:8.1f} us {1e-6 * case.flops / best.median:6.0f} TF {1e-3 * case.bytes / best.median:6.0f} GB/s  "
-            f"[{best.captured.entry.name}]; the heuristic's {chosen.median:.1f} us; {len(timed)} tried, {len(faulty)} faulty")
-        for which, why in list(faulty.items())[:3]:
-            say(f"    faulty: {which}: {why}")
-        if path is not None:
-            path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        del graphs, timed, best, chosen
-        torch.cuda.empty_cache()
-    return results
+    sets = sets_of(torch, case, True)
+    graphs: list[Captured] = []
+    faulty: dict[str, str] = {}
+    for config in configs:
+        try:
+            sentence = _fault(torch, case, sets[0], config)
+            if sentence:
+                faulty[str(config)] = sentence
+                continue
+            graphs.append(capture(torch, Entry(str(config), [launch(data, case, config) for data in sets]), regime))
+        except PtxkitError as error:
+            faulty[str(config)] = str(error).splitlines()[0]
+    timed = sorted(measure(torch, graphs, regime, regime.rounds), key=lambda one: one.median)
+    return {"case": str(case), **asdict(case), "faulty": faulty, "heuristic": str(configs[0]),
+            "configs": [{"config": one.captured.entry.name, "us": one.median, **rates(case, one.median)} for one in timed]}
 
 
-__all__ = ["assemble", "compare", "make", "sweep", "wrong"]
+def _swept_line(found: Mapping[str, Any]) -> str:
+    """The fastest candidate as text, and why some are faulty."""
+    tried, faulty = found["configs"], found["faulty"]
+    best, chosen = tried[0], next(one for one in tried if one["config"] == found["heuristic"])
+    lines = [f"{found['case']:<38} {best['us']:8.1f} us {best['tflops']:6.0f} TF {best['gbs']:6.0f} GB/s  "
+             f"[{best['config']}]; the heuristic's {chosen['us']:.1f} us; {len(tried)} tried, {len(faulty)} faulty"]
+    return "\n".join([*lines, *(f"    faulty: {which}: {why}" for which, why in list(faulty.items())[:3])])
+
+
+__all__ = ["compare", "line", "names_of", "sweep", "variants_of"]

@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .baselines import Entry, NotImplementedHere, imported, named
+from .baselines import Entry, Launch, NotImplementedHere, imported, named
 from .grouped_cases import Case
 from .grouped_data import Data, wrong
-
-Launch = Callable[[], Any]
+from .operands import fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +170,16 @@ def entry(torch: Any, name: str, make: Make, case: Case, sets: Sequence[Data]) -
         made = make(torch, case, data)
         peer = made if isinstance(made, Peer) else Peer(made)
         if not number:
-            data.out.fill_(float("nan"))
-            returned = peer.launch()
-            torch.cuda.synchronize()
-            y = data.out if returned is None else returned
-            sentence = wrong(torch, case, data, y if peer.rows is None else y[peer.rows])
+            sentence = fault(torch, data.out, peer.launch, functools.partial(_wrong, torch, case, data, peer.rows))
             if sentence:
                 raise NotImplementedHere(f"wrong: {sentence}")
         launches.append(peer.launch)
     return Entry(name, launches)
+
+
+def _wrong(torch: Any, case: Case, data: Data, rows: Any, returned: Any) -> str | None:
+    y = data.out if returned is None else returned
+    return wrong(torch, case, data, y if rows is None else y[rows])
 
 
 __all__ = ["BUILT_IN", "Make", "Peer", "baselines", "entry"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...heuristic.grouped_tiles import FEW, PREFILL
 from ...heuristic.skewed import skewed
+from .shapes import BYTES
 
 KINDS = ("bf16", "fp8", "fp8-block")
 """bf16; e4m3 with one scale of x and one of each group's weights; e4m3 with block scales."""
@@ -36,9 +37,9 @@ class Case:
         return self.groups * self.tokens
 
     @property
-    def operand_bytes(self) -> int:
-        """Of one element of x or w."""
-        return 2 if self.kind in ("bf16", "f16") else 1
+    def dtype(self) -> str:
+        """Of x and w."""
+        return "bf16" if self.kind == "bf16" else "e4m3"
 
     @property
     def flops(self) -> int:
@@ -48,7 +49,7 @@ class Case:
     def bytes(self) -> int:
         """Bytes that must be moved: x, the weights of groups that have rows, and y as bf16 or quantised."""
         busy = sum(1 for length in self.lengths if length)
-        return (self.rows * self.k + busy * self.n * self.k) * self.operand_bytes + self.rows * self.columns * (1 if self.quantised else 2)
+        return (self.rows * self.k + busy * self.n * self.k) * BYTES[self.dtype] + self.rows * self.columns * (1 if self.quantised else 2)
 
     @property
     def columns(self) -> int:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from ptxkit.runtime import driver
 
 from .shapes import BYTES, Problem
 
@@ -32,53 +36,95 @@ def sets_that_are_cold(set_bytes: int, l2_bytes: int, most: int = MOST_SETS) -> 
     return max(1, min(most, -(-COLD * l2_bytes // set_bytes)))
 
 
+def sets_for(set_bytes: int, cold: bool = True, most: int = MOST_SETS) -> int:
+    """How many operand sets a measurement on the current device takes."""
+    return sets_that_are_cold(set_bytes, driver.device(driver.current_device()).l2_bytes, most) if cold else 1
+
+
+def normal(torch: Any, dtype: str, *shape: int) -> Any:
+    """N(0, 1) values."""
+    kind = getattr(torch, TORCH_NAMES[dtype])
+    if BYTES[dtype] == 2:
+        return torch.randn(shape, device="cuda", dtype=kind)
+    made = torch.empty(shape, device="cuda", dtype=kind)
+    for part in made if len(shape) > 2 else (made,):        # a float of everything at once would not fit
+        part.copy_(torch.randn(part.shape, device="cuda", dtype=torch.float16))
+    return made
+
+
+def uniform(torch: Any, *shape: int) -> Any:
+    """Scales between 0.5 and 1.5."""
+    return torch.rand(shape, device="cuda") + 0.5
+
+
 def make(torch: Any, problem: Problem, count: int) -> list[Operands]:
     """`count` sets of fresh N(0, 1) data, D full of NaN."""
     return [_one(torch, problem) for _ in range(count)]
 
 
 def _one(torch: Any, problem: Problem) -> Operands:
-    kind = getattr(torch, TORCH_NAMES[problem.dtype])
     m, n, k = problem.m, problem.n, problem.k
 
-    def normal(rows: int, columns: int, letter: str) -> Any:
-        lines = (rows, columns) if letter == "n" else (columns, rows)
-        if BYTES[problem.dtype] == 2:
-            made = torch.randn(lines, device="cuda", dtype=kind)
-        else:
-            made = torch.randn(lines, device="cuda", dtype=torch.float16).to(kind)
-        return made if letter == "n" else made.T
+    def matrix(rows: int, columns: int, letter: str) -> Any:
+        return normal(torch, problem.dtype, rows, columns) if letter == "n" else normal(torch, problem.dtype, columns, rows).T
 
-    a, b = normal(m, k, problem.layout[0]), normal(k, n, problem.layout[1])
-    d = torch.full((m, n), float("nan"), device="cuda", dtype=getattr(torch, TORCH_NAMES[problem.out]))
+    a, b = matrix(m, k, problem.layout[0]), matrix(k, n, problem.layout[1])
+    d = torch.full((m, n), math.nan, device="cuda", dtype=getattr(torch, TORCH_NAMES[problem.out]))
     if BYTES[problem.dtype] == 2:
         return Operands(a, b, d)
     if problem.block:
         blocks = -(-k // 128)
-        a_scale = (torch.rand((blocks, m), device="cuda") + 0.5).T
-        return Operands(a, b, d, a_scale, torch.rand((blocks, -(-n // 128)), device="cuda") + 0.5)
+        return Operands(a, b, d, uniform(torch, blocks, m).T, uniform(torch, blocks, -(-n // 128)))
     return Operands(a, b, d, torch.tensor(0.75, device="cuda"), torch.tensor(1.25, device="cuda"))
+
+
+def fault(torch: Any, out: Any, launch: Callable[[], Any], wrong: Callable[[Any], str | None]) -> str | None:
+    """What `wrong` says about a launch's result, which is NaN before."""
+    out.fill_(math.nan)
+    returned = launch()
+    torch.cuda.synchronize()
+    return wrong(returned)
+
+
+def rows_of(torch: Any, matrix: Any, rows: Any) -> Any:
+    """Some rows in float32."""
+    bits = matrix.view(torch.uint8) if matrix.element_size() == 1 else matrix      # fp8 may have no indexing of its own
+    return bits[rows].view(matrix.dtype).float()
+
+
+def by_column(scales: Any, columns: int) -> Any:
+    """The scales of blocks of 128 columns, one for each column."""
+    return scales.repeat_interleave(128, 1)[:, :columns]
+
+
+def by_element(scales: Any, rows: int, columns: int) -> Any:
+    """The scales of 128 x 128 blocks, one for each element."""
+    return by_column(scales.repeat_interleave(128, 0)[:rows], columns)
+
+
+def deviation(torch: Any, pairs: Iterable[tuple[str, Any, Any]], allowed: float) -> str | None:
+    """A sentence when the relative Frobenius error of all pairs (what is unwritten if it is not finite, actual, exact) is too large."""
+    difference = size = 0.0
+    for what, actual, exact in pairs:
+        if not bool(torch.isfinite(actual).all()):
+            return f"{int((~torch.isfinite(actual)).sum())} of {actual.numel()} {what}"
+        difference += float((actual - exact).square().sum())
+        size += float(exact.square().sum())
+    error = math.sqrt(difference / size) if size else 0.0
+    return None if error <= allowed else f"relative error {error:.3g}, at most {allowed:g} is allowed"
 
 
 def wrong(torch: Any, problem: Problem, data: Operands, rows: int = 32) -> str | None:
     """A sentence when a sample of D's rows is not the product, by a float32 product of the same operands."""
     picked = torch.linspace(0, problem.m - 1, min(rows, problem.m), device="cuda").long()
-    bits = data.a.view(torch.uint8) if BYTES[problem.dtype] == 1 else data.a    # fp8 may have no indexing of its own
-    a = bits[picked].view(data.a.dtype).float()
-    actual = data.d[picked].float()
-    if not bool(torch.isfinite(actual).all()):
-        return f"{int((~torch.isfinite(actual)).sum())} of {actual.numel()} sampled elements are not finite or were not written"
-    difference = size = 0.0
-    for first in range(0, problem.n, 4096):
-        columns = slice(first, min(first + 4096, problem.n))
-        exact = _product(torch, problem, data, a, picked, columns)
-        difference += float((actual[:, columns] - exact).square().sum())
-        size += float(exact.square().sum())
-    error = (difference / size) ** 0.5 if size else 0.0
-    return None if error <= ERROR[problem.dtype] else f"relative error {error:.3g}, at most {ERROR[problem.dtype]:g} is allowed"
+    a = rows_of(torch, data.a, picked)
+    exact = torch.cat([_product(problem, data, a, picked, slice(first, min(first + 4096, problem.n)))
+                       for first in range(0, problem.n, 4096)], 1)
+    what = "sampled elements are not finite or were not written"
+    return deviation(torch, [(what, data.d[picked].float(), exact)], ERROR[problem.dtype])
 
 
-def _product(torch: Any, problem: Problem, data: Operands, a: Any, picked: Any, columns: slice) -> Any:
+def _product(problem: Problem, data: Operands, a: Any, picked: Any, columns: slice) -> Any:
     """Rows `picked` and some columns (from a multiple of 128) of the product, in float32."""
     b = data.b[:, columns].float()
     if not problem.block:
@@ -86,8 +132,8 @@ def _product(torch: Any, problem: Problem, data: Operands, a: Any, picked: Any, 
         return exact if data.a_scale is None else exact * (data.a_scale * data.b_scale)
     k, width = b.shape
     scales = data.b_scale[:, columns.start // 128:-(-columns.stop // 128)]
-    b = b * scales.repeat_interleave(128, 0)[:k].repeat_interleave(128, 1)[:, :width]
-    return (a * data.a_scale[picked].repeat_interleave(128, 1)[:, :k]) @ b
+    return (a * by_column(data.a_scale[picked], k)) @ (b * by_element(scales, k, width))
 
 
-__all__ = ["Operands", "make", "sets_that_are_cold", "wrong"]
+__all__ = ["Operands", "by_column", "by_element", "deviation", "fault", "make", "normal", "rows_of", "sets_for", "sets_that_are_cold",
+           "uniform", "wrong"]

@@ -16,15 +16,17 @@ from ptxkit.runtime import driver
 
 from . import host, operands
 from .baselines import CEILINGS, Make, NotImplementedHere, baselines, reads, wgmma
-from .figures import row_ratios, spread, summary
-from .power import Reader, Sampler
+from .figures import row_ratios, summary
+from .power import Reader
 from .regimes import REGIMES, Captured, Regime, best_of, measure
-from .report import write_json
+from .rows import contestants, each, header, prepared, sampled, times_of
 from .shapes import Problem
-from .watch import Step, alive
+from .watch import Step
 
 SCHEMA = 2
 READ_BYTES = 8 << 30
+Job = tuple[str, Problem, tuple[str, ...]]
+"""(regime, problem, baselines)."""
 
 
 class BenchError(PtxkitError, RuntimeError):
@@ -57,41 +59,26 @@ def reader(torch: Any) -> Reader:
 def row(torch: Any, problem: Problem, regime: Regime, makers: Mapping[str, Make], rounds: int, sensors: Reader, seed: int,
         step: Step) -> dict[str, Any]:
     """One measurement. A baseline that cannot run, or whose D is wrong, is named under "left_out" with the reason."""
-    count = operands.sets_that_are_cold(problem.bytes, driver.device(driver.current_device()).l2_bytes) if regime.cold else 1
     left_out: dict[str, str] = {}
+    count = operands.sets_for(problem.bytes, regime.cold)
     why = step.begin(f"{regime.name} {problem} data")
     if why is not None:
         left_out["data"], makers = why, {}
     sets = [] if why else operands.make(torch, problem, count)
-    graphs: list[Captured] = []
-    for name, make in makers.items():
-        why = step.begin(f"{regime.name} {problem} {name}")
-        if why is not None:
-            left_out[name] = why
-            continue
-        try:
-            graphs.append(_prepared(torch, problem, regime, make, sets))
-        except (NotImplementedHere, PtxkitError) as error:
-            alive(torch)
-            left_out[name] = str(error)
-        except Exception as error:                          # whatever others raise for a product that they do not have
-            alive(torch)
-            left_out[name] = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
+    graphs, others = prepared(torch, makers, lambda make: _prepared(torch, problem, regime, make, sets),
+                              lambda name: step.begin(f"{regime.name} {problem} {name}"))
+    left_out |= others
     begin = time.perf_counter()
     why = step.begin(f"{regime.name} {problem} all in turn")
     if why is not None:
         left_out["all"] = why
-    with Sampler(sensors) as sampler:
-        timed = measure(torch, [] if why else graphs, regime, rounds, seed)
-    times = {one.captured.entry.name: one.us for one in timed}
+    timed, sampler = sampled(torch, [] if why else graphs, regime, rounds, sensors, seed)
     found: dict[str, Any] = {"shape": str(problem), **asdict(problem), "out": problem.out,
                              "bytes": problem.bytes, "weight_bytes": problem.weight_bytes, "regime": regime.name,
                              "sets": len(sets), "rounds": rounds, "seconds": round(time.perf_counter() - begin, 3), **sampler.within()}
-    found["contestants"] = {one.captured.entry.name: {
-        **spread(one.us), "tflops": 1e-6 * problem.flops / one.median, "gbs": 1e-3 * problem.bytes / one.median,
-        "launches": one.captured.launches, **one.captured.entry.detail, **(sampler.within(one.spans) if not regime.pause else {})}
-        for one in timed}
-    found["ratios"] = row_ratios(times, "ours", CEILINGS)
+    found["contestants"] = contestants(problem, timed, lambda one: {
+        "launches": one.captured.launches, **one.captured.entry.detail, **(sampler.within(one.spans) if not regime.pause else {})})
+    found["ratios"] = row_ratios(times_of(timed), "ours", CEILINGS)
     if left_out:
         found["left_out"] = left_out
     return found
@@ -102,9 +89,7 @@ def _prepared(torch: Any, problem: Problem, regime: Regime, make: Make, sets: Se
     sets[0].d.fill_(math.nan)
     best = best_of(torch, make(torch, problem, sets), regime)
     if not best.entry.ceiling:
-        sets[0].d.fill_(math.nan)
-        best.entry.launches[0]()
-        sentence = operands.wrong(torch, problem, sets[0])
+        sentence = operands.fault(torch, sets[0].d, best.entry.launches[0], lambda returned: operands.wrong(torch, problem, sets[0]))
         if sentence:
             raise NotImplementedHere(f"wrong: {sentence}")
     return best
@@ -116,8 +101,7 @@ def ceilings(torch: Any, sensors: Reader) -> dict[str, dict[str, Any]]:
     for dtype in ("bf16", "e4m3"):
         problem = Problem(8192, 8192, 8192, dtype)
         for regime in (REGIMES["burst"], REGIMES["sustained"]):
-            with Sampler(sensors) as sampler:
-                timed, = measure(torch, [best_of(torch, wgmma(torch, problem, ()), regime)], regime, regime.rounds)
+            (timed,), sampler = sampled(torch, [best_of(torch, wgmma(torch, problem, ()), regime)], regime, regime.rounds, sensors)
             found[f"wgmma {dtype} {regime.name}"] = {"value": 1e-6 * problem.flops / timed.median, "unit": "TFLOP/s",
                                                      **(sampler.within(timed.spans) if not regime.pause else {})}
     timed, = measure(torch, [best_of(torch, reads(torch, READ_BYTES, 1), REGIMES["burst"])], REGIMES["burst"], 10)
@@ -126,7 +110,12 @@ def ceilings(torch: Any, sensors: Reader) -> dict[str, dict[str, Any]]:
     return found
 
 
-def run(jobs: Sequence[tuple[str, Problem, tuple[str, ...]]], *, rounds: int | None = None, seconds: float | None = None,
+def told(ceilings: Mapping[str, Mapping[str, Any]]) -> str:
+    """The ceilings as text."""
+    return "ceilings: " + ", ".join(f"{name} {seen['value']:.0f} {seen['unit']}" for name, seen in ceilings.items())
+
+
+def run(jobs: Sequence[Job], *, rounds: int | None = None, seconds: float | None = None,
         path: Path | None = None, with_host: bool = False, with_ceilings: bool = False, step: Step | None = None,
         command: str = "", say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Measures (regime, problem, baselines) one after another until all are done or `seconds` have passed.
@@ -139,7 +128,7 @@ def run(jobs: Sequence[tuple[str, Problem, tuple[str, ...]]], *, rounds: int | N
     if step.restarted and path is not None and path.is_file():
         results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     else:
-        results = {"schema": SCHEMA, "date": time.strftime("%Y-%m-%d"), "command": command, "python": platform.python_version(), "rows": []}
+        results = {"schema": SCHEMA, **header(command=command, python=platform.python_version())}
         if with_host:
             step.begin("host")
             results["host"] = host.imports()
@@ -156,23 +145,19 @@ def run(jobs: Sequence[tuple[str, Problem, tuple[str, ...]]], *, rounds: int | N
         say("launch: " + ", ".join(f"{what} {value:.1f}" for what, value in results["launch"].items()))
     if with_ceilings and "ceilings" not in results and step.begin("ceilings") is None:
         results["ceilings"] = ceilings(torch, sensors)
-        say("ceilings: " + ", ".join(f"{name} {seen['value']:.0f} {seen['unit']}" for name, seen in results["ceilings"].items()))
-    for done, (regime_name, problem, names) in enumerate(jobs):
-        if done < len(results["rows"]):
-            continue
+        say(told(results["ceilings"]))
+
+    def cut(done: int, job: Job) -> dict[str, Any] | None:
         results["seconds"] = earlier + time.perf_counter() - begin
-        if seconds is not None and results["seconds"] > seconds:
-            results["cut"] = {"after": done, "of": len(jobs), "seconds": seconds}
-            break
+        late = seconds is not None and results["seconds"] > seconds
+        return {"after": done, "of": len(jobs), "seconds": seconds} if late else None
+
+    def measured(done: int, job: Job) -> dict[str, Any]:
+        regime_name, problem, names = job
         regime = REGIMES[regime_name]
-        found = row(torch, problem, regime, baselines(names), rounds or regime.rounds, sensors, done, step)
-        results["rows"].append(found)
-        results["summary"] = summary(results["rows"])
-        if path is not None:
-            write_json(path, results)
-        say(line(found))
-        torch.cuda.empty_cache()
-    return results
+        return row(torch, problem, regime, baselines(names), rounds or regime.rounds, sensors, done, step)
+
+    return each(torch, results, jobs, measured, line, path=path, say=say, cut=cut, summary=summary)
 
 
 def line(found: Mapping[str, Any]) -> str:
@@ -201,4 +186,4 @@ def closing(results: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-__all__ = ["BenchError", "ceilings", "closing", "device", "library", "line", "reader", "row", "run"]
+__all__ = ["BenchError", "ceilings", "closing", "device", "library", "line", "reader", "row", "run", "told"]

@@ -19,8 +19,9 @@ from ...launch.ptr_array import group_gemm_pointers
 from ...problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ...scheduler.group_table import Layout
 from ...scheduler.grouped import Order
-from ..bench.grouped import array, assemble, scales_by_rows
+from ..assembly import assemble
 from ..grouped_settings import from_defaults
+from ..problems import array, scales_by_rows
 from ..reference import EIGHT_BITS, accumulation, silu_and_mul
 from . import guarded
 from .trials import Checked, blockwise, launched, wrong
