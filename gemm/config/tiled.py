@@ -84,7 +84,9 @@ class TiledConfig:
 def _draft(kind: type[Any]) -> type[Any]:
     """A class with the fields of a configuration that checks nothing: between two changes they need not fit."""
     changeable = [(field.name, field.type) for field in fields(kind) if field.name not in kind.FIXED]
-    return make_dataclass(kind.__name__, changeable, frozen=True, slots=True, namespace={"__module__": kind.__module__})
+    draft = make_dataclass(kind.__name__, changeable, frozen=True, slots=True)
+    draft.__module__ = kind.__module__          # where the names of its types mean something
+    return draft
 
 
 __all__ = ["TiledConfig"]
