@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections import OrderedDict
 from dataclasses import fields
 from typing import Any
 
 from ptxkit.errors import LaunchError
 from ptxkit.runtime import driver
+from ptxkit.runtime.compiled import Compiled
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, same_device, view
 from ptxkit.runtime.launcher import EncodedTensorMap, Launcher
 from ptxkit.types import TYPES
@@ -37,6 +39,14 @@ _plans: dict[tuple[Any, ...], GroupPlan] = {}
 _launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDict()
 
 
+@functools.cache
+def _layout(made: Compiled) -> tuple[int, list[tuple[int, int]], list[str]]:
+    """Where a kernel's workspace is among its arguments, where the addresses of arrays are, and its tensor maps."""
+    at = places(made.traced)
+    addresses = [(at[name], i) for i, array in enumerate(GroupArrays._fields) for name in ADDRESSES.get(array, ()) if name in at]
+    return at["workspace"], addresses, [parameter.name for parameter in made.traced.parameters if parameter.kind == "tensormap"]
+
+
 class KernelPlan:
     """One kernel of a plan. The map of Y begins `y_offset` bytes before Y."""
 
@@ -48,13 +58,10 @@ class KernelPlan:
         self.ctas = made.max_clusters() * config.cluster
         self.updater = updater(config, ordinal) if config.updates_maps else None
         self.launcher: Launcher = made.launcher(pdl=True)
-        at = places(made.traced)
-        self.workspace = at["workspace"]
-        self.addresses = [(at[name], i) for i, array in enumerate(GroupArrays._fields) for name in ADDRESSES.get(array, ()) if name in at]
+        self.workspace, self.addresses, read = _layout(made)
         self.passed: tuple[Any, ...] = ()
         y_lines, self.y_offset = problem.stored(config)
         lines = {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "sfa_map": problem.s_lines, "x_tail": problem.x_lines}
-        read = [parameter.name for parameter in made.traced.parameters if parameter.kind == "tensormap"]
         records = made.traced.copies.records if self.updater is None else records_of_templates(config)
         self.maps = Maps(records, {name: lines[name] for name in read}, config.loads.l2_fetch)
         self.templates = Maps(records, {name: lines[name] for name in "xwy"}, config.loads.l2_fetch) if self.updater is not None else None
