@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptxkit import Ptr, Ring, TensorMap, if_, kernel, smem, tid
+from ptxkit import Ptr, Ring, TensorMap, if_, kernel, tid
 from ptxkit.idioms import elect, prefetch_tensormaps
 from ptxkit.ptx import createpolicy, mov, shfl
 from ptxkit.types import u32
@@ -23,7 +23,7 @@ from ..config.parts import ClusterShape, Cooperative, Dynamic, Loads, Pingpong, 
 from ..scheduler.dense import tile_scheduler
 from ..scheduler.dynamic import DynamicScheduler
 from ..scheduler.work import TileDivmod
-from .shape import Shape, prefetch_first_tile
+from .shape import Shape, prefetch_first_tile, stage_tiles
 
 
 @kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]),
@@ -49,8 +49,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
     pingpong, mma_warpgroups = isinstance(schedule, Pingpong), budget.warpgroups_of(schedule)
     cluster = Cluster.of(scheduler)
     atom = Mma(operands.a, operands.b, tile.BN, operands.accumulator)
-    a_tile = smem.tile(operands.a, (stages, tile.BM, tile.BK), major=operands.a_major, name="A")
-    b_tile = smem.tile(operands.b, (stages, tile.BN, tile.BK), major=operands.b_major, name="B")
+    a_tile, b_tile = stage_tiles(operands, tile, stages)
     staging = allocate_staging(store, mma_warpgroups, tile.BN, operands.out)
     pipeline = Pipeline(stages, 1 if pingpong else mma_warpgroups, cluster)
     turns = OrderedSequence.allocate() if pingpong else None

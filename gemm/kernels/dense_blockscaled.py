@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptxkit import Ptr, Ring, TensorMap, if_, kernel, laneid, smem, tid
+from ptxkit import Ptr, Ring, TensorMap, if_, kernel, laneid, tid
 from ptxkit.idioms import elect, prefetch_tensormaps
 from ptxkit.ptx import createpolicy, mov, shfl
 from ptxkit.types import bf16, e4m3, u32
@@ -24,7 +24,7 @@ from ..config.parts import BlockScaled, ClusterShape, Cooperative, Dynamic, Load
 from ..scheduler.dense import tile_scheduler
 from ..scheduler.dynamic import DynamicScheduler
 from ..scheduler.work import TileDivmod
-from .shape import Shape, prefetch_first_tile
+from .shape import Shape, prefetch_first_tile, stage_tiles
 
 
 @kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]),
@@ -47,8 +47,7 @@ def gemm_blockscaled(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMa
     """
     mma_warpgroups, cluster = schedule.warpgroups, Cluster.of(scheduler)
     atom = Mma(operands.a, operands.b, tile.BN, operands.accumulator)
-    a_tile = smem.tile(operands.a, (stages, tile.BM, tile.BK), major=operands.a_major, name="A")
-    b_tile = smem.tile(operands.b, (stages, tile.BN, tile.BK), major=operands.b_major, name="B")
+    a_tile, b_tile = stage_tiles(operands, tile, stages)
     staging = allocate_staging(store, mma_warpgroups, tile.BN, operands.out)
     scales = ScaleRing.allocate(schedule.sums, sfa, sfb, sfa_map, tile, stages)
     assert scales is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptxkit import Ptr, Ring, TensorMap, if_, kernel, laneid, smem, tid
+from ptxkit import Ptr, Ring, TensorMap, if_, kernel, laneid, tid
 from ptxkit.idioms import elect, prefetch_tensormaps
 from ptxkit.ptx import createpolicy, mov, shfl
 from ptxkit.types import f32, u32
@@ -26,7 +26,7 @@ from ..config.dense import Operands
 from ..config.parts import Cooperative, Direct, Loads, Pingpong, SplitK, Store, StreamK, Tile
 from ..scheduler.dense import tile_scheduler
 from ..scheduler.work import TileDivmod
-from .shape import Shape, prefetch_first_tile
+from .shape import Shape, prefetch_first_tile, stage_tiles
 
 
 def _cluster(scheduler: SplitK | StreamK) -> int:
@@ -51,8 +51,7 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
     pingpong, mma_warpgroups, sums = isinstance(schedule, Pingpong), budget.warpgroups_of(schedule), budget.sums_of(schedule)
     cluster, splits = Cluster.of(scheduler), scheduler.splits if isinstance(scheduler, SplitK) and scheduler.reduce == "cluster" else 1
     atom = Mma(operands.a, operands.b, tile.BN, operands.accumulator)
-    a_tile = smem.tile(operands.a, (stages, tile.BM, tile.BK), major=operands.a_major, name="A")
-    b_tile = smem.tile(operands.b, (stages, tile.BN, tile.BK), major=operands.b_major, name="B")
+    a_tile, b_tile = stage_tiles(operands, tile, stages)
     staging = allocate_staging(store, mma_warpgroups, tile.BN, operands.out)
     landing = ClusterReduction.allocate(splits, tile.BM, tile.BN) if splits > 1 else None
     scales = ScaleRing.allocate(sums, sfa, sfb, sfa_map, tile, stages)

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ptxkit import Reg, TensorMap, if_
+from ptxkit import Reg, TensorMap, if_, smem
 from ptxkit.smem import Tile
 from ptxkit.types import u32
 
 from ..collective.cluster import Cluster
 from ..collective.tiled import TiledCopy
+from ..config import parts
+from ..config.dense import Operands
 from ..scheduler.dense import TileScheduler
 from ..scheduler.work import Extents, TileDivmod
 
@@ -49,4 +51,10 @@ def prefetch_first_tile(tiles: TileScheduler, b: TensorMap, b_tile: Tile[Any], c
     return begins_at
 
 
-__all__ = ["Shape", "prefetch_first_tile"]
+def stage_tiles(operands: Operands, tile: parts.Tile, stages: int) -> tuple[Tile[Any], Tile[Any]]:
+    """Shared memory of the ring: the tiles of A and of B, `stages` of each."""
+    return (smem.tile(operands.a, (stages, tile.BM, tile.BK), major=operands.a_major, name="A"),
+            smem.tile(operands.b, (stages, tile.BN, tile.BK), major=operands.b_major, name="B"))
+
+
+__all__ = ["Shape", "prefetch_first_tile", "stage_tiles"]

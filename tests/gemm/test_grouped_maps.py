@@ -242,7 +242,7 @@ def view(dtype: str, *shape: int) -> ArrayView:
     ({"x": view("s64", 3)}, "addresses"), ({"w": view("f32", 4)}, "addresses"), ({"dtype": "f64"}, "f64"),
     ({"w_dtype": "f16"}, "w must have bf16"), ({"out_dtype": "e4m3"}, "result"),
     ({"mean_tokens": 0}, "more than 0"), ({"x_scale": view("f32", 1)}, "w_scale is missing"),
-    ({"x_scale": view("f32", 4, 1), "w_scale": view("f32", 4)}, "one scale of x")], ids=str)
+    ({"x_scale": view("f32", 4, 1), "w_scale": view("f32", 4)}, "x has one scale")], ids=str)
 def test_bad_pointers_are_a_sentence(change, sentence):
     how = {"dtype": "bf16", "w_dtype": None, "out_dtype": "bf16", "mean_tokens": 128.0, "fast_accum": None}
     arrays = PointerArrays(view("s64", 4), view("s64", 4), view("s64", 4), view("s32", 4, 3))
