@@ -77,21 +77,21 @@ class GroupedConfig(TiledConfig):
         """Derive the deepest ring that fits, then the most staging buffers that fit next to it."""
         auto = isinstance(self.store, StagedGroups) and not self.store.buffers
         if isinstance(self.store, StagedGroups) and auto:
-            self._derive(store=replace(self.store, buffers=BUFFERS))
+            self._derive(store=StagedGroups(BUFFERS, self.store.ends))
         if self.stages:
             if auto and isinstance(self.store, StagedGroups) and budget.promoted(self.sums):
-                self._derive(store=replace(self.store, buffers=self._most_buffers()))
+                self._derive(store=StagedGroups(self._most_buffers(), self.store.ends))
             return
         self._derive(stages=budget.deepest_ring(self.tile, self.a, self.b, self._fixed_bytes, self._tile_bytes))
         if auto and isinstance(self.store, StagedGroups) and budget.promoted(self.sums):
-            self._derive(store=replace(self.store, buffers=self._most_buffers()))
+            self._derive(store=StagedGroups(self._most_buffers(), self.store.ends))
         fewest, least = (MIN_UNROLLED_STAGES, 1) if budget.promoted_by_halves(self.tile, self.schedule) else (2, BUFFERS)
         most = self.buffers or BUFFERS
         for stages in range(self.stages, fewest - 1, -1):
             for buffers in range(most, min(least, most) - 1, -1):
                 self._derive(stages=stages)
                 if isinstance(self.store, StagedGroups):
-                    self._derive(store=replace(self.store, buffers=buffers))
+                    self._derive(store=StagedGroups(buffers, self.store.ends))
                 if self.shared_bytes <= SHARED_LIMIT:
                     return
         self._derive(stages=1)                  # which is refused

@@ -66,14 +66,22 @@ class GroupTile:
     def in_order(self) -> GroupTile:
         """The same with the groups in their own order."""
         scheduler = self.scheduler
+        if not scheduler.longest_first and not self.from_tail:
+            return self
         if isinstance(scheduler, DynamicGroups):
-            return replace(self, scheduler=replace(scheduler, longest_first=False, from_tail=0))
-        return replace(self, scheduler=replace(scheduler, longest_first=False))
+            return self._with(DynamicGroups(False, 0, scheduler.order, scheduler.cluster))
+        return self._with(replace(scheduler, longest_first=False))
+
+    def _with(self, scheduler: StaticGroups | DynamicGroups) -> GroupTile:
+        """The same with another scheduler; `replace` would take several times as long, and a choice orders a dozen tiles."""
+        return GroupTile(self.tile, self.schedule, self.promotion, self.tokens, scheduler, self.stages, self.store)
 
     def starting_from_tail(self, ctas: int) -> GroupTile:
         """The same with so many CTAs that start from the last tile, where CTAs take tiles from a counter."""
         scheduler = self.scheduler
-        return replace(self, scheduler=replace(scheduler, from_tail=ctas)) if isinstance(scheduler, DynamicGroups) else self
+        if not isinstance(scheduler, DynamicGroups):
+            return self
+        return self._with(DynamicGroups(scheduler.longest_first, ctas, scheduler.order, scheduler.cluster))
 
     def config(self, operands: GroupOperands, sums: Callable[[Promotion, bool], Sums], loads: GroupLoads, partial_boxes: bool,
                tail_rows: int = 0, order: Order | None = None) -> GroupedConfig:
@@ -81,7 +89,7 @@ class GroupTile:
         Partial boxes and tail rows are wanted only where this tile can have them. `order` replaces that of the tile."""
         schedule, scheduler = self.schedule, self.scheduler if order is None else in_this_order(self.scheduler, order)
         if isinstance(schedule, Cooperative):
-            schedule = replace(schedule, sums=sums(self.promotion, self.swap_ab))
+            schedule = Cooperative(schedule.warpgroups, sums(self.promotion, self.swap_ab))
         tokens = self.tokens
         if partial_boxes:
             tokens = with_partial_boxes(tokens, tail_rows, self.tile.BM, schedule, scheduler.cluster, operands.layout)

@@ -111,10 +111,15 @@ operands of 16 bits; 32 in the second of two kernels that share the groups. The 
 start from the tail."""
 
 
+PLAIN_BUFFERED: CostedTiles = tuple(
+    replace(each, tile=replace(each.tile, stages=FEWER_STAGES, store=MORE_BUFFERS)) if each == COOPERATIVE else each for each in PLAIN)
+"""16-bit results without a gate: a warpgroup that stores all its boxes at once is worth a stage of the ring."""
+
+
 def tiles_of(problem: GroupProblem) -> CostedTiles:
     """What groups of more than a few tokens choose from. Quantised results need whole blocks of 128 columns, or halves of them."""
     tiles = _promoted(problem) if problem.promote else _plain(problem)
-    return tuple(replace(each, tile=ordered(each.tile, problem)) for each in tiles)
+    return tuple(CostedTile(each.cost, ordered(each.tile, problem), each.fixed_blocks, each.store_stages) for each in tiles)
 
 
 def _plain(problem: GroupProblem) -> CostedTiles:
@@ -125,8 +130,7 @@ def _plain(problem: GroupProblem) -> CostedTiles:
         return PLAIN_GATED
     if problem.out.bits != 16 or (problem.options.layout == "contiguous" and problem.mean <= 2 * PREFILL):
         return PLAIN
-    buffered = replace(COOPERATIVE, tile=replace(COOPERATIVE.tile, stages=FEWER_STAGES, store=MORE_BUFFERS))
-    return tuple(buffered if each == COOPERATIVE else each for each in PLAIN)
+    return PLAIN_BUFFERED
 
 
 def _promoted(problem: GroupProblem) -> CostedTiles:
