@@ -91,7 +91,7 @@ def build(python: Path, tree: Path, folder: Path, kind: str) -> Path:
 
 def unpack(sdist: Path, folder: Path) -> Path:
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))    # Python 3.11.4 has it
     (tree,) = folder.iterdir()
     return tree
 
