@@ -12,7 +12,7 @@ from .errors import OpcodeError
 from .forms import Group, Parameter, Signature, accepted, lookup
 from .operands import accepts, layer, legal, width, within
 from .schema import SELECTORS, Operand, Range
-from .special import SPECIAL
+from .special import SPECIAL, VECTORS, readable, readable_whole
 
 Types = Callable[[str], "str | None"]
 Values = tuple["tree.Operand | None", ...]
@@ -54,9 +54,9 @@ def explain(instruction: tree.Instruction, types: Mapping[str, str] | Types, *, 
     """Each signature that the operands fit, with one value per parameter, or why there is none. Arguments are as for `check`."""
     known: Types = types.get if isinstance(types, Mapping) else types
     guard = instruction.guard
-    if guard is not None and known(guard.predicate) not in ("pred", None):
-        return Mismatch(-1, f"`{instruction.opcode}`: the guard `{guard.predicate}` is a .{known(guard.predicate)} register, "
-                        "not a predicate", guard.predicate, ("a predicate",))
+    if guard is not None and (kind := known(guard.predicate) or _own_type(guard.predicate)) != "pred":
+        return Mismatch(-1, f"`{instruction.opcode}`: the guard `{guard.predicate}` is a .{kind.lstrip('.')} "
+                        f"{'variable' if kind[0] == '.' else 'register'}, not a predicate", guard.predicate, ("a predicate",))
     signatures = () if strict else accepted(instruction.opcode)
     if not signatures:
         try:
@@ -74,6 +74,17 @@ def explain(instruction: tree.Instruction, types: Mapping[str, str] | Types, *, 
         return tuple(fitting)
     nearest = max(failures, key=lambda failure: failure.depth)
     return replace(nearest, sentence=f"`{instruction.opcode}`: {nearest.sentence}")
+
+
+def lone(signature: Signature, parameter: Parameter) -> bool:
+    """Whether the operand is one value for all lanes of a move of a vector."""
+    return (signature.form.mnemonic == "mov" and parameter.operand.access == "r" and parameter.operand.kind != "vector"
+            and not _VECTORS.isdisjoint(signature.opcode.split(".")))
+
+
+def _own_type(name: str) -> str:
+    """The type of a special register, and of a name that is not known the one that is asked for."""
+    return "u32" if name in VECTORS else SPECIAL.get(name, "pred")
 
 
 def bind(signature: Signature, operands: tuple[tree.Operand, ...], types: Types) -> Values | Mismatch:
@@ -228,7 +239,8 @@ def mismatch(parameter: Parameter, value: tree.Operand, types: Types, *, paired:
     elif kind == "symbol":
         wrong = _variable(operand, value, types)
     else:
-        named = (isinstance(value, tree.Name) and value.name != "_" and "." not in value.name and value.name not in SPECIAL
+        special = isinstance(value, tree.Name) and kind != "label" and (value.name in SPECIAL or value.name in VECTORS)
+        named = (isinstance(value, tree.Name) and value.name != "_" and "." not in value.name and not special
                  and types(value.name) is None)
         wrong = None if named else f"must be the name of a {kind}, not `{wording.written(value)}`"
     return None if wrong is None else f"operand `{parameter.name}` {wrong}"
@@ -250,6 +262,9 @@ def _register(operand: Operand, value: tree.Operand, types: Types, sinkable: boo
         return _integer(operand, value)
     if isinstance(value, tree.Float):
         return _float(operand, value)
+    if isinstance(value, tree.Offset) and operand.access == "r" and not operand.selector and (types(value.base.name) or ".")[0] != ".":
+        # a register plus a number, which ptxas adds up with another instruction
+        return _register(operand, value.base, types, False)
     if isinstance(value, (tree.Offset, tree.Element)):
         return _variable(operand, value, types) if operand.variable else f"must be {wording.wanted(operand)}, not an address expression"
     if not isinstance(value, tree.Name):
@@ -297,7 +312,7 @@ def _variable(operand: Operand, value: tree.Operand, types: Types) -> str | None
     """The value must be the name of a variable in the operand's space, with an offset or without."""
     name = value.base.name if isinstance(value, (tree.Offset, tree.Element)) else value.name if isinstance(value, tree.Name) else "_"
     type = types(name)
-    if name == "_" or name in SPECIAL or (type is not None and type[0] != "."):
+    if name == "_" or name in SPECIAL or (name in VECTORS and type is None) or (type is not None and type[0] != "."):
         return f"must be the name of a variable, not `{wording.written(value)}`"
     return _in_space(operand, name, type)
 
@@ -316,10 +331,15 @@ def _in_space(operand: Operand, name: str, type: str | None, tensor: bool = Fals
 
 
 def _special(operand: Operand, value: tree.Operand) -> str | None:
-    if not isinstance(value, tree.Name) or value.name not in SPECIAL:
+    if operand.negate and isinstance(value, tree.Not):
+        value = value.operand
+    if operand.tag == "whole" and isinstance(value, tree.Name) and value.name in VECTORS:
+        return None
+    if not isinstance(value, tree.Name) or value.name not in SPECIAL or operand.tag == "whole":
         return f"must be a special register, not `{wording.written(value)}`"
-    type = SPECIAL[value.name]
-    return None if width(type) == width(str(operand.type)) else f"is {width(str(operand.type))} bits wide, and `{value.name}` is .{type}"
+    bits, type = width(str(operand.type)), SPECIAL[value.name]
+    read = readable(value.name, 16 if operand.tag == "half" else bits, converted=operand.tag == "converted")
+    return None if read else f"is {bits} bits wide, and `{value.name}` is .{type}"
 
 
 def _integer(operand: Operand, value: tree.Operand) -> str | None:
@@ -330,11 +350,20 @@ def _integer(operand: Operand, value: tree.Operand) -> str | None:
     allowed = operand.immediate
     bits = width(str(operand.type))
     signed = value.value - (1 << 64) if value.value >= 1 << 63 else value.value  # `~0` is unsigned and has 64 bits
-    if isinstance(allowed, Range) and not within(allowed, signed if bits < 64 else value.value):
-        return f"is {value.value}; legal is {legal(allowed)}"
-    if bits > 1 and not (-(1 << (bits - 1)) <= value.value < 1 << bits or -(1 << (bits - 1)) <= signed < 0):
-        return f"is {value.value}, which {bits} bits do not hold; legal is {-(1 << (bits - 1))} to {(1 << bits) - 1}"
-    return None
+    if not isinstance(allowed, Range) or within(allowed, signed if bits < 64 else value.value):
+        return None
+    if allowed.wraps and within(allowed, value.value & 0xFFFFFFFF):
+        return None
+    return f"is {value.value}; legal is {legal(allowed)}"
+
+
+def cut(operand: Operand, value: tree.Integer) -> int | None:
+    """What is left of a number that is wider than its operand: PTX converts it at its use. None where all of it is."""
+    bits = width(str(operand.type))
+    signed = value.value - (1 << 64) if value.value >= 1 << 63 else value.value
+    if bits < 2 or -(1 << (bits - 1)) <= value.value < 1 << bits or -(1 << (bits - 1)) <= signed < 0:
+        return None
+    return value.value & (1 << bits) - 1
 
 
 def _address(operand: Operand, value: tree.Operand, types: Types, tensor: bool = False) -> str | None:
@@ -367,6 +396,8 @@ def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = 
         shape, _, lane_type = (types(value.name) or "").partition(".")
         if shape == f"v{lanes}" and accepts(operand, lane_type):
             return None
+        if operand.tag == "whole" and types(value.name) is None and readable_whole(value.name, width(str(operand.type))):
+            return None
         if operand.scalar and (lanes == 1 or (operand.kind == "coordinates" and not operand.index)):
             return _register(operand, value, types)
     if operand.scalar and operand.kind == "coordinates" and not tensor and isinstance(value, tree.Integer):
@@ -389,7 +420,7 @@ def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = 
             free = free or _number_among(operand, element, value, types)
             free = free or (lane > 0 and _after_number(operand, element, value, types, tensor))
             free = free or (literals and operand.float_immediate and lane < given - 1)  # the last literal only has to fit
-            free = free or (not tensor and isinstance(element, tree.Name) and _special(operand, element) is None)
+            free = free or (not tensor and isinstance(element, tree.Name) and _special_lane(operand, element.name, value, types))
         free = free or (left_out and isinstance(element, tree.Name) and types(element.name) in _INTEGERS_AMONG[str(operand.type)])
         wrong = None if free else _register(wanted, element, types)
         if wrong is not None:
@@ -399,6 +430,15 @@ def _vector(operand: Operand, value: tree.Operand, types: Types, tensor: bool = 
         return f"has a number and `{lane_of}`, one lane of a vector: move the lane into a register first"
     own = value.elements[1:] if operand.index else value.elements
     return _mixture(own, types, after_number=operand.access == "r" and _classes_after_number(operand, value.elements[0], tensor) != "")
+
+
+def _special_lane(operand: Operand, name: str, value: tree.Vector, types: Types) -> bool:
+    """Whether a special register is a lane as it is: one of the lane's width, or a predicate beside a register of 32 bits."""
+    if types(name) is not None or name not in SPECIAL:
+        return False
+    others = [types(other.name) or "." for other in value.elements if isinstance(other, tree.Name)]
+    return width({"pred": "b32"}.get(SPECIAL[name], SPECIAL[name])) == width(str(operand.type)) and (
+        SPECIAL[name] != "pred" or any(type[0] in "bus" for type in others))
 
 
 def _untyped(operand: Operand, value: tree.Vector, types: Types) -> bool:
@@ -430,7 +470,7 @@ def _classes_after_number(operand: Operand, first: tree.Operand, tensor: bool) -
 
 
 def _after_number(operand: Operand, element: tree.Operand, value: tree.Vector, types: Types, tensor: bool) -> bool:
-    type = types(element.name) or "." if isinstance(element, tree.Name) else "."
+    type = types(element.name) or SPECIAL.get(element.name, ".") if isinstance(element, tree.Name) else "."
     return type[0] in _classes_after_number(operand, value.elements[0], tensor) and type != "f16x2"
 
 

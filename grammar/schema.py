@@ -35,12 +35,16 @@ class Per:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The integers an immediate may be: low..high (None: open) in steps of `multiple`, or exactly `choices`."""
+    """The integers an immediate may be: low..high (None: open) in steps of `multiple`, or exactly `choices`.
+
+    `wraps`: ptxas looks at the lowest 32 bits of the number only.
+    """
 
     low: int | None = None
     high: int | None = None
     multiple: int = 1
     choices: tuple[int, ...] = ()
+    wraps: bool = False
 
 
 ANY = Range()
@@ -103,7 +107,10 @@ TAGS = (
     "mask",         # a CTA mask (b16) of a cluster
     "members",      # a warp member mask (b32)
     "bytes",        # a byte count
+    "half",         # a special register of 32 bits whose lower half is read
+    "converted",    # a special register that is read in another width than its own
     "hint",         # a suspend-time hint in nanoseconds
+    "whole",        # all four components of a special register
     "texture",      # a texture: a 64-bit handle or a .texref variable
     "sampler",      # a sampler: a 64-bit handle or a .samplerref variable
     "surface",      # a surface: a 64-bit handle or a .surfref variable
@@ -123,6 +130,26 @@ class Access:
     proxy: Literal["generic", "async", "tensormap"] = "generic"
 
 
+Depends = Literal["", "never", "order", "phase", "election", "lanes", "time", "machine"]
+DEPENDS: Mapping[str, str] = {
+    "never": "on its operands and on memory that is ordered with it",
+    "order": "on the order in which it and unordered accesses of others to the same words come",
+    "phase": "on how far the barrier has come when it is asked",
+    "election": "on which lane is chosen",
+    "lanes": "on which lanes run together",
+    "time": "on the time",
+    "machine": "on where it runs",
+}
+"""What the results of an instruction, and what it leaves in memory, depend on: for all but "never" another schedule may give others."""
+SYNC_NEVER = frozenset({
+    "async.issue", "async.commit", "async.wait", "bulk.issue", "bulk.commit", "bulk.wait", "breakpoint", "cache.priority", "cluster.arrive",
+    "cluster.wait", "cta.arrive", "cta.barrier", "fence", "grid.launch_dependents", "grid.wait", "mbarrier.arrive_async",
+    "mbarrier.complete_tx", "mbarrier.fence_init", "pmevent", "prefetch", "query", "registers", "sleep", "stack", "warp.barrier",
+    "wgmma.commit", "wgmma.fence", "wgmma.issue", "wgmma.wait"})
+"""Words of `sync` that make nothing depend on more than operands and ordered memory: an instruction without an access to memory need not
+say so again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effects:
     """What an instruction does besides writing its destination registers.
@@ -131,7 +158,7 @@ class Effects:
     "wgmma.commit", "wgmma.wait", "cta.barrier", "cluster.arrive", "cluster.wait". `fence`: (from proxy, to proxy).
     `convergence`: which threads must execute it together. `control`: how it changes the flow of control. `in_flight`: operands whose
     registers stay in use after the instruction was issued. `carry`: whether it reads or writes the carry. `semantics`: the key of the
-    simulator's operation; "" is the mnemonic.
+    simulator's operation; "" is the mnemonic. `depends`: a key of DEPENDS; what accesses memory must say it.
     """
 
     memory: tuple[Access, ...] = ()
@@ -142,6 +169,12 @@ class Effects:
     in_flight: tuple[str, ...] = ()
     carry: Literal["", "r", "w", "rw"] = ""
     semantics: str = ""
+    depends: Depends = ""
+
+    @property
+    def dependence(self) -> Depends:
+        """What the results depend on, "" where the table does not say it."""
+        return self.depends or ("never" if not self.memory and SYNC_NEVER.issuperset(self.sync) else "")
 
 
 PURE = Effects()

@@ -34,7 +34,8 @@ def _row(mnemonic: str, place: str, sources: str, slots: dict[str, str], d: Oper
     line = f"{'d, ' * (mnemonic == 'atom')}[a], {sources}"
     if "L2::cache_hint" in place:
         line, present = f"{line}, cache_policy", {**present, "cache_policy": _POLICY}
-    return form(f"{mnemonic}{{.sem}}{{.scope}}{place}.type {line}", effects=Effects((Access("rw", "a"),)), section=mnemonic,
+    return form(f"{mnemonic}{{.sem}}{{.scope}}{place}.type {line}", section=mnemonic,
+                effects=Effects((Access("rw", "a"),), depends="order"),
                 slots={"sem": _SEM[mnemonic], "scope": "cta cluster gpu sys", **slots}, **(gates or {}), **present)
 
 

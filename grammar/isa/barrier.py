@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from ..schema import ANY, Access, Effects, Form, Range, at, form, imm, r, w
 
-_BARRIER = r("u32", imm=Range(0, 15))
-_THREADS = r("u32", imm=Range(32, multiple=32))
+_BARRIER = r("u32", imm=Range(0, 15, wraps=True))
+_THREADS = r("u32", imm=Range(32, multiple=32, wraps=True))
 _CONDITION = r("pred", negate=True, imm=ANY)
 _SCOPE = {"scope": "cta cluster gpu sys"}
 
@@ -59,7 +59,7 @@ FORMS: tuple[Form, ...] = (
          section="membar, fence"),
     form("fence.proxy.tensormap::generic.release.scope", slots=_SCOPE, since="8.3", effects=_proxy("tensormap"), section="membar, fence"),
     form("fence.proxy.tensormap::generic.acquire.scope [addr], size", slots=_SCOPE, since="8.3",
-         effects=Effects((Access("r", "addr", 128, "tensormap"),), sync=("fence",), fence=("generic", "tensormap")),
+         effects=Effects((Access("r", "addr", 128, "tensormap"),), sync=("fence",), fence=("generic", "tensormap"), depends="never"),
          section="membar, fence", addr=at(tag="tensormap"), size=_TENSORMAP_SIZE),
     form("fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster", since="8.6", effects=_proxy("async"),
          section="membar, fence"),

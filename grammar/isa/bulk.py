@@ -44,7 +44,7 @@ def _by_thread(cop: str, cp_size: Range) -> tuple[Form, ...]:
     opcode = f"cp.async.{cop}.state.global{{.L2::cache_hint}}{{.prefetch_size}} [dst], [src], cp_size"
     how: dict[str, Any] = {
         "slots": {"state": "shared shared::cta", "prefetch_size": "L2::64B L2::128B L2::256B"}, "target": "sm_80", "section": "cp.async",
-        "effects": Effects((Access("r", "src", "cp_size"), Access("w", "dst", "cp_size")), sync=("async.issue",)),
+        "effects": Effects((Access("r", "src", "cp_size"), Access("w", "dst", "cp_size")), sync=("async.issue",), depends="never"),
         "dst": at("state"), "src": _GLOBAL, "cp_size": imm(cp_size), "cache_policy": _OPERANDS["cache_policy"]}
     return (form(f"{opcode}{{, src_size}}{{, cache_policy}}", src_size=r("u32", imm=Range(0, 16)), rules=("src_size <= cp_size",), **how),
             form(f"{opcode}, ignore_src{{, cache_policy}}", ignore_src=r("pred", negate=True), **how))
@@ -54,11 +54,12 @@ _THREADS = (
     *_by_thread("ca", Range(choices=(4, 8, 16))),
     *_by_thread("cg", Range(choices=(16,))),
     form("cp.async.commit_group", target="sm_80", section="cp.async.commit_group", effects=Effects(sync=("async.commit",))),
-    form("cp.async.wait_group n", target="sm_80", section="cp.async.wait_group", effects=Effects(sync=("async.wait",)), n=imm(Range(0))),
+    form("cp.async.wait_group n", target="sm_80", section="cp.async.wait_group", effects=Effects(sync=("async.wait",)),
+         n=imm(Range(0, wraps=True))),
     form("cp.async.wait_all", target="sm_80", section="cp.async.wait_group", effects=Effects(sync=("async.wait",))),
     form("cp.async.mbarrier.arrive{.noinc}{.state}.b64 [addr]", slots={"state": "shared shared::cta"}, target="sm_80",
          section="cp.async.mbarrier.arrive", addr=at("state", tag="mbarrier"),
-         effects=Effects((Access("rw", "addr", 8),), sync=("mbarrier.arrive_async",))),
+         effects=Effects((Access("rw", "addr", 8),), sync=("mbarrier.arrive_async",), depends="never")),
 )
 
 # ------------------------------------------------------------------------------------------- bulk copies
@@ -73,7 +74,8 @@ _TO_GLOBAL = (("and or xor", "", "b32 b64"), ("add", "", "u32 s32 u64 f32 f64"),
 def _copies(mode: Literal["w", "rw"], *completion: str) -> Effects:
     """A bulk copy ("w") or reduction ("rw") that completes on an mbarrier or in the bulk async-group."""
     barrier = (Access("rw", "mbar", 8, "async"),) if completion[0].startswith("mbarrier") else ()
-    return Effects((Access("r", "srcMem", "size", "async"), Access(mode, "dstMem", "size", "async"), *barrier), sync=completion)
+    return Effects((Access("r", "srcMem", "size", "async"), Access(mode, "dstMem", "size", "async"), *barrier), sync=completion,
+                   depends="order" if mode == "rw" else "never")
 
 
 _BULK = (
@@ -95,17 +97,20 @@ _BULK = (
            _copies("rw", "bulk.issue"), section="cp.reduce.async.bulk", redOp=operations, type=types)
       for operations, noftz, types in _TO_GLOBAL),
     form("cp.async.bulk.commit_group", section="cp.async.bulk.commit_group", effects=Effects(sync=("bulk.commit",))),
-    form("cp.async.bulk.wait_group{.read} n", section="cp.async.bulk.wait_group", effects=Effects(sync=("bulk.wait",)), n=imm(Range(0))),
+    form("cp.async.bulk.wait_group{.read} n", section="cp.async.bulk.wait_group", effects=Effects(sync=("bulk.wait",)),
+         n=imm(Range(0, wraps=True))),
 )
 
 # ------------------------------------------------------------------------------------------- tensor copies
 
 _MAP = Access("r", "tensorMap", 128, "tensormap")
 _LOADS = Effects((_MAP, Access("r", "tensorMap", "box", "async"), Access("w", "dstMem", "box", "async"),
-                  Access("rw", "mbar", 8, "async")), sync=("mbarrier.complete_tx",))
-_STORES = Effects((_MAP, Access("r", "srcMem", "box", "async"), Access("w", "tensorMap", "box", "async")), sync=("bulk.issue",))
-_REDUCES = Effects((_MAP, Access("r", "srcMem", "box", "async"), Access("rw", "tensorMap", "box", "async")), sync=("bulk.issue",))
-_PREFETCHES = Effects((_MAP,), sync=("prefetch",))
+                  Access("rw", "mbar", 8, "async")), sync=("mbarrier.complete_tx",), depends="never")
+_STORES = Effects((_MAP, Access("r", "srcMem", "box", "async"), Access("w", "tensorMap", "box", "async")), sync=("bulk.issue",),
+                  depends="never")
+_REDUCES = Effects((_MAP, Access("r", "srcMem", "box", "async"), Access("rw", "tensorMap", "box", "async")), sync=("bulk.issue",),
+                   depends="order")
+_PREFETCHES = Effects((_MAP,), sync=("prefetch",), depends="never")
 _TILE_DIM = "1d 2d 3d 4d 5d"
 _IM2COL_DIM = "3d 4d 5d"
 _OPS = "add min max inc dec and or xor"

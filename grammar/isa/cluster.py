@@ -6,8 +6,8 @@ from ..schema import ANY, Access, Effects, Form, Per, Range, at, form, imm, r, w
 
 _MBAR = at("shared::cluster", tag="mbarrier")
 _COMPLETES = ("mbarrier.complete_tx",)
-_STORE = Effects((Access("w", "a", "type", "async"), Access("rw", "mbar", 8, "async")), sync=_COMPLETES)
-_REDUCE = Effects((Access("rw", "a", "type", "async"), Access("rw", "mbar", 8, "async")), sync=_COMPLETES)
+_STORE = Effects((Access("w", "a", "type", "async"), Access("rw", "mbar", 8, "async")), sync=_COMPLETES, depends="never")
+_REDUCE = Effects((Access("rw", "a", "type", "async"), Access("rw", "mbar", 8, "async")), sync=_COMPLETES, depends="order")
 _SPACE = {"space": "shared::cluster"}
 _VARIABLE = r("type", variable=True, space="shared", imm=ANY)
 _POINTER = {"type": "u32 u64"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ..schema import ANY, Effects, Form, Operand, Per, Range, at, form, imm, r, w
-from . import atomic, barrier, bulk, cluster, compare, control, matrix, memory, mma, multimem, tensormap, texture, wgmma, wmma
+from . import atomic, barrier, bulk, cluster, compare, control, logic, matrix, memory, mma, move, multimem, tensormap, texture, wgmma, wmma
 
 _SHARED = at("shared::cluster")
 _MBAR = at("shared::cluster", tag="mbarrier")
@@ -115,7 +115,8 @@ FORMS: tuple[Form, ...] = (
     *(each for row in cluster.FORMS if row.syntax.startswith("red.async") for wanted in (_with(row, ", [mbar]", "{, [mbar]}"),)
       for each in (wanted, _generic(wanted))),
     form("red.async.relaxed.cluster{.space}.mbarrier::complete_tx::bytes.add.s64 [a], b{, [mbar]}", slots={"space": "shared::cluster"},
-         since="8.1", section="red.async", effects=Effects(sync=("mbarrier.complete_tx",)), a=_SHARED, b=r("s64", imm=ANY), mbar=_MBAR),
+         since="8.1", section="red.async",
+         effects=Effects(sync=("mbarrier.complete_tx",), depends="order"), a=_SHARED, b=r("s64", imm=ANY), mbar=_MBAR),
 
     *(_with(row, ".sync.aligned", ".sync") for row in wgmma.FORMS),
 
@@ -152,6 +153,13 @@ FORMS: tuple[Form, ...] = (
       for row in matrix.FORMS if "num" in row.slots),
     form("rcp.rnd.ftz.f64 d, a", slots={"rnd": "rn rz rm rp"}, section="rcp", d=w("f64"), a=r("f64", float_immediate=True)),
 
+    # Subnormal numbers of bf16 and f32 are flushed, too.
+    form("cvt{.frnd}.ftz.f32.bf16 d, a", slots={"frnd": "rn rz rm rp"}, section="cvt", d=w("f32"), a=r("bf16", imm=ANY)),
+    form("cvt.frnd.ftz.bf16.f32 d, a", slots={"frnd": "rn rz rm rp"}, section="cvt", d=w("bf16"), a=r("f32", float_immediate=True)),
+    *(form(f"cvt{sat}.dtype.atype d, sreg", slots={"dtype": dtype, "atype": atype}, section="cvt",
+           d=w("dtype", wide=True), sreg=Operand("special", "atype", tag="converted"))
+      for sat, dtype, atype in (("", move.INTEGERS, "u8 s8 u16 s16"), *((".sat", *types) for types in move.SATURATED))),
+
     # As many lanes as the operand has.
     *_SURFACES,
     *(replace(row, syntax=row.syntax.replace(".geom", ".geom.cop", 1), slots={**row.slots, "cop": ("wb", "cg", "cs", "wt")})
@@ -172,11 +180,13 @@ FORMS: tuple[Form, ...] = (
          membermask=r("b32", imm=ANY, tag="members", float_ok=False)),
     form("movmatrix.sync.aligned.m8n8.trans.b16 d, a", effects=Effects(convergence="warp"), section="movmatrix", d=w("b32"),
          a=r("b32", float_immediate=True)),
-    form("lop3.b32 d, a, b, c, immLut", section="lop3", d=w("b32", sink=True), a=_B32, b=_B32, c=_B32, immLut=imm(Range(0, 255))),
+    form("lop3.b32 d, a, b, c, immLut", section="lop3", d=w("b32", sink=True), a=_B32, b=_B32, c=_B32, immLut=imm(ANY, "b8")),
+    *(_taking(row, immLut=imm(ANY, "b8")) for row in logic.FORMS if row.syntax.startswith("lop3.BoolOp")),
     form("fns.b32 d, mask, base, offset", section="fns", d=w("b32"), mask=_B32, base=_B32, offset=_B32),
     form("barrier{.cta}.aligned.sync a{, b}", effects=Effects(sync=("cta.barrier",), convergence="warp"), section="bar, barrier",
-         a=r("u32", imm=Range(0, 15)), b=r("u32", imm=Range(0, multiple=32))),
-    *(_taking(row, b=r("u32", imm=Range(choices=(0,)))) for row in barrier.FORMS if "b" in row.operands and ".arrive" not in row.syntax),
+         a=r("u32", imm=Range(0, 15, wraps=True)), b=r("u32", imm=Range(0, multiple=32, wraps=True))),
+    *(_taking(row, b=r("u32", imm=Range(choices=(0,), wraps=True)))
+      for row in barrier.FORMS if "b" in row.operands and ".arrive" not in row.syntax),
 
     # An address in a space that cannot hold the object.
     *(_generic(row) for row in cluster.FORMS if row.mnemonic in ("st", "red")),
@@ -213,8 +223,23 @@ FORMS: tuple[Form, ...] = (
       for type, lane, lanes in (("b32", "b8", 4), ("b32", "b16", 2))),
     # A move of a whole vector. The manual names mov among the instructions with vector operands, but gives no form.
     *(form("mov.vec.type d, a", slots={"vec": vec, "type": types}, section="mov", d=w("type", n=lanes, sink=True),
-           a=r("type", n=lanes, imm=ANY, float_immediate=True))
+           a=r("type", n=lanes, imm=ANY, float_immediate=True, tag=tag))
+      for vec, lanes, types, tag in (("v2", 2, "b16 u16 s16 b32 u32 s32 f32 b64 u64 s64 f64", ""),
+                                     ("v4", 4, "b16 u16 s16 b32 u32 s32", "whole"), ("v4", 4, "f32", ""))),
+    *(form("mov.vec.type d, a", slots={"vec": vec, "type": types}, section="mov", d=w("type", n=lanes, sink=True),
+           a=r("type", imm=ANY, float_immediate=True))
       for vec, lanes, types in (("v2", 2, "b16 u16 s16 b32 u32 s32 f32 b64 u64 s64 f64"), ("v4", 4, "b16 u16 s16 b32 u32 s32 f32"))),
+    *(form(f"mov.{type} d, a", since="8.3" if type == "b128" else "8.0", section="mov", d=d, a=a) for type in ("b16", "b32", "b64", "b128")
+      for d, a in ((w(type), r(type, n=1, imm=ANY, float_immediate=True)), (w(type, n=1), r(type, imm=ANY, float_immediate=True)))),
+    *(form("mov.vec.type d, sreg", slots={"vec": vec, "type": f"b{bits} u{bits} s{bits}"}, section="mov",
+           d=w("type", n=int(vec[1]), sink=True), sreg=Operand("special", "u32" if bits == 16 else f"u{bits}", tag="half" * (bits == 16)))
+      for vec, bits in (("v2", 16), ("v2", 32), ("v2", 64), ("v4", 16), ("v4", 32))),
+    form("mov.b16 d, sreg", section="mov", d=w("b8", n=2, sink=True), sreg=Operand("special", "u32", tag="half")),
+    *(form(f"mov.{type} d, sreg", section="mov", d=w(lane, n=lanes, sink=True), sreg=Operand("special", f"u{type[1:]}"))
+      for type, lane, lanes in (
+          ("b32", "b8", 4), ("b32", "b16", 2), ("b64", "b16", 4), ("b64", "b32", 2), ("b32", "b32", 1), ("b64", "b64", 1))),
+    form("mov.b128 d, sreg", since="8.3", section="mov", d=w("b128"), sreg=Operand("special", "b128", tag="whole")),
+    form("mov.pred d, sreg", section="mov", d=w("pred"), sreg=Operand("special", "pred", negate=True)),
     form("mapa.type d, a, b", slots={"type": "u32 u64"}, section="mapa", d=_D,
          a=Operand("symbol", "type", space="shared"), b=r("u32", imm=ANY)),
     form("getctarank.type d, a", slots={"type": "u32 u64"}, section="getctarank", d=w("u32"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import ANY, Access, Effects, Form, Range, at, form, r, w
+from ..schema import ANY, Access, Depends, Effects, Form, Range, at, form, r, w
 
 # The manual writes `.sem.scope` before the space in some lines and after it in others. The table always has it before.
 _ORDER = {"sem": "release relaxed", "scope": "cta cluster"}
@@ -14,26 +14,26 @@ _STATE = w("b64", tag="state", sink=True, float_ok=False)
 _RELAXED = {"relaxed": "8.6"}
 
 
-def _effects(*sync: str, mode: str = "rw") -> Effects:
-    return Effects((Access("w" if mode == "w" else "rw", "addr", 8),), sync=sync)
+def _effects(*sync: str, mode: str = "rw", depends: Depends = "never") -> Effects:
+    return Effects((Access("w" if mode == "w" else "rw", "addr", 8),), sync=sync, depends=depends)
 
 
 def _arrivals(name: str, *words: str) -> tuple[Form, ...]:
     """The rows of `arrive` or `arrive_drop`. `arrive_drop` also lowers the expected count of later phases. `words`: the effects."""
     count = r("u32", imm=Range(1, _MAX))
     tx_count = r("u32", imm=Range(0, _MAX), tag="bytes")
-    expecting = _effects("mbarrier.expect_tx", *words)
+    expects = ("mbarrier.expect_tx", *words)
     return (
         form(f"mbarrier.{name}{{.sem.scope}}{{.space}}.b64 state, [addr]{{, count}}", slots=_ORDER | _LOCAL, needs=_RELAXED,
-             effects=_effects(*words), section=f"mbarrier.{name}", state=_STATE, addr=_BARRIER, count=count),
+             effects=_effects(*words, depends="phase"), section=f"mbarrier.{name}", state=_STATE, addr=_BARRIER, count=count),
         form(f"mbarrier.{name}{{.sem.scope}}.shared::cluster.b64 _, [addr]{{, count}}", slots=_ORDER, needs=_RELAXED,
              effects=_effects(*words), section=f"mbarrier.{name}", addr=_REMOTE, count=count),
         form(f"mbarrier.{name}.expect_tx{{.sem.scope}}{{.space}}.b64 state, [addr], tx_count", slots=_ORDER | _LOCAL, needs=_RELAXED,
-             effects=expecting, section=f"mbarrier.{name}", state=_STATE, addr=_BARRIER, tx_count=tx_count),
+             effects=_effects(*expects, depends="phase"), section=f"mbarrier.{name}", state=_STATE, addr=_BARRIER, tx_count=tx_count),
         form(f"mbarrier.{name}.expect_tx{{.sem.scope}}.shared::cluster.b64 _, [addr], tx_count", slots=_ORDER, needs=_RELAXED,
-             effects=expecting, section=f"mbarrier.{name}", addr=_REMOTE, tx_count=tx_count),
+             effects=_effects(*expects), section=f"mbarrier.{name}", addr=_REMOTE, tx_count=tx_count),
         form(f"mbarrier.{name}.noComplete{{.release.cta}}{{.space}}.b64 state, [addr], count", slots=_LOCAL, target="sm_80",
-             effects=_effects(*words), section=f"mbarrier.{name}", state=_STATE, addr=_BARRIER, count=count),
+             effects=_effects(*words, depends="phase"), section=f"mbarrier.{name}", state=_STATE, addr=_BARRIER, count=count),
     )
 
 
@@ -52,10 +52,10 @@ def _waits(name: str, hint: str) -> tuple[Form, ...]:
         common["suspendTimeHint"] = r("u32", imm=ANY, tag="hint")
     return (
         form(f"mbarrier.{name}{{.sem.scope}}{{.space}}.b64 waitComplete, [addr], state{hint}", slots=slots, needs=_RELAXED,
-             effects=_effects("mbarrier.test"), section=f"mbarrier.{name}",
+             effects=_effects("mbarrier.test", depends="phase"), section=f"mbarrier.{name}",
              state=r("b64", imm=ANY, tag="state", float_ok=False), **common),  # type: ignore[arg-type]
         form(f"mbarrier.{name}.parity{{.sem.scope}}{{.space}}.b64 waitComplete, [addr], phaseParity{hint}", slots=slots, needs=_RELAXED,
-             effects=_effects("mbarrier.test"), section=f"mbarrier.{name}",
+             effects=_effects("mbarrier.test", depends="phase"), section=f"mbarrier.{name}",
              phaseParity=r("u32", imm=Range(0, 1), tag="parity"), **common),  # type: ignore[arg-type]
     )
 

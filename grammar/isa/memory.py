@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from ..schema import ANY, Access, Effects, Form, Range, at, form, imm, r, w
@@ -14,6 +15,7 @@ _PREFETCH = "L2::64B L2::128B L2::256B"
 _SHARED = "shared shared::cta shared::cluster"
 
 _POLICY = r("b64", imm=ANY, tag="policy", when="L2::cache_hint", float_ok=False)
+_STRONG = re.compile(r"\.(volatile|mmio|sem)\b")
 _GATES = {"param::entry": "8.3", "param::func": "8.3"}
 
 # A vector holds at most 128 bits. v8, and v4 of 64-bit types, need a later target.
@@ -33,7 +35,8 @@ def _row(line: str, mode: Literal["r", "w"], section: str, since: str, slots: di
     gates = {**_GATES, "sys": "8.4"} if slots["type"] == "b128" else _GATES
     tokens = " ".join(slots.values()).split()
     return form(line, slots=slots, since=since, needs={token: gate for token, gate in gates.items() if token in tokens},
-                effects=Effects((Access(mode, "a"),)), section=section, a=at("space", element=True), **data)
+                effects=Effects((Access(mode, "a"),), depends="order" if _STRONG.search(line) else "never"), section=section,
+                a=at("space", element=True), **data)
 
 
 def _load(opcode: str, section: str = "ld", *, since: str = "8.0", shapes: Any = _SHAPES, **slots: str) -> tuple[Form, ...]:
@@ -95,7 +98,7 @@ _CACHE = (
     form("applypriority{.space}.level [a], size", slots={"space": "global", "level": "L2::evict_normal"}, section="applypriority",
          effects=_CACHED, a=at("space"), size=_128_BYTES),
     form("discard{.space}.level [a], size", slots={"space": "global", "level": "L2"}, section="discard",
-         effects=Effects((Access("w", "a", 128),)), a=at("space"), size=_128_BYTES),
+         effects=Effects((Access("w", "a", 128),), depends="never"), a=at("space"), size=_128_BYTES),
 )
 
 _PRIORITIES = {"primary_priority": "L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged",

@@ -15,8 +15,9 @@ _MOV = (
          d=w("type"), a=r("type", imm=ANY, float_immediate=True)),
     form("mov.b128 d, a", since="8.3", section="mov", d=w("b128"), a=r("b128")),
     form("mov.pred d, sreg", section="mov", d=w("pred"), sreg=Operand("special", "pred")),
-    form("mov.type d, sreg", slots={"type": "b16 u16 s16 b32 u32 s32 b64 u64 s64"}, section="mov",
-         d=w("type"), sreg=Operand("special", Per("type", _WORDS, default="u32"))),
+    form("mov.type d, sreg", slots={"type": "b16 u16 s16"}, section="mov", d=w("type"), sreg=Operand("special", "u32", tag="half")),
+    form("mov.type d, sreg", slots={"type": "b32 u32 s32 b64 u64 s64"}, section="mov",
+         d=w("type"), sreg=Operand("special", Per("type", _WORDS))),
     form("mov.type d, avar", slots={"type": " ".join(_WORDS)}, section="mov", d=w("type"), avar=Operand("symbol", "type")),
     form("mov.type d, fname", slots={"type": " ".join(_WORDS)}, section="mov", d=w("type"), fname=Operand("function", "type")),
     *(form(f"mov.{type} d, a", since="8.3" if type == "b128" else "8.0", section="mov", d=w(type), a=r(lane, n=lanes, imm=ANY))
@@ -25,7 +26,7 @@ _MOV = (
       for type, lane, lanes in _PACKS),
 )
 
-_INTEGERS = "u8 s8 u16 s16 u32 s32 u64 s64"
+INTEGERS = "u8 s8 u16 s16 u32 s32 u64 s64"
 _TO_INTEGER = "rni rzi rmi rpi"
 _TO_FLOAT = "rn rz rm rp"
 
@@ -34,6 +35,10 @@ def _fits(source: str, destination: str) -> bool:
     """Whether every value of one integer type is a value of another. Then there is nothing to saturate."""
     bits, room = int(source[1:]), int(destination[1:]) - (destination[0] == "s" and source[0] == "u")
     return bits <= room and not (source[0] == "s" and destination[0] == "u")
+
+
+SATURATED = tuple((dtype, " ".join(atype for atype in INTEGERS.split() if not _fits(atype, dtype))) for dtype in INTEGERS.split())
+"""Each integer type with those whose values it does not hold all."""
 
 
 def _cvt(modifiers: str, dtype: str, atype: str, *, irnd: str = _TO_INTEGER, frnd: str = _TO_FLOAT, wide: bool = True,
@@ -45,16 +50,16 @@ def _cvt(modifiers: str, dtype: str, atype: str, *, irnd: str = _TO_INTEGER, frn
 
 
 _CVT = (
-    _cvt("", _INTEGERS, _INTEGERS),
-    *(_cvt(".sat", dtype, " ".join(atype for atype in _INTEGERS.split() if not _fits(atype, dtype))) for dtype in _INTEGERS.split()),
-    form("cvt.dtype.atype d, sreg", slots={"dtype": _INTEGERS, "atype": "u32 s32 u64 s64"}, section="cvt",
-         d=w("dtype", wide=True), sreg=Operand("special", Per("atype", _WORDS))),
-    _cvt(".irnd{.sat}", _INTEGERS, "f16 f64"),
-    _cvt(".irnd{.ftz}{.sat}", _INTEGERS, "f32"),
-    _cvt(".irnd", _INTEGERS, "bf16", wide=False),
-    _cvt(".frnd{.sat}", "f16 f64", _INTEGERS),
-    _cvt(".frnd{.ftz}{.sat}", "f32", _INTEGERS),
-    _cvt(".frnd", "bf16", _INTEGERS, wide=False),
+    _cvt("", INTEGERS, INTEGERS),
+    *(_cvt(".sat", dtype, atype) for dtype, atype in SATURATED),
+    form("cvt.dtype.atype d, sreg", slots={"dtype": INTEGERS, "atype": "u32 s32 u64 s64"}, section="cvt",
+         d=w("dtype", wide=True), sreg=Operand("special", Per("atype", _WORDS), tag="converted")),
+    _cvt(".irnd{.sat}", INTEGERS, "f16 f64"),
+    _cvt(".irnd{.ftz}{.sat}", INTEGERS, "f32"),
+    _cvt(".irnd", INTEGERS, "bf16", wide=False),
+    _cvt(".frnd{.sat}", "f16 f64", INTEGERS),
+    _cvt(".frnd{.ftz}{.sat}", "f32", INTEGERS),
+    _cvt(".frnd", "bf16", INTEGERS, wide=False),
     _cvt(".frnd{.sat}", "f16", "f64"),
     _cvt(".frnd{.ftz}{.sat}", "f32", "f64"),
     _cvt(".frnd{.ftz}{.sat}", "f16", "f32"),

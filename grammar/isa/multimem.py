@@ -27,7 +27,8 @@ def _row(kind: tuple[Any, ...], modifiers: str, shape: str, lengths: str, types:
     return form(f"{base}{modifiers}{shape}.type {line}", since="8.1", needs={"acc::f32": "8.2"} if "acc" in modifiers else None,
                 slots={"sem": sem, "scope": "cta cluster gpu sys", "space": "global", **slots,
                        **({"vec": lengths} if lengths else {}), "type": types},
-                effects=Effects((Access(mode, "a"),)), section="multimem", a=at("space", element=base.startswith("multimem.red")), **data)
+                effects=Effects((Access(mode, "a"),), depends="order"), section="multimem",
+                a=at("space", element=base.startswith("multimem.red")), **data)
 
 
 FORMS: tuple[Form, ...] = (

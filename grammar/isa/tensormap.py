@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..schema import ANY, Access, Effects, Form, Operand, Range, at, form, imm, r
 
 _SPACES = {"ss": "global shared::cta"}
-_REPLACED = Effects((Access("rw", "addr", 128),))
+_REPLACED = Effects((Access("rw", "addr", 128),), depends="never")
 # u8 u16 u32 s32 u64 s64 f16 f32 f32.ftz f64 bf16 tf32 tf32.ftz. Numbers of 8 and more differ from those of CUtensorMapDataType.
 _ELEMENT = Range(0, 12)
 _INTERLEAVE = Range(0, 2)      # none, 16B, 32B
@@ -34,6 +34,6 @@ FORMS: tuple[Form, ...] = (
     form("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope.sync.aligned [dst], [src], size",
          slots={"scope": "cta cluster gpu sys"}, since="8.3", section="tensormap.cp_fenceproxy",
          effects=Effects((Access("r", "src", 128), Access("w", "dst", 128)), sync=("fence",), fence=("generic", "tensormap"),
-                         convergence="warp"),
+                         convergence="warp", depends="never"),
          dst=at("global", tag="tensormap"), src=at("shared::cta", tag="tensormap"), size=imm(Range(choices=(128,)), default=128)),
 )

@@ -7,7 +7,7 @@ from typing import Any
 from ..schema import ANY, Access, Effects, Form, Operand, Per, at, coordinates, form, r, w
 
 _TEXTURE, _SAMPLER, _SURFACE = (at(tag=tag) for tag in ("texture", "sampler", "surface"))
-_READS, _QUERY = Effects((Access("r", "a", "type"),)), Effects(sync=("query",))
+_READS, _QUERY = Effects((Access("r", "a", "type"),), depends="never"), Effects(sync=("query",))
 _P = w("pred")
 
 # Lanes of the coordinates. In an array the first lane is the layer. In three dimensions the fourth lane is ignored.
@@ -93,15 +93,16 @@ _SURFACE_ROWS = (
            effects=_READS, section="suld", d=w("type", wide=True, sink="n" in lanes, **lanes), **_place(_SURFACES))
       for vec, types, lanes in _VECTORS),
     *(form(f"sust.b.geom{{.cop}}{vec}.type.mode [a, b], c", slots={"geom": _SURFACES, "cop": "wb cg cs wt", **types, "mode": _MODE},
-           effects=Effects((Access("w", "a", "type"),)), section="sust",
+           effects=Effects((Access("w", "a", "type"),), depends="never"), section="sust",
            c=r("type", wide=True, imm=ANY, float_immediate=True, **lanes), **_place(_SURFACES))
       for vec, types, lanes in _VECTORS),
     *(form(f"sust.p.geom{vec}.b32.mode [a, b], c", slots={"geom": "1d 2d 3d", **types, "mode": _MODE},
-           effects=Effects((Access("w", "a", "type"),)), section="sust",
+           effects=Effects((Access("w", "a", "type"),), depends="never"), section="sust",
            c=r("b32", wide=True, imm=ANY, float_immediate=True, **lanes), **_place("1d 2d 3d"))
       for vec, types, lanes in (("", {}, {}), (".vec", {"vec": "v2"}, {"n": 2}), (".vec", {"vec": "v4"}, {"n": 4}))),
     *(form(f"sured.{how}.op.geom.type.mode [a, b], c", since=since, slots={"op": ops, "geom": "1d 2d 3d", "type": types, "mode": _MODE},
-           effects=Effects((Access("rw", "a", "type"),)), section="sured", c=r("type", wide=True, imm=ANY), **_place("1d 2d 3d"))
+           effects=Effects((Access("rw", "a", "type"),), depends="order"), section="sured", c=r("type", wide=True, imm=ANY),
+           **_place("1d 2d 3d"))
       for how, ops, types, since in (
           ("b", "add", "u32 s32 u64", "8.0"), ("b", "min max", "u32 s32", "8.0"), ("b", "min max", "u64 s64", "8.1"),
           ("b", "and or", "b32", "8.0"), ("p", "add min max and or", "b32", "8.0"), ("p", "min max", "b64", "8.1"))),

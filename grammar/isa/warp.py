@@ -22,9 +22,9 @@ FORMS: tuple[Form, ...] = (
          dst=w("type", float_ok=False), src=r("type", imm=ANY, float_ok=False), membermask=_MEMBERS),
     form("redux.sync.op.b32 dst, src, membermask", slots={"op": "and or xor"}, effects=_WARP, section="redux.sync",
          dst=w("b32", float_ok=False), src=r("b32", imm=ANY, float_ok=False), membermask=_MEMBERS),
-    form("elect.sync d|p, membermask", effects=_WARP, section="elect.sync",
+    form("elect.sync d|p, membermask", effects=Effects(convergence="warp", depends="election"), section="elect.sync",
          d=w("b32", sink=True, float_ok=False), p=w("pred"), membermask=_MEMBERS),
-    form("activemask.b32 d", section="activemask", d=w("b32")),
+    form("activemask.b32 d", effects=Effects(depends="lanes"), section="activemask", d=w("b32")),
     form("bar.warp.sync membermask", effects=Effects(sync=("warp.barrier",), convergence="warp"), section="bar.warp.sync",
          membermask=_MEMBERS),
 )

@@ -28,8 +28,9 @@ def _read(descriptor: str) -> Access:
     return Access("r", descriptor, "tile", "async")
 
 
-_FROM_SHARED = Effects((_read("a_desc"), _read("b_desc")), sync=("wgmma.issue",), convergence="warpgroup", in_flight=("d",))
-_FROM_REGISTERS = Effects((_read("b_desc"),), sync=("wgmma.issue",), convergence="warpgroup", in_flight=("d", "a"))
+_FROM_SHARED = Effects((_read("a_desc"), _read("b_desc")), sync=("wgmma.issue",), convergence="warpgroup", in_flight=("d",),
+                       depends="never")
+_FROM_REGISTERS = Effects((_read("b_desc"),), sync=("wgmma.issue",), convergence="warpgroup", in_flight=("d", "a"), depends="never")
 
 
 def _rows(types: str, columns: tuple[int, ...], k: int, d: str, columns_per_register: int, immediates: str = "", *,

@@ -39,14 +39,14 @@ _SUMS = (
 def _load(matrix: str, types: str, shapes: str, layouts: str, register: str, lanes: int | Per) -> Form:
     return form(f"wmma.load.{matrix}.sync.aligned.layout.shape{{.ss}}.type r, [p]{{, stride}}", section="wmma.load",
                 slots={"layout": layouts, "shape": shapes, **_SS, "type": types},
-                effects=Effects((Access("r", "p", "tile"),), convergence="warp"),
+                effects=Effects((Access("r", "p", "tile"),), convergence="warp", depends="never"),
                 r=w(register, n=lanes, sink=True), p=at("ss"), stride=_STRIDE)
 
 
 def _store(types: str, shapes: str, register: str, lanes: int) -> Form:
     return form("wmma.store.d.sync.aligned.layout.shape{.ss}.type [p], r{, stride}", section="wmma.store",
                 slots={"layout": _BOTH, "shape": shapes, **_SS, "type": types},
-                effects=Effects((Access("w", "p", "tile"),), convergence="warp"),
+                effects=Effects((Access("w", "p", "tile"),), convergence="warp", depends="never"),
                 p=at("ss"), r=r(register, n=lanes), stride=_STRIDE)
 
 

@@ -19,22 +19,30 @@ WARP_SIZE = Integer(32)
 SIGN = 1 << 63
 MASK = (1 << 64) - 1
 MAX_DIGITS = 200
-"""How many digits a literal may have. Zeros before a number may make it longer than its value needs."""
+"""How many digits of a literal are read at once."""
 
 
 def integer(text: str) -> Integer:
     """The literal `12`, `0x1F`, `017`, `0b101`, each with an optional `U`."""
     unsigned = text[-1] == "U"
-    digits = text[:-1] if unsigned else text
-    if len(digits) > MAX_DIGITS:
-        raise ValueError(f"a number of {len(digits)} digits does not fit 64 bits")
+    digits, base = text[:-1] if unsigned else text, 10
     if len(digits) > 1 and digits[0] == "0":
-        value = int(digits, 0 if digits[1] in "xXbB" else 8)
-    else:
-        value = int(digits)
-    if value > MASK:
-        raise ValueError(f"{text} does not fit 64 bits")
-    return Integer(value, unsigned)
+        base = {"x": 16, "b": 2}.get(digits[1].lower(), 8)
+        digits = digits[2 if base != 8 else 1:]
+    if len(digits) <= MAX_DIGITS and (value := int(digits, base)) <= MASK:
+        return Integer(value, unsigned)
+    return Integer(_wrapped(digits, base), unsigned)
+
+
+def _wrapped(digits: str, base: int) -> int:
+    """The lowest 64 bits of a number, as ptxas takes it: one is too large only where the digits before the next one have 64 bits."""
+    value = 0
+    for digit in digits:
+        if value >= SIGN:
+            shown = digits if len(digits) <= 40 else f"{digits[:40]}..."
+            raise ValueError(f"the number with the digits {shown} does not fit 64 bits")
+        value = (value * base + int(digit, base)) & MASK
+    return value
 
 
 def single(text: str) -> Float:

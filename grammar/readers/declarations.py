@@ -28,7 +28,7 @@ from .tokens import BLANKS, GAP, IDENT, NAME_END, NUMBER, SPACES, TYPES, NeedsRe
 
 COMMENTS = r"(?:[ \t\r\n]|//[^\n]*+)*+"
 HEADER = re.compile(
-    rf"\.version{COMMENTS}([0-9]{{1,4}})\.([0-9]{{1,4}}){COMMENTS}\.target{COMMENTS}([a-z][a-z0-9_]*(?:{COMMENTS},{COMMENTS}[a-z][a-z0-9_]*)*)"
+    rf"\.version{COMMENTS}([0-9]{{1,4}})\.([0-9]{{1,4}}){COMMENTS}\.target{COMMENTS}([a-z][a-zA-Z0-9_]*(?:{COMMENTS},{COMMENTS}[a-z][a-zA-Z0-9_]*)*)"
     rf"(?:{COMMENTS}\.address_size{COMMENTS}({NUMBER})(?![A-Za-z0-9_$.]))?(?=[ \t\r\n./]|\Z)")
 VARIABLES = re.compile(
     rf"(?:\.(?P<linkage>extern|visible|weak|common){NAME_END}{GAP})?\.(?P<space>{SPACES}){GAP}(?:\.align[ \t]+(?P<align>{NUMBER}){GAP})?"

@@ -11,7 +11,7 @@ from .declarations import LISTED, constant_of
 from .operands import Operands
 from .slots import setter
 from .source import Source
-from .tokens import BLANKS, NeedsReference
+from .tokens import BLANKS, LONG, NeedsReference
 
 MAX_ERRORS = 100
 """How many errors of one text `parse_all` gives."""
@@ -120,10 +120,12 @@ class Fallback:
 
     # -------------------------------------------------------------------------------------------------- errors
 
-    def error(self, offset: int, depth: int = 0, stopped: tuple[int, initializers.Stopped] | None = None) -> Exception:
+    def error(self, offset: int, depth: int = 0, stopped: tuple[int, initializers.Stopped] | None = None, *,
+              soon: bool = False) -> Exception:
         """What is wrong with the item or the statement at the offset. `NeedsReference` if the reference reader finds nothing wrong.
 
-        `depth`: within how many braces it stands. `stopped`: where its initialiser begins, and where that is wrong.
+        `depth`: within how many braces it stands. `stopped`: where its initialiser begins, and where that is wrong. `soon`: nothing is
+        looked for but what is wrong in the first characters.
         """
         place = self.source.position(offset)
         opening = f".func f() {'{' * depth}" if depth else ""
@@ -131,9 +133,9 @@ class Fallback:
         begin = offset
         if stopped is not None and stopped[0] < stopped[1].offset:
             stub, begin = stub + self.source.original[offset:stopped[0] + 1] + self._shortened(*stopped), stopped[1].offset
-        return self._first_error(stub, begin, place, 2 - place.line)
+        return self._first_error(stub, begin, place, 2 - place.line, soon=soon)
 
-    def _first_error(self, stub: str, begin: int, place: Position, lines: int) -> Exception:
+    def _first_error(self, stub: str, begin: int, place: Position, lines: int, *, soon: bool = False) -> Exception:
         """The first error of a text: a stub, and the source from the offset `begin` on. `NeedsReference` if there is none.
 
         Lines of that text have a number higher by `lines` than in the source. The reference reader is first given a short part, then a
@@ -141,7 +143,7 @@ class Fallback:
         """
         original = self.source.original
         stop = end = len(original)
-        for size in (MAX_CHARACTERS // 64, MAX_CHARACTERS):
+        for size in (LONG,) if soon else (LONG, MAX_CHARACTERS):
             if begin + size < end:
                 stop = original.rfind("\n", begin + size // 2, begin + size)
                 stop = stop if stop >= 0 else begin + size
@@ -157,7 +159,7 @@ class Fallback:
             else:
                 if stop == end:
                     return NeedsReference()
-        return TooLarge(place, max(stop, self.source.text.find(";", stop)))
+        return NeedsReference() if soon else TooLarge(place, max(stop, self.source.text.find(";", stop)))
 
     def _shortened(self, brace: int, stopped: initializers.Stopped) -> str:
         """A short text in place of the right part of an initialiser, after its first brace, with as many lines and columns."""

@@ -12,7 +12,7 @@ from .tokens import GAP, NUMBER, NUMBER_END
 OPERAND = re.compile(
     rf"{GAP}(?:({NUMBER}{NUMBER_END})|([-+~!])|\({GAP}(\.[us]64){GAP}\)|(\()|(WARP_SZ{NUMBER_END})|(0[dD][0-9a-fA-F]{{16}}{NUMBER_END})"
     rf"|((?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?{NUMBER_END}|[0-9]+[eE][+-]?[0-9]+{NUMBER_END}))")
-OPERATOR = re.compile(rf"{GAP}(<<|>>|[<>=!]=|&&|\|\||[-+*/%&|^<>?:)]|\Z)")
+OPERATOR = re.compile(rf"{GAP}(<<|>>|[<>=!]=|&&|\|\||[-+*/&|^<>?:)]|%(?![A-Za-z0-9_$])|\Z)")
 MAX_PARENTHESES = 8
 """How deep parentheses may be nested here. Whether deeper ones are too deep depends on the brackets around the expression."""
 PRECEDENCE = {symbol: precedence for precedence, symbols in enumerate(

@@ -12,7 +12,7 @@ from ..tree import Address, Arguments, Element, Float, Guard, Integer, Minus, Na
 from . import constant
 from .folding import folded
 from .slots import new, set_base, set_displaced, set_name, set_offset, set_unified
-from .tokens import BLANKS, IDENT, NAME, NUMBER, NeedsReference
+from .tokens import BLANKS, IDENT, LONG, NAME, NUMBER, NeedsReference
 
 WORD = re.compile(
     rf"({NAME})|(-?)({NUMBER})|(0[fF][0-9a-fA-F]{{8}})|(0[dD][0-9a-fA-F]{{16}})|\[({NAME})(?:\+(-?{NUMBER}))?\]|!({NAME})"
@@ -21,7 +21,10 @@ WORD = re.compile(
 RANGE = re.compile(rf"\.reg[ \t]+\.[a-z0-9]+[ \t]+({IDENT})<([1-9][0-9]{{0,8}})>")
 DECIMAL = re.compile(r"-?(?:[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)")
 ONE_NAME = re.compile(r"[A-Za-z_$%][A-Za-z0-9_$]*")
-INNER_BLANKS = re.compile(r"[ \t\r\n]+(?=[\[\]{}(),+|!])|(?<=[\[\]{}(),+|!])[ \t\r\n]+|^[ \t\r\n]+|[ \t\r\n]+$")
+APART = re.compile(r"[\w$%)}\]][ \t]*[\r\n][ \t\r\n]*[\w$%@.]")
+"""The end of a line between two words, which only an operator or a comma may stand between."""
+INNER_BLANKS = re.compile(r"(?<=[\[\]{}(),+|!])[ \t\r\n]++|\A[ \t\r\n]++|(?<![ \t\r\n])[ \t\r\n]++(?=[\[\]{}(),+|!]|\Z)")
+"""Each run of blanks is looked at from its beginning only: there may be very many."""
 LIST_ITEM = re.compile(r"(\[[^\[\]{},]*(?:,[^\[\]{},]*){0,2}\{[^{}]*\}\]|\{[^{}]*\}|\([^()]*\)|[^\s{}(),;]+)(,|\Z)")
 TENSOR = re.compile(rf"\[({NAME}),(?:({NAME}),)?(\{{[^{{}}]*\}})\]")
 GUARD = re.compile(rf"@(!?)({NAME})")
@@ -142,6 +145,8 @@ class OperandLists:
         known = tuple(map(operands.get, tight.split(",")))
         if all(known):
             return known  # type: ignore[return-value]
+        if len(text) > LONG and APART.search(text):
+            raise NeedsReference
         if len(tight.split()) > 1:
             tight = INNER_BLANKS.sub("", tight)
         if not tight:

@@ -12,7 +12,7 @@ from .comments import without_comments
 from .slots import position_at
 
 GAP = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*+")
-STRANGE = re.compile(r"[\x0b\x0c\x1c-\x1f]|[^\x00-\x7f]")
+STRANGE = re.compile(r"[\x0b\x1c-\x1f]|[^\x00-\x7f]")
 
 
 class Source:
@@ -24,9 +24,10 @@ class Source:
 
     def __init__(self, given: str) -> None:
         self.original = self.text = without_comments(given) if "/*" in given else given
-        if not self.text.isascii() or any(character in self.text for character in "\x0b\x0c\x1c\x1d\x1e\x1f"):
+        self.text = self.text.replace("\f", " ")
+        if not self.text.isascii() or any(character in self.text for character in "\x0b\x1c\x1d\x1e\x1f"):
             self.text = STRANGE.sub("\x01", self.text)  # `str.split` takes some of them for blanks
-        self._known = 0, 1  # an offset and its line
+        self._known = 0, 1, 0  # an offset, its line, and where that begins
 
     @cached_property
     def lines(self) -> list[str]:
@@ -39,10 +40,16 @@ class Source:
 
     def position(self, offset: int) -> Position:
         """The line and column of an offset. It takes the less time the nearer the offset is to that of the call before."""
-        at, line = self._known
-        line += self.text.count("\n", at, offset) if offset > at else -self.text.count("\n", offset, at)
-        self._known = offset, line
-        return position_at(line, offset - self.text.rfind("\n", 0, offset))
+        at, line, start = self._known
+        if offset >= at:  # a line may be as long as the text
+            passed = self.text.count("\n", at, offset)
+            start = self.text.rfind("\n", at, offset) + 1 if passed else start
+            line += passed
+        else:
+            line -= self.text.count("\n", offset, at)
+            start = self.text.rfind("\n", 0, offset) + 1
+        self._known = offset, line, start
+        return position_at(line, offset - start + 1)
 
     def offset(self, position: Position) -> int:
         """The offset of a position."""

@@ -18,7 +18,7 @@ from .limits import MAX_DEPTH, too_deep
 from .lines import CALLS, LineBlock, LineReader
 from .slots import at_position, statement
 from .source import Source
-from .tokens import GAP, IDENT, NAME, NOT_BLANK, OPCODE, NeedsReference
+from .tokens import GAP, IDENT, LONG, NAME, NOT_BLANK, OPCODE, NeedsReference
 
 LABEL = re.compile(rf"({IDENT}){GAP}:(?!:)")
 LIST_OR_PROTOTYPE = re.compile(r"\.(?:branchtargets|calltargets|callprototype)\b")
@@ -213,6 +213,10 @@ class StatementReader:
             return initialized[1]
         for match in END.finditer(self.text, at):
             if match[0] == ";":
+                if match.end() - at > LONG:  # what has no semicolon of its own is not read up to that of another
+                    error = self.fallback.error(at, len(self.stack) + 1, soon=True)
+                    if isinstance(error, ParseError):
+                        raise error
                 try:
                     found = self.fallback.fragment("statements", at, match.end())
                 except NeedsReference:

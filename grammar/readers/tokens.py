@@ -14,6 +14,8 @@ BLANKS = " \t\r\n"
 GAP = r"[ \t\r\n]*+"
 NOT_BLANK = r"[^ \t\r]"
 """A character of a line that is not blank."""
+LONG = 1 << 14
+"""Characters of a part of a text that is long: errors are looked for in as many before more is read."""
 
 
 class NeedsReference(Exception):

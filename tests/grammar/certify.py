@@ -197,6 +197,8 @@ def spellings(signature: forms.Signature, parameter: forms.Parameter, names: Nam
         variable = tree.Name(SPACES[str(operand.space)])
         return [variable, tree.Offset(variable, 16)]
     if kind == "special":
+        if operand.tag == "whole":
+            return [tree.Name("%tid")]
         return [tree.Name("%clock64" if str(operand.type)[1:] == "64" else "%is_explicit_cluster" if operand.type == "pred" else "%tid.x")]
     if kind in ("vector", "coordinates"):
         return _vectors(operand, names)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from ptxkit.grammar import forms
 from ptxkit.grammar.notation import compile_form
 from ptxkit.grammar.operands import accepts
-from ptxkit.grammar.schema import TAGS, Form, Operand, Per, Range
+from ptxkit.grammar.schema import DEPENDS, TAGS, Form, Operand, Per, Range
 from ptxkit.grammar.spelling import opcode_tokens, python_name
 from tests.grammar.certify import REGISTERS
 
@@ -87,6 +87,15 @@ def addresses_have_effects(rows: Iterable[Form]) -> Law:
         addressed = row.mnemonic != "createpolicy" and any(operand.kind == "address" for operand in row.operands.values())
         if addressed and not row.effects.memory and not row.effects.sync:
             yield f"{row.syntax}: no effect on its address"
+
+
+def dependence_is_said(rows: Iterable[Form]) -> Law:
+    """A row says whether what it gives or leaves may depend on more than operands and ordered memory, or follows from words that say so."""
+    for row in rows:
+        if not row.effects.dependence:
+            yield f"{row.syntax}: nothing says what its results depend on"
+        elif row.effects.dependence not in DEPENDS:
+            yield f"{row.syntax}: {row.effects.dependence!r} is no dependence"
 
 
 def collectives_converge(rows: Iterable[Form]) -> Law:

@@ -340,7 +340,7 @@ _CHANGES: tuple[Change, ...] = (
 # What the front end of ptxas takes and `check` does not, on purpose: by reason, what the sentence says.
 STRICTER = {
     "an address in a register of another width: ptxas fails later, or takes its low bits": r"must be at a ",
-    "a number outside the manual's range, which ptxas cuts off": r"legal is|bits do not hold",
+    "a number outside the manual's range, which ptxas cuts off": r"legal is",
     "the address of a global variable in 32 bits: ptxas fails later": r"whose address has 64 bits",
     "a number as the destination: ptxas fails later": r"operand `(d|cache_policy)` must be [^;]*, not (the integer|a floating)",
     "an address without brackets": r"must be an address in brackets",

@@ -23,6 +23,8 @@ BROKEN = {
     laws.operands_resolve: [form("a.b d", d=w("type")), form("a.b d", d=w("u32", n=0))],
     laws.spelling_is_injective: [form("a.b_2x d", d=w("u32")), form("a.b__c d", d=w("u32"))],
     laws.addresses_have_effects: [form("a.b [p]", p=at())],
+    laws.dependence_is_said: [form("a.b [p]", p=at(), effects=Effects((Access("r", "p"),))),
+                              form("a", effects=Effects(sync=("new.word",)))],
     laws.collectives_converge: [form("a.sync.aligned d", d=w("u32")), form("a.aligned", effects=Effects(sync=("cta.barrier",)))],
     laws.shapes_are_distinct: [(form("a.t d, e{, g}", slots={"t": "b32 f32"}, d=w("t"), e=r("t"), g=r("t")),
                                 form("a.b32 d, e", d=w("s32"), e=r("u32")))],
