@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Any
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from .dsl.ambient import current
+from .dsl.carried import Carried
 from .dsl.division import fast_div
 from .dsl.label import Label
-from .dsl.reg import Index, Negated, Reg, Special
+from .dsl.rebound import Names, caller
+from .dsl.reg import Index, Negated, Ptr, Reg, Special, Vec
 from .dsl.trace import Builder
 from .errors import TraceError
 from .grammar import tree
 from .ptx import mov
-from .types import pred, u32
+from .types import pred, s32, u32
 
 Predicate = Reg[pred] | Negated
 
@@ -33,7 +35,23 @@ def _guard(builder: Builder, p: Any, *, invert: bool = False) -> tree.Guard:
     return tree.Guard(reg.name, isinstance(p, Negated) != invert)
 
 
-class if_:
+class _Block:
+    """What stands after `with`. Python's own `if`, `for` and `while` cannot use it."""
+
+    _is = "if_(p)"
+
+    if not TYPE_CHECKING:
+
+        def __bool__(self) -> NoReturn:
+            raise TraceError(f"Python's `if`, `while` and `and` cannot look at `{self._is}`, which runs on the GPU: write "
+                             f"`with {self._is}:`")
+
+        def __iter__(self) -> NoReturn:
+            raise TraceError(f"Python's `for` cannot run `{self._is}`, which runs on the GPU: write `with {self._is} as i:`; "
+                             "`for i in range(4)` unrolls while tracing")
+
+
+class if_(_Block):
     """`with if_(p):` runs its body in the threads where `p` holds: one branch around it."""
 
     def __init__(self, p: Predicate) -> None:
@@ -42,22 +60,28 @@ class if_:
     def __enter__(self) -> None:
         builder = current()
         self._after = builder.new_label("else")
-        builder.branch(self._after, _guard(builder, self.predicate, invert=True))
+        guard = _guard(builder, self.predicate, invert=True)
+        builder.branch(self._after, guard)
         builder.populations.append(_population(builder, self.predicate))
         self._scope = builder.scope()
         self._scope.__enter__()
+        self._region = builder.regions.enter(builder, "if_", tree.Guard(guard.predicate, not guard.negated))
+        self._region.alone = builder.populations[-1] == 1 or _is_elected(builder, self.predicate)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._scope.__exit__(kind, error, trace)
         if kind is None:
             builder = current()
             taken = builder.populations.pop()
+            builder.regions.leave(builder, self._region)
             builder.place(self._after)
-            builder.last_if = (self._after, taken)
+            builder.last_if = (self._after, taken, self._region)
 
 
-class else_:
+class else_(_Block):
     """`with else_():` directly after an `if_` block runs its body in the threads where the predicate did not hold."""
+
+    _is = "else_()"
 
     def __enter__(self) -> None:
         builder = current()
@@ -69,17 +93,40 @@ class else_:
         builder.branch(self._after)
         builder.body.append(last)
         whole = builder.population()
-        taken = builder.last_if[1]
+        _, taken, before = builder.last_if
         builder.populations.append(whole - taken if whole is not None and 0 < taken < whole else builder.unlimited)
         self._scope = builder.scope()
         self._scope.__enter__()
+        condition = before.condition
+        self._region = builder.regions.enter(builder, "else_", condition and tree.Guard(condition.predicate, not condition.negated))
+        self._region.of = before
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._scope.__exit__(kind, error, trace)
         if kind is None:
             builder = current()
             builder.populations.pop()
+            builder.regions.leave(builder, self._region)
             builder.place(self._after)
+
+
+class _Body:
+    """The body of a loop: the region of the trace, and the names of the code around it."""
+
+    def __init__(self, builder: Builder, kind: str, frame: FrameType | None, *own: Reg[Any]) -> None:
+        self._scope = builder.scope(loop=True)
+        self._scope.__enter__()
+        self.region = builder.regions.enter(builder, kind)
+        self._own = own
+        self._names = Names(frame)
+
+    def end(self, builder: Builder) -> None:
+        self._names.check(builder, self.region, self._own)
+        builder.regions.leave(builder, self.region)
+        self._scope.__exit__(None, None, None)
+
+    def abandon(self) -> None:
+        self._scope.__exit__(None, None, None)
 
 
 class Loop:
@@ -88,7 +135,7 @@ class Loop:
     def __init__(self, top: str, end: str) -> None:
         self._top = top
         self._end = end
-        self._running = True
+        self._ended = False
         self._repeat: tree.Statement | None = None
 
     def break_if(self, p: Predicate) -> None:
@@ -116,49 +163,137 @@ class Loop:
         self._repeat = builder.body[-1]
 
     def _within(self) -> Builder:
-        if not self._running:
+        if self._ended:
             raise TraceError("this loop has ended: break and continue stand inside its `with` block")
         return current()
 
 
-@contextmanager
-def loop() -> Iterator[Loop]:
-    """`with loop() as l:` repeats its body until `l.break_if(p)`, or ends with `l.repeat_if(p)`."""
-    builder = current()
-    top, end = builder.new_label("loop"), builder.new_label("done")
-    builder.place(top)
-    running = Loop(top, end)
-    with builder.scope(loop=True):
-        yield running
-    running._running = False
-    if running._repeat is None:
-        builder.branch(top)
-    elif builder.body[-1] is not running._repeat:
-        raise TraceError("repeat_if(p) is the end of its loop: nothing stands after it")
-    builder.place(end)
+class CarryingLoop(Carried, Loop):
+    """A `Loop` with carried values as attributes."""
+
+    def __init__(self, top: str, end: str, values: Mapping[str, Any]) -> None:
+        Carried.__init__(self, values)
+        Loop.__init__(self, top, end)
 
 
-@contextmanager
-def for_range(stop: Index, *, start: Index = 0, step: Index = 1) -> Iterator[Reg[u32]]:
-    """`with for_range(n) as i:` counts a u32 register on the GPU, from `start` while it is below `stop`. The body may run zero times."""
-    builder = current()
-    stop = stop.read() if isinstance(stop, Special) else stop
-    _operand(builder, stop)
-    by = _operand(builder, step)
-    if by == tree.Integer(0):
-        raise TraceError("for_range with step 0 does not end")
-    index = _set(builder, start)
-    top, next_, end = builder.new_label("for"), builder.new_label("next"), builder.new_label("done")
-    builder.place(top)
-    done = index >= stop
-    builder.branch(end, tree.Guard(done.name))
-    with builder.scope(loop=True):
-        yield index
-    builder.place(next_)
-    builder.emit("add.u32", (index.operand(), index.operand(), by))
-    builder.wrote(index)
-    builder.branch(top)
-    builder.place(end)
+class CarryingRange(Carried):
+    """A `for_range` with carried values as attributes, and the `index`."""
+
+    index: Reg[u32]
+
+
+class CarryingRing(Carried):
+    """A `ring` with carried values as attributes, and `index`, `stage` and `parity`."""
+
+    index: Reg[u32]
+    stage: Reg[u32]
+    parity: Reg[u32]
+
+
+class _Loop(_Block):
+    """`loop`, whose context is a `Loop`."""
+
+    _is = "loop()"
+
+    def __init__(self, carried: Mapping[str, Any]) -> None:
+        self._carried = carried
+
+    def __enter__(self) -> Any:
+        builder = current()
+        self._labels = top, end = builder.new_label("loop"), builder.new_label("done")
+        self._loop = CarryingLoop(top, end, self._carried) if self._carried else Loop(top, end)
+        builder.place(top)
+        self._body = _Body(builder, "loop", caller(1))
+        self._body.region.out = end
+        return self._loop
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self._body.abandon()
+            return
+        builder, running, (top, end) = current(), self._loop, self._labels
+        self._body.region.repeats = running._repeat is not None
+        self._body.end(builder)
+        running._ended = True
+        if running._repeat is None:
+            builder.branch(top)
+        elif builder.body[-1] is not running._repeat:
+            raise TraceError("repeat_if(p) is the end of its loop: nothing stands after it")
+        builder.place(end)
+
+
+@overload
+def loop() -> AbstractContextManager[Loop, None]: ...  # pyright: ignore[reportOverlappingOverload]
+@overload
+def loop(**carried: Reg[Any] | Vec[Any, Any] | Ptr[Any]) -> AbstractContextManager[CarryingLoop, None]: ...
+def loop(**carried: Any) -> Any:
+    """`with loop() as l:` repeats its body until `l.break_if(p)`, or ends with `l.repeat_if(p)`.
+
+    `with loop(total=zero) as l:` carries a value: the body assigns `l.total`, and after the loop it is the result (see `for_range`).
+    """
+    return _Loop(carried)
+
+
+class _ForRange(_Block):
+    """`for_range`, whose context is the index, or a `CarryingRange`."""
+
+    _is = "for_range(n)"
+
+    def __init__(self, stop: Index, start: Index, step: Index, carried: Mapping[str, Any], kind: type[Carried] = CarryingRange) -> None:
+        self._given = stop, start, step
+        self._carried = carried
+        self._kind = kind
+
+    def __enter__(self) -> Any:
+        return self.begin(caller(1))
+
+    def begin(self, frame: FrameType | None, **more: Reg[u32]) -> Any:
+        builder = current()
+        stop, start, step = self._given
+        stop = stop.read() if isinstance(stop, Special) else stop
+        end = _operand(builder, stop)
+        self._by = _operand(builder, step)
+        if self._by == tree.Integer(0):
+            raise TraceError("for_range with step 0 does not end")
+        index = _set(builder, start)
+        self._loop = self._kind(self._carried, index=index, **more) if self._carried else None
+        self._labels = builder.new_label("for"), builder.new_label("next"), builder.new_label("done")
+        builder.place(self._labels[0])
+        done = builder.register(pred)
+        builder.emit("setp.ge.u32", (done.operand(), index.operand(), end))
+        builder.branch(self._labels[2], tree.Guard(done.name))
+        self._index = index
+        self._body = _Body(builder, "for_range", frame, index, *more.values())
+        return self._loop or index
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self._body.abandon()
+            return
+        builder, index = current(), self._index
+        self._body.end(builder)
+        builder.place(self._labels[1])
+        builder.emit("add.u32", (index.operand(), index.operand(), self._by))
+        builder.wrote(index)
+        builder.branch(self._labels[0])
+        builder.place(self._labels[2])
+        if self._loop is not None:
+            self._loop._ended = True
+
+
+@overload
+def for_range(  # pyright: ignore[reportOverlappingOverload]
+        stop: Index, *, start: Index = 0, step: Index = 1) -> AbstractContextManager[Reg[u32], None]: ...
+@overload
+def for_range(stop: Index, *, start: Index = 0, step: Index = 1,
+              **carried: Reg[Any] | Vec[Any, Any] | Ptr[Any]) -> AbstractContextManager[CarryingRange, None]: ...
+def for_range(stop: Index, *, start: Index = 0, step: Index = 1, **carried: Any) -> Any:
+    """`with for_range(n) as i:` counts a u32 register on the GPU, from `start` while it is below `stop`. The body may run zero times.
+
+    `with for_range(n, total=zero) as loop:` carries a value: `loop.index` counts, the body assigns `loop.total`, and after the loop
+    `loop.total` is the result. It has a register of its own: one mov before the loop, and one mov where it is assigned.
+    """
+    return _ForRange(stop, start, step, carried)
 
 
 class Ring:
@@ -200,13 +335,38 @@ class Ring:
         builder.wrote(self.parity)
 
 
-@contextmanager
-def ring(stages: int | Ring, rounds: Index) -> Iterator[tuple[Reg[u32], Reg[u32], Reg[u32]]]:
-    """`with ring(STAGES, n) as (k, stage, parity):` counts k from 0 to `rounds` - 1. Each iteration advances the ring by one slot."""
-    position = stages if isinstance(stages, Ring) else Ring(stages)
-    with for_range(rounds) as k:
-        yield k, position.stage, position.parity
-        position.advance()
+class _Rounds(_Block):
+    """`ring`, whose context is (k, stage, parity), or a `CarryingRing`."""
+
+    _is = "ring(STAGES, n)"
+
+    def __init__(self, stages: int | Ring, rounds: Index, carried: Mapping[str, Any]) -> None:
+        self._stages = stages
+        self._range = _ForRange(rounds, 0, 1, carried, CarryingRing)
+
+    def __enter__(self) -> Any:
+        self._position = position = self._stages if isinstance(self._stages, Ring) else Ring(self._stages)
+        found = self._range.begin(caller(1), stage=position.stage, parity=position.parity)
+        return found if isinstance(found, CarryingRing) else (found, position.stage, position.parity)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self._position.advance()
+        self._range.__exit__(kind, error, trace)
+
+
+@overload
+def ring(  # pyright: ignore[reportOverlappingOverload]
+        stages: int | Ring, rounds: Index) -> AbstractContextManager[tuple[Reg[u32], Reg[u32], Reg[u32]], None]: ...
+@overload
+def ring(stages: int | Ring, rounds: Index,
+         **carried: Reg[Any] | Vec[Any, Any] | Ptr[Any]) -> AbstractContextManager[CarryingRing, None]: ...
+def ring(stages: int | Ring, rounds: Index, **carried: Any) -> Any:
+    """`with ring(STAGES, n) as (k, stage, parity):` counts k from 0 to `rounds` - 1. Each iteration advances the ring by one slot.
+
+    `with ring(STAGES, n, total=zero) as loop:` carries a value (see `for_range`) beside `loop.index`, `loop.stage` and `loop.parity`.
+    """
+    return _Rounds(stages, rounds, carried)
 
 
 def _operand(builder: Builder, value: Index) -> tree.Operand:
@@ -214,6 +374,9 @@ def _operand(builder: Builder, value: Index) -> tree.Operand:
         value = value.read()
     if isinstance(value, Reg) and value.type.register == "b32":
         builder.own(value)
+        if value.type is s32:
+            raise TraceError(f"a loop counts in u32, and {value!r} may be negative, which would be 2^31 rounds or more: write "
+                             "`mov.u32(n)` if it never is, or `mov.u32(max.s32(n, 0))`")
         return value.operand()
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 32:
         raise TraceError(f"a loop counts in u32: it takes an int from 0 to 2^32 - 1 or a 32-bit register, not {value!r}")
@@ -250,6 +413,11 @@ def _population(builder: Builder, p: Any) -> int:
     return builder.unlimited
 
 
+def _is_elected(builder: Builder, p: Any) -> bool:
+    definition = None if isinstance(p, Negated) else _definition(builder, p.name)
+    return definition is not None and definition.opcode == "elect.sync"
+
+
 def _by_constant(instruction: tree.Instruction, mnemonic: str) -> tuple[str, int] | None:
     """(register, constant) of `mnemonic result, register, constant`."""
     match instruction.operands:
@@ -262,7 +430,9 @@ def _definition(builder: Builder, name: str) -> tree.Instruction | None:
     for statement in reversed(builder.body):
         if isinstance(statement, tree.Instruction) and statement.operands:
             first = statement.operands[0]
-            written = (first,) if isinstance(first, tree.Name) else (first.first, first.second) if isinstance(first, tree.Pair) else ()
-            if any(isinstance(o, tree.Name) and o.name == name for o in written):
+            if isinstance(first, tree.Name):
+                if first.name == name:
+                    return statement
+            elif isinstance(first, tree.Pair) and tree.Name(name) in (first.first, first.second):
                 return statement
     return None

@@ -31,10 +31,13 @@ def check(source: str | tree.Module | Kernel[Any] | Traced, *, strict: bool = Fa
 def check_text(text: str, *, strict: bool = False, target: str | None = None, protocols: bool = True) -> tuple[Finding, ...]:
     """As `check`, for PTX text that may have syntax errors: these are findings, too. `target` replaces the module's own."""
     from ..grammar.read import parse_all
+    from . import text as texts
 
     module, errors = parse_all(text)
     found = [Finding("syntax", error.message, "", Position(None, error.position.line, error.position.column), "language", "error",
                      error.position.line, error.position.column, "", error.expected) for error in errors]
+    wrong = {(finding.ptx_line, finding.ptx_column) for finding in found}
+    found += [finding for finding in texts.findings(text, module) if (finding.ptx_line, finding.ptx_column) not in wrong]
     if module is not None:
         if target is not None:
             module = replace(module, target=(target, *module.target[1:]))
@@ -96,15 +99,35 @@ def protocol(module: tree.Module, places: Any, traced: Traced | None = None) -> 
     """The protocol findings of every entry. The module has no language error."""
     from ..grammar.gc_pause import gc_pause
     from .analysis import Analysis
+    from .effort import CURRENT, Effort, Exhausted
     from .families import FAMILIES
+    from .places import finding
     from .program import parts
 
     found: list[Finding] = []
-    for entry, part in parts(module):
+    effort = Effort()
+    for number, (entry, part) in enumerate(parts(module), 1):
+        stopped: list[str] = []
         with gc_pause():
-            analysis = Analysis(part, entry, places, traced if traced is not None and traced.name == entry.name else None)
-            for family in FAMILIES:
-                found += family.findings(analysis)
+            token = CURRENT.set(effort)
+            try:
+                analysis = Analysis(part, entry, places, traced if traced is not None and traced.name == entry.name else None)
+                for family in FAMILIES:
+                    try:
+                        found += family.findings(analysis)
+                    except Exhausted:
+                        stopped += family.RULES
+                        effort.go_on()
+            except Exhausted:
+                stopped.append("all rules")
+            finally:
+                CURRENT.reset(token)
+        if stopped:
+            others = f" The {len(module.entries) - number} entries after it are not looked at." if number < len(module.entries) else ""
+            found.append(finding("unfinished", f"the rules stopped at `{entry.name}` after {effort.done} steps, the most for a text "
+                                 f"of this size: what else {', '.join(stopped)} would say of it is not known.{others}",
+                                 "check each kernel by itself, or a smaller one", places.of(entry.position), "review"))
+            break
     return found
 
 

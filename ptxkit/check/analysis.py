@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..grammar import tree
 from ..grammar.errors import Finding, Kind, Severity
 from ..grammar.operands import width
+from . import effort
 from .barriers import Barriers
+from .between import Between
+from .graph import loops
 from .lanes import Lanes, Launch
 from .memory import Memory, bytes_of
+from .overlap import Overlap
 from .places import Places, finding
 from .program import Routine, Site, routine
 from .values import Linear, Value, Values
@@ -24,10 +29,12 @@ class Analysis:
 
     def __init__(self, module: tree.Module, function: tree.Function, places: Places, traced: Traced | None = None) -> None:
         self.routine: Routine = routine(module, function, places)
+        effort.allow(len(self.routine.sites))
         self.traced = traced
         self.values = Values(self.routine)
         self.launch = Launch(self.routine, traced.cluster if traced else None)
         self.lanes = Lanes(self.routine, self.values, self.launch)
+        self.lanes.mixed()
         self._ranked: dict[int, Lanes] = {}
 
     @cached_property
@@ -42,11 +49,19 @@ class Analysis:
         return Barriers(self.routine, self.values, self.memory, arrays)
 
     @cached_property
+    def overlap(self) -> Overlap:
+        return Overlap(self)
+
+    @cached_property
+    def between(self) -> Between:
+        return Between(self)
+
+    @cached_property
     def sites(self) -> list[Site]:
         """The sites that the entry reaches, in the order of the text."""
         return list(self.routine.body())
 
-    @cached_property
+    @property
     def inside(self) -> dict[int, list[Site]]:
         """The sites of each block that the entry reaches."""
         routine = self.routine
@@ -54,8 +69,10 @@ class Analysis:
 
     @cached_property
     def telling(self) -> dict[int, list[Site]]:
-        """Those of them that do more than compute in registers."""
-        return {block: [site for site in sites if not site.silent] for block, sites in self.inside.items()}
+        """Those of them that do more than compute in registers, of the blocks that have any."""
+        routine = self.routine
+        return {block.index: found for block in routine.blocks if block.index in routine.reachable
+                if (found := [site for site in routine.sites[block.first:block.end] if not site.silent])}
 
     @cached_property
     def acting(self) -> list[Site]:
@@ -68,13 +85,39 @@ class Analysis:
         return [self.routine.sites[index] for index in self.memory.accesses]
 
     @cached_property
-    def readers(self) -> dict[str, list[Site]]:
-        """The sites that read a register, by its name."""
-        found: dict[str, list[Site]] = {}
+    def readers(self) -> dict[tuple[Value, str], list[Site]]:
+        """The sites that read a value from a register."""
+        found: dict[tuple[Value, str], list[Site]] = {}
         for site in self.sites:
             for name in dict.fromkeys(site.reads):
-                found.setdefault(name, []).append(site)
+                found.setdefault((self.values.register(site, name), name), []).append(site)
         return found
+
+    @cached_property
+    def _users(self) -> dict[Value, list[Value]]:
+        """The values that are computed from a value, of all that are read."""
+        found: dict[Value, list[Value]] = {}
+        todo = list(dict.fromkeys(value for value, _ in self.readers))
+        seen = set(todo)
+        while todo:
+            here = todo.pop()
+            for other in (*self.values.alternatives(here), *self.values.arguments(here)):
+                found.setdefault(other, []).append(here)
+                if other not in seen:
+                    seen.add(other)
+                    todo.append(other)
+        return found
+
+    def computed_from(self, value: Value) -> Iterator[Value]:
+        """The value and all that are computed from it."""
+        seen, todo = {value}, [value]
+        while todo:
+            here = todo.pop()
+            effort.spend(4)
+            yield here
+            new = [other for other in dict.fromkeys(self._users.get(here, ())) if other not in seen]
+            seen.update(new)
+            todo += new
 
     @cached_property
     def in_clusters(self) -> bool:
@@ -149,7 +192,39 @@ class Analysis:
 
     def in_loop(self, site: Site) -> bool:
         """Whether control can come back to the site."""
-        return site.block in self.reaches(site.block)
+        return site.block in self.loops
+
+    def around(self, block: int) -> frozenset[int]:
+        """The blocks of the loops around a block, and itself."""
+        return self.loops.get(block) or frozenset((block,))
+
+    @cached_property
+    def loops(self) -> dict[int, frozenset[int]]:
+        """Of each block in a loop: all blocks of the outermost loop around it."""
+        return loops({block.index: block.successors for block in self.routine.blocks})
+
+    def loops_with_more(self, wait: Site) -> bool:
+        """Whether the wait is in a loop that does more than ask again."""
+        around = self.around(wait.block)
+        return any(site.sync or site.effects.memory for site in self.acting if site.block in around and site is not wait)
+
+    def every_round(self, site: Site) -> bool:
+        """Whether each round of every loop around the site executes it: without it, none of them would come round."""
+        loop, guard = self.around(site.block), site.instruction.guard
+        if guard is not None and self.lanes.vector(self.values.register(site, guard.predicate)) is None:
+            return False
+        threads = self.lanes.of(site)
+        one, blocks = threads & -threads, self.routine.blocks
+        rest = {block: [successor for successor, taken in zip(blocks[block].successors, blocks[block].taken, strict=True)
+                        if successor in loop and successor != site.block and self.lanes.edge(block, taken) & one]
+                for block in loop if block != site.block}
+        while rest:
+            ends = [block for block, after in rest.items() if not any(successor in rest for successor in after)]
+            if not ends:
+                return False
+            for block in ends:
+                del rest[block]
+        return True
 
     def reaches(self, block: int, without: frozenset[int] = frozenset()) -> frozenset[int]:
         """The blocks that control can come to from the end of a block, not passing through the blocks `without`."""
@@ -163,6 +238,7 @@ class Analysis:
                         seen.add(successor)
                         todo.append(successor)
             self._reaches[key] = frozenset(seen)
+            effort.spend(12 * len(seen))  # a set takes memory until the end
         return self._reaches[key]
 
     @cached_property

@@ -8,8 +8,10 @@ from math import gcd
 from ..grammar.errors import Finding
 from .analysis import Analysis
 from .barriers import Barrier, Use
-from .program import Site, above
-from .values import Value
+from .effort import spend
+from .lanes import uniform
+from .program import Site
+from .values import Linear, Value
 
 RULES = {
     "arrive-count": "the threads that arrive cannot make the count that an mbarrier is initialised with",
@@ -25,25 +27,19 @@ _PASSING = frozenset(("selp", "setp", "mov", "cvt", "and", "or", "not", "xor"))
 
 
 def findings(analysis: Analysis) -> Iterator[Finding]:
-    for site in analysis.acting:
-        if "mbarrier.test" in site.sync:
-            yield from _result(analysis, site)
+    readers = {site.index: _readers(analysis, site) for site in analysis.acting if "mbarrier.test" in site.sync}
+    read = [use for use in analysis.barriers.uses if "test" in use.kinds and readers.get(use.site.index)]
+    for index, those in readers.items():
+        yield from _result(analysis, analysis.routine.sites[index], those, read)
     yield from _circle(analysis)
     understood = analysis.barriers.understood and not any(site.control == "unknown" for site in analysis.sites)
     for barrier in analysis.barriers.all:
         inits, waits = barrier.having("init"), barrier.having("test")
         arrives = barrier.having("arrive", "arrive_async")
         if not inits and understood:
-            site = barrier.uses[0].site
-            yield analysis.report("barrier-uninitialised", site,
-                                  f"`{site.name}` uses the mbarrier {barrier}, which no mbarrier.init initialises",
-                                  "mbarrier.init in one thread, and a barrier, before the first use", "error")
+            yield from _uninitialised(analysis, barrier)
         elif waits and not arrives and understood:
-            site = waits[0].site
-            yield analysis.report("wait-without-arrival", site,
-                                  f"`{site.name}` waits on the mbarrier {barrier}, and nothing arrives on it: its "
-                                  "first phase never completes", "mbarrier.arrive (or arrive.expect_tx, with a copy) on this barrier",
-                                  "error" if _first(analysis, waits) else "review")
+            yield from _lonely(analysis, barrier, waits)
         elif inits:
             yield from _missing(analysis, barrier, inits)
             yield from _parities(analysis, barrier, waits)
@@ -51,19 +47,45 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
                 yield from _Count(analysis, barrier, inits, arrives).findings()
 
 
+def _elsewhere(analysis: Analysis, uses: list[Use], *kinds: str) -> bool:
+    """Whether one of the uses may name a barrier that a use of those kinds names, in whatever array that is."""
+    others = [other for other in analysis.barriers.uses if not other.kinds.isdisjoint(kinds)]
+    return any(analysis.overlap.may(use.address, 8, other.address, 8) for use in uses for other in others)
+
+
+def _uninitialised(analysis: Analysis, barrier: Barrier) -> Iterator[Finding]:
+    """An error where no mbarrier.init can name a word that is used; an index that is not known may name any."""
+    site = barrier.uses[0].site
+    yield analysis.report("barrier-uninitialised", site, f"`{site.name}` uses the mbarrier {barrier}, which no mbarrier.init initialises",
+                          "mbarrier.init in one thread, and a barrier, before the first use",
+                          "review" if _elsewhere(analysis, barrier.uses, "init") else "error")
+
+
+def _lonely(analysis: Analysis, barrier: Barrier, waits: list[Use]) -> Iterator[Finding]:
+    """Waits on a barrier that no arrive can name: an error of one that asks for the first phase until it is there."""
+    blocking = [use for use in waits if analysis.first_parity(use.site) == 0 and _spins(analysis, use.site)]
+    site = (blocking or waits)[0].site
+    arrives = [use for use in analysis.barriers.uses if use.kinds & {"arrive", "arrive_async"}]
+    certain = any(not any(analysis.overlap.may(_first(analysis, use), 8, other.address, 8) for other in arrives) for use in blocking)
+    yield analysis.report("wait-without-arrival", site, f"`{site.name}` waits on the mbarrier {barrier}, and nothing arrives on it: its "
+                          "first phase never completes", "mbarrier.arrive (or arrive.expect_tx, with a copy) on this barrier",
+                          "error" if certain else "review")
+
+
+# ------------------------------------------------------------------------------------------------ waits in a circle
+
+
 def _circle(analysis: Analysis) -> Iterator[Finding]:
     """Barriers whose every arrive comes after a wait for the first phase of another, in a circle."""
-    needs: dict[Barrier, dict[Barrier, Use]] = {}
-    dominators = analysis.routine.dominators
-    waits = [use for use in analysis.barriers.uses if "test" in use.kinds and analysis.first_parity(use.site) == 0]
     if not analysis.barriers.understood:
         return
+    needs: dict[Barrier, dict[Barrier, Use]] = {}
+    waits = [use for use in analysis.barriers.uses if "test" in use.kinds and analysis.first_parity(use.site) == 0]
     for barrier in analysis.barriers.all:
         arrives = barrier.having("arrive", "arrive_async")
+        spend(len(waits) * min(len(arrives), 1))
         for wait in waits if arrives else ():
-            before = [use for use in arrives if above(wait.site.block, use.site.block, dominators)
-                      and (wait.site.block != use.site.block or wait.site.index < use.site.index)]
-            if len(before) == len(arrives) and wait.barrier is not None:
+            if wait.barrier is not None and all(_follows(analysis, wait, use) for use in arrives):
                 needs.setdefault(barrier, {}).setdefault(wait.barrier, wait)
     for barrier, others in needs.items():
         for other, wait in others.items():
@@ -72,12 +94,50 @@ def _circle(analysis: Analysis) -> Iterator[Finding]:
                 yield analysis.report(
                     "phase-deadlock", wait.site, f"`{wait.site.name}` waits for the first phase of {other}, whose arrives all come after "
                     f"the wait at {back.site.place} for the first phase of {barrier}, which this line keeps from completing",
-                    "wait with the other parity where a buffer is free at the start", "error")
+                    "wait with the other parity where a buffer is free at the start",
+                    "error" if _starves(analysis, wait, back) and _starves(analysis, back, wait) else "review")
 
 
-def _first(analysis: Analysis, waits: list[Use]) -> bool:
-    """Whether a wait asks for the first phase: the phase of parity 1 passes at once on a fresh barrier."""
-    return any(analysis.constant(use.site, "phaseParity") != 1 for use in waits)
+def _follows(analysis: Analysis, wait: Use, use: Use) -> bool:
+    """Whether a thread comes to the use only after the wait."""
+    return analysis.routine.dominators.above(wait.site.block, use.site.block) and (
+        wait.site.block != use.site.block or wait.site.index < use.site.index)
+
+
+def _starves(analysis: Analysis, wait: Use, back: Use) -> bool:
+    """Whether every arrive that can name the barrier which `wait` names the first time comes after `back`, which lets no thread pass."""
+    first = _first(analysis, wait)
+    arrives = [use for use in analysis.barriers.uses if use.kinds & {"arrive", "arrive_async"}
+               and analysis.overlap.may(first, 8, use.address, 8)]
+    return (first.constant and all(_follows(analysis, back, use) for use in arrives) and _insists(analysis, back.site)
+            and not any(site.control == "unknown" for site in analysis.sites))
+
+
+def _first(analysis: Analysis, use: Use) -> Linear:
+    """The address that the use names the first time; all that it may name, where that is not known."""
+    firsts = [(analysis.values.initial(term), factor) for term, factor in use.address.terms]
+    if any(first is None for first, _ in firsts):
+        return use.address
+    return Linear(use.address.symbol, use.address.offset + sum((first or 0) * factor for first, factor in firsts))
+
+
+def _insists(analysis: Analysis, site: Site) -> bool:
+    """Whether one of the ways out of the wait's block leads back to it and nowhere else: control passes when the phase has completed."""
+    routine = analysis.routine
+    if site.instruction.guard is not None:
+        return False
+    for way in dict.fromkeys(routine.blocks[site.block].successors):
+        seen, todo = {way}, [way] if way != site.block else []
+        while todo:
+            here = todo.pop()
+            new = [block for block in routine.blocks[here].successors if block != site.block and block not in seen]
+            if not routine.blocks[here].successors or len(seen) > 8:
+                break
+            seen.update(new)
+            todo += new
+        else:
+            return len(set(routine.blocks[site.block].successors)) > 1
+    return False
 
 
 def _missing(analysis: Analysis, barrier: Barrier, inits: list[Use]) -> Iterator[Finding]:
@@ -86,7 +146,7 @@ def _missing(analysis: Analysis, barrier: Barrier, inits: list[Use]) -> Iterator
         return
     made = {use.low for use in inits}
     for use in barrier.uses:
-        if not use.address.terms and not use.remote and use.low not in made:
+        if not use.address.terms and not use.remote and use.low not in made and not _elsewhere(analysis, [use], "init"):
             yield analysis.report("barrier-uninitialised", use.site, f"`{use.site.name}` uses an mbarrier of {barrier} at byte {use.low} "
                                   "that no mbarrier.init initialises", "mbarrier.init for every barrier of the array", "error")
             return
@@ -110,15 +170,23 @@ def _parities(analysis: Analysis, barrier: Barrier, waits: list[Use]) -> Iterato
     asked = {use.site.index: use.site.value("phaseParity") for use in waits}
     values = {index: analysis.values.of(analysis.routine.sites[index], operand) for index, operand in asked.items() if operand is not None}
     fixed = {index: analysis.values.number(value) for index, value in values.items()}
+    unknown = all(number is None for number in fixed.values())
+    filled = bool(barrier.having("complete_tx"))
+    goes_on = any(analysis.in_loop(arrive.site) for arrive in barrier.having("arrive", "arrive_async"))
+    together: dict[frozenset[int], set[int | None]] = {}
     for index in values:
         site, use = analysis.routine.sites[index], analysis.barriers.by_site[index]
-        if barrier.having("complete_tx") and analysis.first_parity(site) == 1 and all(n is None for n in fixed.values()):
+        if unknown and filled and analysis.first_parity(site) == 1 and not any(  # of an unrolled loop
+                analysis.first_parity(other.site) == 0 and _follows(analysis, other, use) for other in waits):
             yield analysis.report("parity-start", site, f"`{site.name}` first waits for parity 1 of {barrier}, which a barrier has before "
                                   "its first phase: it passes before the first copy has come",
                                   "start with parity 0 where data is waited for, with 1 where a free buffer is")
-        goes_on = any(analysis.in_loop(arrive.site) for arrive in barrier.having("arrive", "arrive_async"))
-        beside = {fixed[other.site.index] for other in waits if other.site.block in analysis.reaches(site.block)
-                  and site.block in analysis.reaches(other.site.block)}
+        loop = analysis.loops.get(site.block)
+        if loop is None:
+            continue
+        if loop not in together:
+            together[loop] = {fixed[other.site.index] for other in waits if other.site.block in loop}
+        beside = together[loop]
         if goes_on and fixed[index] is not None and beside == {fixed[index]} and analysis.wraps(use.address) and _rounds(analysis, site):
             yield analysis.report("parity-fixed", site, f"`{site.name}` waits for parity {fixed[index]} of {barrier} in every round of "
                                   "its loop: from the second phase on it waits for the wrong one",
@@ -127,18 +195,19 @@ def _parities(analysis: Analysis, barrier: Barrier, waits: list[Use]) -> Iterato
 
 def _rounds(analysis: Analysis, site: Site) -> bool:
     """Whether control comes back to the wait after doing something with a barrier, not only to ask again."""
-    after = analysis.reaches(site.block)
-    uses = [use for use in analysis.barriers.uses if use.site.index != site.index and use.site.block in after
-            and site.block in analysis.reaches(use.site.block)]
+    loop = analysis.around(site.block)
+    spend(len(analysis.barriers.uses))
+    uses = [use for use in analysis.barriers.uses if use.site.index != site.index and use.site.block in loop and analysis.in_loop(site)]
     return bool(uses) and not any("init" in use.kinds for use in uses)
 
 
-def _result(analysis: Analysis, site: Site) -> Iterator[Finding]:
-    """test_wait and try_wait may say no: the loop around them is part of the wait."""
-    readers = _readers(analysis, site)
+def _result(analysis: Analysis, site: Site, readers: list[Site], read: list[Use]) -> Iterator[Finding]:
+    """test_wait and try_wait may say no: the loop around them is part of the wait. `read`: the waits whose results are read."""
     if not readers:
+        use = analysis.barriers.by_site.get(site.index)
+        others = any(use is None or analysis.overlap.may(use.address, 8, other.address, 8) for other in read)
         yield analysis.report("wait-result", site, f"`{site.name}` does not wait: its result, which nothing reads, says whether the phase "
-                              "has completed", "branch back to it until the result is true", "error")
+                              "has completed", "branch back to it until the result is true", "review" if others else "error")
     elif "try_wait" in site.tokens and not _spins(analysis, site) and not _heard(analysis, readers):
         yield analysis.report("wait-result", site, f"`{site.name}` may give up before the phase has completed, and is not asked again",
                               "branch back to it until the result is true")
@@ -173,21 +242,17 @@ def _readers(analysis: Analysis, site: Site) -> list[Site]:
     while todo:
         here = todo.pop()
         for name in here.writes:
-            for other in analysis.readers.get(name, ()):
-                if other.index not in seen and _defines(analysis, here, other, name):
-                    seen.add(other.index)
-                    (todo if other.mnemonic in _PASSING else found).append(other)
+            for value in analysis.computed_from(analysis.values.defined(here, name)):
+                for other in analysis.readers.get((value, name), ()):
+                    if other.index not in seen:
+                        seen.add(other.index)
+                        (todo if other.mnemonic in _PASSING else found).append(other)
     return found
 
 
 def _heard(analysis: Analysis, readers: list[Site]) -> bool:
     """Whether the result makes a difference: it decides where control goes, or is kept (a first look before the real wait)."""
     return any(site.control != "branch" or len(set(analysis.routine.blocks[site.block].successors)) > 1 for site in readers)
-
-
-def _defines(analysis: Analysis, site: Site, reader: Site, name: str) -> bool:
-    """Whether the reader may see what the site writes."""
-    return any(value.site is site for value in analysis.values.depends(analysis.values.register(reader, name)))
 
 
 class _Count:
@@ -212,22 +277,41 @@ class _Count:
                 return
 
     def _wrong(self, init: Site) -> Finding | None:
+        """Of the CTAs in which a thread may wait; an error where none of them can do with the count, or one surely waits."""
         count = self.analysis.constant(init, "count")
+        waits = [use.site for use in self.barrier.having("test") if not use.remote]
+        wrong: list[tuple[int, dict[int, int | None]]] = []
+        fits = False
         for rank in range(self.analysis.cluster or 1):
+            lanes = self.analysis.ranked(rank) if self.analysis.cluster else self.analysis.lanes
+            if waits and not any(lanes.of(wait) for wait in waits):
+                continue
             given = {use.site.index: self._arrivals(use, rank) for use in self.arrives}
             if count is None or any(number is None for number in given.values()):
                 return None
-            numbers = [number for number in given.values() if number]
             if self._fits(count, {index: number for index, number in given.items() if number}):
-                continue
+                fits = True
+            else:
+                wrong.append((rank, given))
+        for rank, given in wrong[:1]:
+            numbers = [number for number in given.values() if number]
             step = gcd(*numbers) if numbers else 0
-            certain = self.analysis.launch.exact and (not step or count % step != 0)
+            lanes = self.analysis.ranked(rank) if self.analysis.cluster else self.analysis.lanes
+            certain = (self.analysis.launch.exact and (not step or count % step != 0)  # type: ignore[operator]
+                       and (not fits or any(lanes.surely(wait) and lanes.always(wait) for wait in waits)) and not self._strangers())
             listed = ", ".join(f"{number} at {self.analysis.routine.sites[index].place}" for index, number in given.items() if number)
             return self.analysis.report(
                 "arrive-count", init, f"the mbarrier {self.barrier} expects {count} arrivals a phase, and no choice of the arrives makes "
                 f"that many: {listed or 'none'}", f"mbarrier.init with the arrivals of one phase ({self._likely(numbers)})",
                 "error" if certain else "review")
         return None
+
+    def _strangers(self) -> bool:
+        """Whether an arrive that counts for another array may name a barrier of this one."""
+        own = self.barrier.uses
+        return any(use.barrier is not self.barrier and use.kinds & {"arrive", "arrive_async"}
+                   and any(self.analysis.overlap.may(use.address, 8, one.address, 8) for one in own)
+                   for use in self.analysis.barriers.uses)
 
     @staticmethod
     def _likely(numbers: list[int]) -> str:
@@ -263,7 +347,7 @@ class _Count:
 
     def _repeats(self, site: Site) -> bool:
         """Whether the thread can come back to the arrive without waiting on any mbarrier, or with an index that makes it another one."""
-        waits = frozenset(use.site.block for use in self.analysis.barriers.uses if "test" in use.kinds)
+        waits = self.analysis.barriers.waits
         return site.block not in waits and site.block in self.analysis.reaches(site.block, waits)
 
     def _arrivals(self, use: Use, rank: int) -> int | None:
@@ -281,6 +365,8 @@ class _Count:
             targets = lanes.vector(use.address.rank) if use.address.rank is not None else (rank,) * analysis.launch.threads
             if targets is None or any(targets[t] is None for t in range(len(targets)) if threads >> t & 1):
                 return None
+            if any(lanes.vector(term) is None and not uniform(analysis.values, term) for term, _ in use.address.terms):
+                return None  # some threads may arrive on one barrier of the array, others on another
             # Threads may choose barriers of the array by their number: each gets its part.
             parts: dict[int, int] = {}
             for thread, target in enumerate(targets):

@@ -27,7 +27,8 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
 
 class _Bulk(Flow):
     """("out", copy, commits since, waited): the copy that these threads issued may be reading. ("known", copy): threads that do not know
-    yet that it has read, though its issuer has waited. ("free", copy): on some path the copy has been waited for.
+    yet that it has read, though its issuer has waited. ("free", copy): on some path the copy has been waited for; ("shared", copy): on
+    some path its issuer has then met others.
     """
 
     narrow = frozenset(("out", "free"))
@@ -48,7 +49,7 @@ class _Bulk(Flow):
     def step(self, site: Site, threads: int, state: State) -> None:
         if site.index in self.copies:
             state["out", site.index, 0, False] = threads
-            self.drop(state, self.everyone, lambda fact: fact[0] in ("free", "known") and fact[1] == site.index)
+            self.drop(state, self.everyone, lambda fact: fact[0] in ("free", "known", "shared") and fact[1] == site.index)
         elif "bulk.commit" in site.sync:
             self._commit(state, threads)
         elif "bulk.wait" in site.sync:
@@ -64,6 +65,7 @@ class _Bulk(Flow):
         elif use is not None and "test" in use.kinds:
             for fact in [fact for fact in state if fact[0] == "told" and fact[2] is use.barrier]:
                 self.drop(state, threads, lambda other, copy=fact[1]: other == ("known", copy))  # type: ignore[misc]
+                state["shared", fact[1]] = self.everyone
 
     def _commit(self, state: State, threads: int) -> None:
         for fact in sorted((fact for fact in state if fact[0] == "out" and self.issuers[fact[1]] & threads), key=lambda f: -f[2]):
@@ -88,6 +90,7 @@ class _Bulk(Flow):
         for fact in [fact for fact in state if fact[0] == "known" and self.issuers[fact[1]] & threads]:
             told = self.analysis.launch.warps(self.issuers[fact[1]] & threads) if together is None else together
             self.drop(state, told, lambda other, this=fact: other == this)  # type: ignore[misc]
+            state["shared", fact[1]] = self.everyone
 
     # ------------------------------------------------------------------------------------------- what is wrong
 
@@ -102,15 +105,20 @@ class _Bulk(Flow):
         for access in self._overwritten(site):
             for fact in sorted(state, key=lambda fact: (fact[0] != "out", fact[1])):
                 if fact[0] in ("out", "known") and any(self.analysis.memory.may_meet(access, source) for source in self.sources[fact[1]]):
-                    found = self._overwrites(site, threads, state, fact)
+                    found = self._overwrites(site, access, threads, state, fact)
                     if found is not None and (found.rule, fact[1]) not in self._said:
                         self._said.add((found.rule, fact[1]))
                         yield found
                         return
 
-    def _overwrites(self, site: Site, threads: int, state: State, fact: tuple[object, ...]) -> Finding | None:
+    def _certain(self, access: Access, copy: Site, writers: int, *, anyway: bool) -> bool:
+        """Whether the writers touch what the copy reads, and nothing else can have told them that it has read it."""
+        between = self.analysis.between
+        return (any(self.analysis.overlap.surely(source, access, others=writers) for source in self.sources[copy.index])
+                and not between.exclusive(copy, access.site) and (anyway or not between.after(copy, access.site, writers)))
+
+    def _overwrites(self, site: Site, access: Access, threads: int, state: State, fact: tuple[object, ...]) -> Finding | None:
         copy = self.copies[fact[1]]  # type: ignore[index]
-        severity: Severity = "review" if ("free", copy.index) in state else "error"
         named = f"`{copy.name}` at {copy.place}"
         if fact[0] == "known":
             if not state[fact] & threads:
@@ -118,14 +126,17 @@ class _Bulk(Flow):
             return self.analysis.report(
                 "bulk-wait-unshared", site, f"`{site.name}` overwrites the source of {named}; only the thread that issued it has waited, "
                 "and its wait tells the others nothing", "bar.sync between the issuer's cp.async.bulk.wait_group and this line",
-                "error" if state[fact] == self.everyone & ~self.issuers[copy.index] else "review")
+                "error" if state[fact] == self.everyone & ~self.issuers[copy.index] and ("shared", copy.index) not in state
+                and self._certain(access, copy, threads & ~self.issuers[copy.index], anyway=False) else "review")
         _, _, commits, waited = fact
         indexed = any(self.analysis.lanes.vector(term) is None for source in self.sources[copy.index] for term, _ in source.address.terms)
         if indexed and (waited or ("free", copy.index) in state):
             return None  # a ring of buffers: the newest groups read others than the one that is written
-        if not commits:
-            return self._uncommitted(copy, f"{site.place} overwrites its source") if waited else self._reused(site, named, severity)
-        return self._reused(site, named, severity)
+        if waited and not commits:
+            return self._uncommitted(copy, f"{site.place} overwrites its source")
+        # The issuer itself comes here without having waited: it cannot have told the others either.
+        certain = ("free", copy.index) not in state and self._certain(access, copy, threads, anyway=bool(state[fact] & threads))
+        return self._reused(site, named, "error" if certain else "review")
 
     def _reused(self, site: Site, named: str, severity: Severity) -> Finding:
         return self.analysis.report(

@@ -8,8 +8,8 @@ from ..grammar.errors import Finding
 from .analysis import Analysis
 from .barriers import Barrier, Use
 from .flow import Flow, State
-from .program import Site, above
-from .startup import remote_accesses
+from .program import Site
+from .startup import remote_accesses, surely_remote
 
 RULES = {
     "cluster-exit": "a CTA may have exited when another still touches its shared memory or mbarriers",
@@ -61,7 +61,7 @@ class _Exit(Flow):
             if awaited is None or what_of in self._said:
                 continue
             self._said.add(what_of)
-            certain = ("ended", touch.index) not in state and not awaited and self.analysis.cluster is not None
+            certain = ("ended", touch.index) not in state and not awaited and self._certain(touch)
             what = remote_accesses(self.analysis, touch)[0]
             yield self.analysis.report(
                 "cluster-exit", touch, f"`{touch.name}` touches {what} of another CTA, which may have exited by then: "
@@ -80,6 +80,30 @@ class _Exit(Flow):
         if "complete_tx" in use.kinds:  # bytes that its CTA expects are waited for by whoever uses them
             return None if use.barrier.having("test") else False
         return None if self._drained(use.barrier) else False
+
+    def _certain(self, touch: Site) -> bool:
+        return surely_remote(self.analysis, touch) and not self._lingers(touch) and not self._met(touch)
+
+    def _met(self, touch: Site) -> bool:
+        """Whether a CTA that does not touch may wait at a cluster barrier meanwhile: it waits until those that do arrive or exit."""
+        above, later = self.analysis.routine.dominators.above, self.analysis.reaches(touch.block) | {touch.block}
+        return any("cluster.wait" in site.sync and site.block not in later and not above(site.block, touch.block)
+                   for site in self.analysis.acting)
+
+    def _lingers(self, touch: Site) -> bool:
+        """Whether a CTA may wait for something after its last cluster barrier, so that it may still be there."""
+        between = self.analysis.between
+        return any(between.asks(site) and "cluster.wait" not in site.sync and "cta.barrier" not in site.sync and site is not touch
+                   and (site.control or self.analysis.in_loop(site)) and not self._served(site) for site in self.analysis.acting)
+
+    def _served(self, site: Site) -> bool:
+        """Whether what a wait waits for comes from this CTA alone, or surely before the touch."""
+        use = self.analysis.barriers.by_site.get(site.index)
+        if use is None or not self.analysis.barriers.understood:
+            return False
+        return not any(other.kinds & {"arrive", "arrive_async", "complete_tx"}
+                       and (other.remote or "multicast::cluster" in other.site.tokens)
+                       and self.analysis.overlap.may(use.address, 8, other.address, 8) for other in self.analysis.barriers.uses)
 
     def _announced(self, touch: Site) -> bool | None:
         """A plain access: an arrive on the other CTA after it tells that it is over."""
@@ -171,14 +195,31 @@ def _releases(analysis: Analysis) -> Iterator[Finding]:
         for wait in analysis.barriers.uses:
             barrier = wait.barrier
             if (barrier is None or "test" not in wait.kinds or barrier.having("complete_tx") or not barrier.having("arrive")
-                    or not above(wait.site.block, site.block, analysis.routine.dominators)):
+                    or not analysis.routine.dominators.above(wait.site.block, site.block)):
                 continue
             if all(_stays(analysis, use) for use in barrier.having("arrive")):
                 yield analysis.report(
                     "multicast-release", site, f"`{site.name}` writes into other CTAs after the wait at {wait.site.place} on {barrier}, on "
                     "which only threads of this CTA arrive: the others may still read what it overwrites",
-                    "let every CTA that reads the buffer arrive on the mbarriers of all that fill it (mapa, .shared::cluster)", "error")
+                    "let every CTA that reads the buffer arrive on the mbarriers of all that fill it (mapa, .shared::cluster)",
+                    "error" if _unheard(analysis, site) else "review")
                 return
+
+
+def _unheard(analysis: Analysis, site: Site) -> bool:
+    """Whether nothing in the loops around the multicast comes from another CTA, and the buffers come round again."""
+    around = analysis.around(site.block)
+    target = next((access for access in analysis.memory.of(site) if access.operand == "dstMem"), None)
+    if target is None or not analysis.barriers.understood or None in analysis.overlap.ranges.terms(target.address)[:2]:
+        return False
+    for other in analysis.acting:
+        if other.block not in around or not analysis.between.asks(other):
+            continue
+        use = analysis.barriers.by_site.get(other.index)
+        if use is None or any(one.kinds & {"arrive", "arrive_async"} and not _stays(analysis, one)
+                              and analysis.overlap.may(use.address, 8, one.address, 8) for one in analysis.barriers.uses):
+            return False
+    return not any("cluster.wait" in other.sync for other in analysis.acting if other.block in around)
 
 
 def _stays(analysis: Analysis, use: Use) -> bool:

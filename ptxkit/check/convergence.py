@@ -29,7 +29,10 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
 def _convergence(analysis: Analysis, site: Site, said: set[int]) -> Iterator[Finding]:
     """One finding for the threads that are missing, at the first instruction that misses them."""
     size = {"warp": 32, "warpgroup": 128}.get(site.effects.convergence, 0)
-    if not size or "warp.barrier" in site.sync:
+    if not size:
+        return
+    if site.value("membermask") is not None:
+        yield from _members(analysis, site, said)
         return
     threads = analysis.lanes.of(site)
     whole = _groups(analysis, threads, size)
@@ -43,6 +46,53 @@ def _convergence(analysis: Analysis, site: Site, said: set[int]) -> Iterator[Fin
         "convergence", site, f"`{site.name}` must be executed by every thread of a {group}, and of that of thread {number} at most "
         f"{(threads >> number // size * size & (1 << size) - 1).bit_count()} come here",
         f"move it out of the branch, or let the branch take whole {group}s", _severity(analysis, site, absent))
+
+
+def _members(analysis: Analysis, site: Site, said: set[int]) -> Iterator[Finding]:
+    """The membermask says who takes part: whoever executes the instruction, and all that it names but those that have exited."""
+    threads = analysis.lanes.of(site)
+    masks = _of_threads(analysis, site, "membermask", threads)
+    if not threads or masks is None:
+        return
+    outside = [thread for thread, mask in masks.items() if not mask >> thread % 32 & 1]
+    if outside and (analysis.lanes.exact(site) or len(outside) == len(masks)):
+        yield analysis.report(
+            "convergence", site, f"thread {outside[0]} executes `{site.name}`, whose membermask {masks[outside[0]] & 0xFFFFFFFF:#x} does "
+            f"not name lane {outside[0] % 32}", "a membermask of just the lanes that execute it", "error")
+        return
+    named = sum(1 << lane for warp in {thread // 32 for thread in masks} for lane in range(32 * warp, 32 * warp + 32)
+                if any(mask >> lane % 32 & 1 for thread, mask in masks.items() if thread // 32 == warp))
+    absent = named & analysis.launch.everyone & ~threads
+    if absent and absent not in said and analysis.launch.exact and not _come_elsewhere(analysis, site, masks, absent) and (
+            _severity(analysis, site, absent) == "error"):
+        said.add(absent)
+        number = (absent & -absent).bit_length() - 1
+        yield analysis.report(
+            "convergence", site, f"`{site.name}` waits for the lanes that its membermask names, and thread {number}, which it names, never "
+            "comes here", "a membermask of just the lanes that come, or no branch around it", "error")
+    elif "shfl" in site.tokens and "idx" in site.tokens:
+        yield from _source(analysis, site, masks)
+
+
+def _come_elsewhere(analysis: Analysis, site: Site, masks: dict[int, int], absent: int) -> bool:
+    """Whether threads that are missing may execute the like with the same membermask at another place."""
+    wanted = {mask & 0xFFFFFFFF for mask in masks.values()}
+    for other in analysis.sites:
+        threads = analysis.lanes.of(other) & absent if other is not site and other.opcode == site.opcode else 0
+        if threads:
+            given = _of_threads(analysis, other, "membermask", threads)
+            if given is None or not wanted.isdisjoint(mask & 0xFFFFFFFF for mask in given.values()):
+                return True
+    return False
+
+
+def _source(analysis: Analysis, site: Site, masks: dict[int, int]) -> Iterator[Finding]:
+    """What a shuffle reads from a lane that does not take part is undefined."""
+    lane, width = analysis.constant(site, "b"), analysis.constant(site, "c")
+    if lane is not None and width == 31 and not any(mask >> (lane & 31) & 1 for mask in masks.values()):
+        yield analysis.report(
+            "convergence", site, f"`{site.name}` reads lane {lane & 31}, which its membermask does not name: what it gets is undefined",
+            "name the lane in the membermask, and let it come")
 
 
 def _groups(analysis: Analysis, threads: int, size: int) -> int:
@@ -66,6 +116,8 @@ def _severity(analysis: Analysis, site: Site, absent: int) -> Severity:
 
 def _counts(analysis: Analysis) -> Iterator[Finding]:
     """Per barrier number: who can come, against the count that the instructions say (without one, the whole CTA)."""
+    if any(site.control == "unknown" for site in analysis.sites):
+        return
     comers: dict[int, int] = {}
     counts: dict[int, set[int]] = {}
     places: dict[int, list[Site]] = {}
@@ -99,8 +151,9 @@ def _count(analysis: Analysis, number: int, threads: int, counts: set[int], plac
     bare = all(place.value("b") is None for place in places)
     if came < count and analysis.launch.exact:
         absent = analysis.launch.everyone & ~threads
-        # Without a count the exited threads are not waited for by today's hardware.
-        severity = _severity(analysis, site, absent) if bare else "error"
+        # Without a count the exited threads are not waited for by today's hardware; with one a warp may count as a whole.
+        whole = analysis.launch.warps(threads).bit_count() < count
+        severity = _severity(analysis, site, absent) if bare else "error" if whole else "review"
         yield analysis.report(
             "bar-count", site, f"`{site.name}` waits for {count} threads on barrier {number}, and at most {came} come to it",
             f"bar.sync {number}, {came} with the threads that come" if came % 32 == 0 else "let whole warps come to the barrier", severity)

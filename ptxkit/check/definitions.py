@@ -1,32 +1,36 @@
 """Which write of a register reaches a place: static single assignment form with the fewest phis.
 
 A register needs a phi where two of its writes meet: in the iterated dominance frontier of the blocks that write it. Everywhere else it
-has what it has at the end of the block that dominates the place. Sets of blocks are ints with a bit for each block, by its number in a
-walk through the dominator tree that comes to a parent before its children.
+has what it has at the end of the block that dominates the place.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import accumulate
 
+from .effort import spend
+from .frontiers import Frontiers
 from .program import Routine, Site
 
 START = -1
 """Stands for the place before the first block, where no register has been written."""
+NONE: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
     """The blocks at whose end a register may have another definition than at the end of their parent, as numbers in rising order.
 
-    `around` has for each mark the nearest other one that dominates it, as its index, -1 for none; `phis` is a set of blocks.
+    `around` has for each mark the nearest other one that dominates it, as its index, -1 for none; `phis` are those with a phi.
     """
 
     numbers: list[int]
     around: list[int]
-    phis: int
+    phis: Collection[int]
 
 
 class Definitions:
@@ -34,108 +38,107 @@ class Definitions:
 
     def __init__(self, routine: Routine) -> None:
         self.routine = routine
-        self.writes: dict[str, dict[int, list[int]]] = {}
-        """The sites that write a register, by its name and their block."""
+        self.writes: dict[str, list[int]] = {}
+        """The sites that write a register, by its name, in the order of the text."""
         for site in routine.sites:
-            for name in dict.fromkeys(site.writes):
-                self.writes.setdefault(name, {}).setdefault(site.block, []).append(site.index)
-        self._marks: dict[str, _Marks] = {}
-        self._number_blocks()
-        self._frontier = self._frontiers()
+            for name in site.writes:
+                places = self.writes.setdefault(name, [])
+                if not places or places[-1] != site.index:
+                    places.append(site.index)
+        self._marks: dict[tuple[str, int], _Marks] = {}
+        self._written: dict[str, tuple[list[int], list[int]]] = {}
+        """The blocks that write a register, as numbers, and those of them that no other one dominates."""
+        self._tree = Frontiers(routine)
 
     def before(self, site: Site, name: str) -> Site | int:
         """What the register has just before a site."""
-        places = self.writes.get(name, {}).get(site.block)
-        at = bisect_left(places, site.index) if places else 0
-        return self.routine.sites[places[at - 1]] if places and at else self._at_begin(site.block, name)
+        return self._last(name, site.block, site.index)
 
     def joined(self, block: int, name: str) -> list[Site | int]:
         """What a phi at the begin of the block joins, each definition once."""
-        found = dict.fromkeys(self.at_end(p, name) for p in self.routine.blocks[block].predecessors if p in self._number)
+        predecessors = self.routine.blocks[block].predecessors
+        spend(len(predecessors))
+        found = dict.fromkeys(self.at_end(p, name) for p in predecessors if p in self._tree.number)
         return [*found, START] if block == 0 and START not in found else [*found]
 
     def at_end(self, block: int, name: str) -> Site | int:
         """What the register has at the end of a block."""
-        places = self.writes.get(name, {}).get(block)
-        return self.routine.sites[places[-1]] if places else self._at_begin(block, name)
+        return self._last(name, block, self.routine.blocks[block].end)
+
+    def _last(self, name: str, block: int, end: int) -> Site | int:
+        """What the register has in a block before the site `end`."""
+        places = self.writes.get(name)
+        if places is None:
+            return START
+        at = bisect_left(places, end)
+        if at and places[at - 1] >= self.routine.blocks[block].first:
+            return self.routine.sites[places[at - 1]]
+        return self._at_begin(block, name)
 
     def _at_begin(self, block: int, name: str) -> Site | int:
-        number = self._number.get(block)
-        if number is None or name not in self.writes:  # nothing leads to the block, or nothing writes the register
+        number = self._tree.number.get(block)
+        if number is None:  # nothing leads to the block
             return START
-        marks = self._marks.get(name) or self._marked(name)
-        if marks.phis >> number & 1:
+        marks = self._around(number, name)
+        if number in marks.phis:
             return block
-        at = bisect_left(marks.numbers, number) - 1
-        while at >= 0 and self._last[marks.numbers[at]] < number:
-            at = marks.around[at]
+        at, steps = bisect_left(marks.numbers, number) - 1, 0
+        while at >= 0 and self._tree.last[marks.numbers[at]] < number:
+            at, steps = marks.around[at], steps + 1
+        spend(steps)
         if at < 0:
             return START
-        above = self._block[marks.numbers[at]]
-        places = self.writes[name].get(above)
-        return self.routine.sites[places[-1]] if places else above
+        above = self._tree.block[marks.numbers[at]]
+        places = self.writes[name]
+        last = bisect_left(places, self.routine.blocks[above].end)
+        return self.routine.sites[places[last - 1]] if last and places[last - 1] >= self.routine.blocks[above].first else above
 
-    def _marked(self, name: str) -> _Marks:
-        written = 0
-        for block in self.writes[name]:
-            if block in self._number:
-                written |= 1 << self._number[block]
-        phis, new = 0, written
-        while new:  # ends, since each round has blocks that no round before had
-            joins = 0
-            for number in _members(new):
-                joins |= self._frontier[number]
-            new = joins & ~phis
-            phis |= new
-        numbers = list(_members(written | phis))
+    def _around(self, number: int, name: str) -> _Marks:
+        """The marks that tell what a block has at its begin: below the highest block that writes the register and dominates it.
+
+        What is above that block is not asked for: a register of an inner loop may be written there in each round of the outer ones.
+        """
+        tree, sites = self._tree, self.routine.sites
+        if name not in self._written:
+            written = sorted({tree.number[block] for place in self.writes[name] if (block := sites[place].block) in tree.number})
+            self._written[name] = written, [one for one, before in zip(written, (-1, *accumulate(
+                [tree.last[one] for one in written], max)), strict=False) if one > before]
+        written, highest = self._written[name]
+        at = bisect_left(highest, number) - 1
+        top = highest[at] if at >= 0 and tree.last[highest[at]] >= number else -1
+        if (name, top) not in self._marks:
+            self._marks[name, top] = self._marked(written, top)
+        return self._marks[name, top]
+
+    def _marked(self, written: list[int], top: int) -> _Marks:
+        """The marks below a block, and it."""
+        last = self._tree.last
+        if top >= 0:
+            written = written[bisect_left(written, top):bisect_right(written, last[top])]
+        phis = self._phis({*written}, -1 if top < 0 else self._tree.level[top])
+        numbers = sorted({*written, *phis})
         around: list[int] = []
         for index, number in enumerate(numbers):
             outer = index - 1
-            while outer >= 0 and self._last[numbers[outer]] < number:
+            while outer >= 0 and last[numbers[outer]] < number:
                 outer = around[outer]
             around.append(outer)
-        self._marks[name] = _Marks(numbers, around, phis)
-        return self._marks[name]
+        return _Marks(numbers, around, phis or NONE)
 
-    # ------------------------------------------------------------------------------------------- the dominator tree
-
-    def _number_blocks(self) -> None:
-        """Give the blocks numbers; `_last` is the highest one of those that a block dominates."""
-        children: dict[int | None, list[int]] = {}
-        for block, parent in self.routine.dominators.items():
-            children.setdefault(parent, []).append(block)
-        self._block: list[int] = []
-        self._parent: list[int] = []
-        todo = [(0, START)]
-        while todo:
-            block, parent = todo.pop()
-            todo += [(child, len(self._block)) for child in children.get(block, ())]
-            self._block.append(block)
-            self._parent.append(parent)
-        self._number = {block: number for number, block in enumerate(self._block)}
-        self._last = list(range(len(self._block)))
-        for number in reversed(range(1, len(self._block))):
-            self._last[self._parent[number]] = max(self._last[self._parent[number]], self._last[number])
-
-    def _frontiers(self) -> list[int]:
-        """The dominance frontier of each block: where what it dominates ends."""
-        found = [0] * len(self._block)
-        inner = [0] * len(self._block)
-        same: dict[int, int] = {}
-        for number in reversed(range(len(self._block))):
-            for successor in self.routine.blocks[self._block[number]].successors:
-                found[number] |= 1 << self._number[successor]
-            found[number] &= ~inner[number]
-            found[number] = same.setdefault(found[number], found[number])  # of a long chain of branches to one place all are equal
-            if number:
-                found[self._parent[number]] |= found[number]
-                inner[self._parent[number]] |= 1 << number
-        return found
-
-
-def _members(blocks: int) -> Iterator[int]:
-    """The numbers of a set, rising."""
-    while blocks:
-        low = blocks & -blocks
-        yield low.bit_length() - 1
-        blocks ^= low
+    def _phis(self, written: set[int], above: int) -> set[int]:
+        """The iterated frontier, of higher levels than `above`. The deepest blocks come first, so that no part of the tree is gone through
+        twice."""
+        tree, phis, seen = self._tree, set[int](), set[int]()
+        waiting: list[tuple[int, int]] = []
+        for number in written:
+            heappush(waiting, (-tree.level[number], number))
+        while waiting:
+            _, number = heappop(waiting)
+            met = tree.frontier(number, above, seen)
+            spend(1 + len(met))
+            for join in met:
+                if join not in phis:
+                    phis.add(join)
+                    if join not in written:
+                        heappush(waiting, (-tree.level[join], join))
+        return phis

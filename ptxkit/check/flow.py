@@ -13,11 +13,14 @@ from typing import Any
 
 from ..grammar.errors import Finding
 from .analysis import Analysis
+from .effort import spend
 from .program import Site
 
 Fact = tuple[Any, ...]
 State = dict[Fact, int]
 """The threads that a fact holds for."""
+KEPT = 12
+"""Steps that a fact counts for that a block has for itself: it takes memory until the end."""
 
 
 class Flow(ABC):
@@ -47,8 +50,12 @@ class Flow(ABC):
         """What is wrong when these threads execute the site in this state."""
         yield from ()
 
+    def turns(self, block: int) -> bool:
+        """Whether the begin of a block may change a state."""
+        return False
+
     def entered(self, block: int, state: State) -> None:
-        """Change the state at the begin of a block."""
+        """Change the state at the begin of a block that `turns`."""
         return
 
     def start(self) -> State:
@@ -82,6 +89,7 @@ class Flow(ABC):
     @staticmethod
     def drop(state: State, threads: int, which: Callable[[Fact], bool]) -> None:
         """These threads no longer have the facts."""
+        spend(len(state))
         for fact in [fact for fact in state if which(fact)]:
             left = state[fact] & ~threads
             if left:
@@ -94,9 +102,9 @@ class Flow(ABC):
     def findings(self) -> Iterator[Finding]:
         """Follow all paths until nothing new is found, then look at every place once, in the order of the text."""
         lanes = self.analysis.lanes
-        inside = {block: [site for site in sites if self.relevant(site) or site.control == "unknown"]
-                  for block, sites in (self.analysis.inside if self.silent else self.analysis.telling).items()}
-        if not any(inside.values()):
+        inside = {block: asked for block, sites in (self.analysis.inside if self.silent else self.analysis.telling).items()
+                  if (asked := [site for site in sites if self.relevant(site) or site.control == "unknown"])}
+        if not inside:
             return
         threads = {site.index: lanes.of(site) for sites in inside.values() for site in sites}
         at = self._solve(inside, threads)
@@ -105,6 +113,7 @@ class Flow(ABC):
             self.entered(block, state)
             for site in inside[block]:
                 if threads[site.index]:
+                    spend(1 + len(state))
                     yield from self.look(site, threads[site.index], state)
                 self._step(site, threads[site.index], state)
 
@@ -116,7 +125,7 @@ class Flow(ABC):
 
     def _solve(self, inside: dict[int, list[Site]], threads: dict[int, int]) -> dict[int, State]:
         routine, lanes = self.analysis.routine, self.analysis.lanes
-        rank = {block: number for number, block in enumerate(routine.order)}
+        rank = routine.rank
         at: dict[int, State] = {0: self.start()}
         self._news = True
         while self._news:
@@ -130,10 +139,15 @@ class Flow(ABC):
                 todo.discard(block)
                 if block not in at:
                     continue
-                state = dict(at[block])
-                self.entered(block, state)
-                for site in inside[block]:
-                    self._step(site, threads[site.index], state)
+                state, sites = at[block], inside.get(block, ())
+                spend(1)
+                if sites or self.turns(block):
+                    state = dict(state)
+                    spend(len(state) * KEPT)
+                    self.entered(block, state)
+                    for site in sites:
+                        spend(1 + len(state) // 4)
+                        self._step(site, threads[site.index], state)
                 for successor, taken in zip(routine.blocks[block].successors, routine.blocks[block].taken, strict=True):
                     if lanes.at[block] & lanes.edge(block, taken) and self._join(at, successor, state, lanes.edge(block, taken)):
                         todo.add(successor)
@@ -141,14 +155,26 @@ class Flow(ABC):
         return at
 
     def _join(self, at: dict[int, State], block: int, state: State, edge: int) -> bool:
-        new = block not in at
-        into = at.setdefault(block, {})
+        """Whether the state brings anything new to a block. States that are in `at` do not change any more: several blocks share one."""
+        into = at.get(block)
+        if into is state:
+            return False
+        spend(len(state))
+        narrowed = edge != self.everyone and not self.narrow.isdisjoint([fact[0] for fact in state])
+        if into is None and not narrowed and all(state.values()):
+            at[block] = state
+            return True
+        known: State = {} if into is None else into
+        new: State = {}
         for fact, holders in state.items():
-            kept = holders & edge if fact[0] in self.narrow else holders
-            if kept & ~into.get(fact, 0):
-                into[fact] = into.get(fact, 0) | kept
-                new = True
-        return new
+            kept = holders & edge if narrowed and fact[0] in self.narrow else holders
+            before = known.get(fact, 0)
+            if kept & ~before:
+                new[fact] = before | kept
+        if into is None or new:
+            spend(KEPT * (len(new) + len(known)))
+            at[block] = {**known, **new}
+        return into is None or bool(new)
 
 
 def is_barrier(site: Site) -> bool:

@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 
-Graph = Mapping[int, list[int]]
+Graph = Mapping[int, Sequence[int]]
 END = -1
 """The node that control goes to from nodes without successors."""
 
 
-def post_dominators(graph: Graph) -> dict[int, int | None]:
+class Parents(dict[int, "int | None"]):
+    """The parent of each node of a forest, None for a root."""
+
+    def above(self, node: int, other: int) -> bool:
+        """Whether `node` is `other` or one of the nodes above it."""
+        if node == other:
+            return True
+        (begin, end), (number, _) = self._spans.get(node, (0, 0)), self._spans.get(other, (0, 0))
+        return begin <= number < end
+
+    @cached_property
+    def _spans(self) -> dict[int, tuple[int, int]]:
+        """The number of each node in a walk from the roots, from 1 on, and that of the first after all that are below it."""
+        children: dict[int | None, list[int]] = {}
+        for node, parent in self.items():
+            children.setdefault(parent, []).append(node)
+        begins: dict[int, int] = {}
+        found: dict[int, tuple[int, int]] = {}
+        todo = children.get(None, [])[:]
+        while todo:
+            node = todo.pop()
+            if node in begins:
+                found[node] = begins[node], len(begins) + 1
+            else:
+                begins[node] = len(begins) + 1
+                todo.append(node)
+                todo += children.get(node, ())
+        return found
+
+
+def post_dominators(graph: Graph) -> Parents:
     """The immediate post-dominator of each node: None where it is the end, or where the end is never reached.
 
     Found from semidominators (Georgiadis's Semi-NCA): no step is repeated until nothing changes, whatever the graph is.
@@ -40,7 +71,7 @@ def post_dominators(graph: Graph) -> dict[int, int | None]:
             nearest = found[nearest]
         found[i] = nearest
     nearest_of = {order[i]: order[nearest] for i, nearest in enumerate(found) if nearest}
-    return {node: nearest_of.get(node) for node in graph}
+    return Parents((node, nearest_of.get(node)) for node in graph)
 
 
 def _from_end(graph: Graph) -> tuple[list[int], list[int]]:
@@ -59,6 +90,42 @@ def _from_end(graph: Graph) -> tuple[list[int], list[int]]:
             order.append(node)
             parent.append(came)
     return order, parent
+
+
+def loops(graph: Graph) -> dict[int, frozenset[int]]:
+    """For each node from which control comes back to it: all nodes of its strongly connected component (Tarjan's)."""
+    number: dict[int, int] = {}
+    low: dict[int, int] = {}
+    found: dict[int, frozenset[int]] = {}
+    open_nodes: list[int] = []
+    for root in graph:
+        todo = [(root, iter(graph[root]))] if root not in number else []
+        while todo:
+            node, rest = todo[-1]
+            if node not in number:
+                number[node] = low[node] = len(number)
+                open_nodes.append(node)
+            for after in rest:
+                if after not in number:
+                    todo.append((after, iter(graph[after])))
+                    break
+                if after in low:
+                    low[node] = min(low[node], number[after])
+            else:
+                todo.pop()
+                if todo:
+                    low[todo[-1][0]] = min(low[todo[-1][0]], low[node])
+                if low[node] == number[node]:
+                    at = len(open_nodes) - 1
+                    while open_nodes[at] != node:
+                        at -= 1
+                    members = frozenset(open_nodes[at:])
+                    del open_nodes[at:]
+                    for member in members:
+                        del low[member]
+                    if len(members) > 1 or node in graph[node]:
+                        found.update(dict.fromkeys(members, members))
+    return found
 
 
 def liveness(graph: Graph, effects: Mapping[int, tuple[int, int]]) -> dict[int, int]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..grammar import forms, tree
 from ..grammar.schema import Per, Range
-from ..grammar.special import SPECIAL
+from ..grammar.special import SPECIAL, VECTORS
 from .names import Scope
 
 UNKNOWN = "?"
@@ -42,11 +42,12 @@ class Kinds:
     """The kinds of the operands that a scope has met, by the identity of the node: a parser gives equal words one node."""
 
     def __init__(self, scope: Scope, functions: dict[str, bool], formal: tuple[tree.Variable, ...], known: Known | None = None,
-                 outer: Kinds | None = None, *, entry: bool = False) -> None:
+                 outer: Kinds | None = None, *, entry: bool = False, inputs: tuple[tree.Variable, ...] = ()) -> None:
         """`formal`: those of the function, an `entry` or not. `outer`: what is around a block, for the registers that it does not hide."""
         self.scope = scope
         self.functions = functions
         self.formal = set(map(id, formal))
+        self.inputs = set(map(id, inputs))
         self.entry = entry
         self.known = known or Known()
         self.codes: dict[int, int] = {}
@@ -136,7 +137,8 @@ class Kinds:
         if isinstance(operand, tree.Offset):
             return "+", self.name(operand.base.name)
         if isinstance(operand, tree.Element):
-            return "a[]", self.name(operand.base.name), self.kind(operand.index)
+            known = self.scope.find(operand.base.name)
+            return "a[]", self.name(operand.base.name), self.kind(operand.index), known is not None and known.variable.shape != ()
         return ("()", *[self.kind(element) for element in operand.elements])
 
     def name(self, name: str) -> Hashable:
@@ -147,13 +149,16 @@ class Kinds:
         found = scope.type(name)
         if found is not None:
             return self._variable(name) if found[0] == "." else found
-        if name == "_" or name in SPECIAL:
+        if name == "_" or ((name in SPECIAL or name in VECTORS) and scope.label(name) is None):
             return name
         part = scope.part(name) if "." in name else None
         if part is not None:
             return ".", part.type, name.rpartition(".")[2]
         if scope.label(name) is not None:
-            return "list" if scope.table(name) is not None else "prototype" if scope.prototype(name) is not None else "label"
+            kind = "list" if scope.table(name) is not None else "prototype" if scope.prototype(name) is not None else "label"
+            if kind == "list" and scope.calls(name):
+                kind = "list of functions"
+            return kind if kind == "label" or scope.is_listed(name) else f"later {kind}"
         return "function" if name in self.functions else UNKNOWN
 
     def _variable(self, name: str) -> Hashable:
@@ -163,11 +168,11 @@ class Kinds:
         variable = known.variable
         reference = variable.type if variable.type.endswith("ref") else ""
         own = variable.space == "param" and id(variable) in self.formal
-        return known.type, reference, own and ("entry" if self.entry else "func")
+        return known.type, reference, own and ("entry" if self.entry else "input" if id(variable) in self.inputs else "func")
 
 
 def near(offset: int) -> bool:
-    """Whether an address's displacement fits 32 bits, beyond which ptxas takes it and adds another one."""
+    """Whether an address's displacement fits 32 bits. A longer one ptxas adds in 64 bits, or cuts off where addresses have 32."""
     return -(1 << 31) <= offset < 1 << 32
 
 

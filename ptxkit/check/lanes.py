@@ -11,7 +11,8 @@ from functools import cached_property
 
 from ..grammar import tree
 from ..grammar.operands import width
-from .graph import post_dominators
+from .effort import spend
+from .graph import Parents, post_dominators
 from .program import Routine, Site
 from .values import Value, Values, sources
 
@@ -71,6 +72,7 @@ class Lanes:
         self.rank = rank
         self.everyone = launch.everyone
         self._vectors: dict[Value, Vector | None] = {}
+        self._all = self.everyone, self.everyone
         self._edges: dict[int, tuple[int, int]] = {}
         self.at = self._reach()
 
@@ -99,15 +101,16 @@ class Lanes:
         if block not in self._edges:
             site = self.routine.sites[self.routine.blocks[block].end - 1]
             guard = site.instruction.guard
-            holds, fails = (self.everyone, self.everyone) if guard is None else self.masks(self.values.register(site, guard.predicate))
-            self._edges[block] = (fails, holds) if guard is not None and guard.negated else (holds, fails)
+            masks = self._all if guard is None else self.masks(self.values.register(site, guard.predicate))
+            turned = guard is not None and guard.negated and masks is not self._all
+            self._edges[block] = (masks[1], masks[0]) if turned else masks
         return self._edges[block][0 if taken else 1]
 
     def masks(self, value: Value) -> tuple[int, int]:
         """(threads in which a predicate may hold, threads in which it may fail)."""
         vector = self.vector(value)
         if vector is None:
-            return self.everyone, self.everyone
+            return self._all
         holds = sum(1 << thread for thread, bit in enumerate(vector) if bit is None or bit)
         fails = sum(1 << thread for thread, bit in enumerate(vector) if not bit)
         return holds, fails
@@ -151,15 +154,72 @@ class Lanes:
         return found
 
     @cached_property
-    def joins(self) -> dict[int, int | None]:
+    def joins(self) -> Parents:
         """The block where the threads that part at the end of a block come together again."""
         return post_dominators({index: self.routine.blocks[index].successors for index in self.routine.order})
+
+    def mixed(self) -> frozenset[int]:
+        """Blocks at whose begin threads that a branch has parted come together, or that a loop leaves at different times: what is joined
+        there may differ between threads though every alternative is the same in all.
+        """
+        found: frozenset[int] = frozenset()
+        left = 64 * len(self.routine.blocks) + 4096
+        while True:
+            new: set[int] = set()
+            left -= len(self.routine.order)
+            for block in self.routine.order:
+                site = self.routine.sites[self.routine.blocks[block].end - 1]
+                guard = site.instruction.guard
+                if len(set(self.routine.blocks[block].successors)) < 2 or (
+                        guard is not None and uniform(self.values, self.values.register(site, guard.predicate))):
+                    continue
+                met, steps = self._met(block)
+                new |= met
+                left -= steps
+                if left < 0:
+                    return self.routine.reachable
+            if new <= found:
+                return found
+            found |= new
+            self.values.mixed = found
+            self.values.uniform.clear()
+
+    def _met(self, block: int) -> tuple[set[int], int]:
+        """Where paths from different ways out of the block meet, up to where all do; and how many steps that took."""
+        join = self.joins[block]
+        label: dict[int, int] = {}
+        met: set[int] = set()
+        todo = [(successor, successor) for successor in dict.fromkeys(self.routine.blocks[block].successors)]
+        steps = 0
+        while todo:
+            here, way = todo.pop()
+            steps += 1
+            if here in label and (label[here] == way or here in met):
+                continue
+            if here in label or here in (join, block):
+                met.add(here)
+                way = here
+            label[here] = way
+            if here == block:  # a loop, which threads leave at different times
+                met |= {other for other in label if len(self.routine.blocks[other].predecessors) > 1}
+            elif here != join:
+                todo += [(successor, way) for successor in self.routine.blocks[here].successors]
+        return met, steps
 
     def exact(self, site: Site) -> bool:
         """Whether all the threads of `of(site)` execute it together, or none does."""
         guard = site.instruction.guard
         return site.block not in self.uncertain and (
             guard is None or site.control == "branch" or self.decided(self.values.register(site, guard.predicate)))
+
+    def always(self, site: Site) -> bool:
+        """Whether a thread that may come to the site comes there whatever the data are: no branch on the way leads past it."""
+        threads = self.at[site.block]
+        one = threads & -threads
+        graph = {block: [successor for successor, taken in zip(self.routine.blocks[block].successors, self.routine.blocks[block].taken,
+                                                               strict=True) if self.edge(block, taken) & one]
+                 for block in self.routine.order}
+        return bool(one) and post_dominators(graph).above(site.block, 0)
 
     def decided(self, value: Value, depth: int = 0) -> bool:
         """Whether a predicate is known of each thread, is the same in all, or combines such."""
@@ -236,9 +296,11 @@ class Lanes:
     def _result(self, site: Site, value: Value, depth: int) -> Vector | None:
         if site.mnemonic == "elect":
             return self._elected(site, value)
-        operation = _OPERATIONS.get(site.mnemonic)
-        if operation is None:
+        operation = OPERATIONS.get(site.mnemonic)
+        if operation is None or (site.mnemonic == "bfe" and site.opcode[-3] == "s") or "sat" in site.tokens:
             return None
+        if "hi" in site.tokens:
+            operation = higher
         given = []
         for operand in sources(site):
             vector = self.vector(self.values.of(site, operand), depth + 1)
@@ -249,7 +311,9 @@ class Lanes:
             return _shuffled(site, given)
         if all(vector is None for vector in given) or (None in given and site.mnemonic not in ("and", "or", "selp")):
             return None
-        bits, signed = _type(site)
+        if site.mnemonic == "cvt":
+            given = [_read(site, vector) for vector in given]
+        bits, signed = type_of(site)
         second = site.mnemonic == "setp" and len(site.writes) > 1 and site.writes[0] != value.name
         unknown = (None,) * self.launch.threads
         rows = zip(*(unknown if vector is None else vector for vector in given), strict=True)
@@ -270,35 +334,71 @@ class Lanes:
 def uniform(values: Values, value: Value) -> bool:
     """Whether every thread of the CTA surely has the same value (where it has executed the same)."""
     if value not in values.uniform:
-        values.uniform[value] = _uniform(values, value)
+        _spread(values, value)
     return values.uniform[value]
 
 
-def _uniform(values: Values, value: Value) -> bool:
+def _spread(values: Values, value: Value) -> None:
+    """Find that of the value and of all that it is computed from: what comes from a number that differs may differ."""
+    users: dict[Value, list[Value]] = {value: []}
+    todo, differing = [value], list[Value]()
+    while todo:
+        here = todo.pop()
+        if values.uniform.get(here) is False or _differs(values, here):
+            differing.append(here)
+        elif here not in values.uniform:
+            for other in (*values.alternatives(here), *values.arguments(here)):
+                if other not in users:
+                    users[other] = []
+                    todo.append(other)
+                users[other].append(here)
+    spend(len(users))
+    values.uniform.update(dict.fromkeys(users, True))
+    while differing:
+        here = differing.pop()
+        if values.uniform[here]:
+            values.uniform[here] = False
+            differing += users[here]
+
+
+def _differs(values: Values, part: Value) -> bool:
+    """Whether the value may differ between threads though all that it is computed from is the same in all."""
     same = ("ctaid", "nctaid", "ntid", "clusterid", "nclusterid", "cluster_", "gridid", "nwarpid", "smid", "nsmid", "dynamic_smem",
             "total_smem", "is_explicit")
-    for part in values.depends(value):
-        if part.kind == "special" and not part.name.lstrip("%").startswith(same):
-            return False
-        if part.kind == "unknown":
-            return False
-        if part.kind in ("op", "select") and part.site is not None and not _uniform_operation(part.site):
-            return False
-    return True
+    if part.kind == "phi":
+        return part.block in values.mixed
+    if part.kind == "symbol":  # each thread has its own
+        variable = values.routine.variables.get(part.name)
+        return variable is not None and variable.space == "local"
+    if part.kind == "special":
+        return not part.name.lstrip("%").startswith(same)
+    return part.kind == "unknown" or (part.kind in ("op", "select") and part.site is not None and not _uniform_operation(part.site))
 
 
 def _uniform_operation(site: Site) -> bool:
-    return site.mnemonic not in ("atom", "elect", "activemask", "mbarrier", "clock", "call", "shfl", "match", "ldmatrix", "mma", "wgmma")
+    """Loads of a thread's own memory differ, and those that others' stores are meant to change come at different times."""
+    if site.mnemonic == "ld" and not site.tokens.isdisjoint(("local", "volatile", "relaxed", "acquire", "mmio")):
+        return False
+    return site.mnemonic not in ("atom", "elect", "activemask", "mbarrier", "clock", "call", "shfl", "match", "ldmatrix", "mma", "wmma",
+                                 "wgmma", "alloca", "stacksave")
 
 
 # ------------------------------------------------------------------------------------------------ operations on one thread's numbers
 
 
-def _type(site: Site) -> tuple[int, bool]:
+def type_of(site: Site) -> tuple[int, bool]:
     types = [token for token in site.opcode.split(".") if width(token)]
     last = types[0] if types and site.mnemonic == "cvt" else types[-1] if types else "u32"
     bits = width(last) * (2 if "wide" in site.tokens else 1)
     return bits, last[0] == "s"
+
+
+def _read(site: Site, vector: Vector | None) -> Vector | None:
+    """The numbers as a conversion reads them: in its second type."""
+    types = [token for token in site.opcode.split(".") if width(token)]
+    if vector is None or len(types) != 2 or any(token[0] not in "usb" for token in types):
+        return None
+    return tuple(None if number is None else _wrapped(number, width(types[1]), types[1][0] == "s") for number in vector)
 
 
 def _wrapped(number: int, bits: int, signed: bool) -> int:
@@ -331,6 +431,12 @@ def _either(site: Site, row: tuple[int | None, ...], bits: int, signed: bool, se
     if bits == 1 and any(number for number in row):
         return 1
     return None if None in row or row[0] is None or row[1] is None else _wrapped(row[0] | row[1], bits, signed)
+
+
+def higher(site: Site, row: tuple[int | None, ...], bits: int, signed: bool, second: bool) -> int | None:
+    """The upper half of a product, and what is added to it."""
+    given = [_wrapped(number, bits, signed) for number in row if number is not None]
+    return None if len(given) < len(row) else _wrapped((given[0] * given[1] >> bits) + sum(given[2:]), bits, signed)
 
 
 def _selected(site: Site, row: tuple[int | None, ...], bits: int, signed: bool, second: bool) -> int | None:
@@ -367,7 +473,7 @@ def _quotient(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
-_OPERATIONS: dict[str, Operation] = {
+OPERATIONS: dict[str, Operation] = {
     "mov": _arithmetic(lambda a: a), "cvt": _arithmetic(lambda a: a), "add": _arithmetic(operator.add), "sub": _arithmetic(operator.sub),
     "mul": _arithmetic(operator.mul), "mad": _arithmetic(lambda a, b, c: a * b + c), "not": _arithmetic(lambda a: ~a),
     "shl": _arithmetic(lambda a, b: a << b if b < 64 else 0), "shr": _arithmetic(lambda a, b: a >> b), "xor": _arithmetic(operator.xor),

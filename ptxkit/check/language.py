@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from ..dsl.module import has
 from ..grammar import forms, match, tree, wording
 from ..grammar.errors import Finding, Severity
+from ..grammar.features import NEWEST
 from ..grammar.gc_pause import gc_pause
 from ..grammar.lazy import template_body
 from ..grammar.operands import width
-from . import declarations, kinds
+from ..grammar.special import SPECIAL_SINCE
+from . import declarations, functions, initial, kinds, sections, taken
+from .budget import Budget
 from .kinds import Kinds
 from .names import Scope, names_in, signatures
 from .places import NOWHERE, Place, Places, finding
@@ -31,7 +35,11 @@ RULES = {
     "duplicate-name": "a register, variable, function or label that is declared twice in one scope",
     "call": "a call that does not fit the declaration or prototype of what it calls",
     "declaration": "a variable or function that cannot be declared so",
+    "characters": "a character that is not ASCII, which ptxas takes nowhere in a text",
+    "number": "a number of more than 64 bits, of which ptxas takes the lowest ones",
+    "location": "a .file or .loc that ptxas does not take",
     "too-many": "the file has more findings than are told",
+    "unfinished": "the protocol rules stopped before their end: the text asks for more steps than they take",
 }
 
 OPAQUE = {"texture": ("texref", "samplerref"), "sampler": ("samplerref", "texref"), "surface": ("surfref",)}
@@ -42,6 +50,9 @@ OLDEST = (8, 0)
 
 MOST = 10_000
 """Findings of one module that are told: a file of mistakes only would otherwise take hundreds of times its size."""
+
+DECLARING = frozenset((tree.Variable, tree.Targets, tree.Prototype))
+"""The statements whose names are known from there on."""
 
 Strange = tuple[str, str, str, Severity, tuple[str, ...]]
 Verdict = tuple[forms.Signature, ...]
@@ -71,7 +82,11 @@ class _Module:
         self.outer = Scope()
         self.functions: dict[str, bool] = {}
         self.declared: dict[str, tree.Function] = {}
-        self.target = next((name for name in module.target if declarations.known_target(name)), "sm_90a")
+        self.says = declarations.Given.of(module)
+        self.budget = Budget()
+        self.name = ""
+        self.aliases: dict[str, str] = {}
+        self.target = self.says.target
         number = int("".join(c for c in self.target if c.isdigit()) or 0)
         self.newer, self.older = number > 90, number < 90
         self.loc: tree.Loc | None = None
@@ -79,6 +94,7 @@ class _Module:
         self.strange: dict[str, Strange | None] = {}
         self.given: tuple[tree.Variable, ...] = ()
         self.formal: tuple[tree.Variable, ...] = ()
+        self.inputs: tuple[tree.Variable, ...] = ()
         self.known = kinds.Known()
         self.judge = Judge(self)
 
@@ -88,21 +104,36 @@ class _Module:
             if isinstance(item, tree.Variable):
                 yield from self._variable(item)
             elif isinstance(item, tree.Alias):
-                self.functions.setdefault(item.name, False)
-                if item.target in self.declared:
-                    self.declared.setdefault(item.name, self.declared[item.target])
+                yield from functions.alias(item, self.declared, self.aliases, self.outer, NOWHERE, self.says)
+                self.aliases[item.name] = item.target
             elif isinstance(item, tree.Function):
                 yield from self._declared(item)
                 if item.defined:
+                    self.name = item.name
                     yield from self._function(item)
+            elif isinstance(item, tree.Section):
+                yield from sections.section(item)
+            elif isinstance(item, tree.Directive) and item.name == "pragma":
+                yield from sections.pragma(item, self._at(item), self.says)
+        yield from self.budget.findings(self.module, self.says, self.places)
 
     # ------------------------------------------------------------------------------------------- names
 
     def _variable(self, variable: tree.Variable) -> Iterator[Finding]:
         """One of several declarations of a variable may be no `.extern`."""
-        yield from declarations.variable(variable, self._at(variable), module=True)
+        place = self._at(variable)
+        yield from declarations.variable(variable, place, self.says, module=True)
+        if variable.initializer is not None:
+            yield from initial.valued(variable, place, self.says, lambda name: self._meaning(name, self.outer))
+        self.budget.add(variable)
         known = self.outer.own(variable.name)
         if known is not None and "extern" in (known.variable.linkage, variable.linkage):
+            if not variable.linkage:
+                yield finding("declaration", f"`{variable.name}` was declared .extern, and is defined without a linkage here",
+                              "define it .visible", place, "error", "language", variable.name)
+            if not declarations.alike(known.variable, variable):
+                yield finding("declaration", f"`{variable.name}` was declared as another variable before", "declare both alike", place,
+                              "error", "language", variable.name)
             if variable.linkage != "extern":
                 list(self.outer.declare(variable))
             return
@@ -113,13 +144,21 @@ class _Module:
     def _declared(self, function: tree.Function) -> Iterator[Finding]:
         name = function.name
         before = self.declared.get(name)
-        if before is not None or not declarations.plain_head(function):
-            yield from declarations.function(function, before, self._at(function))
+        if before is not None or not functions.plain_head(function):
+            yield from functions.function(function, before, self._at(function), self.says)
         defined = self.functions.get(name)
         if (defined and function.defined) or self.outer.find(name) is not None:
             yield self._duplicate(name, self._at(function))
         self.functions[name] = bool(defined) or function.defined
         self.declared[name] = function
+
+    def _meaning(self, name: str, scope: Scope) -> str:
+        """What a name stands for in an initial value."""
+        found = scope.find(name)
+        if found is not None:
+            return found.variable.space
+        function = self.declared.get(name)
+        return "" if function is None else "entry" if function.kind == "entry" else "function"
 
     def _declare(self, scope: Scope, variable: tree.Variable) -> Iterator[Finding]:
         for name in dict.fromkeys(scope.declare(variable)):
@@ -136,6 +175,7 @@ class _Module:
 
     def _function(self, function: tree.Function) -> Iterator[Finding]:
         self.given = function.parameters if function.kind == "entry" else ()
+        self.inputs = function.parameters
         self.formal = (*function.returns, *function.parameters)
         templates = template_body(function)
         if templates is not None and self.judge.right(function, templates):
@@ -145,6 +185,8 @@ class _Module:
         for variable in self.formal:
             yield from self._declare(scope, variable)
         yield from self._labels(body, scope)
+        for name in scope.labels.keys() & {variable.name for variable in self.formal}:
+            yield self._duplicate(name, self._at(function))
         first = 0
         while first < len(body) and isinstance(declared := body[first], tree.Variable):
             yield from self._local(declared, scope)
@@ -154,15 +196,21 @@ class _Module:
         yield from self.body(body[first:], scope, met)
 
     def kinds(self, scope: Scope, outer: Kinds | None = None) -> Kinds:
-        return Kinds(scope, self.functions, self.formal, self.known, outer, entry=bool(self.given))
+        return Kinds(scope, self.functions, self.formal, self.known, outer, entry=bool(self.given), inputs=self.inputs)
 
     def _labels(self, body: tuple[tree.Statement, ...], scope: Scope) -> Iterator[Finding]:
         for name, statement in scope.take_labels(body):
             yield self._duplicate(name, self._at(statement))
+        for word in declarations.RESERVED & scope.labels.keys():
+            yield finding("declaration", f"`{word}` is a word of PTX, so no label can have that name", "take another name", NOWHERE,
+                          "error", "language", word)
 
     def _local(self, variable: tree.Variable, scope: Scope) -> Iterator[Finding]:
         if not declarations.plain(variable):
-            yield from declarations.variable(variable, self._at(variable))
+            place = self._at(variable)
+            yield from declarations.variable(variable, place, self.says)
+            yield from initial.valued(variable, place, self.says, lambda name: self._meaning(name, scope))
+            self.budget.add(variable, self.name)
         yield from self._declare(scope, variable)
         if variable.name in scope.labels:
             yield self._duplicate(variable.name, self._at(variable))
@@ -170,7 +218,7 @@ class _Module:
     def body(self, body: tuple[tree.Statement, ...], scope: Scope, met: Kinds) -> Iterator[Finding]:
         """The statements of a scope whose labels are known; another name is known from its declaration on."""
         fine, guards, first = self.fine, met.guards, 0
-        declared = [number for number, statement in enumerate(body, 1) if type(statement) is tree.Variable]
+        declared = [number for number, statement in enumerate(body, 1) if type(statement) in DECLARING]
         for last in (*declared, len(body)):
             part = body[first:last]
             first = last
@@ -194,10 +242,22 @@ class _Module:
                 elif isinstance(statement, tree.Block):
                     yield from self._block(statement, scope, met)
                 elif isinstance(statement, tree.Targets):
-                    for name in statement.names:
-                        known = scope.label(name) is not None if statement.kind == "branchtargets" else name in self.functions
-                        if not known:
-                            yield self._undefined(name, "label" if statement.kind == "branchtargets" else "function", self._at(statement))
+                    yield from self._targets(statement, scope)
+                    met.alone()
+                elif isinstance(statement, tree.Prototype):
+                    scope.listed.add(statement.label)
+                    met.alone()
+                    yield from functions.prototype(statement, self._at(statement), self.says)
+
+    def _targets(self, targets: tree.Targets, scope: Scope) -> Iterator[Finding]:
+        branch = targets.kind == "branchtargets"
+        scope.listed.add(targets.label)
+        for name in targets.names:
+            if (scope.label(name) is None) if branch else (name not in self.functions):
+                yield self._undefined(name, "label" if branch else "function", self._at(targets))
+            elif branch and name != targets.label and scope.stands(name) != "a label":
+                yield finding("operands", f"`{targets.label}` lists `{name}`, which is {scope.stands(name)}", "list labels of "
+                              "instructions", self._at(targets), "error", "language", name)
 
     def _block(self, block: tree.Block, scope: Scope, met: Kinds) -> Iterator[Finding]:
         """The statements of a block; what another one in the same place has declared alike was judged there."""
@@ -242,6 +302,10 @@ class _Module:
                 yield finding(rule, sentence, fix, place, severity, "language", instruction.opcode, expected)
             if undefined or strange is not None:
                 return
+            if not guarded and (guard := instruction.guard) is not None and self._is_no_register(guard.predicate, scope):
+                sentence = f"`{instruction.opcode}`: the guard `{guard.predicate}` is no register"
+                yield finding("operands", sentence, "give a predicate", place, "error", "language", guard.predicate, ("a predicate",))
+                return
             found = match.explain(instruction, scope.type)
             if isinstance(found, match.Mismatch):
                 yield self._mismatch(instruction, found, place)
@@ -256,7 +320,7 @@ class _Module:
             yield from self._call(instruction, scope, place or self._at(instruction))
         signature = min(verdict, key=self._ease)
         good = True
-        for said in self._gates(instruction, signature):
+        for said in (*self._gates(instruction, signature), *self._specials(instruction, scope)):
             good = False
             yield said
         if self.strict and signature.opcode != instruction.opcode:
@@ -266,8 +330,14 @@ class _Module:
         if good and not called and key in _verdicts:
             self.fine.add(key)
 
+    def _is_no_register(self, name: str, scope: Scope) -> bool:
+        """Whether it is a label, a function, a lane of a vector or a constant. None of these is a predicate."""
+        known = name in self.functions or scope.label(name) is not None or scope.part(name) is not None
+        return scope.type(name) is None and (known or name in ("WARP_SZ", "_"))
+
     def _mismatch(self, instruction: tree.Instruction, found: match.Mismatch, place: Place) -> Finding:
-        return finding("operands", found.sentence, "give the operands that the opcode's form takes", place, "error", "language",
+        severity: Severity = "review" if self.module.version > NEWEST and found.depth < 0 else "error"  # it may have other operands now
+        return finding("operands", found.sentence, "give the operands that the opcode's form takes", place, severity, "language",
                        found.words or instruction.opcode, found.expected)
 
     def _strange(self, opcode: str) -> Strange | None:
@@ -285,6 +355,10 @@ class _Module:
             version = ".".join(map(str, later.since))
             return ("target", f"`{opcode}` needs {later.target} and PTX {version}, and the module says .target {self.target}",
                     f"write .target {later.target}", "error", (later.target, f"PTX {version}"))
+        if self.module.version > NEWEST:
+            version, newest = (".".join(map(str, number)) for number in (self.module.version, NEWEST))
+            return ("opcode", f"{found.sentence}; the module says .version {version}, and the table has PTX {newest}",
+                    "assemble it with the ptxas of a newer toolkit to be sure", "review", ())
         return "opcode", found.sentence, "write an opcode that the table has", "error", found.expected
 
     def _unknown(self, instruction: tree.Instruction, scope: Scope) -> Iterator[str]:
@@ -302,6 +376,10 @@ class _Module:
         operand = parameter.operand
         if operand.kind == "address":
             yield from self._addressed(signature, parameter, value, scope, place)
+        elif match.lone(signature, parameter) or (isinstance(value, tree.Offset) and (scope.type(value.base.name) or ".")[0] != "."):
+            yield taken.odd(signature, parameter, place)
+        elif isinstance(value, tree.Integer | tree.Vector):
+            yield from taken.cut(signature, parameter, value, place)
         if not isinstance(value, tree.Name):
             return
         name = value.name
@@ -310,18 +388,17 @@ class _Module:
         if operand.kind not in ("label", "function"):
             return
         if operand.kind == "label" and scope.find(name) is None and scope.label(name) is not None:
-            wanted = {"bra": "a label of an instruction", "brx": "a list of labels"}.get(signature.form.mnemonic, "a prototype or a list")
-            if self._stands(name, scope) not in wanted:
+            wanted = {"bra": "a label of an instruction", "brx": "a list of labels"}.get(
+                signature.form.mnemonic, "a prototype or a list of functions")
+            if scope.stands(name) != "a label" and not scope.is_listed(name):
+                yield finding("operands", f"`{signature.opcode}`: operand `{parameter.name}` is `{name}`, {scope.stands(name)} that "
+                              "stands after this line", "place it before", place, "error", "language", name)
+            if scope.stands(name) not in wanted:
                 yield finding("operands", f"`{signature.opcode}`: operand `{parameter.name}` must be {wanted}, and `{name}` is "
-                              f"{self._stands(name, scope)}", f"give {wanted}", place, "error", "language", name, (wanted,))
+                              f"{scope.stands(name)}", f"give {wanted}", place, "error", "language", name, (wanted,))
         # The prototype of an indirect call is a label, or the name of a table of functions.
         if scope.find(name) is None and (scope.label(name) is None if operand.kind == "label" else name not in self.functions):
             yield self._undefined(name, operand.kind, place)
-
-    @staticmethod
-    def _stands(name: str, scope: Scope) -> str:
-        """What a label stands before."""
-        return "a list" if scope.table(name) is not None else "a prototype" if scope.prototype(name) is not None else "a label"
 
     def _taken(self, signature: forms.Signature, parameter: forms.Parameter, name: str, scope: Scope, place: Place) -> Iterator[Finding]:
         """The address of a label, or one of 64 bits in a register of 32."""
@@ -361,10 +438,13 @@ class _Module:
         if known.type[:1] == "." and (known.variable.type not in opaque if opaque else reference):
             yield wrong(f"is at `{name}`, which is a .{known.variable.type}", f"a .{opaque[0]}" if opaque else "a variable")
         if isinstance(value, tree.Address) and not kinds.near(value.offset):
-            yield wrong(f"is displaced by {value.offset} bytes, which 32 bits do not hold", "an offset of 32 bits")
+            far = wrong(f"is displaced by {value.offset} bytes, which 32 bits do not hold", "an offset of 32 bits")
+            yield replace(far, severity="review")
         written = any("w" in access.mode and access.operand == parameter.name for access in signature.form.effects.memory)
-        if written and known.variable in self.given:
-            yield wrong(f"writes `{name}`, and a kernel's own parameters are only read", "another variable")
+        if written and any(known.variable is each for each in self.inputs):
+            yield wrong(f"writes `{name}`, and what is passed to it a kernel or a function only reads", "another variable")
+        if isinstance(value, tree.Element) and known.type[:1] == "." and not known.variable.shape:
+            yield wrong(f"has an index into `{name}`, which is no array", "an array")
 
     def _call(self, instruction: tree.Instruction, scope: Scope, place: Place) -> Iterator[Finding]:
         lists = [operand for operand in instruction.operands if isinstance(operand, tree.Arguments)]
@@ -372,16 +452,34 @@ class _Module:
         returned = lists.pop(0) if instruction.operands and isinstance(instruction.operands[0], tree.Arguments) else None
         given = lists[0] if lists else None
         wanted = self.declared.get(names[0]) if names else None
+        every: list[tree.Function | tree.Prototype | None] = [wanted]
         for name in names[1:]:
-            table = scope.table(name)
-            wanted = scope.prototype(name) or (self.declared.get(table[0]) if table else None) or wanted  # type: ignore[assignment]
-        if wanted is not None and not (isinstance(wanted, tree.Function) and wanted.kind == "entry"):
-            yield from declarations.call(names[0], wanted, returned, given, scope, place)
+            table, prototype = scope.table(name), scope.prototype(name)
+            if table:
+                every = [*dict.fromkeys(self.declared.get(each) for each in table)]
+            elif prototype is not None:
+                every = [prototype]
+        for callee in every:
+            if isinstance(callee, tree.Function) and callee.kind == "entry":
+                if callee is not wanted:
+                    continue
+                yield finding("call", f"`{callee.name}` is an entry, which is not called", "call a .func", place, "error", "language",
+                              callee.name)
+            elif callee is not None and (found := [*functions.call(names[0], callee, returned, given, scope, place)]):
+                yield from found
+                return
 
     def _undefined(self, name: str, what: str, place: Place) -> Finding:
         said = {"label": "label of this function", "function": "declared function"}.get(what, "declared name")
         fix = "place the label in this function" if what == "label" else "declare it before this line"
         return finding("undefined-name", f"`{name}` is no {said} here", fix, place, "error", "language", name)
+
+    def _specials(self, instruction: tree.Instruction, scope: Scope) -> Iterator[Finding]:
+        """Special registers that the version or the target has not."""
+        for operand in instruction.operands:
+            for name in names_in(operand):
+                if name in SPECIAL_SINCE and scope.type(name) is None:
+                    yield from self.says.lacks(name, self._at(instruction), SPECIAL_SINCE[name])
 
     def _ease(self, signature: forms.Signature) -> tuple[bool, tuple[int, int]]:
         """Of several forms that fit, the one that this target has, of the lowest version."""

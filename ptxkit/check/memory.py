@@ -8,6 +8,7 @@ from typing import Literal
 
 from ..grammar import tree
 from ..grammar.operands import width
+from .effort import spend
 from .lanes import Lanes, uniform
 from .program import Routine, Site
 from .values import Linear, Value, Values, sources
@@ -67,8 +68,13 @@ class Memory:
         self.values = values
         self.lanes = lanes
         self.accesses: dict[int, list[Access]] = {}
+        self._spans: dict[Access, tuple[int, int] | None] = {}
+        self._regions: dict[int, tuple[str, int]] = {}
+        """By the identity of an access, which `accesses` keeps."""
         self._places: dict[Access, list[int | None] | None] = {}
         self._matrices: dict[tuple[Value, int], Matrix | None] = {}
+        self.unknown_stores = False
+        """Whether something is stored to an address that may be in shared memory, and nobody knows where."""
         for site in routine.body():
             found = [access for access in self._accesses(site) if access is not None]
             if found:
@@ -84,11 +90,17 @@ class Memory:
 
     def region(self, access: Access) -> tuple[str, int]:
         """The region in which the access starts."""
-        starts = self._starts.get(access.symbol, [0])
-        return access.symbol, starts[max(0, bisect_right(starts, access.low) - 1)]
+        known = self._regions.get(id(access))
+        if known is None:
+            starts = self._starts.get(access.symbol, [0])
+            known = access.symbol, starts[max(0, bisect_right(starts, access.low) - 1)]
+            if any(own is access for own in self.of(access.site)):
+                self._regions[id(access)] = known
+        return known
 
     def may_meet(self, one: Access, other: Access) -> bool:
         """Whether two accesses may touch the same bytes: they start in the same region."""
+        spend(2)
         return self.region(one) == self.region(other)
 
     def is_shared(self, symbol: str | None) -> bool:
@@ -120,6 +132,13 @@ class Memory:
                 return None
         return found
 
+    def span(self, access: Access) -> tuple[int, int] | None:
+        """From which byte to which the access is, of the threads where `places` tells it; None where it tells of none."""
+        if access not in self._spans:
+            known = [at for at in self.places(access) or () if at is not None]
+            self._spans[access] = (min(known), max(known) + (access.bytes or 1)) if known else None
+        return self._spans[access]
+
     def rest(self, access: Access) -> frozenset[tuple[Value, int]]:
         """The terms that are the same in all threads."""
         return frozenset((term, factor) for term, factor in access.address.terms if self.lanes.vector(term) is None)
@@ -132,7 +151,8 @@ class Memory:
         found = []
         for effect in site.effects.memory:
             operand = site.value(effect.operand)
-            if isinstance(operand, tree.Address | tree.Element) and effect.proxy != "tensormap":
+            private = site.space(effect.operand).partition("::")[0] in ("param", "local")  # no address, though what is passed may be one
+            if isinstance(operand, tree.Address | tree.Element) and effect.proxy != "tensormap" and not private:
                 # st.async and cp.async are asynchronous, but of the generic proxy.
                 generic = effect.proxy == "generic" or site.mnemonic in ("st", "red")
                 found.append(self._access(site, effect.operand, effect.mode, "generic" if generic else "async",
@@ -141,6 +161,7 @@ class Memory:
 
     def _access(self, site: Site, operand: str, mode: Mode, by: Literal["generic", "async"], address: Linear) -> Access | None:
         if address.symbol is None or not self.is_shared(address.symbol):
+            self.unknown_stores |= address.symbol is None and mode != "r" and site.space(operand) in ("", "shared")
             return None
         return Access(site, operand, mode, by, address, address.symbol, self.low(site, address), _moved(site))
 

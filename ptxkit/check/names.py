@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ..grammar import forms, tree
 from ..grammar.match import Mismatch, bind
 
+DIGITS = 10
+"""How many a number of a register of a range has at most."""
 _AXES = ("x", "y", "z", "w", "r", "g", "b", "a")
 
 
@@ -32,6 +34,8 @@ class Scope:
     labels: dict[str, str] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     prototypes: dict[str, tree.Prototype] = field(default_factory=dict)
+    functions: set[str] = field(default_factory=set)  # the tables that are `.calltargets`
+    listed: set[str] = field(default_factory=set)  # the tables and prototypes that the reading of the statements has come to
 
     def declare(self, variable: tree.Variable) -> Iterator[str]:
         """Add the variable; yields names that this scope had already. A range `%r<9>` stays one: its names are made when asked for."""
@@ -45,23 +49,29 @@ class Scope:
         if before is not None:
             yield f"{name}<{variable.count}>"
             self.names = {known: declared for known, declared in self.names.items() if declared.variable is not before}
-        within = [known for known in self.names if known.startswith(name) and _within(variable, known)]
+        within = [known for known in self._like(variable) if known in self.names]
         yield from [known for known in within if self.names[known].variable.count is None]
         for known in within:
             del self.names[known]
         self.ranges[name] = variable
         self.types[name] = match_type(variable)
 
+    def _like(self, variable: tree.Variable) -> Iterable[str]:
+        """The names that a range makes, or those of this scope that it does."""
+        name, count = variable.name, variable.count or 0
+        if name[-1:].isdigit():
+            return ()
+        if DIGITS * count < len(self.names):
+            return [f"{name}{number:0{digits}}" for number in range(count) for digits in range(len(str(number)), DIGITS + 1)]
+        return [known for known in self.names if known.startswith(name) and _within(variable, known)]
+
     def own(self, name: str) -> Declared | None:
         """What this very scope declares under the name; of the ranges `%r<20>` and `%r1<5>`, `%r11` is of the first (as ptxas has it)."""
         found = self.names.get(name)
         if found is None and self.ranges and name[-1:].isdigit():
-            stem = name.rstrip("0123456789")
-            for cut in range(len(stem), len(name)):
-                variable = self.ranges.get(name[:cut])
-                if variable is not None and _within(variable, name):
-                    found = self.names[name] = Declared(match_type(variable), self.prefix + name, variable)
-                    break
+            variable = self.ranges.get(name.rstrip("0123456789"))
+            if variable is not None and _within(variable, name):
+                found = self.names[name] = Declared(match_type(variable), self.prefix + name, variable)
         return found
 
     def find(self, name: str) -> Declared | None:
@@ -101,6 +111,30 @@ class Scope:
             scope = scope.outer
         return None
 
+    def calls(self, name: str) -> bool:
+        """Whether a table lists functions."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.tables:
+                return name in scope.functions
+            scope = scope.outer
+        return False
+
+    def is_listed(self, name: str) -> bool:
+        """Whether a table or prototype of that name stands before."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.tables or name in scope.prototypes:
+                return name in scope.listed
+            scope = scope.outer
+        return False
+
+    def stands(self, name: str) -> str:
+        """What a label stands before."""
+        if self.table(name) is not None:
+            return "a list of functions" if self.calls(name) else "a list of labels"
+        return "a prototype" if self.prototype(name) is not None else "a label"
+
     def prototype(self, name: str) -> tree.Prototype | None:
         scope: Scope | None = self
         while scope is not None:
@@ -120,7 +154,7 @@ class Scope:
                 stem = name.rstrip("0123456789")
                 variable = scope.ranges.get(stem)
                 digits = name[len(stem):]
-                if variable is not None and digits and len(digits) < 11 and int(digits) < (variable.count or 0):
+                if variable is not None and digits and len(digits) <= DIGITS and int(digits) < (variable.count or 0):
                     return scope.types[stem]
                 found = scope.own(name)
                 if found is not None:
@@ -145,15 +179,17 @@ class Scope:
             self.labels[name] = self.prefix + name
             if isinstance(statement, tree.Targets):
                 self.tables[name] = statement.names
+                if statement.kind == "calltargets":
+                    self.functions.add(name)
             elif isinstance(statement, tree.Prototype):
                 self.prototypes[name] = statement
 
 
 def _within(variable: tree.Variable, name: str) -> bool:
-    """Whether the name is one of a range's."""
+    """Whether the name is one of a range's. All digits at its end are its number, so that `%p1<4>` has no name that can be written."""
     digits = name.removeprefix(variable.name)
-    return (variable.count is not None and digits != name and digits.isascii() and digits.isdigit() and len(digits) < 11
-            and int(digits) < variable.count)
+    return (variable.count is not None and not variable.name[-1:].isdigit() and digits != name and digits.isascii() and digits.isdigit()
+            and len(digits) <= DIGITS and int(digits) < variable.count)
 
 
 def match_type(variable: tree.Variable) -> str:

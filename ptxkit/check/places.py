@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..grammar import tree
+from ..grammar.authors import Authors
 from ..grammar.errors import Finding, Kind, Position, Severity
 
 
@@ -34,9 +35,7 @@ class Places:
 
     def __init__(self, module: tree.Module, lines: Mapping[int, Position] | None = None) -> None:
         self.lines = lines
-        self.files = {item.arguments[0]: item.arguments[1].value for item in module.items
-                      if isinstance(item, tree.Directive) and item.name == "file" and len(item.arguments) > 1
-                      and isinstance(item.arguments[1], tree.Text)}
+        self.authors = Authors(module)
 
     def of(self, position: Position | None, loc: tree.Loc | None = None) -> Place:
         """The place of a statement at this position, under this `.loc`."""
@@ -49,11 +48,9 @@ class Places:
         return Place(position.line, self._author(loc), position.column)
 
     def _author(self, loc: tree.Loc | None) -> Position | None:
-        """The author's position. Inlined code has the position of the call."""
-        if loc is None:
-            return None
-        file, line = loc.inlined[2:4] if loc.inlined else (loc.file, loc.line)
-        return Position(self.files[file], line) if file in self.files and line else None
+        """The author's position. Inlined code has the position of the outermost call."""
+        found = self.authors.of(loc)
+        return None if found is None else Position(found.file, found.line)
 
 
 def finding(rule: str, message: str, fix: str, place: Place, severity: Severity, kind: Kind = "protocol", words: str = "",

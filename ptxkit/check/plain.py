@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..grammar import tree
 from ..grammar.lazy import ANY, ANY_CALLEE, ANY_LABEL, ANY_PARAMETER, DIGITS, Template, TemplateBody
 from ..grammar.special import SPECIAL
-from . import declarations
+from . import declarations, functions
 from .kinds import Kinds
 from .names import Declared, Scope, match_type, names_in
 from .places import NOWHERE
@@ -76,7 +76,7 @@ class Judge:
             if line is None:
                 if template.braces or template.kind not in ("", "declarations"):
                     break
-                line = known_lines[template] = _declaring(template)
+                line = known_lines[template] = _declaring(template, self.module.says)
             if not line.right:
                 return False
             first += 1
@@ -97,6 +97,8 @@ class Judge:
             if found is None:
                 return False
             labels, targets = found
+        if not declarations.RESERVED.isdisjoint(labels):
+            return False
         outer = self.module.outer
         names = [variable.name for variable in variables]
         once = len({*names, *ranges, *labels}) == len(names) + declared + len(labels)
@@ -113,8 +115,13 @@ class Judge:
             given = [variable.name for variable in own]
             types[ANY_PARAMETER] = function.kind
         known = body.literal_words.union(body.words_for(targets, given, called))
-        return self._used(body, ranges, known) and self._right(units, Names(
+        right = self._used(body, ranges, known) and self._right(units, Names(
             self.module, variables, ranges, types, labels, own, dict(zip(heads, called, strict=True))))
+        if right:
+            for variable in (*variables, *_declared(units)):
+                if variable.space in ("shared", "const"):
+                    self.module.budget.add(variable, function.name)
+        return right
 
     def _heads(self, called: list[str]) -> list[int] | None:
         """For each function that is called the number of its head: one for all whose parameters are the same to a call.
@@ -128,7 +135,7 @@ class Judge:
                 return None
             number = self.heads.get(id(function))
             if number is None:
-                head = function.kind, declarations.shapes(function.returns), declarations.shapes(function.parameters)
+                head = function.kind, functions.shapes(function.returns), functions.shapes(function.parameters)
                 number = self.heads[id(function)] = self.numbers.setdefault(head, len(self.numbers))
             found.append(number)
         return found
@@ -222,21 +229,30 @@ class Names:
         return self.kinds.name(name), id(self.module.declared.get(name))
 
 
-def _declaring(template: Template) -> Declaring:
+def _declaring(template: Template, says: declarations.Given) -> Declaring:
     right = True
     variables: list[tree.Variable] = []
     ranges: dict[str, tree.Variable] = {}
     for variable in template.statements if template.kind else ():
         assert isinstance(variable, tree.Variable)
-        name, plain = variable.name, declarations.plain(variable)
-        if ANY in name or (not plain and any(True for _ in declarations.variable(variable, NOWHERE))):
+        name = variable.name
+        fine = declarations.plain(variable) or not any(True for _ in declarations.variable(variable, NOWHERE, says))
+        if ANY in name or not fine or variable.initializer is not None:  # what symbols stand for depends on where they stand
             right = False
         if variable.count is None:
             variables.append(variable)
         else:
-            right = right and plain and name[-1] not in DIGITS and name not in ranges
+            right = right and variable.space == "reg" and name[-1] not in DIGITS and name not in ranges
             ranges[name] = variable
     return Declaring(right, variables, ranges, {name: match_type(variable) for name, variable in ranges.items()})
+
+
+def _declared(units: set[Unit]) -> Iterator[tree.Variable]:
+    """What blocks declare."""
+    for unit in units:
+        for template in unit.templates if isinstance(unit, Lines) else ():
+            if template.kind == "declarations":
+                yield from [statement for statement in template.statements if isinstance(statement, tree.Variable)]
 
 
 def _within(counts: dict[str, int], word: str) -> bool:

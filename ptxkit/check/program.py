@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Hashable, Iterator
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from ..grammar import forms, tree
+from ..grammar.operands import width
 from ..grammar.schema import PURE, Effects
 from ..grammar.walk import instructions
-from .graph import post_dominators
+from .graph import Parents, post_dominators
 from .names import Declared, Scope, bound, names_in, renamed
 from .places import Place, Places
 
 DEEPEST, LONGEST = 12, 60_000
 """Calls inlined into one another, and instructions of a routine; what is beyond stays a call into the unknown."""
+
+BRANCH = (True, False)
+"""What the two ways out of a block mostly are."""
 
 HARMLESS = frozenset(("vprintf", "__assertfail", "malloc", "free"))
 """What nvcc calls and never defines; neither synchronises."""
@@ -97,9 +102,9 @@ class Block:
     index: int
     first: int
     end: int
-    successors: list[int] = field(default_factory=list)
-    taken: list[bool | None] = field(default_factory=list)
-    predecessors: list[int] = field(default_factory=list)
+    successors: tuple[int, ...] = ()
+    taken: tuple[bool | None, ...] = ()
+    predecessors: tuple[int, ...] = ()
 
 
 @dataclass(eq=False)
@@ -131,11 +136,16 @@ class Routine:
         return found[::-1]
 
     @cached_property
+    def rank(self) -> dict[int, int]:
+        """The place of a block in `order`."""
+        return {block: number for number, block in enumerate(self.order)}
+
+    @cached_property
     def reachable(self) -> frozenset[int]:
         return frozenset(self.order)
 
     @cached_property
-    def dominators(self) -> dict[int, int | None]:
+    def dominators(self) -> Parents:
         """The nearest block that every path from the entry to a block passes; none for the first, though control may come back to it."""
         back = {index: [p for p in self.blocks[index].predecessors if p in self.reachable and index != 0] for index in self.order}
         return post_dominators(back)
@@ -153,16 +163,6 @@ class Routine:
         return None
 
 
-def above(block: int, other: int, parents: Mapping[int, int | None]) -> bool:
-    """Whether `block` is `other` or one of its (post-)dominators."""
-    here: int | None = other
-    while here is not None:
-        if here == block:
-            return True
-        here = parents.get(here)
-    return False
-
-
 def routine(module: tree.Module, function: tree.Function, places: Places) -> Routine:
     """The entry with every device function that it calls by name inlined."""
     return _Flattener(module, function, places).routine()
@@ -171,25 +171,30 @@ def routine(module: tree.Module, function: tree.Function, places: Places) -> Rou
 def parts(module: tree.Module) -> Iterator[tuple[tree.Function, tree.Module]]:
     """Each entry with what of the module its routine is made of, so that a module of many entries is not gone through for each.
 
-    That is shared variables, those that are mentioned, and the functions that are called; with aliases it is the whole module.
+    That is the variables that are mentioned, and the functions that are called, by a name of their own or an alias.
     """
     bodies = {f.name: f for f in module.functions if f.defined}
     variables = {v.name: v for v in module.items if isinstance(v, tree.Variable)}
-    shared = tuple(v for v in variables.values() if v.space == "shared")
-    if len(module.entries) < 2 or any(isinstance(item, tree.Alias) for item in module.items):
+    aliases = {item.name: item for item in module.items if isinstance(item, tree.Alias)}
+    if len(module.entries) < 2:
         yield from ((entry, module) for entry in module.entries)
         return
     for entry in module.entries:
-        reached, used, todo = {entry.name: entry}, dict[str, tree.Variable](), [entry]
+        reached, todo = {entry.name: entry}, [entry]
+        used = dict[str, tree.Variable | tree.Alias]()
         while todo:
             for instruction in instructions(todo.pop().body or ()):
                 for name in (name for operand in instruction.operands for name in names_in(operand)):
-                    if name in variables and name not in used and variables[name].space != "shared":
+                    if name in variables and name not in used:
                         used[name] = variables[name]
-                    if name in bodies and name not in reached and instruction.mnemonic == "call":
-                        reached[name] = bodies[name]
-                        todo.append(bodies[name])
-        yield entry, replace(module, items=(*shared, *used.values(), *reached.values()))
+                    if instruction.mnemonic == "call" and (name in bodies or name in aliases):
+                        called = name
+                        if name in aliases and name not in bodies:
+                            used[name], called = aliases[name], aliases[name].target
+                        if called in bodies and called not in reached:
+                            reached[called] = bodies[called]
+                            todo.append(bodies[called])
+        yield entry, replace(module, items=(*used.values(), *reached.values()))
 
 
 class _Flattener:
@@ -209,7 +214,8 @@ class _Flattener:
             if isinstance(item, tree.Variable):
                 self._declare(self.outer, item)
         self.scopes = 0
-        self._fits: dict[tuple[Hashable, ...], tuple[forms.Signature, tuple[int | None, ...]]] = {}
+        self._fits: dict[tuple[Hashable, ...], tuple[forms.Signature, tuple[int | None, ...], bool]] = {}
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def routine(self) -> Routine:
         scope = Scope(self.outer)
@@ -259,10 +265,16 @@ class _Flattener:
                 self.registers[known.unique] = known.variable.type
             return known.unique
 
+        own, guard = instruction, instruction.guard
         operands = tuple([_own(operand, rename) for operand in instruction.operands])
-        guard = replace(instruction.guard, predicate=rename(instruction.guard.predicate)) if instruction.guard else None
+        if all(map(operator.is_, operands, instruction.operands)):
+            operands = instruction.operands
+        if guard is not None and rename(guard.predicate) != guard.predicate:
+            guard = replace(guard, predicate=rename(guard.predicate))
+        if operands is not instruction.operands or guard is not instruction.guard:
+            own = tree.Instruction(instruction.opcode, operands, guard, instruction.position)
         signature, values = self._bound(instruction, operands, scope, rename)
-        site = Site(tree.Instruction(instruction.opcode, operands, guard, instruction.position), signature, values, place)
+        site = Site(own, signature, values, place)
         site.tokens = _tokens(instruction.opcode)
         site.reads, site.writes = self._registers(site)
         site.control = "call" if site.mnemonic == "call" else "unknown" if signature is None else site.effects.control
@@ -270,11 +282,13 @@ class _Flattener:
         if site.control == "branch":
             names = [name for operand in instruction.operands for name in names_in(operand) if scope.find(name) is None]
             listed = [label for name in names for label in (scope.table(name) or (name,))]
-            site.targets = tuple(label for name in listed if (label := scope.label(name)) is not None)
+            site.targets = self._once(tuple([label for name in listed if (label := scope.label(name)) is not None]))
         elif site.control == "return":
             site.control, site.targets = ("branch", (end,)) if end else ("exit", ())
         elif site.control == "call":
             self._call(instruction, site, scope, within)
+        elif site.mnemonic == "st" and "param" in site.tokens:
+            self._argument(own, site.place)
 
     def _bound(self, instruction: tree.Instruction, operands: tuple[tree.Operand, ...], scope: Scope,
                rename: Callable[[str], str]) -> tuple[forms.Signature | None, tuple[tree.Operand | None, ...]]:
@@ -283,7 +297,7 @@ class _Flattener:
         key = None if None in shapes else (instruction.opcode, *shapes)
         known = self._fits.get(key) if key is not None else None
         if known is not None:
-            return known[0], tuple([None if slot is None else operands[slot] for slot in known[1]])
+            return known[0], operands if known[2] else tuple([None if slot is None else operands[slot] for slot in known[1]])
         apart = tuple(map(copy, instruction.operands))  # of `add %r1, %r1, 4` two are the same object
         found = bound(replace(instruction, operands=apart), scope.type)
         if found is None:
@@ -292,7 +306,7 @@ class _Flattener:
         if key is not None:
             slots = [None if value is None else next((n for n, o in enumerate(apart) if o is value), -1) for value in values]
             if -1 not in slots:
-                self._fits[key] = signature, tuple(slots)
+                self._fits[key] = signature, tuple(slots), slots == [*range(len(operands))]
         return signature, tuple(None if value is None else renamed(value, rename) for value in values)
 
     def _registers(self, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -309,7 +323,11 @@ class _Flattener:
                 reads += names
             if not is_address and parameter.operand.access != "r":
                 writes += names
-        return tuple(reads), tuple(writes)
+        return self._once(tuple(reads)), self._once(tuple(writes))
+
+    def _once(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The first tuple of these names: sites share it."""
+        return self._names.setdefault(names, names)
 
     # ------------------------------------------------------------------------------------------- calls
 
@@ -339,10 +357,21 @@ class _Flattener:
             if isinstance(value, tree.Name):
                 self._copy(value.name, tree.Name(inner.prefix + variable.name), variable, site.place)
 
-    def _copy(self, to: str, value: tree.Operand, variable: tree.Variable, place: Place) -> None:
+    def _argument(self, store: tree.Instruction, place: Place) -> None:
+        """An argument or a result that is one word, where it is stored whole."""
+        to, value = store.operands if len(store.operands) == 2 else (None, None)
+        if not isinstance(value, tree.Name | tree.Integer):
+            return
+        if isinstance(to, tree.Address) and isinstance(to.base, tree.Name) and not to.offset:
+            variable = self.variables.get(to.base.name)
+            if variable is not None and not variable.shape and variable.vector <= 1 and (
+                    width(variable.type) == width(store.opcode.rpartition(".")[2])):
+                self._copy(to.base.name, value, variable, place, store.guard)
+
+    def _copy(self, to: str, value: tree.Operand, variable: tree.Variable, place: Place, guard: tree.Guard | None = None) -> None:
         """A parameter passed: `values` follows it as it does a move."""
-        site = Site(tree.Instruction(f"mov.{variable.type}", (tree.Name(to), value)), None, (), place)
-        site.reads = tuple(names_in(value))
+        site = Site(tree.Instruction(f"mov.{variable.type}", (tree.Name(to), value), guard), None, (), place)
+        site.reads = (*((guard.predicate,) if guard is not None else ()), *names_in(value))
         site.writes = (to,)
         self.sites.append(site)
 
@@ -390,19 +419,20 @@ def _blocks(sites: list[Site], labels: dict[str, int]) -> list[Block]:
     bounds = sorted(start for start in starts if start < len(sites))
     blocks = [Block(number, first, end) for number, (first, end) in enumerate(zip(bounds, [*bounds[1:], len(sites)], strict=True))]
     at = {block.first: block.index for block in blocks}
+    before: dict[int, list[int]] = {}
     for block in blocks:
         for index in range(block.first, block.end):
             sites[index].block = block.index
         last = sites[block.end - 1]
-        for target in last.targets if last.control == "branch" else ():
-            if target in labels and labels[target] in at:
-                block.successors.append(at[labels[target]])
-                block.taken.append(True)
-        falls = last.control in ("", "call", "unknown") or last.instruction.guard is not None
-        if falls and block.end in at:
-            block.successors.append(at[block.end])
-            block.taken.append(False if last.control == "branch" else None)
-    for block in blocks:
-        for successor in block.successors:
-            blocks[successor].predecessors.append(block.index)
+        after = [at[labels[target]] for target in last.targets if target in labels and labels[target] in at] if (
+            last.control == "branch") else []
+        block.taken = (True,) * len(after)
+        if (last.control in ("", "call", "unknown") or last.instruction.guard is not None) and block.end in at:
+            after.append(at[block.end])
+            block.taken = BRANCH if len(after) == 2 else (*block.taken, False if last.control == "branch" else None)
+        block.successors = tuple(after)
+        for successor in after:
+            before.setdefault(successor, []).append(block.index)
+    for index, known in before.items():
+        blocks[index].predecessors = tuple(known)
     return blocks

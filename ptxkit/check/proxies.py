@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 
 from ..grammar.errors import Finding
 from .analysis import Analysis
+from .effort import spend
 from .flow import Flow, State, is_barrier, members
 from .memory import Access
 from .program import Site
@@ -90,10 +92,11 @@ class _Shared(Flow):
     def met(self, use: Access, store: int) -> bool:
         return any(self.analysis.memory.may_meet(use, written) for written in self.stores[store])
 
-    def surely_met(self, use: Access, store: int) -> bool:
-        """Whether a store begins where the use does, or inside the bytes that it is known to take."""
-        size = self.analysis.constant(use.site, "size") or 1
-        return any(0 <= written.low - use.low < size for written in self.stores[store])
+    def surely_met(self, use: Access, store: int, writers: int = -1) -> bool:
+        """Whether these writers' store takes bytes that the use takes, whatever the data are."""
+        site = self.analysis.routine.sites[store]
+        return not self.analysis.between.exclusive(site, use.site) and any(
+            self.analysis.overlap.surely(written, use, writers) for written in self.stores[store])
 
     def place(self, store: int) -> str:
         site = self.analysis.routine.sites[store]
@@ -146,8 +149,17 @@ class _Fences(_Shared):
         if site.value("a") is None:
             return []
         name = self.analysis.constant(site, "a")
-        return [other.index for other in self.analysis.sites if ("cta.barrier" in other.sync or "cta.arrive" in other.sync)
-                and self.analysis.constant(other, "a") == name and not self.analysis.lanes.of(other) & threads]
+        spend(len(self._numbered.get(name, ())) // 4)
+        return [index for index, others in self._numbered.get(name, ()) if not others & threads]
+
+    @cached_property
+    def _numbered(self) -> dict[int | None, list[tuple[int, int]]]:
+        """The sites of named barriers with their threads, by the barrier's number."""
+        found: dict[int | None, list[tuple[int, int]]] = {}
+        for site in self.analysis.sites:
+            if "cta.barrier" in site.sync or "cta.arrive" in site.sync:
+                found.setdefault(self.analysis.constant(site, "a"), []).append((site.index, self.analysis.lanes.of(site)))
+        return found
 
     def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
         for use in _uses(self.analysis, site):
@@ -206,15 +218,17 @@ class _Writers(_Shared):
         warps = self.analysis.launch.warps(threads)
         together = site.effects.convergence == "warpgroup"
         for use in _uses(self.analysis, site):
-            found = []
+            found: dict[int, int] = {}
             for fact, writers in state.items():
                 others = {"alone": writers if together else writers & ~threads, "warp": writers & ~warps}.get(fact[0], 0)
                 if together and not others & ~(warps if warps.bit_count() <= 32 else 0):
                     others = 0
                 if others and self.met(use, fact[1]):
-                    found.append(fact[1])
+                    found[fact[1]] = found.get(fact[1], 0) | others
             if found:
-                certain = [store for store in found if ("ordered", store) not in state and self.surely_met(use, store)]
+                certain = [store for store, writers in found.items() if ("ordered", store) not in state
+                           and self.surely_met(use, store, writers)
+                           and not self.analysis.between.after(self.analysis.routine.sites[store], site, threads)]
                 if not self.new(site, bool(certain)):
                     return
                 yield self.analysis.report(

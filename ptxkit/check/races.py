@@ -7,9 +7,11 @@ from math import gcd
 
 from ..grammar.errors import Finding
 from .analysis import Analysis
+from .effort import spend
 from .flow import Fact, Flow, State, is_barrier, members
 from .memory import Access
-from .program import Site, above
+from .overlap import rows
+from .program import Site
 
 RULES = {
     "shared-race": "a thread uses shared memory that another writes or reads, without a barrier between",
@@ -48,6 +50,8 @@ class _Meetings:
         """(thread of the one, thread of the other), not the same, with common bytes; [] where the addresses are not known."""
         key = (one, other)
         if key not in self._known:
+            if len(self._known) > 256:  # an answer may have thousands of pairs
+                self._known.clear()
             self._known[key] = self._pairs(one, other)
         return self._known[key]
 
@@ -76,7 +80,7 @@ class _Meetings:
 
     def _starts(self, access: Access, places: list[int | None]) -> dict[int, int]:
         """The offset of each thread that comes, as far as it is known."""
-        reach = self.analysis.lanes.of(access.site)
+        reach = self.analysis.lanes.of(access.site) & rows(access.site, self.analysis.launch.threads)
         return {thread: at for thread, at in enumerate(places) if at is not None and reach >> thread & 1}
 
 
@@ -107,6 +111,9 @@ class _Races(Flow):
     def relevant(self, site: Site) -> bool:
         return bool(self.of) and (site.index in self.of or is_barrier(site) or "warp.barrier" in site.sync
                                   or site.index in self.analysis.barriers.by_site)
+
+    def turns(self, block: int) -> bool:
+        return block in self._turning
 
     def entered(self, block: int, state: State) -> None:
         for key in self._turning.get(block, ()):
@@ -163,6 +170,7 @@ class _Races(Flow):
         harmful = {"r": ("w", "rw"), "w": ("r",), "rw": ("r", "w")}[access.mode]  # two stores mostly store the same
         groups = [keys for mode in harmful for block, keys in self._accessed.get((access.symbol, mode), {}).items()
                   if ("shared-race", block, access.site.block) not in self._said]
+        spend(min(sum(map(len, groups)), len(state)))
         if sum(map(len, groups)) <= len(state):
             return sorted(fact for word in ("alone", "warp") for keys in groups for key in keys if (fact := (word, key)) in state)
         return sorted(fact for fact in state if fact[0] in ("alone", "warp") and self.by_key[fact[1]].symbol == access.symbol
@@ -182,7 +190,7 @@ class _Races(Flow):
                 continue
             self._said.add(key)
             within = first // 32 == second // 32
-            certain = not ordered and not within and self.analysis.launch.exact
+            certain = not ordered and not within and self.analysis.launch.exact and self._certain(before, access, first, second)
             did, does = "reads" if before.mode == "r" else "writes", "reads" if access.mode == "r" else "overwrites"
             path = "on some path " if ordered else ""
             yield self.analysis.report(
@@ -191,8 +199,14 @@ class _Races(Flow):
                 "bar.warp.sync between them" if within else "bar.sync between them", "error" if certain else "review")
             return
 
+    def _certain(self, before: Access, access: Access, first: int, second: int) -> bool:
+        """Whether nothing that is not followed here may order the two threads, in the one direction or the other."""
+        between = self.analysis.between
+        return (self.analysis.overlap.surely(before, access, 1 << first, 1 << second) and not between.exclusive(before.site, access.site)
+                and not between.after(before.site, access.site, 1 << second) and not between.before(before.site, 1 << first))
+
     def _after_wait(self, site: Site) -> bool:
-        return any("test" in use.kinds and above(use.site.block, site.block, self.analysis.routine.dominators)
+        return any("test" in use.kinds and self.analysis.routine.dominators.above(use.site.block, site.block)
                    for use in self.analysis.barriers.uses)
 
     def _elected(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
@@ -235,14 +249,19 @@ def _never(analysis: Analysis) -> Iterator[Finding]:
     for access in (access for site in sites for access in memory.of(site)):
         if access.mode != "w" and access.operand not in ("mbar", "addr") and any(memory.may_meet(filled, access) for filled in copies):
             what = "no group is ever committed that a wait could count" if waits else "nothing ever waits for one"
+            certain = any(analysis.overlap.surely(filled, access) and not analysis.between.exclusive(filled.site, access.site)
+                          for filled in copies)
             yield analysis.report(
                 "copy-wait", access.site, f"`{access.site.name}` reads shared memory that the `{copy.name}` at {copy.place} fills, and "
-                f"{what}", "cp.async.commit_group, and a cp.async.wait_group that covers the group; then a barrier", "error")
+                f"{what}", "cp.async.commit_group, and a cp.async.wait_group that covers the group; then a barrier",
+                "error" if certain else "review")
             return
 
 
 class _Copies(Flow):
-    """("copying", site, commits, waited): the thread's cp.async may not have landed; `waited` after a wait that leaves its group."""
+    """("copying", site, commits, waited): the thread's cp.async may not have landed; `waited` after a wait that leaves its group.
+    ("landed", site): on some path it has.
+    """
 
     narrow = frozenset(("copying",))
 
@@ -261,7 +280,10 @@ class _Copies(Flow):
         mine = sorted((fact for fact in state if fact[0] == "copying" and state[fact] & threads), key=lambda fact: -fact[2])
         if site.index in self.copies:
             state["copying", site.index, 0, False] = threads
+            self.forget(state, threads, ("landed", site.index))
         elif "mbarrier.arrive_async" in site.sync:
+            for fact in mine:
+                state["landed", fact[1]] = self.everyone
             self.drop(state, threads, lambda fact: fact[0] == "copying")  # whoever waits on the barrier waits for the copies
         elif "async.commit" in site.sync:
             for fact in mine:
@@ -274,6 +296,8 @@ class _Copies(Flow):
                 if fact[2] <= (left if left is not None else 0):
                     new = (*fact[:3], True)
                     state[new] = state.get(new, 0) | holders
+                else:
+                    state["landed", fact[1]] = self.everyone
 
     def look(self, site: Site, threads: int, state: State) -> Iterator[Finding]:
         if site.index in self.copies:
@@ -286,7 +310,11 @@ class _Copies(Flow):
                     yield self.analysis.report(
                         "copy-wait", site, f"`{site.name}` uses shared memory that the `{copy.site.name}` at {copy.site.place} may not "
                         "have filled yet", "a cp.async.wait_group that covers its group, in the thread that copies; then a barrier",
-                        "review" if fact[3] else "error")
+                        "review" if fact[3] or ("landed", fact[1]) in state or not self._certain(copy, access, threads) else "error")
+
+    def _certain(self, copy: Access, access: Access, threads: int) -> bool:
+        return self.analysis.overlap.surely(copy, access, threads, threads) and not self.analysis.between.exclusive(
+            copy.site, access.site, one_thread=True)
 
     def _used(self, copy: Access, access: Access, waited: bool) -> bool:
         if access.operand in ("mbar", "addr"):
@@ -294,7 +322,12 @@ class _Copies(Flow):
         if access.by == "async":
             return self.analysis.memory.may_meet(copy, access) and not (waited and self.analysis.memory.rest(copy))
         memory = self.analysis.memory
+        spend(8)
         here, there = memory.places(copy), memory.places(access)
         if here is None or there is None or copy.symbol != access.symbol or memory.rest(copy) != memory.rest(access):
             return False
+        one, other = memory.span(copy), memory.span(access)
+        if one is None or other is None or one[1] <= other[0] or other[1] <= one[0]:
+            return False
+        spend(64)
         return bool(self.meetings.pairs(copy, access)) or any(a is not None and a == b for a, b in zip(here, there, strict=True))

@@ -100,21 +100,29 @@ class _Waits(Flow):
                 yield self.analysis.report(
                     "read-before-wait", site, f"`{site.name}` reads shared memory that a copy fills, and {path}no wait on the mbarrier "
                     f"{names} comes before", "wait (mbarrier.try_wait in a loop) for the copy's phase before this line",
-                    "error" if never else "review")
+                    "error" if never and self._certain(access, threads) else "review")
+
+    def _certain(self, access: Access, threads: int) -> bool:
+        """Whether a copy fills the very bytes, nothing else can, and nothing else can tell these threads that they are there."""
+        between, site = self.analysis.between, access.site
+        return (any(self.analysis.overlap.surely(copy, access, others=threads, ordered=False) and not between.exclusive(copy.site, site)
+                    for copy, _ in self.filled)
+                and not self.analysis.memory.unknown_stores and not between.before(site, threads))
 
 
 def _overwritten(analysis: Analysis, site: Site) -> Iterator[Finding]:
-    """A copy in a loop whose buffer comes round again, with neither a wait nor a barrier on the way back to it."""
+    """A copy in a loop whose buffer comes round again, with neither a wait nor a barrier on the way back to it. Reductions add up."""
     target = next((access for access in analysis.memory.of(site) if access.operand == "dstMem"), None)
-    if target is None or not analysis.wraps(target.address) or not analysis.in_loop(site):
+    if target is None or "reduce" in site.tokens or not analysis.wraps(target.address) or not analysis.in_loop(site):
         return
     stops = frozenset(other.block for other in analysis.sites
                       if "mbarrier.test" in other.sync or is_barrier(other) or other.control == "unknown")
     if site.block not in stops and site.block in analysis.reaches(site.block, stops):
+        certain = target.address.constant and not analysis.between.asking(site.block) and analysis.every_round(site)
         yield analysis.report(
             "copy-overwrite", site, f"`{site.name}` fills the same buffer again in a later round of its loop, and neither a wait nor a "
             "barrier comes between: what was there may still be in use, or on its way",
-            "wait on the mbarrier on which the readers of the buffer arrive before each copy into it", "error")
+            "wait on the mbarrier on which the readers of the buffer arrive before each copy into it", "error" if certain else "review")
 
 
 def _aligned(analysis: Analysis, site: Site) -> Iterator[Finding]:

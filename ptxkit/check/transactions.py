@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ..grammar.errors import Finding
 from .analysis import Analysis
 from .barriers import Barrier, Use
-from .program import Site, above
+from .program import Site
+from .values import Value
 
 RULES = {"expect-tx": "an mbarrier expects other bytes than the copies complete on it, or more than it can count"}
 MOST = (1 << 20) - 1
@@ -25,11 +26,17 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
                                       f"{MOST:,} at most", "a phase for each part of the bytes, or several mbarriers", "error")
         if expects:
             yield from _Balance(analysis, barrier, expects, copies).findings()
-        elif copies and analysis.barriers.understood and barrier.having("test"):
+        elif copies and analysis.barriers.understood and barrier.having("test") and not _others(analysis, barrier, "expect_tx"):
             site = copies[0].site
             yield analysis.report("expect-tx", site, f"`{site.name}` completes bytes on the mbarrier {barrier}, and nothing tells it "
                                   "to expect any: its phase completes before they have come, or never",
                                   "mbarrier.arrive.expect_tx with the bytes of the copies", "error")
+
+
+def _others(analysis: Analysis, barrier: Barrier, *kinds: str) -> bool:
+    """Whether a use of these kinds that counts for another array may name a barrier of this one."""
+    return any(use.barrier is not barrier and not use.kinds.isdisjoint(kinds)
+               and any(analysis.overlap.may(use.address, 8, own.address, 8) for own in barrier.uses) for use in analysis.barriers.uses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +83,14 @@ class _Balance:
             for group in groups if paired else [list(uses)]:
                 found = self._sum(group, rank)
                 if found.expected != found.completed and (paired or self._comparable()):
-                    yield self._mismatch(group, found, certain=paired)
+                    yield self._mismatch(group, found, certain=paired and self._alone_there())
                     return
+
+    def _alone_there(self) -> bool:
+        """Whether nothing else can complete or expect bytes on the barrier."""
+        analysis = self.analysis
+        return (analysis.barriers.understood and not any(site.control == "unknown" for site in analysis.sites)
+                and not _others(analysis, self.barrier, "expect_tx", "complete_tx"))
 
     def _alone(self, groups: list[list[Use]]) -> Finding | None:
         """Where elsewhere what is expected is also copied: copies that nothing expects, or bytes expected that nothing copies."""
@@ -151,12 +164,23 @@ class _Balance:
 
     def _equally_often(self, one: Site, other: Site) -> bool:
         """Each is before or after the other on every path, and neither comes again without the other."""
+        if self._condition(one) != self._condition(other):
+            return False
         if one.block == other.block:
             return True
-        first, second = sorted((one.block, other.block), key=self.analysis.routine.order.index)
-        return (above(first, second, self.analysis.routine.dominators) and above(second, first, self.analysis.lanes.joins)
+        first, second = sorted((one.block, other.block), key=self.analysis.routine.rank.__getitem__)
+        return (self.analysis.routine.dominators.above(first, second) and self.analysis.lanes.joins.above(second, first)
                 and first not in self.analysis.reaches(first, frozenset((second,)))
                 and second not in self.analysis.reaches(second, frozenset((first,))))
+
+    def _condition(self, site: Site) -> tuple[Value, bool] | None:
+        """The guard, unless it says which threads: of one that the data decide nobody knows how often it holds."""
+        guard = site.instruction.guard
+        if guard is None:
+            return None
+        value = self.analysis.values.register(site, guard.predicate)
+        vector = self.analysis.lanes.vector(value)
+        return None if vector is not None and None not in vector else (value, guard.negated)
 
     # ------------------------------------------------------------------------------------------- bytes
 

@@ -54,7 +54,10 @@ def _undefined(analysis: Analysis, value: Value, known: dict[tuple[Value, int], 
         return value
     if value.kind != "op" or value.site is None or value.site.mnemonic not in FOLLOWED or depth > 20:
         return None
+    given = analysis.values.arguments(value)
+    if len(given) == 2 and given[0] is given[1] and value.site.mnemonic in ("sub", "setp"):
+        return None  # whatever it is, it equals itself
     if (value, depth) not in known:
-        arguments = (_undefined(analysis, argument, known, depth + 1) for argument in analysis.values.arguments(value))
+        arguments = (_undefined(analysis, argument, known, depth + 1) for argument in given)
         known[value, depth] = next((found for found in arguments if found is not None), None)
     return known[value, depth]

@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from ..grammar import tree
 from ..grammar.operands import width
 from .definitions import START, Definitions
-from .program import Routine, Site, above
+from .effort import spend
+from .program import Routine, Site
 
 _BITS: dict[str, Callable[[int, int], int]] = {"or": operator.or_, "xor": operator.xor, "and": operator.and_}
 _FOLLOWED = frozenset(("mov", "cvta", "cvt", "add", "sub", "mul", "mad", "shl", "mapa", "or", "xor", "and", "selp", "min", "max", "shfl"))
 LOWERED = 6
 """How often the form of one value may change before it is taken for unknown."""
+
+
+LONGEST = 64
+"""Terms of a form. A longer sum is a value of which nothing more is known: sums of ever more terms take quadratic time."""
 
 
 @dataclass(eq=False, slots=True)
@@ -69,7 +74,10 @@ class Values:
         self._integers: dict[int, Value] = {}
         self._named: dict[tuple[str, int], Value] = {}
         self._initial: dict[tuple[Value, int], int | None] = {}
+        self._parameters = frozenset(variable.name for variable in routine.function.parameters)
         self.uniform: dict[Value, bool] = {}
+        self.mixed: frozenset[int] = frozenset()
+        """The blocks whose joins may differ between threads (`Lanes.mixed`)."""
 
     # ------------------------------------------------------------------------------------------- definitions
 
@@ -78,6 +86,8 @@ class Values:
         if isinstance(operand, tree.Integer):
             return self.integer(operand.value)
         if isinstance(operand, tree.Offset):
+            if operand.base.name in self.routine.registers or operand.base.name in self.definitions.writes:
+                return _UNKNOWN
             return self._symbol(operand.base.name, operand.offset)
         if isinstance(operand, tree.Name):
             return self.register(site, operand.name)
@@ -91,9 +101,14 @@ class Values:
         """What the name stands for just before the site."""
         if name not in self.routine.registers and name not in self.definitions.writes:
             if name in self.routine.variables:
-                return self._symbol(name, 0)
+                passed = self.routine.variables[name].space == "param" and name not in self._parameters
+                return self._named.setdefault((name, -2), Value("unknown", name)) if passed else self._symbol(name, 0)
             return self._named.setdefault((name, -1), Value("special", name))
         return self._value(self.definitions.before(site, name), name)
+
+    def defined(self, definition: Site | int, name: str) -> Value:
+        """The value of one of a register's definitions."""
+        return self._value(definition, name)
 
     def integer(self, number: int) -> Value:
         return self._integers.setdefault(number, Value("int", number=number))
@@ -131,17 +146,28 @@ class Values:
             self._initial[value, depth] = self._first(value, depth)
         return self._initial[value, depth]
 
+    def before_loop(self, value: Value) -> Value | None:
+        """What a loop's register has before the loop, if that comes from one place."""
+        if value.kind != "phi":
+            return None
+        parents, blocks = self.routine.dominators, self.routine.blocks[value.block].predecessors
+        before = [p for p in blocks if p in self.routine.reachable and not parents.above(value.block, p)]
+        return self._value(self.definitions.at_end(before[0], value.name), value.name) if len(before) == 1 else None
+
     def _first(self, value: Value, depth: int) -> int | None:
-        if value.kind == "phi":
-            parents, blocks = self.routine.dominators, self.routine.blocks[value.block].predecessors
-            before = [p for p in blocks if p in self.routine.reachable and not above(value.block, p, parents)]
-            if len(before) == 1:
-                return self.initial(self._value(self.definitions.at_end(before[0], value.name), value.name), depth + 1)
-        if value.kind == "op" and value.site is not None and value.site.mnemonic in _BITS:
+        before = self.before_loop(value)
+        if before is not None:
+            return self.initial(before, depth + 1)
+        if value.kind == "op" and value.site is not None and (
+                value.site.mnemonic in (*_BITS, "shr", "rem", "bfe") or "hi" in value.site.tokens):
             given = [self.initial(argument, depth + 1) for argument in self.arguments(value)]
-            if len(given) == 2 and None not in given:
-                one, other = (number or 0 for number in given)
-                return _BITS[value.site.mnemonic](one, other)
+            numbers = [number for number in given if number is not None]
+            return _first_result(value.site, numbers) if len(numbers) == len(given) else None
+        if value.kind == "op":
+            form = self.linear(value)
+            firsts = [(self.initial(term, depth + 1) if term is not value else None, factor) for term, factor in form.terms]
+            if form.symbol is None and all(first is not None for first, _ in firsts):
+                return form.offset + sum((first or 0) * factor for first, factor in firsts)
         return None
 
     def arguments(self, value: Value) -> list[Value]:
@@ -155,6 +181,7 @@ class Values:
         seen, todo = {value}, [value]
         while todo:
             here = todo.pop()
+            spend(4)
             yield here
             if len(seen) > most:
                 yield _UNKNOWN
@@ -209,9 +236,12 @@ class Values:
         while waiting:
             here = next(iter(waiting))
             del waiting[here]
+            spend(len(needs[here]))
             new = self._evaluated(here, [self._linear.get(other, forms.get(other)) for other in needs[here]])
             if new is None or new == forms.get(here):
                 continue
+            if len(new.terms) > LONGEST:
+                new = _atom(here)
             lowered[here] = lowered.get(here, 0) + 1
             if lowered[here] > LOWERED:
                 if lowered[here] > 2 * LOWERED:
@@ -272,6 +302,8 @@ class Values:
     def _computed(self, value: Value, site: Site, given: list[Linear]) -> Linear | None:
         mnemonic = site.mnemonic
         match mnemonic, given:
+            case "cvt", [one] if _integral(site) and any((width(token) or 32) < 32 for token in site.opcode.split(".")):
+                return _converted(one, site)
             case ("mov" | "cvta" | "cvt"), [one] if isinstance(site.instruction.operands[0], tree.Name) and _integral(site):
                 return one
             case ("add" | "sub"), [one, other] if _integral(site):
@@ -287,6 +319,8 @@ class Values:
                 return Linear(one.symbol, one.offset, one.terms, self.of(site, sources(site)[1]))
             case "and", [one, mask] if one.symbol is not None and mask.constant and mask.symbol is None:
                 return self._aligned(value, one, mask.offset)
+            case "shfl", [one, *_] if one.constant:
+                return one  # every lane has the same
             case ("or" | "xor" | "and" | "selp" | "min" | "max" | "shfl"), [*_]:
                 return self._folded(site, given) or self._same_symbol(value, site, given)
         return None
@@ -315,6 +349,8 @@ class Values:
         based = [form for form in given if form.symbol is not None]
         if not based or len({(form.symbol, form.rank) for form in based}) != 1:
             return None
+        if site.mnemonic in ("selp", "min", "max") and len(based) < 2:
+            return None  # the other one may be anywhere
         if site.mnemonic == "selp" and len(based) == 2 and based[0] == based[1]:
             return based[0]
         terms = based[0].terms if len(based) == 1 else frozenset()
@@ -331,9 +367,26 @@ class Values:
     def _parameter(self, site: Site) -> Linear | None:
         """A kernel parameter is the same value wherever it is loaded."""
         operand = site.value("a") if site.mnemonic == "ld" and "param" in site.tokens and len(site.writes) == 1 else None
-        if isinstance(operand, tree.Address) and isinstance(operand.base, tree.Name) and operand.base.name in self.routine.variables:
+        if isinstance(operand, tree.Address) and isinstance(operand.base, tree.Name) and operand.base.name in self._parameters:
             return _atom(self._named.setdefault((operand.base.name, 1 << 40 | operand.offset), Value("param", operand.base.name)))
         return None
+
+
+def _first_result(site: Site, given: list[int]) -> int | None:
+    """The result of numbers, where it is the same in every type that the instruction has."""
+    bits, signed = width(site.opcode.rpartition(".")[2]), site.opcode[-3] == "s"
+    match site.mnemonic, given:
+        case ("or" | "xor" | "and") as bitwise, [one, other]:
+            return _BITS[bitwise](one, other)
+        case "shr", [one, by] if 0 <= by < bits:
+            return (one if signed else one & (1 << bits) - 1) >> by
+        case "mul", [one, by] if one >= 0 and bits == 32:
+            return one * (by if signed else by & 0xFFFFFFFF) >> 32
+        case "rem", [one, by] if one >= 0 and by > 0:
+            return one % by
+        case "bfe", [one, by, count] if not signed and 0 <= by < bits and 0 < count < bits:
+            return (one & (1 << bits) - 1) >> by & (1 << count) - 1
+    return None
 
 
 def sources(site: Site) -> list[tree.Operand]:
@@ -347,6 +400,18 @@ def sources(site: Site) -> list[tree.Operand]:
 def _integral(site: Site) -> bool:
     types = [token for token in site.opcode.split(".") if width(token)]
     return not types or all(token[0] in "usb" and token != "bf16" and not token.startswith("bf") for token in types)
+
+
+def _converted(form: Linear, site: Site) -> Linear | None:
+    """A constant in a type of less than 32 bits, by way of what the conversion reads; of anything else bits may be lost."""
+    types = [token for token in site.opcode.split(".") if width(token)]
+    if not form.constant or form.symbol is not None or len(types) != 2 or "sat" in site.tokens:
+        return None
+    number = form.offset
+    for token in types[::-1]:
+        number &= (1 << width(token)) - 1
+        number -= 1 << width(token) if token[0] == "s" and number >> width(token) - 1 else 0
+    return Linear(None, number)
 
 
 def _signed(form: Linear, site: Site) -> Linear:

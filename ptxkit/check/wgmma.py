@@ -46,6 +46,7 @@ class _Wgmma(Flow):
         self.products = {site.index: site for site in analysis.sites if "wgmma.issue" in site.sync}
         self.watched = self._watched()
         self.stages = {index: self._stage(site) for index, site in self.products.items()}
+        self._turning = {term.block for terms in self.stages.values() for term in terms if term.kind == "phi"}
         self._said: set[tuple[str, int]] = set()
 
     def start(self) -> State:
@@ -104,6 +105,7 @@ class _Wgmma(Flow):
             state["flight", name, site.index, 0, False] = threads
         for name in self._a(site):
             state["operand", name, site.index, 0] = threads
+            self.forget(state, threads, ("landed", name))
         state["reads", site.index, 0] = threads
 
     def _commit(self, state: State, threads: int) -> None:
@@ -121,7 +123,7 @@ class _Wgmma(Flow):
             holders = state[fact]
             if commits > left:
                 self.drop(state, threads, lambda other, this=fact: other == this)  # type: ignore[misc]
-                if fact[0] == "flight":
+                if fact[0] != "reads":
                     state["landed", fact[1]] = state.get(("landed", fact[1]), 0) | holders & threads
             elif fact[0] == "flight" and not fact[4]:
                 del state[fact]
@@ -136,6 +138,9 @@ class _Wgmma(Flow):
         for fact in [fact for fact in state if fact[0] in ("flight", "landed", "dirty") and fact[1] == source]:
             new = (fact[0], to, *fact[2:])
             state[new] = state.get(new, 0) | state[fact] & threads
+
+    def turns(self, block: int) -> bool:
+        return block in self._turning
 
     def entered(self, block: int, state: State) -> None:
         """The index that a loop carries is another one from here on."""
@@ -182,10 +187,10 @@ class _Wgmma(Flow):
 
     def _wait_missing(self, site: Site, fact: Fact, state: State, threads: int, verb: str) -> Iterator[Finding]:
         product = self.products[fact[2]]
+        certain = ("landed", fact[1]) not in state and not self.analysis.between.exclusive(product, site, one_thread=True)
         if fact[0] == "flight" and fact[3] == 0 and fact[4]:
-            yield from self._uncommitted(product, f"a wait comes before {site.place}, which {verb} `{fact[1]}`")
+            yield from self._uncommitted(product, f"a wait comes before {site.place}, which {verb} `{fact[1]}`", certain=certain)
             return
-        certain = ("landed", fact[1]) not in state
         if self._new("wgmma-wait", fact[2]):
             what = "the accumulator" if fact[0] == "flight" else "an A operand"
             yield self.analysis.report(
@@ -197,15 +202,16 @@ class _Wgmma(Flow):
         for fact in sorted(fact for fact in state if fact[0] == "flight" and state[fact] & threads):
             product = self.products[fact[2]]
             if fact[3] == 0 and fact[4]:
-                yield from self._uncommitted(product, "the kernel ends")
+                yield from self._uncommitted(product, "the kernel ends", certain=("landed", fact[1]) not in state)
             elif self._new("wgmma-wait", fact[2]):
                 yield self.analysis.report("wgmma-wait", product, f"the kernel can end while `{product.name}` is in flight",
                                            "wgmma.commit_group and wgmma.wait_group 0 before its results are used or the kernel ends")
 
-    def _uncommitted(self, product: Site, when: str) -> Iterator[Finding]:
+    def _uncommitted(self, product: Site, when: str, *, certain: bool) -> Iterator[Finding]:
         if self._new("wgmma-commit", product.index) and self._new("wgmma-wait", product.index):
             yield self.analysis.report("wgmma-commit", product, f"`{product.name}` is in no committed group when {when}: the wait does not "
-                                       "cover it", "wgmma.commit_group.sync.aligned after the last wgmma of the group", "error")
+                                       "cover it", "wgmma.commit_group.sync.aligned after the last wgmma of the group",
+                                       "error" if certain else "review")
 
     def _new(self, rule: str, product: int) -> bool:
         new = (rule, product) not in self._said

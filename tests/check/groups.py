@@ -38,7 +38,8 @@ BULK_STORES = [
     Case("bulk-wait-unshared", "stmatrix over a tile", "and.b32 %r5, %r0, 31;\nshl.b32 %r5, %r5, 4;\nshr.u32 %r10, %r0, 5;\n"
          "shl.b32 %r10, %r10, 9;\nadd.u32 %r5, %r5, %r10;\nadd.u32 %r5, %r1, %r5;\n"
          "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r5], {%r0, %r0, %r0, %r0};\n" + FENCE + SYNC + OUT_OF_TILE + COMMIT
-         + "@%p0 cp.async.bulk.wait_group 0;\n" + plus(SYNC) + "!stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r5], {%r0, %r0, %r0, %r0};\n"),
+         + "@%p0 cp.async.bulk.wait_group 0;\n" + plus(SYNC) + "!stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r5], {%r0, %r0, %r0, %r0};\n",
+         severity="review"),
     Case("bulk-commit", "no group", FILL + FENCE + SYNC + "!" + OUT + plus(COMMIT)
          + "@%p0 cp.async.bulk.wait_group 0;\n", severity="review"),
     Case("bulk-commit", "another thread commits", FILL + FENCE + SYNC + "!" + OUT + "setp.eq.u32 %p10, %r0, 1;\n" + either(

@@ -96,7 +96,7 @@ READS = [
         "shl.b32 %r33, %r31, 3;\nadd.u32 %r33, %r2, %r33;\nshl.b32 %r34, %r31, 8;\nadd.u32 %r34, %r1, %r34;\n"
         f"{EXPECT} [%r33], 256;\n!{BULK} [%r34], [%rd0], 256, [%r33];\n" + plus(wait("w", "%r32", "[%r33]"))
         + "add.u32 %r31, %r31, 1;\nsetp.eq.u32 %p8, %r31, 2;\nselp.u32 %r31, 0, %r31, %p8;\n@%p8 xor.b32 %r32, %r32, 1;\n") + "done:\n"
-        + plus(wait("v", 0), "-")),
+        + plus(wait("v", 0), "-"), severity="review"),
     Case("bulk-alignment", "the address", init(1) + f"@%p0 {EXPECT} [%r2], 256;\n" + either(
         f"!@%p0 {BULK} [%r1+8], [%rd0], 256, [%r2];\n", f"@%p0 {BULK} [%r1+16], [%rd0], 256, [%r2];\n") + wait("w")),
     Case("bulk-alignment", "the size", init(1) + either("mov.u32 %r5, 100;\n", "mov.u32 %r5, 96;\n") + f"@%p0 {EXPECT} [%r2], %r5;\n"
@@ -150,7 +150,7 @@ RACES = [
         "and.b32 %r10, %r30, 3;\nshl.b32 %r10, %r10, 8;\nadd.u32 %r11, %r4, %r10;\n+bar.sync 0;\n"
         "cp.async.ca.shared.global [%r11], [%rd1], 4;\ncp.async.commit_group;\n" + plus("cp.async.wait_group 1;\nbar.sync 0;\n")
         + "add.u32 %r12, %r30, 1;\nand.b32 %r12, %r12, 3;\nshl.b32 %r12, %r12, 8;\nadd.u32 %r12, %r4, %r12;\n"
-        "!ld.shared.u32 %r7, [%r12];\n")),
+        "!ld.shared.u32 %r7, [%r12];\n"), severity="review"),
     Case("copy-wait", "stored out", "cp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.commit_group;\n"
          + plus("cp.async.wait_group 0;\n")
          + FENCE + f"bar.sync 0;\n!{OUT}" + DRAIN),

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ptxkit.check.graph import liveness, post_dominators
+from ptxkit.check.graph import liveness, loops, post_dominators
 
 pytestmark = pytest.mark.pure
 SEEDS = 2000
@@ -39,6 +39,33 @@ def test_a_post_dominator_is_on_every_path_to_the_end() -> None:
         for node, nearest in post_dominators(given).items():
             assert (nearest is None) == (on_all[node] == set()), (seed, given)
             assert nearest is None or on_all[node] == {nearest} | on_all[nearest], (seed, given)
+
+
+def test_a_loop_is_all_that_control_comes_back_from() -> None:
+    for seed in range(SEEDS):
+        given = graph(seed)
+        reached: dict[int, set[int]] = {}
+        for node in given:
+            todo, seen = [node], set[int]()
+            while todo:
+                new = [after for after in given[todo.pop()] if after not in seen]
+                seen.update(new)
+                todo += new
+            reached[node] = seen
+        expected = {node: {other for other in given if other in reached[node] and node in reached[other]} for node in given
+                    if node in reached[node]}
+        assert loops(given) == expected, (seed, given)
+
+
+def test_a_node_is_above_those_below_it() -> None:
+    for seed in range(200):
+        parents = post_dominators(graph(seed))
+        for node in parents:
+            here, chain = node, {node}
+            while (above := parents[here]) is not None:
+                here = above
+                chain.add(here)
+            assert {other for other in parents if parents.above(other, node)} == chain
 
 
 def test_a_register_is_live_where_a_path_reads_it_first() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from ptxkit.check import check_text
 from ptxkit.check.places import Places
 from ptxkit.check.program import parts, routine
-from ptxkit.grammar import parse
+from ptxkit.grammar import parse, tree
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*.ptx"))
@@ -60,9 +59,19 @@ def test_a_part_is_all_that_a_routine_is_made_of(path: Path) -> None:
         assert not any(name in unused for site in whole.sites for name in (*site.reads, *site.writes))
 
 
-def test_parts_of_one_entry_or_with_aliases_are_the_module() -> None:
+def test_the_part_of_a_single_entry_is_the_module() -> None:
     one = parse(entries(1))
     assert [part for _, part in parts(one)] == [one]
-    two = parse(entries(2) + ".alias f9, f0;\n".replace("f9", "other"))
-    assert all(part is two for _, part in parts(two))
-    assert all(part != two for _, part in parts(replace(two, items=two.items[:-1])))
+    assert all(part != parse(entries(2)) for _, part in parts(parse(entries(2))))
+
+
+def test_a_part_has_what_is_called_by_another_name() -> None:
+    module = parse(""".version 9.0\n.target sm_90a\n.shared .b32 s;\n.shared .b32 t;\n.visible .func other();
+.visible .func f() { .reg .b32 a; ld.shared.b32 a, [s]; ret; }\n.alias other, f;
+.visible .entry k() { call other; ret; }\n.visible .entry l() { ret; }\n""")
+    (entry, part), (_, empty) = parts(module)
+    assert {getattr(item, "name", "") for item in part.items} == {"s", "other", "f", "k"}
+    assert [item.name for item in empty.items if isinstance(item, tree.Function)] == ["l"]
+    places = Places(module, None)
+    assert [site.instruction for site in routine(part, entry, places).sites] == [
+        site.instruction for site in routine(module, entry, places).sites]

@@ -109,6 +109,7 @@ def test_mutants_are_judged_alike(seed: int) -> None:
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(900)
 def test_more_mutants_are_judged_alike() -> None:
     assert [said for text in mutants(99, 1500) if (said := differences(text))] == []
 
@@ -214,7 +215,7 @@ FAULTS = {
                                "mov.u32 %r1, named;"),
     "registers of another type": ("known.get(stem, type) == type", "True", ".reg .f32 %q<4>;", "add.s32 %q1, %q1, 1;"),
     "a range twice": ("len(names) + declared +", "len(names) + len(ranges) +", ".reg .b32 %r<2>;", "ret;"),
-    "a function with other parameters": (", declarations.shapes(function.parameters)", "", "",
+    "a function with other parameters": (", functions.shapes(function.parameters)", "", "",
                                          "{\n.param .b32 y;\ncall h, (y);\ncall g, (y);\n}"),
     "a function whose name a register has": ("{*names, *ranges, *labels}.isdisjoint(called)", "True", ".reg .b32 g;",
                                              "{\n.param .b32 y;\ncall g, (y);\n}"),

@@ -51,6 +51,7 @@ def test_what_is_legal_earns_nothing(case: Case) -> None:
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("form", FORMS)
 def test_every_case_in_every_form(form: str, request: pytest.FixtureRequest) -> None:
     if "sweep" not in (request.config.option.markexpr or ""):

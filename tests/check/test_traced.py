@@ -95,6 +95,7 @@ def test_mistakes_are_found_at_the_same_places() -> None:
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("traces", [bundled, lifted, mistaken])
 def test_findings_are_those_of_the_text(traces: Any) -> None:
     assert [traced.name for traced in traces() if check(traced) != of_text(traced)] == []
