@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from .errors import SimulationError, UnsupportedError
+from .errors import InternalError, SimulationError, UnsupportedError
+from .limits import Limits
 from .policy import SCHEDULES
 from .report import Report, Stats
 from .run import run
+from .struct import Struct
 
-__all__ = ["SCHEDULES", "Report", "SimulationError", "Stats", "UnsupportedError", "run"]
+__all__ = ["SCHEDULES", "InternalError", "Limits", "Report", "SimulationError", "Stats", "Struct", "UnsupportedError", "run"]

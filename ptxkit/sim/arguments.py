@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..dsl.tensormap import TensorMap, encodable
+from ..dsl.arguments import counted, host, map_fields, native, needed, packed, pointed
+from ..dsl.parameters import Parameter
+from ..dsl.tensormap import TensorMap
+from ..errors import LaunchError
 from ..grammar import tree
 from ..grammar.operands import width
-from ..types import TYPES
 from .errors import SimulationError, UnsupportedError
+from .limits import Limits
 from .memory import Allocation, Memory
 from .operand import Symbol
 from .spaces import GLOBAL
+from .struct import Struct, placed
 from .symbols import round_up
 from .tensormap import BYTES, of_fields
 
@@ -27,66 +31,68 @@ if TYPE_CHECKING:
 RED_ZONE = 256
 """Bytes between buffers that belong to none, so that an access past the end of one does not reach the next."""
 
-NAMES = {"uint8": "u8", "int8": "s8", "bool": "u8", "uint16": "u16", "int16": "s16", "uint32": "u32", "int32": "s32", "uint64": "u64",
-         "int64": "s64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "float8_e4m3fn": "e4m3",
-         "float8_e5m2": "e5m2"}
-
 
 class Arguments:
     """Global memory and the parameter bytes. `copy_back` writes what the program left in the buffers into the arrays."""
 
-    def __init__(self, program: Program, given: Sequence[Any], traced: Traced | None) -> None:
+    def __init__(self, program: Program, given: Sequence[Any], traced: Traced | None, limits: Limits,
+                 names: Sequence[str] | None = None) -> None:
         self.program = program
+        self.limits = limits
         self.traced = traced
         function = program.entry.function
         symbols = program.entry.parameters
-        if len(given) != len(symbols):
-            names = ", ".join(s.name for s in symbols) or "none"
-            raise SimulationError(f"`{function.name}` has {len(symbols)} parameters ({names}), {len(given)} arguments were given")
+        self.author = bool(names)
+        self.names = list(names) if names else [symbol.name for symbol in symbols]
+        if len(self.names) != len(symbols):
+            raise SimulationError(f"`{self.program.entry.name}` has {len(symbols)} parameters, and {len(self.names)} names are given")
+        self.given = given
         self.buffers: dict[int, tuple[Any, int]] = {}
         self.size = 0
         self._allocations: list[Allocation] = []
-        self._kinds(given)
         self._variables()
-        placed = [self._place(symbol.name, value) for symbol, value in zip(symbols, given, strict=True)]
+        try:
+            self._take(function.parameters, symbols)
+        except LaunchError as error:
+            raise error if isinstance(error, SimulationError) else SimulationError(str(error)) from None
+
+    def _take(self, variables: Sequence[tree.Variable], symbols: Sequence[Symbol]) -> None:
+        declared: Sequence[Parameter | None] = [None] * len(symbols) if self.traced is None else self.traced.parameters
+        needs = [_needed(name, symbol, variable) if parameter is None else needed(parameter)
+                 for name, symbol, variable, parameter in zip(self.names, symbols, variables, declared, strict=True)]
+        counted(self.program.entry.name, needs, len(self.given))
+        placed = [self._place(name, value) for name, value in zip(self.names, self.given, strict=True)]
         self.memory = self._fill()
         self.parameters = bytearray(max((s.address + s.size for s in symbols), default=0))
-        for symbol, variable, value, address in zip(symbols, function.parameters, given, placed, strict=True):
-            data = self._encode(symbol, variable, value, address)
+        for i, (symbol, variable, value) in enumerate(zip(symbols, variables, self.given, strict=True)):
+            data = self._encode(self.names[i], symbol, variable, declared[i], value, placed[i])
             self.parameters[symbol.address:symbol.address + len(data)] = data
-
-    def _kinds(self, given: Sequence[Any]) -> None:
-        """A kernel object says more of its parameters than PTX does: which are pointers, and to elements of which width."""
-        for parameter, value in zip(() if self.traced is None else self.traced.parameters, given, strict=False):
-            name = parameter.name
-            if parameter.kind == "pointer":
-                if not isinstance(value, np.ndarray):
-                    raise SimulationError(f"`{name}` is a pointer: pass a NumPy array, not {value!r}")
-                bits = 8 * value.dtype.itemsize
-                if parameter.type is not None and parameter.type.bits != bits:
-                    raise SimulationError(f"`{name}` points to {parameter.type.__name__}, of {parameter.type.bits} bits; the array's "
-                                          f"{value.dtype} has {bits}")
-            elif parameter.kind == "scalar" and isinstance(value, np.ndarray) and value.ndim:
-                raise SimulationError(f"`{name}` is a number of type {parameter.type.__name__ if parameter.type else 'int'}, not an array")
 
     # ------------------------------------------------------------------------------------------- buffers
 
     def _variables(self) -> None:
         layout = self.program.layout
         self.size = layout.sizes["global"]
-        for symbol in layout.symbols.values():
+        for symbol in layout.placed:
             if symbol.region == "global" and symbol.size:
                 self._allocations.append(Allocation(symbol.name, symbol.address, symbol.address + symbol.size))
 
-    def _place(self, name: str, value: Any) -> int:
-        """The address of the buffer that an argument needs, 0 when it needs none. An array given twice has one buffer."""
+    def _place(self, name: str, value: Any) -> Any:
+        """The address of the first element of an array, 0 of other arguments, of a struct those of its parts. An array given twice has one
+        buffer.
+        """
+        if isinstance(value, Struct):
+            parts = list(value.parts())
+            named = self.author and len(parts) == 1             # an author's name of the one array in it
+            return [self._place(name if named else f"{name}+{at}", part) + more for at, part, more in parts]
         array = value.array if isinstance(value, TensorMap) else value
         if not isinstance(array, np.ndarray) or (array.ndim == 0 and not isinstance(value, TensorMap)):
             return 0
-        base, low, _ = _extent(array)
-        key = id(base) if base is not None else id(array)
         if array.dtype.hasobject:
             raise SimulationError(f"`{name}`: an array of Python objects has no bytes for a kernel")
+        native(name, array.dtype)
+        base, _, _ = _extent(array)
+        key = id(base) if base is not None else id(array)
         if key not in self.buffers:
             start = round_up(self.size + RED_ZONE, 256)
             owner = base if base is not None else array
@@ -95,9 +101,44 @@ class Arguments:
             self.size = start + last - first
             self._allocations.append(Allocation(name, start, self.size))
         owner, start = self.buffers[key]
-        return GLOBAL + start + low - _extent(owner)[1]
+        return GLOBAL + start + int(array.__array_interface__["data"][0]) - _extent(owner)[1]
+
+    def regions(self) -> Iterator[tuple[str, int, int, int]]:
+        """(name, first byte in global memory, bytes, address on the host) of each buffer."""
+        names = {allocation.start: allocation.name for allocation in self._allocations}
+        for owner, start in self.buffers.values():
+            _, low, high = _extent(owner)
+            yield names[start], start, high - low, low
+
+    def allocation(self, name: str) -> Allocation:
+        """The memory of the argument of that name."""
+        return next(allocation for allocation in self._allocations if allocation.name == name)
+
+    def part_of(self, index: int) -> tuple[int, int] | None:
+        """The bytes of global memory (first, behind the last) of an argument; None where it is no array."""
+        value = self.given[index]
+        if isinstance(value, Struct) and len(parts := list(value.parts())) == 1:
+            value = parts[0][1]
+        place = self.place_of(value.array if isinstance(value, TensorMap) else value)
+        return None if place is None else place[1:]
+
+    def place_of(self, array: Any) -> tuple[str, int, int] | None:
+        """(the buffer's name, first byte, byte behind the last) of an array in the memory of an argument."""
+        if not isinstance(array, np.ndarray):
+            return None
+        base, low, high = _extent(array)
+        kept = self.buffers.get(id(base) if base is not None else id(array))
+        if kept is None:
+            return None
+        owner, start = kept
+        first = start + low - _extent(owner)[1]
+        name = next(a.name for a in self._allocations if a.start == start)
+        return name, first, first + high - low
 
     def _fill(self) -> Memory:
+        if self.size > self.limits.memory:
+            raise SimulationError(f"the arguments and the .global variables take {self.size:,} bytes of global memory: "
+                                  f"{self.limits.says('memory')}")
         data = np.zeros(round_up(self.size, 16) + RED_ZONE, np.uint8)
         contents = self.program.layout.contents("global")
         data[:len(contents)] = np.frombuffer(bytes(contents), np.uint8)
@@ -108,6 +149,11 @@ class Arguments:
         memory.allocations = self._allocations
         return memory
 
+    def variables(self) -> dict[str, bytes]:
+        """What the module's own variables in global memory hold, by name."""
+        return {symbol.name: self.memory.data[symbol.address:symbol.address + symbol.size].tobytes()
+                for symbol in self.program.layout.symbols.values() if symbol.region == "global" and symbol.size}
+
     def copy_back(self) -> None:
         for owner, start in self.buffers.values():
             view = _bytes_of(owner)
@@ -116,71 +162,96 @@ class Arguments:
 
     # ------------------------------------------------------------------------------------------- parameters
 
-    def _encode(self, symbol: Symbol, variable: tree.Variable, value: Any, address: int) -> bytes:
+    def _encode(self, name: str, symbol: Symbol, variable: tree.Variable, parameter: Parameter | None, value: Any, address: Any) -> bytes:
+        """The bytes of an argument. A kernel object says more of its parameters than PTX does: `parameter`."""
+        refuse_elements(name, value)
+        if isinstance(value, Struct):
+            return self._struct(name, symbol, variable, value, address)
         if symbol.size == BYTES and variable.shape and isinstance(value, TensorMap | np.ndarray):
-            return self._tensormap(symbol.name, value, address)
+            return self._tensormap(name, value, address)
         if variable.shape or variable.vector > 1:
-            if isinstance(value, bytes | bytearray | np.ndarray | np.void):
-                data = bytes(value) if isinstance(value, bytes | bytearray) else value.tobytes()
-                if len(data) != symbol.size:
-                    raise SimulationError(f"`{symbol.name}` is {symbol.size} bytes, {len(data)} were given")
-                return data
-            raise SimulationError(f"`{symbol.name}` is {symbol.size} bytes: pass bytes, or a NumPy record of that size")
-        bits = width(variable.type)
+            return _block(name, symbol.size, value)
+        if parameter is not None and parameter.kind == "pointer":
+            if not isinstance(value, np.ndarray):
+                raise SimulationError(f"`{name}` is a pointer: pass a NumPy array, not {value!r}")
+            if parameter.type is not None:
+                pointed(parameter, host(name, value, address))
+        elif parameter is not None and parameter.kind == "scalar" and isinstance(value, np.ndarray) and value.ndim:
+            raise SimulationError(f"`{name}` is a number of type {variable.type}, not an array")
         if isinstance(value, TensorMap):
-            raise SimulationError(f"`{symbol.name}` is .{variable.type}, not a tensor map")
+            raise SimulationError(f"`{name}` is .{variable.type}, not a tensor map")
         if isinstance(value, np.ndarray) and value.ndim:
-            if bits != 64:
-                raise SimulationError(f"`{symbol.name}` is .{variable.type}: an array needs a 64-bit parameter")
+            if width(variable.type) != 64:
+                raise SimulationError(f"`{name}` is .{variable.type}: an array needs a 64-bit parameter")
             return struct.pack("<Q", address)
-        return _scalar(symbol.name, variable.type, bits, value)
+        return packed(name, variable.type, value, signed=parameter is None)
+
+    def _struct(self, called: str, symbol: Symbol, variable: tree.Variable, value: Struct, addresses: list[Any]) -> bytes:
+        if not variable.shape:
+            raise SimulationError(f"`{called}` is .{variable.type}, not a block of bytes: pass a number or an array, not a Struct")
+        data = value.bytes(called, symbol.size)
+        for (at, part, _), address in zip(value.parts(), addresses, strict=True):
+            name = f"{called}+{at}"
+            if isinstance(part, TensorMap):
+                encoded = self._tensormap(name, part, address)
+            elif isinstance(part, np.ndarray) and part.ndim:
+                encoded = struct.pack("<Q", address)
+            elif isinstance(part, np.generic | np.ndarray | bytes):
+                encoded = part if isinstance(part, bytes) else part.tobytes()
+            else:
+                raise SimulationError(f"`{name}`: {part!r} has no size: pass an array, a TensorMap, bytes, or a NumPy number such as "
+                                      "np.int32(5)")
+            placed(called, at, part, data, encoded)
+        return bytes(data)
 
     def _tensormap(self, name: str, value: Any, address: int) -> bytes:
-        array = value.array if isinstance(value, TensorMap) else value
-        kind = NAMES.get(array.dtype.name)
-        if kind is None:
-            raise SimulationError(f"`{name}`: elements of {array.dtype} have no PTX type")
-        item = array.dtype.itemsize
-        strides = tuple(s // item for s in array.strides)
-        if isinstance(value, TensorMap):
-            fields = value.fields(array.shape, strides, TYPES[kind])
-            address += value.offset
-            if fields.type.bits != 8 * item:
-                raise SimulationError(f"`{name}`: the tensor map's {fields.type.__name__} has {fields.type.bits} bits, the array's "
-                                      f"{array.dtype} {8 * item}")
-        else:
-            record = None if self.traced is None else self.traced.copies.records.get(name)
-            if record is None:
-                raise SimulationError(f"`{name}` is a tensor map: pass ptxkit.TensorMap(array, box=...); a plain array will do where a "
-                                      "kernel object says which tile it copies")
-            if record.type.bits != 8 * item:
-                raise SimulationError(f"`{name}`: the kernel copies {record.type.__name__}, the array has {array.dtype}")
-            dims, steps = _contiguous_first(name, array)
-            fields = encodable(record.fields(dims, steps), address, f"the tensor map of `{name}`")
+        explicit = value if isinstance(value, TensorMap) else None
+        record = None if self.traced is None else self.traced.copies.records.get(name)
+        if record is None and explicit is None:
+            raise SimulationError(f"`{name}` is a tensor map: pass ptxkit.TensorMap(array, box=...); a plain array will do where a "
+                                  "kernel object says which tile it copies")
+        fields = map_fields(self.program.entry.name, record, name, host(name, value if explicit is None else explicit.array, address),
+                            explicit)
         if fields.interleave:
             raise UnsupportedError(f"`{name}`: the simulator has no interleaved tensor maps")
-        problem = fields.problem(address)
-        if problem:
-            raise SimulationError(f"the tensor map of `{name}` cannot be encoded: {problem}")
-        return of_fields(fields, address).encode()
+        return of_fields(fields, address + (0 if explicit is None else explicit.offset)).encode()
 
 
-def _contiguous_first(name: str, array: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(extents, byte strides of all but the contiguous dimension), fastest dimension first."""
-    item = array.dtype.itemsize
-    order = sorted(range(array.ndim), key=lambda axis: (array.strides[axis], -axis))
-    if array.strides[order[0]] != item and array.shape[order[0]] > 1:
-        raise SimulationError(f"`{name}` has strides {array.strides}: one dimension must be contiguous")
-    return tuple(array.shape[axis] for axis in order), tuple(array.strides[axis] for axis in order[1:])
+def _needed(name: str, symbol: Symbol, variable: tree.Variable) -> tuple[str, str]:
+    if variable.shape or variable.vector > 1:
+        other = ": a TensorMap, or bytes" if symbol.size == BYTES else ": bytes, a NumPy record or a sim.Struct"
+        return name, f"{symbol.size} bytes{other}"
+    return name, f"{'an array or ' * (width(variable.type) == 64)}a number (.{variable.type})"
+
+
+def _block(name: str, size: int, value: Any) -> bytes:
+    if not isinstance(value, bytes | bytearray | np.ndarray | np.void):
+        raise SimulationError(f"`{name}` is {size} bytes: pass bytes, a NumPy record of that size, or a sim.Struct, not {value!r}")
+    data = bytes(value) if isinstance(value, bytes | bytearray) else value.tobytes()
+    if len(data) != size:
+        raise SimulationError(f"`{name}` is {size} bytes, {len(data)} were given")
+    return data
 
 
 def _extent(array: Any) -> tuple[Any, int, int]:
     """(the array that owns the memory or None, first byte, byte after the last)."""
-    base = array.base
-    while isinstance(getattr(base, "base", None), np.ndarray):
-        base = base.base
+    owner, base = None, array.base
+    while base is not None:                     # NumPy's as_strided leaves an object between two arrays that is none
+        owner, base = (base if isinstance(base, np.ndarray) else owner), getattr(base, "base", None)
     low, high = np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)  # type: ignore[attr-defined]
-    return (base if isinstance(base, np.ndarray) else None), low, high
+    return owner, low, high
+
+
+def refuse_elements(name: str, value: Any) -> None:
+    """Raise for an array of objects, texts or dates."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OSUMm":
+        raise SimulationError(f"`{name}` has elements of {value.dtype}, which no kernel can use: pass numbers")
+
+
+def storage(array: Any) -> Any:
+    """All bytes of the memory that an array is a part of, as a view: what a kernel that is given the array can write."""
+    owner = _extent(array)[0]
+    return _bytes_of(array if owner is None else owner)
 
 
 def _bytes_of(array: Any) -> Any:
@@ -189,21 +260,3 @@ def _bytes_of(array: Any) -> Any:
     if array.flags.c_contiguous or array.flags.f_contiguous:
         return array.reshape(-1, order="A").view(np.uint8)
     return np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
-
-
-def _scalar(name: str, type: str, bits: int, value: Any) -> bytes:
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.item() if value.dtype.kind in "iufb" else value
-    if not isinstance(value, int | float):
-        raise SimulationError(f"`{name}` is .{type}: pass a number, not {value!r}")
-    if type[0] == "f" and bits in (32, 64):
-        return struct.pack("<f" if bits == 32 else "<d", value)
-    if isinstance(value, float):
-        if type == "b32":
-            return struct.pack("<f", value)
-        if type == "b64":
-            return struct.pack("<d", value)
-        raise SimulationError(f"`{name}` is .{type}: pass an int, not {value!r}")
-    if not -(1 << bits - 1) <= value < 1 << bits:
-        raise SimulationError(f"`{name}` is .{type}: {value} does not fit its {bits} bits")
-    return (int(value) & (1 << bits) - 1).to_bytes(bits // 8, "little")

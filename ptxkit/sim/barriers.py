@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .program import Op
 
 MAX_COUNT = (1 << 20) - 1
+TAGS = 1 << 20
+"""How many mbarriers the tokens of arrivals tell apart."""
 
 
 class MBarrier:
@@ -59,17 +61,15 @@ class MBarrier:
     def expect(self, count: int, op: Op, who: Warp) -> None:
         """Announce bytes for this phase."""
         self.tx += count
-        self._bounded(f"{who!r} announces {count:,} bytes on {self}: {self.tx:,} are outstanding", op)
+        if self.tx > MAX_COUNT:
+            raise _overflow(f"{who!r} announces {count:,} bytes on {self}: {self.tx:,} are outstanding", op)
 
     def complete_tx(self, count: int, op: Op, who: Warp) -> None:
         """Bytes have come; who announces them later must not be late by more than the barrier can count."""
         self.tx -= count
-        self._bounded(f"{count:,} bytes of {who!r} complete on {self}: {-self.tx:,} have come that nothing has announced yet", op)
+        if self.tx < -MAX_COUNT:
+            raise _overflow(f"{count:,} bytes of {who!r} complete on {self}: {-self.tx:,} have come that nothing has announced yet", op)
         self.check()
-
-    def _bounded(self, what: str, op: Op) -> None:
-        if abs(self.tx) > MAX_COUNT:
-            raise Fault("mbarrier-tx-overflow", f"{what}, at most {MAX_COUNT:,} may be", "split the copies over several barriers", op)
 
     def check(self) -> None:
         if self.pending == 0 and self.tx == 0:
@@ -89,10 +89,28 @@ class MBarrier:
 
     def state(self) -> int:
         """The token that an arrive returns."""
-        return self.phase << 32 | self.pending
+        return (self.place >> 3) % TAGS << 44 | self.phase << 20 | self.pending
+
+    def meant(self, state: int, op: Op, who: Warp) -> int:
+        """The phase of a token; a fault where PTX does not define what a wait for it says."""
+        phase = state >> 20 & (1 << 24) - 1
+        if state >> 44 != (self.place >> 3) % TAGS:
+            wrong = "is not one that an arrival on it has returned"
+        elif phase > self.phase:
+            wrong = f"is of phase {phase}, which has not begun"
+        elif phase < self.phase - 1:
+            wrong = f"is of phase {phase}, now phase {self.phase} is under way: a token is good for the current phase and the one before"
+        else:
+            return phase
+        raise Fault("mbarrier-state", f"{who!r}: `{op.opcode}` on {self} with a token that {wrong}",
+                    "wait with the token of the last arrival, before the phase after it completes", op)
 
     def __str__(self) -> str:
         return f"{self.name} of {self.cta!r}"
+
+
+def _overflow(what: str, op: Op) -> Fault:
+    return Fault("mbarrier-tx-overflow", f"{what}, at most {MAX_COUNT:,} may be", "split the copies over several barriers", op)
 
 
 class NamedBarrier:

@@ -12,11 +12,12 @@ from typing import Any
 from ..grammar.operands import width
 from .errors import SimulationError, UnsupportedError
 from .externals import EXTERNALS
+from .meeting import Collective, align, full, meet, meets
 from .operand import Address, Immediate, Indexed, Negated, Operand, Register, Sink, SpecialRegister, SymbolValue, Vector, Word
 from .program import Block, Op, Program
 from .semantics.registry import BLOCKED, Inline, semantics_of
 from .spaces import SHARED
-from .values import invert, mask_of, merge, resize
+from .values import FULL, invert, mask_of, merge, resize
 
 BLOCK, EXIT = -1, -2
 
@@ -28,6 +29,9 @@ def displace(value: Any, offset: int, mask: int) -> Any:
     return (value + offset) & mask if type(value) is int else value + offset
 
 
+CLOCKS = ("%clock", "%globaltimer")
+
+
 class Compiler:
     """Writes the functions of a program's blocks; before the instructions `watched` (by index) a checker of registers is called."""
 
@@ -35,8 +39,10 @@ class Compiler:
         self.program = program
         self.watched = watched
         self.environment: dict[str, Any] = {
-            "BLOCKED": BLOCKED, "mask_of": mask_of, "merge": merge, "invert": invert, "resize": resize, "displace": displace}
+            "BLOCKED": BLOCKED, "mask_of": mask_of, "merge": merge, "invert": invert, "resize": resize, "displace": displace,
+            "meet": meet, "align": align, "full": full}
         self.lines: list[str] = []
+        self._op: Op
 
     def compile(self) -> list[Code]:
         for block in self.program.blocks:
@@ -131,15 +137,18 @@ class Compiler:
 
     def _instruction(self, op: Op) -> None:
         semantics = semantics_of(op)
-        made = semantics.factory(op)
+        try:
+            made = semantics.factory(op)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{op.position}: {error}" if op.position else str(error)) from None
         run, inline = (made.run, made.expression) if isinstance(made, Inline) else (made, None)
-        name = self._constant("i", run)
-        sources = self._sources(op)
         members = op.operand("membermask")
+        name = self._constant("i", run if members is None else Collective(op, run))
+        sources = self._sources(op)
         if members is not None:
-            given = self._source(members, "b32", False, "")
-            test = "" if op.guard is not None else "f.mask != f.warp.live and "
-            self.lines.append(f" if {test}f.meet({self._constant('o', op)}, {given}): return {BLOCK}")
+            self._meeting(op, name, self._source(members, "b32", False, ""), sources)
+        elif meets(op):
+            self._alignment(op)
         if semantics.kind == "pure":
             call = f"{name}({', '.join(sources)})"
             if inline is not None:
@@ -147,6 +156,20 @@ class Compiler:
             self._pure(op, call)
             return
         self._action(op, name, sources, semantics.kind == "blocking")
+
+    def _meeting(self, op: Op, name: str, members: str, sources: list[str]) -> None:
+        """Code that waits for the other lanes of the member mask, where they may be elsewhere."""
+        whole = "" if members == str(FULL) else f" or not full({members})"
+        test = "" if op.guard is not None else f"(f.mask != f.warp.live{whole}) and "
+        self.lines.append(f" if {test}meet(f, {self._constant('o', op)}, {name}, {members}, lambda f=f, R=R: ({', '.join(sources)},)): "
+                          f"return {BLOCK}")
+
+    def _alignment(self, op: Op) -> None:
+        """Code that waits for the whole warp, where lanes of it are elsewhere."""
+        if op.guard is not None:
+            self.lines.append(f" {self._lanes(op)}")
+        test, lanes = ("f.mask", "") if op.guard is None else ("m and m", ", m")
+        self.lines.append(f" if {test} != f.warp.live and align(f, {self._constant('o', op)}{lanes}): return {BLOCK}")
 
     def _inlined(self, op: Op, sources: list[str], expression: str, name: str) -> str:
         tests, names = [], []
@@ -246,6 +269,7 @@ class Compiler:
     # ------------------------------------------------------------------------------------------------ sources
 
     def _sources(self, op: Op) -> list[str]:
+        self._op = op
         return [self._source(operand, str(parameter.operand.type), parameter.operand.wide, str(parameter.operand.space))
                 for parameter, operand in op.parameters() if parameter.operand.access == "r"]
 
@@ -267,13 +291,18 @@ class Compiler:
                 return f"R[{where[0]}:{where[-1] + 1}]"
             return f"({''.join(self._source(e, type, wide, space) + ', ' for e in operand.elements)})"
         if isinstance(operand, SpecialRegister):
-            return f"f.special({operand.name!r})"
+            return f"f.special({operand.name!r}{self._behind() if operand.name.startswith(CLOCKS) else ''})"
         if isinstance(operand, Word):
             address = self.program.layout.functions.get(operand.text)
             return repr(operand.text) if address is None else str(address)
         if isinstance(operand, SymbolValue):
             return self._symbol(operand, "", generic=False)
         return self._address(operand, space)
+
+    def _behind(self) -> str:
+        """How many instructions of the block, from this one on, the count of steps has before they are executed."""
+        ops = self.program.blocks[self._op.block].ops
+        return f", {len(ops) - ops.index(self._op)}"
 
     def _address(self, operand: Address | Indexed, space: str) -> str:
         if isinstance(operand, Indexed):

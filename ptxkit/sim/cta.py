@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..grammar.special import SPECIAL
 from .barriers import ClusterBarrier, MBarrier, NamedBarrier
 from .memory import Memory
 from .spaces import RANK_BITS, RESERVED_SHARED
@@ -33,30 +35,25 @@ class Warp:
         self.lanes = self.live = (1 << count) - 1
         self.bulk: list[Group] = []
         self.copies: list[Group] = []
-        self.meetings: dict[tuple[int, int], list[Fragment]] = {}
-        """Fragments that wait for the other lanes of a `.sync`, by its lanes and place."""
+        self.meetings: dict[tuple[str, int], list[Fragment]] = {}
+        """Fragments that wait for the other lanes of a `.sync`, by its qualifiers and lanes, or of an `.aligned` one, by its place."""
+        self.leaders: dict[int, int] = {}
+        """The lane that elections have chosen, by member mask: always the same."""
         self.cluster_phase: int | None = None
         """The phase of the cluster barrier that its threads arrived in last."""
         self.cluster_arrived = 0
         """The lanes that have arrived and not waited since."""
         self.registers = machine.registers_at_entry
-        self.specials = self._specials()
         self._local: Memory | None = None
 
     @property
     def group(self) -> Warpgroup:
         return self.cta.warpgroups[self.index // 4]
 
-    def _specials(self) -> dict[str, Any]:
-        machine, cta = self.machine, self.cta
-        thread = LANE + np.uint32(32 * self.index)
-        x, y, _ = machine.block
-        ids = {"x": thread % x, "y": thread // x % y, "z": thread // (x * y)}
-        found = {f"%tid.{axis}": uniform(frozen(value.astype(np.uint32))) for axis, value in ids.items()}
-        found |= cta.specials
-        found |= {"%laneid": LANE, "%warpid": self.index}
-        found |= {f"%lanemask_{word}": frozen(value.astype(np.uint32)) for word, value in _LANE_MASKS.items()}
-        return found
+    def special(self, name: str) -> Any:
+        """A special register that keeps its value; None for one that does not."""
+        found = _of_warp(self.machine.block, self.index).get(name)
+        return self.cta.special(name) if found is None else found
 
     # ------------------------------------------------------------------------------------------- local memory
 
@@ -64,15 +61,25 @@ class Warp:
     def local(self) -> Memory:
         """Local memory of 32 lanes: lane l's byte a is at l * local_bytes + a."""
         if self._local is None:
-            size = self.machine.local_bytes
+            size = self.machine.local_memory()
             self._local = Memory(np.full(32 * size, POISON, np.uint8), "local", stride=size)
             self._local.traffic = self.machine.traffic["local"]
+            if self.machine.watch is not None:
+                self._local.shadow = np.zeros(32 * size, bool)
         return self._local
+
+    def release_local(self) -> int:
+        """Give local memory back; the bytes that it took."""
+        size = 0 if self._local is None else len(self._local.data)
+        self._local = None
+        return size
 
     def copy_local(self, mask: int, to: int, source: int, size: int) -> None:
         rows = self.local.data.reshape(32, -1)
         chosen = indices(mask)
         rows[chosen, to:to + size] = rows[chosen, source:source + size]
+        if self.local.shadow is not None:
+            self.local.shadow.reshape(32, -1)[chosen, to:to + size] = True
 
     def store_local(self, mask: int, at: int, value: Any, bits: int) -> None:
         rows = self.local.data.reshape(32, -1)
@@ -80,6 +87,8 @@ class Warp:
         size = bits // 8
         chosen = indices(mask)
         rows[chosen, at:at + size] = np.ascontiguousarray(words).view(np.uint8).reshape(32, size)[chosen]
+        if self.local.shadow is not None:
+            self.local.shadow.reshape(32, -1)[chosen, at:at + size] = True
 
     def load_local(self, mask: int, at: int, bits: int) -> Any:
         rows = self.local.data.reshape(32, -1)
@@ -96,6 +105,16 @@ _LANE_MASKS = {
     "gt": np.array([FULL & ~(2 * bit - 1) for bit in _ones], np.uint64)}
 
 
+@lru_cache(maxsize=128)
+def _of_warp(block: tuple[int, int, int], index: int) -> dict[str, Any]:
+    """The special registers that only depend on the block and on the warp's place in it."""
+    thread = LANE + np.uint32(32 * index)
+    x, y, _ = block
+    ids = {"x": thread % x, "y": thread // x % y, "z": thread // (x * y)}
+    return {**{f"%tid.{axis}": uniform(frozen(value.astype(np.uint32))) for axis, value in ids.items()}, "%laneid": LANE, "%warpid": index,
+            **{f"%lanemask_{word}": frozen(value.astype(np.uint32)) for word, value in _LANE_MASKS.items()}}
+
+
 class Cta:
     """`rank` counts within its cluster, `index` within the grid. `window` is the shared address of its offset 0."""
 
@@ -110,7 +129,7 @@ class Cta:
         self.index = position[0] + x * (position[1] + y * position[2])
         self.window = rank << RANK_BITS
         self.barriers: dict[int, NamedBarrier] = {}
-        self.specials = self._specials()
+        self._specials: dict[str, Any] | None = None
         self.threads = machine.threads
         count = -(-machine.threads // 32)
         self.pool = machine.registers_at_entry * 32 * round_up(count, 4)
@@ -138,8 +157,14 @@ class Cta:
             barrier = self.barriers[index] = NamedBarrier(self, index)
         return barrier
 
-    def _specials(self) -> dict[str, Any]:
-        machine, cluster = self.machine, self.cluster
+    def special(self, name: str) -> Any:
+        """A special register that all threads of the CTA have alike, or None."""
+        if self._specials is None:
+            self._specials = self._known()
+        return self._specials.get(name)
+
+    def _known(self) -> dict[str, Any]:
+        machine = self.machine
         size, count = machine.cluster, [g // c for g, c in zip(machine.grid, machine.cluster, strict=True)]
         within = [p % c for p, c in zip(self.position, size, strict=True)]
         of = [p // c for p, c in zip(self.position, size, strict=True)]
@@ -150,10 +175,11 @@ class Cta:
         ctas = size[0] * size[1] * size[2]
         total = machine.shared_bytes - RESERVED_SHARED
         found |= {"%cluster_ctarank": self.rank, "%cluster_nctarank": ctas, "%is_explicit_cluster": machine.explicit_cluster,
-                  "%nwarpid": 64, "%smid": cluster.index, "%nsmid": machine.resident, "%gridid": 1,
+                  "%nwarpid": 64, "%smid": self.index % machine.resident, "%nsmid": machine.resident, "%gridid": 1,
                   "%dynamic_smem_size": machine.dynamic_smem, "%total_smem_size": total, "%aggr_smem_size": total,
                   "%reserved_smem_offset_begin": 0, "%reserved_smem_offset_end": RESERVED_SHARED, "%reserved_smem_offset_cap": 0,
                   "%reserved_smem_offset_0": 0, "%reserved_smem_offset_1": 0, "%current_graph_exec": 0}
+        found |= {name: 0 for name in SPECIAL if name.endswith(".w")}
         found |= {f"%envreg{n}": 0 for n in range(32)} | {f"%pm{n}": 0 for n in range(8)} | {f"%pm{n}_64": 0 for n in range(8)}
         return found
 
@@ -177,6 +203,15 @@ class Cluster:
     @property
     def live(self) -> bool:
         return any(cta.live for cta in self.ctas)
+
+    def release(self) -> None:
+        """Give its memory back: all threads have exited and nothing is in flight."""
+        self.shared.release()
+        for cta in self.ctas:
+            cta.shared = self.shared.data
+            cta.chunks = cta.shared.view(np.complex128)
+            cta.warps, cta.warpgroups = [], []
+        self.mbarriers = {}
 
 
 def cta_of_place(cluster: Cluster, place: int) -> Cta:

@@ -39,7 +39,7 @@ def explain(machine: Machine) -> Finding:
     for queue in queues.values():
         _JUDGES[queue.wait.kind](machine, queue)
     ordered = sorted(queues.values(), key=lambda queue: -queue.rank)
-    lines = [f"{people(f.warp for f in queue.fragments)} {_waits(queue)}{queue.detail}" for queue in ordered]
+    lines = [f"{people(f.warp for f in queue.fragments)} {waits(queue.wait)}{queue.detail}" for queue in ordered]
     first = ordered[0]
     cycle = _cycle(queues.values())
     message = f"deadlock: {first.mistake}{cycle}" + "".join(f"\n    {line}" for line in lines[:12])
@@ -158,19 +158,29 @@ def _warp(machine: Machine, queue: _Queue) -> None:
     queue.fix = "all lanes that the instruction names must execute it"
 
 
+def _aligned(machine: Machine, queue: _Queue) -> None:
+    here = 0
+    for f in queue.fragments:
+        here |= f.mask
+    warp = queue.fragments[0].warp
+    queue.rank = 89
+    queue.mistake = f"only lanes {here:#x} of warp {warp.index} of {warp.cta!r} come to `{queue.wait.op.opcode}`, which is for all of it"
+    queue.fix = "keep it out of code that an elected lane runs, or that a condition divides within a warp"
+
+
 def _task(machine: Machine, queue: _Queue) -> None:
     queue.rank, queue.mistake = 10, f"{queue.wait.on!r} does not land"
 
 
 _JUDGES = {"mbarrier": _mbarrier, "barrier": _barrier, "cluster": _cluster, "registers": _registers, "wgmma": _wgmma, "warp": _warp,
-           "bulk": _task, "copies": _task}
+           "aligned": _aligned, "bulk": _task, "copies": _task}
 
 
 # ----------------------------------------------------------------------------------------------------- words
 
 
-def _waits(queue: _Queue) -> str:
-    wait = queue.wait
+def waits(wait: Wait) -> str:
+    """Where somebody waits, and for what."""
     here = place(wait.op)
     match wait.kind:
         case "mbarrier":
@@ -183,7 +193,7 @@ def _waits(queue: _Queue) -> str:
             return f"waits at {here} for registers"
         case "wgmma":
             return f"waits at {here} for wgmma group {wait.phase}"
-        case "warp":
+        case "warp" | "aligned":
             return f"waits at {here} for the other lanes of its warp"
     return f"waits at {here} for {wait.on!r}"
 

@@ -2,12 +2,14 @@
 
 Most programs have none but the accumulators of wgmma, which the first wgmma may overwrite (scale-d 0). Values that are computed from
 such a register are followed too, so that one that is copied, or computed ahead and then not chosen, is no mistake until it matters.
+So are the results of instructions that gave some lane an undefined value in a run: the run begins again when one does so first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .operand import Immediate, Register
 from .program import Op, Program
 from .semantics import find
 
@@ -38,13 +40,23 @@ def unwritten(program: Program) -> dict[str, int]:
     return found
 
 
+def divides(op: Op) -> bool:
+    """Whether the result is undefined where the divisor is 0: it is, or only the run knows."""
+    if op.tokens[0] not in ("div", "rem") or op.bindings["type"][0] not in "us":
+        return False
+    divisor = op.operand("b")
+    return isinstance(divisor, Register) or (isinstance(divisor, Immediate) and divisor.value == 0)
+
+
 def followed(program: Program) -> frozenset[int]:
-    """The instructions (by index) that name a register of `unwritten`, one computed from it, or one of a wgmma."""
+    """The instructions (by index) that name a register of `unwritten`, of `program.undefined`, one computed from it, or one of a wgmma."""
     chosen = unwritten(program)
     ops: dict[str, list[tuple[Op, int, int]]] = {routine.name: [] for routine in program.routines.values()}
     for op in program.ops:
         reads, writes = bits(op.reads()), bits(op.writes())
         ops[op.routine.name].append((op, reads, writes))
+        if op.index in program.undefined:
+            chosen[op.routine.name] |= writes
         if op.tokens[:2] == ["wgmma", "mma_async"]:
             chosen[op.routine.name] |= bits(index for name in ("d", "a") if op.operand(name) is not None for index in op.registers(name))
     found: set[int] = set()
@@ -55,5 +67,5 @@ def followed(program: Program) -> frozenset[int]:
             for op, reads, writes in listed:
                 if reads & known and carries(op):
                     known |= writes
-        found.update(op.index for op, reads, writes in listed if (reads | writes) & known)
+        found.update(op.index for op, reads, writes in listed if (reads | writes) & known or divides(op))
     return frozenset(found)

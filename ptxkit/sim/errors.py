@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..errors import LaunchError
 from ..grammar.errors import Finding, Position, PtxkitError
 
 if TYPE_CHECKING:
     from .program import Op
 
 
-class SimulationError(PtxkitError, ValueError):
+class SimulationError(LaunchError, ValueError):
     """The call is wrong, before anything runs: arguments, launch shape, an unknown entry."""
 
 
 class UnsupportedError(PtxkitError, NotImplementedError):
     """The program uses what the simulator does not execute; raised by name, before anything runs."""
+
+
+class InternalError(PtxkitError, RuntimeError):
+    """The simulator failed, on a text that is not known to be wrong: a defect of ptxkit."""
+
+
+class Again(Exception):
+    """The run must begin again: a value turned out to be undefined, and those computed from it were not followed."""
 
 
 class Fault(Exception):

@@ -105,7 +105,7 @@ def _printf(f: Fragment, op: Op) -> None:
         def text(address: int, lane: int = lane) -> str:
             return text_at(f, lane, address)
 
-        f.machine.output.append(formatted(text_at(f, lane, template), words, text))
+        f.machine.printed(formatted(text_at(f, lane, template), words, text), op)
     _result(f, op)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import Fault
 from .externals import EXTERNALS
 from .operand import SymbolValue, Vector, Word
-from .values import FULL, lane_list, lane_of, mask_of, merge, signed
+from .values import lane_list, lane_of, mask_of, merge, signed
 
 if TYPE_CHECKING:
     from .cta import Warp
@@ -41,7 +41,8 @@ class Activation:
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """What a sleeping fragment waits for: `kind` "mbarrier", "barrier", "cluster", "bulk", "copies", "wgmma", "registers", "warp".
+    """What a sleeping fragment waits for: `kind` "mbarrier", "barrier", "cluster", "bulk", "copies", "wgmma", "registers", "warp" or
+    "aligned" (lanes of its warp).
 
     `on` is the object of that kind, `phase` the phase, generation or group. `times_out`: a try_wait, which may say no and go on.
     """
@@ -51,10 +52,6 @@ class Wait:
     on: Any
     phase: int = 0
     times_out: bool = False
-
-
-MET = object()
-"""The token of a fragment whose meeting with other lanes is complete."""
 
 
 class Fragment:
@@ -92,7 +89,7 @@ class Fragment:
     def fork(self, mask: int, block: int) -> Fragment:
         """A new fragment of some of these lanes, which leave this one."""
         other = Fragment(self.machine, self.warp, self.R.copy(), mask, block)
-        other.join, other.stack, other.frame = self.join, self.stack, self.frame
+        other.join, other.stack, other.frame, other.carry = self.join, self.stack, self.frame, self.carry
         self._keep(self.mask & ~mask)
         if self.machine.watch is not None:
             self.machine.watch.part(self, other)
@@ -151,6 +148,8 @@ class Fragment:
             value = registers[index]
             if type(value) is not int and type(value) is not bool:
                 registers[index] = lane_of(value, lane)
+        if type(self.carry) is not int:
+            self.carry = lane_of(self.carry, lane)
 
     def arrive(self, block: int) -> Fragment | None:
         """Reach the join at `block`; the whole fragment if all others are there, None if this one must wait."""
@@ -159,54 +158,6 @@ class Fragment:
         self.block = block
         join.arrived.append(self)
         return self.machine.complete(join)
-
-    def meet(self, op: Op, members: Any) -> bool:
-        """At an instruction for the lanes `members` of the warp: whether this fragment must wait for lanes that are elsewhere.
-
-        At a bar.warp.sync they only meet; at any other they must be at this very instruction, and become one fragment.
-        """
-        guard = self.mask if op.guard is None else self.mask & (mask_of(self.R[op.guard.index]) ^ (FULL if op.negated else 0))
-        wanted = lane_of(members, self.first()) & self.warp.live
-        absent = wanted & self.mask & ~guard
-        if guard and absent:
-            raise Fault("divergent-sync", f"`{op.opcode}` of {self.warp!r} names lanes {absent:#010x}, which their guard keeps from "
-                        "executing it", "name the lanes that execute it, or let all of them", op)
-        if self.token is MET or not guard or not wanted & ~self.mask:
-            self.token = None
-            return False
-        machine, meetings = self.machine, self.warp.meetings
-        apart = op.tokens[0] == "bar"
-        key = (wanted, -1) if apart else (wanted, op.index)
-        others = meetings.setdefault(key, [])
-        here = self.mask
-        for other in others:
-            here |= other.mask
-        if wanted & ~here:
-            machine.sleep(self, others, Wait("warp", op, self.warp, wanted))
-            return True
-        del meetings[key]
-        machine.progress += 1
-        if apart:
-            for other in others:
-                other.token = MET
-            machine.wake(others)
-            return False
-        if any(other.join is not self.join or other.stack is not self.stack for other in others):
-            raise Fault("divergent-sync", f"lanes of {self.warp!r} come to `{op.opcode}` from places that do not meet again together",
-                        "execute it where the lanes have reconverged", op)
-        parts = [*others, self]
-        if machine.watch is not None:
-            machine.watch.joined(sorted(parts, key=lambda f: -f.mask.bit_count()))
-        whole = merged(parts, machine.live(op.block), machine.program.owner[op.block].widths)
-        for part in parts:
-            machine.sleeping.pop(part, None)
-            part.wait = None
-            if part is not whole:
-                part.mask = 0
-        whole.block = op.block
-        if whole is not self:
-            machine.ready.append(whole)
-        return True
 
     def exit(self, mask: int) -> None:
         """Some of the lanes end."""
@@ -220,11 +171,14 @@ class Fragment:
         name = self._callee(op, pointer, back, join)
         routine = machine.program.routines.get(name)
         if routine is None:
-            EXTERNALS[name](self, op)
+            external = EXTERNALS.get(name)
+            if external is None:
+                raise Fault("bad-call", f"a call through a pointer to `{name}`, which is declared but not defined", "", op)
+            external(self, op)
             return back
         depth = 1 if self.stack is None else self.stack.depth + 1
-        if depth > 256:
-            raise Fault("stack-overflow", f"calls are nested more than 256 deep in `{name}`", "", op)
+        if depth > 256 or self.frame + machine.program.owner[back].frame + routine.frame > machine.local_bytes:
+            raise Fault("stack-overflow", f"calls are nested {depth} deep in `{name}`, with {self.frame:,} bytes of stack", "", op)
         caller = self.R
         self.stack = Activation(back, caller, self.frame, op, self.stack, depth)
         above = self.frame + machine.program.owner[back].frame
@@ -284,11 +238,11 @@ class Fragment:
 
     # ------------------------------------------------------------------------------------------------ reading
 
-    def special(self, name: str) -> Any:
-        """A special register."""
-        value = self.warp.specials.get(name)
+    def special(self, name: str, behind: int = 0) -> Any:
+        """A special register. `behind`: the instructions that `Machine.steps` counts and that are still to be executed."""
+        value = self.warp.special(name)
         if value is None:
-            value = self.machine.special(self, name)
+            value = self.machine.special(name, behind)
         if self.lane is not None and type(value) is not int and type(value) is not bool:
             return lane_of(value, self.lane)
         return value
@@ -319,6 +273,8 @@ def merged(fragments: list[Fragment], live: tuple[int, ...], widths: list[int]) 
         for index in live:
             if registers[index] is not theirs[index]:
                 registers[index] = merge(other.mask, theirs[index], registers[index], widths[index])
+        if whole.carry is not other.carry:
+            whole.carry = merge(other.mask, other.carry, whole.carry, 8)
         mask |= other.mask
     whole.mask = mask
     whole.lane = mask.bit_length() - 1 if mask & mask - 1 == 0 else None

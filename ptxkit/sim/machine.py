@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -16,7 +16,8 @@ from .compile import BLOCK, Code
 from .cta import Cluster
 from .errors import Fault
 from .fragment import Fragment, Join, Wait, merged
-from .memory import Memory
+from .limits import LIMITS, MAX_STEPS, Limits
+from .memory import Memory, Places
 from .operand import Immediate, Register
 from .spaces import RESERVED_SHARED
 from .symbols import round_up
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from .program import Op, Program, Routine
 
 FRAME_ROOM = 1 << 14
-"""Bytes of local memory per lane beyond the entry's own frame, for calls."""
+"""Bytes of local memory per lane beyond one frame of each function, for calls that recur."""
 
 
 PATIENCE = 30_000
@@ -64,7 +65,7 @@ class Machine:
     def __init__(self, program: Program, code: list[Code], policy: Policy, *, grid: tuple[int, int, int], block: tuple[int, int, int],
                  cluster: tuple[int, int, int], dynamic_smem: int, memory: Memory, parameters: bytes, registers_at_entry: int,
                  resident: int, honours_setmaxnreg: bool = True,
-                 watch: Observer | None = None, max_steps: int | None = None, explicit_cluster: bool = False,
+                 watch: Observer | None = None, max_steps: int = MAX_STEPS, limits: Limits = LIMITS, explicit_cluster: bool = False,
                  name_of: Callable[[int], str] | None = None) -> None:
         self.program = program
         self.code = code
@@ -80,15 +81,22 @@ class Machine:
         constants = bytes(layout.contents("const"))
         self.const = Memory(np.frombuffer(constants.ljust(round_up(len(constants), 16) or 16, b"\0"), np.uint8), "const")
         self.parameters = Memory(np.frombuffer(parameters.ljust(round_up(len(parameters), 16) or 16, b"\0"), np.uint8), "param")
-        self.local_bytes = round_up(program.entry.frame + (FRAME_ROOM if len(program.routines) > 1 else 0), 16) or 16
+        self.parameters_read: dict[int, Any] = {}
+        """What loads of the entry's parameters have read, by the instruction's index."""
+        callees = [routine.frame for routine in program.routines.values() if routine is not program.entry]
+        self.local_bytes = round_up(program.entry.frame + sum(callees) + FRAME_ROOM * bool(callees), 16) or 16
         self.registers_at_entry = registers_at_entry
         self.honours_setmaxnreg = honours_setmaxnreg
         self.explicit_cluster = explicit_cluster
         self.resident = resident
         self.watch = watch
         self.max_steps = max_steps
+        self.limits = limits
+        self._steps_due = max_steps
         self.name_of: Callable[[int], str] = name_of or (lambda offset: f"mbarrier at shared +{offset - RESERVED_SHARED:#x}")
         self.ready: deque[Fragment] = deque()
+        self.going: Fragment | None = None
+        """Whose turn was over before it had to wait, if the last turn ended so."""
         self.sleeping: dict[Fragment, None] = {}
         self.flying: list[Task] = []
         self.clusters: list[Cluster] = []
@@ -99,6 +107,8 @@ class Machine:
         self.probing = False
         """Whether a fragment runs alone to find out whether it can go on: no try_wait fails then for its time."""
         self.clock = 0
+        self.storing: tuple[Places, Sequence[Any], int] | None = None
+        """What a store is about to write while the observer is told of it: places, values, bytes of each."""
         self.bank_conflicts = 0
         self.barrier_waits = 0
         self.traffic = {space: [0, 0] for space in ("global", "shared", "local", "const", "param")}
@@ -107,9 +117,11 @@ class Machine:
         self.counts = [0] * len(program.blocks)
         self.findings: list[Finding] = []
         self.output: list[str] = []
+        self._printed = 0
+        self._local = 0
         self.live = cache(self._live)
         self._blank: dict[str, list[Any]] = {}
-        self._sizes = [len(b.ops) + 1 for b in program.blocks]
+        self._sizes = [len(b.ops) + b.begins for b in program.blocks]
         self._functions = {address: name for name, address in layout.functions.items()}
         self._waiting = self._positions()
 
@@ -117,21 +129,33 @@ class Machine:
 
     def run(self) -> None:
         """Run the grid to its end; raises `Fault` or `Deadlock`."""
+        self.begin()
+        while self.advance():
+            pass
+        self.end()
+
+    def begin(self) -> None:
+        """Make the first clusters resident."""
         if self.watch is not None:
             self.watch.begin(self)
         self.policy.begin(self)
         self._admit()
-        ready, policy = self.ready, self.policy
-        while True:
-            while ready:
-                f = policy.next(ready)
-                self._turn(f)
-                policy.between(self)
-                if self.steps - self._seen_at > self._patience:
-                    self._look_for_progress()
-            if not self.clusters:
-                break
+
+    def advance(self) -> bool:
+        """One turn or, where nobody can go on, what happens by itself. False: all threads have exited."""
+        if self.ready:
+            self._turn(self.policy.next(self.ready))
+            self.policy.between(self)
+            if self.steps - self._seen_at > self._patience:
+                self._look_for_progress()
+            return True
+        if self.clusters:
             self._stalled()
+            return True
+        return False
+
+    def end(self) -> None:
+        """All threads have exited: what is still in flight lands."""
         while self.flying:
             self.land(self.flying[0])
         if self.watch is not None:
@@ -140,9 +164,10 @@ class Machine:
     def _turn(self, start: Fragment, states: set[Any] | None = None) -> bool:
         """Run a fragment until it waits, ends, joins others, or its turn is over. With `states`: until a state comes again (True)."""
         f = start
+        self.going = None
         code, counts, sizes = self.code, self.counts, self._sizes
         block = f.block
-        turns = self.policy.turn(f) if states is None else SPIN
+        turns = min(self.policy.turn(f) if states is None else SPIN, max(self._steps_due - self.steps, 0) + 1)
         while True:
             counts[block] += 1
             self.steps += sizes[block]
@@ -164,6 +189,7 @@ class Machine:
                     states.add(state)
                 if turns <= 0 or repeats:
                     f.block = block
+                    self.going = f
                     self._check_steps()
                     self.ready.append(f)
                     return repeats
@@ -177,11 +203,31 @@ class Machine:
                 return False
             else:
                 f.exit(f.mask)
+                self._check_steps()
                 return False
 
     def _check_steps(self) -> None:
-        if self.max_steps is not None and self.steps > self.max_steps:
-            raise Fault("max-steps", f"the program has not ended after {self.steps} warp instructions", "raise max_steps if it needs more")
+        """`steps` counts what blocks, too, so that it is larger than the number of instructions that have been executed."""
+        if self.steps > self._steps_due:
+            executed = self.executed
+            if executed > self.max_steps or self.steps > 8 * self.max_steps + 64:
+                raise Fault("max-steps", f"the program has not ended after {executed:,} warp instructions "
+                            f"(max_steps is {self.max_steps:,})",
+                            "raise max_steps if it needs more")
+            self._steps_due = self.steps + max(self.max_steps - executed, 1)
+
+    @property
+    def executed(self) -> int:
+        """Warp instructions so far."""
+        return sum(len(block.ops) * count for block, count in zip(self.program.blocks, self.counts, strict=True))
+
+    def printed(self, words: str, op: Op) -> None:
+        """What a lane prints."""
+        self._printed += len(words)
+        if self._printed > self.limits.output:
+            raise Fault("max-output", f"the program has printed more than {self.limits.output:,} characters: {self.limits.says('output')}",
+                        "", op)
+        self.output.append(words)
 
     def _stalled(self) -> None:
         """Nothing is ready: land something, let a try_wait time out, or find that nobody can ever go on."""
@@ -204,9 +250,15 @@ class Machine:
         return False
 
     def _part_joins(self) -> bool:
-        """Let lanes go on that wait for others of their warp only to run together: the others may need them to."""
+        """Let lanes go on that wait for others of their warp only to run together: the others may need them to. First those of warps
+        whose lanes wait for each other at an instruction, then all; but none past an instruction that is for the whole warp together.
+        """
+        waits = [(f, f.wait.kind) for f in self.sleeping if f.wait is not None]
+        return self._unpark([f for f, kind in waits if kind == "warp"]) or self._unpark([f for f, kind in waits if kind != "aligned"])
+
+    def _unpark(self, waiting: list[Fragment]) -> bool:
         found = False
-        for f in list(self.sleeping):
+        for f in waiting:
             join = f.join
             while join is not None:
                 for parked in join.arrived:
@@ -258,6 +310,14 @@ class Machine:
 
     # ------------------------------------------------------------------------------------------- clusters
 
+    def local_memory(self) -> int:
+        """The bytes of a warp's local memory, which it now takes: 32 times a lane's."""
+        self._local += 32 * self.local_bytes
+        if self._local > self.limits.memory:
+            raise Fault("max-memory", f"the resident threads have {self.local_bytes:,} bytes of local memory each, together more than "
+                        f"{self.limits.memory:,}", self.limits.says("memory"))
+        return self.local_bytes
+
     def _positions(self) -> deque[list[tuple[int, int, int]]]:
         found: deque[list[tuple[int, int, int]]] = deque()
         x, y, z = self.cluster
@@ -304,8 +364,11 @@ class Machine:
         if not cta.live:
             if self.watch is not None:
                 self.watch.cta_end(cta)
+            self._local -= sum(warp.release_local() for warp in cta.warps)
             if not cta.cluster.live:
                 self.clusters.remove(cta.cluster)
+                if not any(task.warp.cta.cluster is cta.cluster for task in self.flying):
+                    cta.cluster.release()
                 self._admit()
 
     def complete(self, join: Join) -> Fragment | None:
@@ -334,6 +397,8 @@ class Machine:
         waiters.append(f)
         if wait.kind in ("mbarrier", "barrier", "cluster"):
             self.barrier_waits += 1
+        if self.watch is not None:
+            self.watch.slept(f, wait)
 
     def wake(self, waiters: list[Fragment]) -> None:
         for f in waiters:
@@ -420,10 +485,10 @@ class Machine:
     def function_at(self, address: int) -> str | None:
         return self._functions.get(address)
 
-    def special(self, f: Fragment, name: str) -> Any:
+    def special(self, name: str, behind: int) -> Any:
         """A special register that is not a constant of the warp. Clocks count warp instructions, so that runs repeat."""
         self.clock += 1
-        now = self.steps + self.clock
+        now = self.steps - behind + self.clock
         values = {"%clock64": now, "%clock": now & FULL, "%clock_hi": now >> 32, "%globaltimer": now, "%globaltimer_lo": now & FULL,
                   "%globaltimer_hi": now >> 32}
         return values[name]

@@ -49,6 +49,12 @@ class Memory:
             self.words[size] = data[:usable].view(DTYPES[8 * size])
         self.shadow: Any = None
 
+    def release(self) -> None:
+        """Hold nothing any more."""
+        self.data = np.empty(0, np.uint8)
+        self.words = {}
+        self.shadow = None
+
     def allocation(self, low: int, high: int) -> Allocation | None:
         """The allocation that holds the bytes `low` to `high`, None when there is none."""
         last = self.last
@@ -67,7 +73,7 @@ class Memory:
 def resolve(f: Fragment, mask: int, op: Op, space: str, address: Any, size: int) -> tuple[Memory, Places]:
     """Where an access of `size` bytes goes; a fault when it is misaligned or out of bounds."""
     if space[:6] == "shared":
-        return _shared(f, mask, op, address, size)
+        return _shared(f, mask, op, address, size, own=space != "shared::cluster")
     if space == "global":
         return _global(f, mask, op, address, size)
     if not space:
@@ -87,7 +93,8 @@ def _generic(f: Fragment, mask: int, op: Op, address: Any, size: int) -> tuple[M
         raise _fault(f, mask, op, address, size, "no memory lies")
     if space == "global":
         return _global(f, mask, op, address, size)
-    return resolve(f, mask, op, "param::entry" if space == "param" else space, address & (1 << WINDOW_BITS) - 1, size)
+    named = {"param": "param::entry", "shared": "shared::cluster"}.get(space, space)
+    return resolve(f, mask, op, named, address & (1 << WINDOW_BITS) - 1, size)
 
 
 class Mixed(Exception):
@@ -103,7 +110,8 @@ def mask_where(values: Array, value: int, mask: int) -> int:
     return int.from_bytes(found, "little") & mask
 
 
-def _shared(f: Fragment, mask: int, op: Op, address: Any, size: int) -> tuple[Memory, Places]:
+def _shared(f: Fragment, mask: int, op: Op, address: Any, size: int, *, own: bool = False) -> tuple[Memory, Places]:
+    """`own`: the address must be one of the executing CTA's."""
     cluster = f.cta.cluster
     memory = cluster.shared
     if type(address) is int:
@@ -111,7 +119,7 @@ def _shared(f: Fragment, mask: int, op: Op, address: Any, size: int) -> tuple[Me
         if offset < RESERVED_SHARED or offset + size > memory.limit or rank >= len(cluster.ctas) or offset & size - 1:
             raise _fault(f, mask, op, address, size, "shared memory does not reach")
         if rank != f.cta.rank:
-            remote(f, op, rank)
+            remote(f, op, rank, own=own)
         return memory, rank * memory.stride + offset
     places = address.astype(np.intp)
     if mask != FULL:
@@ -126,14 +134,17 @@ def _shared(f: Fragment, mask: int, op: Op, address: Any, size: int) -> tuple[Me
         raise _fault(f, mask, op, address, size, "no CTA of the cluster lies")
     if top or f.cta.rank:
         for rank in set(ranks.tolist()) - {f.cta.rank}:
-            remote(f, op, rank)
+            remote(f, op, rank, own=own)
         places += ranks * memory.stride
     return memory, places
 
 
-def remote(f: Fragment, op: Op, rank: int) -> None:
-    """An access to another CTA's shared memory: that CTA must still be there."""
+def remote(f: Fragment, op: Op, rank: int, *, own: bool = False) -> None:
+    """An access to another CTA's shared memory: the instruction must be for such, and that CTA must still be there."""
     cta = f.cta.cluster.ctas[rank]
+    if own:
+        raise Fault("out-of-bounds", f"{f.warp!r}: `{op.opcode}` takes an address in the shared memory of {cta!r} for one of its own, "
+                    ".shared::cta", ".shared::cluster, or the address in the executing CTA instead of one from mapa", op)
     if not cta.live:
         raise Fault("dsmem-lifetime", f"{f.warp!r} accesses the shared memory of {cta!r}, which has exited",
                     "end the kernel with a cluster barrier after the last remote access", op)
@@ -165,21 +176,22 @@ def _private(f: Fragment, mask: int, op: Op, space: str, address: Any, size: int
     if space == "param" and (f.stack is not None or op_is_call_parameter(op)):
         space = "local"
     memory = {"const": machine.const, "param": machine.parameters, "param::entry": machine.parameters}.get(space)
+    local = memory is None
     if memory is None:
         memory = f.warp.local
-        address = np.where(lanes(mask), address, 0) + LANE.astype(np.intp) * memory.stride if type(address) is not int \
-            else address + LANE.astype(np.intp) * memory.stride if f.lane is None else address + f.lane * memory.stride
-    limit = len(memory.data)
+    limit = memory.stride if local else len(memory.data)
     if type(address) is int:
-        if address & size - 1 or address + size > limit:
+        if address & size - 1 or not 0 <= address <= limit - size:
             raise _fault(f, mask, op, address, size, f"{space} memory does not reach")
-        return memory, address
+        if not local:
+            return memory, address
+        return memory, address + LANE.astype(np.intp) * limit if f.lane is None else address + f.lane * limit
     places = address.astype(np.intp)
     if mask != FULL:
         places = np.where(lanes(mask), places, places[(mask & -mask).bit_length() - 1])
-    if int(np.bitwise_or.reduce(places)) & size - 1 or int(places.max()) + size > limit:
+    if int(np.bitwise_or.reduce(places)) & size - 1 or int(places.min()) < 0 or int(places.max()) + size > limit:
         raise _fault(f, mask, op, address, size, f"{space} memory does not reach")
-    return memory, places
+    return memory, places + LANE.astype(np.intp) * limit if local else places
 
 
 def op_is_call_parameter(op: Op) -> bool:
@@ -269,11 +281,31 @@ def store(f: Fragment, mask: int, op: Op, space: str, address: Any, values: Any,
     machine = f.machine
     memory.traffic[1] += size * len(values) * mask.bit_count()
     if machine.watch is not None:
-        machine.watch.access(f, mask, op, "w", memory, places, size * len(values), strong)
+        machine.storing = places, values, size
+        machine.watch.access(f, mask, op, "w", memory, places, size * len(values), strong, values if strong else None)
+        machine.storing = None
     if memory is f.cta.cluster.shared and type(places) is not int:
         machine.bank_conflicts += conflicts(places, size * len(values))
+    if memory is machine.const or memory is machine.parameters:
+        raise Fault("read-only", f"{f.warp!r}: `{op.opcode}` to {memory.space} memory", "copy what it holds, and write there", op)
     for i, value in enumerate(values):
         write(memory, places, value, size, mask, i * size)
+    if machine.watch is not None and mask & mask - 1 and memory.space != "local":
+        _collisions(f, mask, op, memory, places, values, size)
+
+
+def _collisions(f: Fragment, mask: int, op: Op, memory: Memory, places: Places, values: Any, size: int) -> None:
+    """Tell the observer where a lane's value is gone because another lane has written a different one."""
+    watch = f.machine.watch
+    assert watch is not None
+    for i, value in enumerate(values):
+        if type(places) is int and type(value) is int:
+            continue
+        lost = np.flatnonzero((read(memory, places, size, i * size) != value) & lanes(mask))
+        if len(lost):
+            lane = int(lost[0])
+            watch.overwritten(f, op, memory, (places if isinstance(places, int) else int(places[lane])) + i * size, lane)
+            return
 
 
 def conflicts(places: Array, size: int) -> int:
@@ -315,9 +347,3 @@ def shared_place(f: Fragment, address: int, size: int, op: Op) -> int:
     if address >> WINDOW_BITS == SHARED >> WINDOW_BITS:
         address &= (1 << WINDOW_BITS) - 1
     return int(_shared(f, f.mask, op, address, size)[1])
-
-
-def load_bytes(f: Fragment, mask: int, op: Op, space: str, address: int, size: int) -> bytes:
-    """Neighbouring bytes at one address, read as the hardware reads a tensor map: no access of a thread."""
-    memory, place = resolve(f, mask, op, space, address, 16)
-    return memory.data[place:place + size].tobytes()

@@ -1,27 +1,28 @@
 """What the engine tells a checker. Every method does nothing; the engine calls none when there is no observer.
 
 `f` is the executing fragment, `mask` its executing lanes, `op` the instruction (the site). An observer never changes execution;
-it may raise `Fault`, and keeps its findings itself. Slots named `shadow` (Fragment, Memory, MBarrier, Task, WGroup) are its own.
+it may raise `Fault`, and keeps its findings itself. Slots named `shadow` (Fragment, Memory, MBarrier, Task, Product, WGroup) are its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .barriers import MBarrier, NamedBarrier
     from .cta import Cluster, Cta
-    from .fragment import Fragment
+    from .fragment import Fragment, Wait
     from .machine import Machine
     from .memory import Memory, Places
     from .program import Op
     from .tasks import Group, Task
+    from .tensormap import Map
     from .warpgroup import Product, WGroup
 
 
 class Observer:
-    """The hooks, in the order in which things happen. Subclass it and override what you need."""
+    """The hooks, in the order in which things happen. Subclass it and override what you need. A run may begin again, with `begin`."""
 
     # ---------------------------------------------------------------------------------------------- life
 
@@ -42,11 +43,16 @@ class Observer:
 
     # ---------------------------------------------------------------------------------------------- memory
 
-    def access(self, f: Fragment, mask: int, op: Op, mode: str, memory: Memory, places: Places, size: int, strong: bool) -> None:
+    def access(self, f: Fragment, mask: int, op: Op, mode: str, memory: Memory, places: Places, size: int, strong: bool,
+               values: Any = None) -> None:
         """A generic access, before it happens. `mode` "r", "w", or "a" (atomic read-modify-write); `size` bytes from each lane's place.
 
-        `places` is an int (all lanes at one place) or 32 places. `strong`: not weak; the opcode's tokens say order and scope.
+        `places` is an int (all lanes at one place) or 32 places. `strong`: not weak; the opcode's tokens say order and scope. `values` are
+        what a strong store or an atomic is given, for each word.
         """
+
+    def overwritten(self, f: Fragment, op: Op, memory: Memory, place: int, lane: int) -> None:
+        """What a lane has written at a place is gone: another lane has written something else there with the same instruction."""
 
     def issued(self, f: Fragment, task: Task) -> None:
         """An asynchronous copy or reduction starts; `task.reads` and `task.writes` are its footprint, `task.signals` its mbarriers."""
@@ -57,24 +63,45 @@ class Observer:
     def tensormap(self, f: Fragment, lane: int, op: Op, memory: Memory, place: int) -> None:
         """A copy is about to be issued by a lane with the tensor map at this place."""
 
+    def stored_beyond(self, f: Fragment, op: Op, name: str, map: Map, columns: tuple[int, int]) -> None:
+        """A tensor store has been issued that writes columns, first and last, behind the inner extent of its map (called `name`)."""
+
     # ---------------------------------------------------------------------------------------------- order
 
     def warp_sync(self, f: Fragment, mask: int, op: Op) -> None:
         """The lanes meet: bar.warp.sync, and whatever else is `.sync` among them (shfl, vote, elect, wgmma, setmaxnreg, ...)."""
 
+    def warp_meet(self, parts: Sequence[tuple[Fragment, int]], op: Op) -> None:
+        """Lanes of several fragments of a warp meet at instructions like `op`, each fragment at its own."""
+
+    def elected(self, parts: Sequence[tuple[Fragment, Op, int]], members: int, lane: int) -> None:
+        """Lanes of these fragments, each at its own `elect.sync`, have elected a lane among `members`."""
+
     def fence(self, f: Fragment, mask: int, op: Op) -> None:
         """fence.*, membar.*, tensormap.cp_fenceproxy: the opcode's tokens say which."""
 
-    def mbarrier_init(self, f: Fragment, op: Op, barrier: MBarrier, before: MBarrier | None) -> None:
+    def map_published(self, f: Fragment, mask: int, op: Op, memory: Memory, place: int) -> None:
+        """tensormap.cp_fenceproxy has copied a tensor map to this place, as `access` has told, and released it."""
+
+    def map_acquired(self, f: Fragment, mask: int, op: Op, memory: Memory, places: Places) -> None:
+        """fence.proxy.tensormap::generic.acquire of the 128 bytes at these places; `fence` is told as well."""
+
+    def previous_ended(self, f: Fragment, mask: int, op: Op) -> None:
+        """griddepcontrol.wait has returned: the grid before has ended, and what it wrote is visible."""
+
+    def mbarrier_init(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, before: MBarrier | None) -> None:
         """`before` is the live barrier that was at this place."""
 
-    def mbarrier_inval(self, f: Fragment, op: Op, barrier: MBarrier) -> None: ...
+    def mbarrier_inval(self, f: Fragment, lane: int, op: Op, barrier: MBarrier) -> None: ...
 
     def mbarrier_expect_tx(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, count: int) -> None:
         """Before the bytes are added to the current phase, `barrier.phase`."""
 
     def mbarrier_arrive(self, f: Fragment, lane: int, op: Op, barrier: MBarrier, count: int, drop: bool) -> None:
         """Before the arrival is counted in the current phase. Order and scope are the opcode's (default release, cta)."""
+
+    def copies_counted(self, f: Fragment, lane: int, op: Op, barrier: MBarrier) -> None:
+        """A lane issues a cp.async.mbarrier.arrive, which lets the phase await one arrival more unless it is `.noinc`."""
 
     def copies_arrive(self, task: Task, barrier: MBarrier) -> None:
         """As `mbarrier_arrive`, of a lane's cp.async.mbarrier.arrive (the task), whose copies are complete."""
@@ -87,6 +114,10 @@ class Observer:
 
     def mbarrier_test(self, f: Fragment, mask: int, op: Op, barrier: MBarrier, phase: int, done: bool) -> None:
         """test_wait or try_wait has an answer about `phase` (of a parity: the phase that a correct waiter means)."""
+
+    def doubts(self, f: Fragment, op: Op) -> bool:
+        """Whether a wait, whose phase is complete, is to say no all the same, as it does in another schedule."""
+        return False
 
     def barrier_arrive(self, f: Fragment, mask: int, op: Op, barrier: NamedBarrier, count: int | None, waits: bool) -> None:
         """bar.sync, bar.red (`waits`) or bar.arrive, before it is counted in `barrier.generation`."""
@@ -102,6 +133,9 @@ class Observer:
     def cluster_complete(self, cluster: Cluster, phase: int) -> None: ...
 
     def cluster_pass(self, f: Fragment, mask: int, op: Op, cluster: Cluster, phase: int) -> None: ...
+
+    def slept(self, f: Fragment, wait: Wait) -> None:
+        """The fragment waits from now on; it has not gone on yet when it next tells of something."""
 
     # ---------------------------------------------------------------------------------------------- groups
 
@@ -124,10 +158,37 @@ class Observer:
     def touch(self, f: Fragment, op: Op) -> None:
         """Before any other instruction that names a register of some wgmma: `op.reads()`, `op.writes()`."""
 
+    def follows(self, op: Op) -> bool:
+        """Whether it wants to be told of what this shuffle reads."""
+        return False
+
+    def shuffled(self, parts: Sequence[tuple[Fragment, Op, int]], source: Any, absent: int) -> None:
+        """A shuffle of the lanes of these parts (fragment, instruction, lanes), before its results are written: the lane that each lane
+        reads, and the lanes `absent` that read one which does not take part.
+        """
+
     # ---------------------------------------------------------------------------------------------- the rest
 
     def registers(self, f: Fragment, op: Op, before: int, after: int) -> None:
         """setmaxnreg has taken effect: registers per thread of this warp."""
 
-    def polled(self, f: Fragment, mask: int, op: Op) -> None:
-        """A value that depends on timing has been read: test_wait, a clock, an atomic's result."""
+
+class Several(Observer):
+    """Tells several observers the same things, one after the other."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self.observers = tuple(observers)
+        for name, hook in vars(Observer).items():
+            if callable(hook):
+                setattr(self, name, _all([getattr(each, name) for each in observers if getattr(type(each), name) is not hook]))
+
+
+def _all(told: list[Callable[..., Any]]) -> Callable[..., Any]:
+    if len(told) == 1:
+        return told[0]
+
+    def tell(*arguments: Any, **named: Any) -> bool:
+        answers = [hook(*arguments, **named) for hook in told]
+        return any(answers)
+
+    return tell

@@ -57,12 +57,14 @@ class Policy:
     name = "fifo"
     quantum = 2000
     """Blocks that a fragment runs before others get a turn."""
+    stepwise = False
+    """Whether each instruction is a block of its own, so that others may get a turn after any."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
 
     def begin(self, machine: Machine) -> None:
-        """Before the first turn."""
+        """Before the first turn. A run may begin again: a policy object starts anew here."""
 
     def next(self, ready: deque[Fragment]) -> Fragment:
         return ready.popleft()

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from ..check.graph import liveness, post_dominators
 from ..grammar import forms, tree
+from ..grammar.authors import Authors
 from ..grammar.errors import OpcodeError, Position
-from ..grammar.match import Mismatch, bind
+from ..grammar.match import Mismatch, bind, lone
 from ..grammar.operands import width
-from ..grammar.special import SPECIAL
-from .errors import SimulationError
-from .operand import Address, Immediate, Indexed, Negated, Operand, Register, Sink, SpecialRegister, Symbol, SymbolValue, Vector, Word
-from .symbols import Layout
+from .errors import SimulationError, UnsupportedError
+from .limits import CONST_LIMIT, LOCAL_LIMIT, PARAMETER_LIMIT, Limits
+from .names import Names, Scope
+from .operand import Address, Indexed, Operand, Register, Symbol, Vector, Word
+from .symbols import Layout, round_up
 
-_AXES = {axis: lane for axes in ("xyzw", "rgba") for lane, axis in enumerate(axes)}
+
+@cache
+def _tokens(opcode: str) -> list[str]:
+    return opcode.split(".")
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +45,8 @@ class Op:
 
     @property
     def tokens(self) -> list[str]:
-        return self.opcode.split(".")
+        """The parts of the opcode; one list for all instructions that share it."""
+        return _tokens(self.opcode)
 
     @property
     def bindings(self) -> Mapping[str, str]:
@@ -91,6 +98,8 @@ class Block:
     join: int | None = None
     live: int = 0
     """The registers that are live at its begin, as a bit set."""
+    begins: bool = True
+    """False: a block of a program in single steps, which continues a basic block."""
 
 
 @dataclass(eq=False)
@@ -126,32 +135,8 @@ class Program:
     """The routine of each block."""
     ops: list[Op]
     layout: Layout
-    files: Mapping[int, str]
-
-
-class _Scope:
-    """The names of one `{}`; inner ones hide outer ones."""
-
-    def __init__(self, outer: _Scope | None) -> None:
-        self.outer = outer
-        self.names: dict[str, Any] = {}
-        self.labels: dict[str, object] = {}
-
-    def find(self, name: str) -> Any:
-        scope: _Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.outer
-        return None
-
-    def label(self, name: str) -> object | None:
-        scope: _Scope | None = self
-        while scope is not None:
-            if name in scope.labels:
-                return scope.labels[name]
-            scope = scope.outer
-        return None
+    undefined: set[int] = field(default_factory=set)
+    """The instructions (by index) that have given a lane an undefined value in some run."""
 
 
 @dataclass(slots=True, eq=False)
@@ -159,38 +144,40 @@ class _Pending:
     """An instruction before its block is known, with the scope that its labels are looked up in."""
 
     op: Op
-    scope: _Scope
+    scope: Scope
 
 
 class Decoder:
-    """Decodes the routines of a program one after the other into one list of blocks."""
+    """Decodes the routines of a program one after the other into one list of blocks; `stepwise` makes each instruction a block."""
 
-    def __init__(self, module: tree.Module, blocking: Any) -> None:
+    def __init__(self, module: tree.Module, blocking: Any, limits: Limits, stepwise: bool = False) -> None:
         self.module = module
+        self.limits = limits
         self.layout = Layout(module)
+        self.names = Names(self.layout)
         self.blocking = blocking
+        self.stepwise = stepwise
         self.blocks: list[Block] = []
         self.owner: list[Routine] = []
         self.ops: list[Op] = []
         self.routines: dict[str, Routine] = {}
-        self.files = {d.arguments[0]: d.arguments[1].value for d in module.items
-                      if isinstance(d, tree.Directive) and d.name == "file" and isinstance(d.arguments[1], tree.Text)}
+        self.authors = Authors(module)
         self.functions = {f.name: f for f in module.functions if f.body is not None}
         self.functions.update({item.name: self.functions[item.target] for item in module.items
                                if isinstance(item, tree.Alias) and item.target in self.functions})
 
     def program(self, entry: tree.Function) -> Program:
-        routine = self.routine(entry)
+        routine = self.routines[entry.name] = Routine(entry, self.layout)
         todo = [routine]
         for name in self._in_initialisers():
-            if name in self.functions and name not in self.routines:
-                todo.append(self.routine(self.functions[name]))
+            todo += self._new_routine(name)
+            self.layout.find(name)
         while todo:
             for op in self._body(todo.pop()):
                 for name in _called(op):
-                    if name in self.functions and name not in self.routines:
-                        todo.append(self.routine(self.functions[name]))
-        return Program(self.module, routine, self.routines, self.blocks, self.owner, self.ops, self.layout, self.files)  # type: ignore[arg-type]
+                    todo += self._new_routine(name)
+        self._fit(routine)
+        return Program(self.module, routine, self.routines, self.blocks, self.owner, self.ops, self.layout)
 
     def _in_initialisers(self) -> Iterator[str]:
         """The names in initialisers: tables of functions."""
@@ -204,16 +191,29 @@ class Decoder:
             elif isinstance(value, tree.Expression):
                 todo += value.operands
 
-    def routine(self, function: tree.Function) -> Routine:
-        routine = Routine(function, self.layout)
-        self.routines[function.name] = routine
-        return routine
+    def _fit(self, entry: Routine) -> None:
+        """Sizes that no GPU has."""
+        parameters = max((symbol.address + symbol.size for symbol in entry.parameters), default=0)
+        frames = ((f"the .local variables of `{routine.name}`", routine.frame, LOCAL_LIMIT) for routine in self.routines.values())
+        for what, size, most in (("the .const variables", self.layout.sizes["const"], CONST_LIMIT),
+                                 (f"the parameters of `{entry.name}`", parameters, PARAMETER_LIMIT), *frames):
+            if size > most:
+                raise SimulationError(f"{what} take {size:,} bytes: at most {most:,}")
+
+    def _new_routine(self, name: str) -> list[Routine]:
+        """The routine of that name or alias, if it is not known yet."""
+        function = self.functions.get(name)
+        if function is None or name in self.routines:
+            return []
+        known = self.routines.get(function.name)
+        made = self.routines[name] = self.routines[function.name] = known or Routine(function, self.layout)
+        return [] if known else [made]
 
     # ------------------------------------------------------------------------------------------- one routine
 
     def _body(self, routine: Routine) -> list[Op]:
         function = routine.function
-        scope = _Scope(None)
+        scope = Scope(None)
         frame = self.layout.frame(function)
         routine.parameters = tuple(frame.parameter(v) for v in function.parameters)
         routine.returns = tuple(frame.parameter(v) for v in function.returns)
@@ -224,11 +224,11 @@ class Decoder:
                 self._declare(routine, scope, variable, frame)
         items: list[Any] = []
         self._flatten(routine, function.body or (), scope, items, frame)
-        routine.frame = frame.size
+        routine.frame = round_up(frame.size, 16)      # a callee's frame comes behind it
         self._split(routine, items)
         return [item.op for item in items if isinstance(item, _Pending)]
 
-    def _flatten(self, routine: Routine, body: tuple[tree.Statement, ...], scope: _Scope, items: list[Any], frame: Any) -> None:
+    def _flatten(self, routine: Routine, body: tuple[tree.Statement, ...], scope: Scope, items: list[Any], frame: Any) -> None:
         for statement in body:
             if isinstance(statement, tree.Label):
                 scope.labels[statement.name] = statement
@@ -243,15 +243,18 @@ class Decoder:
             elif isinstance(statement, tree.Variable):
                 self._declare(routine, scope, statement, frame)
             elif isinstance(statement, tree.Loc):
-                python = Position(self.files.get(statement.file), statement.line, statement.column)
+                python = self.authors.of(statement)
             elif isinstance(statement, tree.Block):
-                self._flatten(routine, statement.body, _Scope(scope), items, frame)
+                self._flatten(routine, statement.body, Scope(scope), items, frame)
 
-    def _declare(self, routine: Routine, scope: _Scope, variable: tree.Variable, frame: Any) -> None:
+    def _declare(self, routine: Routine, scope: Scope, variable: tree.Variable, frame: Any) -> None:
         if variable.space != "reg":
             scope.names[variable.name] = frame.variable(variable)
             return
         bits = 1 if variable.type == "pred" else width(variable.type)
+        if len(routine.widths) + (variable.count or 1) * variable.vector > self.limits.registers:
+            raise SimulationError(f"`{routine.name}` declares {variable.count or 1:,} registers {variable.name}: a function may have "
+                                  f"{self.limits.says('registers')}")
         names = [variable.name] if variable.count is None else [f"{variable.name}{i}" for i in range(variable.count)]
         for name in names:
             made = [Register(len(routine.widths) + lane, bits, variable.type) for lane in range(variable.vector)]
@@ -261,84 +264,39 @@ class Decoder:
 
     # ------------------------------------------------------------------------------------------- one instruction
 
-    def _bind(self, routine: Routine, instruction: tree.Instruction, scope: _Scope, python: Position | None) -> Op:
+    def _bind(self, routine: Routine, instruction: tree.Instruction, scope: Scope, python: Position | None) -> Op:
         def types(name: str) -> str | None:
-            found = self._find(scope, name)
+            found = self.names.find(scope, name)
             if isinstance(found, Register):
                 return found.type
             if isinstance(found, Vector) and isinstance(found.elements[0], Register):
                 return f"v{len(found.elements)}.{found.elements[0].type}"
             return f".{found.space}" if isinstance(found, Symbol) else None
 
-        try:
-            signatures = forms.lookup(instruction.opcode)
-        except OpcodeError as error:
-            ordered = forms.canonical(instruction.opcode)
-            if ordered is None:
-                raise SimulationError(f"{_where(instruction)}{error}") from None
-            signatures = forms.lookup(ordered)
+        listed = _signatures(instruction)
         failures: list[Mismatch] = []
-        for signature in signatures:
+        for signature, executed in listed:
             values = bind(signature, instruction.operands, types)
             if isinstance(values, Mismatch):
                 failures.append(values)
                 continue
+            if not executed:
+                raise UnsupportedError(f"{_where(instruction)}the simulator does not execute `{instruction.opcode}` with such operands: "
+                                       "ptxas takes it, the manual does not have it")
+            if any(lone(signature, parameter) for parameter in signature.parameters):
+                raise UnsupportedError(f"{_where(instruction)}`{instruction.opcode}` of one value for a whole vector is not executed: "
+                                       "write a value for each lane in braces")
             guard = instruction.guard
-            predicate = None if guard is None else self._find(scope, guard.predicate)
-            operands = tuple(None if value is None else self._operand(parameter, value, scope)
-                             for parameter, value in zip(signature.parameters, values, strict=True))
+            try:
+                predicate = None if guard is None else self.names.predicate(scope, guard.predicate)
+                operands = tuple(None if value is None else self.names.operand(parameter, value, scope)
+                                 for parameter, value in zip(signature.parameters, values, strict=True))
+            except (SimulationError, UnsupportedError) as error:
+                raise type(error)(f"{_where(instruction)}`{instruction.opcode}`: {error}") from None
             return Op(instruction.opcode, signature, operands, predicate, guard is not None and guard.negated, instruction.position, python,
                       routine)
         nearest = max(failures, key=lambda failure: failure.depth)
         raise SimulationError(f"{_where(instruction)}`{instruction.opcode}`: {nearest.sentence}")
-
-    def _find(self, scope: _Scope, name: str) -> Any:
-        found = scope.find(name)
-        if found is None:
-            found = self.layout.symbols.get(name)
-        if found is None and "." in name:
-            vector, _, axis = name.rpartition(".")
-            of = scope.find(vector)
-            if isinstance(of, Vector) and axis in _AXES:
-                return of.elements[_AXES[axis]]
-        return found
-
-    def _operand(self, parameter: forms.Parameter, value: tree.Operand, scope: _Scope) -> Operand:
-        operand = parameter.operand
-        if isinstance(value, tree.Name):
-            return self._name(operand.kind, value.name, scope)
-        if isinstance(value, tree.Integer):
-            return Immediate(value.value)
-        if isinstance(value, tree.Float):
-            return Immediate(value.bits, value.width)
-        if isinstance(value, (tree.Vector, tree.Arguments)):
-            return Vector(tuple(self._operand(parameter, element, scope) for element in value.elements))
-        if isinstance(value, tree.Not):
-            return Negated(self._operand(parameter, value.operand, scope))
-        if isinstance(value, tree.Address):
-            if isinstance(value.base, tree.Integer):
-                return Address(Immediate(value.base.value), value.offset)
-            base = self._find(scope, value.base.name)
-            return Address(SymbolValue(base) if isinstance(base, Symbol) else base, value.offset)
-        if isinstance(value, tree.Offset):
-            return SymbolValue(self._find(scope, value.base.name), value.offset)
-        if isinstance(value, tree.Element):
-            symbol = self._find(scope, value.base.name)
-            size = symbol.element
-            if isinstance(value.index, tree.Integer):
-                return Address(SymbolValue(symbol), (value.index.value + value.offset) * size)
-            return Indexed(SymbolValue(symbol, value.offset * size), self._find(scope, value.index.name), size)
-        raise SimulationError(f"an operand {value!r} is not supported by the simulator")
-
-    def _name(self, kind: str, name: str, scope: _Scope) -> Operand:
-        if name == "_":
-            return Sink()
-        found = self._find(scope, name)
-        if found is not None:
-            return SymbolValue(found) if isinstance(found, Symbol) else found
-        if name == "WARP_SZ":
-            return Immediate(32)
-        return SpecialRegister(name) if name in SPECIAL else Word(name)
 
     # ------------------------------------------------------------------------------------------- blocks
 
@@ -361,10 +319,11 @@ class Decoder:
                     close()
                 starts[id(item)] = block.index
                 continue
-            if content and self.blocking(item.op):
+            if content and ((begins := self.blocking(item.op)) or self.stepwise):
                 close()
+                block.begins = begins
             content.append(item)
-            if item.op.signature.form.effects.control:
+            if item.op.signature.form.effects.control or (item.op.guard is not None and item.op.operand("membermask") is not None):
                 close()
         if content:
             close()
@@ -413,7 +372,7 @@ class Decoder:
                 leaves = [last] if control == "return" else []
                 block.successors = leaves if op.guard is None else [*leaves, following]
 
-    def _targets(self, routine: Routine, op: Op, scope: _Scope, starts: dict[int, int]) -> list[int]:
+    def _targets(self, routine: Routine, op: Op, scope: Scope, starts: dict[int, int]) -> list[int]:
         word = next(o for o in op.operands if isinstance(o, Word)).text
         names = routine.tables.get(word, (word,))
         found = []
@@ -441,6 +400,21 @@ def _effects(block: Block) -> tuple[int, int]:
             elif not written >> index & 1:
                 read |= 1 << index
     return read, written
+
+
+def _signatures(instruction: tree.Instruction) -> list[tuple[forms.Signature, bool]]:
+    """The signatures of an opcode, and whether it is executed with them: of forms that only ptxas has, not all are."""
+    opcode = instruction.opcode
+    try:
+        listed = forms.lookup(opcode)
+    except OpcodeError as error:
+        ordered = forms.canonical(opcode)
+        listed = () if ordered is None else forms.lookup(ordered)
+        if not forms.accepted(opcode):
+            raise SimulationError(f"{_where(instruction)}{error}") from None
+    tokens = opcode.split(".")
+    executed = tokens[0] == "call" or tokens[:2] in (["mov", "v2"], ["mov", "v4"]) or (tokens[0] == "cvt" and "ftz" in tokens)
+    return [*((each, True) for each in listed), *((each, executed) for each in forms.accepted(opcode) if each not in listed)]
 
 
 def _called(op: Op) -> tuple[str, ...]:

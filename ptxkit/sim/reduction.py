@@ -23,13 +23,13 @@ _OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "max": lambda old, new: np.fmax(old, new) if old.dtype.kind == "f" else np.maximum(old, new)}
 
 
-_LEAST, _BITS = "u32 s32 u64 s64 f16 bf16", "u32 s32 u64 s64"
+_LEAST, _BITS = "u32 s32 u64 s64 f16 bf16", "u32 s32 u64"
 _TENSOR = {"add": "u32 s32 u64 f32 f16 bf16 f64 tf32", "min": _LEAST, "max": _LEAST, "inc": "u32", "dec": "u32",
            "and": _BITS, "or": _BITS, "xor": _BITS}
 """The element types of a tensor map that a tensor reduction combines, by PTX's table; b32 and b64, which no map has, are integers.
 
-That f64 and tf32 are added is not in the table: an H200 does, and traps at s64, at bits of f32, and at the least of f32 and f64
-(measured: benchmarks/results/2026-11-21-h200-tensor-faults.txt).
+That f64 and tf32 are added is not in the table: an H200 does, and traps at sums and bits of s64, at bits of f32, and at the least of f32
+and f64 (measured: benchmarks/results/2026-11-21-h200-tensor-faults.txt, 2026-11-25-h200-chunks.txt).
 """
 
 

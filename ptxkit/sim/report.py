@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..grammar.errors import Finding
+from .errors import SimulationError
+
+if TYPE_CHECKING:
+    from ..timeline import Timeline
+    from .written import Written
 
 Verdict = Literal["clean", "review", "incomplete", "error"]
 
@@ -36,10 +41,39 @@ class Report:
     incomplete: bool = False
     every_schedule: bool = False
     """Whether the certificates hold, so that every schedule of this input is equivalent to the one that ran."""
+    provided: str = ""
+    """What that supposes of the device: that CTAs which wait for each other run together."""
     schedule: str = "fifo"
     seed: int = 0
     output: str = ""
     """What the kernel printed."""
+    ended: bool = True
+    """Whether the run came to its end. A fault stops it, and leaves memory half-written."""
+    variables: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """What the module's own variables in global memory held at the end, by name."""
+    written: Written | None = field(default=None, repr=False, compare=False)
+    timeline: Timeline | None = field(default=None, repr=False, compare=False)
+    """What the marks of the run say, where it ran with them."""
+
+    def unwritten(self, array: Any) -> Any:
+        """A mask of an array that was an argument, or of a view of one: the elements of which a byte was never written. A store box that is
+        too small, or a grid, leaves some. It takes a run under the checker.
+        """
+        if self.written is None:
+            raise SimulationError("only a run with check=True knows what was written")
+        return self.written.unwritten(array)
+
+    @property
+    def partly_written(self) -> tuple[str, ...]:
+        """The arguments of which something was written, but not all, in words."""
+        return () if self.written is None else self.written.partly()
+
+    @property
+    def reasons(self) -> tuple[Finding, ...]:
+        """Why there is no certificate, where nothing is wrong: what depends on the schedule, the time or the machine, and where it goes."""
+        from .checker.rules import RULES
+
+        return tuple(f for f in self.findings if f.severity != "error" and f.rule in RULES and RULES[f.rule].certificate)
 
     @property
     def verdict(self) -> Verdict:
@@ -55,6 +89,8 @@ class Report:
         verdict = self.verdict if self.checked else "error, not checked" if self.verdict == "error" else "not checked"
         lines = [f"{verdict}: {self.stats.instructions:,} warp instructions, schedule {schedule}"]
         if self.checked and self.every_schedule and self.verdict in ("clean", "review"):
-            lines.append("every schedule of this input is equivalent to the one that ran")
+            lines.append("every schedule of this input is equivalent to the one that ran" + (f", {self.provided}" if self.provided else ""))
         lines += [str(finding) for finding in self.findings]
+        if self.ended:
+            lines += [f"partly written: {words}" for words in self.partly_written]
         return "\n".join(lines)

@@ -3,83 +3,178 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..cards import H200, Card
-from ..dsl.rules import entry_registers
 from ..grammar import tree
-from ..smem import SHARED_LIMIT
+from ..grammar.errors import Finding
 from .arguments import Arguments
+from .collecting import seldom_collecting
 from .compile import Code, Compiler
 from .deadlock import explain, livelock
 from .definite import followed
-from .errors import Fault, SimulationError
+from .errors import Again, Fault, SimulationError
+from .failure import explained
+from .limits import LIMITS, MAX_STEPS, Limits
 from .machine import Deadlock, Livelock, Machine
-from .operand import Immediate
-from .policy import policy_of
+from .meeting import meets
+from .observer import Observer, Several
+from .policy import Policy, policy_of
+from .previous import uses_of
 from .program import Decoder, Program, entry_of
 from .report import Report, Stats
 from .semantics import find
+from .shape import Dim, Shape, registers_at_entry, whole
 from .spaces import RESERVED_SHARED
+from .written import Written
 
 if TYPE_CHECKING:
     from ..dsl.traced import Traced
     from .checker import Checker
+    from .memory import Allocation
 
-Dim = int | tuple[int, ...]
 _KEPT = 32
-_programs: OrderedDict[tuple[int, str], tuple[tree.Module, Program]] = OrderedDict()
-_codes: OrderedDict[tuple[int, bool], tuple[Program, list[Code]]] = OrderedDict()
+_programs: OrderedDict[tuple[int, str, int, bool], tuple[tree.Module, Program]] = OrderedDict()
+_codes: OrderedDict[tuple[int, frozenset[int] | None], tuple[Program, frozenset[int], list[Code]]] = OrderedDict()
 
 
 def run(source: Any, entry: str | None = None, *, grid: Dim, block: Dim | None = None, cluster: Dim | None = None,
-        dynamic_smem: int | None = None, args: Sequence[Any], schedule: str = "fifo", seed: int = 0, check: bool = True,
-        max_steps: int | None = None, card: Card = H200, **config: Any) -> Report:
+        dynamic_smem: int | None = None, args: Sequence[Any], schedule: str | Policy = "fifo", seed: int = 0, check: bool = True,
+        max_steps: int | None = None, limits: Limits = LIMITS, card: Card = H200, observers: Sequence[Observer] = (),
+        previous: Mapping[str, Iterable[Any]] | None = None, names: Sequence[str] | None = None,
+        marks: str = "", **config: Any) -> Report:
     """Execute one launch on the CPU device; arrays in `args` are updated in place.
 
     `source` is PTX text, a tree, or a kernel object (with its compile-time parameters as keywords). `args`: NumPy arrays for pointers
     and (for kernels that record their tiles) tensor maps, numbers, `ptxkit.TensorMap`. A grid counts CTAs. `block`, `cluster` and
-    `dynamic_smem` default to what the kernel says. `schedule`: "fifo", "random" (by `seed`), "adversarial" or a named adversary.
+    `dynamic_smem` default to what the kernel says. `schedule`: "fifo", "random" (by `seed`), "adversarial", a named adversary, or a
+    `Policy`. `observers` are told of every event, after the checker.
     `check` runs the checker, whose findings the report holds; without it only faults are found. As many CTAs run at the same time as `card`
-    has SMs.
+    has SMs. A run ends after `max_steps` warp instructions (None: 20 million), and where it exceeds the `limits`. `previous` says which
+    arrays the grid before uses until `griddepcontrol.wait` returns: `{"writes": [...], "reads": [...]}` of parameters by name or index, or
+    of views of argument arrays. `names` are what messages call the parameters, where PTX has other names than the author. `marks` is the
+    parameter with the buffer of marks: what they write is no result of the program.
     """
-    if max_steps is not None and max_steps < 1:
+    return prepare(source, entry, grid=grid, block=block, cluster=cluster, dynamic_smem=dynamic_smem, args=args, schedule=schedule,
+                   seed=seed, check=check, max_steps=max_steps, limits=limits, card=card, observers=observers, previous=previous,
+                   names=names, marks=marks, **config).run()
+
+
+def prepare(source: Any, entry: str | None = None, *, args: Sequence[Any], schedule: str | Policy = "fifo", seed: int = 0,
+            max_steps: int | None = None, limits: Limits = LIMITS, card: Card = H200, observers: Sequence[Observer] = (),
+            grid: Dim, block: Dim | None = None, cluster: Dim | None = None, dynamic_smem: int | None = None, check: bool = True,
+            previous: Mapping[str, Iterable[Any]] | None = None, names: Sequence[str] | None = None, marks: str = "",
+            **config: Any) -> Simulation:
+    """A launch that is ready to run: see `run`."""
+    _asked(args, seed, card, limits, max_steps, schedule)
+    module, traced = _module(source, config)
+    callers = bool(observers) or not isinstance(schedule, str)
+    with explained(module, callers=callers):
+        stepwise = isinstance(schedule, Policy) and schedule.stepwise
+        program = _program(module, entry_of(module, entry or (traced.name if traced else None)), limits, stepwise)
+        shape = Shape(program, grid, block, cluster, dynamic_smem, traced, limits)
+        return Simulation(program, traced, shape, args, schedule, seed, check, max_steps or MAX_STEPS, limits, card, observers, previous,
+                          names, marks, callers)
+
+
+class Simulation:
+    """One launch, ready to run. `begin` makes it a machine, `report` says what came of the run on it."""
+
+    def __init__(self, program: Program, traced: Traced | None, shape: Shape, args: Sequence[Any], schedule: str | Policy, seed: int,
+                 check: bool, max_steps: int, limits: Limits, card: Card, observers: Sequence[Observer],
+                 previous: Mapping[str, Iterable[Any]] | None, names: Sequence[str] | None, marks: str,
+                 callers: bool) -> None:
+        self.program, self.traced, self.shape = program, traced, shape
+        self.given, self.schedule, self.seed = args, schedule, seed
+        self.check, self.max_steps, self.limits, self.card = check, max_steps, limits, card
+        self.observers, self.previous, self.names = observers, previous, names
+        self.marks, self.callers = marks, callers
+        self.registers, self.honoured = registers_at_entry(program, shape)
+
+    def run(self) -> Report:
+        """Run it to its end."""
+        with self.explained():
+            while (findings := _execute(self.begin())) is None:
+                pass
+            return self.report(findings)
+
+    def explained(self) -> AbstractContextManager[None]:
+        """Around what runs on the machine: every exception that leaves it is one of ptxkit's."""
+        return explained(self.program.module, callers=self.callers)
+
+    def begin(self) -> Machine:
+        """A machine before its first turn. A run that raises `Again` goes on with another one."""
+        program, shape = self.program, self.shape
+        self.arguments = arguments = Arguments(program, self.given, self.traced, self.limits, self.names)
+        self.watch, code = _watched(program, self.check, arguments.allocation(self.marks) if self.marks else None)
+        uses = uses_of(self.previous, arguments)
+        if self.watch is not None:
+            self.watch.previous = uses
+        self.policy = policy_of(self.schedule, self.seed) if isinstance(self.schedule, str) else self.schedule
+        self.machine = Machine(program, code, self.policy, grid=shape.grid, block=shape.block, cluster=shape.cluster,
+                               dynamic_smem=shape.dynamic_smem, memory=arguments.memory, parameters=bytes(arguments.parameters),
+                               registers_at_entry=self.registers, resident=self.card.sms, honours_setmaxnreg=self.honoured,
+                               watch=_watch(self.watch, self.observers), max_steps=self.max_steps, limits=self.limits,
+                               explicit_cluster=shape.explicit, name_of=_names(program, self.traced))
+        return self.machine
+
+    def report(self, findings: list[Finding]) -> Report:
+        """What came of the run, which the findings have ended (none: it came to its end); the arrays get what it has written."""
+        arguments, watch, machine = self.arguments, self.watch, self.machine
+        arguments.copy_back()
+        ended = not findings
+        if watch is not None:
+            findings = findings + watch.findings()
+        return Report(tuple(findings), _stats(machine), self.check, incomplete=watch is not None and watch.incomplete,
+                      every_schedule=ended and watch is not None and watch.every_schedule,
+                      provided="" if watch is None else watch.provided, schedule=self.policy.name, seed=self.policy.seed,
+                      output="".join(machine.output), ended=ended, variables=arguments.variables(),
+                      written=None if watch is None else Written.of(watch, arguments, self.marks))
+
+
+def _asked(args: Any, seed: Any, card: Any, limits: Any, max_steps: Any, schedule: Any) -> None:
+    """What is no launch at all."""
+    if max_steps is not None and whole(max_steps, "max_steps") < 1:
         raise SimulationError(f"max_steps is a positive number of warp instructions, not {max_steps}")
     if not isinstance(args, Sequence) or isinstance(args, str | bytes):
         raise SimulationError(f"args is a sequence, one entry per parameter, not {type(args).__name__}")
-    module, traced = _module(source, config)
-    program = _program(module, entry_of(module, entry or (traced.name if traced else None)))
-    policy = policy_of(schedule, seed)
-    shape = _Shape(program, grid, block, cluster, dynamic_smem, traced)
-    arguments = Arguments(program, args, traced)
-    watch: Checker | None = None
-    if check:
-        from .checker import Checker
+    whole(seed, "seed")
+    for name, value, type_, words in (("card", card, Card, "ptxkit.cards.Card"), ("limits", limits, Limits, "ptxkit.sim.Limits"),
+                                      ("schedule", schedule, str | Policy, "name of ptxkit.sim.SCHEDULES")):
+        if not isinstance(value, type_):
+            raise SimulationError(f"{name}={value!r} is no {words}")
+    if isinstance(schedule, str):
+        policy_of(schedule, seed)
 
-        watch = Checker()
-    code = _code(program, check)
-    registers, honoured = _registers(program, shape)
-    machine = Machine(program, code, policy, grid=shape.grid, block=shape.block, cluster=shape.cluster, dynamic_smem=shape.dynamic_smem,
-                      memory=arguments.memory, parameters=bytes(arguments.parameters), registers_at_entry=registers,
-                      resident=card.sms, honours_setmaxnreg=honoured, watch=watch, max_steps=max_steps, explicit_cluster=shape.explicit,
-                      name_of=_names(program, traced))
-    findings = []
+
+def _execute(machine: Machine) -> list[Finding] | None:
+    """What ended the run before its end, if anything; None if it must begin again."""
     try:
-        machine.run()
-    except Fault as fault:
-        findings.append(fault.finding)
-    except Deadlock:
-        findings.append(explain(machine))
-    except Livelock as found:
-        findings.append(livelock(machine, found.spinning))
-    arguments.copy_back()
-    ended = not findings
-    if watch is not None:
-        findings += watch.findings()
-    return Report(tuple(findings), _stats(machine), check, incomplete=watch is not None and watch.incomplete,
-                  every_schedule=ended and watch is not None and watch.every_schedule, schedule=schedule, seed=seed,
-                  output="".join(machine.output))
+        with seldom_collecting():
+            machine.run()
+    except Again:
+        return None
+    except STOPS as stop:
+        return [finding_of(machine, stop)]
+    return []
+
+
+STOPS = Fault, Deadlock, Livelock
+"""What ends a run before its end."""
+
+
+def finding_of(machine: Machine, stop: Exception) -> Finding:
+    """The finding of what has ended a run, one of `STOPS`."""
+    if isinstance(stop, Fault):
+        return stop.finding
+    return livelock(machine, stop.spinning) if isinstance(stop, Livelock) else explain(machine)
+
+
+def _watch(checker: Checker | None, observers: Sequence[Observer]) -> Observer | None:
+    return Several([*([] if checker is None else [checker]), *observers]) if observers else checker
 
 
 def _module(source: Any, config: dict[str, Any]) -> tuple[tree.Module, Traced | None]:
@@ -99,122 +194,58 @@ def _module(source: Any, config: dict[str, Any]) -> tuple[tree.Module, Traced | 
     raise SimulationError(f"{source!r} is neither PTX text, nor a tree, nor a kernel")
 
 
-def _program(module: tree.Module, function: tree.Function) -> Program:
-    key = id(module), function.name
+def _program(module: tree.Module, function: tree.Function, limits: Limits, stepwise: bool) -> Program:
+    key = id(module), function.name, limits.registers, stepwise
     kept = _programs.get(key)
     if kept is None:
         def blocks(op: Any) -> bool:
             found = find(op)
-            return (found is not None and found.kind == "blocking") or op.operand("membermask") is not None
+            return (found is not None and found.kind == "blocking") or meets(op)
 
-        kept = _programs[key] = module, Decoder(module, blocks).program(function)
+        kept = _programs[key] = module, Decoder(module, blocks, limits, stepwise).program(function)
         if len(_programs) > _KEPT:
             _programs.popitem(last=False)
     return kept[1]
 
 
-def _code(program: Program, check: bool) -> list[Code]:
-    """The program's functions; a checker wants to be told of accesses to registers that may hold nothing, and to those of wgmma."""
-    watched: frozenset[int] = followed(program) if check else frozenset()
-    key = id(program), bool(watched)
+def _watched(program: Program, check: bool, outside: Allocation | None) -> tuple[Checker | None, list[Code]]:
+    """A checker, and the program's functions; it wants to be told of accesses to registers that may hold nothing, and to those of wgmma.
+
+    `outside` is the buffer of marks, which are not checked."""
+    key = id(program), frozenset(program.undefined) if check else None
     kept = _codes.get(key)
     if kept is None:
-        kept = _codes[key] = program, Compiler(program, watched).compile()
+        watched: frozenset[int] = followed(program) if check else frozenset()
+        kept = _codes[key] = program, watched, Compiler(program, watched).compile()
         if len(_codes) > _KEPT:
             _codes.popitem(last=False)
-    return kept[1]
+    if not check:
+        return None, kept[2]
+    if outside is None:
+        from .checker import Checker
+
+        watch = Checker()
+    else:
+        from .checker.marked import MarkedChecker
+
+        watch = MarkedChecker(outside)
+    watch.followed = kept[1]
+    return watch, kept[2]
 
 
 # ----------------------------------------------------------------------------------------------------- the launch
 
 
-def _directive(function: tree.Function, name: str) -> tuple[int, int, int] | None:
-    for directive in function.directives:
-        if directive.name == name:
-            given = [a for a in directive.arguments if isinstance(a, int)]
-            return (*given, 1, 1)[:3]  # type: ignore[return-value]
-    return None
-
-
-def _dims(value: Dim, what: str) -> tuple[int, int, int]:
-    dims = (value,) if isinstance(value, int) else tuple(value)
-    if not 1 <= len(dims) <= 3 or any(not isinstance(d, int) or d < 1 for d in dims):
-        raise SimulationError(f"{what} is one to three positive extents, not {value!r}")
-    return (*dims, 1, 1)[:3]  # type: ignore[return-value]
-
-
-class _Shape:
-    """The launch, checked against what the kernel says of itself."""
-
-    def __init__(self, program: Program, grid: Dim, block: Dim | None, cluster: Dim | None, dynamic_smem: int | None,
-                 traced: Traced | None) -> None:
-        function = program.entry.function
-        self.grid = _dims(grid, "grid")
-        required, most = _directive(function, "reqntid"), _directive(function, "maxntid")
-        if block is None:
-            if required is None:
-                raise SimulationError(f"`{function.name}` does not say its block (.reqntid): give block=")
-            self.block = required
-        else:
-            self.block = _dims(block, "block")
-            if required is not None and self.block != required:
-                raise SimulationError(f"block {self.block} conflicts with .reqntid {required} of `{function.name}`")
-        if any(extent > limit for extent, limit in zip(self.grid, (2**31 - 1, 65535, 65535), strict=True)):
-            raise SimulationError(f"a grid of {self.grid}: at most 2,147,483,647 x 65,535 x 65,535 CTAs")
-        if self.block[2] > 64:
-            raise SimulationError(f"a block of {self.block}: at most 64 threads deep")
-        threads = self.block[0] * self.block[1] * self.block[2]
-        if threads > 1024:
-            raise SimulationError(f"a block of {threads} threads: at most 1024")
-        if most is not None and threads > most[0] * most[1] * most[2]:
-            raise SimulationError(f"block {self.block} is more than .maxntid {most} of `{function.name}`")
-        clustered = _directive(function, "reqnctapercluster")
-        self.explicit = clustered is not None or cluster is not None
-        if cluster is None:
-            self.cluster = clustered or (1, 1, 1)
-        else:
-            self.cluster = _dims(cluster, "cluster")
-            if clustered is not None and self.cluster != clustered:
-                raise SimulationError(f"cluster {self.cluster} conflicts with .reqnctapercluster {clustered} of `{function.name}`")
-        if any(g % c for g, c in zip(self.grid, self.cluster, strict=True)):
-            raise SimulationError(f"the grid {self.grid} is not divisible by the cluster {self.cluster}")
-        if self.cluster[0] * self.cluster[1] * self.cluster[2] > 16:
-            raise SimulationError(f"a cluster of {self.cluster}: at most 16 CTAs")
-        planned = 0 if traced is None else traced.dynamic_smem
-        self.dynamic_smem = planned if dynamic_smem is None else dynamic_smem
-        if self.dynamic_smem < 0:
-            raise SimulationError(f"dynamic_smem {self.dynamic_smem}: at least 0 bytes")
-        if self.dynamic_smem < planned:
-            raise SimulationError(f"dynamic_smem {self.dynamic_smem} is less than the {planned} bytes of the kernel's plan")
-        layout = program.layout
-        total = layout.dynamic_start + self.dynamic_smem - RESERVED_SHARED
-        if total > SHARED_LIMIT:
-            raise SimulationError(f"{total:,} bytes of shared memory a CTA: at most {SHARED_LIMIT:,}")
-
-
-def _registers(program: Program, shape: _Shape) -> tuple[int, bool]:
-    """(registers a thread at entry, whether setmaxnreg is honoured: ptxas ignores it without a register cap)."""
-    function = program.entry.function
-    counts = [o.value for op in program.ops if op.tokens[0] == "setmaxnreg" for o in op.operands if isinstance(o, Immediate)]
-    capped = _directive(function, "maxnreg")
-    if capped is not None:
-        return capped[0], True
-    bounded = _directive(function, "minnctapersm")
-    sized = _directive(function, "reqntid") or _directive(function, "maxntid")
-    threads = shape.block[0] * shape.block[1] * shape.block[2]
-    if bounded is None or sized is None:
-        return min(255, entry_registers(threads, max(counts, default=255))), False
-    return min(255, entry_registers(threads * bounded[0], max(counts, default=255))), True
-
-
 def _names(program: Program, traced: Traced | None) -> Any:
     """The author's name of a byte of shared memory."""
     start = program.layout.dynamic_start
-    symbols = sorted((s.address, s) for s in program.layout.symbols.values() if s.region == "shared")
+    symbols = sorted((s.address, s) for s in program.layout.placed if s.region == "shared")
 
+    @cache
     def name(offset: int) -> str:
         if traced is not None:
-            base = start if traced.shared.dynamic else program.layout.symbols[traced.shared.symbol].address
+            of = program.layout.find(traced.shared.symbol)
+            base = start if traced.shared.dynamic or of is None else of.address
             for barriers in traced.shared.barriers:
                 index, rest = divmod(offset - base - barriers.offset, 8)
                 if 0 <= index < len(barriers) and not rest:

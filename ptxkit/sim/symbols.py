@@ -41,6 +41,10 @@ class Layout:
 
     def __init__(self, module: tree.Module) -> None:
         self.symbols: dict[str, Symbol] = {}
+        self.placed: list[Symbol] = []
+        """Every variable that has a place, those of function bodies too, whose names need not be unique."""
+        self._shared: dict[str, tree.Variable] = {}
+        """The shared variables of the module that nothing has named yet: an entry has those that it names, as ptxas counts them."""
         self.sizes = {"shared": RESERVED_SHARED, "global": 0, "const": 0}
         self.dynamic: list[Symbol] = []
         self.dynamic_align = 16
@@ -49,11 +53,22 @@ class Layout:
         names += [item.name for item in module.items if isinstance(item, tree.Alias)]
         self.functions = {name: FUNCTION + 16 * i for i, name in enumerate(dict.fromkeys(names), 1)}
         for item in module.items:
-            if isinstance(item, tree.Variable):
-                known = self.symbols.get(item.name)
-                if known is not None and item.linkage == "extern" and known.size:
-                    continue
+            if not isinstance(item, tree.Variable):
+                continue
+            if item.space == "shared":
+                if item.linkage != "extern" or item.name not in self._shared:
+                    self._shared[item.name] = item
+                continue
+            known = self.symbols.get(item.name)
+            if known is None or item.linkage != "extern" or not known.size:
                 self.symbols[item.name] = self.place(item)
+
+    def find(self, name: str) -> Symbol | None:
+        """The variable of the module with that name."""
+        variable = self._shared.pop(name, None)
+        if variable is not None:
+            self.symbols[name] = self.place(variable)
+        return self.symbols.get(name)
 
     def place(self, variable: tree.Variable) -> Symbol:
         """A shared, global or const variable, wherever it is declared."""
@@ -65,11 +80,13 @@ class Layout:
         if space == "shared" and variable.shape and variable.shape[0] is None:
             symbol = Symbol(variable.name, space, "dynamic", 0, 0, element, variable.type)
             self.dynamic.append(symbol)
+            self.placed.append(symbol)
             self.dynamic_align = max(self.dynamic_align, align)
             return symbol
         address = round_up(self.sizes[space], align)
         symbol = Symbol(variable.name, space, space, address, size, element, variable.type)
         self.sizes[space] = address + size
+        self.placed.append(symbol)
         if variable.initializer is not None:
             self._initial.append((symbol, variable))
         return symbol
@@ -132,7 +149,7 @@ class Layout:
     def _named(self, name: str, generic: bool = False) -> int:
         if name in self.functions:
             return self.functions[name]
-        symbol = self.symbols.get(name)
+        symbol = self.find(name)
         if symbol is None:
             raise SimulationError(f"an initialiser names `{name}`, which is not declared")
         return self.generic(symbol) if generic else self.address(symbol)

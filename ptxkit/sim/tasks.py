@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .values import Array
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 ISSUED, READ, DONE = 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
-    """Bytes of a memory: `length` bytes from each of `starts` (an int, or an array of places)."""
+class Region(NamedTuple):
+    """Bytes of a memory: `length` bytes from each of `starts` (an int, or an array of places). `unit` divides them all; 0: unknown."""
 
     memory: Memory
     starts: int | Array
     length: int
+    unit: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -55,9 +55,19 @@ class Task:
     held: Any = None
     waiters: list[Fragment] = field(default_factory=list)
     number: int = 0
+    readers: list[int] = field(default_factory=list)
+    """Of cp.async: per region of `reads` the lanes whose places it has."""
     swizzle: int | None = None
     """Of a tensor copy into shared memory: the span of its pattern in bytes, 16 when there is none."""
+    lands: Callable[[], Array] | None = None
+    """Of a tensor store: which of the bytes that it reads it writes; None: all of them."""
+    box: Any = None
+    """Of a tensor copy: what it moves, with the tensor map."""
+    element: str = ""
+    """Of a tensor reduction: the type of the tensor map's elements."""
     shadow: Any = None
+    elected: Any = None
+    """The checker's, too: who has issued it, where that is an elected lane."""
 
     def land(self, machine: Machine, milestone: int = DONE) -> None:
         """Go on to the milestone."""
@@ -71,6 +81,7 @@ class Task:
             machine.wake(self.waiters)
         if self.state == READ and milestone == DONE:
             self.deliver(self.held)
+            self.fetch = self.deliver = _over                   # what they hold is a cycle
             self.held = None
             self.state = DONE
             machine.progress += 1
@@ -83,6 +94,10 @@ class Task:
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.number} of {self.warp!r}>"
+
+
+def _over(*_: Any) -> Any:
+    raise AssertionError("an operation that has landed lands again")
 
 
 @dataclass(slots=True, eq=False)

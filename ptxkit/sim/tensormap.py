@@ -7,8 +7,9 @@ The bytes are the simulator's own encoding (the hardware's is not public); kerne
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,14 +28,16 @@ if TYPE_CHECKING:
     from .program import Op
 
 BYTES = 128
+CHUNK = 16
+"""Bytes that a tensor copy moves at a time."""
 TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")
 """Element types by their number in `tensormap.replace`."""
 SWIZZLES = (0, 32, 64, 128)
 INTERLEAVES = (0, 16, 32)
 _FORMAT = struct.Struct("<4sQBBBBBxxx5I4Q5I5B")
 _MAGIC = b"tmap"
-_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f32.ftz": 0x7FFFFFFF, "tf32": 0x7FFFFFFF, "tf32.ftz": 0x7FFFFFFF,
-        "f64": 0x7FFFFFFFFFFFFFFF}
+_NAN = 0x7FF77FF77FF77FF7
+"""What fills elements with NaN, as an H200 does it: the lowest bits of this in every floating type (measured)."""
 _STORED_AS = {"s8": "u8", "e4m3": "u8", "e5m2": "u8", "b8": "u8", "s16": "u16", "b16": "u16", "b32": "u32", "b64": "u64"}
 
 
@@ -53,28 +56,28 @@ class Map:
     box: tuple[int, ...]
     steps: tuple[int, ...]
 
-    @property
-    def size(self) -> int:
-        """Bytes of an element."""
-        return width(self.type.partition(".")[0]) // 8
+    size: int = field(init=False, compare=False)
+    """Bytes of an element."""
+    extents: tuple[int, ...] = field(init=False, compare=False)
+    """Elements that a copy moves along each dimension, contiguous first."""
+    box_bytes: int = field(init=False, compare=False)
+    """Bytes of a box in shared memory; what complete_tx counts, out-of-bounds elements included."""
 
-    @property
-    def extents(self) -> tuple[int, ...]:
-        """Elements that a copy moves along each dimension, contiguous first."""
-        return (self.box[0], *(-(-b // s) for b, s in zip(self.box[1:self.rank], self.steps[1:self.rank], strict=True)))
-
-    @property
-    def box_bytes(self) -> int:
-        """Bytes of a box in shared memory; what complete_tx counts, out-of-bounds elements included."""
-        total = self.size
-        for extent in self.extents:
-            total *= extent
-        return total
+    def __post_init__(self) -> None:
+        size = width(self.type.partition(".")[0]) // 8
+        extents = (self.box[0], *(-(-b // max(s, 1)) for b, s in zip(self.box[1:self.rank], self.steps[1:self.rank], strict=True)))
+        for name, value in (("size", size), ("extents", extents), ("box_bytes", size * prod(extents))):
+            object.__setattr__(self, name, value)
 
     @property
     def problem(self) -> str | None:
         """What is wrong with the map, as `cuTensorMapEncodeTiled` would have seen; maps that a kernel has edited are not seen by it."""
         return _problem(self)
+
+    @property
+    def lines(self) -> int:
+        """Elements of a line that a tensor store may write: it moves whole chunks of 16 bytes, also where the last is not all inside."""
+        return -(-self.dims[0] * self.size // CHUNK) * CHUNK // self.size
 
     def past(self, coordinate: int) -> int:
         """Bytes by which the innermost coordinate lies behind a multiple of 16: where this is not 0, the hardware traps.
@@ -119,9 +122,12 @@ def decode(encoded: bytes) -> Map | None:
                tuple(rest[9:14]), tuple(rest[14:19]))
 
 
+_ZEROS = Map(0, 1, TYPES[0], INTERLEAVES[0], SWIZZLES[0], 0, (0,) * 5, (0,) * 4, (0,) * 5, (0,) * 5)
+
+
 def replaced(encoded: bytes, field: str, ordinal: int, value: int) -> bytes:
-    """The map's bytes after `tensormap.replace`."""
-    old = decode(encoded)
+    """The map's bytes after `tensormap.replace`. It may be 128 zeros at first, of which compilers replace every field."""
+    old = decode(encoded) or (None if any(encoded) else _ZEROS)
     if old is None:
         raise ValueError
 
@@ -140,33 +146,41 @@ def replaced(encoded: bytes, field: str, ordinal: int, value: int) -> bytes:
 # ------------------------------------------------------------------------------------------------ boxes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Box:
     """A box at coordinates (contiguous first) of a map's array."""
 
     map: Map
     at: tuple[int, ...]
+    _clipped: tuple[tuple[slice, ...], tuple[slice, ...], bool] | None = None
 
-    def _part(self, memory: Memory, op: Op, part: tuple[slice, ...]) -> Array:
-        """What the box covers of the array, slowest dimension first. The rest need not be memory: the array may begin before a buffer."""
+    def _part(self, memory: Memory, op: Op, part: tuple[slice, ...], chunks: tuple[slice, ...] | None = None) -> Array:
+        """What the box covers of the array, slowest dimension first. The rest need not be memory: the array may begin before a buffer.
+
+        `chunks` is the part with the ends of the last chunks, which may lie behind the buffer.
+        """
         m = self.map
         if m.interleave:
             raise UnsupportedError(f"`{op.opcode}` with an interleaved tensor map")
         dtype = np.dtype(DTYPES[8 * m.size])
         strides = (*m.strides[:m.rank - 1][::-1], m.size)
         place = m.address - GLOBAL + sum(each.start * stride for each, stride in zip(part, strides, strict=True))
-        shape = tuple(-(-(each.stop - each.start) // each.step) for each in part)
+        shape, steps = _shape(part), tuple(stride * each.step for each, stride in zip(part, strides, strict=True))
         if 0 in shape:
-            return np.empty(shape, dtype)
-        steps = tuple(stride * each.step for each, stride in zip(part, strides, strict=True))
+            return np.empty(_shape(chunks or part), dtype)
         last = place + sum((n - 1) * s for n, s in zip(shape, steps, strict=True)) + m.size
         if memory.allocation(place, last) is None:
             raise Fault("out-of-bounds", f"a box of `{op.opcode}` covers {last - place} bytes at {place + GLOBAL:#x}, where no buffer lies "
                         f"(the tensor map's array begins at {m.address:#x})", "", op)
-        return np.ndarray(shape, dtype, memory.data, place, steps)
+        return np.ndarray(_shape(chunks or part), dtype, memory.data, place, steps)
 
-    def _clip(self) -> tuple[tuple[slice, ...], tuple[slice, ...], bool]:
-        """(where in the array, where in the box, whether all of the box is inside), slowest dimension first."""
+    def _clip(self, chunks: bool = False) -> tuple[tuple[slice, ...], tuple[slice, ...], bool]:
+        """(where in the array, where in the box, whether all of the box is inside), slowest dimension first. With `chunks`, lines end
+        where their last chunk ends.
+        """
+        chunks = chunks and self.map.lines != self.map.dims[0]
+        if self._clipped is not None and not chunks:
+            return self._clipped
         m = self.map
         source, target, whole = [], [], True
         for axis in range(m.rank - 1, -1, -1):
@@ -174,12 +188,16 @@ class Box:
             count = m.extents[axis]
             start = self.at[axis]
             first = max(0, -(start // step)) if start < 0 else 0
-            stop = min(count, -(-(m.dims[axis] - start) // step))
+            extent = m.lines if chunks and not axis else m.dims[axis]
+            stop = min(count, -(-(extent - start) // step))
             stop = max(stop, first)
             whole = whole and first == 0 and stop == count
             source.append(slice(start + first * step, max(start + (stop - 1) * step + 1, 0), step) if stop > first else slice(0, 0, step))
             target.append(slice(first, stop))
-        return tuple(source), tuple(target), whole
+        found = tuple(source), tuple(target), whole
+        if not chunks:
+            self._clipped = found
+        return found
 
     def fetch(self, memory: Memory, op: Op) -> Array:
         """The box's elements as bytes in rows of 16, out-of-bounds ones filled."""
@@ -191,14 +209,14 @@ class Box:
             if found.base is not None:
                 found = found.copy()
         else:
-            found = np.full(m.extents[::-1], _NAN.get(m.type, 0) if m.fill else 0, view.dtype)
+            found = np.full(m.extents[::-1], _NAN & (1 << 8 * m.size) - 1 if m.fill else 0, view.dtype)
             found[target] = view
         return found.reshape(-1).view(np.uint8)
 
     def put(self, memory: Memory, op: Op, data: Array, operation: str | None = None) -> None:
-        """Write the box, or combine it with what is there; what is out of bounds is dropped."""
-        source, target, _ = self._clip()
-        view = self._part(memory, op, source)
+        """Write the box, or combine it with what is there; what is out of bounds is dropped, but for the rest of a line's last chunk."""
+        chunks, target, _ = self._clip(chunks=True)
+        view = self._part(memory, op, self._clip()[0], chunks)
         new = data.view(view.dtype).reshape(self.map.extents[::-1])[target]
         if operation is not None:
             old = np.ascontiguousarray(view)
@@ -206,17 +224,54 @@ class Box:
             new = made.view(view.dtype).reshape(new.shape)
         view[...] = new
 
-    def region(self, memory: Memory) -> Region:
-        """The global bytes that the box covers inside the array: a run per line."""
+    def lands(self, first: int) -> Array:
+        """Of the bytes of shared memory from chunk `first` on, which are those of elements that a store of the box writes."""
         m = self.map
-        source, _, _ = self._clip()
-        starts = np.zeros(1, np.int64) + (m.address - GLOBAL)
-        for axis in range(m.rank - 1, 0, -1):
-            part = source[m.rank - 1 - axis]
-            steps = np.arange(part.start, part.stop, part.step, dtype=np.int64) * m.strides[axis - 1]
-            starts = (starts[:, None] + steps[None, :]).reshape(-1)
-        inner = source[-1]
-        return Region(memory, starts + inner.start * m.size, (inner.stop - inner.start) * m.size)
+        inside = np.zeros(m.extents[::-1], bool)
+        inside[self._clip(chunks=True)[1]] = True
+        each = np.repeat(inside.reshape(-1), m.size)
+        rows = np.pad(each, (0, -len(each) % CHUNK)).reshape(-1, CHUNK)
+        order = swizzle_order(len(rows), first & 63, m.swizzle)
+        if order is not None:
+            rows[order] = rows.copy()
+        return rows.reshape(-1)
+
+    @property
+    def beyond(self) -> tuple[int, int] | None:
+        """The columns, first and last, behind the array's inner extent that a store of the box writes; None: none."""
+        if self.map.lines == self.map.dims[0]:
+            return None
+        chunks = self._clip(chunks=True)[0]
+        written = chunks[-1].stop
+        if written <= self.map.dims[0] or 0 in _shape(chunks):
+            return None
+        return self.map.dims[0], written - 1
+
+    def region(self, memory: Memory, chunks: bool = False) -> Region:
+        """The global bytes that the box covers inside the array: a run per line. With `chunks`, what a store of it writes."""
+        m = self.map
+        source, _, _ = self._clip(chunks)
+        *outer, inner = source
+        strides = m.strides[:m.rank - 1][::-1]
+        length = (inner.stop - inner.start) * m.size
+        first = m.address - GLOBAL + inner.start * m.size
+        first += sum(part.start * stride for part, stride in zip(outer, strides, strict=True))
+        steps = tuple(part.step * stride for part, stride in zip(outer, strides, strict=True))
+        lines = _lines(tuple(len(range(part.start, part.stop, part.step)) for part in outer), steps)
+        return Region(memory, lines + first, length, gcd(first, length, *steps))
+
+
+@lru_cache(maxsize=512)
+def _lines(counts: tuple[int, ...], steps: tuple[int, ...]) -> Array:
+    """Where the lines of a box begin, relative to the first one; slowest dimension first."""
+    starts = np.zeros(1, np.int64)
+    for count, step in zip(counts, steps, strict=True):
+        starts = (starts[:, None] + np.arange(count, dtype=np.int64) * step).reshape(-1)
+    return starts
+
+
+def _shape(part: tuple[slice, ...]) -> tuple[int, ...]:
+    return tuple(-(-(each.stop - each.start) // each.step) for each in part)
 
 
 @lru_cache(maxsize=512)

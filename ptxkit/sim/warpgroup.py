@@ -59,6 +59,7 @@ class Product:
     a: list[Any] = field(default_factory=lambda: [None] * 4)
     d: list[Any] = field(default_factory=lambda: [None] * 4)
     came: int = 0
+    shadow: Any = None
 
 
 @dataclass(slots=True, eq=False)

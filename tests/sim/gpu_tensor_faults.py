@@ -16,7 +16,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -229,8 +229,8 @@ def _answer(function: Callable[[Any], Answer], given: Any, there: Connection) ->
     os._exit(0)
 
 
-def apart(function: Callable[[Any], Answer], given: list[Any]) -> list[Answer]:
-    """The function of each, every one in a process of its own."""
+def apart(function: Callable[[Any], Answer], given: Sequence[Any], seconds: float = SECONDS) -> list[Answer]:
+    """The function of each, every one in a process of its own, which may take so many seconds."""
     context = multiprocessing.get_context("fork")
     answers: dict[int, Answer] = {}
     running: dict[Any, tuple[int, Any, float]] = {}
@@ -242,12 +242,12 @@ def apart(function: Callable[[Any], Answer], given: list[Any]) -> list[Answer]:
             process = context.Process(target=_answer, args=(function, each, there))
             process.start()
             there.close()
-            running[here] = number, process, time.monotonic() + SECONDS
+            running[here] = number, process, time.monotonic() + seconds
         ready = wait(list(running), 0.1)
         for here, (number, process, until) in list(running.items()):
             if here in ready or time.monotonic() > until:
                 try:
-                    answers[number] = here.recv() if here in ready else Answer(f"no answer in {SECONDS} s")
+                    answers[number] = here.recv() if here in ready else Answer(f"no answer in {seconds} s")
                 except EOFError:
                     answers[number] = Answer("died without an answer")
                 process.kill()

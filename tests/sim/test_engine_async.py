@@ -212,11 +212,12 @@ cvta.param.u64 %rd21, %rd21;
 mbarrier.arrive.expect_tx.shared.b64 _, [bar], {16 * inner};
 mov.u32 %r1, 12;
 mov.u32 %r2, -1;
+mov.u32 %r3, 3;
 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r30], [%rd20, {{%r1, %r2}}], [%r31];
-{WAIT.format(n=0, parity=0)}cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd21, {{%r1, %r2}}], [%r30];
+{WAIT.format(n=0, parity=0)}cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd21, {{%r1, %r3}}], [%r30];
 cp.async.bulk.commit_group;
 cp.async.bulk.wait_group 0;
-cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%rd21, {{%r1, %r2}}], [%r30];
+cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%rd21, {{%r1, %r3}}], [%r30];
 cp.async.bulk.commit_group;
 cp.async.bulk.wait_group 0;
 E:"""
@@ -226,7 +227,8 @@ E:"""
     assert not report.findings, report
     expected = np.full((6, 20), 7, np.uint32)
     stop = min(20, 12 + inner)
-    expected[:3, 12:stop] = 2 * source[:3, 12:stop]
+    expected[3, 12:stop] = 0
+    expected[4:, 12:stop] = 2 * source[:2, 12:stop]
     np.testing.assert_array_equal(target, expected)
 
 
@@ -293,6 +295,46 @@ st.global.u32 [%rd1+384], %r6;"""
     assert out[96:].tolist() == [0] * 32
 
 
+FIELDS = ("global_address .b64 %rd11", "rank .b32 1", "global_dim .b32 0, 16", "global_dim .b32 1, 8", "global_stride .b64 0, 64",
+          "box_dim .b32 0, 16", "box_dim .b32 1, 8", "element_stride .b32 0, 1", "element_stride .b32 1, 1", "elemtype .b32 2",
+          "interleave_layout .b32 0", "swizzle_mode .b32 0", "fill_mode .b32 0")
+
+
+@pytest.mark.parametrize("missing", [None, 3, 6, 8])
+def test_a_tensor_map_made_of_zeros(missing: int | None) -> None:
+    """As Triton makes its descriptors: 128 zeros, of which the kernel replaces every field. A map that lacks one is judged by it."""
+    array, scratch, out = np.arange(128, dtype=np.uint32).reshape(8, 16), np.zeros(64, np.uint32), np.zeros(32, np.uint32)
+    replaced = ""
+    for number, (field, type, value) in enumerate(line.split(" ", 2) for line in FIELDS):
+        if number != missing:
+            *ordinal, given = value.split(", ")
+            register = given if given[0] == "%" else "%rd13" if type == ".b64" else "%r4"
+            move = "" if given[0] == "%" else f"mov{type.replace('b', 'u')} {register}, {given};\n"
+            given = given if field in ("elemtype", "interleave_layout", "swizzle_mode", "fill_mode") else register
+            replaced += f"{move}@%p5 tensormap.replace.tile.{field}.shared::cta.b1024{type} [%rd12], {', '.join([*ordinal, given])};\n"
+    body = OUT + SETUP + f"""ld.param.u64 %rd10, [scratch];
+ld.param.u64 %rd11, [source];
+shl.b32 %r1, %r0, 2;
+add.u32 %r3, %r30, %r1;
+mov.u32 %r2, 0;
+st.shared.u32 [%r3], %r2;
+bar.warp.sync 0xffffffff;
+cvt.u64.u32 %rd12, %r30;
+{replaced}bar.warp.sync 0xffffffff;
+tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd10], [%rd12], 128;
+fence.proxy.tensormap::generic.acquire.gpu [%rd10], 128;
+@!%p5 bra E;
+mbarrier.arrive.expect_tx.shared.b64 _, [bar], 512;
+mov.u32 %r5, 0;
+cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r30+1024], [%rd10, {{%r5, %r5}}], [%r31];
+E:
+{WAIT.format(n=0, parity=0)}ld.shared.u32 %r6, [%r3+1024];
+st.global.u32 [%rd1], %r6;"""
+    report = run(body, array, scratch, out, parameters=".param .u64 source, .param .u64 scratch, .param .u64 out", before=SHARED)
+    assert [finding.rule for finding in report.findings] == ([] if missing is None else ["bad-tensormap"]), report
+    assert out.tolist() == (list(range(32)) if missing is None else [0] * 32)
+
+
 def test_mbarrier_tokens_counts_and_drops() -> None:
     out = np.zeros(8, np.uint32)
     body = """@!%p5 bra E;
@@ -334,7 +376,8 @@ E:"""
     ("add.u64 %rd0, %rd0, 4;\ncp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r30], 16;", "misaligned"),
     ("mov.u32 %r1, 9;\ncp.async.ca.shared.global [%r30], [%rd20], 8, %r1;", "cp-async-size"),
     ("mov.u32 %r1, 0;\ncp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%rd0, {%r1}], [%r30];", "bad-tensormap"),
-    ("cvt.u64.u32 %rd2, %r30;\nmov.u64 %rd3, 0;\ntensormap.replace.tile.global_address.shared::cta.b1024.b64 [%rd2], %rd3;",
+    ("cvt.u64.u32 %rd2, %r30;\nmov.u64 %rd3, 0;\nst.shared.u64 [%r30], 5;\n"
+     "tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%rd2], %rd3;",
      "bad-tensormap"),
     ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 1048000;\nmbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 1000;",
      "mbarrier-tx-overflow"),

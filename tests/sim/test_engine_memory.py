@@ -33,6 +33,28 @@ def test_global_variables_and_their_initialisers() -> None:
     assert words("ld.global.u64 %rd5, [pointer];\nld.u32 %r9, [%rd5];", before=before) == [7] * 32
 
 
+def test_a_callees_frame_is_aligned_whatever_its_caller_holds() -> None:
+    """The caller's parameters and variables take 17 bytes or more; the callee has a parameter and a variable of 8."""
+    before = """.func (.param .b64 out) twice(.param .b64 in)
+{
+    .reg .b64 %rd<2>;
+    .local .b64 kept;
+    ld.param.u64 %rd0, [in];
+    st.local.u64 [kept], %rd0;
+    ld.local.u64 %rd1, [kept];
+    add.u64 %rd1, %rd1, %rd0;
+    st.param.b64 [out], %rd1;
+    ret;
+}
+"""
+    body = """cvt.u64.u32 %%rd5, %%r0;
+{ .param .b64 give; .param .b64 take; st.param.b64 [give], %%rd5; call (take), twice, (give); ld.param.b64 %%rd6, [take]; }
+cvt.u32.u64 %%r9, %%rd6;
+{ .local .b8 odd[%s]; }"""
+    for size in (1, 4, 12):
+        assert words(body % size, before=before) == [2 * lane for lane in range(32)]
+
+
 def test_local_memory_is_each_lanes_own() -> None:
     body = """.local .align 8 .b8 frame[64];
 mov.u64 %rd5, frame;

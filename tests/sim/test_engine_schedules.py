@@ -112,7 +112,7 @@ barrier.cluster.wait;"""
 
 
 def test_lanes_that_never_come() -> None:
-    body = "mov.u32 %r0, %tid.x;\nsetp.lt.u32 %p0, %r0, 8;\n@!%p0 bra E;\nbar.warp.sync 0xffff;\nE:\nbar.warp.sync 0x3ff;"
+    body = "mov.u32 %r0, %tid.x;\nsetp.lt.u32 %p0, %r0, 8;\n@!%p0 bra E;\nbar.warp.sync 0xffff;\nE:\nbarrier.sync 1, 64;"
     assert "is for lanes 0x0000ffff, only 0x000000ff come to it" in finding(run(body, parameters=""))
 
 

@@ -1,6 +1,7 @@
 """Boxes of random arrays at random coordinates against NumPy: loads, stores and sums of every rank, element width and swizzle.
 
-Where the innermost coordinate is no multiple of 16 bytes the hardware traps: that must be an error, wherever the box lies.
+Where the innermost coordinate is no multiple of 16 bytes the hardware traps: that must be an error, wherever the box lies. So does it
+where a box that is stored begins before the array. Stores and sums reach to the end of the last chunk of 16 bytes of a line.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Box:
     steps: tuple[int, ...]
     at: tuple[int, ...]
     swizzle: int
+    pitch: int
+    """Elements from line to line."""
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -56,11 +59,24 @@ class Box:
     def aligned(self) -> bool:
         return self.at[-1] * self.item % 16 == 0
 
-    def places(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """(where in the box, where in the array) of every element that the array has."""
+    @property
+    def ragged(self) -> bool:
+        """Whether a line ends within a chunk of 16 bytes."""
+        return self.shape[-1] * self.item % 16 != 0
+
+    def array(self, seed: int) -> tuple[Any, Any]:
+        """(all lines with what is between them, the array)."""
+        whole = values((*self.shape[:-1], self.pitch), self.dtype, seed)
+        return whole, whole[..., :self.shape[-1]]
+
+    def places(self, chunks: bool = False) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """(where in the box, where in the array) of every element that the array has. With `chunks`, of the rest of chunks too."""
+        inner = self.shape[-1]
+        while chunks and inner * self.item % 16:
+            inner += 1
         for inside in np.ndindex(*self.extents):
             there = tuple(a + i * s for a, i, s in zip(self.at, inside, (*self.steps[:-1], 1), strict=True))
-            if all(0 <= t < n for t, n in zip(there, self.shape, strict=True)):
+            if all(0 <= t < n for t, n in zip(there, (*self.shape[:-1], inner), strict=True)):
                 yield inside, there
 
     def swizzled(self, data: Any) -> Any:
@@ -82,6 +98,9 @@ def random_box(seed: int, dtypes: tuple[Any, ...] = DTYPES) -> Box:
     widest = (swizzle or 256) // item
     box = [min(int(16 // item * draw.integers(1, 17)), widest if swizzle else min(widest, 256))]
     steps, shape = [1], [int(16 // item * draw.integers(1, 12))]
+    pitch = shape[0] + 16 // item * int(draw.integers(0, 3))
+    if draw.integers(2):
+        shape[0] -= int(draw.integers(0, 16 // item))
     while len(box) < rank:
         room = MOST // (int(np.prod(box)) * item)
         steps.append(int(draw.choice((1, 1, 1, 2, 3))))
@@ -93,7 +112,7 @@ def random_box(seed: int, dtypes: tuple[Any, ...] = DTYPES) -> Box:
     if draw.integers(2):
         at[0] = at[0] * item // 16 * 16 // item
     back = slice(None, None, -1)
-    return Box(dtype, *(tuple(part[back]) for part in (shape, box, steps, at)), swizzle)
+    return Box(dtype, *(tuple(part[back]) for part in (shape, box, steps, at)), swizzle, pitch)
 
 
 def values(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
@@ -152,7 +171,7 @@ def run(text: str, box: Box, array: Any, bytes: Any) -> sim.Report:
 
 def loads(box: Box, seed: int) -> tuple[sim.Report, Any, Any]:
     """(the report, what came, what NumPy says)."""
-    array, out = values(box.shape, box.dtype, seed), np.full(box.bytes, 0xA5, np.uint8)
+    array, out = box.array(seed)[1], np.full(box.bytes, 0xA5, np.uint8)
     report = run(loading(len(box.box)), box, array, out)
     if not box.aligned:
         return report, out, np.full(box.bytes, 0xA5, np.uint8)
@@ -163,15 +182,15 @@ def loads(box: Box, seed: int) -> tuple[sim.Report, Any, Any]:
 
 
 def stores(box: Box, seed: int, reduces: bool = False) -> tuple[sim.Report, Any, Any]:
-    array, new = values(box.shape, box.dtype, seed), values(box.extents, box.dtype, seed + 1)
-    expected = array.copy()
+    (whole, array), new = box.array(seed), values(box.extents, box.dtype, seed + 1)
+    expected = whole.copy()
     report = run(storing(len(box.box), reduces), box, array, box.swizzled(new.reshape(-1).view(np.uint8)))
-    for inside, there in box.places() if box.aligned else ():
+    for inside, there in box.places(chunks=True) if box.aligned and min(box.at) >= 0 else ():
         expected[there] = new[inside] + expected[there] if reduces else new[inside]
-    return report, array, expected
+    return report, whole, expected
 
 
-def judge(box: Box, report: sim.Report, found: Any, expected: Any) -> str | None:
+def judge(box: Box, report: sim.Report, found: Any, expected: Any, stores: bool = False) -> str | None:
     """What is wrong with a run."""
     rules = [finding.rule for finding in report.findings]
     if not box.aligned:
@@ -179,7 +198,10 @@ def judge(box: Box, report: sim.Report, found: Any, expected: Any) -> str | None
         near = f"{wanted % 16} beyond a multiple of 16"
         if rules[:1] != ["tensor-coordinate"] or report.findings[0].severity != "error" or near not in report.findings[0].message:
             return f"{wanted} bytes into the line, and: {report}"
-    elif rules:
+    elif stores and min(box.at) < 0:
+        if rules[:1] != ["tensor-coordinate"] or "before the array" not in report.findings[0].message:
+            return f"before the array, and: {report}"
+    elif rules != ["tensor-padding"] * (stores and set(box.places(chunks=True)) > set(box.places())):
         return f"aligned, and: {report}"
     return None if np.array_equal(found, expected) else "other numbers than NumPy's"
 
@@ -193,7 +215,7 @@ COUNT = 100
 def test_boxes_against_numpy(dtypes: tuple[Any, ...], law: Callable[[Box, int], tuple[sim.Report, Any, Any]]) -> None:
     for seed in range(COUNT):
         box = random_box(seed, dtypes)
-        problem = judge(box, *law(box, seed))
+        problem = judge(box, *law(box, seed), stores=law is not loads)
         assert problem is None, (seed, box, problem)
 
 
@@ -209,6 +231,7 @@ def test_what_is_drawn() -> None:
         assert any(0 < n < np.prod(box.extents) for n, box in zip(inside, some, strict=True))
         assert any(n == np.prod(box.extents) for n, box in zip(inside, some, strict=True))
         assert any(box.at[-1] < 0 for box in some)
+        assert sum(box.ragged for box in some) > 10
     assert {box.dtype for box in boxes if box.aligned} == set(DTYPES)
     assert len({box.dtype for box in boxes if not box.aligned}) == len(DTYPES)
 
@@ -219,3 +242,10 @@ def test_the_law_fails_where_any_coordinate_will_do(monkeypatch: pytest.MonkeyPa
     for rule in (lambda map, coordinate: 0, lambda map, coordinate: coordinate * map.size % 8):
         monkeypatch.setattr(Map, "past", rule)
         assert any(judge(box, *loads(box, seed)) for seed, box in boxes if not box.aligned)
+
+
+def test_the_law_fails_where_stores_end_with_the_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Map, "lines", property(lambda map: map.dims[0]))
+    boxes = [(seed, random_box(seed, SUMMED)) for seed in range(COUNT)]
+    for reduces in (False, True):
+        assert any(judge(box, *stores(box, seed, reduces), stores=True) for seed, box in boxes if box.ragged)

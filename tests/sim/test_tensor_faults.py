@@ -156,9 +156,9 @@ CASES = [
         "global_stride.shared::cta.b1024.b64 [%rd12], 0, %rd14;"), "the stride of dimension 1 is 248"),
     Case("bad-tensormap", "wider than the swizzle", edited("swizzle_mode.shared::cta.b1024.b32 [%rd12], |1|2|;"), "32-byte swizzle"),
     Case("reduction-type", "the least of floats", store("0", REDUCE.format("|min|add|")), "f32 elements, which `min` does not"),
-    Case("reduction-type", "halves of words", store("0", REDUCE.format("|or|add|")), "`or` takes u32, s32, u64, s64 elements", np.float16),
+    Case("reduction-type", "halves of words", store("0", REDUCE.format("|or|add|")), "`or` takes u32, s32, u64 elements", np.float16),
     *[Case("reduction-type", f"{operation} of floats", store("0", REDUCE.format(f"|{operation}|add|")),
-           f"f32 elements, which `{operation}` does not combine; `{operation}` takes u32, s32, u64, s64")
+           f"f32 elements, which `{operation}` does not combine; `{operation}` takes u32, s32, u64")
       for operation in ("and", "or", "xor")],
     Case("reduction-type", "signed steps", store("0", REDUCE.format("|inc|max|")), "`inc` takes u32", np.int32),
     Case("reduction-type", "long sums", store("0", REDUCE.format("|add|max|")), "`add` takes u32, s32", np.int64),

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...grammar.errors import Finding
 from ..observer import Observer
-from .clocks import Home, Lanes, View
+from .agents import Ended
+from .clocks import Double, Home, Lanes
 from .rules import RULES
 from .shadow import Shadow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..cta import Cluster, Cta
     from ..fragment import Fragment
@@ -27,13 +28,21 @@ class Base(Observer):
 
     def __init__(self) -> None:
         self._findings: dict[tuple[Any, ...], Finding] = {}
-        self.homes: list[Home] = []
+        self.homes: list[Home | Ended] = []
         self.incomplete = False
-        self.polls = False
         self.accesses = 0
+        self.alone: dict[int, list[int]] = {}
+        """By instruction, the elections (by index) whose elected lane executes it, or the others."""
+        self.parted: set[int] = set()
+        """The blocks at whose end lanes of a warp have parted."""
 
     def findings(self) -> list[Finding]:
         return list(self._findings.values())
+
+    @property
+    def keyed(self) -> Mapping[tuple[Any, ...], Finding]:
+        """The findings by (rule, site, what tells them apart: of two accesses (the site before, whether it wrote)), in the order found."""
+        return self._findings
 
     @property
     def every_schedule(self) -> bool:
@@ -73,11 +82,22 @@ class Base(Observer):
             cluster.shared.shadow = made, Shadow(len(cluster.shared.data) & ~15)
         return cluster.shared.shadow[0]  # type: ignore[no-any-return]
 
+    def forget(self, cluster: Cluster) -> None:
+        """The cluster has ended: keep of it only what a later message may tell."""
+        known = cluster.shared.shadow
+        if known is not None:
+            self.homes[known[0].number] = known[0].end()
+
     def shadow(self, cluster: Cluster) -> Shadow:
         self.home(cluster)
         return cluster.shared.shadow[1]  # type: ignore[no-any-return]
 
-    def lanes(self, f: Fragment) -> Lanes:
+    def lanes(self, f: Fragment, op: Op | None = None, mask: int = 0) -> Lanes:
+        """What the lanes of a fragment know; of what an elected lane does alone (`op`, with lanes `mask`), what stands for that lane."""
+        if op is not None and self.alone:
+            double = self._elected(f, op, mask)
+            if double is not None:
+                return double.lanes
         found: Lanes | None = f.shadow
         if found is None:
             home = self.home(f.cta.cluster)
@@ -87,7 +107,22 @@ class Base(Observer):
             found = f.shadow = Lanes(warp, [(f.mask, view)])
         return found
 
+    def _elected(self, f: Fragment, op: Op, mask: int) -> Double | None:
+        """The elected lane that executes this alone, or one of the calls that have led here."""
+        if mask & mask - 1:
+            return None
+        at, below = op, f.stack
+        while True:
+            for i in self.alone.get(at.index, ()):
+                double: Double | None = self.lanes(f).warp.elections.get(i)
+                if double is not None and double.mask == mask:
+                    return double
+            if below is None:
+                return None
+            at, below = below.op, below.below
+
     def part(self, f: Fragment, other: Fragment) -> None:
+        self.parted.add(f.block)
         lanes: Lanes | None = f.shadow
         if lanes is None:
             mask, f.mask = f.mask, f.mask | other.mask
@@ -105,7 +140,3 @@ class Base(Observer):
         """The author's name of a byte of shared memory."""
         cta: Cta = cluster.ctas[place // self.machine.shared_stride]
         return f"{self.machine.name_of(place - cta.start)} of {cta!r}"
-
-
-def unordered(home: Home, view: View, agent: int) -> str:
-    return home.describe(agent).name

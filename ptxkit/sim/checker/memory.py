@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,12 +10,14 @@ import numpy as np
 from ..memory import Allocation
 from ..tasks import Region, Task
 from ..values import Array, indices
-from .base import Base
-from .clocks import GLOBAL, MAPS, SEEN, SHARED, Home, Lanes, Published, View
-from .shadow import ATOMIC, POLL, READ, GlobalShadow, Prior, Shadow, parts, stamps
+from .agents import ranks
+from .clocks import GLOBAL, MAPS, SEEN, SHARED, Home, Lanes, View
+from .shadow import ATOMIC, OVER, READ, SAME, GlobalShadow, Prior, Shadow, Stamp, against, cells_of, earlier, kind_of, parts, stamps, writes
+from .strong import scope_of
+from .waits import WaitRules
 
 if TYPE_CHECKING:
-    from ..cta import Cluster, Cta
+    from ..cta import Cluster
     from ..fragment import Fragment
     from ..memory import Memory, Places
     from ..program import Op
@@ -24,30 +27,31 @@ BANKS_LOOKED_AT = 4
 EVER = np.iinfo(np.int32).max
 
 
-class MemoryRules(Base):
+class MemoryRules(WaitRules):
     """Every access is compared with the last write, and a write with all reads since, of the same bytes."""
 
     def __init__(self) -> None:
         super().__init__()
         self._globals: dict[int, tuple[Allocation, GlobalShadow]] = {}
-        self._published: dict[tuple[int, int], dict[Cta, Published]] = {}
         self._map: tuple[GlobalShadow, Array] | None = None
         self._looked: dict[int, int] = {}
-        self._read: set[int] | None = None
         self.swizzles: dict[int, int] = {}
         """The span that each tensor copy (its instruction's index) wrote with last."""
+        self.strong_stores: set[int] = set()
+        """Addresses in global memory that a strong store wrote."""
 
     # ------------------------------------------------------------------------------------------- generic accesses
 
-    def access(self, f: Fragment, mask: int, op: Op, mode: str, memory: Memory, places: Places, size: int, strong: bool) -> None:
+    def access(self, f: Fragment, mask: int, op: Op, mode: str, memory: Memory, places: Places, size: int, strong: bool,
+               values: Any = None) -> None:
         space = memory.space
         if space != "shared" and space != "global":
             return
         self.accesses += 1
-        lanes = self.lanes(f)
+        lanes = self.lanes(f, op, mask)
         lanes.warp.used = True
         if strong:
-            self._acquire(f, lanes, mask, op, mode, memory, places)
+            self._synchronise(f, lanes, mask, op, mode, memory, places, size, values)
         every: Any = places
         at: Any = every if type(every) is int else every[indices(mask)]
         if space == "shared":
@@ -68,35 +72,29 @@ class MemoryRules(Base):
 
     def _shared(self, f: Fragment, lanes: Lanes, view: View, mask: int, op: Op, mode: str, at: Any, size: int, strong: bool) -> None:
         shadow = self.shadow(f.cta.cluster)
-        shadow.fit(at, size)
         warp = lanes.warp
-        each: Array
-        if type(at) is int:
-            cells = np.arange(at >> shadow.shift, at + size >> shadow.shift)
-            each = np.full(len(cells), mask.bit_length() - 1)
-        else:
-            count = size >> shadow.shift
-            cells, each = at >> shadow.shift, indices(mask)
-            if count > 1:
-                cells = (cells[:, None] + np.arange(count)).reshape(-1)
-                each = np.repeat(each, count)
+        cells, each = cells_of(shadow, at, size, mask)
         known = view.fit()[SEEN]
         together = type(at) is int and mask & mask - 1 != 0
         scope = 1 + scope_of(op.tokens) if strong else 0
         bad = shadow.writes_unknown(cells, known)
         if bad is not None:
             self._write_conflict(f, lanes, op, shadow, cells, each, bad, mode, together=together, strong=scope)
-            if strong and mode != "w" and self._used(op):
-                self.polled(f, mask, op)
         if mode != "w" and shadow.unwritten(cells):
             self._uninitialised(f, op, shadow, cells)
-        prior = shadow.unknown(_against(mode, strong), cells, known, each, warp.base)
+        prior = shadow.unknown(against(mode, strong), cells, known, each, warp.base, warp.copies)
+        if prior is None and (some := self.before_equal(f, shadow, mode, strong, cells, each)) is not None:
+            prior = shadow.unknown((SAME,), cells[some], known, each[some], warp.base)
         if prior is not None:
-            self._race(f, op, prior, "shared", "reads" if mode == "r" else "writes", f.cta.cluster)
+            self._race(f, op, prior, "shared", "reads" if mode == "r" else "writes", f.cta.cluster, lanes)
+        if strong:
+            self.scoped(f, lanes, shadow, mode, op, cells, view, each, scope)
         if mode != "r":
+            if strong:
+                self.overwrites(f, shadow, cells)
             shadow.wrote(cells, each + warp.base, warp.epoch, op.index, scope)
         if mode == "r" or strong:
-            shadow.accessed(_kind(mode, strong), warp.base, cells, warp.epoch, op.index, mask if type(at) is int else each,
+            shadow.accessed(kind_of(mode, strong), warp.base, cells, warp.epoch, op.index, mask if type(at) is int else each,
                             int(known[warp.own].min()))
 
     def _write_conflict(self, f: Fragment, lanes: Lanes, op: Op, shadow: Shadow, cells: Any, each: Array, bad: Array, mode: str, *,
@@ -106,28 +104,82 @@ class MemoryRules(Base):
         agents, clocks = shadow.agent[cells][bad], shadow.epoch[cells][bad]
         wrong = np.ones(len(bad), bool) if together else agents != warp.base + each[bad]
         if strong:
-            apart = agents // (32 * self.home(f.cta.cluster).warps_per_cta) != f.cta.rank
+            apart = ranks(self.home(f.cta.cluster), agents) != f.cta.rank
             wrong &= np.minimum(shadow.strong[cells][bad], strong) <= apart
         if warp.copies >= 0:
             wrong &= ~((agents == warp.copies + each[bad]) & (clocks <= warp.copied[each[bad]]))
-        if wrong.any():
-            first = int(np.flatnonzero(wrong)[0])
-            prior = shadow.write_at(cells, int(bad[first]), int(each[bad[first]]))
-            self._race(f, op, prior, "shared", "reads" if mode == "r" else "writes", f.cta.cluster)
+        if wrong.any() and not (mode == "w" and not strong and self.equal_shared(f, op, shadow, cells[bad[wrong]], each[bad[wrong]])):
+            first = int(bad[wrong][0])
+            prior = shadow.write_at(cells, first, int(each[first]))
+            self._race(f, op, prior, "shared", "reads" if mode == "r" else "writes", f.cta.cluster, lanes)
 
-    def _race(self, f: Fragment, op: Op, prior: Prior, space: str, verb: str, cluster: Cluster) -> None:
+    def _race(self, f: Fragment, op: Op, prior: Prior, space: str, verb: str, cluster: Cluster, lanes: Lanes | None = None) -> None:
         home = self.home(cluster)
         shadow = self.shadow(cluster)
         who = home.describe(prior.agent)
         where = self.place(cluster, prior.cell << shadow.shift)
         did = "wrote" if prior.wrote else "read"
-        lane = f" lane {prior.lane}" if prior.lane >= 0 else ""
+        by = f"{f.warp!r} lane {prior.lane}" if prior.lane >= 0 else f"{f.warp!r}"
+        if lanes is not None and lanes.warp.elected:
+            by = f"the elected lane of {f.warp!r}"
         earlier = f"{self.site(prior.site)} of {who.name}"
         if who.kind == "lane":
-            message = f"{f.warp!r}{lane} {verb} {where}, which {earlier} {did}, with nothing that orders the two"
+            message = f"{by} {verb} {where}, which {earlier} {did}, with nothing that orders the two"
         else:
-            message = f"{f.warp!r}{lane} {verb} {where}, while {earlier} may still be {'writing' if prior.wrote else 'reading'} it"
+            message = f"{by} {verb} {where}, while {earlier} may still be {'writing' if prior.wrote else 'reading'} it"
         self.report("shared-race" if space == "shared" else "global-race", op, message, other=(prior.site, prior.wrote))
+
+    def equal_shared(self, f: Fragment, op: Op, shadow: Shadow, cells: Array, each: Array) -> bool:
+        """Whether these lanes' stores leave the cells, which other threads stored to, as they are."""
+        return False
+
+    def equal_global(self, f: Fragment, op: Op, shadow: GlobalShadow, view: View, cells: Array, each: Array) -> bool:
+        return False
+
+    def equal_later(self, f: Fragment, task: Task, shadow: GlobalShadow, view: View, cells: Array, earlier: Mapping[Stamp, Array],
+                    race: Callable[[], None], site: int = -1) -> bool:
+        """Whether it is to be seen, when they land, that an asynchronous store leaves these cells as they are. `earlier` are the writes
+        that it is not ordered after, with their cells (indices); `race` reports that they differ. `site` is the instruction of a write
+        that another of equal bytes has followed.
+        """
+        return False
+
+    def stored(self, f: Fragment, task: Task, number: int, agent: int, clock: int, bytes_: int) -> None:
+        """An asynchronous operation writes to global memory, as this agent at this clock."""
+
+    def _after_same(self, f: Fragment, task: Task, shadow: GlobalShadow, cells: Array, view: View, known: Array, mode: str) -> None:
+        """An asynchronous write must come after those that one of equal bytes has followed, or write these bytes again."""
+        home, left = view.home.number, np.arange(len(cells))
+        while len(left):
+            found = shadow.kinds[SAME].unknown(cells[left], lambda number: known if number == home else self._far(view, number, GLOBAL),
+                                               None, None)
+            if found is None:
+                return
+            i, *who, site = found
+            first = int(left[i])
+
+            def race(first: int = first, who: Sequence[int] = who, site: int = site) -> None:
+                self._global_race(f, task.op, shadow, int(cells[first]), tuple(who), site, GLOBAL, view, mode, wrote=True)
+
+            at = np.union1d(shadow.kinds[SAME].of_agent(cells, who[0], who[1], who[2]), [first])
+            if not self.equal_later(f, task, shadow, view, cells[at], {tuple(who): np.arange(len(at))}, race, site):
+                race()
+            left = np.setdiff1d(left, at)
+
+    def overwrites(self, f: Fragment, shadow: Shadow | GlobalShadow, cells: Any) -> None:
+        """A strong write follows, in these cells."""
+
+    def unobserved(self, shadow: GlobalShadow, cells: Array, view: View, own: Array) -> Array | None:
+        """The cells (indices) where atomics must come before a weak access of these lanes; None: all of them."""
+        return None
+
+    def scoped(self, f: Fragment, lanes: Lanes, shadow: Shadow | GlobalShadow, mode: str, op: Op, cells: Array, view: View, each: Array,
+               strong: int) -> None:
+        """A strong access of lanes (`strong`: its scope + 1) must come after strong ones if either's scope does not include both."""
+
+    def before_equal(self, f: Fragment, shadow: Shadow | GlobalShadow, mode: str, strong: bool, cells: Array, each: Array) -> Array | None:
+        """The cells (indices) whose writes before an equal one must come before this access, too."""
+        return None
 
     def _uninitialised(self, f: Fragment, op: Op, shadow: Shadow, cells: Any, rule: str = "shared-uninitialised") -> None:
         first = int(np.flatnonzero(shadow.epoch[cells] == 0)[0])
@@ -152,9 +204,7 @@ class MemoryRules(Base):
         shadow = self._allocation(memory, low)
         if shadow is None or high >= shadow.start + shadow.bytes:
             return
-        cells = shadow.cells(at, size)
-        each = np.repeat(indices(mask), len(cells) // mask.bit_count()) if type(at) is not int \
-            else np.full(len(cells), mask.bit_length() - 1)
+        cells, each = cells_of(shadow, at, size, mask)
         warp = lanes.warp
         known = view.fit()[SEEN]
         own = each + warp.base
@@ -164,29 +214,43 @@ class MemoryRules(Base):
             if "nc" in op.tokens:
                 self._not_constant(f, op, shadow, cells)
         if shadow.touched or mode != "r":
-            self._others(f, op, shadow, _against(mode, strong), cells, view, known, SEEN, warp.base, each, mode)
+            kinds = against(mode, strong)
+            left = None if strong else self.unobserved(shadow, cells, view, own)
+            if left is not None:
+                kinds = tuple(kind for kind in kinds if kind != ATOMIC)
+                self._others(f, op, shadow, (ATOMIC,), cells[left], view, known, SEEN, warp.base, each[left], mode)
+            self._others(f, op, shadow, kinds, cells, view, known, SEEN, warp.base, each, mode)
+            some = self.before_equal(f, shadow, mode, strong, cells, each)
+            if some is not None:
+                self._others(f, op, shadow, (SAME,), cells[some], view, known, SEEN, warp.base, each[some], mode)
+        if strong:
+            self.scoped(f, lanes, shadow, mode, op, cells, view, each, scope)
         if mode != "r":
+            if strong:
+                self.overwrites(f, shadow, cells)
+            if strong and mode == "w":
+                self.strong_stores.update(np.atleast_1d(at).tolist())
             shadow.wrote(cells, stamps(view.home.number, own.astype(np.int64), warp.epoch), op.index, scope)
         if mode == "r" or strong:
-            shadow.kinds[_kind(mode, strong)].add((view.home.number, warp.base), cells, warp.epoch, op.index,
-                                                  mask if type(at) is int else each, int(known[warp.own].min()))
+            who, by = (view.home.number, warp.base), mask if type(at) is int else each
+            floor = int(known[warp.own].min())
+            shadow.kinds[kind_of(mode, strong)].add(who, cells, warp.epoch, op.index, by, floor)
 
     def _last_write(self, f: Fragment, op: Op, shadow: GlobalShadow, cells: Array, view: View, known: Array, row: int, own: Array | None,
-                    strong: int, mode: str) -> None:
-        """`known`: the clocks of the view's own cluster; `own`: the lanes that access; `strong`: the scope of a strong access + 1."""
+                    strong: int, mode: str, task: Task | None = None) -> None:
+        """`known`: the clocks of the view's own cluster; `own`: the lanes that access, or `task`: the asynchronous operation that does;
+        `strong`: the scope of a strong access + 1.
+        """
         stamp = shadow.write[cells]
         if not stamp.any():
             return
         number, agent, clock = parts(stamp)
         mine = number == view.home.number
         fine = (stamp == 0) | (mine & (known[np.where(mine, agent, 0)] >= clock))
-        if strong and mode != "w" and not fine.all() and self._used(op):
-            self.polled(f, f.mask, op)
         if own is not None:
             fine |= mine & (agent == own)
         if strong:
-            per_cta = 32 * view.home.warps_per_cta
-            apart = np.where(mine, np.where(agent // per_cta == f.cta.rank, 0, 1), 2)
+            apart = np.where(mine, np.where(ranks(view.home, agent) == f.cta.rank, 0, 1), 2)
             fine |= np.minimum(shadow.strong[cells], strong) > apart
         if fine.all():
             return
@@ -196,11 +260,18 @@ class MemoryRules(Base):
                 there = number == other
                 reach = np.where(there & (agent < len(theirs)), agent, 0)
                 fine |= there & (theirs[reach] >= clock)
-        if fine.all():
+        if fine.all() or (own is not None and mode == "w" and not strong
+                          and self.equal_global(f, op, shadow, view, cells[~fine], own[~fine] & 31)):
             return
         i = int(np.flatnonzero(~fine)[0])
         who = int(number[i]), int(agent[i]), int(clock[i])
-        self._global_race(f, op, shadow, int(cells[i]), who, int(shadow.site[cells[i]]), row, view, mode, wrote=True)
+        site = int(shadow.site[cells[i]])
+
+        def race() -> None:
+            self._global_race(f, op, shadow, int(cells[i]), who, site, row, view, mode, wrote=True)
+
+        if task is None or mode != "w" or not self.equal_later(f, task, shadow, view, cells[~fine], earlier(shadow, cells[~fine]), race):
+            race()
 
     def _not_constant(self, f: Fragment, op: Op, shadow: GlobalShadow, cells: Array) -> None:
         written = np.flatnonzero(shadow.write[cells])
@@ -218,10 +289,10 @@ class MemoryRules(Base):
                                                (home, base), own)
             if found is not None:
                 i, *who, site = found
-                self._global_race(f, op, shadow, int(cells[i]), tuple(who), site, row, view, mode, wrote=kind == ATOMIC)
+                self._global_race(f, op, shadow, int(cells[i]), tuple(who), site, row, view, mode, wrote=writes(kind))
 
     def _far(self, view: View, number: int, row: int) -> Array | None:
-        theirs = view.far.get(self.homes[number]) if view.far else None
+        theirs = view.of(number)
         return None if theirs is None else theirs[row]
 
     def _global_race(self, f: Fragment, op: Op, shadow: GlobalShadow, cell: int, who: tuple[int, ...], site: int, row: int, view: View,
@@ -241,7 +312,7 @@ class MemoryRules(Base):
 
     def _is_seen(self, f: Fragment, view: View, number: int, agent: int, clock: int) -> bool:
         if number != view.home.number:
-            theirs = view.far.get(self.homes[number]) if view.far else None
+            theirs = view.of(number)
             return theirs is not None and bool(theirs[SEEN][agent] >= clock)
         base = self.lanes(f).warp.base
         return bool(view.fit()[SEEN][agent] >= clock) or base <= agent < base + 32
@@ -250,62 +321,12 @@ class MemoryRules(Base):
         found = self.machine.memory.allocation(place, place + 1)
         return f"global memory +{place:#x}" if found is None else f"{found.name} +{place - found.start:#x}"
 
-    # ------------------------------------------------------------------------------------------- strong accesses
-
-    def _acquire(self, f: Fragment, lanes: Lanes, mask: int, op: Op, mode: str, memory: Memory, places: Places) -> None:
-        """A strong read may synchronise with the strong writes that led to what it reads, where both scopes include both threads."""
-        if mode == "w":
-            return
-        tokens = op.tokens
-        orders = "acquire" in tokens or "acq_rel" in tokens
-        scope = scope_of(tokens)
-        for place in {places} if type(places) is int else {int(p) for p in places[indices(mask)]}:
-            for cta, found in self._published.get((id(memory), place), {}).items():
-                apart = 0 if cta is f.cta else 1 if cta.cluster is f.cta.cluster else 2
-                seen = found.seen[apart] if scope >= apart else None
-                if seen is None:
-                    lanes.learn(mask, found.done)
-                else:
-                    lanes.acquire(mask, seen, visible=orders, apart=apart)
-
-    def _release(self, f: Fragment, lanes: Lanes, mask: int, op: Op, mode: str, memory: Memory, at: Any) -> None:
-        tokens = op.tokens
-        out = lanes.publish(mask, scope_of(tokens), visible="release" in tokens or "acq_rel" in tokens)
-        for place in {at} if isinstance(at, int) else {int(p) for p in at}:
-            key = id(memory), place
-            if mode != "a":
-                self._published[key] = {f.cta: out}
-                continue
-            known = self._published.setdefault(key, {})
-            known[f.cta] = out.and_before(known[f.cta]) if f.cta in known else out
-
-    def _used(self, op: Op) -> bool:
-        """Whether anything reads what the instruction writes into registers."""
-        if self._read is None:
-            self._read = set().union(*(other.reads() for other in self.machine.program.ops))
-        return not self._read.isdisjoint(op.writes())
-
-    # ------------------------------------------------------------------------------------------- tensor maps
-
-    def tensormap(self, f: Fragment, lane: int, op: Op, memory: Memory, place: int) -> None:
-        """The map must have been published, and acquired by the issuing thread, since it was last written."""
-        self._map = None
-        if memory.space != "global":
-            return
-        shadow = self._allocation(memory, place)
-        if shadow is None:
-            return
-        cells = shadow.cells(place, 128)
-        self._map = shadow, cells
-        if shadow.touched:
-            view = self.lanes(f).view(1 << lane)
-            self._last_write(f, op, shadow, cells, view, view.fit()[MAPS], MAPS, None, 0, "r")
-
     # ------------------------------------------------------------------------------------------- asynchronous accesses
 
     def issued(self, f: Fragment, task: Task) -> None:
         self.accesses += 1
-        lanes = self.lanes(f)
+        lanes = self.lanes(f, task.op, task.mask)
+        task.elected = lanes if lanes.warp.elected else None
         home = self.home(f.cta.cluster)
         lanes.warp.used = True
         if task.kind == "copy":
@@ -343,6 +364,9 @@ class MemoryRules(Base):
             shadow = self.shadow(f.cta.cluster)
             cells = _region_cells(shadow, region)
             self.async_read(f, task.op, lanes, task.mask, cells, shadow, "bulk-source-uninitialised", task)
+            low = cells.start if isinstance(cells, slice) else int(cells.min())
+            high = cells.stop if isinstance(cells, slice) else int(cells.max()) + 1
+            self._overlaps(f, task.op, "r", low << shadow.shift, high - low << shadow.shift)
             shadow.accessed(READ, agent, cells, clock, task.op.index)
             if task.signals:
                 self.source(f, task.op, agent, clock)
@@ -353,9 +377,9 @@ class MemoryRules(Base):
                    task: Task | None = None, known: Array | None = None) -> None:
         """The async proxy reads cells of shared memory on behalf of these lanes."""
         if known is None:
-            known = self._rely(lanes, mask, SHARED, task, writes=False)
+            known = self._rely(lanes, mask, SHARED + f.cta.rank, task, writes=False)
         bad = shadow.writes_unknown(cells, known)
-        prior = shadow.write_at(cells, int(bad[0])) if bad is not None else shadow.unknown((ATOMIC,), cells, known, None, -1)
+        prior = shadow.write_at(cells, int(bad[0])) if bad is not None else shadow.unknown((ATOMIC, SAME, OVER), cells, known, None, -1)
         if prior is not None:
             self._async_conflict(f, op, lanes, mask, prior, "reads")
         if shadow.unwritten(cells):
@@ -367,18 +391,23 @@ class MemoryRules(Base):
             return
         shadow = self.shadow(f.cta.cluster)
         cells = _region_cells(shadow, region)
-        known = self._rely(lanes, task.mask, SHARED, task, writes=True)
+        start = region.starts if isinstance(region.starts, int) else int(region.starts[0])
+        known = self._rely(lanes, task.mask, SHARED + start // self.machine.shared_stride, task, writes=True)
         atomic = task.kind.endswith("reduce")
         bad = shadow.writes_unknown(cells, known)
         if bad is not None and atomic:
             bad = bad[shadow.strong[cells][bad] <= 1]
         prior = shadow.write_at(cells, int(bad[0])) if bad is not None and len(bad) else \
-            shadow.unknown((READ,) if atomic else (READ, POLL, ATOMIC), cells, known, None, -1)
+            shadow.unknown((*against("a" if atomic else "w", atomic), SAME), cells, known, None, -1)
         if prior is not None:
             self._async_conflict(f, task.op, lanes, task.mask, prior, "writes")
+        if atomic:
+            self.overwrites(f, shadow, cells)
         shadow.wrote(cells, agent, clock, task.op.index, 2 if atomic else 0)
         if atomic:
             shadow.accessed(ATOMIC, agent, cells, clock, task.op.index)
+            self._blurs(f, region, task.op)
+            self._reduces(f, task, shadow, cells, lanes.view(task.mask), known, SHARED, agent, clock, self._namer(f, shadow))
         low = cells.start if isinstance(cells, slice) else int(cells[0])
         self._overlaps(f, task.op, "w", low << shadow.shift, region.length)
 
@@ -390,7 +419,7 @@ class MemoryRules(Base):
             lane = prior.agent - lanes.warp.base
             seen = seen or (0 <= lane < 32 and mask >> lane & 1 == 1)
         if not seen or who.kind not in ("lane", "cp.async"):
-            self._race(f, op, prior, "shared", verb + " (asynchronously)", f.cta.cluster)
+            self._race(f, op, prior, "shared", verb + " (asynchronously)", f.cta.cluster, lanes)
             return
         shadow = self.shadow(f.cta.cluster)
         where = self.place(f.cta.cluster, prior.cell << shadow.shift)
@@ -407,44 +436,35 @@ class MemoryRules(Base):
         shadow = self._allocation(region.memory, first)
         if shadow is None:
             return
+        who = home.number, agent
+        if mode == "r" and not shadow.touched:
+            shadow.kinds[READ].add(who, shadow.region(region) or shadow.cells(starts, region.length), clock, task.op.index, None, 0)
+            return
         cells = shadow.cells(starts, region.length)
         view = lanes.view(task.mask)
         known = self._rely(lanes, task.mask, GLOBAL, task, writes=mode == "w")
         atomic = task.kind.endswith("reduce")
+        if mode != "r":
+            self._after_same(f, task, shadow, cells, view, known, mode)
         if shadow.touched:
-            self._last_write(f, task.op, shadow, cells, view, known, GLOBAL, None, 3 if atomic else 0, mode)
+            self._last_write(f, task.op, shadow, cells, view, known, GLOBAL, None, 3 if atomic else 0, mode, task)
         if shadow.touched or mode != "r":
-            self._others(f, task.op, shadow, _against("a" if atomic else mode, atomic), cells, view, known, GLOBAL, -1, None, mode)
-        who = home.number, agent
+            kinds = against("a" if atomic else mode, atomic)
+            self._others(f, task.op, shadow, kinds if mode != "r" else (*kinds, SAME), cells, view, known, GLOBAL, -1, None, mode)
+        if atomic:
+            self._blurs(f, region, task.op)
+            self._reduces(f, task, shadow, cells, view, known, GLOBAL, agent, clock, self._namer(f, shadow))
+        if atomic:
+            self.overwrites(f, shadow, cells)
         if mode != "r":
             shadow.wrote(cells, stamps(*who, clock), task.op.index, 3 if atomic else 0)
+            self.stored(f, task, *who, clock, len(cells) << shadow.shift)
         if mode == "r" or atomic:
-            shadow.kinds[_kind(mode, atomic)].add(who, cells, clock, task.op.index, None, 0)
+            shadow.kinds[kind_of(mode, atomic)].add(who, cells, clock, task.op.index, None, 0)
 
     def _copy(self, f: Fragment, task: Task, lanes: Lanes, home: Home) -> None:
         """cp.async: generic accesses of the lanes that are over when the lane has waited."""
-        warp = lanes.warp
-        if warp.copies < 0:
-            warp.copies = home.agent(("copies", warp.base), "cp.async", f"{warp.warp!r}", 32)
-            home.generic.append(warp.copies)
-        warp.issued_copies += 1
-        task.shadow = warp.issued_copies
-        shadow = self.shadow(f.cta.cluster)
-        each = indices(task.mask)
-        for region in task.writes:
-            shadow.fit(region.starts, region.length)
-            at = np.broadcast_to(np.asarray(region.starts), len(each))
-            count = region.length >> shadow.shift
-            cells = ((at >> shadow.shift)[:, None] + np.arange(count)).reshape(-1)
-            owners = np.repeat(each, count)
-            known = lanes.view(task.mask).fit()[SEEN]
-            bad = shadow.writes_unknown(cells, known)
-            if bad is not None:
-                self._write_conflict(f, lanes, task.op, shadow, cells, owners, bad, "w", together=False, strong=0)
-            prior = shadow.unknown((READ, POLL, ATOMIC), cells, known, owners, warp.base)
-            if prior is not None:
-                self._race(f, task.op, prior, "shared", "writes", f.cta.cluster)
-            shadow.wrote(cells, owners + warp.copies, task.shadow, task.op.index)
+        raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------- advice
 
@@ -478,19 +498,3 @@ def _region_cells(shadow: Shadow, region: Region) -> Any:
     first = region.starts >> shadow.shift
     count = region.length >> shadow.shift
     return first if count == 1 else (first[:, None] + np.arange(count)).reshape(-1)
-
-
-def _kind(mode: str, strong: bool) -> str:
-    return ATOMIC if mode != "r" else POLL if strong else READ
-
-
-def _against(mode: str, strong: bool) -> tuple[str, ...]:
-    """What must come before an access, besides the last write: strong accesses are not ordered among themselves."""
-    if strong:
-        return () if mode == "r" else (READ,)
-    return (ATOMIC,) if mode == "r" else (READ, POLL, ATOMIC)
-
-
-def scope_of(tokens: list[str]) -> int:
-    """0 the CTA, 1 its cluster, 2 the device or the system (and what has no scope)."""
-    return 0 if "cta" in tokens else 1 if "cluster" in tokens else 2

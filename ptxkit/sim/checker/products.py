@@ -6,14 +6,20 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..definite import bits
+from ..values import Array
 from ..warpgroup import MODE_SPAN, Product, Warpgroup, WGroup, chunks
-from .clocks import SHARED
+from .agents import WARP_WORDS
+from .clocks import GLOBAL, SEEN, SHARED, Lanes, View
 from .registers import RegisterRules, name_of
-from .shadow import READ
+from .shadow import ATOMIC, READ, Shadow
 
 if TYPE_CHECKING:
     from ..fragment import Fragment
     from ..program import Op
+
+
+Operands = tuple[int, int, tuple[int, str]]
+"""Of a wgmma: the registers of D and of A as sets of bits, and the shape that D has."""
 
 
 class Quarter:
@@ -24,9 +30,12 @@ class Quarter:
         self.d = self.a = 0
         self.accessed = 0
         self.fenced = False
-        self.shapes: dict[int, tuple[str, int]] = {}            # of the sets of accumulators in flight, and the group of the last one
+        self.shapes: dict[int, tuple[tuple[int, str], int]] = {}
+        """Of each set of accumulators in flight: its shape, and the last group that uses it."""
+        self.last: tuple[int, Operands, Any] | None = None
+        """The group, the registers and the activation of the last wgmma, if it was right: another such one is right, and adds nothing."""
 
-    def add(self, group: int, d: int, a: int, shape: str) -> None:
+    def add(self, group: int, d: int, a: int, shape: tuple[int, str]) -> None:
         was = self.groups.get(group, (0, 0))
         self.groups[group] = was[0] | d, was[1] | a
         self.d |= d
@@ -41,20 +50,34 @@ class Quarter:
         for d, a in self.groups.values():
             self.d |= d
             self.a |= a
+        self.last = None
+
+
+class Reading:
+    """What a product reads in shared memory: its descriptors, and the newest clock of each agent that has written there, as it was when the
+    shadow had this version (-1: it must be looked at again).
+    """
+
+    __slots__ = ("agents", "keys", "version")
+
+    def __init__(self, keys: list[tuple[int, int, int, int]]) -> None:
+        self.keys = keys
+        self.agents: tuple[tuple[int, int], ...] = ()
+        self.version = -1
 
 
 class ProductRules(RegisterRules):
     def __init__(self) -> None:
         super().__init__()
-        self._quarters: dict[Any, Quarter] = {}
         self._touches: dict[int, tuple[int, int]] = {}
-        self._named_by: dict[int, tuple[int, int]] = {}
+        self._named_by: dict[int, Operands] = {}
         self._mine: set[int] = set()
 
     def _quarter(self, f: Fragment) -> Quarter:
-        found = self._quarters.get(f.warp)
+        warp = self.lanes(f).warp
+        found: Quarter | None = warp.wgmma
         if found is None:
-            found = self._quarters[f.warp] = Quarter()
+            found = warp.wgmma = Quarter()
         return found
 
     def touch(self, f: Fragment, op: Op) -> None:
@@ -78,15 +101,29 @@ class ProductRules(RegisterRules):
                     "warp has not waited for")
 
     def wgmma_issue(self, f: Fragment, op: Op, product: Product) -> None:
-        q = self._quarter(f)
+        lanes: Lanes = f.shadow or self.lanes(f)
+        q = lanes.warp.wgmma or self._quarter(f)
         group = f.warp.group
         number = group.committed[f.warp.index & 3]
-        d, a = self._operands(op)
-        shape = f"{product.shape.n} {product.shape.d}"
-        if not q.fenced or (d | a) & q.accessed or q.a & d or self._other_shape(q, d, shape):
+        operands = self._operands(op, product)
+        if q.last != (number, operands, f.stack) or (operands[0] | operands[1]) & q.accessed:
+            self._issued_registers(f, op, q, number, operands, product)
+        shadow: Shadow = f.cta.cluster.shared.shadow[1]
+        read: Reading | None = product.shadow
+        if read is None or read.version != shadow.version or shadow.kinds[ATOMIC] \
+                or not self._are_known(read.agents, lanes.view(f.warp.lanes).fit(), lanes, SHARED + f.cta.rank):
+            self._read_operands(f, op, group, product, number, lanes)
+        else:
+            self.accesses += len(read.keys)
+
+    def _issued_registers(self, f: Fragment, op: Op, q: Quarter, number: int, operands: Operands, product: Product) -> None:
+        d, a, shape = operands
+        wrong = not q.fenced or (d | a) & q.accessed or q.a & d or (q.shapes and self._other_shape(q, d, shape))
+        if wrong:
             self.report("wgmma-fence", op, f"{f.warp!r} executes `{op.opcode}` on registers that it has accessed since its last wgmma.fence"
                         if q.fenced else f"{f.warp!r} executes `{op.opcode}` before any wgmma.fence")
         q.add(number, d, a, shape)
+        q.last = None if wrong else (number, operands, f.stack)
         state = self.registers_of(f, op)
         if (d | a) & state.any:
             if product.accumulate and d & state.any:
@@ -94,33 +131,60 @@ class ProductRules(RegisterRules):
             if a & state.any:
                 self._decides(f, op, state, op.registers("a"), f.mask)
             state.wrote(d, f.mask)
-        self._read_operands(f, op, group, product, number)
 
-    def _operands(self, op: Op) -> tuple[int, int]:
+    def _operands(self, op: Op, product: Product) -> Operands:
         found = self._named_by.get(op.index)
         if found is None:
-            found = self._named_by[op.index] = bits(op.registers("d")), bits(op.registers("a")) if op.operand("a") is not None else 0
+            found = self._named_by[op.index] = (bits(op.registers("d")), bits(op.registers("a")) if op.operand("a") is not None else 0,
+                                                (product.shape.n, product.shape.d))
         return found
 
-    def _other_shape(self, q: Quarter, d: int, shape: str) -> bool:
+    def _other_shape(self, q: Quarter, d: int, shape: tuple[int, str]) -> bool:
+        if len(q.shapes) == 1 and d in q.shapes:
+            return q.shapes[d][0] != shape
         return any(other & d and (other != d or was != shape) for other, (was, _) in q.shapes.items())
 
-    def _read_operands(self, f: Fragment, op: Op, group: Warpgroup, product: Product, number: int) -> None:
-        home = self.home(f.cta.cluster)
+    def _read_operands(self, f: Fragment, op: Op, group: Warpgroup, product: Product, number: int, lanes: Lanes) -> None:
         shadow = self.shadow(f.cta.cluster)
-        lanes = self.lanes(f)
-        agent = home.agent(group, "wgmma", f"the warpgroup of {group.warps[0]!r}")
-        first = product.came == 1
-        known = lanes.asynchronous(f.warp.lanes, SHARED, writes=False)
-        for descriptor, extent, transposed in self._descriptors(product):
-            cells, last = _cells(descriptor, extent, transposed, group.cta.start, shadow.shift)
+        known = lanes.view(f.warp.lanes).fit()
+        row = SHARED + f.cta.rank
+        read: Reading | None = product.shadow
+        if read is None:
+            read = product.shadow = Reading(self._descriptors(product, group.cta.start))
+        agents: dict[int, int] = {}
+        sure = True
+        for key in read.keys:
             self.accesses += 1
-            if last >= len(shadow.agent):
+            written = shadow.written(key, _chunks)
+            if written is None:
                 return
-            self.async_read(f, op, lanes, f.warp.lanes, cells, shadow, "shared-uninitialised", known=known)
-            if first:
-                self._layout(f, op, descriptor, extent, int(shadow.site[cells[0]]) if shadow.epoch[cells[0]] else -1)
-                shadow.accessed(READ, agent, cells, number + 1, op.index)
+            sure = sure and not written.unwritten
+            for agent, clock in written.agents:
+                agents[agent] = max(clock, agents.get(agent, 0))
+            if written.unwritten or shadow.kinds[ATOMIC] or not self._are_known(written.agents, known, lanes, row):
+                self.async_read(f, op, lanes, f.warp.lanes, written.cells, shadow, "shared-uninitialised",
+                                known=lanes.asynchronous(f.warp.lanes, row, writes=False))
+            if product.came == 1:
+                self._layout(f, op, key[0], key[1], written.site)
+                shadow.reader(READ, self._agent_of(group)).mark(written.cells, written.low, written.high, number + 1, op.index)
+        read.agents = tuple(agents.items())
+        read.version = shadow.version if sure else -1
+
+    def _are_known(self, agents: tuple[tuple[int, int], ...], known: Array, lanes: Lanes, row: int) -> bool:
+        """Whether the async proxy sees the writes of these agents, up to these clocks, on behalf of the warp."""
+        for agent, clock in agents:
+            if known.item(row, agent) < clock:
+                lane = agent - lanes.warp.base
+                if not 0 <= lane < 32 or lanes.warp.fenced.item(row - GLOBAL, lane) < clock:
+                    return False
+        return True
+
+    def _agent_of(self, group: Warpgroup) -> int:
+        home = self.home(group.cta.cluster)
+        known = home.known.get(group)
+        if known is not None:
+            return known
+        return home.agent(group, "wgmma", f"the warpgroup of {WARP_WORDS}", (group.cta.index, group.warps[0].index))
 
     def _layout(self, f: Fragment, op: Op, descriptor: int, extent: int, site: int) -> None:
         """The descriptor against the tensor copy (at `site`) that wrote what it describes."""
@@ -139,11 +203,12 @@ class ProductRules(RegisterRules):
         if wrong:
             self.report("descriptor-layout", op, f"`{op.opcode}` of {f.warp!r} reads {wrong}", other=site)
 
-    def _descriptors(self, product: Product) -> list[tuple[int, int, int]]:
+    def _descriptors(self, product: Product, start: int) -> list[tuple[int, int, int, int]]:
+        """(descriptor, extent, whether it is transposed, where the CTA's shared memory begins) of the operands in shared memory."""
         shape = product.shape
         given = next(a for a in product.a if a is not None)
-        found = [] if shape.from_registers else [(given, 64, shape.trans_a)]
-        return [*found, (product.b, shape.n, shape.trans_b)]
+        found = [] if shape.from_registers else [(given, 64, shape.trans_a, start)]
+        return [*found, (product.b, shape.n, shape.trans_b, start)]
 
     def wgmma_fence(self, f: Fragment, op: Op) -> None:
         q = self._quarter(f)
@@ -151,10 +216,9 @@ class ProductRules(RegisterRules):
         q.fenced = True
 
     def wgmma_commit(self, f: Fragment, op: Op, group: WGroup) -> None:
-        lanes = self.lanes(f)
-        view = lanes.view(f.mask)
+        view = self.lanes(f).view(f.mask)
         if group.shadow is None:
-            group.shadow = view.copy()
+            group.shadow = View(view.home, view.fit()[:SEEN].copy())
         else:
             group.shadow.join_done(view)
 
@@ -162,9 +226,8 @@ class ProductRules(RegisterRules):
         if finished <= 0:
             return
         group = f.warp.group
-        home = self.home(f.cta.cluster)
         lanes = self.lanes(f)
-        lanes.complete(f.mask, home.agent(group, "wgmma", f"the warpgroup of {group.warps[0]!r}"), finished)
+        lanes.complete(f.mask, self._agent_of(group), finished)
         last = group.groups[finished - 1]
         if last.shadow is not None:
             for m, view in lanes.groups:
@@ -173,13 +236,9 @@ class ProductRules(RegisterRules):
         self._quarter(f).retire(finished)
 
 
-@lru_cache(maxsize=2048)
-def _cells(descriptor: int, extent: int, transposed: int, start: int, shift: int) -> Any:
-    import numpy as np
-
+@lru_cache(maxsize=4096)
+def _chunks(descriptor: int, extent: int, transposed: int, start: int) -> tuple[Array, int, int]:
+    """The 16-byte chunks of the cluster's shared memory that a descriptor names, the first and the last of them."""
     index, base = chunks((descriptor,), extent, transposed)
-    cells = index.reshape(-1) + (base + (start >> 4))
-    if shift < 4:
-        count = 1 << 4 - shift
-        cells = (cells[:, None] * count + np.arange(count)).reshape(-1)
-    return cells, int(cells.max())
+    found: Array = index.reshape(-1) + (base + (start >> 4))
+    return found, int(found.min()), int(found.max())

@@ -20,11 +20,22 @@ class Rule:
 RULES: dict[str, Rule] = {
     "shared-race": Rule("error", "order the two with a barrier or an mbarrier that both sides use"),
     "global-race": Rule("error", "order the two with a barrier, or with release and acquire at a scope that includes both"),
+    "same-value": Rule("info", "nothing, if the values are meant to be equal: let one thread store, or order the two, to make it plain"),
     "nc-load": Rule("error", "ld.global without .nc"),
+    "mixed-size": Rule("error", "access the word in one size, or order the accesses"),
+    "discarded": Rule("error", "write it after the discard, or discard what nobody reads any more"),
+    "lane-conflict": Rule("review", "let one lane write, or an atomic decide", True),
+    "dependent-launch": Rule("error", "griddepcontrol.wait before the access, in the thread itself or in one that a barrier orders "
+                             "before it"),
+    "dependent-launch-unsaid": Rule("review", 'simulate(..., previous={"reads": [...], "writes": [...]}) with the arrays that the grid '
+                                    "before uses, empty lists if it uses none of these", True),
     "proxy-fence": Rule("error", "fence.proxy.async in the writer before it releases, or in the issuer after it acquires"),
     "shared-uninitialised": Rule("error", "write it first, or wait for the copy that does"),
     "register-uninitialised": Rule("error", "write the register on every path that leads to its use"),
+    "undefined-value": Rule("error", "let the lane that is read take part, or use the result only where it is defined"),
     "bulk-source-uninitialised": Rule("review", "write the whole box before it is stored"),
+    "tensor-padding": Rule("review", "keep nothing in these columns; or give the array an inner extent of whole 16-byte chunks; or store "
+                           "its last columns by st.global"),
     "wgmma-in-flight": Rule("error", "wgmma.wait_group for the group that uses the register first"),
     "wgmma-fence": Rule("error", "wgmma.fence.sync.aligned between the register's access and the wgmma"),
     "wgmma-uninitialised": Rule("error", "scale-d 0 on the first wgmma of a tile, or clear the accumulator"),
@@ -48,6 +59,7 @@ RULES: dict[str, Rule] = {
     "setmaxnreg-participation": Rule("error", "all four warps of a warpgroup execute the same setmaxnreg"),
     "tensormap-fence": Rule("error", "publish the edited map with tensormap.cp_fenceproxy (or fence.proxy.tensormap::generic.release) and "
                             "fence.proxy.tensormap::generic.acquire it before the copy"),
+    "order-dependence": Rule("review", "order the accesses, or let nothing that is stored depend on which comes first", True),
     "descriptor-layout": Rule("info", "take the copy's box and the descriptor from one layout", kind="advice"),
     "bank-conflict": Rule("info", "a swizzled layout or padding spreads the addresses over the banks", kind="advice"),
 }

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..values import Array
+from ..tasks import Region
+from ..values import Array, indices
+from .older import LANE_BITS, Older
 
 Cells = Any
 """A slice or an array of cells."""
-LANE_BITS = np.arange(32, dtype=np.uint32)
-READ, POLL, ATOMIC = "read", "poll", "atomic"
-"""Kinds of accesses that are remembered for all who make them: weak reads, strong reads, strong writes."""
+PAGE = 10
+"""Bits of an offset within a page, of 1 KB."""
+READ, POLL, ATOMIC, SAME = "read", "poll", "atomic", "same"
+OVER = "over"
+"""Kinds of accesses that are remembered for all who make them: weak reads, strong reads, strong writes, weak writes before an equal one;
+weak writes before a strong one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Reader:
         self.lanes: Array | None = np.zeros(cells, np.uint32) if warp else None
         self.site: Array = np.zeros(cells, np.int32)
         self.low, self.high = cells, 0
-        self.older: list[tuple[Array, Array, Array, Array]] = []
+        self.older = Older()
 
     def refine(self, factor: int) -> None:
         """Smaller cells."""
@@ -54,8 +59,7 @@ class Reader:
         self.low, self.high = self.low * factor, self.high * factor
         if self.lanes is not None:
             self.lanes = np.repeat(self.lanes, factor)
-        self.older = [((cells[:, None] * factor + np.arange(factor)).reshape(-1), np.repeat(epoch, factor), np.repeat(lanes, factor),
-                       np.repeat(site, factor)) for cells, epoch, lanes, site in self.older]
+        self.older = self.older.refined(factor)
 
     def add(self, cells: Cells, clock: int, site: int, lanes: Array | int = 0, floor: int = 0) -> None:
         """`lanes`: per cell the lane, or the mask of all that access all of the cells. `floor`: the clock up to which the one who
@@ -78,6 +82,12 @@ class Reader:
         self.epoch[cells] = clock
         self.site[cells] = site
 
+    def mark(self, cells: Array, low: int, high: int, clock: int, site: int) -> None:
+        """`add` of an asynchronous agent, whose cells lie from `low` to `high`."""
+        self.low, self.high = min(self.low, low), max(self.high, high + 1)
+        self.epoch[cells] = clock
+        self.site[cells] = site
+
     def _retire(self, cells: Array, epoch: Array, floor: int, lanes: Array | int) -> None:
         """These cells get a newer clock: keep what is not implied by it."""
         assert self.lanes is not None
@@ -86,7 +96,7 @@ class Reader:
             lost = np.flatnonzero((epoch > floor) & (self.lanes[cells] & ~new != 0))
             if len(lost):
                 gone = cells[lost]
-                self.older.append((gone, epoch[lost], self.lanes[gone], self.site[gone]))
+                self.older.add(gone, epoch[lost], self.lanes[gone], self.site[gone])
         self.lanes[cells] = 0
 
     def unknown(self, cells: Cells, theirs: Any, own: Array | None) -> tuple[int, int, int, int] | None:
@@ -103,12 +113,7 @@ class Reader:
                 return found
         if self.older:
             every = np.arange(cells.start, cells.stop) if isinstance(cells, slice) else cells
-            for old, clocks, lanes, sites in self.older:
-                _, here, there = np.intersect1d(every, old, return_indices=True)
-                if len(here):
-                    found = _lane_unknown(here, clocks[there], lanes[there], sites[there], theirs, own)
-                    if found is not None:
-                        return found
+            return self.older.unknown(every, theirs, own)
         return None
 
 
@@ -126,24 +131,46 @@ def _lane_unknown(which: Array, epoch: Array, lanes: Array, site: Array, theirs:
     return int(which[i]), lane, int(epoch[i]), int(site[i])
 
 
+class Written(NamedTuple):
+    """Who wrote some cells last: the newest clock of each agent. The cells lie in `pages`, from `low` to `high`; `unwritten` says that
+    some have no writer, `site` is the instruction that wrote the first cell, or -1.
+    """
+
+    pages: list[Any]
+    cells: Array
+    low: int
+    high: int
+    agents: tuple[tuple[int, int], ...]
+    unwritten: bool
+    site: int
+
+
 class Shadow:
-    """Of the shared memory of one cluster."""
+    """Of the shared memory of one cluster. `pages` has per page the (agent, clock, site) that wrote all of it, or an object that stands
+    for its last write.
+    """
 
     def __init__(self, size: int, shift: int = 4) -> None:
         self.size = size
         self.shift = shift
         count = size >> shift
+        self.pages: list[Any] = [None] * ((size >> PAGE) + 1)
+        self.version = 0
+        """How often something has been written, or cells have got smaller."""
+        self._written: dict[Any, Written] = {}
         self.agent: Array = np.zeros(count, np.int32)
         self.epoch: Array = np.zeros(count, np.int32)
         self.site: Array = np.zeros(count, np.int32)
         self.strong: Array = np.zeros(count, np.int8)
         """0, or the scope of a strong write + 1."""
-        self.kinds: dict[str, dict[int, Reader]] = {READ: {}, POLL: {}, ATOMIC: {}}
+        self.kinds: dict[str, dict[int, Reader]] = {READ: {}, POLL: {}, ATOMIC: {}, SAME: {}, OVER: {}}
 
     def refine(self, shift: int) -> None:
         """Smaller cells from now on."""
         factor = 1 << self.shift - shift
         self.shift = shift
+        self.version += 1
+        self._written.clear()
         for name in ("agent", "epoch", "site", "strong"):
             setattr(self, name, np.repeat(getattr(self, name), factor))
         for readers in self.kinds.values():
@@ -166,33 +193,88 @@ class Shadow:
 
     def writes_unknown(self, cells: Cells, known: Array) -> Array | None:
         """Of these cells, those whose last write is not known (indices into `cells`)."""
+        if isinstance(cells, slice) and self._pages_known(cells, known):
+            return None
         bad = known[self.agent[cells]] < self.epoch[cells]
         return np.flatnonzero(bad) if bad.any() else None
+
+    def _pages_known(self, cells: slice, known: Array) -> bool:
+        """Whether nothing has written the pages of these cells, or one write, which is known, all of them."""
+        bits = PAGE - self.shift
+        pages = self.pages[cells.start >> bits:(cells.stop - 1 >> bits) + 1]
+        first = pages[0] if pages else None
+        return pages.count(first) == len(pages) and (first is None or (type(first) is tuple and known.item(first[0]) >= first[1]))
 
     def write_at(self, cells: Cells, i: int, lane: int = -1) -> Prior:
         cell = _cell(cells, i)
         return Prior(cell, int(self.agent[cell]), int(self.epoch[cell]), int(self.site[cell]), True, lane)
 
-    def unknown(self, kinds: tuple[str, ...], cells: Cells, known: Array, lanes: Array | None, base: int) -> Prior | None:
-        """An access of these kinds that is not known. `lanes` are the lanes (of the warp at `base`) that access the cells."""
+    def unknown(self, kinds: tuple[str, ...], cells: Cells, known: Array, lanes: Array | None, base: int, copies: int = -1) -> Prior | None:
+        """An access of these kinds that is not known. `lanes` are the lanes (of the warp at `base`, whose cp.async is at `copies`) that
+        access the cells.
+        """
         low, high = (cells.start, cells.stop) if isinstance(cells, slice) else (int(cells.min()), int(cells.max()) + 1)
         for kind in kinds:
             for key, reader in self.kinds[kind].items():
                 if reader.low >= high or reader.high <= low:
                     continue
                 warp = reader.lanes is not None
-                found = reader.unknown(cells, known[key:key + 32] if warp else known[key], lanes if warp and key == base else None)
+                own = lanes if warp and key in (base, copies) else None
+                found = reader.unknown(cells, known[key:key + 32] if warp else known[key], own)
                 if found is not None:
                     i, lane, clock, site = found
-                    return Prior(_cell(cells, i), key + lane, clock, site, kind == ATOMIC, -1 if lanes is None else int(lanes[i]))
+                    who = -1 if lanes is None else int(lanes[i])
+                    return Prior(_cell(cells, i), key + lane, clock, site, writes(kind), who)
         return None
 
     def unwritten(self, cells: Cells) -> bool:
         return not self.epoch[cells].all()
 
+    def written(self, key: tuple[Any, ...], chunks: Callable[..., tuple[Array, int, int]]) -> Written | None:
+        """Who wrote the chunks of 16 bytes `chunks(*key)` (they, the first, the last); None where they lie beyond this memory."""
+        found = self._written.get(key)
+        bits = PAGE - self.shift
+        if found is not None:
+            pages = self.pages[found.low >> bits:(found.high >> bits) + 1]
+            if pages == found.pages:
+                return found
+            cells, low, high = found.cells, found.low, found.high
+        else:
+            cells, low, high = chunks(*key)
+            if self.shift < 4:
+                count = 1 << 4 - self.shift
+                cells, low, high = (cells[:, None] * count + np.arange(count)).reshape(-1), low * count, high * count + count - 1
+            if high >= len(self.agent):
+                return None
+            pages = self.pages[low >> bits:(high >> bits) + 1]
+        made = self._written[key] = self._summary(pages, cells, low, high)
+        return made
+
+    def _summary(self, pages: list[Any], cells: Array, low: int, high: int) -> Written:
+        first = pages[0]
+        if type(first) is tuple and pages.count(first) == len(pages):
+            return Written(pages, cells, low, high, (first[:2],), False, first[2])
+        newest: dict[int, int] = {}
+        for page in set(pages):
+            if type(page) is not tuple:
+                break
+            newest[page[0]] = max(page[1], newest.get(page[0], 0))
+        else:
+            first = pages[(int(cells[0]) >> PAGE - self.shift) - (low >> PAGE - self.shift)]
+            return Written(pages, cells, low, high, tuple(newest.items()), False, first[2])
+        agents, epochs = self.agent[cells], self.epoch[cells]
+        each = tuple((agent, int(epochs[agents == agent].max())) for agent in np.unique(agents).tolist())
+        return Written(pages, cells, low, high, each, not epochs.all(), int(self.site[cells[0]]) if epochs[0] else -1)
+
     # ------------------------------------------------------------------------------------------- records
 
     def wrote(self, cells: Cells, agents: Any, clock: int, site: int, strong: int = 0) -> None:
+        self.version += 1
+        bits = PAGE - self.shift
+        whole = isinstance(cells, slice) and not (cells.start | cells.stop) & (1 << bits) - 1
+        low, high = (cells.start, cells.stop - 1) if isinstance(cells, slice) else (int(cells.min()), int(cells.max()))
+        pages = slice(low >> bits, (high >> bits) + 1)
+        self.pages[pages] = [(agents, clock, site) if whole and type(agents) is int else object()] * (pages.stop - pages.start)
         self.agent[cells] = agents
         self.epoch[cells] = clock
         self.site[cells] = site
@@ -200,15 +282,37 @@ class Shadow:
 
     def accessed(self, kind: str, key: int, cells: Cells, clock: int, site: int, lanes: Array | int | None = None, floor: int = 0) -> None:
         """By the lanes of the warp whose first is `key`, or (`lanes` None) by an asynchronous agent."""
+        self.reader(kind, key, lanes is not None).add(cells, clock, site, 0 if lanes is None else lanes, floor)
+
+    def reader(self, kind: str, key: int, warp: bool = False) -> Reader:
+        """The accesses of a kind by the warp whose first lane is `key`, or by an asynchronous agent."""
         readers = self.kinds[kind]
-        reader = readers.get(key)
-        if reader is None:
-            reader = readers[key] = Reader(len(self.agent), lanes is not None)
-        reader.add(cells, clock, site, 0 if lanes is None else lanes, floor)
+        found = readers.get(key)
+        if found is None:
+            found = readers[key] = Reader(len(self.agent), warp)
+        return found
 
 
 def _cell(cells: Cells, i: int) -> int:
     return cells.start + i if isinstance(cells, slice) else int(cells[i])
+
+
+def writes(kind: str) -> bool:
+    """Whether accesses of a kind write."""
+    return not kind.startswith((READ, POLL, "asked"))
+
+
+def kind_of(mode: str, strong: bool) -> str:
+    return ATOMIC if mode != "r" else POLL if strong else READ
+
+
+def against(mode: str, strong: bool) -> tuple[str, ...]:
+    """What must come before an access, besides the last write and those before an equal one: strong accesses are not ordered among
+    themselves.
+    """
+    if strong:
+        return (OVER,) if mode == "r" else (READ, OVER)
+    return (ATOMIC, OVER) if mode == "r" else (READ, POLL, ATOMIC, OVER)
 
 
 # ------------------------------------------------------------------------------------------------------ global memory
@@ -234,17 +338,19 @@ class History:
     Most allocations are only read: their accesses are first logged, and put in order when somebody asks.
     """
 
-    def __init__(self) -> None:
-        self.log: list[tuple[tuple[int, int], Array, int, int, Array | int | None, int]] = []
+    def __init__(self, of: GlobalShadow) -> None:
+        self.of = of
+        self.log: list[tuple[tuple[int, int], Array | Region, int, int, Array | int | None, int]] = []
         self.pages: dict[int, dict[tuple[int, int], Reader]] = {}
 
-    def add(self, who: tuple[int, int], cells: Array, clock: int, site: int, lanes: Array | int | None, floor: int) -> None:
+    def add(self, who: tuple[int, int], cells: Array | Region, clock: int, site: int, lanes: Array | int | None, floor: int) -> None:
         self.log.append((who, cells, clock, site, lanes, floor))
         if len(self.log) > LOGGED:
             self.order()
 
     def order(self) -> None:
-        for who, cells, clock, site, lanes, floor in self.log:
+        for who, logged, clock, site, lanes, floor in self.log:
+            cells = self.of.cells(logged.starts, logged.length) if isinstance(logged, Region) else logged
             pages = cells >> PAGE_BITS
             for page in np.unique(pages).tolist():
                 chosen = np.flatnonzero(pages == page)
@@ -270,10 +376,7 @@ class History:
                     if reader.lanes is not None:
                         made.lanes = reader.lanes[first:first + len(made.epoch)]
                     made.low, made.high = 0, len(made.epoch)
-                    for cells, epoch, lanes, site in reader.older:
-                        inside = (cells >= first) & (cells < first + len(made.epoch))
-                        if inside.any():
-                            made.older.append((cells[inside] - first, epoch[inside], lanes[inside], site[inside]))
+                    made.older = reader.older.part(first, len(made.epoch))
                     if made.epoch.any():
                         self.pages.setdefault(page * factor + part, {})[who] = made
 
@@ -302,6 +405,26 @@ class History:
                     return int(chosen[i]), who[0], who[1] + lane, clock, site
         return None
 
+    def of_agent(self, cells: Array, number: int, agent: int, clock: int) -> Array:
+        """The cells (indices) of which this access is the one that is known of the agent."""
+        found: list[Array] = []
+        for page in np.unique(cells >> PAGE_BITS).tolist():
+            chosen = np.flatnonzero(cells >> PAGE_BITS == page)
+            at = cells[chosen] & (1 << PAGE_BITS) - 1
+            for (home, first), reader in self.pages.get(page, {}).items():
+                lane = agent - first
+                if home != number or not 0 <= lane < (1 if reader.lanes is None else 32):
+                    continue
+                its = reader.epoch[at] == clock
+                if reader.lanes is not None:
+                    its = its & (reader.lanes[at] >> lane & 1).astype(bool) | reader.older.of(at, lane, clock)
+                found.append(chosen[its])
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+Stamp = tuple[int, ...]
+"""Who and when: the number of a cluster, an agent of it, the agent's clock."""
+
 
 class GlobalShadow:
     """Of one allocation in global memory: the last write of each cell, and all readers and strong writers."""
@@ -314,7 +437,7 @@ class GlobalShadow:
         self.write: Array = np.zeros(count, np.int64)
         self.site: Array = np.zeros(count, np.int32)
         self.strong: Array = np.zeros(count, np.int8)
-        self.kinds = {READ: History(), POLL: History(), ATOMIC: History()}
+        self.kinds = {kind: History(self) for kind in (READ, POLL, ATOMIC, SAME, OVER)}
         self.touched = False
         """Whether anything but reads has happened."""
 
@@ -322,11 +445,20 @@ class GlobalShadow:
         bits = size | (places if isinstance(places, int) else int(np.bitwise_or.reduce(places, axis=None)))
         shift = (bits & -bits).bit_length() - 1
         if shift < self.shift:
+            for history in self.kinds.values():                 # what is logged as regions is in cells of the size so far
+                history.order()
             factor = 1 << self.shift - shift
             self.shift = shift
             self.write, self.site, self.strong = (np.repeat(a, factor) for a in (self.write, self.site, self.strong))
             for history in self.kinds.values():
                 history.refine(factor)
+
+    def region(self, region: Region) -> Region | None:
+        """The region, once the cells are small enough for it; None where that is not known without looking at all of it."""
+        if not region.unit:
+            return None
+        self.fit(region.unit | self.start, region.length)
+        return region
 
     def cells(self, starts: Any, length: int) -> Array:
         """The cells of `length` bytes from each of the places."""
@@ -343,3 +475,25 @@ class GlobalShadow:
         self.write[cells] = stamp
         self.site[cells] = site
         self.strong[cells] = strong
+
+
+def earlier(shadow: GlobalShadow, cells: Array) -> dict[Stamp, Array]:
+    """Who wrote the cells last: (cluster, agent, clock), with the indices into `cells`."""
+    stamp = shadow.write[cells]
+    return {tuple(int(part) for part in parts(one)): np.flatnonzero(stamp == one) for one in np.unique(stamp)}
+
+
+def cells_of(where: Shadow | GlobalShadow, at: Any, size: int, mask: int) -> tuple[Array, Array]:
+    """The cells of an access by the lanes of the mask, and the lane of each (of one place: the highest lane)."""
+    if isinstance(where, GlobalShadow):
+        cells = where.cells(at, size)
+        if type(at) is int:
+            return cells, np.full(len(cells), mask.bit_length() - 1)
+        return cells, np.repeat(indices(mask), len(cells) // mask.bit_count())
+    where.fit(at, size)
+    if type(at) is int:
+        cells = np.arange(at >> where.shift, at + size >> where.shift)
+        return cells, np.full(len(cells), mask.bit_length() - 1)
+    count = size >> where.shift
+    cells, each = at >> where.shift, indices(mask)
+    return (cells, each) if count == 1 else ((cells[:, None] + np.arange(count)).reshape(-1), np.repeat(each, count))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...grammar.operands import width
+from ..errors import Fault
 from ..memory import Mixed, read, resolve, write
 from ..operand import Vector
 from ..program import Op
@@ -36,11 +37,14 @@ def atomic(op: Op) -> Run:
             memory, places = resolve(f, mask, op, space, address, size * count)
         except Mixed as mixed:
             return both(f, mixed, address, values, swapped)
+        if memory.space not in ("shared", "global"):
+            raise Fault("read-only" if memory.space != "local" else "out-of-bounds", f"{f.warp!r}: `{op.opcode}` in {memory.space} memory",
+                        "atomics are for global and shared memory", op)
         moved = size * count * mask.bit_count()
         memory.traffic[0] += moved
         memory.traffic[1] += moved
         if f.machine.watch is not None:
-            f.machine.watch.access(f, mask, op, "a", memory, places, size * count, True)
+            f.machine.watch.access(f, mask, op, "a", memory, places, size * count, True, values)
         found = [np.zeros((32, 2) if size == 16 else 32, DTYPES[min(8 * size, 64)]) for _ in range(count)]
         for group in ranks(places, mask):
             for i, value in enumerate(values):

@@ -6,10 +6,14 @@ from typing import Any
 
 from ..errors import Fault
 from ..fragment import Wait
+from ..memory import resolve
 from ..operand import Immediate
 from ..program import Op
 from ..values import lane_of
 from .registry import BLOCKED, Run, action, blocking
+
+ALIGNED = 64
+"""Bytes that a tensor map is aligned to."""
 
 
 @blocking("bar", "barrier")
@@ -85,7 +89,13 @@ def fence(op: Op) -> Run:
         if f.machine.watch is not None:
             f.machine.watch.fence(f, mask, op)
 
-    return run
+    def acquire(f: Any, mask: int, address: Any, _: Any) -> None:
+        memory, places = resolve(f, mask, op, op.space("addr"), address, ALIGNED)
+        run(f, mask)
+        if f.machine.watch is not None:
+            f.machine.watch.map_acquired(f, mask, op, memory, places)
+
+    return acquire if op.operand("addr") is not None else run
 
 
 @blocking("setmaxnreg")

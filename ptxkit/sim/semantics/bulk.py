@@ -35,9 +35,11 @@ def bulk_targets(f: Any, op: Op, place: int, signal: int, mask: Any) -> list[tup
     return [(cluster.ctas[rank], place % stride) for rank in ranks]
 
 
-def load_targets(f: Any, lane: int, op: Op, given: dict[str, Any]) -> tuple[list[tuple[Any, int]], int]:
-    """(the destinations of a lane's copy from global memory, the place of its mbarrier), from the instruction's operands by name."""
-    space, chosen = op.space("dstMem"), given.get("ctaMask")
+def load_targets(f: Any, lane: int, op: Op, space: str, given: dict[str, Any]) -> tuple[list[tuple[Any, int]], int]:
+    """(the destinations of a lane's copy from global memory, the place of its mbarrier), from the destination's space and the instruction's
+    operands by name.
+    """
+    chosen = given.get("ctaMask")
     _, place = resolve(f, 1 << lane, op, space, lane_of(given["dstMem"], lane), 16)
     _, signal = resolve(f, 1 << lane, op, space, lane_of(given["mbar"], lane), 8)
     if space == "shared::cta":

@@ -1,12 +1,16 @@
-"""Cache control, which changes no value: policies, discarded lines (whose bytes stay as they are)."""
+"""Cache control: policies, which change no value, and discarded lines."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..memory import resolve
 from ..program import Op
+from ..values import lane_list, lane_of
 from .registry import Run, action, pure
 
+ANYTHING = 0xDD
+"""The bytes of a discarded line."""
 _LEVELS = {"evict_last": 1, "evict_normal": 2, "evict_first": 3, "evict_unchanged": 4}
 
 
@@ -23,4 +27,14 @@ def createpolicy(op: Op) -> Run:
 
 @action("discard")
 def discard(op: Op) -> Run:
-    return lambda f, mask, *operands: None
+    """Afterwards the bytes hold anything."""
+    size = 128
+
+    def run(f: Any, mask: int, address: Any, _: Any = None) -> None:
+        memory, places = resolve(f, mask, op, op.space("a") or "global", address, size)
+        if f.machine.watch is not None:
+            f.machine.watch.access(f, mask, op, "w", memory, places, size, False)
+        for place in {lane_of(places, lane) for lane in lane_list(mask)}:
+            memory.data[place:place + size] = ANYTHING
+
+    return run

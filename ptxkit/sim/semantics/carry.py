@@ -11,7 +11,7 @@ import numpy as np
 
 from ...grammar.operands import width
 from ..program import Op
-from ..values import DTYPES, Array, array_of, signed
+from ..values import DTYPES, Array, array_of, merge, signed
 from .registry import Run, action
 
 
@@ -35,12 +35,12 @@ def chain(op: Op) -> Run:
         if all(isinstance(value, int) for value in (carry, a, b, c)):
             total = one(carry, a, b, c)
             if writes:
-                f.carry = total >> bits
+                f.carry = merge(mask, total >> bits, f.carry, 8)
             return total & ones
         values = np.broadcast_arrays(array_of(carry, 8), *(array_of(value, bits) for value in (a, b, c)))
         totals = [one(*lane) for lane in zip(*(v.tolist() for v in values), strict=True)]
         if writes:
-            f.carry = _lanes([total >> bits for total in totals], 8)
+            f.carry = merge(mask, _lanes([total >> bits for total in totals], 8), f.carry, 8)
         return _lanes([total & ones for total in totals], bits)
 
     return run

@@ -68,13 +68,21 @@ def cvt(op: Op) -> Run:
 
 
 def _bf16(bits: Any) -> Any:
-    found = bits + (np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
-    wrong = (bits & np.uint32(0x7FFFFFFF)) > 0x7F800000
-    return np.where(wrong, np.uint32(0x7FFF), found) if wrong.any() else found
+    """Each f32 rounded to bf16, in the upper half."""
+    found = bits + ((bits >> _SIXTEEN & _ONE) + _BELOW_HALF) & _UPPER
+    wrong = np.isnan(bits.view(np.float32))
+    return np.where(wrong, np.uint32(0x7FFF0000), found) if b"\1" in wrong.tobytes() else found
+
+
+_ONE, _SIXTEEN, _BELOW_HALF, _UPPER = (np.uint32(word) for word in (1, 16, 0x7FFF, 0xFFFF0000))
 
 
 def _pack_bf16(a: Any, b: Any) -> Any:
-    return value_of(_bf16(array_of(a, 32)) << np.uint32(16) | _bf16(array_of(b, 32)))
+    x, y = array_of(a, 32), array_of(b, 32)
+    if len(x) != len(y):
+        return _bf16(x) | _bf16(y) >> _SIXTEEN
+    both = _bf16(np.concatenate((x, y)))
+    return value_of(both[:len(x)] | both[len(x):] >> _SIXTEEN)
 
 
 @quiet
@@ -156,7 +164,10 @@ def _between_floats(op: Op, to: str, source: str, mode: str) -> Run:
     if op.tokens == ["cvt", "f32", "f32"]:
         return lambda a: a
     if (operand, to) == ("bf16", "f32"):
-        return lambda a: resize(a, 16, 32) << (16 if isinstance(a, int) else np.uint32(16))
+        def widened(a: Any) -> Any:
+            return resize(a, 16, 32) << (16 if isinstance(a, int) else np.uint32(16))
+
+        return (lambda a: whole(flush(parts(widened(a), "f32"), "f32"))) if ftz else widened
 
     def convert(bits: Array) -> Array:
         if ftz and operand == "f32" and result != "f16":

@@ -62,10 +62,16 @@ def copy(op: Op) -> Run:
 
         def deliver(data: Any) -> None:
             shared.data[targets[:, None] + column] = data
+            lost = np.flatnonzero((shared.data[targets[:, None] + column] != data).any(axis=1))
+            if len(lost) and f.machine.watch is not None:
+                f.machine.watch.overwritten(f, op, shared, int(targets[lost[0]]), lanes[int(lost[0])])
 
         task = Task("copy", op, f.warp, mask, fetch, deliver, bytes=size)
         if f.machine.watch is not None:
-            task.reads = [] if memory is None else [Region(memory, sources, size)]
+            for count in np.unique(inside).tolist():
+                assert memory is not None
+                task.reads.append(Region(memory, sources[inside == count], count))
+                task.readers.append(sum(1 << lane for lane, each in zip(lanes, counts.tolist(), strict=True) if each == count))
             task.writes = [Region(shared, targets, size)]
         join_group(f.warp.copies, task)
         f.machine.issue(f, task)
@@ -117,6 +123,8 @@ def copy_arrive(op: Op) -> Run:
         machine = f.machine
         for lane, place in each(f, mask, op, address):
             barrier = machine.mbarrier(f, op, place)
+            if machine.watch is not None:
+                machine.watch.copies_counted(f, lane, op, barrier)
             if not counted:
                 barrier.pending += 1
             before = [t for group in f.warp.copies for t in group.tasks if t.mask >> lane & 1 and t.state < DONE]
@@ -160,13 +168,14 @@ def _buffer(f: Any, lane: int, op: Op, address: Any, size: int) -> tuple[Any, in
 @action("cp.async.bulk.shared::cta.global", "cp.async.bulk.shared::cluster.global")
 def bulk_load(op: Op) -> Run:
     names = [p.name for p, o in op.parameters() if p.operand.access == "r"]
+    space = op.space("dstMem")
 
     def run(f: Any, mask: int, *operands: Any) -> None:
         given = dict(zip(names, operands, strict=True))
         for lane in lane_list(mask):
             size = _size(f, op, lane_of(given["size"], lane))
             memory, source = _buffer(f, lane, op, given["srcMem"], size)
-            targets, signal = load_targets(f, lane, op, given)
+            targets, signal = load_targets(f, lane, op, space, given)
             _load(f, lane, op, memory, source, targets, signal, size)
 
     return run

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...grammar.operands import width
 from ..memory import load, store
-from ..operand import Vector
+from ..operand import Address, SymbolValue, Vector
 from ..program import Op
 from ..spaces import GLOBAL, OFFSET_MASK, RANK_BITS, SHARED, WINDOW_BITS, WINDOWS
 from ..values import array_of, truth
@@ -25,7 +25,21 @@ def ld(op: Op) -> Run:
     def run(f: Any, mask: int, address: Any, policy: Any = None) -> Any:
         return load(f, mask, op, space, address, size, count, strong)
 
-    return run
+    def parameter(f: Any, mask: int, address: Any, policy: Any = None) -> Any:
+        """The parameters of a launch do not change: all threads read the same."""
+        machine = f.machine
+        if f.stack is not None:
+            return run(f, mask, address)
+        known = machine.parameters_read.get(op.index)
+        if known is None:
+            known = machine.parameters_read[op.index] = run(f, mask, address)
+        else:
+            machine.parameters.traffic[0] += size * count * mask.bit_count()
+        return known
+
+    a = op.operand("a")
+    fixed = isinstance(a, Address) and isinstance(a.base, SymbolValue) and a.base.symbol.region == "param"
+    return parameter if fixed else run
 
 
 @action("st")

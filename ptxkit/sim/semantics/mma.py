@@ -20,7 +20,7 @@ from ..program import Op
 from ..rounding import encode, quiet
 from ..values import DTYPES, LANE, Array, frozen, spread
 from .registry import Run, action
-from .warp import synchronise
+from .warp import whole
 
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "u8": 8, "s8": 8, "u4": 4, "s4": 4, "b1": 1, "f64": 64}
 _GROUP, _THREAD = (LANE >> 2).astype(np.intp), (LANE & 3).astype(np.intp)
@@ -79,7 +79,7 @@ def mma(op: Op) -> Run:
     popc = op.bindings.get("bitOp", "")
 
     def run(f: Any, mask: int, a: Any, b: Any, c: Any) -> Any:
-        synchronise(f, mask, op)
+        whole(f, mask, op)
         left, right = _matrix(a, a_type, a_map, m * k).reshape(m, k), _matrix(b, b_type, b_map, n * k).reshape(n, k)
         addend = _sums(c, c_type, c_map)
         return results(product(left, right.T, addend, to, popc, op.has("satfinite")), to, c_map)

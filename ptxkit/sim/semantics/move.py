@@ -17,6 +17,8 @@ from .registry import Inline, Run, action, pure
 @pure("mov")
 def mov(op: Op) -> Run | Inline:
     d, a = op.operands
+    if op.tokens[1] in ("v2", "v4"):
+        return lambda a: a
     if isinstance(a, Vector):
         return _pack(len(a.elements), width(op.tokens[1]))
     if isinstance(d, Vector):

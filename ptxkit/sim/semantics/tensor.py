@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from ..errors import Fault, UnsupportedError
-from ..memory import load_bytes, resolve
+from ..memory import resolve
 from ..program import Op
 from ..reduction import combines, takes
 from ..spaces import GLOBAL, SPACE_OF_WINDOW, WINDOW_BITS
@@ -33,23 +34,31 @@ def named(f: Any, address: int) -> str:
 
 def box_of(f: Any, lane: int, op: Op, address: int, coordinates: Any) -> Box:
     """The box at a lane's coordinates of the tensor map at a generic address; a fault where the hardware traps or PTX defines nothing."""
+    memory, place = resolve(f, 1 << lane, op, "", address, 16)
     if f.machine.watch is not None:
-        f.machine.watch.tensormap(f, lane, op, *resolve(f, 1 << lane, op, "", address, 16))
-    map = decode(load_bytes(f, 1 << lane, op, "", address, BYTES))
+        f.machine.watch.tensormap(f, lane, op, memory, place)
+    map, problem = _decoded(memory.data[place:place + BYTES].tobytes())
     if map is None:
         raise Fault("bad-tensormap", f"{f.warp!r}: `{op.opcode}` with a tensor map at {address:#x}, where there is none",
                     "pass a TensorMap argument, or copy one before editing it", op)
     at = tuple(_signed(lane_of(c, lane)) for c in coordinates)
-    _check_map(f, op, address, map, len(at))
+    _check_map(f, op, address, map, problem, len(at))
     past = map.past(at[0])
     if past:
         raise _between(f, op, address, map, at, past)
     return Box(map, at)
 
 
-def _check_map(f: Any, op: Op, address: int, map: Map, rank: int) -> None:
+@lru_cache(maxsize=256)
+def _decoded(encoded: bytes) -> tuple[Map | None, str | None]:
+    """The map that 128 bytes are, and what is wrong with it."""
+    map = decode(encoded)
+    return map, None if map is None else map.problem
+
+
+def _check_map(f: Any, op: Op, address: int, map: Map, problem: str | None, rank: int) -> None:
     space = SPACE_OF_WINDOW.get(address >> WINDOW_BITS)
-    problem, fix = map.problem, "tensormap.replace the fields so that the driver could have encoded such a map"
+    fix = "tensormap.replace the fields so that the driver could have encoded such a map"
     if space not in ("param", "const", "global"):
         problem, fix = f"lies in {space} memory", "copy it to global memory with tensormap.cp_fenceproxy: a copy takes it from there"
     elif address % ALIGNED:
@@ -109,12 +118,13 @@ def tensor_prefetch(op: Op) -> Run:
 
 def _load(op: Op) -> Run:
     names = [p.name for p, o in op.parameters() if p.operand.access == "r"]
+    space = op.space("dstMem")
 
     def run(f: Any, mask: int, *operands: Any) -> None:
         given = dict(zip(names, operands, strict=True))
         for lane in lane_list(mask):
             box = box_of(f, lane, op, lane_of(given["tensorMap"], lane), given["tensorCoords"])
-            targets, signal = load_targets(f, lane, op, given)
+            targets, signal = load_targets(f, lane, op, space, given)
             _issue_load(f, lane, op, box, targets, signal)
 
     return run
@@ -136,7 +146,7 @@ def _issue_load(f: Any, lane: int, op: Op, box: Box, targets: list[tuple[Any, in
             scatter(cta.chunks, offset >> 4, data, span)
 
     task = Task("tensor load", op, f.warp, 1 << lane, fetch, deliver, bytes=size,
-                signals=[cta.start + signal % stride for cta, _ in targets], swizzle=span or 16)
+                signals=[cta.start + signal % stride for cta, _ in targets], swizzle=span or 16, box=box)
     if machine.watch is not None:
         task.reads = [box.region(memory)]
         task.writes = [Region(shared, cta.start + offset, size) for cta, offset in targets]
@@ -152,6 +162,7 @@ def _store(op: Op) -> Run:
         for lane in lane_list(mask):
             address = lane_of(given["tensorMap"], lane)
             box = box_of(f, lane, op, address, given["tensorCoords"])
+            _not_before(f, op, address, box)
             if operation is not None and not combines(operation, box.map.type):
                 raise Fault("reduction-type", f"{f.warp!r}: `{op.opcode}`: {named(f, address)} has {box.map.type} elements, which "
                             f"`{operation}` does not combine", f"`{operation}` takes {takes(operation)} elements", op)
@@ -159,8 +170,19 @@ def _store(op: Op) -> Run:
             offset = own_offset(f, op, place)
             check_shared(f, op, offset, box.map.box_bytes, 128)
             _issue_store(f, lane, op, box, place, offset, operation)
+            if box.beyond is not None and f.machine.watch is not None:
+                f.machine.watch.stored_beyond(f, op, named(f, address), box.map, box.beyond)
 
     return run
+
+
+def _not_before(f: Any, op: Op, address: int, box: Box) -> None:
+    """An H200 traps at stores and reductions of boxes that begin before the array, in any dimension; loads may (measured)."""
+    if min(box.at) < 0:
+        where = "{" + ", ".join(str(c) for c in box.at) + "}"
+        raise Fault("tensor-coordinate", f"{f.warp!r}: `{op.opcode}` through {named(f, address)} at {where}: a box that is stored may not "
+                    "begin before the array: the hardware traps", "begin the box inside the array, or store the part that is inside with "
+                    "st.global", op)
 
 
 def _issue_store(f: Any, lane: int, op: Op, box: Box, place: int, offset: int, operation: str | None) -> None:
@@ -169,9 +191,10 @@ def _issue_store(f: Any, lane: int, op: Op, box: Box, place: int, offset: int, o
     size, span = box.map.box_bytes, box.map.swizzle
     kind = "tensor reduce" if operation else "tensor store"
     task = Task(kind, op, f.warp, 1 << lane, lambda: gather(cta.chunks, offset >> 4, size, span),
-                lambda data: box.put(memory, op, data, operation), bytes=size)
+                lambda data: box.put(memory, op, data, operation), bytes=size, element=box.map.type, box=box)
     if machine.watch is not None:
         task.reads = [Region(shared, place, size)]
-        task.writes = [box.region(memory)]
+        task.lands = lambda: box.lands(offset >> 4)
+        task.writes = [box.region(memory, chunks=True)]
     join_group(f.warp.bulk, task)
     machine.issue(f, task)

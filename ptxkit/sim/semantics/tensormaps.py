@@ -58,6 +58,6 @@ def cp_fenceproxy(op: Op) -> Run:
             f.machine.watch.access(f, 1 << lane, op, "w", memory, place, BYTES, False)
         memory.data[place:place + BYTES] = source.data[begin:begin + BYTES]
         if f.machine.watch is not None:
-            f.machine.watch.fence(f, mask, op)
+            f.machine.watch.map_published(f, mask, op, memory, place)
 
     return run

@@ -8,16 +8,19 @@ from ..errors import Fault
 from ..fragment import Wait
 from ..operand import Immediate
 from ..program import Op
-from ..warpgroup import Shape
+from ..warpgroup import Shape, Warpgroup
 from .registry import BLOCKED, Run, action, blocking
 
 
-def _whole(f: Any, mask: int, op: Op) -> None:
-    if mask != f.warp.lanes or len(f.warp.group.warps) != 4:
+def _whole(f: Any, mask: int, op: Op) -> Warpgroup:
+    """The warpgroup, of which the whole warp is here."""
+    group: Warpgroup = f.warp.group
+    if mask != f.warp.lanes or len(group.warps) != 4:
         raise Fault("wgmma-participation", f"{f.warp!r} executes `{op.opcode}` with lanes {mask:#010x} only: all 128 threads of a "
                     "warpgroup must", "keep it out of divergent code", op)
     if f.machine.watch is not None:
         f.machine.watch.warp_sync(f, mask, op)
+    return group
 
 
 @action("wgmma.mma_async")
@@ -36,8 +39,7 @@ def mma_async(op: Op) -> Run:
                   immediate("imm_trans_a", 0), immediate("imm_trans_b", 0), op.has("satfinite"), op.registers("d"), from_registers)
 
     def run(f: Any, mask: int, a: Any, b: Any, accumulate: Any, *immediates: Any) -> None:
-        _whole(f, mask, op)
-        product = f.warp.group.issue(f, shape, a, b, accumulate)
+        product = _whole(f, mask, op).issue(f, shape, a, b, accumulate)
         if f.machine.watch is not None:
             f.machine.watch.wgmma_issue(f, op, product)
 
@@ -57,8 +59,7 @@ def fence(op: Op) -> Run:
 @action("wgmma.commit_group")
 def commit(op: Op) -> Run:
     def run(f: Any, mask: int) -> None:
-        _whole(f, mask, op)
-        group = f.warp.group.commit(f)
+        group = _whole(f, mask, op).commit(f)
         if f.machine.watch is not None:
             f.machine.watch.wgmma_commit(f, op, group)
 

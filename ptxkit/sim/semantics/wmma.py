@@ -15,7 +15,7 @@ from ..rounding import quiet
 from ..values import DTYPES, LANE, Array, array_of, spread
 from .mma import elements, lanes_of, product, shape_of
 from .registry import Run, action
-from .warp import synchronise
+from .warp import whole
 
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "u8": 8, "s8": 8, "f32": 32, "s32": 32, "f64": 64}
 
@@ -57,7 +57,7 @@ def wmma_load(op: Op) -> Run:
     per, space = max(32 // bits, 1), op.space("p")
 
     def run(f: Any, mask: int, address: Any, stride: Any = None) -> Any:
-        synchronise(f, mask, op)
+        whole(f, mask, op)
         found = [spread(load(f, mask, op, space, at, bits // 8, 1), bits) for at in _addresses(address, places, stride, lead, bits // 8)]
         if per == 1:
             return found
@@ -79,7 +79,7 @@ def wmma_store(op: Op) -> Run:
     per, space = max(32 // bits, 1), op.space("p")
 
     def run(f: Any, mask: int, address: Any, values: Any, stride: Any = None) -> None:
-        synchronise(f, mask, op)
+        whole(f, mask, op)
         for i, at in enumerate(_addresses(address, places, stride, lead, bits // 8)):
             word = spread(values[i // per], max(bits, 32))
             part = word if per == 1 else (word >> np.uint32(i % per * bits)).astype(DTYPES[bits])
@@ -99,7 +99,7 @@ def wmma_mma(op: Op) -> Run:
         _bits(op, type)
 
     def run(f: Any, mask: int, a: Any, b: Any, c: Any) -> Any:
-        synchronise(f, mask, op)
+        whole(f, mask, op)
         found = product(_matrix(a, a_type, m, k), _matrix(b, b_type, k, n), _matrix(c, c_type, m, n), to, satfinite=op.has("satfinite"))
         each = np.ascontiguousarray(found.reshape(32, -1))
         if to == "f16":
