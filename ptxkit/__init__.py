@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .dsl.descriptor import TensorMapFields
     from .dsl.function import func
     from .dsl.kernel import Kernel, kernel
+    from .dsl.marks import mark, role, span
     from .dsl.reg import Ptr, Reg, Special, Vec, sink
     from .dsl.special import (
         clock,
@@ -47,24 +48,30 @@ if TYPE_CHECKING:
     from .errors import PtxkitError
     from .flow import Ring, else_, for_range, if_, label, loop, ring
     from .layout import Layout
+    from .pipeline import NamedBarrier, NamedBarriers, Pipeline
+    from .proof.prove import prove
     from .runtime.joining import join, link
     from .runtime.launch import device_array
     from .runtime.toolchain import assemble
     from .smem import MBarrier, MBarriers, Shared, Tile
+    from .tuning.auto import autotune
+    from .tuning.space import Space
 
 __version__ = "0.1.0"
 __all__ = [
-    "Kernel", "Layout", "MBarrier", "MBarriers", "Ptr", "PtxkitError", "Reg", "Ring", "Shared", "Special", "TensorMap", "TensorMapFields",
-    "Tile", "Traced", "Vec", "assemble", "clock", "clock64", "cluster_ctaid", "cluster_ctarank", "cluster_nctaid", "cluster_nctarank",
-    "clusterid", "ctaid", "debug", "device_array", "dynamic_smem_size", "else_", "for_range", "func", "globaltimer", "if_", "join",
-    "kernel", "label", "laneid", "lanemask_eq", "lanemask_ge", "lanemask_gt", "lanemask_le", "lanemask_lt", "link", "loop", "nclusterid",
-    "nctaid", "nsmid", "ntid", "nwarpid", "ring", "sim", "sink", "smem", "smid", "tid", "total_smem_size", "warpid",
+    "Kernel", "Layout", "MBarrier", "MBarriers", "NamedBarrier", "NamedBarriers", "Pipeline", "Ptr", "PtxkitError", "Reg", "Ring",
+    "Shared", "Space", "Special", "TensorMap", "TensorMapFields", "Tile", "Traced", "Vec", "assemble", "autotune", "clock", "clock64",
+    "cluster_ctaid", "cluster_ctarank", "cluster_nctaid", "cluster_nctarank", "clusterid", "ctaid", "debug", "device_array",
+    "dynamic_smem_size", "else_", "for_range", "func", "globaltimer", "if_", "join", "kernel", "label", "laneid", "lanemask_eq",
+    "lanemask_ge", "lanemask_gt", "lanemask_le", "lanemask_lt", "link", "loop", "mark", "nclusterid", "nctaid", "nsmid", "ntid",
+    "nwarpid", "prove", "ring", "role", "sim", "sink", "smem", "smid", "span", "tid", "total_smem_size", "warpid",
 ]
 
 _NAMES = {
     ".dsl.descriptor": "TensorMapFields",
     ".dsl.function": "func",
     ".dsl.kernel": "Kernel kernel",
+    ".dsl.marks": "mark role span",
     ".dsl.reg": "Ptr Reg Special Vec sink",
     ".dsl.special": "clock clock64 cluster_ctaid cluster_ctarank cluster_nctaid cluster_nctarank clusterid ctaid dynamic_smem_size "
                     "globaltimer laneid lanemask_eq lanemask_ge lanemask_gt lanemask_le lanemask_lt nclusterid nctaid nsmid ntid nwarpid "
@@ -74,14 +81,18 @@ _NAMES = {
     ".errors": "PtxkitError",
     ".flow": "Ring else_ for_range if_ label loop ring",
     ".layout": "Layout",
+    ".pipeline": "NamedBarrier NamedBarriers Pipeline",
+    ".proof.prove": "prove",
     ".runtime.joining": "join link",
     ".runtime.launch": "device_array",
     ".runtime.toolchain": "assemble",
     ".smem": "MBarrier MBarriers Shared Tile",
+    ".tuning.auto": "autotune",
+    ".tuning.space": "Space",
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
-_ROOMS = ("check", "diff", "dsl", "errors", "explain", "flow", "gemm", "grammar", "idioms", "inspect", "layout", "lift", "ptx", "runtime",
-          "sass", "sim", "smem", "types")
+_ROOMS = ("check", "copies", "diff", "dsl", "errors", "explain", "flow", "fragments", "gemm", "grammar", "idioms", "inspect", "layout",
+          "lift", "measure", "pipeline", "ptx", "reductions", "runtime", "sass", "sim", "smem", "timeline", "tuning", "types")
 _MODULES = {"debug": ".dsl.debug", **{name: f".{name}" for name in _ROOMS}}
 
 

@@ -150,7 +150,7 @@ class Opcode:
     def __dir__(self) -> list[str]:
         if self._attributes is None:
             self._attributes = self._state.attributes()
-        return [*self._attributes, "fragment"]
+        return [*self._attributes, "coordinates", "fragment"]
 
     def __repr__(self) -> str:
         return f"<opcode {self._state.prefix}>"
@@ -183,6 +183,12 @@ class Opcode:
                         builder.emit(f"mov.{element.type.register}", (element.operand(), value))
                     return made
         raise TraceError(f"`{self._state.prefix}` has no accumulator")
+
+    def coordinates(self, thread: Any, operand: Any = "d", *, row: Any = 0) -> Any:
+        """Rows and columns of a fragment's elements: see `ptxkit.dsl.coordinates`."""
+        from .dsl.coordinates import coordinates
+
+        return coordinates(self, thread, operand, row=row)
 
     def __call__(self, *args: Any, pred: Reg[predicate] | Negated | None = None, **options: Any) -> Any:
         builder = current()

@@ -18,7 +18,8 @@ Check = Literal["off", "warn", "error"]
 KEEPABLE = ("ptx", "cubin", "sass", "log")
 CHECKS = ("off", "warn", "error")
 LEVELS = ("debug", "info", "warning", "error")
-VARIABLES = ("PTXKIT_CACHE_DIR", "PTXKIT_CHECK", "PTXKIT_KEEP", "PTXKIT_KEEP_DIR", "PTXKIT_LOG", "PTXKIT_PTXAS", "PTXKIT_PTX_MB")
+VARIABLES = ("PTXKIT_CACHE_DIR", "PTXKIT_CHECK", "PTXKIT_KEEP", "PTXKIT_KEEP_DIR", "PTXKIT_LOG", "PTXKIT_PTXAS", "PTXKIT_PTX_MB",
+             "PTXKIT_TABLE", "PTXKIT_TUNE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Settings:
     `cache_dir`: where cubins are kept, None for `off`. `ptxas`: an executable, `"driver"` for the driver's own
     assembler, None to look for one. `keep`: which products of an assembly are also written to `keep_dir`.
     `ptx_mb`: how many million bytes a PTX file may have.
-    `log`: the level at which the logger "ptxkit" is written to stderr, None for silence.
+    `log`: the level at which the logger "ptxkit" is written to stderr, None for silence. `table`: a table of tuned configurations that
+    goes before the user's own, or a folder of them. `tune`: whether new shapes are tuned on their first use, or the table to keep them in.
     """
 
     cache_dir: Path | None
@@ -39,6 +41,8 @@ class Settings:
     log: str | None = None
     color: bool = True
     ptx_mb: int = 64
+    table: Path | None = None
+    tune: bool | Path = False
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
@@ -62,6 +66,8 @@ class Settings:
             log=log.lower() if log else None,
             color="NO_COLOR" not in given,
             ptx_mb=_ptx_mb(given.get("PTXKIT_PTX_MB", "64")),
+            table=Path(given["PTXKIT_TABLE"]).expanduser().absolute() if "PTXKIT_TABLE" in given else None,
+            tune=_tune(given.get("PTXKIT_TUNE", "0")),
         )
 
 
@@ -95,6 +101,16 @@ def _ptx_mb(wish: str) -> int:
     if not (wish.isascii() and wish.isdigit() and int(wish) > 0):
         raise SettingsError(f"PTXKIT_PTX_MB={wish!r} is not legal: it is a whole number of million bytes from 1 on, such as 64")
     return int(wish)
+
+
+def _tune(wish: str) -> bool | Path:
+    if wish.lower() in ("0", "off", "1", "on"):
+        return wish.lower() in ("1", "on")
+    path = Path(wish).expanduser()
+    if path.suffix != ".json" and not path.is_dir():
+        raise SettingsError(f"PTXKIT_TUNE={wish!r} is not legal: it is 1 (what is tuned is kept in the cache directory), 0, or the table "
+                            "to keep it in, a .json file or a folder")
+    return path.absolute()
 
 
 def _ptxas(wish: str | None) -> Path | Literal["driver"] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .dsl.ambient import current
 from .dsl.descriptor import Descriptor, step, template
@@ -44,6 +44,8 @@ class SharedPlan:
         self.limit = limit
         self.allocations: list[Allocation] = []
         self.barriers: list[MBarriers] = []
+        self.contents: list[tuple[Allocation, Tile[Any] | Shared[Any]]] = []
+        """The tiles and arrays."""
         self._dynamic = dynamic
 
     @property
@@ -114,21 +116,24 @@ class SharedAddress(Value):
     As an operand it is an address `[smem+offset]`. Where PTX takes the address as a value (`mapa`), it becomes a register.
     """
 
-    __slots__ = ("dynamic", "offset", "plan")
+    __slots__ = ("dynamic", "offset", "plan", "seen")
 
     def __init__(self, offset: int, dynamic: Reg[u32] | None = None) -> None:
         self.offset = offset
         self.dynamic = dynamic
         self.plan = current().shared
+        self.seen = -1
 
     def operand(self) -> tree.Address:
         builder = _within(self.plan)
+        self.seen = len(builder.body)
         base = _symbol(builder) if self.dynamic is None else self.dynamic.operand()
         return tree.Address(base, self.offset)
 
     def register(self) -> Reg[u32]:
         """The shared-window address (32 bits) in a register."""
         builder = _within(self.plan)
+        self.seen = len(builder.body)
         if self.dynamic is None and not self.offset:
             return base_register(builder)
         inputs = () if self.dynamic is None else (self.dynamic,)
@@ -148,6 +153,7 @@ class SharedAddress(Value):
     def plus(self, index: Index, stride: int) -> tuple[int, Reg[u32] | None]:
         """(offset, register part) of the place `index * stride` bytes after this one."""
         builder = _within(self.plan)
+        self.seen = len(builder.body)
         if isinstance(index, int):
             return self.offset + index * stride, self.dynamic
         if isinstance(index, Special):
@@ -270,12 +276,92 @@ class TileView(SharedAddress, Generic[T]):
             raise TraceError(f"lines {start} to {start}+{count} of a tile with {self.outer}: start and count are multiples of 8 within it")
         return TileView(self.layout, *self.plus(start, self.layout.span_bytes), self.inner, count)
 
+    def at(self, row: Index, column: Index) -> SharedAddress:
+        """The place of an element, or of the 16 bytes that begin with it, with the swizzle.
+
+        Two ints are a constant. A register row or column costs mul or mad, shr, and, xor and add, once in a region; then one xor for
+        every further constant column (nothing without a swizzle) and nothing for rows of `lines(8 * i, ...)`.
+        """
+        along, across = (column, row) if self.layout.major == "k" else (row, column)
+        for what, index, extent in (("column", along, self.inner), ("row", across, self.outer)):
+            if isinstance(index, int) and not 0 <= index < extent:
+                what = what if self.layout.major == "k" else "row" if what == "column" else "column"
+                raise TraceError(f"{what} {index} of a tile that has {extent} of them")
+        if isinstance(row, int) and isinstance(column, int):
+            self._periodic()
+            return SharedAddress(self.offset + self.layout.offset(row, column), self.dynamic)
+        if isinstance(across, int):
+            here, inner = self._line(0, along, across % 8), 0
+            return SharedAddress(self.offset + across * self.layout.span_bytes, here)
+        inner = along if isinstance(along, int) else 0
+        return self._ahead(self._line(across, 0 if isinstance(along, int) else along), 0, inner)
+
+    def near(self, row: Reg[u32], column: Reg[u32], rows: int, columns: int) -> SharedAddress:
+        """`at(row + rows, column + columns)` of a K-major tile, where `rows` is a multiple of 8 and `columns` of more than `column` is."""
+        if rows % 8:
+            raise TraceError(f"fragments of a tile begin at multiples of 8 rows, not at {rows}")
+        return self._ahead(self._line(row, column), rows, columns)
+
+    def _periodic(self) -> None:
+        layout = self.layout
+        if layout.outer % 8 and layout.swizzle > 16 and (layout.spans > 1 or self.offset % layout.alignment):
+            raise TraceError(f"a swizzled tile of {layout.outer} lines in {layout.spans} spans: the pattern repeats every 8 lines, so give "
+                             "it a multiple of 8")
+
+    def _ahead(self, line: Reg[u32], rows: int, columns: int) -> SharedAddress:
+        """The place `rows` lines and `columns` elements after a place at the begin of a 16-byte column."""
+        span, within = divmod(columns, self.layout.span)
+        offset, within = self.offset + rows * self.layout.span_bytes + span * self.layout.span_stride, within * self.layout.element_bytes
+        if self.layout.swizzle <= 16:
+            return SharedAddress(offset + within, line)
+        return SharedAddress(offset, line if not within else current().memo(("flip", within), (line,), lambda: line ^ within))
+
+    def _line(self, across: Index, along: Index, pattern: int = 0) -> Reg[u32]:
+        """The register part of a place: the view's, and the line's and the element's in the pattern."""
+        builder, layout = _within(self.plan), self.layout
+        self._periodic()
+        self.seen = len(builder.body)
+        across, along = (index.read() if isinstance(index, Special) else index for index in (across, along))
+        base = base_register(builder) if self.dynamic is None else self.dynamic
+        mask = max(layout.swizzle // 16 - 1, 0) << 4
+
+        def make() -> Reg[u32]:
+            span = None
+            place = along
+            if isinstance(place, Reg):
+                if self.inner > layout.span:
+                    span, place = place // layout.span, place % layout.span
+                place = place * layout.element_bytes if layout.element_bytes > 1 else place
+            if isinstance(across, Reg):
+                line = builder.register(u32)
+                operands = (line.operand(), across.operand(), tree.Integer(layout.span_bytes))
+                if isinstance(place, Reg):
+                    builder.emit("mad.lo.u32", (*operands, place.operand()))
+                else:
+                    builder.emit("mul.lo.u32", operands)
+                place = line ^ ((line >> 3) & mask) if mask else line
+            elif isinstance(place, Reg) and mask & pattern_bits(layout, pattern):
+                place = place ^ (mask & pattern_bits(layout, pattern))
+            assert isinstance(place, Reg)
+            found = builder.register(u32)
+            builder.emit("add.u32", (found.operand(), place.operand(), base.operand()))
+            if span is not None:
+                moved = builder.register(u32)
+                builder.emit("mad.lo.u32", (moved.operand(), span.operand(), tree.Integer(layout.span_stride), found.operand()))
+                return moved
+            return found
+
+        inputs = tuple(index for index in (across, along, base) if isinstance(index, Reg))
+        which = isinstance(across, Reg), isinstance(along, Reg), pattern, self.inner > layout.span
+        return builder.memo(("place", layout, which), inputs, make)
+
     def desc(self, k: int = 0, mn: Index = 0) -> Descriptor:
         """The wgmma matrix descriptor of the instruction tile that starts at depth `k` and row `mn`.
 
         A register `mn` must be a multiple of 8 (K-major) or of the span (MN-major). Emits the address arithmetic once per region.
         """
         builder = _within(self.plan)
+        self.seen = len(builder.body)
         if not isinstance(k, int):
             raise TraceError(f"the depth of a descriptor is an int, not {k!r}: unroll the depth in Python, or choose a stage by register")
         fixed = template(self.layout)
@@ -308,6 +394,11 @@ class TileView(SharedAddress, Generic[T]):
         inner = k if self.layout.major == "k" else mn if isinstance(mn, int) else 0
         return Descriptor(made, self.layout, rows - mn if isinstance(mn, int) else None, columns - k,
                           inner * self.layout.element_bytes % self.layout.span_bytes)
+
+
+def pattern_bits(layout: Layout, line: int) -> int:
+    """The bits that the swizzle flips in a constant line."""
+    return line * layout.span_bytes >> 3
 
 
 class Tile(Generic[T]):
@@ -345,7 +436,10 @@ def tile(type: type[S], shape: tuple[int, ...], *, major: Major = "k", swizzle: 
     made: Tile[S] = Tile(layout, 0, stages)
     swizzled = f"swizzle {layout.swizzle}" if layout.swizzle > 16 else "no swizzle"
     what = f"tile {' x '.join(map(str, shape))} {type.__name__}, {major}-major, {swizzled}"
-    made.offset = current().shared.allocate(made.stage_bytes * stages, layout.alignment, what, name).offset
+    plan = current().shared
+    allocation = plan.allocate(made.stage_bytes * stages, layout.alignment, what, name)
+    made.offset = allocation.offset
+    plan.contents.append((allocation, made))
     return made
 
 
@@ -354,8 +448,11 @@ def array(type: type[S], count: int, *, align: int = 16, name: str | None = None
     if count < 1 or align < 1 or align & (align - 1):
         raise TraceError(f"an array has at least one element and a power-of-two alignment, not {count} and {align}")
     size = max(1, type.bits // 8)
-    allocation = current().shared.allocate(count * size, max(align, size), f"array {count} {type.__name__}", name)
-    return Shared(type, allocation.offset, count=count)
+    plan = current().shared
+    allocation = plan.allocate(count * size, max(align, size), f"array {count} {type.__name__}", name)
+    made = Shared(type, allocation.offset, count=count)
+    plan.contents.append((allocation, made))
+    return made
 
 
 def mbarrier(count: int, *, name: str | None = None, check: bool = True) -> MBarriers:

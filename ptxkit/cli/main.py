@@ -1,4 +1,4 @@
-"""The command `ptxkit`: emit, assemble, inspect and check kernels; doctor looks at the machine.
+"""The command `ptxkit`: emit, assemble, inspect, check, simulate and debug kernels; doctor looks at the machine.
 
 Data goes to stdout, messages to stderr. Exit status: 0 fine, 1 a finding of severity error or a failure, 2 usage.
 """
@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import AssembleError, CheckError, PtxkitError
 from .errors import UsageError
 from .output import finding_row, show_json
+from .source import author_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,6 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as error:  # of an author's function, while it is traced
+        place = author_line(error)
+        if place is None:
+            raise
+        print(f"ptxkit: {place}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
     return status
 
 
@@ -56,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     from ..explain import command as explain
     from ..inspect import command as inspect
     from ..lift import command as lift
-    from . import assemble, doctor, emit
+    from . import assemble, debug, doctor, emit, simulate
 
     made = argparse.ArgumentParser(prog="ptxkit", description="Write, assemble and look at PTX kernels.",
                                    epilog="Exit status: 0 fine, 1 a finding of severity error or a failure, 2 usage.")
@@ -79,6 +86,8 @@ def parser() -> argparse.ArgumentParser:
     command(assemble, "assemble with ptxas and report resources and findings", "FILE|module:kernel")
     command(inspect, "show what a kernel, PTX or a cubin is made of: resources, descriptors, copies, barriers", "FILE|module:kernel")
     command(check, "check a kernel without running it: is it legal PTX, and does its synchronisation hold", "FILE|module:kernel")
+    command(simulate, "run a kernel or PTX on the CPU device under its checker, in one schedule or many")
+    command(debug, "step through a kernel or PTX on the CPU device: breakpoints, registers, tiles, barriers, copies in flight")
     command(explain, "explain an opcode, a matrix descriptor, a tensor map or a swizzle")
     command(lift, "turn PTX into ptxkit Python that assembles to the same machine code")
     command(diff, "compare two kernels: instructions, resources, protocol")

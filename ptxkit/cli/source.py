@@ -6,10 +6,12 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import PtxkitError
 from .configuration import configured
 from .errors import FileError, UsageError
 from .files import is_file, no_file
@@ -44,6 +46,11 @@ def _attribute(place: str, attribute: str) -> Kernel[Any]:
         found = getattr(found, part, None)
     if isinstance(found, Kernel):
         return found
+    from ..adapters import adapter_of
+
+    if adapter_of(found) is not None:
+        raise UsageError(f"{place}:{attribute} is a kernel of another compiler: prove it from Python, "
+                         f"ptxkit.prove({attribute}, grid, *arguments), or give the PTX that the compiler writes")
     names = sorted(name for name, value in vars(module).items() if isinstance(value, Kernel))
     raise UsageError(f"{place} has no kernel {attribute!r}; it has {', '.join(names) or 'none'}")
 
@@ -59,12 +66,40 @@ def _import(place: str) -> Any:
         sys.path.insert(0, str(path.parent))
         module = importlib.util.module_from_spec(spec)
         sys.modules.setdefault(path.stem, module)
-        spec.loader.exec_module(module)
+        loader = spec.loader
+        _imported(place, lambda: loader.exec_module(module))
         return module
     sys.path.insert(0, os.getcwd())
+    return _imported(place, lambda: importlib.import_module(place))
+
+
+def _imported(place: str, run: Callable[[], Any]) -> Any:
+    """What `run` imports. An exception of the author's module is told in a sentence with the line that raised it."""
     try:
-        return importlib.import_module(place)
+        return run()
+    except PtxkitError:
+        raise  # it has the author's line
     except ModuleNotFoundError as error:
         if error.name and (place == error.name or place.startswith(f"{error.name}.")):
             raise UsageError(f"there is no module {place}") from None
-        raise
+        raise UsageError(f"{_where(error)}{place} imports {error.name}, which is not installed: pip may have it") from None
+    except SyntaxError as error:
+        raise UsageError(f"{error.filename}:{error.lineno}: {place} is no Python: {error.msg}") from None
+    except Exception as error:
+        raise UsageError(f"{_where(error)}{place} cannot be imported: {type(error).__name__}: {error}") from None
+
+
+def _where(error: BaseException) -> str:
+    place = author_line(error)
+    return f"{place}: " if place else ""
+
+
+def author_line(error: BaseException) -> str | None:
+    """The line that raised an exception, where it is one of an author's file: neither of ptxkit nor of what is installed."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    if not frames or Path(frames[-1].filename).is_relative_to(sys.prefix) or Path(frames[-1].filename).is_relative_to(sys.base_prefix):
+        return None
+    ours = [Path(__file__).parents[1], *(Path(__file__).parents[2] / name for name in ("gemm", "grammar"))]
+    if any(Path(frames[-1].filename).resolve().is_relative_to(folder) for folder in ours):
+        return None
+    return f"{frames[-1].filename}:{frames[-1].lineno}"

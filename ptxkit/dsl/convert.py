@@ -253,6 +253,8 @@ def _address(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
         return value.operand()
     if isinstance(value, Reg) and value.type.register in ("b32", "b64") and (value.type.bits == 64 or space.startswith("shared")):
         builder.own(value)
+        if value.name in builder.remote and space in ("shared", "shared::cta"):
+            raise _Unfit("an address in this CTA's shared memory; one that mapa made is for `.shared::cluster`, so say that in the opcode")
         return tree.Address(value.operand())
     if isinstance(value, TensorMapParameter) and not space:
         builder.own(value.reg)

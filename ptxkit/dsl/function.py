@@ -68,9 +68,14 @@ class Func(Generic[P, R]):
         builder = Builder(module, self.name, here)
         parameters = [tree.Variable("param", f"b{t.bits}", f"{self.name}_{n}") for n, t in zip(names, types, strict=True)]
         returns = [tree.Variable("param", f"b{t.bits}", f"{self.name}_result") for t in results]
+        frame = f"{self.name}_marks"
+        if module.marks is not None:
+            parameters.append(tree.Variable("param", "b64", frame))
         with tracing(builder):
+            if module.marks is not None:
+                module.marks.enter(builder, frame)
             arguments = [builder.register(type_) for type_ in types]
-            for parameter, argument in zip(parameters, arguments, strict=True):
+            for parameter, argument in zip(parameters, arguments, strict=False):
                 builder.emit(f"ld.param.{parameter.type}", (argument.operand(), tree.Address(tree.Name(parameter.name))), position=here)
             value = self.function(*arguments)
             for variable, type_ in zip(returns, results, strict=True):
@@ -85,6 +90,11 @@ class Func(Generic[P, R]):
         outer, builder.body = builder.body, []
         sent = [tree.Variable("param", f"b{t.bits}", f"argument{i}") for i, t in enumerate(types)]
         received = [tree.Variable("param", f"b{t.bits}", "result") for t in results]
+        marks, frames = builder.marks, list[tree.Variable]()
+        if marks is not None:
+            frames = [tree.Variable("local", "b8", "marks", align=8, shape=(24,))]
+            sent.append(tree.Variable("param", "b64", "argument_marks"))
+            args = (*args, marks.saved("marks"))
         for variable, value in zip(sent, args, strict=True):
             builder.emit(f"st.param.{variable.type}", (tree.Address(tree.Name(variable.name)), value.operand()))
         call: list[tree.Operand] = [tree.Arguments((tree.Name("result"),))] if results else []
@@ -95,8 +105,10 @@ class Func(Generic[P, R]):
         made = [builder.register(t) for t in results]
         for variable, value in zip(received, made, strict=True):
             builder.emit(f"ld.param.{variable.type}", (value.operand(), tree.Address(tree.Name(variable.name))))
+        if marks is not None:
+            marks.restored(args[-1])
         block, builder.body = builder.body, outer
-        builder.body.append(tree.Block((*sent, *received, *block)))
+        builder.body.append(tree.Block((*frames, *sent, *received, *block)))
         return made[0] if made else None
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack, get_type_hints
 
-from ..errors import TraceError
+from ..errors import LaunchError, TraceError
 from ..grammar import tree
 from ..grammar.errors import Finding, Position
 from ..smem import SharedPlan
@@ -22,13 +22,27 @@ from .traced import Traceable, Traced
 
 if TYPE_CHECKING:
     from ..cards import Card
+    from ..debugger import Session
+    from ..measure.bench import Benchmark
+    from ..measure.bench import Options as BenchOptions
+    from ..measure.device import Given, Grid
+    from ..measure.proved import Check
     from ..runtime.compiled import Compiled
     from ..runtime.toolchain import Assembly
-    from ..sim import Report
+    from ..sim import Limits, Report
+    from ..timeline import Timeline
+    from ..tuning.space import Given as Space
+    from ..tuning.tune import Options as TuneOptions
+    from ..tuning.tune import Tuned
+    from .marks import Selection
 
 P = ParamSpec("P")
 _NO_DWARF = (tree.Section(".debug_abbrev", ()), tree.Section(".debug_info", ()))
 """ptxas refuses the debug target without these sections. It makes the line table itself."""
+OPTIONS = ("block", "cluster", "directives", "max_registers", "min_ctas", "smem", "target")
+"""Options of @kernel that a call may give by mistake."""
+EVENTS = 4096
+"""Events of marks that a warp has room for in each of its roles, unless the launch says otherwise."""
 Dim = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
 Directives = str | Callable[[Mapping[str, Any]], str]
 
@@ -74,10 +88,10 @@ class Kernel(Traceable, Generic[P]):
         signature = inspect.signature(function)
         self._defaults = {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
         self._positional = tuple(identifier(p.name, "rename it") for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
-        for taken in self._defaults.keys() & {"card", "locs", "pdl", "stream"}:
+        for taken in self._defaults.keys() & {"card", "locs", "marks", "pdl", "stream"}:
             raise TraceError(f"a compile-time parameter cannot be called `{taken}`: it is an option of .ptx or .launch")
-        self._traced: dict[tuple[Any, ...], Traced] = {}
-        self._compiled: dict[tuple[Any, ...], Compiled] = {}
+        self._traced: dict[tuple[Any, Any], Traced] = {}
+        self._compiled: dict[tuple[Any, Any], Compiled] = {}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
         raise TraceError(
@@ -92,19 +106,22 @@ class Kernel(Traceable, Generic[P]):
         for name in given:
             if name not in self._defaults:
                 has = ", ".join(self._defaults) or "none"
-                raise TraceError(f"kernel `{self.name}` has no compile-time parameter `{name}`; it has {has}")
+                way = (f": `{name}=` stands in @kernel({name}=...), where it may be a function of the configuration, as "
+                       f"`{name}=lambda config: config[\"THREADS\"]`" if name in OPTIONS else "")
+                raise TraceError(f"kernel `{self.name}` has no compile-time parameter `{name}`; it has {has}{way}")
         full = {**self._defaults, **given}
         for name, value in full.items():
             if value is inspect.Parameter.empty:
                 raise TraceError(f"kernel `{self.name}` needs a value for its compile-time parameter `{name}`")
         return full
 
-    def trace(self, **config: Any) -> Traced:
-        """Run the function once for this configuration."""
+    def trace(self, *, marks: Selection = False, **config: Any) -> Traced:
+        """Run the function once for this configuration. With `marks` its marks emit: all, or those with these names."""
         full = self.config(config)
-        key = _key(full)
+        chosen = _marks(marks)
+        key = chosen, _key(full)
         if key not in self._traced:
-            self._traced[key] = self._trace(full)
+            self._traced[key] = self._trace(full, chosen)
         return self._traced[key]
 
     def ptx(self, *, locs: bool = False, **config: Any) -> str:
@@ -149,13 +166,13 @@ class Kernel(Traceable, Generic[P]):
 
         return disassemble(self.cubin(**config))
 
-    def compile(self, **config: Any) -> Compiled:
+    def compile(self, *, marks: Selection = False, **config: Any) -> Compiled:
         """The kernel, loaded on the current device and ready to launch. It is kept per configuration."""
-        key = _key(self.config(config))
+        key = _marks(marks), _key(self.config(config))
         if key not in self._compiled:
             from ..runtime.compiled import Compiled
 
-            self._compiled[key] = Compiled(self.trace(**config))
+            self._compiled[key] = Compiled(self.trace(marks=marks, **config))
         return self._compiled[key]
 
     def launch(self, grid: int | tuple[int, ...], *args: Any, stream: Any = None, pdl: bool = False, **config: Any) -> None:
@@ -164,7 +181,27 @@ class Kernel(Traceable, Generic[P]):
         Arguments may be given by name. A dataclass argument is an instance, or a mapping from its fields' names to values.
         """
         named, config = self._split(config)
+        if config.get("marks"):
+            raise LaunchError(f"a launch with marks is {self.name}.timeline(grid, ...): it has room for them, waits and reads them")
         self.compile(**config)(grid, *args, stream=stream, pdl=pdl, **named)
+
+    def tune(self, space: Space, *, grid: Grid, args: Given, check: Check = None, **options: Unpack[TuneOptions]) -> Tuned:
+        """The fastest right point of a space, found by measuring copies of the arguments and kept for the card. `grid` may be a function of
+        the configuration, `args` one that makes a set of arguments. See docs/tune.md and `ptxkit.tuning.tune.Options`."""
+        from ..tuning.tune import tune
+
+        return tune(self, space, grid, args, check, options)
+
+    def bench(self, *, grid: Grid, args: Given, config: Mapping[str, Any] | None = None, **options: Unpack[BenchOptions]) -> Benchmark:
+        """Time a configuration on copies of the arguments, beside others. See docs/tune.md and `ptxkit.measure.bench.Options`."""
+        from ..measure.bench import bench
+
+        return bench(self, grid, args, options, config or {})
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the arguments of a launch."""
+        return self._positional
 
     def _split(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Separate arguments given by name from compile-time parameters."""
@@ -178,25 +215,70 @@ class Kernel(Traceable, Generic[P]):
         return check(self.trace(**config))
 
     def simulate(self, grid: int | tuple[int, ...], *args: Any, schedule: str = "fifo", seed: int = 0, check: bool = True,
-                 max_steps: int | None = None, card: Card | None = None, **config: Any) -> Report:
+                 max_steps: int | None = None, limits: Limits | None = None, card: Card | None = None,
+                 previous: Mapping[str, Iterable[Any]] | None = None, marks: Selection = False, events: int = EVENTS,
+                 **config: Any) -> Report:
         """Run on the CPU device. Arguments are NumPy arrays, which are updated in place, also for tensor maps. See `ptxkit.sim.run`.
 
-        `card` None is an H200.
+        `card` None is an H200. `previous` is what the grid before uses until `griddepcontrol.wait`: `{"writes": [...], "reads": [...]}`.
+        With `marks`, the report has a `timeline`; a warp has room for that many `events` in each of its roles.
         """
         from ..cards import H200
-        from ..sim import run
+        from ..sim import Limits, run
+
+        named, config = self._split(config)
+        traced = self.trace(marks=marks, **config)
+        options: Any = {"grid": grid, "schedule": schedule, "seed": seed, "check": check, "max_steps": max_steps,
+                        "limits": limits or Limits(), "card": card or H200, "previous": previous}
+        if traced.marks is None:
+            return run(traced, args=values(traced.signature, args, named), **options)
+        from ..timeline.simulated import marked
+
+        return marked(traced, args, named, events, options)
+
+    def timeline(self, grid: int | tuple[int, ...], *args: Any, marks: Selection = True, events: int = EVENTS, rounds: int = 5,
+                 stream: Any = None, **config: Any) -> Timeline:
+        """Launch with marks, wait, and read what they say: see `ptxkit.timeline.Timeline`.
+
+        `marks` are the names of those that emit, True for all. A warp has room for that many `events` in each of its roles. The kernel runs
+        once more without marks and once with them in each of the `rounds`, which tell the overhead; 0 leaves that out.
+        """
+        from ..timeline.launched import launched
+
+        named, config = self._split(config)
+        return launched(self.compile(marks=marks, **config), self.compile(**config), grid, args, named, events, rounds, stream)
+
+    def debug(self, grid: int | tuple[int, ...], *args: Any, schedule: str = "fifo", seed: int = 0, check: bool = True,
+              max_steps: int | None = None, limits: Limits | None = None, card: Card | None = None,
+              previous: Mapping[str, Iterable[Any]] | None = None, **config: Any) -> Session:
+        """Step through a launch on the CPU device: a session, before the first instruction. It takes what `simulate` takes."""
+        from ..cards import H200
+        from ..debugger import Session
+        from ..proof.launch import launch_of
+        from ..sim import Limits
+        from .named import names_of
 
         named, config = self._split(config)
         traced = self.trace(**config)
-        args = values(traced.signature, args, named)
-        return run(traced, grid=grid, args=args, schedule=schedule, seed=seed, check=check, max_steps=max_steps, card=card or H200)
+        before = None if previous is None else {way: tuple(each) for way, each in previous.items()}
+        launch = replace(launch_of(traced, grid, values(traced.signature, args, named)), previous=before)
+        return Session(launch, schedule=schedule, seed=seed, check=check, max_steps=max_steps, limits=limits or Limits(),
+                       card=card or H200, names=names_of(self, self.config(config)))
 
     # ------------------------------------------------------------------ one trace
 
-    def _trace(self, config: dict[str, Any]) -> Traced:
-        part = self._part(config)
+    def retrace(self, config: Mapping[str, Any]) -> None:
+        """Run the function once more for a full configuration, for somebody who looks at it; nothing is kept."""
+        self._part(dict(config))
+
+    def _trace(self, config: dict[str, Any], marks: tuple[str, ...] | bool = False) -> Traced:
+        part = self._part(config, marks)
         module = part.module
         others = self._module.traced(self, module)
+        both = {f.name for other in others.values() if isinstance(other, _Part) for f in other.module.functions.values()}
+        if marks and (shared := both & {f.name for f in module.functions.values()}):
+            raise TraceError(f"the entries of `{self.name}`'s module share the function `{min(shared)}`, which has marks in one of them: "
+                             "give the kernel a module of its own")
         builders = [module, *(other.module for other in others.values() if isinstance(other, _Part))]
         items: list[tree.Item] = [*module.file_directives(), *raw.declarations(self._module.declarations)]
         for builder in builders:
@@ -212,30 +294,36 @@ class Kernel(Traceable, Generic[P]):
             items += _NO_DWARF
         whole = tree.Module(version, (self.target, *self._modes), 64, tuple(items))
         return Traced(self.name, whole, part.signature, part.block, part.cluster, module.shared, module.copies, module.files, config,
-                      bool(module.setmaxnreg))
+                      bool(module.setmaxnreg), None if module.marks is None else module.marks.named(self.name))
 
     def part(self) -> _Part:
         """The entry in its default configuration, for a module with several entries."""
         return self._part(self.config({}))
 
-    def _part(self, config: dict[str, Any]) -> _Part:
-        block = None if self._block is None else _dims(self._block, config, "block")
-        cluster = _dims(self._cluster, config, "cluster")
+    def _part(self, config: dict[str, Any], marks: tuple[str, ...] | bool = False) -> _Part:
+        code = self.function.__code__
+        here = Position(code.co_filename, code.co_firstlineno)
+        block = None if self._block is None else _dims(self._block, config, "block", here)
+        cluster = _dims(self._cluster, config, "cluster", here)
+        of_block, of_cluster = (None if callable(each) else here for each in (self._block, self._cluster))
         threads = None if block is None else block[0] * block[1] * block[2]
         if threads is not None and not 1 <= threads <= 1024:
-            raise TraceError(f"a block has 1 to 1024 threads, not {threads}")
+            raise TraceError(f"a block has 1 to 1024 threads, not {threads}: give `{self.name}` a smaller block= and more CTAs", of_block)
         ctas = cluster[0] * cluster[1] * cluster[2]
         if not 1 <= ctas <= 16:
-            raise TraceError(f"a cluster has 1 to 16 CTAs (8 unless the launch asks for a non-portable size), not {ctas}")
+            raise TraceError(f"a cluster has 1 to 16 CTAs (8 unless the launch asks for a non-portable size), not {ctas}: give "
+                             f"`{self.name}` a smaller cluster=", of_cluster)
         shared = SharedPlan(f"{self.name}_smem", dynamic=self._dynamic)
         module = ModuleBuilder(self.name, self.target, block, cluster, shared, self._module.files)
         module.joined = self._module.joined
-        code = self.function.__code__
-        here = Position(code.co_filename, code.co_firstlineno)
         builder = Builder(module, self.name, here)
         parameters = self._parameters()
         with tracing(builder):
-            arguments = [argument(builder, p, here) for p in parameters]
+            if marks:
+                from .marks import begun
+
+                parameters += tuple(Parameter(*each) for each in begun(builder, marks))
+            arguments = [argument(builder, p, here) for p in parameters[:len(self._positional)]]
             returned = self._call(*arguments, **config)
             if returned is not None:
                 raise TraceError(f"kernel `{self.name}` returned {returned!r}: a kernel returns nothing, it stores its results", here)
@@ -289,11 +377,20 @@ def _key(config: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple((type(value), value) for value in config.values())
 
 
-def _dims(given: Dim, config: Mapping[str, Any], what: str) -> tuple[int, int, int]:
+def _marks(marks: Selection) -> tuple[str, ...] | bool:
+    """`marks=` as a key."""
+    if isinstance(marks, bool):
+        return marks
+    from .marks import selected
+
+    return selected(marks)
+
+
+def _dims(given: Dim, config: Mapping[str, Any], what: str, here: Position) -> tuple[int, int, int]:
     value = given(config) if callable(given) else given
     dims = (value,) if isinstance(value, int) else tuple(value)
     if not 1 <= len(dims) <= 3 or any(not isinstance(d, int) or d < 1 for d in dims):
-        raise TraceError(f"{what} is one to three positive extents, not {value!r}")
+        raise TraceError(f"{what} is one to three positive extents, not {value!r}", None if callable(given) else here)
     return (*dims, 1, 1)[:3]  # type: ignore[return-value]
 
 

@@ -14,6 +14,7 @@ from ..types import ScalarType
 from .descriptor import TensorMapFields
 
 if TYPE_CHECKING:
+    from .marks import Table
     from .tensormap import TensorMapParameter
 
 
@@ -55,6 +56,8 @@ class ModuleBuilder:
                  shared: SharedPlan, files: dict[str, int] | None = None) -> None:
         self.name = name
         self.target = target
+        self.block = block
+        self.barriers = 1                                            # named barriers from this number on are free
         self.threads = None if block is None else block[0] * block[1] * block[2]
         self.layers = 1 if block is None else block[1] * block[2]    # threads with the same %tid.x
         self.cluster = cluster
@@ -65,6 +68,7 @@ class ModuleBuilder:
         self.variables: list[tree.Variable] = []
         self.setmaxnreg: list[tuple[str, int, int | None, Position | None]] = []
         self.since = (8, 0)
+        self.marks: Table | None = None
         self.joined = False  # whether labels that control flow makes at one place are one
         self._files: dict[str, int] = {} if files is None else files
 

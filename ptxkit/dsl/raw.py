@@ -225,9 +225,9 @@ class Module:
         self._traced: dict[Any, Any] = {}
 
     def traced(self, one: Any, module: ModuleBuilder) -> dict[Any, Any]:
-        """All other members of the module: kernels as traces, device functions as trees."""
+        """All other members of the module: kernels as traces, device functions as trees. With marks they are traced again."""
         for member in self.members:
-            if member is not one and member not in self._traced:
+            if member is not one and (member not in self._traced or module.marks is not None):
                 self._traced[member] = member.trace(module) if isinstance(member, Function) else member.part()
         return {member: self._traced[member] for member in self.members if member is not one}
 

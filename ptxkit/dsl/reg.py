@@ -16,6 +16,7 @@ from ..errors import TraceError
 from ..grammar import tree
 from ..types import Scalar, b32, b64, integer, integer16, integer32, integer64, pred, s16, s32, s64, u16, u32, u64
 from .ambient import current
+from .signs import check_signs
 
 if TYPE_CHECKING:
     from .trace import Builder
@@ -225,10 +226,15 @@ def _arithmetic(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]
         if simple is not None:
             return simple
     kind, builder = reg._integer(operator.mnemonic), reg._here()
+    if operator.mnemonic in ("div", "rem"):
+        other = other.read() if isinstance(other, Special) else other
+        check_signs(reg, other, operator.mnemonic)
     value = _side(reg, other, operator.mnemonic)
     result = builder.register(reg.type)
     operands = (value, reg.operand()) if operator.swap else (reg.operand(), value)
     builder.emit(f"{operator.mnemonic}.{kind}", (result.operand(), *operands))
+    if builder.remote and any(isinstance(side, tree.Name) and side.name in builder.remote for side in operands):
+        builder.remote.add(result.name)
     return result
 
 
@@ -275,6 +281,8 @@ def _compare(relation: str, left: Scalars[Any], other: Any) -> Reg[pred]:
     kind = reg._integer("setp")
     if not isinstance(other, Reg | int | Special):
         raise TraceError(f"{reg!r} can be compared with a register or an int, not with {type(other).__name__}")
+    other = other.read() if isinstance(other, Special) else other
+    check_signs(reg, other, relation)
     builder, value = reg._here(), _side(reg, other, "setp")
     result = builder.register(pred)
     builder.emit(f"setp.{relation}.{kind}", (result.operand(), reg.operand(), value))
@@ -429,15 +437,17 @@ class Ptr(Value, Generic[T]):
     Arithmetic counts elements, as in C: `p + 4`, `p.at(i)`.
     """
 
-    __slots__ = ("offset", "reg", "space", "type")
+    __slots__ = ("offset", "reg", "seen", "space", "type")
 
     def __init__(self, reg: Reg[u64], type: type[T], space: str = "global", offset: int = 0) -> None:
+        self.seen = -1
         self.reg = reg
         self.type = type
         self.space = space
         self.offset = offset
 
     def operand(self) -> tree.Address:
+        self.seen = len(self.reg.builder.body)
         return tree.Address(self.reg.operand(), self.offset)
 
     def __repr__(self) -> str:
@@ -450,6 +460,7 @@ class Ptr(Value, Generic[T]):
 
     def __add__(self, index: Index | Reg[integer64]) -> Ptr[T]:
         if isinstance(index, int):
+            self.seen = len(self.reg.builder.body)
             return Ptr(self.reg, self.type, self.space, self.offset + index * self.size)
         return self.at(index)
 
@@ -465,6 +476,7 @@ class Ptr(Value, Generic[T]):
         reg: Reg[Any] = _read(index)
         kind, builder = reg._integer("mad"), reg._here()
         builder.own(self.reg)
+        self.seen = len(builder.body)
         result = builder.register(u64)
         opcode = f"mad.wide.{kind}" if reg.type.bits == 32 else f"mad.lo.{kind}"
         builder.emit(opcode, (result.operand(), reg.operand(), tree.Integer(self.size), self.reg.operand()))
@@ -472,6 +484,7 @@ class Ptr(Value, Generic[T]):
 
     def cast(self, type: type[S]) -> Ptr[S]:
         """The same address as a pointer to elements of another type."""
+        self.seen = len(self.reg.builder.body)
         return Ptr(self.reg, type, self.space, self.offset)
 
 

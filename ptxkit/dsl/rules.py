@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import TraceError
-from ..grammar import forms
+from ..grammar import forms, tree
 from ..smem import MBarrier, MBarriers, Shared, SharedAddress, TileView
 from ..types import TYPES, ScalarType
 from .descriptor import Descriptor
+from .reg import Reg
 from .source import user_position
 from .tensormap import TensorMapParameter
 from .trace import Builder
@@ -19,6 +20,8 @@ from .trace import Builder
 def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
     """Check and record one emitted instruction. `values` are the Python operands, one per parameter."""
     mnemonic = signature.form.mnemonic
+    if mnemonic == "mapa" or (builder.remote and mnemonic in MOVES):
+        _mapped(builder, mnemonic, values)
     if mnemonic in ("cp", "st", "red", "tensormap", "prefetch") and "async" in signature.opcode:
         _copy(builder, signature, values)
     elif mnemonic == "mbarrier":
@@ -29,6 +32,24 @@ def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any])
         _setmaxnreg(builder, signature, values)
     elif signature.opcode.startswith("wgmma.mma_async"):
         _operands_of_mma(signature, values)
+
+
+MOVES = ("mov", "add", "sub", "mad", "cvt", "selp")
+"""What an address goes through."""
+
+
+def _mapped(builder: Builder, mnemonic: str, values: Sequence[Any]) -> None:
+    """Record the registers that hold an address of mapa. Of the executing CTA's own rank it is an address like any other."""
+    result, *sources = values
+    if mnemonic == "mapa":
+        ranks = {str(getattr(source, "name", "")) for source in sources[1:]}
+        remote = "%cluster_ctarank" not in ranks | {
+            operand.name for i in builder.body if isinstance(i, tree.Instruction) and i.opcode in ("mov.u32", "mov.b32")
+            and i.operands[0].name in ranks and isinstance(operand := i.operands[1], tree.Name)}  # type: ignore[union-attr]
+    else:
+        remote = any(isinstance(source, Reg) and source.name in builder.remote for source in sources)
+    if isinstance(result, Reg):
+        (builder.remote.add if remote else builder.remote.discard)(result.name)
 
 
 def _copy(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:

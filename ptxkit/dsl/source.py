@@ -29,11 +29,18 @@ def user_position() -> Position | None:
     return None
 
 
+def outside(filename: str) -> bool:
+    """Whether a file is the user's. `ptxkit.gemm` is, and `contextlib` is not."""
+    return (not filename.startswith(_PACKAGE) or filename.startswith(_KERNELS)) and filename != _CONTEXTLIB
+
+
 def line_of(frame: FrameType) -> int:
     """The current line of a frame. `f_lineno` reads the function's line table from its start, which is quadratic in a long trace."""
     code = frame.f_code
-    table = next((table for table in _tables if table.code is code), None)
-    if table is None:
+    for table in _tables:
+        if table.code is code:
+            break
+    else:
         if len(code.co_code) < LONG:
             return frame.f_lineno
         table = _Table(code)

@@ -17,15 +17,19 @@ from ..grammar.walk import instructions
 from ..types import Scalar
 from .names import SYMBOL
 from .reg import Reg
+from .regions import WRITES, Region, Regions, check_reads, names, writes
 from .source import user_position
 
 if TYPE_CHECKING:
     from ..smem import SharedPlan
+    from .marks import Marks
     from .module import ModuleBuilder
 
 S = TypeVar("S", bound=Scalar)
 V = TypeVar("V")
 
+LEAVES = frozenset(("ret", "ret.uni", "exit"))
+"""Before these a thread's marks end."""
 _PREFIX = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "b128": "%rq", "f32": "%f", "f64": "%fd"}
 
 
@@ -37,9 +41,13 @@ class Builder:
         self.name = name
         self.start = start
         self.body: list[tree.Statement] = []
+        self.main = self.body
+        self.regions = Regions()
+        self.remote: set[str] = set()
+        """The registers with addresses that mapa made, in this CTA's shared memory or another's."""
         self.populations: list[int] = []
         self.unlimited = 1 << 30
-        self.last_if: tuple[str, int] | None = None
+        self.last_if: tuple[str, int, Region] | None = None
         self._counts: dict[str, int] = {}
         self._named: dict[str, str] = {}
         self._memo: list[tuple[bool, dict[Hashable, Any]]] = [(False, {})]
@@ -48,6 +56,8 @@ class Builder:
         self._branches: dict[str, Position | None] = {}
         self._given: set[str] = set()
         self._label_count = 0
+        self.marks: Marks | None = None
+        """The state of marks, where the kernel is traced with them."""
         self.said: set[str] = set()
         """The labels that the author placed. Control flow makes the other labels."""
 
@@ -66,6 +76,10 @@ class Builder:
             index += 1
         self._counts[register_type] = index + 1
         return Reg(self, f"{_PREFIX[register_type]}{index}", type)
+
+    def counts(self) -> dict[str, int]:
+        """The number of registers made so far, by register type."""
+        return dict(self._counts)
 
     def _under(self, name: str, type: type[S]) -> Reg[S]:
         if not SYMBOL.fullmatch(name) or name == "_" or {name, f"{name}.x"} & SPECIAL.keys():
@@ -88,7 +102,14 @@ class Builder:
     def emit(self, opcode: str, operands: tuple[tree.Operand, ...] = (), guard: tree.Guard | None = None,
              position: Position | None = None) -> None:
         """Append one instruction at the user's line."""
+        if self.marks is not None and opcode in LEAVES and not self.marks.closing:
+            self.marks.leave(opcode, guard, position)
+            return
         self.body.append(tree.Instruction(opcode, operands, guard, position or user_position()))
+
+    def repeats(self) -> bool:
+        """Whether the current line may run more than once in a thread: it is in a loop, or after a label of the author's."""
+        return bool(self.said) or any(region.kind in ("loop", "for_range") for region in self.regions.open)
 
     def wrote(self, reg: Reg[Any]) -> None:
         """Record that `reg` was written in place: addresses computed from its old value are not reused."""
@@ -167,10 +188,12 @@ class Builder:
         last = next(reached, None)
         if not (isinstance(last, tree.Instruction) and last.opcode in ("ret", "exit", "trap") and last.guard is None):
             self.emit("ret", position=next((i.position for i in reversed([*instructions(self.body)])), self.start))
+        reads = self._reads()
+        check_reads(self, reads, _PREFIX)
         if self.module.joined:
-            names: dict[str, str] = {}
-            self.body = self._renamed(self._joined(self.body, names), names)
-        return (*self._registers(), *self._with_locs(self._sink_unused()))
+            renamed: dict[str, str] = {}
+            self.body = self._renamed(self._joined(self.body, renamed), renamed)
+        return (*self._registers(), *self._with_locs(self._sink_unused(reads)))
 
     def _joined(self, body: Iterable[tree.Statement], names: dict[str, str]) -> list[tree.Statement]:
         """The body with at most one of the labels that control flow made at one place, and no label that nothing branches to.
@@ -214,18 +237,32 @@ class Builder:
                 yield from (tree.Variable("reg", type, name) for i in range(count) if (name := f"{prefix}{i}") not in within)
         yield from (tree.Variable("reg", type, name) for name, type in left.items())
 
-    def _sink_unused(self) -> Iterator[tree.Statement]:
+    def _reads(self) -> dict[str, int]:
+        """The last statement that reads each name. A name in the first place of an instruction is its result."""
+        reads: dict[str, int] = {}
+        name = tree.Name
+        for i, statement in enumerate(self.body):
+            for instruction in (statement,) if isinstance(statement, tree.Instruction) else instructions((statement,)):
+                operands, opcode = instruction.operands, instruction.opcode
+                result = WRITES.get(opcode)
+                if result is None:
+                    result = writes(opcode)
+                for operand in operands[1:] if result and operands and type(operands[0]) is name else operands:
+                    if type(operand) is name:
+                        reads[operand.name] = i
+                    elif type(operand) is tree.Address and type(operand.base) is name:
+                        reads[operand.base.name] = i
+                    elif type(operand) is not tree.Integer:
+                        for each in names(operand):
+                            reads[each] = i
+                if instruction.guard:
+                    reads[instruction.guard.predicate] = i
+        return reads
+
+    def _sink_unused(self, reads: Mapping[str, int]) -> Iterator[tree.Statement]:
         """Replace unused results by `_` where the table allows it (the state of an mbarrier arrive)."""
         from ..grammar.forms import lookup
 
-        reads: set[str] = set()
-        for instruction in instructions(self.body):
-            for operand in instruction.operands[1:]:
-                reads.update(_names(operand))
-            if instruction.operands and not isinstance(instruction.operands[0], tree.Name):
-                reads.update(_names(instruction.operands[0]))
-            if instruction.guard:
-                reads.add(instruction.guard.predicate)
         for statement in self.body:
             if (isinstance(statement, tree.Instruction) and statement.opcode.startswith("mbarrier.arrive")
                     and isinstance(statement.operands[0], tree.Name) and statement.operands[0].name not in reads
@@ -258,21 +295,3 @@ def _index(name: str, prefix: str) -> int | float:
     """The number of a name in the range of a prefix: 5 for `%r5` of `%r`. Infinity if it is not in the range."""
     number = name[len(prefix):] if name.startswith(prefix) else ""
     return int(number) if number.isdecimal() and (number[0] != "0" or number == "0") else inf
-
-
-def _names(operand: Any) -> Iterator[str]:
-    if isinstance(operand, tree.Name):
-        yield operand.name
-    elif isinstance(operand, tree.Vector | tree.Arguments):
-        for element in operand.elements:
-            yield from _names(element)
-    elif isinstance(operand, tree.Address | tree.Offset):
-        yield from _names(operand.base)
-    elif isinstance(operand, tree.TensorAddress):
-        yield operand.tensormap.name
-        yield from _names(operand.coordinates)
-    elif isinstance(operand, tree.Pair):
-        yield from _names(operand.first)
-        yield from _names(operand.second)
-    elif isinstance(operand, tree.Not):
-        yield from _names(operand.operand)

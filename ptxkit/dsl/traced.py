@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..grammar import tree
 from ..grammar.errors import Position
@@ -12,6 +12,9 @@ from ..smem import SharedPlan
 from .lines import numbered
 from .module import Copies
 from .parameters import Parameter, Record, flat
+
+if TYPE_CHECKING:
+    from .marks import Named
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Traced:
     files: Mapping[int, str]
     config: Mapping[str, Any]
     setmaxnreg: bool
+    marks: Named | None = None
+    """The names of its marks, where it was traced with them."""
     _text: dict[bool, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -70,4 +75,9 @@ class Traceable:
 
     def trace(self, **config: Any) -> Traced:
         """The trace for this configuration."""
+        raise NotImplementedError
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the arguments of a launch."""
         raise NotImplementedError

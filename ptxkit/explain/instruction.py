@@ -9,11 +9,15 @@ from textwrap import wrap
 
 from ..grammar import forms
 from ..grammar.errors import OpcodeError
-from ..grammar.schema import Effects, Form, Operand, Per, Range
+from ..grammar.schema import DEPENDS, Effects, Form, Operand, Per, Range
 from ..grammar.special import SPECIAL
 from ..grammar.spelling import opcode_tokens, python_name
-from .words import CONTROL, CONVERGENCE, SUMMARIES, SYNC, TAGS, fitting, pitfalls, summary
+from ..grammar.summaries import SUMMARIES, about, fitting, summary
+from .calls import calls, meaning, packed
+from .words import CONTROL, CONVERGENCE, SYNC, TAGS, pitfalls
 
+SAID = frozenset(("descriptor", "half", "converted", "mbarrier", "hint"))
+"""Tags of operands that say more than what the operand means."""
 WIDTH = 118
 """Columns of the text."""
 
@@ -29,7 +33,9 @@ class OperandNote:
 
 @dataclass(frozen=True, slots=True)
 class FormNote:
-    """One form of an instruction. `slots` are the choices that `.name` stands for in `syntax`; `needs` the PTX version of single words."""
+    """One form of an instruction. `slots` are the choices that `.name` stands for in `syntax`; `needs` the PTX version of single words;
+    `calls` how Python calls a complete opcode; `packed` where the halves of a result come from.
+    """
 
     syntax: str
     since: str
@@ -39,6 +45,8 @@ class FormNote:
     operands: tuple[OperandNote, ...]
     effects: tuple[str, ...]
     limits: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    packed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +100,7 @@ def overview() -> dict[str, dict[str, str]]:
         rows = getattr(import_module(f"ptxkit.grammar.isa.{chapter}"), "FORMS", ())
         for row in rows:
             if id(row) in known and not any(row.mnemonic in rows for rows in found.values()):
-                found.setdefault(chapter, {})[row.mnemonic] = sentence(row.mnemonic)
-    return found
-
-
-def sentence(opcode: str) -> str:
-    """What the opcodes that begin so are for: a sentence, or the names of what they begin."""
-    found = summary(opcode)
-    if not found:
-        parts = [key for key in SUMMARIES if key.startswith(f"{opcode}.")]
-        found = f"{', '.join(f'`{part}`' for part in parts)}." if parts else ""
+                found.setdefault(chapter, {})[row.mnemonic] = about(row.mnemonic)
     return found
 
 
@@ -161,7 +160,7 @@ def _beginning(mnemonic: str, tokens: Sequence[str]) -> Explanation:
         return _opcode(begun[0])
     if not begun:
         forms.start(mnemonic)  # raises, and says what is near
-    return Explanation(mnemonic, False, f"{len(begun)} instructions begin so.", parts={name: sentence(name) for name in begun})
+    return Explanation(mnemonic, False, f"{len(begun)} instructions begin so.", parts={name: about(name) for name in begun})
 
 
 def _of(state: forms.State, note: str) -> Explanation:
@@ -208,28 +207,40 @@ def _parts(mnemonic: str, tokens: Sequence[str]) -> dict[str, str]:
 
 def _signed(signature: forms.Signature) -> FormNote:
     """A form of a complete opcode: operands with their types decided."""
-    operands = tuple(OperandNote(p.name, _operand(p.operand), p.optional) for p in signature.parameters)
+    names = [parameter.name for parameter in signature.parameters]
+    operands = tuple(OperandNote(p.name, _meant(signature.opcode, p.name, names, p.operand), p.optional)
+                     for p in signature.parameters)
     form = signature.form
     tokens = signature.opcode.split(".")
     needs = {word: version for word, version in form.needs.items() if word in tokens}
     since = f"{signature.since[0]}.{signature.since[1]}"
     chosen = {name: (token,) for name, token in signature.bindings.items()}
-    return FormNote(form.syntax, since, form.target, chosen, needs, operands, tuple(_effects(form.effects)), form.rules)
+    return FormNote(form.syntax, since, form.target, chosen, needs, operands, tuple(_effects(form.effects)), form.rules,
+                    calls(signature), tuple(packed(signature)))
 
 
 def _unsigned(form: Form) -> FormNote:
-    operands = tuple(OperandNote(name, _operand(operand, form), bool(operand.when)) for name, operand in form.operands.items())
+    opcode = re.split(r"[{( ]", form.syntax, maxsplit=1)[0]
+    operands = tuple(OperandNote(name, _meant(opcode, name, list(form.operands), operand, form), bool(operand.when))
+                     for name, operand in form.operands.items())
     return FormNote(form.syntax, form.since, form.target, form.slots, form.needs, operands, tuple(_effects(form.effects)), form.rules)
 
 
-def _operand(operand: Operand, form: Form | None = None) -> str:
+def _meant(opcode: str, name: str, names: Sequence[str], operand: Operand, form: Form | None = None) -> str:
+    """What an operand means, then what may stand there."""
+    said = meaning(opcode, name, names)
+    words = _operand(operand, form, tagged=not said or operand.tag in SAID)
+    return f"{said}: {words}" if said else words
+
+
+def _operand(operand: Operand, form: Form | None = None, *, tagged: bool = True) -> str:
     """An operand in words."""
     words = [_kind(operand, form)]
     if operand.kind in ("register", "vector", "predicate"):
         words.append({"r": "read", "w": "written", "rw": "read and written"}[operand.access])
     words += [_immediate(operand), "or `!p`" if operand.negate else "", "or `_`" if operand.sink else "",
               "or a variable's name" if operand.variable else "", "a wider register too" if operand.wide else ""]
-    if operand.tag:
+    if operand.tag and tagged:
         words.append(TAGS.get(operand.tag, operand.tag))
     if operand.when:
         words.append("with " + " or ".join(f".{word}" for word in operand.when.split()))
@@ -306,6 +317,8 @@ def _effects(effects: Effects) -> Iterator[str]:
         yield f"uses the registers of {' and '.join(f'`{name}`' for name in effects.in_flight)} until it has been waited for"
     if effects.carry:
         yield f"{ {'r': 'reads', 'w': 'writes', 'rw': 'reads and writes'}[effects.carry]} the carry flag CC"
+    if effects.dependence != "never":
+        yield f"what it gives or leaves depends {DEPENDS[effects.dependence]}"
 
 
 # ------------------------------------------------------------------------------------------------ special registers
@@ -378,8 +391,12 @@ def _each_form(rows: Sequence[FormNote]) -> list[str]:
     lines = []
     for form in rows:
         lines += ["", "syntax", *_wrapped(form.syntax, "  ", "      "), "needs", f"  PTX {form.since}, {form.target}"]
+        if form.calls:
+            lines += ["calls", *(line for call in form.calls for line in _wrapped(call, "  ", "      "))]
         if form.operands:
             lines += ["operands", *_table({operand.name + "?" * operand.optional: operand.words for operand in form.operands})]
+        if form.packed:
+            lines += ["packed", *_bullets(form.packed)]
         if form.limits:
             lines += ["limits", *_bullets(form.limits)]
         if form.effects:

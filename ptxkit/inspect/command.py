@@ -50,7 +50,7 @@ class Subject:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Shows the facts of every entry; 1 when ptxas refuses the PTX or finds an error in it."""
+    """Shows the facts of every entry; 1 when ptxas refuses the PTX, but not for a later .version, or finds an error in it."""
     subject = _subject(options)
     status, assembly, why = 0, None, ""
     if subject.code is None and subject.text is not None:
@@ -59,7 +59,8 @@ def run(options: argparse.Namespace) -> int:
         except NoToolError as error:
             print(f"ptxkit: no resources: {error}", file=sys.stderr)
         except AssembleError as error:
-            status, why = 1, str(error)
+            later = any("Unsupported .version" in finding.message for finding in error.findings)
+            status, why = int(not later), str(error)  # a later PTX is no fault of the text
     entries = _facts(subject, assembly)
     if options.entry is not None:
         names = [entry.name for entry in entries]

@@ -88,7 +88,8 @@ def _chosen(module: tree.Module, needs: Needs, entries: Sequence[str]) -> list[t
     if module.address_size not in (64, None):
         raise LiftError(f"this PTX has {module.address_size}-bit addresses: ptxkit writes 64-bit kernels")
     for wrong in header(module):
-        raise LiftError(f"{wrong.message} ({wrong.fix})")
+        if wrong.severity == "error":  # what a later version has is looked at line by line
+            raise LiftError(f"{wrong.message} ({wrong.fix})")
     there = {entry.name: entry for entry in module.entries}
     if not there:
         raise LiftError("there is no entry to lift: the module has only functions and variables" if module.items else "the module is empty")

@@ -95,6 +95,8 @@ class FunctionSource:
     def _check(self, instruction: tree.Instruction, known: Mapping[str, str]) -> None:
         """Raise for a register or label that there is not: Python could not name it."""
         where = f" (line {instruction.position.line})" if instruction.position else ""
+        if self._is_bra(instruction) and [*map(type, instruction.operands)] != [tree.Name]:
+            raise LiftError(f"`{self.function.name}`{where} branches to no label")
         mentioned = [name for operand in instruction.operands for name in names(operand)]
         if instruction.guard is not None and self.body.registers.get(instruction.guard.predicate) != "pred":
             raise LiftError(f"`{self.function.name}`{where}: the guard `{instruction.guard.predicate}` is not declared as a predicate")

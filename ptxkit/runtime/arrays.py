@@ -7,6 +7,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..dsl.arguments import WORDS, native
 from ..errors import LaunchError
 from ..types import TYPES
 from . import driver
@@ -14,11 +15,7 @@ from . import driver
 if TYPE_CHECKING:
     import numpy as np
 
-# ptxkit's types by their names in NumPy and ml_dtypes, which CuPy and JAX use too. A type that NumPy lacks has the name of its bits.
-_NAMES = {"uint8": "u8", "int8": "s8", "bool": "u8", "uint16": "u16", "int16": "s16", "uint32": "u32", "int32": "s32", "uint64": "u64",
-          "int64": "s64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "float8_e4m3fn": "e4m3",
-          "float8_e5m2": "e5m2"}
-NUMPY_NAMES = {word: name for name, word in _NAMES.items() if name != "bool"}
+NUMPY_NAMES = {word: name for name, word in WORDS.items() if name != "bool"}
 _TYPESTRS = {word: f"<{kind}{size}" for kind, sizes in {"u": (1, 2, 4, 8), "i": (1, 2, 4, 8), "f": (2, 4, 8)}.items() for size in sizes
              for word in ({"i": "s"}.get(kind, kind) + str(8 * size),)}
 _WORDS = {typestr.lstrip("<"): word for word, typestr in _TYPESTRS.items()} | {"b1": "u8"}
@@ -93,9 +90,10 @@ def device_array(array: np.ndarray[Any, Any], dtype: str | None = None, *, devic
     import numpy as np
 
     array = np.ascontiguousarray(array)
-    word = dtype or _NAMES.get(array.dtype.name)
+    native("array", array.dtype)
+    word = dtype or WORDS.get(array.dtype.name)
     if word is None or word not in TYPES:
-        raise LaunchError(f"an array of {dtype or array.dtype} cannot be copied to the device: its type is one of {', '.join(_NAMES)}")
+        raise LaunchError(f"an array of {dtype or array.dtype} cannot be copied to the device: its type is one of {', '.join(WORDS)}")
     if TYPES[word].bits != 8 * array.dtype.itemsize:
         bits = 8 * array.dtype.itemsize
         raise LaunchError(f"{array.dtype} has {bits} bits an element and {word} {TYPES[word].bits}: convert the array first")
@@ -129,6 +127,40 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 # --------------------------------------------------------------------------------------------------- by protocol
 
 
+def marks(*arrays: Any) -> tuple[Any, ...] | None:
+    """What tells these arrays from all others: address, shape, strides and type, in the words of their library, which it says sooner than
+    those of a view. An address is one device's. None stands for an array that is not there; None is returned for arrays of other
+    libraries than torch and this one."""
+    found: list[Any] = []
+    for array in arrays:
+        kind = type(array)
+        if kind in _TENSORS:
+            found += (array.data_ptr(), array.shape, array.stride(), array.dtype)
+        elif kind is DeviceArray:
+            found += (array.pointer, array.shape, array.strides, array.dtype)
+        elif array is None:
+            found.append(None)
+        else:
+            return None
+    return tuple(found)
+
+
+def marks_of_three(a: Any, b: Any, out: Any) -> tuple[Any, ...] | None:
+    """`marks` of three arrays: the warm path of a product."""
+    kind = type(a)
+    if kind in _TENSORS and type(b) in _TENSORS and type(out) in _TENSORS:
+        return (a.data_ptr(), a.shape, a.stride(), a.dtype, b.data_ptr(), b.shape, b.stride(), b.dtype,
+                out.data_ptr(), out.shape, out.stride(), out.dtype)
+    if kind is DeviceArray and type(b) is DeviceArray and type(out) is DeviceArray:
+        return (a.pointer, a.shape, a.strides, a.dtype, b.pointer, b.shape, b.strides, b.dtype,
+                out.pointer, out.shape, out.strides, out.dtype)
+    return None
+
+
+_TENSORS: set[type] = set()
+"""torch.Tensor and torch.nn.Parameter, once a tensor has been seen: of other subclasses a view decides."""
+
+
 def view(array: Any, name: str = "argument") -> ArrayView:
     """The properties of `array`. Raises LaunchError, with the array as `name`, unless it is on a CUDA device."""
     kind = type(array)
@@ -141,7 +173,7 @@ def view(array: Any, name: str = "argument") -> ArrayView:
         return _view_torch(array, torch, name)
     cupy = sys.modules.get("cupy")
     if cupy is not None and isinstance(array, cupy.ndarray):
-        word = _NAMES.get(array.dtype.name)
+        word = WORDS.get(array.dtype.name)
         if word is None:
             raise _unknown_type(name, array.dtype)
         size = array.dtype.itemsize
@@ -162,7 +194,8 @@ def _view_torch(tensor: Any, torch: Any, name: str) -> ArrayView:
     if device < 0:
         raise LaunchError(f"{name} is a torch tensor on {tensor.device}: copy it to the GPU with .cuda()")
     if not _TORCH:
-        _TORCH.update({getattr(torch, attribute): word for attribute, word in _NAMES.items() if hasattr(torch, attribute)})
+        _TENSORS.update(kind for kind in (torch.Tensor, getattr(getattr(torch, "nn", None), "Parameter", None)) if kind is not None)
+        _TORCH.update({getattr(torch, attribute): word for attribute, word in WORDS.items() if hasattr(torch, attribute)})
     word = _TORCH.get(tensor.dtype)
     if word is None:
         raise _unknown_type(name, tensor.dtype)
@@ -215,7 +248,7 @@ def _view_dlpack(array: Any, name: str, owner: str) -> ArrayView:
 
 
 def _unknown_type(name: str, dtype: Any) -> LaunchError:
-    return LaunchError(f"{name} has elements of {dtype}, which no PTX type stands for: convert it to one of {', '.join(_NAMES)}")
+    return LaunchError(f"{name} has elements of {dtype}, which no PTX type stands for: convert it to one of {', '.join(WORDS)}")
 
 
 def _a(array: Any) -> str:

@@ -7,17 +7,17 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..dsl.arguments import counted, map_fields, needed, number, pointed
 from ..dsl.parameters import Parameter, values
-from ..dsl.tensormap import TensorMap, encodable
-from ..errors import AssembleError, CheckError, Finding, LaunchError, NoToolError, Position, TraceError
+from ..dsl.tensormap import TensorMap
+from ..errors import AssembleError, CheckError, Finding, LaunchError, NoToolError, Position
 from ..settings import settings
-from ..types import TYPES
 from . import driver
-from .launch import check_aligned, raw_stream, same_device, view
+from .images import Image
+from .launch import raw_stream, same_device, view
 from .launcher import EncodedTensorMap, Launcher, encode_tiled
 
 if TYPE_CHECKING:
-    from ..dsl.descriptor import TensorMapFields
     from ..dsl.traced import Traced
     from .arrays import ArrayView
 
@@ -67,7 +67,7 @@ def _judge(findings: Sequence[Finding]) -> None:
 class Compiled:
     """A kernel for one configuration, loaded on the current device. Call it to launch."""
 
-    def __init__(self, traced: Traced, ordinal: int | None = None, library: driver.Library | None = None) -> None:
+    def __init__(self, traced: Traced | Image, ordinal: int | None = None, library: driver.Library | None = None) -> None:
         if traced.block is None:
             raise LaunchError(f"kernel `{traced.name}` has no block size: give @kernel(block=...)")
         for parameter in traced.parameters:
@@ -77,7 +77,10 @@ class Compiled:
         self.traced, self.parameters = traced, traced.parameters
         self._records = len(traced.signature) != len(self.parameters) or any(not isinstance(p, Parameter) for p in traced.signature)
         self.ordinal = driver.current_device() if ordinal is None else ordinal
-        self.library = library or load(traced, self.ordinal)
+        if library is None:
+            assert not isinstance(traced, Image), "an image comes with its library"
+            library = load(traced, self.ordinal)
+        self.library = library
         self.kernel = self.library.kernel(traced.name)
         self._launchers: dict[bool, Launcher] = {}
         self._maps: OrderedDict[Any, EncodedTensorMap] = OrderedDict()
@@ -107,19 +110,19 @@ class Compiled:
         parameters = self.parameters
         args = values(self.traced.signature, args, named) if self._records or named else args
         if len(args) != len(parameters):
-            names = ", ".join(p.name for p in parameters)
-            raise LaunchError(f"kernel `{self.traced.name}` takes {len(parameters)} arguments ({names}), {len(args)} were given")
+            counted(self.traced.name, [needed(parameter) for parameter in parameters], len(args))
         arrays: list[tuple[str, ArrayView]] = []
         scalars: list[Any] = []
         maps: list[EncodedTensorMap] = []
         for parameter, value in zip(parameters, args, strict=True):
             if parameter.kind == "scalar":
-                scalars.append(_scalar(parameter, value))
+                scalars.append(number(parameter.name, _word(parameter), value))
             elif parameter.kind == "pointer":
                 if isinstance(value, int):
                     scalars.append(value)
                     continue
-                seen = _pointer(parameter, view(value, parameter.name))
+                seen = view(value, parameter.name)
+                pointed(parameter, seen)
                 arrays.append((parameter.name, seen))
                 scalars.append(seen.pointer)
             else:
@@ -136,62 +139,16 @@ class Compiled:
         key = (name, seen, explicit and explicit.key)
         known = self._maps.get(key)
         if known is None:
-            try:
-                fields = self._fields(name, seen, explicit)
-            except TraceError as error:
-                raise LaunchError(error.message) from None
+            fields = map_fields(self.traced.name, self.traced.copies.records.get(name), name, seen, explicit)
             known = self._maps[key] = encode_tiled(fields, seen.pointer + (explicit.offset if explicit is not None else 0))
             if len(self._maps) > _MAPS_KEPT:
                 self._maps.popitem(last=False)
         return known
 
-    def _fields(self, name: str, seen: ArrayView, explicit: TensorMap | None) -> TensorMapFields:
-        """The fields of this argument's map: from the kernel's copies, or from an explicit map. If there are both, they must agree."""
-        record = self.traced.copies.records.get(name)
-        if explicit is not None:
-            fields = encodable(explicit.fields(seen.shape, seen.strides, TYPES[seen.dtype]), seen.pointer + explicit.offset,
-                               f"the tensor map of `{name}`")
-            if record is not None and (fields.box, fields.swizzle, fields.type.bits) != (record.box, record.swizzle, record.type.bits):
-                given = f"box {'x'.join(map(str, fields.box))} {fields.type.__name__}, swizzle {fields.swizzle or 'none'}"
-                raise LaunchError(f"the tensor map given for `{name}` ({given}) differs from the tile that the kernel copies: {record}; "
-                                  "pass the plain array and it is encoded to fit")
-            return fields
-        if record is None:
-            raise LaunchError(f"kernel `{self.traced.name}` copies no tile through `{name}`, so its box is unknown: "
-                              "pass TensorMap(array, box=...)")
-        if len(seen.shape) != len(record.box):
-            raise LaunchError(f"`{name}` has {len(seen.shape)} dimensions, the kernel copies boxes of {len(record.box)}")
-        if seen.strides[-1] != 1:
-            raise LaunchError(f"`{name}` has strides {seen.strides}: a tensor map needs the last dimension contiguous")
-        if seen.dtype != record.type.__name__ and TYPES[seen.dtype].bits != record.type.bits:
-            raise LaunchError(f"`{name}` has elements of {seen.dtype}, the kernel copies {record.type.__name__}")
-        strides = tuple(s * record.type.bits // 8 for s in reversed(seen.strides[:-1]))
-        return encodable(record.fields(tuple(reversed(seen.shape)), strides), seen.pointer, f"the tensor map of `{name}`")
-
 
 def _word(parameter: Parameter) -> str:
     assert parameter.type is not None
     return parameter.type.__name__
-
-
-def _scalar(parameter: Parameter, value: Any) -> Any:
-    item = getattr(value, "item", None)
-    value = item() if callable(item) else value
-    if not isinstance(value, int | float):
-        raise LaunchError(f"`{parameter.name}` is a {_word(parameter)}: pass a number, not {type(value).__name__}")
-    if isinstance(value, float) and not _word(parameter).startswith("f"):
-        raise LaunchError(f"`{parameter.name}` is a {_word(parameter)}: pass an int, not {value!r}")
-    return value
-
-
-def _pointer(parameter: Parameter, seen: ArrayView) -> ArrayView:
-    if parameter.type is None:
-        return seen
-    bits_alone = parameter.type.__name__.startswith("b") and TYPES[seen.dtype].bits == parameter.type.bits
-    if seen.dtype != parameter.type.__name__ and not bits_alone:
-        raise LaunchError(f"`{parameter.name}` points to {parameter.type.__name__}, the array has elements of {seen.dtype}")
-    check_aligned(parameter.name, seen, max(1, parameter.type.bits // 8))
-    return seen
 
 
 def _grid(grid: int | tuple[int, ...]) -> tuple[int, int, int]:

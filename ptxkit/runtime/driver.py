@@ -22,7 +22,7 @@ from .diagnostics import findings, resources
 
 _LOG = logging.getLogger("ptxkit")
 _LOG_BYTES = 1 << 16
-_TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.M)
+_TARGET = re.compile(r"^[ \t]*\.target\s+(sm_\d+[af]?)", re.M)
 
 
 @functools.cache
@@ -38,12 +38,18 @@ def _api() -> Any:
     except Exception as error:  # the class differs between versions of pathfinder
         raise NoDriverError("no NVIDIA driver was found (libcuda does not load): install the display driver, or pass the GPU to the "
                             "container. Writing, checking and assembling kernels need none") from error
-    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module without a stub
-
+    driver = bindings()
     status, = driver.cuInit(0)
     if int(status) != 0:
         raise NoDriverError(f"the NVIDIA driver does not start: {describe(status, driver)}. "
                             "`nvidia-smi` tells more; CUDA_VISIBLE_DEVICES may hide every GPU")
+    return driver
+
+
+def bindings() -> Any:
+    """The module `cuda.bindings.driver`, whose enumerations and structures need no driver."""
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module without a stub
+
     return driver
 
 
@@ -92,7 +98,8 @@ def driver_version() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU. Sizes are in bytes. `shared_per_block` is the largest size that a CTA may ask for."""
+    """A GPU. Sizes are in bytes. `shared_per_block` is the largest size that a CTA may ask for. `clock_mhz`: the highest clock of the SMs;
+    `memory_gbs`: GB/s of the memory at its highest clock; 0 where the driver does not say."""
 
     ordinal: int
     name: str
@@ -103,6 +110,8 @@ class Device:
     registers_per_multiprocessor: int
     l2_bytes: int
     memory_bytes: int
+    clock_mhz: float = 0.0
+    memory_gbs: float = 0.0
 
 
 @functools.cache
@@ -124,6 +133,12 @@ def device(ordinal: int) -> Device:
     def attribute(word: str) -> int:
         return int(call("cuDeviceGetAttribute", getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{word}"), handle))
 
+    def said(word: str) -> int:
+        try:
+            return attribute(word)
+        except (LaunchError, AttributeError):       # what a driver no longer tells
+            return 0
+
     return Device(
         ordinal,
         call("cuDeviceGetName", 256, handle).split(b"\0")[0].decode(),
@@ -134,6 +149,8 @@ def device(ordinal: int) -> Device:
         attribute("MAX_REGISTERS_PER_MULTIPROCESSOR"),
         attribute("L2_CACHE_SIZE"),
         int(call("cuDeviceTotalMem", handle)),
+        said("CLOCK_RATE") / 1e3,
+        2 * said("MEMORY_CLOCK_RATE") * said("GLOBAL_MEMORY_BUS_WIDTH") / 8e6,
     )
 
 
@@ -196,18 +213,46 @@ def allocate(size: int, ordinal: int) -> int:
 
 def allocate_cleared(size: int, ordinal: int) -> int:
     """As `allocate`, with memory full of zeros. It works while this thread captures a stream, and the capture does not record it."""
-    api = _api()
-    with on(ordinal):
-        mode = call("cuThreadExchangeStreamCaptureMode", api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
-        try:
-            made = allocate(size, ordinal)
-            aside = call("cuStreamCreate", int(api.CUstream_flags.CU_STREAM_NON_BLOCKING))
-            call("cuMemsetD8Async", made, 0, size, aside)
-            call("cuStreamSynchronize", aside)
-            call("cuStreamDestroy", aside)
-        finally:
-            call("cuThreadExchangeStreamCaptureMode", mode)
+    with on(ordinal), beside_captures():
+        made = allocate(size, ordinal)
+        aside = new_stream()
+        call("cuMemsetD8Async", made, 0, size, aside)
+        call("cuStreamSynchronize", aside)
+        call("cuStreamDestroy", aside)
     return made
+
+
+@contextmanager
+def beside_captures() -> Iterator[None]:
+    """In the block this thread may allocate and wait while a stream is captured, here or in another thread; no capture records it."""
+    mode = call("cuThreadExchangeStreamCaptureMode", _api().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    try:
+        yield
+    finally:
+        call("cuThreadExchangeStreamCaptureMode", mode)
+
+
+def new_stream() -> Any:
+    """A stream of the current context that waits for no other."""
+    return call("cuStreamCreate", int(_api().CUstream_flags.CU_STREAM_NON_BLOCKING))
+
+
+def capturing(stream: int, ordinal: int) -> bool:
+    """Whether work on that stream is being captured into a graph. What the driver does not answer is taken for yes: it is the legacy
+    stream while another one is captured, or a capture that has failed."""
+    with on(ordinal):
+        status, *mode = _api().cuStreamIsCapturing(stream)
+    return int(status) != 0 or int(mode[0]) != 0
+
+
+def passed(event: Any) -> bool:
+    """Whether the device has passed an event, without waiting for it. Raises LaunchError after a fault."""
+    status, = _api().cuEventQuery(event)
+    if int(status) == int(bindings().CUresult.CUDA_ERROR_NOT_READY):
+        return False
+    if int(status) != 0:
+        raise LaunchError(f"cuEventQuery: {describe(status)}")
+    return True
 
 
 def free(address: int, ordinal: int) -> None:

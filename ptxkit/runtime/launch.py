@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import LaunchError
@@ -50,18 +50,28 @@ def raw_stream(stream: Any, like: ArrayView | None = None) -> int:
 
 
 def _current_stream(like: ArrayView | None) -> int:
-    owner = like.owner if like is not None else ""
-    if owner == "torch" and like is not None:
-        torch = sys.modules["torch"]
-        current = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-        return int(current(like.device) if current else torch.cuda.current_stream(like.device).cuda_stream)
-    if owner == "cupy" and like is not None:
-        return int(sys.modules["cupy"].cuda.get_current_stream(like.device).ptr)
-    if owner in ("ptxkit", "numba"):
-        return LEGACY_STREAM
     if like is None:
         raise LaunchError("no argument is an array, so there is no library whose current stream could be meant: pass stream=")
+    current = _CURRENT.get(like.owner)
+    if current is None:
+        current = _CURRENT[like.owner] = _stream_of(like.owner)
+    return current(like.device)
+
+
+def _stream_of(owner: str) -> Callable[[int], int]:
+    """How a library is asked for its current stream on a device."""
+    if owner == "torch":
+        torch = sys.modules["torch"]
+        raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        return raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
+    if owner == "cupy":
+        return lambda device: int(sys.modules["cupy"].cuda.get_current_stream(device).ptr)
+    if owner in ("ptxkit", "numba"):
+        return lambda device: LEGACY_STREAM
     raise LaunchError("the library of this launch's arrays does not say which stream it works on: pass stream=")
+
+
+_CURRENT: dict[str, Callable[[int], int]] = {}
 
 
 def empty_like_owner(like: ArrayView, shape: tuple[int, ...], dtype: str) -> Any:

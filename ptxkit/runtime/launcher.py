@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..dsl.arguments import FORMATS, misfit
 from ..errors import LaunchError
 from . import driver
 
@@ -28,9 +29,6 @@ _SWIZZLES = {0: 0, 16: 0, 32: 1, 64: 2, 128: 3}
 _INTERLEAVES = {0: 0, 16: 1, 32: 2}
 _PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
 _FILLS = {"zeros": 0, "nan": 1}
-
-_FORMATS = {"u8": "B", "s8": "b", "b8": "B", "u16": "H", "s16": "h", "b16": "H", "f16": "e", "bf16": "H",
-            "u32": "I", "s32": "i", "b32": "I", "f32": "f", "u64": "Q", "s64": "q", "b64": "Q", "f64": "d"}
 
 _INVALID_CONTEXT = 201
 _CLUSTER_DIMENSION = 4
@@ -133,9 +131,9 @@ class Launcher:
     nothing: it can be captured into a graph, and the next call may follow at once. Any thread may call.
     """
 
-    __slots__ = ("_attributes", "_buffer", "_cell", "_cell_address", "_config", "_config_address", "_get_device", "_grid", "_launch",
-                 "_lock", "_map_places", "_maps", "_pack", "_pointers", "_pointers_address", "_stream", "block", "cluster", "kernel",
-                 "ordinal", "parameters", "shared")
+    __slots__ = ("_alone", "_attributes", "_buffer", "_cell", "_cell_address", "_config", "_config_address", "_get_device", "_grid",
+                 "_launch", "_lock", "_map_places", "_maps", "_pack", "_passed", "_pointers", "_pointers_address", "_scalars", "_stream",
+                 "block", "cluster", "kernel", "ordinal", "parameters", "shared")
 
     def __init__(self, kernel: driver.LoadedKernel, parameters: Sequence[str], *, block: Extent, cluster: Extent = (1, 1, 1),
                  shared: int = 0, pdl: bool = False, ordinal: int | None = None) -> None:
@@ -164,6 +162,9 @@ class Launcher:
         self._get_device = _entry("cuCtxGetDevice", 2000, _GET_DEVICE)
         self._cell = ctypes.c_int(-1)
         self._cell_address = ctypes.addressof(self._cell)
+        self._alone = driver.device_count() == 1    # then a thread's context can be no other device's
+        self._passed = *(ctypes.c_void_p(value) for value in (self._config_address, kernel.handle, self._pointers_address)), None
+        self._scalars: tuple[Any, ...] | None = None
         self._lock = threading.Lock()
         self._grid: Extent = (0, 0, 0)
         self._stream = 0
@@ -176,9 +177,9 @@ class Launcher:
             if word == "tensormap":
                 places.append(None)
                 continue
-            code = _FORMATS.get(word)
+            code = FORMATS.get(word)
             if code is None:
-                raise LaunchError(f"{self.kernel.name}: a parameter of type {word} cannot be passed, only tensormap, {', '.join(_FORMATS)}")
+                raise LaunchError(f"{self.kernel.name}: a parameter of type {word} cannot be passed, only tensormap, {', '.join(FORMATS)}")
             width = struct.calcsize(f"<{code}")
             padding = -offset % width
             layout += f"{padding}x{code}" if padding else code
@@ -195,23 +196,32 @@ class Launcher:
     def __call__(self, stream: int, grid: Extent, scalars: tuple[Any, ...], maps: tuple[EncodedTensorMap, ...] = ()) -> None:
         """Launch on `stream` (a CUstream as an integer). `scalars` and `maps` are the arguments of each kind, in order."""
         with self._lock:
-            try:
-                self._pack(*scalars)
-            except (struct.error, OverflowError) as error:
-                raise LaunchError(self._misfit(scalars, error)) from None
-            if maps != self._maps:
+            if scalars is not self._scalars:
+                self._write(scalars)
+            if maps is not self._maps:
                 self._point_at(maps)
             if grid != self._grid:
                 self._config.grid_x, self._config.grid_y, self._config.grid_z = self._grid = grid
             if stream != self._stream:
                 self._config.stream = self._stream = stream
-            if self._get_device(self._cell_address) == 0 and self._cell.value == self.ordinal:
-                status = self._launch(self._config_address, self.kernel.handle, self._pointers_address, None)
-            else:
+            status = self._launch(*self._passed) if self._alone or self._current() else _INVALID_CONTEXT
+            if status and not self._current():
                 with driver.on(self.ordinal):
-                    status = self._launch(self._config_address, self.kernel.handle, self._pointers_address, None)
+                    status = self._launch(*self._passed)
         if status:
             raise LaunchError(self._refused(status, grid))
+
+    def _current(self) -> bool:
+        """Whether this thread has a context of the device."""
+        return self._get_device(self._cell_address) == 0 and self._cell.value == self.ordinal
+
+    def _write(self, scalars: tuple[Any, ...]) -> None:
+        self._scalars = None                    # what fails has written a part
+        try:
+            self._pack(*scalars)
+        except (struct.error, OverflowError) as error:
+            raise LaunchError(self._misfit(scalars, error)) from None
+        self._scalars = scalars
 
     def _point_at(self, maps: tuple[EncodedTensorMap, ...]) -> None:
         if len(maps) != len(self._map_places):
@@ -226,9 +236,9 @@ class Launcher:
             return f"{self.kernel.name} takes {len(words)} arguments besides tensor maps, not {len(scalars)}"
         for word, value in zip(words, scalars, strict=True):
             try:
-                struct.pack(f"<{_FORMATS[word]}", value)
+                struct.pack(f"<{FORMATS[word]}", value)
             except (struct.error, OverflowError):
-                return f"{self.kernel.name}: {value!r} is not a {word}"
+                return f"{self.kernel.name}: {misfit(word, word, value)}"
         return f"{self.kernel.name}: {error}"
 
     def _refused(self, status: int, grid: Extent) -> str:

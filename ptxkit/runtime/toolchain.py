@@ -28,7 +28,7 @@ TIMEOUT_S = 600.0
 MEMORY_BYTES = 16 << 30
 
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
-_DEBUG = re.compile(r"^\s*\.target\b[^\n/]*\bdebug\b", re.MULTILINE)
+_DEBUG = re.compile(r"^[ \t]*\.target\b[^\n/]*\bdebug\b", re.MULTILINE)
 _NOT_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"[^\"\n]*\"", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([%\w$]+)(?:\.pragma\b[^;{]*;|[^;{])*+\{")
 _WHEELS = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm", "cuobjdump": "nvidia-cuda-cuobjdump"}
@@ -68,6 +68,20 @@ def ptxas() -> Tool:
         raise NoToolError("PTXKIT_PTXAS=driver leaves assembling to the driver, which gives no cubin: unset it, or set it to a ptxas, "
                           "to see a cubin, machine code or resources")
     return _tool("ptxas", wish)
+
+
+@functools.cache
+def stamp() -> str:
+    """What tells the assembler from others, without running it: its file, size and time of change. Empty where there is none."""
+    wish = settings().ptxas
+    path = None if wish == "driver" else wish or _in_wheel("ptxas") or _in_path("ptxas")
+    if path is None:
+        return ""
+    try:
+        status = path.stat()
+    except OSError:
+        return ""
+    return f"{path}\0{status.st_size}\0{status.st_mtime_ns}"
 
 
 def nvdisasm() -> Tool:

@@ -7,10 +7,11 @@ import random
 import pytest
 
 from ptxkit.explain.instruction import explain, overview, text
-from ptxkit.explain.words import CONTROL, CONVERGENCE, KIND_OF, PITFALLS, SUMMARIES, SYNC, TAGS, pitfalls, summary
+from ptxkit.explain.words import CONTROL, CONVERGENCE, KIND_OF, PITFALLS, SYNC, TAGS, pitfalls
 from ptxkit.grammar import forms
 from ptxkit.grammar.errors import OpcodeError
 from ptxkit.grammar.special import SPECIAL
+from ptxkit.grammar.summaries import SUMMARIES, summary
 
 pytestmark = pytest.mark.pure
 
@@ -127,7 +128,7 @@ def test_special_registers() -> None:
         assert made.complete
         assert made.parts[name] == f"a .{type} register"
         assert made.summary
-    assert set(explain("tid").parts) == {"%tid.x", "%tid.y", "%tid.z"}
+    assert set(explain("tid").parts) == {"%tid.x", "%tid.y", "%tid.z", "%tid.w"}
 
 
 def test_words_are_about_what_the_table_has() -> None:

@@ -56,8 +56,10 @@ def test_stdout_stdin_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str
 BAD = {
     "binary": (b"\x7fELF\x02\x01", "machine code"), "zeros": (b"\0" * 100, "no text"), "utf-16": (TWO.encode("utf-16"), "UTF-16"),
     "nonsense": (b"this is not PTX", ""), "half": (TWO[:90].encode(), ""), "empty": (b"", ""),
-    "old": (TWO.replace("8.0", "1.0").encode(), "needs PTX 8.0"), "new": (TWO.replace("8.0", "99.9").encode(), "newer than"),
+    "old": (TWO.replace("8.0", "1.0").encode(), "needs PTX 8.0"),
     "target": (TWO.replace("sm_90a", "frog").encode(), "no target that is known"),
+    "a branch to nothing": (TWO.replace("ret;", "bra;", 1).encode(), "branches to no label"),
+    "a branch to two": (TWO.replace("ret;", "bra a, b;", 1).encode(), "branches to no label"),
     "only functions": (b".version 8.0\n.target sm_90a\n.address_size 64\n.func f() { ret; }", "no entry to lift"),
     "nested": (b".version 8.0\n.target sm_90a\n.address_size 64\n.entry f() " + b"{" * 5000, ""),
 }

@@ -21,6 +21,7 @@ from ptxkit.dsl.trace import Builder
 from ptxkit.lift import LiftError, lift
 from ptxkit.lift.module import Lifted, lifted
 from ptxkit.lift.scopes import labels
+from ptxkit.tuning.auto import Autotuned
 
 from ..grammar.certify import ptxas
 from ..grammar.cubin import sections
@@ -227,7 +228,8 @@ def kernels_of(path: Path) -> list[Kernel[Any]]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return [value for value in vars(module).values() if isinstance(value, Kernel)]
+    values = [value.kernel if isinstance(value, Autotuned) else value for value in vars(module).values()]
+    return [value for value in values if isinstance(value, Kernel)]
 
 
 def shape(text: str) -> dict[str, int]:

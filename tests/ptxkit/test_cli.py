@@ -97,7 +97,7 @@ def test_usage(module: Path, capsys: pytest.CaptureFixture[str], arguments: list
     assert written.out == ""
 
 
-SOURCES = {"emit": 1, "assemble": 1, "inspect": 1, "check": 1, "lift": 1, "diff": 2}
+SOURCES = {"emit": 1, "assemble": 1, "inspect": 1, "check": 1, "simulate": 1, "debug": 1, "lift": 1, "diff": 2}
 """The commands that read files or kernels, and how many each names."""
 
 

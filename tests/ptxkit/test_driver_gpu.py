@@ -165,7 +165,7 @@ def test_a_launch_from_another_thread(axpy: launcher.Launcher) -> None:
 
 
 def test_wrong_arguments(axpy: launcher.Launcher) -> None:
-    for scalars, says in (((1, 2), "takes 3 arguments"), ((1, -1, 0.0), "-1 is not a u32"), ((1, 2.5, 0.0), "2.5 is not a u32")):
+    for scalars, says in (((1, 2), "takes 3 arguments"), ((1, -1, 0.0), "-1 does not fit"), ((1, 2.5, 0.0), "2.5 does not fit")):
         with pytest.raises(LaunchError, match=says):
             axpy(launch.LEGACY_STREAM, (1, 1, 1), scalars)
     with pytest.raises(LaunchError, match="takes 0 tensor maps, not 1"):

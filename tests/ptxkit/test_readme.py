@@ -66,7 +66,7 @@ def test_what_doctor_says_looks_as_it_is_shown(capsys: pytest.CaptureFixture[str
 @pytest.mark.pure
 def test_every_command_is_shown() -> None:
     commands = [step.split()[1:3] for step, _ in SHOWN if step.startswith("ptxkit ")]
-    assert {command[0] for command in commands} == {"emit", "check", "assemble", "inspect", "explain", "lift", "diff", "doctor"}
+    assert {command[0] for command in commands} == {"emit", "check", "assemble", "inspect", "simulate", "explain", "lift", "diff", "doctor"}
     assert ["explain", "--descriptor"] in commands
     assert ["explain", "--swizzle"] in commands
 

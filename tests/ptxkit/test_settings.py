@@ -35,6 +35,10 @@ def test_every_variable(tmp_path: Path) -> None:
     assert Settings.read({"PTXKIT_CACHE_DIR": "off"}).cache_dir is None
     assert Settings.read({"PTXKIT_PTXAS": "driver"}).ptxas == "driver"
     assert Settings.read({"PTXKIT_CHECK": ""}).check == "warn"
+    assert Settings.read({"PTXKIT_TABLE": "~/team.json"}).table == Path.home() / "team.json"
+    for wish, tune in (("1", True), ("on", True), ("0", False), ("off", False), (str(tmp_path), tmp_path),
+                       (str(tmp_path / "new.json"), tmp_path / "new.json")):
+        assert Settings.read({"PTXKIT_TUNE": wish}).tune == tune
 
 
 @pytest.mark.parametrize(("variable", "value", "named"), [
@@ -44,6 +48,7 @@ def test_every_variable(tmp_path: Path) -> None:
     ("PTXKIT_PTXAS", "/no/such/ptxas", "path of a ptxas, or driver"),
     ("PTXKIT_CACHE_DIR", sys.executable, "directory"),
     ("PTXKIT_CACHE", "off", "PTXKIT_CACHE_DIR"),
+    ("PTXKIT_TUNE", "perhaps", "0, or the table to keep it in"),
 ])
 def test_a_wrong_value_names_the_legal_ones(variable: str, value: str, named: str) -> None:
     with pytest.raises(SettingsError, match=variable) as caught:

@@ -1,0 +1,181 @@
+"""The caller's names before and after a loop's body: a name that the body binds to another register is a value that the loop loses.
+
+This is the one place that looks at the caller's names. A trace sees no assignment: `prev = x` emits nothing.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from ..errors import TraceError
+from ..grammar import tree
+from ..grammar.errors import Position
+from ..grammar.walk import instructions
+from .reg import Ptr, Reg, Value, Vec
+from .regions import Region, accesses
+from .source import outside
+from .trace import Builder
+
+DEPTH = 3
+"""How deep lists, dicts and attributes are looked into."""
+_GENERATOR = 0x20
+_REG, _VALUE, _SEQUENCE, _MAPPING, _OBJECT, _NOTHING = range(6)
+_kinds: dict[type, int] = {}
+
+
+class Names:
+    """What the names of the code around a loop hold when it begins."""
+
+    def __init__(self, frame: FrameType | None) -> None:
+        self.frames = [(each, each.f_lasti, _held(each)) for each in _users(frame)]
+
+    def check(self, builder: Builder, region: Region, own: tuple[Reg[Any], ...]) -> None:
+        """Raise if a name holds another value now, and the body read the old one. `own` are the registers that the loop gave."""
+        given = {reg.name for reg in own}
+        for frame, begin, before in self.frames:
+            now = _held(frame)
+            for path, old in before.items():
+                new = now.get(path, old)
+                if new is old or not _differ(old, new) or (isinstance(new, Reg) and new.name in given):
+                    continue
+                if _used(builder, region, old):
+                    _refuse(builder, region, frame, begin, path, old, new)
+
+
+def caller(depth: int) -> FrameType | None:
+    """The frame that a `with` statement stands in, `depth` frames above; None if it is this package's own."""
+    frame: FrameType | None = sys._getframe(depth + 1)
+    while frame is not None and frame.f_code.co_filename == sys.modules["contextlib"].__file__:
+        frame = frame.f_back
+    return frame if frame is not None and outside(frame.f_code.co_filename) else None
+
+
+def _users(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frame. Above a generator, whose body is interrupted by that of its user, also the frame of the user."""
+    while frame is not None and outside(frame.f_code.co_filename):
+        yield frame
+        if not frame.f_code.co_flags & _GENERATOR:
+            return
+        frame = frame.f_back
+        while frame is not None and not outside(frame.f_code.co_filename):
+            frame = frame.f_back
+
+
+def _held(frame: FrameType) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for name, value in frame.f_locals.items():
+        kind = _kinds.get(type(value))
+        if kind is None:
+            kind = _kind(type(value))
+        if kind <= _VALUE:
+            found[name] = value
+        elif kind != _NOTHING:
+            _within(found, name, value, kind, DEPTH)
+    return found
+
+
+def _within(found: dict[str, Value], path: str, value: Any, kind: int, depth: int) -> None:
+    """The values inside a list, a dict or an object."""
+    keys: Any = range(len(value)) if kind == _SEQUENCE else value if kind == _MAPPING else vars(value)
+    items: Any = value if kind == _SEQUENCE else value.values() if kind == _MAPPING else vars(value).values()
+    for key, each in zip(keys, items, strict=True):
+        inner = _kinds.get(type(each))
+        if inner is None:
+            inner = _kind(type(each))
+        if inner != _NOTHING:
+            name = f"{path}.{key}" if kind == _OBJECT else f"{path}[{key!r}]"
+            if inner <= _VALUE:
+                found[name] = each
+            elif depth:
+                _within(found, name, each, inner, depth - 1)
+
+
+def _kind(type_: type) -> int:
+    module = type_.__module__ or ""
+    if issubclass(type_, Reg):
+        found = _REG
+    elif issubclass(type_, list | tuple | Vec):
+        found = _SEQUENCE
+    elif issubclass(type_, Value):
+        found = _VALUE
+    elif issubclass(type_, dict):
+        found = _MAPPING
+    elif (module.startswith("ptxkit.") and not module.startswith("ptxkit.gemm.")) or not hasattr(type_, "__dict__") \
+            or module in sys.stdlib_module_names or not type_.__dictoffset__ \
+            or getattr(getattr(type_, "__dataclass_params__", None), "frozen", False):
+        found = _NOTHING
+    else:
+        found = _OBJECT
+    _kinds[type_] = found
+    return found
+
+
+def _differ(old: Value, new: Any) -> bool:
+    """Whether two values are other registers or places."""
+    return bool(_place(old) != _place(new))
+
+
+def _place(value: Any) -> Any:
+    if isinstance(value, Reg):
+        return value.name
+    if isinstance(value, Ptr):
+        return value.reg.name, value.offset
+    if hasattr(value, "dynamic"):
+        return value.dynamic.name if value.dynamic is not None else "", value.offset
+    return value.reg.name if hasattr(value, "reg") else id(value)
+
+
+def _used(builder: Builder, region: Region, old: Value) -> bool:
+    """Whether the body read the value as it was before the loop: a register before the body writes it, a place by an operand."""
+    if not isinstance(old, Reg):
+        return int(getattr(old, "seen", -1)) >= region.start
+    here = tree.Name(old.name)
+    for instruction in instructions(builder.body[region.start:]):
+        guard = instruction.guard
+        if here not in instruction.operands and all(type(operand) in (tree.Name, tree.Integer) for operand in instruction.operands) \
+                and (guard is None or guard.predicate != old.name):
+            continue
+        read, written = accesses(instruction)
+        if old.name in read or (guard is not None and guard.predicate == old.name):
+            return True
+        if old.name in written and guard is None:
+            return False
+    return False
+
+
+def _refuse(builder: Builder, region: Region, frame: FrameType, begin: int, path: str, old: Value, new: Any) -> None:
+    line = _stored(frame, begin, path)
+    made = next((i.position for i in instructions(builder.body[region.start:])
+                 if isinstance(new, Reg) and new.name in accesses(i)[1]), None)
+    position = Position(frame.f_code.co_filename, line) if line else made
+    what = "register" if isinstance(old, Reg) else "place"
+    name = path if path.isidentifier() else "total"
+    if isinstance(old, Reg):
+        kind = old.type.__name__
+        in_place = f"write the register in place, as `mov.{kind}({path}, ...)`" + (
+            f" or `add.{'rn.' if kind[0] == 'f' else ''}{kind}({path}, {path}, x)`" if kind[0] in "fsu" else "")
+    else:
+        in_place = f"compute `{path}` from the loop's index in the body"
+    with_ = "for_range(n" if region.kind == "for_range" else "loop("
+    carried = f"`with {with_}{', ' if with_[-1] == 'n' else ''}{name}={path}) as loop:` and `loop.{name} = ...`"
+    raise TraceError(
+        f"the loop loses `{path}`: its body reads the {what} that `{path}` held before the loop and then binds the name to another, so "
+        f"every iteration reads the old value. Carry it, {carried}, after which `loop.{name}` is the result; or {in_place}", position)
+
+
+def _stored(frame: FrameType, begin: int, path: str) -> int | None:
+    """The line of the body's last assignment to a name."""
+    end, found = frame.f_lasti, None
+    for each in dis.get_instructions(frame.f_code):
+        if each.opname.startswith("STORE_") and each.argval == path and begin < each.offset and (each.offset < end or end <= begin):
+            found = each.offset
+    if found is None:
+        return None
+    return next((line for first, last, line in frame.f_code.co_lines() if first <= found < last), None)
+
+
+__all__ = ["Names", "caller"]

@@ -1,0 +1,270 @@
+"""Registers that are read after the `with` block in which they were first written.
+
+A register that a block makes has no value after it where the block did not run, and after a loop it is not what the next iteration reads.
+What was written on every path to the read is right: in both halves of `if_` and `else_`, or before each way out of a `loop`. So is a read
+under the same condition as the write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..errors import TraceError
+from ..grammar import tree
+from ..grammar.errors import OpcodeError, Position
+from ..grammar.walk import instructions
+
+if TYPE_CHECKING:
+    from .trace import Builder
+
+ENDS = ("bra", "bra.uni", "exit", "ret", "ret.uni", "trap", "brx.idx", "brx.idx.uni")
+"""Instructions after which control does not go on, if they have no guard."""
+CONSTANT = ("%tid.", "%ntid.", "%ctaid.", "%nctaid.", "%clusterid.", "%nclusterid.", "%cluster_ctaid.", "%cluster_nctaid.",
+            "%cluster_ctarank", "%cluster_nctarank", "%laneid")
+"""Special registers that do not change while a thread runs."""
+
+
+class Region:
+    """The body of one `with` block: statements `start` to `end` of the trace, and the numbers of the registers made in it."""
+
+    __slots__ = ("alone", "before", "condition", "end", "exits", "first", "kind", "last", "of", "out", "parent", "repeats", "start",
+                 "taken")
+
+    def __init__(self, kind: str, start: int, first: dict[str, int], parent: Region | None) -> None:
+        self.kind = kind
+        self.start = self.end = start
+        self.first = first
+        self.last: dict[str, int] = first
+        self.parent = parent
+        self.condition: tree.Guard | None = None
+        self.of: Region | None = None
+        self.out = ""
+        self.repeats = False
+        self.alone = False                   # whether at most one thread of a warp is in it
+        self.before: frozenset[str] = frozenset()
+        self.taken: frozenset[str] | None = None
+        self.exits: frozenset[str] | None = None
+
+
+class Regions:
+    """The `with` blocks of one trace."""
+
+    def __init__(self) -> None:
+        self.open: list[Region] = []
+        self.events: list[tuple[int, Region, bool]] = []
+        """Where blocks begin (True) and end, in the order of the trace."""
+
+    def enter(self, builder: Builder, kind: str, condition: tree.Guard | None = None) -> Region:
+        """Begin a block. One within PTX's braces is not recorded: `raw.scope` keeps its statements apart."""
+        region = Region(kind, len(builder.body), builder.counts(), self.open[-1] if self.open else None)
+        region.condition = condition
+        if builder.body is builder.main:
+            self.open.append(region)
+            self.events.append((region.start, region, True))
+        return region
+
+    def leave(self, builder: Builder, region: Region) -> None:
+        """End the block that was begun last."""
+        region.end, region.last = len(builder.body), builder.counts()
+        if builder.body is builder.main:
+            self.open.remove(region)
+            self.events.append((region.end, region, False))
+
+    def homes(self, prefixes: Mapping[str, str]) -> dict[str, Region]:
+        """The innermost block in which each register was made, for those that a block made."""
+        found: dict[str, Region] = {}
+        for _, region, begins in self.events:
+            if begins:
+                for kind, last in region.last.items():
+                    first, prefix = region.first.get(kind, 0), prefixes[kind]
+                    if first < last:
+                        found.update(dict.fromkeys([f"{prefix}{i}" for i in range(first, last)], region))
+        return found
+
+
+def check_reads(builder: Builder, reads: Mapping[str, int], prefixes: Mapping[str, str]) -> None:
+    """Raise where a register is read after the block that made it. `reads` is the last statement that reads each register."""
+    regions = builder.regions
+    if not regions.events:
+        return
+    late = {name: region for name, region in regions.homes(prefixes).items() if reads.get(name, -1) >= region.end}
+    if late:
+        _Paths(builder, late).follow()
+
+
+class _Paths:
+    """The registers among `late` that have been written on every path to the current statement."""
+
+    def __init__(self, builder: Builder, late: Mapping[str, Region]) -> None:
+        self.body = builder.body
+        self.events = builder.regions.events
+        self.late = late
+        self.open: list[Region] = []
+        self.written: frozenset[str] = frozenset()
+        self.dead = False
+        self.lines: dict[str, Position | None] = {}
+        self.values = _Values(builder.body)
+
+    def follow(self) -> None:
+        events = iter((*self.events, (len(self.body) + 1, None, False)))
+        at, region, begins = next(events)
+        for i, statement in enumerate(self.body):
+            while at <= i:
+                assert region is not None
+                (self._enter if begins else self._leave)(region)
+                at, region, begins = next(events)
+            if isinstance(statement, tree.Label):
+                self.dead = False
+            for each in (statement,) if isinstance(statement, tree.Instruction) else instructions((statement,)):
+                self._step(each)
+
+    def _enter(self, region: Region) -> None:
+        region.before = self.written
+        self.open.append(region)
+
+    def _leave(self, region: Region) -> None:
+        self.open.remove(region)
+        here = None if self.dead else self.written
+        if region.kind == "if_":
+            region.taken, self.written = here, region.before
+        elif region.kind == "else_" and region.of is not None:
+            halves = [half for half in (region.of.taken, here) if half is not None]
+            self.written = frozenset.intersection(*halves) if halves else region.before
+        elif region.kind == "loop":
+            if region.repeats and here is not None:
+                region.exits = here if region.exits is None else region.exits & here
+            self.written = region.exits if region.exits is not None else self.written
+        else:
+            self.written = region.before
+        self.dead = False
+
+    def _step(self, instruction: tree.Instruction) -> None:
+        guard = instruction.guard
+        read, written = accesses(instruction)
+        for name in (*read, *((guard.predicate,) if guard else ())):
+            if name in self.late and name not in self.written and not self.dead and name in self.lines:
+                self._read(name, instruction)
+        if instruction.opcode in ENDS:
+            for region in self.open:
+                if region.out and any(tree.Name(region.out) == operand for operand in instruction.operands):
+                    region.exits = self.written if region.exits is None else region.exits & self.written
+            self.dead = guard is None
+        for name in written:
+            if name in self.late:
+                self.lines.setdefault(name, instruction.position)
+                self.written |= {name}
+
+    def _read(self, name: str, instruction: tree.Instruction) -> None:
+        region: Region | None = self.late[name]
+        here = {self.values.of(each.condition) for each in self.open if each.condition is not None}
+        if instruction.guard is not None:
+            here.add(self.values.of(instruction.guard))
+        while region is not None and region not in self.open:
+            if region.condition is None or self.values.of(region.condition) not in here:
+                self._refuse(name, self.late[name], instruction)
+            region = region.parent
+
+    def _refuse(self, name: str, region: Region, instruction: tree.Instruction) -> NoReturn:
+        after = f"read after it (line {instruction.position.line})" if instruction.position else "read after it"
+        kind = name[1:].rstrip("0123456789")
+        type_ = {"r": "u32", "rd": "u64", "rs": "u16", "f": "f32", "fd": "f64"}.get(kind, "b32")
+        if region.kind in ("if_", "else_"):
+            raise TraceError(
+                f"`{name}` is first written in this `with {region.kind}` body and {after}: where the body does not run, it has no value. "
+                f"Make it before the `with`, as `total = mov.{type_}(...)`, and write it in place here, as `mov.{type_}(total, x)`",
+                self.lines[name])
+        how = "for_range(n, total=zero)" if region.kind == "for_range" else "loop(total=zero)"
+        add = "add.rn.f32" if kind == "f" else "add.u32"
+        raise TraceError(
+            f"`{name}` is first written in this loop's body and {after}: each iteration makes it anew, and without one it has no value. "
+            f"Carry it, `with {how} as loop:` and `loop.total = ...`, after which `loop.total` is the result; or make it before the loop "
+            f"and write it in place, as `{add}(total, total, x)`", self.lines[name])
+
+
+class _Values:
+    """What predicates are, by the instructions that make them: two comparisons of the same values are one condition."""
+
+    def __init__(self, body: list[tree.Statement]) -> None:
+        self.made: dict[str, Any] = {}
+        for each in instructions(body):
+            for name in accesses(each)[1]:
+                self.made[name] = None if name in self.made or each.guard is not None else each
+
+    def of(self, guard: tree.Guard) -> tuple[Any, bool]:
+        """A predicate that is written more than once is no condition that two places share."""
+        if self.made.get(guard.predicate, ()) is None:
+            return object(), guard.negated
+        value = self._value(guard.predicate, 4)
+        return guard.predicate if value is None else value, guard.negated
+
+    def _value(self, name: str, depth: int) -> Any:
+        """The expression that a register holds all the time; None where there is none."""
+        made = self.made.get(name, ())
+        if made is None:
+            return None
+        if made == () or not depth or made.opcode.partition(".")[0] not in ("setp", "mov", "add", "sub", "and", "or", "shr", "shl"):
+            return name
+        source = made.operands[1]
+        if made.opcode.startswith("mov") and isinstance(source, tree.Name) and source.name.startswith("%"):
+            if source.name.startswith(CONSTANT):
+                return source.name
+            if source.name not in self.made:
+                return name
+        inner = [self._value(o.name, depth - 1) if isinstance(o, tree.Name) else o for o in made.operands[1:]]
+        return None if None in inner else (made.opcode, *inner)
+
+
+WRITES: dict[str, bool] = {}
+"""What `writes` said of an opcode."""
+
+
+def accesses(instruction: tree.Instruction) -> tuple[list[str], list[str]]:
+    """(names read, names written) by an instruction. PTX's results stand first."""
+    operands = instruction.operands
+    if not operands:
+        return [], []
+    if not writes(instruction.opcode):
+        return [name for operand in operands for name in names(operand)], []
+    read = [name for operand in operands[1:] for name in names(operand)]
+    written = list(names(operands[0]))
+    if instruction.opcode.startswith("wgmma.mma_async") and tree.Integer(0) not in operands[3:4]:
+        read += written
+    return read, written
+
+
+def writes(opcode: str) -> bool:
+    """Whether an opcode's first operand is its result."""
+    from ..grammar.forms import lookup
+
+    known = WRITES.get(opcode)
+    if known is None:
+        try:
+            known = any(s.parameters and s.parameters[0].operand.access in ("w", "rw") and s.parameters[0].operand.kind != "address"
+                        for s in lookup(opcode))
+        except OpcodeError:
+            known = True
+        known = WRITES[opcode] = known or opcode.startswith("call")
+    return known
+
+
+def names(operand: Any) -> Iterator[str]:
+    """The names in an operand."""
+    if isinstance(operand, tree.Name):
+        yield operand.name
+    elif isinstance(operand, tree.Vector | tree.Arguments):
+        for element in operand.elements:
+            yield from names(element)
+    elif isinstance(operand, tree.Address | tree.Offset):
+        yield from names(operand.base)
+    elif isinstance(operand, tree.TensorAddress):
+        yield operand.tensormap.name
+        yield from names(operand.coordinates)
+    elif isinstance(operand, tree.Pair):
+        yield from names(operand.first)
+        yield from names(operand.second)
+    elif isinstance(operand, tree.Not):
+        yield from names(operand.operand)
+
+
+__all__ = ["WRITES", "Region", "Regions", "accesses", "check_reads", "names", "writes"]

@@ -1,0 +1,474 @@
+"""Tiles, fragments, reductions, copies and pipelines: each helper against NumPy on the CPU device under its checker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptxkit import Ptr, Reg, Ring, TensorMap, Vec, else_, for_range, if_, kernel, laneid, ring, smem, tid
+from ptxkit.copies import copy_async, load_tile, store_tile
+from ptxkit.errors import TraceError
+from ptxkit.fragments import load_fragment, pack, store_fragment, unpack
+from ptxkit.layout import Layout
+from ptxkit.pipeline import NamedBarrier, NamedBarriers, Pipeline
+from ptxkit.ptx import add, and_, bar, cp, ld, mma, mov, mul, opcode, shfl, wgmma
+from ptxkit.ptx import max as max_
+from ptxkit.ptx import st as store
+from ptxkit.reductions import block_reduce, warp_reduce
+from ptxkit.types import b8, b16, b32, bf16, e4m3, e5m2, f16, f32, s32, u32
+from tests.ptxkit.machine import lines, opcodes, trace
+from tests.ptxkit.refusal import refused
+
+pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
+Array = np.ndarray[Any, Any]
+
+
+def clean(kernel_: Any, *args: Any, **how: Any) -> None:
+    report = kernel_.simulate(1, *args, **how)
+    assert report.verdict == "clean", report
+
+
+def bits(x: Array) -> Array:
+    """The nearest bf16 below, as bits."""
+    return (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def wide(x: Array) -> Array:
+    return (x.astype(np.uint32) << 16).view(np.float32)
+
+
+# --------------------------------------------------------------------------------------------------- places in a tile
+
+
+@given(st.sampled_from([bf16, f32, e4m3]), st.sampled_from([128, 64, 32, 16, 0]), st.sampled_from(["k", "mn"]), st.sampled_from([64, 128]))
+@settings(deadline=None, max_examples=25)
+def test_places_are_those_of_the_layout(type_: Any, swizzle: int, major: Any, along: int) -> None:
+    """Law: with registers, constants and one of each, `at` is what `Layout.offset` says, for each stage and in parts of the tile."""
+    rows, columns = (16, along) if major == "k" else (along, 16)
+    if along * type_.bits // 8 % max(swizzle, 16):
+        return
+    layout = Layout.of(type_, rows, columns, major=major, swizzle=swizzle)
+    constants = [(0, 0), (rows - 1, columns - 1), (rows // 2 + 1, columns // 2 + 3)]
+
+    @kernel(block=32)
+    def places(out: Ptr[u32], one: Reg[u32]) -> None:
+        tile = smem.tile(type_, (2, rows, columns), major=major, swizzle=swizzle)
+        first = tile[0].register()
+        with for_range(rows * columns, start=tid.x, step=32) as e:
+            row, column = e // columns, e % columns
+            store.global_.u32(out.at(e), tile[one].at(row, column).register() - first)
+        for n, (r, c) in enumerate(constants):
+            row, column = mov.u32(r), mov.u32(c)
+            for i, place in enumerate((tile[1].at(r, c), tile[1].at(row, c), tile[1].at(r, column))):
+                store.global_.u32(out + (rows * columns + n * 3 + i), place.register() - first)
+        part = tile[1].lines(8, 8)
+        inner, outer = (mov.u32(3), mov.u32(5)) if major == "k" else (mov.u32(5), mov.u32(3))
+        store.global_.u32(out + (rows * columns + 9), part.at(outer, inner).register() - first)
+
+    found = np.zeros(rows * columns + 10, np.uint32)
+    clean(places, found, 1)
+    stage = -(-layout.bytes // layout.alignment) * layout.alignment
+    expected = [layout.offset(e // columns, e % columns) for e in range(rows * columns)]
+    expected += [layout.offset(r, c) for r, c in constants for _ in range(3)]
+    expected.append(layout.offset(13, 3) if major == "k" else layout.offset(3, 13))
+    assert [*found] == [stage + e for e in expected]
+
+
+def test_what_a_place_costs() -> None:
+    def constant(row: Reg[u32]) -> None:
+        store.shared__cta.u32(smem.tile(f32, (64, 32)).__getitem__(0).at(9, 5), row)
+
+    def by_row(row: Reg[u32]) -> None:
+        tile = smem.tile(bf16, (64, 128))
+        for column in (0, 8, 16, 64, 72):
+            store.shared__cta.v4.b32(tile[0].at(row, column), (row,) * 4)
+
+    assert lines(trace(constant))[0] == "st.shared::cta.u32 [kernel_smem+1204], %r0;" or "+1" in lines(trace(constant))[0]
+    assert opcodes(trace(by_row))[:6] == ["mov.u32", "mul.lo.u32", "shr.u32", "and.b32", "xor.b32", "add.u32"]
+    assert opcodes(trace(by_row)).count("xor.b32") == 1 + 2                      # columns 8 and 16; 64 and 72 are the next span
+
+
+def test_places_outside_and_patterns_that_do_not_repeat() -> None:
+    def outside(row: Reg[u32]) -> None:
+        smem.tile(bf16, (64, 64))[0].at(64, 0)
+
+    def beyond(row: Reg[u32]) -> None:
+        smem.tile(bf16, (64, 64))[0].at(row, 64)
+
+    def odd(row: Reg[u32]) -> None:
+        smem.tile(bf16, (4, 128))[0].at(row, 0)
+
+    for wrong, words in ((outside, "row 64 of a tile that has 64"), (beyond, "column 64 of a tile"), (odd, "every 8 lines")):
+        refused(wrong, words)
+
+
+# --------------------------------------------------------------------------------------------------- fragments
+
+
+def test_coordinates_of_wgmma_and_what_a_fragment_stores() -> None:
+    """D = A B^T by one warpgroup. D goes to global memory by coordinates, and through a tile by stmatrix."""
+    product = wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16
+
+    @kernel(block=128)
+    def multiply(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[f32], rounded: Ptr[bf16]) -> None:
+        a_tile, b_tile, d_tile = smem.tile(bf16, (64, 64)), smem.tile(bf16, (96, 64)), smem.tile(bf16, (64, 96), swizzle=64)
+        thread = mov.u32(tid.x)
+        copy_async(a_tile[0], a, 64, thread, 128)
+        load_tile(b_tile[0], b, 64, thread, 128)
+        cp.async_.wait_all()
+        opcode("fence.proxy.async.shared::cta")()
+        bar.sync(0)
+        acc = product.fragment()
+        wgmma.fence.sync.aligned()
+        for k in range(0, 64, 16):
+            product(acc, a_tile[0].desc(k), b_tile[0].desc(k), True)
+        wgmma.commit_group.sync.aligned()
+        wgmma.wait_group.sync.aligned(0)
+        here = product.coordinates(thread)
+        out = d.at(here.row * 96 + here.column)
+        for row, column, pair in here.runs(acc):
+            store.global_.v2.f32(out + (row * 96 + column), pair)
+        store_fragment(d_tile[0].lines(0, 64), acc, thread)
+        bar.sync(0)
+        rest = rounded
+        for i in range(0, 64, 64):
+            with for_range(64 * 96 // 8, start=thread, step=128) as chunk:
+                row, column = chunk // 12, chunk % 12 * 8
+                store.global_.v4.b32(rest.at(row * 96 + column), ld.shared__cta.v4.b32(d_tile[0].at(row + i, column)))
+
+    generator = np.random.default_rng(0)
+    a, b = bits(generator.standard_normal((64, 64))), bits(generator.standard_normal((96, 64)))
+    d, rounded = np.zeros((64, 96), np.float32), np.zeros((64, 96), np.uint16)
+    clean(multiply, a, b, d, rounded)
+    exact = wide(a).astype(np.float64) @ wide(b).astype(np.float64).T
+    assert np.allclose(d, exact, atol=1e-4)
+    assert np.allclose(wide(rounded), exact, atol=1e-1, rtol=2.0**-8)
+
+
+@pytest.mark.parametrize(("type_", "accumulator"), [(bf16, "f32"), (f16, "f32"), (f16, "f16")])
+def test_coordinates_of_mma(type_: Any, accumulator: str) -> None:
+    """A and B by ldmatrix, and by elements at their coordinates: the same registers, and D at its coordinates is the product."""
+    name = type_.__name__
+    product = opcode(f"mma.sync.aligned.m16n8k16.row.col.{accumulator}.{name}.{name}.{accumulator}")
+
+    @kernel(block=32)
+    def multiply(a: Ptr[b16], b: Ptr[b16], d: Ptr[b32], same: Ptr[u32]) -> None:
+        a_tile, b_tile = smem.tile(type_, (16, 64)), smem.tile(type_, (16, 64))
+        lane = mov.u32(laneid)
+        with for_range(16 * 64 // 8, start=lane, step=32) as chunk:
+            row, column = chunk // 8, chunk % 8 * 8
+            for tile, source in ((a_tile, a), (b_tile, b)):
+                store.shared__cta.v4.b32(tile[0].at(row, column), ld.global_.v4.b32(source.at(row * 64 + column)))
+        bar.sync(0)
+        acc = [product.coordinates(lane), product.coordinates(lane, "a"), product.coordinates(lane, "b")]
+        here, of_a, of_b = acc
+        kind = f32 if accumulator == "f32" else b32
+        sums = [Vec([mov.b32(0) if kind is b32 else mov.f32(0.0) for _ in range(4 if accumulator == "f32" else 2)]) for _ in range(2)]
+        differ = mov.u32(0)
+        for k in range(0, 64, 16):
+            left, right = load_fragment(a_tile[0], 0, k, lane=lane), load_fragment(b_tile[0], 0, k, "b", lane=lane)
+            for row, column, word in of_a.elements(left):
+                direct = ld.shared__cta.b32(a_tile[0].at(of_a.row + row, of_a.column + (column + k)))
+                add.u32(differ, differ, 1, pred=mov.u32(direct) != mov.u32(word))
+            for half in range(2):
+                for row, column, word in of_b.elements(right[2 * half:2 * half + 2]):
+                    direct = ld.shared__cta.b32(b_tile[0].at(of_b.column + (column + 8 * half), of_b.row + (row + k)))
+                    add.u32(differ, differ, 1, pred=mov.u32(direct) != mov.u32(word))
+                product(sums[half], left, right[2 * half:2 * half + 2], sums[half])
+        for half in range(2):
+            for row, column, found in here.runs(sums[half]):
+                place = (here.row + row) * 16 + here.column + (column + 8 * half)
+                if accumulator == "f32":
+                    store.global_.v2.f32(d.at(place), found)
+                else:
+                    store.global_.b32(d.at(place >> 1), found[0])
+        store.global_.u32(same.at(lane), differ)
+
+    generator = np.random.default_rng(1)
+    values = generator.integers(-3, 4, (2, 16, 64)).astype(np.float32)
+    a, b = (bits(v) if type_ is bf16 else v.astype(np.float16).view(np.uint16) for v in values)
+    d = np.zeros((16, 16), np.float32 if accumulator == "f32" else np.float16)
+    differ = np.ones(32, np.uint32)
+    clean(multiply, a, b, d.view(np.uint32), differ)
+    assert not differ.any()
+    assert np.array_equal(d.astype(np.float64), values[0].astype(np.float64) @ values[1].astype(np.float64).T)
+
+
+@pytest.mark.parametrize("type_", [bf16, f16, e4m3, e5m2])
+def test_a_packed_word_unpacks(type_: Any) -> None:
+    count = 4 if type_ in (e4m3, e5m2) else 2
+
+    @kernel(block=32)
+    def both(x: Ptr[f32], words: Ptr[b32], back: Ptr[f32]) -> None:
+        at = x.at(mov.u32(tid.x) * count)
+        word = pack(type_, *(ld.global_.f32(at + i) for i in range(count)))
+        store.global_.b32(words.at(tid.x), word)
+        for i, value in enumerate(unpack(type_, word)):
+            store.global_.f32(back.at(mov.u32(tid.x) * count) + i, value)
+
+    x = np.random.default_rng(2).integers(-8, 9, (32, count)).astype(np.float32)     # exact in all four types
+    words, back = np.zeros(32, np.uint32), np.zeros_like(x)
+    clean(both, x, words, back)
+    assert np.array_equal(back, x)
+    if type_ in (bf16, f16):
+        assert np.array_equal(words.view(np.uint16).reshape(32, 2), bits(x) if type_ is bf16 else x.astype(np.float16).view(np.uint16))
+
+
+# --------------------------------------------------------------------------------------------------- reductions
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 8, 32])
+def test_a_warp_reduces(lanes: int) -> None:
+    @kernel(block=64)
+    def reduce(x: Ptr[f32], y: Ptr[u32], out: Ptr[f32], least: Ptr[u32]) -> None:
+        i = mov.u32(tid.x)
+        store.global_.f32(out.at(i), warp_reduce(add.rn.f32, ld.global_.f32(x.at(i)), lanes=lanes))
+        store.global_.u32(least.at(i), warp_reduce(max_.u32, ld.global_.u32(y.at(i)), lanes=lanes))
+
+    x, y = np.arange(64, dtype=np.float32), np.random.default_rng(3).integers(0, 1 << 32, 64, dtype=np.uint32)
+    out, largest = np.zeros_like(x), np.zeros_like(y)
+    clean(reduce, x, y, out, largest)
+    assert np.array_equal(out, np.repeat(x.reshape(-1, lanes).sum(1), lanes))
+    assert np.array_equal(largest, np.repeat(y.reshape(-1, lanes).max(1), lanes))
+    assert ("redux.sync.max.u32" in opcodes(reduce.trace())) == (lanes == 32)
+
+
+@pytest.mark.parametrize("threads", [32, 64, 96, 256, 1024])
+@pytest.mark.parametrize("schedule", ["fifo", "random"])
+def test_a_block_reduces_again_and_again(threads: int, schedule: str) -> None:
+    if schedule == "random" and threads == 1024:
+        pytest.skip("long")
+
+    @kernel(block=threads)
+    def reduce(x: Ptr[f32], out: Ptr[f32], rounds: Reg[u32]) -> None:
+        i = mov.u32(tid.x)
+        with for_range(rounds) as row:
+            place = row * threads + i
+            store.global_.f32(out.at(place), block_reduce(add.rn.f32, ld.global_.f32(x.at(place))))
+
+    x = np.random.default_rng(4).integers(-9, 9, (3, threads)).astype(np.float32)
+    out = np.zeros_like(x)
+    report = reduce.simulate(1, x, out, 3, schedule=schedule, seed=1)
+    assert report.verdict == "clean", report
+    assert np.array_equal(out, np.broadcast_to(x.sum(1, keepdims=True), x.shape))
+
+
+def test_what_a_reduction_costs() -> None:
+    def once(x: Reg[f32]) -> None:
+        block_reduce(add.rn.f32, x)
+
+    def repeated(x: Reg[f32], n: Reg[u32]) -> None:
+        with for_range(n):
+            block_reduce(add.rn.f32, x)
+
+    assert opcodes(trace(once)).count("bar.sync") == 1
+    assert opcodes(trace(repeated)).count("bar.sync") == 2
+    assert opcodes(trace(once)).count("shfl.sync.bfly.b32") == 5 + 2             # 128 threads are 4 warps
+
+
+# --------------------------------------------------------------------------------------------------- copies and pipelines
+
+
+@given(st.sampled_from([(bf16, 64, 64, 128), (f32, 32, 32, 64), (bf16, 32, 128, 128), (e4m3, 16, 64, 32)]), st.integers(0, 40),
+       st.booleans())
+@settings(deadline=None, max_examples=10)
+def test_all_threads_copy_a_tile(shape: Any, rows: int, constant: bool) -> None:
+    type_, lines_, columns, threads = shape
+    size = type_.bits // 8
+
+    @kernel(block=threads)
+    def there_and_back(source: Ptr[b8], target: Ptr[b8], stride: Reg[u32], rows: Reg[u32]) -> None:
+        tile, thread = smem.tile(type_, (2, lines_, columns)), mov.u32(tid.x)
+        step = columns + 16 if constant else stride
+        copy_async(tile[1], source.cast(type_), step, thread, threads, rows=rows)
+        cp.async_.wait_all()
+        bar.sync(0)
+        store_tile(tile[1], target.cast(type_), step, thread, threads, rows=rows + 4)
+
+    rows = min(rows, lines_)
+    source = np.random.default_rng(5).integers(0, 256, (lines_, (columns + 16) * size), dtype=np.uint8)
+    target = np.full_like(source, 255)
+    clean(there_and_back, source, target, columns + 16, rows)
+    expected = np.full_like(source, 255)
+    expected[:rows + 4, :columns * size] = 0
+    expected[:rows, :columns * size] = source[:rows, :columns * size]
+    assert np.array_equal(target, expected)
+
+
+def test_a_pipeline_and_named_barriers() -> None:
+    load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
+
+    @kernel(block=96 + 32)
+    def sums(x: TensorMap, out: Ptr[f32], n: Reg[u32], *, STAGES: int = 2) -> None:
+        tile = smem.tile(f32, (STAGES, 8, 32))
+        stages = Pipeline(STAGES, consumers=96, bytes=tile.layout.bytes, generic=True)
+        thread = mov.u32(tid.x)
+        readers = NamedBarrier(96)
+        with if_(thread == 0):
+            stages.init()
+        bar.sync(0)
+        with if_(thread < 96):
+            position = Ring(STAGES)
+            with ring(position, n, total=mov.f32(0.0)) as tiles:
+                stages.consumer_wait(tiles.stage, tiles.parity)
+                tiles.total = add.rn.f32(tiles.total, ld.shared__cta.f32(tile[tiles.stage].at(and_.b32(thread, 7), 5)))
+                readers.sync()
+                stages.consumer_release(tiles.stage)
+            store.global_.f32(out.at(thread), tiles.total)
+        with else_(), if_(thread == 96):
+            position = Ring(STAGES)
+            with ring(position, n) as (k, stage, parity):
+                load(tile[stage], x, (0, k * 8), stages.producer_acquire(stage, parity))
+                stages.producer_commit(stage)
+            stages.producer_tail(position)
+
+    x = np.random.default_rng(6).integers(-9, 9, (40, 32)).astype(np.float32)
+    out = np.zeros(96, np.float32)
+    clean(sums, x, out, 5)
+    assert np.array_equal(out, np.tile(x[:, 5].reshape(5, 8).sum(0), 12))
+
+
+def test_a_pipeline_that_threads_fill() -> None:
+    @kernel(block=64)
+    def passed_on(out: Ptr[u32], n: Reg[u32]) -> None:
+        words = smem.array(u32, 2 * 32)
+        stages = Pipeline(2, producers=32, consumers=32)
+        thread = mov.u32(tid.x)
+        with if_(thread == 0):
+            stages.init()
+        bar.sync(0)
+        with if_(thread < 32), ring(2, n) as (k, stage, parity):
+            stages.producer_acquire(stage, parity)
+            store.shared__cta.u32(words.at(stage * 32 + thread), mul.lo.u32(k, 3))
+            stages.producer_commit(stage)
+        with if_(thread >= 32), ring(2, n) as (k, stage, parity):
+            stages.consumer_wait(stage, parity)
+            store.global_.u32(out.at(k), ld.shared__cta.u32(words.at(stage * 32) + 31), pred=thread == 32)
+            stages.consumer_release(stage)
+
+    out = np.zeros(7, np.uint32)
+    clean(passed_on, out, 7)
+    assert [*out] == [3 * k for k in range(7)]
+
+
+# --------------------------------------------------------------------------------------------------- bad input
+
+
+def _wrong() -> list[tuple[Callable[..., None], str]]:
+    def sparse(n: Reg[u32]) -> None:
+        wgmma.mma_async.sp.sync.aligned.m64n96k32.f32.bf16.bf16.coordinates(n)
+
+    def other(n: Reg[u32]) -> None:
+        add.rn.f32.coordinates(n)
+
+    def of_b(n: Reg[u32]) -> None:
+        wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16.coordinates(n, "b")
+
+    def length(n: Reg[u32]) -> None:
+        here = mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32.coordinates(n)
+        list(here.runs(Vec([mov.f32(0.0)])))                                     # wrong
+
+    def packs(x: Reg[f32]) -> None:
+        pack(bf16, x, x, x)
+
+    def unpacks(x: Reg[u32]) -> None:
+        unpack(s32, x)
+
+    def group(x: Reg[f32]) -> None:
+        warp_reduce(add.rn.f32, x, lanes=3)
+
+    def half(x: Reg[u32]) -> None:
+        warp_reduce(add.rn.f64, opcode("cvt.rn.f64.u32")(x))
+
+    def share(x: Ptr[bf16], n: Reg[u32]) -> None:
+        copy_async(smem.tile(bf16, (64, 64))[0], x, 64, n, 96)
+
+    def element(x: Ptr[f32], n: Reg[u32]) -> None:
+        copy_async(smem.tile(bf16, (64, 64))[0], x, 64, n, 128)
+
+    def columns(x: Reg[f32], n: Reg[u32]) -> None:
+        store_fragment(smem.tile(bf16, (64, 64))[0], [x] * 48, n)
+
+    def eight(x: Reg[f32], n: Reg[u32]) -> None:
+        store_fragment(smem.tile(f32, (64, 32))[0], [x] * 16, n)
+
+    def armed(n: Reg[u32]) -> None:
+        Pipeline(2, consumers=32, bytes=64, producers=2)
+
+    def warps(n: Reg[u32]) -> None:
+        NamedBarrier(33)
+
+    def never(n: Reg[u32]) -> None:
+        NamedBarrier(256)
+
+    def many(n: Reg[u32]) -> None:
+        NamedBarriers(16, 32)
+
+    def index(n: Reg[u32]) -> None:
+        NamedBarriers(4, 32)[4]
+
+    return [(sparse, "a dense wgmma"), (other, "has no coordinates"), (of_b, "`tile[stage].at(row, column)`"), (length, "has 1"),
+            (packs, "2 values for bf16"), (unpacks, "not s32"), (group, "not 3"), (half, "32-bit register"),
+            (share, "96 threads cannot share"), (element, "`pointer.cast(type)`"), (columns, "96 columns"),
+            (eight, "16-bit elements"), (armed, "one thread arms"),
+            (warps, "whole warps"), (never, "never open"), (many, "16 barriers"), (index, "barrier 4 of 4")]
+
+
+@pytest.mark.parametrize(("wrong", "words"), _wrong(), ids=lambda case: getattr(case, "__name__", ""))
+def test_bad_input_is_refused_at_its_line(wrong: Callable[..., None], words: str) -> None:
+    refused(wrong, words)
+
+
+def test_a_block_that_cannot_reduce() -> None:
+    def reduce(x: Reg[f32]) -> None:
+        block_reduce(add.rn.f32, x)
+
+    refused(reduce, "multiple of 32", block=48)
+    refused(reduce, "give thread=", block=(32, 2))
+    with pytest.raises(TraceError, match="no block="):
+        trace(reduce, block=None)
+
+
+def test_a_shuffle_by_hand_is_what_is_emitted() -> None:
+    """Oracle: the loop of the examples."""
+    def by_hand(x: Reg[f32]) -> None:
+        for distance in (16, 8, 4, 2, 1):
+            x = add.rn.f32(x, shfl.sync.bfly.b32(x, distance, 31, 0xFFFFFFFF))
+
+    def reduced(x: Reg[f32]) -> None:
+        warp_reduce(add.rn.f32, x)
+
+    assert lines(trace(by_hand)) == lines(trace(reduced))
+
+
+@pytest.mark.ptxas
+def test_carried_values_and_helpers_make_no_longer_machine_code() -> None:
+    """Oracle: the same kernel written by hand, in place and with its own index arithmetic."""
+    product = wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16
+
+    @kernel(block=128)
+    def by_hand(x: Ptr[f32], d: Ptr[f32], n: Reg[u32]) -> None:
+        total, thread = mov.f32(0.0), mov.u32(tid.x)
+        with for_range(n) as i:
+            add.rn.f32(total, total, ld.global_.f32(x.at(i)))
+        out = d.at(((thread >> 5) * 16 + ((thread & 31) >> 2)) * 64 + (thread & 3) * 2)
+        for i in range(0, 32, 4):
+            store.global_.v2.f32(out + 2 * i, (total, total))
+            store.global_.v2.f32(out + 2 * i + 8 * 64, (total, total))
+
+    @kernel(block=128)
+    def helped(x: Ptr[f32], d: Ptr[f32], n: Reg[u32]) -> None:
+        thread = mov.u32(tid.x)
+        with for_range(n, total=mov.f32(0.0)) as values:
+            values.total = add.rn.f32(values.total, ld.global_.f32(x.at(values.index)))
+        here = product.coordinates(thread)
+        out = d.at(here.row * 64 + here.column)
+        for row, column, _ in here.runs(Vec([values.total] * 32)):
+            store.global_.v2.f32(out + (row * 64 + column), (values.total, values.total))
+
+    assert len(helped.sass().splitlines()) <= len(by_hand.sass().splitlines())

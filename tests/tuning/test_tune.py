@@ -1,0 +1,494 @@
+"""Laws of the tuner, without a GPU: what it finds is the best of what is legal and right, and what it skips has a reason.
+
+Points are run on the CPU device, or launches take the time that a test says.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptxkit import Ptr, Reg, Space, kernel, smem, tid
+from ptxkit.cards import H100
+from ptxkit.errors import AssembleError, PtxkitError, TraceError
+from ptxkit.measure.device import Lost
+from ptxkit.measure.proved import CheckGivenError
+from ptxkit.ptx import add, ld, mov
+from ptxkit.ptx import st as store
+from ptxkit.runtime import driver, toolchain
+from ptxkit.tuning import results
+from ptxkit.tuning import tune as tuner
+from ptxkit.tuning.assembly import assembling
+from ptxkit.tuning.space import words
+from ptxkit.tuning.tune import Tuned, TuneError, admitted
+from ptxkit.types import b32, f32, u32
+
+from .clocked import Clocked, axpy, parametric
+
+ROOT = Path(__file__).parents[2]
+N = 1000
+VALUES = st.lists(st.integers(-20, 20), min_size=1, max_size=9, unique=True)
+
+
+@pytest.fixture
+def unassembled(monkeypatch):
+    """Points are traced alone: what is tested has nothing to do with machine code."""
+    monkeypatch.setattr("ptxkit.dsl.kernel.Kernel.assemble", lambda self, **config: None)
+
+
+def tune(device: Clocked, space, tmp_path, **options) -> Tuned:
+    return parametric.tune(space, grid=1, args=(np.zeros(2, np.float32),), device=device, results=tmp_path / "card.json", **options)
+
+
+def operands():
+    source = np.random.default_rng(0)
+    return source.standard_normal(N).astype(np.float32), source.standard_normal(N).astype(np.float32), N
+
+
+def grid(config):
+    return -(-N // (config["THREADS"] * config["EACH"]))
+
+
+# What it finds.
+
+
+@pytest.mark.pure
+@settings(deadline=None, max_examples=12)
+@given(VALUES, VALUES, st.integers(0, 2**32))
+def test_without_noise_it_is_the_best_of_a_random_space(tmp_path_factory, a, b, seed):
+    source = random.Random(seed)
+    times = {(x, y): source.uniform(1, 100) for x in a for y in b}
+    refused = {point for point in times if source.random() < 0.2}
+    device = Clocked(lambda config: times[config["A"], config["B"]], refuses=lambda config: (config["A"], config["B"]) in refused)
+    allowed = source.randrange(-20, 21)
+    space = Space(A=a, B=b).where(lambda A, B: sum((A, B)) <= allowed, "a sum")
+    legal = {point: us for point, us in times.items() if sum(point) <= allowed and point not in refused}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ptxkit.dsl.kernel.Kernel.assemble", lambda self, **config: None)
+        if not legal:
+            with pytest.raises(TuneError, match=r"no point of (\d+ of|the space of) kernel `parametric`"):
+                tune(device, space, tmp_path_factory.mktemp("results"))
+            return
+        found = tune(device, space, tmp_path_factory.mktemp("results"))
+    least = min(legal.values())
+    usual = legal.get((0, 0))
+    keeps = usual is not None and least > tuner.WORTH * usual
+    assert found.config == dict(zip("AB", (0, 0) if keeps else min(legal, key=lambda point: legal[point]), strict=True))
+    assert found.time == pytest.approx(usual if keeps else least)
+    assert (found.default is None) == (usual is None)
+    assert len(found.times) == len(legal)
+    assert found.counts.get("condition", 0) == sum(sum(point) > allowed for point in times)
+    assert found.counts.get("launch", 0) == sum(sum(point) <= allowed for point in refused)
+    assert len(found.times) + len(found.skipped) == len(times)
+
+
+@pytest.mark.pure
+def test_under_noise_it_is_among_the_best(tmp_path, unassembled):
+    """The best is 5 % faster than any other and the noise is 2 %: theory (tests/tuning/test_search.py) says never wrong in 6."""
+    for seed in range(6):
+        best = seed % 6, seed // 3
+        device = Clocked(lambda config, best=best: 19.0 if (config["A"], config["B"]) == best else 20.0, noise=0.02, seed=seed)
+        found = tune(device, {"A": range(6), "B": range(6)}, tmp_path, key=lambda y, seed=seed: seed)
+        assert tuple(found.config.values()) == best
+        assert not found.kept
+
+
+@pytest.mark.ptxas
+def test_on_the_cpu_device_right_points_are_counted_and_nothing_is_kept(tmp_path):
+    x, y, n = operands()
+    space = Space(THREADS=(64, 128, 256, 2048), EACH=(1, 4)).where(lambda THREADS, EACH: THREADS * EACH <= 2048, "at most 2048 a CTA")
+    found = axpy.tune(space, grid=grid, args=(x, y, n), check={"y": x + y}, device="cpu", results=tmp_path)
+    assert found.config == {"THREADS": 64, "EACH": 4}
+    counted = {point: axpy.simulate(grid(axpy.config(dict(point))), x.copy(), y.copy(), n, **dict(point)).stats.instructions
+               for point, _ in found.times}
+    assert dict(found.times) == counted
+    assert found.counts == {"condition": 1, "trace": 1}
+    assert "a block has 1 to 1024 threads, not 2048" in str(found)
+    assert "thread.py" not in str(found)
+    assert list(tmp_path.iterdir()) == []
+
+
+# What it skips.
+
+
+@kernel(block=128)
+def broken(x: Ptr[f32], y: Ptr[f32], n: Reg[u32], *, MODE: str = "right", BYTES: int = 0) -> None:
+    """y = x + 1 in 128 elements, unless MODE says otherwise."""
+    if MODE == "not traced":
+        x + 0.5  # pyright: ignore
+    if MODE == "not python":
+        1 // 0  # noqa: B018
+    if BYTES:
+        smem.array(b32, BYTES // 4)
+    thread = mov.u32(tid.x)
+    value = add.rn.f32(ld.global_.f32(x.at(thread)), 2.0 if MODE == "wrong" else 1.0)
+    if MODE == "outside":
+        thread = thread + 1000
+    if MODE != "nothing":
+        store.global_.f32(y.at(thread), value)
+
+
+MODES = ("right", "wrong", "nothing", "not traced", "not python", "outside")
+
+
+@pytest.mark.ptxas
+def test_every_reason_is_counted_and_named():
+    x = np.arange(128, dtype=np.float32)
+    for y in (np.zeros(128, np.float32), x + 1):            # also where the result is there before the launch
+        space = Space(MODE=MODES, BYTES=(0, 1 << 18)).where(lambda MODE, BYTES: not BYTES or MODE == "right", "one is enough")
+        found = broken.tune(space, grid=1, args=(x, y, 128), check={"y": x + 1}, device="cpu")
+        assert found.config == {"MODE": "right", "BYTES": 0}
+        assert found.counts == {"condition": 5, "trace": 3, "wrong": 3}
+        why = {words(one.point): one.why for one in found.skipped}
+        assert why["MODE='right' BYTES=262144"].endswith("shared memory over the limit of 232,448 bytes per CTA")
+        assert "ZeroDivisionError" in why["MODE='not python' BYTES=0"]
+        assert Path(__file__).name in why["MODE='not traced' BYTES=0"]
+        assert why["MODE='wrong' BYTES=0"].startswith("`y` differs from its reference by")
+        assert why["MODE='nothing' BYTES=0"].startswith("`y` differs from its reference by")
+        assert "out-of-bounds" in why["MODE='outside' BYTES=0"]
+        assert all(f"  wrong: MODE='{mode}'" in str(found) for mode in ("wrong", "nothing", "outside"))
+
+
+@pytest.mark.ptxas
+def test_what_the_assembler_refuses_is_skipped(monkeypatch):
+    assemble = toolchain.assemble
+
+    def refuse(ptx, *given, **named):
+        if ptx.count("0f3F800000"):                     # 1.0
+            raise AssembleError("ptxas error: no\nmore of it")
+        return assemble(ptx, *given, **named)
+
+    monkeypatch.setattr(toolchain, "assemble", refuse)
+    legal, skipped = admitted(parametric, {"A": (0, 1, 2), "B": (0,)})
+    assert [dict(point)["A"] for point in legal] == [0, 2]
+    assert [(one.kind, one.why) for one in skipped] == [("assembler", "ptxas error: no")]
+
+
+@pytest.mark.ptxas
+def test_a_card_with_less_shared_memory_has_fewer_points():
+    legal, skipped = admitted(broken, {"BYTES": (0, 4096, 100_000, 200_000)}, shared_bytes=101_376)
+    assert [dict(point)["BYTES"] for point in legal] == [0, 4096, 100_000]
+    assert [(one.kind, one.why) for one in skipped] == [("launch", "it has 200,000 bytes of shared memory, a CTA of this card 101,376")]
+
+
+@pytest.mark.pure
+def test_a_wrong_point_is_dropped_however_fast_it_is(tmp_path, unassembled):
+    def writes(config, arguments):
+        arguments[0][:] = (config["A"], config["B"] + (config["A"] == 3))
+
+    device = Clocked(lambda config: 1.0 if config["A"] == 3 else 10.0 - config["A"], writes)
+    for check in (lambda y: bool(y[1] == 5), lambda y: None if y[1] == 5 else f"{y[1]} is not 5",
+                  lambda y: np.testing.assert_allclose(y[1], 5), lambda y: np.bool_(y[1] == 5)):
+        found = tune(device, {"A": range(5), "B": (5,)}, tmp_path, check=check, again=True)
+        assert found.config == {"A": 4, "B": 5}
+        assert [dict(one.point)["A"] for one in found.skipped] == [3]
+        assert found.counts == {"wrong": 1}
+    with pytest.raises(ZeroDivisionError):                  # a mistake of the check itself is not a wrong point
+        tune(device, {"A": range(5), "B": (5,)}, tmp_path, check=lambda y: 1 // 0, again=True)
+    assert tune(device, {"A": range(5), "B": (5,)}, tmp_path, again=True).config["A"] == 3
+
+
+@pytest.mark.pure
+def test_the_callers_arrays_are_not_written(tmp_path, unassembled):
+    y = np.array([7.0, 8.0], np.float32)
+
+    def writes(config, arguments):
+        assert list(arguments[0]) in ([7.0, 8.0], [1.0, 2.0])
+        arguments[0][:] = 1, 2
+
+    device = Clocked(lambda config: 1.0, writes)
+    seen = []
+    parametric.tune({"A": (1, 2, 3)}, grid=1, args=(y,), check=lambda out: seen.append(out.copy()), device=device, results=tmp_path)
+    assert list(y) == [7.0, 8.0]
+    assert [list(out) for out in seen] == [[1.0, 2.0]] * 3
+
+
+# What it says about mistakes.
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("words_", "error", "sentence"), [
+    ({"space": {"C": (1,)}}, TraceError, "no compile-time parameter `C`"),
+    ({"args": ()}, PtxkitError, r"takes 1 arguments \(y\), args= has 0"),
+    ({"regime": "cold"}, TuneError, "there are burst"),
+    ({"check": {"z": np.zeros(2)}}, CheckGivenError, "names `z`, the arguments of kernel `parametric` are y"),
+    ({"check": {"y": np.zeros(3)}}, CheckGivenError, r"has shape \(3,\), the argument \(2,\)"),
+    ({"key": ("z",)}, TuneError, "key= names `z`"),
+    ({"device": "tpu"}, PtxkitError, "device='tpu' is not a device"),
+])
+def test_a_mistake_is_a_sentence(tmp_path, unassembled, words_, error, sentence):
+    given = {"space": {"A": (1, 2)}, "grid": 1, "args": (np.zeros(2, np.float32),), "device": Clocked(lambda config: 1.0),
+             "results": tmp_path, **words_}
+    with pytest.raises(error, match=sentence):
+        parametric.tune(given.pop("space"), **given)
+
+
+@pytest.mark.pure
+def test_without_a_gpu_it_says_so():
+    if driver.available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(PtxkitError, match=r"(?i)driver|gpu"):
+        parametric.tune({"A": (1, 2)}, grid=1, args=(np.zeros(2, np.float32),))
+
+
+# What is kept.
+
+
+@pytest.mark.pure
+def test_a_kept_result_is_used_and_nothing_is_measured(tmp_path, unassembled):
+    device = Clocked(lambda config: 10.0 - config["A"])
+    first = tune(device, {"A": range(5)}, tmp_path)
+    count = len(device.launched)
+    again = tune(device, {"A": range(5)}, tmp_path)
+    assert (again.kept, again.config, again.time, again.default) == (True, first.config, first.time, first.default)
+    assert len(device.launched) == count
+    assert "kept from before" in str(again)
+    assert not tune(device, {"A": range(5)}, tmp_path, again=True).kept
+    assert not tune(device, {"A": range(4)}, tmp_path).kept                             # another space
+    assert not tune(device, {"A": range(5)}, tmp_path, key=lambda y: 1).kept            # another key
+    assert not tune(Clocked(lambda config: 1.0, of=H100), {"A": range(5)}, tmp_path / "other").kept
+    more = parametric.tune({"A": range(5)}, grid=1, args=(np.zeros(4, np.float32),), device=device, results=tmp_path / "card.json")
+    assert not more.kept                                                                # another shape
+
+
+@pytest.mark.pure
+def test_clock_and_power_are_kept_with_the_result(tmp_path, unassembled):
+    found = tune(Clocked(lambda config: 10.0, mhz=1755), {"A": range(5)}, tmp_path)
+    assert found.sensors == {"mhz": 1755.0, "watts": 500.0, "celsius": 50.0}
+    (entry,) = json.loads((tmp_path / "card.json").read_text())["entries"].values()
+    assert (entry["mhz"], entry["watts"], entry["us"], entry["regime"]) == (1755.0, 500.0, 10.0, "burst")
+
+
+@pytest.mark.pure
+def test_a_result_of_another_version_or_text_is_not_used(tmp_path, unassembled, monkeypatch):
+    device = Clocked(lambda config: 10.0 - config["A"])
+    tune(device, {"A": range(5)}, tmp_path)
+    monkeypatch.setattr(results, "__version__", "9.9")
+    assert not tune(device, {"A": range(5)}, tmp_path).kept
+    assert tune(device, {"A": range(5)}, tmp_path).kept
+    monkeypatch.setattr(results, "source_hash", lambda kernel: "another")
+    assert not tune(device, {"A": range(5)}, tmp_path).kept
+
+
+@pytest.mark.pure
+def test_an_interrupted_run_leaves_what_was_kept_and_nothing_else(tmp_path, unassembled):
+    device = Clocked(lambda config: 10.0 - config["A"])
+    tune(device, {"A": range(5)}, tmp_path)
+    before = (tmp_path / "card.json").read_bytes()
+    for at in (0, 1, 7, 30):
+        count = 0
+
+        def interrupts(config, at=at):
+            nonlocal count
+            count += 1
+            if count > at:
+                raise KeyboardInterrupt
+            return 1.0
+
+        with pytest.raises(KeyboardInterrupt):
+            tune(Clocked(interrupts), {"A": range(9)}, tmp_path)
+        assert (tmp_path / "card.json").read_bytes() == before
+        assert not list(tmp_path.glob(".aside-*"))
+        for note in tmp_path.glob(".*.note"):           # it may have hung there: only that point is left out
+            assert json.loads(note.read_text())["at"].startswith("A=")
+            note.unlink()
+    assert len(tune(device, {"A": range(9)}, tmp_path).times) == 9
+
+
+@pytest.mark.pure
+def test_a_point_that_hangs_ends_the_run_and_is_skipped_by_the_next(tmp_path, unassembled):
+    class Hanging(Clocked):
+        def finish(self, patience_s: float) -> None:
+            assert patience_s == 3.0
+            if self.launched and self.launched[-1]["A"] == 2:
+                raise Lost("it does not end")
+
+    device = Hanging(lambda config: 10.0 - config["A"])
+    with pytest.raises(Lost, match=r"parametric A=2: it does not end. .* start it again, and this point is skipped"):
+        tune(device, {"A": range(5)}, tmp_path, patience_s=3.0)
+    found = tune(device, {"A": range(5)}, tmp_path, patience_s=3.0)
+    assert found.config == {"A": 4}
+    assert found.counts == {"hang": 1}
+    assert "an earlier run hung or fell at it; delete" in found.skipped[0].why
+    assert tune(device, {"A": range(5)}, tmp_path, patience_s=3.0, again=True).counts == {"hang": 1}
+    for note in tmp_path.glob(".*.note"):
+        note.unlink()
+    with pytest.raises(Lost):
+        tune(device, {"A": range(5)}, tmp_path, patience_s=3.0, again=True)
+
+
+@pytest.mark.pure
+def test_a_process_that_falls_leaves_its_point_to_be_skipped(tmp_path):
+    program = textwrap.dedent(f"""
+        import os, numpy as np
+        from ptxkit.dsl.kernel import Kernel
+        from tests.tuning.clocked import Clocked, parametric
+        Kernel.assemble = lambda self, **config: None
+        device = Clocked(lambda config: os._exit(9) if config["A"] == 3 else 10.0 - config["A"])
+        print(parametric.tune({{"A": range(5)}}, grid=1, args=(np.zeros(2, np.float32),), device=device, results={str(tmp_path)!r}).config)
+    """)
+    done = [subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+            for _ in range(2)]
+    assert [each.returncode for each in done] == [9, 0], done[1].stderr
+    assert done[1].stdout.strip() == "{'A': 4}"
+
+
+@pytest.mark.pure
+def test_two_that_tune_the_same_measure_it_once(tmp_path, unassembled):
+    devices = [Clocked(lambda config: (time.sleep(0.001), 10.0 - config["A"])[1]) for _ in range(3)]
+    found: list[Tuned] = []
+    threads = [threading.Thread(target=lambda device=device: found.append(tune(device, {"A": range(6)}, tmp_path))) for device in devices]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(one.kept for one in found) == [False, True, True]
+    assert {tuple(one.config.items()) for one in found} == {(("A", 5),)}
+
+
+# Assembling.
+
+
+@pytest.mark.ptxas
+def test_parallel_assembly_gives_what_one_after_another_gives():
+    space = Space(THREADS=(32, 64, 2048), EACH=(1, 2, 3))
+    alone = admitted(axpy, space, jobs=1)
+    assert admitted(axpy, space, jobs=8) == alone
+    assert [dict(point) for point in alone[0]] == [{"THREADS": threads, "EACH": each} for threads in (32, 64) for each in (1, 2, 3)]
+
+
+@pytest.mark.pure
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(0, 30), unique=True, max_size=20), st.integers(1, 6))
+def test_points_come_in_their_order_with_their_own_errors(items, jobs):
+    def one(item):
+        time.sleep(item % 3 * 1e-4)
+        if item % 4 == 1:
+            raise PtxkitError(str(item))
+
+    found = list(assembling(items, one, jobs))
+    assert [item for item, _ in found] == items
+    assert [None if error is None else str(error) for _, error in found] == [str(item) if item % 4 == 1 else None for item in items]
+
+
+@pytest.mark.pure
+def test_who_stops_asking_ends_what_has_not_begun():
+    begun = []
+
+    def one(item):
+        begun.append(item)
+        time.sleep(0.005)
+
+    for item, _ in assembling(range(200), one, 2):
+        if item == 3:
+            break
+    count = len(begun)
+    time.sleep(0.03)
+    assert len(begun) == count < 20
+
+
+@pytest.mark.pure
+def test_a_late_search_ends_with_what_it_has(tmp_path, unassembled):
+    counts = {}
+    for seconds in (0.0, 60.0):
+        device = Clocked(lambda config: 10.0 - config["A"] / 10)
+        assert tune(device, {"A": range(40)}, tmp_path, seconds=seconds, again=True).config == {"A": 39}
+        counts[seconds] = sum(config["A"] == 30 for config in device.launched)
+    assert counts[0.0] < counts[60.0]
+
+
+# On a GPU.
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("library", ["ptxkit", "torch"])
+def test_on_a_gpu_the_fastest_right_point_is_found_and_kept(library, tmp_path):
+    from ptxkit import device_array
+
+    n = 1 << 22
+    host = np.arange(n, dtype=np.float32), np.ones(n, np.float32)
+    if library == "torch":
+        torch = pytest.importorskip("torch")
+        x, y = (torch.from_numpy(each).cuda() for each in host)
+    else:
+        x, y = map(device_array, host)
+    space = Space(THREADS=(32, 128, 512, 2048), EACH=(1, 4))
+
+    def ctas(config):
+        return -(-n // (config["THREADS"] * config["EACH"]))
+
+    found = axpy.tune(space, grid=ctas, args=(x, y, n), check={"y": host[0] + host[1]}, results=tmp_path)
+    assert found.counts == {"trace": 2}
+    times = {point: axpy.bench(grid=ctas, args=(x, y, n), config=dict(point)).time() for point, _ in found.times}
+    assert times[tuple(found.config.items())] <= 1.05 * min(times.values())
+    again = axpy.tune(space, grid=ctas, args=(x, y, n), results=tmp_path)
+    assert again.kept
+    assert again.config == found.config
+    assert np.array_equal((y.numpy() if library == "ptxkit" else y.cpu().numpy()), host[1])
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_point_that_hangs_is_named_and_then_skipped(tmp_path):
+    program = textwrap.dedent(f"""
+        import os, sys
+        import numpy as np
+        from ptxkit import Ptr, device_array, kernel
+        from ptxkit.flow import loop
+        from ptxkit.ptx import ld, mov, st
+        from ptxkit.types import u32
+
+        @kernel(block=32)
+        def waits(x: Ptr[u32], *, FOR: int = 0) -> None:
+            with loop() as waiting:
+                waiting.break_if(ld.volatile.global_.u32(x) == FOR)
+            st.global_.u32(x + 1, mov.u32(FOR))
+
+        x = device_array(np.zeros(2, np.uint32))
+        try:
+            print(waits.tune({{"FOR": (0, 1)}}, grid=1, args=(x,), patience_s=2.0, results={str(tmp_path)!r}))
+        except Exception as error:
+            print(error)
+        sys.stdout.flush()
+        os._exit(0)
+    """)
+    said = [subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False).stdout
+            for _ in range(2)]
+    assert "FOR=1: it does not end" in said[0]
+    assert "1 hung or fell before" in said[1]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_an_illegal_access_is_named_and_then_skipped(tmp_path):
+    program = textwrap.dedent(f"""
+        import os, sys
+        import numpy as np
+        from ptxkit import Ptr, device_array, kernel
+        from ptxkit.ptx import mov, st
+        from ptxkit.types import u32
+
+        @kernel(block=32)
+        def far(x: Ptr[u32], *, AWAY: int = 0) -> None:
+            st.global_.u32(x.at(mov.u32(AWAY)), mov.u32(1))
+
+        try:
+            print(far.tune({{"AWAY": (0, 1 << 31)}}, grid=1, args=(device_array(np.zeros(2, np.uint32)),), results={str(tmp_path)!r}))
+        except Exception as error:
+            print(error)
+        sys.stdout.flush()
+        os._exit(0)
+    """)
+    said = [subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False).stdout
+            for _ in range(2)]
+    assert "AWAY=2147483648" in said[0]
+    assert "1 hung or fell before" in said[1]
