@@ -27,8 +27,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ptxkit.g
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     from .ladder import command as ladder
+    from .tools import explain, fit, invariance, options, probe, sample, timeline, tune
     from .tools import grouped as group
-    from .tools import options, tune
     from .tools.bench import command as bench
     from .tools.fingerprint import command as fingerprint
 
@@ -56,7 +56,13 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     run.set_defaults(run=_run)
     bench.add_arguments(commands.add_parser("bench", help="products against other libraries and the card's ceilings, interleaved"))
     group.add_arguments(commands.add_parser("grouped", help="products of groups of rows, each with weights of its own, in one launch"))
+    explain.add_arguments(commands.add_parser("explain", help="which configuration a product gets, and what the model says of the others"))
     tune.add_arguments(commands.add_parser("tune", help="find the fastest configuration of shapes and keep it in a table"))
+    invariance.add_arguments(commands.add_parser("invariance", help="which configurations give a row the same bits, on a GPU"))
+    sample.add_arguments(commands.add_parser("sample", help="times of many configurations on random products, for fit"))
+    fit.add_arguments(commands.add_parser("fit", help="the constants of a card's cost model, from what sample measured"))
+    probe.add_arguments(commands.add_parser("probe", help="measure in a second what a card does that is not known, and keep it"))
+    timeline.add_arguments(commands.add_parser("timeline", help="when each warp of a product did what, and what it costs to see it"))
     ladder.add_arguments(commands.add_parser("ladder", help="from CUDA cores to the fastest kernel, step by step, checked and measured"))
     fingerprint.add_arguments(commands.add_parser("fingerprint", help=fingerprint.HELP))
     verify = commands.add_parser("verify", help="products of every kind on the GPU against float64, with guard bands")

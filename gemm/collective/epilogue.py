@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ptxkit import Reg, TensorMap, Vec, if_, laneid, smem
-from ptxkit.ptx import bar, cp, fence, mov, opcode, st, stmatrix, xor
+from ptxkit import Ptr, Reg, TensorMap, Vec, if_, laneid, smem
+from ptxkit.layout import Layout
+from ptxkit.ptx import add, bar, cp, cvt, fence, ld, mov, mul, opcode, prmt, selp, shr, st, stmatrix, xor
+from ptxkit.ptx import max as max_
+from ptxkit.ptx import min as min_
 from ptxkit.smem import Tile, TileView
-from ptxkit.types import Scalar, b32, f32, u32
+from ptxkit.types import Scalar, b8, b16, b32, f32, u32, u64
 
-from ..config.parts import Staged, Store
+from ..config.parts import Direct, Rows, Staged, Store
 from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue_ops import Fusion, FusionOperands, Matrix, apply
 from .warpgroups import MmaThread
@@ -52,13 +55,60 @@ class Fused:
     edges: Edges
     lane_row: Reg[u32]                          # this thread's first row in an m64 block
     lane_column: Reg[u32]                       # this thread's first column in a block of 8 columns
+    elements: int = 2                           # neighbours that are read at a time
 
     def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None) -> list[Reg[f32]]:
         """Apply the fusion to a thread's four accumulators in 8 columns from `column` of the m64 block from `row`."""
         if self.fusion.nothing:
             return values
+        if self.elements == 1:
+            first = column + self.lane_column
+            return apply(self.fusion, self.operands, values, row + self.lane_row, first, self.edges.m, first < self.edges.n, batch,
+                         first + 1 < self.edges.n)
         return apply(self.fusion, self.operands, values, row + self.lane_row, column + self.lane_column, self.edges.m,
                      column < self.edges.n, batch)
+
+
+class StagedWriter:
+    """Writes a warp's 16 of 64 rows of accumulators to swizzled rows in shared memory."""
+
+    def __init__(self, layout: Layout, view: TileView[Any], thread: Reg[u32]) -> None:
+        self.layout = layout
+        span = layout.span_bytes
+        warp_row = (thread >> 5) * 16
+        in_warp = mov.u32(laneid)
+        # stmatrix: lane l addresses row l % 16 of the warp's 16 rows, 16-byte column l / 16. The swizzle XORs the column with the row's
+        # place in the pattern. For f32, lane l writes rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next one.
+        if layout.type is f32:
+            row, chunk, rest = in_warp >> 2, (in_warp & 3) >> 1, (in_warp & 1) * 8
+        else:
+            row, chunk, rest = in_warp & 15, in_warp >> 4, None
+        pattern = row & 7 if span == 128 else row >> 1 & 3 if span == 64 else row >> 2 & 1
+        address = view.register() + (warp_row + row) * span + ((pattern ^ chunk) << 4)
+        address = address if rest is None else address + rest
+        # The staging is aligned to the swizzle pattern, so 16-byte columns 2i and 2i + 1 are reached by XOR with a constant at bit 5.
+        self.addresses = [address if i == 0 else xor.b32(address, i << 5) for i in range(span // 32)]
+
+    def write(self, blocks: list[list[Reg[f32]]], offset: int) -> None:
+        """Write a thread's four values of each 8 columns of a span, `offset` bytes after the view."""
+        if self.layout.type is f32:
+            self._f32(blocks, offset)
+        else:
+            self._16(blocks, offset)
+
+    def _16(self, blocks: list[list[Reg[f32]]], offset: int) -> None:
+        """Each stmatrix writes 16 rows x 16 columns of the warp."""
+        pack = opcode(f"cvt.rn.{self.layout.type.__name__}x2.f32")
+        for i in range(0, len(blocks), 2):
+            packed = Vec([pack(four[2 * half + 1], four[2 * half]) for four in blocks[i:i + 2] for half in range(2)])
+            stmatrix.sync.aligned.m8n8.x4.shared__cta.b16(smem.SharedAddress(offset, self.addresses[i // 2]), packed)
+
+    def _f32(self, blocks: list[list[Reg[f32]]], offset: int) -> None:
+        """One 8-byte store for each block of 8 columns and each row."""
+        for i, four in enumerate(blocks):
+            for half in range(2):
+                place = smem.SharedAddress(offset + half * 8 * self.layout.span_bytes, self.addresses[i])
+                st.shared__cta.v2.f32(place, Vec(four[2 * half:2 * half + 2]))
 
 
 class StagedStore:
@@ -77,20 +127,7 @@ class StagedStore:
         self.barrier, self.buffers, self.together = warpgroup + 1, buffers, together
         self.leader = thread == 0
         self.view = staging[warpgroup * buffers]
-        span = self.layout.span_bytes
-        warp_row = (thread >> 5) * 16
-        in_warp = mov.u32(laneid)
-        # stmatrix: lane l addresses row l % 16 of the warp's 16 rows, 16-byte column l / 16. The swizzle XORs the column with the row's
-        # place in the pattern. For f32, lane l writes rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next one.
-        if self.layout.type is f32:
-            row, chunk, rest = in_warp >> 2, (in_warp & 3) >> 1, (in_warp & 1) * 8
-        else:
-            row, chunk, rest = in_warp & 15, in_warp >> 4, None
-        pattern = row & 7 if span == 128 else row >> 1 & 3 if span == 64 else row >> 2 & 1
-        address = self.view.register() + (warp_row + row) * span + ((pattern ^ chunk) << 4)
-        address = address if rest is None else address + rest
-        # The staging is aligned to the swizzle pattern, so 16-byte columns 2i and 2i + 1 are reached by XOR with a constant at bit 5.
-        self.addresses = [address if i == 0 else xor.b32(address, i << 5) for i in range(span // 32)]
+        self.writer = StagedWriter(self.layout, self.view, thread)
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
         """Store m64 blocks by BN columns to D, from `row` and `column` on."""
@@ -107,10 +144,7 @@ class StagedStore:
                 at_column = column + j * per_box if j else column
                 blocks = [self.fused.block(self.fused.mma.block(acc[m64], j * per_box // 8 + i), at_row, at_column + 8 * i, batch)
                           for i in range(per_box // 8)]
-                if self.layout.type is f32:
-                    self._write_f32(blocks, offset)
-                else:
-                    self._write_16(blocks, offset)
+                self.writer.write(blocks, offset)
                 stores.append((offset, at_column, at_row))
             fence.proxy.async_.shared__cta()
             bar.sync(self.barrier, b=WARPGROUP)
@@ -130,23 +164,72 @@ class StagedStore:
         """The tensor map of D. Only the leader calls it."""
         return self.d
 
-    def _write_16(self, blocks: list[list[Reg[f32]]], offset: int) -> None:
-        """Each stmatrix writes 16 rows x 16 columns of the warp."""
-        pack = opcode(f"cvt.rn.{self.layout.type.__name__}x2.f32")
-        for i in range(0, len(blocks), 2):
-            packed = Vec([pack(four[2 * half + 1], four[2 * half]) for four in blocks[i:i + 2] for half in range(2)])
-            stmatrix.sync.aligned.m8n8.x4.shared__cta.b16(smem.SharedAddress(offset, self.addresses[i // 2]), packed)
-
-    def _write_f32(self, blocks: list[list[Reg[f32]]], offset: int) -> None:
-        """One 8-byte store for each block of 8 columns and each row."""
-        for i, four in enumerate(blocks):
-            for half in range(2):
-                place = smem.SharedAddress(offset + half * 8 * self.layout.span_bytes, self.addresses[i])
-                st.shared__cta.v2.f32(place, Vec(four[2 * half:2 * half + 2]))
-
     def tail(self) -> None:
         """Before the warpgroup exits: wait until its stores have completed."""
         cp.async_.bulk.wait_group(0, pred=self.leader)
+
+
+class RowStore:
+    """Writes accumulators to swizzled rows in shared memory, and stores these to D row by row: 128 bytes at a time by a warp, of one row
+    or of two or four if spans are narrower.
+
+    A warp reads the 16 rows that it has written itself, so that it waits for no other warp. Thread l of a row stores the word of columns 2l
+    and 2l + 1, or of 2l + 1 and 2l + 2 in a row that begins in the middle of a word; what is left over at the ends are elements.
+    """
+
+    def __init__(self, staging: Tile[Any], out: Matrix, warpgroup: Reg[u32], thread: Reg[u32], fused: Fused) -> None:
+        self.layout, self.out, self.fused = staging.layout, out, fused
+        self.writer = StagedWriter(staging.layout, staging[warpgroup], thread)
+        span, lane = self.layout.span_bytes, mov.u32(laneid)
+        self.at_once = 128 // span
+        self.word = lane & span // 4 - 1
+        self.row = (thread >> 5) * 16 + (lane // (span // 4) if self.at_once > 1 else 0)        # the thread's first
+        self.place = staging[warpgroup].register() + self.row * span + self.word * 4
+
+    def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
+        """Store m64 blocks by BN columns to D, from `row` and `column` on."""
+        per_box = self.layout.columns
+        for m64, fragment in enumerate(acc):
+            for j in range(BN // per_box):
+                at_row = row + m64 * ROWS if m64 else row
+                at_column = column + j * per_box if j else column
+                blocks = [self.fused.block(self.fused.mma.block(fragment, j * per_box // 8 + i), at_row, at_column + 8 * i, batch)
+                          for i in range(per_box // 8)]
+                bar.warp.sync(0xFFFFFFFF)
+                self.writer.write(blocks, 0)
+                bar.warp.sync(0xFFFFFFFF)
+                self._rows(at_row + self.row, at_column, batch)
+
+    def _rows(self, row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None) -> None:
+        """Store this warp's 16 rows of a box, of which the thread's first begins there."""
+        edges, size = self.fused.edges, self.layout.element_bytes
+        there: Any = max_.s32(min_.s32(edges.n - column, self.layout.columns), 0)
+        pitch, span = mul.wide.u32(self.out.row_stride, size * self.at_once), self.layout.span_bytes
+        pointer: Reg[u64] = self.out.at(row, column, batch).cast(b8).at(self.word * 4).reg
+        for step, r in enumerate(range(0, 16, self.at_once)):
+            pointer = add.u64(pointer, pitch) if r else pointer
+            columns = selp.u32(there, 0, row + r < edges.m if r else row < edges.m)
+            flip = (step & span // 16 - 1) << 4                             # the swizzle of all rows of a step
+            at = xor.b32(self.place, flip) if flip else self.place
+            word: Any = ld.shared__cta.b32(smem.SharedAddress(r * span, at))
+            if size == 4:
+                st.global_.b32(Ptr(pointer, b32), word, pred=self.word < columns)
+            else:
+                self._halves(pointer, word, columns)
+
+    def _halves(self, pointer: Reg[u64], word: Any, columns: Reg[u32]) -> None:
+        """Store a row of 16-bit elements, of which each thread has two."""
+        odd = shr.u32(cvt.u32.u64(pointer), 1) & 1
+        following: Any = opcode("shfl.sync.down.b32")(word, 1, 31, 0xFFFFFFFF)
+        shifted = prmt.b32(word, following, odd * 0x2222 + 0x3210)
+        aligned = opcode("and.b64")(add.u64(pointer, 2), 0xFFFFFFFFFFFFFFFC)
+        after = self.word * 2 + odd + 1                                     # the second column of a thread's word
+        st.global_.b32(Ptr(aligned, b32), shifted, pred=after < columns)
+        st.global_.b16(Ptr(aligned, b16), cvt.u16.u32(shifted), pred=after == columns)
+        st.global_.b16(Ptr(pointer, b16), cvt.u16.u32(word), pred=self.word < min_.u32(odd, columns))
+
+    def tail(self) -> None:
+        """No store needs to be waited for."""
 
 
 class DirectStore:
@@ -168,6 +251,9 @@ class DirectStore:
         at = row + self.fused.lane_row
         first = self.out.at(at, column + self.fused.lane_column, batch)
         second = first.at(self.out.row_stride * 8)
+        if self.fused.elements == 1:
+            self._elements(values, at, column + self.fused.lane_column, first, second)
+            return
         for pointer, pair, p in ((first, values[:2], (at < self.fused.edges.m) & inside),
                                  (second, values[2:], (at + 8 < self.fused.edges.m) & inside)):
             if self.out.type is f32:
@@ -179,25 +265,52 @@ class DirectStore:
                 narrow = opcode(f"cvt.rn.satfinite.{self.out.type.__name__}x2.f32")(pair[1], pair[0])
                 st.global_.b16(pointer, narrow, pred=p)
 
+    def _elements(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], first: Any, second: Any) -> None:
+        """Store a thread's four values of a block one by one."""
+        edges = self.fused.edges
+        columns = column < edges.n, column + 1 < edges.n
+        for pointer, pair, within in ((first, values[:2], row < edges.m), (second, values[2:], row + 8 < edges.m)):
+            for place, (value, inside) in enumerate(zip(pair, columns, strict=True)):
+                store_one(pointer.at(place) if place else pointer, value, self.out.type, within & inside)
+
     def tail(self) -> None:
         """No store needs to be waited for."""
+
+
+def store_one(pointer: Any, value: Reg[f32], type_: type[Scalar], p: Any) -> None:
+    """Round one value to `type_` and store it where `p` holds."""
+    if type_ is f32:
+        st.global_.f32(pointer, value, pred=p)
+    elif type_.bits == 16:
+        st.global_.b16(pointer, opcode(f"cvt.rn.{type_.__name__}.f32")(value), pred=p)
+    else:
+        narrow = opcode(f"cvt.rn.satfinite.{type_.__name__}x2.f32")(value, value)
+        st.global_.b8(pointer, cvt.u32.u16(narrow), pred=p)
 
 
 def allocate_staging(store: Store | None, mma_warpgroups: int, columns: int, out: type[Scalar],
                      name: str = "D staging") -> Tile[Any] | None:
     """The staging buffers of all mma warpgroups, for tiles with this number of columns. None for direct stores."""
-    if not isinstance(store, Staged):
+    if not isinstance(store, Staged | Rows):
         return None
-    span = span_bytes(columns, out)
-    return smem.tile(out, (mma_warpgroups * store.buffers, ROWS, span * 8 // out.bits), swizzle=span, name=name)
+    span, buffers = span_bytes(columns, out), store.buffers if isinstance(store, Staged) else 1
+    return smem.tile(out, (mma_warpgroups * buffers, ROWS, span * 8 // out.bits), swizzle=span, name=name)
+
+
+def elements_of(store: Store | None) -> int:
+    """The neighbours that an epilogue reads and stores at a time."""
+    return store.elements if isinstance(store, Direct) else 1 if isinstance(store, Rows) else 2
 
 
 def tile_store(store: Store | None, staging: Tile[Any] | None, d: TensorMap, out: Matrix, thread: MmaThread, fused: Fused,
-               together: bool) -> StagedStore | DirectStore:
+               together: bool) -> StagedStore | DirectStore | RowStore:
     """The store of a configuration."""
+    if staging is not None and isinstance(store, Rows):
+        return RowStore(staging, out, thread.warpgroup, thread.thread, fused)
     if staging is None or not isinstance(store, Staged):
         return DirectStore(out, fused)
     return StagedStore(staging, d, thread.warpgroup, thread.thread, fused, buffers=store.buffers, together=together)
 
 
-__all__ = ["BUFFERS", "DirectStore", "Edges", "Fused", "StagedStore", "Visitor", "allocate_staging", "span_bytes", "tile_store"]
+__all__ = ["BUFFERS", "DirectStore", "Edges", "Fused", "RowStore", "StagedStore", "StagedWriter", "Visitor", "allocate_staging",
+           "elements_of", "span_bytes", "tile_store"]

@@ -18,7 +18,7 @@ from .epilogue import DirectStore, Edges, Fused, StagedStore
 from .epilogue_ops import Fusion, FusionOperands, Matrix, Strided
 from .epilogue_swap_ab import SwapABStore
 from .gated import GatedMma, GatedSwapABStore
-from .tensormaps import acquire
+from .tensormaps import acquire, map_of, maps_of
 from .warpgroups import MmaThread
 
 
@@ -89,7 +89,7 @@ class GroupEpilogue:
         self.by_address = operands.layout == "ptr_array" and not config.staged
         self.columns = mov.u32(0) if self.by_address else n
         edges = Edges(self.columns, self.end) if swap_ab else Edges(self.end, self.columns)
-        self.fused = Fused(gates, fusion, reads, edges, mma_thread.row, mma_thread.column)
+        self.fused = Fused(gates, fusion, reads, edges, mma_thread.row, mma_thread.column, config.elements)
         self.out = out
         self.matrix = Matrix(Ptr(mov.u64(0), b8), operands.out, self.columns, out.batch) if self.by_address else out.of(operands.out)
 
@@ -101,6 +101,13 @@ class GroupEpilogue:
         if self.config.updates_maps:
             return UpdatedStore(staging, y, self.mma_thread.warpgroup, self.mma_thread.thread, self.fused, **how)
         return RaggedStore(staging, y, self.mma_thread.warpgroup, self.mma_thread.thread, self.fused, self.end, **how)
+
+    def turn_to_group(self, store: Any, work: GroupWorkTile, workspace: Ptr[u32]) -> None:
+        """Before a tile is stored: the group's own map, if groups have maps of their own."""
+        if isinstance(store, UpdatedStore):
+            operands = self.config.operands
+            own_map = map_of(workspace, operands.max_groups, operands.layout, work.group, maps_of(operands.layout) - 1)
+            store.turn_to(work.group, own_map, work.start)
 
     def swap_ab_store(self) -> SwapABStore:
         """The store of tiles whose tokens are columns."""

@@ -142,23 +142,25 @@ class FusionOperands:
 
 
 def apply(fusion: Fusion, operands: FusionOperands, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], rows: Reg[u32], inside: Any,
-          batch: Reg[u32] | None = None) -> list[Reg[f32]]:
+          batch: Reg[u32] | None = None, second: Any = None) -> list[Reg[f32]]:
     """The values of D at (row, column), (row, column + 1), (row + 8, column), (row + 8, column + 1), from the accumulators there.
 
-    `rows` is M. `inside` holds where the columns are below N: nothing is read past the end of an operand.
+    `rows` is M. `inside` holds where the columns are below N: nothing is read past the end of an operand. With `second`, operands are read
+    element by element, and the second column is below N where `second` holds.
     """
     if fusion.alpha or fusion.scale:
         values = [mul.rn.f32(value, operands._factor[0]) for value in values]
     pairs = [(values[0], values[1], row), (values[2], values[3], row + 8)]
     bias: list[Reg[f32]] = []
     if fusion.bias is not None and fusion.bias_along == "column":
-        bias = _pair(_bias(operands, fusion.bias).at(column), fusion.bias, inside)
+        bias = _pair(_bias(operands, fusion.bias).at(column), fusion.bias, inside, second)
     found: list[Reg[f32]] = []
     for low, high, at in pairs:
         pair = [low, high]
         within = (at < rows) & inside
+        beside = (at < rows) & second if second is not None else None
         if operands.c is not None:
-            c = _pair(operands.c.at(at, column, batch), operands.c.type, within)
+            c = _pair(operands.c.at(at, column, batch), operands.c.type, within, beside)
             pair = [fma.rn.f32(operands.beta, x, value) for x, value in zip(c, pair, strict=True)]
         if fusion.bias is not None:
             if fusion.bias_along == "row":
@@ -170,7 +172,7 @@ def apply(fusion: Fusion, operands: FusionOperands, values: list[Reg[f32]], row:
             function = ACTIVATIONS[fusion.activation] if isinstance(fusion.activation, str) else fusion.activation
             pair = [function(value) for value in pair]
         if operands.residual is not None:
-            residual = _pair(operands.residual.at(at, column, batch), operands.residual.type, within)
+            residual = _pair(operands.residual.at(at, column, batch), operands.residual.type, within, beside)
             pair = [add.rn.f32(value, x) for value, x in zip(pair, residual, strict=True)]
         found += pair
     return found
@@ -181,8 +183,10 @@ def _bias(operands: FusionOperands, type_: type[Scalar]) -> Ptr[Any]:
     return operands.bias.cast(b32 if type_ is f32 else b16)
 
 
-def _pair(pointer: Ptr[Any], type_: type[Scalar], inside: Any) -> list[Reg[f32]]:
-    """Two neighbours as f32; zeros where `inside` does not hold."""
+def _pair(pointer: Ptr[Any], type_: type[Scalar], inside: Any, second: Any = None) -> list[Reg[f32]]:
+    """Two neighbours as f32; zeros where `inside` does not hold. With `second`, one after the other, the second where `second` holds."""
+    if second is not None:
+        return [_one(pointer, type_, inside), _one(pointer.at(1), type_, second)]
     if type_ is f32:
         found = Vec((mov.f32(0.0), mov.f32(0.0)))
         ld.global_.v2.f32(found, pointer, pred=inside)

@@ -75,9 +75,11 @@ class SwapABStore:
 class TokenScales(Scales):
     """Block scales if tokens are columns. Each token and each m64 block of features has a scale for every 128 of K.
 
-    `a` has the scales of the tokens, `b` the scales of the weights.
+    `a` has the scales of the tokens, `b` the scales of the weights. `row` is the thread's first row of an m64 block; it has a scale of its
+    own where a block of scales may begin within an m64 block (`by_row`).
     """
 
+    row: Any = 0
     _offsets: list[Reg[u32]] = field(default_factory=list)
     _blocks: list[Ptr[f32]] = field(default_factory=list)
 
@@ -95,7 +97,12 @@ class TokenScales(Scales):
         self._offsets = [min_.u32(token + (block * 8 + i), last) * stride for block in range(self.BN // 8) for i in range(2)]
 
     def _ready(self) -> None:
-        self._next = [mov.f32(1.0) for _ in range(len(self._offsets) + self.m64_blocks)]
+        self._next = [mov.f32(1.0) for _ in range(len(self._offsets) + len(self._blocks))]
+
+    @property
+    def by_row(self) -> bool:
+        """Whether an m64 block may have rows of two blocks of scales."""
+        return self.step < ROWS
 
     def prefetch(self, k: Reg[u32] | int) -> None:
         """Begin to read the scales of stage `k`."""
@@ -111,9 +118,10 @@ class TokenScales(Scales):
     def factor(self, m64: int, index: int) -> Reg[f32]:
         """The factor of accumulator `index` of an m64 block."""
         column = index // 4 * 2 + index % 2
-        key = m64, column
+        weights = 2 * m64 + index % 4 // 2 if self.by_row else m64
+        key = weights, column
         if key not in self._factors:
-            self._factors[key] = mul.rn.f32(self._now[column], self._now[len(self._offsets) + m64])
+            self._factors[key] = mul.rn.f32(self._now[column], self._now[len(self._offsets) + weights])
         return self._factors[key]
 
 

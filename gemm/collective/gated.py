@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import gcd
@@ -82,12 +83,22 @@ class GatedSwapABStore(SwapABStore):
         return gated(mma.block(gate, block), mma.block(up, block), self.factor)
 
 
+def block_of(feature: Reg[u32], features: Reg[u32], up: bool, step: int) -> Reg[u32]:
+    """The block of weights that has a feature of the gate or of the up projection, which follows the gate after `features`, a multiple of
+    `step`. Features past the last one have its block."""
+    if step == BLOCK:
+        each = features // BLOCK
+        block = min_.u32(feature // BLOCK, each - 1)
+        return block + each if up else block
+    return min_.u32((feature + features if up else feature) // BLOCK, ((features + features if up else features) - 1) // BLOCK)
+
+
 class GatedScales(Scales):
-    """Block scales of a tile with the gate in its first half of columns. The blocks of the up projection follow those of the gate."""
+    """Block scales of a tile with the gate in its first half of columns. The weights of the up projection follow those of the gate."""
 
     @property
     def group(self) -> int:
-        return gcd(self.BN // 2, BLOCK)
+        return gcd(self.BN // 2, self.step)
 
     def begin(self, row: Reg[u32], column: Reg[u32], rows: Reg[u32], columns: Reg[u32], first: Any = 0) -> None:
         """`column` and `columns` count features of one projection."""
@@ -95,12 +106,10 @@ class GatedScales(Scales):
         assert self.b is not None
         self._a_rows = [self._start(self.a, min_.u32(row + (m64 * ROWS + half), rows - 1), first)
                         for m64 in range(self.m64_blocks) for half in (0, 8)]
-        per = columns // BLOCK
         self._b_columns = []
         for half in range(2):
             for group in range(self.BN // 2 // self.group):
-                block = min_.u32((column + group * self.group) // BLOCK, per - 1)
-                self._b_columns.append(self._start(self.b, block + per if half else block, first))
+                self._b_columns.append(self._start(self.b, block_of(column + group * self.group, columns, half > 0, self.step), first))
         self._next = [mov.f32(1.0) for _ in range(len(self._a_rows) + len(self._b_columns))]
 
 
@@ -111,12 +120,13 @@ class GatedTokenScales(TokenScales):
         """`row` and `rows` count features of one projection."""
         assert self.b is not None
         self._tokens(column, columns)
-        weights, per = self.b, rows // BLOCK
+        weights, within = self.b, (self.row, self.row + 8) if self.by_row else (0,)
         self._blocks = []
-        for m64 in range(self.m64_blocks):
-            block = min_.u32((row + m64 // 2 * ROWS) // BLOCK, per - 1)
-            self._blocks.append(weights.pointer.at(mul.wide.u32(block + per if m64 % 2 else block, weights.mn_stride)))
+        for m64, own in itertools.product(range(self.m64_blocks), within):
+            feature = row if isinstance(own, int) else row + own
+            block = block_of(feature + m64 // 2 * ROWS, rows, m64 % 2 > 0, self.step)
+            self._blocks.append(weights.pointer.at(mul.wide.u32(block, weights.mn_stride)))
         self._ready()
 
 
-__all__ = ["GatedCopy", "GatedMma", "GatedScales", "GatedSwapABStore", "GatedTokenScales", "gated"]
+__all__ = ["GatedCopy", "GatedMma", "GatedScales", "GatedSwapABStore", "GatedTokenScales", "block_of", "gated"]

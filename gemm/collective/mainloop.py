@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ptxkit import Reg, Ring, Vec, if_, ring, smem
+from ptxkit import Reg, Ring, Vec, if_, ring, smem, span
 from ptxkit.ptx import bar, fence, mov, st, wgmma
 from ptxkit.smem import Tile
 from ptxkit.types import b32, u32
@@ -50,10 +50,12 @@ class Mainloop:
     def _multiply(self, mma: TiledMma, acc: Accumulators, count: Reg[u32], order: OrderedSequence | None = None) -> None:
         stages, previous = self.stages, mov.u32(0)
         if order is not None:
-            order.wait()
-        with ring(self.position, count) as (k, stage, parity):
+            with span("turn"):
+                order.wait()
+        with ring(self.position, count) as (k, stage, parity), span("stage"):
             accumulate = k != 0
-            stages.wait(stage, parity)
+            with span("wait"):
+                stages.wait(stage, parity)
             wgmma.fence.sync.aligned()
             mma.issue(acc, self.a[stage], self.b[stage], accumulate)
             wgmma.commit_group.sync.aligned()
@@ -89,8 +91,8 @@ def clear_rows(tile: Tile[Any], start: int, thread: Reg[u32]) -> None:
     zero = mov.b32(0)
     place = tile[0].register() + thread * 16
     for stage in range(len(tile)):
-        for span in range(layout.spans):
-            offset = stage * tile.stage_bytes + span * layout.span_stride + start * layout.span_bytes
+        for part in range(layout.spans):
+            offset = stage * tile.stage_bytes + part * layout.span_stride + start * layout.span_bytes
             for done in range(0, bytes, WARPGROUP * 16):
                 inside = None if bytes - done >= WARPGROUP * 16 else thread < (bytes - done) // 16
                 zeros: Vec[b32, Any] = Vec((zero, zero, zero, zero))

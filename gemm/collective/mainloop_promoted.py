@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ptxkit import Reg, Ring, Vec, for_range, if_, loop, ring
+from ptxkit import Reg, Ring, Vec, for_range, if_, loop, ring, span
 from ptxkit.flow import else_
 from ptxkit.ptx import fma, mov, wgmma
 from ptxkit.ptx import min as min_
@@ -138,7 +138,8 @@ class PromotedMainloop(Mainloop):
 
     def _await(self, stage: Reg[u32] | int, parity: Reg[u32], scales: Scales | Reader, factors: Any) -> None:
         """Wait for a stage and read its scales."""
-        self.stages.wait(stage, parity)
+        with span("wait"):
+            self.stages.wait(stage, parity)
         if isinstance(scales, Reader):
             scales.read(factors, stage)
 
@@ -190,18 +191,20 @@ class MmaMainloop:
 
     def run(self, work: WorkTile, column: Reg[u32], order: OrderedSequence | None = None) -> None:
         """Multiply the stages of a work tile that begins at `column`."""
-        if not self.promotes:
-            self.loop.multiply(self.total, work.stages, order)
-            return
-        self.reader.begin(column, work.first)
-        if self.second is not None:
-            self.loop.promote_overlapped((self.acc, self.second), self.total, work.stages, self.reader)
-        else:
-            self.loop.promote(self.acc, self.total, work.stages, self.reader, self.stagger)
+        with span("mma"):
+            if not self.promotes:
+                self.loop.multiply(self.total, work.stages, order)
+                return
+            self.reader.begin(column, work.first)
+            if self.second is not None:
+                self.loop.promote_overlapped((self.acc, self.second), self.total, work.stages, self.reader)
+            else:
+                self.loop.promote(self.acc, self.total, work.stages, self.reader, self.stagger)
 
     def run_scaled(self, work: WorkTile, scales: Scales) -> None:
         """As `run`, with block scales that each thread reads from global memory."""
-        self.loop.promote(self.acc, self.total, work.stages, scales, self.stagger)
+        with span("mma"):
+            self.loop.promote(self.acc, self.total, work.stages, scales, self.stagger)
 
     def shift(self, rows: Reg[u32] | int) -> None:
         """Set the place of the next tile's row scales: `rows` after the start of a stage."""

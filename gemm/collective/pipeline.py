@@ -26,11 +26,16 @@ class Pipeline:
     Arrivals of a phase. full: 1, the producer's arrive.expect_tx with the bytes of the whole stage, including those that peers multicast;
     and `copying_lanes`, if the lanes of a warp copy into the stage too. empty: one thread of every warpgroup that reads the stage, in every
     CTA that this CTA's copies reach. With `by_warp` it is one thread of every warp: its threads read the stage through the generic proxy.
+
+    `by_threads`: threads copy operands into the stage, which wgmma reads through the async proxy. A copy of cp.async has no thread that
+    could execute a proxy fence after it, so the readers do, after they have waited. Then `tensor_copies` says whether there is an
+    arrive.expect_tx besides.
     """
 
     def __init__(self, stages: int, readers: int, cluster: Cluster | None = None, *, by_warp: bool = False, copying_lanes: int = 0,
-                 name: str = "") -> None:
+                 by_threads: bool = False, tensor_copies: bool = True, name: str = "") -> None:
         self.stages, self.by_warp, self.copying_lanes = stages, by_warp, copying_lanes
+        self.by_threads, self.tensor_copies = by_threads, tensor_copies
         self.cluster = cluster or Cluster()
         self.readers = readers * (4 if by_warp else 1)
         self.full, self.empty = smem.mbarrier(stages, name=f"{name}full"), smem.mbarrier(stages, name=f"{name}empty")
@@ -38,7 +43,7 @@ class Pipeline:
     @property
     def counts(self) -> tuple[Counts, Counts]:
         """The mbarriers and their arrival counts."""
-        return (self.full, 1 + self.copying_lanes), (self.empty, self.cluster.peers * self.readers)
+        return (self.full, self.tensor_copies + self.copying_lanes), (self.empty, self.cluster.peers * self.readers)
 
     def init(self, *more: Counts) -> None:
         """In one thread: initialise these mbarriers and `more`, then execute the fence for the other CTAs of the cluster."""
@@ -75,8 +80,10 @@ class ConsumerSide:
         object.__setattr__(self, "releases", cluster.reaches_here(who))
 
     def wait(self, stage: Reg[u32] | int, parity: Reg[u32]) -> None:
-        """Wait until the stage has landed."""
+        """Wait until the stage has landed, and is visible to wgmma."""
         wait(self.pipeline.full[stage], parity)
+        if self.pipeline.by_threads:
+            fence.proxy.async_.shared__cta()
 
     def have_read(self) -> None:
         """With `by_warp`: order this warp's generic-proxy reads of a stage before the copies that overwrite it.

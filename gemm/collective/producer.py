@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ptxkit import Reg, Ring, ring
+from ptxkit import Reg, Ring, ring, span
 from ptxkit.ptx import selp
 from ptxkit.types import u32
 
@@ -37,14 +37,16 @@ class Producer:
         with ring(self.position, work.stages) as (k, stage, parity):
             number = k if isinstance(work.first, int) and work.first == 0 else k + work.first
             at = number * depth
-            pipeline.acquire(stage, parity)
-            first = k < pipeline.stages if fills else None
-            full = pipeline.expect(stage, bytes if first is None else selp.u32(first_bytes, bytes, first))
-            self.a.load(stage, row, at, full, *outer, *a_outer, first=first)
-            self.b.load(stage, column, at, full, *outer, *b_outer, first=first)
-            if scales is not None:
-                scales.m.load(stage, row, number, full)
-                scales.n.load(stage, column, number, full)
+            with span("wait"):
+                pipeline.acquire(stage, parity)
+            with span("load"):
+                first = k < pipeline.stages if fills else None
+                full = pipeline.expect(stage, bytes if first is None else selp.u32(first_bytes, bytes, first))
+                self.a.load(stage, row, at, full, *outer, *a_outer, first=first)
+                self.b.load(stage, column, at, full, *outer, *b_outer, first=first)
+                if scales is not None:
+                    scales.m.load(stage, row, number, full)
+                    scales.n.load(stage, column, number, full)
 
     def tail(self) -> None:
         """Before the producer exits: wait until every stage is empty."""

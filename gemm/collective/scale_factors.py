@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
-from ptxkit import MBarrier, Ptr, Reg, TensorMap, Vec, smem
+from ptxkit import MBarrier, Reg, TensorMap, Vec, smem
 from ptxkit.ptx import add, cp, ld, mov, mul
 from ptxkit.ptx import min as min_
 from ptxkit.smem import Shared, Tile
 from ptxkit.types import f32, u32
 
+from ..config.grouped_parts import GroupOperands
 from ..config.parts import BlockScaled, Sums
 from ..config.parts import Tile as TileShape
 from .atoms import tensor_copy
@@ -20,19 +21,25 @@ from .thread_scales import BLOCK, ScaleArray
 WARP = 32
 ALIGNED = 4                 # a copy begins at a multiple of 4 floats; a bulk copy has at least 4
 MAX_BOX = 256               # lines of one tensor copy
+WHOLE = 0x1_0000_0000 - ALIGNED             # mask of a multiple of ALIGNED
+LINE = 32                   # floats of shared memory from one small tensor copy to the next: 128 bytes
 
 
 @dataclass(slots=True)
 class ScaleLines:
     """The scales of one operand: one for each `block` lines (1 or 128) of its tile. A tile may touch several blocks of 128.
 
-    There are three ways to load them. With a tensor map the producer's tensor copies load scales that are contiguous along the lines. In
-    `bulk` its bulk copies load scales that are contiguous along K: four stages' scales of every block that the tile may touch. Otherwise
-    another warp of the producer warpgroup copies them. On an H200 this costs 14 % of a large product for scales of rows, and 4 % for
-    scales of blocks (docs/performance.md).
+    There are four ways to load them. With a tensor map the producer's tensor copies load scales that are contiguous along the lines. In
+    `bulk` its bulk copies load scales that are contiguous along K: four stages' scales of every block that the tile may touch. With `flat`
+    the tensor map has one dimension, all of the array: its copies load the 16 bytes around one scale of every such block, whatever the
+    strides. Otherwise another warp of the producer warpgroup copies them. On an H200 this costs 14 % of a large product for scales of
+    rows, and 4 % for scales of blocks (docs/performance.md).
 
     A copy begins at a multiple of 16 bytes. If tiles may begin at any line, a tile's lines come in `parts`: one or two copies, which begin
     `shift` lines before the tile, at a multiple of ALIGNED lines.
+
+    The scales of groups that lie `apart` have a map with the group as its last dimension. Their lines count from the group's first one, and
+    tiles begin at multiples of 64.
     """
 
     array: ScaleArray
@@ -43,29 +50,42 @@ class ScaleLines:
     tensormap: TensorMap | None = None
     parts: int = 0                              # 0: every tile begins where a copy may begin
     bulk: bool = False
-    halves: int = 1                             # 2: the tile's lines are halves of two projections, whose scales are a projection apart
+    flat: bool = False
+    halves: int = 1                             # 2: the tile's lines are halves of two projections, the second after the first
+    step: int = BLOCK                           # the second projection begins at a multiple of it, in lines
+    apart: bool = False
+    origin: Any = 0                             # flat: the place of the group's first scale
+    extent: Any = 0                             # the lines of a projection, where a thread has to know them
+    _group: tuple[Reg[u32], ...] = ()           # of scales that lie apart
+    _start: Reg[u32] | int = 0                  # its first line
     _at: list[Reg[u32]] = field(default_factory=list)
     _first: Any = 0
-    _sources: list[Ptr[f32]] = field(default_factory=list)
+    _sources: list[Any] = field(default_factory=list)
 
     @classmethod
     def allocate(cls, array: ScaleArray, lines: int, block: int, stages: int, name: str, tensormap: TensorMap | None = None,
-                 anywhere: bool = False, bulk: bool = False, halves: int = 1) -> ScaleLines:
+                 anywhere: bool = False, bulk: bool = False, halves: int = 1, apart: bool = False, flat: bool = False,
+                 step: int = BLOCK) -> ScaleLines:
         if bulk:
-            ring = smem.array(f32, stages * bulk_count(lines, halves), align=16, name=name)
-            return cls(array, lines, block, ring, bulk=True, halves=halves)
+            ring = smem.array(f32, stages * bulk_count(lines, halves, step), align=16, name=name)
+            return cls(array, lines, block, ring, bulk=True, halves=halves, step=step)
+        if flat:
+            tile = smem.tile(f32, (stages * halves * blocks_of(lines // halves, step=step), 1, ALIGNED), swizzle=0, name=name)
+            ring = Shared(f32, tile.offset, count=len(tile) * LINE)
+            return cls(array, lines, block, ring, tile, tensormap, flat=True, halves=halves, step=step)
         if tensormap is None:
             return cls(array, lines, block, smem.array(f32, stages * scale_count(lines, block), align=16, name=name))
         parts = copies_per_tile(lines) if anywhere else 0
         copy_lines = lines // parts + ALIGNED if parts else lines
         tile = smem.tile(f32, (stages * max(1, parts), 1, copy_lines), swizzle=0, name=name)
-        return cls(array, lines, block, Shared(f32, tile.offset, count=len(tile) * tile.stage_bytes // 4), tile, tensormap, parts)
+        return cls(array, lines, block, Shared(f32, tile.offset, count=len(tile) * tile.stage_bytes // 4), tile, tensormap, parts,
+                   apart=apart)
 
     @property
     def bytes(self) -> int:
         """The bytes that the producer's copies add to a stage."""
-        if self.bulk:
-            return 4 * self.part_floats
+        if self.bulk or self.flat:
+            return 4 * ALIGNED * self.blocks
         return (self.lines + self.parts * ALIGNED) * 4 if self.tensormap is not None else 0
 
     @property
@@ -74,9 +94,16 @@ class ScaleLines:
         return self.tensormap is None and not self.bulk
 
     @property
+    def blocks(self) -> int:
+        """The blocks whose scales are copied one by one."""
+        return self.halves * blocks_of(self.lines // self.halves, step=self.step)
+
+    @property
     def part_floats(self) -> int:
         """The floats of one part in shared memory."""
-        return bulk_count(self.lines, self.halves) if self.bulk else self.tile.stage_bytes // 4 if self.tile is not None else self.count
+        if self.bulk or self.flat:
+            return self.blocks * (LINE if self.flat else ALIGNED)
+        return self.tile.stage_bytes // 4 if self.tile is not None else self.count
 
     @property
     def stage_floats(self) -> int:
@@ -94,12 +121,32 @@ class ScaleLines:
         """The number of lines that are loaded before the first line of a tile at `line`."""
         return line & (ALIGNED - 1) if self.parts else 0
 
+    def turn_to(self, group: Reg[u32], start: Reg[u32]) -> None:
+        """In the producer: begin a tile of a group, whose first line is `start`."""
+        if self.apart:
+            self._group, self._start = (group,), start
+
+    def turn_to_group(self, group: Reg[u32], stride: Reg[u32], lines: Reg[u32]) -> None:
+        """In the producer and the mma threads: begin a tile of a group. Groups are `stride` scales apart, projections have `lines`."""
+        self.extent = lines
+        if self.flat:
+            self.origin = group * stride
+
     def aim(self, line: Reg[u32], lines: Reg[u32]) -> None:
         """In the producer: begin a tile at `line` of `lines` (of a half). Blocks past the last one use the last block's scales."""
-        if self.bulk:
-            first, last = line // self.block, (lines - 1) // self.block
-            blocks = [min_.u32(first + i if i else first, last) for i in range(blocks_of(self.lines // self.halves))]
-            blocks += [block + (last + 1) for block in blocks] if self.halves == 2 else []
+        if not self.bulk and not self.flat:
+            return
+        count = self.blocks // self.halves
+        first, last = line // self.block, (lines - 1) // self.block
+        blocks = [min_.u32(first + i if i else first, last) for i in range(count)]
+        if self.halves == 2 and self.step == self.block:
+            blocks += [block + (last + 1) for block in blocks]
+        elif self.halves == 2:
+            first, last = (line + lines) // self.block, (lines + lines - 1) // self.block
+            blocks += [min_.u32(first + i if i else first, last) for i in range(count)]
+        if self.flat:
+            self._sources = [block * self.array.mn_stride + self.origin for block in blocks]
+        else:
             self._sources = [self.array.pointer.at(mul.wide.u32(block, self.array.mn_stride)) for block in blocks]
 
     def load(self, stage: Reg[u32], line: Reg[u32], k: Reg[u32], barrier: MBarrier) -> None:
@@ -112,8 +159,13 @@ class ScaleLines:
             return
         if self.tile is None or self.tensormap is None:
             return
+        if self.flat:
+            for i, source in enumerate(self._sources):
+                at = (source + k * self.array.k_stride) & WHOLE
+                tensor_copy(self.tile[stage * self.blocks + i], self.tensormap, (at,), barrier)
+            return
         if not self.parts:
-            tensor_copy(self.tile[stage], self.tensormap, (line, k), barrier)
+            tensor_copy(self.tile[stage], self.tensormap, (line - self._start if self.apart else line, k, *self._group), barrier)
             return
         first = line - self.shift(line)
         for part in range(self.parts):
@@ -121,12 +173,12 @@ class ScaleLines:
 
     @property
     def count(self) -> int:
-        return self.halves * scale_count(self.lines // self.halves, self.block)
+        return self.lines // self.group
 
     @property
     def group(self) -> int:
         """The number of adjacent lines of a tile that always share a scale."""
-        return 1 if self.block == 1 else gcd(self.lines // self.halves, self.block)
+        return 1 if self.block == 1 else gcd(self.lines // self.halves, self.step)
 
     def begin(self, line: Reg[u32], lines: Reg[u32], lane: Reg[u32], first: Any) -> None:
         """In the copying warp: begin a tile, and compute the scales that each lane copies. Lines past the last use its scales."""
@@ -150,14 +202,24 @@ class ScaleLines:
             cp.async_.ca.shared.global_(slot + number * WARP, place, 4, pred=None if left >= WARP else lane < left)
 
 
-def blocks_of(lines: int, block: int = BLOCK) -> int:
-    """The largest number of blocks that a tile of `lines` lines may touch."""
-    return (lines + block - gcd(lines, block) + block - 1) // block
+def blocks_of(lines: int, block: int = BLOCK, step: int = BLOCK) -> int:
+    """The largest number of blocks that a tile of `lines` lines may touch. Tiles begin at multiples of them, after a multiple of `step`."""
+    return (lines + block - gcd(lines, step) + block - 1) // block
 
 
-def bulk_count(lines: int, halves: int = 1) -> int:
+def bulk_count(lines: int, halves: int = 1, step: int = BLOCK) -> int:
     """The scales that bulk copies load in one stage: four stages' scales of every block that the tile (or each half) may touch."""
-    return ALIGNED * halves * blocks_of(lines // halves)
+    return ALIGNED * halves * blocks_of(lines // halves, step=step)
+
+
+def flat_floats(lines: int, halves: int = 1, step: int = BLOCK) -> int:
+    """The floats of one stage in shared memory for scales of blocks that are copied one by one by a flat tensor map."""
+    return LINE * halves * blocks_of(lines // halves, step=step)
+
+
+def groups_of(lines: int, halves: int, step: int) -> int:
+    """The scales of columns that a thread has in registers for a tile of `lines` columns."""
+    return lines // gcd(lines // halves, step)
 
 
 def copies_per_tile(lines: int) -> int:
@@ -213,14 +275,17 @@ class ScaleRing:
                    ScaleLines.allocate(sfb, tile.BN, BLOCK, stages, "scales of B", bulk=sums.load == "bulk"))
 
     @classmethod
-    def of_groups(cls, sums: Sums, x: ScaleArray, w: ScaleArray, x_map: TensorMap, tile: TileShape, stages: int,
-                  gated: bool) -> ScaleRing | None:
+    def of_groups(cls, sums: Sums, x: ScaleArray, w: ScaleArray, x_map: TensorMap, w_map: TensorMap, tile: TileShape, stages: int,
+                  operands: GroupOperands) -> ScaleRing | None:
         """The ring of a grouped product, whose tiles may begin at any row. With a gate, a tile has columns of two projections."""
         if not isinstance(sums, BlockScaled):
             return None
-        by_map = sums.load != "warp"
-        return cls(ScaleLines.allocate(x, tile.BM, 1, stages, "scales of X", x_map if by_map else None, anywhere=by_map),
-                   ScaleLines.allocate(w, tile.BN, BLOCK, stages, "scales of W", bulk=sums.load == "bulk", halves=1 + gated))
+        by_map, apart = sums.load != "warp", operands.scales_apart
+        return cls(ScaleLines.allocate(x, tile.BM, 1, stages, "scales of X", x_map if by_map else None, anywhere=by_map and not apart,
+                                       apart=by_map and apart),
+                   ScaleLines.allocate(w, tile.BN, BLOCK, stages, "scales of W", w_map if sums.load == "lines" else None,
+                                       bulk=sums.load == "bulk", flat=sums.load == "lines", halves=1 + operands.gated,
+                                       step=operands.gate_step))
 
     @property
     def copied(self) -> bool:
@@ -246,13 +311,19 @@ class ScaleRing:
     def read(self, factors: Factors, stage: Reg[u32] | int, row: Reg[u32], column: Reg[u32], places: list[Reg[u32]],
              k: Reg[u32] | int) -> None:
         """In an mma thread: read the scales of stage `k`. Its rows begin at `row` of the stage. Its columns begin at `column` of each
-        8; with bulk copies they are at `places`."""
+        8; with bulk or flat copies they are at `places`."""
         factors.forget()
         at = self.m.ring.at(stage * self.m.stage_floats)
         mine = at.at(row if self.m.block == 1 else row // self.m.group)
         for i, register in enumerate(factors.rows):
             offset = i // 2 * 64 + (8 if i % 2 else 0)
             ld.shared__cta.f32(register, mine + (offset if self.m.block == 1 else i // 2 * 64 // self.m.group))
+        if self.n.flat:
+            at, stride = self.n.ring.at(stage * self.n.stage_floats), self.n.array.k_stride
+            for place, register in zip(places, factors.columns, strict=True):
+                ld.shared__cta.f32(register, at.at(place))
+                mov.u32(place, (place & WHOLE) | ((place + stride) & (ALIGNED - 1)))
+            return
         if self.n.bulk:
             at = self.n.ring.at(stage * self.n.stage_floats + (k & (ALIGNED - 1)))
             for place, register in zip(places, factors.columns, strict=True):
@@ -271,7 +342,7 @@ class ScaleRing:
 @dataclass(frozen=True, slots=True)
 class Reader:
     """An mma thread's reader of the ring. `row` is the place of its first row's scale in a stage, `column` its column in every 8. With bulk
-    copies, `places` are the places of its columns' scales and `k` is the number of the next stage along K.
+    or flat copies, `places` are the places of its columns' scales and `k` is the number of the next stage along K.
 
     Without a ring all factors are 1.
     """
@@ -287,8 +358,8 @@ class Reader:
     @classmethod
     def of(cls, ring: ScaleRing | None, m64_blocks: int, row: Reg[u32], column: Reg[u32], stages: int, parts: bool = False) -> Reader:
         """For a ring of `stages` stages. `parts`: work tiles may have only a part of K."""
-        count = ring.n.count if ring is not None and ring.n.bulk else 0
-        whole = bool(count) and stages == ALIGNED and not parts
+        count = ring.n.count if ring is not None and (ring.n.bulk or ring.n.flat) else 0
+        whole = ring is not None and ring.n.bulk and stages == ALIGNED and not parts
         return cls(ring, m64_blocks, row, column, mov.u32(0), [mov.u32(0) for _ in range(count)], whole)
 
     def begin(self, column: Reg[u32], first: Reg[u32] | int) -> None:
@@ -298,8 +369,25 @@ class Reader:
             mov.u32(self.k, first)
             within, each = column & (lines.block - 1), lines.count // lines.halves
             for i, place in enumerate(self.places):
+                if i == each and lines.step != lines.block:
+                    within = (column + lines.extent) & (lines.block - 1)
                 offset = (within + i % each * lines.group) // lines.block * ALIGNED
                 mov.u32(place, offset + lines.stage_floats // 2 if i >= each else offset)
+        elif self.ring is not None and self.ring.n.flat:
+            self._begin_flat(self.ring.n, column, first)
+
+    def _begin_flat(self, lines: ScaleLines, column: Reg[u32], first: Reg[u32] | int) -> None:
+        """Each place is that of a block's 16 bytes in a stage, and the number of its scale among the four."""
+        each, stride = lines.count // lines.halves, lines.array.k_stride
+        begins = lines.origin if isinstance(first, int) and not first else lines.origin + stride * first
+        for half in range(lines.halves):
+            line, end = (column + lines.extent, lines.extent + lines.extent) if half else (column, lines.extent)
+            first_block, last = line // lines.block, (end - 1) // lines.block
+            for i in range(each):
+                block = (line + i * lines.group) // lines.block
+                place = (block - first_block) * LINE + half * lines.stage_floats // 2
+                scale = min_.u32(block, last) * lines.array.mn_stride + begins
+                mov.u32(self.places[half * each + i], place + (scale & (ALIGNED - 1)))
 
     def factors(self) -> Factors | None:
         """Registers for the factors of one stage; None without a ring."""
@@ -314,4 +402,5 @@ class Reader:
                 add.u32(self.k, self.k, 1)
 
 
-__all__ = ["ALIGNED", "Factors", "Reader", "ScaleLines", "ScaleRing", "bulk_count", "copies_per_tile", "scale_count"]
+__all__ = ["ALIGNED", "Factors", "Reader", "ScaleLines", "ScaleRing", "bulk_count", "copies_per_tile", "flat_floats", "groups_of",
+           "scale_count"]

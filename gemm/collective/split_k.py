@@ -54,7 +54,7 @@ class ClusterReduction:
         mbarrier.arrive.expect_tx.shared__cta.b64(self.landed[0], blocks * (self.splits * self.m64_blocks * BLOCK_BYTES), pred=first)
 
     def store(self, mma: Mma, acc: list[Vec[Any, Any]], block: Reg[u32], thread: Reg[u32], store: DirectStore, row: Reg[u32],
-              column: Reg[u32], BN: int) -> None:
+              column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
         """Send the partial sums, wait, add up this CTA's columns and store them. `block` is the warpgroup's first m64 block in the tile."""
         per, rank = columns_per_split(BN, self.splits), mov.u32(cluster_ctarank)
         send = opcode("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32")
@@ -77,7 +77,7 @@ class ClusterReduction:
                 with if_(eight < BN // 8):
                     parts = [ld.shared__cta.v4.f32(smem.SharedAddress(source * stride + (s * per + j) * BLOCK_BYTES, own))
                              for source in range(self.splits)]
-                    store.block(added(parts), row + s * ROWS, column + eight * 8)
+                    store.block(added(parts), row + s * ROWS, column + eight * 8, batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class SplitKStore:
         mma_thread = self.mma_thread
         block = mov.u32(0) if isinstance(mma_thread.first, int) else mma_thread.first
         if self.cluster is not None:
-            self.cluster.store(self.atom, sums, block, mma_thread.thread, self.direct, row, column, self.BN)
+            self.cluster.store(self.atom, sums, block, mma_thread.thread, self.direct, row, column, self.BN, work.batch)
             return
         assert work.split is not None
         shared = WorkspaceReduction(self.workspace, self.counters, self.split.splits, self.BM // ROWS, self.mma_warpgroups)

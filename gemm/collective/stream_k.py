@@ -13,7 +13,7 @@ from ptxkit.types import f32, u32
 from ..scheduler.stream_k import Part
 from ..scheduler.work import WorkTile
 from .atoms import WARPGROUP
-from .epilogue import DirectStore, StagedStore
+from .epilogue import DirectStore, RowStore, StagedStore
 from .warpgroups import MmaThread
 
 
@@ -85,7 +85,7 @@ class StreamKStore:
     """Hands over the sums of a part without its tile's first stage; otherwise collects the other runs' sums and stores the tile."""
 
     runs: RunReduction
-    store: StagedStore | DirectStore
+    store: StagedStore | DirectStore | RowStore
     mma_thread: MmaThread
     BN: int
 

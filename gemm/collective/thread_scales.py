@@ -39,6 +39,7 @@ class Scales:
     b: ScaleArray | None
     m64_blocks: int
     BN: int
+    step: int = BLOCK                           # with a gate: the number of features is a multiple of it
     _a_rows: list[Ptr[f32]] = field(default_factory=list)
     _b_columns: list[Ptr[f32]] = field(default_factory=list)
     _next: list[Reg[f32]] = field(default_factory=list)

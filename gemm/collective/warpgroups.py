@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ptxkit import Reg, if_, laneid
+from ptxkit import Reg, if_, laneid, role
 from ptxkit.flow import else_
 from ptxkit.idioms import cluster_start
 from ptxkit.ptx import bar, griddepcontrol, mov, setmaxnreg
@@ -29,10 +29,11 @@ def start(cluster: bool) -> None:
 
 
 @contextmanager
-def producer_warpgroup(thread: Reg[u32], mma_warpgroups: int) -> Iterator[None]:
-    """The threads of warpgroup 0. They give up registers. `mma_threads` must follow."""
+def producer_warpgroup(thread: Reg[u32], mma_warpgroups: int, *, keep: bool = False) -> Iterator[None]:
+    """The threads of warpgroup 0. They give up registers, unless all threads `keep` those that they have at entry. `mma_threads` must
+    follow."""
     with if_(thread < WARPGROUP):
-        if mma_warpgroups in REGISTERS:
+        if mma_warpgroups in REGISTERS and not keep:
             setmaxnreg.dec.sync.aligned.u32(REGISTERS[mma_warpgroups][0])
         yield
 
@@ -70,10 +71,13 @@ class MmaThread:
 
 
 @contextmanager
-def mma_threads(thread: Reg[u32], warpgroup: Reg[u32], mma_warpgroups: int, m64_blocks: int, schedule: Schedule) -> Iterator[MmaThread]:
-    """The threads of the mma warpgroups. They take over registers. With `Pingpong` each warpgroup has a whole tile to itself."""
+def mma_threads(thread: Reg[u32], warpgroup: Reg[u32], mma_warpgroups: int, m64_blocks: int, schedule: Schedule, *,
+                keep: bool = False) -> Iterator[MmaThread]:
+    """The threads of the mma warpgroups. They take over registers, unless all threads `keep` their own. With `Pingpong` each warpgroup has
+    a whole tile to itself."""
     with else_():
-        if mma_warpgroups in REGISTERS:
+        role("consumer")
+        if mma_warpgroups in REGISTERS and not keep:
             setmaxnreg.inc.sync.aligned.u32(REGISTERS[mma_warpgroups][1])
         index = warpgroup - 1
         thread = thread & (WARPGROUP - 1)

@@ -12,14 +12,30 @@ from ..collective.atoms import ROWS, WARPGROUP
 from ..collective.epilogue import BUFFERS, span_bytes
 from ..collective.mainloop import REGISTERS
 from ..collective.mainloop_promoted import part_shape
-from ..collective.scale_factors import bulk_count, scale_count
+from ..collective.scale_factors import bulk_count, flat_floats, scale_count
 from ..collective.thread_scales import BLOCK
-from .parts import MAX_STAGES, BlockScaled, Cooperative, Pingpong, Promoted, Schedule, Sums, TensorCoreSums, ThreadScaled, Tile
+from .parts import (
+    MAX_STAGES,
+    AsyncCopies,
+    BlockScaled,
+    Cooperative,
+    ElementCopies,
+    OperandCopies,
+    Pingpong,
+    Promoted,
+    Schedule,
+    Sums,
+    TensorCopies,
+    TensorCoreSums,
+    ThreadScaled,
+    Tile,
+)
 
 STAGE_BYTES = 128           # bytes of K in the narrowest stage
 BARRIER_BYTES = 16          # the full and the empty mbarrier of a stage
 SPARE_REGISTERS = {1: 40, 2: 40, 3: 32}     # registers of an mma thread besides its accumulators, by the number of mma warpgroups
 MAX_FRAGMENT_OF_512 = 96    # accumulators of one wgmma with 512 threads: ptxas limits it to the 128 registers at entry, despite setmaxnreg
+COPIED_WORD = 4             # bytes that a thread stores at once, or copies by one cp.async, where elements are copied one by one
 MAX_REGISTERS = 255         # of a thread with one mma warpgroup, which needs no setmaxnreg
 
 
@@ -48,9 +64,29 @@ def threads(schedule: Schedule) -> int:
     return WARPGROUP * (1 + warpgroups_of(schedule))
 
 
-def mma_registers(schedule: Schedule) -> int:
-    """The registers of an mma thread."""
+def copied_lines(copies: OperandCopies) -> int:
+    """The lines of a tile that the producer warpgroup copies at a time; 1 with tensor copies."""
+    if isinstance(copies, TensorCopies):
+        return 1
+    if isinstance(copies, ElementCopies):
+        return 32 if copies.across else 4
+    return copies.bytes
+
+
+def copying_arrivals(*copies: OperandCopies, size: int) -> int:
+    """The arrivals on full[stage] besides arrive.expect_tx: every thread's after its cp.async, every warp's after its stores. An element
+    of `size` 4 is copied by cp.async too."""
+    threads = [one for one in copies if not isinstance(one, TensorCopies)]
+    stores = any(isinstance(one, ElementCopies) and size != COPIED_WORD for one in threads)
+    asynchronous = any(isinstance(one, AsyncCopies) or size == COPIED_WORD for one in threads)
+    return WARPGROUP * asynchronous + WARPGROUP // 32 * stores
+
+
+def mma_registers(schedule: Schedule, copying: bool = False) -> int:
+    """The registers of an mma thread. Where the producer warpgroup is `copying`, all threads keep what they have at entry."""
     count = warpgroups_of(schedule)
+    if copying and count in REGISTERS:
+        return min(MAX_REGISTERS, (1 << 16) // threads(schedule) // 8 * 8)
     return REGISTERS[count][1] if count in REGISTERS else MAX_REGISTERS
 
 
@@ -73,12 +109,12 @@ def promoted_by_halves(tile: Tile, schedule: Schedule) -> bool:
     return promoted(sums) and not overlaps and part_shape(m64_blocks(tile, schedule), tile.BN)[1] < tile.BN
 
 
-def register_problem(tile: Tile, schedule: Schedule, accumulator: type[Scalar] = f32) -> str | None:
+def register_problem(tile: Tile, schedule: Schedule, accumulator: type[Scalar] = f32, copying: bool = False) -> str | None:
     """The reason if an mma thread cannot hold its sums, else None."""
     count = warpgroups_of(schedule)
     if count == 3 and tile.BN * accumulator.bits // 64 > MAX_FRAGMENT_OF_512:
         return f"one wgmma of {tile.BN} columns takes more registers than a thread of 512 has at entry: take BN=192 or fewer warpgroups"
-    has, needs = mma_registers(schedule), accumulator_registers(tile, schedule, accumulator)
+    has, needs = mma_registers(schedule, copying), accumulator_registers(tile, schedule, accumulator)
     if needs > has - SPARE_REGISTERS[count]:
         return (f"the sums of {tile.BM}x{tile.BN} take {needs} registers of an mma thread, which has {has} and can keep "
                 f"{has - SPARE_REGISTERS[count]} for them: take a smaller tile or more warpgroups")
@@ -95,7 +131,8 @@ def ring_bytes(stages: int, tile: Tile, sums: Sums, a: type[Scalar], b: type[Sca
     bytes = stages * (stage_bytes(tile, a, b) + BARRIER_BYTES)
     if isinstance(sums, BlockScaled):
         bytes += -(-stages * tile.BM // 4) * 16 if sums.load == "warp" else stages * -(-tile.BM // 32) * 128
-        bytes += stages * 4 * bulk_count(tile.BN) if sums.load == "bulk" else -(-stages * scale_count(tile.BN, BLOCK) // 2) * 8
+        bytes += stages * 4 * bulk_count(tile.BN) if sums.load == "bulk" else stages * 4 * flat_floats(tile.BN) if sums.load == "lines" \
+            else -(-stages * scale_count(tile.BN, BLOCK) // 2) * 8
     return bytes
 
 
@@ -128,6 +165,7 @@ def default_warpgroups(BM: int) -> Literal[1, 2, 3]:
     return 2 if BM == 4 * ROWS else 1 if BM == ROWS else 3 if BM >= 3 * ROWS else 2
 
 
-__all__ = ["BARRIER_BYTES", "STAGE_BYTES", "accumulator_registers", "buffers_problem", "deepest_ring", "default_warpgroups", "m64_blocks",
+__all__ = ["BARRIER_BYTES", "STAGE_BYTES", "accumulator_registers", "buffers_problem", "copied_lines", "copying_arrivals", "deepest_ring",
+           "default_warpgroups", "m64_blocks",
            "mma_registers", "promoted", "promoted_by_halves", "register_problem", "ring_bytes", "stage_bytes", "staging_bytes",
            "store_boxes", "sums_of", "threads", "warpgroups_of"]

@@ -19,16 +19,20 @@ from . import budget
 from .parts import (
     L2_FETCH,
     MAX_STAGES,
+    AsyncCopies,
     BlockScaled,
     ClusterShape,
     ConfigError,
     Cooperative,
+    CopiedLoads,
     Direct,
     Dynamic,
+    ElementCopies,
     Hilbert,
     Loads,
     Pingpong,
     Promoted,
+    Rows,
     Schedule,
     Scheduler,
     SplitK,
@@ -36,6 +40,7 @@ from .parts import (
     Static,
     Store,
     StreamK,
+    TensorCopies,
     ThreadScaled,
     Tile,
 )
@@ -83,8 +88,8 @@ class DenseConfig(TiledConfig):
     stages: int = 0
     schedule: Cooperative | Pingpong = Cooperative()
     scheduler: Static | Dynamic | StreamK | SplitK = Static()
-    store: Staged | Direct | None = None
-    loads: Loads = Loads()
+    store: Staged | Direct | Rows | None = None
+    loads: Loads | CopiedLoads = Loads()
     fusion: Fusion = PLAIN_SUM
 
     def __post_init__(self) -> None:
@@ -92,7 +97,7 @@ class DenseConfig(TiledConfig):
         whole_spans = self.tile.BN * self.operands.out.bits % 256 == 0 and self.operands.out.bits > 8
         if self.store is None:
             self._derive(store=Staged() if whole_spans and not isinstance(self.scheduler, SplitK) else Direct())
-        problem = self._tile_problem() or self._scheduler_problem() or self._epilogue_problem(whole_spans)
+        problem = self._tile_problem() or self._scheduler_problem() or self._copies_problem() or self._epilogue_problem(whole_spans)
         if problem:
             raise ConfigError(problem)
         auto = isinstance(self.store, Staged) and not self.store.buffers
@@ -146,7 +151,7 @@ class DenseConfig(TiledConfig):
     @property
     def buffers(self) -> int:
         """The number of staging buffers of a warpgroup."""
-        return self.store.buffers if isinstance(self.store, Staged) else 0
+        return self.store.buffers if isinstance(self.store, Staged) else int(isinstance(self.store, Rows))
 
     @property
     def boxes(self) -> int:
@@ -158,6 +163,11 @@ class DenseConfig(TiledConfig):
         """The staging buffers per warpgroup that fit into shared memory next to the ring."""
         one = budget.staging_bytes(1, self.tile.BN, self.operands.out, self.schedule)
         return self.buffers + (SHARED_LIMIT - self.smem_bytes) // one
+
+    @property
+    def by_threads(self) -> bool:
+        """Whether the producer warpgroup's threads copy an operand."""
+        return isinstance(self.loads, CopiedLoads)
 
     @property
     def stage_bytes(self) -> int:
@@ -218,15 +228,25 @@ class DenseConfig(TiledConfig):
         words += ["dynamic"] * isinstance(self.scheduler, Dynamic) + ["stream-K"] * isinstance(self.scheduler, StreamK)
         words += [f"{loads.l2_prefetch_stages} stages prefetched"] * (loads.l2_prefetch_stages > 0)
         words += [f"L2 by {loads.l2_fetch} bytes"] * (loads.l2_fetch != L2_FETCH)
-        return ", ".join(words + ["direct stores"] * (not self.staged))
+        words += [f"{' and '.join(loads.align.upper())} copied before"] * (loads.align != "")
+        words += [f"{name} by {_copies(copies)}" for name, copies in (("A", loads.a), ("B", loads.b))
+                  if not isinstance(copies, TensorCopies)]
+        single = isinstance(self.store, Direct) and self.store.elements == 1
+        return ", ".join(words + ["stores by element" if single else "stores by row" if isinstance(self.store, Rows) else "direct stores"] *
+                         (not self.staged))
 
     def describe(self) -> str:
         """The budget: stages, bytes, registers, barriers."""
         accumulators = budget.accumulator_registers(self.tile, self.schedule, self.operands.accumulator)
-        barriers = f"full {self.stages} x 1 arrival, empty {self.stages} x {self.readers} arrivals"
+        arrivals = 1
+        if self.by_threads:
+            arrivals = budget.copying_arrivals(self.loads.a, self.loads.b, size=self.operands.a.bits // 8) \
+                + (TensorCopies() in (self.loads.a, self.loads.b))
+        barriers = f"full {self.stages} x {arrivals} arrival{'s' * (arrivals > 1)}, empty {self.stages} x {self.readers} arrivals"
+        registers = budget.mma_registers(self.schedule, self.by_threads)
         return "\n".join([str(self), f"threads             {self.threads}", f"stage               {self.stage_bytes:,} bytes",
                           f"shared memory       {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes",
-                          f"accumulators        {accumulators} of {budget.mma_registers(self.schedule)} registers an mma thread",
+                          f"accumulators        {accumulators} of {registers} registers an mma thread",
                           f"mbarriers           {barriers}"])
 
     # ------------------------------------------------------------------------------------------- what is refused
@@ -262,8 +282,6 @@ class DenseConfig(TiledConfig):
         scheduler, operands, tile = self.scheduler, self.operands, self.tile
         if isinstance(scheduler, SplitK) and isinstance(self.schedule, Pingpong):
             return "pingpong warpgroups work on whole tiles: take Cooperative, or another scheduler than SplitK"
-        if self.splits_in_cluster and operands.batched:
-            return "the K of a batched product is split through the workspace: take reduce=\"workspace\""
         if isinstance(scheduler, StreamK) and operands.accumulator is not f32:
             return "stream-K adds up f32 sums: take accumulate=\"f32\", or Static"
         if self.loads.l2_prefetch_stages and (isinstance(scheduler, StreamK) or isinstance(scheduler.order, Hilbert)):
@@ -275,8 +293,23 @@ class DenseConfig(TiledConfig):
                 return f"{by} CTAs cannot share {name} tiles of {extent} lines in parts of {lines}: take a smaller cluster"
         return None
 
+    def _copies_problem(self) -> str | None:
+        """The reason if threads cannot copy the operands in the way that `loads` says."""
+        loads, operands, tile = self.loads, self.operands, self.tile
+        if isinstance(loads, Loads):
+            return None
+        if isinstance(self.scheduler, Dynamic):
+            return "the threads that copy operands must know their tiles in advance: take Static(), SplitK() or StreamK()"
+        if isinstance(self.sums, BlockScaled):
+            return "block scales need operands with tensor copies: pad their lines to multiples of 16 bytes"
+        for name, copies, major, extent in (("A", loads.a, operands.a_major, tile.BM), ("B", loads.b, operands.b_major, tile.BN)):
+            lines = budget.copied_lines(copies)
+            if major == "k" and extent % lines:
+                return f"{copies} copies {lines} lines of {name} at a time, and a tile has {extent}: take a multiple"
+        return None
+
     def _epilogue_problem(self, whole_spans: bool) -> str | None:
-        if self.staged and (not whole_spans or isinstance(self.scheduler, SplitK)):
+        if isinstance(self.store, Staged | Rows) and (not whole_spans or isinstance(self.scheduler, SplitK)):
             return "staged stores need rows of whole 32-byte spans, 16- or 32-bit results and a K that is not split: take Direct"
         activation = self.fusion.activation
         if isinstance(activation, str) and activation not in ACTIVATIONS:
@@ -301,7 +334,14 @@ class DenseConfig(TiledConfig):
         if self.smem_bytes > SHARED_LIMIT:
             return (f"{self.stages} stages of {self.stage_bytes:,} bytes take {self.smem_bytes:,} of {SHARED_LIMIT:,} bytes; "
                     f"{self.stages_that_fit} fit")
-        return budget.register_problem(self.tile, self.schedule, self.operands.accumulator)
+        return budget.register_problem(self.tile, self.schedule, self.operands.accumulator, self.by_threads)
+
+
+def _copies(copies: AsyncCopies | ElementCopies) -> str:
+    """In words."""
+    if isinstance(copies, AsyncCopies):
+        return f"cp.async of {copies.bytes} bytes"
+    return "elements across lines" if copies.across else "elements"
 
 
 __all__ = ["OPERANDS", "RESULTS", "DenseConfig", "Operands", "Schedule", "Scheduler", "Store"]

@@ -14,7 +14,7 @@ from ..collective.atoms import ROWS
 from ..collective.epilogue import BUFFERS
 from ..collective.epilogue_quantize import kept_bytes, passes
 from ..collective.mainloop_promoted import MIN_UNROLLED_STAGES
-from ..collective.scale_factors import bulk_count, copies_per_tile
+from ..collective.scale_factors import bulk_count, copies_per_tile, flat_floats, groups_of
 from ..collective.thread_scales import BLOCK
 from ..scheduler.dynamic import ClusterDynamicScheduler, DynamicScheduler
 from ..scheduler.fast_divmod import DivmodTable
@@ -36,6 +36,9 @@ from .grouped_parts import (
 )
 from .parts import L2_FETCH, MAX_STAGES, BlockScaled, ConfigError, Cooperative, Direct, Pingpong, Promoted, ThreadScaled, Tile
 from .tiled import TiledConfig
+
+MAX_COLUMN_SCALES = 8
+"""The most scales of columns that a thread holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class GroupedConfig(TiledConfig):
             self._derive(store=StagedGroups(self._most_buffers(), self.store.ends))
         fewest, least = (MIN_UNROLLED_STAGES, 1) if budget.promoted_by_halves(self.tile, self.schedule) else (2, BUFFERS)
         most = self.buffers or BUFFERS
-        for stages in range(self.stages, fewest - 1, -1):
+        for stages in range(max(self.stages, fewest), fewest - 1, -1):
             for buffers in range(most, min(least, most) - 1, -1):
                 self._derive(stages=stages)
                 if isinstance(self.store, StagedGroups):
@@ -186,6 +189,11 @@ class GroupedConfig(TiledConfig):
         return isinstance(self.store, StagedGroups)
 
     @property
+    def elements(self) -> int:
+        """The neighbours that a store writes at a time; 1: rows of Y may begin anywhere, and may have any number of columns."""
+        return self.store.elements if isinstance(self.store, Direct) else 2
+
+    @property
     def buffers(self) -> int:
         """The number of staging buffers of a warpgroup."""
         return self.store.buffers if isinstance(self.store, StagedGroups) else 0
@@ -272,10 +280,11 @@ class GroupedConfig(TiledConfig):
         """Shared memory of one CTA: ring, staging, scales that are loaded for alignment or for a second projection, kept values, group
         table, divmod table, and the slots of a dynamic scheduler."""
         tile, operands, scales = self.tile, self.operands, 0
-        if isinstance(self.sums, BlockScaled) and self.sums.load != "warp":
+        if isinstance(self.sums, BlockScaled) and self.sums.load != "warp" and not operands.scales_apart:
             scales += self.stages * copies_per_tile(tile.BM) * 128
-        if isinstance(self.sums, BlockScaled) and self.sums.load == "bulk" and operands.gated:
-            scales += self.stages * 4 * (bulk_count(tile.BN, 2) - bulk_count(tile.BN))
+        if isinstance(self.sums, BlockScaled) and self.sums.load in ("lines", "bulk") and operands.gated:
+            count = bulk_count if self.sums.load == "bulk" else flat_floats
+            scales += self.stages * 4 * (count(tile.BN, 2, operands.gate_step) - count(tile.BN))
         table = 0
         if operands.layout != "contiguous":
             table = GroupTable.bytes(operands.max_groups, operands.layout, self.scheduler.longest_first)
@@ -376,11 +385,17 @@ class GroupedConfig(TiledConfig):
             return "a gated tile has two halves: take BN a multiple of 16, or with SwapAB an even number of m64 blocks per warpgroup"
         if operands.gated and self.cluster > 1 and (ROWS if self.swap_ab else tile.BN // 2) % 16:
             return "two CTAs share each half of a gated tile in parts of 8 lines: take BN a multiple of 32"
+        if self.elements == 1 and (self.swap_ab or operands.quantised):
+            return "stores of single elements are those of 16 and 32 bits of tokens as rows: take Direct()"
         if operands.quantised and (self.swap_ab or self.stored_columns not in (64, 128, 256) or (self.stored_columns == 64 and pingpong)):
             return ("quantised results need tokens as rows and stored tiles of 64, 128 or 256 columns; with 64 columns, warpgroups that "
                     "share a tile")
-        if isinstance(sums, BlockScaled) and (self.swap_ab or (operands.gated and sums.load != "bulk")):
-            return ("block scales in shared memory need tokens as rows, and with a gate load=\"bulk\": take ThreadScaled")
+        if isinstance(sums, BlockScaled) and (self.swap_ab or (operands.gated and sums.load not in ("lines", "bulk"))):
+            return ("block scales in shared memory need tokens as rows, and with a gate load=\"lines\" or \"bulk\": take ThreadScaled")
+        parts = groups_of(tile.BN, 2, operands.gate_step) if scaled and operands.gated and not self.swap_ab else 0
+        if parts > MAX_COLUMN_SCALES:
+            return (f"a thread cannot hold the scales of {parts} parts of {tile.BN} columns: for gates of a multiple of "
+                    f"{operands.gate_step} features take a smaller BN")
         if scaled and operands.scaled:
             return "a product has block scales or group scales, not both"
         if scaled and tile.BK != BLOCK:
@@ -421,5 +436,5 @@ class GroupedConfig(TiledConfig):
         return budget.register_problem(self.tile, self.schedule)
 
 
-__all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "DynamicGroups", "GroupLoads", "GroupOperands", "GroupedConfig", "StagedGroups",
-           "StaticGroups", "SwapAB", "TokensAsRows"]
+__all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "MAX_COLUMN_SCALES", "DynamicGroups", "GroupLoads", "GroupOperands", "GroupedConfig",
+           "StagedGroups", "StaticGroups", "SwapAB", "TokensAsRows"]

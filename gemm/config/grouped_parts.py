@@ -14,6 +14,8 @@ CAPACITIES = (32, 64, 128, 256, 1024)
 """The sizes of a group table, in groups."""
 CONTIGUOUS_ROWS = 128
 """In the contiguous layout, each aligned block of this many rows belongs to one group: DeepGEMM's alignment."""
+GATE_STEPS = (8, 16, 32, 64, 128)
+"""Where the scales of an up projection may begin in a block of 128 weights, those of the gate before it."""
 MIN_BOX_ROWS = 32
 """The fewest rows of X that one copy of a swap-AB tile loads. Smaller copies cost more time than the rows that they do not load."""
 
@@ -28,7 +30,9 @@ class GroupOperands:
     """What the problem decides: the element types of X, W and Y, the layout of the groups, and the epilogue.
 
     `gated`: W has the rows of a gate, then the rows of an up projection, and Y is silu(gate) * up. `scaled`: each group has one scale.
-    `max_groups`: the size of the group table. Results in e4m3 are quantised with one scale for every 128 columns of a row.
+    `max_groups`: the size of the group table. Results in e4m3 are quantised with one scale for every 128 columns of a row. `scales_apart`:
+    the block scales of X or Y of masked groups do not follow one another as the groups' rows do. `gate_step`: with a gate and block scales,
+    the number of features is a multiple of it; less than 128 where the up projection begins within a block of scales.
     """
 
     x: type[Scalar] = bf16
@@ -38,10 +42,17 @@ class GroupOperands:
     gated: bool = False
     scaled: bool = False
     max_groups: int = 256
+    scales_apart: bool = False
+    gate_step: int = 128
 
     def __post_init__(self) -> None:
         chosen("layout", self.layout, get_args(Layout))
         chosen("max_groups", self.max_groups, CAPACITIES)
+        chosen("gate_step", self.gate_step, GATE_STEPS)
+        if self.gate_step < GATE_STEPS[-1] and not self.gated:
+            raise ConfigError("only a gate has a second projection: take gate_step=128")
+        if self.scales_apart and self.layout != "masked":
+            raise ConfigError("only the scales of masked groups lie apart: take scales_apart=False")
         if self.gated and self.layout == "ptr_array":
             raise ConfigError("groups with matrices of their own have no gate: multiply gate and up as two groups, or take another layout")
         if self.quantised and (self.layout == "ptr_array" or self.out is not e4m3):
@@ -149,5 +160,5 @@ class GroupLoads:
             raise ConfigError(f"0 to {MAX_STAGES} stages of weights are prefetched, not l2_prefetch_stages={self.l2_prefetch_stages}")
 
 
-__all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "MIN_BOX_ROWS", "DynamicGroups", "GroupLoads", "GroupOperands", "StagedGroups", "StaticGroups",
-           "SwapAB", "TokensAsRows"]
+__all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "GATE_STEPS", "MIN_BOX_ROWS", "DynamicGroups", "GroupLoads", "GroupOperands", "StagedGroups",
+           "StaticGroups", "SwapAB", "TokensAsRows"]

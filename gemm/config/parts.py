@@ -6,7 +6,7 @@ They describe how a kernel computes a product, not the product. `DenseConfig` an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from ptxkit.dsl.values import FieldError
 
@@ -18,7 +18,7 @@ L2_FETCH: L2Fetch = 256     # the default L2 promotion of a tensor map, in bytes
 
 Raster = Literal["along_m", "along_n"]
 Promotion = Literal["plain", "overlap", "stagger"]
-ScaleLoad = Literal["warp", "tensor_map", "bulk"]
+ScaleLoad = Literal["warp", "tensor_map", "lines", "bulk"]
 L2Fetch = Literal[64, 128, 256]
 
 
@@ -70,8 +70,8 @@ class BlockScaled(Promoted):
     """Promoted sums of fp8 operands, multiplied by block scales: SFA has one for 1 x 128 elements of A, SFB one for 128 x 128 of B.
 
     The scales come through shared memory with their stage. `load`: "warp", another warp of the producer warpgroup copies both;
-    "tensor_map", the producer copies SFA by a tensor map and that warp copies SFB; "bulk", the producer copies SFA by a tensor map and SFB
-    by bulk copies.
+    "tensor_map", the producer copies SFA by a tensor map and that warp copies SFB; "lines" and "bulk", the producer copies SFA by a tensor
+    map, and SFB in lines of 16 bytes by another one, whatever its strides, or four stages at once by bulk copies.
     """
 
     load: ScaleLoad = "warp"
@@ -201,35 +201,99 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """Tiles are stored to D directly from the registers, predicated at the edges."""
+    """Tiles are stored to D directly from the registers, predicated at the edges. A store has `elements` neighbours: 1 if D or what is
+    added has an odd N, or lines that do not begin at pairs."""
+
+    elements: Literal[1, 2] = 2
+
+    def __post_init__(self) -> None:
+        chosen("elements", self.elements, (1, 2))
 
 
-Store = Staged | Direct
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Tiles are stored to D through shared memory, by threads: a warp stores its rows one after another, a word a thread, and elements at
+    the ends of a row. D may have any address, N and strides."""
+
+
+Store = Staged | Direct | Rows
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCopies:
+    """One thread of a CTA loads an operand by tensor copies. Its lines begin at multiples of 16 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCopies:
+    """The producer warpgroup loads an operand by cp.async of this many bytes, which divide its address, its strides and its lines."""
+
+    bytes: Literal[4, 8, 16] = 4
+
+    def __post_init__(self) -> None:
+        chosen("bytes", self.bytes, (4, 8, 16))
+
+
+@dataclass(frozen=True, slots=True)
+class ElementCopies:
+    """The producer warpgroup loads an operand element by element, which any address and strides allow.
+
+    `across`: neighbouring threads load from neighbouring lines of the tile, not along a line. That suits an operand whose lines are not
+    contiguous in global memory, as those of an f32 operand that is contiguous along M or N.
+    """
+
+    across: bool = False
+
+
+OperandCopies = TensorCopies | AsyncCopies | ElementCopies
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedLoads:
+    """How operands are read of which threads copy at least one."""
+
+    a: TensorCopies | AsyncCopies | ElementCopies = AsyncCopies()
+    b: TensorCopies | AsyncCopies | ElementCopies = AsyncCopies()
+    a_rows: ClassVar[int] = 0
+    b_evict_first: ClassVar[bool] = False
+    l2_prefetch_stages: ClassVar[int] = 0
+    l2_fetch: ClassVar[L2Fetch] = 256
+    align: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.a, TensorCopies) and isinstance(self.b, TensorCopies):
+            raise ConfigError("threads copy neither A nor B: take Loads()")
 
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """How operands are read.
+    """How operands are read that have tensor copies.
 
     `a_rows`: the rows of A that a copy loads, for an A of fewer than 64 rows (0: all rows of a tile); the tile's other rows are zeroed
     once. `b_evict_first`: loads of B have the L2 cache hint evict_first. `l2_prefetch_stages`: the stages of B of its first tile that a CTA
-    prefetches into the L2 before it waits for the previous kernel. `l2_fetch`: the L2 promotion of the tensor maps, in bytes.
+    prefetches into the L2 before it waits for the previous kernel. `l2_fetch`: the L2 promotion of the tensor maps, in bytes. `align`: the
+    operands that another kernel copies before, into lines in the workspace that tensor copies can load.
     """
 
     a_rows: int = 0
     b_evict_first: bool = False
     l2_prefetch_stages: int = 0
     l2_fetch: L2Fetch = 256
+    align: Literal["", "a", "b", "ab"] = ""
+    a: ClassVar[OperandCopies] = TensorCopies()
+    b: ClassVar[OperandCopies] = TensorCopies()
 
     def __post_init__(self) -> None:
         chosen("l2_fetch", self.l2_fetch, get_args(L2Fetch))
+        chosen("align", self.align, ("", "a", "b", "ab"))
         if self.a_rows % 8 or not 0 <= self.a_rows < ROWS:
             raise ConfigError(f"a copy of few rows of A loads 8, 16, ... or 56 of them, not a_rows={self.a_rows}; 0 loads all")
         if not 0 <= self.l2_prefetch_stages <= MAX_STAGES:
             raise ConfigError(f"0 to {MAX_STAGES} stages of B are prefetched, not l2_prefetch_stages={self.l2_prefetch_stages}")
 
 
-__all__ = ["L2_FETCH", "MAX_CLUSTER", "MAX_SPLITS", "MAX_STAGES", "ROWS", "BlockScaled", "ClusterShape", "ConfigError", "Cooperative",
-           "Direct", "Dynamic", "Hilbert", "L2Fetch", "Loads", "Pingpong", "Promoted", "Promotion", "Raster", "ScaleLoad", "Schedule",
-           "Scheduler", "SplitK", "Staged", "Static", "Store", "StreamK", "Sums", "Swizzle", "TensorCoreSums", "ThreadScaled", "Tile",
+__all__ = ["L2_FETCH", "MAX_CLUSTER", "MAX_SPLITS", "MAX_STAGES", "ROWS", "AsyncCopies", "BlockScaled", "ClusterShape", "ConfigError",
+           "Cooperative", "CopiedLoads", "Direct", "Dynamic", "ElementCopies", "Hilbert", "L2Fetch", "Loads", "OperandCopies",
+           "Pingpong", "Promoted", "Promotion", "Raster", "Rows", "ScaleLoad", "Schedule", "Scheduler", "SplitK", "Staged",
+           "Static", "Store", "StreamK", "Sums", "Swizzle", "TensorCopies", "TensorCoreSums", "ThreadScaled", "Tile",
            "TileOrder", "chosen"]

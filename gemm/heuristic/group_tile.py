@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..collective.epilogue_quantize import passes
 from ..config import budget
 from ..config.grouped import DynamicGroups, GroupedConfig, GroupLoads, GroupOperands, StagedGroups, StaticGroups, SwapAB, TokensAsRows
-from ..config.parts import ClusterShape, Cooperative, Pingpong, Promotion, Sums, Swizzle, Tile
+from ..config.parts import ClusterShape, Cooperative, Direct, Pingpong, Promotion, Sums, Swizzle, Tile
 from ..scheduler.group_table import Layout
 from ..scheduler.grouped import Order
 
@@ -27,7 +27,7 @@ class GroupTile:
     tokens: TokensAsRows | SwapAB = TokensAsRows()
     scheduler: StaticGroups | DynamicGroups = StaticGroups()
     stages: int = 0
-    store: StagedGroups | None = None
+    store: StagedGroups | Direct | None = None
 
     @property
     def swap_ab(self) -> bool:

@@ -13,14 +13,15 @@ from ptxkit.cards import H200, Card
 
 from ..collective.atoms import ROWS
 from ..collective.thread_scales import BLOCK
-from ..config.grouped import CONTIGUOUS_ROWS, DynamicGroups, GroupedConfig, GroupLoads, StaticGroups, SwapAB
-from ..config.parts import L2_FETCH, ConfigError, Cooperative, Swizzle, Tile
+from ..config.grouped import CONTIGUOUS_ROWS, MAX_COLUMN_SCALES, DynamicGroups, GroupedConfig, GroupLoads, StaticGroups, SwapAB
+from ..config.parts import L2_FETCH, ConfigError, Cooperative, Direct, Swizzle, Tile
 from ..problem.dense import LINE, PREFETCH_STAGES
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
 from ..scheduler.tile_cost import OnHost, TileCost
 from ..scheduler.two_kernels import TwoKernelPlan
 from .group_tile import LONGEST_FIRST, GroupTile, in_this_order, swapped
+from .grouped_rows import tokens_as_rows
 from .grouped_tiles import (
     FEW,
     FEW_GATED,
@@ -58,6 +59,8 @@ LONG, FULLER = 96, 1.3
 a second wave of few tiles takes as long as the first."""
 FEW_PROMOTED = GroupTile(Tile(128, 16), Cooperative(1), tokens=SwapAB(), scheduler=DynamicGroups(order=Swizzle(size=1)), stages=6)
 """The swap-AB tile whose sums are promoted: one warpgroup. A ring that fills shared memory is 1 % slower."""
+LEAST_STEP = 32
+"""With a gate and block scales: the fewest features that the number of features must be a multiple of for tiles of any width."""
 SWAPPED_BULK = 6
 """Most tokens a group for swap AB where the producer copies block scales: swapped, the threads read the scale of each column."""
 SINGLE_PROMOTED = (GroupTile(Tile(64, 128), promotion="overlap", scheduler=DynamicGroups()),
@@ -84,7 +87,7 @@ def heuristic(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
     config = _configured(chosen.tile, problem)
     if problem.options.layout not in COUNTED:
         return config
-    other = _second(problem, chosen, tiles_of(problem), card)
+    other = _second(problem, chosen, tiles_of(problem, card), card)
     if other is None:
         return config
     if static_pays(chosen.tile, problem):                       # lengths that differ are left to the other kernel
@@ -112,6 +115,8 @@ def _configured(tile: GroupTile, problem: GroupProblem, loads: GroupLoads | None
     """
     few, deep = problem.mean <= PREFILL, problem.k * problem.x.bits >= TAIL_DEPTH * 8
     loads = loads or loads_of(problem)
+    if problem.by_element:
+        tile = replace(tile, store=Direct(1))
     return tile.config(problem.operands, problem.sums, loads, few, TAIL_ROWS if deep else 0, problem.options.order)
 
 
@@ -192,7 +197,9 @@ def _plain(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
     mean, span = problem.mean, 1024 // problem.x.bits
     deep = 2 * span if problem.k >= 8 * span else span
     if mean > 2 * FEW:
-        return best(tiles_of(problem), problem, card.sms)
+        return best(tiles_of(problem, card), problem, card.sms)
+    if problem.as_rows:
+        return ordered(tokens_as_rows(mean * ROOM, mean, problem.options.gated, one_tile=single(problem)), problem)
     if problem.options.gated:
         width = next((size for most, size in ((FEWEST, 16), (SINGLE, 64), (FEW, 128)) if mean <= most), 192)
         return ordered(swapped(128, width, 1, BK=min(deep, BLOCK) if width == 16 else 0), problem)
@@ -231,11 +238,14 @@ def _finer(problem: GroupProblem, card: Card) -> bool:
 
 def _promoted(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
     """Block scales, or sums that leave the tensor cores every 128 of K."""
-    mean, gated, bulk = problem.mean, problem.options.gated, problem.scale_load == "bulk"
-    if _fewest(problem) or mean <= (SWAPPED_BULK if bulk else SINGLE):
+    mean, gated, bulk = problem.mean, problem.options.gated, problem.scales_by_producer
+    as_rows = problem.as_rows
+    if not as_rows and (_fewest(problem) or mean <= (SWAPPED_BULK if bulk else SINGLE)):
         return FEW_PROMOTED.sized(BN=16 if mean <= FEWEST else 32)
-    if not bulk and not gated and mean * ROOM <= FEW:
+    if not as_rows and not bulk and not gated and mean * ROOM <= FEW:
         return replace(FEW_PROMOTED, tile=Tile(256, _width(mean)), schedule=Cooperative(), stages=0)
+    if problem.gate_step < LEAST_STEP:
+        return _of_odd_gates(problem)
     if gated and problem.block_scales and not problem.scales_in_shared:
         scheduler = LONGEST_FIRST if mean <= 2 * FEW else StaticGroups()
         return ordered(GroupTile(Tile(128, 128), scheduler=scheduler), problem)
@@ -243,7 +253,15 @@ def _promoted(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
         narrow, wide = SINGLE_PROMOTED
         deeper = mean <= SINGLE or (bulk and not gated and (_spare(problem, card) or _finer(problem, card)))
         return narrow if deeper else wide
-    return best(tiles_of(problem), problem, card.sms)
+    return best(tiles_of(problem, card), problem, card.sms)
+
+
+def _of_odd_gates(problem: GroupProblem) -> GroupTile:
+    """The tile of a gate whose up projection begins somewhere in a block of scales: no wider than a thread can hold the scales of."""
+    contiguous = problem.options.layout == "contiguous"
+    scheduler = StaticGroups() if contiguous else LONGEST_FIRST
+    rows = CONTIGUOUS_ROWS if contiguous or problem.mean > FEW else ROWS
+    return ordered(GroupTile(Tile(rows, MAX_COLUMN_SCALES * problem.gate_step), scheduler=scheduler), problem)
 
 
 def _width(mean: float) -> int:
@@ -257,7 +275,7 @@ def _quantised(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
     if problem.promote and not in_shared:
         return GroupTile(Tile(64 if mean <= FEW else 128, BLOCK))
     if mean > (FEW if in_shared else 2 * FEW):
-        return best(tiles_of(problem), problem, card.sms)
+        return best(tiles_of(problem, card), problem, card.sms)
     short = mean <= (SINGLE // 2 if gated else SINGLE) or (mean <= FEW and _spare(problem, card))
     if not in_shared:
         tall = mean > FEW and not gated and not _spare(problem, card)
@@ -272,9 +290,11 @@ def _quantised(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
 
 def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
     """Contiguous groups: tiles of their 128 rows are all full, so that they are assigned statically where it pays."""
+    if problem.gate_step < LEAST_STEP:
+        return _configured(_of_odd_gates(problem), problem)
     if problem.promote and not problem.scales_in_shared:
         return _configured(GroupTile(Tile(CONTIGUOUS_ROWS, 128)), problem)
-    whole = tuple(each for each in tiles_of(problem) if each.tile.tile.BM == CONTIGUOUS_ROWS and not each.tile.swap_ab)
+    whole = tuple(each for each in tiles_of(problem, card) if each.tile.tile.BM == CONTIGUOUS_ROWS and not each.tile.swap_ab)
     tile = best(whole, problem, card.sms).tile
     if problem.scales_in_shared and 2 * FEW < problem.mean < 2 * PREFILL and tile.tile.BN > BLOCK:
         scheduler = in_this_order(tile.scheduler, "linear")

@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from ptxkit.cards import H200, Card
+
 from ..collective.atoms import ROWS
 from ..collective.thread_scales import BLOCK
-from ..config.grouped import CONTIGUOUS_ROWS, DynamicGroups, StagedGroups
+from ..config.grouped import CONTIGUOUS_ROWS, DynamicGroups, StagedGroups, StaticGroups
 from ..config.parts import ClusterShape, Pingpong, Swizzle, Tile
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
 from ..scheduler.tile_cost import TileCost
 from .group_tile import LONGEST_FIRST, GroupTile, swapped
+from .grouped_lines import longer, straddles
 
 FEW, FEW_GATED = 64, 96
 """At most so many tokens a group, and with a gate, a product takes as long as reading its weights."""
@@ -54,6 +57,8 @@ PLAIN: CostedTiles = (COOPERATIVE, *PINGPONG, TALL,
 PLAIN_GATED: CostedTiles = (replace(COOPERATIVE, cost=1.01), *PINGPONG, TALL,
                             CostedTile(1.024, swapped(256, 128), fixed_blocks=4, store_stages=1.25))
 """Those with a gate: each warpgroup has m64 blocks of the gate and of the up projection."""
+TALL_PAIR = CostedTile(1.01, GroupTile(Tile(256, 192), scheduler=StaticGroups(cluster=ClusterShape(1, 2))), store_stages=1.1)
+"""The tile that reads the fewest lines of the L2 for a product. Its cost is that of the same dense tile, and was not measured."""
 MORE_BUFFERS = StagedGroups(4)
 FEWER_STAGES = 3
 """A warpgroup that stores all boxes of 128 x 256 at once is worth a stage of the ring, for results of 16 bits without a gate. For
@@ -116,10 +121,22 @@ PLAIN_BUFFERED: CostedTiles = tuple(
 """16-bit results without a gate: a warpgroup that stores all its boxes at once is worth a stage of the ring."""
 
 
-def tiles_of(problem: GroupProblem) -> CostedTiles:
+def tiles_of(problem: GroupProblem, card: Card = H200) -> CostedTiles:
     """What groups of more than a few tokens choose from. Quantised results need whole blocks of 128 columns, or halves of them."""
     tiles = _promoted(problem) if problem.promote else _plain(problem)
+    if straddles(problem):
+        tiles = tuple(replace(each, cost=each.cost * longer(each.tile, problem, card)) for each in (*tiles, *_sharing(problem)))
+    if problem.by_element:                                      # whose stores spill registers of pingpong warpgroups
+        tiles = tuple(each for each in tiles if not isinstance(each.tile.schedule, Pingpong))
+    if problem.as_rows:
+        tiles = tuple(each for each in tiles if not each.tile.swap_ab)
     return tuple(CostedTile(each.cost, ordered(each.tile, problem), each.fixed_blocks, each.store_stages) for each in tiles)
+
+
+def _sharing(problem: GroupProblem) -> CostedTiles:
+    """More tiles where lines straddle those of the L2: of pairs of CTAs that share the tokens."""
+    bare = not (problem.promote or problem.options.gated or problem.quantised) and problem.out.bits == 16
+    return (TALL_PAIR,) if bare and problem.options.layout in COUNTED and problem.n > TALL_PAIR.tile.tile.BN else ()
 
 
 def _plain(problem: GroupProblem) -> CostedTiles:
@@ -166,7 +183,7 @@ def _waits(problem: GroupProblem) -> bool:
 def _in_pairs(problem: GroupProblem) -> bool:
     """Whether pairs of CTAs take the place of single ones: groups have several tiles, and the producers copy all scales."""
     several = problem.n > PAIR.tile.BN and problem.mean >= 2 * PAIR.tile.BM
-    return _bare(problem) and several and problem.scale_load == "bulk" and not problem.options.order
+    return _bare(problem) and several and problem.scales_by_producer and not problem.options.order
 
 
 def _columns_of_pairs(problem: GroupProblem) -> int:

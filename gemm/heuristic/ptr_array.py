@@ -11,6 +11,7 @@ from ..config.grouped import CAPACITIES, GroupedConfig, GroupLoads, GroupOperand
 from ..config.parts import Pingpong, Promoted, Promotion, Sums, Swizzle, TensorCoreSums, Tile
 from ..problem.dense import LINE
 from .group_tile import GroupTile, swapped
+from .grouped_rows import tokens_as_rows
 from .grouped_tiles import FEW, FEWER_STAGES, FROM_TAIL_OF_MUCH, MORE_BUFFERS, SEVERAL, SORTED_WAITING
 
 
@@ -24,6 +25,9 @@ class _Choice:
     partial_boxes: bool = True
 
 
+_ROWS = GroupTile(Tile(128, 192), Pingpong())
+ROOM = 1.5
+"""Tokens that a tile has room for, for each token that a group is expected to have, where tokens are rows."""
 _ONCE = GroupLoads(weights_evict_first=True, l2_fetch=LINE)
 _CHOICES = (
     _Choice(8, swapped(64, 16, longest_first=False), _ONCE),
@@ -42,9 +46,13 @@ ROWS = tuple(each.most for each in _CHOICES)
 """The most expected rows a group of each tile."""
 
 
-def heuristic(x: type[Scalar], w: type[Scalar], out: type[Scalar], mean: float, promote: bool, scaled: bool, groups: int) -> GroupedConfig:
+def heuristic(x: type[Scalar], w: type[Scalar], out: type[Scalar], mean: float, promote: bool, scaled: bool, groups: int,
+              invariant: bool = False) -> GroupedConfig:
     """The configuration for so many groups with `mean` expected rows each."""
     choice = next(each for each in _CHOICES if mean <= each.most)
+    if invariant and choice.tile.swap_ab:
+        rows = tokens_as_rows(mean * ROOM, mean, False, one_tile=mean * ROOM <= FEW) if mean <= 2 * FEW else _ROWS
+        choice = _Choice(choice.most, rows, choice.loads, mean <= 2 * FEW)
     tile = choice.tile
     if groups > SORTED_WAITING:
         tile = tile.in_order()

@@ -1,7 +1,14 @@
-"""Configurations that were measured to be the fastest, per device: `lookup` finds one, `Table` reads and writes them.
+"""Configurations that were measured to be the fastest, per card: `lookup` finds one, `Table` reads and writes them, `keep` adds one.
 
-A table is a JSON file named after its device. Those in this folder ship with the package; the tuner writes to the cache directory,
-and what is there goes first.
+A table is a JSON file of one card. Of entries for the same product the first of these goes before the others:
+
+1. what this process has tuned (`keep`);
+2. the table of a block `with gemm.tuning(table=...)`, that of PTXKIT_TUNE, then that of PTXKIT_TABLE: a file, or a folder with a file for
+   each card;
+3. the user's own, in the cache directory;
+4. what ships with the package, in gemm/cards.
+
+What another card or another version of the package has tuned is not used, which is said once.
 """
 
 from __future__ import annotations
@@ -9,21 +16,29 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import math
 import os
 import re
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ptxkit import __version__
+from ptxkit.cards import Card, known
 from ptxkit.errors import PtxkitError
+from ptxkit.measure.files import write_aside
 from ptxkit.settings import settings
+from ptxkit.tuning.locks import locked
+from ptxkit.tuning.names import file_name, own_name
 
 SCHEMA = 2
 FOLDER = Path(__file__).parents[1] / "cards"
-Shape = tuple[int, int, int]
+Shape = tuple[int, ...]
+"""M, N and K; before them the number of products of a batch."""
 Knobs = Mapping[str, Any]
+_LOG = logging.getLogger("ptxkit")
 
 
 class TableError(PtxkitError, ValueError):
@@ -36,11 +51,14 @@ class OldTableError(TableError):
 
 @dataclass(slots=True)
 class Table:
-    """What was tuned on one device: by kind ("bf16/bf16/nt": operands, result, layout) and shape ("4096x4096x4096") an entry with
-    "config" (the knobs of the configuration) and how it was measured."""
+    """What was tuned on one card: by kind ("bf16/bf16/nt": operands, result, layout) and shape ("4096x4096x4096"; "16x512x512x128" is
+    a batch of 16) an entry with "config" (the knobs of the configuration) and how it was measured. `sms` 0: those of the card of that
+    name; `version` "": of no one in particular, as in tables that ship."""
 
     device: str
     entries: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    sms: int = 0
+    version: str = ""
 
     @classmethod
     def read(cls, path: Path) -> Table:
@@ -50,16 +68,21 @@ class Table:
             if data["schema"] != SCHEMA:
                 raise OldTableError(f"{path} is a table of schema {data['schema']}, this version reads {SCHEMA}: its configurations are "
                                     "not used; measure them again with `ptxkit gemm tune`, which replaces the file")
-            table = cls(data["device"], data["entries"])
+            table = cls(data["device"], data["entries"], int(data.get("sms", 0)), str(data.get("version", "")))
             for kind, shapes in table.entries.items():
                 for shape, entry in shapes.items():
-                    if len(kind.split("/")) != 3 or not re.fullmatch(r"\d+x\d+x\d+", shape) or not isinstance(entry["config"], dict):
+                    if len(kind.split("/")) != 3 or not re.fullmatch(r"\d+(x\d+){2,3}", shape) or not isinstance(entry["config"], dict):
                         raise TableError(f"{path}: {kind} {shape} is no entry")
         except TableError:
             raise
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise TableError(f"{path} is no table of configurations: {error!r}") from None
         return table
+
+    @classmethod
+    def of(cls, card: Card) -> Table:
+        """An empty one of this card and this version."""
+        return cls(card.name, sms=card.sms, version=__version__)
 
     def put(self, kind: str, shape: Shape, entry: Mapping[str, Any]) -> None:
         self.entries.setdefault(kind, {})["x".join(map(str, shape))] = dict(entry)
@@ -74,66 +97,204 @@ class Table:
         path.parent.mkdir(parents=True, exist_ok=True)
         kinds = []
         for kind, shapes in sorted(self.entries.items()):
-            ordered = sorted(shapes.items(), key=lambda item: extents(item[0]))
+            ordered = sorted(shapes.items(), key=lambda item: (len(extents(item[0])), extents(item[0])))
             rows = [f"   {json.dumps(shape)}: {json.dumps(entry)}" for shape, entry in ordered]
             kinds.append(f"  {json.dumps(kind)}: {{\n" + ",\n".join(rows) + "\n  }")
-        head = f'{{\n "schema": {SCHEMA},\n "device": {json.dumps(self.device)},\n "entries": {{\n'
-        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".aside-")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(head + ",\n".join(kinds) + "\n }\n}\n")
-        os.chmod(aside, 0o644)
-        os.replace(aside, path)
+        about: dict[str, Any] = {"schema": SCHEMA, "device": self.device}
+        about |= {"sms": self.sms} if self.sms else {}
+        about |= {"version": self.version} if self.version else {}
+        head = "{\n" + "".join(f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in about.items()) + ' "entries": {\n'
+        write_aside(path, head + ",\n".join(kinds) + "\n }\n}\n")
+
+    def cards_sms(self, card: Card) -> tuple[str, int]:
+        """The name and the SMs of the card that it is of."""
+        whole = known(self.device)
+        return self.device, self.sms or (whole.sms if whole is not None else card.sms)
+
+    def why_not(self, card: Card) -> str:
+        """Why its entries are not used on a card; empty when they are."""
+        device, sms = self.cards_sms(card)
+        if (device, sms) != (card.name, card.sms):
+            return f"is of {device} with {sms} SMs, not of {card.name} with {card.sms}"
+        return "" if self.version == __version__ else f"was tuned by ptxkit {self.version or 'before 0.1'}, not by {__version__}"
 
 
 def extents(shape: str) -> Shape:
-    m, n, k = map(int, shape.split("x"))
-    return m, n, k
+    """Those that an entry's name says."""
+    return tuple(map(int, shape.split("x")))
 
 
-def file_name(device: str) -> str:
-    """The file of a device's table: "NVIDIA H200" has h200.json."""
-    return re.sub(r"[^a-z0-9]+", "-", device.lower().removeprefix("nvidia ")).strip("-") + ".json"
-
-
-def user_path(device: str) -> Path | None:
+def user_path(card: Card) -> Path | None:
     """Where the tuner keeps its table; None when the cache is off."""
     directory = settings().cache_dir
-    return None if directory is None else directory / "tuned" / file_name(device)
+    return None if directory is None else directory / "tuned" / own_name(card)
+
+
+def within(path: Path, card: Card) -> Path:
+    """The table of a card at a path that a user gives: the file, or the card's file in a folder."""
+    return path / own_name(card) if path.is_dir() else path
+
+
+def kept_at(card: Card, wish: Path | None = None) -> Path | None:
+    """Where what is tuned on a card is kept: at the path that is wished, else that of PTXKIT_TUNE, else in the cache directory."""
+    path = wish if wish is not None else settings().tune
+    return within(path, card) if isinstance(path, Path) else user_path(card)
+
+
+def _tables(card: Card) -> Iterator[Table]:
+    """Those whose entries are used, later ones first. A file that is no table is as good as none."""
+    with suppress(TableError):
+        shipped = Table.read(FOLDER / file_name(card.name))
+        if (whole := known(card.name)) is None or whole.sms == card.sms:
+            yield shipped
+    shared, wish = settings().table, settings().tune
+    if shared is not None and not shared.exists():
+        _say(f"PTXKIT_TABLE={shared} is not there: `ptxkit gemm tune --table FILE` makes such a table")
+    given = [within(path, card) for path in (shared, wish if isinstance(wish, Path) else None, *_also) if path is not None]
+    for path in (user_path(card), *given):
+        if path is None or not path.is_file():
+            continue
+        try:
+            found = Table.read(path)
+        except OldTableError as error:
+            _say(str(error))
+            continue
+        except TableError as error:
+            if path in given:
+                _say(str(error))
+            continue
+        if why := found.why_not(card):
+            _say(f"{path} {why}: its configurations are not used; `ptxkit gemm tune` makes others")
+        else:
+            yield found
 
 
 @functools.cache
-def _known(device: str) -> dict[str, dict[Shape, Knobs]]:
-    """Every entry for a device: the user's first, then the shipped ones. A file that is no table is as good as none."""
-    merged = Table(device)
-    for path in (FOLDER / file_name(device), user_path(device)):
-        if path is not None and path.is_file():
-            try:
-                merged.merge(Table.read(path))
-            except OldTableError as error:
-                logging.getLogger("ptxkit").warning("%s", error)
-            except TableError:
-                continue
+def _say(sentence: str) -> None:
+    """Once."""
+    _LOG.warning("%s", sentence)
+
+
+@functools.lru_cache(64)
+def _known(card: Card) -> dict[str, dict[Shape, Knobs]]:
+    """Every entry for a card that is used."""
+    merged = Table(card.name)
+    for table in _tables(card):
+        merged.merge(table)
+    merged.merge(_own(card))
     return {kind: {extents(shape): entry["config"] for shape, entry in shapes.items()} for kind, shapes in merged.entries.items()}
 
 
-def lookup(device: str, kind: str, m: int, n: int, k: int) -> Knobs | None:
-    """The knobs tuned for a product of this kind ("bf16/bf16/nt") on this device, or for one with the same N and K and M within a factor
-    of the square root of two (the nearest); None when there is none."""
-    shapes = _known(device).get(kind)
+def lookup(card: Card, kind: str, m: int, n: int, k: int, batches: int | None = None, *, exact: bool = False) -> Knobs | None:
+    """The knobs tuned for a product of this kind ("bf16/bf16/nt") on this card, or (unless `exact`) for one with the same N and K and M
+    within a factor of the square root of two (the nearest); None when there is none. Of a batch, the factors of M and of the number of
+    products count together."""
+    shapes = _known(card).get(kind)
     if not shapes:
         return None
-    exact = shapes.get((m, n, k))
-    if exact is not None:
-        return exact
-    near = [(max(m, other) / min(m, other), other) for other, width, depth in shapes if (width, depth) == (n, k)]
+    wanted: Shape = (m, n, k) if batches is None else (batches, m, n, k)
+    found = shapes.get(wanted)
+    if found is not None or exact:
+        return found
+    near = [(_apart(wanted, other), other) for other in shapes if len(other) == len(wanted) and other[-2:] == (n, k)]
     if not near or min(near)[0] > 2 ** 0.5:
         return None
-    return shapes[min(near)[1], n, k]
+    return shapes[min(near)[1]]
 
 
-def forget() -> None:
+def _apart(one: Shape, other: Shape) -> float:
+    """The product of the factors between all extents but N and K."""
+    return math.prod(max(pair) / min(pair) for pair in zip(one[:-2], other[:-2], strict=True))
+
+
+# ------------------------------------------------------------------------------------------------------------- what is tuned here
+
+_tuned_here: dict[Card, Table] = {}
+_also: dict[Path, None] = {}
+
+
+def also_read(path: Path) -> None:
+    """Use the entries of this table, too, from now on: before those of the environment's."""
+    _also.pop(path, None)
+    _also[path] = None
+    reread()
+
+
+def _own(card: Card) -> Table:
+    """What this process has tuned on a card."""
+    return _tuned_here.setdefault(card, Table.of(card))
+
+
+def keep(card: Card, kind: str, shape: Shape, entry: Mapping[str, Any], path: Path | None) -> None:
+    """Use this entry from now on, and add it to the table at `path`, which may have entries of other processes by now. Where it cannot be
+    written, that is said once, and this process uses it nevertheless."""
+    _own(card).put(kind, shape, entry)
+    reread()
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(path):
+            table = _to_add_to(path, card)
+            if table is not None:
+                table.put(kind, shape, entry)
+                table.write(path)
+    except OSError as error:
+        _say(f"cannot write to {path} ({error.strerror or error}): what is tuned is used by this process alone")
+
+
+def entry(card: Card, kind: str, shape: Shape) -> Mapping[str, Any] | None:
+    """What this process has tuned for just these extents, with how it was measured."""
+    return _own(card).entries.get(kind, {}).get("x".join(map(str, shape)))
+
+
+def _to_add_to(path: Path, card: Card) -> Table | None:
+    """The table at a path as far as it is this card's and this version's. Another version's is put aside; another card's is left alone."""
+    if not path.is_file():
+        return Table.of(card)
+    try:
+        found = Table.read(path)
+    except TableError as error:
+        _say(f"{error}; it is put aside")
+        found = Table("")
+    if found.device and found.cards_sms(card) != (card.name, card.sms):
+        _say(f"{path} is a table of {found.device}: what is tuned on {card.name} with {card.sms} SMs is used by this process alone; give a "
+             "folder, which has a table for each card")
+        return None
+    if path.parent.resolve() != FOLDER.resolve() and found.why_not(card):
+        aside = path.with_name(f"{path.stem}.{found.version or 'old'}{path.suffix}")
+        os.replace(path, aside)
+        return Table.of(card)
+    return found
+
+
+@contextmanager
+def nothing_tuned_here() -> Iterator[None]:
+    """For tests: without what this process has tuned, and afterwards with that alone."""
+    before = dict(_tuned_here), dict(_also)
+    _tuned_here.clear()
+    _also.clear()
+    forget()
+    try:
+        yield
+    finally:
+        _tuned_here.clear()
+        _also.clear()
+        _tuned_here.update(before[0])
+        _also.update(before[1])
+        forget()
+
+
+def reread() -> None:
     """The tables are read again at the next lookup."""
     _known.cache_clear()
 
 
-__all__ = ["Table", "TableError", "file_name", "forget", "lookup", "user_path"]
+def forget() -> None:
+    """The same, and what was said of them may be said again."""
+    reread()
+    _say.cache_clear()
+
+
+__all__ = ["Knobs", "OldTableError", "Shape", "Table", "TableError", "also_read", "entry", "extents", "file_name", "forget", "keep",
+           "kept_at", "lookup", "nothing_tuned_here", "own_name", "reread", "user_path", "within"]

@@ -7,16 +7,22 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
 
+from ptxkit.cards import Card
 from ptxkit.dsl.values import FieldError, from_json, named, to_json
 
 from ..config.dense import DenseConfig
+from ..config.invariant import varies
 from ..config.parts import Cooperative, Loads, Promoted, Schedule, Scheduler, Store, Tile
 from ..problem.dense import Problem
-from .table import Knobs, lookup
+from .table import Knobs, Shape, lookup
 
 DERIVED = (("tile", "BK"), ("store", "Staged", "buffers"), ("stages",), ("schedule", "Cooperative", "warpgroups"),
            ("schedule", "Cooperative", "sums"), ("store",))
 """Values that a configuration derives when they are left out."""
+
+
+INVARIANT = "-invariant"
+"""In a kind: tuned among the configurations that are batch-invariant."""
 
 
 def kind(problem: Problem) -> str:
@@ -26,13 +32,20 @@ def kind(problem: Problem) -> str:
     operands += "-block" if problem.block_scales else "-promoted" if problem.promote else ""
     operands += "" if problem.accumulator.__name__ == "f32" else f"-{problem.accumulator.__name__}"
     operands += "" if problem.batches is None else "-batched"
+    operands += "-copied" if problem.by_threads else ""
+    operands += INVARIANT if problem.invariant else ""
     return f"{operands}/{problem.out.__name__}/{layout}"
+
+
+def shape_of(problem: Problem) -> Shape:
+    """Under which a table keeps its extents."""
+    return (problem.m, problem.n, problem.k) if problem.batches is None else (problem.batches, problem.m, problem.n, problem.k)
 
 
 def knobs(config: DenseConfig, problem: Problem) -> dict[str, Any]:
     """What a table keeps of a configuration, as JSON: tile, stages, schedule, scheduler, store and loads, without what the problem decides
     and what is derived."""
-    usual = problem.loads(config.scheduler)
+    usual = problem.aligned(config.loads.align).loads(config.scheduler)
     loads = {field.name: getattr(config.loads, field.name) for field in fields(Loads)
              if getattr(config.loads, field.name) != getattr(usual, field.name)}
     found = {"tile": to_json(config.tile), "stages": config.stages, "schedule": named(_bare(config.schedule)),
@@ -80,32 +93,42 @@ def revive(kept: Knobs, problem: Problem) -> DenseConfig:
     scheduler: Scheduler = from_json(Scheduler, kept.get("scheduler", "Static"), "scheduler")
     store: Store | None = from_json(Store, kept["store"], "store") if "store" in kept else None
     given: Loads = from_json(Loads, kept.get("loads", {}), "loads")
-    loads = replace(problem.loads(scheduler), **{name: getattr(given, name) for name in kept.get("loads", {})})
-    if loads.a_rows:
+    loads = problem.aligned(given.align).loads(scheduler)
+    if isinstance(loads, Loads):
+        loads = replace(loads, **{name: getattr(given, name) for name in kept.get("loads", {})})
+    if isinstance(loads, Loads) and loads.a_rows:
         loads = replace(loads, a_rows=-(-problem.m // 8) * 8 if problem.m <= 56 else 0)
-    return DenseConfig(problem.operands, from_json(Tile, kept.get("tile", {}), "tile"), kept.get("stages", 0), schedule, scheduler, store,
-                       loads, problem.fusion)
+    tile: Tile = from_json(Tile, kept.get("tile", {}), "tile")
+    return DenseConfig(problem.operands, tile, kept.get("stages", 0), schedule, scheduler, problem.stored(tile, scheduler, store), loads,
+                       problem.fusion)
 
 
-def tuned(problem: Problem, device: str) -> DenseConfig | None:
-    """The configuration that a table of this device has for the problem; None when there is none, or none that it can have."""
-    for name in dict.fromkeys((kind(problem), *_alike(problem))):
-        kept = lookup(device, name, problem.m, problem.n, problem.k)
+def tuned(problem: Problem, card: Card, *, exact: bool = False) -> DenseConfig | None:
+    """The configuration that a table of this card has for the problem; None when there is none, or none that it can have. A
+    batch-invariant product has an entry of its own or, if that is batch-invariant too, the one of other products. `exact`: for just this
+    kind and these extents."""
+    for name in (kind(problem),) if exact else _kinds(problem):
+        kept = lookup(card, name, problem.m, problem.n, problem.k, problem.batches, exact=exact)
         if kept is None:
             continue
         with suppress(FieldError):              # a fusion may take the room of a stage; a user's table may be another version's
-            return revive(kept, problem)
+            config = revive(kept, problem)
+            if not (problem.invariant and varies(config)):
+                return config
     return None
 
 
-def _alike(problem: Problem) -> tuple[str, ...]:
-    """Kinds that take as long: f16 as bf16, a transposed 16-bit operand as one with K contiguous, a 16-bit result as another."""
-    own = kind(problem)
-    if problem.a.bits != 16 or own.split("/")[0] not in ("f16", "bf16"):
-        return ()
-    out = "bf16" if problem.out.bits == 16 else problem.out.__name__
-    layout = own.split("/")[2]
-    return f"bf16/{out}/{layout}", f"bf16/{out}/nt"
+def _kinds(problem: Problem) -> tuple[str, ...]:
+    """The kind of a problem, then those that take as long: f16 as bf16, a transposed 16-bit operand as one with K contiguous, a 16-bit
+    result as another."""
+    own = kind(problem).replace(INVARIANT, "")
+    found = [own]
+    if problem.a.bits == 16 and own.split("/")[0] in ("f16", "bf16"):
+        out = "bf16" if problem.out.bits == 16 else problem.out.__name__
+        found += [f"bf16/{out}/{own.split('/')[2]}", f"bf16/{out}/nt"]
+    if problem.invariant:
+        found = [*(name.replace("/", f"{INVARIANT}/", 1) for name in found), *found]
+    return tuple(dict.fromkeys(found))
 
 
-__all__ = ["kind", "knobs", "revive", "tuned"]
+__all__ = ["INVARIANT", "kind", "knobs", "revive", "shape_of", "tuned"]

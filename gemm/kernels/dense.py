@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ptxkit import Ptr, Ring, TensorMap, if_, kernel, tid
+from ptxkit import Ptr, Ring, TensorMap, if_, kernel, role, span, tid
 from ptxkit.idioms import elect, prefetch_tensormaps
 from ptxkit.ptx import createpolicy, mov, shfl
 from ptxkit.types import u32
 
 from ..collective.atoms import Mma
 from ..collective.cluster import Cluster
-from ..collective.epilogue import Edges, Fused, allocate_staging, tile_store
+from ..collective.epilogue import Edges, Fused, allocate_staging, elements_of, tile_store
 from ..collective.epilogue_ops import PLAIN_SUM, Fusion, FusionArguments, FusionOperands, Strided
 from ..collective.mainloop_promoted import MmaMainloop
 from ..collective.ordered_barrier import OrderedSequence
@@ -58,13 +58,14 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF) >> 2      # uniform across the warp, and ptxas can see it
     with if_(thread == 0):
-        prefetch_tensormaps(a, b, *([d] if staging is not None else []))
+        prefetch_tensormaps(a, b, *([d] if isinstance(store, Staged) else []))
         pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []), *(dynamic.counts if dynamic is not None else ()))
     tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve, dynamic)
     begins_at = prefetch_first_tile(tiles, b, b_tile, cluster, thread, loads.l2_prefetch_stages)
     start(cluster.size > 1)
 
     with producer_warpgroup(thread, mma_warpgroups), if_(thread < 32), if_(elect()):
+        role("producer")
         hint = createpolicy.fractional.L2__evict_first.b64() if loads.b_evict_first else None
         producer = Producer(pipeline, TiledCopy(a, a_tile, cluster.of_a(), rows=loads.a_rows),
                             TiledCopy(b, b_tile, cluster.of_b(), hint), Ring(stages))
@@ -74,20 +75,22 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
 
     with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as mma_thread:
         mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
-        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row, mma_thread.column)
+        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row, mma_thread.column,
+                         elements_of(store))
         to_d = tile_store(store, staging, d, out.of(operands.out), mma_thread, epilogue, together=not pingpong)
         mainloop = MmaMainloop(budget.sums_of(schedule), pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups,
                                a_rows=loads.a_rows)
         order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
         if pingpong:
             mainloop.position.skip(mma_thread.warpgroup * shape.k_tiles)
-        with tiles.work(turn=mma_thread.warpgroup if pingpong else 0, turns=2 if pingpong else 1) as work:
+        with tiles.work(turn=mma_thread.warpgroup if pingpong else 0, turns=2 if pingpong else 1) as work, span("tile"):
             row, column = work.m * tile.BM, work.n * tile.BN
             row = mma_thread.tile_row(row)
             mainloop.run(work, column, order)
             if pingpong:
                 mainloop.position.skip(shape.k_tiles)
-            to_d.tile(mainloop.total, row, column, tile.BN, work.batch)
+            with span("store"):
+                to_d.tile(mainloop.total, row, column, tile.BN, work.batch)
         to_d.tail()
         mainloop.tail()
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ptxkit import Ptr, Ring, TensorMap, if_, kernel, laneid, tid
+from ptxkit import Ptr, Ring, TensorMap, if_, kernel, laneid, role, span, tid
 from ptxkit.idioms import elect, prefetch_tensormaps
 from ptxkit.ptx import createpolicy, mov, shfl
 from ptxkit.types import f32, u32
 
 from ..collective.atoms import ROWS, Mma
 from ..collective.cluster import Cluster
-from ..collective.epilogue import DirectStore, Edges, Fused, allocate_staging, tile_store
+from ..collective.epilogue import DirectStore, Edges, Fused, allocate_staging, elements_of, tile_store
 from ..collective.epilogue_ops import PLAIN_SUM, Fusion, FusionArguments, FusionOperands, Strided
 from ..collective.mainloop_promoted import MmaMainloop, yields
 from ..collective.ordered_barrier import OrderedSequence
@@ -23,7 +23,7 @@ from ..collective.tiled import TiledCopy, TiledMma
 from ..collective.warpgroups import mma_threads, producer_warpgroup, start
 from ..config import budget
 from ..config.dense import Operands
-from ..config.parts import Cooperative, Direct, Loads, Pingpong, SplitK, Store, StreamK, Tile
+from ..config.parts import Cooperative, Direct, Loads, Pingpong, SplitK, Staged, Store, StreamK, Tile
 from ..scheduler.dense import tile_scheduler
 from ..scheduler.work import TileDivmod
 from .shape import Shape, prefetch_first_tile, stage_tiles
@@ -63,7 +63,7 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
     warp = shfl.sync.idx.b32(thread >> 5, 0, 31, 0xFFFFFFFF)                # uniform across the warp, and ptxas can see it
     warpgroup = warp >> 2
     with if_(thread == 0):
-        prefetch_tensormaps(a, b, *([d] if staging is not None else []),
+        prefetch_tensormaps(a, b, *([d] if isinstance(store, Staged) else []),
                             *([sfa_map] if scales is not None and scales.m.tensormap is not None else []))
         pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []),
                       *([(landing.landed, 1)] if landing is not None else []))
@@ -73,6 +73,7 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
 
     with producer_warpgroup(thread, mma_warpgroups):
         with if_(thread < 32), if_(elect()):
+            role("producer")
             hint = createpolicy.fractional.L2__evict_first.b64() if loads.b_evict_first else None
             producer = Producer(pipeline, TiledCopy(a, a_tile, cluster.of_a(), rows=loads.a_rows),
                                 TiledCopy(b, b_tile, cluster.of_b(), hint), Ring(stages))
@@ -89,7 +90,8 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
 
     with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as mma_thread:
         mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
-        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row, mma_thread.column)
+        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row, mma_thread.column,
+                         elements_of(store))
         to_d = tile_store(store, staging, d, out.of(operands.out), mma_thread, epilogue, together=not pingpong)
         mainloop = MmaMainloop(sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups, scales=scales, in_parts=True,
                                a_rows=loads.a_rows)
@@ -102,7 +104,8 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
             assert isinstance(to_d, DirectStore)
             parts = SplitKStore(scheduler, atom, to_d, mma_thread, tile.BM, tile.BN, mma_warpgroups, landing, workspace, counters)
         parts.begin()
-        with tiles.work(turn=mma_thread.warpgroup if pingpong else 0, turns=2 if pingpong else 1, skip=mainloop.position.skip) as work:
+        turn, turns_of = (mma_thread.warpgroup, 2) if pingpong else (0, 1)
+        with tiles.work(turn=turn, turns=turns_of, skip=mainloop.position.skip) as work, span("tile"):
             row, column = work.m * tile.BM, work.n * tile.BN
             row = mma_thread.tile_row(row)
             mainloop.run(work, column, order)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-from ptxkit import Ptr, TensorMap, if_, kernel, smem, tid
+from ptxkit import Ptr, TensorMap, if_, kernel, role, smem, span, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import elect, prefetch_tensormaps
 from ptxkit.ptx import ld, mov, mul, shfl
@@ -14,15 +14,13 @@ from ptxkit.types import f32, u32
 from ..collective.atoms import Mma
 from ..collective.cluster import Cluster
 from ..collective.epilogue import allocate_staging
-from ..collective.epilogue_groups import GroupEpilogue, UpdatedStore
+from ..collective.epilogue_groups import GroupEpilogue
 from ..collective.epilogue_ops import Strided
 from ..collective.epilogue_quantize import QuantisedStore
 from ..collective.group_producer import GroupProducer, weights_copy
 from ..collective.mainloop_promoted import MmaMainloop
 from ..collective.ordered_barrier import OrderedSequence
 from ..collective.pipeline import Pipeline
-from ..collective.tensormaps import map_of, maps_of
-from ..collective.thread_scales import ScaleArray
 from ..collective.tiled import Multicast, TiledMma
 from ..collective.warpgroups import mma_threads, producer_warpgroup
 from ..config import budget
@@ -37,13 +35,13 @@ from ..config.grouped import (
 )
 from ..config.parts import Cooperative, Direct, Pingpong, Staged, Tile
 from ..scheduler.two_kernels import TwoKernelPlan
-from .groups import Groups, GroupScales, GroupWork
+from .groups import Groups, GroupScales, GroupWork, RowScales
 
 
 @kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]),
         cluster=lambda config: config["scheduler"].cluster.size)
 def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, groups: Groups, out: Strided, x_scale: Ptr[f32],
-               w_scale: GroupScales, out_scale: ScaleArray, workspace: Ptr[u32], *, operands: GroupOperands = GroupOperands(),
+               w_scale: GroupScales, out_scale: RowScales, workspace: Ptr[u32], *, operands: GroupOperands = GroupOperands(),
                tokens: TokensAsRows = TokensAsRows(), tile: Tile = Tile(128, 256, 64), stages: int = 3,
                schedule: Cooperative | Pingpong = Cooperative(2), scheduler: StaticGroups | DynamicGroups = StaticGroups(),
                store: StagedGroups | Direct = StagedGroups(2), loads: GroupLoads = GroupLoads(), plan: TwoKernelPlan | None = None) -> None:
@@ -80,6 +78,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, grou
     tiles.start(thread, lambda: weights_copy(config, w, b_tile, Multicast()))
 
     with producer_warpgroup(thread, mma_warpgroups), if_(thread < 32), if_(elect()):
+        role("producer")
         loading = GroupProducer(config, pipeline, cluster, x, w, x_tail, a_tile, b_tile)
         with tiles.work(draws=True) as work:
             loading.begin(work)
@@ -93,14 +92,16 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, grou
     with mma_threads(thread, warpgroup, mma_warpgroups, config.m64_blocks, schedule) as mma_thread:
         mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
         epilogue = GroupEpilogue(config, atom, groups.n, out, mma_thread)
-        to_y: Any = QuantisedStore.of(epilogue, out_scale, kept) if operands.quantised else epilogue.store(staging, y)
+        to_y: Any = QuantisedStore.of(epilogue, out_scale.rows, kept) if operands.quantised else epilogue.store(staging, y)
         mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups)
         order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
         scale = ld.global_.f32(x_scale) if operands.scaled else epilogue.factor
         if pingpong:
             mainloop.position.skip(mma_thread.warpgroup * groups.k_tiles)
-        with tiles.work(**({"turn": mma_thread.warpgroup, "turns": 2} if pingpong else {})) as work:
+        with tiles.work(**({"turn": mma_thread.warpgroup, "turns": 2} if pingpong else {})) as work, span("tile"):
             epilogue.begin(work, groups.lengths)
+            if isinstance(to_y, QuantisedStore):
+                to_y.scales = out_scale.of(work, operands)
             row, column = work.row, work.n * (tile.BN * config.passes)
             row = mma_thread.tile_row(row)
             if operands.scaled:
@@ -112,9 +113,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, grou
                     mainloop.run(work, column, order)
                     if pingpong:
                         mainloop.position.skip(groups.k_tiles)
-                    if isinstance(to_y, UpdatedStore):
-                        own_map = map_of(workspace, operands.max_groups, operands.layout, work.group, maps_of(operands.layout) - 1)
-                        to_y.turn_to(work.group, own_map, work.start)
+                    epilogue.turn_to_group(to_y, work, workspace)
                     to_y.tile(mainloop.total, row, column, config.stored_columns)
             if mma_thread.shares_rows:
                 with else_():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-from ptxkit import Ptr, TensorMap, if_, kernel, smem, tid
+from ptxkit import Ptr, TensorMap, if_, kernel, role, smem, span, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import elect
 from ptxkit.ptx import add, ld, mov, mul, shfl
@@ -71,6 +71,7 @@ def group_gemm_ptr_array(x: TensorMap, w: TensorMap, y: TensorMap, groups: Group
     tiles.start(thread, lambda: weights_copy(config, w, b_tile, Multicast()))
 
     with producer_warpgroup(thread, mma_warpgroups), if_(thread < 32), if_(elect()):
+        role("producer")
         loading = GroupProducer(config, pipeline, cluster, _no_map, _no_map, x, a_tile, b_tile)
         last = mov.u32(0xFFFF_FFFF)
         with tiles.work(draws=True) as work:
@@ -92,7 +93,8 @@ def group_gemm_ptr_array(x: TensorMap, w: TensorMap, y: TensorMap, groups: Group
         order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
         scale = ld.global_.f32(x_scale) if operands.scaled else epilogue.factor
         has_rows = mma_thread.shares_rows and not config.swap_ab          # each warpgroup has its own rows of a tile
-        with tiles.work(**({"turn": mma_thread.warpgroup, "turns": 2, "skip": mainloop.position.skip} if pingpong else {})) as work:
+        turn = {"turn": mma_thread.warpgroup, "turns": 2, "skip": mainloop.position.skip} if pingpong else {}
+        with tiles.work(**turn) as work, span("tile"):
             epilogue.begin(work, groups.lengths)
             row, column = (work.m * tile.BM, work.row) if config.swap_ab else (work.row, work.n * tile.BN)
             row = mma_thread.tile_row(row)

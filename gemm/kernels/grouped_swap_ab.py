@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptxkit import Ptr, TensorMap, if_, kernel, smem, tid
+from ptxkit import Ptr, TensorMap, if_, kernel, role, smem, span, tid
 from ptxkit.idioms import elect, prefetch_tensormaps
 from ptxkit.ptx import ld, mov, mul, shfl
 from ptxkit.types import u32
@@ -17,7 +17,6 @@ from ..collective.group_producer import GroupProducer, weights_copy
 from ..collective.mainloop_promoted import MmaMainloop, yields
 from ..collective.ordered_barrier import OrderedSequence
 from ..collective.pipeline import Pipeline
-from ..collective.thread_scales import ScaleArray
 from ..collective.tiled import Multicast, TiledMma
 from ..collective.warpgroups import mma_threads, producer_warpgroup
 from ..config import budget
@@ -31,12 +30,12 @@ from ..config.grouped import (
 )
 from ..config.parts import Cooperative, Direct, Pingpong, ThreadScaled, Tile
 from ..scheduler.two_kernels import TwoKernelPlan
-from .groups import Groups, GroupScales, GroupWork
+from .groups import Groups, GroupScales, GroupWork, RowScales
 
 
 @kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]),
         cluster=lambda config: config["scheduler"].cluster.size, directives=lambda config: yields(config["schedule"]))
-def group_gemm_swap_ab(x: TensorMap, w: TensorMap, x_tail: TensorMap, groups: Groups, out: Strided, x_scale: ScaleArray,
+def group_gemm_swap_ab(x: TensorMap, w: TensorMap, x_tail: TensorMap, groups: Groups, out: Strided, x_scale: RowScales,
                        w_scale: GroupScales, workspace: Ptr[u32], *, operands: GroupOperands = GroupOperands(), tokens: SwapAB = SwapAB(16),
                        tile: Tile = Tile(128, 64, 64), stages: int = 4, schedule: Cooperative | Pingpong = Cooperative(2),
                        scheduler: StaticGroups | DynamicGroups = StaticGroups(), store: Direct = Direct(), loads: GroupLoads = GroupLoads(),
@@ -66,6 +65,7 @@ def group_gemm_swap_ab(x: TensorMap, w: TensorMap, x_tail: TensorMap, groups: Gr
     tiles.start(thread, lambda: weights_copy(config, w, a_tile, Multicast()))
 
     with producer_warpgroup(thread, mma_warpgroups), if_(thread < 32), if_(elect()):
+        role("producer")
         loading = GroupProducer(config, pipeline, cluster, x, w, x_tail, a_tile, b_tile)
         with tiles.work(draws=True) as work:
             loading.begin(work)
@@ -82,7 +82,7 @@ def group_gemm_swap_ab(x: TensorMap, w: TensorMap, x_tail: TensorMap, groups: Gr
         scale = ld.global_.f32(x_scale.pointer) if operands.scaled else epilogue.factor
         if pingpong:
             mainloop.position.skip(mma_thread.warpgroup * groups.k_tiles)
-        with tiles.work(**({"turn": mma_thread.warpgroup, "turns": 2} if pingpong else {})) as work:
+        with tiles.work(**({"turn": mma_thread.warpgroup, "turns": 2} if pingpong else {})) as work, span("tile"):
             epilogue.begin(work, groups.lengths)
             row, column = work.m * tile.BM, work.row
             row = mma_thread.tile_row(row)
@@ -91,7 +91,8 @@ def group_gemm_swap_ab(x: TensorMap, w: TensorMap, x_tail: TensorMap, groups: Gr
             row = row // 2 if operands.gated else row
             if isinstance(config.sums, ThreadScaled):
                 kind = GatedTokenScales if operands.gated else TokenScales
-                own = kind(x_scale, w_scale.of_blocks(work.group), mma_thread.m64_blocks, tile.BN)
+                own = kind(x_scale.of(work, operands), w_scale.of_blocks(work.group), mma_thread.m64_blocks, tile.BN, operands.gate_step)
+                own.row = mma_thread.row
                 own.begin(row, column + mma_thread.column, groups.n, epilogue.end)
                 mainloop.run_scaled(work, own)
             elif config.n_granularity:

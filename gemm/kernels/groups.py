@@ -9,14 +9,14 @@ from typing import Any
 
 from ptxkit import Ptr, Reg, if_
 from ptxkit.idioms import cluster_start
-from ptxkit.ptx import bar, griddepcontrol, ld, mul, ret
+from ptxkit.ptx import bar, griddepcontrol, ld, mul, ret, sub
 from ptxkit.types import f32, u32
 
 from ..collective.pipeline import Counts
 from ..collective.tensormaps import COUNTER_WORDS, COUNTERS_WORDS
 from ..collective.thread_scales import ScaleArray
 from ..collective.tiled import TiledCopy
-from ..config.grouped import DynamicGroups, GroupedConfig, StaticGroups
+from ..config.grouped import DynamicGroups, GroupedConfig, GroupOperands, StaticGroups
 from ..scheduler.dynamic import ClusterDynamicScheduler, DynamicScheduler
 from ..scheduler.fast_divmod import DivmodTable
 from ..scheduler.group_table import GroupTable
@@ -45,6 +45,27 @@ class Groups:
     weight_tiles: Reg[u32]
     k_tiles: Reg[u32]
     weights_divmod: Reg[u32]
+
+
+@dataclass(frozen=True, slots=True)
+class RowScales:
+    """The block scales of rows of X, or of Y. Strides are in elements; `group_stride` is that of masked groups whose scales lie apart."""
+
+    pointer: Ptr[f32]
+    mn_stride: Reg[u32]
+    k_stride: Reg[u32]
+    group_stride: Reg[u32]
+
+    @property
+    def rows(self) -> ScaleArray:
+        """The scales, where those of a group follow those of the group before as their rows do."""
+        return ScaleArray(self.pointer, self.mn_stride, self.k_stride)
+
+    def of(self, work: GroupWorkTile, operands: GroupOperands) -> ScaleArray:
+        """The scales of a work tile's group, as an array whose index is the row of X."""
+        if not operands.scales_apart:
+            return self.rows
+        return self.rows.at(sub.u64(mul.wide.u32(work.group, self.group_stride), mul.wide.u32(work.start, self.mn_stride)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,4 +177,4 @@ class GroupWork:
             griddepcontrol.wait()
 
 
-__all__ = ["GroupScales", "GroupWork", "Groups"]
+__all__ = ["GroupScales", "GroupWork", "Groups", "RowScales"]

@@ -1,58 +1,47 @@
-"""Parts that several steps share: the clocks of a profiled kernel, and the direct store of a wgmma fragment."""
+"""Parts that several steps share: what the marks of a step say of a tile, and the direct store of a wgmma fragment."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from ptxkit import Ptr, Reg, Vec, clock64, if_
-from ptxkit.ptx import add, cvt, mov, st
-from ptxkit.types import b64, bf16, pred, u32, u64
+import numpy as np
+
+from ptxkit import Ptr, Reg, Vec
+from ptxkit.dsl.coordinates import Coordinates
+from ptxkit.fragments import pack
+from ptxkit.ptx import st
+from ptxkit.types import bf16, u32
 
 PHASES = ("load", "mma", "store")
-MARKS = len(PHASES) + 1     # 64-bit words per CTA in the buffer of marks: the clocks of each phase, then the number of tiles
+SPANS = {"load": ("load", "wait"), "mma": ("mma",), "store": ("store",)}
+"""The spans of each phase. Where others load, the multiplying warps wait."""
+MULTIPLIES = ("", "consumer")
+"""The roles of warps that multiply."""
+
+Warp = tuple[int, str, Callable[[str], "np.ndarray[Any, Any]"]]
+"""A warp in a role: its CTA, the role, and the clocks of its spans of a name."""
 
 
-class Clocks:
-    """Clocks of load, mma and store, summed over a CTA's tiles. Without `PROFILE` no method emits anything.
+def of_tiles(warps: Iterable[Warp]) -> dict[str, float]:
+    """The mean clocks of each phase of a tile, and the number of tiles, of the first multiplying warp of each CTA. A store ends a tile."""
+    sums, tiles, seen = dict.fromkeys(PHASES, 0), 0, set[int]()
+    for cta, role, clocks in warps:
+        stores = len(clocks("store"))
+        if role in MULTIPLIES and stores and cta not in seen:
+            seen.add(cta)
+            tiles += stores
+            for phase, names in SPANS.items():
+                sums[phase] += sum(int(clocks(name).sum(dtype=np.uint64)) for name in names)
+    return {**{phase: value / tiles for phase, value in sums.items()}, "tiles": float(tiles)}
 
-    `lap(phase)` adds the clocks since the previous lap to a phase. `load` is the time that the mma threads wait for operands.
+
+def store_fragment(acc: Vec[Any, Any], here: Coordinates, d: Ptr[bf16], column: Reg[u32], n: Reg[u32]) -> None:
+    """Store a warpgroup's m64 fragment from this column of D on, in the order of its registers. `here` says where its elements are.
+
+    For every 8 columns a thread holds two neighbours of row r and two of row r + 8. Each store of a warp writes 16 bytes of eight rows.
     """
-
-    def __init__(self, PROFILE: bool) -> None:
-        self.enabled = PROFILE
-        if PROFILE:
-            self.last: Reg[u64] = mov.u64(clock64)
-            self.sums: list[Reg[u64]] = [mov.u64(0) for _ in PHASES]
-            self.tiles: Reg[u64] = mov.u64(0)
-
-    def lap(self, phase: str) -> None:
-        """Add the clocks since the previous lap to this phase. A store ends a tile."""
-        if self.enabled:
-            now = mov.u64(clock64)
-            total = self.sums[PHASES.index(phase)]
-            add.u64(total, total, now - self.last)
-            mov.u64(self.last, now)
-            if phase == "store":
-                add.u64(self.tiles, self.tiles, 1)
-
-    def write(self, marks: Ptr[b64], cta: Reg[u32], writer: Reg[pred]) -> None:
-        """Write this CTA's sums, in the thread where `writer` holds."""
-        if self.enabled:
-            with if_(writer):
-                place = marks.at(cta * MARKS)
-                for i, value in enumerate((*self.sums, self.tiles)):
-                    st.global_.b64(place + i, value)
-
-
-def store_fragment(acc: Vec[Any, Any], d: Ptr[bf16], row: Reg[u32], column: Reg[u32], n: Reg[u32], lane: Reg[u32]) -> None:
-    """Store a warpgroup's m64 fragment at (row, column) of D, in the order of its registers.
-
-    For every 8 columns a thread holds columns 2 * (lane % 4) and the next one, of rows r and r + 8 with r = 16 * warp + lane / 4. Each
-    store of a warp writes 16 bytes of eight rows.
-    """
-    first = row + (lane >> 5) * 16 + ((lane & 31) >> 2)
-    upper = d.at(first * n + column + (lane & 3) * 2)
+    upper = d.at(here.row * n + column + here.column)
     lower = upper.at(n * 8)
-    for i in range(0, len(acc), 4):
-        st.global_.b32(upper + 2 * i, cvt.rn.bf16x2.f32(acc[i + 1], acc[i]))
-        st.global_.b32(lower + 2 * i, cvt.rn.bf16x2.f32(acc[i + 3], acc[i + 2]))
+    for line, at, pair in here.runs(acc):
+        st.global_.b32((lower if line else upper) + at, pack(bf16, *pair))

@@ -16,9 +16,9 @@ class ShapeError(PtxkitError, ValueError):
 
 @dataclass(frozen=True)
 class Rung:
-    """A kernel with the arguments (a, b, d, marks, m, n, k) and, with `order`, a table of tiles.
+    """A kernel with the arguments (a, b, d, m, n, k) and, with `order`, a table of tiles.
 
-    A[m, k], B[n, k] and D[m, n] are row-major bf16. The kernel writes `marks` if its compile-time parameter PROFILE is set. `tile` is
+    A[m, k], B[n, k] and D[m, n] are row-major bf16. Its marks are spans of the phases. `tile` is
     BM x BN x BK. The CTAs of a `cluster` work on vertically adjacent tiles. The grid of a `persistent` kernel has as many CTAs as the
     device holds at once; other grids are (n / BN, m / BM). `order(m, n)` makes the table.
     """
@@ -61,5 +61,5 @@ class Rung:
         grid = self.grid(m, n, resident)
         return grid if isinstance(grid, int) else grid[0] * grid[1]
 
-    def arguments(self, a: Any, b: Any, d: Any, marks: Any, m: int, n: int, k: int, order: Any = None) -> tuple[Any, ...]:
-        return (a, b, d, marks, m, n, k) if self.order is None else (a, b, d, marks, m, n, k, order)
+    def arguments(self, a: Any, b: Any, d: Any, m: int, n: int, k: int, order: Any = None) -> tuple[Any, ...]:
+        return (a, b, d, m, n, k) if self.order is None else (a, b, d, m, n, k, order)

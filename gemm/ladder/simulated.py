@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .parts import MARKS
 from .rung import Rung
 from .rungs import RUNGS
 
@@ -22,13 +21,12 @@ UNWRITTEN = 0x7FC0          # a NaN in bf16
 
 @dataclass(frozen=True)
 class Outcome:
-    """The run of one step: the number of wrong elements of D, the checker's report, and the marks of a profiled run."""
+    """The run of one step: the number of wrong elements of D, and the checker's report, with the timeline of a run with marks."""
 
     rung: Rung
     shape: tuple[int, int, int]
     wrong: int
     report: Report
-    marks: Array
     seconds: float
 
     @property
@@ -51,7 +49,7 @@ def small(rung: Rung) -> tuple[int, int, int]:
 
 
 def run(rung: Rung, m: int, n: int, k: int, *, resident: int = 1, schedule: str = "fifo", seed: int = 0, check: bool = True,
-        profile: bool = False) -> Outcome:
+        marks: bool = False) -> Outcome:
     """Run a step on small integers. Their products and sums are exact in any order, so D must equal the rounded product in every bit.
 
     The device holds `resident` clusters at once: with 1, one cluster of a persistent kernel computes all tiles.
@@ -60,13 +58,12 @@ def run(rung: Rung, m: int, n: int, k: int, *, resident: int = 1, schedule: str 
     generator = np.random.default_rng(m * n + k)
     (a, a_value), (b, b_value) = (_integers(generator, rows, k) for rows in (m, n))
     d = np.full((m, n), UNWRITTEN, np.uint16)
-    marks = np.zeros(MARKS * rung.ctas(m, n, resident), np.int64)
     order = None if rung.order is None else np.array(rung.order(m, n), np.uint32)
     begin = time.perf_counter()
-    report = rung.kernel.simulate(rung.grid(m, n, resident), *rung.arguments(a, b, d, marks, m, n, k, order), schedule=schedule, seed=seed,
-                                  check=check, PROFILE=profile)
+    report = rung.kernel.simulate(rung.grid(m, n, resident), *rung.arguments(a, b, d, m, n, k, order), schedule=schedule, seed=seed,
+                                  check=check, marks=marks)
     expected = _bf16(a_value @ b_value.T)
-    return Outcome(rung, (m, n, k), int((d != expected).sum()), report, marks, time.perf_counter() - begin)
+    return Outcome(rung, (m, n, k), int((d != expected).sum()), report, time.perf_counter() - begin)
 
 
 def ladder(size: int | None, say: Callable[[str], None]) -> int:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from ptxkit import Ptr, Reg, ctaid, for_range, kernel, nctaid, smem, tid
+from ptxkit import Ptr, Reg, ctaid, for_range, kernel, smem, span, tid
 from ptxkit.ptx import bar, ld, mov, st
-from ptxkit.types import b32, b64, bf16, u32
+from ptxkit.types import b32, bf16, u32
 
-from .parts import Clocks
 from .rung import Rung
 from .thread_tile import BK, BM, BN, CHUNK, ROW, THREADS, TILE, ThreadTile
 
 
 @kernel(block=THREADS)
-def register_tiles(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
-                   PROFILE: bool = False) -> None:
+def register_tiles(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], m: Reg[u32], n: Reg[u32], k: Reg[u32]) -> None:
     """A block reads 128 rows of A and of B once for 128 x 128 elements of D. A thread keeps 8 x 8 of them in registers.
 
     Global memory is read 128 times less often than in step 0. Each value read from shared memory serves 8 multiplications.
@@ -26,19 +24,17 @@ def register_tiles(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], marks: Ptr[b64], m:
     a_from, b_from = a.at((row + line) * k + half * 8), b.at((column + line) * k + half * 8)
     place = line * ROW + half * 4
     tile = ThreadTile()
-    clocks = Clocks(PROFILE)
     with for_range(k, step=BK) as depth:
-        for source, target in ((a_from, a_tile), (b_from, b_tile)):
-            st.shared__cta.v4.b32(target.at(place), ld.global_.v4.b32(source.at(depth)))
-        bar.sync(0)                                     # the tile has been written
-        clocks.lap("load")
-        for chunk in range(BK // CHUNK):
-            tile.multiply(tile.read(a_tile, b_tile, chunk))
-        bar.sync(0)                                     # all threads have read it
-        clocks.lap("mma")
-    tile.store(d, row, column, n)
-    clocks.lap("store")
-    clocks.write(marks, ctaid.y * nctaid.x + ctaid.x, thread == 0)
+        with span("load"):
+            for source, target in ((a_from, a_tile), (b_from, b_tile)):
+                st.shared__cta.v4.b32(target.at(place), ld.global_.v4.b32(source.at(depth)))
+            bar.sync(0)                                     # the tile has been written
+        with span("mma"):
+            for chunk in range(BK // CHUNK):
+                tile.multiply(tile.read(a_tile, b_tile, chunk))
+            bar.sync(0)                                     # all threads have read it
+    with span("store"):
+        tile.store(d, row, column, n)
 
 
 RUNG = Rung(1, register_tiles, (BM, BN, BK), "tiles of a block in shared memory, of a warp, of a thread in registers")

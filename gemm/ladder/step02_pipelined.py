@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ptxkit import Ptr, Reg, ctaid, for_range, if_, kernel, nctaid, smem, tid
+from ptxkit import Ptr, Reg, ctaid, for_range, if_, kernel, smem, span, tid
 from ptxkit.ptx import bar, cp, mov
-from ptxkit.types import b32, b64, bf16, pred, u32
+from ptxkit.types import b32, bf16, pred, u32
 
-from .parts import Clocks
 from .rung import Rung
 from .thread_tile import BK, BM, BN, CHUNK, ROW, THREADS, TILE, ThreadTile
 
@@ -15,8 +14,7 @@ CHUNKS = BK // CHUNK
 
 
 @kernel(block=THREADS)
-def pipelined(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
-              PROFILE: bool = False) -> None:
+def pipelined(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], m: Reg[u32], n: Reg[u32], k: Reg[u32]) -> None:
     """Two buffers in shared memory and two in registers. cp.async fills one while the other is read.
 
     Within a tile, chunk c is multiplied while the registers of chunk c + 1 are read. Before the last chunk, the next tile must have landed
@@ -38,34 +36,32 @@ def pipelined(a: Ptr[bf16], b: Ptr[bf16], d: Ptr[bf16], marks: Ptr[b64], m: Reg[
         cp.async_.commit_group()
 
     tile = ThreadTile()
-    clocks = Clocks(PROFILE)
-    for stage in range(STAGES):
-        load(stage, stage)
-    cp.async_.wait_group(STAGES - 1)
-    bar.sync(0)
-    first = tile.read(a_tile[0], b_tile[0], 0)          # chunk 0 of a tile is read at the end of the previous tile
-    clocks.lap("load")
+    with span("load"):
+        for stage in range(STAGES):
+            load(stage, stage)
+        cp.async_.wait_group(STAGES - 1)
+        bar.sync(0)
+        first = tile.read(a_tile[0], b_tile[0], 0)          # chunk 0 of a tile is read at the end of the previous tile
     with for_range(steps, step=STAGES) as step:
         for stage in range(STAGES):                     # unrolled by Python, so each buffer has constant addresses
-            following = (stage + 1) % STAGES
-            words = first
-            for chunk in range(CHUNKS - 1):
-                prefetched = tile.read(a_tile[stage], b_tile[stage], chunk + 1)
+            with span("mma"):
+                following = (stage + 1) % STAGES
+                words = first
+                for chunk in range(CHUNKS - 1):
+                    prefetched = tile.read(a_tile[stage], b_tile[stage], chunk + 1)
+                    tile.multiply(words)
+                    words = prefetched
+            with span("load"):
+                cp.async_.wait_group(0)
+                bar.sync(0)
+                load(step + stage + STAGES, stage, step + stage + STAGES < steps)
+            with span("mma"):
+                with if_(step + stage + 1 < steps):
+                    for register, value in zip(flat(first), flat(tile.read(a_tile[following], b_tile[following], 0)), strict=True):
+                        mov.b32(register, value)
                 tile.multiply(words)
-                words = prefetched
-            clocks.lap("mma")
-            cp.async_.wait_group(0)
-            bar.sync(0)
-            load(step + stage + STAGES, stage, step + stage + STAGES < steps)
-            clocks.lap("load")
-            with if_(step + stage + 1 < steps):
-                for register, value in zip(flat(first), flat(tile.read(a_tile[following], b_tile[following], 0)), strict=True):
-                    mov.b32(register, value)
-            tile.multiply(words)
-            clocks.lap("mma")
-    tile.store(d, row, column, n)
-    clocks.lap("store")
-    clocks.write(marks, ctaid.y * nctaid.x + ctaid.x, thread == 0)
+    with span("store"):
+        tile.store(d, row, column, n)
 
 
 def flat(words: tuple[list[tuple[Reg[b32], Reg[b32]]], list[tuple[Reg[b32], Reg[b32]]]]) -> list[Reg[b32]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ptxkit import Ptr, Reg, TensorMap, ctaid, if_, kernel, nctaid, ring, smem, tid
+from ptxkit import Ptr, Reg, TensorMap, ctaid, if_, kernel, ring, smem, span, tid
 from ptxkit.idioms import init_barriers, wait
 from ptxkit.ptx import bar, cp, mbarrier, mov, wgmma
-from ptxkit.types import b64, bf16, u32
+from ptxkit.types import bf16, u32
 
-from .parts import Clocks, store_fragment
+from .parts import store_fragment
 from .rung import Rung
 
 BM, BN, BK = 64, 64, 64     # a row of 64 bf16 is 128 bytes: one span of the swizzle
@@ -17,8 +17,7 @@ mma = wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16
 
 
 @kernel(block=128)
-def tensor_cores(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
-                 PROFILE: bool = False) -> None:
+def tensor_cores(a: TensorMap, b: TensorMap, d: Ptr[bf16], m: Reg[u32], n: Reg[u32], k: Reg[u32]) -> None:
     """One warpgroup and one buffer: load a tile, wait, multiply, wait. One thread issues the loads. A tile in flight takes no registers.
 
     full: 1 arrival, thread 0's arrive.expect_tx of both tiles.
@@ -32,24 +31,22 @@ def tensor_cores(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: R
     bar.sync(0)
 
     acc = mma.fragment()                                            # 32 registers per thread, cleared
-    clocks = Clocks(PROFILE)
     with ring(1, k // BK) as (step, _, parity):
-        with if_(thread == 0):
-            mbarrier.arrive.expect_tx.shared__cta.b64(full[0], a_tile.layout.bytes + b_tile.layout.bytes)
-            load(a_tile[0], a, (step * BK, row), full[0])
-            load(b_tile[0], b, (step * BK, column), full[0])
-        wait(full[0], parity)
-        clocks.lap("load")
-        wgmma.fence.sync.aligned()
-        for kk in range(0, BK, 16):
-            mma(acc, a_tile[0].desc(kk), b_tile[0].desc(kk), True)
-        wgmma.commit_group.sync.aligned()
-        wgmma.wait_group.sync.aligned(0)
-        bar.sync(0)                                                 # all four warps' wgmma have read the buffer
-        clocks.lap("mma")
-    store_fragment(acc, d, row, column, n, thread)
-    clocks.lap("store")
-    clocks.write(marks, ctaid.y * nctaid.x + ctaid.x, thread == 0)
+        with span("load"):
+            with if_(thread == 0):
+                mbarrier.arrive.expect_tx.shared__cta.b64(full[0], a_tile.layout.bytes + b_tile.layout.bytes)
+                load(a_tile[0], a, (step * BK, row), full[0])
+                load(b_tile[0], b, (step * BK, column), full[0])
+            wait(full[0], parity)
+        with span("mma"):
+            wgmma.fence.sync.aligned()
+            for kk in range(0, BK, 16):
+                mma(acc, a_tile[0].desc(kk), b_tile[0].desc(kk), True)
+            wgmma.commit_group.sync.aligned()
+            wgmma.wait_group.sync.aligned(0)
+            bar.sync(0)                                                 # all four warps' wgmma have read the buffer
+    with span("store"):
+        store_fragment(acc, mma.coordinates(thread, row=row), d, column, n)
 
 
 RUNG = Rung(3, tensor_cores, (BM, BN, BK), "TMA loads and wgmma, a tile of 64 x 64")

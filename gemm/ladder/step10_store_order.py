@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptxkit import Ptr, Reg, Ring, TensorMap, Vec, cluster_ctarank, ctaid, if_, kernel, ring, smem, tid
+from ptxkit import Ptr, Reg, Ring, TensorMap, Vec, cluster_ctarank, if_, kernel, ring, role, smem, span, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import cluster_sync, init_barriers, multicast_mask, remote, wait
 from ptxkit.ptx import cp, createpolicy, cvt, mbarrier, mov, selp, setmaxnreg, shfl, st, wgmma
-from ptxkit.types import b64, bf16, u32
+from ptxkit.types import bf16, u32
 
 from .order import grouped
-from .parts import Clocks
 from .rung import Rung
 
 BM, BN, BK = 128, 256, 64
@@ -29,8 +28,7 @@ mma = wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16
 
 
 @kernel(block=WARPGROUP * (1 + MMA_WARPGROUPS), cluster=CLUSTER)
-def store_order(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], *,
-                PROFILE: bool = False) -> None:
+def store_order(a: TensorMap, b: TensorMap, d: Ptr[bf16], m: Reg[u32], n: Reg[u32], k: Reg[u32]) -> None:
     """As step 9. The wgmma of a tile's first 16 elements of K has scale-d = 0, which saves 128 moves per tile. The store is below.
 
     full[stage]: 1 arrival, the producer's arrive.expect_tx of the whole stage. empty[stage]: 4, one thread of each mma warpgroup
@@ -48,40 +46,42 @@ def store_order(a: TensorMap, b: TensorMap, d: Ptr[bf16], marks: Ptr[b64], m: Re
     with if_(thread < WARPGROUP):
         setmaxnreg.dec.sync.aligned.u32(PRODUCER_REGISTERS)
         with if_(thread == 0):
+            role("producer")
             start = cluster_ctarank * SHARE
             position = Ring(STAGES)
             with grouped(rows, columns, GROUP=GROUP, CLUSTER=CLUSTER) as (tile_row, tile_column):
                 row, column = tile_row * BM, tile_column * BN
                 with ring(position, steps) as (step, stage, parity):
-                    wait(empty[stage], parity ^ 1)
-                    mbarrier.arrive.expect_tx.shared__cta.b64(full[stage], a_tile.layout.bytes + b_tile.layout.bytes)
-                    load(a_tile[stage], a, (step * BK, row), full[stage])
-                    multicast(b_tile[stage].lines(start, SHARE), b, (step * BK, column + start), full[stage], multicast_mask(CLUSTER))
+                    with span("wait"):
+                        wait(empty[stage], parity ^ 1)
+                    with span("load"):
+                        mbarrier.arrive.expect_tx.shared__cta.b64(full[stage], a_tile.layout.bytes + b_tile.layout.bytes)
+                        load(a_tile[stage], a, (step * BK, row), full[stage])
+                        multicast(b_tile[stage].lines(start, SHARE), b, (step * BK, column + start), full[stage], multicast_mask(CLUSTER))
             with ring(position, STAGES) as (_, stage, parity):
                 wait(empty[stage], parity ^ 1)
 
     with else_():
+        role("consumer")
         setmaxnreg.inc.sync.aligned.u32(MMA_REGISTERS)
         first_row = (warpgroup - 1) * 64
         lane = thread & (WARPGROUP - 1)
         acc = mma.fragment(zero=False)
         released = remote(empty, lane)
         position = Ring(STAGES)
-        clocks = Clocks(PROFILE)
         with grouped(rows, columns, GROUP=GROUP, CLUSTER=CLUSTER) as (tile_row, tile_column):
             with ring(position, steps) as (step, stage, parity):
-                wait(full[stage], parity)
-                clocks.lap("load")
-                wgmma.fence.sync.aligned()
-                for kk in range(0, BK, 16):
-                    mma(acc, a_tile[stage].desc(kk, mn=first_row), b_tile[stage].desc(kk), step != 0 if kk == 0 else True)
-                wgmma.commit_group.sync.aligned()
-                wgmma.wait_group.sync.aligned(0)
-                mbarrier.arrive.shared__cluster.b64(released[stage], pred=lane < CLUSTER)
-                clocks.lap("mma")
-            store_sectors(acc, d, tile_row * BM + first_row, tile_column * BN, n, lane)
-            clocks.lap("store")
-        clocks.write(marks, mov.u32(ctaid.x), thread == WARPGROUP)
+                with span("wait"):
+                    wait(full[stage], parity)
+                with span("mma"):
+                    wgmma.fence.sync.aligned()
+                    for kk in range(0, BK, 16):
+                        mma(acc, a_tile[stage].desc(kk, mn=first_row), b_tile[stage].desc(kk), step != 0 if kk == 0 else True)
+                    wgmma.commit_group.sync.aligned()
+                    wgmma.wait_group.sync.aligned(0)
+                    mbarrier.arrive.shared__cluster.b64(released[stage], pred=lane < CLUSTER)
+            with span("store"):
+                store_sectors(acc, d, tile_row * BM + first_row, tile_column * BN, n, lane)
 
 
 def store_sectors(acc: Vec[Any, Any], d: Ptr[bf16], row: Reg[u32], column: Reg[u32], n: Reg[u32], lane: Reg[u32]) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ptxkit import Ptr, Reg, Ring, TensorMap, cluster_ctarank, clusterid, ctaid, for_range, if_, kernel, nclusterid, ring, smem, tid
+from ptxkit import Ptr, Reg, Ring, TensorMap, cluster_ctarank, clusterid, for_range, if_, kernel, nclusterid, ring, role, smem, span, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import cluster_sync, init_barriers, multicast_mask, remote, wait
 from ptxkit.ptx import cp, ld, mbarrier, mov, setmaxnreg, shfl, wgmma
-from ptxkit.types import b32, b64, bf16, u32
+from ptxkit.types import b32, bf16, u32
 
-from .parts import Clocks
 from .rung import Rung
 from .step11_staged_store import BOX, BUFFERS, Stores
 
@@ -29,8 +28,7 @@ mma = wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16
 
 
 @kernel(block=WARPGROUP * (1 + MMA_WARPGROUPS), cluster=CLUSTER)
-def hilbert(a: TensorMap, b: TensorMap, d: TensorMap, marks: Ptr[b64], m: Reg[u32], n: Reg[u32], k: Reg[u32], order: Ptr[b32], *,
-            PROFILE: bool = False) -> None:
+def hilbert(a: TensorMap, b: TensorMap, d: TensorMap, m: Reg[u32], n: Reg[u32], k: Reg[u32], order: Ptr[b32]) -> None:
     """As step 11, with tiles from a table: cluster c takes entries c, c + clusters, ... Entries that are close in the table are close in D,
     in both directions and at every scale. The tiles in flight thus share rows of A and columns of B.
 
@@ -38,7 +36,7 @@ def hilbert(a: TensorMap, b: TensorMap, d: TensorMap, marks: Ptr[b64], m: Reg[u3
     of both CTAs. Before they exit, the producer waits until every stage is empty and each storing thread until its stores are complete.
     """
     a_tile, b_tile = smem.tile(bf16, (STAGES, BM, BK), name="A"), smem.tile(bf16, (STAGES, BN, BK), name="B")
-    d_tile = smem.tile(bf16, (MMA_WARPGROUPS * BUFFERS, 64, BOX), name="D staging")
+    d_tile = smem.tile(bf16, (MMA_WARPGROUPS, BUFFERS * 64, BOX), name="D staging")
     full, empty = smem.mbarrier(STAGES, name="full"), smem.mbarrier(STAGES, name="empty")
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)
@@ -50,19 +48,23 @@ def hilbert(a: TensorMap, b: TensorMap, d: TensorMap, marks: Ptr[b64], m: Reg[u3
     with if_(thread < WARPGROUP):
         setmaxnreg.dec.sync.aligned.u32(PRODUCER_REGISTERS)
         with if_(thread == 0):
+            role("producer")
             start = cluster_ctarank * SHARE
             position = Ring(STAGES)
             with listed(order, tiles) as (tile_row, tile_column):
                 row, column = tile_row * BM, tile_column * BN
                 with ring(position, steps) as (step, stage, parity):
-                    wait(empty[stage], parity ^ 1)
-                    mbarrier.arrive.expect_tx.shared__cta.b64(full[stage], a_tile.layout.bytes + b_tile.layout.bytes)
-                    load(a_tile[stage], a, (step * BK, row), full[stage])
-                    multicast(b_tile[stage].lines(start, SHARE), b, (step * BK, column + start), full[stage], multicast_mask(CLUSTER))
+                    with span("wait"):
+                        wait(empty[stage], parity ^ 1)
+                    with span("load"):
+                        mbarrier.arrive.expect_tx.shared__cta.b64(full[stage], a_tile.layout.bytes + b_tile.layout.bytes)
+                        load(a_tile[stage], a, (step * BK, row), full[stage])
+                        multicast(b_tile[stage].lines(start, SHARE), b, (step * BK, column + start), full[stage], multicast_mask(CLUSTER))
             with ring(position, STAGES) as (_, stage, parity):
                 wait(empty[stage], parity ^ 1)
 
     with else_():
+        role("consumer")
         setmaxnreg.inc.sync.aligned.u32(MMA_REGISTERS)
         index = warpgroup - 1
         lane = thread & (WARPGROUP - 1)
@@ -70,22 +72,20 @@ def hilbert(a: TensorMap, b: TensorMap, d: TensorMap, marks: Ptr[b64], m: Reg[u3
         released = remote(empty, lane)
         stores = Stores(d_tile, d, index, lane)
         position = Ring(STAGES)
-        clocks = Clocks(PROFILE)
         with listed(order, tiles) as (tile_row, tile_column):
             with ring(position, steps) as (step, stage, parity):
-                wait(full[stage], parity)
-                clocks.lap("load")
-                wgmma.fence.sync.aligned()
-                for kk in range(0, BK, 16):
-                    mma(acc, a_tile[stage].desc(kk, mn=index * 64), b_tile[stage].desc(kk), step != 0 if kk == 0 else True)
-                wgmma.commit_group.sync.aligned()
-                wgmma.wait_group.sync.aligned(0)
-                mbarrier.arrive.shared__cluster.b64(released[stage], pred=lane < CLUSTER)
-                clocks.lap("mma")
-            stores.tile(acc, tile_row * BM + index * 64, tile_column * BN)
-            clocks.lap("store")
+                with span("wait"):
+                    wait(full[stage], parity)
+                with span("mma"):
+                    wgmma.fence.sync.aligned()
+                    for kk in range(0, BK, 16):
+                        mma(acc, a_tile[stage].desc(kk, mn=index * 64), b_tile[stage].desc(kk), step != 0 if kk == 0 else True)
+                    wgmma.commit_group.sync.aligned()
+                    wgmma.wait_group.sync.aligned(0)
+                    mbarrier.arrive.shared__cluster.b64(released[stage], pred=lane < CLUSTER)
+            with span("store"):
+                stores.tile(acc, tile_row * BM + index * 64, tile_column * BN)
         stores.tail()
-        clocks.write(marks, mov.u32(ctaid.x), thread == WARPGROUP)
 
 
 @contextmanager

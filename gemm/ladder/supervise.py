@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..tools.bench.report import invocation, write_json
+from ptxkit.measure.files import write_json
+
+from ..tools.bench.report import invocation
 from .rungs import BY_NAME, NAMES, OURS, OURS_IDEA
 
 PATIENCE_S = 120.0

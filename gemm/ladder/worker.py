@@ -14,14 +14,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..tools.bench import operands, regimes
-from ..tools.bench.baselines import Entry, baselines
-from ..tools.bench.figures import paired, spread
-from ..tools.bench.power import Sampler
+from ptxkit.measure import regimes
+from ptxkit.measure.figures import paired, spread
+from ptxkit.measure.power import Sampler
+from ptxkit.measure.regimes import Entry, sets_that_are_cold
+from ptxkit.measure.timer import TorchTimer
+from ptxkit.timeline.launched import Buffer
+
+from ..tools.bench import operands
+from ..tools.bench.baselines import baselines
 from ..tools.bench.run import device, reader
 from ..tools.bench.shapes import Problem
 from ..tools.reference import tolerance
-from .parts import MARKS, PHASES
+from .parts import of_tiles
 from .rung import Rung
 from .rungs import BY_NAME, OURS
 
@@ -57,8 +62,8 @@ def say(**what: Any) -> None:
     print(json.dumps(what), flush=True)
 
 
-def launches(torch: Any, name: str, sets: Sequence[operands.Operands], *, marks: Any = None) -> list[Any]:
-    """A launch of the step for each operand set. With `marks` it is the profiled kernel."""
+def launches(torch: Any, name: str, sets: Sequence[operands.Operands]) -> list[Any]:
+    """A launch of the step for each operand set."""
     if name == OURS:
         from ptxkit import gemm
 
@@ -66,11 +71,14 @@ def launches(torch: Any, name: str, sets: Sequence[operands.Operands], *, marks:
     rung = BY_NAME[name]
     (m, k), n = sets[0].a.shape, sets[0].b.shape[1]
     rung.require(m, n, k)
-    compiled = rung.kernel.compile(PROFILE=marks is not None)
-    grid = rung.grid(m, n, compiled.max_clusters() if rung.persistent else 0)
+    compiled = rung.kernel.compile()
+    return [functools.partial(compiled, *_launch(torch, rung, compiled, data, m, n, k)) for data in sets]
+
+
+def _launch(torch: Any, rung: Rung, compiled: Any, data: operands.Operands, m: int, n: int, k: int) -> tuple[Any, ...]:
+    """The grid and the arguments of a launch."""
     order = None if rung.order is None else torch.tensor(rung.order(m, n), dtype=torch.int32, device="cuda")
-    unused = torch.zeros(MARKS, dtype=torch.int64, device="cuda") if marks is None else marks
-    return [functools.partial(compiled, grid, *rung.arguments(data.a, data.b.T, data.d, unused, m, n, k, order)) for data in sets]
+    return rung.grid(m, n, compiled.max_clusters() if rung.persistent else 0), *rung.arguments(data.a, data.b.T, data.d, m, n, k, order)
 
 
 def verify(torch: Any, names: Sequence[str], size: int) -> None:
@@ -106,23 +114,23 @@ def measure(torch: Any, names: Sequence[str], size: int, rounds: int) -> None:
     times."""
     problem = Problem(size, size, size)
     burst = regimes.REGIMES["burst"]
-    description = device(torch)
-    sets = operands.make(torch, problem, operands.sets_that_are_cold(problem.bytes, description["l2_bytes"]))
+    description, timer = device(torch), TorchTimer(torch)
+    sets = operands.make(torch, problem, sets_that_are_cold(problem.bytes, description["l2_bytes"]))
     captured = []
     for name in names:
         say(begin=name)
-        captured.append(regimes.capture(torch, Entry(name, launches(torch, name, sets)), burst))
+        captured.append(regimes.capture(timer, Entry(name, launches(torch, name, sets)), burst))
     for name, make in baselines(PEERS).items():
         say(begin=name)
-        captured += [regimes.capture(torch, entry, burst) for entry in make(torch, problem, sets)]
+        captured += [regimes.capture(timer, entry, burst) for entry in make(torch, problem, sets)]
     fast = [one for one in captured if one.estimate_us < SLOW_US]
     slow = [one for one in captured if one.estimate_us >= SLOW_US]
     say(begin="rounds")
     with Sampler(reader(torch)) as sampler:
-        timed = regimes.measure(torch, fast, burst, rounds)
+        timed = regimes.measure(timer, fast, burst, rounds)
     power = sampler.within()
     say(begin="slow rounds")
-    timed += regimes.measure(torch, slow, replace(burst, pause=0.1), SLOW_ROUNDS)
+    timed += regimes.measure(timer, slow, replace(burst, pause=0.1), SLOW_ROUNDS)
     times = {one.captured.entry.name: one.us for one in timed}
     found = {name: {**spread(us), "rounds": len(us), "tflops": 1e-6 * problem.flops / spread(us)["us"],
                     "of_cublas": _ratio(us, times["cublas"]), "of_ceiling": _ratio(us, times["wgmma"])} for name, us in times.items()}
@@ -139,28 +147,29 @@ def _ratio(us: Sequence[float], other: Sequence[float]) -> dict[str, float]:
 
 
 def profile(torch: Any, names: Sequence[str], size: int) -> None:
-    """Clocks of load, mma and store per tile, from a profiled launch with a warm L2."""
-    data = operands.make(torch, Problem(size, size, size), 1)
+    """Clocks of load, mma and store per tile, from a launch with marks and a warm L2. The launch before it says how many marks."""
+    (data,) = operands.make(torch, Problem(size, size, size), 1)
     for name in names:
         if name == OURS:
             continue
         say(begin=name)
         rung = BY_NAME[name]
-        ctas = rung.ctas(size, size, rung.kernel.compile(PROFILE=True).max_clusters() if rung.persistent else 0)
-        marks = torch.zeros(MARKS * ctas, dtype=torch.int64, device="cuda")
-        (launch,) = launches(torch, name, data, marks=marks)
+        compiled = rung.kernel.compile(marks=True)
+        grid, *arguments = _launch(torch, rung, compiled, data, size, size, size)
+        events = 1
         for _ in range(2):
-            launch()
-        torch.cuda.synchronize()
-        say(name=name, clocks=clocks(rung, marks.cpu().numpy().reshape(-1, MARKS), size))
+            buffer = Buffer(compiled, grid, events)
+            compiled(grid, *arguments, *buffer.arguments.values())
+            torch.cuda.synchronize()
+            events = max(each.count for each in buffer.slices())
+        say(name=name, clocks=clocks(rung, buffer, size))
 
 
-def clocks(rung: Rung, marks: Any, k: int) -> dict[str, float]:
+def clocks(rung: Rung, buffer: Buffer, k: int) -> dict[str, float]:
     """The mean clocks of each phase of a tile, and the clocks of its products at the full rate of the tensor cores."""
-    tiles = float(marks[:, -1].sum())
-    found = {phase: float(marks[:, i].sum()) / tiles for i, phase in enumerate(PHASES)}
     rows, columns, _ = rung.tile
-    return {**found, "at_rate": 2 * rows * columns * k / FLOPS_PER_CLOCK, "tiles": tiles}
+    warps = ((each.cta, buffer.named.roles[each.role], functools.partial(each.clocks_of, buffer.named)) for each in buffer.slices())
+    return {**of_tiles(warps), "at_rate": 2 * rows * columns * k / FLOPS_PER_CLOCK}
 
 
 if __name__ == "__main__":

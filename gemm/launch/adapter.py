@@ -13,7 +13,9 @@ from ptxkit.types import TYPES
 from ..config.dense import DenseConfig
 from ..config.parts import StreamK
 from ..problem.dense import Arrays, Options, Problem
-from .dense import Launch, Plan, Zeros, check_config, configuration
+from ..problem.matmul import products
+from . import tuning
+from .dense import Launch, Plan, Zeros, as_one, card_of, check_config, configuration, launches
 from .grid import COUNTER_BYTES, Grid
 
 WORKSPACE_ALIGNMENT = 16    # bytes: partial sums are read and written as vectors of four
@@ -36,13 +38,18 @@ class Adapter:
 
     def __init__(self, a: Any, b: Any, out: Any, *, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
                  activation: Any = None, residual: Any = None, a_scale: Any = None, b_scale: Any = None, accumulate: str = "f32",
-                 fast_accum: bool | None = None, config: DenseConfig | None = None, pdl: bool = True) -> None:
+                 fast_accum: bool | None = None, batch_invariant: bool = False, config: DenseConfig | None = None,
+                 pdl: bool = True) -> None:
         given = (a, b, out, c, bias, residual, a_scale, b_scale)
         self._arrays = Arrays(*(None if array is None else view(array, name)  # type: ignore[arg-type]
                                 for name, array in zip(Arrays._fields, given, strict=True)))
-        self._options = Options(alpha, beta, activation, accumulate, fast_accum)
+        self._options = Options(alpha, beta, activation, accumulate, fast_accum, batch_invariant)
         self.ordinal = same_device(self._arrays.named())
-        self.problem = Problem(self._arrays, self._options)
+        parts = products(self._arrays)
+        if len(parts) > 1:                      # an adapter is one launch
+            raise LaunchError(f"the batches of these arrays lie so that they are {len(parts)} launches, and an adapter has one: call "
+                              "gemm.gemm, or make an adapter of each")
+        self.problem = Problem(as_one(parts[0], config), self._options)
         self.pdl = pdl
         self._plan: Plan | None = None
         self._launch: Launch | Zeros | None = None
@@ -52,8 +59,6 @@ class Adapter:
             check_config(config, self.problem)
             Grid.of(self.problem, config, 1)
         self._config = config
-        if not self.problem.k and not self.problem.empty and not self.problem.fusion.nothing:
-            raise LaunchError("K = 0 leaves nothing to multiply: apply the epilogue to zeros without a gemm")
 
     @classmethod
     def can_implement(cls, a: Any, b: Any, out: Any, **more: Any) -> str | None:
@@ -72,6 +77,10 @@ class Adapter:
     @property
     def config(self) -> DenseConfig:
         """The configuration: the caller's, the tuned one or the heuristic's for this device."""
+        if self._config is None and tuning.wish() is not None:
+            stream = raw_stream(None, self._arrays.a)
+            self._config, _ = tuning.first_use(self.problem, products(self._arrays)[0], self.ordinal, stream, card_of(self.ordinal),
+                                               launches(self.problem, self._options, self.ordinal))
         if self._config is None:
             self._config = configuration(self.problem, self.ordinal)
         return self._config
@@ -102,7 +111,7 @@ class Adapter:
         if workspace is not None:
             self._check_workspace(view(workspace, "workspace"), size)
         if not self._launches:
-            self._launch = None if self.problem.empty else Zeros(self._arrays.out)
+            self._launch = None if self.problem.empty else Zeros(products(self._arrays)[0].out)
             return
         plan = self._prepared()
         if size and workspace is None:
@@ -112,7 +121,7 @@ class Adapter:
             self._workspace = view(workspace).pointer
             with driver.on(self.ordinal):
                 driver.call("cuMemsetD8Async", self._workspace, 0, COUNTER_BYTES, raw_stream(stream, self._arrays.a))
-        self._launch = Launch(plan, self._arrays, self._options)
+        self._launch = Launch(plan, products(self._arrays)[0], self._options)
 
     def _check_workspace(self, seen: ArrayView, size: int) -> None:
         check_device("workspace", seen, self.ordinal)
@@ -137,13 +146,13 @@ class Adapter:
             seen = view(array, name)
             if seen._replace(pointer=0, owner="") != old._replace(pointer=0, owner=""):
                 raise LaunchError(f"{name} is {_words(seen)}, this product was made for {_words(old)}: make another Adapter")
-            check_aligned(name, seen, min(16, old.pointer & -old.pointer or 16) if name in ("bias", "a_scale", "b_scale") else 16)
+            check_aligned(name, seen, min(16, old.pointer & -old.pointer or 16))
             changed[name] = seen
         self._arrays = self._arrays._replace(**changed)
         if isinstance(self._launch, Zeros):
-            self._launch = Zeros(self._arrays.out)
+            self._launch = Zeros(products(self._arrays)[0].out)
         elif self._launch is not None:
-            self._launch = Launch(self._prepared(), self._arrays, self._options)
+            self._launch = Launch(self._prepared(), products(self._arrays)[0], self._options)
 
     def run(self, stream: Any = None) -> None:
         """Launch on `stream` (None: the current stream of the library of a). Allocates nothing and waits for nothing."""

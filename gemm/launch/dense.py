@@ -4,39 +4,53 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields, replace
 from typing import Any, get_args
 
-from ptxkit.cards import Card, of_device
+from ptxkit.cards import Card
+from ptxkit.dsl.descriptor import TensorMapFields
 from ptxkit.dsl.kernel import Kernel
 from ptxkit.errors import LaunchError
-from ptxkit.runtime import driver
-from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime import driver, images
+from ptxkit.runtime.arrays import ArrayView, marks, marks_of_three
 from ptxkit.runtime.compiled import Compiled
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, same_device, view
 from ptxkit.runtime.launcher import EncodedTensorMap, Launcher, encode_tiled
-from ptxkit.types import TYPES
+from ptxkit.types import TYPES, u8
 
 from ..config import budget
 from ..config.dense import DenseConfig
-from ..config.parts import BlockScaled, ScaleLoad
+from ..config.invariant import varies
+from ..config.parts import BlockScaled, Direct, ScaleLoad
+from ..heuristic import probes
 from ..heuristic.dense import heuristic
 from ..heuristic.tuned import tuned
-from ..problem.dense import PLAIN, Arrays, Lines, Options, Problem, extents, type_name
+from ..kernels.align_lines import align_lines
+from ..problem.dense import PLAIN, Arrays, Options, Problem, type_name
+from ..problem.folded import folded
+from ..problem.lines import Lines, allows
+from ..problem.matmul import products, result_shape
 from ..scheduler.hilbert import hilbert
+from . import tuning
+from .aligning import CTAS, Copy
 from .grid import COUNTER_BYTES, Grid, kernel_of, places, scalars
+from .slabs import slabs
+from .trial import Launches
 from .workspace import Workspaces
 
 _PLANS_KEPT = 512
 
 _plans: dict[tuple[Any, ...], Plan] = {}
-_launches: OrderedDict[tuple[Any, ...], Launch | Zeros | None] = OrderedDict()
+_launches: OrderedDict[tuple[Any, ...], Launch | Zeros | Several | None] = OrderedDict()
 _workspaces = Workspaces(32 << 20)
 
 
 class Maps:
-    """The tensor maps of a launch, by the kernel's parameter names. They are encoded once, then copied with new addresses."""
+    """The tensor maps of a launch, by the kernel's parameter names. They are encoded once, then copied with new addresses.
+
+    A kernel reads no map that it has no copies for: any other one stands in its place, or zeros if there is none.
+    """
 
     __slots__ = ("encoded", "fields", "names")
 
@@ -47,24 +61,31 @@ class Maps:
         self.encoded: tuple[EncodedTensorMap, ...] = ()
 
     def at(self, *pointers: int) -> tuple[EncodedTensorMap, ...]:
-        """The maps of arrays at these addresses. In place of a map that the kernel never reads, the first map is passed again."""
-        found: list[EncodedTensorMap] = []
+        """The maps of arrays at these addresses."""
+        found: list[EncodedTensorMap | None] = []
         for i, (wanted, pointer) in enumerate(zip(self.fields, pointers, strict=False)):
             if wanted is None:
-                found.append(found[0])
+                found.append(None)
             else:
                 found.append(self.encoded[i].at(pointer) if self.encoded else encode_tiled(wanted, pointer))
-        self.encoded = self.encoded or tuple(found)
-        return tuple(found)
+        other = next((one for one in found if one is not None), None) or _NO_MAP
+        every = tuple(one or other for one in found)
+        self.encoded = self.encoded or every
+        return every
+
+
+_NO_MAP = EncodedTensorMap(TensorMapFields(u8, (16,), (), (16,)), bytes(128))
 
 
 class Plan:
-    """A configuration loaded on a device for one problem: everything of a launch except the pointers."""
+    """A configuration loaded on a device for one problem: everything of a launch except the pointers. `settled`: no tuning would change
+    it."""
 
-    __slots__ = ("compiled", "config", "curve", "grid", "launcher", "maps", "ordinal", "places", "problem", "template")
+    __slots__ = ("aligners", "compiled", "config", "curve", "grid", "launcher", "maps", "ordinal", "places", "problem", "settled",
+                 "template")
 
     def __init__(self, problem: Problem, ordinal: int, config: DenseConfig | None = None, *, pdl: bool = True) -> None:
-        self.problem, self.ordinal = problem, ordinal
+        self.problem, self.ordinal, self.settled = problem, ordinal, False
         self.config = config or configuration(problem, ordinal)
         self.compiled = compiled(kernel_of(self.config), ordinal, **self.config.parameters)
         self.launcher: Launcher = self.compiled.launcher(pdl=pdl)
@@ -75,15 +96,18 @@ class Plan:
         self.grid = Grid.of(problem, self.config, clusters)
         self.curve = _curve(*self.grid.curve, ordinal) if self.grid.curve else 0
         traced = self.compiled.traced
-        lines = {"a": problem.a_lines, "b": problem.b_lines, "d": problem.d_lines, "sfa_map": problem.s_lines}
+        seen = problem.aligned(self.config.loads.align)
+        lines = {"a": seen.a_lines, "b": seen.b_lines, "d": problem.d_lines, "sfa_map": problem.s_lines}
         read = [parameter.name for parameter in traced.parameters if parameter.kind == "tensormap"]
         self.maps = Maps(traced.copies.records, {name: lines[name] for name in read}, self.config.loads.l2_fetch)
         self.places = places(traced)
         self.template: tuple[Any, ...] = ()
+        self.aligners = tuple(Aligner(one, ordinal, pdl=pdl) for one in self.grid.copies)
 
     def scalars(self, arrays: Arrays, options: Options) -> tuple[Any, ...]:
-        """The kernel's arguments besides tensor maps, without the workspace. For plain products only the pointer of D changes."""
-        if options is not PLAIN or not self.problem.plain:
+        """The kernel's arguments besides tensor maps, without the workspace. For plain products only the pointer of D changes, unless
+        threads copy an operand."""
+        if options is not PLAIN or not self.problem.plain or self.config.by_threads:
             return self._scalars(arrays, options)
         if not self.template:
             self.template = self._scalars(arrays, options)
@@ -98,14 +122,38 @@ class Plan:
         return scalars(self.compiled.traced, self.grid.arguments(self.problem, arrays, options, pointer))
 
 
-class Launch:
-    """A plan with pointers: all that a repeated call needs."""
+class Aligner:
+    """The kernel that copies one operand before a product."""
 
-    __slots__ = ("counters", "grid", "launcher", "maps", "ordinal", "scalars", "sums", "workspace_bytes")
+    __slots__ = ("compiled", "copy", "grid", "launcher")
+
+    def __init__(self, copy: Copy, ordinal: int, *, pdl: bool) -> None:
+        self.copy, self.compiled = copy, compiled(align_lines, ordinal, **copy.parameters)
+        self.launcher: Launcher = self.compiled.launcher(pdl=pdl)
+        self.grid = min(copy.ctas, CTAS * driver.device(ordinal).multiprocessors), 1, 1
+
+    def run(self, stream: int, operand: int, workspace: int) -> None:
+        """Copy the operand at this address into the workspace."""
+        named = self.copy.arguments(operand, workspace + self.copy.offset)
+        self.launcher(stream, self.grid, scalars(self.compiled.traced, named), ())
+
+
+class Launch:
+    """A plan with pointers: all that a repeated call needs. `settled`: the next call of these arrays can have it."""
+
+    __slots__ = ("aligned", "aligners", "counters", "grid", "launcher", "like", "maps", "ordinal", "placed", "plan", "pointers", "scalars",
+                 "settled", "sums", "workspace_bytes")
 
     def __init__(self, plan: Plan, arrays: Arrays, options: Options) -> None:
+        self.like = arrays.a                    # whose library is asked for its stream
+        self.settled = True
+        self.placed: tuple[tuple[int, int], tuple[Any, ...]] = (-1, -1), ()
         self.launcher, self.grid, self.ordinal = plan.launcher, plan.grid.ctas, plan.ordinal
-        self.maps = plan.maps.at(arrays.a.pointer, arrays.b.pointer, arrays.out.pointer, arrays.a_scale.pointer if arrays.a_scale else 0)
+        self.pointers = {"a": arrays.a.pointer, "b": arrays.b.pointer, "out": arrays.out.pointer,
+                         "a_scale": arrays.a_scale.pointer if arrays.a_scale else 0}
+        self.plan, self.aligners = plan, plan.aligners
+        self.aligned = 0                        # the workspace to whose copies the maps belong
+        self.maps = () if plan.aligners else plan.maps.at(*self.pointers.values())
         self.scalars = plan.scalars(arrays, options)
         self.workspace_bytes = plan.grid.workspace_bytes
         self.counters, self.sums = plan.places["counters"], plan.places.get("workspace")
@@ -114,51 +162,101 @@ class Launch:
         """Launch on a stream. `workspace` is the address from `Adapter.initialize`; 0: the stream's own workspace."""
         scalars = self.scalars
         if self.workspace_bytes:
-            place, placed = workspace or _workspaces.of(self.ordinal, stream, self.workspace_bytes), list(scalars)
-            placed[self.counters] = place           # counters first, partial sums after them
-            if self.sums is not None:
-                placed[self.sums] = place + COUNTER_BYTES
-            scalars = tuple(placed)
+            placed = self.placed
+            if placed[0] != (stream, workspace):
+                place = workspace or _workspaces.of(self.ordinal, stream, self.workspace_bytes)
+                placed = self.placed = (stream, workspace), self._in(place)
+            scalars = placed[1]
+            if self.aligners:
+                self._align(stream, scalars[self.counters])
         self.launcher(stream, self.grid, scalars, self.maps)
+
+    def _in(self, place: int) -> tuple[Any, ...]:
+        """The arguments with a workspace: counters first, partial sums after them."""
+        placed = list(self.scalars)
+        placed[self.counters] = place
+        if self.sums is not None:
+            placed[self.sums] = place + COUNTER_BYTES
+        return tuple(placed)
+
+    def _align(self, stream: int, workspace: int) -> None:
+        """Copy operands into the workspace, and point the tensor maps at the copies."""
+        for aligner in self.aligners:
+            aligner.run(stream, self.pointers[aligner.copy.name], workspace)
+        if self.aligned != workspace:
+            copies = {aligner.copy.name: workspace + aligner.copy.offset for aligner in self.aligners}
+            self.maps = self.plan.maps.at(*(self.pointers | copies).values())
+            self.aligned = workspace
+
+
+class Several:
+    """Products of one call that are launched one after another."""
+
+    __slots__ = ("launches", "like", "settled")
+
+    def __init__(self, launches: Sequence[Launch | Zeros | Several | None]) -> None:
+        self.launches = tuple(launch for launch in launches if launch is not None)
+        self.like: ArrayView = self.launches[0].like
+        self.settled: bool = all(launch.settled for launch in self.launches)
+
+    def run(self, stream: int) -> None:
+        """Launch all on a stream."""
+        for launch in self.launches:
+            launch.run(stream)
 
 
 class Zeros:
     """A product with K = 0: D is cleared."""
 
-    __slots__ = ("out",)
+    __slots__ = ("like", "out", "settled")
 
     def __init__(self, out: ArrayView) -> None:
-        self.out = out
+        self.like = self.out = out
+        self.settled = True
 
     def run(self, stream: int) -> None:
         """Clear D on a stream."""
+        with driver.on(self.out.device):
+            for start, pitch, width, height in self.fills():
+                driver.call("cuMemsetD2D8Async", start, pitch, 0, width, height, stream)
+
+    def fills(self) -> list[tuple[int, int, int, int]]:
+        """(address, bytes from line to line, bytes of a line, lines) of what each call clears: as few calls as the strides of D allow."""
         out = self.out
         size = TYPES[out.dtype].bits // 8
-        *_, m, n = out.shape
-        batches = out.shape[0] if len(out.shape) == 3 else 1
-        with driver.on(out.device):
-            for batch in range(batches):
-                start = out.pointer + batch * out.strides[0] * size if batches > 1 else out.pointer
-                driver.call("cuMemsetD2D8Async", start, size * (out.strides[-2] if m > 1 else n), 0, n * size, m, stream)
+        *outer, m, n = out.shape
+        batches, row = (outer[0] if outer else 1), out.strides[-2]
+        apart = out.strides[0] if batches > 1 else m * row
+        if batches == 1 or m == 1 or apart == m * row:              # all lines are as far from one another
+            return [(out.pointer, size * (row if m > 1 else apart if batches > 1 else n), size * n, batches * m)]
+        if m < batches:
+            return [(out.pointer + size * row * at, size * apart, size * n, batches) for at in range(m)]
+        return [(out.pointer + size * apart * at, size * row, size * n, m) for at in range(batches)]
 
 
 @functools.cache
 def card_of(ordinal: int) -> Card:
     """The card of a device."""
-    device = driver.device(ordinal)
-    return of_device(device.name, device.multiprocessors)
+    this = driver.device(ordinal)
+    return probes.card(this.name, this.multiprocessors, this.memory_gbs, this.clock_mhz, this.l2_bytes / (1 << 20))
 
 
 def configuration(problem: Problem, ordinal: int) -> DenseConfig:
     """The configuration of a problem on a device: the tuned one if there is one, else the heuristic's."""
     card = card_of(ordinal)
-    return tuned(problem, card.name) or heuristic(problem, card)
+    return tuned(problem, card) or heuristic(problem, card)
 
 
 @functools.cache
 def compiled(kernel: Kernel[...], ordinal: int, **parameters: Any) -> Compiled:
-    """A specialisation of a kernel, loaded once on each device."""
-    return Compiled(kernel.trace(**parameters), ordinal)
+    """A specialisation of a kernel, loaded once on each device: out of the cache without a trace, or traced and kept there."""
+    found = images.load(kernel, parameters, ordinal)
+    if found is not None:
+        return Compiled(found[0], ordinal, found[1])
+    traced = kernel.trace(**parameters)
+    made = Compiled(traced, ordinal)
+    images.keep(kernel, parameters, traced)
+    return made
 
 
 @functools.cache
@@ -172,12 +270,13 @@ def _curve(rows: int, columns: int, ordinal: int) -> int:
 
 def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
          activation: Any = None, residual: Any = None, a_scale: Any = None, b_scale: Any = None, accumulate: str = "f32",
-         fast_accum: bool | None = None, out_dtype: Any = None, config: DenseConfig | None = None, stream: Any = None) -> Any:
+         fast_accum: bool | None = None, batch_invariant: bool = False, out_dtype: Any = None, config: DenseConfig | None = None,
+         stream: Any = None) -> Any:
     """out = activation(alpha * scales * a @ b + beta * c + bias) + residual, in one launch. Returns `out`, row-major.
 
-    Operands: a [M, K] and b [K, N], or batches [L, M, K] and [L, K, N], of f16, bf16, f32 (multiplied as tf32), or e4m3 and e5m2 in any
-    combination. Strides choose the layout: pass a weight w of shape [N, K] as `w.T`. Contiguous extents and line strides are multiples of
-    16 bytes, and N is a multiple of 8. M, N and K are otherwise free; K = 0 gives zeros.
+    Operands: a [..., M, K] and b [..., K, N], or vectors, of f16, bf16, f32 (multiplied as tf32), or e4m3 and e5m2 in any
+    combination. Strides choose the layout: pass a weight w of shape [N, K] as `w.T`. M, N, K, addresses and strides that are not negative
+    are free, and fastest where lines begin at multiples of 16 bytes; K = 0 gives zeros.
 
     Epilogue: `bias` has N elements, or shape (M, 1). `c` and `residual` have the shape of `out` and are f16, bf16 or f32. `activation` is
     "relu", "gelu", "silu" or a function of one f32 register that emits PTX.
@@ -191,88 +290,142 @@ def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, 
     If `out` is None, it is allocated with the library of a, as `out_dtype` (default: the type of a; bf16 for fp8). `stream` None is that
     library's current stream.
 
-    A configuration gives the same bits in every run. With `out`, a repeated call allocates nothing and waits for nothing. SplitK through
-    the workspace, StreamK and Dynamic use a workspace that belongs to the stream; the first call allocates it.
+    A configuration gives the same bits in every run. With `batch_invariant=True` a row of a gives the same bits whatever M, N, the number
+    of products and its place among them are: the order of its sums depends on K, the types and the majors alone. K is then never split.
+
+    With `out`, a repeated call allocates nothing and waits for nothing. SplitK through the workspace, StreamK and Dynamic use a workspace
+    that belongs to the stream; the first call allocates it.
     """
-    given = alpha, beta, activation, accumulate, fast_accum
+    given = alpha, beta, activation, accumulate, fast_accum, batch_invariant
     alone = c is None and bias is None and residual is None and a_scale is None and b_scale is None
     return _run(a, b, out, _NOTHING if alone else (c, bias, residual, a_scale, b_scale),
                 PLAIN if given == _PLAIN else Options(*given), out_dtype, config, stream)
 
 
-def hgemm(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, stream: Any = None, config: DenseConfig | None = None) -> Any:
+def hgemm(a: Any, b: Any, out: Any = None, *, batch_invariant: bool = False, out_dtype: Any = None, stream: Any = None,
+          config: DenseConfig | None = None) -> Any:
     """`a @ b` with fp32 accumulation: a [M, K] and b [K, N], both f16 or both bf16; returns out [M, N], row-major. See `gemm`."""
-    seen = view(a, "a")
-    if seen.dtype not in ("f16", "bf16"):
-        raise LaunchError(f"a has elements of {seen.dtype}: hgemm multiplies f16 or bf16, gemm.gemm also other types")
-    return _run(seen, b, out, _NOTHING, PLAIN, out_dtype, config, stream)
+    if getattr(a, "dtype", None) not in _SIXTEEN_BITS:
+        seen = view(a, "a")
+        if seen.dtype not in _SIXTEEN_BITS:
+            raise LaunchError(f"a has elements of {seen.dtype}: hgemm multiplies f16 or bf16, gemm.gemm also other types")
+        _SIXTEEN_BITS.add(a.dtype)
+    return _run(a, b, out, _NOTHING, _INVARIANT if batch_invariant else PLAIN, out_dtype, config, stream)
 
 
+_INVARIANT = Options(batch_invariant=True)
 _NOTHING: tuple[None, ...] = (None,) * 5
+_SIXTEEN_BITS: set[Any] = {"f16", "bf16"}       # and how libraries of arrays that have been seen call them
 _PLAIN = astuple(PLAIN)                         # compared before an object is made: a plain product needs no Options object
 
 
 def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_dtype: Any, config: DenseConfig | None, stream: Any) -> Any:
-    seen_a, seen_b = view(a, "a"), view(b, "b")
-    if out is None:
-        out = _empty(seen_a, seen_b, out_dtype)
-    else:
-        check_out_dtype(out, out_dtype)
-    more: tuple[ArrayView | None, ...] = _NOTHING
-    if rest is not _NOTHING:
-        more = tuple(None if array is None else view(array, name) for name, array in zip(Arrays._fields[3:], rest, strict=True))
-    arrays = Arrays(seen_a, seen_b, view(out, "out"), *more)
-    key = arrays[:3] if more is _NOTHING and options is PLAIN and config is None else (arrays, options, config)
-    launch = _launches.get(key, _UNKNOWN)
+    """The warm path: a launch is known by what tells its arrays from others. What is asked of arrays that are new is asked once."""
+    key = None
+    if out is not None and out_dtype is None:
+        key = marks_of_three(a, b, out)
+        if key is not None and (rest is not _NOTHING or options is not PLAIN or config is not None):
+            others = marks(*rest)
+            key = None if others is None else (key, others, options, config)
+    launch = _launches.get(key, _UNKNOWN) if key is not None else _UNKNOWN
     if launch is _UNKNOWN:
-        launch = _launches[key] = _prepare(arrays, options, config)
-        if len(_launches) > _PLANS_KEPT:
-            _launches.popitem(last=False)
+        seen_a, seen_b = view(a, "a"), view(b, "b")
+        seen_out = _out(seen_a, seen_b, out, out_dtype)
+        out = seen_out if out is None else out
+        arrays = Arrays(seen_a, seen_b, view(seen_out, "out"))
+        if rest is not _NOTHING:
+            arrays = Arrays(*arrays[:3], *(None if array is None else view(array, name)
+                                           for name, array in zip(Arrays._fields[3:], rest, strict=True)))
+        key = (arrays, options, config) if key is None else key
+        launch = _launches.get(key, _UNKNOWN)
+        if launch is _UNKNOWN:
+            launch = _prepare(arrays, options, config, stream)
+            if launch is None or launch.settled:
+                _launches[key] = launch
+            if len(_launches) > _PLANS_KEPT:
+                _launches.popitem(last=False)
     if launch is not None:
-        launch.run(raw_stream(stream, seen_a))
+        launch.run(raw_stream(stream, launch.like))
+    return out
+
+
+def _out(a: ArrayView, b: ArrayView, out: Any, out_dtype: Any) -> Any:
+    """The given result, or a new one."""
+    if out is None:
+        return _empty(a, b, out_dtype)
+    if out_dtype is not None:
+        out = view(out, "out")
+        check_out_dtype(out, out_dtype)
     return out
 
 
 def check_out_dtype(out: Any, out_dtype: Any) -> None:
     """Raise LaunchError if `out` has another element type than `out_dtype`."""
-    if out_dtype is not None and type_name(out_dtype) != view(out, "out").dtype:
-        raise LaunchError(f"out has elements of {view(out, 'out').dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
+    if out_dtype is not None and type_name(out_dtype) != (seen := view(out, "out")).dtype:
+        raise LaunchError(f"out has elements of {seen.dtype} and out_dtype says {type_name(out_dtype)}: give one of them")
 
 
 _UNKNOWN: Any = object()
 
 
 def _empty(a: ArrayView, b: ArrayView, out_dtype: Any) -> Any:
-    batches, m, n, _ = extents(a, b)
     word = type_name(out_dtype) or ("bf16" if TYPES[a.dtype].bits == 8 else a.dtype)
-    return empty_like_owner(a, (m, n) if batches is None else (batches, m, n), word)
+    return empty_like_owner(a, result_shape(a, b), word)
 
 
-def _prepare(arrays: Arrays, options: Options, config: DenseConfig | None) -> Launch | Zeros | None:
+def _prepare(arrays: Arrays, options: Options, config: DenseConfig | None, stream: Any = None) -> Launch | Zeros | Several | None:
+    """The launch of these arrays; None if D is empty."""
+    parts = products(arrays)
+    if config is None and not tuning.wish():
+        parts = [slab for part in parts for slab in slabs(part, options, lambda: card_of(same_device(arrays.named())))]
+    if len(parts) != 1:
+        made = [_prepare_one(part, options, config, stream) for part in parts]
+        return Several(made) if any(made) else None
+    return _prepare_one(parts[0], options, config, stream)
+
+
+def _prepare_one(arrays: Arrays, options: Options, config: DenseConfig | None, stream: Any) -> Launch | Zeros | None:
     a, b, out = arrays[:3]
     if options is PLAIN and config is None and arrays[3:] == _NOTHING:          # most products are plain: a shorter key is faster
-        shapes: tuple[Any, ...] = a[1:5], b[1:5], out[1:5]
-        aligned = not (a.pointer | b.pointer | out.pointer) & 15
+        shapes: tuple[Any, ...] = a[1:5], b[1:5], out[1:5], a.pointer & 15, b.pointer & 15, out.pointer & 15
     else:
-        shapes = (*(array and array[1:5] for array in arrays), options, config)
-        others = arrays.c, arrays.residual, arrays.a_scale, arrays.b_scale
-        aligned = not any(array is not None and array.pointer % 16 for array in (a, b, out, *others))
+        shapes = (*(array and array[1:5] for array in arrays), *(array and array.pointer & 15 for array in arrays), options, config)
     plan = _plans.get(shapes)
-    if plan is None or not aligned:
+    tunes = config is None and tuning.wish() is not None
+    if plan is None or (tunes and not plan.settled):
         ordinal = same_device(arrays.named())
-        problem = Problem(arrays, options)
+        problem = Problem(as_one(arrays, config), options)
         if problem.empty:
             return None
         if not problem.k:
-            if not problem.fusion.nothing:
-                raise LaunchError("K = 0 leaves nothing to multiply: apply the epilogue to zeros without a gemm")
             return Zeros(arrays.out)
         if config is not None:
             check_config(config, problem)
+        settled = config is not None
+        if tunes:
+            config, settled = tuning.first_use(problem, arrays, ordinal, raw_stream(stream, a), card_of(ordinal),
+                                               launches(problem, options, ordinal))
         plan = _plans[shapes] = Plan(problem, ordinal, config)
+        plan.settled = settled
         if len(_plans) > _PLANS_KEPT:
             del _plans[next(iter(_plans))]
-    return Launch(plan, arrays, options)
+    launch = Launch(plan, arrays, options)
+    launch.settled = plan.settled or not tunes
+    return launch
+
+
+def launches(problem: Problem, options: Options, ordinal: int) -> Launches:
+    """What makes a product's launches on several sets of arrays, with any configuration."""
+    def made(config: DenseConfig, sets: Sequence[Arrays]) -> list[Any]:
+        plan = Plan(problem, ordinal, config)
+        return [Launch(plan, arrays, options) for arrays in sets]
+
+    return made
+
+
+def as_one(arrays: Arrays, config: DenseConfig | None) -> Arrays:
+    """The arrays of one product where a batch is one, unless the caller's configuration is for a batch."""
+    return arrays if config is not None and config.operands.batched else folded(arrays)
 
 
 def check_config(config: DenseConfig, problem: Problem) -> None:
@@ -290,6 +443,15 @@ def check_config(config: DenseConfig, problem: Problem) -> None:
                           if isinstance(config.sums, BlockScaled) else "its sums are not BlockScaled, the arguments have block scales"))
     if problem.promote and not budget.promoted(config.sums):
         raise LaunchError("this config is not for this problem: its sums stay in the tensor cores, the arguments need Promoted ones")
+    for name, given, best_ in (("a", config.loads.a, problem.of_a.copies), ("b", config.loads.b, problem.of_b.copies)):
+        if name not in config.loads.align and not allows(best_, given):
+            raise LaunchError(f"this config loads {name} by {given}, which its address or strides do not allow: take {best_}")
+    too_wide = problem.store is not None and isinstance(config.store, Direct) and config.store.elements > problem.store.elements
+    if too_wide or (problem.store is not None and config.staged):
+        raise LaunchError(f"this config stores by {config.store}, which the address, the strides or the N of out or of what is added do "
+                          f"not allow: take {problem.store} or Rows()")
+    if problem.invariant and (why := varies(config)):
+        raise LaunchError(f"this config is not batch-invariant: {why}; take Static or Dynamic and BK=0, or leave batch_invariant out")
     best = problem.sums()
     if isinstance(config.sums, BlockScaled) and isinstance(best, BlockScaled) and LOADS.index(config.sums.load) > LOADS.index(best.load):
         raise LaunchError(f"this config is not for this problem: its scales are loaded by {config.sums.load}, which these arrays do not "
@@ -302,10 +464,12 @@ def check_config(config: DenseConfig, problem: Problem) -> None:
 
 
 LOADS = get_args(ScaleLoad)
+tuning.on_begin(_launches.clear)
 
 
 def _word(value: Any) -> str:
     return getattr(value, "__name__", str(value))
 
 
-__all__ = ["Launch", "Maps", "Plan", "Zeros", "card_of", "check_config", "check_out_dtype", "compiled", "configuration", "gemm", "hgemm"]
+__all__ = ["Launch", "Maps", "Plan", "Zeros", "as_one", "card_of", "check_config", "check_out_dtype", "compiled", "configuration", "gemm",
+           "hgemm", "launches"]

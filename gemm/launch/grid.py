@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from ptxkit.dsl.kernel import Kernel
-from ptxkit.dsl.parameters import values
 from ptxkit.dsl.traced import Traced
+from ptxkit.runtime.images import Image
 
 from ..config.dense import DenseConfig
 from ..config.parts import BlockScaled, ConfigError, Dynamic, Hilbert, SplitK, StreamK, Swizzle
 from ..kernels.dense import gemm
 from ..kernels.dense_blockscaled import gemm_blockscaled
+from ..kernels.dense_copied import gemm_copied
 from ..kernels.dense_split_k import gemm_split_k
 from ..problem.dense import Arrays, Options, Problem
+from ..problem.lines import Operand
 from ..scheduler.hilbert import MAX_PLACES
 from ..scheduler.stream_k import MIN_STAGES_OF_PART
 from ..scheduler.work import TileDivmod
+from .aligning import Copy, copies
 
+MOST_TILES = 1 << 31        # so that a CTA's next number stays below 2^32
 COUNTER_BYTES = 64 << 10    # counters at the start of a workspace; they are zeros between launches, and no partial sums lie there
 
 
 def kernel_of(config: DenseConfig) -> Kernel[...]:
     """The kernel that a configuration specialises."""
+    if config.by_threads:
+        return gemm_copied
     if isinstance(config.scheduler, SplitK | StreamK):
         return gemm_split_k
     return gemm_blockscaled if isinstance(config.sums, BlockScaled) else gemm
@@ -39,6 +45,7 @@ class Grid:
     workspace_bytes: int                        # counters, then partial sums
     divmod: TileDivmod
     curve: tuple[int, int] | None = None        # rows and columns of cluster tiles, for a Hilbert order
+    copies: tuple[Copy, ...] = ()               # of operands, in the workspace
 
     @classmethod
     def of(cls, problem: Problem, config: DenseConfig, clusters: int) -> Grid:
@@ -50,6 +57,8 @@ class Grid:
         spread, streams = config.splits_in_workspace, isinstance(config.scheduler, StreamK)
         count = whole * (config.splits if spread else 1)
         resident = count if config.splits_in_cluster else min(count, max(clusters, config.splits if spread else 1))
+        if count >= MOST_TILES:
+            raise ConfigError(f"{count:,} work tiles are too many for their 32-bit numbers: launch parts of the batch")
         if spread and whole * config.warpgroups * 4 > COUNTER_BYTES:
             raise ConfigError(f"{whole} tiles are too many to split their K: a workspace has {COUNTER_BYTES // 4} counters, "
                               f"{config.warpgroups} a tile; take another scheduler than SplitK")
@@ -62,9 +71,11 @@ class Grid:
         bytes += (whole * config.splits if spread else resident * config.cluster if streams else 0) * tile.BM * tile.BN * 4
         if isinstance(order, Hilbert) and max(places) > MAX_PLACES:
             raise ConfigError(f"a curve goes through at most {MAX_PLACES:,} rows and columns of tiles, not {max(places):,}: take Swizzle()")
+        made = copies(problem, config.loads.align, max(bytes, COUNTER_BYTES))
+        bytes = made[-1].offset + made[-1].bytes if made else bytes
         swizzle = order if isinstance(order, Swizzle) else Swizzle()
         divmod = TileDivmod.of(*places, swizzle.size, swizzle.raster == "along_m")
-        return cls((resident * config.cluster, 1, 1), tiles, bytes, divmod, places if isinstance(order, Hilbert) else None)
+        return cls((resident * config.cluster, 1, 1), tiles, bytes, divmod, places if isinstance(order, Hilbert) else None, made)
 
     def arguments(self, problem: Problem, arrays: Arrays, options: Options, pointer: Callable[[str], Any]) -> dict[str, Any]:
         """The arguments of any dense kernel by name, without tensor maps. `pointer` maps a name to an address: the name of an array,
@@ -77,23 +88,40 @@ class Grid:
             strides = (0, 0) if array is None else (array.strides[mn], array.strides[k])
             return {"pointer": pointer(name), "mn_stride": strides[0], "k_stride": strides[1]}
 
+        def source(name: str, operand: Operand) -> dict[str, Any]:
+            line, inner, batch = operand.strides
+            return {"pointer": pointer(name), "line": line, "inner": inner, "batch": batch}
+
         out, c, residual = problem.strides
         m_tiles, n_tiles, k_tiles = self.tiles
         return {"shape": {"m": problem.m, "n": problem.n, "m_tiles": m_tiles, "n_tiles": n_tiles, "k_tiles": k_tiles,
                           "batches": problem.batches or 1},
+                "k": problem.k, "a_source": source("a", problem.of_a), "b_source": source("b", problem.of_b),
                 "out": strided("out", out), "workspace": pointer("workspace"), "counters": pointer("counters"),
                 "fused": {"alpha": options.alpha, "beta": options.beta, "c": strided("c", c), "bias": pointer("bias"),
                           "residual": strided("residual", residual), "a_scale": pointer("a_scale"), "b_scale": pointer("b_scale")},
                 "sfa": scales("a_scale", 0, 1), "sfb": scales("b_scale", 1, 0), "curve": pointer("curve"), "divmod": self.divmod}
 
 
-def scalars(traced: Traced, named: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The launch arguments besides tensor maps, in the kernel's order, from arguments by name."""
-    wanted = [parameter for parameter in traced.signature if parameter.name in named]
-    return values(wanted, (), named)
+def scalars(traced: Traced | Image, named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The launch arguments besides tensor maps, in the kernel's order, from arguments by name: numbers, and records of them."""
+    found = dict(_flat("", named))
+    return tuple(found[parameter.name] for parameter in traced.parameters if parameter.name in found)
 
 
-def places(traced: Traced) -> dict[str, int]:
+def _flat(prefix: str, given: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a record, or of a mapping of them, by the names of their PTX parameters."""
+    if isinstance(given, Mapping):
+        for name, value in given.items():
+            yield from _flat(f"{prefix}_{name}" if prefix else name, value)
+    elif is_dataclass(given) and not isinstance(given, type):
+        for field in fields(given):
+            yield from _flat(f"{prefix}_{field.name}", getattr(given, field.name))
+    else:
+        yield prefix, given
+
+
+def places(traced: Traced | Image) -> dict[str, int]:
     """The place of each of `scalars`, by the name of its PTX parameter."""
     names = [parameter.name for parameter in traced.parameters if parameter.kind != "tensormap"]
     return {name: place for place, name in enumerate(names)}

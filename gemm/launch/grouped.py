@@ -10,21 +10,25 @@ from typing import Any
 
 from ptxkit.errors import LaunchError
 from ptxkit.runtime import driver
+from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.compiled import Compiled
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, same_device, view
-from ptxkit.runtime.launcher import EncodedTensorMap, Launcher
+from ptxkit.runtime.launcher import EncodedTensorMap, Extent, Launcher
 from ptxkit.types import TYPES
 
 from ..collective.atoms import ROWS
 from ..collective.tensormaps import warps, workspace_bytes
 from ..config.grouped import GroupedConfig
+from ..config.invariant import varies
 from ..config.parts import BlockScaled, ThreadScaled
 from ..heuristic.grouped import heuristic
+from ..kernels.clear_groups import clear_groups
 from ..kernels.update_tensormaps import update_tensormaps
 from ..problem.dense import type_name
+from ..problem.group_parts import parts
 from ..problem.grouped import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, misfit
 from ..scheduler.grouped import Order
-from .dense import LOADS, Maps, Zeros, card_of, check_out_dtype, compiled
+from .dense import LOADS, Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
 from .group_kernels import kernel_of, records_of_templates
 from .workspace import Workspaces
@@ -36,7 +40,7 @@ ADDRESSES = {"lengths": ("groups_lengths",), "out": ("out_pointer",), "x_scale":
 
 _workspaces = Workspaces()
 _plans: dict[tuple[Any, ...], GroupPlan] = {}
-_launches: OrderedDict[tuple[Any, ...], GroupLaunch | Zeros | None] = OrderedDict()
+_launches: OrderedDict[tuple[Any, ...], tuple[GroupLaunch | GroupLaunches | ClearedGroups | None, ArrayView]] = OrderedDict()
 
 
 @functools.cache
@@ -61,7 +65,8 @@ class KernelPlan:
         self.workspace, self.addresses, read = _layout(made)
         self.passed: tuple[Any, ...] = ()
         y_lines, self.y_offset = problem.stored(config)
-        lines = {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "sfa_map": problem.s_lines, "x_tail": problem.x_lines}
+        lines = {"x": problem.x_lines, "w": problem.w_lines, "y": y_lines, "sfa_map": problem.s_lines, "sfb_map": problem.w_s_lines,
+                 "x_tail": problem.x_lines}
         records = made.traced.copies.records if self.updater is None else records_of_templates(config)
         self.maps = Maps(records, {name: lines[name] for name in read}, config.loads.l2_fetch)
         self.templates = Maps(records, {name: lines[name] for name in "xwy"}, config.loads.l2_fetch) if self.updater is not None else None
@@ -72,7 +77,8 @@ class KernelPlan:
             raise LaunchError(f"the rows of out are {self.y_offset // ROWS:,} bytes apart, and the address {ROWS} rows before out is "
                               "negative: give a configuration with store=Direct()")
         pointers = {"x": arrays.x.pointer, "w": arrays.w.pointer, "y": arrays.out.pointer - self.y_offset,
-                    "sfa_map": arrays.x_scale.pointer if arrays.x_scale else 0, "x_tail": arrays.x.pointer}
+                    "sfa_map": arrays.x_scale.pointer if arrays.x_scale else 0,
+                    "sfb_map": arrays.w_scale.pointer if arrays.w_scale else 0, "x_tail": arrays.x.pointer}
         return self.maps.at(*(pointers[name] for name in self.maps.names))
 
     def scalars(self, problem: GroupProblem, arrays: GroupArrays) -> list[Any]:
@@ -102,6 +108,23 @@ class GroupPlan:
         self.grid = problem.grid(config, min(card.sms, *(plan.ctas for plan in self.kernels))), 1, 1
 
 
+class ClearedGroups:
+    """Groups with K = 0: their rows are cleared."""
+
+    __slots__ = ("grid", "launcher", "scalars")
+
+    def __init__(self, problem: GroupProblem, arrays: GroupArrays, ordinal: int) -> None:
+        made = compiled(clear_groups, ordinal, layout=problem.options.layout)
+        self.launcher: Launcher = made.launcher(pdl=False)
+        self.grid = problem.rows, 1, 1
+        named = {"lengths": arrays.lengths.pointer, "out": arrays.out.pointer, **problem.clear_arguments(arrays.out)}
+        self.scalars = tuple(named[parameter.name] for parameter in made.traced.parameters)
+
+    def run(self, stream: int) -> None:
+        """Clear them on a stream."""
+        self.launcher(stream, self.grid, self.scalars, ())
+
+
 def updater(config: GroupedConfig, ordinal: int) -> Launcher:
     """The kernel that makes the groups' maps for this configuration."""
     return compiled(update_tensormaps, ordinal, **config.update).launcher(pdl=True)
@@ -115,7 +138,7 @@ def workspace(ordinal: int, stream: int, config: GroupedConfig) -> int:
 class GroupLaunch:
     """A plan with pointers: all that a repeated call needs."""
 
-    __slots__ = ("kernels", "plan", "update")
+    __slots__ = ("kernels", "placed", "plan", "update")
 
     def __init__(self, plan: GroupPlan, arrays: GroupArrays) -> None:
         def pointer(name: str) -> int:
@@ -127,27 +150,54 @@ class GroupLaunch:
                         for each in plan.kernels]
         first = plan.kernels[0]
         self.update = tuple(plan.problem.update_arguments(pointer).values())[:-1] if first.updater is not None else ()
+        self.placed: tuple[int, list[tuple[Launcher, Extent, tuple[Any, ...], tuple[EncodedTensorMap, ...]]]] = (-1, [])
 
     def run(self, stream: int) -> None:
         """Launch on a stream."""
-        plan = self.plan
+        placed = self.placed
+        if placed[0] != stream:
+            placed = self.placed = stream, self._on(stream)
+        for launcher, grid, passed, maps in placed[1]:
+            launcher(stream, grid, passed, maps)
+
+    def _on(self, stream: int) -> list[tuple[Launcher, Extent, tuple[Any, ...], tuple[EncodedTensorMap, ...]]]:
+        """The launches on a stream, with its workspace."""
+        plan, found = self.plan, []
         for each, maps, passed, templates in self.kernels:
             if each.config.needs_workspace:
                 place, at = workspace(plan.ordinal, stream, each.config), each.workspace
                 passed = (*passed[:at], place, *passed[at + 1:])
                 if each.updater is not None:
-                    each.updater(stream, (warps(plan.problem.groups, each.config.operands.layout), 1, 1), (*self.update, place), templates)
-            each.launcher(stream, plan.grid, passed, maps)
+                    blocks = warps(plan.problem.groups, each.config.operands.layout)
+                    found.append((each.updater, (blocks, 1, 1), (*self.update, place), templates))
+            found.append((each.launcher, plan.grid, passed, maps))
+        return found
+
+
+class GroupLaunches:
+    """Launches that have some of the groups each, one after another."""
+
+    __slots__ = ("launches",)
+
+    def __init__(self, launches: list[GroupLaunch]) -> None:
+        self.launches = launches
+
+    def run(self, stream: int) -> None:
+        """Launch all of them on a stream."""
+        for each in self.launches:
+            each.run(stream)
 
 
 def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
                out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
-               order: Order | None = None, check_lengths: bool = False, config: GroupedConfig | None = None, stream: Any = None) -> Any:
+               order: Order | None = None, batch_invariant: bool = False, check_lengths: bool = False,
+               config: GroupedConfig | None = None, stream: Any = None) -> Any:
     """out[cu[g]:cu[g + 1]] = x[cu[g]:cu[g + 1]] @ w[g].T for every group, in one launch. Returns `out`, [M, N].
 
     Operands: x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 and e5m2 in any combination. cu_seqlens is int32
     [G + 1] on the device. Only the kernel reads it, nothing is copied to the host, and a captured launch may be replayed with other
-    lengths. A group may have any length, also 0. G is at most 1024. Rows of `out` outside of all groups are not written.
+    lengths. A group may have any length, also 0. Of more than 1024 groups each launch has up to 1024. Rows of `out` outside of all groups
+    are not written.
 
     Scales are float32 on the device: one for x and one for w or for each group. Or they are block scales: x_scale [M, K/128] and w_scale
     [G, N/128, K/128]. Any strides work; fast are x_scale contiguous along M and w_scale contiguous along K. With block scales or
@@ -163,36 +213,40 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     tile scheduler: "linear", "search" and "across" are static; "dynamic" suits lengths that differ much. Lengths that decrease or exceed M
     give a wrong result, but nothing outside of `out` is written. `check_lengths` reads the lengths back first, which waits for the device,
     and raises an error for such lengths.
+
+    With `batch_invariant=True` a row of x gives the same bits whatever the lengths, the number of groups and its place are: the order of
+    its sums depends on K and the types alone.
     """
     if check_lengths:
         check(cu_seqlens, view(x, "x").shape[0])
-    options = GroupOptions("cu_seqlens", _gated(activation), mean_tokens, fast_accum, order)
+    options = GroupOptions("cu_seqlens", _gated(activation), mean_tokens, fast_accum, order, batch_invariant)
     return _run(x, w, cu_seqlens, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
 
 
 def group_gemm_masked(x: Any, w: Any, masked_m: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
                       out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None,
-                      fast_accum: bool | None = None, order: Order | None = None, config: GroupedConfig | None = None,
-                      stream: Any = None) -> Any:
+                      fast_accum: bool | None = None, order: Order | None = None, batch_invariant: bool = False,
+                      config: GroupedConfig | None = None, stream: Any = None) -> Any:
     """out[g, :masked_m[g]] = x[g, :masked_m[g]] @ w[g].T: DeepGEMM's masked layout, x [G, rows, K] and out [G, rows, N].
 
-    masked_m is int32 [G] on the device. Block scales of x are [G, rows, K/128], of out [G, rows, N/128]. Other rows of `out` are not
-    written. The rest is as in `group_gemm`.
+    masked_m is int32 [G] on the device. Block scales of x are [G, rows, K/128], of out [G, rows, N/128], of any strides: those of DeepGEMM,
+    (rows K/128, 1, rows), are taken as they are. Other rows of `out` are not written. The rest is as in `group_gemm`.
     """
-    options = GroupOptions("masked", _gated(activation), mean_tokens, fast_accum, order)
+    options = GroupOptions("masked", _gated(activation), mean_tokens, fast_accum, order, batch_invariant)
     return _run(x, w, masked_m, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
 
 
 def group_gemm_contiguous(x: Any, w: Any, m_indices: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None,
                           out_dtype: Any = None, out_scale: Any = None, activation: str | None = None, fast_accum: bool | None = None,
-                          order: Order | None = None, config: GroupedConfig | None = None, stream: Any = None) -> Any:
+                          order: Order | None = None, batch_invariant: bool = False, config: GroupedConfig | None = None,
+                          stream: Any = None) -> Any:
     """out[i] = x[i] @ w[m_indices[i]].T: DeepGEMM's contiguous layout, x [M, K] and out [M, N].
 
     m_indices is int32 [M] on the device. Each aligned block of 128 rows belongs to the group of its first row. A block whose first row has
     a negative group is skipped. Padding rows in other blocks are multiplied too, even with a negative group. The rest is as in
     `group_gemm`.
     """
-    options = GroupOptions("contiguous", _gated(activation), None, fast_accum, order)
+    options = GroupOptions("contiguous", _gated(activation), None, fast_accum, order, batch_invariant)
     return _run(x, w, m_indices, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
 
 
@@ -215,36 +269,48 @@ def _gated(activation: str | None) -> bool:
 
 def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, out_dtype: Any, options: GroupOptions,
          config: GroupedConfig | None, stream: Any) -> Any:
-    seen_x, seen_w = view(x, "x"), view(w, "w")
-    if out is None:
-        _, _, n, _, _ = extents(seen_x, seen_w, options)
-        word = type_name(out_dtype) or ("e4m3" if scales[2] is not None else "bf16" if TYPES[seen_x.dtype].bits == 8 else seen_x.dtype)
-        out = empty_like_owner(seen_x, (*seen_x.shape[:-1], n), word)
-    else:
-        check_out_dtype(out, out_dtype)
-    seen_scales = [None if scale is None else view(scale, name) for name, scale in zip(GroupArrays._fields[4:], scales, strict=True)]
-    arrays = GroupArrays(seen_x, seen_w, view(lengths, NAMES[options.layout]), view(out, "out"), *seen_scales)
-    key = (arrays, options, config)
-    if key not in _launches:
-        _launches[key] = _prepare(arrays, options, config)
-        if len(_launches) > _KEPT:
-            _launches.popitem(last=False)
-    launch = _launches[key]
+    """A launch is known by what tells its arrays from others, where their library says that (`marks`), else by views of them."""
+    key: Any = marks(x, w, lengths, out, *scales) if out is not None and out_dtype is None else None
+    if key is not None:
+        key = key, options, config
+    found = _launches.get(key) if key is not None else None
+    if found is None:
+        seen_x, seen_w = view(x, "x"), view(w, "w")
+        if out is None:
+            _, _, n, _, _ = extents(seen_x, seen_w, options)
+            word = type_name(out_dtype) or ("e4m3" if scales[2] is not None else "bf16" if TYPES[seen_x.dtype].bits == 8 else seen_x.dtype)
+            out = empty_like_owner(seen_x, (*seen_x.shape[:-1], n), word)
+        else:
+            check_out_dtype(out, out_dtype)
+        seen_scales = [None if scale is None else view(scale, name) for name, scale in zip(GroupArrays._fields[4:], scales, strict=True)]
+        arrays = GroupArrays(seen_x, seen_w, view(lengths, NAMES[options.layout]), view(out, "out"), *seen_scales)
+        key = (arrays, options, config) if key is None else key
+        found = _launches.get(key)
+        if found is None:
+            found = _launches[key] = _prepare(arrays, options, config), seen_x
+            if len(_launches) > _KEPT:
+                _launches.popitem(last=False)
+    launch, like = found
     if launch is not None:
-        launch.run(raw_stream(stream, seen_x))
+        launch.run(raw_stream(stream, like))
     return out
 
 
-def _prepare(arrays: GroupArrays, options: GroupOptions, config: GroupedConfig | None) -> GroupLaunch | Zeros | None:
+def _prepare(arrays: GroupArrays, options: GroupOptions,
+             config: GroupedConfig | None) -> GroupLaunch | GroupLaunches | ClearedGroups | None:
     named = arrays.named()
     ordinal = same_device(named)
-    shapes = (tuple((name, array.shape, array.strides, array.dtype) for name, array in named), options, ordinal, config)
+    apart = arrays.out.pointer % 16 > 0
+    shapes = (tuple((name, array.shape, array.strides, array.dtype) for name, array in named), options, ordinal, config, apart)
     plan = _plans.get(shapes)
     mapped = [array for name, array in named if name in ("x", "w", "out") or (name in ("x_scale", "w_scale") and len(array.shape) > 1)]
     if plan is None or any(array.pointer % 16 for array in mapped):
         problem = GroupProblem(arrays, options)
         if problem.empty:
-            return Zeros(arrays.out) if not problem.k and problem.rows and problem.n else None
+            return ClearedGroups(problem, arrays, ordinal) if problem.clears else None
+        if problem.in_parts:
+            launches = [_prepare(*part, config) for part in parts(arrays, options, problem.groups, problem.mean)]
+            return GroupLaunches([launch for launch in launches if isinstance(launch, GroupLaunch)])
         for each in config.kernels if config is not None else ():
             _check_config(each, problem)
         plan = _plans[shapes] = GroupPlan(problem, ordinal, config)
@@ -261,6 +327,10 @@ def _check_config(config: GroupedConfig, problem: GroupProblem) -> None:
         if given != wanted and field.name != "max_groups":
             words = [getattr(value, "__name__", str(value)) for value in (given, wanted)]
             raise LaunchError(f"this config is not for this problem: its {field.name} is {words[0]}, the arguments need {words[1]}")
+    if problem.options.batch_invariant and (why := varies(config)):
+        raise LaunchError(f"this config is not batch-invariant: {why}; take TokensAsRows and BK=0, or leave batch_invariant out")
+    if problem.by_element and config.elements > 1:
+        raise LaunchError(f"this config is not for this problem: rows of {problem.n} columns, or that begin anywhere, need store=Direct(1)")
     sums, best = config.sums, problem.sums()
     if isinstance(sums, BlockScaled | ThreadScaled) != problem.block_scales:
         raise LaunchError("this config is not for this problem: " + ("the arguments have block scales" if problem.block_scales else

@@ -16,9 +16,11 @@ from ptxkit.runtime.launcher import EncodedTensorMap, encode_tiled
 from ptxkit.types import TYPES
 
 from ..collective.tensormaps import warps
-from ..config.grouped import CAPACITIES, GroupedConfig
+from ..config.grouped import GroupedConfig
+from ..config.invariant import varies
 from ..heuristic.ptr_array import heuristic
 from ..problem.dense import type_name
+from ..problem.group_parts import part, spans
 from ..problem.grouped import OPERANDS, RESULTS
 from .dense import compiled
 from .grid import places, scalars
@@ -42,7 +44,7 @@ class PointerProblem:
     """The problem of one launch, checked as far as the host can check it."""
 
     def __init__(self, arrays: PointerArrays, dtype: str, w_dtype: str | None, out_dtype: str, mean_tokens: float,
-                 fast_accum: bool | None) -> None:
+                 fast_accum: bool | None, batch_invariant: bool = False) -> None:
         x, w, out = (type_name(word) or "" for word in (dtype, w_dtype or dtype, out_dtype))
         if x not in OPERANDS:
             raise LaunchError(f"dtype={dtype!r}: x has elements of {', '.join(OPERANDS)}")
@@ -60,11 +62,9 @@ class PointerProblem:
                 raise LaunchError(f"{name} has elements of {array.dtype} and shape {array.shape}: it must hold the addresses of the "
                                   f"{self.groups} groups' matrices, int64 ({self.groups},)")
             check_contiguous(name, array)
-        if self.groups > CAPACITIES[-1]:
-            raise LaunchError(f"sizes has {self.groups} groups: a table of groups has room for {CAPACITIES[-1]}; launch parts of them")
         if not mean_tokens > 0:
             raise LaunchError(f"mean_tokens={mean_tokens}: it is the expected number of rows of a group, more than 0")
-        self.mean = mean_tokens
+        self.mean, self.invariant = mean_tokens, batch_invariant
         self.scaled = arrays.x_scale is not None
         if self.scaled != (arrays.w_scale is not None):
             raise LaunchError(f"{'w_scale' if self.scaled else 'x_scale'} is missing: both operands have scales, or none")
@@ -80,7 +80,7 @@ class PointerProblem:
 
     def config(self) -> GroupedConfig:
         """The heuristic's configuration. It depends on the expected rows only: N and K are known only on the device."""
-        return heuristic(self.x, self.w, self.out, self.mean, self.promote, self.scaled, self.groups)
+        return heuristic(self.x, self.w, self.out, self.mean, self.promote, self.scaled, self.groups, self.invariant)
 
     def templates(self, config: GroupedConfig) -> list[TensorMapFields]:
         """The templates of each group's maps of x, w and y: type, box and swizzle stay, everything else is replaced. Direct stores do not
@@ -131,12 +131,12 @@ class _Launch:
         self.launcher(stream, self.grid, (*self.product[:at], place, *self.product[at + 1:]), self.maps)
 
 
-_launches: OrderedDict[Any, _Launch | None] = OrderedDict()
+_launches: OrderedDict[Any, list[_Launch]] = OrderedDict()
 
 
 def group_gemm_pointers(x: Any, w: Any, out: Any, sizes: Any, *, dtype: str, w_dtype: str | None = None, out_dtype: str = "bf16",
                         x_scale: Any = None, w_scale: Any = None, mean_tokens: float = 128, fast_accum: bool | None = None,
-                        config: GroupedConfig | None = None, stream: Any = None) -> None:
+                        batch_invariant: bool = False, config: GroupedConfig | None = None, stream: Any = None) -> None:
     """out_g = x_g @ w_g.T for every group. x_g [M, K], w_g [N, K] and out_g [M, N] are matrices anywhere in device memory.
 
     x, w and out are int64 [G]: the addresses of matrices without gaps between rows. Addresses and rows are multiples of 16 bytes. sizes is
@@ -144,22 +144,35 @@ def group_gemm_pointers(x: Any, w: Any, out: Any, sizes: Any, *, dtype: str, w_d
     captured launch may be replayed with other contents. A group with M, N or K = 0 is skipped.
 
     `dtype`, `w_dtype` and `out_dtype` name the element types. x has one scale, and w has one scale or one for each group. `mean_tokens` is
-    the expected number of rows of a group; it only affects the choice of a tile. The first call on a stream allocates a workspace.
+    the expected number of rows of a group; it only affects the choice of a tile. `batch_invariant` is that of `group_gemm`. The
+    first call on a stream allocates a workspace.
     """
     given = (x, w, out, sizes, x_scale, w_scale)
     views = [None if array is None else view(array, name) for array, name in zip(given, PointerArrays._fields, strict=True)]
     arrays = PointerArrays(*views)  # type: ignore[arg-type]
-    key = (arrays, dtype, w_dtype, out_dtype, mean_tokens, fast_accum, config)
+    key = (arrays, dtype, w_dtype, out_dtype, mean_tokens, fast_accum, batch_invariant, config)
     if key not in _launches:
-        problem = PointerProblem(arrays, dtype, w_dtype, out_dtype, mean_tokens, fast_accum)
+        problem = PointerProblem(arrays, dtype, w_dtype, out_dtype, mean_tokens, fast_accum, batch_invariant)
+        if config is not None and batch_invariant and (why := varies(config)):
+            raise LaunchError(f"this config is not batch-invariant: {why}; take TokensAsRows and BK=0, or leave batch_invariant out")
         ordinal = same_device([(name, array) for name, array in zip(arrays._fields, arrays, strict=True) if array is not None])
         driver.device(ordinal)
-        _launches[key] = _Launch(arrays, problem, config or problem.config(), ordinal) if problem.groups else None
+        _launches[key] = []
+        for first, count in spans(problem.groups):
+            own = arrays if count == problem.groups else _part(arrays, first, count, problem.groups)
+            of_own = PointerProblem(own, dtype, w_dtype, out_dtype, mean_tokens, fast_accum, batch_invariant)
+            _launches[key].append(_Launch(own, of_own, config or of_own.config(), ordinal))
         if len(_launches) > _KEPT:
             _launches.popitem(last=False)
-    launch = _launches[key]
-    if launch is not None:
+    for launch in _launches[key]:
         launch.run(raw_stream(stream, arrays.x))
+
+
+def _part(arrays: PointerArrays, first: int, count: int, groups: int) -> PointerArrays:
+    """The arrays of one of several launches."""
+    own = {name: part(array, first, count) for name, array in zip(arrays._fields, arrays, strict=True)
+           if array is not None and array.shape[:1] == (groups,)}
+    return arrays._replace(**own)
 
 
 __all__ = ["PointerArrays", "PointerProblem", "group_gemm_pointers"]

@@ -15,10 +15,13 @@ from ptxkit.ptx import st
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import u8, u64
 
-from ..collective.tensormaps import warps, workspace_bytes
+from ..collective.tensormaps import COUNTER_WORDS, warps, workspace_bytes
 from ..config.grouped import GroupedConfig
 from ..heuristic.grouped import heuristic
+from ..kernels.clear_groups import clear_groups
 from ..kernels.update_tensormaps import update_tensormaps
+from ..problem.dense import Lines
+from ..problem.group_parts import spans
 from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ..scheduler.group_table import Layout
 from .group_kernels import kernel_of, records_of_templates
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
 
 def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array | None = None, w_scale: Array | None = None,
              out_scale: Array | None = None, layout: Layout = "cu_seqlens", gated: bool = False, mean_tokens: float | None = None,
-             fast_accum: bool | None = None, dtype: str | None = None, out_dtype: str | None = None, config: GroupedConfig | None = None,
-             card: Card = H200, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
+             fast_accum: bool | None = None, batch_invariant: bool = False, dtype: str | None = None, out_dtype: str | None = None,
+             config: GroupedConfig | None = None, card: Card = H200, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
     """`gemm.group_gemm` with the configuration for `card`, executed on the CPU.
 
     Arrays are float16, float32, ml_dtypes' bfloat16 and float8, or unsigned integers with the bits of `dtype` (x, w) and `out_dtype`
@@ -41,28 +44,52 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     """
     from ptxkit.sim import Report
 
-    options = GroupOptions(layout, gated, mean_tokens, fast_accum)
+    options = GroupOptions(layout, gated, mean_tokens, fast_accum, None, batch_invariant)
     given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale,
                                      "out_scale": out_scale}
     arrays = _views(given, dtype, out_dtype)
     problem = GroupProblem(arrays, options)
     if problem.empty:
-        if not problem.k:
-            out[...] = 0
-        return Report(checked=False)
+        if not problem.clears:
+            return Report(checked=False)
+        numbers: dict[str, Any] = problem.clear_arguments(arrays.out)
+        return clear_groups.simulate(problem.rows, lengths=lengths.view(np.uint32), out=_bytes(out), **numbers, layout=layout,
+                                     schedule=schedule, seed=seed, check=check)
+    if problem.in_parts:
+        more: dict[str, Any] = {"layout": layout, "gated": gated, "mean_tokens": problem.mean, "fast_accum": fast_accum, "config": config,
+                                "batch_invariant": batch_invariant, "dtype": dtype, "out_dtype": out_dtype, "card": card,
+                                "schedule": schedule, "seed": seed, "check": check}
+        return _worst([simulate(**_part(given, first, count, layout), **more) for first, count in spans(problem.groups)])
     config = config or heuristic(problem, card)
     ctas = problem.grid(config, card.sms)
     how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}
-    reports = [_kernel(problem, arrays, given, gated, each, ctas, how) for each in config.kernels]
+    reports = [_kernel(problem, arrays, given, gated, each, config, ctas, how) for each in config.kernels]
+    return _worst(reports)
+
+
+def _worst(reports: Sequence[Report]) -> Report:
     return next((report for report in reports if report.verdict != "clean"), reports[0])
 
 
-def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array | None], gated: bool, config: GroupedConfig, ctas: int,
-            how: dict[str, Any]) -> Report:
-    """Run one kernel of a launch, after the kernel that makes its maps."""
-    from ptxkit.sim import run
+def _part(given: dict[str, Array | None], first: int, count: int, layout: Layout) -> dict[str, Any]:
+    """The arrays of one of several launches, as `group_parts.parts` takes them."""
+    of_groups = given.keys() if layout == "masked" else ("w", "w_scale", "lengths")
+    w = given["w"]
+    assert w is not None
+    found: dict[str, Any] = {}
+    for name, array in given.items():
+        whole = array is None or name not in of_groups or array.shape[:1] not in ((len(w),), (len(w) + 1,))
+        found[name] = array if whole or array is None else array[first:first + count + (name == "lengths" and layout == "cu_seqlens")]
+    return found
 
-    x, w, out, x_scale = given["x"], given["w"], given["out"], given["x_scale"]
+
+def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array | None], gated: bool, config: GroupedConfig,
+            first: GroupedConfig, ctas: int, how: dict[str, Any]) -> Report:
+    """Run one kernel of a launch, the `first` or the second, after the kernel that makes its maps."""
+    from ptxkit.sim import run
+    from ptxkit.sim.limits import UNLIMITED
+
+    x, w, out, x_scale, w_scale = (given[name] for name in ("x", "w", "out", "x_scale", "w_scale"))
     assert x is not None
     assert w is not None
     assert out is not None
@@ -71,6 +98,7 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
     records = traced.copies.records
     workspace = np.zeros(workspace_bytes(operands.max_groups, operands.layout) // 4 if config.needs_workspace else 1, np.uint32)
     flat_x, flat_out = (array.reshape(-1, array.shape[-1]) for array in (x, out))
+    previous = None if first is config else _first_kernel(problem, first, given["lengths"], flat_out, workspace, ctas)
     seen = _lines(flat_out, True)
 
     def pointer(name: str) -> Any:
@@ -79,7 +107,7 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
             assert array is not None
             return array.view(np.uint32)
         if name.endswith("_scale"):
-            return np.zeros(1, np.float32) if array is None else array
+            return np.zeros(1, np.float32) if array is None else _bytes(array).view(array.dtype)
         if name == "workspace":
             return workspace
         if name == "none":
@@ -91,14 +119,15 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
     other = TensorMap(seen, box=(1, 16 // out.itemsize)) if config.updates_maps else TensorMap(flat_x[0, :16 // x.itemsize],
                                                                                                     box=(16 // x.itemsize,))
     nothing = TensorMap(flat_x[0, :16 // x.itemsize], box=(16 // x.itemsize,))
-    maps: dict[str, Any] = {"x": _lines(flat_x, True), "w": _lines(halves, True), "y": other, "sfa_map": nothing, "x_tail": nothing}
+    maps: dict[str, Any] = {"x": _lines(flat_x, True), "w": _lines(halves, True), "y": other, "sfa_map": nothing, "sfb_map": nothing,
+                            "x_tail": nothing}
     if "y" in records:
         lines, y_offset = problem.stored(config)
-        box, strides = tuple(reversed(records["y"].box)), tuple(stride // out.itemsize for stride in reversed(lines.strides))
-        maps["y"] = TensorMap(flat_out, box=box, swizzle=records["y"].swizzle, shape=lines.dims[::-1], strides=(*strides, 1),
-                              offset=-y_offset)
+        maps["y"] = _described(flat_out, records["y"], lines, -y_offset)
     if "sfa_map" in records and x_scale is not None:
-        maps["sfa_map"] = _lines(x_scale.reshape(-1, x_scale.shape[-1]), False)
+        maps["sfa_map"] = _described(_bytes(x_scale).view(x_scale.dtype), records["sfa_map"], problem.s_lines)
+    if "sfb_map" in records and w_scale is not None:
+        maps["sfb_map"] = _described(_bytes(w_scale).view(w_scale.dtype), records["sfb_map"], problem.w_s_lines)
     if "x_tail" in records:
         maps["x_tail"] = maps["x"]
     if config.updates_maps:
@@ -107,12 +136,34 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
         for name, array in (("x", maps["x"]), ("w", maps["w"]), ("y", seen)):
             record = templates[name]
             updating[name] = TensorMap(array, box=tuple(reversed(record.box[:array.ndim])), swizzle=record.swizzle)
-        first = update_tensormaps.simulate(warps(problem.groups, operands.layout), **updating, **problem.update_arguments(pointer), **how,
-                                           **config.update)
-        if first.verdict == "error":
-            return first
+        updated = update_tensormaps.simulate(warps(problem.groups, operands.layout), **updating, **problem.update_arguments(pointer), **how,
+                                             **config.update)
+        if updated.verdict == "error":
+            return updated
     named = {**maps, **problem.arguments(arrays, config, pointer)}
-    return run(traced, grid=ctas, args=values(traced.signature, (), named), **how)
+    return run(traced, grid=ctas, args=values(traced.signature, (), named), previous=previous,
+               max_steps=UNLIMITED, **how)
+
+
+def _described(array: Array, record: Any, lines: Lines, offset: int = 0) -> TensorMap:
+    """The map of an array as the device adapter encodes it, with the box that the kernel copies."""
+    strides = tuple(stride // array.itemsize for stride in reversed(lines.strides))
+    return TensorMap(array, box=tuple(reversed(record.box)), swizzle=record.swizzle, shape=lines.dims[::-1], strides=(*strides, 1),
+                     offset=offset)
+
+
+def _first_kernel(problem: GroupProblem, first: GroupedConfig, lengths: Any, flat_out: Array, workspace: Array,
+                  ctas: int) -> dict[str, list[Array]]:
+    """What the first kernel of a plan still uses while the second one runs: the rows of its own groups, and its counter. (What it reads
+    nobody writes.)
+    """
+    found = lengths.astype(np.int64)
+    starts, ends = (found[:-1], found[1:]) if problem.options.layout == "cu_seqlens" else (np.arange(len(found)) * problem.pitch,) * 2
+    ends = ends if problem.options.layout == "cu_seqlens" else starts + found
+    counts = np.maximum(np.minimum(ends, problem.rows) - starts, 0).tolist()
+    own = first.own(counts, problem.n, ctas)
+    rows = [flat_out[start:start + count] for start, count, mine in zip(starts.tolist(), counts, own, strict=True) if mine]
+    return {"writes": [*rows, *([workspace[:COUNTER_WORDS]] if first.dynamic else [])]}
 
 
 def described(x: Array, w: Array, lengths: Array, out: Array, x_scale: Array | None, w_scale: Array | None,
@@ -137,12 +188,14 @@ _INTEGERS = {"int32": "s32", "uint32": "u32"}
 
 
 def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config: GroupedConfig | None = None, mean_tokens: float = 128,
-                      fast_accum: bool | None = None, ctas: int = 4, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
+                      fast_accum: bool | None = None, batch_invariant: bool = False, ctas: int = 4, schedule: str = "fifo", seed: int = 0,
+                      check: bool = True) -> Report:
     """`group_gemm_pointers` for groups (x, w, out), executed on the CPU: `update_tensormaps`, then the product.
 
     All arrays are copied into one buffer. Every matrix begins at a multiple of 256 bytes, and nothing may write the bytes between them.
     """
     from ptxkit.sim import run
+    from ptxkit.sim.limits import UNLIMITED
 
     places, at = [], 256
     for group in matrices:
@@ -159,7 +212,7 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     words = [_WORDS[array.dtype.name] for array in matrices[0]]
     one = ArrayView(0, (len(matrices),), (1,), "s64", 0, "numpy")
     arrays = PointerArrays(one, one, one, ArrayView(0, sizes.shape, (3, 1), "s32", 0, "numpy"))
-    problem = PointerProblem(arrays, words[0], words[1], words[2], mean_tokens, fast_accum)
+    problem = PointerProblem(arrays, words[0], words[1], words[2], mean_tokens, fast_accum, batch_invariant)
     chosen = problem.config() if config is None else config
     named = {"sizes": sizes.reshape(-1), "x": addresses[0], "w": addresses[1], "out": addresses[2],
              "workspace": np.zeros(workspace_bytes(chosen.operands.max_groups, "ptr_array") // 4, np.uint32),
@@ -172,7 +225,8 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     if report.verdict != "error":
         named["out"] = addresses[2].view(np.uint8)
         traced = kernel_of(chosen).trace(**chosen.parameters)
-        report = run(traced, grid=ctas, args=values(traced.signature, maps, problem.arguments(named.__getitem__)), **how)
+        report = run(traced, grid=ctas, args=values(traced.signature, maps, problem.arguments(named.__getitem__)),
+                     max_steps=UNLIMITED, **how)
     for number, (place, array) in enumerate(zip(places, flat, strict=True)):
         if number % 3 == 2:
             array[...] = memory[place:place + array.nbytes].view(array.dtype).reshape(array.shape)

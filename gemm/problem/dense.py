@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -9,18 +10,38 @@ from typing import Any, NamedTuple
 from ptxkit.errors import LaunchError
 from ptxkit.layout import Major
 from ptxkit.runtime.arrays import ArrayView
-from ptxkit.runtime.launch import check_aligned, check_dtype, check_shape
+from ptxkit.runtime.launch import check_dtype, check_shape
 from ptxkit.types import TYPES, Scalar, f16
 
 from ..collective.epilogue_ops import ACTIVATIONS, Fusion
 from ..collective.thread_scales import BLOCK
 from ..config.dense import OPERANDS, Operands
-from ..config.parts import BlockScaled, Hilbert, L2Fetch, Loads, Promoted, Promotion, Scheduler, StreamK, TensorCoreSums
+from ..config.parts import (
+    BlockScaled,
+    CopiedLoads,
+    Direct,
+    Hilbert,
+    L2Fetch,
+    Loads,
+    Promoted,
+    Promotion,
+    Rows,
+    Scheduler,
+    SplitK,
+    Store,
+    StreamK,
+    TensorCopies,
+    TensorCoreSums,
+    Tile,
+)
+from .lines import NO_OPERAND, Lines, aligned, check_forwards, mapped, operand, pairwise, result, row_strides
 
 NAMES = {"float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float8_e4m3fn": "e4m3",
          "float8_e5m2": "e5m2"}
 RESULTS = ("f16", "bf16", "f32", "e4m3", "e5m2")
+BLOCK_COLUMNS = 8           # which an epilogue that works on pairs reads and stores if the first of them exists
 FEW_ROWS = 128              # of A, up to which a product takes as long as B
+SPAN = 32                   # bytes: rows of a tile that goes through shared memory are multiples of it
 LINE: L2Fetch = 128         # bytes of a line of the L2
 PREFETCH_STAGES = 4         # of B, where every CTA waits for it
 
@@ -51,29 +72,20 @@ class Options:
     activation: Any = None
     accumulate: str = "f32"
     fast_accum: bool | None = None
+    batch_invariant: bool = False
 
 
 PLAIN = Options()
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """An operand as a tensor map sees it: extents contiguous first, byte strides of the others."""
-
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
 class Problem:
     """One product, checked: everything of it but the pointers."""
 
-    __slots__ = ("a", "a_lines", "a_major", "accumulator", "b", "b_lines", "b_major", "batches", "block_scales", "d_lines", "fusion", "k",
-                 "m", "n", "out", "promote", "s_lines", "scale_bulk", "strides")
+    __slots__ = ("a", "accumulator", "b", "batches", "block_scales", "d_lines", "fusion", "invariant", "k", "m", "n", "of_a", "of_b", "out",
+                 "promote", "s_lines", "scale_bulk", "store", "strides")
 
     def __init__(self, arrays: Arrays, options: Options = PLAIN) -> None:
         a, b, out = arrays.a, arrays.b, arrays.out
-        self.a_major: Major = "k"
-        self.b_major: Major = "k"
         self.batches, self.m, self.n, self.k = extents(a, b)
         if a.dtype not in OPERANDS:
             raise LaunchError(f"a has elements of {a.dtype}: gemm multiplies {', '.join(OPERANDS)}")
@@ -85,20 +97,86 @@ class Problem:
             raise LaunchError(f"out has shape {out.shape}: a {a.shape} times b {b.shape} gives {shape}")
         self.a, self.b, self.out = TYPES[a.dtype], TYPES[b.dtype], TYPES[out.dtype]
         self.accumulator = self._accumulator(options)
-        self.a_lines = self.b_lines = self.d_lines = Lines((), ())
+        self.of_a = self.of_b = NO_OPERAND
+        self.d_lines = Lines((), ())
         if not self.empty and self.k:
-            self.a_major, self.a_lines = operand("a", a, rows_are_mn=True)
-            self.b_major, self.b_lines = operand("b", b, rows_are_mn=False)
+            self.of_a, self.of_b = operand("a", a, rows_are_mn=True), operand("b", b, rows_are_mn=False)
         if not self.empty:
             self.d_lines = result("out", out)
         self.block_scales = False
         self.s_lines = Lines((), ())                # of A's block scales, where a tensor map can have them
         self.scale_bulk = False                     # whether besides those of B are contiguous along K, on 16-byte lines
         self.fusion = self._fusion(arrays, options)
+        if not self.k and not self.empty and not self.fusion.nothing:
+            raise LaunchError("K = 0 leaves nothing to multiply: apply the epilogue to zeros without a gemm")
         self.promote = self.block_scales or (self.a.bits == 8 and options.fast_accum is False)
+        if self.block_scales and self.by_threads:
+            raise LaunchError("block scales are those of operands whose lines begin at multiples of 16 bytes: pad a and b along K")
         if options.fast_accum and self.block_scales:
             raise LaunchError("fast_accum=True sums the whole depth in the tensor cores, block scales apply every 128: leave it out")
+        self.invariant = options.batch_invariant
         self.strides = tuple(row_strides(array) for array in (out, arrays.c, arrays.residual))
+        self.store = self._store(arrays)
+
+    def aligned(self, names: str) -> Problem:
+        """The problem after a copy of these operands ("a", "b", "ab") to lines that tensor copies can load."""
+        if not names:
+            return self
+        made = copy.copy(self)
+        size = self.a.bits // 8
+        made.of_a = aligned(self.of_a, size) if "a" in names else self.of_a
+        made.of_b = aligned(self.of_b, size) if "b" in names else self.of_b
+        return made
+
+    @property
+    def misaligned(self) -> str:
+        """The operands that tensor copies cannot load: "", "a", "b" or "ab"."""
+        both = ("a", self.of_a), ("b", self.of_b)
+        return "".join(name for name, one in both if not isinstance(one.copies, TensorCopies))
+
+    @property
+    def a_major(self) -> Major:
+        """The major of tiles of A."""
+        return self.of_a.major
+
+    @property
+    def b_major(self) -> Major:
+        """The major of tiles of B."""
+        return self.of_b.major
+
+    @property
+    def a_lines(self) -> Lines:
+        """A for a tensor map."""
+        return self.of_a.lines
+
+    @property
+    def b_lines(self) -> Lines:
+        """B for a tensor map."""
+        return self.of_b.lines
+
+    @property
+    def by_threads(self) -> bool:
+        """Whether threads must copy an operand, since tensor copies cannot."""
+        return not (isinstance(self.of_a.copies, TensorCopies) and isinstance(self.of_b.copies, TensorCopies))
+
+    def stored(self, tile: Tile, scheduler: Scheduler, wanted: Store | None = None) -> Store | None:
+        """How a configuration with this tile stores D: as it `wanted`, unless the address, the strides or N do not allow that. None: as it
+        derives."""
+        return stored(self.store, self.out, tile, scheduler, wanted)
+
+    def _store(self, arrays: Arrays) -> Direct | None:
+        """The widest direct store that D and what is added allow; None if D can be stored in any way."""
+        if self.empty:
+            return None
+        added = [array for array in (arrays.c if self.fusion.c else None, arrays.residual) if array is not None]
+        pairs = not self.n % BLOCK_COLUMNS or not (added or (self.fusion.bias and self.fusion.bias_along == "column"))
+        pairs = pairs and all(pairwise(array) for array in added) and self._bias_in_pairs(arrays.bias)
+        if pairs and mapped(arrays.out):
+            return None
+        return Direct(2 if pairs and not self.n % BLOCK_COLUMNS and pairwise(arrays.out) else 1)
+
+    def _bias_in_pairs(self, bias: ArrayView | None) -> bool:
+        return bias is None or self.fusion.bias_along == "row" or not bias.pointer % (TYPES[bias.dtype].bits // 4)
 
     @property
     def operands(self) -> Operands:
@@ -111,9 +189,11 @@ class Problem:
             return BlockScaled(how, "bulk" if self.scale_bulk else "tensor_map" if self.scale_map else "warp")
         return Promoted(how) if self.promote else TensorCoreSums()
 
-    def loads(self, scheduler: Scheduler) -> Loads:
+    def loads(self, scheduler: Scheduler) -> Loads | CopiedLoads:
         """How operands are read, unless a configuration does it otherwise: with few rows every CTA waits for B, so that it is prefetched,
         and the L2 fetches no more than what is asked for."""
+        if self.by_threads:
+            return CopiedLoads(self.of_a.copies, self.of_b.copies)
         if self.m > FEW_ROWS:
             return Loads()
         first_is_known = not isinstance(scheduler, StreamK) and not isinstance(scheduler.order, Hilbert)
@@ -165,7 +245,6 @@ class Problem:
         stride = bias.strides[-1] if along == "column" else bias.strides[0]
         if stride != 1 and max(bias.shape) > 1:
             raise LaunchError(f"bias has strides {bias.strides}: its elements must be next to each other")
-        check_aligned("bias", bias, 2 * TYPES[bias.dtype].bits // 8 if along == "column" else TYPES[bias.dtype].bits // 8)
         return along
 
     def _scales(self, arrays: Arrays) -> bool:
@@ -202,6 +281,14 @@ class Problem:
         return tuple(getattr(self, name) for name in self.__slots__)
 
 
+def stored(direct: Direct | None, out: type[Scalar], tile: Tile, scheduler: Scheduler, wanted: Store | None = None) -> Store | None:
+    """See `Problem.stored`; `direct` is the widest direct store that is allowed, if not all are."""
+    if direct is None or (isinstance(wanted, Direct) and wanted.elements <= direct.elements):
+        return wanted
+    rows = not isinstance(scheduler, SplitK) and out.bits > 8 and tile.BN * out.bits // 8 % SPAN == 0
+    return Rows() if rows else direct
+
+
 def extents(a: ArrayView, b: ArrayView) -> tuple[int | None, int, int, int]:
     """(batches or None, M, N, K) of a [M, K] times b [K, N], or of a batch of them."""
     for name, array in (("a", a), ("b", b)):
@@ -212,65 +299,6 @@ def extents(a: ArrayView, b: ArrayView) -> tuple[int | None, int, int, int]:
     if a.shape[-1] != b.shape[-2]:
         raise LaunchError(f"a has shape {a.shape} and b {b.shape}: a is [M, K] and b [K, N]; pass a weight w of shape [N, K] as w.T")
     return (a.shape[0] if len(a.shape) == 3 else None), a.shape[-2], b.shape[-1], a.shape[-1]
-
-
-def operand(name: str, array: ArrayView, *, rows_are_mn: bool) -> tuple[Major, Lines]:
-    """The major of an operand and its lines, from its strides."""
-    (rows, columns), (row_stride, column_stride) = array.shape[-2:], array.strides[-2:]
-    size = TYPES[array.dtype].bits // 8
-    unit = 16 // size
-    check_aligned(name, array, 16)
-    choices = []
-    if column_stride == 1 or columns == 1:
-        choices.append((columns, rows, row_stride, rows_are_mn))
-    if row_stride == 1 or rows == 1:
-        choices.append((rows, columns, column_stride, not rows_are_mn))
-    if size != 2:
-        choices = [choice for choice in choices if choice[3]]
-    if not choices:
-        which = "" if size == 2 else ", the one along K for operands that are not 16 bits wide"
-        raise LaunchError(f"{name} has strides {array.strides}: one of them must be 1{which}; pass a contiguous copy")
-    if len(array.shape) == 3 and array.shape[0] > 1 and array.strides[0] * size % 16:
-        raise LaunchError(f"the batches of {name} are {array.strides[0]} elements apart: a multiple of {unit} (16 bytes) is needed")
-    for inner, outer, stride, is_k in choices:
-        if inner % unit == 0 and (outer == 1 or stride % unit == 0):
-            dims: tuple[int, ...] = (inner, outer)
-            strides: tuple[int, ...] = (size * (stride if outer > 1 else inner),)
-            if len(array.shape) == 3:
-                dims, strides = (*dims, array.shape[0]), (*strides, size * (array.strides[0] if array.shape[0] > 1 else inner * outer))
-            return ("k" if is_k else "mn"), Lines(dims, strides)
-    inner, outer, stride, _ = choices[0]
-    if inner % unit:
-        raise LaunchError(f"{name} has {inner} contiguous elements a line: gemm needs a multiple of {unit} (16 bytes); pad the array")
-    raise LaunchError(f"the lines of {name} are {stride} elements apart: gemm needs a multiple of {unit} (16 bytes); pad the array")
-
-
-def result(name: str, out: ArrayView) -> Lines:
-    """A row-major result, or what is added to it."""
-    (m, n), (row_stride, column_stride) = out.shape[-2:], out.strides[-2:]
-    size = TYPES[out.dtype].bits // 8
-    check_aligned(name, out, 16)
-    if n > 1 and column_stride != 1:
-        raise LaunchError(f"{name} has strides {out.strides}: gemm takes row-major results")
-    if n % 8 or n * size % 16:
-        raise LaunchError(f"{name} has {n} columns: gemm needs N to be a multiple of {max(8, 16 // size)}")
-    if m > 1 and (row_stride < n or row_stride * size % 16):
-        raise LaunchError(f"the rows of {name} are {row_stride} elements apart: gemm needs at least {n} and a multiple of 16 bytes")
-    dims: tuple[int, ...] = (n, m)
-    strides: tuple[int, ...] = (size * (row_stride if m > 1 else n),)
-    if len(out.shape) == 3:
-        if out.shape[0] > 1 and (out.strides[0] * size % 16 or out.strides[0] < row_stride * (m - 1) + n):
-            raise LaunchError(f"the batches of {name} are {out.strides[0]} elements apart: gemm needs them not to overlap, and a multiple "
-                              "of 16 bytes")
-        dims, strides = (*dims, out.shape[0]), (*strides, size * (out.strides[0] if out.shape[0] > 1 else n * m))
-    return Lines(dims, strides)
-
-
-def row_strides(array: ArrayView | None) -> tuple[int, int]:
-    """Elements from row to row and from batch to batch."""
-    if array is None:
-        return 0, 0
-    return array.strides[-2], (array.strides[0] if len(array.shape) == 3 else 0)
 
 
 def type_name(dtype: Any) -> str | None:
@@ -286,4 +314,4 @@ def type_name(dtype: Any) -> str | None:
     return word
 
 
-__all__ = ["PLAIN", "Arrays", "Lines", "Options", "Problem", "extents", "operand", "result", "type_name"]
+__all__ = ["PLAIN", "Arrays", "Lines", "Options", "Problem", "check_forwards", "extents", "operand", "result", "type_name"]

@@ -20,10 +20,12 @@ from ..config.grouped import CAPACITIES, GroupedConfig, GroupOperands, StagedGro
 from ..config.parts import BlockScaled, Promoted, Promotion, ScaleLoad, Sums, TensorCoreSums, ThreadScaled
 from ..scheduler.group_table import Layout
 from ..scheduler.grouped import ORDERS, Order
-from .dense import Lines
+from .dense import Lines, check_forwards
 
 OPERANDS = {"bf16": ("bf16",), "f16": ("f16",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("bf16", "f16", "f32")
+MOST_ROWS = (1 << 31) - 1024
+"""Coordinates of tensor copies, up to a tile behind the last row, have 32 bits."""
 NAMES: dict[Layout, str] = {"cu_seqlens": "cu_seqlens", "masked": "masked_m", "contiguous": "m_indices", "ptr_array": "sizes"}
 """What the array of lengths is called in each layout."""
 
@@ -53,6 +55,7 @@ class GroupOptions:
     mean_tokens: float | None = None
     fast_accum: bool | None = None
     order: Order | None = None
+    batch_invariant: bool = False
 
 
 class GroupProblem:
@@ -62,6 +65,8 @@ class GroupProblem:
         x, w, out = arrays.x, arrays.w, arrays.out
         self.options = options
         self.groups, self.rows, self.n, self.k, self.pitch = extents(x, w, options)
+        if self.rows >= MOST_ROWS:
+            raise LaunchError(f"x has {self.rows} rows: a launch has fewer than {MOST_ROWS}; launch parts of them")
         if x.dtype not in OPERANDS:
             raise LaunchError(f"x has elements of {x.dtype}: group_gemm multiplies {', '.join(OPERANDS)}")
         if w.dtype not in OPERANDS[x.dtype]:
@@ -73,21 +78,23 @@ class GroupProblem:
         check_shape("out", out, (*x.shape[:-1], self.n))
         self.x, self.w, self.out = TYPES[x.dtype], TYPES[w.dtype], TYPES[out.dtype]
         self._lengths(arrays.lengths)
-        if self.groups > CAPACITIES[-1]:
-            raise LaunchError(f"w has {self.groups} groups: a table of groups has room for {CAPACITIES[-1]}; launch parts of them")
         if options.order is not None and options.order not in ORDERS:
             raise LaunchError(f"order={options.order!r}: it is {', '.join(ORDERS)}, or None")
         mean = options.mean_tokens
         if mean is not None and not mean > 0:
             raise LaunchError(f"mean_tokens={mean}: it is the expected number of rows of a group, more than 0; None is rows / groups")
         self.mean = float(mean) if mean is not None else self.rows / max(1, self.groups)
-        self.x_lines = self.w_lines = self.y_lines = self.s_lines = Lines((), ())
+        self.by_element = False                                 # whether rows of out begin anywhere, or N is no multiple of 8
+        self.x_lines = self.w_lines = self.y_lines = self.s_lines = self.w_s_lines = Lines((), ())
         if not self.empty:
             self._operands(x, w, out)
         self.block_scales = self.scaled = self.scale_bulk = False
+        self.scales_apart = any(map(self._apart, (arrays.x_scale, arrays.out_scale)))
         self._scales(arrays.x_scale, arrays.w_scale)
         if arrays.out_scale is not None:
             self._out_scale(arrays.out_scale)
+        if not self.k and self.quantised:
+            raise LaunchError("K = 0 leaves nothing to quantise: clear out and its scales without a gemm")
         if options.fast_accum and self.block_scales:
             raise LaunchError("fast_accum=True sums the whole depth in the tensor cores, block scales apply every 128: leave it out")
         self.promote = self.block_scales or (self.x.bits == 8 and options.fast_accum is False)
@@ -99,9 +106,25 @@ class GroupProblem:
         return not (self.groups and self.rows and self.n and self.k)
 
     @property
+    def clears(self) -> bool:
+        """Whether K = 0 leaves rows to be cleared: those of groups."""
+        return bool(not self.k and self.rows and self.n and self.groups)
+
+    def clear_arguments(self, out: ArrayView) -> dict[str, int]:
+        """The numbers that `clear_groups` takes."""
+        size = self.out.bits // 8
+        return {"groups": self.groups, "pitch": self.pitch, "row_bytes": self.n * size, "row_stride": out.strides[-2] * size,
+                "group_stride": out.strides[0] * size if len(out.shape) == 3 else 0}
+
+    @property
     def capacity(self) -> int:
         """Of the table of groups."""
-        return next(capacity for capacity in CAPACITIES if self.groups <= capacity)
+        return next((capacity for capacity in CAPACITIES if self.groups <= capacity), CAPACITIES[-1])
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the groups are more than a table has room for, so that several launches have some of them each (`group_parts`)."""
+        return self.groups > CAPACITIES[-1] and self.options.layout != "contiguous"
 
     def _lengths(self, lengths: ArrayView) -> None:
         name = NAMES[self.options.layout]
@@ -116,17 +139,22 @@ class GroupProblem:
     def _operands(self, x: ArrayView, w: ArrayView, out: ArrayView) -> None:
         size, result = self.x.bits // 8, self.out.bits // 8
         for name, array in (("x", x), ("w", w), ("out", out)):
-            check_aligned(name, array, 16)
+            bytes = TYPES[array.dtype].bits // 8
+            check_aligned(name, array, bytes if name == "out" else 16)
+            check_forwards(name, array)
             if array.shape[-1] > 1 and array.strides[-1] != 1:
                 raise LaunchError(f"{name} has strides {array.strides}: its last extent must be contiguous; pass a contiguous copy")
-            bytes = TYPES[array.dtype].bits // 8
+            if name == "out":
+                continue
             for axis in range(len(array.shape) - 1):
                 if array.shape[axis] > 1 and array.strides[axis] * bytes % 16:
                     raise LaunchError(f"{name} has strides {array.strides}: all but the last are multiples of {16 // bytes} (16 bytes)")
         if self.k * size % 16:
             raise LaunchError(f"K = {self.k}: group_gemm needs rows of x and w of a multiple of 16 bytes, {16 // size} elements; pad them")
-        if self.n % 8 or self.n * result % 16:
-            raise LaunchError(f"out has {self.n} columns: group_gemm needs a multiple of 8")
+        if self.quantised and (out.pointer % 16 or out.strides[-2] % 16):
+            raise LaunchError(f"out has strides {out.strides} at address {out.pointer:#x}: rows of quantised results begin at multiples of "
+                              "16 bytes")
+        self.by_element = bool(self.n % 8 or out.pointer % 16 or (self.rows > 1 and out.strides[-2] * result % 16))
         for name, array in (("x", x), ("out", out)):
             if len(array.shape) == 3 and array.shape[0] > 1 and array.strides[0] != array.shape[1] * array.strides[1]:
                 raise LaunchError(f"the groups of {name} are {array.strides[0]} elements apart: masked groups follow one another without "
@@ -149,7 +177,10 @@ class GroupProblem:
             raise LaunchError(f"{'x_scale' if x is None else 'w_scale'} is missing: both operands have scales, or none")
         for name, scale in (("x_scale", x), ("w_scale", w)):
             check_dtype(name, scale, ("f32",))
+            check_forwards(name, scale)
         depth, lines = -(-self.k // BLOCK), self.n * (2 if self.options.gated else 1)
+        if self.options.gated and self.n % 8 and len(x.shape) > 1:
+            raise LaunchError(f"gate and up have {self.n} features: with block scales their number is a multiple of 8")
         if len(x.shape) < 2:
             if math.prod(x.shape) != 1 or (math.prod(w.shape) != 1 and w.shape != (self.groups,)):
                 raise LaunchError(f"x_scale has shape {x.shape} and w_scale {w.shape}: scales are one of x and one of w or of each of "
@@ -162,40 +193,62 @@ class GroupProblem:
         rows = (self.groups, self.pitch) if self.options.layout == "masked" else (self.rows,)
         check_shape("x_scale", x, (*rows, depth))
         check_shape("w_scale", w, (self.groups, -(-lines // BLOCK), depth))
-        if len(rows) == 2 and self.groups > 1 and x.strides[0] != self.pitch * x.strides[1]:
-            raise LaunchError(f"x_scale has strides {x.strides}: the scales of masked groups follow one another without gaps")
-        if self.options.gated and self.n % BLOCK:
-            raise LaunchError(f"gate and up have {self.n} features: with block scales their number is a multiple of {BLOCK}")
         self.block_scales = True
-        row, k = x.strides[-2:]
-        if row == 1 and k % 4 == 0 and k >= self.rows and x.pointer % 16 == 0 and not self.empty:
-            self.s_lines = Lines((self.rows, depth), (4 * k,))
+        count = self.pitch if self.scales_apart else self.rows
+        row, k = x.strides[-2], x.strides[-1] if depth > 1 else -(-count // 4) * 4
+        group = x.strides[0] if self.scales_apart else 0
+        if row == 1 and k % 4 == group % 4 == 0 and k >= count and x.pointer % 16 == 0 and not self.empty:
+            self.s_lines = Lines((count, depth), (4 * k,)) if not group else Lines((count, depth, self.groups), (4 * k, 4 * group))
             self.scale_bulk = w.strides[-1] == 1 and not any(extent % 4 for extent in (depth, *w.strides[:2])) and w.pointer % 16 == 0
+            span = 1 + sum((extent - 1) * stride for extent, stride in zip(w.shape, w.strides, strict=True))
+            if w.pointer % 16 == 0 and span < 1 << 31:
+                self.w_s_lines = Lines((span,), ())
 
     def _out_scale(self, scale: ArrayView) -> None:
         if self.n % BLOCK:
             raise LaunchError(f"out has {self.n} columns: with out_scale, a scale for every {BLOCK}, a multiple of {BLOCK}")
         check_dtype("out_scale", scale, ("f32",))
         rows = (self.groups, self.pitch) if self.options.layout == "masked" else (self.rows,)
+        check_forwards("out_scale", scale)
         check_shape("out_scale", scale, (*rows, self.n // BLOCK))
-        if len(rows) == 2 and self.groups > 1 and scale.strides[0] != self.pitch * scale.strides[1]:
-            raise LaunchError(f"out_scale has strides {scale.strides}: the scales of masked groups follow one another without gaps")
+
+    def _apart(self, scale: ArrayView | None) -> bool:
+        """Whether the scales of masked groups do not follow one another as the groups' rows do."""
+        return self.options.layout == "masked" and scale is not None and len(scale.shape) == 3 and self.groups > 1 \
+            and scale.strides[0] != self.pitch * scale.strides[1]
 
     @property
     def operands(self) -> GroupOperands:
         """The element types, the layout and the epilogue that a configuration must have; and the smallest table that has room."""
-        return GroupOperands(self.x, self.w, self.out, self.options.layout, self.options.gated, self.scaled, self.capacity)
+        return GroupOperands(self.x, self.w, self.out, self.options.layout, self.options.gated, self.scaled, self.capacity,
+                             self.scales_apart, self.gate_step)
+
+    @property
+    def as_rows(self) -> bool:
+        """Whether tokens must be rows of a tile, however few there are."""
+        return self.options.batch_invariant or self.by_element
+
+    @property
+    def gate_step(self) -> int:
+        """What the number of features is a multiple of, where the scales of an up projection lie behind those of the gate."""
+        return math.gcd(self.n, BLOCK) if self.options.gated and self.block_scales and self.n else BLOCK
 
     @property
     def scale_load(self) -> ScaleLoad:
-        """How the block scales can be loaded best: the producer can copy those of x by a tensor map where they are contiguous along the
-        rows, on 16-byte lines, and those of w, four at a time, where they are contiguous along K."""
-        return "bulk" if self.scale_bulk else "tensor_map" if self.s_lines.dims else "warp"
+        """How the block scales can be loaded best. The producer can copy those of x by a tensor map where they are contiguous along the
+        rows, on 16-byte lines. It can copy those of w as well: four at a time where they are contiguous along K on 16-byte lines, else one
+        by one. Each way that comes before the best one in `ScaleLoad` is possible too."""
+        return "bulk" if self.scale_bulk else "lines" if self.w_s_lines.dims else "tensor_map" if self.s_lines.dims else "warp"
+
+    @property
+    def scales_by_producer(self) -> bool:
+        """Whether the producer can copy all block scales."""
+        return self.scale_load in ("lines", "bulk")
 
     @property
     def scales_in_shared(self) -> bool:
         """Whether there are block scales that can come through shared memory: with a gate, the producer must be able to copy them all."""
-        return self.block_scales and (self.scale_bulk or not self.options.gated)
+        return self.block_scales and (self.scales_by_producer or not self.options.gated)
 
     def sums(self, how: Promotion = "plain", swap_ab: bool = False) -> Sums:
         """Where the sums along K are accumulated; promoted ones in this way. Block scales come through shared memory where they can."""
@@ -211,16 +264,19 @@ class GroupProblem:
         """The arguments besides tensor maps of this configuration's kernel, by name. `pointer` maps the name of an array, or workspace, to
         what stands for its address. Where a kernel has no block scales, x's one scale is an address alone."""
         x, w, out = arrays.x_scale, arrays.w_scale, arrays.out_scale
-        x_strides: tuple[int, ...] = (0, 0)
         w_strides: tuple[int, ...] = (0, 0, 0)
-        if self.block_scales and x is not None and w is not None:
-            x_strides, w_strides = x.strides[-2:], w.strides
+        if self.block_scales and w is not None:
+            w_strides = w.strides
         elif self.scaled and w is not None:
             w_strides = (w.strides[0] if w.shape and w.shape[0] > 1 else 0, 0, 0)
-        out_strides = out.strides[-2:] if out is not None else (0, 0)
-        x_scale = pointer("x_scale")
-        if config.swap_ab or isinstance(config.sums, BlockScaled | ThreadScaled):
-            x_scale = {"pointer": x_scale, "mn_stride": x_strides[0], "k_stride": x_strides[1]}
+
+        def rows(name: str, array: ArrayView | None) -> dict[str, Any]:
+            strides = array.strides if array is not None and len(array.shape) > 1 else (0, 0)
+            return {"pointer": pointer(name), "mn_stride": strides[-2], "k_stride": strides[-1],
+                    "group_stride": strides[0] if len(strides) == 3 else 0}
+
+        by_block = config.swap_ab or isinstance(config.sums, BlockScaled | ThreadScaled)
+        x_scale = rows("x_scale", x if self.block_scales else None) if by_block else pointer("x_scale")
         groups = {"lengths": pointer("lengths"), "count": self.groups, "rows": self.rows, "pitch": self.pitch, "n": self.n,
                   "weight_tiles": -(-self.n // config.features), "k_tiles": -(-self.k // config.tile.BK),
                   "weights_divmod": inverse(self.weight_work_tiles(config))}
@@ -228,7 +284,7 @@ class GroupProblem:
                 "x_scale": x_scale,
                 "w_scale": {"pointer": pointer("w_scale"), "group_stride": w_strides[0], "mn_stride": w_strides[1],
                             "k_stride": w_strides[2]},
-                "out_scale": {"pointer": pointer("out_scale"), "mn_stride": out_strides[0], "k_stride": out_strides[1]},
+                "out_scale": rows("out_scale", out),
                 "workspace": pointer("workspace")}
 
     def update_arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ..config.grouped import GroupedConfig
 from ..problem.grouped import GroupProblem
 from . import grouped_settings
 from . import options as shared
-from .bench.grouped_cases import KINDS, Case, case, cases
+from .bench.grouped_cases import KINDS, Case, cases, parse
 
 SIMULATED_SMS = 4
 """SMs of the CPU device, each of which then works on several tiles."""
@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare", action="store_true", help="the cases, other libraries and the card's ceilings instead")
     parser.add_argument("--against", default="torch", help="of --compare: torch,deep_gemm,deep_gemm_masked,hpc_ops or module:function "
                         "(default torch)")
-    parser.add_argument("--cases", help="of --sweep and --compare: 8x64x4096x7168:fp8-block:skewed with commas (default: all)")
+    parser.add_argument("--cases", help="of --sweep and --compare: 8x64x4096x7168:fp8-block:skewed with commas, models, or "
+                        "random:SEED:COUNT of --kinds (default: all)")
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"of the default cases (default {','.join(KINDS)})")
     parser.add_argument("--regimes", default="burst", help="of --compare: burst, or burst,sustained")
     parser.add_argument("--variants", default="", help="of --compare: ours with changes as well: linear, search, across, dynamic, ragged, "
@@ -87,8 +88,7 @@ def _measure(options: argparse.Namespace) -> int:
 
     path = Path(options.json) if options.json and options.json != "-" else None
     kinds = tuple(word for word in options.kinds.split(",") if word)
-    chosen = tuple(case(word) for word in options.cases.split(",")) if options.cases else \
-        cases(kinds, (False,) if options.sweep else (False, True))
+    chosen = parse(options.cases, kinds) if options.cases else cases(kinds, (False,) if options.sweep else (False, True))
     if options.sweep:
         results = bench.sweep(chosen, seconds=options.seconds, path=path, say=_say)
     else:

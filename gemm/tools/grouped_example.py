@@ -23,12 +23,13 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
             scales: str = "none", gated: bool = False, layout: Layout = "cu_seqlens", pad: int = 3,
             configure: Callable[[GroupProblem], GroupedConfig] | None = None, mean_tokens: float | None = None,
             fast_accum: bool | None = None, card: Card = H200.with_sms(4), schedule: str = "fifo", seed: int = 0,
-            check: bool = True, ends: Sequence[int] | None = None) -> tuple[float, Any, GroupedConfig]:
+            check: bool = True, ends: Sequence[int] | None = None, apart: int = 0) -> tuple[float, Any, GroupedConfig]:
     """(largest error as a share of what is allowed, the checker's report, the configuration).
 
     The share is infinite when an element of a group is missing, or a row outside of all groups was written. `n` counts the rows of
     a group's weights. `configure` makes the configuration, else the heuristic does. `ends` replaces the offsets that the kernel gets and
-    leaves nothing to compare with. An empty contiguous group leaves a block of rows that have no group.
+    leaves nothing to compare with. An empty contiguous group leaves a block of rows that have no group. `apart`: the block scales of
+    masked groups lie as DeepGEMM lays them out, along the rows, and each group's have room for a multiple of this many rows.
     """
     from ..heuristic.grouped import heuristic
     from ..launch.simulate_grouped import described, simulate
@@ -53,6 +54,8 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     if masked:
         shaped = [array if array is None or array.size == 1 else np.ascontiguousarray(array).reshape(groups, longest, array.shape[-1])
                   for array in shaped]
+        if apart:
+            shaped[2] = _apart(shaped[2], apart)
     options = GroupOptions(layout, gated, mean_tokens, fast_accum)
     problem = described(shaped[0], w, given, shaped[1], shaped[2], w_scale, options)
     config = None
@@ -71,6 +74,14 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     if not np.isnan(written[outside]).all():
         raise AssertionError(f"{int((~np.isnan(written[outside])).sum())} elements outside of the groups were written")
     return share, report, config  # type: ignore[return-value]
+
+
+def _apart(scales: Array, unit: int) -> Array:
+    """The scales [groups, rows, K / 128] with strides (room * K / 128, 1, room), and NaN where there is room for more rows."""
+    groups, rows, depth = scales.shape
+    made = np.full((groups, depth, -(-rows // unit) * unit), np.nan, np.float32)
+    made[:, :, :rows] = scales.swapaxes(1, 2)
+    return made[:, :, :rows].swapaxes(1, 2)
 
 
 def _share(actual: Array, x: Array, w: Array, k: int, out: str, gated: bool, problem: Any) -> float:

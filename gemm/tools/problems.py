@@ -12,6 +12,7 @@ from ..config.dense import DenseConfig
 from ..heuristic.dense import heuristic
 from ..heuristic.tuned import tuned
 from ..problem.dense import Arrays, Options, Problem
+from ..problem.folded import folded
 from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from .bench.grouped_cases import Case
 from .bench.shapes import BYTES
@@ -29,33 +30,50 @@ def scales_by_rows(rows: int, blocks: int) -> ArrayView:
 
 
 def asked(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str | None = None, layout: str = "nt",
-          batches: int | None = None, block: bool = False, scaled: bool = False, **options: Any) -> Problem:
-    """A product of arrays without memory. `layout` is BLAS's: A then B, n row-major and t column-major. `block`: operands have block
-    scales; `scaled`: one scale each."""
+          batches: int | None = None, shared: str = "", block: bool = False, scaled: bool = False, offset: int = 0,
+          **options: Any) -> Problem:
+    """A product of arrays without memory, as `arrays_asked` makes them."""
+    return Problem(arrays_asked(m, n, k, a, b, out, layout, batches, shared, block, scaled, offset), Options(**options))
+
+
+def arrays_asked(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str | None = None, layout: str = "nt",
+                 batches: int | None = None, shared: str = "", block: bool = False, scaled: bool = False, offset: int = 0) -> Arrays:
+    """The arrays of a product, without their memory. `layout` is BLAS's: A then B, n row-major and t column-major. `shared`: the operand,
+    "a" or "b", of which all products of a batch have the same. `block`: operands have block scales; `scaled`: one scale each. `offset`:
+    elements after an aligned address, at which the arrays begin."""
     def matrix(rows: int, columns: int, dtype: str, letter: str = "n") -> ArrayView:
         shape, strides = (rows, columns), (columns, 1) if letter == "n" else (1, rows)
         if batches is not None:
             shape, strides = (batches, *shape), (rows * columns, *strides)  # type: ignore[assignment]
-        return ArrayView(0, shape, strides, dtype, 0, "other")
+        return ArrayView(offset * BYTES[dtype], shape, strides, dtype, 0, "other")
 
     scales: tuple[ArrayView | None, ...] = (array("f32"),) * 2 if scaled else (None, None)
     if block:
         scales = matrix(m, -(-k // 128), "f32", "t"), matrix(-(-k // 128), -(-n // 128), "f32", "t")
     arrays = Arrays(matrix(m, k, a, layout[0]), matrix(k, n, b or a, layout[1]), matrix(m, n, out or a), None, None, None, *scales)
-    return Problem(arrays, Options(**options))
+    if shared:
+        given: ArrayView = getattr(arrays, shared)
+        arrays = folded(arrays._replace(**{shared: given._replace(strides=(0, *given.strides[1:]))}))
+    return arrays
 
 
-def described(shape: Shape) -> Problem:
+def arrays_described(shape: Shape) -> Arrays:
+    """The arrays of a shape of the bench, without their memory."""
+    return arrays_asked(shape.m, shape.n, shape.k, shape.dtype, out=shape.out, layout=shape.layout, batches=shape.batch, block=shape.block,
+                        scaled=not shape.block and BYTES[shape.dtype] == 1, offset=shape.offset)
+
+
+def described(shape: Shape, batch_invariant: bool = False) -> Problem:
     """A shape of the bench as the kernels' problem."""
-    return asked(shape.m, shape.n, shape.k, shape.dtype, out=shape.out, layout=shape.layout, block=shape.block,
-                 scaled=not shape.block and BYTES[shape.dtype] == 1)
+    return asked(shape.m, shape.n, shape.k, shape.dtype, out=shape.out, layout=shape.layout, batches=shape.batch, block=shape.block,
+                 scaled=not shape.block and BYTES[shape.dtype] == 1, offset=shape.offset, batch_invariant=batch_invariant)
 
 
-def chosen(shape: Shape, card: Card = H200) -> DenseConfig | None:
+def chosen(shape: Shape, card: Card = H200, batch_invariant: bool = False) -> DenseConfig | None:
     """The configuration that the package chooses for a shape on a card; None where it has no product for it."""
     try:
-        problem = described(shape)
-        return tuned(problem, card.name) or heuristic(problem, card)
+        problem = described(shape, batch_invariant)
+        return tuned(problem, card) or heuristic(problem, card)
     except PtxkitError:
         return None
 
@@ -78,4 +96,4 @@ def arrays_of(case: Case) -> GroupArrays:
                        array("f32", case.rows, case.columns // 128) if case.quantised else None)
 
 
-__all__ = ["array", "arrays_of", "asked", "chosen", "described", "problem_of", "scales_by_rows"]
+__all__ = ["array", "arrays_asked", "arrays_described", "arrays_of", "asked", "chosen", "described", "problem_of", "scales_by_rows"]

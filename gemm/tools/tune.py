@@ -18,17 +18,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from ptxkit.cards import H200, Card
 from ptxkit.errors import PtxkitError
+from ptxkit.measure import power, regimes
+from ptxkit.measure.regimes import Captured, Entry, Regime
+from ptxkit.measure.timer import TorchTimer
+from ptxkit.measure.watch import Step, alive, watched
 from ptxkit.runtime import driver
+from ptxkit.tuning.assembly import Progress
+from ptxkit.tuning.search import halving, score
 
 from ..config.dense import DenseConfig
+from ..config.invariant import varies
 from ..config.parts import (
     L2_FETCH,
     ConfigError,
-    Direct,
+    CopiedLoads,
     Dynamic,
     Hilbert,
     Loads,
@@ -41,23 +48,19 @@ from ..config.parts import (
     Swizzle,
 )
 from ..heuristic.dense import candidates, clocks, heuristic
-from ..heuristic.table import OldTableError, Table, file_name, forget, user_path
+from ..heuristic.table import forget, keep, kept_at
 from ..heuristic.tuned import kind, knobs
 from ..launch.dense import card_of
 from ..problem.dense import LINE, PREFETCH_STAGES
 from ..problem.dense import Problem as Asked
+from . import models, quick
 from . import options as shared
-from .assembly import Progress, assembled
-from .bench import baselines, operands, power, regimes
+from .assembly import assembled
+from .bench import baselines, operands
 from .bench import run as bench
-from .bench.baselines import Entry
-from .bench.regimes import Captured, Regime
-from .bench.shapes import LAYOUTS, OPERAND_TYPES, Problem, ShapeError, parse
-from .bench.watch import Step, alive, watched
+from .bench.shapes import LAYOUTS, OPERAND_TYPES, Problem, ShapeError, of_layers, parse
 from .problems import described
 
-T = TypeVar("T")
-FINALISTS = 4
 MOST = 64
 BOTH_REGIMES_FROM_US = 50.0
 """A product as long as this is also measured under sustained load, where another configuration may win."""
@@ -71,7 +74,7 @@ def configurations(asked: Asked, card: Card = H200, most: int | None = None) -> 
     """Legal configurations for a problem: the one of the heuristic, then the others, each also as stream-K where the last wave is not
     full, the fastest by its model first."""
     found = list(candidates(asked, card))
-    for config in tuple(found):
+    for config in tuple(found) if not asked.invariant else ():
         tiles = -(-asked.m // config.tile.BM) * -(-asked.n // config.tile.BN) * (asked.batches or 1)
         if not isinstance(config.scheduler, SplitK) and tiles % card.sms and 2 * tiles > card.sms:
             found += changed(config, StreamK(config.scheduler.order, config.multicast), config.loads)
@@ -79,30 +82,12 @@ def configurations(asked: Asked, card: Card = H200, most: int | None = None) -> 
     return list(dict.fromkeys([heuristic(asked, card), *ranked]))[:most]
 
 
-def halving(entries: Sequence[T], times_of: Callable[[Sequence[T], int], Sequence[float]], *, keep: int = FINALISTS,
-            rounds: int = 2) -> list[tuple[float, T]]:
-    """(time, entry) of the `keep` fastest, fastest first: measured over `rounds`, the slower half dropped, over twice as many, and on."""
-    rest = list(entries)
-    while True:
-        ranked = sorted(zip(times_of(rest, rounds), range(len(rest)), strict=True))
-        if len(rest) <= keep:
-            return [(time_, rest[place]) for time_, place in ranked]
-        rest = [rest[place] for _, place in ranked[:max(keep, len(rest) // 2)]]
-        rounds *= 2
-
-
-def score(times: Sequence[Sequence[float]]) -> int:
-    """Of entries with a time in each regime, the place of the best: the least geometric mean of the times over the regimes' least."""
-    least = [min(column) for column in zip(*times, strict=True)]
-    means = [math.prod(own / best for own, best in zip(row, least, strict=True)) for row in times]
-    return means.index(min(means))
-
-
 class Field:
     """The configurations of one problem that are right, as launches on its operands, and their graphs."""
 
-    def __init__(self, torch: Any, problem: Problem, step: Step) -> None:
-        self.torch, self.problem, self.asked, self.step = torch, problem, described(problem), step
+    def __init__(self, torch: Any, problem: Problem, step: Step, batch_invariant: bool = False) -> None:
+        self.torch, self.timer = torch, TorchTimer(torch)
+        self.problem, self.asked, self.step = problem, described(problem, batch_invariant), step
         self.card = card_of(driver.current_device())
         self.sets = operands.make(torch, problem, operands.sets_for(problem.bytes))
         self.entries: dict[DenseConfig, Entry] = {}
@@ -110,7 +95,8 @@ class Field:
         self.graphs: dict[tuple[str, DenseConfig], Captured] = {}
 
     def admit(self, found: Sequence[DenseConfig]) -> list[DenseConfig]:
-        """Those whose product is right and the same twice; `wrong` says why the others are not."""
+        """Those whose product is right and the same twice, and batch-invariant if that is asked for; `wrong` says why others are not."""
+        found = [config for config in found if not (self.asked.invariant and varies(config))]
         new = [config for config in found if config not in self.entries and config not in self.wrong]
         self.wrong.update(assembled(new))
         progress = Progress(len(new), f"{self.problem} checking")
@@ -145,11 +131,11 @@ class Field:
             for config in some:
                 if (regime.name, config) not in self.graphs:
                     shorter = regime.graph_ms * (0.5 if regime.pause else 0.3)
-                    self.graphs[regime.name, config] = regimes.capture(self.torch, self.entries[config], regime, shorter)
+                    self.graphs[regime.name, config] = regimes.capture(self.timer, self.entries[config], regime, shorter)
                 progress.step()
             self.step.touch()
             here = [self.graphs[regime.name, config] for config in some]
-            timed = regimes.measure(self.torch, here, regime, rounds, settle_s=0.2)
+            timed = regimes.measure(self.timer, here, regime, rounds, settle_s=0.2)
             progress.close()
             return [one.median for one in timed]
 
@@ -161,9 +147,9 @@ class Field:
         for make in (baselines.cublas, baselines.scaled_mm):
             with contextlib.suppress(baselines.NotImplementedHere):
                 entries += make(self.torch, self.problem, self.sets)
-        graphs = [regimes.capture(self.torch, entry, regime) for entry in entries]
+        graphs = [regimes.capture(self.timer, entry, regime) for entry in entries]
         with power.Sampler(bench.reader(self.torch)) as sampler:
-            timed = regimes.measure(self.torch, graphs, regime, rounds)
+            timed = regimes.measure(self.timer, graphs, regime, rounds)
         own = len(finalists)
         baselines_us = {f"{one.captured.entry.name}_us": one.median for one in timed[own:]}
         return [one.median for one in timed[:own]], {**baselines_us, **sampler.within()}
@@ -182,9 +168,11 @@ def orders(config: DenseConfig) -> list[DenseConfig]:
 def ways(config: DenseConfig) -> list[DenseConfig]:
     """The same tile with each other way to load it and to share out the work."""
     scheduler, loads = config.scheduler, config.loads
-    other = replace(loads, l2_prefetch_stages=0, l2_fetch=L2_FETCH) if loads.l2_fetch == LINE else \
-        replace(loads, l2_prefetch_stages=PREFETCH_STAGES, l2_fetch=LINE)
-    found = [*changed(config, scheduler, other)]
+    found = []
+    if isinstance(loads, Loads):
+        other = replace(loads, l2_prefetch_stages=0, l2_fetch=L2_FETCH) if loads.l2_fetch == LINE else \
+            replace(loads, l2_prefetch_stages=PREFETCH_STAGES, l2_fetch=LINE)
+        found += changed(config, scheduler, other)
     if not isinstance(scheduler, SplitK):
         found += changed(config, StreamK(scheduler.order, config.multicast), loads)
     if isinstance(scheduler, Dynamic):
@@ -194,27 +182,27 @@ def ways(config: DenseConfig) -> list[DenseConfig]:
     return found
 
 
-def changed(config: DenseConfig, scheduler: Scheduler, loads: Loads) -> list[DenseConfig]:
+def changed(config: DenseConfig, scheduler: Scheduler, loads: Loads | CopiedLoads) -> list[DenseConfig]:
     """The configuration with another scheduler and other loads, and the deepest ring that they leave room for, if there is one."""
-    store = Staged() if config.staged else Direct()
+    store = Staged() if config.staged else config.store
     try:
         return [DenseConfig(config.operands, config.tile, 0, config.schedule, scheduler, store, _possible(loads, scheduler), config.fusion)]
     except ConfigError:
         return []
 
 
-def _possible(loads: Loads, scheduler: Scheduler) -> Loads:
+def _possible(loads: Loads | CopiedLoads, scheduler: Scheduler) -> Loads | CopiedLoads:
     """Without a prefetch of B where a CTA does not know its first tile ahead."""
-    if isinstance(scheduler, StreamK) or isinstance(scheduler.order, Hilbert):
+    if isinstance(loads, Loads) and (isinstance(scheduler, StreamK) or isinstance(scheduler.order, Hilbert)):
         return replace(loads, l2_prefetch_stages=0)
     return loads
 
 
 def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Step, most: int | None = None,
-         rounds: int = 12) -> dict[str, Any]:
+         rounds: int = 12, batch_invariant: bool = False) -> dict[str, Any]:
     """The entry of one problem: the best configuration's knobs, its times and those of the heuristic's choice and of cuBLAS."""
     wanted = [regimes.REGIMES[name] for name in regime_names]
-    field = Field(torch, problem, step)
+    field = Field(torch, problem, step, batch_invariant)
     usual = heuristic(field.asked, field.card)
     right = field.admit(configurations(field.asked, field.card, most))
     why = step.begin(f"{problem} in turn")
@@ -226,7 +214,7 @@ def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Ste
     for regime in wanted:
         best = [config for _, config in halving(right, field.times(regime))]
         again = [*best, *(config for one in best[:2] for config in ways(one))]
-        if -(-problem.m // best[0].tile.BM) * -(-problem.n // best[0].tile.BN) > field.card.sms:
+        if problem.count * -(-problem.m // best[0].tile.BM) * -(-problem.n // best[0].tile.BN) > field.card.sms:
             again += [config for one in best[:2] for config in orders(one)]
         best = [config for _, config in halving(field.admit(list(dict.fromkeys(again))), field.times(regime))]
         finalists.update(dict.fromkeys(best))
@@ -238,13 +226,10 @@ def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Ste
 
 
 def run(problems: Sequence[Problem], path: Path, *, regime: str = "auto", seconds: float | None = None, most: int | None = None,
-        step: Step, say: Callable[[str], None] = print) -> Table:
-    """Tunes the problems in turn, writing the table after each; begins no further one after `seconds`."""
+        batch_invariant: bool = False, step: Step, say: Callable[[str], None] = print) -> None:
+    """Tunes the problems in turn, adding each to the table; begins no further one after `seconds`."""
     torch = bench.library()
-    table = Table(driver.device(driver.current_device()).name)
-    if path.is_file():
-        with contextlib.suppress(OldTableError):    # its entries are of no use: the new ones replace the file
-            table.merge(Table.read(path))
+    card = card_of(driver.current_device())
     begin = time.perf_counter()
     for done, problem in enumerate(problems):
         if step.finished(str(problem)):
@@ -254,18 +239,16 @@ def run(problems: Sequence[Problem], path: Path, *, regime: str = "auto", second
             break
         started = time.perf_counter()
         try:
-            entry = tune(torch, problem, regimes_of(problem, regime), step=step, most=most)
+            entry = tune(torch, problem, regimes_of(problem, regime), step=step, most=most, batch_invariant=batch_invariant)
         except PtxkitError as error:
             say(f"{problem}: {error}")
             step.finish(str(problem))
             continue
-        table.put(kind(described(problem)), (problem.m, problem.n, problem.k), _short(entry))
-        table.write(path)
+        keep(card, kind(described(problem, batch_invariant)), (*problem.outer, problem.m, problem.n, problem.k), _short(entry), path)
         say(f"{problem}: {line(entry)}  ({time.perf_counter() - started:.1f} s)")
         step.finish(str(problem))
         torch.cuda.empty_cache()
     forget()
-    return table
 
 
 def regimes_of(problem: Problem, wish: str) -> tuple[str, ...]:
@@ -298,14 +281,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, and `run` for the command line."""
     for name in "mnk":
         parser.add_argument(f"-{name}", type=int, help=f"{name.upper()} of one problem")
-    parser.add_argument("--shapes", metavar="SPEC", help="instead: a preset of the bench, a file, or MxNxK with commas")
+    parser.add_argument("--batch", type=int, metavar="L", help="so many products in one launch")
+    parser.add_argument("--shapes", metavar="SPEC", help="instead: a preset of the bench, a file, or MxNxK and LxMxNxK with commas")
+    parser.add_argument("--model", metavar="NAME", help=f"instead: the dense layers of a model: {', '.join(models.MODELS)}")
+    parser.add_argument("--tp", type=int, metavar="CARDS", help="with --model, so many cards share its layers (default: as it is listed)")
     parser.add_argument("--dtype", action="append", choices=OPERAND_TYPES, help="type of A and B; again for more (default bf16)")
     parser.add_argument("--layout", choices=LAYOUTS, help="A then B, n row-major and t column-major (default: the shapes' own, nt)")
+    parser.add_argument("--batch-invariant", action="store_true", help="among configurations whose sums depend on K and the layout alone")
     parser.add_argument("--regime", choices=("auto", "burst", "warm", "sustained", "both"), default="auto",
                         help="auto (default): burst, and sustained too for products that take long")
     parser.add_argument("--seconds", type=float, metavar="S", help="begin no further problem after that long")
+    parser.add_argument("--each", type=float, metavar="S",
+                        help="tune as on first use, S seconds a shape, without torch: for many shapes; those that are tuned are left alone")
     parser.add_argument("--most", type=int, default=MOST, metavar="N", help=f"at most N configurations a problem (default {MOST})")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the table to add to (default: this device's in the cache directory)")
+    parser.add_argument("--table", "--output", dest="table", type=Path, metavar="FILE",
+                        help="the table to add to, or a folder with one for each card (default: that of PTXKIT_TUNE, or this card's in the "
+                             "cache directory); PTXKIT_TABLE uses it")
     parser.add_argument("--prepare", action="store_true", help="only assemble every configuration into the cache: needs no GPU")
     shared.add_card(parser, "with --prepare, ")
     parser.set_defaults(run=command)
@@ -313,24 +304,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _asked(options: argparse.Namespace) -> tuple[Problem, ...]:
     given = [getattr(options, name) for name in "mnk"]
-    if options.shapes is not None and any(value is not None for value in given):
-        raise TuneError("give -m -n -k or --shapes, not both")
+    one = any(value is not None for value in (*given, options.batch))
+    if one + (options.shapes is not None) + (options.model is not None) > 1:
+        raise TuneError("give -m -n -k, --shapes or --model, not two of them")
+    if options.model is None and options.tp is not None:
+        raise TuneError("--tp is the number of cards of a --model")
+    if options.model is not None:
+        found = of_layers(models.dense(options.model, options.tp))
+        if not found:
+            raise TuneError(f"{options.model} is listed with its experts alone, and group products have no table")
+        return tuple(each for each in found if not options.dtype or each.dtype in options.dtype)
     if options.shapes is None and None in given:
-        raise TuneError("give -m, -n and -k, or --shapes")
-    spec = options.shapes if options.shapes is not None else "x".join(map(str, given))
+        raise TuneError("give -m, -n and -k, or --shapes, or --model")
+    outer = () if options.batch is None else (options.batch,)
+    spec = options.shapes if options.shapes is not None else "x".join(map(str, (*outer, *given)))
     return parse(spec, options.dtype or (), options.layout)
+
+
+WISHES = ("m", "n", "k", "batch", "shapes", "model", "tp", "dtype", "layout", "regime", "seconds", "most", "batch_invariant")
 
 
 def command(options: argparse.Namespace) -> int:
     """0: tuned, or all prepared; 1: the assembler refused a configuration; 2: options that say nothing."""
     try:
         problems = _asked(options)
-    except (TuneError, ShapeError) as error:
+    except (TuneError, ShapeError, models.ModelError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if options.prepare:
         card = shared.card(options.card)
-        wanted = [configurations(described(problem), card, options.most) for problem in problems]
+        wanted = [configurations(described(problem, options.batch_invariant), card, options.most) for problem in problems]
         found = list(dict.fromkeys(itertools.chain.from_iterable(wanted)))
         begin = time.perf_counter()
         refused = assembled(found)
@@ -339,22 +342,27 @@ def command(options: argparse.Namespace) -> int:
             print(f"{config}: {sentence}", file=sys.stderr)
         return int(bool(refused))
     driver.probe()
-    device = driver.device(driver.current_device()).name
-    path = options.output or user_path(device)
+    card = card_of(driver.current_device())
+    path = kept_at(card, None if options.table is None else options.table.absolute())
     if path is None:
-        raise TuneError("the cache is off (PTXKIT_CACHE_DIR): say with --output where to keep the table")
-    wishes = {name: getattr(options, name) for name in ("m", "n", "k", "shapes", "dtype", "layout", "regime", "seconds", "most")}
+        raise TuneError("the cache is off (PTXKIT_CACHE_DIR): say with --table where to keep the table")
+    if options.each is not None:
+        quick.run(problems, path, options.each, seconds=options.seconds, say=lambda text: print(text, flush=True))
+        print(f"{path} (of {card.name})", file=sys.stderr)
+        return 0
+    wishes = {name: getattr(options, name) for name in WISHES}
     with TemporaryDirectory() as folder:
-        status = watched("tune", {**wishes, "path": str(path)}, Path(folder, "note"), say=lambda text: print(text, flush=True))
-    print(f"{path} ({file_name(device)} of {device})", file=sys.stderr)
+        status = watched("ptxkit.gemm.tools.tune:work", {**wishes, "path": str(path)}, Path(folder, "note"),
+                         say=lambda text: print(text, flush=True))
+    print(f"{path} (of {card.name})", file=sys.stderr)
     return status
 
 
 def work(wishes: Mapping[str, Any], step: Step) -> int:
     """What the worker does: tunes, and keeps the table at the path that it is told."""
     options = argparse.Namespace(**wishes)
-    run(_asked(options), Path(options.path), regime=options.regime, seconds=options.seconds, most=options.most, step=step,
-        say=lambda text: print(text, flush=True))
+    run(_asked(options), Path(options.path), regime=options.regime, seconds=options.seconds, most=options.most,
+        batch_invariant=options.batch_invariant, step=step, say=lambda text: print(text, flush=True))
     return 0
 
 

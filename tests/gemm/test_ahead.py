@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ptxkit.cards import H200
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.grouped import SwapAB
 from ptxkit.gemm.config.parts import (
@@ -100,7 +101,7 @@ def test_group_products_prefetch_what_they_load_first_if_groups_have_one_tile(ga
                 "loads.l2_prefetch_stages": 4}
     share, report, _ = example([16] * 3, 256, 320, gated=gated, configure=with_defaults(settings))
     assert share <= 1
-    assert not report.findings
+    assert report.findings == report.reasons, str(report)
     first_ones(*boxes)
 
 
@@ -116,9 +117,9 @@ def test_products_of_few_rows_prefetch(kind: str) -> None:
     for rows in (1, 64, FEW_ROWS, FEW_ROWS + 1, 4096):
         asked = described(shape(f"{rows}x4096x4096:{kind}"))
         expected = (PREFETCH_STAGES, LINE) if rows <= FEW_ROWS else (0, L2_FETCH)
-        for config in (tuned(asked, "NVIDIA H200") or heuristic(asked), *candidates(asked)):
+        for config in (tuned(asked, H200) or heuristic(asked), *candidates(asked)):
             found = config.loads.l2_prefetch_stages, config.loads.l2_fetch
-            assert found == expected
+            assert found == ((0, expected[1]) if isinstance(config.scheduler, StreamK) else expected)     # its first tile is not known
 
 
 def test_maps_are_encoded_with_the_bytes_of_the_configuration() -> None:

@@ -19,10 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit.gemm.__main__ import main
-from ptxkit.gemm.tools.bench import baselines, command, figures, operands, power, regimes, report, run, shapes, watch
-from ptxkit.gemm.tools.bench.baselines import Entry
-from ptxkit.gemm.tools.bench.regimes import REGIMES
+from ptxkit.gemm.tools.bench import baselines, command, figures, operands, report, run, shapes
 from ptxkit.gemm.tools.bench.shapes import PRESETS, Problem, ShapeError, parse
+from ptxkit.measure import files, power, regimes, watch
+from ptxkit.measure.figures import paired, quantile, row_ratios, spread
+from ptxkit.measure.regimes import REGIMES, Entry
+from ptxkit.measure.timer import TorchTimer
 
 from .virtual_card import Card, Matrix
 
@@ -52,7 +54,7 @@ def test_a_shape_in_words(text, problem):
     assert shapes.problem(str(problem)) == problem
 
 
-@pytest.mark.parametrize("text", ["", "3x", "axbxc", "1x2", "1x2x3x4", "0x1x1", "16:f64", "16:xx", "nosuch"])
+@pytest.mark.parametrize("text", ["", "3x", "axbxc", "1x2", "1x2x3x4x5", "0x1x2x3", "0x1x1", "16:f64", "16:xx", "nosuch"])
 def test_what_is_no_shape_says_so(text):
     with pytest.raises(ShapeError):
         parse(text)
@@ -78,7 +80,11 @@ def test_bytes_and_flops():
 
 @pytest.mark.parametrize(("words", "regime", "names"), [
     ([], "burst", ("ours", "cublas", "cublaslt")),
-    (["--shapes", "sustained"], "sustained", ("ours", "cublas", "wgmma")),
+    (["--shapes", "sustained"], "sustained", ("ours", "cublas", "cublaslt", "wgmma")),
+    (["--sustained"], "sustained", ("ours", "cublas", "cublaslt", "wgmma")),
+    (["--sustained", "--shapes", "512:e4m3"], "sustained", ("ours", "scaled_mm", "cublaslt")),
+    (["--shapes", "random:1:5:any8", "--dtype", "e4m3"], "burst", ("ours", "scaled_mm", "cublaslt", "read")),
+    (["--shapes", "models"], "burst", ("ours", "cublas", "cublaslt", "scaled_mm", "read")),
     (["--shapes", "512", "--regime", "warm"], "warm", ("ours", "cublas", "cublaslt")),
     (["--shapes", "16x512x512"], "burst", ("ours", "cublas", "cublaslt", "read")),
     (["--shapes", "16x512x512", "--against", "scaled_mm,ours"], "burst", ("ours", "scaled_mm")),
@@ -129,7 +135,8 @@ def test_without_a_gpu_only_the_host_is_measured(capsys, monkeypatch):
 
 
 def burst_of(card, entries, regime, rounds=6):
-    return regimes.measure(card.torch, [regimes.capture(card.torch, entry, regime) for entry in entries], regime, rounds)
+    timer = TorchTimer(card.torch)
+    return regimes.measure(timer, [regimes.capture(timer, entry, regime) for entry in entries], regime, rounds)
 
 
 FAST = {name: replace(regime, pause=min(regime.pause, 1e-3), settle_s=0.0) for name, regime in REGIMES.items()}
@@ -149,8 +156,8 @@ def test_times_are_those_of_the_card(name, us, scale):
 @pytest.mark.parametrize("problem", [Problem(512, 512, 512), Problem(1, 576, 7168), Problem(4096, 4096, 4096), Problem(128, 7168, 16384)])
 def test_a_burst_is_cold_and_warm_is_warm(problem):
     card = Card()
-    count = operands.sets_that_are_cold(problem.bytes, card.l2_bytes)
-    assert count * problem.bytes >= operands.COLD * card.l2_bytes
+    count = regimes.sets_that_are_cold(problem.bytes, card.l2_bytes)
+    assert count * problem.bytes >= regimes.COLD * card.l2_bytes
     warm, cold = 10.0, 25.0
     launches = [card.reader(i, problem.bytes, warm, cold) for i in range(count)]
     timed, = burst_of(card, [Entry("x", launches)], FAST["burst"])
@@ -164,9 +171,9 @@ def test_every_round_has_each_entry_once_in_an_order_that_changes():
     card = Card()
     entries = [Entry(str(i), [card.kernel(100.0)]) for i in range(3)]
     for regime in FAST.values():
-        graphs = [regimes.capture(card.torch, entry, regime) for entry in entries]
+        graphs = [regimes.capture(TorchTimer(card.torch), entry, regime) for entry in entries]
         card.replays.clear()
-        regimes.measure(card.torch, graphs, regime, 10, settle_s=0.0)
+        regimes.measure(TorchTimer(card.torch), graphs, regime, 10, settle_s=0.0)
         place = {id(captured.graph): i for i, captured in enumerate(graphs)}
         order = [place[id(graph)] for graph in card.replays]
         rounds = [tuple(order[i:i + 3]) for i in range(0, 30, 3)]
@@ -188,17 +195,17 @@ def test_nothing_is_collected_while_a_graph_is_captured():
         if not seen[-1]:
             raise RuntimeError("not to be captured")
 
-    regimes.capture(card.torch, Entry("x", [launch]), FAST["warm"])
+    regimes.capture(TorchTimer(card.torch), Entry("x", [launch]), FAST["warm"])
     assert seen[0]
     assert not seen[-1]
     assert gc.isenabled()
     with pytest.raises(RuntimeError, match="not to be captured"):
-        regimes.capture(card.torch, Entry("x", [broken]), FAST["warm"])
+        regimes.capture(TorchTimer(card.torch), Entry("x", [broken]), FAST["warm"])
     assert gc.isenabled()
 
 
 @settings(deadline=None)
-@given(st.floats(1, 1e5), st.floats(0.1, 50), st.integers(1, operands.MOST_SETS))
+@given(st.floats(1, 1e5), st.floats(0.1, 50), st.integers(1, regimes.MOST_SETS))
 def test_a_graph_is_whole_turns_of_about_the_wanted_length(us, graph_ms, sets):
     count = regimes.launches_for(us, graph_ms, sets)
     assert count % sets == 0
@@ -210,7 +217,7 @@ def test_a_graph_is_whole_turns_of_about_the_wanted_length(us, graph_ms, sets):
 def test_of_several_entries_the_fastest_is_kept():
     card = Card()
     entries = [Entry("lt", [card.kernel(us)], str(us)) for us in (30.0, 20.0, 25.0)]
-    assert regimes.best_of(card.torch, entries, FAST["burst"]).entry.label == "20.0"
+    assert regimes.best_of(TorchTimer(card.torch), entries, FAST["burst"]).entry.label == "20.0"
 
 
 def test_a_row_measures_who_is_right_and_names_who_is_not(monkeypatch):
@@ -268,18 +275,18 @@ def test_a_row_measures_who_is_right_and_names_who_is_not(monkeypatch):
 @settings(deadline=None)
 @given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=40), st.floats(0, 1))
 def test_quantiles_are_numpys(values, share):
-    assert figures.quantile(values, share) == pytest.approx(np.quantile(values, share))
+    assert quantile(values, share) == pytest.approx(np.quantile(values, share))
 
 
 def test_ratios_are_of_the_same_round():
     ours, theirs = [1.0, 2.0, 4.0, 8.0, 16.0], [1.1, 2.2, 4.4, 8.8, 17.6]        # a card that slows down five rounds long
-    assert figures.paired(ours, theirs)["ratio"] == pytest.approx(1.1)
+    assert paired(ours, theirs)["ratio"] == pytest.approx(1.1)
     assert statistics.median(theirs) / statistics.median(ours) == pytest.approx(1.1)
     shuffled = random.Random(1).sample(theirs, 5)
-    assert figures.paired(ours, shuffled)["p90"] > 1.5
-    found = figures.row_ratios({"ours": ours, "a": theirs, "b": [2 * t for t in ours], "read": [0.1] * 5}, "ours", ("read",))
+    assert paired(ours, shuffled)["p90"] > 1.5
+    found = row_ratios({"ours": ours, "a": theirs, "b": [2 * t for t in ours], "read": [0.1] * 5}, "ours", ("read",))
     assert found["best"] == found["a"]
-    assert figures.row_ratios({"a": ours}, "ours", ()) == {}
+    assert row_ratios({"a": ours}, "ours", ()) == {}
 
 
 def test_the_summary_is_a_geometric_mean_by_regime_and_type():
@@ -287,7 +294,8 @@ def test_the_summary_is_a_geometric_mean_by_regime_and_type():
             for dtype, ratio in (("bf16", 2.0), ("bf16", 0.5), ("f16", 1.5))]
     rows.append({"regime": "burst", "dtype": "bf16", "shape": "wrong", "ratios": {}})
     found = figures.summary(rows)
-    assert found["burst bf16"]["best"] == {"shapes": 2, "geometric_mean": pytest.approx(1.0), "least": 0.5, "least_shape": "bf160.5"}
+    assert found["burst bf16"]["best"] == {"shapes": 2, "geometric_mean": pytest.approx(1.0), "percentile_5": pytest.approx(0.575),
+                                           "least": 0.5, "least_shape": "bf160.5", "below_0.95": 1}
     assert found["burst f16"]["best"]["geometric_mean"] == pytest.approx(1.5)
 
 
@@ -300,11 +308,97 @@ def test_the_summary_knows_layouts_and_large_weights():
     rows = [measured(Problem(16, 7168, 16384), 60.0, 0.9), measured(Problem(16, 4096, 7168), 20.0, 0.8),
             measured(Problem(16, 576, 7168), 4.0, 0.5),
             measured(Problem(512, 512, 512), 10.0, 0.5), measured(Problem(512, 512, 512, layout="tn"), 12.5, 0.5)]
-    found = figures.summary(rows)["burst bf16"]
+    summary = figures.summary(rows)
+    found = summary["burst bf16"]
+    assert summary["burst bf16 tn"]["nt"]["shapes"] == 1
+    assert summary["burst bf16 nt"]["read"]["shapes"] == 4
     assert found["read"]["least"] == 0.5
     assert found["read, weights over 100 MB"]["least"] == 0.9
     assert found["read, weights over 25 MB"]["least"] == 0.8
-    assert found["nt"] == {"shapes": 1, "geometric_mean": pytest.approx(0.8), "least": 0.8, "least_shape": "512x512x512:bf16:tn"}
+    assert found["nt"] == {"shapes": 1, "geometric_mean": pytest.approx(0.8), "percentile_5": 0.8, "least": 0.8,
+                           "least_shape": "512x512x512:bf16:tn", "below_0.95": 1}
+
+
+@pytest.mark.parametrize(("kind", "unit"), [("aligned", 64), ("any8", 8), ("any", 1)])
+@pytest.mark.parametrize("dtype", ["bf16", "e4m3", "f32"])
+def test_random_shapes_are_log_uniform_and_the_same_for_a_seed(kind, unit, dtype):
+    found = parse(f"random:7:400:{kind}", [dtype])
+    assert found == parse(f"random:7:400:{kind}", [dtype])
+    assert len(found) == 400
+    assert found != parse(f"random:8:400:{kind}", [dtype])
+    least = max(unit, 16 if kind == "any8" and dtype == "e4m3" else unit)
+    for problem in found:
+        assert 16 <= problem.m <= 10_000
+        assert {128 <= extent <= 16_000 and extent % least == 0 for extent in (problem.n, problem.k)} == {True}
+        assert problem.layout == "nt" or dtype == "bf16" or (dtype == "f32" and kind == "any")
+        assert not problem.offset or (kind == "any" and dtype != "e4m3")
+        assert shapes.problem(str(problem)) == problem
+        assert problem.layout[0] == "n" or kind == "any" or problem.m % 8 == 0
+    for name, low, high in (("m", 16, 10_000), ("n", 128, 16_000), ("k", 128, 16_000)):
+        extents = [getattr(problem, name) for problem in found]
+        logarithms = sorted(math.log(extent / low) / math.log(high / low) for extent in extents)
+        distance = max(abs(value - (place + 0.5) / 400) for place, value in enumerate(logarithms))
+        assert distance < 1.63 / math.sqrt(400)     # Kolmogorov and Smirnov, at 1 %
+
+
+def test_random_shapes_join_others_and_what_is_none_says_so():
+    assert parse("512,random:1:2,64x64x64") [:2] == (Problem(512, 512, 512), Problem(64, 64, 64))
+    assert {problem.layout for problem in parse("random:1:40")} == set(shapes.LAYOUTS)
+    assert {problem.dtype for problem in parse("random:1:40")} == {"bf16", "f16"}
+    for text in ("random:", "random:1", "random:1:0", "random:x:3", "random:1:3:odd", "random:1:3:any:more"):
+        with pytest.raises(ShapeError):
+            parse(text)
+
+
+def test_many_rows_are_drawn_as_points(tmp_path):
+    rows = [{"shape": str(problem), "dtype": problem.dtype, "layout": problem.layout, "m": problem.m, "n": problem.n, "k": problem.k,
+             "regime": "burst", "contestants": {"ours": {"us": 1.0, "p10": 1.0, "p90": 1.0}},
+             "ratios": {"best": {"ratio": 0.5 + place / 60}}} for place, problem in enumerate(parse("random:1:70"))]
+    report.plot(tmp_path / "many.svg", {"rows": rows, "device": {"name": "a card"}})
+    circles = [node for node in ElementTree.parse(tmp_path / "many.svg").iter() if node.tag.endswith("circle") and len(node)]
+    assert len(circles) == 70
+    report.plot(tmp_path / "few.svg", {"rows": rows[:3]})
+    assert not [node for node in ElementTree.parse(tmp_path / "few.svg").iter() if node.tag.endswith("circle")]
+
+
+def test_results_of_several_runs_are_one_table_and_one_chart(tmp_path, capsys):
+    """The rows of the issue's kind: by card, type, kind of shape, and layout; every product a point."""
+    def run_of(name, card, ratios):
+        rows = [{"regime": "burst", "dtype": dtype, "layout": layout, "shape": f"{n}x{k}", "m": 512, "n": n, "k": k, "batch": batch,
+                 "weight_bytes": 1, "contestants": {"ours": {"us": 1.0}},
+                 "ratios": {"best": {"ratio": ratio}, "cublas": {"ratio": 2 * ratio}}}
+                for dtype, layout, n, k, batch, ratio in ratios]
+        (tmp_path / name).write_text(json.dumps({"device": {"name": card}, "command": name, "date": "2026-11-25", "rows": rows}))
+        return str(tmp_path / name)
+
+    files = [run_of("a.json", "NVIDIA H100", [("bf16", "nt", 64, 128, None, 1.0), ("bf16", "nt", 640, 128, None, 4.0),
+                                              ("bf16", "nn", 72, 128, None, 0.5), ("e4m3", "nt", 80, 128, None, 1.5)]),
+             run_of("b.json", "NVIDIA H200", [("bf16", "nt", 64, 64, None, 1.1), ("bf16", "tn", 72, 99, None, 0.9),
+                                              ("bf16", "nt", 64, 64, 8, 1.3), ("e4m3", "nt", 72, 128, None, 1.0)])]
+    assert main(["bench", "--of", *files, "--json", str(tmp_path / "all.json"), "--plot", str(tmp_path / "all.svg")]) == 0
+    said = capsys.readouterr().out
+    found = json.loads((tmp_path / "all.json").read_text())
+    assert set(found["summary"]) >= {
+        "H100 burst bf16 aligned", "H100 burst bf16 aligned nt", "H100 burst bf16 any8", "H100 burst e4m3 any8", "H200 burst bf16 aligned",
+        "H200 burst bf16 any", "H200 burst bf16 aligned batched", "H200 burst e4m3 any"}
+    aligned = found["summary"]["H100 burst bf16 aligned"]
+    assert aligned["best"] == {"shapes": 2, "geometric_mean": 2.0, "percentile_5": 1.15, "least": 1.0, "least_shape": "64x128",
+                               "below_0.95": 0}
+    assert aligned["cublas"]["geometric_mean"] == 4.0
+    assert "H200 burst bf16 any: 0.900 x best over 1 shapes" in said
+    assert [run["device"]["name"] for run in found["runs"]] == ["NVIDIA H100", "NVIDIA H200"]
+    drawn = (tmp_path / "all.svg").read_text()
+    assert drawn.count("<title>") == 8
+    assert "bf16 nt H100" in drawn
+    (tmp_path / "none.json").write_text("[]")
+    assert main(["bench", "--of", str(tmp_path / "none.json")]) == 1
+
+
+def test_the_worst_rows_are_those_that_are_measured_again():
+    rows = [{"ratios": {"best": {"ratio": ratio}}} for ratio in (1.2, 0.7, 0.9)] + [{"ratios": {}}]
+    assert figures.worst(rows, 2) == [1, 2]
+    assert figures.worst(rows, 0) == []
+    assert figures.worst(rows, 9) == [1, 2, 0]
 
 
 def test_samples_belong_to_the_spans_in_which_they_were_taken():
@@ -314,6 +408,8 @@ def test_samples_belong_to_the_spans_in_which_they_were_taken():
     assert sampler.within([(1.5, 3.5)]) == {"mhz": 1450.0, "watts": 690.0}
     assert sampler.within([(4.0, 5.0)]) == {}
     assert sampler.within()["watts"] == pytest.approx(560.0)
+    sampler.samples = [power.Sample(1.0, 1980, 300.0, 0), power.Sample(2.0, 1980, 300.0, 61), power.Sample(3.0, 1980, 300.0, 65)]
+    assert sampler.within()["celsius"] == 63.0
 
 
 # A run, and its files.
@@ -321,9 +417,9 @@ def test_samples_belong_to_the_spans_in_which_they_were_taken():
 
 def row(problem, regime, **times):
     found = {"shape": str(problem), "m": problem.m, "n": problem.n, "k": problem.k, "dtype": problem.dtype, "regime": regime,
-             "contestants": {name: {**figures.spread([us, us * 1.1, us]), "tflops": 1e-6 * problem.flops / us,
+             "contestants": {name: {**spread([us, us * 1.1, us]), "tflops": 1e-6 * problem.flops / us,
                                     "gbs": 1e-3 * problem.bytes / us} for name, us in times.items()}}
-    found["ratios"] = figures.row_ratios({name: [us] for name, us in times.items()}, "ours", baselines.CEILINGS)
+    found["ratios"] = row_ratios({name: [us] for name, us in times.items()}, "ours", baselines.CEILINGS)
     return found
 
 
@@ -351,7 +447,7 @@ def test_a_cut_run_leaves_what_it_has(card_of_rows, tmp_path):
     jobs = [("burst", Problem(size, size, size), ("ours", "cublas")) for size in (512, 1024, 2048)]
     results = run.run(jobs, path=path, say=lambda line: seen.append((line, len(json.loads(path.read_text())["rows"]))))
     assert [count for _, count in seen] == [1, 2, 3]
-    assert json.loads(path.read_text()) == report.rounded(results)
+    assert json.loads(path.read_text()) == files.rounded(results)
     assert "1024x1024x1024:bf16:nt" in seen[1][0]
     assert "1.100 x cublas over 3 shapes" in run.closing(results)
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
@@ -373,12 +469,10 @@ def test_a_run_that_was_restarted_goes_on(card_of_rows, tmp_path):
 
 
 WORKER = """
-import importlib.util, os, sys, time
+import os, sys, time
 from pathlib import Path
-spec = importlib.util.spec_from_file_location("watch", sys.argv[1])
-watch = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(watch)
-step = watch.Step(Path(sys.argv[2]))
+from ptxkit.measure import watch
+step = watch.Step(Path(sys.argv[1]))
 for key in step.state["options"]["keys"]:
     if step.finished(key) or step.begin(key) is not None:
         continue
@@ -404,7 +498,7 @@ def test_what_hangs_or_falls_is_skipped_and_the_rest_goes_on(tmp_path):
     said = []
     keys = ["a", "hangs", "slow", "falls", "out of service", "b"]
     done = watch.watched("bench", {"keys": keys, "status": 1}, note, patience_s=1.5, say=said.append,
-                         worker=(sys.executable, str(script), str(watch.__file__)))
+                         worker=(sys.executable, str(script)))
     assert done == 1
     step = watch.Step(note)
     assert step.state["done"] == ["a", "slow", "b"]
@@ -422,7 +516,7 @@ def test_a_worker_that_never_gets_anywhere_is_not_started_forever(tmp_path):
 
 
 def test_numbers_are_written_to_six_digits():
-    assert report.rounded({"a": [1.23456789, (7, "x", True, None)]}) == {"a": [1.23457, [7, "x", True, None]]}
+    assert files.rounded({"a": [1.23456789, (7, "x", True, None)]}) == {"a": [1.23457, [7, "x", True, None]]}
 
 
 def test_the_chart_has_a_bar_a_contestant_as_long_as_it_is_fast(tmp_path):
@@ -456,7 +550,7 @@ def torch():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("text", ["256x512x384:bf16:nt", "256x512x384:f16:nn", "264x512x384:bf16:tn", "256x136x384:f16:tt", "1x512x1024",
-                                  "256x512x384:e4m3", "128x256x512:e4m3-block"])
+                                  "256x512x384:e4m3", "128x256x512:e4m3-block", "5x72x136x384", "12x72x136x384:f16:nn"])
 def test_contestants_agree_with_float32_and_an_error_is_seen(torch, text):
     problem = shapes.problem(text)
     data = operands.make(torch, problem, 2)

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from ptxkit.gemm.config.parts import Tile
 from ptxkit.gemm.tools.bench import grouped as bench
-from ptxkit.gemm.tools.bench import grouped_baselines, power, report
-from ptxkit.gemm.tools.bench.grouped_cases import Case, case, skewed
+from ptxkit.gemm.tools.bench import grouped_baselines
+from ptxkit.gemm.tools.bench.grouped_cases import MOST_BYTES, Case, case, parse, skewed
+from ptxkit.gemm.tools.bench.shapes import ShapeError
 from ptxkit.gemm.tools.grouped_report import tables
 from ptxkit.gemm.tools.problems import problem_of
+from ptxkit.measure import files, power
 from tests.gemm.groups import made, results
 from tests.gemm.virtual_card import Card, Matrix
 
@@ -128,7 +130,7 @@ def test_a_comparison_measures_who_is_right_and_names_who_is_not(monkeypatch, ca
     cases = [Case(8, 64, 4096, 7168), Case(8, 64, 4096, 7168, skewed=True)]
     results = bench.compare(cases, regimes=("burst", "sustained"), rounds=2, variants=("dynamic", "tile.BM=64"), path=path, say=said.append)
     assert list(results) == ["date", "command", "device", "rows", "ceilings", "summary"]
-    assert json.loads(path.read_text()) == report.rounded(results)
+    assert json.loads(path.read_text()) == files.rounded(results)
     assert said[0] == "ceilings: wgmma bf16 burst 800 TFLOP/s, read 8 GiB 4000 GB/s"
     assert len(said) == 1 + len(results["rows"]) == 3                             # sustained is for prefill alone
     for found, case_ in zip(results["rows"], cases, strict=True):
@@ -146,7 +148,7 @@ def test_a_sweep_has_the_fastest_candidate_first(card, tmp_path):
     path, said = tmp_path / "results.json", []
     results = bench.sweep([Case(8, 4096, 4096, 4096)] * 2, path=path, say=said.append)
     found, = results["rows"]
-    assert json.loads(path.read_text()) == report.rounded(results)
+    assert json.loads(path.read_text()) == files.rounded(results)
     times = [one["us"] for one in found["configs"]]
     assert times == sorted(times)
     assert set(found["faulty"].values()) == {"not written"}
@@ -247,3 +249,66 @@ def test_the_tables_of_the_page_are_what_was_recorded(name):
     assert [line for line in written if line not in page] == []
     recorded["rows"][0]["contestants"]["ours"]["us"] += 1
     assert [line for line in tables(recorded).splitlines() if line.startswith("|") and line not in page]
+
+
+def test_random_cases_are_drawn_as_the_seed_says():
+    """Within their limits, the same for the same seed, and each readable from its own name."""
+    drawn = parse("random:5:60,random:5:40:aligned,random:6:30", ("bf16", "fp8-block"))
+    assert drawn == parse("random:5:60,random:5:40:aligned,random:6:30", ("bf16", "fp8-block"))
+    assert len(set(drawn)) == 130
+    assert {one.kind for one in drawn} == {"bf16", "fp8-block"}
+    for one in drawn:
+        assert case(str(one)) == one
+        assert sum(one.lengths) == one.rows
+        assert min(one.lengths) >= 0
+        assert one.n % 8 == one.k % (8 if one.kind == "bf16" else 16) == 0
+        assert 4 <= one.groups <= 256
+        assert one.bytes <= MOST_BYTES
+    assert all(one.n % 64 == one.k % 64 == 0 for one in drawn[60:100])
+    assert any(0 in one.lengths for one in drawn)
+    assert any(len(set(one.lengths)) == 1 for one in drawn)
+    assert any(2 * max(one.lengths) >= one.rows > 8 * one.tokens for one in drawn)      # half of all rows in one group
+    with pytest.raises(ShapeError, match="no group product"):
+        parse("random:5")
+    with pytest.raises(ShapeError, match="not 'any'"):
+        parse("random:5:3:any")
+
+
+def test_the_preset_of_models_has_every_expert_once():
+    found = parse("models")
+    assert len(found) == len(set(found)) == len({str(one) for one in found}) > 60
+    assert {one.k for one in found} >= {192, 768, 1536, 2880, 7168}
+    assert all(problem_of(one).scales_in_shared for one in found if one.kind == "fp8-block")
+    assert parse("models", ("bf16",)) == tuple(one for one in found if one.kind == "bf16")
+
+
+def test_the_summary_tells_each_contestants_ratios():
+    def row(ratio: float, name: str) -> dict[str, Any]:
+        return {"case": name, "regime": "burst", "kind": "bf16", "tokens": 8, "contestants": {"ours": {"us": 1.0}},
+                "ratios": {"torch": {"ratio": ratio}, "best": {"ratio": ratio / 2}}}
+
+    found = bench.summary([row(2.0, "a"), row(0.5, "b")])["bf16"]
+    assert found["ratio to torch"] == {"shapes": 2, "geometric_mean": pytest.approx(1.0), "percentile_5": pytest.approx(0.575),
+                                       "least": 0.5, "least_shape": "b", "below_0.95": 1}
+    assert found["ratio to best"]["below_0.95"] == 1
+    assert found["of torch._grouped_mm"]["least"] == 0.5
+
+
+def test_the_worst_rows_are_measured_again(card, tmp_path):
+    """The later measurement counts, and the earlier one is kept beside it."""
+    def peer(torch: Any, case: Case, data: Any) -> Any:
+        work = card.kernel(15.0 if case.groups == 8 else 5.0)
+
+        def go() -> None:
+            work()
+            data.out.written = True
+        return go
+
+    made = {"peer": peer}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bench, "baselines", lambda names: made)
+        found = bench.compare([Case(8, 16, 64, 64), Case(4, 16, 64, 64)], rounds=3, against=("peer",), path=tmp_path / "f.json", again=1,
+                              say=lambda text: None)
+    assert ["before" in row for row in found["rows"]] == [False, True]
+    assert found["rows"][1]["ratios"]["best"]["ratio"] == pytest.approx(0.5, rel=0.2)
+    assert found["summary"]["bf16"]["ratio to peer"]["least_shape"] == str(Case(4, 16, 64, 64))

@@ -32,7 +32,7 @@ pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(lengths(70, 8), st.sampled_from([("bf16", "none"), ("e4m3", "group"), ("e4m3", "block")]), st.booleans(),
        st.sampled_from([2, 12, 24, 48, 80, 200, 1500]), st.sampled_from(["cu_seqlens", "masked"]), st.integers(0, 99))
 def test_what_the_heuristic_chooses_is_right_whatever_the_lengths_are(each, kind, gated, mean, layout, seed):
@@ -40,7 +40,7 @@ def test_what_the_heuristic_chooses_is_right_whatever_the_lengths_are(each, kind
     share, report, config = example(each, 256 if gated else 136, 256, dtype=dtype, scales=scales, gated=gated, layout=layout,
                                     mean_tokens=mean, card=H200.with_sms(3), seed=seed)
     assert share <= 1, config
-    assert not report.findings
+    assert report.findings == report.reasons, str(report)
 
 
 FAST = (*(each.tile for each in PLAIN), *SINGLE_TILES, SINGLE_TILES[-1].sized(BM=64))
@@ -49,12 +49,14 @@ BLOCKS = (*(each.tile for each in PROMOTED), *SINGLE_PROMOTED, *(FEW_PROMOTED.si
           replace(WIDE, promotion="stagger"), WIDE)
 
 
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.sweep) for part in (1, 2))])
 @pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (FAST, {"dtype": "bf16", "out": "f32"}),
                                              (GATED, {"scales": "group", "gated": True}), (GATED, {"dtype": "bf16", "gated": True}),
                                              ((*BLOCKS, PAIR), {"scales": "block"}), (BLOCKS, {"scales": "block", "gated": True})],
                          ids=["fp8", "f16", "results of f32", "gated", "gated bf16", "blocks", "gated blocks"])
-def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
-    """Whole tiles and the last rows of groups. With tickets the checker vouches for what was executed."""
+def test_every_tile_that_the_heuristic_chooses_from(tiles, what, part):
+    """Whole tiles and the last rows of groups; a third of the tiles, the others with the sweep. Who draws which ticket is open, but where
+    one cluster draws them all."""
     def sums_of(problem: GroupProblem, how: Any, swap_ab: bool) -> Any:
         sums = problem.sums(how, swap_ab)
         return replace(sums, load="bulk") if isinstance(sums, BlockScaled) else sums
@@ -63,24 +65,25 @@ def test_every_tile_that_the_heuristic_chooses_from(tiles, what):
         return tile.config(problem.operands, functools.partial(sums_of, problem), GroupLoads(), True)
 
     lines = 512 if "gated" in what else 264
-    for tile in tiles:
+    for tile in tiles[part::3]:
         share, report, _ = example([3, 0, 202, 64], lines, 512, configure=functools.partial(configured, tile), card=H200.with_sms(2),
                                    **{"dtype": "e4m3", **what})
         assert share <= 1, tile
-        assert report.verdict == ("incomplete" if isinstance(tile.scheduler, DynamicGroups) else "clean"), (tile, report.findings)
+        verdicts = ("incomplete", "clean") if isinstance(tile.scheduler, DynamicGroups) else ("clean",)
+        assert report.verdict in verdicts, (tile, report.findings)
 
 
 @pytest.mark.parametrize("kind", [("bf16", "none"), ("e4m3", "group"), ("e4m3", "block"), ("e5m2", "block")], ids=str)
 @pytest.mark.parametrize("gated", [False, True])
 def test_contiguous_groups(kind, gated):
-    """Blocks of 128 rows that are full, or not, or of groups without rows; block scales that the producer copies, and that threads read."""
+    """Blocks of 128 rows that are full, or not, or of groups without rows; block scales that are copied by four, and one by one."""
     dtype, scales = kind
     for k, mean in ((512, 64), (272, 512)):
         share, report, config = example([128, 0, 130, 5], 256, k, dtype=dtype, scales=scales, layout="contiguous", gated=gated,
                                         mean_tokens=mean, card=H200.with_sms(3))
         assert share <= 1, config
-        assert not report.findings
-        assert isinstance(config.sums, BlockScaled) == (scales == "block" and (k == 512 or not gated))
+        assert report.findings == report.reasons, str(report)
+        assert isinstance(config.sums, BlockScaled) == (scales == "block")
         assert config.tile.BM == 128
 
 

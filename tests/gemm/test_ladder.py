@@ -13,7 +13,7 @@ import pytest
 
 from ptxkit.gemm.__main__ import main
 from ptxkit.gemm.ladder import report, simulated, supervise
-from ptxkit.gemm.ladder.parts import MARKS, PHASES
+from ptxkit.gemm.ladder.parts import PHASES, of_tiles
 from ptxkit.gemm.ladder.rung import ShapeError
 from ptxkit.gemm.ladder.rungs import BY_NAME, NAMES, OURS, RUNGS
 from ptxkit.gemm.ladder.step12_hilbert import curve, place
@@ -26,6 +26,7 @@ PERSISTENT = [rung for rung in RUNGS if rung.persistent]
 def right(outcome: simulated.Outcome) -> None:
     assert outcome.wrong == 0
     assert outcome.report.verdict == "clean", str(outcome.report)
+    assert outcome.report.every_schedule
 
 
 def one_tile(rung):
@@ -57,14 +58,20 @@ def test_other_schedules_of_one_tile_a_cta(rung):
 
 @pytest.mark.pure
 @cheap
-def test_a_profiled_step_is_right_and_accounts_for_its_tiles(rung):
+def test_a_step_with_marks_is_right_and_accounts_for_its_tiles(rung):
     m, n, k = one_tile(rung)
-    outcome = simulated.run(rung, m, n, k, profile=True)
+    outcome = simulated.run(rung, m, n, k, marks=True)
     right(outcome)
-    marks = outcome.marks.reshape(-1, MARKS)
-    assert (marks[:, -1] == 1).all()
-    phases = marks[:, :-1].sum(0)
-    assert (phases > 0).tolist() == [phase != "load" or rung.step > 0 for phase in PHASES]
+    timeline = outcome.report.timeline
+    assert timeline.notes() == []
+    found = of_tiles((track.cta, track.role, track.clocks_of) for track in timeline.tracks)
+    assert found["tiles"] == rung.ctas(m, n, 1)
+    assert [found[phase] > 0 for phase in PHASES] == [phase != "load" or rung.step > 0 for phase in PHASES]
+    if rung.step >= 5:
+        (producer, *_), (consumer, *_) = timeline.of_role("producer"), timeline.of_role("consumer")
+        stages = k // rung.tile[2]
+        assert [len(producer.clocks_of(name)) for name in ("wait", "load")] == [stages, stages]
+        assert [len(consumer.clocks_of(name)) for name in ("wait", "mma", "store")] == [stages, stages, 1]
 
 
 @pytest.mark.pure
@@ -91,8 +98,8 @@ def test_a_product_of_broken_tiles_is_refused_with_the_nearest_ones(rung):
 @pytest.mark.ptxas
 @by_name
 def test_a_step_assembles_without_spills_and_with_setmaxnreg(rung):
-    for profiled in (False, True) if rung.step >= 3 else (False,):
-        assembly = rung.kernel.assemble(PROFILE=profiled)
+    for marks in (False, True) if rung.step >= 3 else (False,):
+        assembly = rung.kernel.assemble(marks=marks)
         used = assembly.resources[rung.name]
         assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0)
         assert assembly.findings == ()
@@ -104,10 +111,10 @@ def test_a_step_assembles_without_spills_and_with_setmaxnreg(rung):
 
 
 @pytest.mark.pure
-def test_unprofiled_steps_hold_no_trace_of_the_profile():
+def test_steps_without_marks_hold_no_trace_of_them():
     for rung in RUNGS:
         assert "%clock64" not in rung.kernel.ptx()
-        assert "%clock64" in rung.kernel.ptx(PROFILE=True)
+        assert "%clock64" in rung.kernel.ptx(marks=True)
 
 
 @pytest.mark.pure

@@ -58,7 +58,7 @@ def test_every_unit_is_drawn_once_in_order_from_each_end(units, ctas, from_end, 
     for _ in range(2):                                          # the second launch begins where the first one ended
         out[:] = 0
         report = drawing(from_end).simulate(ctas, counter, units, out, schedule=schedule, seed=seed)
-        assert not report.findings
+        assert report.findings == report.reasons, str(report)
         assert not counter.any()
         assert (out[units:2 * units] == np.arange(units) + 7).all()
         behind = min(from_end, ctas // 2) if units > ctas else 0
@@ -84,7 +84,7 @@ def test_every_cta_of_a_cluster_gets_what_its_first_one_draws(units, clusters, s
     for _ in range(2):
         out[:] = 0
         report = drawing(from_end, size).simulate(clusters * size, counter, units, out, schedule=schedule, seed=seed)
-        assert not report.findings
+        assert report.findings == report.reasons, str(report)
         assert not counter.any()
         assert (out[units:(1 + size) * units].reshape(size, units) == np.arange(units) + 7).all()
         drawn: dict[int, list[int]] = {}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit.cards import H200
+from ptxkit.cards import H200, known
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.__main__ import main
 from ptxkit.gemm.config.dense import DenseConfig
@@ -22,26 +22,28 @@ from ptxkit.gemm.heuristic import table as tables
 from ptxkit.gemm.heuristic.dense import heuristic
 from ptxkit.gemm.heuristic.table import Table, TableError, file_name, lookup
 from ptxkit.gemm.heuristic.tuned import kind, knobs, revive, tuned
-from ptxkit.gemm.tools import assembly, tune
-from ptxkit.gemm.tools.bench import baselines, operands, power, regimes, watch
+from ptxkit.gemm.tools import tune
+from ptxkit.gemm.tools.bench import baselines, operands
 from ptxkit.gemm.tools.bench import run as bench_run
-from ptxkit.gemm.tools.bench.baselines import Entry
 from ptxkit.gemm.tools.bench.shapes import Problem, problem
 from ptxkit.gemm.tools.problems import chosen, described
+from ptxkit.measure import power, regimes, watch
+from ptxkit.measure.regimes import Entry
+from ptxkit.tuning import assembly
 
 from .virtual_card import Card, Matrix
 
 DEVICE = "NVIDIA Card 9"
+CARD = dataclasses.replace(H200, name=DEVICE)
 SHAPES = ("512", "4096", "16x4096x7168", "1x576x7168:f16", "4096:bf16:tn", "4096:f16:nn", "4096:e4m3", "4096x4096x7168:e4m3-block")
 
 
 @pytest.fixture(autouse=True)
 def user_tables(tmp_path, monkeypatch):
     """A cache directory of the test's own."""
-    monkeypatch.setattr(tables, "user_path", lambda device: tmp_path / "tuned" / file_name(device))
-    tables.forget()
-    yield tmp_path / "tuned"
-    tables.forget()
+    monkeypatch.setattr(tables, "user_path", lambda card: tmp_path / "tuned" / file_name(card.name))
+    with tables.nothing_tuned_here():
+        yield tmp_path / "tuned"
 
 
 # The search.
@@ -119,7 +121,7 @@ def field(monkeypatch, card, times, wrong=()):
     monkeypatch.setattr(tune, "assembled", lambda found: {})
     monkeypatch.setattr(tune.driver, "current_device", lambda: 0)
     monkeypatch.setattr(tune.driver, "device", lambda ordinal: SimpleNamespace(name=DEVICE, l2_bytes=60 << 20, multiprocessors=132))
-    monkeypatch.setattr(tune, "card_of", lambda ordinal: dataclasses.replace(H200, name=DEVICE))
+    monkeypatch.setattr(tune, "card_of", lambda ordinal: CARD)
     monkeypatch.setattr(bench_run, "reader", lambda torch: power.Reader())
     monkeypatch.setattr(regimes, "REGIMES", {name: dataclasses.replace(regime, pause=min(regime.pause, 1e-3), settle_s=0.0)
                                              for name, regime in regimes.REGIMES.items()})
@@ -217,11 +219,11 @@ def test_what_is_no_table_is_refused_and_never_in_the_way(text, user_tables):
     path.write_text(text)
     with pytest.raises(TableError, match=path.name):
         Table.read(path)
-    assert lookup(DEVICE, "bf16/bf16/nt", 1, 1, 1) is None
+    assert lookup(CARD, "bf16/bf16/nt", 1, 1, 1) is None
 
 
 def keep(user_tables: Path, **shapes: int) -> None:
-    table = Table(DEVICE)
+    table = Table.of(CARD)
     for shape, BN in shapes.items():
         table.put("bf16/bf16/nt", tables.extents(shape.removeprefix("s")), {"config": {"tile": {"BN": BN}}})
     table.write(user_tables / file_name(DEVICE))
@@ -231,11 +233,11 @@ def keep(user_tables: Path, **shapes: int) -> None:
 def test_a_shape_gets_its_entry_or_that_of_a_near_number_of_rows(user_tables):
     keep(user_tables, s64x4096x7168=64, s128x4096x7168=128, s4096x4096x7168=256)
     for m, BN in ((64, 64), (128, 128), (4096, 256), (60, 64), (89, 64), (100, 128), (181, 128), (3000, 256), (5700, 256)):
-        assert lookup(DEVICE, "bf16/bf16/nt", m, 4096, 7168) == {"tile": {"BN": BN}}, m
+        assert lookup(CARD, "bf16/bf16/nt", m, 4096, 7168) == {"tile": {"BN": BN}}, m
     for m, n, k in ((44, 4096, 7168), (200, 4096, 7168), (64, 4096, 7160), (64, 4104, 7168)):
-        assert lookup(DEVICE, "bf16/bf16/nt", m, n, k) is None
-    assert lookup(DEVICE, "f16/f16/nt", 64, 4096, 7168) is None
-    assert lookup("another", "bf16/bf16/nt", 64, 4096, 7168) is None
+        assert lookup(CARD, "bf16/bf16/nt", m, n, k) is None
+    assert lookup(CARD, "f16/f16/nt", 64, 4096, 7168) is None
+    assert lookup(dataclasses.replace(CARD, name="another"), "bf16/bf16/nt", 64, 4096, 7168) is None
 
 
 def test_the_users_entries_go_before_the_shipped_ones(user_tables, tmp_path, monkeypatch):
@@ -245,19 +247,19 @@ def test_the_users_entries_go_before_the_shipped_ones(user_tables, tmp_path, mon
         shipped.put("bf16/bf16/nt", shape, {"config": {"tile": {"BN": BN}}})
     shipped.write(tmp_path / file_name(DEVICE))
     keep(user_tables, s8x8x8=256)
-    assert lookup(DEVICE, "bf16/bf16/nt", 8, 8, 8) == {"tile": {"BN": 256}}
-    assert lookup(DEVICE, "bf16/bf16/nt", 16, 16, 16) == {"tile": {"BN": 128}}
+    assert lookup(CARD, "bf16/bf16/nt", 8, 8, 8) == {"tile": {"BN": 256}}
+    assert lookup(CARD, "bf16/bf16/nt", 16, 16, 16) == {"tile": {"BN": 128}}
 
 
 def test_a_tuned_configuration_is_taken_where_it_is_valid(user_tables):
     asked = described(Problem(64, 4096, 7168))
     keep(user_tables, s64x4096x7168=96)
-    found = tuned(asked, DEVICE)
+    found = tuned(asked, CARD)
     assert found is not None
     assert found.tile.BN == 96
     keep(user_tables, s64x4096x7168=97)
-    assert tuned(asked, DEVICE) is None
-    assert chosen(Problem(64, 4096, 7168), dataclasses.replace(H200, name=DEVICE)) == heuristic(asked, H200)
+    assert tuned(asked, CARD) is None
+    assert chosen(Problem(64, 4096, 7168), CARD) == heuristic(asked, H200)
 
 
 def shipped_entries():
@@ -282,7 +284,7 @@ def test_every_shipped_configuration_is_valid_for_its_problem():
         assert asked.out.__name__ == out
         config = revive(entry["config"], asked)
         assert knobs(config, asked) == entry["config"], (kind_, shape)
-        assert tuned(asked, device) == config
+        assert tuned(asked, known(device)) == config
 
 
 # The command.
@@ -295,7 +297,7 @@ def test_prepare_assembles_without_a_gpu(capsys):
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
-    (("-m", "3"), "give -m, -n and -k, or --shapes"), (("-m", "3", "--shapes", "512"), "not both"),
+    (("-m", "3"), "give -m, -n and -k, or --shapes"), (("-m", "3", "--shapes", "512"), "not two of them"),
     (("--shapes", "nosuch", "--prepare"), "is not a shape")])
 def test_what_cannot_be_tuned_says_so(words, sentence, capsys):
     assert main(["tune", *words]) == 2

@@ -1,8 +1,9 @@
 """Who is measured: this package and the baselines. Each turns a problem and its operand sets into entries: launches on torch's current
 stream.
 
-Built in: `ours`, `cublas` (torch.matmul), `cublaslt` (the best of the algorithms that it proposes), `scaled_mm` (fp8), and the two
-ceilings `wgmma` and `read`. Anything else is `module:function`, called as `function(a, b, d)` with a [M, K], b [K, N], d [M, N].
+Built in: `ours`, `invariant` (the same with `batch_invariant=True`), `cublas` (torch.matmul), `cublaslt` (the best of the algorithms that
+it proposes), `scaled_mm` (fp8), and the two ceilings `wgmma` and `read`. Anything else is `module:function`, called as `function(a, b, d)`
+with a [M, K], b [K, N], d [M, N].
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ptxkit.errors import PtxkitError
+from ptxkit.measure.contest import NotImplementedHere
+from ptxkit.measure.regimes import Entry
+from ptxkit.measure.timer import Launch
 from ptxkit.types import TYPES
 
 from ...launch.dense import card_of
@@ -21,32 +24,11 @@ from ..problems import chosen
 from .operands import TORCH_NAMES, Operands
 from .shapes import BYTES, Problem
 
-Launch = Callable[[], Any]
 T = TypeVar("T")
 
 
 class BaselineError(PtxkitError, ValueError):
     """A baseline that is not there."""
-
-
-class NotImplementedHere(Exception):
-    """A problem that a baseline has no product for; the sentence says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One way to run a problem: a launch for each operand set, used in turn.
-
-    `scale` is the work of a launch in products of the problem. A ceiling computes no D.
-    """
-
-    name: str
-    launches: list[Launch]
-    label: str = ""
-    scale: float = 1.0
-    ceiling: bool = False
-    detail: dict[str, Any] = field(default_factory=dict)
-    keeps: tuple[Any, ...] = ()
 
 
 Make = Callable[[Any, Problem, Sequence[Operands]], list[Entry]]
@@ -58,23 +40,29 @@ def ours(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
     return [Entry("ours", [our_launch(problem, data) for data in sets], detail=our_choice(problem))]
 
 
-def our_launch(problem: Problem, data: Operands, config: Any = None) -> Launch:
+def invariant(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
+    """The same with `batch_invariant=True`."""
+    return [Entry("invariant", [our_launch(problem, data, batch_invariant=True) for data in sets], detail=our_choice(problem, True))]
+
+
+def our_launch(problem: Problem, data: Operands, config: Any = None, batch_invariant: bool = False) -> Launch:
     """One product by this package's public entry."""
+    how: dict[str, Any] = {"config": config, **({"batch_invariant": True} if batch_invariant else {})}
     from ptxkit import gemm
 
-    if BYTES[problem.dtype] == 2:
-        return functools.partial(gemm.hgemm, data.a, data.b, data.d, config=config)
+    if BYTES[problem.dtype] == 2 and problem.batch is None:
+        return functools.partial(gemm.hgemm, data.a, data.b, data.d, **how)
     general: Any = getattr(gemm, "gemm", None)
     if not callable(general):
         raise NotImplementedHere("this package has no fp8 product")
-    return functools.partial(general, data.a, data.b, data.d, a_scale=data.a_scale, b_scale=data.b_scale, config=config)
+    return functools.partial(general, data.a, data.b, data.d, a_scale=data.a_scale, b_scale=data.b_scale, **how)
 
 
-def our_choice(problem: Problem) -> dict[str, Any]:
+def our_choice(problem: Problem, batch_invariant: bool = False) -> dict[str, Any]:
     """The configuration that the package chooses, as text for the record."""
     from ptxkit.runtime import driver
 
-    config = chosen(problem, card_of(driver.current_device()))
+    config = chosen(problem, card_of(driver.current_device()), batch_invariant)
     return {} if config is None else {"config": str(config)}
 
 
@@ -82,7 +70,19 @@ def cublas(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry
     """torch.matmul."""
     if BYTES[problem.dtype] == 1:
         raise NotImplementedHere("torch.matmul has no fp8 product: scaled_mm has")
+    if problem.dtype == "f32":
+        return [Entry("cublas", [functools.partial(_tf32, torch, data) for data in sets])]
     return [Entry("cublas", [functools.partial(torch.matmul, data.a, data.b, out=data.d) for data in sets])]
+
+
+def _tf32(torch: Any, data: Operands) -> None:
+    """torch.matmul in tf32, as ours; the products that results are compared with stay in f32."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        torch.matmul(data.a, data.b, out=data.d)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def cublaslt(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:
@@ -102,10 +102,10 @@ def cublaslt(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Ent
 
 def scaled_mm(torch: Any, problem: Problem, sets: Sequence[Operands], fast: bool = True) -> list[Entry]:
     """torch._scaled_mm with one scale for each operand and fast accumulation."""
-    if BYTES[problem.dtype] == 2:
+    if BYTES[problem.dtype] > 1:
         raise NotImplementedHere("torch._scaled_mm multiplies fp8")
-    if problem.block:
-        raise NotImplementedHere("torch._scaled_mm is asked for products with one scale")
+    if problem.block or problem.batch is not None:
+        raise NotImplementedHere("torch._scaled_mm is asked for single products with one scale")
     if problem.layout != "nt":
         raise NotImplementedHere("torch._scaled_mm takes the layout nt")
     kind = getattr(torch, TORCH_NAMES[problem.out])
@@ -187,9 +187,11 @@ def foreign(name: str) -> Make:
     return make
 
 
-BUILT_IN: dict[str, Make] = {"ours": ours, "cublas": cublas, "cublaslt": cublaslt, "scaled_mm": scaled_mm,
+BUILT_IN: dict[str, Make] = {"ours": ours, "invariant": invariant, "cublas": cublas, "cublaslt": cublaslt, "scaled_mm": scaled_mm,
                              "scaled_mm_slow": functools.partial(scaled_mm, fast=False), "wgmma": wgmma, "read": read}
 CEILINGS = ("wgmma", "read")
+NO_PEERS = (*CEILINGS, "invariant")
+"""Those that are not among the baselines of which the best counts."""
 
 
 def named(names: Sequence[str], built_in: Mapping[str, T], foreign: Callable[[str], T]) -> dict[str, T]:
@@ -207,5 +209,5 @@ def baselines(names: Sequence[str]) -> dict[str, Make]:
     return named(names, BUILT_IN, foreign)
 
 
-__all__ = ["BUILT_IN", "CEILINGS", "BaselineError", "Entry", "Launch", "Make", "NotImplementedHere", "baselines", "imported", "named",
-           "our_choice", "our_launch", "reads"]
+__all__ = ["BUILT_IN", "CEILINGS", "NO_PEERS", "BaselineError", "Entry", "Launch", "Make", "NotImplementedHere", "baselines", "imported",
+           "named", "our_choice", "our_launch", "reads"]

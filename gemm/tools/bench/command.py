@@ -10,14 +10,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ptxkit.measure import files, watch
+from ptxkit.measure.regimes import REGIMES
 from ptxkit.runtime import driver
 
-from . import report, run, watch
+from . import report, run
 from .baselines import BUILT_IN, BaselineError, baselines
-from .regimes import REGIMES
-from .shapes import LAYOUTS, OPERAND_TYPES, PRESETS, Problem, ShapeError, parse
+from .merged import merged
+from .shapes import BYTES, LAYOUTS, OPERAND_TYPES, PRESETS, Problem, ShapeError, parse
 
 _PEERS = ("cublas", "cublaslt")
+_PEERS_OF_FP8 = ("scaled_mm", "cublaslt")
+AGAIN = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,19 +30,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"Presets. {presets}."
     parser.add_argument("--shapes", default="burst", metavar="SPEC",
                         help="a preset, a file, or 4096,4096x4096x1024:f16:nn with commas (default burst)")
+    parser.add_argument("--sustained", action="store_true",
+                        help="under sustained load, where the card is limited by its power; the preset sustained unless shapes are given")
     parser.add_argument("--regime", choices=(*REGIMES, "both"), help="both: burst, then sustained (default: the preset's)")
     parser.add_argument("--against", type=_words, metavar="NAMES",
                         help=f"baselines with commas: {', '.join(BUILT_IN)}, or module:function (default: the preset's)")
     parser.add_argument("--dtype", type=_words, default=[], metavar="TYPES", help=f"instead of the shapes' own: {', '.join(OPERAND_TYPES)}")
     parser.add_argument("--layout", choices=LAYOUTS, help="instead of the shapes' own: A then B, n row-major and t column-major")
     parser.add_argument("--rounds", type=int, metavar="N", help="interleaved rounds (default 20, sustained 12)")
+    parser.add_argument("--again", type=int, metavar="N",
+                        help="measure the N worst once more before the least is told (default 10 of random shapes, else 0)")
     parser.add_argument("--seconds", type=float, metavar="S", help="begin no further measurement after that long")
     parser.add_argument("--host", action=argparse.BooleanOptionalAction, default=True,
                         help="also measure what import and calls cost the host")
     parser.add_argument("--ceilings", action=argparse.BooleanOptionalAction, default=True,
                         help="also measure wgmma alone and a streaming read of 8 GiB (about 6 s)")
+    parser.add_argument("--batch-invariant", action="store_true", help="also measure each product with batch_invariant=True")
     parser.add_argument("--grouped", action="store_true",
-                        help="group products instead: what `python -m ptxkit.gemm grouped --compare` measures, --against its baselines")
+                        help="group products instead: what `python -m ptxkit.gemm grouped --compare` measures, --against its baselines; "
+                        "--shapes models, random:SEED:COUNT[:aligned|any8] or its cases, --dtype bf16,fp8,fp8-block of them")
+    parser.add_argument("--of", nargs="+", type=Path, metavar="FILE",
+                        help="measure nothing: sum up and draw the results in these files together, by card, type, kind and layout")
     parser.add_argument("--json", metavar="FILE", help="write the results there after each measurement (- for stdout, at the end)")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw them: .svg, or .png with matplotlib")
     parser.set_defaults(run=command)
@@ -50,21 +62,28 @@ def _words(text: str) -> list[str]:
 
 def jobs(options: argparse.Namespace) -> list[tuple[str, Problem, tuple[str, ...]]]:
     """(regime, problem, baselines) in the order in which they are measured."""
+    if options.sustained:
+        options.shapes = "sustained" if options.shapes == "burst" else options.shapes
+        options.regime = "sustained"
     preset = PRESETS.get(options.shapes)
-    names = options.against if options.against is not None else list(preset.against) if preset else list(_PEERS)
-    baselines(names)                                       # a name that is not there is an error before anything runs
+    baselines(options.against or ())                       # a name that is not there is an error before anything runs
     wish = options.regime or (preset.regime if preset else "burst")
     problems = parse(options.shapes, options.dtype, options.layout)
     found = []
     for regime in ("burst", "sustained") if wish == "both" else (wish,):
         for problem in problems:
             ceilings = ["read"] if regime != "sustained" and problem.memory_bound and options.against is None else []
-            found.append((regime, problem, tuple(dict.fromkeys(["ours", *names, *ceilings]))))
+            same_bits = ["invariant"] if options.batch_invariant else []
+            names = options.against if options.against is not None else preset.against if preset else \
+                _PEERS_OF_FP8 if BYTES[problem.dtype] == 1 else _PEERS
+            found.append((regime, problem, tuple(dict.fromkeys(["ours", *same_bits, *names, *ceilings]))))
     return found
 
 
 def command(options: argparse.Namespace) -> int:
     """0: measured (without a GPU, only the host); 1: a product was wrong or could not run; 2: options that say nothing."""
+    if options.of:
+        return _merged(options)
     if options.grouped:
         return _grouped(options)
     try:
@@ -78,7 +97,8 @@ def command(options: argparse.Namespace) -> int:
         wishes = {name: getattr(options, name) for name in WISHES} | {"path": str(path), "to_stderr": options.json == "-",
                                                                      "command": report.invocation()}
         if driver.available():
-            status = watch.watched("bench", wishes, Path(folder, "note"), say=lambda text: print(text, file=out, flush=True))
+            status = watch.watched("ptxkit.gemm.tools.bench.command:work", wishes, Path(folder, "note"),
+                                   say=lambda text: print(text, file=out, flush=True))
             if not path.is_file():
                 return status or 1
         else:
@@ -88,7 +108,7 @@ def command(options: argparse.Namespace) -> int:
     if options.json == "-":
         print(json.dumps(results, indent=1))
     elif options.json:
-        report.write_json(path, results)
+        files.write_json(path, results)
     if results["rows"]:
         print(run.closing(results), file=out)
     if options.plot:
@@ -96,22 +116,43 @@ def command(options: argparse.Namespace) -> int:
     return int(any("ours" in row.get("left_out", {}) for row in results["rows"]))
 
 
-def _grouped(options: argparse.Namespace) -> int:
-    """Group products, each case balanced and skewed."""
-    from .grouped import compare
-    from .grouped_cases import cases
+def _merged(options: argparse.Namespace) -> int:
+    """0: summed up; 1: a file without results."""
+    results = merged(options.of)
+    if options.json == "-":
+        print(json.dumps(files.rounded(results), indent=1))
+    elif options.json:
+        files.write_json(Path(options.json), results)
+    print(run.closing(results), file=sys.stderr if options.json == "-" else sys.stdout)
+    if options.plot:
+        report.plot(options.plot, results)
+    return 0
 
+
+def _grouped(options: argparse.Namespace) -> int:
+    """Group products: each case balanced and skewed, those of models, or random ones."""
+    from .grouped import compare
+    from .grouped_cases import KINDS, parse
+
+    try:
+        chosen = parse(options.shapes, options.dtype or KINDS)
+    except ShapeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    again = options.again if options.again is not None else AGAIN if "random:" in options.shapes else 0
     out = sys.stderr if options.json == "-" else sys.stdout
-    regimes = ("burst", "sustained") if options.regime == "both" else (options.regime or "burst",)
+    regimes = ("burst", "sustained") if options.regime == "both" else ("sustained" if options.sustained else options.regime or "burst",)
     path = Path(options.json) if options.json and options.json != "-" else None
-    results = compare(cases(), regimes=regimes, rounds=options.rounds, with_ceilings=options.ceilings, path=path,
+    results = compare(chosen, regimes=regimes, rounds=options.rounds, with_ceilings=options.ceilings, path=path, again=again,
+                      seconds=options.seconds,
                       **({} if options.against is None else {"against": tuple(options.against)}),
                       say=lambda text: print(text, file=out, flush=True))
     print(json.dumps(results, indent=1) if options.json == "-" else json.dumps(results["summary"], indent=1))
     return int(any("wrong" in row for row in results["rows"]))
 
 
-WISHES = ("shapes", "regime", "against", "dtype", "layout", "rounds", "seconds", "host", "ceilings")
+WISHES = ("shapes", "sustained", "regime", "against", "dtype", "layout", "rounds", "seconds", "host", "ceilings", "again",
+          "batch_invariant")
 
 
 def work(wishes: Mapping[str, Any], step: watch.Step) -> int:
@@ -119,10 +160,11 @@ def work(wishes: Mapping[str, Any], step: watch.Step) -> int:
     options = argparse.Namespace(**wishes)
     out = sys.stderr if options.to_stderr else sys.stdout
     path = Path(options.path)
+    again = options.again if options.again is not None else AGAIN if "random:" in options.shapes else 0
     results = run.run(jobs(options), rounds=options.rounds, seconds=options.seconds, path=path, with_host=options.host,
-                      with_ceilings=options.ceilings, step=step, command=options.command,
+                      with_ceilings=options.ceilings, step=step, command=options.command, again=again,
                       say=lambda text: print(text, file=out, flush=True))
-    report.write_json(path, results)
+    files.write_json(path, results)
     return 0
 
 

@@ -17,10 +17,11 @@ WORKSPACE_BYTES = 64 << 20
 
 # Values of the enumerations in cublas_api.h, cublasLt.h and library_types.h.
 _TYPES = {"f32": 0, "f16": 2, "bf16": 14, "e4m3": 28, "e5m2": 29}
-_COMPUTE_F32 = 68
+_COMPUTE_F32, _COMPUTE_TF32 = 68, 77
 _SCALE_F32 = 0
 _TRANSA, _TRANSB, _A_SCALE, _B_SCALE, _FAST_ACCUM = 3, 4, 17, 18, 25
 _MAX_WORKSPACE = 1
+_BATCH_COUNT, _BATCH_OFFSET = 5, 6          # attributes of a layout; the offset is in elements
 
 
 class _Heuristic(ctypes.Structure):
@@ -71,7 +72,8 @@ class Product:
     def __init__(self, torch: Any, problem: Problem, data: Operands) -> None:
         self.torch = torch
         self.description = ctypes.c_void_p()
-        _call("cublasLtMatmulDescCreate", ctypes.byref(self.description), _COMPUTE_F32, _SCALE_F32)
+        _call("cublasLtMatmulDescCreate", ctypes.byref(self.description),
+              _COMPUTE_TF32 if problem.dtype == "f32" else _COMPUTE_F32, _SCALE_F32)
         # Row-major B [K, N] is column-major N x K, which is B^T; column-major B is column-major K x N, to be transposed.
         self._set(_TRANSA, ctypes.c_int32(problem.layout[1] == "t"))
         self._set(_TRANSB, ctypes.c_int32(problem.layout[0] == "t"))
@@ -80,9 +82,9 @@ class Product:
             self._set(_A_SCALE, ctypes.c_void_p(data.b_scale.data_ptr()))
             self._set(_B_SCALE, ctypes.c_void_p(data.a_scale.data_ptr()))
         m, n, k = problem.m, problem.n, problem.k
-        self.layouts = [self._layout(problem.dtype, *((n, k) if problem.layout[1] == "n" else (k, n))),
-                        self._layout(problem.dtype, *((k, m) if problem.layout[0] == "n" else (m, k))),
-                        self._layout(problem.out, n, m)]
+        self.layouts = [self._layout(problem.dtype, *((n, k) if problem.layout[1] == "n" else (k, n)), problem.batch),
+                        self._layout(problem.dtype, *((k, m) if problem.layout[0] == "n" else (m, k)), problem.batch),
+                        self._layout(problem.out, n, m, problem.batch)]
         self.one, self.zero = ctypes.c_float(1), ctypes.c_float(0)
         self.workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
 
@@ -90,10 +92,13 @@ class Product:
         _call("cublasLtMatmulDescSetAttribute", self.description, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)))
 
     @staticmethod
-    def _layout(dtype: str, rows: int, columns: int) -> ctypes.c_void_p:
+    def _layout(dtype: str, rows: int, columns: int, batch: int | None) -> ctypes.c_void_p:
         made = ctypes.c_void_p()
         _call("cublasLtMatrixLayoutCreate", ctypes.byref(made), _TYPES[dtype], ctypes.c_uint64(rows), ctypes.c_uint64(columns),
               ctypes.c_int64(rows))
+        more = () if batch is None else ((_BATCH_COUNT, ctypes.c_int32(batch)), (_BATCH_OFFSET, ctypes.c_int64(rows * columns)))
+        for attribute, value in more:
+            _call("cublasLtMatrixLayoutSetAttribute", made, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)))
         return made
 
     def algorithms(self, most: int = ALGORITHMS) -> list[_Heuristic]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,12 @@ from typing import Any, get_args
 
 from ptxkit.dsl.values import FieldError, changed
 from ptxkit.errors import PtxkitError
+from ptxkit.measure.contest import prepared, sampled, times_of
+from ptxkit.measure.figures import geometric_mean, row_ratios
+from ptxkit.measure.files import write_json
+from ptxkit.measure.regimes import REGIMES, Captured, Entry, Regime, best_of, capture, measure
+from ptxkit.measure.timer import TorchTimer
+from ptxkit.measure.watch import alive
 
 from ...config.grouped import GroupedConfig
 from ...config.grouped_parts import GroupEnds, StagedGroups
@@ -23,16 +30,15 @@ from ...scheduler.grouped import ORDERS, Order
 from ..assembly import assemble
 from ..grouped_settings import SettingError, read, with_settings
 from ..problems import problem_of
-from .baselines import BaselineError, Entry, wgmma
-from .figures import geometric_mean, ratios
+from .baselines import BaselineError, wgmma
+from .figures import whole, worst
 from .grouped_baselines import baselines, entry
 from .grouped_candidates import candidates, each_tile
 from .grouped_cases import DECODE, PREFILL, Case
 from .grouped_data import Data, sets_of, wrong
 from .operands import fault
-from .regimes import REGIMES, Captured, Regime, best_of, capture, measure
 from .report import invocation
-from .rows import contestants, each, header, prepared, rates, sampled, times_of
+from .rows import contestants, each, header, rates
 from .run import ceilings, device, library, reader, told
 from .shapes import Problem
 
@@ -68,10 +74,17 @@ def _overlap(config: GroupedConfig, problem: GroupProblem) -> GroupedConfig:
                                   "scheduler.cluster.m": 1})
 
 
+def _invariant(config: GroupedConfig, problem: GroupProblem) -> GroupedConfig:
+    asked = copy.copy(problem)
+    asked.options = replace(problem.options, batch_invariant=True)
+    return heuristic(asked)
+
+
 VARIANTS: dict[str, Variant] = {
     **{order: functools.partial(_in_order, order) for order in ORDERS},
-    **{ends: functools.partial(_ends, ends) for ends in get_args(GroupEnds)}, "shared": _in_shared, "overlap": _overlap}
-"""Ways to deal out tiles; to end stores with the group; and to load block scales."""
+    **{ends: functools.partial(_ends, ends) for ends in get_args(GroupEnds)}, "shared": _in_shared, "overlap": _overlap,
+    "invariant": _invariant}
+"""Ways to deal out tiles; to end stores with the group; to load block scales; and the choice with `batch_invariant=True`."""
 
 
 def names_of(text: str) -> tuple[str, ...]:
@@ -150,21 +163,23 @@ def row(torch: Any, case: Case, regime: Regime, limits: Mapping[str, Any], senso
         name: functools.partial(entry, torch, name, peer, case, sets) for name, peer in baselines(against).items()}
     for name, variant in variants_of(config, names, seen).items():
         others[f"ours, {name}"] = functools.partial(_variant, torch, f"ours, {name}", case, sets, variant)
-    own = capture(torch, ours, regime)
-    graphs, left_out = prepared(torch, others, lambda made: capture(torch, made(), regime))
+    timer = TorchTimer(torch)
+    own = capture(timer, ours, regime)
+    graphs, left_out = prepared(others, lambda made: capture(timer, made(), regime), lambda: alive(torch))
     if left_out:
         found["left_out"] = left_out
     graphs.insert(0, own)
     if limits and case.tokens >= PREFILL:
-        graphs.append(best_of(torch, wgmma(torch, Problem(case.rows, case.n, case.k, case.dtype), ()), regime))
-    timed, sampler = sampled(torch, graphs, regime, rounds, sensors, seed)
+        graphs.append(best_of(timer, wgmma(torch, Problem(case.rows, case.n, case.k, case.dtype), ()), regime))
+    timed, sampler = sampled(timer, graphs, regime, rounds, sensors, seed)
     found |= sampler.within()
     for one in timed:
         if one.captured.entry.ceiling:                          # of the same rounds: the card is as warm as it was for the others
             limits = {**limits, f"wgmma {case.dtype} {regime.name}": {"value": rates(case, one.median)["tflops"]}}
     found["contestants"] = contestants(case, timed, lambda one: {
         **shares(case, one.median, limits, regime.name), **one.captured.entry.detail})
-    found["ratios"] = ratios(times_of(timed))
+    names_of_own = [one.captured.entry.name for one in timed if one.captured.entry.ceiling or one.captured.entry.name.startswith("ours")]
+    found["ratios"] = row_ratios(times_of(timed), "ours", names_of_own)
     return found
 
 
@@ -192,9 +207,12 @@ def line(found: dict[str, Any]) -> str:
 
 
 def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), rounds: int | None = None, with_ceilings: bool = True,
-            variants: Sequence[str] = (), against: Sequence[str] = ("torch",), path: Path | None = None,
-            say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Every case in every regime; sustained is for prefill alone. The results are written to `path` after each."""
+            variants: Sequence[str] = (), against: Sequence[str] = ("torch",), path: Path | None = None, again: int = 0,
+            seconds: float | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Every case in every regime; sustained is for prefill alone. The results are written to `path` after each.
+
+    No case is begun after `seconds`. The `again` worst rows are measured once more at the end, and the later measurement counts.
+    """
     baselines(against)                                         # a name that is not there is an error before anything runs
     torch = library()
     results = header(command=invocation(), device=device(torch))
@@ -215,16 +233,27 @@ def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), round
         regime, number, case = job
         return row(torch, case, regime, limits, sensors, rounds or regime.rounds, number, variants, against)
 
-    return each(torch, results, jobs, measured, line, path=path, say=say, summary=summary)
+    begin = time.perf_counter()
+    each(torch, results, jobs, measured, line, path=path, say=say, summary=summary,
+         cut=lambda done, job: f"{done} of {len(jobs)} cases" if seconds is not None and time.perf_counter() - begin > seconds else None)
+    for place in worst(results["rows"], again):
+        before = results["rows"][place]
+        results["rows"][place] = {**measured(place, jobs[place]), "before": before["ratios"]}
+        say(f"again: {line(results['rows'][place])}")
+        torch.cuda.empty_cache()
+    results["summary"] = summary(results["rows"])
+    if path is not None:
+        write_json(path, results)
+    return results
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """By kind: the least share of the ceiling that counts, the mean ratio to torch, and what skew costs."""
+    """By kind: the least share of the ceiling that counts, what skew costs, and the ratios to torch and to each contestant (`whole`)."""
     found: dict[str, Any] = {}
-    whole = [row for row in rows if "wrong" not in row]
-    times = {(row["case"], row["regime"]): row["contestants"]["ours"]["us"] for row in whole}
-    for kind in dict.fromkeys(row["kind"] for row in whole):
-        mine = [row for row in whole if row["kind"] == kind and row["regime"] == "burst"]
+    right = [row for row in rows if "wrong" not in row]
+    times = {(row["case"], row["regime"]): row["contestants"]["ours"]["us"] for row in right}
+    for kind in dict.fromkeys(row["kind"] for row in right):
+        mine = [row for row in right if row["kind"] == kind and row["regime"] == "burst"]
         entry: dict[str, Any] = {}
         for what, share, chosen in (("decode of read", "of_read", [row for row in mine if row["tokens"] <= DECODE]),
                                     ("prefill of wgmma", "of_wgmma", [row for row in mine if row["tokens"] >= PREFILL])):
@@ -234,6 +263,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         faster = [seen["ratio"] for row in mine for name, seen in row["ratios"].items() if name == "torch"]
         if faster:
             entry["of torch._grouped_mm"] = {"least": min(faster), "mean": geometric_mean(faster)}
+        for name in dict.fromkeys(name for row in mine for name in row["ratios"]):
+            of = [row for row in mine if name in row["ratios"]]
+            entry[f"ratio to {name}"] = whole([row["ratios"][name]["ratio"] for row in of], [row["case"] for row in of])
         skews = [us / times[case.replace(":skewed", ""), regime] for (case, regime), us in times.items()
                  if ":skewed" in case and f":{kind}:" in case and (case.replace(":skewed", ""), regime) in times]
         if skews:
@@ -266,10 +298,10 @@ def _swept(torch: Any, case: Case, configs: Sequence[GroupedConfig]) -> dict[str
             if sentence:
                 faulty[str(config)] = sentence
                 continue
-            graphs.append(capture(torch, Entry(str(config), [launch(data, case, config) for data in sets]), regime))
+            graphs.append(capture(TorchTimer(torch), Entry(str(config), [launch(data, case, config) for data in sets]), regime))
         except PtxkitError as error:
             faulty[str(config)] = str(error).splitlines()[0]
-    timed = sorted(measure(torch, graphs, regime, regime.rounds), key=lambda one: one.median)
+    timed = sorted(measure(TorchTimer(torch), graphs, regime, regime.rounds), key=lambda one: one.median)
     return {"case": str(case), **asdict(case), "faulty": faulty, "heuristic": str(configs[0]),
             "configs": [{"config": one.captured.entry.name, "us": one.median, **rates(case, one.median)} for one in timed]}
 

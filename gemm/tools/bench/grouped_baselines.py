@@ -1,8 +1,9 @@
 """What grouped products are compared with. A baseline prepares a launch for one operand set, before anything is timed.
 
-Built in: `torch` (torch._grouped_mm), `deep_gemm` and `deep_gemm_masked` (DeepGEMM 2.6), and `hpc_ops`, where they are installed. Anything
-else is `module:function`, called as `function(torch, case, data)` for each operand set; it returns a `Peer`, or the launch alone, and
-raises `NotImplementedHere` with a sentence for a case that it has no product for. What it computes is checked before it is timed.
+Built in: `torch` (torch._grouped_mm), `deep_gemm` and `deep_gemm_masked` (DeepGEMM 2.6), and `hpc_ops`, where they are installed; and
+`ours_masked`, this package's product in the layout of `deep_gemm_masked`. Anything else is `module:function`, called as
+`function(torch, case, data)` for each operand set; it returns a `Peer`, or the launch alone, and raises `NotImplementedHere` with a
+sentence for a case that it has no product for. What it computes is checked before it is timed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...launch.grouped import group_gemm_masked
 from .baselines import Entry, Launch, NotImplementedHere, imported, named
 from .grouped_cases import Case
 from .grouped_data import Data, wrong
@@ -78,6 +80,21 @@ def deep_gemm_masked(torch: Any, case: Case, data: Data) -> Peer:
     scale = library.get_mn_major_tma_aligned_tensor(_spread(torch, data.x_scale, rows, case.groups * room).view(*shape, -1))
     product = functools.partial(library.m_grouped_fp8_gemm_nt_masked, (x, scale), (data.w, data.w_scale), out, used, case.tokens)
     return _returning(product, y, rows)
+
+
+def ours_masked(torch: Any, case: Case, data: Data) -> Peer:
+    """This package's product in DeepGEMM's masked layout, its scales included."""
+    if case.gated or case.quantised or case.kind == "fp8":
+        raise NotImplementedHere("DeepGEMM's masked layout, for comparison, is measured in bf16 and with block scales")
+    room = max(4, *_filled(case.lengths, 4))
+    rows, shape = _places(torch, case, [room] * case.groups), (case.groups, room)
+    x = _spread(torch, data.x, rows, case.groups * room).view(*shape, case.k)
+    out = torch.empty((*shape, case.n), dtype=torch.bfloat16, device="cuda")
+    used, scale = torch.tensor(case.lengths, dtype=torch.int32, device="cuda"), None
+    if data.x_scale is not None:
+        scale = _spread(torch, data.x_scale, rows, case.groups * room).view(*shape, -1).transpose(1, 2).contiguous().transpose(1, 2)
+    product = functools.partial(group_gemm_masked, x, data.w, used, x_scale=scale, w_scale=data.w_scale, out=out, mean_tokens=case.tokens)
+    return _returning(product, out.view(-1, case.n), rows)
 
 
 def hpc_ops(torch: Any, case: Case, data: Data) -> Peer:
@@ -155,7 +172,7 @@ def _returning(product: Launch, out: Any, rows: Any) -> Peer:
 
 
 BUILT_IN: dict[str, Make] = {"torch": torch_grouped_mm, "deep_gemm": deep_gemm_contiguous, "deep_gemm_masked": deep_gemm_masked,
-                             "hpc_ops": hpc_ops}
+                             "hpc_ops": hpc_ops, "ours_masked": ours_masked}
 
 
 def baselines(names: Sequence[str]) -> dict[str, Make]:

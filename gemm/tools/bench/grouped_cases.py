@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...heuristic.grouped_tiles import FEW, PREFILL
-from ...heuristic.skewed import skewed
-from .shapes import BYTES
+from ...heuristic.skewed import shared_out, skewed
+from ..models import every_grouped
+from .shapes import BYTES, ShapeError, extent
 
 KINDS = ("bf16", "fp8", "fp8-block")
 """bf16; e4m3 with one scale of x and one of each group's weights; e4m3 with block scales."""
@@ -26,10 +30,13 @@ class Case:
     skewed: bool = False
     gated: bool = False
     quantised: bool = False
+    drawn: int | None = None                    # the seed of lengths at random
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """The rows of each group."""
+        if self.drawn is not None:
+            return random_lengths(self.groups, self.groups * self.tokens, self.drawn)
         return skewed(self.groups, self.groups * self.tokens) if self.skewed else (self.tokens,) * self.groups
 
     @property
@@ -58,6 +65,7 @@ class Case:
 
     def __str__(self) -> str:
         words = [word for word in ("skewed", "gated", "quantised") if getattr(self, word)]
+        words += [] if self.drawn is None else [f"drawn={self.drawn}"]
         return ":".join((f"{self.groups}x{self.tokens}x{self.n}x{self.k}", self.kind, *words))
 
 
@@ -72,11 +80,80 @@ def cases(kinds: tuple[str, ...] = KINDS, skew: tuple[bool, ...] = (False, True)
 
 
 def case(text: str) -> Case:
-    """`8x64x4096x7168`, `8x64x4096x7168:fp8-block:skewed`, `8x64x4096x7168:fp8-block:gated:quantised`."""
+    """`8x64x4096x7168`, `8x64x4096x7168:fp8-block:skewed`, `8x64x4096x7168:fp8-block:gated:quantised`, `8x64x4096x7168:drawn=3`."""
     size, *words = text.split(":")
     groups, tokens, n, k = (int(part) for part in size.split("x"))
     kinds = [word for word in words if word in KINDS]
-    return Case(groups, tokens, n, k, kinds[0] if kinds else "bf16", "skewed" in words, "gated" in words, "quantised" in words)
+    seeds = [int(word.removeprefix("drawn=")) for word in words if word.startswith("drawn=")]
+    return Case(groups, tokens, n, k, kinds[0] if kinds else "bf16", "skewed" in words, "gated" in words, "quantised" in words,
+                seeds[0] if seeds else None)
 
 
-__all__ = ["DECODE", "EXTENTS", "KINDS", "PREFILL", "Case", "case", "cases", "skewed"]
+RANDOM_GROUPS, RANDOM_TOKENS, RANDOM_EXTENTS = (4, 256), (1, 4096), (128, 16_000)
+RANDOM_UNITS = {"any8": 8, "aligned": 64}
+"""What N and K of random cases are multiples of; K of fp8 of 16 at least."""
+MOST_BYTES, MOST_FLOPS = 8 << 30, 8e12
+"""Of one random product."""
+SHAPES_OF_LENGTHS = ("alike", "uniform", "exponential", "lognormal", "one")
+"""How random lengths are spread; "one": a group has half of all rows."""
+EMPTY = (0.0, 0.0, 0.125, 0.5)
+"""Shares of random groups that are empty."""
+
+
+def random_lengths(groups: int, total: int, seed: int) -> tuple[int, ...]:
+    """Lengths with this sum, whose kind the seed draws too."""
+    source = random.Random(f"{seed} {groups} {total}")
+    kind, empty = source.choice(SHAPES_OF_LENGTHS), source.choice(EMPTY)
+    make: dict[str, Callable[[], float]] = {
+        "alike": lambda: 1.0, "uniform": source.random, "exponential": lambda: source.expovariate(1.0),
+        "lognormal": lambda: math.exp(source.gauss(0.0, 1.0)), "one": lambda: 1.0}
+    weights = [make[kind]() + 1e-9 for _ in range(groups)]
+    if kind == "one":
+        weights[source.randrange(groups)] = float(groups)
+    for group in source.sample(range(groups), min(groups - 1, round(groups * empty))):
+        weights[group] = 0.0
+    return shared_out(weights, total)
+
+
+def random_cases(seed: int, count: int, units: str = "any8", kinds: Sequence[str] = ("bf16",)) -> tuple[Case, ...]:
+    """`count` products with log-uniform extents and lengths at random."""
+    if units not in RANDOM_UNITS:
+        raise ShapeError(f"random products are {', '.join(RANDOM_UNITS)}, not {units!r}")
+    source, found = random.Random(f"{seed} {units} groups"), list[Case]()
+    while len(found) < count:
+        kind, unit = source.choice(tuple(kinds)), RANDOM_UNITS[units]
+        groups, tokens = extent(source, RANDOM_GROUPS, 1), extent(source, RANDOM_TOKENS, 1)
+        n, k = extent(source, RANDOM_EXTENTS, unit), extent(source, RANDOM_EXTENTS, unit if kind == "bf16" else max(16, unit))
+        made = Case(groups, tokens, n, k, kind, drawn=source.randrange(1_000_000))
+        if made.bytes <= MOST_BYTES and made.flops <= MOST_FLOPS:
+            found.append(made)
+    return tuple(found)
+
+
+def model_cases(kinds: Sequence[str] = KINDS) -> tuple[Case, ...]:
+    """The experts of models, without their gates, which no peer has; lengths are skewed."""
+    found = (Case(experts.groups, rows, experts.n, experts.k, kind, skewed=True) for _, experts in every_grouped()
+             for rows in experts.rows for kind in experts.types if kind in kinds)
+    return tuple(dict.fromkeys(found))
+
+
+def parse(text: str, kinds: Sequence[str] = KINDS) -> tuple[Case, ...]:
+    """Cases with commas: those of `case`, `random:SEED:COUNT[:aligned|any8]`, `models`, and `burst`, every extent alike and skewed."""
+    found: list[Case] = []
+    for word in (word.strip() for word in text.split(",") if word.strip()):
+        name, *numbers = word.split(":")
+        try:
+            if name == "random":
+                found += random_cases(int(numbers[0]), int(numbers[1]), (numbers[2:3] or ["any8"])[0], kinds)
+            else:
+                found += model_cases(kinds) if word == "models" else cases(tuple(kinds)) if word == "burst" else (case(word),)
+        except ShapeError:
+            raise
+        except (ValueError, IndexError):
+            raise ShapeError(f"{word!r} is no group product: it is 8x64x4096x7168:fp8-block:skewed, random:SEED:COUNT, models or burst") \
+                from None
+    return tuple(dict.fromkeys(found))
+
+
+__all__ = ["DECODE", "EXTENTS", "KINDS", "PREFILL", "Case", "case", "cases", "model_cases", "parse", "random_cases", "random_lengths",
+           "skewed"]

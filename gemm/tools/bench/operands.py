@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ptxkit.measure.regimes import MOST_SETS, sets_that_are_cold
 from ptxkit.runtime import driver
 
 from .shapes import BYTES, Problem
 
 TORCH_NAMES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
-ERROR = {"bf16": 1e-2, "f16": 2e-3, "e4m3": 2e-2, "e5m2": 2e-2}
+ERROR = {"bf16": 1e-2, "f16": 2e-3, "f32": 2e-3, "e4m3": 2e-2, "e5m2": 2e-2}
 """The relative Frobenius error that a right product stays far under: rounding of D gives 2e-3 for bf16, 3e-4 for f16; fp8 adds the
 few bits that fast accumulation keeps."""
-COLD = 5
-"""Bytes in rotation over those of the L2: with random replacement a line survives one turn with probability exp(-5), under 1 %."""
-MOST_SETS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """A [M, K], B [K, N] and D [M, N] as torch tensors on the device; scales for fp8."""
+    """A [M, K], B [K, N] and D [M, N] as torch tensors on the device, or batches of them; scales for fp8."""
 
     a: Any
     b: Any
     d: Any
     a_scale: Any = None
     b_scale: Any = None
-
-
-def sets_that_are_cold(set_bytes: int, l2_bytes: int, most: int = MOST_SETS) -> int:
-    """How many operand sets, used in turn, leave next to nothing of a set in the L2 until its next turn."""
-    return max(1, min(most, -(-COLD * l2_bytes // set_bytes)))
 
 
 def sets_for(set_bytes: int, cold: bool = True, most: int = MOST_SETS) -> int:
@@ -44,7 +37,7 @@ def sets_for(set_bytes: int, cold: bool = True, most: int = MOST_SETS) -> int:
 def normal(torch: Any, dtype: str, *shape: int) -> Any:
     """N(0, 1) values."""
     kind = getattr(torch, TORCH_NAMES[dtype])
-    if BYTES[dtype] == 2:
+    if BYTES[dtype] > 1:
         return torch.randn(shape, device="cuda", dtype=kind)
     made = torch.empty(shape, device="cuda", dtype=kind)
     for part in made if len(shape) > 2 else (made,):        # a float of everything at once would not fit
@@ -63,14 +56,22 @@ def make(torch: Any, problem: Problem, count: int) -> list[Operands]:
 
 
 def _one(torch: Any, problem: Problem) -> Operands:
-    m, n, k = problem.m, problem.n, problem.k
+    m, n, k, outer = problem.m, problem.n, problem.k, problem.outer
+
+    def shifted(array: Any) -> Any:
+        if not problem.offset:
+            return array
+        whole = torch.empty(problem.offset + array.numel(), device="cuda", dtype=array.dtype)
+        return whole[problem.offset:].view(array.shape).copy_(array)
 
     def matrix(rows: int, columns: int, letter: str) -> Any:
-        return normal(torch, problem.dtype, rows, columns) if letter == "n" else normal(torch, problem.dtype, columns, rows).T
+        if letter == "n":
+            return shifted(normal(torch, problem.dtype, *outer, rows, columns))
+        return shifted(normal(torch, problem.dtype, *outer, columns, rows)).transpose(-1, -2)
 
     a, b = matrix(m, k, problem.layout[0]), matrix(k, n, problem.layout[1])
-    d = torch.full((m, n), math.nan, device="cuda", dtype=getattr(torch, TORCH_NAMES[problem.out]))
-    if BYTES[problem.dtype] == 2:
+    d = shifted(torch.full((*outer, m, n), math.nan, device="cuda", dtype=getattr(torch, TORCH_NAMES[problem.out])))
+    if BYTES[problem.dtype] > 1:
         return Operands(a, b, d)
     if problem.block:
         blocks = -(-k // 128)
@@ -114,8 +115,23 @@ def deviation(torch: Any, pairs: Iterable[tuple[str, Any, Any]], allowed: float)
     return None if error <= allowed else f"relative error {error:.3g}, at most {allowed:g} is allowed"
 
 
+MOST_CHECKED = 8
+"""Products of a batch that are compared: the first, the last, and some between them."""
+
+
 def wrong(torch: Any, problem: Problem, data: Operands, rows: int = 32) -> str | None:
     """A sentence when a sample of D's rows is not the product, by a float32 product of the same operands."""
+    if problem.batch is None:
+        return _wrong(torch, problem, data, rows)
+    for place in dict.fromkeys(torch.linspace(0, problem.batch - 1, min(MOST_CHECKED, problem.batch)).long().tolist()):
+        one = replace(data, a=data.a[place], b=data.b[place], d=data.d[place])
+        sentence = _wrong(torch, replace(problem, batch=None), one, rows)
+        if sentence:
+            return f"product {place} of {problem.batch}: {sentence}"
+    return None
+
+
+def _wrong(torch: Any, problem: Problem, data: Operands, rows: int) -> str | None:
     picked = torch.linspace(0, problem.m - 1, min(rows, problem.m), device="cuda").long()
     a = rows_of(torch, data.a, picked)
     exact = torch.cat([_product(problem, data, a, picked, slice(first, min(first + 4096, problem.n)))

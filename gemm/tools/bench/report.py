@@ -1,20 +1,16 @@
-"""Results on disk: JSON written so that a cut run leaves a whole file, and a chart as SVG (or PNG, with matplotlib)."""
+"""The chart of a run, and the command that made it."""
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
-from ptxkit.errors import PtxkitError
+from ptxkit.measure import chart
+from ptxkit.measure.chart import PlotError
 
-COLOURS = ("#76b900", "#5b6b7b", "#9fb3c8", "#c98b2b", "#b04a5a", "#7a5aa6", "#3f8f8f")
-_BAR, _GAP, _LEFT, _WIDTH = 13, 12, 210, 620
+from . import scatter
 
 
 def invocation() -> str:
@@ -22,108 +18,20 @@ def invocation() -> str:
     return " ".join(("python -m ptxkit.gemm", *(Path(word).name for word in sys.argv[1:])))
 
 
-class PlotError(PtxkitError, ValueError):
-    """A chart that cannot be drawn."""
-
-
-def write_json(path: Path, results: Mapping[str, Any]) -> None:
-    """Writes aside, then replaces: a reader finds the file as it was or as it is."""
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".aside-", suffix=".json")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(json.dumps(rounded(results), indent=1) + "\n")
-    os.chmod(aside, 0o644)
-    os.replace(aside, path)
-
-
-def rounded(value: Any) -> Any:
-    """Numbers to six digits: more is noise, and makes results unreadable."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, Mapping):
-        return {name: rounded(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(inner) for inner in value]
-    return value
-
-
 def plot(path: Path, results: Mapping[str, Any]) -> None:
-    """The rows as bars of TFLOP/s with their spread: SVG by itself, any other ending of `path` by matplotlib."""
+    """The rows as bars of TFLOP/s with their spread: SVG by itself, any other ending of `path` by matplotlib. Many rows are points in an
+    SVG: their ratios against their operations."""
     rows = [row for row in results["rows"] if row["contestants"]]
     if not rows:
         raise PlotError(f"--plot {path}: nothing was measured")
-    if path.suffix == ".svg":
-        path.write_text(svg(rows, str(results.get("device", {}).get("name", ""))), encoding="utf-8")
+    if path.suffix == ".svg" and (len(rows) >= scatter.MANY or "runs" in results):
+        path.write_text(scatter.svg(scatter.points(rows), str(results.get("device", {}).get("name", ""))), encoding="utf-8")
         return
-    try:
-        import matplotlib as mpl  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise PlotError(f"--plot {path}: only .svg can be drawn without matplotlib (`pip install ptxkit[plot]`)") from None
-    mpl.use("Agg")
-    _drawn(path, rows, str(results.get("device", {}).get("name", "")))
-
-
-def svg(rows: Sequence[Mapping[str, Any]], title: str = "") -> str:
-    """Horizontal bars, a group a row, a line from the 10th to the 90th percentile."""
-    names = _names(rows)
-    most = max(_tflops(row, seen, "p10") for row in rows for seen in row["contestants"].values())
-    y = 40.0
-    parts = []
-    for row in rows:
-        shape = f"{row['shape']} {row['regime']}"
-        parts.append(f'<text x="{_LEFT - 8}" y="{y + _BAR * len(row["contestants"]) / 2 + 4:.1f}" text-anchor="end">{escape(shape)}</text>')
-        for name, seen in row["contestants"].items():
-            value = _tflops(row, seen, "us")
-            width = _WIDTH * value / most
-            low, high = (_LEFT + _WIDTH * _tflops(row, seen, which) / most for which in ("p90", "p10"))
-            middle = y + _BAR / 2
-            parts.append(f'<rect x="{_LEFT}" y="{y:.1f}" width="{width:.1f}" height="{_BAR - 2}" fill="{_colour(names, name)}"/>'
-                         f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{middle:.1f}" y2="{middle:.1f}" stroke="#222"/>'
-                         f'<text x="{max(high, _LEFT + width) + 4:.1f}" y="{y + _BAR - 3:.1f}">{value:.4g}</text>')
-            y += _BAR
-        y += _GAP
-    legend = "".join(f'<rect x="{_LEFT + 130 * i}" y="12" width="10" height="10" fill="{_colour(names, name)}"/>'
-                     f'<text x="{_LEFT + 130 * i + 14}" y="21">{escape(name)}</text>' for i, name in enumerate(names))
-    height = y + 20
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + 80}" height="{height:.0f}" font-family="sans-serif" '
-            f'font-size="11"><rect width="100%" height="100%" fill="white"/>{legend}{"".join(parts)}'
-            f'<text x="{_LEFT}" y="{height - 8:.1f}">TFLOP/s, median and 10th to 90th percentile. {escape(title)}</text></svg>\n')
+    chart.draw(path, rows, _tflops, "TFLOP/s", str(results.get("device", {}).get("name", "")))
 
 
 def _tflops(row: Mapping[str, Any], seen: Mapping[str, Any], which: str) -> float:
-    return 2e-6 * float(row["m"]) * float(row["n"]) * float(row["k"]) / float(seen[which])
+    return 2e-6 * float(row.get("batch") or 1) * float(row["m"]) * float(row["n"]) * float(row["k"]) / float(seen[which])
 
 
-def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row["contestants"]))
-
-
-def _colour(names: Sequence[str], name: str) -> str:
-    return COLOURS[names.index(name) % len(COLOURS)]
-
-
-def _drawn(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    from matplotlib import pyplot  # pyright: ignore[reportMissingImports]
-    from matplotlib.patches import Rectangle  # pyright: ignore[reportMissingImports]
-
-    names = _names(rows)
-    figure, axes = pyplot.subplots(figsize=(11, 1 + 0.22 * sum(1 + len(row["contestants"]) for row in rows)), layout="constrained")
-    place, ticks, labels = 0.0, [], []
-    for row in rows:
-        ticks.append(place + (len(row["contestants"]) - 1) / 2)
-        labels.append(f"{row['shape']} {row['regime']}")
-        for name, seen in row["contestants"].items():
-            value = _tflops(row, seen, "us")
-            around = [[value - _tflops(row, seen, "p90")], [_tflops(row, seen, "p10") - value]]
-            axes.barh(place, value, color=_colour(names, name), height=0.9, xerr=around, ecolor="#222")
-            axes.text(value, place, f" {value:.4g}", va="center", fontsize=7)
-            place += 1
-        place += 1
-    axes.set_yticks(ticks, labels, fontsize=7)
-    axes.invert_yaxis()
-    axes.set_xlabel(f"TFLOP/s, median and 10th to 90th percentile. {title}")
-    axes.legend(handles=[Rectangle((0, 0), 1, 1, color=_colour(names, name), label=name) for name in names])
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
-
-
-__all__ = ["PlotError", "plot", "rounded", "svg", "write_json"]
+__all__ = ["PlotError", "invocation", "plot"]

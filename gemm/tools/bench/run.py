@@ -12,16 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from ptxkit.errors import PtxkitError
+from ptxkit.measure.contest import prepared, sampled, times_of
+from ptxkit.measure.figures import row_ratios
+from ptxkit.measure.files import write_json
+from ptxkit.measure.power import Reader
+from ptxkit.measure.regimes import REGIMES, Captured, Regime, best_of, measure
+from ptxkit.measure.timer import TorchTimer
+from ptxkit.measure.watch import Step, alive
 from ptxkit.runtime import driver
 
+from .. import models
 from . import host, operands
-from .baselines import CEILINGS, Make, NotImplementedHere, baselines, reads, wgmma
-from .figures import row_ratios, summary
-from .power import Reader
-from .regimes import REGIMES, Captured, Regime, best_of, measure
-from .rows import contestants, each, header, prepared, sampled, times_of
+from .baselines import NO_PEERS, Make, NotImplementedHere, baselines, reads, wgmma
+from .figures import summary, worst
+from .rows import contestants, each, header
 from .shapes import Problem
-from .watch import Step
 
 SCHEMA = 2
 READ_BYTES = 8 << 30
@@ -65,20 +70,22 @@ def row(torch: Any, problem: Problem, regime: Regime, makers: Mapping[str, Make]
     if why is not None:
         left_out["data"], makers = why, {}
     sets = [] if why else operands.make(torch, problem, count)
-    graphs, others = prepared(torch, makers, lambda make: _prepared(torch, problem, regime, make, sets),
+    graphs, others = prepared(makers, lambda make: _prepared(torch, problem, regime, make, sets), lambda: alive(torch),
                               lambda name: step.begin(f"{regime.name} {problem} {name}"))
     left_out |= others
     begin = time.perf_counter()
     why = step.begin(f"{regime.name} {problem} all in turn")
     if why is not None:
         left_out["all"] = why
-    timed, sampler = sampled(torch, [] if why else graphs, regime, rounds, sensors, seed)
+    timed, sampler = sampled(TorchTimer(torch), [] if why else graphs, regime, rounds, sensors, seed)
     found: dict[str, Any] = {"shape": str(problem), **asdict(problem), "out": problem.out,
                              "bytes": problem.bytes, "weight_bytes": problem.weight_bytes, "regime": regime.name,
                              "sets": len(sets), "rounds": rounds, "seconds": round(time.perf_counter() - begin, 3), **sampler.within()}
+    if names := models.names_of(problem.n, problem.k):
+        found["layers"] = list(names)
     found["contestants"] = contestants(problem, timed, lambda one: {
         "launches": one.captured.launches, **one.captured.entry.detail, **(sampler.within(one.spans) if not regime.pause else {})})
-    found["ratios"] = row_ratios(times_of(timed), "ours", CEILINGS)
+    found["ratios"] = row_ratios(times_of(timed), "ours", NO_PEERS)
     if left_out:
         found["left_out"] = left_out
     return found
@@ -87,7 +94,7 @@ def row(torch: Any, problem: Problem, regime: Regime, makers: Mapping[str, Make]
 def _prepared(torch: Any, problem: Problem, regime: Regime, make: Make, sets: Sequence[operands.Operands]) -> Captured:
     """The best entry of one baseline, its D checked."""
     sets[0].d.fill_(math.nan)
-    best = best_of(torch, make(torch, problem, sets), regime)
+    best = best_of(TorchTimer(torch), make(torch, problem, sets), regime)
     if not best.entry.ceiling:
         sentence = operands.fault(torch, sets[0].d, best.entry.launches[0], lambda returned: operands.wrong(torch, problem, sets[0]))
         if sentence:
@@ -98,13 +105,14 @@ def _prepared(torch: Any, problem: Problem, regime: Regime, make: Make, sets: Se
 def ceilings(torch: Any, sensors: Reader) -> dict[str, dict[str, Any]]:
     """What the card can do in this run: wgmma alone in a burst and under sustained load, and a streaming read of 8 GiB."""
     found: dict[str, dict[str, Any]] = {}
+    timer = TorchTimer(torch)
     for dtype in ("bf16", "e4m3"):
         problem = Problem(8192, 8192, 8192, dtype)
         for regime in (REGIMES["burst"], REGIMES["sustained"]):
-            (timed,), sampler = sampled(torch, [best_of(torch, wgmma(torch, problem, ()), regime)], regime, regime.rounds, sensors)
+            (timed,), sampler = sampled(timer, [best_of(timer, wgmma(torch, problem, ()), regime)], regime, regime.rounds, sensors)
             found[f"wgmma {dtype} {regime.name}"] = {"value": 1e-6 * problem.flops / timed.median, "unit": "TFLOP/s",
                                                      **(sampler.within(timed.spans) if not regime.pause else {})}
-    timed, = measure(torch, [best_of(torch, reads(torch, READ_BYTES, 1), REGIMES["burst"])], REGIMES["burst"], 10)
+    timed, = measure(timer, [best_of(timer, reads(torch, READ_BYTES, 1), REGIMES["burst"])], REGIMES["burst"], 10)
     found["read 8 GiB"] = {"value": 1e-3 * READ_BYTES / timed.median, "unit": "GB/s", **timed.captured.entry.detail}
     torch.cuda.empty_cache()
     return found
@@ -117,11 +125,12 @@ def told(ceilings: Mapping[str, Mapping[str, Any]]) -> str:
 
 def run(jobs: Sequence[Job], *, rounds: int | None = None, seconds: float | None = None,
         path: Path | None = None, with_host: bool = False, with_ceilings: bool = False, step: Step | None = None,
-        command: str = "", say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+        command: str = "", again: int = 0, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Measures (regime, problem, baselines) one after another until all are done or `seconds` have passed.
 
     After each, the results so far are written to `path` and a line of text is given to `say`. Without a GPU only the host is measured.
-    A run that has been restarted goes on with what is in `path`.
+    A run that has been restarted goes on with what is in `path`. The `again` worst rows are measured once more at the end; the later
+    measurement counts.
     """
     step = step or Step()
     begin = time.perf_counter()
@@ -135,6 +144,9 @@ def run(jobs: Sequence[Job], *, rounds: int | None = None, seconds: float | None
             step.finish("host")
             say("host: " + ", ".join(f"{what} {value:.1f}" for what, value in results["host"].items()))
     if not driver.available():
+        if with_host and "stubbed" not in results:
+            results["stubbed"] = host.stubbed()
+            say("calls with a driver that does nothing: " + ", ".join(f"{what} {value:.2f}" for what, value in results["stubbed"].items()))
         return results
     earlier = float(results.get("seconds", 0.0))
     torch = library()
@@ -157,7 +169,18 @@ def run(jobs: Sequence[Job], *, rounds: int | None = None, seconds: float | None
         regime = REGIMES[regime_name]
         return row(torch, problem, regime, baselines(names), rounds or regime.rounds, sensors, done, step)
 
-    return each(torch, results, jobs, measured, line, path=path, say=say, cut=cut, summary=summary)
+    each(torch, results, jobs, measured, line, path=path, say=say, cut=cut, summary=summary)
+    for place in worst(results["rows"], again):
+        if not step.finished(f"again {place}"):
+            before = results["rows"][place]
+            results["rows"][place] = {**measured(place, jobs[place]), "before": before["ratios"]}
+            say(f"again: {line(results['rows'][place])}")
+            step.finish(f"again {place}")
+            torch.cuda.empty_cache()
+    results["summary"] = summary(results["rows"])
+    if path is not None:
+        write_json(path, results)
+    return results
 
 
 def line(found: Mapping[str, Any]) -> str:
@@ -169,6 +192,8 @@ def line(found: Mapping[str, Any]) -> str:
     text = text.rstrip(",")
     if "mhz" in found:
         text += f"  {found['mhz']:.0f} MHz {found['watts']:.0f} W"
+    if "layers" in found:
+        text += f"  [{'; '.join(found['layers'])}]"
     for name, why in found.get("left_out", {}).items():
         text += f"\n{'':10}{name}: {why}"
     return text
@@ -179,8 +204,9 @@ def closing(results: Mapping[str, Any]) -> str:
     lines = []
     for group, entries in results.get("summary", {}).items():
         for name, seen in entries.items():
-            lines.append(f"{group}: {seen['geometric_mean']:.3f} x {name} over {seen['shapes']} shapes, "
-                         f"least {seen['least']:.3f} at {seen['least_shape']}")
+            lines.append(f"{group}: {seen['geometric_mean']:.3f} x {name} over {seen['shapes']} shapes, 5th percentile "
+                         f"{seen['percentile_5']:.3f}, least {seen['least']:.3f} at {seen['least_shape']}, "
+                         f"{seen['below_0.95']} below 0.95")
     if "cut" in results:
         lines.append(f"cut after {results['cut']['after']} of {results['cut']['of']} measurements: --seconds {results['cut']['seconds']:g}")
     return "\n".join(lines)

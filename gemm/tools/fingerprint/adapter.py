@@ -150,7 +150,7 @@ def dense_config(drawn: Dense) -> DenseConfig:
     """The tuned configuration, the heuristic's, or the one that is forced."""
     problem, _ = dense_problem(drawn)
     if not drawn.force:
-        return tuned(problem, H200.name) or heuristic(problem, H200)
+        return tuned(problem, H200) or heuristic(problem, H200)
     words = dict(drawn.force)
     scheduler = _scheduler(words)
     loads = Loads(words.get("a_rows", 0), words.get("evict_first", False), words.get("prefetch", 0), words.get("l2_bytes", L2_FETCH))

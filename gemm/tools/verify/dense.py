@@ -4,6 +4,7 @@ odd shapes with padded strides, with poison around operands and results, each la
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,6 +31,7 @@ from ..samples import distinct, name, pairwise, shipped, small
 from . import guarded, trials
 from .trials import Checked, blockwise, launched, wrong
 
+LOOSE = 0.4                 # of random kinds: extents, addresses and strides that are multiples of nothing
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
 
 
@@ -45,7 +47,8 @@ FUSIONS = (Fused(), Fused(alpha=-0.5, beta=2.0, c="bf16"), Fused(bias="f32"), Fu
 @dataclass(frozen=True)
 class Case:
     """One product. `pads` are 16-byte units between the lines of a, b, out and what is added, `offset` bytes before every array; `size`
-    is the class of extents, within which cases of one kind share a configuration. `batches` 0 is no batch."""
+    is the class of extents, within which cases of one kind share a configuration. `batches` 0 is no batch. `loose`: any extents, and pads
+    and offset count elements."""
 
     m: int
     n: int
@@ -62,6 +65,7 @@ class Case:
     pads: tuple[int, ...] = (0, 0, 0, 0)
     offset: int = 0
     size: str = ""
+    loose: bool = False
 
     @property
     def kind(self) -> Case:
@@ -80,12 +84,20 @@ FIXED = ((1, 8, 8), (1, 8, 1 << 14), (1, 1 << 14, 8), (16, 16, 16), (64, 64, 64)
          (65536, 8, 64), (8, 65536, 64), (200, 136, 65536), (385, 776, 200), (640, 256, 1032))
 
 
+LOOSE_FIXED = ((1, 1, 1), (1, 7, 9), (129, 131, 133), (64, 4097, 999), (1000, 1001, 1003), (65537, 3, 65), (3, 70001, 65), (130, 66, 20001),
+               (8191, 4095, 7001))
+
+
 def cases(count: int, seed: int, of_each: int = 8) -> Iterator[Case]:
-    """The fixed shapes in one layout each, every fusion with and without batches, then random kinds, `of_each` products of each."""
+    """The fixed shapes in one layout each, those of no multiples in all, every fusion with and without batches, then random kinds,
+    `of_each` products of each."""
     rng = random.Random(seed)
     made = 0
     for number, (m, n, k) in enumerate(FIXED):
         yield legal(rng, Case(m, n, k, layout=LAYOUTS[number % 4]))
+        made += 1
+    for (m, n, k), layout in itertools.product(LOOSE_FIXED, LAYOUTS):
+        yield legal(rng, Case(m, n, k, layout=layout, loose=True))
         made += 1
     for fused in FUSIONS:
         for batches in (0, 1):
@@ -106,10 +118,11 @@ def _kind(rng: random.Random) -> Case:
     fused = rng.choice((Fused(), Fused(), *FUSIONS))
     if out not in ("f32", "bf16") and fused.activation == "square":
         fused = Fused()                                                       # whose squares are more than f16 holds
-    return Case(0, 0, 0, a, rng.choice(EIGHT_BITS) if fp8 else a, out, rng.choice(LAYOUTS) if a in ("f16", "bf16") else "nt",
+    loose = scales != "block" and rng.random() < LOOSE
+    return Case(0, 0, 0, a, rng.choice(EIGHT_BITS) if fp8 else a, out, rng.choice(LAYOUTS) if loose or a in ("f16", "bf16") else "nt",
                 0 if scales == "block" else rng.choice((0, 0, 1)), rng.choice(("f32", "f16")) if a == "f16" else "f32", scales,
                 rng.choice((None, False)) if fp8 and scales != "block" else None, fused,
-                size=rng.choice(("small", "ragged", "ragged", "wide", "tall", "deep", "large")))
+                size=rng.choice(("small", "ragged", "ragged", "wide", "tall", "deep", "large")), loose=loose)
 
 
 def _extents(rng: random.Random, size: str) -> dict[str, Any]:
@@ -125,11 +138,14 @@ def _extents(rng: random.Random, size: str) -> dict[str, Any]:
 
 
 def legal(rng: random.Random, case: Case) -> Case:
-    """The case with contiguous extents rounded up to 16 bytes, and random strides."""
+    """The case with contiguous extents rounded up to 16 bytes, unless it is loose, and random strides."""
     def whole(extent: int, *types: str) -> int:
         unit = max(8, *(16 // BYTES[word] for word in types))
         return -(-extent // unit) * unit
 
+    if case.loose:
+        return replace(case, batches=case.batches and rng.randint(1, 5), pads=tuple(rng.choice((0, 0, 0, 1, 2, 5)) for _ in range(4)),
+                       offset=rng.choice((0, 0, 1, 2, 4, 7)))
     m = whole(case.m, case.a) if case.layout[0] == "t" else case.m
     return replace(case, m=m, n=whole(case.n, case.b, case.out), k=whole(case.k, case.a, case.b),
                    batches=case.batches and rng.randint(1, 5), pads=tuple(rng.choice((0, 0, 1, 5)) for _ in range(4)),
@@ -155,7 +171,7 @@ def odd(config: DenseConfig) -> list[tuple[int, int, int]]:
 def operands(torch: Any, case: Case) -> dict[str, Any]:
     """The arguments of `gemm.gemm` for a case, all but `out`."""
     def normal(rows: int, columns: int, word: str, pad: int) -> Any:
-        return guarded.normal(torch, (*case.outer, rows, columns), word, pad=case.pads[pad], offset=case.offset)
+        return guarded.normal(torch, (*case.outer, rows, columns), word, pad=case.pads[pad], offset=case.offset, loose=case.loose)
 
     def operand(rows: int, columns: int, word: str, letter: str, pad: int) -> Any:
         return normal(rows, columns, word, pad) if letter == "n" else normal(columns, rows, word, pad).transpose(-1, -2)
@@ -163,7 +179,8 @@ def operands(torch: Any, case: Case) -> dict[str, Any]:
     fused = case.fused
     more: dict[str, Any] = {word: normal(case.m, case.n, kind, 3) for word, kind in (("c", fused.c), ("residual", fused.residual)) if kind}
     if fused.bias:
-        bias = guarded.normal(torch, (case.m, 1) if fused.along == "row" else (1, case.n), fused.bias)
+        bias = guarded.normal(torch, (case.m, 1) if fused.along == "row" else (1, case.n), fused.bias, offset=case.offset * case.loose,
+                              loose=case.loose)
         more["bias"] = bias if fused.along == "row" else bias[0]
     if case.scales == "one":
         more["a_scale"], more["b_scale"] = guarded.scales(torch), guarded.scales(torch, 1)
@@ -178,7 +195,7 @@ def operands(torch: Any, case: Case) -> dict[str, Any]:
 
 def result(torch: Any, case: Case) -> Any:
     """A poisoned `out`."""
-    return guarded.array(torch, (*case.outer, case.m, case.n), case.out, pad=case.pads[2], offset=case.offset)
+    return guarded.array(torch, (*case.outer, case.m, case.n), case.out, pad=case.pads[2], offset=case.offset, loose=case.loose)
 
 
 def chosen(torch: Any, case: Case, given: DenseConfig | None = None) -> DenseConfig:

@@ -48,6 +48,7 @@ class Trial:
     waves: tuple[int, int] | None = None        # the costs of two tiles, where a second kernel may have some groups or all
     between: int | None = None                  # the time between the two kernels, where they may share the groups
     pairs: bool = False                         # whether pairs of CTAs share the tokens
+    apart: bool = False                         # whether block scales of masked groups lie as DeepGEMM lays them out
 
     @property
     def lines(self) -> int:
@@ -85,6 +86,9 @@ class Trial:
         scales: tuple[Any, Any] = (None, None)
         if self.scales == "block":
             x_scale = scales_by_rows(self.rows, depth) if self.copied else array("f32", *shape, depth)
+            if self.apart:
+                room = -(-shape[-1] // 4) * 4
+                x_scale = x_scale._replace(strides=(depth * room, 1, room))
             scales = x_scale, array("f32", groups, -(-self.lines // 128), depth)
         elif self.scales != "none":
             scales = array("f32", 1), array("f32", 1 if self.scales == "one" else groups)
@@ -98,12 +102,14 @@ class Trial:
         if problem.empty:
             return None
         found = heuristic(problem)
-        if self.pairs:
+        if self.pairs and not problem.by_element:
             with contextlib.suppress(ConfigError):
                 found = PAIR.config(problem.operands, problem.sums, GroupLoads(), False)
         if self.order:
             with contextlib.suppress(ConfigError):
                 found = replace(found, scheduler=in_this_order(found.scheduler, self.order))
+        if problem.by_element:
+            return found
         if self.ends != "ragged" and found.staged:
             with contextlib.suppress(ConfigError):
                 found = replace(found, store=Direct() if self.ends == "direct" else StagedGroups(found.buffers, "tensormap"))
@@ -119,7 +125,7 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
     rng = random.Random(seed)
     found: list[Trial] = []
     while len(found) < count:
-        groups = rng.choice((1, 2, 3, 5, 8, 31, 33, 64, 200, 256, 300, 1000))
+        groups = rng.choice((1, 2, 3, 5, 8, 31, 33, 64, 200, 256, 300, 1000, 1100))
         dtype = rng.choice(("bf16", "f16", "e4m3", "e5m2", "e4m3"))
         fp8 = dtype in EIGHT_BITS
         scales = rng.choice(("none", "one", "group", "block", "block")) if fp8 else rng.choice(("none", "none", "group"))
@@ -134,10 +140,13 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
         for _ in range(min(of_each, count - len(found))):
             n = 8 * rng.randint(1, 60) if groups < 64 else 8 * rng.randint(1, 20)
             if gated and scales == "block":
-                n = 128 * rng.randint(1, 4)
+                n = rng.choice((8, 64, 128)) * rng.randint(1, 4)
+            elif rng.random() < 0.2:
+                n = rng.randint(1, 200)
             k = 512 * rng.randint(1, 3) if scales == "block" and rng.random() < 0.5 else (16 if fp8 else 8) * rng.randint(1, 64)
+            apart = layout == "masked" and scales == "block" and rng.random() < 0.5
             found.append(Trial(_lengths(rng, groups), n, k, dtype, scales, out, gated, layout, mean, fast, rng.choice((0, 0, 3, 130)),
-                               **ways))
+                               **ways, apart=apart))
     return found
 
 
@@ -161,6 +170,11 @@ def check(torch: Any, trial: Trial, config: GroupedConfig | None = None) -> str 
     if trial.scales == "block":
         x_scale = _x_scale(torch, rows, depth)
         x_scale = x_scale if trial.copied else x_scale.contiguous()
+        masked_scale = x_scale.view(groups, -1, depth) if trial.layout == "masked" else None
+        if trial.apart:
+            of_group = rows // groups
+            masked_scale = guarded.scales(torch, groups, depth, -(-of_group // 4) * 4).transpose(1, 2)[:, :of_group]
+            x_scale = masked_scale.reshape(rows, depth)
         w_scale = guarded.scales(torch, groups, -(-trial.lines // 128), depth)
     elif trial.scales != "none":
         x_scale, w_scale = guarded.scales(torch, 1), guarded.scales(torch, 1 if trial.scales == "one" else groups)
@@ -178,7 +192,7 @@ def check(torch: Any, trial: Trial, config: GroupedConfig | None = None) -> str 
         elif trial.layout == "masked":
             shape = groups, rows // groups, -1
             group_gemm_masked(x.view(shape), w, torch.tensor(trial.lengths, dtype=torch.int32, device="cuda"), out=out.view(shape),
-                              x_scale=x_scale.view(shape) if trial.scales == "block" else x_scale, mean_tokens=trial.mean, **how)
+                              x_scale=masked_scale if trial.scales == "block" else x_scale, mean_tokens=trial.mean, **how)
         else:
             group_gemm(x, w, _ends(torch, trial.lengths), x_scale=x_scale, out=out, mean_tokens=trial.mean, **how)
 

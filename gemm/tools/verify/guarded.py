@@ -12,11 +12,12 @@ from ..bench.shapes import BYTES
 POISON = 0xFF
 
 
-def array(torch: Any, shape: Sequence[int], word: str, *, pad: int = 0, offset: int = 0, values: Any = None) -> Any:
-    """Values, or poison, in lines with `pad` 16-byte units between them, `offset` bytes into a buffer. Everything around them is poison."""
+def array(torch: Any, shape: Sequence[int], word: str, *, pad: int = 0, offset: int = 0, values: Any = None, loose: bool = False) -> Any:
+    """Values, or poison, in lines with `pad` 16-byte units between them, `offset` bytes into a buffer. Everything around them is poison.
+    `loose`: pad and offset count elements."""
     size, kind = BYTES[word], getattr(torch, TORCH_NAMES[word])
     *outer, rows, columns = shape
-    stride = columns + pad * (16 // size)
+    stride, offset = columns + (pad if loose else pad * (16 // size)), offset * size if loose else offset
     lines = math.prod(outer) * rows
     whole = torch.full((offset + lines * stride * size + 64,), POISON, dtype=torch.uint8, device="cuda")
     bits = whole[offset:offset + lines * stride * size].view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[size])
@@ -26,9 +27,9 @@ def array(torch: Any, shape: Sequence[int], word: str, *, pad: int = 0, offset: 
     return seen.view(kind)
 
 
-def normal(torch: Any, shape: Sequence[int], word: str, *, pad: int = 0, offset: int = 0) -> Any:
+def normal(torch: Any, shape: Sequence[int], word: str, *, pad: int = 0, offset: int = 0, loose: bool = False) -> Any:
     """An array of normally distributed values. They have 10 bits of fraction, which tf32 has too."""
-    return array(torch, shape, word, pad=pad, offset=offset, values=torch.randn(tuple(shape), device="cuda").half().float())
+    return array(torch, shape, word, pad=pad, offset=offset, loose=loose, values=torch.randn(tuple(shape), device="cuda").half().float())
 
 
 def scales(torch: Any, *shape: int) -> Any:

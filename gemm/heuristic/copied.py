@@ -1,0 +1,159 @@
+"""Which configuration a product gets whose operands tensor copies cannot load.
+
+There are two ways. Another kernel copies them first, if each fits the L2, to lines that tensor copies can load: the product is then one of
+those with tensor copies. Or the producer warpgroup copies them. Hardly anybody else needs the load and store units of an SM, so a stage
+takes as long as by the model of `costs`, or as long as the requests to these units. What these take is counted from the instructions, not
+measured.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ptxkit.cards import H200, Card
+from ptxkit.types import Scalar
+
+from ..collective.epilogue_ops import Fusion
+from ..config.budget import STAGE_BYTES
+from ..config.dense import DenseConfig, Operands
+from ..config.parts import (
+    ConfigError,
+    Cooperative,
+    CopiedLoads,
+    Direct,
+    ElementCopies,
+    Loads,
+    OperandCopies,
+    Scheduler,
+    SplitK,
+    Static,
+    Sums,
+    TensorCopies,
+    Tile,
+)
+from ..problem.dense import Problem, stored
+from ..problem.lines import copied_bytes
+from .costs import Columns, Sizes, estimate, of_card
+
+TILES = ((64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 192), (128, 256), (256, 128))
+SPLITS = (2, 3, 4, 6, 8, 12, 16)
+SPLITS_IN_CLUSTER = (2, 4, 8)
+LEAST_OF_A_SPLIT = 4        # stages
+REQUEST = 4.0               # clocks of the load and store units for a request of a warp
+ELEMENTS = {1: 5.0, 2: 3.0, 4: 1.0}
+"""Requests for 128 bytes that are copied by element, by the size of one: the loads of a word, and its store."""
+ACROSS = 2.0                # times as many where neighbouring threads have neighbouring lines
+LATENCY = 30.0              # clocks of a line of 128 bytes whose elements pass through registers, of which 24 are under way at once
+COPY = 3000.0               # of a launch more, which begins while the one before ends
+BY_ELEMENT = 50.0           # further clocks of a warpgroup to store 64 x 8 of a tile by element
+
+
+def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:
+    """Configurations whose producer warpgroup copies, the fastest by the model first."""
+    found = _legal(problem, card)
+    for place in np.argsort(_clocks(problem, found, card), kind="stable"):
+        yield found[int(place)]
+
+
+def _legal(problem: Problem, card: Card) -> list[DenseConfig]:
+    loads = problem.loads(Static())
+    assert isinstance(loads, CopiedLoads)
+    every = _configs(problem.operands, loads, problem.fusion, problem.sums(), problem.store, problem.out)
+    depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
+
+    def fits(config: DenseConfig) -> bool:
+        if config.splits == 1:
+            return True
+        tiles = -(-problem.m // config.tile.BM) * -(-problem.n // config.tile.BN) * (problem.batches or 1)
+        deep = not problem.invariant and depth >= LEAST_OF_A_SPLIT * config.splits
+        return deep and tiles * config.splits <= card.resident(config.cluster)
+
+    return [config for config in every if fits(config)]
+
+
+@functools.lru_cache(64)
+def _configs(operands: Operands, loads: CopiedLoads, fusion: Fusion, sums: Sums, store: Direct | None,
+             out: type[Scalar]) -> tuple[DenseConfig, ...]:
+    """Those of any extents."""
+    schedulers: list[Scheduler] = [Static(), *map(SplitK, SPLITS), *(SplitK(each, "cluster") for each in SPLITS_IN_CLUSTER)]
+    found = []
+    for BM, BN in TILES:
+        for scheduler in schedulers:
+            tile = Tile(BM, BN)
+            with suppress(ConfigError):
+                found.append(DenseConfig(operands, tile, 0, Cooperative(0, sums), scheduler, stored(store, out, tile, scheduler), loads,
+                                         fusion))
+    return tuple(found)
+
+
+def requests(copies: OperandCopies, lines: int, size: int) -> float:
+    """The requests of a warp for the lines of a stage."""
+    if isinstance(copies, TensorCopies):
+        return 0.0
+    if isinstance(copies, ElementCopies):
+        return lines * ELEMENTS[size] * (ACROSS if copies.across else 1.0)
+    return lines * STAGE_BYTES / 32 / copies.bytes
+
+
+def _waits(copies: OperandCopies, lines: int, size: int) -> int:
+    """The lines of a stage whose elements a thread must wait for, to store them; a warp has a fourth of them."""
+    return lines // 4 if isinstance(copies, ElementCopies) and size < 4 else 0
+
+
+def _clocks(problem: Problem, configs: Sequence[DenseConfig], card: Card) -> Any:
+    costs, size = of_card(card), problem.a.bits // 8
+    parts = estimate(costs, Sizes.of(problem), Columns.of(configs, card, costs))
+
+    def copied(config: DenseConfig) -> float:
+        """Of a stage."""
+        loads, tile = config.loads, config.tile
+        return REQUEST * (requests(loads.a, tile.BM, size) + requests(loads.b, tile.BN, size)) + \
+            LATENCY * (_waits(loads.a, tile.BM, size) + _waits(loads.b, tile.BN, size))
+
+    def single(config: DenseConfig) -> float:
+        return BY_ELEMENT * config.m64_blocks * config.tile.BN / 8 / config.splits if config.store == Direct(1) else 0.0
+
+    further = np.maximum(0.0, np.array([copied(config) for config in configs]) - parts.stage)
+    return parts.total + np.maximum(1.0, parts.waves) * (parts.steps * further + np.array([single(config) for config in configs]))
+
+
+def clocks(problem: Problem, config: DenseConfig, card: Card = H200) -> float:
+    """The model: SM clocks of one launch."""
+    return float(_clocks(problem, [config], card)[0])
+
+
+def realigned(problem: Problem, card: Card = H200) -> Problem | None:
+    """The problem after a copy of its operands to lines that tensor copies can load; None if one is larger than the L2."""
+    size, names = problem.a.bits // 8, problem.misaligned
+    largest = max(copied_bytes(one, size) for name, one in (("a", problem.of_a), ("b", problem.of_b)) if name in names)
+    return problem.aligned(names) if largest <= card.l2_mib * (1 << 20) else None
+
+
+def aligning(problem: Problem, config: DenseConfig) -> DenseConfig:
+    """The same configuration with that copy before it."""
+    assert isinstance(config.loads, Loads)
+    return replace(config, loads=replace(config.loads, align=problem.misaligned))  # type: ignore[arg-type]
+
+
+def copying(problem: Problem, names: str, card: Card = H200) -> float:
+    """The model: SM clocks of copies before a product. They are read and written once; each word takes the requests of its elements."""
+    size, total = problem.a.bits // 8, 0.0
+    for name, one in (("a", problem.of_a), ("b", problem.of_b)):
+        if name in names:
+            bytes = copied_bytes(one, size)
+            total += COPY + max(2 * bytes / card.fit.memory, REQUEST * ELEMENTS[size] * bytes / STAGE_BYTES / card.sms)
+    return total
+
+
+def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
+    """The configuration for a problem on a card."""
+    return next(candidates(problem, card))
+
+
+__all__ = ["aligning", "candidates", "clocks", "copying", "heuristic", "realigned", "requests"]

@@ -1,0 +1,193 @@
+"""The structures that a dense product without promoted sums can have: every tile with every schedule and scheduler. No model knows which
+are fast; `costs` judges them, and `python -m ptxkit.gemm sample` measures them.
+
+A structure is cheap, a configuration is not: `rings` says of all structures at once which of them some operands can have, and `configured`
+makes the one configuration that is wanted.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ptxkit.types import Scalar, bf16, e4m3, f16
+
+from ..collective.epilogue_ops import Fusion
+from ..config import budget
+from ..config.dense import DenseConfig, Operands
+from ..config.parts import (
+    ClusterShape,
+    ConfigError,
+    Cooperative,
+    CopiedLoads,
+    Loads,
+    Pingpong,
+    Schedule,
+    Scheduler,
+    SplitK,
+    Staged,
+    Static,
+    Store,
+    StreamK,
+    Swizzle,
+    Tile,
+)
+from ..problem.dense import FEW_ROWS, Problem
+
+NARROW, PINGPONG_FROM = 32, 64  # columns, from which tiles and pingpong tiles are not only for batches
+WIDTHS = (32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 256)
+STREAMED = (64, 96, 128, 160, 176, 192, 256)
+CLUSTERS = (ClusterShape(), ClusterShape(2, 1), ClusterShape(1, 2))
+SPLITS = (2, 3, 4, 5, 6, 8, 12, 16)
+SPLITS_IN_CLUSTER = (2, 4, 8)
+THREE_BLOCKS = 192              # rows of a tile of three warpgroups
+ONE_BLOCK = 64                  # rows, up to which no tile has more than one m64 block
+LEAST_OF_A_SPLIT = 2            # stages
+SHORT_RINGS = (2, 4)            # stages of rings that leave room for other CTAs on an SM
+SHORTER = 3                     # stages of a ring that gives up one for `Staged(4)`
+
+
+Usual = Loads | CopiedLoads
+
+
+class Structure(NamedTuple):
+    """What a configuration is but for the operands, loads and fusion."""
+
+    tile: Tile
+    schedule: Schedule
+    scheduler: Scheduler
+    store: Staged | None = None
+    stages: int = 0                             # 0: the deepest ring
+
+    @property
+    def warpgroups(self) -> int:
+        """The number of mma warpgroups."""
+        how = self.schedule
+        return 2 if isinstance(how, Pingpong) else how.warpgroups or budget.default_warpgroups(self.tile.BM)
+
+    @property
+    def for_small_products(self) -> bool:
+        """Whether it suits only products of a few tiles, many at a time."""
+        return bool(self.stages) or (PINGPONG_FROM if isinstance(self.schedule, Pingpong) else NARROW) > self.tile.BN
+
+    @property
+    def cluster(self) -> int:
+        """The number of CTAs of a cluster."""
+        if isinstance(self.scheduler, SplitK):
+            return self.scheduler.splits if self.scheduler.reduce == "cluster" else 1
+        return shared_by(self.scheduler).size
+
+
+def shared_by(scheduler: Scheduler) -> ClusterShape:
+    """The CTAs that share operands."""
+    return scheduler.cluster if isinstance(scheduler, Static | StreamK) else ClusterShape()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What the number of rows decides of a configuration: which tiles there are, and how operands are read."""
+
+    most: int                                   # rows of a tile
+    a_rows: int = 0
+    b_evict_first: bool = False
+
+    @classmethod
+    def of(cls, problem: Problem) -> Rows:
+        few = problem.m <= 56 and problem.a_major == "k"
+        once = problem.m <= ONE_BLOCK or (problem.m <= FEW_ROWS and problem.k >= 1024)
+        return cls(64 if problem.m <= ONE_BLOCK else 128 if problem.m <= FEW_ROWS else 256, -(-problem.m // 8) * 8 if few else 0, once)
+
+    def loads(self, usual: Loads | CopiedLoads) -> Loads | CopiedLoads:
+        """How such a problem's operands are read."""
+        if isinstance(usual, CopiedLoads) or not (self.a_rows or self.b_evict_first):
+            return usual
+        return replace(usual, a_rows=self.a_rows, b_evict_first=self.b_evict_first)
+
+
+@functools.cache
+def structures(most: int = 256) -> tuple[Structure, ...]:
+    """Tiles of up to `most` rows with their schedules and schedulers."""
+    return tuple(_structures(most))
+
+
+def _structures(most: int) -> Iterator[Structure]:
+    for BM, BN in itertools.product([rows for rows in (64, 128, THREE_BLOCKS, 256) if rows <= most], WIDTHS):
+        if BM == THREE_BLOCKS and BN > 176:     # 192 columns and all that a fusion can add spill
+            continue
+        tile = Tile(BM, BN)
+        ways: list[Schedule] = [Cooperative()]
+        if BM <= 128 and BN >= 64 and most > ONE_BLOCK:
+            ways.append(Pingpong())
+        for how in ways:
+            for cluster in CLUSTERS if BN >= 64 and most > ONE_BLOCK else CLUSTERS[:1]:
+                yield Structure(tile, how, Static(cluster=cluster))
+                if (64 * 128 if cluster.size == 1 else 128 * 128) <= BM * BN and BN in STREAMED:
+                    yield Structure(tile, how, StreamK(cluster=cluster))
+        if BM * BN >= 128 * 128:
+            for order in (Swizzle(size=1), Swizzle(size=16), Swizzle(size=32), Swizzle("along_n")):
+                yield Structure(tile, ways[-1], Static(order))
+        if (BM, BN) == (128, 256):
+            for cluster in CLUSTERS:            # a warpgroup that stores all its boxes at once is worth a stage of the ring
+                yield Structure(tile, Cooperative(), Static(cluster=cluster), Staged(4))
+        for splits in SPLITS if BN <= 192 else ():
+            yield Structure(tile, Cooperative(), SplitK(splits))
+            if splits in SPLITS_IN_CLUSTER:
+                yield Structure(tile, Cooperative(), SplitK(splits, "cluster"))
+    for BN in (16, 24):
+        yield Structure(Tile(64, BN), Cooperative(), Static())
+    for BN in (16, 24, 32, 48) if most > ONE_BLOCK else ():
+        yield Structure(Tile(64, BN), Pingpong(), Static())
+    for BN, stages in itertools.product((16, 24, 32, 48, 64), SHORT_RINGS):
+        yield Structure(Tile(64, BN), Cooperative(), Static(), None, stages)
+
+
+def alike(operands: Operands) -> Operands:
+    """Operands that can have just the same structures: f16 as bf16 unless its sums are f16, e5m2 as e4m3."""
+    def same(kind: type[Scalar]) -> type[Scalar]:
+        return kind if kind.bits == 32 else bf16 if kind.bits == 16 else e4m3
+
+    if operands.accumulator is f16:
+        return operands if operands.out.bits != 16 else replace(operands, out=bf16)
+    return replace(operands, a=same(operands.a), b=same(operands.b), out=same(operands.out))
+
+
+def configured(one: Structure, operands: Operands, fusion: Fusion, rows: Rows, loads: tuple[Usual, Usual],
+               store: Store | None) -> DenseConfig:
+    """The configuration of a structure. `loads`: of a scheduler whose first tile a CTA knows in advance, and of another; `store`: None is
+    derived. Raises ConfigError where it is refused."""
+    read = rows.loads(loads[isinstance(one.scheduler, StreamK)])
+    if isinstance(read, Loads) and read.a_rows and (isinstance(one.schedule, Pingpong) or shared_by(one.scheduler).n > 1):
+        read = replace(read, a_rows=0)          # whose copies of A are those of whole tiles
+    stages = one.stages if one.store is None else SHORTER
+    return DenseConfig(operands, one.tile, stages, one.schedule, one.scheduler, store, read, fusion)
+
+
+def of_structure(one: Structure, problem: Problem) -> DenseConfig:
+    """The configuration of a structure for a problem."""
+    return configured(one, problem.operands, problem.fusion, Rows.of(problem), usual_loads(problem),
+                      problem.stored(one.tile, one.scheduler, one.store))
+
+
+def usual_loads(problem: Problem) -> tuple[Usual, Usual]:
+    """How a problem's operands are read: by a scheduler whose first tile a CTA knows in advance, and by another."""
+    return problem.loads(Static()), problem.loads(StreamK())
+
+
+def of_problem(problem: Problem) -> list[DenseConfig]:
+    """Every configuration for a problem. Batches of few rows have the schedules of many: their tiles are many."""
+    rows, loads, batched = Rows.of(problem), usual_loads(problem), problem.batches is not None
+    found: dict[DenseConfig, None] = {}
+    for one in structures() if batched else structures(rows.most):
+        if rows.most < one.tile.BM or (one.for_small_products and not batched):
+            continue
+        with suppress(ConfigError):
+            found[configured(one, problem.operands, problem.fusion, rows, loads, problem.stored(one.tile, one.scheduler, one.store))] = None
+    return list(found)
+
+
+__all__ = ["LEAST_OF_A_SPLIT", "NARROW", "ONE_BLOCK", "PINGPONG_FROM", "SHORTER", "SHORT_RINGS", "THREE_BLOCKS", "Rows", "Structure",
+           "alike", "configured", "of_problem", "of_structure", "shared_by", "structures", "usual_loads"]

@@ -1,0 +1,219 @@
+"""Which configuration a dense product of few rows or of promoted sums gets: the least time by a model of one SM's stages, waves of tiles
+and the last epilogue. `dense` says which products these are."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ptxkit.cards import H200, Card
+
+from ..collective.mainloop_promoted import PROMOTED
+from ..collective.thread_scales import BLOCK
+from ..config import budget
+from ..config.budget import STAGE_BYTES
+from ..config.dense import DenseConfig
+from ..config.parts import (
+    MAX_CLUSTER,
+    ConfigError,
+    Cooperative,
+    Dynamic,
+    Pingpong,
+    Promoted,
+    Promotion,
+    SplitK,
+    Static,
+    StreamK,
+    Swizzle,
+    Tile,
+)
+from ..problem.dense import Problem
+from .space import ONE_BLOCK, Structure, of_structure, shared_by
+
+WORTH_SPLITTING = 0.99
+"""The time of a candidate that splits K further, relative to the best one before it, at most, to be chosen."""
+WORTH_CHANGING = 0.995
+"""The same of a candidate that does not."""
+LEAST_OF_A_SPLIT = 4            # stages
+MOST_SPLIT_WORK = 1.02          # work tiles of a split K over the SMs
+WHOLE_WAVES, WHOLE_WAVES_DYNAMIC = 6, 16
+NARROW_WIDTHS = (16, 24)
+"""Further widths for few rows of a batch-invariant product, whose K is not split: narrow tiles put more SMs to work instead."""
+WIDTHS = (32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
+SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 14, 16)
+Values = Any                    # a number or an array of them
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Configurations as the model sees them, an array for each property. `promotion`: how many times as long a stage takes."""
+
+    BM: Values
+    BN: Values
+    warpgroups: Values
+    blocks: Values
+    pingpong: Values
+    cluster_m: Values
+    cluster_n: Values
+    together: Values                            # CTAs of a cluster, also of one that splits K
+    splits: Values
+    stream: Values
+    dynamic: Values
+    promotion: Values
+    resident: Values
+
+    @classmethod
+    def of(cls, some: Sequence[DenseConfig | Structure], card: Card) -> Columns:
+        rows, resident = [], [card.resident(size) for size in range(MAX_CLUSTER + 1)]
+        for one in some:
+            tile, how, scheduler, warpgroups = one.tile, one.schedule, one.scheduler, one.warpgroups
+            shared, pingpong = shared_by(scheduler), isinstance(how, Pingpong)
+            rows.append((tile.BM, tile.BN, warpgroups, tile.BM // 64 // (1 if pingpong else warpgroups), pingpong, shared.m, shared.n,
+                         one.cluster, scheduler.splits if isinstance(scheduler, SplitK) else 1, isinstance(scheduler, StreamK),
+                         isinstance(scheduler, Dynamic), _promotion(one, card), resident[one.cluster]))
+        return cls(*np.array(rows, dtype=np.float64).T)
+
+
+@functools.cache
+def structures(promoted: bool) -> tuple[Structure, ...]:
+    """Tiles with their schedules and schedulers, for few rows or for promoted sums, whose scales are not yet told."""
+    found = []
+    for BM in (64, 128, 192, 256) if promoted else (64,):
+        for BN in WIDTHS if promoted else (*NARROW_WIDTHS, *WIDTHS):
+            if BM * BN > 256 * 192 or (BM == 192 and BN != 128):
+                continue
+            # many factors for a thread; more reading of A than work; 256 x 128 is faster
+            if promoted and ((BLOCK % BN and BN % 64) or (BM > 64 and BN < 128) or BN > PROMOTED):
+                continue
+            how, order = _promoted(BM, BN) if promoted else (Cooperative(), Swizzle())
+            found.append(Structure(Tile(BM, BN), how, Dynamic(order) if promoted else Static(order)))
+            for splits in SPLITS:
+                found.append(Structure(Tile(BM, BN), how, SplitK(splits, "workspace", order)))
+                if splits in (2, 4, 8):
+                    found.append(Structure(Tile(BM, BN), how, SplitK(splits, "cluster", order)))
+    return tuple(found)
+
+
+def _promoted(BM: int, BN: int) -> tuple[Cooperative, Swizzle]:
+    """How a tile whose sums are promoted is worked on."""
+    how: Promotion = "plain"
+    order = Swizzle()
+    if BM * BN <= 128 * 128:
+        how = "overlap"
+    elif BM == 192:
+        order = Swizzle("along_n", 16)
+    elif (BM, BN) == (128, 192):
+        order = Swizzle(size=16)
+    else:
+        how = "stagger"
+    return Cooperative(sums=Promoted(how)), order
+
+
+@functools.lru_cache(32)
+def _columns(promoted: bool, card: Card) -> Columns:
+    return Columns.of(structures(promoted), card)
+
+
+def _sensible(problem: Problem, seen: Columns, card: Card) -> Any:
+    """Whether a structure makes sense for these extents."""
+    widest = max(32 if problem.b_major == "k" else 64, -(-problem.n // 8) * 8 + 31)
+    depth = _depth(problem)
+    tiles = np.ceil(problem.m / seen.BM) * np.ceil(problem.n / seen.BN) * (problem.batches or 1)
+    split = ((tiles <= card.sms) & (depth >= LEAST_OF_A_SPLIT * seen.splits) & (tiles * seen.splits <= card.sms * MOST_SPLIT_WORK)
+             & (not problem.invariant))
+    narrow = (WIDTHS[0] > seen.BN) & (not problem.invariant)
+    tall = (seen.BM > ONE_BLOCK) & (problem.m <= ONE_BLOCK)
+    return (seen.resident >= seen.together) & (widest >= seen.BN) & ((seen.splits == 1) | split) & ~tall & ~narrow
+
+
+def _configured(problem: Problem, one: Structure) -> DenseConfig:
+    """The configuration of a structure. Raises ConfigError where it is refused."""
+    if isinstance(one.schedule, Cooperative) and isinstance(one.schedule.sums, Promoted):
+        one = one._replace(schedule=Cooperative(sums=problem.sums(one.schedule.sums.how)))
+    return of_structure(one, problem)
+
+
+def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:
+    """Configurations worth trying for a problem."""
+    sensible = _sensible(problem, _columns(problem.promote, card), card)
+    for one, makes_sense in zip(structures(problem.promote), sensible, strict=True):
+        if makes_sense:
+            with suppress(ConfigError):
+                yield _configured(problem, one)
+
+
+def _depth(problem: Problem) -> int:
+    """The stages of 128 bytes of K."""
+    return max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
+
+
+def clocks(problem: Problem, config: DenseConfig, card: Card = H200) -> float:
+    """The model: SM clocks of one launch."""
+    return float(estimate(problem, Columns.of([config], card), card)[0])
+
+
+def estimate(problem: Problem, seen: Columns, card: Card) -> Any:
+    """The SM clocks of one launch, by configuration."""
+    fit = card.fit
+    split, stream, pingpong = seen.splits > 1, seen.stream > 0, seen.pingpong > 0
+    in_cluster = split & (seen.together > 1)
+    rows, columns = np.ceil(problem.m / seen.BM), np.ceil(problem.n / seen.BN)
+    clusters = np.ceil(rows / seen.cluster_m) * np.ceil(columns / seen.cluster_n) * (problem.batches or 1)
+    ctas = clusters * seen.cluster_m * seen.cluster_n * seen.splits
+    waves = ctas / np.maximum(1, seen.resident)
+    whole = np.where(seen.dynamic > 0, WHOLE_WAVES_DYNAMIC, WHOLE_WAVES)
+    waves = np.where(stream, waves, np.where(waves <= whole, np.ceil(waves - 1e-9), waves + 0.5))
+    a_rows = np.minimum(seen.BM, problem.m)
+    loaded = (a_rows / seen.cluster_n + seen.BN / seen.cluster_m) * STAGE_BYTES
+    read = np.maximum(1.0, (64 + 4096 / seen.BN) / 128)        # what shared memory is read for, which does not wait for wgmma
+    multiplied = seen.BM / 64 * seen.BN / 2 * 4 * (np.maximum(1 / card.tensor, read) + (seen.promotion - 1) * read)
+    stage = np.maximum(multiplied, loaded / fit.l2) + np.where(seen.warpgroups == 1, fit.stage_1, fit.stage)
+    steps = np.ceil(_depth(problem) / seen.splits)
+    epilogue = fit.epilogue * seen.blocks * seen.BN / 8
+    total = fit.prologue + np.where(seen.together > 1, fit.cluster, 0.0)
+    total = total + np.where(pingpong, waves * (steps * stage + 100) + epilogue, waves * (steps * stage + epilogue))
+    sums = seen.BM * seen.BN * 4
+    once = np.where(in_cluster, fit.reduce_cluster, fit.reduce_workspace)
+    rate = np.where(in_cluster, fit.sums_cluster, fit.sums_workspace)
+    total = total + np.where(split, once + waves * sums / rate, 0.0)
+    # of stream-K a trip of one tile's sums for each CTA, taken to be as long as that of a split K
+    total = total + np.where(stream, fit.reduce_workspace + sums / fit.sums_workspace, 0.0)
+    size = problem.a.bits / 8
+    bytes = (problem.m * problem.k + problem.n * problem.k) * size + problem.m * problem.n * problem.out.bits / 8
+    streaming = np.minimum(1.0, ctas / card.sms)
+    return np.maximum(total, fit.prologue + bytes * (problem.batches or 1) / (fit.memory * streaming) + 0.1 * total)
+
+
+def _promotion(one: DenseConfig | Structure, card: Card) -> float:
+    """How many times as long a stage takes with promoted sums."""
+    fit, sums = card.fit, budget.sums_of(one.schedule)
+    if not isinstance(sums, Promoted):
+        return 1.0
+    if sums.how != "plain":
+        return fit.overlap if sums.how == "overlap" else fit.stagger
+    if one.warpgroups == 3:
+        return fit.promote_3
+    return fit.promote_192 if (one.tile.BM, one.tile.BN) == (128, 192) else fit.promote
+
+
+def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
+    """The configuration for a problem on a card."""
+    seen = _columns(problem.promote, card)
+    sensible, times = _sensible(problem, seen, card), estimate(problem, seen, card)
+    best, fewest, least = None, 0, math.inf
+    for one, makes_sense, splits, time in zip(structures(problem.promote), sensible.tolist(), seen.splits.tolist(), times.tolist(),
+                                              strict=True):
+        if makes_sense and (best is None or time < least * (WORTH_SPLITTING if splits > fewest else WORTH_CHANGING)):
+            with suppress(ConfigError):         # made only where it would be chosen
+                best, fewest, least = _configured(problem, one), splits, time
+    assert best is not None
+    return best
+
+
+__all__ = ["candidates", "clocks", "heuristic", "structures"]

@@ -1,0 +1,324 @@
+"""`python -m ptxkit.gemm sample`: times of many configurations on random products of one card, for `fit`.
+
+The configurations come from a generator that knows nothing of the heuristic: every tile with every schedule, cluster and way to share out
+the work. Operands lie one after another in a pool that is far larger than the L2, so that each launch finds its own in memory. Every
+configuration's first product is compared with the library's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+import math
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ptxkit.errors import PtxkitError
+from ptxkit.measure.watch import GiveUp, Step, alive, watched
+from ptxkit.runtime import driver
+from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.launch import view
+
+from ..config.budget import STAGE_BYTES
+from ..config.dense import DenseConfig
+from ..heuristic.space import LEAST_OF_A_SPLIT, of_problem
+from ..heuristic.tuned import knobs
+from ..launch.dense import Launch, Plan
+from ..problem.dense import PLAIN, Arrays
+from ..problem.dense import Problem as Asked
+from .assembly import assembled
+from .bench import run as bench
+from .bench.operands import ERROR, TORCH_NAMES
+from .bench.shapes import BYTES, Problem, drawn
+from .problems import described
+
+POOL_BYTES = 4 << 30
+COLD_BYTES = 400 << 20          # of operands between two uses of the same ones: several times the L2
+WORK_US = 250.0                 # of one measurement
+FEWEST, MOST = 3, 16            # launches of one measurement
+ENQUEUE_US = 12.0               # what a launch costs the host at most
+AGAIN, ROUNDS = 12, 3           # of a shape's fastest, so many are measured again so often
+MOST_SPLIT_TILES = 600          # work tiles of a split K that are worth a measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A kind of product, and its share of the time. `rows`: the M that are drawn below 129, since each multiple of 8 has kernels of its
+    own there; without any, M is larger. `batched`: batches of 2 to 128 products."""
+
+    dtype: str
+    layout: str
+    share: float
+    rows: tuple[int, ...] = ()
+    batched: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.dtype} {self.layout}{' batched' if self.batched else ''}"
+
+
+PARTS = (Part("bf16", "nt", 0.40, (16, 64, 96, 128)), Part("bf16", "nn", 0.14), Part("bf16", "tn", 0.08), Part("bf16", "tt", 0.05),
+         Part("e4m3", "nt", 0.20), Part("f32", "nt", 0.13), Part("bf16", "nt", 0.14, (16, 64, 96, 128), batched=True),
+         Part("bf16", "nn", 0.06, batched=True))
+
+
+def products(part: Part, seed: int) -> Iterator[Problem]:
+    """Random products of a part without end, every other one with N and K that are multiples of 64."""
+    source = random.Random(seed)
+    for turn in itertools.count():
+        kind = ("any8", "aligned")[turn % 2]
+        found, = drawn(source.getrandbits(30), 1, kind, [part.dtype], part.layout, part.batched)
+        if found.m <= 128:
+            if not part.rows:
+                continue
+            found = replace(found, m=min(part.rows, key=lambda rows, m=found.m: abs(math.log(rows / m))))  # type: ignore[misc]
+        yield found
+
+
+def generated(asked: Asked) -> list[DenseConfig]:
+    """Every configuration of a product. Those that leave four fifths of a tile or more empty are left out, as are splits that give a CTA
+    fewer than two stages."""
+    found: list[DenseConfig] = []
+    depth = max(1, -(-asked.k * asked.a.bits // (8 * STAGE_BYTES)))
+    for config in of_problem(asked):
+        tile, splits = config.tile, config.splits
+        rows, columns = -(-asked.m // tile.BM), -(-asked.n // tile.BN)
+        tiles = rows * columns * (asked.batches or 1)
+        mostly_empty = asked.m * asked.n < 0.2 * rows * tile.BM * columns * tile.BN
+        if not mostly_empty and (splits == 1 or (LEAST_OF_A_SPLIT * splits <= depth and tiles * splits <= MOST_SPLIT_TILES)):
+            found.append(config)
+    return found
+
+
+class Pool:
+    """Operands of one type and room for results, from which products take theirs in turn."""
+
+    def __init__(self, torch: Any, dtype: str) -> None:
+        self.torch, self.size = torch, BYTES[dtype]
+        self.kind = getattr(torch, TORCH_NAMES[dtype])
+        made = torch.empty(POOL_BYTES, device="cuda", dtype=torch.uint8).view(self.kind)
+        step = 1 << 27
+        for first in range(0, made.numel(), step):
+            part = made[first:first + step]
+            part.copy_(torch.randn(part.numel(), device="cuda", dtype=torch.float32))
+        self.values = made
+        self.results = torch.empty(POOL_BYTES, device="cuda", dtype=torch.uint8)
+        self.scale = torch.ones((), device="cuda")
+        self.one = view(self.scale)
+
+    def sets(self, problem: Problem) -> Iterator[Arrays]:
+        """The arrays of one product after another, without end."""
+        m, n, k, size, outer = problem.m, problem.n, problem.k, self.size, problem.outer
+        out_size = BYTES[problem.out]
+        a_bytes, b_bytes, d_bytes = (-(-problem.count * bytes // 1024) * 1024 for bytes in (m * k * size, n * k * size, m * n * out_size))
+        turns = max(1, min(POOL_BYTES // (a_bytes + b_bytes), POOL_BYTES // d_bytes, -(-COLD_BYTES // (a_bytes + b_bytes + d_bytes))))
+        a_strides = (k, 1) if problem.layout[0] == "n" else (1, m)
+        b_strides = (n, 1) if problem.layout[1] == "n" else (1, k)
+        apart = [(size,) if outer else () for size in (m * k, n * k, m * n)]
+        base, results = self.values.data_ptr(), self.results.data_ptr()
+        for turn in itertools.count():
+            place = turn % turns
+            a = base + place * (a_bytes + b_bytes)
+            scales = (self.one, self.one) if size == 1 else (None, None)
+            yield Arrays(ArrayView(a, (*outer, m, k), (*apart[0], *a_strides), problem.dtype, 0, "torch"),
+                         ArrayView(a + a_bytes, (*outer, k, n), (*apart[1], *b_strides), problem.dtype, 0, "torch"),
+                         ArrayView(results + place * d_bytes, (*outer, m, n), (*apart[2], n, 1), problem.out, 0, "torch"),
+                         None, None, None, *scales)
+
+    def tensors(self, problem: Problem, arrays: Arrays) -> tuple[Any, Any, Any]:
+        """The same arrays as tensors."""
+        out = self.results.view(getattr(self.torch, TORCH_NAMES[problem.out]))
+        places = [(array.pointer - whole.data_ptr()) // whole.element_size()
+                  for array, whole in ((arrays.a, self.values), (arrays.b, self.values), (arrays.out, out))]
+        return (self.torch.as_strided(self.values, arrays.a.shape, arrays.a.strides, places[0]),
+                self.torch.as_strided(self.values, arrays.b.shape, arrays.b.strides, places[1]),
+                self.torch.as_strided(out, arrays.out.shape, arrays.out.strides, places[2]))
+
+
+class Bench:
+    """The measurements of one part."""
+
+    def __init__(self, torch: Any, part: Part, step: Step) -> None:
+        self.torch, self.part, self.step, self.pool = torch, part, step, Pool(torch, part.dtype)
+        self.stream = torch.cuda.current_stream().cuda_stream
+        self.checked: dict[DenseConfig, str | None] = {}
+        self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def library(self, problem: Problem, arrays: Arrays) -> Any:
+        """One product by cuBLAS, as a function."""
+        torch = self.torch
+        a, b, d = self.pool.tensors(problem, arrays)
+        if BYTES[problem.dtype] == 1:
+            kind, one = d.dtype, self.pool.scale
+            return lambda: torch._scaled_mm(a, b, one, one, out_dtype=kind, use_fast_accum=True, out=d)
+        return lambda: torch.matmul(a, b, out=d)
+
+    def ours(self, problem: Problem, plan: Plan, arrays: Arrays) -> Any:
+        launch = Launch(plan, arrays, PLAIN)
+        return lambda: launch.run(self.stream)
+
+    def us(self, launches: Sequence[Any]) -> float:
+        """Microseconds of one, all enqueued before the first begins."""
+        self.torch.cuda._sleep(round(2000 * ENQUEUE_US * len(launches)))
+        self.start.record()
+        for launch in launches:
+            launch()
+        self.end.record()
+        self.end.synchronize()
+        return 1e3 * float(self.start.elapsed_time(self.end)) / len(launches)
+
+    def fault(self, problem: Problem, plan: Plan, arrays: Arrays) -> str | None:
+        """Whether the first product of a configuration differs from the library's; the sentence, once for each."""
+        if plan.config not in self.checked:
+            torch = self.torch
+            why = self.step.begin(f"{self.part.name} {plan.config}")
+            if why is not None:
+                self.checked[plan.config] = f"{problem} {plan.config}: {why}"
+                return self.checked[plan.config]
+            a, b, d = self.pool.tensors(problem, arrays)
+            d.fill_(math.nan)
+            Launch(plan, arrays, PLAIN).run(self.stream)
+            torch.cuda.synchronize()
+            exact = a.float() @ b.float()
+            error = float((d.float() - exact).norm() / exact.norm())
+            right = error <= ERROR[problem.dtype]
+            self.checked[plan.config] = None if right else f"{problem} {plan.config}: relative error {error:.3g}"
+        return self.checked[plan.config]
+
+    def shape(self, problem: Problem, configs: Sequence[DenseConfig], source: random.Random, until: float) -> dict[str, Any]:
+        """The times of one product by its configurations in random order until some time, and the fastest ones again."""
+        asked, sets = described(problem), self.pool.sets(problem)
+        library = [self.library(problem, next(sets)) for _ in range(2)]
+        for launch in library:
+            launch()
+        guess = self.us(library)
+        count = max(FEWEST, min(MOST, round(WORK_US / max(guess, 1.0)))) if guess < 1500 else 2
+        plans: dict[DenseConfig, Plan] = {}
+        times: dict[DenseConfig, list[float]] = {}
+        wrong: list[str] = []
+
+        def measured(config: DenseConfig, times_more: int = 1) -> None:
+            launches = [self.ours(problem, plans[config], next(sets)) for _ in range(count * times_more)]
+            times.setdefault(config, []).append(self.us(launches))
+
+        theirs: list[float] = []
+        for config in source.sample(list(configs), len(configs)):
+            if time.perf_counter() > until:
+                break
+            try:
+                plans[config] = Plan(asked, 0, config)
+                sentence = self.fault(problem, plans[config], next(sets))
+            except PtxkitError as error:
+                sentence = str(error).splitlines()[0]
+            if sentence:
+                wrong.append(sentence)
+                continue
+            if not times:
+                self.ours(problem, plans[config], next(sets))()
+            measured(config)
+        for _ in range(ROUNDS):
+            theirs.append(self.us([self.library(problem, next(sets)) for _ in range(count)]))
+            best = sorted(times, key=lambda config: statistics.median(times[config]))[:AGAIN]
+            for config in source.sample(best, len(best)):
+                measured(config)
+        return {"times": times, "cublas": statistics.median(theirs) if theirs else None, "wrong": wrong}
+
+
+def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, per_shape_s: float = 2.0,
+        step: Step | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Measures until the time is over; the record, which is also written after each part. A run that is restarted goes on with it."""
+    torch = bench.library()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    step = step or Step()
+    begin = time.perf_counter()
+    record: dict[str, Any] = {"device": bench.device(torch), "seed": seed, "date": time.strftime("%Y-%m-%d"), "parts": []}
+    if step.restarted and path.is_file():
+        record = json.loads(gzip.decompress(path.read_bytes()))
+        begin -= record["seconds"]
+    total = sum(part.share for part in parts)
+    for place, part in enumerate(parts):
+        until = begin + seconds * sum(one.share for one in parts[:place + 1]) / total
+        if step.finished(part.name) or time.perf_counter() > until:
+            continue
+        kept: dict[str, Any] = {"part": part.name, "configs": [], "rows": [], "wrong": []}
+        record["parts"].append(kept)
+        try:
+            _measure(Bench(torch, part, step), kept, seed + len(record["parts"]), until, per_shape_s)
+        except RuntimeError as error:
+            alive(torch)
+            raise GiveUp(str(error).splitlines()[0]) from None
+        finally:
+            record["seconds"] = time.perf_counter() - begin
+            path.write_bytes(gzip.compress(json.dumps(record, separators=(",", ":")).encode()))
+        step.finish(part.name)
+        pairs = sum(len(row["us"]) for row in kept["rows"])
+        say(f"{part.name}: {len(kept['rows'])} products, {len(kept['configs'])} configurations, {pairs} pairs, "
+            f"{len(kept['wrong'])} wrong, {time.perf_counter() - begin:.0f} s")
+        torch.cuda.empty_cache()
+    return record
+
+
+def _measure(field: Bench, kept: dict[str, Any], seed: int, until: float, per_shape_s: float) -> None:
+    """The rows of one part."""
+    source = random.Random(seed)
+    known: dict[DenseConfig, int] = {}
+    ready: set[DenseConfig] = set()
+    for problem in products(field.part, seed):
+        if time.perf_counter() > until:
+            return
+        asked = described(problem)
+        configs = generated(asked)
+        fresh = [config for config in configs if config not in ready]
+        for first in range(0, len(fresh), 100):
+            assembled(fresh[first:first + 100])
+            field.step.touch()
+        ready.update(fresh)
+        found = field.shape(problem, configs, source, min(until, time.perf_counter() + per_shape_s))
+        for config in found["times"]:
+            if config not in known:
+                known[config] = len(kept["configs"])
+                kept["configs"].append({**knobs(config, asked), "m": problem.m})
+        kept["rows"].append({"shape": str(problem), "cublas_us": found["cublas"],
+                             "us": [[known[config], *(round(value, 3) for value in seen)] for config, seen in found["times"].items()]})
+        kept["wrong"] = sorted({*kept["wrong"], *found["wrong"]})
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options, and `run` for the command line."""
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=300.0, metavar="S", help="of all measurements together (default 300)")
+    parser.add_argument("--part", dest="parts", action="append", choices=[part.name for part in PARTS],
+                        help="only this kind of product; again for more")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the record, JSON compressed by gzip")
+    parser.set_defaults(run=command)
+
+
+def command(options: argparse.Namespace) -> int:
+    """0: measured."""
+    driver.probe()
+    wishes = {"seed": options.seed, "seconds": options.seconds, "path": str(options.output), "parts": options.parts}
+    with TemporaryDirectory() as folder:
+        return watched("ptxkit.gemm.tools.sample:work", wishes, Path(folder, "note"), say=lambda text: print(text, flush=True))
+
+
+def work(wishes: Mapping[str, Any], step: Step) -> int:
+    """What the worker does: measures, and keeps the record at the path that it is told."""
+    wanted = wishes["parts"] or [part.name for part in PARTS]
+    record = run(wishes["seed"], wishes["seconds"], Path(wishes["path"]), [part for part in PARTS if part.name in wanted], step=step,
+                 say=lambda text: print(text, flush=True))
+    for part in record["parts"]:
+        for sentence in part["wrong"]:
+            print(sentence, file=sys.stderr)
+    return 0
+
+
+__all__ = ["PARTS", "Part", "add_arguments", "command", "generated", "products", "run", "work"]

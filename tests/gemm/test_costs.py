@@ -1,0 +1,183 @@
+"""Laws of the cost model of dense products, and of how it is fitted and told."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+
+from ptxkit.cards import CARDS, H100, H200
+from ptxkit.gemm.__main__ import main
+from ptxkit.gemm.collective.epilogue_ops import PLAIN_SUM
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Loads, Pingpong, Static, StreamK, Tile
+from ptxkit.gemm.heuristic import costs, rings, space
+from ptxkit.gemm.heuristic.costs import Columns, Costs, Sizes, estimate
+from ptxkit.gemm.heuristic.dense import by_waves, clocks, heuristic, judged
+from ptxkit.gemm.heuristic.space import Rows
+from ptxkit.gemm.heuristic.tuned import knobs
+from ptxkit.gemm.launch.dense import check_config
+from ptxkit.gemm.launch.grid import Grid
+from ptxkit.gemm.tools import fit
+from ptxkit.gemm.tools.bench.shapes import drawn
+from ptxkit.gemm.tools.problems import asked, described
+from ptxkit.types import TYPES
+
+PARTIAL = dataclasses.replace(H200, name="NVIDIA H20").with_sms(78)
+
+
+def parts(config, m, n, k):
+    of = costs.of_card(H200)
+    return estimate(of, Sizes.of(asked(m, n, k)), Columns.of([config], H200, of))
+
+
+def test_lines_that_straddle_cost_more_and_multicast_shares_them():
+    alone, pair = DenseConfig(tile=Tile(128, 128)), DenseConfig(tile=Tile(128, 128), scheduler=Static(cluster=ClusterShape(2, 1)))
+    aligned, straddled = (parts(alone, 4096, 4096, k).copy[0] for k in (5120, 5128))
+    assert straddled > 1.3 * aligned
+    assert parts(pair, 4096, 4096, 5128).copy[0] < straddled
+    assert parts(alone, 4096, 4096, 5184).copy[0] == aligned            # lines of 10,368 bytes are whole ones
+
+
+def test_the_parts_grow_with_what_causes_them():
+    config = DenseConfig(tile=Tile(128, 128), schedule=Pingpong())
+    small, deep, high = (parts(config, *extents) for extents in ((4096, 4096, 512), (4096, 4096, 1024), (8192, 4096, 512)))
+    assert deep.steps[0] == 2 * small.steps[0]
+    assert deep.tiles[0] > small.tiles[0]
+    assert deep.waves[0] == small.waves[0]
+    assert high.waves[0] > 1.8 * small.waves[0]
+    assert high.memory[0] > small.memory[0]
+    runs = parts(DenseConfig(tile=Tile(128, 128), scheduler=StreamK()), 1304, 1304, 8192)
+    assert runs.reduction[0] > 0
+    assert runs.steps[0] < 128
+
+
+@pytest.mark.parametrize("card", [H100, H200, PARTIAL], ids=lambda card: card.name)
+def test_what_is_chosen_for_random_products_can_be_launched(card):
+    for problem in (*drawn(3, 60), *drawn(4, 20, dtypes=["e4m3"]), *drawn(5, 20, dtypes=["f32"])):
+        shape = described(problem)
+        config = heuristic(shape, card)
+        check_config(config, shape)
+        grid = Grid.of(shape, config, card.resident(config.cluster) // config.cluster)
+        assert 1 <= grid.ctas[0] <= max(card.sms, config.splits * -(-shape.m // config.tile.BM) * -(-shape.n // config.tile.BN))
+        whole = -(-shape.m // 64) * -(-shape.n // 64)
+        if whole >= 4 * card.sms and shape.k >= 512:
+            assert grid.ctas[0] >= card.sms // 3                        # no card is left idle by a problem that has work for it
+
+
+def test_few_rows_and_promoted_sums_are_chosen_for_by_waves():
+    assert by_waves(asked(64, 4096, 4096))
+    assert not by_waves(asked(65, 4096, 4096))
+    assert by_waves(asked(4096, 4096, 4096, "e4m3", out="bf16", fast_accum=False))
+    chosen = judged(asked(4096, 4096, 4096), H200)
+    assert heuristic(asked(4096, 4096, 4096), H200) == chosen.best
+    assert clocks(asked(4096, 4096, 4096), chosen.best, H200) == pytest.approx(float(chosen.clocks.min()))
+
+
+OPERANDS = [Operands(TYPES[a], TYPES[a], TYPES[out], TYPES[accumulator], *majors, batched)
+            for a, out, accumulator, layouts in (("bf16", "bf16", "f32", 4), ("bf16", "f32", "f32", 4), ("f16", "f32", "f16", 1),
+                                                 ("e4m3", "bf16", "f32", 1), ("e4m3", "e4m3", "f32", 1), ("f32", "f32", "f32", 1))
+            for majors in list(itertools.product(("k", "mn"), repeat=2))[:layouts] for batched in (False, True)]
+
+
+@pytest.mark.parametrize("operands", OPERANDS)
+def test_the_rings_are_those_of_the_configurations(operands):
+    """What is counted for all structures at once is what `DenseConfig` counts, and refuses, for each."""
+    own = costs.of_card(H200)
+    found = space.structures()
+    there, seen = rings.fitting(found, Columns.of_structures(found, H200, own), operands)
+    legal = []
+    for one, is_there in zip(found, there, strict=True):
+        try:
+            legal.append(space.configured(one, operands, PLAIN_SUM, Rows(256), (Loads(), Loads()), one.store))
+        except ConfigError:
+            assert not is_there, one
+        else:
+            assert is_there, one
+    wanted = Columns.of(legal, H200, own)
+    assert all(np.array_equal(getattr(seen, name), getattr(wanted, name)) for name in seen.__slots__)
+
+
+def test_a_new_shape_makes_the_one_configuration_that_it_gets(monkeypatch):
+    """No clock decides: what takes long is to make configurations."""
+    problems = [described(problem) for problem in drawn(6, 40)] + [asked(m, 4096, 7168) for m in (1, 8, 40)]
+    made = []
+    before = DenseConfig.__post_init__
+    monkeypatch.setattr(DenseConfig, "__post_init__", lambda self: (made.append(1), before(self))[1])
+    for problem in problems:
+        made.clear()
+        heuristic(problem, H200)
+        assert len(made) <= (12 if by_waves(problem) else 1)
+
+
+def test_constants_are_kept_and_read_and_every_card_has_some(tmp_path):
+    own = Costs(l2=123.0, factors={"128x256 cooperative 1x1": 0.9})
+    costs.write(tmp_path / "card.json", own, {"device": "a card"})
+    assert costs.read(tmp_path / "card.json") == own
+    with pytest.raises(costs.CostsError, match="no constants"):
+        costs.read(tmp_path / "gone.json")
+    assert {word for word, card in CARDS.items() if costs.fit_path(card.name).is_file()} == {"h100", "h200"}
+    assert costs.of_card(dataclasses.replace(H100, name="another")) == costs.of_card(H100)
+
+
+def record(true: Costs, seed: int, wrong: float = 0.0) -> dict:
+    """What `sample` would keep on a card whose products take just what the model says."""
+    source, rows, kept, places = random.Random(seed), [], [], {}
+    for problem in drawn(seed, 40, dtypes=["bf16"], layout="nt"):
+        shape = described(problem)
+        if by_waves(shape):
+            continue
+        all_ = judged(shape, H200)
+        configs = [all_.config(place) for place in range(len(all_.structures))]
+        total = estimate(true, Sizes.of(shape), Columns.of(configs, H200, true)).total / H200.clock_mhz
+        us = []
+        for place in source.sample(range(len(total)), 60):
+            config = configs[place]
+            key = json.dumps(knobs(config, shape))
+            if key not in places:
+                places[key] = len(kept)
+                kept.append({**knobs(config, shape), "m": shape.m})
+            us.append([places[key], float(total[place]) * source.uniform(1, 1 + wrong)])
+        rows.append({"shape": str(problem), "cublas_us": None, "us": us})
+    return {"device": {"name": H200.name}, "seed": seed, "parts": [{"part": "bf16 nt", "configs": kept, "rows": rows, "wrong": []}]}
+
+
+def test_a_fit_finds_what_made_the_times_and_its_regret_is_that_of_the_choice(tmp_path, capsys):
+    true = Costs(l2_all=5000.0, stage=90.0, launch=3000.0, memory=900.0)
+    some, names = fit.pairs([record(true, 1)], H200)
+    assert len(names) == len(set(some.product.tolist()))
+    assert np.all(fit.regrets(true, some) == 1.0)                       # who knows the truth chooses the best
+    weights = some.weights()
+    found = fit.fitted(some, H200, turns=4)
+    assert fit.loss(found, some, weights, H200.clock_mhz) < 0.5 * fit.loss(Costs(), some, weights, H200.clock_mhz)
+    assert np.log(fit.regrets(found, some)).mean() <= np.log(fit.regrets(Costs(), some)).mean() + 1e-9
+    backwards = dataclasses.replace(true, factors={word: 1 / us for word, us in zip(some.structure, some.us, strict=True)})
+    assert fit.regrets(backwards, some).max() > 1.05                    # a bad choice is seen
+    path = tmp_path / "data.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(record(true, 2)).encode()))
+    assert main(["fit", str(path), "--card", "h200", "--turns", "1", "--output", str(tmp_path / "card.json")]) == 0
+    assert "held out" in capsys.readouterr().out
+    assert costs.read(tmp_path / "card.json").factors
+    assert main(["fit", str(path), "--card", "h100", "--output", str(tmp_path / "card.json")]) == 1
+
+
+def test_explain_tells_the_choice_and_its_parts(capsys):
+    assert main(["explain", "-m", "1976", "-n", "5592", "-k", "6280", "--card", "h100", "--most", "3"]) == 0
+    told = capsys.readouterr().out
+    assert str(heuristic(asked(1976, 5592, 6280), H100)) in told
+    assert "<- chosen" in told
+    assert "the model of costs" in told
+    assert main(["explain", "-m", "4096", "-n", "4096", "-k", "4096", "--card", "h200", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["by"] == "the tuned table of the card"
+    assert any(row["config"] == found["chosen"] for row in found["candidates"])
+    times = [row["us"] for row in found["candidates"][:12]]
+    assert times == sorted(times)
+    assert main(["explain", "-m", "16", "-n", "4096", "-k", "7168", "--card", "h100"]) == 0
+    assert "the model of waves" in capsys.readouterr().out
+    assert main(["explain", "-m", "0", "-n", "1", "-k", "1"]) == 2

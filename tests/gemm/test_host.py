@@ -1,0 +1,198 @@
+"""What a call costs the host, without a GPU: laws of the warm path by a driver that does nothing. No clock decides here."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ptxkit import gemm
+from ptxkit.cards import H200
+from ptxkit.errors import LaunchError
+from ptxkit.gemm.config.dense import DenseConfig
+from ptxkit.gemm.config.parts import SplitK, Tile
+from ptxkit.gemm.launch import dense
+from ptxkit.gemm.launch.grid import COUNTER_BYTES
+from ptxkit.gemm.tools.bench import host, stub
+from ptxkit.runtime import arrays, driver, launcher
+from ptxkit.runtime.arrays import ArrayView, marks, marks_of_three, view
+
+pytestmark = pytest.mark.ptxas
+
+
+@pytest.fixture
+def card():
+    with stub.installed() as made:
+        yield made
+
+
+def operands(m: int = 128, n: int = 128, k: int = 64, dtype: str = "bf16") -> tuple[Any, Any, Any]:
+    b = stub.array(dtype, k, n)
+    b.strides = 1, k
+    return stub.array(dtype, m, k), b, stub.array("bf16" if dtype == "e4m3" else dtype, m, n)
+
+
+def entered(call: Callable[[], Any]) -> Counter[str]:
+    """The Python functions that a call enters."""
+    seen: Counter[str] = Counter()
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call":
+            seen[frame.f_code.co_name] += 1
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+def test_a_warm_call_asks_each_array_once_and_launches(card) -> None:
+    a, b, out = operands()
+    gemm.gemm(a, b, out)
+    gemm.hgemm(a, b, out)
+    card.calls.clear()
+    seen = entered(lambda: gemm.gemm(a, b, out))
+    assert sum(seen.values()) <= 9, seen
+    assert not seen.keys() & {"view", "_prepare", "__hash__", "__eq__", "_write", "_point_at", "at"}
+    assert card.calls == {}                                     # of the driver nothing but the launch itself
+    assert sum(entered(lambda: gemm.hgemm(a, b, out)).values()) <= 9
+
+
+def test_a_warm_call_with_scales_makes_no_view(card) -> None:
+    a, b, out = operands(k=128, dtype="e4m3")
+    scale = stub.array("f32", 1)
+    gemm.gemm(a, b, out, a_scale=scale, b_scale=scale)
+    assert "view" not in entered(lambda: gemm.gemm(a, b, out, a_scale=scale, b_scale=scale))
+
+
+def test_a_warm_group_product_and_a_workspace_are_written_once(card) -> None:
+    """The arguments with a stream's workspace are made when the stream is another, not at each launch."""
+    x, w, cu, y = stub.array("bf16", 512, 256), stub.array("bf16", 8, 256, 256), stub.array("s32", 9), stub.array("bf16", 512, 256)
+    gemm.group_gemm(x, w, cu, out=y)
+    gemm.group_gemm(x, w, cu, out=y)
+    seen = entered(lambda: gemm.group_gemm(x, w, cu, out=y))
+    assert not seen.keys() & {"view", "_prepare", "_on", "workspace", "_write"}
+    a, b, out = operands(64, 64, 1024)
+    config = DenseConfig(tile=Tile(64, 64), scheduler=SplitK(3))
+    for stream in (1, 1, 2, 1):
+        gemm.gemm(a, b, out, config=config, stream=stream)
+        launch = next(each for each in dense._launches.values() if each.workspace_bytes)
+        (kept, _), passed = launch.placed
+        assert kept == stream
+        assert passed[launch.counters] == dense._workspaces.of(0, stream, launch.workspace_bytes)
+        assert passed[launch.sums] == passed[launch.counters] + COUNTER_BYTES
+    assert "_in" not in entered(lambda: gemm.gemm(a, b, out, config=config, stream=1))
+
+
+def test_what_differs_is_another_launch(card, monkeypatch) -> None:
+    """Address, shape, strides, type, and the arguments that are no arrays; the same of all is the same launch."""
+    prepared = []
+    before = dense._prepare
+    monkeypatch.setattr(dense, "_prepare", lambda *given: (prepared.append(1), before(*given))[1])
+    a, b, out = operands()
+    bias = stub.array("f32", 128)
+    other = operands()
+    wide = stub.array("bf16", 128, 136)
+    wide.shape = 128, 128
+    transposed = stub.array("bf16", 64, 128)
+    f16 = operands(dtype="f16")
+    calls: list[Callable[[], Any]] = [
+        lambda: gemm.gemm(a, b, out), lambda: gemm.gemm(other[0], b, out), lambda: gemm.gemm(a, other[1], out),
+        lambda: gemm.gemm(a, b, other[2]), lambda: gemm.gemm(a, b, wide), lambda: gemm.gemm(a, transposed, out),
+        lambda: gemm.gemm(*f16), lambda: gemm.gemm(a, b, out, alpha=2.0), lambda: gemm.gemm(a, b, out, bias=bias),
+        lambda: gemm.gemm(a, b, out, bias=bias, activation="relu")]
+    for count, call in enumerate(calls, 1):
+        call()
+        assert len(prepared) == count
+    for call in calls:
+        call()
+    assert len(prepared) == len(calls)
+    gemm.gemm(view(a), view(b), view(out))                      # views are known by their fields
+    gemm.gemm(view(a), view(b), view(out))
+    assert len(prepared) == len(calls) + 1
+
+
+def test_marks_are_there_for_arrays_that_say_them(monkeypatch) -> None:
+    class Tensor:
+        shape, dtype = (2, 3), "bfloat16"
+
+        def data_ptr(self) -> int:
+            return 0x100
+
+        def stride(self) -> tuple[int, ...]:
+            return 3, 1
+
+    class Other(Tensor):
+        """A subclass may be anything."""
+
+    one = Tensor()
+    assert marks(one) is None
+    monkeypatch.setattr(arrays, "_TENSORS", {Tensor})
+    assert marks(one, None) == (0x100, (2, 3), (3, 1), "bfloat16", None)
+    assert marks_of_three(one, one, one) == marks(one, one, one)
+    assert marks_of_three(one, one, Other()) is None
+    assert marks(one, Other()) is None
+    assert marks(SimpleNamespace()) is None
+    assert marks(ArrayView(0, (1,), (1,), "f32", 0, "other")) is None
+
+
+def test_arguments_that_cannot_be_written_leave_nothing_behind(card) -> None:
+    a, b, out = operands()
+    gemm.gemm(a, b, out)
+    launch = next(iter(dense._launches.values()))
+    wrong = (*launch.scalars[:-1], "text")
+    for _ in range(2):
+        with pytest.raises(LaunchError):
+            launch.launcher(1, launch.grid, wrong, launch.maps)
+    launch.launcher(1, launch.grid, launch.scalars, launch.maps)
+    assert launch.launcher._scalars is launch.scalars
+
+
+def test_a_launch_without_a_context_gets_one(card, monkeypatch) -> None:
+    """One device: its context is asked for only if the launch fails; several: before each launch."""
+    a, b, out = operands()
+    gemm.gemm(a, b, out)
+    launch = next(iter(dense._launches.values()))
+    tried, contexts = [], []
+    monkeypatch.setattr(launch.launcher, "_launch", lambda *passed: (tried.append(1), 0 if contexts else 201)[1])
+    monkeypatch.setattr(launch.launcher, "_get_device", lambda cell: 201)
+    inside = driver.on
+
+    def on(ordinal: int) -> Any:
+        contexts.append(ordinal)
+        return inside(ordinal)
+
+    monkeypatch.setattr(launcher.driver, "on", on)
+    launch.run(1)
+    assert (len(tried), contexts) == (2, [0])
+    tried.clear()
+    contexts.clear()
+    monkeypatch.setattr(launch.launcher, "_alone", False)
+    launch.run(1)
+    assert (len(tried), contexts) == (1, [0])
+
+
+def test_the_stub_leaves_nothing_behind() -> None:
+    before = driver._api, launcher._entry
+    with stub.installed(H200.with_sms(16)) as made:
+        assert dense.card_of(0).sms == 16
+        made.calls.clear()
+        assert driver.allocate(10, 0) != driver.allocate(10, 0)
+        assert made.calls["cuMemAlloc"] == 2
+        gemm.gemm(*operands())
+    assert (driver._api, launcher._entry) == before
+    assert not dense._launches
+    assert not dense._plans
+
+
+def test_the_bench_of_the_host_measures_what_it_says() -> None:
+    found = host.stubbed(repeat=40)
+    assert found.keys() == {"same_arrays_us", "hgemm_us", "scales_us", "new_pointers_us", "choice_new_kind_ms", "choice_new_shape_ms",
+                            "configuration_ms"}
+    assert all(value > 0 for value in found.values())

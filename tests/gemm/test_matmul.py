@@ -1,0 +1,110 @@
+"""Products of the shapes that torch.matmul takes: vectors, broadcast batches, several batch extents, results in any order of axes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ptxkit.cards import H200
+from ptxkit.errors import LaunchError
+from ptxkit.gemm import Adapter
+from ptxkit.gemm.launch.simulate import simulate
+from ptxkit.gemm.problem.dense import Arrays
+from ptxkit.gemm.problem.matmul import products, result_shape
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
+
+pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
+
+
+def seen(shape: tuple[int, ...], strides: tuple[int, ...] | None = None, pointer: int = 0, dtype: str = "f16") -> ArrayView:
+    return ArrayView(pointer, shape, contiguous_strides(shape) if strides is None else strides, dtype, 0, "other")
+
+
+SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+    ((40,), (40, 11)), ((9, 40), (40,)), ((40,), (40,)), ((3, 5, 40), (40, 16)), ((5, 40), (3, 40, 9)), ((2, 1, 5, 40), (3, 40, 8)),
+    ((2, 3, 5, 40), (2, 3, 40, 8)), ((2, 5, 40), (40,)), ((40,), (2, 40, 5)), ((1, 5, 40), (2, 1, 40, 7)))
+
+
+@pytest.mark.parametrize(("a", "b"), SHAPES)
+def test_the_shapes_of_matmul(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(len(a) + 10 * len(b))
+    x, y = rng.standard_normal(a).astype(np.float16), rng.standard_normal(b).astype(np.float16)
+    exact = np.asarray(x.astype(np.float64) @ y.astype(np.float64))
+    out = np.full(exact.shape, np.nan, np.float16)
+    report = simulate(x, y, out, card=H200.with_sms(2))
+    assert np.abs(out - exact).max() < 0.05
+    assert report.verdict == "clean"
+
+
+@pytest.mark.parametrize("turn", ["batches", "result"])
+def test_other_orders_of_axes(turn: str) -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((3, 2, 5, 40)).astype(np.float16), rng.standard_normal((40, 9)).astype(np.float16)
+    x = np.swapaxes(x, 0, 1) if turn == "batches" else x[0, 0]
+    exact = x.astype(np.float64) @ y.astype(np.float64)
+    out = np.full(exact.shape, np.nan, np.float16) if turn == "batches" else np.full(exact.shape[::-1], np.nan, np.float16).T
+    bias, residual = rng.standard_normal(9).astype(np.float32), np.full_like(out, 2.0)
+    assert simulate(x, y, out, card=H200.with_sms(2), bias=bias, residual=residual).verdict == "clean"
+    assert np.abs(out - (exact + bias + 2)).max() < 0.05
+
+
+def everything(arrays: Arrays) -> set[tuple[int, int, int]]:
+    """What a product adds up: (address in D, address in A, address in B) of every term, in elements."""
+    a, b, out = arrays.a, arrays.b, arrays.out
+    found = set()
+    for batch in range(out.shape[0] if len(out.shape) == 3 else 1):
+        def at(array: ArrayView, row: int, column: int, batch: int = batch) -> int:
+            apart = array.strides[0] if len(array.shape) == 3 else 0
+            return array.pointer // 2 + batch * apart + row * array.strides[-2] + column * array.strides[-1]
+
+        for m, n, k in itertools.product(range(out.shape[-2]), range(out.shape[-1]), range(a.shape[-1])):
+            found.add((at(out, m, n), at(a, m, k), at(b, k, n)))
+    return found
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_every_term_once(number: int) -> None:
+    """Random batches and orders of axes, against NumPy's broadcasting."""
+    rng = random.Random(number)
+    outer = tuple(rng.randint(1, 3) for _ in range(rng.randint(0, 3)))
+    m, n, k = (rng.randint(1, 3) for _ in range(3))
+
+    def drawn(rows: int, columns: int, vector: int) -> tuple[ArrayView, np.ndarray[Any, Any]]:
+        batch = tuple(extent if rng.random() < 0.7 else 1 for extent in outer)[rng.randint(0, len(outer)):]
+        shape = (*batch, rows, columns) if not vector or rng.random() < 0.8 else (k,)
+        order = sorted(range(len(shape)), key=lambda _: rng.random())
+        memory = np.arange(math.prod(shape), dtype=np.int16).reshape([shape[axis] for axis in order])
+        array = memory.transpose(np.argsort(order))
+        return seen(array.shape, tuple(stride // 2 for stride in array.strides)), array
+
+    (a, x), (b, y) = drawn(m, k, 1), drawn(k, n, 2)
+    shape = result_shape(a, b)
+    assert shape == np.matmul(np.zeros(a.shape), np.zeros(b.shape)).shape
+    out = seen(shape)
+    x, y = (x if x.ndim > 1 else x[None]), (y if y.ndim > 1 else y[:, None])
+    whole = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    d = np.arange(math.prod(shape)).reshape((*whole, x.shape[-2], y.shape[-1]))
+    terms = np.broadcast_arrays(d[..., :, :, None], x[..., :, None, :], np.swapaxes(y, -1, -2)[..., None, :, :])
+    wanted = set(zip(*(part.reshape(-1).tolist() for part in terms), strict=True))
+    parts = products(Arrays(a, b, out))
+    got = [everything(part) for part in parts]
+    assert set().union(*got) == wanted
+    assert sum(map(len, got)) == len(wanted)
+
+
+def test_batches_that_are_none_together() -> None:
+    a, b = seen((2, 1, 5, 40), (200, 0, 40, 1)), seen((3, 40, 8))
+    assert len(products(Arrays(a, b, seen((2, 3, 5, 8))))) == 2                   # a batch of the three, twice
+    assert len(products(Arrays(seen((4, 3, 5, 40)), seen((40, 8)), seen((4, 3, 5, 8))))) == 1
+    assert "2 launches" in str(Adapter.can_implement(a, b, seen((2, 3, 5, 8))))
+    assert Adapter.can_implement(seen((40,)), seen((40, 9)), seen((9,))) is None
+    assert "gives (2, 3, 5, 8)" in str(Adapter.can_implement(a, b, seen((2, 3, 8, 5))))
+    with pytest.raises(LaunchError, match="batches are as many"):
+        result_shape(seen((2, 5, 40)), seen((3, 40, 8)))
+    with pytest.raises(LaunchError, match="is a number"):
+        result_shape(seen(()), seen((3, 40, 8)))

@@ -1,0 +1,98 @@
+"""K = 0, empty groups and flipped arrays: the same on a GPU and on the CPU device, and one sentence for what cannot be had."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ptxkit.errors import LaunchError
+from ptxkit.gemm import Adapter
+from ptxkit.gemm.launch.simulate import simulate
+from ptxkit.gemm.launch.simulate_grouped import simulate as simulate_groups
+from ptxkit.gemm.problem.dense import Arrays, Problem
+from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from ptxkit.runtime.arrays import ArrayView
+
+LAYOUTS = {"cu_seqlens": ([1, 3, 3, 6], (9,), {1, 2, 3, 4, 5}), "masked": ([2, 0, 4], (3, 4), {0, 1, 8, 9, 10, 11}),
+           "contiguous": ([0, -1, 2, 2, -1, 1, -1], (7,), {0, 2, 3, 5})}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("gated", "gap", "dtype"), [(False, 0, np.float16), (False, 3, np.float32), (True, 8, np.float16)])
+def test_only_the_rows_of_groups_are_cleared(layout, gated, gap, dtype):
+    lengths, rows, cleared = LAYOUTS[layout]
+    whole = np.full((*rows, 72 + gap), 7, dtype)
+    out = whole[..., :72]
+    x, w = np.zeros((*rows, 0), np.float16), np.zeros((3, 144 if gated else 72, 0), np.float16)
+    report = simulate_groups(x, w, np.array(lengths, np.int32), out, layout=layout, gated=gated)
+    assert report.verdict == "clean"
+    flat = whole.reshape(-1, 72 + gap)
+    for row in range(len(flat)):
+        assert (flat[row, :72] == (0 if row in cleared else 7)).all(), row
+        assert (flat[row, 72:] == 7).all()
+
+
+def test_no_rows_no_columns_and_no_groups_leave_everything():
+    out = np.full((4, 64), 7, np.float16)
+    simulate_groups(np.zeros((4, 0), np.float16), np.zeros((0, 64, 0), np.float16), np.array([0], np.int32), out)
+    assert (out == 7).all()
+    simulate_groups(np.zeros((4, 128), np.float16), np.zeros((0, 64, 128), np.float16), np.array([0], np.int32), out)
+    assert (out == 7).all()
+
+
+def test_a_dense_product_without_depth_is_zero_or_refused():
+    out = np.ones((64, 64), np.float16)
+    simulate(np.zeros((64, 0), np.float16), np.zeros((0, 64), np.float16), out)
+    assert (out == 0).all()
+    for more in ({"bias": np.full(64, 5, np.float32)}, {"activation": "relu"}, {"alpha": 2.0}, {"residual": out}):
+        with pytest.raises(LaunchError, match="K = 0 leaves nothing"):
+            simulate(np.zeros((64, 0), np.float16), np.zeros((0, 64), np.float16), out, **more)
+
+
+def seen(shape, strides, dtype="bf16", pointer=1 << 40):
+    return ArrayView(pointer, shape, strides, dtype, 0, "cupy")
+
+
+GOOD = {"a": seen((64, 64), (64, 1)), "b": seen((64, 64), (1, 64)), "out": seen((64, 64), (64, 1))}
+
+
+@pytest.mark.parametrize("changed", [
+    {"a": seen((64, 64), (-64, 1))}, {"a": seen((64, 64), (64, -1))}, {"a": seen((64, 64), (1, -64))}, {"b": seen((64, 64), (1, -64))},
+    {"b": seen((64, 64), (-64, 1))}, {"out": seen((64, 64), (-64, 1))}, {"out": seen((64, 64), (64, -1))},
+])
+def test_a_flipped_array_is_refused_in_a_sentence_by_both(changed):
+    arrays = {**GOOD, **changed}
+    said = Adapter.can_implement(**arrays)
+    assert said is not None
+    assert next(iter(changed)) in said
+    with pytest.raises(LaunchError) as error:
+        Problem(Arrays(**arrays))
+    assert str(error.value) == said
+    assert Adapter.can_implement(**GOOD) is None
+
+
+def test_flipped_batches_and_groups_are_refused_too():
+    batch = {"a": seen((4, 64, 64), (4096, 64, 1)), "b": seen((4, 64, 64), (-4096, 64, 1)), "out": seen((4, 64, 64), (4096, 64, 1))}
+    assert "not negative" in str(Adapter.can_implement(**batch))
+    for name in ("x", "w"):
+        arrays = {"x": seen((64, 64), (64, 1)), "w": seen((2, 64, 64), (4096, 64, 1)), "lengths": seen((3,), (1,), "s32"),
+                  "out": seen((64, 64), (64, 1))}
+        view = arrays[name]
+        arrays[name] = view._replace(strides=(-view.strides[0], *view.strides[1:]))
+        with pytest.raises(LaunchError, match="not negative"):
+            GroupProblem(GroupArrays(**arrays), GroupOptions())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_only_the_rows_of_groups_are_cleared_on_a_gpu(layout):
+    torch = pytest.importorskip("torch")
+    from ptxkit import gemm
+
+    lengths, rows, cleared = LAYOUTS[layout]
+    run = {"cu_seqlens": gemm.group_gemm, "masked": gemm.group_gemm_masked, "contiguous": gemm.group_gemm_contiguous}[layout]
+    out = torch.full((*rows, 72), 7, dtype=torch.bfloat16, device="cuda")
+    x, w = (torch.zeros(shape, dtype=torch.bfloat16, device="cuda") for shape in ((*rows, 0), (3, 72, 0)))
+    run(x, w, torch.tensor(lengths, dtype=torch.int32, device="cuda"), out=out)
+    for row, values in enumerate(out.reshape(-1, 72).float().cpu()):
+        assert (values == (0 if row in cleared else 7)).all()
