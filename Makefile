@@ -5,6 +5,7 @@ VENV ?= .venv
 PYTHON ?= $(shell for p in python3.12 python3.13 python3.11 python3.14 python3 python; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && command -v $$p && break; done)
 JOBS ?= 2
+FOREIGN ?= .venv-foreign
 PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 ifdef PY
@@ -15,7 +16,7 @@ demo_ready = $(VENV)/.demo-ready
 test_ready = $(VENV)/.test-ready
 endif
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test test-foreign scoreboard lint docs bench clean
 
 demo: $(demo_ready)
 	$(PY) -m ptxkit.gemm run -m 512 -n 512 -k 512
@@ -28,6 +29,12 @@ lint: $(test_ready)
 	$(PY) -m mypy
 	$(PY) -m basedpyright --level error
 
+test-foreign: $(FOREIGN)/.ready
+	$(FOREIGN)/bin/python -m pytest -m foreign tests/foreign
+
+scoreboard: $(FOREIGN)/.ready
+	$(FOREIGN)/bin/python -m benchmarks.scoreboard
+
 docs: $(demo_ready)
 	$(PY) docs/generate.py
 
@@ -35,7 +42,7 @@ bench: $(demo_ready)
 	$(PY) -m ptxkit.gemm bench
 
 clean:
-	rm -rf $(VENV) build dist docs/api *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FOREIGN) build dist docs/api *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -50,3 +57,10 @@ $(VENV)/.demo-ready: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.test-ready: pyproject.toml | $(VENV)/bin/python
 	$(PIP_INSTALL) --editable . --group dev
 	@touch $@ $(VENV)/.demo-ready
+
+$(FOREIGN)/.ready: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 with the venv module was found; name one with PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m venv $(FOREIGN)
+	$(FOREIGN)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(FOREIGN)/bin/python -m pip install --quiet --disable-pip-version-check --editable . --group foreign
+	@touch $@

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ptxkit import Reg, Ring, TensorMap, Vec, ctaid, device_array, if_, kernel, ring, smem, tid
+from ptxkit.fragments import pack
 from ptxkit.gemm.collective.atoms import Mma
 from ptxkit.gemm.collective.cluster import Cluster
 from ptxkit.gemm.collective.epilogue import StagedStore, allocate_staging
@@ -20,8 +21,9 @@ from ptxkit.gemm.collective.tiled import Multicast, TiledCopy, TiledMma
 from ptxkit.gemm.collective.warpgroups import mma_threads, producer_warpgroup, start
 from ptxkit.gemm.config.parts import Cooperative, Staged
 from ptxkit.idioms import elect, prefetch_tensormaps, wait
-from ptxkit.ptx import add, cvt, ex2, fma, mbarrier, mov, mul, rcp, shfl, wgmma
+from ptxkit.ptx import add, ex2, fma, mbarrier, mov, mul, rcp, shfl, wgmma
 from ptxkit.ptx import max as max_
+from ptxkit.reductions import warp_reduce
 from ptxkit.runtime import driver
 from ptxkit.types import bf16, f32, u32
 
@@ -32,9 +34,7 @@ SCALE = math.log2(math.e) / math.sqrt(HEAD)          # exp(x / √d) = exp2(x SC
 
 def over_row(operation: Any, value: Reg[f32]) -> Reg[f32]:
     """Reduce over the four lanes that hold a row of the accumulators."""
-    for lanes in (1, 2):
-        value = operation(value, shfl.sync.bfly.b32(value, lanes, 31, 0xFFFFFFFF))
-    return value
+    return warp_reduce(operation, value, lanes=4)
 
 
 class OnlineSoftmax:
@@ -65,7 +65,7 @@ class OnlineSoftmax:
             for block in range(HEAD // 8):
                 for i in range(2):
                     mul.rn.f32(output[4 * block + 2 * row + i], output[4 * block + 2 * row + i], rescale)
-        packed = [cvt.rn.bf16x2.f32(scores[i + 1], scores[i]) for i in range(0, KEYS // 2, 2)]
+        packed = [pack(bf16, scores[i], scores[i + 1]) for i in range(0, KEYS // 2, 2)]
         return [Vec(packed[i:i + 4]) for i in range(0, len(packed), 4)]
 
 

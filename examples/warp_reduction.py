@@ -4,21 +4,13 @@ from __future__ import annotations
 import numpy as np
 
 from ptxkit import Ptr, Reg, ctaid, device_array, for_range, if_, kernel, laneid, tid
-from ptxkit.ptx import add, ld, mov, shfl, st
+from ptxkit.ptx import add, ld, mov, st
+from ptxkit.reductions import warp_reduce
 from ptxkit.runtime import driver
 from ptxkit.types import f32, u32
 
 WARPS = 8
 LANES = 32
-ALL = 0xFFFFFFFF                                     # the member mask: every lane of the warp takes part
-
-
-def warp_sum(value: Reg[f32]) -> Reg[f32]:
-    """The sum over the warp, in every lane. A plain Python function: its five steps are unrolled into the kernel."""
-    for distance in (16, 8, 4, 2, 1):
-        other = shfl.sync.bfly.b32(value, distance, LANES - 1, ALL)
-        value = add.rn.f32(value, other)
-    return value
 
 
 @kernel(block=WARPS * LANES)
@@ -30,7 +22,7 @@ def row_sums(matrix: Ptr[f32], sums: Ptr[f32], rows: Reg[u32], columns: Reg[u32]
         total = mov.f32(0.0)
         with for_range(columns, start=lane, step=LANES) as column:      # a loop on the GPU
             add.rn.f32(total, total, ld.global_.f32(start.at(column)))  # destination first: in place
-        st.global_.f32(sums.at(row), warp_sum(total), pred=lane == 0)
+        st.global_.f32(sums.at(row), warp_reduce(add.rn.f32, total), pred=lane == 0)
 
 
 def check() -> str:

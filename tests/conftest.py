@@ -44,8 +44,10 @@ def why_no_ptxas() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    sweeps = "sweep" in (config.option.markexpr or "")
+    sweeps, foreign = ("sweep" in (config.option.markexpr or ""), "foreign" in (config.option.markexpr or ""))
     for item in items:
+        if item.get_closest_marker("foreign") and not foreign:
+            item.add_marker(pytest.mark.skip(reason="other compilers' kernels: make test-foreign"))
         if item.get_closest_marker("sweep") and not sweeps:
             item.add_marker(pytest.mark.skip(reason="one of many cases: with -m sweep"))
         for marker, why in (("gpu", why_no_gpu), ("ptxas", why_no_ptxas)):

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def test_the_examples_are_these() -> None:
-    assert EXAMPLES == ["attention_tile", "cluster_multicast", "moe", "tile_gemm", "tma_copy", "vector_add", "warp_reduction"]
+    assert EXAMPLES == ["attention_tile", "cluster_multicast", "moe", "tile_gemm", "tma_copy", "tuned_sums", "vector_add",
+                        "warp_reduction"]
 
 
 @pytest.mark.pure
@@ -33,7 +34,7 @@ def test_an_example_prints_one_line(name: str, ptxas: str) -> None:
     assert done.stderr == ""
     (line,) = done.stdout.splitlines()
     assert line.startswith(f"{name}: ")
-    if name in ("attention_tile", "moe"):                   # execute without a GPU, too
+    if name in ("attention_tile", "moe", "tuned_sums"):                   # execute without a GPU, too
         assert driver.available("sm_90a") or ", on the CPU device: " in line
     elif not driver.available("sm_90a"):
         assert line.endswith("not executed, there is no Hopper GPU")

@@ -27,15 +27,21 @@ UPWARD = {"ptxkit/cli/main.py": "ptxkit.gemm.__main__"}
 
 LAYERS = (
     ("dsl.source", "errors", "types", "settings", "sass", "runtime.diagnostics"),
-    ("dsl.ambient", "dsl.names", "dsl.label", "dsl.values", "layout", "cards"),
+    ("dsl.ambient", "dsl.names", "dsl.label", "dsl.values", "dsl.signs", "layout", "cards"),
     ("cli.errors", "cli.files", "cli.configuration", "cli.source", "cli.output"),
-    ("dsl.reg", "dsl.descriptor"),
-    ("dsl.trace", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
-    ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "flow", "idioms", "dsl.debug", "dsl.raw"),
-    ("dsl.parameters", "dsl.lines", "dsl.traced", "dsl.kernel", "runtime.joining"),
+    ("dsl.reg", "dsl.regions", "dsl.descriptor"),
+    ("dsl.trace", "dsl.coordinates", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
+    ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "dsl.carried", "dsl.rebound", "dsl.named", "flow", "idioms",
+     "dsl.debug", "dsl.marks", "dsl.raw", "fragments", "reductions", "copies", "pipeline"),
+    ("dsl.parameters", "dsl.arguments", "dsl.lines", "dsl.traced", "dsl.kernel", "runtime.joining"),
     ("runtime.cache", "runtime.toolchain", "runtime.driver", "inspect", "explain", "check", "sim"),
-    ("runtime.arrays", "runtime.launcher", "runtime.launch", "runtime.compiled"),
-    ("dsl.stubs", "lift", "diff", "cli", "__main__"),
+    ("runtime.arrays", "runtime.images", "runtime.launcher", "runtime.launch", "runtime.compiled", "proof"),
+    ("measure",),
+    ("tuning",),
+    ("replay",),
+    ("debugger",),
+    ("adapters", "timeline"),
+    ("dsl.stubs", "lift", "diff", "cli", "testing", "__main__"),
 )
 """The rooms of ptxkit, lowest first, and the modules of the rooms that have more than one layer.
 
@@ -48,6 +54,7 @@ CUDA = {
     "cuda.pathfinder": {"runtime.driver", "runtime.toolchain"},
 }
 BY_PROTOCOL_ONLY = ("torch", "cupy", "jax")
+COMPILERS = ("triton", "cutlass", "tilelang", "tvm")
 
 
 @dataclass(frozen=True)
@@ -274,6 +281,13 @@ def test_cuda_is_imported_in_its_places_only(package: str) -> None:
 def test_array_libraries_are_met_by_protocol_only(package: str) -> None:
     wrong = [f"{path.relative_to(ROOT)}:{made.line} imports {made.name}" for path, found in modules(package) for made in found
              if made.name.split(".")[0] in BY_PROTOCOL_ONLY]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_other_compilers_are_imported_by_their_adapters_when_they_are_used(package: str) -> None:
+    wrong = [f"{path.relative_to(ROOT)}:{made.line} imports {made.name}" for path, found in modules(package) for made in found
+             if made.name.split(".")[0] in COMPILERS and (made.at_load or package != "ptxkit" or room(path) != "adapters")]
     assert wrong == []
 
 

@@ -162,8 +162,10 @@ def site(folder: Path) -> Path:
 def test_a_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
     made, ours = contents(built.wheel), sources()
     assert {name.partition("/")[0] for name in made} == {"ptxkit", built.wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"}
-    assert {name: data for name, data in made.items() if name.startswith("ptxkit/")} == ours
-    assert {"ptxkit/py.typed", "ptxkit/ptx.pyi", "ptxkit/gemm/py.typed", "ptxkit/gemm/cards/h200.json", "ptxkit/grammar/py.typed",
+    page = {"ptxkit/check/checks.md": (ROOT / "docs" / "checks.md").read_bytes()}
+    assert {name: data for name, data in made.items() if name.startswith("ptxkit/")} == ours | page
+    assert {"ptxkit/py.typed", "ptxkit/ptx.pyi", "ptxkit/gemm/py.typed", "ptxkit/gemm/cards/h200.json",
+            "ptxkit/gemm/cards/fits/h100-80gb-hbm3.json", "ptxkit/grammar/py.typed",
             "ptxkit/grammar/readers/ptx.lark", "ptxkit/gemm/kernels/dense.py", "ptxkit/grammar/isa/wgmma.py"} <= ours.keys()
 
 
@@ -230,6 +232,18 @@ def test_check(installed: Installed, tmp_path: Path) -> None:
     done = installed.run("ptxkit", "check", str(file))
     assert done.returncode == 1
     assert "error [undefined-name]" in done.stdout
+
+
+def test_the_fixture_for_pytest_and_the_help_of_rules(installed: Installed, tmp_path: Path) -> None:
+    for path in (ROOT / "examples" / "ci").glob("*.py"):
+        shutil.copy(path, tmp_path / path.name)
+    done = installed.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path))
+    assert "5 passed" in done.stdout, done.stdout + done.stderr
+    kernels = tmp_path / "kernels.py"
+    kernels.write_text(kernels.read_text(encoding="utf-8").replace("    bar.sync(0)\n", "", 1), encoding="utf-8")
+    done = installed.run("ptxkit", "check", f"{kernels}:reverse", "--sarif", "-")
+    (rule,) = json.loads(done.stdout)["runs"][0]["tool"]["driver"]["rules"]
+    assert "bar.sync 0;" in rule["help"]["markdown"]
 
 
 def test_a_product_on_the_cpu_device(installed: Installed) -> None:
