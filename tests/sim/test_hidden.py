@@ -189,6 +189,56 @@ def test_who_comes_last_may_reset_the_counter(who: str) -> None:
             assert "global-race" in {finding.rule for finding in report.findings}, str(report)
 
 
+LAST_WARP = """.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out) .reqntid 128 {{
+.reg .b32 %r<8>; .reg .b64 %rd<4>; .reg .pred %p<4>;
+.shared .align 4 .b32 count;
+ld.param.u64 %rd1, [out];
+mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 0;
+@%p0 st.shared.u32 [count], 0;
+bar.sync 0;
+and.b32 %r1, %r0, 31; setp.ne.u32 %p0, %r1, 0;
+@%p0 ret;
+fence.acq_rel.cta;
+atom.shared.inc.u32 %r2, [count], 99;
+setp.eq.u32 %p1, %r2, 3;
+{who} {reset};
+@%p1 st.global.u32 [%rd1], 7;
+ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(("who", "reset", "right"), [
+    ("@%p1", "st.shared.u32 [count], 0", True), ("@%p1", "st.shared.u16 [count], 0", True), ("@%p1", "ld.shared.u32 %r3, [count]", True),
+    ("", "st.shared.u32 [count], 0", False), ("@!%p1", "st.shared.u32 [count], 0", False), ("", "ld.shared.u32 %r3, [count]", False)])
+def test_the_last_of_several_warps_may_reset_a_counter_in_shared_memory(who: str, reset: str, right: bool) -> None:
+    for schedule, seed in SCHEDULES:
+        out = np.zeros(4, np.uint32)
+        report = sim.run(LAST_WARP.format(who=who, reset=reset), grid=1, args=[out], schedule=schedule, seed=seed)
+        assert not report.every_schedule
+        if right:
+            assert report.verdict == "incomplete", str(report)
+            assert out[0] == 7
+        else:
+            assert "shared-race" in {finding.rule for finding in report.findings}, str(report)
+
+
+@pytest.mark.parametrize("hidden", [
+    "@%p1 st.shared.u32 [count], 0;\n@!%p1 ld.shared.u32 %r3, [count]",
+    "st.volatile.shared.u32 [count], 3;\n@%p1 st.shared.u32 [count], 0"],
+    ids=["others read", "strong stores between"])
+def test_what_no_atomic_observes_still_races(hidden: str) -> None:
+    found = set()
+    for schedule, seed in SCHEDULES:
+        report = sim.run(LAST_WARP.format(who="", reset=hidden), grid=1, args=[np.zeros(4, np.uint32)], schedule=schedule, seed=seed)
+        assert not report.every_schedule
+        found |= {finding.rule for finding in report.findings}
+    assert "shared-race" in found
+
+
 ARRIVALS = """.version 8.6
 .target sm_90a
 .address_size 64

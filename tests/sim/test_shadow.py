@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ptxkit.sim.checker import products
-from ptxkit.sim.checker.shadow import PAGE, READ, GlobalShadow, Shadow
+from ptxkit.sim.checker.global_shadow import GlobalShadow
+from ptxkit.sim.checker.shadow import PAGE, READ, Shadow
 from ptxkit.sim.memory import Memory
 from ptxkit.sim.tasks import Region
 

@@ -13,7 +13,8 @@ from ..values import Array, indices, lane_list
 from .agents import WARP_WORDS
 from .clocks import GLOBAL, SEEN, Home, Lanes
 from .dependent import DependentRules
-from .shadow import SAME, GlobalShadow, History, against
+from .global_shadow import GlobalShadow, History
+from .shadow import SAME, against
 
 if TYPE_CHECKING:
     from ..fragment import Fragment

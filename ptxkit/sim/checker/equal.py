@@ -11,8 +11,9 @@ from ...grammar.errors import Finding
 from ..values import Array, array_of
 from .agents import ranks
 from .clocks import View
+from .global_shadow import PAGE_BITS, GlobalShadow, parts
 from .over import OverRules
-from .shadow import PAGE_BITS, SAME, GlobalShadow, Reader, Shadow, parts
+from .shadow import SAME, Reader, Shadow
 
 if TYPE_CHECKING:
     from ..fragment import Fragment

@@ -17,7 +17,8 @@ from ..tasks import DONE
 from ..values import Array
 from .clocks import View
 from .equal import RULE, EqualRules
-from .shadow import SAME, GlobalShadow, Stamp
+from .global_shadow import GlobalShadow, Stamp
+from .shadow import SAME
 
 if TYPE_CHECKING:
     from ..fragment import Fragment

@@ -13,7 +13,7 @@ import numpy as np
 from ..values import Array, lane_list
 from .clocks import GLOBAL, MAPS, PUBLISHED, SEEN, View
 from .equal_copies import EqualCopyRules
-from .shadow import parts
+from .global_shadow import parts
 
 if TYPE_CHECKING:
     from ..fragment import Fragment

@@ -12,7 +12,8 @@ from ..tasks import Region, Task
 from ..values import Array, indices
 from .agents import ranks
 from .clocks import GLOBAL, MAPS, SEEN, SHARED, Home, Lanes, View
-from .shadow import ATOMIC, OVER, READ, SAME, GlobalShadow, Prior, Shadow, Stamp, against, cells_of, earlier, kind_of, parts, stamps, writes
+from .global_shadow import GlobalShadow, Stamp, cells_of, earlier, parts, stamps
+from .shadow import ATOMIC, OVER, READ, SAME, Prior, Shadow, against, bytes_of, kind_of, region_cells, writes
 from .strong import scope_of
 from .waits import WaitRules
 
@@ -37,8 +38,6 @@ class MemoryRules(WaitRules):
         self._looked: dict[int, int] = {}
         self.swizzles: dict[int, int] = {}
         """The span that each tensor copy (its instruction's index) wrote with last."""
-        self.strong_stores: set[int] = set()
-        """Addresses in global memory that a strong store wrote."""
 
     # ------------------------------------------------------------------------------------------- generic accesses
 
@@ -82,7 +81,8 @@ class MemoryRules(WaitRules):
             self._write_conflict(f, lanes, op, shadow, cells, each, bad, mode, together=together, strong=scope)
         if mode != "w" and shadow.unwritten(cells):
             self._uninitialised(f, op, shadow, cells)
-        prior = shadow.unknown(against(mode, strong), cells, known, each, warp.base, warp.copies)
+        left = self.unobserved(shadow, cells, view, each + warp.base) if not strong and shadow.kinds[ATOMIC] else None
+        prior = shadow.unknown(against(mode, strong), cells, known, each, warp.base, warp.copies, left)
         if prior is None and (some := self.before_equal(f, shadow, mode, strong, cells, each)) is not None:
             prior = shadow.unknown((SAME,), cells[some], known, each[some], warp.base)
         if prior is not None:
@@ -92,6 +92,8 @@ class MemoryRules(WaitRules):
         if mode != "r":
             if strong:
                 self.overwrites(f, shadow, cells)
+                if mode == "w":
+                    shadow.stores.update(bytes_of(at, size))
             shadow.wrote(cells, each + warp.base, warp.epoch, op.index, scope)
         if mode == "r" or strong:
             shadow.accessed(kind_of(mode, strong), warp.base, cells, warp.epoch, op.index, mask if type(at) is int else each,
@@ -169,7 +171,7 @@ class MemoryRules(WaitRules):
     def overwrites(self, f: Fragment, shadow: Shadow | GlobalShadow, cells: Any) -> None:
         """A strong write follows, in these cells."""
 
-    def unobserved(self, shadow: GlobalShadow, cells: Array, view: View, own: Array) -> Array | None:
+    def unobserved(self, shadow: Shadow | GlobalShadow, cells: Array, view: View, own: Array) -> Array | None:
         """The cells (indices) where atomics must come before a weak access of these lanes; None: all of them."""
         return None
 
@@ -228,8 +230,8 @@ class MemoryRules(WaitRules):
         if mode != "r":
             if strong:
                 self.overwrites(f, shadow, cells)
-            if strong and mode == "w":
-                self.strong_stores.update(np.atleast_1d(at).tolist())
+                if mode == "w":
+                    shadow.stores.update(bytes_of(at, size))
             shadow.wrote(cells, stamps(view.home.number, own.astype(np.int64), warp.epoch), op.index, scope)
         if mode == "r" or strong:
             who, by = (view.home.number, warp.base), mask if type(at) is int else each
@@ -362,7 +364,7 @@ class MemoryRules(WaitRules):
     def _async_read(self, f: Fragment, task: Task, lanes: Lanes, home: Home, region: Region, agent: int, clock: int) -> None:
         if region.memory.space == "shared":
             shadow = self.shadow(f.cta.cluster)
-            cells = _region_cells(shadow, region)
+            cells = region_cells(shadow, region)
             self.async_read(f, task.op, lanes, task.mask, cells, shadow, "bulk-source-uninitialised", task)
             low = cells.start if isinstance(cells, slice) else int(cells.min())
             high = cells.stop if isinstance(cells, slice) else int(cells.max()) + 1
@@ -390,7 +392,7 @@ class MemoryRules(WaitRules):
             self._global_async(f, task, lanes, home, region, agent, clock, "w")
             return
         shadow = self.shadow(f.cta.cluster)
-        cells = _region_cells(shadow, region)
+        cells = region_cells(shadow, region)
         start = region.starts if isinstance(region.starts, int) else int(region.starts[0])
         known = self._rely(lanes, task.mask, SHARED + start // self.machine.shared_stride, task, writes=True)
         atomic = task.kind.endswith("reduce")
@@ -489,12 +491,3 @@ class MemoryRules(WaitRules):
 
     def _overlaps(self, f: Fragment, op: Op, mode: str, at: Any, size: int) -> None:
         """An access to shared memory, perhaps to a live mbarrier's bytes."""
-
-
-def _region_cells(shadow: Shadow, region: Region) -> Any:
-    if isinstance(region.starts, int):
-        return shadow.span(region.starts, region.length)
-    shadow.fit(region.starts, region.length)
-    first = region.starts >> shadow.shift
-    count = region.length >> shadow.shift
-    return first if count == 1 else (first[:, None] + np.arange(count)).reshape(-1)

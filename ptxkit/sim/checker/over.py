@@ -13,8 +13,9 @@ import numpy as np
 from ..values import Array, indices
 from .agents import ranks
 from .clocks import SEEN, Lanes, View
+from .global_shadow import GlobalShadow, History, Stamp, cells_of, earlier, parts
 from .memory import EVER, MemoryRules
-from .shadow import ATOMIC, OVER, POLL, READ, GlobalShadow, History, Shadow, Stamp, cells_of, earlier, parts
+from .shadow import ATOMIC, OVER, POLL, READ, Shadow
 
 if TYPE_CHECKING:
     from ..fragment import Fragment
@@ -58,20 +59,24 @@ class OverRules(MemoryRules):
             else:
                 shadow.kinds.setdefault(kept, History(shadow)).add((number, first), cells[which], clock, site, by, 0)
 
-    def unobserved(self, shadow: GlobalShadow, cells: Array, view: View, own: Array) -> Array | None:
+    def unobserved(self, shadow: Shadow | GlobalShadow, cells: Array, view: View, own: Array) -> Array | None:
         """An atomic observes those before it, so that what its thread does next, or who comes after that, comes after them (PTX: causality
         order). In another schedule it may observe others: so only where its result lasts, which withholds the certificate.
         """
         strong = np.flatnonzero(shadow.strong[cells])
         if not len(strong):
             return None
-        number, agent, clock = parts(shadow.write[cells[strong]])
-        mine = number == view.home.number
-        fine = mine & ((view.fit()[SEEN][np.where(mine, agent, 0)] >= clock) | (agent == own[strong]))
-        sites, places = shadow.site[cells[strong]], shadow.start + (cells[strong] << shadow.shift)
+        at, known, start = cells[strong], view.fit()[SEEN], 0
+        if isinstance(shadow, Shadow):
+            fine = (known[shadow.agent[at]] >= shadow.epoch[at]) | (shadow.agent[at] == own[strong])
+        else:
+            start, (number, agent, clock) = shadow.start, parts(shadow.write[at])
+            mine = number == view.home.number
+            fine = mine & ((known[np.where(mine, agent, 0)] >= clock) | (agent == own[strong]))
         for i in np.flatnonzero(fine).tolist():
-            op = self.machine.program.ops[int(sites[i])]
-            fine[i] = op.tokens[0] == "atom" and int(places[i]) not in self.strong_stores and self.reach(op, "order") is not None
+            op = self.machine.program.ops[int(shadow.site[at[i]])]
+            place = start + (int(at[i]) << shadow.shift)
+            fine[i] = op.tokens[0] == "atom" and place not in shadow.stores and self.reach(op, "order") is not None
         return np.setdiff1d(np.arange(len(cells)), strong[fine]) if fine.any() else None
 
     def scoped(self, f: Fragment, lanes: Lanes, shadow: Shadow | GlobalShadow, mode: str, op: Op, cells: Array, view: View, each: Array,

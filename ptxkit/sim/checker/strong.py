@@ -15,7 +15,8 @@ from ...grammar.operands import width
 from ..operand import Immediate
 from ..values import Array, indices, lane_list, lane_of
 from .clocks import SEEN, Lanes, Published, View
-from .shadow import GlobalShadow, History, Prior, Shadow
+from .global_shadow import GlobalShadow, History
+from .shadow import Prior, Shadow
 from .sources import SourceRules
 
 if TYPE_CHECKING:

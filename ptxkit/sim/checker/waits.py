@@ -21,7 +21,8 @@ from ..polling import Loop, Scratch
 from ..slices import Seed
 from ..values import indices, lane_list, lane_of, signed
 from .clocks import SEEN, Lanes, Published, View
-from .shadow import GlobalShadow, Shadow, cells_of
+from .global_shadow import GlobalShadow, cells_of
+from .shadow import Shadow
 from .strong import EITHER, LAST, Strong, StrongRules, operation, scope_of, stored
 
 if TYPE_CHECKING:
