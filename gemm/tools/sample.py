@@ -12,19 +12,22 @@ import gzip
 import itertools
 import json
 import math
+import os
 import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from ptxkit.errors import PtxkitError
 from ptxkit.measure.watch import GiveUp, Step, alive, watched
-from ptxkit.runtime import driver
+from ptxkit.runtime import driver, images
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.runtime.launch import view
 
@@ -32,10 +35,10 @@ from ..config.budget import STAGE_BYTES
 from ..config.dense import DenseConfig
 from ..heuristic.space import LEAST_OF_A_SPLIT, of_problem
 from ..heuristic.tuned import knobs
+from ..launch import grid
 from ..launch.dense import Launch, Plan
 from ..problem.dense import PLAIN, Arrays
 from ..problem.dense import Problem as Asked
-from .assembly import assembled
 from .bench import run as bench
 from .bench.operands import ERROR, TORCH_NAMES
 from .bench.shapes import BYTES, Problem, drawn
@@ -45,7 +48,9 @@ POOL_BYTES = 4 << 30
 COLD_BYTES = 400 << 20          # of operands between two uses of the same ones: several times the L2
 WORK_US = 250.0                 # of one measurement
 FEWEST, MOST = 3, 16            # launches of one measurement
-ENQUEUE_US = 12.0               # what a launch costs the host at most
+ENQUEUE_US, MOST_ENQUEUE_US = 12.0, 400.0   # what a launch is taken to cost the host; raised where the card waits for it
+TRIES = 4                       # measurements until all launches were there before the first began
+AHEAD = 40                      # products of a part whose configurations are assembled while others are measured
 AGAIN, ROUNDS = 12, 3           # of a shape's fastest, so many are measured again so often
 MOST_SPLIT_TILES = 600          # work tiles of a split K that are worth a measurement
 
@@ -66,9 +71,9 @@ class Part:
         return f"{self.dtype} {self.layout}{' batched' if self.batched else ''}"
 
 
-PARTS = (Part("bf16", "nt", 0.40, (16, 64, 96, 128)), Part("bf16", "nn", 0.14), Part("bf16", "tn", 0.08), Part("bf16", "tt", 0.05),
-         Part("e4m3", "nt", 0.20), Part("f32", "nt", 0.13), Part("bf16", "nt", 0.14, (16, 64, 96, 128), batched=True),
-         Part("bf16", "nn", 0.06, batched=True))
+PARTS = (Part("bf16", "nt", 0.22, (128,)), Part("bf16", "nn", 0.17), Part("bf16", "tn", 0.14), Part("bf16", "tt", 0.12),
+         Part("e4m3", "nt", 0.12), Part("f32", "nt", 0.10), Part("bf16", "nt", 0.08, (32, 128), batched=True),
+         Part("bf16", "nn", 0.05, batched=True))
 
 
 def products(part: Part, seed: int) -> Iterator[Problem]:
@@ -151,6 +156,7 @@ class Bench:
         self.torch, self.part, self.step, self.pool = torch, part, step, Pool(torch, part.dtype)
         self.stream = torch.cuda.current_stream().cuda_stream
         self.checked: dict[DenseConfig, str | None] = {}
+        self.enqueue_us = ENQUEUE_US
         self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def library(self, problem: Problem, arrays: Arrays) -> Any:
@@ -167,13 +173,18 @@ class Bench:
         return lambda: launch.run(self.stream)
 
     def us(self, launches: Sequence[Any]) -> float:
-        """Microseconds of one, all enqueued before the first begins."""
-        self.torch.cuda._sleep(round(2000 * ENQUEUE_US * len(launches)))
-        self.start.record()
-        for launch in launches:
-            launch()
-        self.end.record()
-        self.end.synchronize()
+        """Microseconds of one, all enqueued before the first begins: the card spins until then."""
+        for _ in range(TRIES):
+            self.torch.cuda._sleep(round(2000 * self.enqueue_us * len(launches)))
+            self.start.record()
+            for launch in launches:
+                launch()
+            late = self.start.query()
+            self.end.record()
+            self.end.synchronize()
+            self.enqueue_us = min(2 * self.enqueue_us, MOST_ENQUEUE_US) if late else max(ENQUEUE_US, 0.99 * self.enqueue_us)
+            if not late:
+                break
         return 1e3 * float(self.start.elapsed_time(self.end)) / len(launches)
 
     def fault(self, problem: Problem, plan: Plan, arrays: Arrays) -> str | None:
@@ -233,6 +244,44 @@ class Bench:
         return {"times": times, "cublas": statistics.median(theirs) if theirs else None, "wrong": wrong}
 
 
+class Assembly:
+    """Brings configurations into the cache of cubins, in processes of its own, while others are measured."""
+
+    def __init__(self) -> None:
+        self.pool = ProcessPoolExecutor(max(1, (os.cpu_count() or 2) - 2), get_context("spawn"))
+        self.begun: dict[DenseConfig, Future[str]] = {}
+
+    def __enter__(self) -> Assembly:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.shutdown(wait=True, cancel_futures=True)
+
+    def begin(self, configs: Iterable[DenseConfig]) -> None:
+        for config in configs:
+            if config not in self.begun:
+                self.begun[config] = self.pool.submit(_assemble, config)
+
+    def wait(self, configs: Sequence[DenseConfig], step: Step) -> None:
+        """Until all of these are there."""
+        self.begin(configs)
+        for config in configs:
+            while not self.begun[config].done():
+                wait([self.begun[config]], 5.0)
+                step.touch()
+
+
+def _assemble(config: DenseConfig) -> str:
+    """Brings a configuration into the cache; why it could not be."""
+    kernel, parameters = grid.kernel_of(config), config.parameters
+    try:
+        traced = kernel.trace(**parameters)
+        images.keep(kernel, parameters, traced)
+    except PtxkitError as error:
+        return str(error)
+    return ""
+
+
 def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, per_shape_s: float = 2.0,
         step: Step | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Measures until the time is over; the record, which is also written after each part. A run that is restarted goes on with it."""
@@ -244,44 +293,44 @@ def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, pe
     if step.restarted and path.is_file():
         record = json.loads(gzip.decompress(path.read_bytes()))
         begin -= record["seconds"]
-    total = sum(part.share for part in parts)
-    for place, part in enumerate(parts):
-        until = begin + seconds * sum(one.share for one in parts[:place + 1]) / total
-        if step.finished(part.name) or time.perf_counter() > until:
-            continue
-        kept: dict[str, Any] = {"part": part.name, "configs": [], "rows": [], "wrong": []}
-        record["parts"].append(kept)
-        try:
-            _measure(Bench(torch, part, step), kept, seed + len(record["parts"]), until, per_shape_s)
-        except RuntimeError as error:
-            alive(torch)
-            raise GiveUp(str(error).splitlines()[0]) from None
-        finally:
-            record["seconds"] = time.perf_counter() - begin
-            path.write_bytes(gzip.compress(json.dumps(record, separators=(",", ":")).encode()))
-        step.finish(part.name)
-        pairs = sum(len(row["us"]) for row in kept["rows"])
-        say(f"{part.name}: {len(kept['rows'])} products, {len(kept['configs'])} configurations, {pairs} pairs, "
-            f"{len(kept['wrong'])} wrong, {time.perf_counter() - begin:.0f} s")
-        torch.cuda.empty_cache()
+    with Assembly() as assembly:
+        for place, part in enumerate(parts):
+            until = begin + seconds * sum(one.share for one in parts[:place + 1]) / sum(one.share for one in parts)
+            if step.finished(part.name) or time.perf_counter() > until:
+                continue
+            for at in range(place, min(place + 2, len(parts))):         # this one, and the next one behind it
+                for problem in itertools.islice(products(parts[at], seed + at), AHEAD):
+                    assembly.begin(generated(described(problem)))
+                    step.touch()
+            kept: dict[str, Any] = {"part": part.name, "configs": [], "rows": [], "wrong": []}
+            record["parts"].append(kept)
+            try:
+                _measure(Bench(torch, part, step), kept, seed + place, until, per_shape_s, assembly)
+            except RuntimeError as error:
+                alive(torch)
+                raise GiveUp(str(error).splitlines()[0]) from None
+            finally:
+                record["seconds"] = time.perf_counter() - begin
+                path.write_bytes(gzip.compress(json.dumps(record, separators=(",", ":")).encode()))
+            step.finish(part.name)
+            pairs = sum(len(row["us"]) for row in kept["rows"])
+            say(f"{part.name}: {len(kept['rows'])} products, {len(kept['configs'])} configurations, {pairs} pairs, "
+                f"{len(kept['wrong'])} wrong, {time.perf_counter() - begin:.0f} s")
+            torch.cuda.empty_cache()
     return record
 
 
-def _measure(field: Bench, kept: dict[str, Any], seed: int, until: float, per_shape_s: float) -> None:
+def _measure(field: Bench, kept: dict[str, Any], seed: int, until: float, per_shape_s: float,
+             assembly: Assembly) -> None:
     """The rows of one part."""
     source = random.Random(seed)
     known: dict[DenseConfig, int] = {}
-    ready: set[DenseConfig] = set()
     for problem in products(field.part, seed):
         if time.perf_counter() > until:
             return
         asked = described(problem)
         configs = generated(asked)
-        fresh = [config for config in configs if config not in ready]
-        for first in range(0, len(fresh), 100):
-            assembled(fresh[first:first + 100])
-            field.step.touch()
-        ready.update(fresh)
+        assembly.wait(configs, field.step)
         found = field.shape(problem, configs, source, min(until, time.perf_counter() + per_shape_s))
         for config in found["times"]:
             if config not in known:
