@@ -40,7 +40,7 @@ LAYERS = (
     ("tuning",),
     ("replay",),
     ("debugger",),
-    ("adapters", "timeline"),
+    ("adapters", "timeline", "export"),
     ("dsl.stubs", "lift", "diff", "cli", "testing", "__main__"),
 )
 """The rooms of ptxkit, lowest first, and the modules of the rooms that have more than one layer.

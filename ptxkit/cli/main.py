@@ -1,4 +1,4 @@
-"""The command `ptxkit`: emit, assemble, inspect, check, simulate and debug kernels; doctor looks at the machine.
+"""The command `ptxkit`: emit, assemble, inspect, check, simulate, debug and export kernels; doctor looks at the machine.
 
 Data goes to stdout, messages to stderr. Exit status: 0 fine, 1 a finding of severity error or a failure, 2 usage.
 """
@@ -20,10 +20,10 @@ from .source import author_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["gemm"]:
+    if arguments[:1] == ["gemm"] or list(arguments[:2]) == ["export", "gemm"]:
         from ..gemm.__main__ import main as gemm
 
-        return gemm(arguments[1:], prog="ptxkit gemm")
+        return gemm(["export", *arguments[2:]] if arguments[0] == "export" else arguments[1:], prog="ptxkit gemm")
     options = parser().parse_args(arguments)
     try:
         status: int = options.run(options)
@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     from ..check import command as check
     from ..diff import command as diff
     from ..explain import command as explain
+    from ..export import command as export
     from ..inspect import command as inspect
     from ..lift import command as lift
     from . import assemble, debug, doctor, emit, simulate
@@ -89,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     command(simulate, "run a kernel or PTX on the CPU device under its checker, in one schedule or many")
     command(debug, "step through a kernel or PTX on the CPU device: breakpoints, registers, tiles, barriers, copies in flight")
     command(explain, "explain an opcode, a matrix descriptor, a tensor map or a swizzle")
+    command(export, "write a kernel for programs without Python: cubin, C header and a C file that launches it", "module:kernel")
     command(lift, "turn PTX into ptxkit Python that assembles to the same machine code")
     command(diff, "compare two kernels: instructions, resources, protocol")
     commands.add_parser("gemm", help="run, verify, measure and tune the bundled GEMM kernels")

@@ -21,8 +21,11 @@ from .trace import Builder
 from .traced import Traceable, Traced
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from ..cards import Card
     from ..debugger import Session
+    from ..export.one import Exported
     from ..measure.bench import Benchmark
     from ..measure.bench import Options as BenchOptions
     from ..measure.device import Given, Grid
@@ -264,6 +267,16 @@ class Kernel(Traceable, Generic[P]):
         launch = replace(launch_of(traced, grid, values(traced.signature, args, named)), previous=before)
         return Session(launch, schedule=schedule, seed=seed, check=check, max_steps=max_steps, limits=limits or Limits(),
                        card=card or H200, names=names_of(self, self.config(config)))
+
+    def export(self, folder: str | PathLike[str], /, *, name: str | None = None, force: bool = False, **config: Any) -> Exported:
+        """Write the kernel for programs without Python: NAME.cubin, NAME.h, and NAME.c with `NAME_launch`.
+
+        The C file has the cubin in it and needs only a C compiler; it finds the driver when it is first called. `name` None is the
+        kernel's. Files that exist are overwritten only with `force`. Raises ExportError for what C cannot launch, and writes nothing then.
+        """
+        from ..export.one import export
+
+        return export(self.trace(**config), folder, name=name, force=force)
 
     # ------------------------------------------------------------------ one trace
 

@@ -136,7 +136,7 @@ def declared(parameter: Parameter) -> tree.Variable:
         return tree.Variable("param", "u64", parameter.name, pointer=tree.Pointer("global", 1))
     assert parameter.type is not None
     name = parameter.type.__name__
-    fundamental = name[0] in "usbf" and name[1:].isdigit()
+    fundamental = name[0] in "usbf" and name[1:].isdigit() and name != "f16"    # there is no ld.f16
     return tree.Variable("param", name if fundamental else f"b{parameter.type.bits}", parameter.name)
 
 

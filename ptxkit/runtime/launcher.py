@@ -19,6 +19,7 @@ from . import driver
 
 if TYPE_CHECKING:
     from ..dsl.descriptor import TensorMapFields
+    from ..types import ScalarType
 
 Extent = tuple[int, int, int]
 
@@ -110,9 +111,19 @@ def _arguments(fields: TensorMapFields) -> Any:
     rank = len(fields.dims)
     dims, strides = (ctypes.c_uint64 * rank)(*fields.dims), (ctypes.c_uint64 * max(rank - 1, 1))(*fields.strides)
     box, element_strides = (ctypes.c_uint32 * rank)(*fields.box), (ctypes.c_uint32 * rank)(*fields.element_strides)
-    kind = _DATA_TYPES.get(fields.type.__name__, _BY_WIDTH.get(fields.type.bits, -1))
-    modes = (_INTERLEAVES[fields.interleave], _SWIZZLES[fields.swizzle], _PROMOTIONS[fields.l2_promotion], _FILLS[fields.fill])
+    kind, modes = data_type(fields.type), (_INTERLEAVES[fields.interleave], *fetch_modes(fields.swizzle, fields.l2_promotion),
+                                           _FILLS[fields.fill])
     return lambda pointer: (kind, rank, pointer, dims, strides, box, element_strides, *modes)
+
+
+def data_type(type: ScalarType) -> int:
+    """The CUtensorMapDataType of an element type. -1: it has none."""
+    return _DATA_TYPES.get(type.__name__, _BY_WIDTH.get(type.bits, -1))
+
+
+def fetch_modes(swizzle: int, l2_promotion: int) -> tuple[int, int]:
+    """The CUtensorMapSwizzle and the CUtensorMapL2promotion of so many bytes."""
+    return _SWIZZLES[swizzle], _PROMOTIONS[l2_promotion]
 
 
 def _unencodable(fields: TensorMapFields, pointer: int, status: int) -> str:

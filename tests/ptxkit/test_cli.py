@@ -97,21 +97,23 @@ def test_usage(module: Path, capsys: pytest.CaptureFixture[str], arguments: list
     assert written.out == ""
 
 
-SOURCES = {"emit": 1, "assemble": 1, "inspect": 1, "check": 1, "simulate": 1, "debug": 1, "lift": 1, "diff": 2}
+SOURCES = {"emit": 1, "assemble": 1, "inspect": 1, "check": 1, "simulate": 1, "debug": 1, "export": 1, "lift": 1, "diff": 2}
 """The commands that read files or kernels, and how many each names."""
+MORE = {"export": ("-o", "out")}
+"""What else a command must be given."""
 
 
 @pytest.mark.parametrize("command", SOURCES)
 @pytest.mark.parametrize("source", ["missing.ptx", "missing", "missing.py:store", ".", "a" * 5000, "no/such/folder.cubin"])
 def test_a_file_that_is_not_there_is_bad_input(module: Path, capsys: pytest.CaptureFixture[str], command: str, source: str) -> None:
-    assert main([command, *[source] * SOURCES[command]]) == 1
+    assert main([command, *[source] * SOURCES[command], *MORE.get(command, ())]) == 1
     written = capsys.readouterr()
     assert written.out == ""
     assert written.err.count("\n") == 1
     assert re.match(r"ptxkit: (there is no file|cannot read|\. is a folder)", written.err)
 
 
-@pytest.mark.parametrize("command", sorted(SOURCES.keys() - {"emit"}))
+@pytest.mark.parametrize("command", sorted(SOURCES.keys() - {"emit", "export"}))
 def test_a_file_that_is_no_ptx_is_bad_input(module: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     Path("binary.ptx").write_bytes(bytes(range(256)))
     assert main([command, *["binary.ptx"] * SOURCES[command]]) == 1
@@ -122,7 +124,7 @@ def test_a_file_that_is_no_ptx_is_bad_input(module: Path, capsys: pytest.Capture
 
 @pytest.mark.parametrize("command", sorted(SOURCES.keys() - {"lift"}))
 def test_a_kernel_that_there_is_not_is_usage(module: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
-    assert main([command, *["kernels_of_a_test:stare"] * SOURCES[command]]) == 2
+    assert main([command, *["kernels_of_a_test:stare"] * SOURCES[command], *MORE.get(command, ())]) == 2
     assert "has no kernel 'stare'" in capsys.readouterr().err
 
 

@@ -1,0 +1,42 @@
+"""The files of an export: all of them are written, or none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from .kernel import ExportError
+
+
+def write(folder: str | os.PathLike[str], contents: Mapping[str, bytes], *, force: bool = False) -> tuple[Path, ...]:
+    """Write files into a folder, which is made if it is not there. Raises ExportError where a file exists, unless `force`, and leaves
+    everything as it was where one cannot be written."""
+    place = Path(folder)
+    if place.exists() and not place.is_dir():
+        raise ExportError(f"{place} is a file: name a folder")
+    paths = {name: place / name for name in contents}
+    there = [path for path in paths.values() if path.exists()]
+    if there and not force:
+        raise ExportError(f"{there[0]} exists: name another folder, or overwrite it with force (--force)")
+    made: list[Path] = []
+    folders = [each for each in (place, *place.parents) if not each.exists()]
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for name, path in paths.items():
+            made.append(path.with_name(f".{name}.{os.getpid()}"))
+            made[-1].write_bytes(contents[name])
+        for aside, path in zip(made, paths.values(), strict=True):
+            os.replace(aside, path)
+    except OSError as error:
+        for aside in made:
+            aside.unlink(missing_ok=True)
+        for each in folders:
+            if each.is_dir() and not any(each.iterdir()):
+                each.rmdir()
+        wanted = dict(zip(map(str, made), paths.values(), strict=False))
+        raise ExportError(f"cannot write {wanted.get(str(error.filename), place)}: {error.strerror}") from None
+    return tuple(paths.values())
+
+
+__all__ = ["write"]

@@ -1,0 +1,37 @@
+"""Names that C and C++ take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+KEYWORDS = frozenset([
+    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch", "char", "char8_t",
+    "char16_t", "char32_t", "class", "compl", "concept", "const", "consteval", "constexpr", "constinit", "const_cast", "continue",
+    "co_await", "co_return", "co_yield", "decltype", "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit",
+    "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new",
+    "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast",
+    "requires", "restrict", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch",
+    "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "typeof", "typeof_unqual", "union",
+    "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "errno", "linux", "unix", "NULL", "assert",
+])
+"""Of C and C++, and macros that their headers or compilers define."""
+
+
+def identifier(name: str) -> bool:
+    """Whether a function of C and C++ may be called so. Names with two underscores, or one before a capital, belong to the compiler."""
+    return _IDENTIFIER.fullmatch(name) is not None and name not in KEYWORDS and "__" not in name and not name.startswith("_")
+
+
+def renamed(names: Sequence[str], reserved: Sequence[str] = ()) -> tuple[str, ...]:
+    """The names as C may have them, all different, and none of `reserved`."""
+    found: list[str] = []
+    for name in names:
+        made = re.sub(r"\W", "_", name, flags=re.ASCII)
+        made = made if re.match("[A-Za-z]", made) and "__" not in made else "p" + re.sub("_+", "_", made)
+        made = f"a_{made}" if made.startswith("px_") else made                  # the export's own
+        while made in KEYWORDS or made in reserved or made in found:
+            made += "_" if not made.endswith("_") else "2"
+        found.append(made)
+    return tuple(found)
