@@ -105,6 +105,11 @@ class Layout:
         """(contiguous, strided) elements of the box that fills one span."""
         return self.span, self.outer
 
+    def _repr_html_(self) -> str:
+        from .html.layouts import layout
+
+        return layout(self)
+
     def offset(self, row: int, column: int) -> int:
         """The byte offset of an element from the tile's start, with the swizzle. The start is aligned to `alignment`."""
         inner, outer = (column, row) if self.major == "k" else (row, column)

@@ -77,6 +77,11 @@ class SharedPlan:
         kind = "dynamic" if self.dynamic else "static"
         return "\n".join(["   offset     bytes  what", *rows, f"    total {self.total:>9,}  of {self.limit:,}, {kind}"])
 
+    def _repr_html_(self) -> str:
+        from .html.layouts import plan
+
+        return plan(self)
+
     def variable(self) -> tree.Variable | None:
         """The declaration of the plan's symbol."""
         if not self.allocations:
@@ -264,6 +269,11 @@ class TileView(SharedAddress, Generic[T]):
         """The bytes that a copy into this view writes."""
         return self.inner * self.outer * self.layout.element_bytes
 
+    def _repr_html_(self) -> str:
+        from .html.layouts import view
+
+        return view(self)
+
     def span(self, index: Index) -> TileView[T]:
         """Span `index` of the contiguous extent. One box fills it."""
         if isinstance(index, int) and not 0 <= index < self.layout.spans:
@@ -417,6 +427,11 @@ class Tile(Generic[T]):
     def stage_bytes(self) -> int:
         """Bytes of one stage, padded to the alignment that the swizzle needs."""
         return -(-self.layout.bytes // self.layout.alignment) * self.layout.alignment
+
+    def _repr_html_(self) -> str:
+        from .html.layouts import tile as picture
+
+        return picture(self)
 
     def __getitem__(self, stage: Index) -> TileView[T]:
         if isinstance(stage, int) and not 0 <= stage < self.stages:

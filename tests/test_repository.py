@@ -26,6 +26,7 @@ UPWARD = {"ptxkit/cli/main.py": "ptxkit.gemm.__main__"}
 """The one arrow from the command line to the kernels."""
 
 LAYERS = (
+    ("html",),
     ("dsl.source", "errors", "types", "settings", "sass", "runtime.diagnostics"),
     ("dsl.ambient", "dsl.names", "dsl.label", "dsl.values", "dsl.signs", "layout", "cards"),
     ("cli.errors", "cli.files", "cli.configuration", "cli.source", "cli.output"),

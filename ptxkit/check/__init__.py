@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..grammar import tree
 from ..grammar.errors import Finding, Position
+from .found import Findings
 
 if TYPE_CHECKING:
     from ..dsl.kernel import Kernel
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 Source = "str | tree.Module | Kernel[Any] | Traced"
 
 
-def check(source: str | tree.Module | Kernel[Any] | Traced, *, strict: bool = False) -> tuple[Finding, ...]:
+def check(source: str | tree.Module | Kernel[Any] | Traced, *, strict: bool = False) -> Findings:
     """The findings in PTX text, a tree, a trace, or a kernel in its default configuration, by line.
 
     Findings of kind "language" are about the whole module. When there is no language error, each entry is also checked for "protocol". For
@@ -28,7 +29,7 @@ def check(source: str | tree.Module | Kernel[Any] | Traced, *, strict: bool = Fa
     return _check(module, lines, traced, strict, protocols=True)
 
 
-def check_text(text: str, *, strict: bool = False, target: str | None = None, protocols: bool = True) -> tuple[Finding, ...]:
+def check_text(text: str, *, strict: bool = False, target: str | None = None, protocols: bool = True) -> Findings:
     """As `check`, for PTX text that may have syntax errors: these are findings, too. `target` replaces the module's own."""
     from ..grammar.read import parse_all
     from . import text as texts
@@ -42,11 +43,11 @@ def check_text(text: str, *, strict: bool = False, target: str | None = None, pr
         if target is not None:
             module = replace(module, target=(target, *module.target[1:]))
         found += located(_check(module, None, None, strict, protocols=protocols and not errors), text)
-    return tuple(sorted(found, key=_order))
+    return Findings(sorted(found, key=_order))
 
 
 def _check(module: tree.Module, lines: Mapping[int, Position] | None, traced: Traced | None, strict: bool, *,
-           protocols: bool) -> tuple[Finding, ...]:
+           protocols: bool) -> Findings:
     from . import language
     from .places import Places
 
@@ -54,7 +55,7 @@ def _check(module: tree.Module, lines: Mapping[int, Position] | None, traced: Tr
     found = list(language.findings(module, places, strict=strict))
     if protocols and not any(finding.severity == "error" and finding.rule not in language.GATES for finding in found):
         found += protocol(module, places, traced)
-    return tuple(sorted(dict.fromkeys(found), key=_order))
+    return Findings(sorted(dict.fromkeys(found), key=_order))
 
 
 NEVER = re.compile(r"(?!)")

@@ -13,6 +13,7 @@ from ..cli.output import write
 from ..cli.source import kernel_of, refuse_config
 from ..grammar.errors import Finding, Position
 from . import check, check_text
+from .found import Findings
 from .sarif import sarif
 
 SEVERITIES = {"error": ("error", "errors"), "review": ("to review", "to review"), "info": ("for information", "for information")}
@@ -39,8 +40,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         shown = name
         kernel, config = kernel_of(name, options.config)
-        found = kernel.check(**config) if not options.strict else check(kernel.trace(**config), strict=True)
-        found = tuple(finding for finding in found if finding.kind == "language" or not options.language)
+        every = kernel.check(**config) if not options.strict else check(kernel.trace(**config), strict=True)
+        found = Findings(finding for finding in every if finding.kind == "language" or not options.language)
         lines = [str(finding) for finding in found]
     counts = {severity: sum(finding.severity == severity for finding in found) for severity in SEVERITIES}
     status = 1 if counts["error"] or (options.strict and counts["review"]) else 0

@@ -6,9 +6,9 @@ import operator
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ..html.parts import framed, pre
 from ..sim.barriers import MBarrier
 from ..sim.deadlock import place
 from ..sim.errors import SimulationError
@@ -161,7 +161,7 @@ class Stop:
         return f"`{self.opcode}`" + (f" ({self.position})" if self.position else "")
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return framed(pre(str(self)))
 
     __repr__ = __str__
 

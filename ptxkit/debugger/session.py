@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cards import H200, Card
+from ..html.parts import framed, pre
 from ..proof.given import given
 from ..proof.launch import Launch
 from ..replay.choices import Choices
@@ -271,7 +271,7 @@ class Session:
         return f"<session of {self.launch.name}, {state} after {self.executed:,} warp instructions>\n{self.stop}"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>{self.warps()._repr_html_()}"
+        return framed(pre(repr(self)), self.warps().as_table())
 
     # ------------------------------------------------------------------------------------------- the engine
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from html import escape
 from typing import Any, Generic, TypeVar, overload
+
+from ..html.parts import framed, said, table
 
 R = TypeVar("R", bound="Row")
 
@@ -49,9 +50,11 @@ class Rows(Sequence[R], Generic[R]):
         return aligned([head, *cells])
 
     def _repr_html_(self) -> str:
-        if not self.rows:
-            return f"<p>{escape(self.empty)}</p>"
-        return html_table(*self._shown())
+        return framed(self.as_table())
+
+    def as_table(self) -> str:
+        """The rows as a table of HTML."""
+        return table(*self._shown(), mono=True) if self.rows else said(self.empty)
 
     def _shown(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """The head and the cells of the columns that are not empty throughout."""
@@ -65,13 +68,6 @@ def aligned(rows: Sequence[Sequence[str]], right: bool = False) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
                      for row in rows)
-
-
-def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    made = ["<table><thead><tr>", *(f"<th>{escape(cell)}</th>" for cell in head), "</tr></thead><tbody>"]
-    for row in rows:
-        made += ["<tr>", *(f'<td style="text-align:left;font-family:monospace">{escape(cell)}</td>' for cell in row), "</tr>"]
-    return "".join([*made, "</tbody></table>"])
 
 
 def _words(value: Any) -> str:

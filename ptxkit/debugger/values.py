@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..html.parts import framed, table, title
 from ..sim.errors import SimulationError
 from ..sim.formats import decode
 from ..sim.values import Array, lane_list, lanes
-from .tables import aligned, html_table
+from .tables import aligned
 
 PLAIN: dict[str, Any] = {
     "u8": np.uint8, "s8": np.int8, "b8": np.uint8, "u16": np.uint16, "s16": np.int16, "b16": np.uint16, "u32": np.uint32, "s32": np.int32,
@@ -142,10 +143,8 @@ class Matrix:
         return f"{self.what}\n{aligned(self._cells(), right=True)}"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         head, *rows = self._cells()
-        return f"<p>{escape(self.what)}</p>{html_table(head, rows)}"
+        return framed(title(self.what), table(head, rows, numbers=range(len(head)), mono=True))
 
 
 def _ends(count: int) -> list[int | None]:

@@ -35,6 +35,11 @@ class Descriptor(Value):
     def operand(self) -> tree.Operand:
         return self.reg.operand()
 
+    def _repr_html_(self) -> str:
+        from ..explain.matrix import decode
+
+        return decode(template(self.layout))._repr_html_()
+
     @property
     def transposed(self) -> bool:
         """Whether the operand is MN-major: wgmma's imm-trans."""
@@ -147,6 +152,11 @@ class TensorMapFields:
             return (f"the box is {inner} bytes wide, more than the {self.swizzle}-byte swizzle span: load it in "
                     f"{-(-inner // self.swizzle)} boxes or widen the swizzle")
         return None
+
+    def _repr_html_(self) -> str:
+        from ..html.descriptors import tensormap
+
+        return tensormap(self, self.problem())
 
     def with_box(self, *box: int) -> TensorMapFields:
         return replace(self, box=box)

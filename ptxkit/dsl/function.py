@@ -14,6 +14,7 @@ from .ambient import current, tracing
 from .module import ModuleBuilder
 from .names import identifier
 from .reg import Reg
+from .source import named
 from .trace import Builder
 
 P = ParamSpec("P")
@@ -64,7 +65,7 @@ class Func(Generic[P, R]):
         return names, types[:len(names)], types[len(names):]
 
     def _trace(self, module: ModuleBuilder, names: list[str], types: list[ScalarType], results: list[ScalarType]) -> tree.Function:
-        here = Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno)
+        here = Position(named(self.function.__code__.co_filename), self.function.__code__.co_firstlineno)
         builder = Builder(module, self.name, here)
         parameters = [tree.Variable("param", f"b{t.bits}", f"{self.name}_{n}") for n, t in zip(names, types, strict=True)]
         returns = [tree.Variable("param", f"b{t.bits}", f"{self.name}_result") for t in results]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack, get_type_hint
 
 from ..errors import LaunchError, TraceError
 from ..grammar import tree
-from ..grammar.errors import Finding, Position
+from ..grammar.errors import Position
 from ..smem import SharedPlan
 from . import raw
 from .ambient import tracing
@@ -17,6 +17,7 @@ from .module import ModuleBuilder
 from .names import identifier, symbol
 from .parameters import Parameter, Record, argument, declared, described, flat, values
 from .rules import check_barriers, check_setmaxnreg, entry_registers
+from .source import named
 from .trace import Builder
 from .traced import Traceable, Traced
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from ..cards import Card
+    from ..check.found import Findings
     from ..debugger import Session
     from ..export.one import Exported
     from ..measure.bench import Benchmark
@@ -104,6 +106,11 @@ class Kernel(Traceable, Generic[P]):
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self._positional)})>"
 
+    def _repr_html_(self) -> str:
+        from ..html.kernels import kernel
+
+        return kernel(self)
+
     def config(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The full configuration. Raises TraceError for unknown names and for missing values."""
         for name in given:
@@ -144,7 +151,9 @@ class Kernel(Traceable, Generic[P]):
         from ..runtime.toolchain import assemble
 
         traced = self.trace(**config)
-        return assemble(traced.ptx(locs=True), self.target, lines=traced.positions())
+        made = assemble(traced.ptx(locs=True), self.target, lines=traced.positions())
+        traced.resources.update(made.resources)
+        return made
 
     def summary(self, **config: Any) -> str:
         """One line: threads and shared memory of a block, and registers and spills when ptxas is installed."""
@@ -211,7 +220,7 @@ class Kernel(Traceable, Generic[P]):
         named = {name: given[name] for name in self._positional if name in given}
         return named, {name: value for name, value in given.items() if name not in named}
 
-    def check(self, **config: Any) -> tuple[Finding, ...]:
+    def check(self, **config: Any) -> Findings:
         """The findings of the static rules, by line. See `ptxkit.check`."""
         from ..check import check
 
@@ -315,7 +324,7 @@ class Kernel(Traceable, Generic[P]):
 
     def _part(self, config: dict[str, Any], marks: tuple[str, ...] | bool = False) -> _Part:
         code = self.function.__code__
-        here = Position(code.co_filename, code.co_firstlineno)
+        here = Position(named(code.co_filename), code.co_firstlineno)
         block = None if self._block is None else _dims(self._block, config, "block", here)
         cluster = _dims(self._cluster, config, "cluster", here)
         of_block, of_cluster = (None if callable(each) else here for each in (self._block, self._cluster))
@@ -349,7 +358,7 @@ class Kernel(Traceable, Generic[P]):
 
     def _parameters(self) -> tuple[Parameter | Record, ...]:
         hints = get_type_hints(self.function, include_extras=True)
-        here = Position(self.function.__code__.co_filename, self.function.__code__.co_firstlineno)
+        here = Position(named(self.function.__code__.co_filename), self.function.__code__.co_firstlineno)
         return tuple(described(name, hints.get(name), self.name, here) for name in self._positional)
 
     def _said(self, block: tuple[int, int, int] | None, cluster: tuple[int, int, int],

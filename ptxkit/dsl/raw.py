@@ -20,6 +20,7 @@ from .ambient import current, tracing
 from .label import Label
 from .module import ModuleBuilder
 from .reg import Reg, Value
+from .source import named
 from .trace import Builder
 
 S = TypeVar("S", bound=Scalar)
@@ -244,7 +245,7 @@ class Function:
     def trace(self, module: ModuleBuilder) -> tree.Function:
         """The function with its body, for one module."""
         code = self.function.__code__
-        builder = Builder(module, self.name, Position(code.co_filename, code.co_firstlineno))
+        builder = Builder(module, self.name, Position(named(code.co_filename), code.co_firstlineno))
         returns, returned = _formals(builder, self.head.returns)
         parameters, given = _formals(builder, self.head.parameters)
         with tracing(builder):

@@ -17,7 +17,7 @@ from ..grammar.errors import Position
 from ..grammar.walk import instructions
 from .reg import Ptr, Reg, Value, Vec
 from .regions import Region, accesses
-from .source import outside
+from .source import named, outside
 from .trace import Builder
 
 DEPTH = 3
@@ -151,7 +151,7 @@ def _refuse(builder: Builder, region: Region, frame: FrameType, begin: int, path
     line = _stored(frame, begin, path)
     made = next((i.position for i in instructions(builder.body[region.start:])
                  if isinstance(new, Reg) and new.name in accesses(i)[1]), None)
-    position = Position(frame.f_code.co_filename, line) if line else made
+    position = Position(named(frame.f_code.co_filename), line) if line else made
     what = "register" if isinstance(old, Reg) else "place"
     name = path if path.isidentifier() else "total"
     if isinstance(old, Reg):

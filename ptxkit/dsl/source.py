@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 from bisect import bisect_right
@@ -24,9 +25,35 @@ def user_position() -> Position | None:
     while frame is not None:
         filename = frame.f_code.co_filename
         if (not filename.startswith(_PACKAGE) or filename.startswith(_KERNELS)) and filename != _CONTEXTLIB:
-            return Position(filename, line_of(frame))
+            return Position(named(filename), line_of(frame))
         frame = frame.f_back
     return None
+
+
+def named(filename: str) -> str:
+    """What a source is called: a file by its path, a notebook's cell by what stands beside it: `In[3]`.
+
+    The file that a cell is compiled as has the number of a process in its name, so that no two runs would write the same PTX.
+    """
+    if filename in _files:
+        return filename
+    cell = _cell(filename)
+    if cell is None:
+        _files.add(filename)
+        return filename
+    if lines := linecache.getlines(filename):
+        linecache.cache[cell] = sum(map(len, lines)), None, lines, cell
+    return cell
+
+
+def _cell(filename: str) -> str | None:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(filename)
+    return None if name is None else str(name[1])
+
+
+_files: set[str] = set()
+"""Sources that are no cells."""
 
 
 def outside(filename: str) -> bool:

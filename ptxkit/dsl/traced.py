@@ -14,6 +14,7 @@ from .module import Copies
 from .parameters import Parameter, Record, flat
 
 if TYPE_CHECKING:
+    from ..runtime.diagnostics import Resources
     from .marks import Named
 
 
@@ -34,6 +35,13 @@ class Traced:
     marks: Named | None = None
     """The names of its marks, where it was traced with them."""
     _text: dict[bool, str] = field(default_factory=dict, repr=False)
+    resources: dict[str, Resources] = field(default_factory=dict, repr=False, compare=False)
+    """Of each entry, once `Kernel.assemble` has assembled it."""
+
+    def _repr_html_(self) -> str:
+        from ..html.kernels import trace
+
+        return trace(self)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

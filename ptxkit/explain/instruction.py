@@ -63,6 +63,14 @@ class Explanation:
     note: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        return text(self).rstrip()
+
+    def _repr_html_(self) -> str:
+        from ..html.reports import explanation
+
+        return explanation(self, text(self))
+
 
 def explain(query: str) -> Explanation:
     """An opcode, a prefix of one (`wgmma.mma_async...`), a whole instruction, its Python spelling, or a special register explained.

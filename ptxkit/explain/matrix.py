@@ -13,6 +13,7 @@ FIELDS = ((0, 14, "start address"), (16, 14, "leading byte offset"), (32, 14, "s
 USED = sum(((1 << bits) - 1) << first for first, bits, _ in FIELDS)
 
 Major = Literal["k", "mn"]
+READ: dict[Major, str] = {"k": "K-major", "mn": "MN-major (16-bit types)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,13 @@ class MatrixDescriptor:
         """The 64 bits."""
         mode = next(code for code, span in MODES.items() if span == self.swizzle)
         return (self.address >> 4 | self.leading >> 4 << 16 | self.stride >> 4 << 32 | self.base_offset << 49 | mode << 62) | self.other
+
+    def _repr_html_(self) -> str:
+        from ..html.descriptors import matrix
+
+        notes = [(words, *(f"{size:,} bytes {does}" for size, does in zip((self.leading, self.stride), meaning(self, major), strict=True)))
+                 for major, words in READ.items()]
+        return matrix(self.bits, rows(self), notes, remarks(self))
 
     @property
     def span(self) -> int:
@@ -75,17 +83,22 @@ def remarks(descriptor: MatrixDescriptor) -> tuple[str, ...]:
     return tuple(found)
 
 
+def rows(descriptor: MatrixDescriptor) -> list[tuple[int, int, str, int, str]]:
+    """Each field: its first bit, its bits, its name, the number in them, and what that means."""
+    values = (f"{descriptor.address:#x} = {descriptor.address:,} bytes into the shared window", f"{descriptor.leading:,} bytes",
+              f"{descriptor.stride:,} bytes", f"{descriptor.base_offset}", f"{descriptor.swizzle} bytes" if descriptor.swizzle else "none")
+    return [(first, width, name, descriptor.bits >> first & (1 << width) - 1, value)
+            for (first, width, name), value in zip(FIELDS, values, strict=True)]
+
+
 def text(bits: int) -> str:
     """The descriptor as a page of text."""
     made = decode(bits)
     lines = [f"matrix descriptor {bits:#018x}", ""]
-    shown = (f"{made.address:#x} = {made.address:,} bytes into the shared window", f"{made.leading:,} bytes", f"{made.stride:,} bytes",
-             f"{made.base_offset}", f"{made.swizzle} bytes" if made.swizzle else "none")
-    for (first, width, name), value in zip(FIELDS, shown, strict=True):
-        field = bits >> first & (1 << width) - 1
+    for first, width, name, field, value in rows(made):
         lines.append(f"  bits {first:>2}-{first + width - 1:<2}  {name:<20}{field:#6x}  {value}")
-    for major, letters in (("k", "K-major"), ("mn", "MN-major (16-bit types)")):
-        leading, stride = meaning(made, "k" if major == "k" else "mn")
+    for major, letters in READ.items():
+        leading, stride = meaning(made, major)
         lines += ["", f"read as {letters}", f"  leading  {made.leading:>6,} bytes  {leading}",
                   f"  stride   {made.stride:>6,} bytes  {stride}"]
     lines += ["", "the major is not in the descriptor: wgmma's imm-trans says it (1 is MN-major); 8-bit types and tf32 are K-major"]

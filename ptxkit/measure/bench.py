@@ -85,6 +85,11 @@ class Benchmark:
                 return
         chart.draw(Path(path), rows, lambda row, seen, which: float(seen[which]), self.unit, str(self.results["device"]["name"]))
 
+    def _repr_html_(self) -> str:
+        from ..html.measures import benchmark
+
+        return benchmark(self)
+
     def __str__(self) -> str:
         return "\n".join(line(row, self.unit) for row in self.rows)
 

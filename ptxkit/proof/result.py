@@ -126,6 +126,11 @@ class Proof:
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
+    def _repr_html_(self) -> str:
+        from ..html.reports import proof
+
+        return proof(self)
+
     def lines(self) -> Iterator[str]:
         """The statement, and each finding."""
         count = len(self.runs)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
 from ..grammar.errors import Finding
+from ..html.parts import code as _code
+from ..html.parts import framed, scoped
 from .events import Asleep, Event, Mark, crowd, people
 from .outcome import Outcome
 from .picture import Picture, Row, picture
 from .record import Recorder
 from .sources import Excerpt, Sources
-from .style import SCRIPT, STYLE
+from .style import NOTEBOOK, SCRIPT, STYLE
 from .svg import HEIGHT, Drawing, blocked
 
 if TYPE_CHECKING:
@@ -37,6 +40,18 @@ def made(replay: Replay, outcome: Outcome, recorder: Recorder) -> str:
     return _Page(replay, outcome, recorder).html()
 
 
+def cell(replay: Replay) -> str:
+    """Run the launch under its schedule, and show the run as the output of a notebook's cell."""
+    outcome, recorder = replay.record()
+    page = _Page(replay, outcome, recorder)
+    body = "".join([*page.body(), *page.schedule(), "<details><summary>Findings</summary>", *page.findings(), "</details>"])
+    return framed(_LINK.sub(r"\1", _MARK.sub("", body)), style=scoped(NOTEBOOK))
+
+
+_MARK, _LINK = re.compile(r' id="mark[^"]*"'), re.compile(r'<a href="#mark\d">([^<]*)</a>')
+"""Places within a page, which may be in a notebook many times."""
+
+
 class _Page:
     def __init__(self, replay: Replay, outcome: Outcome, recorder: Recorder) -> None:
         self.replay = replay
@@ -49,16 +64,19 @@ class _Page:
 
     def html(self) -> str:
         title = self._title()
-        differs = self.report.verdict != "error" and any(mark.finding.rule == "memory" for mark in self.picture.marks)
-        verdict = "not proven" if differs else self.report.verdict
-        body = [f'<header><span class="verdict {"error" if differs else escape(verdict)}">{escape(verdict)}</span>'
-                f"<h1>{escape(title)}</h1></header>", *self._lead(), *self._pair(), *self._waits(), *self._picture(),
-                *self._schedule(), *self._findings(), *self._events()]
+        body = [*self.body(), *self.schedule(), *self.findings(), *self._events()]
         policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
         return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
                 '<meta name="viewport" content="width=device-width, initial-scale=1">'
                 f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<title>{escape(title)}</title>\n'
                 f"<style>{STYLE}</style></head>\n<body>\n" + "\n".join(body) + f"\n<script>{SCRIPT}</script>\n</body></html>\n")
+
+    def body(self) -> list[str]:
+        """What failed, where, and the picture."""
+        differs = self.report.verdict != "error" and any(mark.finding.rule == "memory" for mark in self.picture.marks)
+        verdict = "not proven" if differs else self.report.verdict
+        return [f'<header><span class="verdict {"error" if differs else escape(verdict)}">{escape(verdict)}</span>'
+                f"<h1>{escape(self._title())}</h1></header>", *self._lead(), *self._pair(), *self._waits(), *self._picture()]
 
     # ------------------------------------------------------------------------------------------- the failure
 
@@ -141,11 +159,11 @@ class _Page:
                    "come.</p>")
         yield from (f'<p class="said">{escape(sentence)}</p>' for sentence in self.picture.left_out)
         end = ' data-end="1"' if self._deadlocked() else ""
-        yield f'<div class="picture" tabindex="0"{end}><div class="labels" style="height:' + f'{drawing.height:.0f}px">'
+        yield f'<div class="picture"><div class="labels" style="height:{drawing.height:.0f}px">'
         for row in self.picture.rows:
             yield (f'<div class="{row.kind}{" hot" if self._hot(row) else ""}" style="top:{row.y:.0f}px;height:{HEIGHT[row.kind] - 3}px" '
                    f'title="{escape(row.name)}">{escape(row.name)}</div>')
-        yield f"</div>{drawing.svg()}</div>"
+        yield f'</div><div class="scroll" tabindex="0"{end}>{drawing.svg()}</div></div>'
         yield ('<p class="legend"><span class="k read">read</span><span class="k write">write</span><span class="k update">atomic</span>'
                '<span class="k sync">arrive, barrier, fence</span><span class="k wait">wait</span><span class="k copy">copy, wgmma</span>'
                '<span class="k bad">what the finding is about</span></p>')
@@ -161,7 +179,7 @@ class _Page:
 
     # ------------------------------------------------------------------------------------------- the rest
 
-    def _schedule(self) -> Iterator[str]:
+    def schedule(self) -> Iterator[str]:
         choices = self.replay.choices
         yield "<h2>The schedule</h2>"
         if not len(choices):
@@ -177,7 +195,7 @@ class _Page:
         if len(words) > CHOICES:
             yield f'<p class="said">and {len(words) - CHOICES:,} more, which the JSON file has.</p>'
 
-    def _findings(self) -> Iterator[str]:
+    def findings(self) -> Iterator[str]:
         yield f"<h2>Findings ({len(self.report.findings)})</h2><ul class='findings'>"
         for finding in self.report.findings:
             yield f'<li class="{escape(finding.severity)}">{_message(finding, full=True)}</li>'
@@ -220,12 +238,6 @@ def _message(finding: Finding, *, full: bool = False) -> str:
     rest = "".join(f"<br>{_code(line.strip())}" for line in lines[1:])
     fix = f' <span class="fix">({escape(finding.fix)})</span>' if full and finding.fix else ""
     return head + (rest if full else "") + fix
-
-
-def _code(text: str) -> str:
-    """Escaped, with what stands between back quotes as code."""
-    parts = text.split("`")
-    return "".join(f"<code>{escape(part)}</code>" if i % 2 and i < len(parts) - 1 else escape(part) for i, part in enumerate(parts))
 
 
 def _excerpt(excerpt: Excerpt) -> str:

@@ -60,6 +60,11 @@ class Replay:
         """Write it as JSON; `Choices.load` reads the choices."""
         return _written(path, json.dumps(self.data(), indent=1))
 
+    def _repr_html_(self) -> str:
+        from .page import cell
+
+        return cell(self)
+
     def __str__(self) -> str:
         said = "" if self.failure is None else f"[{self.failure.rule}] {self.failure.message}\n"
         if not len(self.choices):

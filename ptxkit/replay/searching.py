@@ -89,6 +89,11 @@ class Search:
     def __bool__(self) -> bool:
         return bool(self.replays)
 
+    def _repr_html_(self) -> str:
+        from ..html.reports import search
+
+        return search(self)
+
     def __str__(self) -> str:
         ended = "" if self.complete else ", its limit"
         took = f"{self.schedules} schedules, {self.runs} runs, {self.seconds:.1f} s{ended}"

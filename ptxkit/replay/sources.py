@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -51,8 +52,8 @@ class Sources:
 
     def _read(self, name: str) -> list[str] | None:
         path = Path(name)
-        if path.suffix not in SUFFIXES:
-            return None
+        if path.suffix not in SUFFIXES:                  # a notebook's cell is no file
+            return [line.rstrip("\n") for line in linecache.getlines(name)] if name in linecache.cache else None
         for folder in (Path(), *map(Path, sys.path)):
             try:
                 if (folder / path).is_file():

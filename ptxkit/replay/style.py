@@ -29,8 +29,8 @@ pre{margin:0;overflow-x:auto;font-size:12px;line-height:1.55;background:var(--so
 pre div{padding:0 .6rem;white-space:pre}pre i{display:inline-block;min-width:3em;color:var(--dim);font-style:normal}
 pre .on{background:var(--badsoft);box-shadow:inset 3px 0 var(--bad);font-weight:600}
 .waits{border:1px solid var(--line);border-left:4px solid var(--bad);border-radius:6px;padding:.5rem .8rem .5rem 2rem;margin:.3rem 0}
-.picture{display:flex;overflow-x:auto;border:1px solid var(--line);border-radius:6px;margin:.4rem 0}
-.labels{position:sticky;left:0;flex:0 0 190px;background:var(--bg);border-right:1px solid var(--line);z-index:1;font-size:11px}
+.picture{display:flex;border:1px solid var(--line);border-radius:6px;margin:.4rem 0}.scroll{overflow-x:auto;flex:1 1 auto;min-width:0}
+.labels{position:relative;flex:0 0 190px;border-right:1px solid var(--line);font-size:11px}
 .labels div{position:absolute;left:0;right:0;padding:0 .6rem;display:flex;align-items:center;white-space:nowrap;overflow:hidden}
 .labels .barrier,.labels .flight{color:var(--dim);padding-left:1.6rem}.labels .hot{color:var(--bad);font-weight:700}
 svg{display:block;flex:none}svg text{font-size:10.5px;fill:var(--fg)}
@@ -58,8 +58,14 @@ path.edge{fill:none;stroke:var(--bad);stroke-width:1.6}path.edge.needs{stroke-da
 .events{font:12px/1.5 ui-monospace,monospace;white-space:pre-line}
 """
 
+NOTEBOOK = STYLE + """
+.verdict.error,span.badge{color:#fff}svg text.badge,svg text.why{fill:#fff}.picture svg{max-width:none}
+h1,h2{border:0}h1{font-size:1.2em}h2,.lead{font-size:1.05em}.said{font-size:1em}
+"""
+"""For `html.parts.scoped`: what is white on red on a page is so in a notebook, whatever its theme is."""
+
 SCRIPT = """
-const box=document.querySelector('.picture'),mark=document.getElementById('mark2')||document.getElementById('mark!');
+const box=document.querySelector('.scroll'),mark=document.getElementById('mark2')||document.getElementById('mark!');
 function to(e){const r=e.getBoundingClientRect(),b=box.getBoundingClientRect();box.scrollLeft+=r.left-b.left-b.width*.6}
 if(box&&box.dataset.end)box.scrollLeft=box.scrollWidth;else if(box&&mark)to(mark);
 for(const a of document.querySelectorAll('a[href^="#mark"]'))a.addEventListener('click',()=>{const e=document.getElementById(

@@ -60,6 +60,11 @@ class Assembly:
     tool: Tool
     target: str
 
+    def _repr_html_(self) -> str:
+        from ..html.kernels import assembly
+
+        return assembly(self)
+
 
 def ptxas() -> Tool:
     """The assembler: PTXKIT_PTXAS, then the wheel, then PATH. Raises NoToolError."""

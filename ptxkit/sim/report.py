@@ -84,6 +84,11 @@ class Report:
             return "incomplete"
         return "review" if "review" in severities else "clean"
 
+    def _repr_html_(self) -> str:
+        from ..html.reports import report
+
+        return report(self)
+
     def __str__(self) -> str:
         schedule = self.schedule + (f" {self.seed}" if self.schedule == "random" else "")
         verdict = self.verdict if self.checked else "error, not checked" if self.verdict == "error" else "not checked"

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..replay.style import STYLE
+from ..html.parts import framed, scoped
+from ..html.parts import title as titled
+from ..replay.style import NOTEBOOK, STYLE
 from .buffer import CPU
 
 if TYPE_CHECKING:
@@ -22,12 +24,28 @@ FIXED = {"load": "#3c76b5", "wait": "#9aa3b0", "mma": "#2d9d5f", "store": "#d983
 OTHERS = ("#8e5bbf", "#c2455a", "#3a9ea5", "#a58a2c", "#6a6fd0", "#b3568f")
 MORE = ("svg .row{fill:var(--soft)}svg .span{stroke:var(--bg);stroke-width:.4}svg .tick{stroke:var(--line)}"
         ".key{display:inline-block;width:.9em;height:.9em;border-radius:2px;"
-        "margin:0 .3em 0 1em;vertical-align:-.1em}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
-        "td,th{padding:.1rem .8rem;text-align:right}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}")
+        "margin:0 .3em 0 1em;vertical-align:-.1em}table.sums{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+        "table.sums td,table.sums th{padding:.1rem .8rem;text-align:right;border:0}table.sums td:nth-child(-n+2),"
+        "table.sums th:nth-child(-n+2){text-align:left}")
 
 
 def made(timeline: Timeline, sms: int, every_warp: bool, window: tuple[float, float] | None) -> str:
     title = f"Timeline of {timeline.kernel}"
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<title>{escape(title)}</title>\n'
+            f"<style>{STYLE}{MORE}</style></head>\n<body>\n<header><h1>{escape(title)}</h1></header>\n"
+            f"{_lead(timeline)}\n{picture(timeline, sms, every_warp, window)}\n{_table(timeline)}\n</body></html>\n")
+
+
+def cell(timeline: Timeline) -> str:
+    """The same as the output of a notebook's cell."""
+    body = f"{_lead(timeline)}{picture(timeline, 2, False, None)}{_table(timeline)}"
+    return framed(titled(f"Timeline of {timeline.kernel}"), body, style=scoped(NOTEBOOK + MORE))
+
+
+def _lead(timeline: Timeline) -> str:
+    """What was recorded, and what is not in it."""
     lead = [f"{len(timeline.tracks):,} slices of {len({t.sm for t in timeline.tracks}):,} SMs, {timeline.at(timeline.duration)}, on "
             f"{timeline.device}."]
     if timeline.device != CPU:
@@ -35,12 +53,7 @@ def made(timeline: Timeline, sms: int, every_warp: bool, window: tuple[float, fl
     if timeline.overhead is not None:
         lead.append(f"Marks cost time: {timeline.overhead}.")
     notes = "".join(f'<p class="said">{escape(note)}.</p>' for note in timeline.notes())
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<title>{escape(title)}</title>\n'
-            f"<style>{STYLE}{MORE}</style></head>\n<body>\n<header><h1>{escape(title)}</h1></header>\n"
-            f'<p class="lead">{escape(" ".join(lead))}</p>{notes}\n{picture(timeline, sms, every_warp, window)}\n{_table(timeline)}\n'
-            "</body></html>\n")
+    return f'<p class="lead">{escape(" ".join(lead))}</p>{notes}'
 
 
 def picture(timeline: Timeline, sms: int, every_warp: bool, window: tuple[float, float] | None) -> str:
@@ -108,4 +121,4 @@ def _table(timeline: Timeline) -> str:
     head = "".join(f"<th>{word}</th>" for word in ("role", "span", "warps", "spans", "mean clocks", "p10", "p90", "of the time"))
     body = "".join(f"<tr><td>{escape(t.role or '-')}</td><td>{escape(t.name)}</td><td>{t.warps:,}</td><td>{t.count:,}</td><td>{t.mean:,.1f}"
                    f"</td><td>{t.p10:,.0f}</td><td>{t.p90:,.0f}</td><td>{100 * t.part:.1f} %</td></tr>" for t in timeline.totals())
-    return f"<table><tr>{head}</tr>{body}</table>"
+    return f'<table class="sums"><tr>{head}</tr>{body}</table>'

@@ -224,9 +224,9 @@ class Timeline:
         Path(path).write_text(made(self, sms, every_warp, window), encoding="utf-8")
 
     def _repr_html_(self) -> str:
-        from .page import picture
+        from .page import cell
 
-        return picture(self, 2, False, None)
+        return cell(self)
 
 
 class _Time:

@@ -89,6 +89,11 @@ class Space:
                 return sentence
         return None
 
+    def _repr_html_(self) -> str:
+        from ..html.measures import space
+
+        return space(self, [words(point) for point in self.points()[0]])
+
     def __repr__(self) -> str:
         return f"Space({', '.join(f'{name}={given!r}' for name, given in self.values.items())})"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..cards import Card
+from ..dsl.source import named
 from ..dsl.tensormap import TensorMap
 from ..errors import AssembleError, OpcodeError, PtxkitError, TraceError
 from ..measure import regimes
@@ -115,6 +116,13 @@ class Tuned:
         lines = [text, ", ".join([measured, *(f"{count} {KINDS[kind]}" for kind, count in self.counts.items())])]
         return "\n".join([*lines, *_reasons(self.skipped)])
 
+    def _repr_html_(self) -> str:
+        from ..html.measures import tuned
+
+        longest = max((time for _, time in self.times), default=1.0)
+        return tuned(self, [(words(point), _amount(time, self.unit), time / longest) for point, time in self.times],
+                     list(_reasons(self.skipped)))
+
 
 def _amount(time: float, unit: str) -> str:
     return f"{time:.2f} us" if unit == "us" else f"{time:,.0f} {unit}"
@@ -177,7 +185,7 @@ def _said_by(kernel: Kernel[...], error: Exception) -> str:
     """Why a point is not traced, with the kernel's line. Elsewhere nobody of the user's stands on the stack: threads trace points."""
     if not isinstance(error, TraceError):
         return _first_line(error)
-    here = error.position is not None and error.position.file == kernel.function.__code__.co_filename
+    here = error.position is not None and error.position.file == named(kernel.function.__code__.co_filename)
     text = error.message.splitlines()[0].rstrip(":")
     return f"{error.position}: {text}" if here else text
 
