@@ -34,8 +34,8 @@ PAGES: dict[str, tuple[str, str, str]] = {
                   "measure.bench measure.proved measure.device measure.regimes measure.timer measure.figures tuning.space tuning.tune "
                   "tuning.auto tuning.results tuning.search"),
     "looking": ("Looking at kernels", "ptxkit",
-                "check inspect inspect.facts explain explain.instruction explain.matrix explain.swizzle explain.tensormap lift lift.module "
-                "lift.errors diff diff.compare sass.hints"),
+                "check check.found inspect inspect.facts inspect.steps explain explain.instruction explain.matrix explain.swizzle "
+                "explain.tensormap lift lift.module lift.errors diff diff.compare sass.hints"),
     "exporting": ("Exporting kernels", "ptxkit", "export export.one export.kernel export.text export.folder"),
     "grammar": ("PTX as text and as a tree", "ptxkit.grammar",
                 ". tree lazy read write forms match spelling schema gc_pause errors"),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from .layouts import shared
-from .parts import code, finding, folded, framed, pre, table, title
+from .parts import code, finding, folded, framed, pre, said, table, title
 
 if TYPE_CHECKING:
     from ..dsl.kernel import Kernel
     from ..dsl.parameters import Parameter, Record
     from ..dsl.traced import Traced
+    from ..inspect.sections import Section
     from ..runtime.toolchain import Assembly
 
 LINES = 2_000
@@ -100,4 +101,21 @@ def _facts(made: Traced) -> Iterator[tuple[str, str]]:
         yield "registers", f"{used.registers} of a thread, {used.spills} bytes spilled"
 
 
-__all__ = ["assembly", "kernel", "trace", "typed"]
+def facts(entries: Sequence[tuple[str, Sequence[Section]]]) -> str:
+    """What `inspect` finds out about entries, table by table."""
+    parts = []
+    for name, sections in entries:
+        parts.append(title(name))
+        for section in sections:
+            rows = table(section.heads, section.rows) if section.rows else ""
+            parts.append(folded(section.title, rows + "".join(map(said, section.after)), open=True))
+    return framed(*parts)
+
+
+def trail(steps: Sequence[tuple[str, Sequence[Sequence[str]]]], why: str) -> str:
+    """Lines of the source, each with rows of its PTX and of its machine code."""
+    parts = [part for line, rows in steps for part in (pre(line), table(("", "", ""), rows, numbers=(1,), mono=True))]
+    return framed(*parts, *([said(why)] if why else []))
+
+
+__all__ = ["assembly", "facts", "kernel", "trace", "trail", "typed"]

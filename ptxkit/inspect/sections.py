@@ -27,6 +27,20 @@ class Section:
     prose: bool = False
 
 
+class Entries(tuple[EntryFacts, ...]):
+    """The facts of entries. It is a tuple; as text and in a notebook it is their tables."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\n".join(map(text, self)).rstrip()
+
+    def _repr_html_(self) -> str:
+        from ..html.kernels import facts
+
+        return facts([(entry.name, sections(entry)) for entry in self])
+
+
 def sections(entry: EntryFacts) -> list[Section]:
     """The tables that have something to say."""
     found = [*_summary(entry), *_declared(entry), *_instructions(entry), *_descriptors(entry.descriptors), *_copies(entry.copies),

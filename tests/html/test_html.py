@@ -20,8 +20,11 @@ from ptxkit.explain.instruction import explain
 from ptxkit.explain.matrix import FIELDS, MatrixDescriptor, decode, rows
 from ptxkit.html.layouts import cells
 from ptxkit.html.parts import STYLE, finding, scoped
+from ptxkit.inspect import entries, trail
+from ptxkit.inspect.sections import sections
 from ptxkit.ptx import add, bar, ld, mad, mov, st
 from ptxkit.replay.style import NOTEBOOK
+from ptxkit.runtime import toolchain
 from ptxkit.types import bf16, e4m3, f16, f32, u32
 from tests.html.pages import Page, plain, read
 
@@ -64,7 +67,8 @@ def held(words: str, page: Page) -> None:
 @pytest.mark.parametrize("broken", [
     "<div class=\"ptxkit\"><p></div>", "<div class=\"ptxkit\"></p></div>", "<div class=\"ptxkit\"><b>&</b></div>",
     "<div class=\"ptxkit\"><script>1</script></div>", "<div class=\"ptxkit\" onclick=\"x\"></div>",
-    "<div class=\"ptxkit\"><p class=x></p></div>", "<div class=\"ptxkit\"><blink>x</blink></div>", "<div class=\"ptxkit\"><p id=\"mark1\"></p></div>", "<p>x</p>",
+    "<div class=\"ptxkit\"><p class=x></p></div>",
+    "<div class=\"ptxkit\"><blink>x</blink></div>", "<div class=\"ptxkit\"><p id=\"mark1\"></p></div>", "<p>x</p>",
     "<div class=\"ptxkit\"><style>a{background:url(http://x)}</style></div>"])
 def test_the_reader_refuses_broken_pages(broken: str) -> None:
     with pytest.raises(AssertionError):
@@ -291,6 +295,48 @@ def test_a_proof_a_search_and_a_replay_show_what_their_text_says() -> None:
         assert plain(words) in page.text
     right = read(ptxkit.prove(axpy, 1, y, y.copy(), 64)._repr_html_())
     assert right.text.startswith("proven")
+
+
+@pytest.mark.ptxas
+def test_a_trail_follows_lines_to_ptx_and_machine_code() -> None:
+    ptx = example.tile_gemm.ptx(locs=True).splitlines()
+    every = trail(example.tile_gemm)
+    known = [number for number in example.tile_gemm.positions() if ptx[number - 1].strip() != "}"]
+    assert sorted(number for step in every for number, _ in step.ptx) == sorted(known)
+    for step in every:
+        assert step.text == linecache.getline(example.__file__, step.position.line).strip()
+        assert all(text == ptx[number - 1].strip() for number, text in step.ptx)
+        assert all(example.tile_gemm.positions()[number] == step.position for number, _ in step.ptx)
+    found = trail(example.tile_gemm, "mma(acc")
+    assert [step.position.line for step in found] == [trail(example.tile_gemm, found[0].position.line)[0].position.line]
+    assert sum("HGMMA.64x256x16" in text for _, text in found[0].sass) == 4
+    page = read(found._repr_html_())
+    held(str(found).partition("  ")[2], page)
+    assert "{%f0, ..., %f127}" in page.text
+    with pytest.raises(ptxkit.PtxkitError, match=r"no line of `tile_gemm` that emits is 'nothing like it'"):
+        trail(example.tile_gemm, "nothing like it")
+
+
+def test_a_trail_without_an_assembler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> toolchain.Tool:
+        raise toolchain.NoToolError("there is no ptxas")
+
+    monkeypatch.setattr(toolchain, "ptxas", missing)
+    found = trail(swap, "st.shared")
+    assert (found[0].sass, found.said) == ((), "there is no ptxas")
+    assert str(found).endswith("there is no ptxas")
+    assert "there is no ptxas" in read(found._repr_html_()).text
+
+
+def test_entries_show_their_tables() -> None:
+    found = entries(example.tile_gemm)
+    assert found == tuple(found)
+    page = read(found._repr_html_())
+    for section in sections(found[0]):
+        assert section.title in page.text
+        for row in section.rows:
+            assert plain(" ".join(row)) in page.text
+            assert all(cell in str(found) for cell in row)
 
 
 def test_an_explanation_shows_its_page() -> None:
