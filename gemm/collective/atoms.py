@@ -34,8 +34,8 @@ class Mma:
         a, b = ("tf32" if t is f32 else t.__name__ for t in (self.a, self.b))
         return opcode(f"wgmma.mma_async.sync.aligned.m64n{self.n}k{self.k}.{self.accumulator.__name__}.{a}.{b}")
 
-    def block(self, acc: Vec[Any, Any], index: int) -> list[Reg[f32]]:
-        """A thread's four accumulators in columns 8 index to 8 index + 7, as f32.
+    def block(self, acc: Vec[Any, Any], index: int, m64: int = 0) -> list[Reg[f32]]:
+        """A thread's four accumulators in columns 8 index to 8 index + 7, as f32. `m64` is the number of the block of rows.
 
         They are (r, c), (r, c + 1), (r + 8, c), (r + 8, c + 1). Within a warp's 16 rows and these 8 columns, lane l has r = l / 4 and
         c = 2 (l % 4).

@@ -142,7 +142,7 @@ class StagedStore:
                 offset = number % self.buffers * self.staging.stage_bytes
                 at_row = row + m64 * ROWS if m64 else row
                 at_column = column + j * per_box if j else column
-                blocks = [self.fused.block(self.fused.mma.block(acc[m64], j * per_box // 8 + i), at_row, at_column + 8 * i, batch)
+                blocks = [self.fused.block(self.fused.mma.block(acc[m64], j * per_box // 8 + i, m64), at_row, at_column + 8 * i, batch)
                           for i in range(per_box // 8)]
                 self.writer.write(blocks, offset)
                 stores.append((offset, at_column, at_row))
@@ -193,7 +193,7 @@ class RowStore:
             for j in range(BN // per_box):
                 at_row = row + m64 * ROWS if m64 else row
                 at_column = column + j * per_box if j else column
-                blocks = [self.fused.block(self.fused.mma.block(fragment, j * per_box // 8 + i), at_row, at_column + 8 * i, batch)
+                blocks = [self.fused.block(self.fused.mma.block(fragment, j * per_box // 8 + i, m64), at_row, at_column + 8 * i, batch)
                           for i in range(per_box // 8)]
                 bar.warp.sync(0xFFFFFFFF)
                 self.writer.write(blocks, 0)
@@ -242,7 +242,7 @@ class DirectStore:
         """Store m64 blocks by BN columns to D, from `row` and `column` on."""
         for m64, fragment in enumerate(acc):
             for block in range(BN // 8):
-                self.block(self.fused.mma.block(fragment, block), row + m64 * ROWS if m64 else row, column + 8 * block, batch)
+                self.block(self.fused.mma.block(fragment, block, m64), row + m64 * ROWS if m64 else row, column + 8 * block, batch)
 
     def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None = None) -> None:
         """Store 64 rows x 8 columns."""

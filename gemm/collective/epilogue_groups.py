@@ -85,7 +85,7 @@ class GroupEpilogue:
             gates = GatedMma(atom.a, atom.b, atom.n, factor=self.factor if scaled else None)
         fusion = Fusion(alpha=scaled and not operands.gated)
         reads = FusionOperands(self.factor, self.factor)
-        reads.read_scales(fusion)
+        reads.read_scales()
         self.by_address = operands.layout == "ptr_array" and not config.staged
         self.columns = mov.u32(0) if self.by_address else n
         edges = Edges(self.columns, self.end) if swap_ab else Edges(self.end, self.columns)

@@ -15,18 +15,22 @@ from ptxkit.types import Scalar, b8, b16, b32, f32, u32, u64
 
 Function = Callable[[Reg[f32]], Reg[f32]]
 
+ScaleKind = Literal["whole", "row", "column", "row_column"]
+"""What a product's scales are those of: "whole", one of A and one of B; "row", one of each row of A and one of B; "column", one of A and
+one of each column of B; "row_column", one of each row of A and one of each column of B."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
     """D = activation(alpha * scales * A B + beta * C + bias) + residual. Each part is optional.
 
     `c`, `bias` and `residual` are element types. `bias_along` "column": the bias has a value for each of N; "row": for each of M.
-    `activation` is a name of `ACTIVATIONS` or a function of one register that emits PTX. `scale`: A and B have a float32 scale each, in
-    device memory.
+    `activation` is a name of `ACTIVATIONS` or a function of one register that emits PTX. `scale`: A and B have float32 scales in device
+    memory.
     """
 
     alpha: bool = False
-    scale: bool = False
+    scale: ScaleKind | None = None
     c: type[Scalar] | None = None
     bias: type[Scalar] | None = None
     bias_along: Literal["column", "row"] = "column"
@@ -99,7 +103,7 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class FusionArguments:
-    """The operands of a fusion as kernel parameters. Each scale belongs to a whole operand."""
+    """The operands of a fusion as kernel parameters. `a_scale` has one element or one a row, `b_scale` one or one a column."""
 
     alpha: Reg[f32]
     beta: Reg[f32]
@@ -112,32 +116,30 @@ class FusionArguments:
 
 @dataclass(slots=True)
 class FusionOperands:
-    """The operands that the parts of a fusion read."""
+    """The operands that the parts of a fusion read. `scales` are those of whole operands."""
 
     alpha: Reg[f32]
     beta: Reg[f32]
     c: Matrix | None = None
     bias: Ptr[b8] | None = None
     residual: Matrix | None = None
-    scales: tuple[Ptr[f32], Ptr[f32]] | None = None
+    scales: tuple[Ptr[f32], ...] = ()
     _factor: list[Reg[f32]] = field(default_factory=list)
 
     @classmethod
     def of(cls, fusion: Fusion, given: FusionArguments) -> FusionOperands:
         """The operands of a fusion. Each thread reads the scales here, once."""
+        scales = {"whole": (given.a_scale, given.b_scale), "row": (given.b_scale,), "column": (given.a_scale,)}
         made = cls(given.alpha, given.beta, given.c.of(fusion.c) if fusion.c else None, given.bias if fusion.bias else None,
-                   given.residual.of(fusion.residual) if fusion.residual else None,
-                   (given.a_scale, given.b_scale) if fusion.scale else None)
-        made.read_scales(fusion)
+                   given.residual.of(fusion.residual) if fusion.residual else None, scales.get(fusion.scale or "", ()))
+        made.read_scales()
         return made
 
-    def read_scales(self, fusion: Fusion) -> None:
-        """Once in each thread: compute alpha times both scales."""
+    def read_scales(self) -> None:
+        """Once in each thread: compute alpha times the scales of whole operands."""
         factor = self.alpha
-        if fusion.scale:
-            assert self.scales is not None
-            for pointer in self.scales:
-                factor = mul.rn.f32(factor, ld.global_.nc.f32(pointer))
+        for pointer in self.scales:
+            factor = mul.rn.f32(factor, ld.global_.nc.f32(pointer))
         self._factor = [factor]
 
 
@@ -148,7 +150,7 @@ def apply(fusion: Fusion, operands: FusionOperands, values: list[Reg[f32]], row:
     `rows` is M. `inside` holds where the columns are below N: nothing is read past the end of an operand. With `second`, operands are read
     element by element, and the second column is below N where `second` holds.
     """
-    if fusion.alpha or fusion.scale:
+    if fusion.alpha or operands.scales:
         values = [mul.rn.f32(value, operands._factor[0]) for value in values]
     pairs = [(values[0], values[1], row), (values[2], values[3], row + 8)]
     bias: list[Reg[f32]] = []
@@ -218,5 +220,5 @@ def _widen(bits: Reg[b16], type_: type[Scalar]) -> Reg[f32]:
     return widen(bits)  # type: ignore[no-any-return]
 
 
-__all__ = ["ACTIVATIONS", "PLAIN_SUM", "Function", "Fusion", "FusionArguments", "FusionOperands", "Matrix", "Strided", "apply", "gelu",
-           "relu", "silu", "unpack"]
+__all__ = ["ACTIVATIONS", "PLAIN_SUM", "Function", "Fusion", "FusionArguments", "FusionOperands", "Matrix", "ScaleKind", "Strided",
+           "apply", "gelu", "relu", "silu", "unpack"]

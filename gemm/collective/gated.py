@@ -64,7 +64,7 @@ class GatedMma(Mma):
 
     factor: Reg[f32] | None = None
 
-    def block(self, acc: Vec[Any, Any], index: int) -> list[Reg[f32]]:
+    def block(self, acc: Vec[Any, Any], index: int, m64: int = 0) -> list[Reg[f32]]:
         """The gated values of 8 columns, from both halves."""
         return gated(Mma.block(self, acc, index), Mma.block(self, acc, index + self.n // 16), self.factor)
 

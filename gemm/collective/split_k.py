@@ -17,6 +17,7 @@ from ..config.parts import SplitK
 from ..scheduler.work import WorkTile
 from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue import DirectStore
+from .vector_scales import VectorScales
 from .warpgroups import MmaThread
 
 # A thread's four accumulators in 8 columns are 16 bytes. A warpgroup's are stored in thread order: the accesses of a warp are contiguous,
@@ -53,10 +54,11 @@ class ClusterReduction:
         blocks = min_.s32(max_.s32(BN // 8 - rank * per, 0), per)
         mbarrier.arrive.expect_tx.shared__cta.b64(self.landed[0], blocks * (self.splits * self.m64_blocks * BLOCK_BYTES), pred=first)
 
-    def store(self, mma: Mma, acc: list[Vec[Any, Any]], block: Reg[u32], thread: Reg[u32], store: DirectStore, row: Reg[u32],
-              column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
+    def store(self, mma: Mma, acc: list[Vec[Any, Any]], block: Reg[u32], thread: Reg[u32], store: DirectStore, scales: VectorScales,
+              row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
         """Send the partial sums, wait, add up this CTA's columns and store them. `block` is the warpgroup's first m64 block in the tile."""
         per, rank = columns_per_split(BN, self.splits), mov.u32(cluster_ctarank)
+        scales.begin_part(row, column, rank, per)
         send = opcode("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32")
         stride = self.m64_blocks * per * BLOCK_BYTES                       # bytes of one CTA's sums
         place = rank * stride + block * (per * BLOCK_BYTES) + thread * 16
@@ -77,7 +79,7 @@ class ClusterReduction:
                 with if_(eight < BN // 8):
                     parts = [ld.shared__cta.v4.f32(smem.SharedAddress(source * stride + (s * per + j) * BLOCK_BYTES, own))
                              for source in range(self.splits)]
-                    store.block(added(parts), row + s * ROWS, column + eight * 8, batch)
+                    store.block(scales.scaled(added(parts), s, j), row + s * ROWS, column + eight * 8, batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +97,12 @@ class WorkspaceReduction:
     m64_blocks: int                             # of the whole tile
     mma_warpgroups: int
 
-    def store(self, mma: Mma, acc: list[Vec[Any, Any]], block: Reg[u32], thread: Reg[u32], store: DirectStore, row: Reg[u32],
-              column: Reg[u32], BN: int, *, tile: Reg[u32], split: Reg[u32], warpgroup: Reg[u32], batch: Reg[u32] | None) -> None:
+    def store(self, mma: Mma, acc: list[Vec[Any, Any]], block: Reg[u32], thread: Reg[u32], store: DirectStore, scales: VectorScales,
+              row: Reg[u32], column: Reg[u32], BN: int, *, tile: Reg[u32], split: Reg[u32], warpgroup: Reg[u32],
+              batch: Reg[u32] | None) -> None:
         """Write the partial sums, wait, add up this split's columns and store them."""
         per, blocks = columns_per_split(BN, self.splits), BN // 8
+        scales.begin_part(row, column, split, per)
         stride = self.m64_blocks * blocks * WARPGROUP * 4                  # elements of one split
         base = self.workspace.at(opcode("mul.wide.u32")(tile, stride * self.splits)).at(block * (blocks * WARPGROUP * 4) + thread * 4)
         mine = base.at(split * stride)
@@ -120,7 +124,7 @@ class WorkspaceReduction:
                 with if_(eight < blocks):
                     parts = [ld.global_.v4.f32(shared + (source * stride + (s * blocks + j) * WARPGROUP * 4))
                              for source in range(self.splits)]
-                    store.block(added(parts), row + s * ROWS, column + eight * 8, batch)
+                    store.block(scales.scaled(added(parts), s, j), row + s * ROWS, column + eight * 8, batch)
         bar.sync(warpgroup + 1, b=WARPGROUP)
         with if_(first):
             arrived = atom.acq_rel.gpu.global_.add.u32(counter, 1)
@@ -134,6 +138,7 @@ class SplitKStore:
     split: SplitK
     atom: Mma
     direct: DirectStore
+    scales: VectorScales
     mma_thread: MmaThread
     BM: int
     BN: int
@@ -152,12 +157,12 @@ class SplitKStore:
         mma_thread = self.mma_thread
         block = mov.u32(0) if isinstance(mma_thread.first, int) else mma_thread.first
         if self.cluster is not None:
-            self.cluster.store(self.atom, sums, block, mma_thread.thread, self.direct, row, column, self.BN, work.batch)
+            self.cluster.store(self.atom, sums, block, mma_thread.thread, self.direct, self.scales, row, column, self.BN, work.batch)
             return
         assert work.split is not None
         shared = WorkspaceReduction(self.workspace, self.counters, self.split.splits, self.BM // ROWS, self.mma_warpgroups)
-        shared.store(self.atom, sums, block, mma_thread.thread, self.direct, row, column, self.BN, tile=work.tile, split=work.split,
-                     warpgroup=mma_thread.warpgroup, batch=work.batch)
+        shared.store(self.atom, sums, block, mma_thread.thread, self.direct, self.scales, row, column, self.BN, tile=work.tile,
+                     split=work.split, warpgroup=mma_thread.warpgroup, batch=work.batch)
 
     def tail(self) -> None:
         """No store needs to be waited for."""

@@ -14,6 +14,7 @@ from ..collective.mainloop import REGISTERS
 from ..collective.mainloop_promoted import part_shape
 from ..collective.scale_factors import bulk_count, flat_floats, scale_count
 from ..collective.thread_scales import BLOCK
+from ..collective.vector_scales import When, held
 from .parts import (
     MAX_STAGES,
     AsyncCopies,
@@ -24,6 +25,8 @@ from .parts import (
     Pingpong,
     Promoted,
     Schedule,
+    Scheduler,
+    SplitK,
     Sums,
     TensorCopies,
     TensorCoreSums,
@@ -121,6 +124,15 @@ def register_problem(tile: Tile, schedule: Schedule, accumulator: type[Scalar] =
     return None
 
 
+def when_scales_are_read(tile: Tile, schedule: Schedule, scheduler: Scheduler, accumulator: type[Scalar] = f32,
+                         copying: bool = False) -> When:
+    """When the scales of a tile's rows and columns are read: before its products where an mma thread has registers for both."""
+    if isinstance(scheduler, SplitK):
+        return "parts"
+    needs = accumulator_registers(tile, schedule, accumulator) + held(m64_blocks(tile, schedule), tile.BN)
+    return "before" if needs <= mma_registers(schedule, copying) - SPARE_REGISTERS[warpgroups_of(schedule)] else "after"
+
+
 def stage_bytes(tile: Tile, a: type[Scalar], b: type[Scalar]) -> int:
     """The bytes of one stage of A and B."""
     return (tile.BM * a.bits + tile.BN * b.bits) // 8 * tile.BK
@@ -168,4 +180,4 @@ def default_warpgroups(BM: int) -> Literal[1, 2, 3]:
 __all__ = ["BARRIER_BYTES", "STAGE_BYTES", "accumulator_registers", "buffers_problem", "copied_lines", "copying_arrivals", "deepest_ring",
            "default_warpgroups", "m64_blocks",
            "mma_registers", "promoted", "promoted_by_halves", "register_problem", "ring_bytes", "stage_bytes", "staging_bytes",
-           "store_boxes", "sums_of", "threads", "warpgroups_of"]
+           "store_boxes", "sums_of", "threads", "warpgroups_of", "when_scales_are_read"]

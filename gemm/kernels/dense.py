@@ -16,6 +16,7 @@ from ..collective.ordered_barrier import OrderedSequence
 from ..collective.pipeline import Pipeline
 from ..collective.producer import Producer
 from ..collective.tiled import TiledCopy, TiledMma
+from ..collective.vector_scales import ScaledMma, VectorScales
 from ..collective.warpgroups import mma_threads, producer_warpgroup, start
 from ..config import budget
 from ..config.dense import Operands
@@ -75,8 +76,10 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
 
     with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as mma_thread:
         mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
-        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row, mma_thread.column,
-                         elements_of(store))
+        scales_when = budget.when_scales_are_read(tile, schedule, scheduler, operands.accumulator)
+        vectors = VectorScales.of(fusion, fused, mma_thread, tile.BN, shape.m, shape.n, scales_when)
+        epilogue = Fused(ScaledMma.of(atom, vectors), fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row,
+                         mma_thread.column, elements_of(store))
         to_d = tile_store(store, staging, d, out.of(operands.out), mma_thread, epilogue, together=not pingpong)
         mainloop = MmaMainloop(budget.sums_of(schedule), pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups,
                                a_rows=loads.a_rows)
@@ -86,7 +89,8 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
         with tiles.work(turn=mma_thread.warpgroup if pingpong else 0, turns=2 if pingpong else 1) as work, span("tile"):
             row, column = work.m * tile.BM, work.n * tile.BN
             row = mma_thread.tile_row(row)
-            mainloop.run(work, column, order)
+            with vectors.read(row, column):
+                mainloop.run(work, column, order)
             if pingpong:
                 mainloop.position.skip(shape.k_tiles)
             with span("store"):

@@ -20,6 +20,7 @@ from ..collective.split_k import ClusterReduction, SplitKStore
 from ..collective.stream_k import RunReduction, StreamKStore
 from ..collective.thread_scales import ScaleArray
 from ..collective.tiled import TiledCopy, TiledMma
+from ..collective.vector_scales import ScaledMma, VectorScales
 from ..collective.warpgroups import mma_threads, producer_warpgroup, start
 from ..config import budget
 from ..config.dense import Operands
@@ -90,8 +91,10 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
 
     with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as mma_thread:
         mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
-        epilogue = Fused(atom, fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row, mma_thread.column,
-                         elements_of(store))
+        scales_when = budget.when_scales_are_read(tile, schedule, scheduler, operands.accumulator)
+        vectors = VectorScales.of(fusion, fused, mma_thread, tile.BN, shape.m, shape.n, scales_when)
+        epilogue = Fused(ScaledMma.of(atom, vectors), fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row,
+                         mma_thread.column, elements_of(store))
         to_d = tile_store(store, staging, d, out.of(operands.out), mma_thread, epilogue, together=not pingpong)
         mainloop = MmaMainloop(sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups, scales=scales, in_parts=True,
                                a_rows=loads.a_rows)
@@ -102,13 +105,15 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
             parts: SplitKStore | StreamKStore = StreamKStore(runs, to_d, mma_thread, tile.BN)
         else:
             assert isinstance(to_d, DirectStore)
-            parts = SplitKStore(scheduler, atom, to_d, mma_thread, tile.BM, tile.BN, mma_warpgroups, landing, workspace, counters)
+            parts = SplitKStore(scheduler, atom, to_d, vectors, mma_thread, tile.BM, tile.BN, mma_warpgroups, landing, workspace,
+                                counters)
         parts.begin()
         turn, turns_of = (mma_thread.warpgroup, 2) if pingpong else (0, 1)
         with tiles.work(turn=turn, turns=turns_of, skip=mainloop.position.skip) as work, span("tile"):
             row, column = work.m * tile.BM, work.n * tile.BN
             row = mma_thread.tile_row(row)
-            mainloop.run(work, column, order)
+            with vectors.read(row, column):
+                mainloop.run(work, column, order)
             parts.tile(mainloop.total, work, row, column)
         parts.tail()
         mainloop.tail()

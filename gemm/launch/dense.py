@@ -281,8 +281,10 @@ def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, 
     Epilogue: `bias` has N elements, or shape (M, 1). `c` and `residual` have the shape of `out` and are f16, bf16 or f32. `activation` is
     "relu", "gelu", "silu" or a function of one f32 register that emits PTX.
 
-    Scales of fp8 operands are float32 on the device. Each has one element, or they are block scales: a_scale [M, K/128] and b_scale
-    [K/128, N/128]. Any strides work; fast are a_scale contiguous along M, b_scale contiguous along K, and K a multiple of 512.
+    Scales are float32 on the device. Each has one element; or, of fp8 operands, a_scale is [M] or [M, 1] for the rows, b_scale [N] or
+    [1, N] for the columns, both contiguous, and either may have one element. Or they are block scales of fp8 operands: a_scale [M, K/128]
+    and b_scale [K/128, N/128]. Any strides of these work; fast are a_scale contiguous along M, b_scale contiguous along K, and K a
+    multiple of 512.
 
     Sums are f32, or f16 for f16 operands with `accumulate="f16"`. With `fast_accum=False` fp8 sums leave the tensor cores after every 128
     of K and are added in f32, as they always are with block scales.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from ptxkit.runtime.arrays import ArrayView
 from ptxkit.runtime.launch import check_dtype, check_shape
 from ptxkit.types import TYPES, Scalar, f16
 
-from ..collective.epilogue_ops import ACTIVATIONS, Fusion
+from ..collective.epilogue_ops import ACTIVATIONS, Fusion, ScaleKind
 from ..collective.thread_scales import BLOCK
 from ..config.dense import OPERANDS, Operands
 from ..config.parts import (
@@ -35,6 +34,7 @@ from ..config.parts import (
     Tile,
 )
 from .lines import NO_OPERAND, Lines, aligned, check_forwards, mapped, operand, pairwise, result, row_strides
+from .scales import check_contiguous_vector, scale_kind, taken
 
 NAMES = {"float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float8_e4m3fn": "e4m3",
          "float8_e5m2": "e5m2"}
@@ -247,29 +247,39 @@ class Problem:
             raise LaunchError(f"bias has strides {bias.strides}: its elements must be next to each other")
         return along
 
-    def _scales(self, arrays: Arrays) -> bool:
-        """Whether the scales are those of whole operands; sets `block_scales`."""
+    def _scales(self, arrays: Arrays) -> ScaleKind | None:
+        """What the scales of an epilogue are those of; sets `block_scales`."""
         a, b = arrays.a_scale, arrays.b_scale
         if a is None and b is None:
-            return False
+            return None
         if a is None or b is None:
             raise LaunchError(f"{'a_scale' if a is None else 'b_scale'} is missing: both operands have scales, or none")
         for name, scale in (("a_scale", a), ("b_scale", b)):
             check_dtype(name, scale, ("f32",))
-        depth = -(-self.k // BLOCK)
-        if math.prod(a.shape) == 1 and math.prod(b.shape) == 1 and (len(a.shape) < 2 or a.shape != (self.m, depth)):
-            return True
+        asked = a.shape, b.shape, self.m, self.n, self.k
+        kind = scale_kind(*asked)
+        if kind == "block" and self.by_threads:
+            kind = scale_kind(*asked, blocks=False) or kind
+        if kind == "whole":
+            return kind
         if self.a.bits != 8:
-            raise LaunchError(f"block scales are those of fp8 operands, a has elements of {self.a.__name__}: pass scales of one element")
+            raise LaunchError("scales of rows, columns and blocks are those of fp8 operands, a has elements of "
+                              f"{self.a.__name__}: pass scales of one element")
+        if kind is None:
+            raise LaunchError(f"a_scale has shape {a.shape} and b_scale {b.shape}: {taken(self.m, self.n, self.k)}")
         if self.batches is not None:
-            raise LaunchError("block scales are those of a single product: a and b must be matrices")
-        check_shape("a_scale", a, (self.m, depth))
-        check_shape("b_scale", b, (depth, -(-self.n // BLOCK)))
+            raise LaunchError("scales of rows, columns and blocks are those of a single product: a and b must be matrices, or all products "
+                              "have the same b and lie one after another")
+        if kind != "block":
+            check_contiguous_vector("a_scale", a)
+            check_contiguous_vector("b_scale", b)
+            return kind
+        depth = -(-self.k // BLOCK)
         self.block_scales = True
         if (a.strides[0] == 1 or self.m == 1) and a.strides[1] % 4 == 0 and a.strides[1] >= self.m and a.pointer % 16 == 0:
             self.s_lines = Lines((self.m, depth), (4 * a.strides[1],))
             self.scale_bulk = (b.strides[0] == 1 or depth == 1) and depth % 4 == 0 and b.strides[1] % 4 == 0 and b.pointer % 16 == 0
-        return False
+        return None
 
     @property
     def scale_map(self) -> bool:

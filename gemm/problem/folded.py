@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from ptxkit.runtime.arrays import ArrayView
 
+from .scales import check_contiguous_rows
+
 if TYPE_CHECKING:
     from .dense import Arrays
 
@@ -22,8 +24,10 @@ BATCHED = ("a", "b", "out", "c", "residual")
 def folded(arrays: Arrays) -> Arrays:
     """The same products as arrays of one, if they are one; else the arrays as they are, also where their shapes do not fit."""
     a, b = arrays.a, arrays.b
-    if not _fitting(arrays) or not _whole_scales(arrays):
+    if not _fitting(arrays):
         return arrays
+    if not _whole_scales(arrays):
+        return _with_row_scales(arrays)
     if a.shape[0] == 1:
         batched = {name: array for name, array in arrays.named() if name in BATCHED}
         return arrays._replace(**{name: _first(array) for name, array in batched.items()})
@@ -40,6 +44,20 @@ def _fitting(arrays: Arrays) -> bool:
     if not len(a.shape) == len(b.shape) == 3 or out.shape != (a.shape[0], a.shape[1], b.shape[2]) or a.shape[0] != b.shape[0]:
         return False
     return all(array is None or array.shape == out.shape for array in (arrays.c, arrays.residual))
+
+
+def _with_row_scales(arrays: Arrays) -> Arrays:
+    """One product of all rows, each with a scale, where every product has the same b."""
+    (batches, m, _), scale, columns = arrays.a.shape, arrays.a_scale, arrays.b_scale
+    if scale is None or columns is None or scale.shape not in ((batches, m, 1), (batches, m), (batches * m,), (batches * m, 1)):
+        return arrays
+    if math.prod(columns.shape) != 1 and columns.shape not in ((arrays.b.shape[2],), (1, arrays.b.shape[2])):
+        return arrays
+    check_contiguous_rows("a_scale", scale)
+    made = folded(arrays._replace(a_scale=scale._replace(shape=(1,), strides=(1,)), b_scale=columns._replace(shape=(1,), strides=(1,))))
+    if len(made.a.shape) == 3:
+        return arrays
+    return made._replace(a_scale=scale._replace(shape=(batches * m,), strides=(1,)), b_scale=columns)
 
 
 def _whole_scales(arrays: Arrays) -> bool:

@@ -7,12 +7,13 @@ batch, and the products differ in the others. A result that is contiguous along 
 from __future__ import annotations
 
 import itertools
-import math
 from typing import TYPE_CHECKING
 
 from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import TYPES
+
+from .scales import along_matrices
 
 if TYPE_CHECKING:
     from .dense import Arrays
@@ -117,14 +118,15 @@ def upright(arrays: Arrays) -> Arrays:
     out = arrays.out
     if len(out.shape) < 2 or out.strides[-1] == 1 or out.strides[-2] != 1 or out.shape[-1] < 2 or out.shape[-2] < 2:
         return arrays
-    scales = (arrays.a_scale, arrays.b_scale)
     bias = arrays.bias
-    if any(scale is not None and math.prod(scale.shape) != 1 for scale in scales) or (bias is not None and len(bias.shape) > 2):
+    if not along_matrices(arrays) or (bias is not None and len(bias.shape) > 2):
         return arrays
+    a_scale, b_scale = (scale and _turned(scale) if scale and len(scale.shape) == 2 else scale
+                        for scale in (arrays.a_scale, arrays.b_scale))
     turned = {name: _turned(array) for name, array in arrays.named() if name in BATCHED}
     if bias is not None:
         bias = _turned(bias) if len(bias.shape) == 2 else bias._replace(shape=(*bias.shape, 1), strides=(*bias.strides, 1))
-    return arrays._replace(**{**turned, "a": turned["b"], "b": turned["a"]}, bias=bias, a_scale=arrays.b_scale, b_scale=arrays.a_scale)
+    return arrays._replace(**{**turned, "a": turned["b"], "b": turned["a"]}, bias=bias, a_scale=b_scale, b_scale=a_scale)
 
 
 def _turned(array: ArrayView) -> ArrayView:

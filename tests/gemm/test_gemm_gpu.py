@@ -26,6 +26,16 @@ def test_products_of_every_kind() -> None:
     assert results["cases"] > 110
 
 
+@pytest.mark.parametrize("scales", dense.VECTORS)
+@pytest.mark.parametrize(("m", "n", "k", "loose"), [(1, 4096, 512, False), (300, 776, 1040, False), (2048, 4096, 4096, False),
+                                                    (129, 131, 133, True), (64, 64, 16384, False)])
+def test_scales_of_rows_and_columns(scales: str, m: int, n: int, k: int, loose: bool) -> None:
+    for fused in (dense.Fused(), dense.FUSIONS[-1]):
+        for pads in ((0, 0, 0, 0), (1, 0, 5, 1)):
+            case = dense.Case(m, n, k, "e4m3", "e4m3", "bf16", scales=scales, fused=fused, pads=pads, loose=loose)
+            assert dense.check(torch, case) is None, case
+
+
 def test_structures_of_configurations() -> None:
     torch.manual_seed(0)
     trials = dense.structures()[::11]

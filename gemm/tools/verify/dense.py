@@ -32,6 +32,7 @@ from . import guarded, trials
 from .trials import Checked, blockwise, launched, wrong
 
 LOOSE = 0.4                 # of random kinds: extents, addresses and strides that are multiples of nothing
+VECTORS = ("row", "column", "row_column")     # scales, at least one of which has an element for each row of a or each column of b
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
 
 
@@ -89,8 +90,8 @@ LOOSE_FIXED = ((1, 1, 1), (1, 7, 9), (129, 131, 133), (64, 4097, 999), (1000, 10
 
 
 def cases(count: int, seed: int, of_each: int = 8) -> Iterator[Case]:
-    """The fixed shapes in one layout each, those of no multiples in all, every fusion with and without batches, then random kinds,
-    `of_each` products of each."""
+    """The fixed shapes in one layout each, those of no multiples in all, every fusion with and without batches and with scales of rows and
+    columns, then random kinds, `of_each` products of each."""
     rng = random.Random(seed)
     made = 0
     for number, (m, n, k) in enumerate(FIXED):
@@ -103,6 +104,8 @@ def cases(count: int, seed: int, of_each: int = 8) -> Iterator[Case]:
         for batches in (0, 1):
             yield legal(rng, Case(150, 200, 136, out="f32", fused=fused, batches=batches, size="fusions"))
             made += 1
+        yield legal(rng, Case(150, 200, 136, "e4m3", "e4m3", fused=fused, scales="row_column", size="fusions"))
+        made += 1
     while made < count:
         kind = _kind(rng)
         for _ in range(min(of_each, count - made)):
@@ -114,13 +117,13 @@ def _kind(rng: random.Random) -> Case:
     a = rng.choice(("f16", "bf16", "f32", *EIGHT_BITS))
     fp8 = a in EIGHT_BITS
     out = rng.choice(("f16", "bf16", "f32", "f32", *EIGHT_BITS))
-    scales = rng.choice(("none", "one", "block")) if fp8 else "none"
+    scales = rng.choice(("none", "one", "block", *VECTORS)) if fp8 else "none"
     fused = rng.choice((Fused(), Fused(), *FUSIONS))
     if out not in ("f32", "bf16") and fused.activation == "square":
         fused = Fused()                                                       # whose squares are more than f16 holds
     loose = scales != "block" and rng.random() < LOOSE
     return Case(0, 0, 0, a, rng.choice(EIGHT_BITS) if fp8 else a, out, rng.choice(LAYOUTS) if loose or a in ("f16", "bf16") else "nt",
-                0 if scales == "block" else rng.choice((0, 0, 1)), rng.choice(("f32", "f16")) if a == "f16" else "f32", scales,
+                0 if scales in ("block", *VECTORS) else rng.choice((0, 0, 1)), rng.choice(("f32", "f16")) if a == "f16" else "f32", scales,
                 rng.choice((None, False)) if fp8 and scales != "block" else None, fused,
                 size=rng.choice(("small", "ragged", "ragged", "wide", "tall", "deep", "large")), loose=loose)
 
@@ -184,6 +187,10 @@ def operands(torch: Any, case: Case) -> dict[str, Any]:
         more["bias"] = bias if fused.along == "row" else bias[0]
     if case.scales == "one":
         more["a_scale"], more["b_scale"] = guarded.scales(torch), guarded.scales(torch, 1)
+    if case.scales in VECTORS:
+        one = () if case.pads[3] else (1,)
+        more["a_scale"] = guarded.scales(torch, case.m if "row" in case.scales else 1, *one)
+        more["b_scale"] = guarded.scales(torch, *one, case.n if "column" in case.scales else 1)
     if case.scales == "block":
         depth, columns = -(-case.k // 128), -(-case.n // 128)
         a_scale, b_scale = guarded.scales(torch, case.m, depth), guarded.scales(torch, depth, columns)
@@ -223,11 +230,14 @@ def expected(torch: Any, case: Case, arguments: dict[str, Any]) -> tuple[Any, An
     a, b = (arguments[word].float().double() for word in "ab")
     if case.scales == "block":
         a, b = blockwise(arguments["a"], arguments["a_scale"], 1, 128), blockwise(arguments["b"], arguments["b_scale"], 128, 128)
+    promoted = case.scales == "block" or case.fast is False
+    loss = accumulation(case.k, case.a, promoted) + (2.0**-11 * (4 + case.k**0.5) if case.accumulate == "f16" else 0.0)
     factor = arguments["alpha"]
     if case.scales == "one":
         factor = factor * float(arguments["a_scale"].reshape(())) * float(arguments["b_scale"].reshape(()))
-    promoted = case.scales == "block" or case.fast is False
-    loss = accumulation(case.k, case.a, promoted) + (2.0**-11 * (4 + case.k**0.5) if case.accumulate == "f16" else 0.0)
+    if case.scales in VECTORS:
+        loss += 2.0**-22
+        factor = factor * arguments["a_scale"].double().reshape(-1, 1) * arguments["b_scale"].double().reshape(1, -1)
     x, error = a @ b * factor, a.abs() @ b.abs() * (abs(factor) * loss) + 1e-30
     for word, scale in (("c", arguments["beta"]), ("bias", 1.0)):
         if arguments.get(word) is not None:

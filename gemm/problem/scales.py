@@ -1,0 +1,68 @@
+"""Which scales of operands are given: one of each operand, one of each row or column, or one of each block."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+from ptxkit.errors import LaunchError
+from ptxkit.runtime.arrays import ArrayView
+
+from ..collective.epilogue_ops import ScaleKind
+from ..collective.thread_scales import BLOCK
+
+if TYPE_CHECKING:
+    from .dense import Arrays
+
+Shape = tuple[int, ...]
+
+
+def scale_kind(a: Shape, b: Shape, m: int, n: int, k: int, *, blocks: bool = True) -> ScaleKind | Literal["block"] | None:
+    """What scales of these shapes are those of, in a product of M x N x K; None if they are of nothing. Shapes that may be those of
+    `blocks` or of rows, as they can with K <= 128, are those of blocks."""
+    depth = -(-k // BLOCK)
+    blocks = blocks and a == (m, depth) and b == (depth, -(-n // BLOCK))
+    one_a, one_b = math.prod(a) == 1, math.prod(b) == 1
+    if one_a and one_b and not blocks:
+        return "whole"
+    if blocks:
+        return "block"
+    rows, columns = a in ((m,), (m, 1)), b in ((n,), (1, n))
+    if rows and one_b:
+        return "row"
+    if one_a and columns:
+        return "column"
+    return "row_column" if rows and columns else None
+
+
+def taken(m: int, n: int, k: int) -> str:
+    """The shapes that are taken, in words."""
+    depth = -(-k // BLOCK)
+    return (f"scales have one element each; or a_scale is ({m},) or ({m}, 1) for the rows, b_scale ({n},) or (1, {n}) for the columns, and "
+            f"either may have one element; or a_scale is ({m}, {depth}) and b_scale ({depth}, {-(-n // BLOCK)}) for blocks of {BLOCK}")
+
+
+def check_contiguous_vector(name: str, scale: ArrayView) -> None:
+    """Raise LaunchError unless the scales of rows or of columns are next to each other."""
+    if any(stride != 1 and extent > 1 for stride, extent in zip(scale.strides, scale.shape, strict=True)):
+        raise LaunchError(f"{name} has strides {scale.strides}: scales of rows or columns are next to each other; pass a contiguous copy")
+
+
+def check_contiguous_rows(name: str, scale: ArrayView) -> None:
+    """The same of scales of the rows of a batch."""
+    following = 1
+    for stride, extent in zip(reversed(scale.strides), reversed(scale.shape), strict=True):
+        if stride != following and extent > 1:
+            raise LaunchError(f"{name} has strides {scale.strides}: scales of rows are next to each other; pass a contiguous copy")
+        following *= extent
+
+
+def along_matrices(arrays: Arrays) -> bool:
+    """Whether the scales of one product, if it has any, are those of whole operands, of rows or of columns."""
+    a, b, out = arrays.a_scale, arrays.b_scale, arrays.out
+    if a is None or b is None:
+        return all(scale is None or math.prod(scale.shape) == 1 for scale in (a, b))
+    return scale_kind(a.shape, b.shape, out.shape[-2], out.shape[-1], arrays.a.shape[-1]) in ("whole", "row", "column", "row_column")
+
+
+__all__ = ["along_matrices", "check_contiguous_rows", "check_contiguous_vector", "scale_kind", "taken"]
