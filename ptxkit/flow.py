@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import Any, overload
 
 from .dsl.ambient import current
+from .dsl.blocks import Block
 from .dsl.carried import Carried
 from .dsl.division import fast_div
 from .dsl.label import Label
-from .dsl.rebound import Names, caller
+from .dsl.rebound import Locals, Names, caller, check_namesakes
 from .dsl.reg import Index, Negated, Ptr, Reg, Special, Vec
 from .dsl.trace import Builder
 from .errors import TraceError
@@ -35,30 +36,14 @@ def _guard(builder: Builder, p: Any, *, invert: bool = False) -> tree.Guard:
     return tree.Guard(reg.name, isinstance(p, Negated) != invert)
 
 
-class _Block:
-    """What stands after `with`. Python's own `if`, `for` and `while` cannot use it."""
-
-    _is = "if_(p)"
-
-    if not TYPE_CHECKING:
-
-        def __bool__(self) -> NoReturn:
-            raise TraceError(f"Python's `if`, `while` and `and` cannot look at `{self._is}`, which runs on the GPU: write "
-                             f"`with {self._is}:`")
-
-        def __iter__(self) -> NoReturn:
-            raise TraceError(f"Python's `for` cannot run `{self._is}`, which runs on the GPU: write `with {self._is} as i:`; "
-                             "`for i in range(4)` unrolls while tracing")
-
-
-class if_(_Block):
+class if_(Block):
     """`with if_(p):` runs its body in the threads where `p` holds: one branch around it."""
 
     def __init__(self, p: Predicate) -> None:
         self.predicate = p
 
     def __enter__(self) -> None:
-        builder = current()
+        builder = self._entered()
         self._after = builder.new_label("else")
         guard = _guard(builder, self.predicate, invert=True)
         builder.branch(self._after, guard)
@@ -67,24 +52,26 @@ class if_(_Block):
         self._scope.__enter__()
         self._region = builder.regions.enter(builder, "if_", tree.Guard(guard.predicate, not guard.negated))
         self._region.alone = builder.populations[-1] == 1 or _is_elected(builder, self.predicate)
+        self._names = Locals(caller(1))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._scope.__exit__(kind, error, trace)
         if kind is None:
             builder = current()
+            self._names.check("if_")
             taken = builder.populations.pop()
             builder.regions.leave(builder, self._region)
             builder.place(self._after)
             builder.last_if = (self._after, taken, self._region)
 
 
-class else_(_Block):
+class else_(Block):
     """`with else_():` directly after an `if_` block runs its body in the threads where the predicate did not hold."""
 
     _is = "else_()"
 
     def __enter__(self) -> None:
-        builder = current()
+        builder = self._entered()
         last = builder.body[-1] if builder.body else None
         if builder.last_if is None or not isinstance(last, tree.Label) or last.name != builder.last_if[0]:
             raise TraceError("else_() must stand directly after the `with if_(...)` block that it belongs to")
@@ -100,11 +87,13 @@ class else_(_Block):
         condition = before.condition
         self._region = builder.regions.enter(builder, "else_", condition and tree.Guard(condition.predicate, not condition.negated))
         self._region.of = before
+        self._names = Locals(caller(1))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._scope.__exit__(kind, error, trace)
         if kind is None:
             builder = current()
+            self._names.check("else_")
             builder.populations.pop()
             builder.regions.leave(builder, self._region)
             builder.place(self._after)
@@ -113,15 +102,20 @@ class else_(_Block):
 class _Body:
     """The body of a loop: the region of the trace, and the names of the code around it."""
 
-    def __init__(self, builder: Builder, kind: str, frame: FrameType | None, *own: Reg[Any]) -> None:
+    def __init__(self, builder: Builder, kind: str, frame: FrameType | None, carried: Mapping[str, Any], *own: Reg[Any]) -> None:
         self._scope = builder.scope(loop=True)
         self._scope.__enter__()
         self.region = builder.regions.enter(builder, kind)
         self._own = own
+        self._carried = carried
         self._names = Names(frame)
 
-    def end(self, builder: Builder) -> None:
+    def end(self, builder: Builder, running: object) -> None:
+        if isinstance(running, Carried):
+            running._finish(builder, self.region.start)
         self._names.check(builder, self.region, self._own)
+        if self._carried:
+            check_namesakes(builder, self.region, self._names, self._carried)
         builder.regions.leave(builder, self.region)
         self._scope.__exit__(None, None, None)
 
@@ -190,20 +184,20 @@ class CarryingRing(Carried):
     parity: Reg[u32]
 
 
-class _Loop(_Block):
+class _Loop(Block):
     """`loop`, whose context is a `Loop`."""
 
-    _is = "loop()"
+    _is, _as = "loop()", " as l"
 
     def __init__(self, carried: Mapping[str, Any]) -> None:
         self._carried = carried
 
     def __enter__(self) -> Any:
-        builder = current()
+        builder = self._entered()
         self._labels = top, end = builder.new_label("loop"), builder.new_label("done")
         self._loop = CarryingLoop(top, end, self._carried) if self._carried else Loop(top, end)
         builder.place(top)
-        self._body = _Body(builder, "loop", caller(1))
+        self._body = _Body(builder, "loop", caller(1), self._carried)
         self._body.region.out = end
         return self._loop
 
@@ -213,7 +207,7 @@ class _Loop(_Block):
             return
         builder, running, (top, end) = current(), self._loop, self._labels
         self._body.region.repeats = running._repeat is not None
-        self._body.end(builder)
+        self._body.end(builder, running)
         running._ended = True
         if running._repeat is None:
             builder.branch(top)
@@ -234,10 +228,10 @@ def loop(**carried: Any) -> Any:
     return _Loop(carried)
 
 
-class _ForRange(_Block):
+class _ForRange(Block):
     """`for_range`, whose context is the index, or a `CarryingRange`."""
 
-    _is = "for_range(n)"
+    _is, _as = "for_range(n)", " as i"
 
     def __init__(self, stop: Index, start: Index, step: Index, carried: Mapping[str, Any], kind: type[Carried] = CarryingRange) -> None:
         self._given = stop, start, step
@@ -248,7 +242,7 @@ class _ForRange(_Block):
         return self.begin(caller(1))
 
     def begin(self, frame: FrameType | None, **more: Reg[u32]) -> Any:
-        builder = current()
+        builder = self._entered()
         stop, start, step = self._given
         stop = stop.read() if isinstance(stop, Special) else stop
         end = _operand(builder, stop)
@@ -263,7 +257,7 @@ class _ForRange(_Block):
         builder.emit("setp.ge.u32", (done.operand(), index.operand(), end))
         builder.branch(self._labels[2], tree.Guard(done.name))
         self._index = index
-        self._body = _Body(builder, "for_range", frame, index, *more.values())
+        self._body = _Body(builder, "for_range", frame, self._carried, index, *more.values())
         return self._loop or index
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -271,7 +265,7 @@ class _ForRange(_Block):
             self._body.abandon()
             return
         builder, index = current(), self._index
-        self._body.end(builder)
+        self._body.end(builder, self._loop)
         builder.place(self._labels[1])
         builder.emit("add.u32", (index.operand(), index.operand(), self._by))
         builder.wrote(index)
@@ -335,16 +329,17 @@ class Ring:
         builder.wrote(self.parity)
 
 
-class _Rounds(_Block):
+class _Rounds(Block):
     """`ring`, whose context is (k, stage, parity), or a `CarryingRing`."""
 
-    _is = "ring(STAGES, n)"
+    _is, _as = "ring(STAGES, n)", " as (k, stage, parity)"
 
     def __init__(self, stages: int | Ring, rounds: Index, carried: Mapping[str, Any]) -> None:
         self._stages = stages
         self._range = _ForRange(rounds, 0, 1, carried, CarryingRing)
 
     def __enter__(self) -> Any:
+        self._entered()
         self._position = position = self._stages if isinstance(self._stages, Ring) else Ring(self._stages)
         found = self._range.begin(caller(1), stage=position.stage, parity=position.parity)
         return found if isinstance(found, CarryingRing) else (found, position.stage, position.parity)

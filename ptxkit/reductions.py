@@ -8,6 +8,7 @@ from . import ptx, smem
 from .dsl.ambient import current
 from .dsl.reg import Reg
 from .dsl.special import tid
+from .dsl.trace import Builder
 from .errors import TraceError
 from .types import Scalar, u32
 
@@ -27,6 +28,7 @@ def warp_reduce(operation: Any, value: Reg[S], *, lanes: int = 32) -> Reg[S]:
         raise TraceError(f"warp_reduce works on groups of 1, 2, 4, 8, 16 or 32 lanes, not {lanes}")
     if not isinstance(value, Reg) or value.type.bits != 32:
         raise TraceError(f"warp_reduce takes a 32-bit register, not {value!r}: `shfl.sync` moves 32 bits")
+    _whole(current(), "warp_reduce", 32)
     if lanes == 32 and str(operation) in IN_HARDWARE:
         found: Reg[S] = ptx.opcode(f"redux.sync.{operation}")(value, ALL)
         return found
@@ -53,6 +55,7 @@ def block_reduce(operation: Any, value: Reg[S], *, barrier: int = 0, thread: Reg
     block = builder.module.block
     if thread is None and block is not None and block[1:] != (1, 1):
         raise TraceError("block_reduce counts threads by %tid.x, and this block has more dimensions: give thread=")
+    _whole(builder, "block_reduce", threads)
     value = warp_reduce(operation, value)
     word: Any = value
     warps = threads // 32
@@ -72,6 +75,15 @@ def block_reduce(operation: Any, value: Reg[S], *, barrier: int = 0, thread: Reg
     if builder.repeats():
         ptx.bar.sync(barrier)
     return found
+
+
+def _whole(builder: Builder, what: str, threads: int) -> None:
+    """Raise where an `if_` lets fewer threads come here than take part."""
+    here = builder.population()
+    if here is not None and here < threads:
+        group = "all threads of the block" if what == "block_reduce" else "all 32 lanes of a warp"
+        raise TraceError(f"{what} is executed by {group}, and at most {here} threads come here: call it before the `if_`, with a neutral "
+                         "value in the threads that have none, and use the result inside")
 
 
 __all__ = ["block_reduce", "warp_reduce"]

@@ -299,6 +299,7 @@ class TileView(SharedAddress, Generic[T]):
                 raise TraceError(f"{what} {index} of a tile that has {extent} of them")
         if isinstance(row, int) and isinstance(column, int):
             self._periodic()
+            self.seen = len(current().body)
             return SharedAddress(self.offset + self.layout.offset(row, column), self.dynamic)
         if isinstance(across, int):
             here, inner = self._line(0, along, across % 8), 0

@@ -23,6 +23,11 @@ def current() -> Builder:
     return builder
 
 
+def tracing_now() -> Builder | None:
+    """The trace in progress, None outside of one."""
+    return _builder.get()
+
+
 @contextmanager
 def tracing(builder: Builder) -> Iterator[Builder]:
     """Make `builder` the trace in progress."""

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TraceError
 from ..grammar import tree
+from ..grammar.walk import instructions
 from .ambient import current
 from .reg import Ptr, Reg, Special, Vec
+from .regions import accesses
 
 if TYPE_CHECKING:
     from .trace import Builder
@@ -97,6 +99,16 @@ class Carried:
             if name.startswith("_") or name in fixed or hasattr(type(self), name):
                 raise TraceError(f"a loop cannot carry `{name}`: it is the loop's own name; call the value another")
         self.__dict__.update(fixed, _ended=False, _carried={name: _Slot(builder, name, value) for name, value in values.items()})
+
+    def _finish(self, builder: Builder, start: int) -> None:
+        """The end of the body, which began with statement `start`: each value was assigned, or its registers written in place."""
+        idle = {name: slot for name, slot in self.__dict__["_carried"].items() if not slot.version}
+        written = {name for each in instructions(builder.body[start:]) for name in accesses(each)[1]} if idle else set()
+        for name, slot in idle.items():
+            if not any(reg.name in written for reg in slot.regs):
+                raise TraceError(
+                    f"the loop carries `{name}`, and its body never assigns `loop.{name}`, so that the result is the first value: write "
+                    f"`loop.{name} = ...`; where a configuration has nothing to assign, `loop.{name} = loop.{name}`")
 
     def __getattr__(self, name: str) -> Any:
         carried = self.__dict__.get("_carried", {})

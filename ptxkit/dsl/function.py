@@ -16,6 +16,7 @@ from .names import identifier
 from .reg import Reg
 from .source import named
 from .trace import Builder
+from .uncalled import check_called
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -78,6 +79,7 @@ class Func(Generic[P, R]):
             arguments = [builder.register(type_) for type_ in types]
             for parameter, argument in zip(parameters, arguments, strict=False):
                 builder.emit(f"ld.param.{parameter.type}", (argument.operand(), tree.Address(tree.Name(parameter.name))), position=here)
+            check_called(self.function)
             value = self.function(*arguments)
             for variable, type_ in zip(returns, results, strict=True):
                 if not isinstance(value, Reg) or value.type.bits != type_.bits:

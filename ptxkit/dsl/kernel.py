@@ -20,6 +20,7 @@ from .rules import check_barriers, check_setmaxnreg, entry_registers
 from .source import named
 from .trace import Builder
 from .traced import Traceable, Traced
+from .uncalled import check_called
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -346,6 +347,7 @@ class Kernel(Traceable, Generic[P]):
 
                 parameters += tuple(Parameter(*each) for each in begun(builder, marks))
             arguments = [argument(builder, p, here) for p in parameters[:len(self._positional)]]
+            check_called(self.function)
             returned = self._call(*arguments, **config)
             if returned is not None:
                 raise TraceError(f"kernel `{self.name}` returned {returned!r}: a kernel returns nothing, it stores its results", here)

@@ -22,6 +22,7 @@ from ..ptx import add, cvt, mad, mov, mul, red, selp, setp, shr, st, sub
 from ..ptx import and_ as and_bits
 from ..types import ScalarType, b32, b64, pred, u32, u64
 from .ambient import current
+from .blocks import Block
 from .reg import Ptr, Reg, Vec
 from .special import Dim3, clock, clock64, ctaid, globaltimer, laneid, nctaid, ntid, smid, tid
 from .trace import Builder
@@ -266,13 +267,16 @@ def mark(name: str) -> None:
         marks.point(name)
 
 
-class span:
+class span(Block):
     """`with span("mma"):` is the time of its body in the executing warp, by name. A body that is left by a branch or `ret` leaves none."""
+
+    _is = "span(name)"
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __enter__(self) -> None:
+        self._entered()
         marks = _at(self.name).marks
         self._begin: Reg[u32] | None = None
         if marks is not None and marks.table.wanted(self.name):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -15,7 +15,8 @@ from ..errors import TraceError
 from ..grammar import tree
 from ..grammar.errors import Position
 from ..grammar.walk import instructions
-from .reg import Ptr, Reg, Value, Vec
+from .bytecode import loaded, local, targets
+from .reg import Negated, Ptr, Reg, Value, Vec
 from .regions import Region, accesses
 from .source import named, outside
 from .trace import Builder
@@ -40,10 +41,92 @@ class Names:
             now = _held(frame)
             for path, old in before.items():
                 new = now.get(path, old)
-                if new is old or not _differ(old, new) or (isinstance(new, Reg) and new.name in given):
+                if new is old or not _differ(old, new) or not _used(builder, region, old):
                     continue
-                if _used(builder, region, old):
-                    _refuse(builder, region, frame, begin, path, old, new)
+                own_name = local(frame.f_code, path)
+                if isinstance(new, Reg) and new.name in given and (not own_name or path in targets(frame.f_code, begin)):
+                    continue                         # the `with` itself binds it
+                if own_name and begin < frame.f_lasti and loaded(frame.f_code, path, begin, frame.f_lasti) is None:
+                    continue                         # the body read the value by another name
+                _refuse(builder, region, frame, begin, path, old, new)
+
+    def namesakes(self, values: Mapping[str, Any]) -> Iterator[tuple[str, FrameType, int]]:
+        """The values that a local name of their own has: (name, the frame, where the loop begins)."""
+        for frame, begin, _ in self.frames[:1]:
+            held = frame.f_locals
+            for name, value in values.items():
+                if held.get(name) is value and local(frame.f_code, name):
+                    yield name, frame, begin
+
+
+def check_namesakes(builder: Builder, region: Region, names: Names, values: Mapping[str, Any]) -> None:
+    """Raise where a loop carries `total=total` and its body, or the code after it, reads `total` and not `loop.total`: the first value."""
+    for name, frame, begin in names.namesakes(values):
+        read = any(_used(builder, region, each) for each in _parts(values[name]))
+        line = loaded(frame.f_code, name, begin, frame.f_lasti) if read and begin < frame.f_lasti else None
+        if line is not None:
+            raise TraceError(
+                f"the loop carries `{name}`, and its body reads `{name}` and not `loop.{name}`: the first value in every iteration. "
+                f"Write `loop.{name}`; where the first value is meant, give it another name before the loop",
+                Position(named(frame.f_code.co_filename), line))
+        registers = {reg.name for reg in _parts(values[name]) if isinstance(reg, Reg)}
+        if registers:
+            builder.results.append((len(builder.body), registers, name, frame.f_code, frame.f_lasti))
+
+
+def check_results(builder: Builder, reads: Mapping[str, int]) -> None:
+    """Raise where the code after a loop that carries `total=total` reads `total` and not `loop.total`."""
+    for end, registers, name, code, at in builder.results:
+        if all(reads.get(register, -1) < end for register in registers):
+            continue
+        for each in instructions(builder.main[end:]):
+            read, written = accesses(each)
+            if registers & {*read, each.guard.predicate if each.guard else ""}:
+                line = loaded(code, name, at)
+                if line is not None:
+                    raise TraceError(
+                        f"the loop carried `{name}`, and this reads `{name}` and not `loop.{name}`, the result: it is the first value. "
+                        f"Write `loop.{name}`; where the first value is meant, give it another name before the loop",
+                        Position(named(code.co_filename), line))
+                break
+            if registers & {*written}:
+                break
+
+
+class Locals:
+    """The local names of the code around an `if_` or `else_`, when it begins."""
+
+    def __init__(self, frame: FrameType | None) -> None:
+        self.frames = [(each, each.f_lasti, {name: value for name, value in each.f_locals.items() if isinstance(value, Value)})
+                       for each in _users(frame)]
+
+    def check(self, kind: str) -> None:
+        """Raise if a name now holds a value that another name had before, and is read later: `best = x` emits nothing."""
+        for frame, begin, before in self.frames:
+            now = frame.f_locals
+            for name, old in before.items():
+                new = now.get(name, old)
+                if new is old or not isinstance(new, Value) or not _differ(old, new):
+                    continue
+                if not any(new is each for each in before.values()):
+                    continue                         # the body made it
+                code, end = frame.f_code, frame.f_lasti
+                if local(code, name) and begin < end and loaded(code, name, end) is not None:
+                    type_ = new.type.__name__ if isinstance(new, Reg) else "b32"
+                    way = (f"write the register in place, as `mov.{type_}({name}, ...)`, or choose it with `selp.{_bits(type_)}(a, b, p)`"
+                           if isinstance(new, Reg) else f"choose a register with `selp` and compute `{name}` from it")
+                    raise TraceError(
+                        f"`with {kind}` only binds the name `{name}` to another value here, which emits nothing: after it `{name}` is that "
+                        f"value in every thread. {way[0].upper()}{way[1:]}",
+                        Position(named(code.co_filename), line) if (line := _stored(frame, begin, name)) else None)
+
+
+def _bits(type_: str) -> str:
+    return {"f16": "b16", "bf16": "b16", "b128": "b64"}.get(type_, type_)
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, Vec) else [value]
 
 
 def caller(depth: int) -> FrameType | None:
@@ -122,6 +205,8 @@ def _differ(old: Value, new: Any) -> bool:
 def _place(value: Any) -> Any:
     if isinstance(value, Reg):
         return value.name
+    if isinstance(value, Negated):
+        return value.reg.name, "negated"
     if isinstance(value, Ptr):
         return value.reg.name, value.offset
     if hasattr(value, "dynamic"):
@@ -131,6 +216,7 @@ def _place(value: Any) -> Any:
 
 def _used(builder: Builder, region: Region, old: Value) -> bool:
     """Whether the body read the value as it was before the loop: a register before the body writes it, a place by an operand."""
+    old = old.reg if isinstance(old, Negated) else old
     if not isinstance(old, Reg):
         return int(getattr(old, "seen", -1)) >= region.start
     here = tree.Name(old.name)
@@ -152,6 +238,7 @@ def _refuse(builder: Builder, region: Region, frame: FrameType, begin: int, path
     made = next((i.position for i in instructions(builder.body[region.start:])
                  if isinstance(new, Reg) and new.name in accesses(i)[1]), None)
     position = Position(named(frame.f_code.co_filename), line) if line else made
+    old = old.reg if isinstance(old, Negated) else old
     what = "register" if isinstance(old, Reg) else "place"
     name = path if path.isidentifier() else "total"
     if isinstance(old, Reg):
@@ -171,11 +258,12 @@ def _stored(frame: FrameType, begin: int, path: str) -> int | None:
     """The line of the body's last assignment to a name."""
     end, found = frame.f_lasti, None
     for each in dis.get_instructions(frame.f_code):
-        if each.opname.startswith("STORE_") and each.argval == path and begin < each.offset and (each.offset < end or end <= begin):
+        stored = each.argval if isinstance(each.argval, tuple) else (each.argval,)       # one instruction may store two names
+        if each.opname.startswith("STORE_") and path in stored and begin < each.offset and (each.offset < end or end <= begin):
             found = each.offset
     if found is None:
         return None
     return next((line for first, last, line in frame.f_code.co_lines() if first <= found < last), None)
 
 
-__all__ = ["Names", "caller"]
+__all__ = ["Locals", "Names", "caller", "check_namesakes", "check_results"]

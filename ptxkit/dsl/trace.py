@@ -15,13 +15,17 @@ from ..grammar.errors import Position
 from ..grammar.special import SPECIAL
 from ..grammar.walk import instructions
 from ..types import Scalar
+from .blocks import check_entered
 from .names import SYMBOL
 from .reg import Reg
 from .regions import WRITES, Region, Regions, check_reads, names, writes
 from .source import user_position
 
 if TYPE_CHECKING:
+    from types import CodeType
+
     from ..smem import SharedPlan
+    from .blocks import Block
     from .marks import Marks
     from .module import ModuleBuilder
 
@@ -56,6 +60,10 @@ class Builder:
         self._branches: dict[str, Position | None] = {}
         self._given: set[str] = set()
         self._label_count = 0
+        self.unentered: dict[int, tuple[Block, Position | None]] = {}
+        """The blocks that were made and not entered yet, and where."""
+        self.results: list[tuple[int, set[str], str, CodeType, int]] = []
+        """Of each loop that carries a value under the value's own name: where it ends, the registers, the name, the code and the place."""
         self.marks: Marks | None = None
         """The state of marks, where the kernel is traced with them."""
         self.said: set[str] = set()
@@ -180,6 +188,7 @@ class Builder:
 
     def finish(self) -> tuple[tree.Statement, ...]:
         """The body for the tree: register declarations first, then statements with `.loc` positions."""
+        check_entered(self)
         missing = [name for name in self._branches if name not in self._labels]
         if missing:
             raise TraceError(f"label `{missing[0]}` is branched to but never placed in `{self.name}`: `label.place()` puts it",
@@ -190,6 +199,10 @@ class Builder:
             self.emit("ret", position=next((i.position for i in reversed([*instructions(self.body)])), self.start))
         reads = self._reads()
         check_reads(self, reads, _PREFIX)
+        if self.results:
+            from .rebound import check_results
+
+            check_results(self, reads)
         if self.module.joined:
             renamed: dict[str, str] = {}
             self.body = self._renamed(self._joined(self.body, renamed), renamed)

@@ -492,7 +492,7 @@ def test_bad_uses_of_carried_values() -> None:
 
     def ended(n: Numbers) -> None:
         with for_range(n, total=n) as rounds:
-            pass
+            rounds.total = rounds.total + 1
         rounds.total = n                                                         # wrong
 
     def other_type(n: Numbers) -> None:
