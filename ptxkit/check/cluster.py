@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from ..grammar import tree
 from ..grammar.errors import Finding
 from .analysis import Analysis
 from .barriers import Barrier, Use
 from .flow import Flow, State
+from .lanes import Lanes
 from .program import Site
 from .startup import remote_accesses, surely_remote
+from .values import Value
 
 RULES = {
     "cluster-exit": "a CTA may have exited when another still touches its shared memory or mbarriers",
     "cluster-barrier": "a thread arrives on the cluster barrier twice without waiting, or waits without having arrived",
+    "cluster-window": "an address that mapa made, in another CTA's shared memory, is accessed in .shared::cta or .shared",
     "multicast-release": "a multicast overwrites buffers that only their own CTA has released",
     "multicast-mask": "the CTA mask of a multicast names CTAs that the cluster does not have, or none",
 }
@@ -24,6 +29,7 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
         yield from _Exit(analysis).findings()
     yield from _Turns(analysis).findings()
     yield from _masks(analysis)
+    yield from _windows(analysis)
     yield from _releases(analysis)
 
 
@@ -185,6 +191,36 @@ def _masks(analysis: Analysis) -> Iterator[Finding]:
                 yield analysis.report("multicast-mask", site, f"the mask {wrong:#x} of `{site.name}` names {what}",
                                       "a mask of the cluster's own CTAs: bits 0 to the cluster's size minus 1", "error")
                 break
+
+
+def _windows(analysis: Analysis) -> Iterator[Finding]:
+    """An access in the window of the executing CTA at a place that is surely another CTA's."""
+    for site in analysis.acting:
+        for parameter, value in zip(site.signature.parameters if site.signature else (), site.values, strict=True):
+            space = str(parameter.operand.space)
+            if not isinstance(value, tree.Address) or space not in ("shared", "shared::cta") or site.mnemonic == "mapa":
+                continue
+            rank = analysis.values.address(site, value).rank
+            if rank is not None and _elsewhere(analysis, site, rank):
+                word = f".{space}" if space == "shared::cta" else ".shared, which is .shared::cta,"
+                yield analysis.report(
+                    "cluster-window", site, f"`{site.name}` accesses {word} at an address that mapa made in another CTA: that window has "
+                    "the executing CTA's own memory", f"`{_widened(site.opcode)}`", "error")
+                break
+
+
+def _elsewhere(analysis: Analysis, site: Site, rank: Value) -> bool:
+    """Whether a thread that surely executes the site has the address of another CTA there. A cluster of unknown size has a CTA 0."""
+    for own in range(analysis.cluster or 1):
+        lanes = analysis.ranked(own) if analysis.cluster else Lanes(analysis.routine, analysis.values, analysis.launch, own)
+        threads = lanes.surely(site) if lanes.exact(site) else 0
+        if any(threads >> thread & 1 and target is not None and target != own for thread, target in enumerate(lanes.vector(rank) or ())):
+            return True
+    return False
+
+
+def _widened(opcode: str) -> str:
+    return re.sub(r"\.shared(::cta)?(?=\.)", ".shared::cluster", opcode, count=1)
 
 
 def _releases(analysis: Analysis) -> Iterator[Finding]:

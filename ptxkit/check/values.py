@@ -318,11 +318,13 @@ class Values:
             case "mapa", [one, _]:
                 return Linear(one.symbol, one.offset, one.terms, self.of(site, sources(site)[1]))
             case "and", [one, mask] if one.symbol is not None and mask.constant and mask.symbol is None:
-                return self._aligned(value, one, mask.offset)
+                return _unranked(self._aligned(value, one, mask.offset), ~mask.offset)
             case "shfl", [one, *_] if one.constant:
                 return one  # every lane has the same
             case ("or" | "xor" | "and" | "selp" | "min" | "max" | "shfl"), [*_]:
-                return self._folded(site, given) or self._same_symbol(value, site, given)
+                form = self._folded(site, given) or self._same_symbol(value, site, given)
+                bits = [one.offset for one in given if one.symbol is None] if site.mnemonic in ("or", "xor") else []
+                return form if form is None or not bits else _unranked(form, bits[0])
         return None
 
     @staticmethod
@@ -412,6 +414,11 @@ def _converted(form: Linear, site: Site) -> Linear | None:
         number &= (1 << width(token)) - 1
         number -= 1 << width(token) if token[0] == "s" and number >> width(token) - 1 else 0
     return Linear(None, number)
+
+
+def _unranked(form: Linear, changed: int) -> Linear:
+    """An address after a change of these bits. From bit 24 on a shared address holds the rank of the CTA whose memory it is."""
+    return form if form.rank is None or not changed & 0xFF00_0000 else Linear(form.symbol, form.offset, form.terms, _UNKNOWN)
 
 
 def _signed(form: Linear, site: Site) -> Linear:

@@ -86,6 +86,8 @@ class _Slot:
             if source.name != reg.name:
                 builder.emit(f"mov.{_kind(reg)}", (reg.operand(), source))
                 builder.wrote(reg)
+            if builder.remote:
+                builder.moved("mov", reg.name, (source,))
 
 
 class Carried:

@@ -233,8 +233,8 @@ def _arithmetic(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]
     result = builder.register(reg.type)
     operands = (value, reg.operand()) if operator.swap else (reg.operand(), value)
     builder.emit(f"{operator.mnemonic}.{kind}", (result.operand(), *operands))
-    if builder.remote and any(isinstance(side, tree.Name) and side.name in builder.remote for side in operands):
-        builder.remote.add(result.name)
+    if builder.remote:
+        builder.moved(operator.mnemonic, result.name, operands)
     return result
 
 
@@ -256,6 +256,8 @@ def _bits(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]:
     builder, value = reg._here(), _side(reg, other, operator.mnemonic)
     result = builder.register(reg.type)
     builder.emit(f"{operator.mnemonic}.{width}", (result.operand(), reg.operand(), value))
+    if builder.remote:
+        builder.moved(operator.mnemonic, result.name, (reg.operand(), value))
     return result
 
 

@@ -12,6 +12,7 @@ from ..smem import MBarrier, MBarriers, Shared, SharedAddress, TileView
 from ..types import TYPES, ScalarType
 from .descriptor import Descriptor
 from .reg import Reg
+from .signs import check_constants
 from .source import user_position
 from .tensormap import TensorMapParameter
 from .trace import Builder
@@ -22,6 +23,8 @@ def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any])
     mnemonic = signature.form.mnemonic
     if mnemonic == "mapa" or (builder.remote and mnemonic in MOVES):
         _mapped(builder, mnemonic, values)
+    if mnemonic in ("setp", "set", "min", "max", "div", "rem"):
+        check_constants(signature.opcode, (v for p, v in zip(signature.parameters, values, strict=True) if p.name == "b"))
     if mnemonic in ("cp", "st", "red", "tensormap", "prefetch") and "async" in signature.opcode:
         _copy(builder, signature, values)
     elif mnemonic == "mbarrier":
@@ -34,7 +37,7 @@ def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any])
         _operands_of_mma(signature, values)
 
 
-MOVES = ("mov", "add", "sub", "mad", "cvt", "selp")
+MOVES = ("mov", "add", "sub", "mad", "cvt", "selp", "or", "xor")
 """What an address goes through."""
 
 
@@ -46,10 +49,11 @@ def _mapped(builder: Builder, mnemonic: str, values: Sequence[Any]) -> None:
         remote = "%cluster_ctarank" not in ranks | {
             operand.name for i in builder.body if isinstance(i, tree.Instruction) and i.opcode in ("mov.u32", "mov.b32")
             and i.operands[0].name in ranks and isinstance(operand := i.operands[1], tree.Name)}  # type: ignore[union-attr]
-    else:
-        remote = any(isinstance(source, Reg) and source.name in builder.remote for source in sources)
-    if isinstance(result, Reg):
-        (builder.remote.add if remote else builder.remote.discard)(result.name)
+        if isinstance(result, Reg):
+            (builder.remote.add if remote else builder.remote.discard)(result.name)
+    elif isinstance(result, Reg):
+        builder.moved(mnemonic, result.name, [tree.Integer(source) if type(source) is int else tree.Name(getattr(source, "name", "_"))
+                                              for source in sources])
 
 
 def _copy(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:

@@ -1,7 +1,12 @@
-"""Comparisons and divisions whose two sides have different signs. PTX takes both sides as one type."""
+"""Comparisons and divisions whose two sides have different signs. PTX takes both sides as one type.
+
+An operator takes its type from its left side. An opcode says its type: there two registers of other signs are what is asked for, and
+constants that the type does not have, or that decide the result alone, are errors.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..errors import TraceError
@@ -33,4 +38,46 @@ def check_signs(reg: Any, other: Any, relation: str) -> None:
                              f"`mov.s{bits}(x) {sign} 0`")
 
 
-__all__ = ["check_signs"]
+ORDERED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+"""The relations of setp and set for which the sign matters."""
+
+
+def check_constants(opcode: str, constants: Iterable[Any]) -> None:
+    """Raise for a constant of setp, set, min, max, div or rem that is not of the opcode's type, or that decides the result alone."""
+    for value in constants:
+        if type(value) is int and (sentence := strange(opcode, value)):
+            raise TraceError(sentence)
+
+
+def strange(opcode: str, value: int) -> str | None:
+    """Why this constant is not one for this opcode; None if it is. `raw("-1")` writes it all the same."""
+    mnemonic, *tokens = opcode.split(".")
+    kind = tokens[-1] if tokens else ""
+    compares = mnemonic in ("setp", "set")
+    relation = tokens[0] if compares and tokens else ""
+    if kind not in ("u16", "u32", "u64", "s16", "s32", "s64") or (compares and relation not in ORDERED):
+        return None
+    bits = int(kind[1:])
+    signed, unsigned = (opcode.removesuffix(kind) + sign + kind[1:] for sign in "su")
+    if compares:
+        signed, unsigned = (_signless(word, relation) for word in (signed, unsigned))
+    if kind[0] == "s":
+        if value >> bits - 1 != 1:
+            return None
+        return (f"`{opcode}` with {value}: a .{kind} register is at most {(1 << bits - 1) - 1}, and these bits are {value - (1 << bits)}; "
+                f"write {value - (1 << bits)}, or `{unsigned}`")
+    if value < 0:
+        return (f"`{opcode}` with {value}: a .{kind} register is never negative, and PTX takes {value + (1 << bits)}; for signed numbers "
+                f"write `{signed}`, for these bits {value + (1 << bits)}")
+    if value == 0 and (ORDERED.get(relation) in ("<", ">=") or mnemonic in ("min", "max")):
+        result = f"always {ORDERED[relation] == '>='}" if compares else "always 0" if mnemonic == "min" else "the other operand"
+        return f"`{opcode}` with 0 is {result}: a .{kind} register is never negative; for signed numbers write `{signed}`"
+    return None
+
+
+def _signless(opcode: str, relation: str) -> str:
+    """The opcode with the relation's name that fits signed numbers, too."""
+    return opcode.replace(f".{relation}.", f".{ {'lo': 'lt', 'ls': 'le', 'hi': 'gt', 'hs': 'ge'}.get(relation, relation)}.", 1)
+
+
+__all__ = ["check_constants", "check_signs", "strange"]

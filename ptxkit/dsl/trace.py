@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
@@ -122,6 +122,17 @@ class Builder:
     def wrote(self, reg: Reg[Any]) -> None:
         """Record that `reg` was written in place: addresses computed from its old value are not reused."""
         self._versions[reg.name] = self._versions.get(reg.name, 0) + 1
+
+    def moved(self, mnemonic: str, result: str, sources: Sequence[tree.Operand]) -> None:
+        """Record whether the result is an address that mapa made, moved or displaced. Bits from 24 on are the rank of its CTA."""
+        far = [isinstance(source, tree.Name) and source.name in self.remote for source in sources]
+        if mnemonic in ("sub", "selp"):
+            remote = far[0] and far[1] == (mnemonic == "selp")
+        elif mnemonic in ("or", "xor"):
+            remote = any(far) and any(isinstance(source, tree.Integer) and 0 <= source.value < 1 << 24 for source in sources)
+        else:
+            remote = any(far) and mnemonic in ("mov", "add", "mad", "cvt")
+        (self.remote.add if remote else self.remote.discard)(result)
 
     # ------------------------------------------------------------------ labels
 

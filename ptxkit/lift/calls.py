@@ -10,11 +10,12 @@ from typing import Any
 
 from .. import ptx
 from ..dsl.convert import Mismatch
+from ..dsl.signs import strange
 from ..grammar import tree
 from ..grammar.errors import PtxkitError
 from ..grammar.forms import Parameter, Signature, lookup
 from ..grammar.spelling import python_name
-from .terms import Names, Term, quoted, template, term
+from .terms import Names, Term, quoted, raw, template, term
 from .typing import Bound, is_output
 
 ALIAS = 44
@@ -64,6 +65,8 @@ class Calls:
                 continue
             new = is_output(parameter) and id(instruction) in self.fresh
             made = term(self.names, parameter, operand) if new else self._term(parameter, operand)
+            if parameter.name == "b" and isinstance(operand, tree.Integer) and strange(found.opcode, operand.value):
+                made = raw(self.names, operand)
             if parameter.optional or parameter.operand.default is not None:
                 if parameter.optional or made.value != parameter.operand.default:
                     options[parameter.name] = made

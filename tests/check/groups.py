@@ -137,6 +137,18 @@ CLUSTERS = [
          severity="review"),
     Case("cluster-barrier", "one warp does not arrive", "@%p1 barrier.cluster.arrive.release;\n+@!%p1 barrier.cluster.arrive.release;\n"
          "!barrier.cluster.wait;\n", severity="review"),
+    Case("cluster-window", "a load", FILL + CLUSTER + PEER
+         + either("!ld.shared::cta.u32 %r23, [%r22];\n", "ld.shared::cluster.u32 %r23, [%r22];\n")
+         + "st.global.u32 [%rd1], %r23;\n" + CLUSTER, cluster=2),
+    Case("cluster-window", "an atomic, through add and mov", FILL + CLUSTER + "mapa.shared::cluster.u32 %r22, %r1, 1;\n"
+         "add.u32 %r22, %r22, %r3;\nmov.b32 %r23, %r22;\n"
+         + either("!atom.shared.add.u32 %r24, [%r23+4], 1;\n", "atom.shared::cluster.add.u32 %r24, [%r23+4], 1;\n")
+         + CLUSTER, cluster=4),
+    Case("cluster-window", "an mbarrier", SENT + PEER + either("!mbarrier.arrive.shared::cta.b64 _, [%r21];\n", REMOTE) + FROM_PEERS,
+         cluster=2),
+    Case("cluster-window", "one of two addresses of another CTA", FILL + CLUSTER + PEER + "add.u32 %r23, %r22, 64;\n"
+         "setp.gt.u32 %p10, %r9, 3;\nselp.b32 %r24, %r22, %r23, %p10;\n"
+         + either("!st.shared.u32 [%r24], %r0;\n", "st.shared::cluster.u32 [%r24], %r0;\n") + CLUSTER, cluster=2),
     Case("multicast-mask", "beyond the cluster", SENT.replace(", 64;", ", 1;") + f"@%p0 {EXPECT} [%r2], 512;\n" + HALF
          + either("mov.u16 %h0, 7;\n", "mov.u16 %h0, 3;\n")
          + f"!@%p0 {BULK}.multicast::cluster [%r5], [%rd0], 256, [%r2], %h0;\n" + wait("w") + CLUSTER, cluster=2),

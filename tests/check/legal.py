@@ -33,6 +33,15 @@ LEGAL = [Case("", name, body, "error", *sizes) for name, body, *sizes in (
      "barrier.cluster.arrive.relaxed;\n" + FILL.replace("%r4", "%r4+4096") + "barrier.cluster.wait;\n" + PEER + REMOTE + FROM_PEERS, 64, 2),
     ("its own memory by mapa", "mov.u32 %r20, %cluster_ctarank;\nmapa.shared::cluster.u32 %r22, %r4, %r20;\n"
      + CLUSTER + "st.shared::cluster.u32 [%r22], %r0;\n" + CLUSTER + "ld.shared.u32 %r5, [%r4];\n", 64, 2),
+    ("its own memory by mapa in .shared", "mov.u32 %r20, %cluster_ctarank;\nmapa.shared::cluster.u32 %r22, %r4, %r20;\n"
+     + CLUSTER + "st.shared.u32 [%r22], %r0;\n" + CLUSTER + "ld.shared::cta.u32 %r5, [%r22];\n", 64, 2),
+    ("mapa of rank 0 in CTA 0", "mov.u32 %r20, %cluster_ctarank;\nsetp.eq.u32 %p10, %r20, 0;\nmapa.shared::cluster.u32 %r22, %r4, 0;\n"
+     + CLUSTER + "@%p10 st.shared.u32 [%r22], %r0;\n" + CLUSTER, 64, 2),
+    ("mapa of a rank that is given", "mapa.shared::cluster.u32 %r22, %r4, %r9;\n" + CLUSTER + "st.shared.u32 [%r22], %r0;\n" + CLUSTER,
+     64, 2),
+    ("the bit of the rank is cleared", PEER + CLUSTER + "and.b32 %r22, %r22, -16777217;\nst.shared.u32 [%r22], %r0;\n" + CLUSTER, 64, 2),
+    ("a selected address", PEER + CLUSTER + "setp.gt.u32 %p10, %r9, 3;\nselp.b32 %r22, %r4, %r22, %p10;\nst.shared.u32 [%r22], %r0;\n"
+     + CLUSTER, 64, 2),
     ("one arrive or the other", "setp.gt.u32 %p10, %r9, 3;\nbarrier.cluster.arrive;\nbarrier.cluster.wait;\n"
      "@%p10 bra one;\nbarrier.cluster.arrive.relaxed;\nbra on;\none:\nbarrier.cluster.arrive.release;\non:\nbarrier.cluster.wait;\n", 64,
          2),

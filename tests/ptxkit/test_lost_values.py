@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, Ring, Vec, else_, for_range, func, if_, kernel, loop, ring, smem, tid
+from ptxkit.dsl.raw import raw
 from ptxkit.errors import TraceError
-from ptxkit.ptx import add, exit, ld, mov, setp, sub
+from ptxkit.ptx import add, div, exit, ld, max, mov, setp, sub
 from ptxkit.ptx import st as store
 from ptxkit.types import b32, f32, s32, u32, u64
 from tests.ptxkit.machine import lines, run, stored, trace
@@ -556,6 +557,41 @@ def test_comparisons_of_unsigned_registers() -> None:
     trace(right)
 
 
+def test_constants_of_opcodes() -> None:
+    def below_zero(n: Numbers) -> None:
+        setp.lt.u32(n, 0)
+
+    def at_least_zero(n: Reg[u64]) -> None:
+        setp.ge.u64(n, 0)
+
+    def negative(n: Numbers) -> None:
+        setp.hi.u32(n, -2)
+
+    def combined(n: Numbers) -> None:
+        setp.le.and_.u32(n, -2, n == 0)
+
+    def large(m: Reg[s32]) -> None:
+        setp.lt.s32(m, 0xFFFFFFFE)
+
+    def clamp(n: Numbers) -> None:
+        max.u32(n, 0)
+
+    def quotient(n: Numbers) -> None:
+        div.u32(n, -2)
+
+    for wrong, words in ((below_zero, "always False: a .u32"), (at_least_zero, "`setp.ge.s64`"),
+                         (negative, "`setp.gt.s32`, for these bits 4294967294"),
+                         (combined, "`setp.le.and.s32`"), (large, "write -2, or `setp.lt.u32`"), (clamp, "is the other operand"),
+                         (quotient, "write `div.s32`")):
+        refused(wrong, words)
+
+    def right(n: Numbers, m: Reg[s32]) -> None:
+        setp.eq.u32(n, -1), setp.lt.s32(m, -1), setp.gt.u32(n, 0), setp.lt.s32(m, 0), setp.lt.u32(n, 0xFFFFFFFE), max.s32(m, 0)
+        setp.gt.u32(n, raw("-2147483648"))                                       # as compilers write 2^31
+
+    trace(right)
+
+
 def test_python_cannot_run_what_runs_on_the_gpu() -> None:
     def if_statement(n: Numbers) -> None:
         if if_(n == 0):                                                          # wrong
@@ -615,12 +651,24 @@ def test_an_address_of_mapa_is_not_of_this_cta() -> None:
         there = add.u32(mov.u32(mapa.shared__cluster.u32(smem.array(u32, 4), n)), 8)
         atom.shared.add.u32(there, n)                                            # wrong
 
-    for wrong in (load, default, atomic):
+    def carried(n: Numbers) -> None:
+        with for_range(n, there=mapa.shared__cluster.u32(smem.array(u32, 4), n)) as rounds:
+            ld.shared.u32(rounds.there)                                          # wrong
+            rounds.there = rounds.there + 4
+
+    def bits(n: Numbers) -> None:
+        there = mapa.shared__cluster.u32(smem.array(u32, 4), n) ^ 4
+        ld.shared.u32(there)                                                     # wrong
+
+    for wrong in (load, default, atomic, carried, bits):
         refused(wrong, "one that mapa made is for `.shared::cluster`", cluster=2)
 
     def right(n: Numbers) -> None:
         words = smem.array(u32, 4)
         ld.shared__cluster.u32(mapa.shared__cluster.u32(words, 1))
         ld.shared__cta.u32(mapa.shared__cluster.u32(words, mov.u32(cluster_ctarank)))
+        there, here = mapa.shared__cluster.u32(words, 1), words.at(0).register()
+        ld.shared__cta.u32(here + (there - mapa.shared__cluster.u32(words, 1)))  # a distance is no address
+        ld.shared__cta.u32(there & 0xFFFFFF)                                     # without the rank
 
     trace(right, cluster=2)
