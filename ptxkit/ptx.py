@@ -16,6 +16,7 @@ from .dsl.reg import Negated, Reg, Vec
 from .dsl.rules import observe
 from .dsl.source import user_position
 from .dsl.trace import Builder
+from .dsl.uncalled import Emitting
 from .errors import TraceError
 from .grammar import forms, tree
 from .grammar.errors import OpcodeError, PtxkitError
@@ -109,7 +110,7 @@ def _written(destination: Any) -> tree.Operand:
     return destination.operand()  # type: ignore[no-any-return]
 
 
-class Opcode:
+class Opcode(Emitting):
     """An opcode, complete or not: attributes continue it, a call emits it."""
 
     __slots__ = ("_attributes", "_children", "_plans", "_state")

@@ -27,12 +27,12 @@ UPWARD = {"ptxkit/cli/main.py": "ptxkit.gemm.__main__"}
 
 LAYERS = (
     ("html",),
-    ("dsl.source", "errors", "types", "settings", "sass", "runtime.diagnostics"),
+    ("dsl.source", "dsl.bytecode", "errors", "types", "settings", "sass", "runtime.diagnostics"),
     ("dsl.ambient", "dsl.names", "dsl.label", "dsl.values", "dsl.signs", "layout", "cards"),
     ("cli.errors", "cli.files", "cli.configuration", "cli.source", "cli.output"),
-    ("dsl.reg", "dsl.regions", "dsl.descriptor"),
-    ("dsl.trace", "dsl.coordinates", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
-    ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "dsl.carried", "dsl.rebound", "dsl.named", "flow", "idioms",
+    ("dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),
+    ("dsl.rebound", "dsl.trace", "dsl.coordinates", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
+    ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "dsl.carried", "dsl.named", "flow", "idioms",
      "dsl.debug", "dsl.marks", "dsl.raw", "fragments", "reductions", "copies", "pipeline"),
     ("dsl.parameters", "dsl.arguments", "dsl.lines", "dsl.traced", "dsl.kernel", "runtime.joining"),
     ("runtime.cache", "runtime.toolchain", "runtime.driver", "inspect", "explain", "check", "sim"),

@@ -9,7 +9,7 @@ import dis
 import sys
 from collections.abc import Iterator, Mapping
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import TraceError
 from ..grammar import tree
@@ -19,7 +19,9 @@ from .bytecode import loaded, local, targets
 from .reg import Negated, Ptr, Reg, Value, Vec
 from .regions import Region, accesses
 from .source import named, outside
-from .trace import Builder
+
+if TYPE_CHECKING:
+    from .trace import Builder
 
 DEPTH = 3
 """How deep lists, dicts and attributes are looked into."""

@@ -17,6 +17,7 @@ from ..grammar.walk import instructions
 from ..types import Scalar
 from .blocks import check_entered
 from .names import SYMBOL
+from .rebound import check_results
 from .reg import Reg
 from .regions import WRITES, Region, Regions, check_reads, names, writes
 from .source import user_position
@@ -210,10 +211,7 @@ class Builder:
             self.emit("ret", position=next((i.position for i in reversed([*instructions(self.body)])), self.start))
         reads = self._reads()
         check_reads(self, reads, _PREFIX)
-        if self.results:
-            from .rebound import check_results
-
-            check_results(self, reads)
+        check_results(self, reads)
         if self.module.joined:
             renamed: dict[str, str] = {}
             self.body = self._renamed(self._joined(self.body, renamed), renamed)

@@ -15,7 +15,14 @@ from typing import Any
 from ..errors import TraceError
 from ..grammar.errors import Position
 from .blocks import Block
-from .source import outside
+from .source import named, outside
+
+
+class Emitting:
+    """What emits when it is called: an opcode."""
+
+    __slots__ = ()
+
 
 _POP, _NAMES = dis.opmap["POP_TOP"], ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")
 _ENDS = tuple(dis.opmap[word] for word in ("LOAD_ATTR", *_NAMES))
@@ -38,7 +45,7 @@ def check_called(function: Callable[..., Any]) -> None:
                 if _emits(given, path):
                     words = ".".join(path)
                     raise TraceError(f"`{words}` stands here without a call, so that it emits nothing: write `{words}(...)`",
-                                     Position(code.co_filename, line))
+                                     Position(named(code.co_filename), line))
             waiting += [given[name] for name in (*code.co_names, *code.co_freevars) if type(given.get(name)) is FunctionType]
         if not each.__closure__:
             _checked[id(each.__code__)] = each.__code__
@@ -99,11 +106,9 @@ def _read(code: CodeType) -> Iterator[tuple[tuple[str, ...], int]]:
 
 def _emits(given: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     """Whether the names are something that emits when it is called: an opcode, or a function of this package."""
-    from ..ptx import Opcode
-
     value = given.get(path[0])
     for name in path[1:]:
-        if not isinstance(value, Opcode | ModuleType):
+        if not isinstance(value, Emitting | ModuleType):
             return False
         try:
             value = getattr(value, name)
@@ -111,8 +116,8 @@ def _emits(given: Mapping[str, Any], path: tuple[str, ...]) -> bool:
             return False
     if isinstance(value, type):
         return issubclass(value, Block)
-    return isinstance(value, Opcode) or (isinstance(value, FunctionType) and value.__module__.startswith("ptxkit.")
+    return isinstance(value, Emitting) or (isinstance(value, FunctionType) and value.__module__.startswith("ptxkit.")
                                          and not outside(value.__code__.co_filename))
 
 
-__all__ = ["check_called"]
+__all__ = ["Emitting", "check_called"]
