@@ -24,6 +24,8 @@ LINKS = {"gemm": "../gemm", "grammar": "../grammar"}
 """How the folders beside ptxkit are found in it."""
 UPWARD = {"ptxkit/cli/main.py": "ptxkit.gemm.__main__"}
 """The one arrow from the command line to the kernels."""
+FRAMEWORKS = {"torch": "ptxkit/torch/"}
+"""Adapters above everything, kernels included, by the framework that they alone import when they are loaded. Nobody imports them."""
 
 LAYERS = (
     ("html",),
@@ -43,6 +45,7 @@ LAYERS = (
     ("debugger",),
     ("adapters", "timeline", "export"),
     ("dsl.stubs", "lift", "diff", "cli", "testing", "__main__"),
+    ("torch",),
 )
 """The rooms of ptxkit, lowest first, and the modules of the rooms that have more than one layer.
 
@@ -151,8 +154,19 @@ def test_packages_import_only_those_below(package: str) -> None:
     wrong = [f"{path.relative_to(ROOT)}:{made.line} imports {made.name}" for path, found in modules(package) for made in found
              if any(made.name == name or made.name.startswith(f"{name}.") for name in (*above, "tests", "examples", "benchmarks"))
              and not (package == "grammar" and made.name.startswith("ptxkit.grammar."))
-             and not made.name.startswith(UPWARD.get(path.relative_to(ROOT).as_posix(), "nothing"))]
+             and not made.name.startswith(UPWARD.get(path.relative_to(ROOT).as_posix(), "nothing"))
+             and not (made.name.startswith("ptxkit.gemm") and path.relative_to(ROOT).as_posix().startswith(tuple(FRAMEWORKS.values())))]
     assert wrong == []
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_framework_is_loaded_by_its_adapter_alone_which_nobody_imports(framework: str) -> None:
+    home, adapter = FRAMEWORKS[framework], FRAMEWORKS[framework].rstrip("/").replace("/", ".")
+    seen = [(path.relative_to(ROOT).as_posix(), made) for package in PACKAGES for path, found in modules(package) for made in found]
+    of_framework = [place for place, made in seen if made.name.split(".")[0] == framework and made.at_load]
+    assert of_framework
+    assert [place for place in of_framework if not place.startswith(home)] == []
+    assert [place for place, made in seen if f"{made.name}.".startswith(f"{adapter}.") and not place.startswith(home)] == []
 
 
 @pytest.mark.parametrize("name", LINKS)
@@ -281,7 +295,8 @@ def test_cuda_is_imported_in_its_places_only(package: str) -> None:
 @pytest.mark.parametrize("package", PACKAGES[:2])
 def test_array_libraries_are_met_by_protocol_only(package: str) -> None:
     wrong = [f"{path.relative_to(ROOT)}:{made.line} imports {made.name}" for path, found in modules(package) for made in found
-             if made.name.split(".")[0] in BY_PROTOCOL_ONLY]
+             if made.name.split(".")[0] in BY_PROTOCOL_ONLY
+             and not path.relative_to(ROOT).as_posix().startswith(FRAMEWORKS.get(made.name.split(".")[0], "nothing"))]
     assert wrong == []
 
 

@@ -15,7 +15,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.runtime import driver, images
 from ptxkit.runtime.arrays import ArrayView, marks, marks_of_three
 from ptxkit.runtime.compiled import Compiled
-from ptxkit.runtime.launch import empty_like_owner, raw_stream, same_device, view
+from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import EncodedTensorMap, Launcher, encode_tiled
 from ptxkit.types import TYPES, u8
 
@@ -323,6 +323,9 @@ _PLAIN = astuple(PLAIN)                         # compared before an object is m
 
 def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_dtype: Any, config: DenseConfig | None, stream: Any) -> Any:
     """The warm path: a launch is known by what tells its arrays from others. What is asked of arrays that are new is asked once."""
+    if getattr(a, "requires_grad", False) or getattr(b, "requires_grad", False) or getattr(out, "requires_grad", False) \
+            or (rest is not _NOTHING and any(getattr(array, "requires_grad", False) for array in rest)):
+        refuse_gradients(("a", a), ("b", b), ("out", out), *zip(Arrays._fields[3:], rest, strict=True))
     key = None
     if out is not None and out_dtype is None:
         key = marks_of_three(a, b, out)

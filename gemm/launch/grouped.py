@@ -12,7 +12,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.compiled import Compiled
-from ptxkit.runtime.launch import empty_like_owner, raw_stream, same_device, view
+from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import EncodedTensorMap, Extent, Launcher
 from ptxkit.types import TYPES
 
@@ -270,6 +270,8 @@ def _gated(activation: str | None) -> bool:
 def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, out_dtype: Any, options: GroupOptions,
          config: GroupedConfig | None, stream: Any) -> Any:
     """A launch is known by what tells its arrays from others, where their library says that (`marks`), else by views of them."""
+    if getattr(x, "requires_grad", False) or getattr(w, "requires_grad", False) or getattr(out, "requires_grad", False):
+        refuse_gradients(("x", x), ("w", w), ("out", out))
     key: Any = marks(x, w, lengths, out, *scales) if out is not None and out_dtype is None else None
     if key is not None:
         key = key, options, config

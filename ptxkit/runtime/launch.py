@@ -21,6 +21,7 @@ __all__ = [
     "device_array",
     "empty_like_owner",
     "raw_stream",
+    "refuse_gradients",
     "same_device",
     "view",
 ]
@@ -100,6 +101,16 @@ def _cupy_dtype(dtype: str) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------- checks
+
+
+def refuse_gradients(*arrays: tuple[str, Any]) -> None:
+    """Raise LaunchError if torch records gradients and one of these (name, array) pairs requires them: a launch has none, so that a result
+    would be cut off from what it was computed from without a word."""
+    torch = sys.modules.get("torch")
+    for name, array in arrays:
+        if getattr(array, "requires_grad", False) and (torch is None or torch.is_grad_enabled()):
+            raise LaunchError(f"{name} requires grad, and a launch into memory has no gradient: call the operators torch.ops.ptxkit "
+                              "without out (import ptxkit.torch), or this under torch.no_grad()")
 
 
 def check_dtype(name: str, array: ArrayView, allowed: Sequence[str]) -> None:

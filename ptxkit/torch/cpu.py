@@ -1,0 +1,98 @@
+"""Tensors on the CPU: products by the kernels that a GPU would run, executed by the CPU device of `ptxkit.sim`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ptxkit.errors import LaunchError
+from ptxkit.runtime.launch import refuse_gradients
+
+from .framework import torch
+from .views import refuse_layout
+
+
+@dataclass(slots=True)
+class _Uses:
+    """How many blocks `with cpu_device()` are open in this process, and how many of them check."""
+
+    open: int = 0
+    checking: int = 0
+
+
+_uses = _Uses()
+
+
+@contextmanager
+def cpu_device(*, check: bool = False) -> Iterator[None]:
+    """Inside the block products of tensors on the CPU run on the CPU device: each kernel as on a GPU, instruction by instruction.
+
+    It is for tests and for small shapes: a product of 64 x 64 x 64 takes about 10 ms, the first of its kind more. With `check` the
+    checker watches each kernel for races and misused barriers, and a finding is a LaunchError. Outside of all blocks a tensor on the CPU
+    is refused. Blocks may be nested; they are the process's, so that the threads of autograd are inside, too.
+    """
+    _numpy_types()
+    _uses.open += 1
+    _uses.checking += check
+    try:
+        yield
+    finally:
+        _uses.open -= 1
+        _uses.checking -= check
+
+
+def require(name: str = "a") -> None:
+    """Raise LaunchError outside of all blocks."""
+    if not _uses.open:
+        raise LaunchError(f"{name} is a torch tensor on the CPU: copy it to the GPU with .cuda(), or run small shapes on the CPU device "
+                          "inside `with ptxkit.torch.cpu_device():`")
+
+
+def dense(a: Any, b: Any, out: Any, **more: Any) -> None:
+    """`gemm.gemm(a, b, out, ...)` on the CPU device."""
+    from ptxkit.gemm.launch.simulate import simulate
+
+    require()
+    refuse_gradients(("a", a), ("b", b), ("out", out), *more.items())
+    arrays = {name: array(value, name) if isinstance(value, torch.Tensor) else value for name, value in more.items()}
+    _judge(simulate(array(a, "a"), array(b, "b"), array(out, "out"), check=bool(_uses.checking), **arrays))
+
+
+def grouped(x: Any, w: Any, lengths: Any, out: Any, *, activation: str | None = None, **more: Any) -> None:
+    """`gemm.group_gemm(x, w, lengths, out=out, ...)` on the CPU device."""
+    from ptxkit.gemm.launch.simulate_grouped import simulate
+
+    require()
+    refuse_gradients(("a", x), ("b", w), ("out", out))
+    arrays = {name: array(value, name) if isinstance(value, torch.Tensor) else value for name, value in more.items()}
+    _judge(simulate(array(x, "a"), array(w, "b"), array(lengths, "offs"), array(out, "out"), gated=activation is not None,
+                    check=bool(_uses.checking), **arrays))
+
+
+def _judge(report: Any) -> None:
+    if report.verdict == "error":
+        raise LaunchError(f"the kernel failed on the CPU device: {report}")
+
+
+def array(tensor: Any, name: str) -> Any:
+    """A NumPy array of a tensor's memory."""
+    refuse_layout(tensor, name)
+    kind = _numpy_types().get(tensor.dtype)
+    tensor = tensor.detach()
+    if kind is None:
+        return tensor.numpy()
+    return tensor.view(torch.int16 if tensor.dtype.itemsize == 2 else torch.uint8).numpy().view(kind)
+
+
+def _numpy_types() -> dict[Any, Any]:
+    """The types of elements that torch has and NumPy has not."""
+    try:
+        import ml_dtypes  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise LaunchError("the CPU device needs the package ml_dtypes for bfloat16 and float8: `pip install 'ptxkit[torch]'`") from None
+    return {getattr(torch, name): getattr(ml_dtypes, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
+
+
+__all__ = ["array", "cpu_device", "dense", "grouped", "require"]

@@ -1,0 +1,174 @@
+"""The gradients of the operators, out of the operators themselves: they can be differentiated again.
+
+What a fusion adds after the product is differentiated in float32. Where that needs what the activation was applied to, the product is
+computed again with a float32 result: nothing is kept for it but the operands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptxkit.errors import LaunchError
+
+from .framework import torch
+
+_ops: Any = torch.ops.ptxkit
+DIFFERENTIATED = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def dense_product(a: Any, b: Any, like: Any, alpha: float = 1.0) -> Any:
+    """alpha a @ b with the shape and type of `like`: summed over batches that `like` has not, and contiguous along the same extent."""
+    dtype = like.dtype
+    if a.ndim == b.ndim == 2 == like.ndim:
+        return _like(a, b, like, alpha, dtype)
+    found = _ops.gemm(a, b, alpha=alpha, out_dtype=dtype if like.shape == (*a.shape[:-1], b.shape[-1]) else torch.float32)
+    return found.sum_to_size(like.shape).to(dtype)
+
+
+def _like(a: Any, b: Any, like: Any, alpha: float, dtype: Any) -> Any:
+    if like.stride(0) == 1 and like.shape[0] > 1:
+        return _ops.gemm(b.mT, a.mT, alpha=alpha, out_dtype=dtype).mT
+    return _ops.gemm(a, b, alpha=alpha, out_dtype=dtype)
+
+
+def packed(gradient: Any) -> Any:
+    """A gradient that a kernel can read line by line: one that is expanded, as that of a sum, is written out."""
+    return gradient.contiguous() if 0 in gradient.stride() else gradient
+
+
+def refuse(a: Any, what: str) -> None:
+    """Raise LaunchError for operands that have no gradients."""
+    if a.dtype not in DIFFERENTIATED:
+        raise LaunchError(f"the operands of {what} have elements of {a.dtype}, and there are gradients of float32, bfloat16 and float16: "
+                          "multiply dequantised operands, or call it under torch.no_grad()")
+
+
+def activated(activation: str, gradient: Any, z: Any) -> Any:
+    """The gradient of z, in float32, from that of activation(z)."""
+    gradient = gradient.float()
+    if activation == "relu":
+        return torch.ops.aten.threshold_backward(gradient, z, 0)
+    if activation == "gelu":
+        return torch.ops.aten.gelu_backward(gradient, z)
+    return of_silu(gradient, z)
+
+
+def of_silu(gradient: Any, z: Any) -> Any:
+    """The gradient of z from that of silu(z). torch's own operator cannot be differentiated again."""
+    if not torch.is_grad_enabled():
+        return torch.ops.aten.silu_backward(gradient, z)
+    s = torch.sigmoid(z)
+    return gradient * s * (1 + z * (1 - s))
+
+
+# -------------------------------------------------------------------------------------------------------------- dense
+
+
+def save_gemm(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Keep what the gradients of `gemm` need."""
+    a, b, bias, residual, c, alpha, beta, activation, *_ = inputs
+    refuse(a, "gemm")
+    ctx.given = alpha, beta, activation
+    ctx.kinds = None if bias is None else (bias.shape, bias.dtype), residual is not None and residual.dtype, c is not None and c.dtype
+    ctx.save_for_backward(a, b, *((bias, c) if activation is not None else (None, None)))
+
+
+def gemm(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+    """The gradients of `gemm`: of a, b, bias, residual and c."""
+    a, b, bias, c = ctx.saved_tensors
+    (alpha, beta, activation), (bias_is, residual_is, c_is) = ctx.given, ctx.kinds
+    wanted = (*ctx.needs_input_grad, *(False,) * 5)[:5]     # the dispatcher leaves out arguments that are their defaults
+    of_residual = gradient.to(residual_is) if wanted[3] else None
+    dz = gradient
+    if activation is not None:
+        z = _ops.gemm(a, b, bias=bias, c=c, alpha=alpha, beta=beta, out_dtype=torch.float32)
+        dz = activated(activation, gradient, z)
+    of_bias = _summed(dz, *bias_is) if wanted[2] else None
+    of_c = (beta * dz.float()).to(c_is) if wanted[4] else None
+    of_a = of_b = None
+    if wanted[0] or wanted[1]:
+        of_a, of_b = _operands(a, b, packed(dz.to(a.dtype)), alpha, wanted)
+    return of_a, of_b, of_bias, of_residual, of_c, None, None, None, None, None
+
+
+def _summed(dz: Any, shape: Any, dtype: Any) -> Any:
+    """The gradient of a bias."""
+    column = len(shape) == 2 and not (shape[0] == 1 and shape[1] == dz.shape[-1])
+    kept = dz.shape[-2] if column else dz.shape[-1]
+    others = [axis for axis in range(dz.ndim) if axis != dz.ndim - (2 if column else 1)]
+    total = dz.sum(others, dtype=torch.float32) if others else dz.float()
+    return total.reshape((kept, 1) if column else shape).to(dtype)
+
+
+def _operands(a: Any, b: Any, dz: Any, alpha: float, wanted: Any) -> tuple[Any, Any]:
+    """The gradients of a and b. Vectors are matrices of one row or column here."""
+    matrix_a, matrix_b = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
+    dz = dz if b.ndim > 1 else dz[..., None]
+    dz = dz if a.ndim > 1 else dz[..., None, :]
+    of_a = dense_product(dz, matrix_b.mT, matrix_a, alpha) if wanted[0] else None
+    of_b = None
+    if wanted[1] and matrix_b.ndim == 2 and matrix_a.ndim > 2:          # all batches are one product
+        of_b = dense_product(matrix_a.reshape(-1, matrix_a.shape[-1]).mT, dz.reshape(-1, dz.shape[-1]), matrix_b, alpha)
+    elif wanted[1]:
+        of_b = dense_product(matrix_a.mT, dz, matrix_b, alpha)
+    return of_a if of_a is None else of_a.reshape(a.shape), of_b if of_b is None else of_b.reshape(b.shape)
+
+
+# ------------------------------------------------------------------------------------------------------------- groups
+
+
+def save_grouped(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Keep what the gradients of `grouped_gemm` need."""
+    a, b, offs, _, _, activation, *_ = inputs
+    refuse(a, "grouped_gemm")
+    ctx.activation = activation
+    ctx.save_for_backward(a, b, offs)
+
+
+def grouped(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+    """The gradients of `grouped_gemm`: of a and b. Rows of a outside of all groups have zeros."""
+    a, b, offs = ctx.saved_tensors
+    of_a = of_b = None
+    if b.ndim == 2:
+        dz = packed(gradient.to(a.dtype))
+        if ctx.needs_input_grad[0]:                                     # b [T, N] by dz [G, M, N]: a.T [T, M]
+            of_a = _ops.grouped_gemm(b, dz.mT, offs, clear_rest=True).mT
+        if ctx.needs_input_grad[1]:
+            of_b = _ops.grouped_gemm(a.mT, dz, offs, clear_rest=True)
+        return of_a, of_b, None, None, None, None, None, None
+    dz = gradient
+    if ctx.activation is not None:
+        gate, up = _ops.grouped_gemm(a, b, offs, out_dtype=torch.float32).chunk(2, dim=-1)
+        up_gradient = gradient.float()
+        dz = torch.cat([of_silu(up_gradient * up, gate), up_gradient * torch.nn.functional.silu(gate)], dim=-1)
+    dz = packed(dz.to(a.dtype))
+    if ctx.needs_input_grad[0]:
+        of_a = _ops.grouped_gemm(dz, b.mT, offs, clear_rest=True)
+    if ctx.needs_input_grad[1]:
+        starts = offs if offs.shape[0] == b.shape[0] + 1 else torch.nn.functional.pad(offs, (1, 0))
+        turned = b.stride(-2) == 1 and b.shape[-2] > 1
+        of_b = _ops.weight_gradient(dz, a, starts).mT if turned else _ops.weight_gradient(a, dz, starts)
+    return of_a, of_b, None, None, None, None, None, None
+
+
+def save_weight_gradient(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Keep what the gradients of `weight_gradient` need."""
+    ctx.save_for_backward(*inputs[:3])
+
+
+def weight_gradient(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+    """The gradients of `weight_gradient`: of a and b."""
+    a, b, offs = ctx.saved_tensors
+    dz = packed(gradient.to(a.dtype))
+    of_a = _ops.grouped_gemm(b, dz.mT, offs, clear_rest=True) if ctx.needs_input_grad[0] else None
+    of_b = _ops.grouped_gemm(a, dz, offs, clear_rest=True) if ctx.needs_input_grad[1] else None
+    return of_a, of_b, None, None
+
+
+def none_of_scaled(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Raise LaunchError: a product of quantised operands has no gradients."""
+    raise LaunchError("scaled_gemm and scaled_grouped_gemm have no gradients: multiply dequantised operands with gemm or grouped_gemm, or "
+                      "call them under torch.no_grad()")
+
+
+__all__ = ["activated", "gemm", "grouped", "none_of_scaled", "save_gemm", "save_grouped", "save_weight_gradient", "weight_gradient"]

@@ -1,0 +1,130 @@
+"""The operators `torch.ops.ptxkit`: their schemas, and what each dispatch key runs.
+
+They are defined by `torch.library.Library`, whose calls cost the host a sixth of those of `torch.library.custom_op`. All arguments but
+`out` may be given by position or by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ptxkit.errors import LaunchError
+
+from . import cpu, fake, gradients, products
+from .framework import torch
+from .weight_gradient import weight_gradient
+
+_DENSE = "Tensor? residual=None, Tensor? c=None, float alpha=1.0, float beta=0.0, str? activation=None, ScalarType? out_dtype=None, " \
+         "bool batch_invariant=False"
+_GROUPS = "str? activation=None, bool batch_invariant=False, bool clear_rest=False"
+_SCALED = "Tensor a, Tensor b, Tensor scale_a, Tensor scale_b"
+
+
+class Operator(NamedTuple):
+    """One operator: its arguments, what runs it on a GPU (into new memory, into `out`), on the CPU device and without memory, and its
+    gradients: what is kept for them and what computes them."""
+
+    name: str
+    arguments: str
+    gpu: Callable[..., Any]
+    gpu_out: Callable[..., Any] | None
+    cpu: Callable[..., Any]
+    fake: Callable[..., Any]
+    save: Callable[..., Any]
+    gradient: Callable[..., Any] | None
+    casts: tuple[int, ...]
+    """The places of the arguments that autocast casts."""
+
+
+def _weight_gradient(a: Any, b: Any, offs: Any, out_dtype: Any = None) -> Any:
+    if a.device.type == "cpu":
+        cpu.require()
+    return weight_gradient(a, b, offs, products.result_dtype(a, out_dtype))
+
+
+def _into(function: Callable[..., Any]) -> Callable[..., None]:
+    """The out variant of a function: torch makes no functional graph of an operator that returns what it was given."""
+    def into(*arguments: Any, **named: Any) -> None:
+        function(*arguments, **named)
+
+    return into
+
+
+OPERATORS = (
+    Operator("gemm", f"Tensor a, Tensor b, Tensor? bias=None, {_DENSE}", products.gemm, products.gemm_out, products.gemm_on_cpu, fake.gemm,
+             gradients.save_gemm, gradients.gemm, (0, 1)),
+    Operator("scaled_gemm", f"{_SCALED}, Tensor? bias=None, ScalarType? out_dtype=None, bool use_fast_accum=False, Tensor? residual=None, "
+             "str? activation=None, bool batch_invariant=False", products.scaled_gemm, products.scaled_gemm_out,
+             products.scaled_gemm_on_cpu, fake.scaled_gemm, gradients.none_of_scaled, None, ()),
+    Operator("grouped_gemm", f"Tensor a, Tensor b, Tensor offs, Tensor? bias=None, ScalarType? out_dtype=None, {_GROUPS}",
+             products.grouped_gemm, _into(products.grouped_gemm), products.grouped_gemm_on_cpu, fake.grouped_gemm, gradients.save_grouped,
+             gradients.grouped, (0, 1)),
+    Operator("scaled_grouped_gemm", f"{_SCALED}, Tensor offs, Tensor? bias=None, ScalarType? out_dtype=None, bool use_fast_accum=False, "
+             f"{_GROUPS}", products.scaled_grouped_gemm, _into(products.scaled_grouped_gemm), products.scaled_grouped_gemm_on_cpu,
+             fake.scaled_grouped_gemm, gradients.none_of_scaled, None, ()),
+    Operator("weight_gradient", "Tensor a, Tensor b, Tensor offs, ScalarType? out_dtype=None", _weight_gradient, None, _weight_gradient,
+             fake.weight_gradient, gradients.save_weight_gradient, gradients.weight_gradient, (0, 1)),
+)
+
+_REFUSED = {"SparseCPU": "sparse", "SparseCUDA": "sparse", "SparseCsrCPU": "sparse", "SparseCsrCUDA": "sparse",
+            "QuantizedCPU": "quantised", "QuantizedCUDA": "quantised", "MkldnnCPU": "mkldnn"}
+_library: Any = None
+
+
+def define() -> None:
+    """Define the operators, once a process."""
+    global _library
+    if _library is None:
+        _library = torch.library.Library("ptxkit", "DEF")
+        for operator in OPERATORS:
+            _define(operator)
+
+
+def _define(operator: Operator) -> None:
+    name, tags = operator.name, (torch.Tag.pt2_compliant_tag,)
+    _library.define(f"{name}({operator.arguments}) -> Tensor", tags=tags)
+    if operator.gpu_out is not None:
+        _library.define(f"{name}.out({operator.arguments}, *, Tensor(a!) out) -> ()", tags=tags)
+        _implement(f"{name}.out", operator.gpu_out, _into(operator.cpu), _into(operator.fake))
+    _implement(name, operator.gpu, operator.cpu, operator.fake)
+    torch.library.register_autograd(f"ptxkit::{name}", operator.gradient or _unreached, setup_context=operator.save, lib=_library)
+    for device in ("CUDA", "CPU") if operator.casts else ():
+        _library.impl(name, _autocast(getattr(torch.ops.ptxkit, name).default, device, operator.casts), f"Autocast{device}")
+
+
+def _implement(name: str, gpu: Callable[..., Any], cpu: Callable[..., Any], without_memory: Callable[..., Any]) -> None:
+    _library.impl(name, gpu, "CUDA")
+    _library.impl(name, cpu, "CPU")
+    for key, kind in _REFUSED.items():
+        _library.impl(name, _refuse(kind), key)
+    torch.library.register_fake(f"ptxkit::{name}", without_memory, lib=_library)
+
+
+def _refuse(kind: str) -> Callable[..., Any]:
+    def refuse(*arguments: Any, **named: Any) -> Any:
+        raise LaunchError(f"an argument is a {kind} tensor: a product takes plain dense ones; convert it with .to_dense() or .dequantize()")
+
+    return refuse
+
+
+def _unreached(*arguments: Any) -> Any:
+    raise LaunchError("this operator has no gradients")
+
+
+def _autocast(operator: Any, device: str, places: tuple[int, ...]) -> Callable[..., Any]:
+    """Under torch.autocast operands of 16 and 32 bits are cast to its type; the rest of the arguments is taken as it is."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device}"))
+    kind, castable = device.lower(), {torch.float32, torch.float16, torch.bfloat16}
+
+    def autocast(*arguments: Any, **named: Any) -> Any:
+        wanted = torch.get_autocast_dtype(kind)
+        given = [argument.to(wanted) if place in places and argument.dtype in castable else argument
+                 for place, argument in enumerate(arguments)]
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return operator(*given, **named)
+
+    return autocast
+
+
+__all__ = ["OPERATORS", "Operator", "define"]

@@ -1,0 +1,199 @@
+"""What the operators do with tensors that have memory: on a GPU the calls of `ptxkit.gemm`, on the CPU those of the CPU device.
+
+Nothing here looks at a tensor that `ptxkit.gemm` looks at itself, nothing waits for a device, and nothing but results is allocated. The
+exceptions are named in docs/torch.md: grouped weights that no kernel reads as they lie are copied, and `weight_gradient`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ptxkit.errors import LaunchError
+from ptxkit.gemm.launch.dense import gemm as launch_gemm
+from ptxkit.gemm.launch.grouped import group_gemm as launch_grouped
+from ptxkit.gemm.problem.matmul import result_shape
+
+from . import cpu
+from .framework import torch
+from .weight_gradient import weight_gradient
+
+_log = logging.getLogger("ptxkit")
+_copied: set[tuple[Any, ...]] = set()
+
+
+def result_dtype(a: Any, out_dtype: Any) -> Any:
+    """The type of a result: the one asked for, that of the operands, or bfloat16 for fp8."""
+    return out_dtype or (torch.bfloat16 if a.dtype.itemsize == 1 else a.dtype)
+
+
+def empty(a: Any, b: Any, out_dtype: Any) -> Any:
+    """Memory for a @ b."""
+    shape = (a.shape[0], b.shape[1]) if a.ndim == b.ndim == 2 else result_shape(a, b)
+    return a.new_empty(shape, dtype=result_dtype(a, out_dtype))
+
+
+def check_out(out: Any, out_dtype: Any) -> None:
+    """Raise LaunchError if `out` has another type than `out_dtype`."""
+    if out_dtype is not None and out.dtype is not out_dtype:
+        raise LaunchError(f"out has elements of {out.dtype} and out_dtype says {out_dtype}: give one of them")
+
+
+# ------------------------------------------------------------------------------------------------------------- on a GPU
+
+
+def gemm(a: Any, b: Any, bias: Any = None, residual: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
+         activation: str | None = None, out_dtype: Any = None, batch_invariant: bool = False) -> Any:
+    """`gemm` on a GPU, into new memory."""
+    return launch_gemm(a, b, empty(a, b, out_dtype), c=c, alpha=alpha, beta=beta, bias=bias, activation=activation, residual=residual,
+                       batch_invariant=batch_invariant)
+
+
+def gemm_out(a: Any, b: Any, bias: Any = None, residual: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
+             activation: str | None = None, out_dtype: Any = None, batch_invariant: bool = False, *, out: Any) -> None:
+    """`gemm` on a GPU, into `out`."""
+    if out_dtype is not None:
+        check_out(out, out_dtype)
+    launch_gemm(a, b, out, c=c, alpha=alpha, beta=beta, bias=bias, activation=activation, residual=residual,
+                batch_invariant=batch_invariant)
+
+
+def scaled_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, out_dtype: Any = None, use_fast_accum: bool = False,
+                residual: Any = None, activation: str | None = None, batch_invariant: bool = False) -> Any:
+    """`scaled_gemm` on a GPU, into new memory."""
+    return launch_gemm(a, b, empty(a, b, out_dtype), bias=bias, residual=residual, activation=activation, a_scale=scale_a, b_scale=scale_b,
+                       fast_accum=use_fast_accum, batch_invariant=batch_invariant)
+
+
+def scaled_gemm_out(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, out_dtype: Any = None, use_fast_accum: bool = False,
+                    residual: Any = None, activation: str | None = None, batch_invariant: bool = False, *, out: Any) -> None:
+    """`scaled_gemm` on a GPU, into `out`."""
+    check_out(out, out_dtype)
+    launch_gemm(a, b, out, bias=bias, residual=residual, activation=activation, a_scale=scale_a, b_scale=scale_b,
+                fast_accum=use_fast_accum, batch_invariant=batch_invariant)
+
+
+# ---------------------------------------------------------------------------------------------------------- on the CPU
+
+
+def gemm_on_cpu(a: Any, b: Any, bias: Any = None, residual: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
+                activation: str | None = None, out_dtype: Any = None, batch_invariant: bool = False, *, out: Any = None) -> Any:
+    """`gemm` on the CPU device."""
+    cpu.require()
+    check_out(out, out_dtype) if out is not None else None
+    out = empty(a, b, out_dtype) if out is None else out
+    cpu.dense(a, b, out, c=c, alpha=alpha, beta=beta, bias=bias, activation=activation, residual=residual, batch_invariant=batch_invariant)
+    return out
+
+
+def scaled_gemm_on_cpu(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, out_dtype: Any = None, use_fast_accum: bool = False,
+                       residual: Any = None, activation: str | None = None, batch_invariant: bool = False, *, out: Any = None) -> Any:
+    """`scaled_gemm` on the CPU device."""
+    cpu.require()
+    check_out(out, out_dtype) if out is not None else None
+    out = empty(a, b, out_dtype) if out is None else out
+    cpu.dense(a, b, out, bias=bias, residual=residual, activation=activation, a_scale=scale_a, b_scale=scale_b, fast_accum=use_fast_accum,
+              batch_invariant=batch_invariant)
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------------- groups
+
+
+def cu_seqlens(offs: Any, groups: int) -> Any:
+    """Where groups begin, and the end of the last, of `offs`: those as they are, or torch's ends of the groups with a 0 before them."""
+    return offs if offs.shape[0] == groups + 1 else torch.nn.functional.pad(offs, (1, 0))
+
+
+def weights(b: Any) -> Any:
+    """Weights [G, K, N] as the kernels read them: [G, N, K] with contiguous K. Others are copied, which is said once a shape."""
+    turned = b.mT
+    if turned.stride(-1) == 1 or turned.shape[-1] == 1:
+        return turned
+    kind = tuple(b.shape), b.stride(), b.dtype
+    if kind not in _copied:
+        _copied.add(kind)
+        _log.warning("grouped_gemm copies b of shape %s with strides %s: its kernels read weights that are contiguous along K, such as "
+                     "w.mT of w [G, N, K]", *kind[:2])
+    return turned.contiguous()
+
+
+def _groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, out_dtype: Any, activation: str | None, clear_rest: bool,
+            **more: Any) -> Any:
+    """A product of groups by `launch`, into `out` or new memory."""
+    if b.ndim == 2:
+        return weight_gradient(a.mT, b, torch.nn.functional.pad(offs, (1, 0)), result_dtype(a, out_dtype), out)
+    if out is None:
+        new = a.new_zeros if clear_rest else a.new_empty
+        out = new((a.shape[0], b.shape[2] // (1 if activation is None else 2)), dtype=result_dtype(a, out_dtype))
+    else:
+        check_out(out, out_dtype)
+        out.zero_() if clear_rest else None
+    launch(a, weights(b), cu_seqlens(offs, b.shape[0]), out=out, activation=activation, **more)
+    return out
+
+
+def _on_gpu(x: Any, w: Any, lengths: Any, **more: Any) -> None:
+    launch_grouped(x, w, lengths, **more)
+
+
+def _on_cpu(x: Any, w: Any, lengths: Any, *, out: Any, **more: Any) -> None:
+    cpu.grouped(x, w, lengths, out, **more)
+
+
+def grouped(launch: Callable[..., Any]) -> Callable[..., Any]:
+    """`grouped_gemm` by `launch`."""
+    def grouped_gemm(a: Any, b: Any, offs: Any, bias: Any = None, out_dtype: Any = None, activation: str | None = None,
+                     batch_invariant: bool = False, clear_rest: bool = False, *, out: Any = None) -> Any:
+        if launch is _on_cpu:
+            cpu.require()
+        refuse_groups(a, b, offs, bias, activation)
+        return _groups(launch, a, b, offs, out, out_dtype, activation, clear_rest, batch_invariant=batch_invariant)
+
+    return grouped_gemm
+
+
+def scaled_grouped(launch: Callable[..., Any]) -> Callable[..., Any]:
+    """`scaled_grouped_gemm` by `launch`."""
+    def scaled_grouped_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any, bias: Any = None, out_dtype: Any = None,
+                            use_fast_accum: bool = False, activation: str | None = None, batch_invariant: bool = False,
+                            clear_rest: bool = False, *, out: Any = None) -> Any:
+        if launch is _on_cpu:
+            cpu.require()
+        refuse_groups(a, b, offs, bias, activation)
+        if b.ndim == 2:
+            raise LaunchError(f"b has shape {tuple(b.shape)}: scaled groups have weights [G, K, N]; groups along K are grouped_gemm's")
+        return _groups(launch, a, b, offs, out, out_dtype, activation, clear_rest, x_scale=scale_a, w_scale=group_scale(scale_b),
+                       fast_accum=use_fast_accum, batch_invariant=batch_invariant)
+
+    return scaled_grouped_gemm
+
+
+def group_scale(scale: Any) -> Any:
+    """The scales of weights as the kernels read them: blocks [G, K/128, N/128] lie as [G, N/128, K/128]."""
+    return scale.mT if scale.ndim == 3 else scale
+
+
+def refuse_groups(a: Any, b: Any, offs: Any, bias: Any, activation: str | None) -> None:
+    """Raise LaunchError for what no product of groups takes, before `ptxkit.gemm` looks at the rest."""
+    if bias is not None:
+        raise LaunchError("bias: the kernels of groups add none; add it to the result")
+    if a.ndim != 2 or b.ndim not in (2, 3):
+        raise LaunchError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}: groups of rows are a [M, K] and b [G, K, N], groups along "
+                          "K a [M, K] and b [K, N]; a batch of products is torch.ops.ptxkit.gemm")
+    if offs.ndim != 1:
+        raise LaunchError(f"offs has shape {tuple(offs.shape)}: it is int32 [G], where each group ends, or [G + 1] that begins with 0")
+    if b.ndim == 2 and activation is not None:
+        raise LaunchError(f"activation={activation!r}: groups along K have none")
+    if b.ndim == 3 and offs.shape[0] not in (b.shape[0], b.shape[0] + 1):
+        raise LaunchError(f"offs has shape {tuple(offs.shape)}: for {b.shape[0]} groups it is ({b.shape[0]},), where each group ends, or "
+                          f"({b.shape[0] + 1},) that begins with 0")
+
+
+grouped_gemm, scaled_grouped_gemm = grouped(_on_gpu), scaled_grouped(_on_gpu)
+grouped_gemm_on_cpu, scaled_grouped_gemm_on_cpu = grouped(_on_cpu), scaled_grouped(_on_cpu)
+
+__all__ = ["check_out", "cu_seqlens", "empty", "gemm", "gemm_on_cpu", "gemm_out", "group_scale", "grouped_gemm", "grouped_gemm_on_cpu",
+           "refuse_groups", "result_dtype", "scaled_gemm", "scaled_gemm_on_cpu", "scaled_gemm_out", "scaled_grouped_gemm",
+           "scaled_grouped_gemm_on_cpu", "weights"]

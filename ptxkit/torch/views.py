@@ -1,0 +1,73 @@
+"""Tensors as a product sees them before anything runs: fake and meta tensors, too. What is wrong with one is said in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ptxkit.dsl.arguments import WORDS
+from ptxkit.errors import LaunchError
+from ptxkit.runtime.arrays import NUMPY_NAMES, ArrayView
+
+from .framework import torch
+
+_TYPES: dict[Any, str] = {getattr(torch, name): word for name, word in WORDS.items() if hasattr(torch, name)}
+
+
+def dtype_of(word: str) -> Any:
+    """The torch type of ptxkit's name of a type."""
+    return getattr(torch, NUMPY_NAMES[word])
+
+
+def word_of(dtype: Any, name: str) -> str:
+    """ptxkit's name of a torch type. Raises LaunchError for a type that no kernel has."""
+    word = _TYPES.get(dtype)
+    if word is None:
+        raise LaunchError(f"{name} has elements of {dtype}: a product has float16, bfloat16, float32, float8_e4m3fn or float8_e5m2")
+    return word
+
+
+def known(*sizes: Any) -> bool:
+    """Whether each of these sizes is a number, or has an example: a size that depends on data has none."""
+    return all(isinstance(size, int) or size.node.has_hint() for size in sizes)
+
+
+def numbers(sizes: Sequence[Any]) -> tuple[int, ...]:
+    """Sizes as numbers; of a dynamic size its example, so that looking at it adds no guard."""
+    return tuple(size if isinstance(size, int) else int(size.node.hint) for size in sizes)
+
+
+def view(tensor: Any, name: str) -> ArrayView:
+    """What a launch would see of this tensor, but for its address."""
+    refuse_layout(tensor, name)
+    return ArrayView(0, numbers(tensor.shape), numbers(tensor.stride()), word_of(tensor.dtype, name), tensor.device.index or 0, "torch")
+
+
+def views(named: dict[str, Any]) -> dict[str, ArrayView] | None:
+    """The views of those that are there; None if a size is not known yet."""
+    there = {name: tensor for name, tensor in named.items() if tensor is not None}
+    same_device(there)
+    for name, tensor in there.items():
+        refuse_layout(tensor, name)
+    if not all(known(*tensor.shape, *tensor.stride()) for tensor in there.values()):
+        return None
+    return {name: view(tensor, name) for name, tensor in there.items()}
+
+
+def refuse_layout(tensor: Any, name: str) -> None:
+    """Raise LaunchError for a tensor that is no plain array."""
+    if tensor.layout is not torch.strided:
+        raise LaunchError(f"{name} is a sparse tensor ({tensor.layout}): a product takes dense ones; pass {name}.to_dense()")
+    if tensor.is_quantized:
+        raise LaunchError(f"{name} is a quantised tensor ({tensor.dtype}): a product takes plain ones; pass {name}.dequantize()")
+
+
+def same_device(named: dict[str, Any]) -> None:
+    """Raise LaunchError unless all tensors are on one device."""
+    (first, one), *others = named.items()
+    for name, tensor in others:
+        if tensor.device != one.device:
+            raise LaunchError(f"{name} is on {tensor.device} and {first} on {one.device}: a product has one device; move one of them")
+
+
+__all__ = ["dtype_of", "known", "numbers", "refuse_layout", "same_device", "view", "views", "word_of"]

@@ -1,0 +1,265 @@
+"""The operators as torch's own tools see them: opcheck, torch.compile, autocast, checkpoints, out variants; and what they refuse."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from ptxkit.errors import Finding, LaunchError
+from tests.torch import wanted
+
+torch = wanted(__name__)
+
+import ptxkit.torch  # noqa: E402
+from ptxkit.torch.operators import OPERATORS  # noqa: E402
+
+ops = torch.ops.ptxkit
+WITHOUT_SCHEMA = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+"""torch's own test of schemas compares arguments by a function that fp8 has not."""
+
+
+def randn(*shape: int, device: str, dtype: Any = torch.bfloat16, grad: bool = False) -> Any:
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype).to(device)
+    return made.requires_grad_(grad)
+
+
+def offs(device: str, *ends: int) -> Any:
+    return torch.tensor(ends, dtype=torch.int32, device=device)
+
+
+def calls(device: str) -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any], Any]]:
+    """By name: an operator, arguments by position and by name, and the shape of the result."""
+    e4m3 = torch.float8_e4m3fn
+    a, w = randn(16, 32, device=device, grad=True), randn(24, 32, device=device, grad=True)
+    bias, c = randn(24, device=device, dtype=torch.float32, grad=True), randn(16, 24, device=device, grad=True)
+    x, experts = randn(16, 32, device=device, grad=True), randn(3, 48, 32, device=device, grad=True)
+    q, qw, qe = randn(16, 128, device=device, dtype=e4m3), randn(24, 128, device=device, dtype=e4m3), \
+        randn(3, 16, 128, device=device, dtype=e4m3)
+    one, ends, starts = torch.tensor([0.5], device=device), offs(device, 4, 4, 16), offs(device, 0, 4, 4, 16)
+    rows, blocks = torch.rand(16, 1, device=device), torch.rand(1, 1, device=device)
+    return {
+        "gemm": ("gemm", (a, w.T), {}, (16, 24)),
+        "gemm, all fused": ("gemm", (a, w.T), {"bias": bias, "residual": c, "c": c, "beta": 0.5, "activation": "silu",
+                                               "out_dtype": torch.float32}, (16, 24)),
+        "gemm, batches": ("gemm", (randn(2, 8, 16, device=device, grad=True), randn(16, 8, device=device, grad=True)), {}, (2, 8, 8)),
+        "scaled_gemm": ("scaled_gemm", (randn(16, 32, device=device), randn(24, 32, device=device).T, one, one), {}, (16, 24)),
+        "scaled_gemm, fp8": ("scaled_gemm", (q, qw.T, one, one), {"bias": bias.detach(), "use_fast_accum": True}, (16, 24)),
+        "scaled_gemm, blocks": ("scaled_gemm", (q, qw.T, rows, blocks), {"out_dtype": torch.float32}, (16, 24)),
+        "grouped_gemm": ("grouped_gemm", (x, experts.mT, ends), {"clear_rest": True}, (16, 48)),
+        "grouped_gemm, gated": ("grouped_gemm", (x, experts.mT, starts), {"activation": "silu_and_mul"}, (16, 24)),
+        "grouped_gemm, along K": ("grouped_gemm", (randn(16, 32, device=device, grad=True).mT, randn(16, 24, device=device, grad=True),
+                                                   ends), {}, (3, 32, 24)),
+        "scaled_grouped_gemm": ("scaled_grouped_gemm", (q, qe.mT, one, torch.rand(3, device=device), ends), {}, (16, 16)),
+        "scaled_grouped_gemm, blocks": ("scaled_grouped_gemm", (q, qe.mT, rows, torch.rand(3, 1, 1, device=device), starts), {}, (16, 16)),
+        "weight_gradient": ("weight_gradient", (x, randn(16, 24, device=device, grad=True), starts), {}, (3, 32, 24)),
+    }
+
+
+NAMES = tuple(calls("cpu"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_opcheck(device: str, name: str) -> None:
+    operator, given, named, _ = calls(device)[name]
+    fp8 = any(isinstance(each, torch.Tensor) and each.dtype is torch.float8_e4m3fn for each in given)
+    tests = {"test_utils": WITHOUT_SCHEMA} if fp8 else {}
+    found = torch.library.opcheck(getattr(ops, operator).default, given, named, **tests)
+    assert set(found.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("name", ["gemm, all fused", "scaled_gemm", "grouped_gemm"])
+def test_opcheck_of_the_out_variants(device: str, name: str) -> None:
+    operator, given, named, shape = detached(*calls(device)[name])
+    out = torch.empty(shape, dtype=named.get("out_dtype", torch.bfloat16), device=device)
+    found = torch.library.opcheck(getattr(ops, operator).out, given, {**named, "out": out})
+    assert set(found.values()) == {"SUCCESS"}
+
+
+def detached(operator: str, given: tuple[Any, ...], named: dict[str, Any], shape: Any) -> Any:
+    def one(each: Any) -> Any:
+        return each.detach() if isinstance(each, torch.Tensor) else each
+
+    return operator, tuple(map(one, given)), {name: one(each) for name, each in named.items()}, shape
+
+
+def test_every_operator_has_a_case() -> None:
+    assert {operator for operator, *_ in calls("cpu").values()} == {operator.name for operator in OPERATORS}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_without_memory_are_those_with_memory(device: str, name: str) -> None:
+    operator, given, named, shape = detached(*calls(device)[name])
+
+    def meta(each: Any) -> Any:
+        return each.to("meta") if isinstance(each, torch.Tensor) else each
+
+    real = getattr(ops, operator)(*given, **named)
+    fake = getattr(ops, operator)(*map(meta, given), **{key: meta(value) for key, value in named.items()})
+    assert (tuple(real.shape), real.dtype, real.stride()) == (shape, fake.dtype, fake.stride())
+    assert fake.shape == real.shape
+    if operator != "weight_gradient":
+        out = torch.empty_like(real)
+        getattr(ops, operator)(*given, **named, out=out)
+        assert torch.equal(out, real)
+
+
+class Layers(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (torch.nn.Parameter(randn(*shape, device="cpu", dtype=torch.float32))
+                                   for shape in ((24, 16), (8, 24)))
+        self.bias = torch.nn.Parameter(randn(24, device="cpu", dtype=torch.float32))
+
+    def forward(self, x: Any) -> Any:
+        return ops.gemm(ops.gemm(x, self.first.T, self.bias, activation="gelu"), self.second.T)
+
+
+def gradients(model: Any, call: Any, x: Any) -> list[Any]:
+    model.zero_grad()
+    y = call(x)
+    y.square().sum().backward()
+    return [y.detach(), *(parameter.grad for parameter in model.parameters())]
+
+
+def test_compiled_for_dynamic_shapes_as_eager(device: str) -> None:
+    """One graph, without a break, serves every number of rows."""
+    torch._dynamo.reset()
+    model = Layers().to(device)
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=counter)
+    for rows in (32, 8, 48):
+        x = randn(rows, 16, device=device, dtype=torch.float32)
+        for eager, fast in zip(gradients(model, model, x), gradients(model, compiled, x), strict=True):
+            assert torch.equal(eager, fast)
+    assert counter.frame_count == 1
+
+
+def test_compiled_groups_as_eager(device: str) -> None:
+    torch._dynamo.reset()
+    x, w = randn(16, 32, device=device, grad=True), randn(3, 48, 32, device=device, grad=True)
+
+    def loss(x: Any, w: Any, ends: Any) -> Any:
+        return ops.grouped_gemm(x, w.mT, ends, activation="silu_and_mul").float().square().sum()
+
+    compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend="aot_eager")
+    for ends in (offs(device, 4, 4, 16), offs(device, 0, 9, 16)):
+        eager = torch.autograd.grad(loss(x, w, ends), (x, w))
+        fast = torch.autograd.grad(compiled(x, w, ends), (x, w))
+        for one, other in zip(eager, fast, strict=True):            # silu's gradient is decomposed in a graph
+            assert (one.double() - other.double()).norm() <= 2.0 ** -8 * one.double().norm()
+
+
+def test_out_variants_are_compiled(device: str) -> None:
+    torch._dynamo.reset()
+    a, b, out = randn(16, 32, device=device), randn(32, 24, device=device), torch.zeros(16, 24, dtype=torch.bfloat16, device=device)
+
+    def call(out: Any) -> Any:
+        ops.gemm(a, b, out=out)
+        return out + 1
+
+    assert torch.equal(torch.compile(call, fullgraph=True, backend="aot_eager")(out), ops.gemm(a, b) + 1)
+    assert torch.equal(out, ops.gemm(a, b))
+
+
+def test_activation_checkpointing(device: str) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    model, x = Layers().to(device), randn(16, 16, device=device, dtype=torch.float32, grad=True)
+    expected = gradients(model, model, x)
+    for one, other in zip(expected, gradients(model, lambda x: checkpoint(model, x, use_reentrant=False), x), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast(device: str, dtype: Any) -> None:
+    """Operands are cast, and gradients come back in the types of the parameters; what is added after the product keeps its type."""
+    model, x = Layers().to(device), randn(16, 16, device=device, dtype=torch.float32)
+    cast = copy.deepcopy(model)
+    for name in ("first", "second"):
+        setattr(cast, name, torch.nn.Parameter(getattr(model, name).detach().to(dtype)))
+    with torch.autocast(device, dtype):
+        found = gradients(model, model, x)
+    assert [each.dtype for each in found] == [dtype, *(torch.float32,) * 3]
+    for one, other in zip(found, gradients(cast, cast, x.to(dtype)), strict=True):
+        assert torch.equal(one.to(other.dtype), other)
+    with torch.autocast(device, dtype):
+        assert ops.grouped_gemm(x, torch.ones(1, 16, 8, device=device).mT.contiguous().mT, offs(device, 16)).dtype is dtype
+        assert ops.weight_gradient(x, x, offs(device, 0, 16)).dtype is dtype
+
+
+def test_cpu_tensors_are_refused_outside_of_a_block() -> None:
+    a = randn(16, 16, device="cpu")
+    with pytest.raises(LaunchError, match=r"with ptxkit\.torch\.cpu_device\(\):"):
+        ops.gemm(a, a)
+    with pytest.raises(LaunchError, match="cpu_device"):
+        ops.gemm(a, a, out=torch.empty_like(a))
+    with pytest.raises(LaunchError, match="cpu_device"):
+        ops.grouped_gemm(a, a[None], offs("cpu", 16))
+    with pytest.raises(LaunchError, match="cpu_device"):
+        ops.weight_gradient(a, a, offs("cpu", 0, 16))
+
+
+def test_the_cpu_device_runs_the_kernels_under_its_checker() -> None:
+    """The bits are those of the simulated kernel, and a mistake in a kernel comes out."""
+    from ptxkit.gemm.launch import simulate as simulated
+    from ptxkit.torch import cpu, cpu_device
+
+    a, b = randn(16, 200, device="cpu"), randn(200, 24, device="cpu")
+    with cpu_device(check=True):
+        y = ops.gemm(a, b, activation="silu")
+    own = torch.empty_like(y)
+    report = simulated.simulate(cpu.array(a, "a"), cpu.array(b, "b"), cpu.array(own, "out"), activation="silu")
+    assert report.verdict == "clean"
+    assert torch.equal(y, own)
+    with pytest.raises(LaunchError, match="failed on the CPU device"):
+        cpu._judge(report.__class__(findings=[Finding("data-race", "two warps write one word", "add a barrier")]))
+
+
+SENTENCES: dict[str, tuple[Any, str]] = {
+    "sparse": (lambda a: ops.gemm(a.to_sparse(), a), "sparse tensor"),
+    "csr": (lambda a: ops.gemm(a, a.to_sparse_csr()), "sparse tensor"),
+    "quantised": (lambda a: ops.gemm(torch.quantize_per_tensor(a.float(), 0.1, 0, torch.qint8), a), "quantised tensor"),
+    "complex": (lambda a: ops.gemm(a.to(torch.complex64), a.to(torch.complex64)), "complex64"),
+    "float64": (lambda a: ops.gemm(a.double(), a.double()), "float64"),
+    "devices": (lambda a: ops.gemm(a, a.to("meta")), "one is on meta|b is on meta|is on cpu|is on cuda"),
+    "meta": (lambda a: ops.gemm(a.to("meta"), a[:8].to("meta")), r"pass a weight w of shape \[N, K\] as w\.T"),
+    "depth": (lambda a: ops.gemm(a, a[:8]), r"pass a weight w of shape \[N, K\] as w\.T"),
+    "activation": (lambda a: ops.gemm(a, a, activation="tanh"), "relu, gelu, silu"),
+    "bias": (lambda a: ops.gemm(a, a, bias=a[0, :5]), r"bias has shape \(5,\)"),
+    "residual": (lambda a: ops.gemm(a, a, residual=a[:3]), "residual has shape"),
+    "out": (lambda a: ops.gemm(a, a, out_dtype=torch.float16, out=torch.empty_like(a)), "give one of them"),
+    "out in grad mode": (lambda a: ops.gemm(a.clone().requires_grad_(), a, out=torch.empty_like(a)),
+                         r"import ptxkit\.torch|don't support automatic differentiation"),
+    "gradients of fp8": (lambda a: ops.gemm(a.to(torch.float8_e4m3fn).requires_grad_(), a.to(torch.float8_e4m3fn)), "dequantised"),
+    "gradients of scaled": (lambda a: ops.scaled_gemm(a.clone().requires_grad_(), a, torch.ones(1), torch.ones(1)), "no gradients"),
+    "scales": (lambda a: ops.scaled_gemm(*(a.to(torch.float8_e4m3fn),) * 2, torch.ones(3), torch.ones(2)), "a_scale has shape"),
+    "offs": (lambda a: ops.grouped_gemm(a, a[None], offs("cpu", 1, 2, 16)), r"for 1 groups it is \(1,\)"),
+    "grouped bias": (lambda a: ops.grouped_gemm(a, a[None], offs("cpu", 16), bias=a[0]), "add it to the result"),
+    "batches": (lambda a: ops.grouped_gemm(a[None], a[None], offs("cpu", 16)), r"is torch\.ops\.ptxkit\.gemm"),
+    "groups of f32": (lambda a: ops.weight_gradient(a.float(), a.float(), offs("cpu", 0, 16)), "both bfloat16 or both float16"),
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_what_is_refused_is_said_in_one_sentence(name: str) -> None:
+    call, sentence = SENTENCES[name]
+    with ptxkit.torch.cpu_device(), pytest.raises((LaunchError, RuntimeError), match=sentence) as raised:
+        call(randn(16, 16, device="cpu"))
+    if name != "out in grad mode":
+        assert isinstance(raised.value, LaunchError)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_gemm_itself_refuses_what_requires_grad_under_grad_mode() -> None:
+    from ptxkit import gemm
+
+    a = randn(16, 16, device="cpu")
+    wanted = a.clone().requires_grad_()
+    for call in (lambda: gemm.gemm(wanted, a), lambda: gemm.gemm(a, wanted), lambda: gemm.gemm(a, a, wanted),
+                 lambda: gemm.gemm(a, a, bias=wanted), lambda: gemm.group_gemm(wanted, a[None], a), lambda: gemm.group_gemm(a, wanted, a)):
+        with pytest.raises(LaunchError, match=r"import ptxkit\.torch"):
+            call()
+        with torch.no_grad(), pytest.raises(LaunchError, match="on cpu"):       # what is wrong with these tensors otherwise
+            call()
