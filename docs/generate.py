@@ -42,7 +42,7 @@ PAGES: dict[str, tuple[str, str, str]] = {
     "gemm": ("GEMM", "ptxkit.gemm",
              ". launch.dense launch.adapter launch.simulate launch.grid problem.dense config.parts config.dense config.budget "
              "heuristic.dense heuristic.table heuristic.tuned kernels.dense kernels.dense_split_k kernels.dense_blockscaled kernels.shape "
-             "tools.samples tools.verify.guarded tools.verify.trials tools.verify.dense "
+             "export.export export.choices tools.samples tools.verify.guarded tools.verify.trials tools.verify.dense "
              "tools.reference"),
     "group": ("Grouped GEMM", "ptxkit.gemm",
               "launch.grouped launch.ptr_array launch.simulate_grouped launch.group_kernels problem.grouped config.grouped_parts "

@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ptxkit.g
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
+    from .export import command as export
     from .ladder import command as ladder
     from .tools import explain, fit, invariance, options, probe, sample, timeline, tune
     from .tools import grouped as group
@@ -63,6 +64,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     fit.add_arguments(commands.add_parser("fit", help="the constants of a card's cost model, from what sample measured"))
     probe.add_arguments(commands.add_parser("probe", help="measure in a second what a card does that is not known, and keep it"))
     timeline.add_arguments(commands.add_parser("timeline", help="when each warp of a product did what, and what it costs to see it"))
+    export.add_arguments(commands.add_parser("export", help=export.HELP))
     ladder.add_arguments(commands.add_parser("ladder", help="from CUDA cores to the fastest kernel, step by step, checked and measured"))
     fingerprint.add_arguments(commands.add_parser("fingerprint", help=fingerprint.HELP))
     verify = commands.add_parser("verify", help="products of every kind on the GPU against float64, with guard bands")

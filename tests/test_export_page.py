@@ -61,7 +61,7 @@ def test_the_commands_print_what_is_shown(tmp_path: Path, monkeypatch: pytest.Mo
             printed = done.stdout + done.stderr
         assert agrees(output.splitlines(), printed.splitlines()), f"{step} prints\n{printed}"
         ran.append(command)
-    assert ran == ["ptxkit", "cc", "./main", "ptxkit"]
+    assert ran == ["ptxkit", "cc", "./main", "ptxkit", "ptxkit", "ptxkit"]
 
 
 def test_the_page_names_every_code() -> None:

@@ -50,6 +50,8 @@ static struct {
                   int);
     int (*max_clusters)(int *, void *, const px_config *);
     int (*clear)(uint64_t, unsigned char, size_t, void *);
+    int (*allocate)(uint64_t *, size_t);
+    int (*copy)(uint64_t, const void *, size_t);
 } px_driver;
 
 static pthread_mutex_t px_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -97,7 +99,7 @@ static int px_start(void)
         {"cuLibraryLoadData", &px_driver.load}, {"cuLibraryGetKernel", &px_driver.get_kernel},
         {"cuKernelSetAttribute", &px_driver.set_attribute}, {"cuLaunchKernelEx", &px_driver.launch},
         {"cuTensorMapEncodeTiled", &px_driver.encode}, {"cuOccupancyMaxActiveClusters", &px_driver.max_clusters},
-        {"cuMemsetD8Async", &px_driver.clear}};
+        {"cuMemsetD8Async", &px_driver.clear}, {"cuMemAlloc_v2", &px_driver.allocate}, {"cuMemcpyHtoD_v2", &px_driver.copy}};
     int version = 0, result;
     size_t i;
     if (started)
@@ -176,22 +178,28 @@ static int px_allow(px_kernel *kernel, int device)
     return PX_OK;
 }
 
-/* Makes the kernel ready on the device of the thread's current context. */
-static int px_ready(px_kernel *kernel)
+/* Makes the kernel ready on the device of the thread's current context, and says which that is. */
+static int px_ready_on(px_kernel *kernel, int *device)
 {
-    int device = -1, status, result;
+    int status, result;
     pthread_mutex_lock(&px_lock);
     status = px_start();
     if (status == PX_OK) {
-        result = px_driver.current_device(&device);
+        result = px_driver.current_device(device);
         if (result)
             status = px_fail(PX_NO_CONTEXT, "no context is current in this thread (%s): call cudaSetDevice or cuCtxSetCurrent first",
                              px_words(result));
-        else if (device >= 64 || !(kernel->devices >> device & 1))
-            status = px_allow(kernel, device);
+        else if (*device >= 64 || !(kernel->devices >> *device & 1))
+            status = px_allow(kernel, *device);
     }
     pthread_mutex_unlock(&px_lock);
     return status;
+}
+
+static int px_ready(px_kernel *kernel)
+{
+    int device = -1;
+    return px_ready_on(kernel, &device);
 }
 
 static px_config px_configured(const px_kernel *kernel, const uint32_t *grid, int pdl, void *stream, px_attribute *attributes)

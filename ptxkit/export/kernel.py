@@ -77,8 +77,9 @@ class Entry:
         return int(found[1]), int(found[2]), found[3] == "a"
 
 
-def entry(traced: Traced, assembly: Assembly, reserved: Sequence[str] = ()) -> Entry:
-    """The description of a kernel. C names of parameters avoid `reserved`. Raises ExportError for what C cannot launch."""
+def entry(traced: Traced, assembly: Assembly, reserved: Sequence[str] = (), parameters: Sequence[Parameter] | None = None) -> Entry:
+    """The description of a kernel. C names of parameters avoid `reserved`. `parameters` are those to describe, None for all. Raises
+    ExportError for what C cannot launch."""
     if traced.block is None:
         raise ExportError(f"kernel `{traced.name}` has no block size: give @kernel(block=...)")
     if traced.marks is not None:
@@ -90,7 +91,7 @@ def entry(traced: Traced, assembly: Assembly, reserved: Sequence[str] = ()) -> E
     if errors:
         raise AssembleError(assembly.log, errors, summary=f"kernel `{traced.name}` is not exported with this remark of ptxas")
     machine = read_cubin(assembly.cubin).entries[traced.name]
-    parameters = traced.parameters
+    parameters = traced.parameters if parameters is None else parameters
     names = renamed([parameter.name for parameter in parameters], reserved)
     arguments = tuple(_argument(traced.name, name, parameter, traced.copies.records.get(parameter.name))
                       for name, parameter in zip(names, parameters, strict=True))

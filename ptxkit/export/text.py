@@ -11,15 +11,16 @@ from .kernel import Argument, Entry
 
 STATUS = ("OK", "NO_DRIVER", "OLD_DRIVER", "NO_CONTEXT", "WRONG_DEVICE", "WRONG_ARGUMENT", "REFUSED")
 """What a function of an export returns, from 0 on."""
-INCLUDES = ("dlfcn.h", "pthread.h", "stdarg.h", "stddef.h", "stdint.h", "stdio.h", "string.h")
+INCLUDES = ("dlfcn.h", "pthread.h", "stdarg.h", "stddef.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
+HERE = Path(__file__).parent
 WIDTH = 128
 SPACE = "\0"
 """A space that no line ends at."""
 
 
-def part(name: str) -> str:
-    """A part of each export's C file."""
-    return Path(__file__).with_name(f"{name}.c").read_text(encoding="utf-8")
+def part(name: str, folder: Path = HERE) -> str:
+    """A part of an export's C file."""
+    return (folder / f"{name}.c").read_text(encoding="utf-8")
 
 
 def comment(lines: Sequence[str]) -> str:

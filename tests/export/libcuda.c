@@ -24,4 +24,5 @@ STUB(10, cuTensorMapEncodeTiled, (void *a, int b, uint32_t c, void *d, const uin
 STUB(11, cuOccupancyMaxActiveClusters, (int *a, void *b, const void *c), (a, b, c))
 STUB(12, cuMemsetD8Async, (uint64_t a, unsigned char b, size_t c, void *d), (a, b, c, d))
 STUB(13, cuTensorMapReplaceAddress, (void *a, void *b), (a, b))
-STUB(14, cuCtxGetCurrent, (void **a), (a))
+STUB(14, cuMemAlloc_v2, (uint64_t *a, size_t b), (a, b))
+STUB(15, cuMemcpyHtoD_v2, (uint64_t a, const void *b, size_t c), (a, b, c))

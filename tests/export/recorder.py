@@ -30,7 +30,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuLibraryGetKernel": (_P, _P, ctypes.c_char_p),
     "cuKernelSetAttribute": (_I, _I, _P, _I), "cuLaunchKernelEx": (_P, _P, _P, _P),
     "cuTensorMapEncodeTiled": (_P, _I, _U, *[_P] * 5, *[_I] * 4), "cuOccupancyMaxActiveClusters": (_P, _P, _P),
-    "cuMemsetD8Async": (_L, ctypes.c_uint8, ctypes.c_size_t, _P), "cuTensorMapReplaceAddress": (_P, _P)}
+    "cuMemsetD8Async": (_L, ctypes.c_uint8, ctypes.c_size_t, _P), "cuTensorMapReplaceAddress": (_P, _P),
+    "cuMemAlloc_v2": (_P, ctypes.c_size_t), "cuMemcpyHtoD_v2": (_L, _P, ctypes.c_size_t)}
 
 
 class Launched(NamedTuple):
@@ -59,6 +60,7 @@ class Recorder:
         self.launches: list[Launched] = []
         self.allowed: list[tuple[str, int, int]] = []
         self.cleared: list[tuple[int, int, int]] = []
+        self.memory: dict[int, bytes] = {}
         self._code: dict[int, bytes] = {}
         self._kernels: dict[int, tuple[str, str, tuple[int, ...]]] = {}
         self._words: list[Any] = []
@@ -150,6 +152,13 @@ class Recorder:
     def _cuMemsetD8Async(self, place: int, value: int, size: int, stream: int) -> None:
         assert value == 0
         self.cleared.append((place, size, stream or 0))
+
+    def _cuMemAlloc_v2(self, place: int, size: int) -> None:
+        self.memory[address := 0x6000_0000_0000 + (len(self.memory) << 24)] = b""
+        _put(place, "Q", address)
+
+    def _cuMemcpyHtoD_v2(self, address: int, data: int, size: int) -> None:
+        self.memory[address] = ctypes.string_at(data, size)
 
     @contextmanager
     def under_python(self) -> Iterator[None]:

@@ -1,0 +1,127 @@
+"""Which products an export has, and the configuration that Python gives each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ptxkit.cards import Card
+from ptxkit.export.kernel import ExportError
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
+from ptxkit.types import TYPES
+
+from ..config.dense import DenseConfig
+from ..heuristic.dense import heuristic
+from ..heuristic.tuned import tuned
+from ..problem.dense import Arrays, Problem
+from ..tools import models
+
+LINE = 4                # float32 numbers of 16 bytes
+KINDS = {"bf16": "BF16", "f16": "F16", "fp8": "FP8", "fp8-block": "FP8_BLOCK"}
+"""The types of layers, as the header names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Products with one weight: D [M, N] = A B for many M. `scales`: "", "tensor" (one for each operand) or "block". `padded`: the block
+    scales of A have lines that begin at multiples of 16 bytes."""
+
+    kind: str
+    n: int
+    k: int
+    dtype: str = "bf16"
+    b_dtype: str = "bf16"
+    out: str = "bf16"
+    layout: str = "nt"
+    scales: str = ""
+    padded: bool = False
+
+    def arrays(self, m: int) -> Arrays:
+        """The arrays of a product with `m` rows, without their memory. Their lines have no gaps, but where `padded` says so."""
+        depth = -(-self.k // 128)
+        scales: tuple[ArrayView | None, ...] = (None, None)
+        if self.scales == "tensor":
+            scales = (_array("f32", (1,)),) * 2
+        elif self.scales == "block":
+            line = -(-m // LINE) * LINE if self.padded else m
+            scales = _array("f32", (m, depth), (1, line)), _array("f32", (depth, -(-self.n // 128)), (1, depth))
+        a, b = ((extents, (extents[1], 1) if letter == "n" else (1, extents[0]))
+                for extents, letter in zip(((m, self.k), (self.k, self.n)), self.layout, strict=True))
+        return Arrays(_array(self.dtype, *a), _array(self.b_dtype, *b), _array(self.out, (m, self.n)), None, None, None, *scales)
+
+    def problem(self, m: int) -> Problem:
+        """The product with `m` rows."""
+        return Problem(self.arrays(m))
+
+    def chosen(self, m: int, card: Card) -> DenseConfig:
+        """What `gemm.gemm` takes on a card: the tuned configuration if there is one, else the heuristic's."""
+        problem = self.problem(m)
+        return tuned(problem, card) or heuristic(problem, card)
+
+    @property
+    def bytes(self) -> int:
+        """Of an element of A and B."""
+        return TYPES[self.dtype].bits // 8
+
+    @property
+    def out_bytes(self) -> int:
+        """Of an element of D."""
+        return TYPES[self.out].bits // 8
+
+    def __str__(self) -> str:
+        words = self.dtype if self.dtype == self.b_dtype else f"{self.dtype} x {self.b_dtype}"
+        lines = "" if self.scales != "block" else ", lines of A's scales of a multiple of 4" if self.padded else ", of other lines"
+        return f"N {self.n}, K {self.k}, {words}{'-block' if self.scales == 'block' else ''} {self.layout}{lines}"
+
+
+def _array(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> ArrayView:
+    return ArrayView(0, shape, contiguous_strides(shape) if strides is None else strides, dtype, 0, "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A layer with its choices: each is the configuration for up to so many rows, by rows."""
+
+    layer: Layer
+    choices: tuple[tuple[int, DenseConfig], ...]
+
+    def chosen(self, m: int) -> DenseConfig:
+        """The choice for `m` rows: that of the next number of rows in the table, of the largest one for more."""
+        return next((config for most, config in self.choices if m <= most), self.choices[-1][1])
+
+
+def table(layer: Layer, rows: Iterable[int], card: Card) -> Table:
+    """The choices of a layer for these numbers of rows. Numbers that follow one another with the same choice are one."""
+    found: list[tuple[int, DenseConfig]] = []
+    for m in sorted(set(rows)):
+        config = layer.chosen(m, card)
+        if found and found[-1][1] == config:
+            found.pop()
+        found.append((m, config))
+    return Table(layer, tuple(found))
+
+
+def model_tables(name: str, cards: int | None, card: Card, rows: Sequence[int] = ()) -> tuple[Table, ...]:
+    """The dense layers of a model on one of `cards` cards, in each of their types, with the listed rows and these. Raises ModelError, or
+    ExportError for a model without dense layers."""
+    wanted: dict[Layer, set[int]] = {}
+    for share in models.dense(name, cards):
+        for kind in share.types:
+            for layer, of in _layers(kind, share.n, share.k, share.rows, rows):
+                wanted.setdefault(layer, set()).update(of)
+    if not wanted:
+        raise ExportError(f"{name} is listed with experts alone: an export has dense products, not grouped ones")
+    return tuple(table(layer, of, card) for layer, of in wanted.items())
+
+
+def _layers(kind: str, n: int, k: int, listed: Sequence[int], more: Sequence[int]) -> list[tuple[Layer, set[int]]]:
+    rows = {*listed, *more}
+    if kind == "fp8-block":                     # scales of A whose lines are padded to 16 bytes, and those of listed rows that are not
+        odd = {m for m in listed if m % LINE}
+        found = [(Layer(kind, n, k, "e4m3", "e4m3", "bf16", scales="block", padded=True), rows)]
+        return [*found, (Layer(kind, n, k, "e4m3", "e4m3", "bf16", scales="block"), odd)] if odd else found
+    dtype = "e4m3" if kind == "fp8" else kind
+    return [(Layer(kind, n, k, dtype, dtype, "bf16" if kind == "fp8" else dtype, scales="tensor" if kind == "fp8" else ""), rows)]
+
+
+__all__ = ["KINDS", "LINE", "Layer", "Table", "model_tables", "table"]

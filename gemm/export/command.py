@@ -1,0 +1,119 @@
+"""`ptxkit export gemm`: one product, or the products of a model, for programs without Python."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from ptxkit.errors import LaunchError
+from ptxkit.export.kernel import ExportError
+
+from ..config.parts import ConfigError
+from ..tools import options as shared
+from .choices import Layer
+from .export import Exported, pack, product
+
+HELP = "write a product, or those of a model, for programs without Python: cubins, C header and a C file"
+TYPES = ("bf16", "f16", "f32", "e4m3", "e5m2")
+LAYOUTS = ("nt", "nn", "tn", "tt")
+MOST_ROWS = 1 << 16
+"""The most numbers of rows that --rows may name."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument("-m", type=_extent, metavar="M", help="rows of A and D")
+    parser.add_argument("-n", type=_extent, metavar="N", help="columns of B and D")
+    parser.add_argument("-k", type=_extent, metavar="K", help="columns of A, rows of B")
+    parser.add_argument("--dtype", choices=TYPES, help="type of A and B (default bf16; f32 is multiplied as tf32)")
+    parser.add_argument("--b-dtype", choices=TYPES, help="type of B, where 8-bit types differ")
+    parser.add_argument("--out-dtype", choices=TYPES, help="type of D (default: that of A; bf16 for 8-bit types)")
+    parser.add_argument("--layout", choices=LAYOUTS, help="A then B: n row-major, t column-major; nt (default) has K contiguous in both")
+    parser.add_argument("--scales", choices=("none", "tensor", "block"),
+                        help="of 8-bit operands: none, one for each (default), or of 1 x 128 (A) and 128 x 128 (B) blocks")
+    parser.add_argument("--model", metavar="NAME", help="the dense products of a model instead, such as deepseek-v3")
+    parser.add_argument("--tp", type=_extent, metavar="CARDS", help="on one of so many cards (default: as many as the model is listed for)")
+    parser.add_argument("--rows", type=_rows, default=(), metavar="M,M-M",
+                        help="with --model: choose for these numbers of rows too, as 1-512,2048")
+    shared.add_card(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder of the files; it is made if it is not there")
+    parser.add_argument("--name", default="", help="how the files and functions are called")
+    parser.add_argument("--force", action="store_true", help="overwrite files")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.set_defaults(run=run)
+
+
+def _extent(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _rows(text: str) -> tuple[int, ...]:
+    found: set[int] = set()
+    for word in text.split(","):
+        first, dash, last = word.partition("-")
+        low = _extent(first)
+        high = _extent(last) if dash else low
+        if high < low or len(found) + high - low >= MOST_ROWS:
+            raise argparse.ArgumentTypeError(f"{word} is not a range of at most {MOST_ROWS:,} numbers of rows, as 1-512")
+        found.update(range(low, high + 1))
+    return tuple(sorted(found))
+
+
+def run(options: argparse.Namespace) -> int:
+    """0; 2 for options that do not go together, or products that there are not."""
+    problem = _usage(options)
+    if problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    card = shared.card(options.card)
+    if options.model:
+        made = pack(options.model, options.output, cards=options.tp, rows=options.rows, name=options.name, card=card, force=options.force)
+    else:
+        try:
+            layer = _layer(options)
+            made = product(options.m, layer, options.output, name=options.name, card=card, force=options.force)
+        except (LaunchError, ConfigError) as error:
+            raise ExportError(str(error)) from None
+    print(json.dumps(_report(made, card.name)) if options.json else made)
+    return 0
+
+
+def _usage(options: argparse.Namespace) -> str:
+    extents = [name for name in "mnk" if getattr(options, name) is not None]
+    others = [name for name in ("dtype", "b_dtype", "out_dtype", "layout", "scales") if getattr(options, name) is not None]
+    if options.model and (extents or others):
+        return f"--model says which products there are: leave out {_option((extents + others)[0])}"
+    if not options.model and len(extents) < 3:
+        return "give -m, -n and -k of a product, or --model"
+    if not options.model and (options.tp or options.rows):
+        return f"{'--tp' if options.tp else '--rows'} is for --model"
+    if options.scales in ("tensor", "block") and options.dtype not in ("e4m3", "e5m2"):
+        return f"--scales {options.scales} is for operands of e4m3 and e5m2"
+    return ""
+
+
+def _option(name: str) -> str:
+    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+
+
+def _layer(options: argparse.Namespace) -> Layer:
+    dtype = options.dtype or "bf16"
+    eight = dtype in ("e4m3", "e5m2")
+    scales = {"none": "", None: "tensor" if eight else ""}.get(options.scales, options.scales)
+    kind = ("fp8-block" if scales == "block" else "fp8") if eight else dtype if dtype == "f16" else "bf16"
+    return Layer(kind, options.n, options.k, dtype, options.b_dtype or dtype, options.out_dtype or ("bf16" if eight else dtype),
+                 options.layout or "nt", scales, padded=scales == "block")
+
+
+def _report(made: Exported, card: str) -> dict[str, object]:
+    return {"name": made.name, "card": card, "files": list(map(str, made.files)), "configurations": list(map(str, made.configs)),
+            "products": [{"n": table.layer.n, "k": table.layer.k, "kind": table.layer.kind, "padded": table.layer.padded,
+                          "choices": [{"rows": most, "configuration": made.configs.index(config)} for most, config in table.choices]}
+                         for table in made.tables]}
+
+
+__all__ = ["HELP", "add_arguments", "run"]

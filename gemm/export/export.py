@@ -1,0 +1,88 @@
+"""Exports of one product, and of a pack of a model's products."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from ptxkit.cards import H200, Card
+from ptxkit.export.folder import write
+from ptxkit.export.kernel import ExportError
+from ptxkit.export.names import identifier
+
+from ..config.dense import DenseConfig
+from . import text
+from .choices import Layer, Table, model_tables, table
+from .plan import Plan, plan
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The files of an export, its products and the configurations that they are given."""
+
+    name: str
+    files: tuple[Path, ...]
+    tables: tuple[Table, ...]
+    configs: tuple[DenseConfig, ...]
+
+    def __str__(self) -> str:
+        cubins = [file for file in self.files if file.suffix == ".cubin"]
+        lines = [f"{file}  {file.stat().st_size:,} bytes" for file in self.files if file.suffix != ".cubin"]
+        shown = f"{cubins[0]}" + (f" ... {cubins[-1].name}" if len(cubins) > 1 else "")
+        return "\n".join([*lines, f"{shown}  {sum(file.stat().st_size for file in cubins):,} bytes", *map(str, self.configs)])
+
+
+def product(m: int, layer: Layer, folder: str | PathLike[str], *, name: str = "", card: Card = H200, force: bool = False) -> Exported:
+    """Write NAME.h, NAME.c and the cubin of the product that `gemm.gemm` launches for `m` rows on a card. Raises ExportError."""
+    words = [layer.dtype, *([layer.b_dtype] if layer.b_dtype != layer.dtype else []), *(["block"] if layer.scales == "block" else []),
+             *([layer.out] if layer.out != layer.dtype else []), layer.layout]
+    name = _named(name or f"gemm_{m}x{layer.n}x{layer.k}_{'_'.join(words)}")
+    made = table(layer, (m,), card)
+    plans = _plans((made,))
+    said = (f"{name}: D = A B, M {m}, {layer}, as ptxkit.gemm.gemm computes it on {card.name}. Written by `ptxkit export gemm`.",
+            *map(str, plans))
+    header, functions = text.one(name, said, made, m)
+    return _write(folder, name, said, (made,), plans, header, functions, force)
+
+
+def pack(model: str, folder: str | PathLike[str], *, cards: int | None = None, rows: Sequence[int] = (), name: str = "", card: Card = H200,
+         force: bool = False) -> Exported:
+    """Write NAME.h, NAME.c and the cubins of the dense products of a model on one of `cards` cards (None: as many as it is listed for),
+    with the listed numbers of rows and these. Raises ModelError or ExportError."""
+    tables = model_tables(model, cards, card, rows)
+    name = _named(name or "gemm_" + re.sub(r"\W+", "_", model.lower()) + (f"_tp{cards}" if cards else ""))
+    plans = _plans(tables)
+    said = (f"{name}: the dense products of {model}{f' on {cards} cards' if cards else ''}, as ptxkit.gemm.gemm computes them on "
+            f"{card.name}. Written by `ptxkit export gemm`.",)
+    header, functions = text.pack(name, said, tables, card)
+    return _write(folder, name, said, tables, plans, header, functions, force)
+
+
+def _named(name: str) -> str:
+    if not identifier(name):
+        raise ExportError(f"{name!r} cannot begin the names of C functions: give --name a word of letters, digits and _ that is no keyword "
+                          "of C or C++")
+    return name
+
+
+def _plans(tables: Sequence[Table]) -> dict[DenseConfig, Plan]:
+    found: dict[DenseConfig, Plan] = {}
+    for each in tables:
+        for _, config in each.choices:
+            if config not in found:
+                found[config] = plan(config, each.layer)
+    return found
+
+
+def _write(folder: str | PathLike[str], name: str, said: Sequence[str], tables: Sequence[Table], plans: dict[DenseConfig, Plan],
+           header: str, functions: str, force: bool) -> Exported:
+    alone = len(plans) == 1
+    cubins = {f"{name}.cubin" if alone else f"{name}_{number}.cubin": each.entry.cubin for number, each in enumerate(plans.values())}
+    files = {f"{name}.h": header.encode(), f"{name}.c": text.source(name, said, tables, plans, functions).encode(), **cubins}
+    return Exported(name, write(folder, files, force=force), tuple(tables), tuple(plans))
+
+
+__all__ = ["Exported", "pack", "product"]
