@@ -17,13 +17,14 @@ from ..problem.dense import Arrays, Problem
 from ..tools import models
 
 LINE = 4                # float32 numbers of 16 bytes
-KINDS = {"bf16": "BF16", "f16": "F16", "fp8": "FP8", "fp8-block": "FP8_BLOCK"}
+KINDS = {"bf16": "BF16", "f16": "F16", "fp8": "FP8", "fp8-row": "FP8_ROW", "fp8-block": "FP8_BLOCK"}
 """The types of layers, as the header names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Products with one weight: D [M, N] = A B for many M. `scales`: "", "tensor" (one for each operand) or "block". `padded`: the block
+    """Products with one weight: D [M, N] = A B for many M. `scales`: "", "tensor" (one for each operand), "row" (one for each row of A
+    and each column of B) or "block". `padded`: the block
     scales of A have lines that begin at multiples of 16 bytes."""
 
     kind: str
@@ -42,6 +43,8 @@ class Layer:
         scales: tuple[ArrayView | None, ...] = (None, None)
         if self.scales == "tensor":
             scales = (_array("f32", (1,)),) * 2
+        elif self.scales == "row":
+            scales = _array("f32", (m,)), _array("f32", (self.n,))
         elif self.scales == "block":
             line = -(-m // LINE) * LINE if self.padded else m
             scales = _array("f32", (m, depth), (1, line)), _array("f32", (depth, -(-self.n // 128)), (1, depth))
@@ -59,6 +62,11 @@ class Layer:
         return tuned(problem, card) or heuristic(problem, card)
 
     @property
+    def across(self) -> tuple[bool, bool]:
+        """Whether tiles of A and of B go across lines: those of types that wgmma does not transpose."""
+        return self.layout[0] == "t" and self.bytes != 2, self.layout[1] == "n" and self.bytes != 2
+
+    @property
     def bytes(self) -> int:
         """Of an element of A and B."""
         return TYPES[self.dtype].bits // 8
@@ -71,7 +79,7 @@ class Layer:
     def __str__(self) -> str:
         words = self.dtype if self.dtype == self.b_dtype else f"{self.dtype} x {self.b_dtype}"
         lines = "" if self.scales != "block" else ", lines of A's scales of a multiple of 4" if self.padded else ", of other lines"
-        return f"N {self.n}, K {self.k}, {words}{'-block' if self.scales == 'block' else ''} {self.layout}{lines}"
+        return f"N {self.n}, K {self.k}, {words}{f'-{self.scales}' if self.scales in ('row', 'block') else ''} {self.layout}{lines}"
 
 
 def _array(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> ArrayView:
@@ -101,13 +109,13 @@ def table(layer: Layer, rows: Iterable[int], card: Card) -> Table:
     return Table(layer, tuple(found))
 
 
-def model_tables(name: str, cards: int | None, card: Card, rows: Sequence[int] = ()) -> tuple[Table, ...]:
-    """The dense layers of a model on one of `cards` cards, in each of their types, with the listed rows and these. Raises ModelError, or
-    ExportError for a model without dense layers."""
+def model_tables(name: str, cards: int | None, card: Card, rows: Sequence[int] = (), by_row: bool = False) -> tuple[Table, ...]:
+    """The dense layers of a model on one of `cards` cards, in each of their types, with the listed rows and these. `by_row`: fp8 without
+    blocks has scales of rows and columns, not one for each operand. Raises ModelError, or ExportError for a model without dense layers."""
     wanted: dict[Layer, set[int]] = {}
     for share in models.dense(name, cards):
         for kind in share.types:
-            for layer, of in _layers(kind, share.n, share.k, share.rows, rows):
+            for layer, of in _layers("fp8-row" if kind == "fp8" and by_row else kind, share.n, share.k, share.rows, rows):
                 wanted.setdefault(layer, set()).update(of)
     if not wanted:
         raise ExportError(f"{name} is listed with experts alone: an export has dense products, not grouped ones")
@@ -120,8 +128,8 @@ def _layers(kind: str, n: int, k: int, listed: Sequence[int], more: Sequence[int
         odd = {m for m in listed if m % LINE}
         found = [(Layer(kind, n, k, "e4m3", "e4m3", "bf16", scales="block", padded=True), rows)]
         return [*found, (Layer(kind, n, k, "e4m3", "e4m3", "bf16", scales="block"), odd)] if odd else found
-    dtype = "e4m3" if kind == "fp8" else kind
-    return [(Layer(kind, n, k, dtype, dtype, "bf16" if kind == "fp8" else dtype, scales="tensor" if kind == "fp8" else ""), rows)]
+    scales = {"fp8": "tensor", "fp8-row": "row"}.get(kind, "")
+    return [(Layer(kind, n, k, *(("e4m3", "e4m3", "bf16") if scales else (kind,) * 3), scales=scales), rows)]
 
 
 __all__ = ["KINDS", "LINE", "Layer", "Table", "model_tables", "table"]

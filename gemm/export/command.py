@@ -30,8 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--b-dtype", choices=TYPES, help="type of B, where 8-bit types differ")
     parser.add_argument("--out-dtype", choices=TYPES, help="type of D (default: that of A; bf16 for 8-bit types)")
     parser.add_argument("--layout", choices=LAYOUTS, help="A then B: n row-major, t column-major; nt (default) has K contiguous in both")
-    parser.add_argument("--scales", choices=("none", "tensor", "block"),
-                        help="of 8-bit operands: none, one for each (default), or of 1 x 128 (A) and 128 x 128 (B) blocks")
+    parser.add_argument("--scales", choices=("none", "tensor", "row", "block"),
+                        help="of 8-bit operands: none, one for each (default), one for each row of A and column of B, or of 1 x 128 (A) "
+                        "and 128 x 128 (B) blocks; with --model tensor or row, for fp8 without blocks")
     parser.add_argument("--model", metavar="NAME", help="the dense products of a model instead, such as deepseek-v3")
     parser.add_argument("--tp", type=_extent, metavar="CARDS", help="on one of so many cards (default: as many as the model is listed for)")
     parser.add_argument("--rows", type=_rows, default=(), metavar="M,M-M",
@@ -71,7 +72,8 @@ def run(options: argparse.Namespace) -> int:
         return 2
     card = shared.card(options.card)
     if options.model:
-        made = pack(options.model, options.output, cards=options.tp, rows=options.rows, name=options.name, card=card, force=options.force)
+        made = pack(options.model, options.output, cards=options.tp, rows=options.rows, by_row=options.scales == "row", name=options.name,
+                    card=card, force=options.force)
     else:
         try:
             layer = _layer(options)
@@ -84,14 +86,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _usage(options: argparse.Namespace) -> str:
     extents = [name for name in "mnk" if getattr(options, name) is not None]
-    others = [name for name in ("dtype", "b_dtype", "out_dtype", "layout", "scales") if getattr(options, name) is not None]
+    others = [name for name in ("dtype", "b_dtype", "out_dtype", "layout") if getattr(options, name) is not None]
+    others += ["scales"] * (options.scales in ("none", "block"))
     if options.model and (extents or others):
         return f"--model says which products there are: leave out {_option((extents + others)[0])}"
     if not options.model and len(extents) < 3:
         return "give -m, -n and -k of a product, or --model"
     if not options.model and (options.tp or options.rows):
         return f"{'--tp' if options.tp else '--rows'} is for --model"
-    if options.scales in ("tensor", "block") and options.dtype not in ("e4m3", "e5m2"):
+    if not options.model and options.scales in ("tensor", "row", "block") and options.dtype not in ("e4m3", "e5m2"):
         return f"--scales {options.scales} is for operands of e4m3 and e5m2"
     return ""
 
@@ -104,7 +107,7 @@ def _layer(options: argparse.Namespace) -> Layer:
     dtype = options.dtype or "bf16"
     eight = dtype in ("e4m3", "e5m2")
     scales = {"none": "", None: "tensor" if eight else ""}.get(options.scales, options.scales)
-    kind = ("fp8-block" if scales == "block" else "fp8") if eight else dtype if dtype == "f16" else "bf16"
+    kind = (f"fp8-{scales}" if scales in ("row", "block") else "fp8") if eight else dtype if dtype == "f16" else "bf16"
     return Layer(kind, options.n, options.k, dtype, options.b_dtype or dtype, options.out_dtype or ("bf16" if eight else dtype),
                  options.layout or "nt", scales, padded=scales == "block")
 

@@ -14,6 +14,8 @@ from ptxkit.export.kernel import ExportError
 from ptxkit.export.names import identifier
 
 from ..config.dense import DenseConfig
+from ..launch.slabs import slabs
+from ..problem.dense import PLAIN
 from . import text
 from .choices import Layer, Table, model_tables, table
 from .plan import Plan, plan
@@ -37,22 +39,27 @@ class Exported:
 
 def product(m: int, layer: Layer, folder: str | PathLike[str], *, name: str = "", card: Card = H200, force: bool = False) -> Exported:
     """Write NAME.h, NAME.c and the cubin of the product that `gemm.gemm` launches for `m` rows on a card. Raises ExportError."""
-    words = [layer.dtype, *([layer.b_dtype] if layer.b_dtype != layer.dtype else []), *(["block"] if layer.scales == "block" else []),
+    words = [layer.dtype, *([layer.b_dtype] if layer.b_dtype != layer.dtype else []),
+             *([layer.scales] if layer.scales in ("row", "block") else []),
              *([layer.out] if layer.out != layer.dtype else []), layer.layout]
     name = _named(name or f"gemm_{m}x{layer.n}x{layer.k}_{'_'.join(words)}")
     made = table(layer, (m,), card)
-    plans = _plans((made,))
+    if len(slabs(layer.arrays(m), PLAIN, lambda: card)) > 1:
+        raise ExportError(f"M {m}, {layer}: rows do not begin at multiples of 16 bytes, and Python launches a product of this size in "
+                          "slabs: pad N and K")
+    plans = {config: plan(config, layer, m) for _, config in made.choices}
     said = (f"{name}: D = A B, M {m}, {layer}, as ptxkit.gemm.gemm computes it on {card.name}. Written by `ptxkit export gemm`.",
             *map(str, plans))
     header, functions = text.one(name, said, made, m)
     return _write(folder, name, said, (made,), plans, header, functions, force)
 
 
-def pack(model: str, folder: str | PathLike[str], *, cards: int | None = None, rows: Sequence[int] = (), name: str = "", card: Card = H200,
-         force: bool = False) -> Exported:
+def pack(model: str, folder: str | PathLike[str], *, cards: int | None = None, rows: Sequence[int] = (), by_row: bool = False,
+         name: str = "", card: Card = H200, force: bool = False) -> Exported:
     """Write NAME.h, NAME.c and the cubins of the dense products of a model on one of `cards` cards (None: as many as it is listed for),
-    with the listed numbers of rows and these. Raises ModelError or ExportError."""
-    tables = model_tables(model, cards, card, rows)
+    with the listed numbers of rows and these. `by_row`: fp8 without blocks has scales of rows and columns. Raises ModelError or
+    ExportError."""
+    tables = model_tables(model, cards, card, rows, by_row)
     name = _named(name or "gemm_" + re.sub(r"\W+", "_", model.lower()) + (f"_tp{cards}" if cards else ""))
     plans = _plans(tables)
     said = (f"{name}: the dense products of {model}{f' on {cards} cards' if cards else ''}, as ptxkit.gemm.gemm computes them on "

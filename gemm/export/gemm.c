@@ -1,11 +1,13 @@
 /* ---- products: the grid, the arguments and the tensor maps of a configuration, as ptxkit.gemm makes them ---- */
 
 enum {
-    PX_CONSTANT, PX_M, PX_N, PX_M_TILES, PX_N_TILES, PX_K_TILES, PX_LINE, PX_PANEL, PX_BATCH, PX_A, PX_B, PX_D, PX_LDD, PX_A_SCALE,
-    PX_B_SCALE, PX_A_SCALE_LD, PX_B_SCALE_LD, PX_COUNTERS, PX_SUMS, PX_CURVE, PX_MAP_A, PX_MAP_B, PX_MAP_D, PX_MAP_A_SCALE, PX_NO_MAP
+    PX_CONSTANT, PX_M, PX_N, PX_K, PX_M_TILES, PX_N_TILES, PX_K_TILES, PX_LINE, PX_PANEL, PX_BATCH, PX_A, PX_A_LINE, PX_A_INNER, PX_B,
+    PX_B_LINE, PX_B_INNER, PX_D, PX_LDD, PX_A_SCALE, PX_B_SCALE, PX_A_SCALE_LD, PX_B_SCALE_LD, PX_COUNTERS, PX_SUMS, PX_CURVE, PX_COPY,
+    PX_MAP_A, PX_MAP_B, PX_MAP_D, PX_MAP_A_SCALE
 };
 enum { PX_STATIC, PX_DYNAMIC, PX_SPLIT_IN_CLUSTER, PX_SPLIT_IN_WORKSPACE, PX_STREAM_K };
-enum { PX_MOST_ARGUMENTS = 64, PX_MOST_DEVICES = 16, PX_WORKSPACE_UNIT = 16, PX_MOST_CURVES = 64, PX_MOST_PLACES = 65536 };
+enum { PX_MOST_ARGUMENTS = 64, PX_MOST_DEVICES = 16, PX_WORKSPACE_UNIT = 16, PX_MOST_CURVES = 64, PX_MOST_PLACES = 65536,
+       PX_COPY_UNIT = 256, PX_MULTIPROCESSORS = 16 };
 
 typedef struct { int what; uint64_t constant; } px_argument;    /* a parameter of a kernel: where its value comes from */
 
@@ -13,16 +15,27 @@ typedef struct {
     int type, padded;                       /* an enumerator of the header; block scales of A on lines of 16 bytes */
     uint64_t n, k;
     int m_is_fast, n_is_fast;               /* A lies [K, M], B lies [K, N] */
+    int a_across, b_across;                 /* tiles of A or B go across its lines */
     int bytes, out_bytes;                   /* of an element of A and B, and of D */
     int block_scales, scales;
 } px_layer;
+
+typedef struct {                            /* a kernel before a product, which copies A or B to lines that tensor copies can load */
+    px_kernel *kernel;
+    const px_argument *arguments;
+    uint32_t count;
+    int of_b;
+    uint64_t bytes, pitch, ctas;
+} px_copy;
 
 typedef struct {
     px_kernel *kernel;
     const px_argument *arguments;
     uint32_t count;                         /* of them */
+    const px_copy *copies;
+    uint32_t copies_count;
     const px_box *a, *b, *d, *a_scale;      /* NULL: the kernel copies nothing through such a map */
-    uint32_t bm, bn, bk, cluster_m, cluster_n, splits, panel, along_m, warpgroups, most_rows, d_unit, scale_unit;
+    uint32_t bm, bn, bk, cluster_m, cluster_n, splits, panel, along_m, warpgroups, most_rows, a_unit, b_unit, d_unit, scale_unit;
     int scheduler, hilbert;
     const char *words;
     int clusters[PX_MOST_DEVICES];          /* that a device holds at once, where that is known */
@@ -42,7 +55,7 @@ typedef struct {
     uint64_t workspace_bytes;
 } px_product;
 
-typedef struct { uint64_t m_tiles, n_tiles, k_tiles, rows, columns, ctas, workspace, curve; } px_grid;
+typedef struct { uint64_t m_tiles, n_tiles, k_tiles, rows, columns, ctas, workspace, curve, copies[2]; } px_grid;
 
 static uint64_t px_ceil(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
 static uint64_t px_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -90,6 +103,7 @@ static int px_gridded(const px_layer *layer, const px_plan *plan, uint64_t m, ui
     const int spread = plan->scheduler == PX_SPLIT_IN_WORKSPACE, streams = plan->scheduler == PX_STREAM_K;
     const uint64_t cluster = plan->kernel->cluster[0], tile = (uint64_t)plan->bm * plan->bn * 4;
     uint64_t whole, count, resident;
+    uint32_t i;
     if (m < 1 || m > (uint64_t)1 << 31)
         return px_fail(PX_WRONG_ARGUMENT, "m is %llu: it is between 1 and 2^31", (unsigned long long)m);
     if (plan->most_rows && m > plan->most_rows)
@@ -115,6 +129,10 @@ static int px_gridded(const px_layer *layer, const px_plan *plan, uint64_t m, ui
     grid->ctas = resident * cluster;
     grid->workspace = spread || streams || plan->scheduler == PX_DYNAMIC ? PX_COUNTER_BYTES : 0;
     grid->workspace += (spread ? whole * plan->splits : streams ? grid->ctas : 0) * tile;
+    for (i = 0; i < plan->copies_count; ++i) {
+        grid->copies[i] = px_ceil(px_most(grid->workspace, PX_COUNTER_BYTES), PX_COPY_UNIT) * PX_COPY_UNIT;
+        grid->workspace = grid->copies[i] + plan->copies[i].bytes;
+    }
     return PX_OK;
 }
 
@@ -194,6 +212,12 @@ static int px_line(const char *name, const void *pointer, uint64_t ld, uint64_t 
     return PX_OK;
 }
 
+/* The leading dimension of lines without gaps; a single line has any, and counts as padded to 16 bytes. */
+static uint64_t px_alone(uint64_t inner, int single, unsigned bytes)
+{
+    return single ? px_ceil(inner * bytes, 16) * 16 / bytes : inner;
+}
+
 /* Leading dimensions of 0 are those of lines without gaps; those of a single line do not matter. Fails for what the configuration cannot take. */
 static int px_checked(const px_layer *layer, const px_plan *plan, px_product *product)
 {
@@ -202,14 +226,14 @@ static int px_checked(const px_layer *layer, const px_plan *plan, px_product *pr
     const unsigned bytes = (unsigned)layer->bytes, out = (unsigned)layer->out_bytes;
     int status;
     if (!product->lda || (layer->m_is_fast ? layer->k : product->m) == 1)
-        product->lda = px_ceil(a_inner * bytes, 16) * 16 / bytes;
+        product->lda = px_alone(a_inner, (layer->m_is_fast ? layer->k : product->m) == 1, bytes);
     if (!product->ldb || (layer->n_is_fast ? layer->k : layer->n) == 1)
-        product->ldb = px_ceil(b_inner * bytes, 16) * 16 / bytes;
+        product->ldb = px_alone(b_inner, (layer->n_is_fast ? layer->k : layer->n) == 1, bytes);
     if (!product->ldd || product->m == 1)
         product->ldd = layer->n;
-    status = px_line("a", product->a, product->lda, a_inner, bytes, 16);
+    status = px_line("a", product->a, product->lda, a_inner, bytes, plan->a_unit);
     if (status == PX_OK)
-        status = px_line("b", product->b, product->ldb, b_inner, bytes, 16);
+        status = px_line("b", product->b, product->ldb, b_inner, bytes, plan->b_unit);
     if (status == PX_OK)
         status = px_line("d", product->d, product->ldd, layer->n, out, plan->d_unit);
     if (status == PX_OK && layer->scales && ((uintptr_t)product->a_scale % 4 || (uintptr_t)product->b_scale % 4
@@ -236,6 +260,7 @@ static uint64_t px_value(const px_layer *layer, const px_plan *plan, const px_pr
     switch (argument->what) {
     case PX_M: return product->m;
     case PX_N: return layer->n;
+    case PX_K: return layer->k;
     case PX_M_TILES: return grid->m_tiles;
     case PX_N_TILES: return grid->n_tiles;
     case PX_K_TILES: return grid->k_tiles;
@@ -243,7 +268,11 @@ static uint64_t px_value(const px_layer *layer, const px_plan *plan, const px_pr
     case PX_PANEL: return 0xFFFFFFFFu / ((lines - 1) % plan->panel + 1);
     case PX_BATCH: return 0xFFFFFFFFu / (grid->rows * grid->columns);
     case PX_A: return (uintptr_t)product->a;
+    case PX_A_LINE: return layer->a_across ? 1 : product->lda;
+    case PX_A_INNER: return layer->a_across ? product->lda : 1;
     case PX_B: return (uintptr_t)product->b;
+    case PX_B_LINE: return layer->b_across ? 1 : product->ldb;
+    case PX_B_INNER: return layer->b_across ? product->ldb : 1;
     case PX_D: return (uintptr_t)product->d;
     case PX_LDD: return product->ldd;
     case PX_A_SCALE: return (uintptr_t)product->a_scale;
@@ -267,12 +296,39 @@ static int px_mapped(uint64_t *room, void **place, const px_box *box, const void
     return px_encode(room, place, box, (void *)(uintptr_t)data, shape, strides);
 }
 
+/* Launches the kernels that copy operands into the workspace. */
+static int px_copied(const px_layer *layer, const px_plan *plan, const px_product *product, const px_grid *grid, int device, void *stream)
+{
+    uint64_t values[PX_MOST_ARGUMENTS];
+    void *arguments[PX_MOST_ARGUMENTS];
+    uint32_t i, j, ctas[3] = {0, 1, 1};
+    int processors = 0, status = PX_OK, result;
+    for (i = 0; i < plan->copies_count && status == PX_OK; ++i) {
+        const px_copy *copy = &plan->copies[i];
+        result = px_driver.device_attribute(&processors, PX_MULTIPROCESSORS, device);
+        if (result)
+            return px_fail(PX_REFUSED, "device %d does not say how many SMs it has: %s", device, px_words(result));
+        status = px_ready(copy->kernel);
+        for (j = 0; j < copy->count; ++j) {
+            values[j] = copy->arguments[j].what == PX_COPY ? (uintptr_t)product->workspace + grid->copies[i]
+                                                           : px_value(layer, plan, product, grid, &copy->arguments[j]);
+            arguments[j] = &values[j];
+        }
+        ctas[0] = (uint32_t)px_least(copy->ctas, PX_COPY_CTAS * (uint64_t)processors);
+        if (status == PX_OK)
+            status = px_launch(copy->kernel, ctas, arguments, 1, stream);
+    }
+    return status;
+}
+
 /* Launches a product. */
 static int px_run(const px_layer *layer, px_plan *plan, px_product product, void *stream)
 {
     uint64_t rooms[4][PX_ROOM], values[PX_MOST_ARGUMENTS], clusters = 0;
     uint32_t ctas[3] = {0, 1, 1}, i;
-    void *arguments[PX_MOST_ARGUMENTS], *first;
+    void *arguments[PX_MOST_ARGUMENTS], *maps[4] = {NULL, NULL, NULL, NULL}, *first = NULL;
+    const void *a, *b;
+    uint64_t lda, ldb;
     px_grid grid;
     int device = -1, status = px_clusters(plan, &clusters, &device);
     if (status == PX_OK)
@@ -288,31 +344,51 @@ static int px_run(const px_layer *layer, px_plan *plan, px_product product, void
         return px_fail(PX_WRONG_ARGUMENT, "the workspace has %llu bytes at %p: this product needs %llu at a multiple of %d",
                        (unsigned long long)product.workspace_bytes, product.workspace, (unsigned long long)grid.workspace,
                        PX_WORKSPACE_UNIT);
-    status = px_mapped(rooms[0], &first, plan->a, product.a, layer->m_is_fast ? product.m : layer->k,
-                       layer->m_is_fast ? layer->k : product.m, product.lda);
-    for (i = 0; i < plan->count && status == PX_OK; ++i) {
-        switch (plan->arguments[i].what) {
-        case PX_MAP_B:
-            status = px_mapped(rooms[1], &arguments[i], plan->b, product.b, layer->n_is_fast ? layer->n : layer->k,
-                               layer->n_is_fast ? layer->k : layer->n, product.ldb);
-            break;
-        case PX_MAP_D:
-            status = px_mapped(rooms[2], &arguments[i], plan->d, product.d, layer->n, product.m, product.ldd);
-            break;
-        case PX_MAP_A_SCALE:
-            status = px_mapped(rooms[3], &arguments[i], plan->a_scale, product.a_scale, product.m, px_ceil(layer->k, 128),
-                               product.a_scale_ld);
-            break;
-        case PX_MAP_A: case PX_NO_MAP:
-            arguments[i] = first;
-            break;
-        default:
-            values[i] = px_value(layer, plan, &product, &grid, &plan->arguments[i]);
-            arguments[i] = &values[i];                      /* little-endian: the first bytes are the narrower value */
+    a = product.a;
+    b = product.b;
+    lda = product.lda;
+    ldb = product.ldb;
+    for (i = 0; i < plan->copies_count; ++i) {
+        const void *copy = (const void *)((uintptr_t)product.workspace + grid.copies[i]);
+        if (plan->copies[i].of_b) {
+            b = copy;
+            ldb = plan->copies[i].pitch / (unsigned)layer->bytes;
+        } else {
+            a = copy;
+            lda = plan->copies[i].pitch / (unsigned)layer->bytes;
         }
     }
+    if (plan->a)
+        status = px_mapped(rooms[0], &maps[0], plan->a, a, layer->m_is_fast != layer->a_across ? product.m : layer->k,
+                           layer->m_is_fast != layer->a_across ? layer->k : product.m, lda);
+    if (status == PX_OK && plan->b)
+        status = px_mapped(rooms[1], &maps[1], plan->b, b, layer->n_is_fast != layer->b_across ? layer->n : layer->k,
+                           layer->n_is_fast != layer->b_across ? layer->k : layer->n, ldb);
+    if (status == PX_OK && plan->d)
+        status = px_mapped(rooms[2], &maps[2], plan->d, product.d, layer->n, product.m, product.ldd);
+    if (status == PX_OK && plan->a_scale)
+        status = px_mapped(rooms[3], &maps[3], plan->a_scale, product.a_scale, product.m, px_ceil(layer->k, 128), product.a_scale_ld);
+    if (status == PX_OK)
+        status = px_copied(layer, plan, &product, &grid, device, stream);
+    if (status != PX_OK)
+        return status;
+    for (i = 4; i-- > 0;)
+        first = maps[i] ? maps[i] : first;
+    if (first == NULL) {                                    /* a kernel reads no map that it copies nothing through */
+        memset(rooms[0], 0, sizeof rooms[0]);
+        first = (void *)(((uintptr_t)rooms[0] + 63) / 64 * 64);
+    }
+    for (i = 0; i < plan->count; ++i) {
+        const int map = plan->arguments[i].what - PX_MAP_A;
+        if (map >= 0) {
+            arguments[i] = maps[map] ? maps[map] : first;
+            continue;
+        }
+        values[i] = px_value(layer, plan, &product, &grid, &plan->arguments[i]);
+        arguments[i] = &values[i];                          /* little-endian: the first bytes are the narrower value */
+    }
     ctas[0] = (uint32_t)grid.ctas;
-    return status == PX_OK ? px_launch(plan->kernel, ctas, arguments, 1, stream) : status;
+    return px_launch(plan->kernel, ctas, arguments, 1, stream);
 }
 
 /* The bytes of workspace that a product needs on the thread's device. */

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptxkit.dsl.arguments import FORMATS
 from ptxkit.dsl.parameters import Parameter
@@ -14,21 +14,30 @@ from ptxkit.runtime.toolchain import assemble
 from ptxkit.types import TYPES
 
 from ..config.dense import DenseConfig
-from ..config.parts import BlockScaled, Direct, Dynamic, Hilbert, SplitK, StreamK, Swizzle
+from ..config.parts import AsyncCopies, BlockScaled, Direct, Dynamic, Hilbert, SplitK, StreamK, Swizzle, TensorCopies
+from ..kernels.align_lines import align_lines
+from ..launch.aligning import copies
 from ..launch.grid import kernel_of
 from .choices import Layer
 
+if TYPE_CHECKING:
+    from ptxkit.dsl.traced import Traced
+    from ptxkit.runtime.toolchain import Assembly
+
 MAPS = {"a": "PX_MAP_A", "b": "PX_MAP_B", "d": "PX_MAP_D", "sfa_map": "PX_MAP_A_SCALE"}
 SOURCES = {
-    "shape_m": "PX_M", "shape_n": "PX_N", "shape_m_tiles": "PX_M_TILES", "shape_n_tiles": "PX_N_TILES", "shape_k_tiles": "PX_K_TILES",
-    "divmod_line": "PX_LINE", "divmod_panel": "PX_PANEL", "divmod_batch": "PX_BATCH", "out_pointer": "PX_D", "out_row": "PX_LDD",
-    "curve": "PX_CURVE", "counters": "PX_COUNTERS", "workspace": "PX_SUMS", "fused_a_scale": "PX_A_SCALE", "fused_b_scale": "PX_B_SCALE",
+    "a_source_pointer": "PX_A", "a_source_line": "PX_A_LINE", "a_source_inner": "PX_A_INNER", "b_source_pointer": "PX_B",
+    "b_source_line": "PX_B_LINE", "b_source_inner": "PX_B_INNER", "k": "PX_K", "shape_m": "PX_M", "shape_n": "PX_N",
+    "shape_m_tiles": "PX_M_TILES", "shape_n_tiles": "PX_N_TILES", "shape_k_tiles": "PX_K_TILES", "divmod_line": "PX_LINE",
+    "divmod_panel": "PX_PANEL", "divmod_batch": "PX_BATCH", "out_pointer": "PX_D", "out_row": "PX_LDD", "curve": "PX_CURVE",
+    "counters": "PX_COUNTERS", "workspace": "PX_SUMS", "fused_a_scale": "PX_A_SCALE", "fused_b_scale": "PX_B_SCALE",
     "sfa_pointer": "PX_A_SCALE", "sfb_pointer": "PX_B_SCALE"}
 """Where C takes the arguments of dense kernels from, by the names of PTX parameters."""
 BLOCK_SOURCES = {"sfa_k_stride": "PX_A_SCALE_LD", "sfb_mn_stride": "PX_B_SCALE_LD"}
-CONSTANTS = {"shape_batches": 1, "out_batch": 0, "fused_alpha": 1.0, "fused_beta": 0.0, "fused_c_pointer": 0, "fused_c_row": 0,
-             "fused_c_batch": 0, "fused_bias": 0, "fused_residual_pointer": 0, "fused_residual_row": 0, "fused_residual_batch": 0,
-             "sfa_mn_stride": 0, "sfa_k_stride": 0, "sfb_mn_stride": 0, "sfb_k_stride": 0}
+CONSTANTS = {
+    "a_source_batch": 0, "b_source_batch": 0, "shape_batches": 1, "out_batch": 0, "fused_alpha": 1.0, "fused_beta": 0.0,
+    "fused_c_pointer": 0, "fused_c_row": 0, "fused_c_batch": 0, "fused_bias": 0, "fused_residual_pointer": 0, "fused_residual_row": 0,
+    "fused_residual_batch": 0, "sfa_mn_stride": 0, "sfa_k_stride": 0, "sfb_mn_stride": 0, "sfb_k_stride": 0}
 BLOCK_CONSTANTS = {"sfa_mn_stride": 1, "sfb_k_stride": 1}
 UNIT = 16               # bytes, at multiples of which lines of tensor copies begin
 
@@ -46,18 +55,33 @@ class Plan:
     panel: int
     along_m: bool
     hilbert: bool
+    units: tuple[int, int]
     d_unit: int
     scale_unit: int
+    copies: tuple[Before, ...] = ()
 
 
-def plan(config: DenseConfig, layer: Layer) -> Plan:
-    """The plan of a configuration that was chosen for a layer. Raises ExportError for what only Python launches."""
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The kernel that copies an operand before a product: its arguments as those of a plan, the bytes of the copy and of its lines."""
+
+    entry: Entry
+    values: tuple[tuple[str, int], ...]
+    of_b: bool
+    bytes: int
+    pitch: int
+    ctas: int
+
+
+def plan(config: DenseConfig, layer: Layer, m: int = 0) -> Plan:
+    """The plan of a configuration that was chosen for a layer; `m` rows where it is for these alone. Raises ExportError for what only
+    Python launches."""
     order = config.scheduler.order
-    if config.by_threads or config.loads.align:
-        raise ExportError(f"{layer}: rows do not begin at multiples of {UNIT} bytes, so the choice copies operands by threads ({config}), "
-                          "which only Python launches: pad N and K, or export a product whose rows are such multiples")
+    if config.loads.align and not m:
+        raise ExportError(f"{layer}: the choice copies operands before the product ({config}), which an export does for one M: give -m, -n "
+                          "and -k")
     traced = kernel_of(config).trace(**config.parameters)
-    assembly = assemble(traced.ptx(locs=True), traced.module.target[0], lines=traced.positions())
+    assembly = _assembled(traced)
     sums = config.sums
     block = isinstance(sums, BlockScaled)
     read = [parameter for parameter in traced.parameters if parameter.kind != "tensormap" or parameter.name in traced.copies.records]
@@ -66,13 +90,39 @@ def plan(config: DenseConfig, layer: Layer) -> Plan:
     swizzle = order if isinstance(order, Swizzle) else Swizzle()
     return Plan(config, made, tuple(_value(parameter, maps, block) for parameter in traced.parameters), maps,
                 fetch_modes(0, config.loads.l2_fetch)[1], _scheduler(config), swizzle.size, swizzle.raster == "along_m",
-                isinstance(order, Hilbert), _d_unit(config, layer), UNIT if isinstance(sums, BlockScaled) and sums.load != "warp" else 4)
+                isinstance(order, Hilbert), _units(config), _d_unit(config, layer),
+                UNIT if isinstance(sums, BlockScaled) and sums.load != "warp" else 4, _before(config, layer, m))
+
+
+def _assembled(traced: Traced) -> Assembly:
+    return assemble(traced.ptx(locs=True), traced.module.target[0], lines=traced.positions())
+
+
+def _units(config: DenseConfig) -> tuple[int, int]:
+    """The bytes at multiples of which A, B and their lines must begin."""
+    size = config.operands.a.bits // 8
+    found = [UNIT if isinstance(copies, TensorCopies) else copies.bytes if isinstance(copies, AsyncCopies) else size
+             for copies in (config.loads.a, config.loads.b)]
+    return (size if "a" in config.loads.align else found[0]), (size if "b" in config.loads.align else found[1])
+
+
+def _before(config: DenseConfig, layer: Layer, m: int) -> tuple[Before, ...]:
+    """The kernels that copy operands before a product with `m` rows."""
+    found = []
+    for copy in copies(layer.problem(m), config.loads.align, 0) if config.loads.align else ():
+        traced = align_lines.trace(**copy.parameters)
+        given = {f"source_{name}": f"PX_{copy.name.upper()}{suffix}" for name, suffix in (
+            ("pointer", ""), ("line", "_LINE"), ("inner", "_INNER"))}
+        values = [(given[parameter.name], 0) if parameter.name in given else ("PX_COPY", 0) if parameter.name == "to"
+                  else ("PX_CONSTANT", {"source_batch": 0, **copy.sizes}[parameter.name]) for parameter in traced.parameters]
+        found.append(Before(entry(traced, _assembled(traced)), tuple(values), copy.name == "b", copy.bytes, copy.sizes["pitch"], copy.ctas))
+    return tuple(found)
 
 
 def _value(parameter: Parameter, maps: dict[str, Argument], block: bool) -> tuple[str, int]:
     name = parameter.name
     if parameter.kind == "tensormap":
-        return (MAPS[name] if name in maps else "PX_NO_MAP"), 0
+        return MAPS[name], 0
     if block and name in BLOCK_SOURCES:
         return BLOCK_SOURCES[name], 0
     if name in SOURCES:
@@ -103,4 +153,4 @@ def _d_unit(config: DenseConfig, layer: Layer) -> int:
     return size * config.store.elements if isinstance(config.store, Direct) else size
 
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Before", "Plan", "plan"]

@@ -9,6 +9,7 @@ from ptxkit.cards import Card
 from ptxkit.export import text
 
 from ..config.dense import DenseConfig
+from ..launch.aligning import CTAS
 from ..launch.grid import COUNTER_BYTES
 from ..scheduler.stream_k import MIN_STAGES_OF_PART
 from .choices import KINDS, Layer, Table
@@ -26,7 +27,8 @@ PREPARE = ("Clears what a workspace must have cleared before its first product. 
 
 def source(name: str, said: Sequence[str], tables: Sequence[Table], plans: Mapping[DenseConfig, Plan], functions: str) -> str:
     """The C file."""
-    own = "\n".join([f"enum {{ PX_COUNTER_BYTES = {COUNTER_BYTES}, PX_MIN_STAGES_OF_PART = {MIN_STAGES_OF_PART} }};\n",
+    numbers = {"COUNTER_BYTES": COUNTER_BYTES, "MIN_STAGES_OF_PART": MIN_STAGES_OF_PART, "COPY_CTAS": CTAS}
+    own = "\n".join([f"enum {{ {', '.join(f'PX_{word} = {number}' for word, number in numbers.items())} }};\n",
                      text.part("gemm", HERE), "/* ---- the kernels ---- */\n", *_plans(plans), *_tables(tables, plans), functions])
     return text.source(name, said, SHARED, own)
 
@@ -38,18 +40,37 @@ def _plans(plans: Mapping[DenseConfig, Plan]) -> Iterator[str]:
         yield text.kernel_data(f"px_kernel_{number}", f"px_cubin_{number}", plan.entry)
         for name, argument in plan.maps.items():
             yield text.box_data(f"px_{name}_{number}", argument, plan.promotion)
-        values = ", ".join(f"{{{what}, {constant}u}}" for what, constant in plan.values)
-        yield f"static const px_argument px_arguments_{number}[] = {{{values}}};\n"
+        yield _arguments(f"px_arguments_{number}", plan.values)
+        yield from _before(number, plan)
         rows.append(_row(number, plan))
     yield "static px_plan px_plans[] = {\n" + ",\n".join(rows) + "\n};\n"
+
+
+def _arguments(symbol: str, given: Sequence[tuple[str, int]]) -> str:
+    values = ", ".join(f"{{{what}, {constant}u}}" for what, constant in given)
+    return f"static const px_argument {symbol}[] = {{{values}}};\n"
+
+
+def _before(number: int, plan: Plan) -> Iterator[str]:
+    rows = []
+    for place, copy in enumerate(plan.copies):
+        name = f"{number}_{place}"
+        yield text.cubin_data(f"px_copy_cubin_{name}", copy.entry.cubin)
+        yield text.kernel_data(f"px_copy_kernel_{name}", f"px_copy_cubin_{name}", copy.entry)
+        yield _arguments(f"px_copy_arguments_{name}", copy.values)
+        numbers = (len(copy.values), int(copy.of_b), f"{copy.bytes}u", copy.pitch, copy.ctas)
+        rows.append(f"    {{&px_copy_kernel_{name}, px_copy_arguments_{name}, {', '.join(map(str, numbers))}}}")
+    if rows:
+        yield f"static const px_copy px_copies_{number}[] = {{\n" + ",\n".join(rows) + "\n};\n"
 
 
 def _row(number: int, plan: Plan) -> str:
     config, tile = plan.config, plan.config.tile
     maps = ", ".join(f"&px_{name}_{number}" if name in plan.maps else "NULL" for name in ("a", "b", "d", "sfa_map"))
     numbers = (tile.BM, tile.BN, tile.BK, config.multicast.m, config.multicast.n, config.splits, plan.panel, int(plan.along_m),
-               config.warpgroups, config.loads.a_rows or 0, plan.d_unit, plan.scale_unit)
-    return (f"    {{&px_kernel_{number}, px_arguments_{number}, {len(plan.values)}, {maps},\n"
+               config.warpgroups, config.loads.a_rows or 0, *plan.units, plan.d_unit, plan.scale_unit)
+    copies = f"px_copies_{number}, {len(plan.copies)}" if plan.copies else "NULL, 0"
+    return (f"    {{&px_kernel_{number}, px_arguments_{number}, {len(plan.values)}, {copies}, {maps},\n"
             f'     {", ".join(map(str, numbers))}, {plan.scheduler}, {int(plan.hilbert)}, "{config}", {{0}}}}')
 
 
@@ -65,7 +86,7 @@ def _tables(tables: Sequence[Table], plans: Mapping[DenseConfig, Plan]) -> Itera
 
 def _layer(layer: Layer) -> str:
     numbers = (list(KINDS).index(layer.kind), int(layer.padded), layer.n, layer.k, int(layer.layout[0] == "t"), int(layer.layout[1] == "n"),
-               layer.bytes, layer.out_bytes, int(layer.scales == "block"), int(bool(layer.scales)))
+               *map(int, layer.across), layer.bytes, layer.out_bytes, int(layer.scales == "block"), int(bool(layer.scales)))
     return f"{{{', '.join(map(str, numbers))}}}"
 
 
@@ -122,6 +143,8 @@ def _scale_notes(scales: str) -> tuple[str, ...]:
     if scales == "block":
         return ("a_scale is float32 [K / 128, M], with a_scale_ld elements from line to line (0: M).",
                 "b_scale is float32 [N / 128, K / 128].")
+    if scales == "row":
+        return ("a_scale is float32 [M], one for each row of A, and b_scale float32 [N], one for each column of B.",)
     return ("a_scale and b_scale are one float32 each, on the device.",) if scales else ()
 
 
@@ -135,16 +158,17 @@ def pack(name: str, said: Sequence[str], tables: Sequence[Table], card: Card) ->
     products = tuple(dict.fromkeys(f"  {table.layer}: M {', '.join(str(most) for most, _ in table.choices)}" for table in tables))
     fields = (("int type;", f"{big}_BF16, ..."), ("uint64_t m, n, k;", ""), ("const void *a, *b;", "A [M, K], B [N, K]"),
               ("void *d;", "D [M, N]"), ("uint64_t lda, ldb, ldd;", "elements from line to line; 0: without gaps"),
-              ("const float *a_scale, *b_scale;", "one number each; for blocks [K / 128, M] and [N / 128, K / 128]"),
+              ("const float *a_scale, *b_scale;", "one number each, or by rows [M] and [N], or [K / 128, M] and [N / 128, K / 128]"),
               ("uint64_t a_scale_ld;", "of block scales: elements from line to line; 0: M"), ("void *workspace;", ""),
               ("uint64_t workspace_bytes;", ""))
     struct = "\n".join(f"    {field:<34}{f'/* {note} */' if note else ''}".rstrip() for field, note in fields)
-    types = "Types. FP8 is e4m3 with one scale for each operand, FP8_BLOCK with scales of 1 x 128 and 128 x 128; D is then bf16."
+    types = ("Types. FP8 is e4m3 with one scale for each operand, FP8_ROW with one for each row of A and column of B, FP8_BLOCK with",
+             "scales of 1 x 128 and 128 x 128; D is then bf16.")
     chooses = (f"The number of the configuration that a product gets, as ptxkit chooses on {card.name} for the next number of rows in the",
                f"table; -1, with a sentence in {name}_error(), where the pack has none. Needs no driver.")
     runs = "D = A B on `stream` (a CUstream or cudaStream_t) of the thread's current context."
     declarations = f"""{text.comment(("The products, and up to how many rows each choice is for:", *products))}
-{text.comment((types,))}enum {{
+{text.comment(types)}enum {{
 {kinds}
 }};
 

@@ -80,6 +80,9 @@ PRODUCTS = {
     "stream-K": (Layer("bf16", 16160, 7168), 1024),
     "transposed": (Layer("f16", 1024, 1032, "f16", "f16", "f32", "tn"), 520),
     "scaled": (Layer("fp8", 1280, 8192, "e4m3", "e4m3", "bf16", scales="tensor"), 64),
+    "scales of rows": (Layer("fp8-row", 1280, 8192, "e4m3", "e4m3", "bf16", scales="row"), 64),
+    "copied by threads": (Layer("f16", 640, 1002, "f16", "f16", "f16"), 2000),
+    "copied before": (Layer("bf16", 1003, 2051), 1501),
     "blocks": (Layer("fp8-block", 4096, 7168, "e4m3", "e4m3", "bf16", scales="block", padded=True), 1024),
     "blocks through the workspace": (Layer("fp8-block", 512, 7168, "e4m3", "e4m3", "bf16", scales="block", padded=True), 128),
 }
@@ -123,12 +126,14 @@ def test_a_product_is_right_and_has_the_bits_of_gemm(tmp_path: Path, case: str) 
     depth = -(-layer.k // 128)
     if layer.scales == "tensor":
         host_scales = [np.full(1, 0.5, np.float32), np.full(1, 0.25, np.float32)]
+    elif layer.scales == "row":
+        host_scales = [generator.uniform(0.5, 2, extent).astype(np.float32) for extent in (m, layer.n)]
     elif layer.scales == "block":
         host_scales = [generator.uniform(0.5, 2, shape).astype(np.float32) for shape in ((depth, m), (-(-layer.n // 128), depth))]
     devices = [device_array(values) for values in host_scales]
     for array in devices:
         one = view(array)
-        scales.append(one if layer.scales == "tensor" else one._replace(shape=one.shape[::-1], strides=one.strides[::-1]))
+        scales.append(one if layer.scales != "block" else one._replace(shape=one.shape[::-1], strides=one.strides[::-1]))
     outs = [DeviceArray((m, layer.n), layer.out) for _ in range(2)]
     gemm.gemm(a, b, outs[0], **dict(zip(("a_scale", "b_scale"), scales, strict=False)), stream=1)
     needs = ctypes.c_uint64(0)
@@ -152,6 +157,8 @@ def test_a_product_is_right_and_has_the_bits_of_gemm(tmp_path: Path, case: str) 
     left = left[rows]
     if layer.scales == "tensor":
         left = left * 0.125
+    elif layer.scales == "row":
+        left, right = left * host_scales[0][rows, None].astype(np.float64), right * host_scales[1].astype(np.float64)
     elif layer.scales == "block":
         left = left * np.repeat(host_scales[0].T[rows].astype(np.float64), 128, axis=1)[:, :layer.k]
         right = right * np.kron(host_scales[1].astype(np.float64), np.ones((128, 128)))[:layer.n, :layer.k].T

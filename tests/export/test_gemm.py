@@ -53,6 +53,8 @@ def operands(layer: Layer, m: int, gaps: tuple[int, int, int] = (0, 0, 0), scale
     scales: list[Any] = []
     if layer.scales == "tensor":
         scales = [stub.array("f32", 1), stub.array("f32", 1)]
+    elif layer.scales == "row":
+        scales = [stub.array("f32", m), stub.array("f32", layer.n)]
     elif layer.scales == "block":
         depth = -(-layer.k // 128)
         line = (-(-m // 4) * 4 if layer.padded else m) + scale_gap
@@ -65,11 +67,11 @@ def curveless(launched: Launched) -> Launched:
     return launched._replace(parameters=(*launched.parameters[:CURVE], b"", *launched.parameters[CURVE + 1:]))
 
 
-def by_python(recorder: Recorder, arrays: list[Any], scales: list[Any]) -> tuple[Launched, int]:
+def by_python(recorder: Recorder, arrays: list[Any], scales: list[Any]) -> tuple[list[Launched], int]:
     """What gemm.gemm launches, and the workspace that it has."""
     before = len(recorder.launches)
     gemm.gemm(*arrays, **dict(zip(("a_scale", "b_scale"), scales, strict=False)), stream=STREAM)
-    (launched,) = recorder.launches[before:]
+    launched = recorder.launches[before:]
     bytes = next(reversed(dense._launches.values())).workspace_bytes        # type: ignore[union-attr]
     return launched, dense._workspaces.of(0, STREAM, bytes) if bytes else 0
 
@@ -105,6 +107,14 @@ CASES = {
     "stream-K": (Layer("bf16", 16160, 7168), 1024, StreamK, (0, 0, 0)),
     "split-K through the workspace": (Layer(*BLOCK[:1], 512, 7168, *BLOCK[1:], scales="block", padded=True), 128, SplitK, (0, 0, 0)),
     "split-K": (Layer("bf16", 256, 7168), 64, SplitK, (0, 0, 8)),
+    "scales of rows": (Layer("fp8-row", 1280, 8192, "e4m3", "e4m3", "bf16", scales="row"), 64, object, (0, 0, 0)),
+    "scales of one row": (Layer("fp8-row", 7168, 2048, "e4m3", "e4m3", "bf16", scales="row"), 1, object, (0, 0, 0)),
+    "copied by threads": (Layer("bf16", 663, 1001), 64, object, (0, 0, 0)),
+    "one operand copied by threads": (Layer("bf16", 2050, 514, layout="nn"), 190, object, (0, 0, 0)),
+    "copied in words": (Layer("f16", 640, 1002, "f16", "f16", "f16"), 2000, object, (0, 0, 0)),
+    "copied before": (Layer("bf16", 5003, 4099), 3001, object, (0, 0, 0)),
+    "turned before": (Layer("bf16", 2048, 2048, "f32", "f32", "f32", "tn"), 2048, object, (0, 0, 0)),
+    "tf32 of few rows, turned": (Layer("bf16", 512, 300, "f32", "f32", "f32", "nn"), 20, object, (0, 0, 0)),
     "Hilbert": (Layer("bf16", 4096, 4096), 4096, Static, (0, 0, 0)),
 }
 
@@ -128,7 +138,7 @@ def hilbert_of_c(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 OFTEN = ("few rows", "tn, f32 result", "blocks of few rows", "blocks of one row, not padded", "stream-K",
-         "split-K through the workspace", "Hilbert", "scaled")
+         "split-K through the workspace", "Hilbert", "scales of rows", "copied by threads", "copied before", "turned before")
 
 
 @pytest.mark.parametrize("case", [case if case in OFTEN else pytest.param(case, marks=pytest.mark.sweep) for case in CASES])
@@ -140,12 +150,14 @@ def test_c_launches_what_python_launches(tmp_path: Path, driver: Path, case: str
     assert isinstance(exported.configs[0].scheduler, scheduler), exported.configs[0]
     with recorder.under_python():
         arrays, lines, scales = operands(layer, m, gaps)
-        python, workspace = by_python(recorder, arrays, scales)
+        before, workspace = by_python(recorder, arrays, scales)
         allowed, recorder.allowed = recorder.allowed, []
         scale_line = scales[0].strides[1] if layer.scales == "block" else None
         status = by_c(library, exported, arrays, lines, scales, scale_line, workspace)
     assert status == 0, said(library, exported.name)
-    c = recorder.launches[-1]
+    found = recorder.launches[len(before):]
+    assert found[:-1] == before[:-1]
+    c, python = found[-1], before[-1]
     if isinstance(exported.configs[0].scheduler.order, Hilbert):
         (address, table), = recorder.memory.items()
         assert c.parameters[CURVE] == address.to_bytes(8, "little")

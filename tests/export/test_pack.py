@@ -93,18 +93,30 @@ def test_c_chooses_as_python_does(tmp_path: Path, driver: Path, one_cubin: None,
         assert choice(ctypes.byref(product)) == choice(ctypes.byref(of(alike[0], listed))), m
 
 
+def test_scales_of_rows_are_another_type(tmp_path: Path, driver: Path, one_cubin: None) -> None:
+    made = export.pack("llama-3.3-70b", tmp_path, by_row=True)
+    library = loaded(made.files[1], driver, Recorder())
+    assert {table.layer.kind for table in made.tables} == {"bf16", "fp8-row"}
+    for table in made.tables:
+        for m in models.DECODE + models.PREFILL:
+            product = Product(list(KINDS).index(table.layer.kind), m, table.layer.n, table.layer.k)
+            assert made.configs[library[f"{made.name}_choice"](ctypes.byref(product))] == table.layer.chosen(m, H200)
+            if table.layer.scales:
+                assert table.layer.chosen(m, H200).fusion.scale == ("column" if m == 1 else "row_column")
+
+
 def test_what_a_pack_has_not_is_a_sentence(tmp_path: Path, driver: Path, one_cubin: None) -> None:
     made = export.pack("deepseek-v3", tmp_path, cards=8, name="pack")
     library = loaded(made.files[1], driver, Recorder())
     for product, sentence in (
             (Product(0, 16, 256, 7169), "there is no product of type 0 with N 256 and K 7169 here: the header lists those that there are"),
             (Product(1, 16, 256, 7168), "there is no product of type 1 with N 256 and K 7168 here: the header lists those that there are"),
-            (Product(3, 9, 2112, 7168), "the lines of a_scale have 9 elements: pad them to a multiple of 4 (a_scale_ld)")):
+            (Product(4, 9, 2112, 7168), "the lines of a_scale have 9 elements: pad them to a multiple of 4 (a_scale_ld)")):
         assert library.pack_choice(ctypes.byref(product)) == -1
         assert said(library, "pack") == sentence
         assert library.pack_gemm(ctypes.byref(product), None) == 5
         assert library.pack_workspace(ctypes.byref(product), ctypes.byref(_L())) == 5
-    assert library.pack_choice(ctypes.byref(Product(3, 9, 2112, 7168, a_scale_ld=12))) >= 0
+    assert library.pack_choice(ctypes.byref(Product(4, 9, 2112, 7168, a_scale_ld=12))) >= 0
 
 
 def launches(library: ctypes.CDLL, made: export.Exported, recorder: Recorder, layer: Layer, m: int, config: DenseConfig) -> None:
@@ -148,11 +160,12 @@ def every(made: export.Exported) -> Iterator[tuple[Layer, int, DenseConfig]]:
                 yield table.layer, m, config
 
 
-@pytest.mark.parametrize("model", ["gpt-2", *(pytest.param(name, marks=pytest.mark.sweep) for name in (
-    "deepseek-v3", "llama-3.1-8b", "llama-3.1-405b", "deepseek-v4-flash", "bert"))])
-def test_a_pack_launches_what_python_launches(tmp_path: Path, driver: Path, model: str) -> None:
+@pytest.mark.parametrize(("model", "by_row"), [("gpt-2", False), *(pytest.param(*one, marks=pytest.mark.sweep) for one in (
+    ("deepseek-v3", False), ("llama-3.1-8b", False), ("llama-3.3-70b", True), ("llama-3.1-405b", False), ("deepseek-v4-flash", False),
+    ("bert", False)))])
+def test_a_pack_launches_what_python_launches(tmp_path: Path, driver: Path, model: str, by_row: bool) -> None:
     recorder = Recorder()
-    made = export.pack(model, tmp_path)
+    made = export.pack(model, tmp_path, by_row=by_row)
     library = loaded(made.files[1], driver, recorder)
     with recorder.under_python():
         assert getattr(library, f"{made.name}_load")() == 0, said(library, made.name)
@@ -169,7 +182,7 @@ def test_rows_may_be_named_and_then_every_choice_is_pythons(tmp_path: Path, driv
     for table in made.tables:
         for m in range(1, 65, 3):
             if table.layer.padded:
-                product = Product(3, m, table.layer.n, table.layer.k, a_scale_ld=-(-m // 4) * 4)
+                product = Product(4, m, table.layer.n, table.layer.k, a_scale_ld=-(-m // 4) * 4)
                 assert made.configs[library.pack_choice(ctypes.byref(product))] == table.layer.chosen(m, H200)
 
 
@@ -205,7 +218,9 @@ def test_the_command_writes_one_product(tmp_path: Path, capsys: pytest.CaptureFi
     (("--model", "gpt-3"), 1, "error: there is no model 'gpt-3': "),
     (("--model", "mixtral-8x7b"), 1, "error: mixtral-8x7b is listed with experts alone: an export has dense products, not grouped ones"),
     (("--model", "deepseek-v3", "--tp", "7"), 1, "error: the layers of deepseek-v3 are not known for 7 cards"),
-    (("-m", "64", "-n", "663", "-k", "1001"), 1, "error: N 663, K 1001, bf16 nt: rows do not begin at multiples of 16 bytes"),
+    (("-m", "8191", "-n", "8191", "-k", "8193", "--card", "h200"), 1, "error: M 8191, N 8191, K 8193, bf16 nt: rows do not begin at "
+     "multiples of 16 bytes, and Python launches a product of this size in slabs: pad N and K"),
+    (("--model", "deepseek-v3", "--scales", "block"), 2, "error: --model says which products there are: leave out --scales"),
     (("-m", "64", "-n", "64", "-k", "64", "--dtype", "bf16", "--b-dtype", "f16"), 1, "error: a has elements of bf16 and b of f16"),
     (("-m", "64", "-n", "64", "-k", "64", "--name", "int"), 1, "error: 'int' cannot begin the names of C functions"),
 ])
