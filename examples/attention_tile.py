@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ptxkit import Reg, Ring, TensorMap, Vec, ctaid, device_array, if_, kernel, ring, smem, tid
-from ptxkit.fragments import pack
+from ptxkit.fragments import operands_a, rows_of
 from ptxkit.gemm.collective.atoms import Mma
 from ptxkit.gemm.collective.cluster import Cluster
 from ptxkit.gemm.collective.epilogue import StagedStore, allocate_staging
@@ -44,13 +44,8 @@ class OnlineSoftmax:
         self.top, self.total = [mov.f32(-math.inf) for _ in range(2)], [mov.f32(0.0) for _ in range(2)]
 
     def weigh(self, scores: Vec[f32, Any], output: Vec[f32, Any]) -> list[Vec[Any, Any]]:
-        """Turn scores into weights, packed as the A fragments of P V. Scale the output and the sums to the new maxima.
-
-        An A fragment holds 16 keys. Its four registers are eight accumulators of S in their order: 8 columns in rows r and r + 8, then
-        the next 8.
-        """
-        for row, (top, total) in enumerate(zip(self.top, self.total, strict=True)):
-            own = [scores[4 * block + 2 * row + i] for block in range(KEYS // 8) for i in range(2)]
+        """Turn scores into weights, packed as the A fragments of P V. Scale the output and the sums to the new maxima."""
+        for own, held, top, total in zip(rows_of(scores), rows_of(output), self.top, self.total, strict=True):
             highest = own[0]
             for score in own[1:]:
                 highest = max_.f32(highest, score)
@@ -62,11 +57,9 @@ class OnlineSoftmax:
             for score in own:
                 ex2.approx.ftz.f32(score, fma.rn.f32(score, SCALE, minus))
                 add.rn.f32(total, total, score)
-            for block in range(HEAD // 8):
-                for i in range(2):
-                    mul.rn.f32(output[4 * block + 2 * row + i], output[4 * block + 2 * row + i], rescale)
-        packed = [pack(bf16, scores[i], scores[i + 1]) for i in range(0, KEYS // 2, 2)]
-        return [Vec(packed[i:i + 4]) for i in range(0, len(packed), 4)]
+            for value in held:
+                mul.rn.f32(value, value, rescale)
+        return operands_a(bf16, scores)
 
 
 @dataclass(frozen=True, slots=True)

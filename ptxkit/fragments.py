@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from . import ptx
 from .dsl.ambient import current
@@ -15,7 +15,9 @@ from .dsl.reg import Reg, Vec
 from .dsl.special import laneid
 from .errors import TraceError
 from .smem import TileView
-from .types import Scalar, b32, bf16, e4m3, e5m2, f16, f32, u32
+from .types import Scalar, b32, bf16, e4m3, e5m2, f16, f32, s32, u32
+
+S = TypeVar("S", bound=Scalar)
 
 
 def pack(type: type[Scalar], *values: Reg[f32]) -> Reg[b32]:
@@ -103,10 +105,35 @@ def store_fragment(view: TileView[Any], fragment: Sequence[Reg[f32]] | Vec[f32, 
         ptx.stmatrix.sync.aligned.m8n8.x4.shared__cta.b16(view.near(rows, chunk, 0, column + first), words)
 
 
+def rows_of(accumulators: Vec[S, Any]) -> tuple[Vec[S, Any], Vec[S, Any]]:
+    """The registers of rows r and r + 8, the two rows of f32 or s32 accumulators that a thread of wgmma or of mma.m16n8 holds a part of.
+
+    Four neighbouring lanes hold a row: `warp_reduce(operation, x, lanes=4)` goes over it. Emits nothing.
+    """
+    registers = list(accumulators)
+    if len(registers) % 4 or any(reg.type not in (f32, s32) for reg in registers):
+        raise TraceError(f"rows_of takes f32 or s32 accumulators, pairs of columns in rows r and r + 8, not {accumulators!r}")
+    first, second = ([reg for i, reg in enumerate(registers) if i // 2 % 2 == half] for half in range(2))
+    return Vec(first), Vec(second)
+
+
+def operands_a(type: type[Scalar], accumulators: Vec[f32, Any]) -> list[Vec[b32, Any]]:
+    """The accumulators of one product as operand A of the next one, in registers: a fragment of depth 16 for each 16 columns.
+
+    Emits four cvt for each. A wgmma.fence follows before wgmma reads them.
+    """
+    registers = list(accumulators)
+    if type not in (bf16, f16) or len(registers) % 8:
+        raise TraceError(f"operands_a makes bf16 or f16 of accumulators of 16, 32, ... columns, not {type.__name__} of "
+                         f"{len(registers) * 2}")
+    words = [pack(type, *registers[i:i + 2]) for i in range(0, len(registers), 2)]
+    return [Vec(words[i:i + 4]) for i in range(0, len(words), 4)]
+
+
 def _of_16_bits(view: TileView[Any]) -> None:
     if view.layout.type.bits != 16 or view.layout.major != "k":
         raise TraceError(f"ldmatrix and stmatrix move rows of 16-bit elements; this tile is {view.layout.major}-major "
                          f"{view.layout.type.__name__}: use `tile[stage].at(row, column)`")
 
 
-__all__ = ["load_fragment", "pack", "store_fragment", "unpack"]
+__all__ = ["load_fragment", "operands_a", "pack", "rows_of", "store_fragment", "unpack"]

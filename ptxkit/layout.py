@@ -20,7 +20,11 @@ SWIZZLES = (128, 64, 32, 16, 0)
 
 @dataclass(frozen=True)
 class Layout:
-    """A tile in shared memory. `swizzle` is the span in bytes, one of `SWIZZLES`."""
+    """A tile in shared memory: `rows` along M or N, `columns` along K. `swizzle` is the span in bytes, one of `SWIZZLES`.
+
+    `major` "k": each row is contiguous. "mn": each column is contiguous, so that a tile of V[keys, depth] in memory has `rows` = depth and
+    `columns` = keys.
+    """
 
     type: ScalarType
     rows: int

@@ -1,4 +1,4 @@
-"""Reductions over the lanes of a warp and the threads of a block. Each docstring says what is emitted."""
+"""Reductions over the lanes of a warp, the threads of a block and the CTAs of a cluster. Each docstring says what is emitted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from .dsl.reg import Reg
 from .dsl.special import tid
 from .dsl.trace import Builder
 from .errors import TraceError
+from .idioms import cluster_sync
 from .types import Scalar, u32
 
 S = TypeVar("S", bound=Scalar)
@@ -48,42 +49,92 @@ def block_reduce(operation: Any, value: Reg[S], *, barrier: int = 0, thread: Reg
     operation between them; inside a loop one more bar.sync, before the next round may write. It allocates 4 bytes for each warp.
     """
     builder = current()
-    threads = builder.module.threads
-    if threads is None or threads % 32:
-        raise TraceError(f"block_reduce needs a block of whole warps, and this kernel has {threads or 'no block='}: give "
-                         "@kernel(block=...) a multiple of 32")
-    block = builder.module.block
-    if thread is None and block is not None and block[1:] != (1, 1):
-        raise TraceError("block_reduce counts threads by %tid.x, and this block has more dimensions: give thread=")
-    _whole(builder, "block_reduce", threads)
-    value = warp_reduce(operation, value)
+    threads = _threads(builder, "block_reduce", thread)
+    value = _of_block(builder, operation, value, barrier, thread)
+    if threads > 32 and builder.repeats():
+        ptx.bar.sync(barrier)
+    return value
+
+
+def cluster_reduce(operation: Any, value: Reg[S], *, barrier: int = 0, thread: Reg[u32] | None = None) -> Reg[S]:
+    """`operation(x, y)` over all threads of all CTAs of the cluster, in every thread: the same bits in all CTAs. All threads execute it.
+
+    Emits a `block_reduce`, without its last barrier; setp and a st.shared of the CTA's value by thread 0; barrier.cluster.arrive and wait;
+    then for 2, 4, 8 or 16 CTAs an and, a mapa, one ld.shared::cluster of a CTA's value and a `warp_reduce` over that many lanes, for others
+    a mapa and a ld.shared::cluster for each CTA and the operation between them; at last barrier.cluster.arrive and wait, since no CTA may
+    exit or write again while others read. It allocates 4 bytes for each warp and 4 more.
+    """
+    builder = current()
+    threads, ctas = _threads(builder, "cluster_reduce", thread), builder.module.cluster_size
+    value = _of_block(builder, operation, value, barrier, thread)
+    if ctas == 1:
+        if threads > 32 and builder.repeats():
+            ptx.bar.sync(barrier)
+        return value
+    own = smem.array(value.type, 1, name="cluster_reduce")
     word: Any = value
-    warps = threads // 32
+    thread = _number(builder, thread)
+    ptx.st.shared__cta.b32(own, word, pred=thread == 0)
+    cluster_sync()
+    load = ptx.opcode(f"ld.shared::cluster.{_loaded(value)}")
+    if ctas & (ctas - 1) == 0:
+        found = warp_reduce(operation, load(ptx.mapa.shared__cluster.u32(own, thread & (ctas - 1))), lanes=ctas)
+    else:
+        found = load(ptx.mapa.shared__cluster.u32(own, 0))
+        for cta in range(1, ctas):
+            found = operation(found, load(ptx.mapa.shared__cluster.u32(own, cta)))
+    cluster_sync()
+    return found
+
+
+def _threads(builder: Builder, what: str, thread: Reg[u32] | None) -> int:
+    """The threads of the block. Raises TraceError where it is not fit."""
+    threads, block = builder.module.threads, builder.module.block
+    if threads is None or threads % 32:
+        raise TraceError(f"{what} needs a block of whole warps, and this kernel has {threads or 'no block='}: give "
+                         "@kernel(block=...) a multiple of 32")
+    if thread is None and block is not None and block[1:] != (1, 1):
+        raise TraceError(f"{what} counts threads by %tid.x, and this block has more dimensions: give thread=")
+    _whole(builder, what, threads)
+    return threads
+
+
+def _number(builder: Builder, thread: Reg[u32] | None) -> Reg[u32]:
+    return builder.memo(("thread",), (), lambda: ptx.mov.u32(tid.x)) if thread is None else thread
+
+
+def _of_block(builder: Builder, operation: Any, value: Reg[S], barrier: int, thread: Reg[u32] | None) -> Reg[S]:
+    """The value of the block, without a barrier after it."""
+    value = warp_reduce(operation, value)
+    warps = (builder.module.threads or 32) // 32
     if warps == 1:
         return value
+    thread = _number(builder, thread)
+    word: Any = value
     partial = smem.array(value.type, warps, name="block_reduce")
-    thread = ptx.mov.u32(tid.x) if thread is None else thread
     ptx.st.shared__cta.b32(partial.at(thread >> 5), word, pred=(thread & 31) == 0)
     ptx.bar.sync(barrier)
-    load = ptx.opcode(f"ld.shared::cta.{value.type.__name__ if value.type.__name__ in ('u32', 's32', 'f32') else 'b32'}")
+    load = ptx.opcode(f"ld.shared::cta.{_loaded(value)}")
     if warps & (warps - 1) == 0:
-        found = warp_reduce(operation, load(partial.at(thread & (warps - 1))), lanes=warps)
-    else:
-        found = load(partial.at(0))
-        for warp in range(1, warps):
-            found = operation(found, load(partial.at(warp)))
-    if builder.repeats():
-        ptx.bar.sync(barrier)
+        return warp_reduce(operation, load(partial.at(thread & (warps - 1))), lanes=warps)
+    found: Reg[S] = load(partial.at(0))
+    for warp in range(1, warps):
+        found = operation(found, load(partial.at(warp)))
     return found
+
+
+def _loaded(value: Reg[Any]) -> str:
+    """The type under which a value is loaded."""
+    return value.type.__name__ if value.type.__name__ in ("u32", "s32", "f32") else "b32"
 
 
 def _whole(builder: Builder, what: str, threads: int) -> None:
     """Raise where an `if_` lets fewer threads come here than take part."""
     here = builder.population()
     if here is not None and here < threads:
-        group = "all threads of the block" if what == "block_reduce" else "all 32 lanes of a warp"
+        group = "all 32 lanes of a warp" if what == "warp_reduce" else "all threads of the block"
         raise TraceError(f"{what} is executed by {group}, and at most {here} threads come here: call it before the `if_`, with a neutral "
                          "value in the threads that have none, and use the result inside")
 
 
-__all__ = ["block_reduce", "warp_reduce"]
+__all__ = ["block_reduce", "cluster_reduce", "warp_reduce"]

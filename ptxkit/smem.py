@@ -444,7 +444,10 @@ class Tile(Generic[T]):
 
 def tile(type: type[S], shape: tuple[int, ...], *, major: Major = "k", swizzle: int | None = None,
          name: str | None = None) -> Tile[S]:
-    """A (stages, rows, columns) or (rows, columns) tile. See `Layout` for `major` and `swizzle` (None: the widest that fits)."""
+    """A (stages, rows, columns) or (rows, columns) tile: rows along M or N, columns along K, whatever the major.
+
+    See `Layout` for `major` and `swizzle` (None: the widest that fits).
+    """
     if len(shape) not in (2, 3):
         raise TraceError(f"a tile is (rows, columns) or (stages, rows, columns), not {shape}")
     stages, rows, columns = shape if len(shape) == 3 else (1, *shape)
