@@ -6,21 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from . import ptx
 from .dsl.ambient import current
-from .dsl.coordinates import Operand
 from .dsl.reg import Reg, Vec
 from .dsl.special import laneid
 from .errors import TraceError
 from .smem import TileView
-from .types import Scalar, b32, bf16, e4m3, e5m2, f16, f32, s32, u32
+from .types import Scalar, bf16, bits32, e4m3, e5m2, f16, f32, s32, u32
 
 S = TypeVar("S", bound=Scalar)
 
 
-def pack(type: type[Scalar], *values: Reg[f32]) -> Reg[b32]:
+def pack(type: type[Scalar], *values: Reg[f32]) -> Reg[bits32]:
     """A word of 2 (bf16, f16) or 4 (e4m3, e5m2) f32 values, the first one in the lowest bits.
 
     Emits cvt.rn.bf16x2.f32; for 8 bits two cvt.rn.satfinite.e4m3x2.f32 and a mov.b32.
@@ -31,7 +30,7 @@ def pack(type: type[Scalar], *values: Reg[f32]) -> Reg[b32]:
     if count == 2:
         return ptx.opcode(f"cvt.rn.{name}x2.f32")(values[1], values[0])  # type: ignore[no-any-return]
     narrow = ptx.opcode(f"cvt.rn.satfinite.{name}x2.f32")
-    word: Reg[b32] = ptx.mov.b32((narrow(values[1], values[0]), narrow(values[3], values[2])))
+    word: Reg[bits32] = ptx.mov.b32((narrow(values[1], values[0]), narrow(values[3], values[2])))
     return word
 
 
@@ -64,12 +63,15 @@ def _halves(word: Reg[Any], type: type[Scalar]) -> tuple[Reg[Any], Reg[Any]]:
     return low, high
 
 
-def load_fragment(view: TileView[Any], row: int, column: int, operand: Operand = "a", *, lane: Reg[u32] | None = None) -> Vec[b32, Any]:
+def load_fragment(view: TileView[Any], row: int, column: int, operand: Literal["a", "b"] = "a", *,
+                  lane: Reg[u32] | None = None) -> Vec[bits32, Literal[4]]:
     """Operand a (16 x 16) or b (16 rows of N, 16 of the depth) of mma.m16n8k16 from a K-major tile of 16-bit elements, by one ldmatrix.x4.
 
     Of b the first two registers are those of the first 8 rows. The address is computed once for a row: see `TileView.at`.
     """
     _of_16_bits(view)
+    if operand not in ("a", "b"):
+        raise TraceError(f"ldmatrix loads operand 'a' or 'b' of an mma, not {operand!r}: accumulators are not in a tile before the product")
     lane = ptx.mov.u32(laneid) if lane is None else lane
     builder = current()
     if operand == "a":
@@ -117,7 +119,7 @@ def rows_of(accumulators: Vec[S, Any]) -> tuple[Vec[S, Any], Vec[S, Any]]:
     return Vec(first), Vec(second)
 
 
-def operands_a(type: type[Scalar], accumulators: Vec[f32, Any]) -> list[Vec[b32, Any]]:
+def operands_a(type: type[Scalar], accumulators: Vec[f32, Any]) -> list[Vec[bits32, Literal[4]]]:
     """The accumulators of one product as operand A of the next one, in registers: a fragment of depth 16 for each 16 columns.
 
     Emits four cvt for each. A wgmma.fence follows before wgmma reads them.
@@ -127,7 +129,7 @@ def operands_a(type: type[Scalar], accumulators: Vec[f32, Any]) -> list[Vec[b32,
         raise TraceError(f"operands_a makes bf16 or f16 of accumulators of 16, 32, ... columns, not {type.__name__} of "
                          f"{len(registers) * 2}")
     words = [pack(type, *registers[i:i + 2]) for i in range(0, len(registers), 2)]
-    return [Vec(words[i:i + 4]) for i in range(0, len(words), 4)]
+    return [Vec((words[i], words[i + 1], words[i + 2], words[i + 3])) for i in range(0, len(words), 4)]
 
 
 def _of_16_bits(view: TileView[Any]) -> None:

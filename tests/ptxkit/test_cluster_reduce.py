@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptxkit import Ptr, Reg, Vec, clusterid, ctaid, for_range, if_, kernel, tid
-from ptxkit.fragments import operands_a, rows_of
+from ptxkit import Ptr, Reg, Vec, clusterid, ctaid, for_range, if_, kernel, smem, tid
+from ptxkit.fragments import load_fragment, operands_a, rows_of
 from ptxkit.ptx import add, ld, max, mov, wgmma
 from ptxkit.ptx import st as store
 from ptxkit.reductions import cluster_reduce
@@ -116,7 +116,11 @@ def test_rows_of_accumulators() -> None:
     def narrow(x: Reg[f32]) -> None:
         operands_a(e4m3, Vec([x] * 8))
 
+    def accumulators(x: Numbers) -> None:
+        load_fragment(smem.tile(bf16, (64, 64))[0], 0, 0, "d")                   # type: ignore[arg-type] # wrong
+
     trace(rows)
+    refused(accumulators, "operand 'a' or 'b' of an mma, not 'd'")
     for wrong in (integers, odd):
         refused(wrong, "rows_of takes f32 or s32 accumulators")
     refused(narrow, "operands_a makes bf16 or f16")

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.pure
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-ERRORS, LEGAL = HERE / "errors.py", HERE / "legal.py"
+ERRORS, LEGAL, HELPERS = HERE / "errors.py", HERE / "legal.py", HERE / "helpers.py"
 CALLS, SEED = 1000, 20
 MARK = re.compile(r"# E(?:\((\w+)\))?: \S")
 
@@ -74,8 +74,10 @@ def test_reports_exactly_what_is_wrong(check: Callable[[list[Path], Path], Repor
     text, lines = sample(CALLS, SEED)
     calls = tmp_path / "random_calls.py"
     calls.write_text(text)
-    wanted = {ERRORS: expected(ERRORS.read_text(), check.__name__), LEGAL: set[int](), calls: set(marked(text, lines))}
+    wanted = {ERRORS: expected(ERRORS.read_text(), check.__name__), LEGAL: set[int](), calls: set(marked(text, lines)),
+              HELPERS: expected(HELPERS.read_text(), check.__name__)}
     assert len(wanted[ERRORS]) > 100
+    assert len(wanted[HELPERS]) > 40
     assert 0.3 * CALLS < len(wanted[calls]) < 0.5 * CALLS
     reported = check(list(wanted), tmp_path)
     found = [f"{file.name}:{what}" for file in wanted for what in differences(file.read_text(), wanted[file], reported[file])]
