@@ -135,7 +135,10 @@ def marks(*arrays: Any) -> tuple[Any, ...] | None:
     for array in arrays:
         kind = type(array)
         if kind in _TENSORS:
-            found += (array.data_ptr(), array.shape, array.stride(), array.dtype)
+            try:
+                found += (array.data_ptr(), array.shape, array.stride(), array.dtype)
+            except RuntimeError:                # a sparse tensor has no address: `view` says so
+                return None
         elif kind is DeviceArray:
             found += (array.pointer, array.shape, array.strides, array.dtype)
         elif array is None:
@@ -149,8 +152,11 @@ def marks_of_three(a: Any, b: Any, out: Any) -> tuple[Any, ...] | None:
     """`marks` of three arrays: the warm path of a product."""
     kind = type(a)
     if kind in _TENSORS and type(b) in _TENSORS and type(out) in _TENSORS:
-        return (a.data_ptr(), a.shape, a.stride(), a.dtype, b.data_ptr(), b.shape, b.stride(), b.dtype,
-                out.data_ptr(), out.shape, out.stride(), out.dtype)
+        try:
+            return (a.data_ptr(), a.shape, a.stride(), a.dtype, b.data_ptr(), b.shape, b.stride(), b.dtype,
+                    out.data_ptr(), out.shape, out.stride(), out.dtype)
+        except RuntimeError:                    # a sparse tensor has no address: `view` says so
+            return None
     if kind is DeviceArray and type(b) is DeviceArray and type(out) is DeviceArray:
         return (a.pointer, a.shape, a.strides, a.dtype, b.pointer, b.shape, b.strides, b.dtype,
                 out.pointer, out.shape, out.strides, out.dtype)
@@ -192,14 +198,23 @@ def view(array: Any, name: str = "argument") -> ArrayView:
 def _view_torch(tensor: Any, torch: Any, name: str) -> ArrayView:
     device: int = tensor.get_device()
     if device < 0:
-        raise LaunchError(f"{name} is a torch tensor on {tensor.device}: copy it to the GPU with .cuda()")
+        raise LaunchError(f"{name} is a torch tensor on {tensor.device}: " + (
+            "it has no memory; make it anew on the GPU" if str(tensor.device) == "meta" else "copy it to the GPU with .cuda()"))
     if not _TORCH:
         _TENSORS.update(kind for kind in (torch.Tensor, getattr(getattr(torch, "nn", None), "Parameter", None)) if kind is not None)
         _TORCH.update({getattr(torch, attribute): word for attribute, word in WORDS.items() if hasattr(torch, attribute)})
     word = _TORCH.get(tensor.dtype)
     if word is None:
         raise _unknown_type(name, tensor.dtype)
-    return ArrayView(tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), word, device, "torch")
+    kind = type(tensor)
+    if kind not in _TENSORS and getattr(kind, "__torch_dispatch__", None) is not getattr(torch.Tensor, "__torch_dispatch__", None):
+        raise LaunchError(f"{name} is a {kind.__name__}, a tensor with operators of its own: pass the plain tensor that it stands for; in "
+                          "a graph that torch compiles call the operators torch.ops.ptxkit (import ptxkit.torch)")
+    try:
+        return ArrayView(tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), word, device, "torch")
+    except RuntimeError:
+        raise LaunchError(f"{name} is a torch tensor without memory of its own ({tensor.layout}): pass a dense one, {name}.to_dense() of a "
+                          "sparse one") from None
 
 
 _TORCH: dict[Any, str] = {}

@@ -16,7 +16,7 @@ from ptxkit.gemm.problem.matmul import products, result_shape
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 from .framework import torch
-from .products import group_scale, refuse_groups, result_dtype
+from .products import group_scale, refuse_gated, refuse_groups, result_dtype
 from .views import views, word_of
 
 
@@ -103,6 +103,21 @@ def scaled_grouped_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any, b
     return _groups(a, b, offs, bias, out_dtype, activation, options, out, x_scale=scale_a, w_scale=group_scale(scale_b))
 
 
+def gated_gemm(a: Any, b: Any, out_dtype: Any = None, *, out: Any = None) -> Any:
+    """`gated_gemm` of tensors without memory."""
+    refuse_gated(a, b)
+    shape = *a.shape[:-1], b.shape[1] // 2
+    lengths = a.new_empty((2,), dtype=torch.int32)
+    rows = None if out is None else out.reshape(-1, b.shape[1] // 2)
+    _groups(a.reshape(-1, a.shape[-1]), b[None], lengths, None, out_dtype, "silu_and_mul", {}, rows)
+    return a.new_empty(shape, dtype=result_dtype(a, out_dtype)) if out is None else out
+
+
+def gate_gradient(gradient: Any, z: Any) -> Any:
+    """`gate_gradient` of tensors without memory."""
+    return torch.empty_like(z, dtype=gradient.dtype)
+
+
 def weight_gradient(a: Any, b: Any, offs: Any, out_dtype: Any = None) -> Any:
     """`weight_gradient` of tensors without memory."""
     views({"a": a, "b": b, "offs": offs})
@@ -110,4 +125,4 @@ def weight_gradient(a: Any, b: Any, offs: Any, out_dtype: Any = None) -> Any:
     return a.new_empty((offs.shape[0] - 1, a.shape[1], b.shape[1]), dtype=result_dtype(a, out_dtype))
 
 
-__all__ = ["gemm", "grouped_gemm", "scaled_gemm", "scaled_grouped_gemm", "weight_gradient"]
+__all__ = ["gate_gradient", "gated_gemm", "gemm", "grouped_gemm", "scaled_gemm", "scaled_grouped_gemm", "weight_gradient"]

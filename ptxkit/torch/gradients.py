@@ -10,6 +10,7 @@ from typing import Any
 
 from ptxkit.errors import LaunchError
 
+from . import gate
 from .framework import torch
 
 _ops: Any = torch.ops.ptxkit
@@ -138,9 +139,7 @@ def grouped(ctx: Any, gradient: Any) -> tuple[Any, ...]:
         return of_a, of_b, None, None, None, None, None, None
     dz = gradient
     if ctx.activation is not None:
-        gate, up = _ops.grouped_gemm(a, b, offs, out_dtype=torch.float32).chunk(2, dim=-1)
-        up_gradient = gradient.float()
-        dz = torch.cat([of_silu(up_gradient * up, gate), up_gradient * torch.nn.functional.silu(gate)], dim=-1)
+        dz = of_gate(gradient, _ops.grouped_gemm(a, b, offs, out_dtype=torch.float32, clear_rest=True), a.dtype)
     dz = packed(dz.to(a.dtype))
     if ctx.needs_input_grad[0]:
         of_a = _ops.grouped_gemm(dz, b.mT, offs, clear_rest=True)
@@ -149,6 +148,32 @@ def grouped(ctx: Any, gradient: Any) -> tuple[Any, ...]:
         turned = b.stride(-2) == 1 and b.shape[-2] > 1
         of_b = _ops.weight_gradient(dz, a, starts).mT if turned else _ops.weight_gradient(a, dz, starts)
     return of_a, of_b, None, None, None, None, None, None
+
+
+def of_gate(gradient: Any, z: Any, dtype: Any) -> Any:
+    """The gradient of z [M, 2 N], gate and up, from that of silu(gate) * up, for operands of this type."""
+    gradient = packed(gradient)
+    if not torch.is_grad_enabled() and gradient.dtype is dtype and gate.fits(gradient, z):
+        return _ops.gate_gradient(gradient, z)
+    of_gates, ups = z.chunk(2, dim=-1)
+    gradient = gradient.float()
+    return torch.cat([of_silu(gradient * ups, of_gates), gradient * torch.nn.functional.silu(of_gates)], dim=-1)
+
+
+def save_gated(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Keep what the gradients of `gated_gemm` need."""
+    refuse(inputs[0], "gated_gemm")
+    ctx.save_for_backward(*inputs[:2])
+
+
+def gated(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+    """The gradients of `gated_gemm`: of a and b."""
+    a, b = ctx.saved_tensors
+    rows = a.reshape(-1, a.shape[-1])
+    z = _ops.gemm(rows, b, out_dtype=torch.float32)
+    dz = packed(of_gate(gradient.reshape(-1, gradient.shape[-1]), z, a.dtype).to(a.dtype))
+    of_a = dense_product(dz, b.mT, rows).reshape(a.shape) if ctx.needs_input_grad[0] else None
+    return of_a, dense_product(rows.mT, dz, b) if ctx.needs_input_grad[1] else None, None
 
 
 def save_weight_gradient(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -171,4 +196,10 @@ def none_of_scaled(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
                       "call them under torch.no_grad()")
 
 
-__all__ = ["activated", "gemm", "grouped", "none_of_scaled", "save_gemm", "save_grouped", "save_weight_gradient", "weight_gradient"]
+def none_of_gate(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Raise LaunchError: where gradients are recorded `of_gate` is made of torch's operators."""
+    raise LaunchError("gate_gradient has no gradient: it is a part of that of gated_gemm and grouped_gemm")
+
+
+__all__ = ["activated", "gated", "gemm", "grouped", "none_of_gate", "none_of_scaled", "save_gated", "save_gemm", "save_grouped",
+           "save_weight_gradient", "weight_gradient"]

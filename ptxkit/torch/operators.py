@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
 
-from . import cpu, fake, gradients, products
+from . import cpu, fake, gate, gradients, products
 from .framework import torch
 from .weight_gradient import weight_gradient
 
@@ -57,6 +57,8 @@ OPERATORS = (
     Operator("scaled_gemm", f"{_SCALED}, Tensor? bias=None, ScalarType? out_dtype=None, bool use_fast_accum=False, Tensor? residual=None, "
              "str? activation=None, bool batch_invariant=False", products.scaled_gemm, products.scaled_gemm_out,
              products.scaled_gemm_on_cpu, fake.scaled_gemm, gradients.none_of_scaled, None, ()),
+    Operator("gated_gemm", "Tensor a, Tensor b, ScalarType? out_dtype=None", products.gated_gemm, _into(products.gated_gemm),
+             products.gated_gemm_on_cpu, fake.gated_gemm, gradients.save_gated, gradients.gated, (0, 1)),
     Operator("grouped_gemm", f"Tensor a, Tensor b, Tensor offs, Tensor? bias=None, ScalarType? out_dtype=None, {_GROUPS}",
              products.grouped_gemm, _into(products.grouped_gemm), products.grouped_gemm_on_cpu, fake.grouped_gemm, gradients.save_grouped,
              gradients.grouped, (0, 1)),
@@ -65,6 +67,8 @@ OPERATORS = (
              fake.scaled_grouped_gemm, gradients.none_of_scaled, None, ()),
     Operator("weight_gradient", "Tensor a, Tensor b, Tensor offs, ScalarType? out_dtype=None", _weight_gradient, None, _weight_gradient,
              fake.weight_gradient, gradients.save_weight_gradient, gradients.weight_gradient, (0, 1)),
+    Operator("gate_gradient", "Tensor gradient, Tensor z", gate.of_gate, None, gate.of_gate, fake.gate_gradient, gradients.none_of_gate,
+             None, ()),
 )
 
 _REFUSED = {"SparseCPU": "sparse", "SparseCUDA": "sparse", "SparseCsrCPU": "sparse", "SparseCsrCUDA": "sparse",

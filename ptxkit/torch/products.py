@@ -154,6 +154,34 @@ def grouped(launch: Callable[..., Any]) -> Callable[..., Any]:
     return grouped_gemm
 
 
+def gated(launch: Callable[..., Any]) -> Callable[..., Any]:
+    """`gated_gemm` by `launch`: a product of one group, since the kernels of groups have the gate in their epilogue."""
+    def gated_gemm(a: Any, b: Any, out_dtype: Any = None, *, out: Any = None) -> Any:
+        if launch is _on_cpu:
+            cpu.require()
+        refuse_gated(a, b)
+        shape = *a.shape[:-1], b.shape[1] // 2
+        if out is None:
+            out = a.new_empty(shape, dtype=result_dtype(a, out_dtype))
+        elif out.shape != shape or not out.is_contiguous():
+            raise LaunchError(f"out has shape {tuple(out.shape)} and strides {out.stride()}: it is {shape}, row-major without gaps")
+        else:
+            check_out(out, out_dtype)
+        rows = a.reshape(-1, a.shape[-1])
+        lengths = torch.arange(2, dtype=torch.int32, device=a.device) * rows.shape[0]
+        launch(rows, weights(b[None]), lengths, out=out.view(-1, shape[-1]), activation="silu_and_mul")
+        return out
+
+    return gated_gemm
+
+
+def refuse_gated(a: Any, b: Any) -> None:
+    """Raise LaunchError for shapes that `gated_gemm` does not take."""
+    if a.ndim < 1 or b.ndim != 2 or a.shape[-1] != b.shape[0] or b.shape[1] % 2:
+        raise LaunchError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}: a is [..., K] and b [K, 2 N], the gate and then the up "
+                          "projection; pass a weight w of shape [2 N, K] as w.T")
+
+
 def scaled_grouped(launch: Callable[..., Any]) -> Callable[..., Any]:
     """`scaled_grouped_gemm` by `launch`."""
     def scaled_grouped_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any, bias: Any = None, out_dtype: Any = None,
@@ -191,9 +219,10 @@ def refuse_groups(a: Any, b: Any, offs: Any, bias: Any, activation: str | None) 
                           f"({b.shape[0] + 1},) that begins with 0")
 
 
+gated_gemm, gated_gemm_on_cpu = gated(_on_gpu), gated(_on_cpu)
 grouped_gemm, scaled_grouped_gemm = grouped(_on_gpu), scaled_grouped(_on_gpu)
 grouped_gemm_on_cpu, scaled_grouped_gemm_on_cpu = grouped(_on_cpu), scaled_grouped(_on_cpu)
 
-__all__ = ["check_out", "cu_seqlens", "empty", "gemm", "gemm_on_cpu", "gemm_out", "group_scale", "grouped_gemm", "grouped_gemm_on_cpu",
-           "refuse_groups", "result_dtype", "scaled_gemm", "scaled_gemm_on_cpu", "scaled_gemm_out", "scaled_grouped_gemm",
-           "scaled_grouped_gemm_on_cpu", "weights"]
+__all__ = ["check_out", "cu_seqlens", "empty", "gated_gemm", "gated_gemm_on_cpu", "gemm", "gemm_on_cpu", "gemm_out", "group_scale",
+           "grouped_gemm", "grouped_gemm_on_cpu", "refuse_gated", "refuse_groups", "result_dtype", "scaled_gemm", "scaled_gemm_on_cpu",
+           "scaled_gemm_out", "scaled_grouped_gemm", "scaled_grouped_gemm_on_cpu", "weights"]

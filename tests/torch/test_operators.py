@@ -47,6 +47,8 @@ def calls(device: str) -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any], 
         "scaled_gemm": ("scaled_gemm", (randn(16, 32, device=device), randn(24, 32, device=device).T, one, one), {}, (16, 24)),
         "scaled_gemm, fp8": ("scaled_gemm", (q, qw.T, one, one), {"bias": bias.detach(), "use_fast_accum": True}, (16, 24)),
         "scaled_gemm, blocks": ("scaled_gemm", (q, qw.T, rows, blocks), {"out_dtype": torch.float32}, (16, 24)),
+        "gated_gemm": ("gated_gemm", (randn(2, 8, 32, device=device, grad=True), experts[0].T), {}, (2, 8, 24)),
+        "gate_gradient": ("gate_gradient", (randn(16, 24, device=device), randn(16, 48, device=device, dtype=torch.float32)), {}, (16, 48)),
         "grouped_gemm": ("grouped_gemm", (x, experts.mT, ends), {"clear_rest": True}, (16, 48)),
         "grouped_gemm, gated": ("grouped_gemm", (x, experts.mT, starts), {"activation": "silu_and_mul"}, (16, 24)),
         "grouped_gemm, along K": ("grouped_gemm", (randn(16, 32, device=device, grad=True).mT, randn(16, 24, device=device, grad=True),
@@ -99,7 +101,7 @@ def test_shapes_without_memory_are_those_with_memory(device: str, name: str) -> 
     fake = getattr(ops, operator)(*map(meta, given), **{key: meta(value) for key, value in named.items()})
     assert (tuple(real.shape), real.dtype, real.stride()) == (shape, fake.dtype, fake.stride())
     assert fake.shape == real.shape
-    if operator != "weight_gradient":
+    if operator not in ("weight_gradient", "gate_gradient"):
         out = torch.empty_like(real)
         getattr(ops, operator)(*given, **named, out=out)
         assert torch.equal(out, real)
@@ -237,6 +239,7 @@ SENTENCES: dict[str, tuple[Any, str]] = {
     "scales": (lambda a: ops.scaled_gemm(*(a.to(torch.float8_e4m3fn),) * 2, torch.ones(3), torch.ones(2)), "a_scale has shape"),
     "offs": (lambda a: ops.grouped_gemm(a, a[None], offs("cpu", 1, 2, 16)), r"for 1 groups it is \(1,\)"),
     "grouped bias": (lambda a: ops.grouped_gemm(a, a[None], offs("cpu", 16), bias=a[0]), "add it to the result"),
+    "gate": (lambda a: ops.gated_gemm(a, a[:, :5]), r"pass a weight w of shape \[2 N, K\] as w\.T"),
     "batches": (lambda a: ops.grouped_gemm(a[None], a[None], offs("cpu", 16)), r"is torch\.ops\.ptxkit\.gemm"),
     "groups of f32": (lambda a: ops.weight_gradient(a.float(), a.float(), offs("cpu", 0, 16)), "both bfloat16 or both float16"),
 }
@@ -263,3 +266,26 @@ def test_gemm_itself_refuses_what_requires_grad_under_grad_mode() -> None:
             call()
         with torch.no_grad(), pytest.raises(LaunchError, match="on cpu"):       # what is wrong with these tensors otherwise
             call()
+
+
+@pytest.mark.parametrize("name", ["sparse", "csr", "meta", "cpu", "subclass", "complex", "quantised"])
+def test_gemm_itself_says_what_a_tensor_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where an earlier call has made torch's types known: a tensor's address is then asked for first."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    from ptxkit import gemm
+    from ptxkit.runtime import arrays
+
+    a = randn(16, 16, device="cpu")
+    given, sentence = {"sparse": (a.to_sparse(), "to_dense"), "csr": (a.to_sparse_csr(), "to_dense"), "meta": (a.to("meta"), "no memory"),
+                       "cpu": (a, r"\.cuda\(\)"), "subclass": (TwoTensor(a, a), "a TwoTensor, a tensor with operators of its own"),
+                       "complex": (a.to(torch.complex64), "complex64"),
+                       "quantised": (torch.quantize_per_tensor(a.float(), 0.1, 0, torch.qint8), "qint8")}[name]
+    if name not in ("meta", "cpu"):
+        monkeypatch.setattr(torch.Tensor, "get_device", lambda tensor: 0)
+    for known in (set(), {torch.Tensor, torch.nn.Parameter}):
+        monkeypatch.setattr(arrays, "_TENSORS", known)
+        for call in (lambda: gemm.gemm(given, a, a), lambda: gemm.gemm(given, a), lambda: gemm.group_gemm(given, a[None], a, out=a)):
+            with pytest.raises(LaunchError, match=sentence) as raised:
+                call()
+            assert len(str(raised.value).splitlines()) == 1
