@@ -42,6 +42,7 @@ NARROW, PINGPONG_FROM = 32, 64  # columns, from which tiles and pingpong tiles a
 WIDTHS = (32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 256)
 STREAMED = (64, 96, 128, 160, 176, 192, 256)
 CLUSTERS = (ClusterShape(), ClusterShape(2, 1), ClusterShape(1, 2))
+LARGE_CLUSTERS = (ClusterShape(2, 2), ClusterShape(4, 1), ClusterShape(1, 4))   # worth it where copies take long: lines that straddle
 SPLITS = (2, 3, 4, 5, 6, 8, 12, 16)
 SPLITS_IN_CLUSTER = (2, 4, 8)
 THREE_BLOCKS = 192              # rows of a tile of three warpgroups
@@ -123,9 +124,9 @@ def _structures(most: int) -> Iterator[Structure]:
         if BM <= 128 and BN >= 64 and most > ONE_BLOCK:
             ways.append(Pingpong())
         for how in ways:
-            for cluster in CLUSTERS if BN >= 64 and most > ONE_BLOCK else CLUSTERS[:1]:
+            for cluster in (*CLUSTERS, *LARGE_CLUSTERS) if BN >= 64 and most > ONE_BLOCK else CLUSTERS[:1]:
                 yield Structure(tile, how, Static(cluster=cluster))
-                if (64 * 128 if cluster.size == 1 else 128 * 128) <= BM * BN and BN in STREAMED:
+                if cluster.size <= 2 and (64 * 128 if cluster.size == 1 else 128 * 128) <= BM * BN and BN in STREAMED:
                     yield Structure(tile, how, StreamK(cluster=cluster))
         if BM * BN >= 128 * 128:
             for order in (Swizzle(size=1), Swizzle(size=16), Swizzle(size=32), Swizzle("along_n")):

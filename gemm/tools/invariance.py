@@ -103,7 +103,9 @@ def on_gpu(torch: Any, dtype: str, layout: str, k: int) -> Multiply:
             lengths = torch.tensor([0, rows], device="cuda", dtype=torch.int32)
             group_gemm(a[:rows], b[:, :columns].T[None], lengths, out=d, config=config)
         else:
-            gemm(a[:rows], b[:, :columns], d, config=config)
+            # Lines of one element have no stride of their own: what is cut out is laid anew, as the configuration has it.
+            some = a[:rows].T.contiguous().T if layout[0] == "t" else a[:rows]
+            gemm(some, b[:, :columns].contiguous() if layout[1] == "n" else b[:, :columns], d, config=config)
         return np.asarray(d.cpu().numpy().view(np.uint32))
 
     return multiply

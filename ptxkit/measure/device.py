@@ -223,6 +223,7 @@ class Gpu:
                 event.record()
             while not event.query():
                 if time.monotonic() > until:
+                    driver.abandon(self.ordinal)
                     raise Lost(f"it does not end: nothing happened for {patience_s:g} s")
                 time.sleep(POLL_S)
         except (LaunchError, RuntimeError) as error:        # after a fault every call fails, until the process ends

@@ -22,6 +22,7 @@ from .diagnostics import findings, resources
 
 _LOG = logging.getLogger("ptxkit")
 _LOG_BYTES = 1 << 16
+_abandoned: set[int] = set()    # devices that a launch of this process does not let go
 _TARGET = re.compile(r"^[ \t]*\.target\s+(sm_\d+[af]?)", re.M)
 
 
@@ -255,8 +256,15 @@ def passed(event: Any) -> bool:
     return True
 
 
+def abandon(ordinal: int) -> None:
+    """A launch on the device does not end. To free memory would wait for it, so the end of the process frees what there is."""
+    _abandoned.add(ordinal)
+
+
 def free(address: int, ordinal: int) -> None:
     """Release memory from `allocate`."""
+    if ordinal in _abandoned:
+        return
     with on(ordinal):
         call("cuMemFree", address)
 

@@ -122,6 +122,14 @@ def test_products_of_few_rows_prefetch(kind: str) -> None:
             assert found == ((0, expected[1]) if isinstance(config.scheduler, StreamK) else expected)     # its first tile is not known
 
 
+@pytest.mark.parametrize(("text", "fetch"), [
+    ("520x1032x1024:bf16:nn", LINE), ("520x1024x1032:bf16:nt", LINE), ("520x1024x1032:bf16:nn", LINE), ("520x1024x1032:bf16:tn", LINE),
+    ("512x1024x1032:bf16:tn", L2_FETCH), ("520x1024x1088", L2_FETCH)])
+def test_the_l2_fetches_no_more_than_is_asked_for_where_lines_straddle(text: str, fetch: int) -> None:
+    """Whether the pitch of A or of B is no multiple of 128 bytes. On an H100 that made such products up to 18 % faster."""
+    assert heuristic(described(shape(text))).loads.l2_fetch == fetch
+
+
 def test_maps_are_encoded_with_the_bytes_of_the_configuration() -> None:
     asked = described(shape("16x4096x4096"))
     for config, expected in ((heuristic(asked), LINE), (heuristic(described(shape("4096"))), L2_FETCH)):

@@ -438,6 +438,15 @@ def test_on_a_gpu_the_fastest_right_point_is_found_and_kept(library, tmp_path):
     assert np.array_equal((y.numpy() if library == "ptxkit" else y.cpu().numpy()), host[1])
 
 
+def test_nothing_is_freed_of_a_device_that_a_launch_does_not_let_go(monkeypatch):
+    monkeypatch.setattr(driver, "_abandoned", set())
+    monkeypatch.setattr(driver, "on", lambda ordinal: pytest.fail("to free would wait for the launch"))
+    driver.abandon(3)
+    driver.free(64, 3)
+    with pytest.raises(pytest.fail.Exception):
+        driver.free(64, 2)
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_a_point_that_hangs_is_named_and_then_skipped(tmp_path):
     program = textwrap.dedent(f"""
