@@ -161,7 +161,7 @@ class Stop:
         return f"`{self.opcode}`" + (f" ({self.position})" if self.position else "")
 
     def _repr_html_(self) -> str:
-        return framed(pre(str(self)))
+        return framed(pre(str(self), wrapped=True))
 
     __repr__ = __str__
 

@@ -271,7 +271,7 @@ class Session:
         return f"<session of {self.launch.name}, {state} after {self.executed:,} warp instructions>\n{self.stop}"
 
     def _repr_html_(self) -> str:
-        return framed(pre(repr(self)), self.warps().as_table())
+        return framed(pre(repr(self), wrapped=True), self.warps().as_table())
 
     # ------------------------------------------------------------------------------------------- the engine
 

@@ -47,7 +47,7 @@ def benchmark(made: Benchmark) -> str:
 
 def _row(row: Mapping[str, Any], unit: str) -> Iterator[str]:
     sensors = f", {row['mhz']:.0f} MHz, {row['watts']:.0f} W" if "mhz" in row else ""
-    yield said(f"{row['shape']}, {row['regime']}, {row['rounds']} rounds{sensors}")
+    yield said(f"{row['shape']}, {row['regime']}, {row['rounds']} round{'s' * (row['rounds'] != 1)}{sensors}")
     rates = [(rate, words) for rate, words in (("tflops", "TFLOP/s"), ("gbs", "GB/s"))
              if any(rate in seen for seen in row["contestants"].values())]
     rows = []

@@ -24,9 +24,9 @@ STYLE = COLOURS + """
 .ptxkit{font:13px/1.45 system-ui,sans-serif;color:inherit;max-width:78rem;overflow-x:auto}
 .ptxkit p{margin:.25em 0}.ptxkit .said{color:var(--dim)}.ptxkit .title{font-weight:600;font-size:1.05em}
 .ptxkit code,.ptxkit pre,.ptxkit .m{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}
-.ptxkit code{font-size:.95em;color:inherit;background:none;padding:0}
+.ptxkit.ptxkit code{font-size:.95em;color:inherit;background:none;padding:0}
 .ptxkit pre{font-size:12px;line-height:1.5;color:inherit;background:var(--soft);border:0;border-radius:4px;padding:.3em .6em;margin:.25em 0;
-overflow-x:auto;white-space:pre}
+overflow-x:auto;white-space:pre}.ptxkit pre.w{white-space:pre-wrap}
 .ptxkit table.t{border-collapse:collapse;border:0;margin:.3em 0;width:auto;font-size:inherit;table-layout:auto}
 .ptxkit table.t td,.ptxkit table.t th{border:0;padding:.12em 1.1em .12em 0;text-align:left;vertical-align:top;max-width:none;
 white-space:pre-wrap;color:inherit}
@@ -77,8 +77,8 @@ def code(text: str) -> str:
     return "".join(f"<code>{escape(part)}</code>" if i % 2 and i < len(parts) - 1 else escape(part) for i, part in enumerate(parts))
 
 
-def pre(text: str) -> str:
-    return f"<pre>{escape(text)}</pre>"
+def pre(text: str, *, wrapped: bool = False) -> str:
+    return f'<pre class="w">{escape(text)}</pre>' if wrapped else f"<pre>{escape(text)}</pre>"
 
 
 def folded(summary: str, body: str, *, open: bool = False) -> str:

@@ -60,7 +60,7 @@ path.edge{fill:none;stroke:var(--bad);stroke-width:1.6}path.edge.needs{stroke-da
 
 NOTEBOOK = STYLE + """
 .verdict.error,span.badge{color:#fff}svg text.badge,svg text.why{fill:#fff}.picture svg{max-width:none}
-h1,h2{border:0}h1{font-size:1.2em}h2,.lead{font-size:1.05em}.said{font-size:1em}
+h1,h2{border:0;font-weight:600}h1{font-size:1.2em}h2,.lead{font-size:1.05em}.said{font-size:1em}
 """
 """For `html.parts.scoped`: what is white on red on a page is so in a notebook, whatever its theme is."""
 
