@@ -310,6 +310,11 @@ def test_a_trail_follows_lines_to_ptx_and_machine_code() -> None:
     found = trail(example.tile_gemm, "mma(acc")
     assert [step.position.line for step in found] == [trail(example.tile_gemm, found[0].position.line)[0].position.line]
     assert sum("HGMMA.64x256x16" in text for _, text in found[0].sass) == 4
+    products = {step.position.line for step in every if any("HGMMA" in text for _, text in step.sass)}
+    assert products == {found[0].position.line}
+    copies = {step.text for step in every if any("UTMALDG" in text for _, text in step.sass)}
+    assert len(copies) == 2
+    assert all(text.startswith("load(") for text in copies)
     page = read(found._repr_html_())
     held(str(found).partition("  ")[2], page)
     assert "{%f0, ..., %f127}" in page.text
