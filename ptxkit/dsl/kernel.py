@@ -90,7 +90,7 @@ class Kernel(Traceable, Generic[P]):
         self._module.members.append(self)
         self.__doc__ = function.__doc__
         self.__name__ = self.name
-        self.__module__ = function.__module__
+        self.__module__ = function.__module__ or "__main__"          # code that `exec` runs may have none
         signature = inspect.signature(function)
         self._defaults = {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
         self._positional = tuple(identifier(p.name, "rename it") for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)

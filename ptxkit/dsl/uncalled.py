@@ -32,7 +32,7 @@ _checked: dict[int, CodeType] = {}
 
 def check_called(function: Callable[..., Any]) -> None:
     """Raise for a statement of `function`, or of a function that it names, that is an opcode or an idiom without a call."""
-    home = function.__module__.partition(".")[0]
+    home = (function.__module__ or "").partition(".")[0]
     waiting, seen = [function], set[int]()
     while waiting:
         each = waiting.pop()
