@@ -65,9 +65,9 @@ def of_silu(gradient: Any, z: Any) -> Any:
 # -------------------------------------------------------------------------------------------------------------- dense
 
 
-def save_gemm(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+def save_gemm(ctx: Any, a: Any, b: Any, bias: Any = None, residual: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
+              activation: str | None = None, out_dtype: Any = None, batch_invariant: bool = False) -> None:
     """Keep what the gradients of `gemm` need."""
-    a, b, bias, residual, c, alpha, beta, activation, *_ = inputs
     refuse(a, "gemm")
     ctx.given = alpha, beta, activation
     ctx.kinds = None if bias is None else (bias.shape, bias.dtype), residual is not None and residual.dtype, c is not None and c.dtype
@@ -78,7 +78,7 @@ def gemm(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     """The gradients of `gemm`: of a, b, bias, residual and c."""
     a, b, bias, c = ctx.saved_tensors
     (alpha, beta, activation), (bias_is, residual_is, c_is) = ctx.given, ctx.kinds
-    wanted = (*ctx.needs_input_grad, *(False,) * 5)[:5]     # the dispatcher leaves out arguments that are their defaults
+    wanted = ctx.wanted
     of_residual = gradient.to(residual_is) if wanted[3] else None
     dz = gradient
     if activation is not None:
@@ -118,9 +118,9 @@ def _operands(a: Any, b: Any, dz: Any, alpha: float, wanted: Any) -> tuple[Any, 
 # ------------------------------------------------------------------------------------------------------------- groups
 
 
-def save_grouped(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+def save_grouped(ctx: Any, a: Any, b: Any, offs: Any, bias: Any = None, out_dtype: Any = None, activation: str | None = None,
+                 *rest: Any) -> None:
     """Keep what the gradients of `grouped_gemm` need."""
-    a, b, offs, _, _, activation, *_ = inputs
     refuse(a, "grouped_gemm")
     ctx.activation = activation
     ctx.save_for_backward(a, b, offs)
@@ -132,18 +132,18 @@ def grouped(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     of_a = of_b = None
     if b.ndim == 2:
         dz = packed(gradient.to(a.dtype))
-        if ctx.needs_input_grad[0]:                                     # b [T, N] by dz [G, M, N]: a.T [T, M]
+        if ctx.wanted[0]:                                     # b [T, N] by dz [G, M, N]: a.T [T, M]
             of_a = _ops.grouped_gemm(b, dz.mT, offs, clear_rest=True).mT
-        if ctx.needs_input_grad[1]:
+        if ctx.wanted[1]:
             of_b = _ops.grouped_gemm(a.mT, dz, offs, clear_rest=True)
         return of_a, of_b, None, None, None, None, None, None
     dz = gradient
     if ctx.activation is not None:
         dz = of_gate(gradient, _ops.grouped_gemm(a, b, offs, out_dtype=torch.float32, clear_rest=True), a.dtype)
     dz = packed(dz.to(a.dtype))
-    if ctx.needs_input_grad[0]:
+    if ctx.wanted[0]:
         of_a = _ops.grouped_gemm(dz, b.mT, offs, clear_rest=True)
-    if ctx.needs_input_grad[1]:
+    if ctx.wanted[1]:
         starts = offs if offs.shape[0] == b.shape[0] + 1 else torch.nn.functional.pad(offs, (1, 0))
         turned = b.stride(-2) == 1 and b.shape[-2] > 1
         of_b = _ops.weight_gradient(dz, a, starts).mT if turned else _ops.weight_gradient(a, dz, starts)
@@ -160,10 +160,10 @@ def of_gate(gradient: Any, z: Any, dtype: Any) -> Any:
     return torch.cat([of_silu(gradient * ups, of_gates), gradient * torch.nn.functional.silu(of_gates)], dim=-1)
 
 
-def save_gated(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+def save_gated(ctx: Any, a: Any, b: Any, out_dtype: Any = None) -> None:
     """Keep what the gradients of `gated_gemm` need."""
-    refuse(inputs[0], "gated_gemm")
-    ctx.save_for_backward(*inputs[:2])
+    refuse(a, "gated_gemm")
+    ctx.save_for_backward(a, b)
 
 
 def gated(ctx: Any, gradient: Any) -> tuple[Any, ...]:
@@ -172,31 +172,31 @@ def gated(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     rows = a.reshape(-1, a.shape[-1])
     z = _ops.gemm(rows, b, out_dtype=torch.float32)
     dz = packed(of_gate(gradient.reshape(-1, gradient.shape[-1]), z, a.dtype).to(a.dtype))
-    of_a = dense_product(dz, b.mT, rows).reshape(a.shape) if ctx.needs_input_grad[0] else None
-    return of_a, dense_product(rows.mT, dz, b) if ctx.needs_input_grad[1] else None, None
+    of_a = dense_product(dz, b.mT, rows).reshape(a.shape) if ctx.wanted[0] else None
+    return of_a, dense_product(rows.mT, dz, b) if ctx.wanted[1] else None, None
 
 
-def save_weight_gradient(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+def save_weight_gradient(ctx: Any, a: Any, b: Any, offs: Any, out_dtype: Any = None) -> None:
     """Keep what the gradients of `weight_gradient` need."""
-    ctx.save_for_backward(*inputs[:3])
+    ctx.save_for_backward(a, b, offs)
 
 
 def weight_gradient(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     """The gradients of `weight_gradient`: of a and b."""
     a, b, offs = ctx.saved_tensors
     dz = packed(gradient.to(a.dtype))
-    of_a = _ops.grouped_gemm(b, dz.mT, offs, clear_rest=True) if ctx.needs_input_grad[0] else None
-    of_b = _ops.grouped_gemm(a, dz, offs, clear_rest=True) if ctx.needs_input_grad[1] else None
+    of_a = _ops.grouped_gemm(b, dz.mT, offs, clear_rest=True) if ctx.wanted[0] else None
+    of_b = _ops.grouped_gemm(a, dz, offs, clear_rest=True) if ctx.wanted[1] else None
     return of_a, of_b, None, None
 
 
-def none_of_scaled(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+def none_of_scaled(ctx: Any, *given: Any) -> None:
     """Raise LaunchError: a product of quantised operands has no gradients."""
     raise LaunchError("scaled_gemm and scaled_grouped_gemm have no gradients: multiply dequantised operands with gemm or grouped_gemm, or "
                       "call them under torch.no_grad()")
 
 
-def none_of_gate(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+def none_of_gate(ctx: Any, *given: Any) -> None:
     """Raise LaunchError: where gradients are recorded `of_gate` is made of torch's operators."""
     raise LaunchError("gate_gradient has no gradient: it is a part of that of gated_gemm and grouped_gemm")
 

@@ -30,8 +30,10 @@ def result_dtype(a: Any, out_dtype: Any) -> Any:
 
 def empty(a: Any, b: Any, out_dtype: Any) -> Any:
     """Memory for a @ b."""
-    shape = (a.shape[0], b.shape[1]) if a.ndim == b.ndim == 2 else result_shape(a, b)
-    return a.new_empty(shape, dtype=result_dtype(a, out_dtype))
+    if a.ndim == b.ndim == 2:
+        m, n = a.shape[0], b.shape[1]
+        return torch.empty_strided((m, n), (n, 1), dtype=result_dtype(a, out_dtype), device=a.device)      # sooner than torch.empty
+    return a.new_empty(result_shape(a, b), dtype=result_dtype(a, out_dtype))
 
 
 def check_out(out: Any, out_dtype: Any) -> None:
@@ -43,20 +45,29 @@ def check_out(out: Any, out_dtype: Any) -> None:
 # ------------------------------------------------------------------------------------------------------------- on a GPU
 
 
-def gemm(a: Any, b: Any, bias: Any = None, residual: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
-         activation: str | None = None, out_dtype: Any = None, batch_invariant: bool = False) -> Any:
+def gemm(a: Any, b: Any, *rest: Any) -> Any:
     """`gemm` on a GPU, into new memory."""
-    return launch_gemm(a, b, empty(a, b, out_dtype), c=c, alpha=alpha, beta=beta, bias=bias, activation=activation, residual=residual,
-                       batch_invariant=batch_invariant)
+    if not rest:
+        return launch_gemm(a, b, empty(a, b, None))
+    return _fused(a, b, None, *rest)
 
 
-def gemm_out(a: Any, b: Any, bias: Any = None, residual: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
-             activation: str | None = None, out_dtype: Any = None, batch_invariant: bool = False, *, out: Any) -> None:
-    """`gemm` on a GPU, into `out`."""
-    if out_dtype is not None:
+def gemm_out(a: Any, b: Any, *rest: Any, out: Any) -> None:
+    """`gemm` on a GPU, into `out`. torch leaves out arguments that are their defaults, so that a plain product costs no look at them."""
+    if not rest:
+        launch_gemm(a, b, out)
+    else:
+        _fused(a, b, out, *rest)
+
+
+def _fused(a: Any, b: Any, out: Any, bias: Any = None, residual: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
+           activation: str | None = None, out_dtype: Any = None, batch_invariant: bool = False) -> Any:
+    if out is None:
+        out = empty(a, b, out_dtype)
+    elif out_dtype is not None:
         check_out(out, out_dtype)
-    launch_gemm(a, b, out, c=c, alpha=alpha, beta=beta, bias=bias, activation=activation, residual=residual,
-                batch_invariant=batch_invariant)
+    return launch_gemm(a, b, out, c=c, alpha=alpha, beta=beta, bias=bias, activation=activation, residual=residual,
+                       batch_invariant=batch_invariant)
 
 
 def scaled_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, out_dtype: Any = None, use_fast_accum: bool = False,

@@ -106,7 +106,7 @@ def test_swap_linear_says_what_it_did_and_left(device: str) -> None:
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert swap_linear(model, wanted=lambda name, layer: name == "head").replaced == ("head",)
     x = torch.randn(8, 16, device=device, dtype=torch.bfloat16)
-    assert model["first"](x).grad_fn.name().startswith("GeneratedBackwardFor_ptxkit_gemm")
+    assert "ptxkit_gemm" in model["first"](x).grad_fn.name().lower()
 
 
 def test_swap_linear_takes_float32_for_autocast(device: str) -> None:

@@ -46,6 +46,7 @@ def calls(device: str) -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any], 
         "gemm, batches": ("gemm", (randn(2, 8, 16, device=device, grad=True), randn(16, 8, device=device, grad=True)), {}, (2, 8, 8)),
         "scaled_gemm": ("scaled_gemm", (randn(16, 32, device=device), randn(24, 32, device=device).T, one, one), {}, (16, 24)),
         "scaled_gemm, fp8": ("scaled_gemm", (q, qw.T, one, one), {"bias": bias.detach(), "use_fast_accum": True}, (16, 24)),
+        "scaled_gemm, rows and columns": ("scaled_gemm", (q, qw.T, rows, torch.rand(1, 24, device=device)), {}, (16, 24)),
         "scaled_gemm, blocks": ("scaled_gemm", (q, qw.T, rows, blocks), {"out_dtype": torch.float32}, (16, 24)),
         "gated_gemm": ("gated_gemm", (randn(2, 8, 32, device=device, grad=True), experts[0].T), {}, (2, 8, 24)),
         "gate_gradient": ("gate_gradient", (randn(16, 24, device=device), randn(16, 48, device=device, dtype=torch.float32)), {}, (16, 48)),
@@ -191,6 +192,26 @@ def test_autocast(device: str, dtype: Any) -> None:
         assert ops.weight_gradient(x, x, offs(device, 0, 16)).dtype is dtype
 
 
+def test_a_copy_of_grouped_weights_is_said_once_a_shape(device: str, caplog: pytest.LogCaptureFixture) -> None:
+    from ptxkit.torch import products
+
+    products._copied.clear()
+    a, w, ends = randn(16, 32, device=device), randn(2, 48, 32, device=device), offs(device, 5, 16)
+    read, copied = w.mT, w.mT.contiguous()
+    for _ in range(2):
+        assert torch.equal(ops.grouped_gemm(a, read, ends), ops.grouped_gemm(a, copied, ends))
+    assert [record.message for record in caplog.records] == [
+        "grouped_gemm copies b of shape (2, 32, 48) with strides (1536, 48, 1): its kernels read weights that are contiguous along K, such "
+        "as w.mT of w [G, N, K]"]
+
+
+def test_an_inference_graph_and_vmap(device: str) -> None:
+    a, w = randn(3, 8, 16, device=device), randn(16, 8, device=device)
+    with torch.inference_mode():
+        expected = ops.gemm(a, w)
+    assert torch.equal(torch.vmap(lambda each: ops.gemm(each, w))(a), expected)
+
+
 def test_cpu_tensors_are_refused_outside_of_a_block() -> None:
     a = randn(16, 16, device="cpu")
     with pytest.raises(LaunchError, match=r"with ptxkit\.torch\.cpu_device\(\):"):
@@ -237,6 +258,7 @@ SENTENCES: dict[str, tuple[Any, str]] = {
     "gradients of fp8": (lambda a: ops.gemm(a.to(torch.float8_e4m3fn).requires_grad_(), a.to(torch.float8_e4m3fn)), "dequantised"),
     "gradients of scaled": (lambda a: ops.scaled_gemm(a.clone().requires_grad_(), a, torch.ones(1), torch.ones(1)), "no gradients"),
     "scales": (lambda a: ops.scaled_gemm(*(a.to(torch.float8_e4m3fn),) * 2, torch.ones(3), torch.ones(2)), "a_scale has shape"),
+    "scales of rows": (lambda a: ops.scaled_gemm(*(a.to(torch.float8_e4m3fn),) * 2, torch.ones(16, 1), torch.ones(5)), "[Bb]lock|block"),
     "offs": (lambda a: ops.grouped_gemm(a, a[None], offs("cpu", 1, 2, 16)), r"for 1 groups it is \(1,\)"),
     "grouped bias": (lambda a: ops.grouped_gemm(a, a[None], offs("cpu", 16), bias=a[0]), "add it to the result"),
     "gate": (lambda a: ops.gated_gemm(a, a[:, :5]), r"pass a weight w of shape \[2 N, K\] as w\.T"),
