@@ -48,7 +48,7 @@ PAGES: dict[str, tuple[str, str, str]] = {
               "launch.grouped launch.ptr_array launch.simulate_grouped launch.group_kernels problem.grouped config.grouped_parts "
               "config.grouped heuristic.grouped heuristic.ptr_array kernels.grouped kernels.grouped_swap_ab kernels.grouped_blockscaled "
               "kernels.grouped_ptr_array kernels.groups kernels.update_tensormaps "
-              "tools.verify.grouped"),
+              "export.groups tools.verify.grouped"),
     "collective": ("What GEMM kernels are made of", "ptxkit.gemm",
                    "collective.atoms collective.tiled collective.cluster collective.pipeline collective.ordered_barrier "
                    "collective.warpgroups collective.producer collective.group_producer collective.mainloop collective.mainloop_promoted "

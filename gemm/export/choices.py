@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ptxkit.cards import Card
-from ptxkit.export.kernel import ExportError
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.types import TYPES
 
@@ -111,14 +110,12 @@ def table(layer: Layer, rows: Iterable[int], card: Card) -> Table:
 
 def model_tables(name: str, cards: int | None, card: Card, rows: Sequence[int] = (), by_row: bool = False) -> tuple[Table, ...]:
     """The dense layers of a model on one of `cards` cards, in each of their types, with the listed rows and these. `by_row`: fp8 without
-    blocks has scales of rows and columns, not one for each operand. Raises ModelError, or ExportError for a model without dense layers."""
+    blocks has scales of rows and columns, not one for each operand. Raises ModelError."""
     wanted: dict[Layer, set[int]] = {}
     for share in models.dense(name, cards):
         for kind in share.types:
             for layer, of in _layers("fp8-row" if kind == "fp8" and by_row else kind, share.n, share.k, share.rows, rows):
                 wanted.setdefault(layer, set()).update(of)
-    if not wanted:
-        raise ExportError(f"{name} is listed with experts alone: an export has dense products, not grouped ones")
     return tuple(table(layer, of, card) for layer, of in wanted.items())
 
 

@@ -33,10 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scales", choices=("none", "tensor", "row", "block"),
                         help="of 8-bit operands: none, one for each (default), one for each row of A and column of B, or of 1 x 128 (A) "
                         "and 128 x 128 (B) blocks; with --model tensor or row, for fp8 without blocks")
-    parser.add_argument("--model", metavar="NAME", help="the dense products of a model instead, such as deepseek-v3")
-    parser.add_argument("--tp", type=_extent, metavar="CARDS", help="on one of so many cards (default: as many as the model is listed for)")
+    parser.add_argument("--model", metavar="NAME", help="the products of a model instead, such as deepseek-v3")
+    parser.add_argument("--tp", type=_extent, metavar="CARDS",
+                        help="dense ones on one of so many cards (default: those that it is listed for)")
     parser.add_argument("--rows", type=_rows, default=(), metavar="M,M-M",
-                        help="with --model: choose for these numbers of rows too, as 1-512,2048")
+                        help="with --model: choose for these rows of dense products too, as 1-512,2048")
     shared.add_card(parser)
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder of the files; it is made if it is not there")
     parser.add_argument("--name", default="", help="how the files and functions are called")
@@ -116,7 +117,11 @@ def _report(made: Exported, card: str) -> dict[str, object]:
     return {"name": made.name, "card": card, "files": list(map(str, made.files)), "configurations": list(map(str, made.configs)),
             "products": [{"n": table.layer.n, "k": table.layer.k, "kind": table.layer.kind, "padded": table.layer.padded,
                           "choices": [{"rows": most, "configuration": made.configs.index(config)} for most, config in table.choices]}
-                         for table in made.tables]}
+                         for table in made.tables],
+            "group_kernels": list(map(str, made.group_configs)),
+            "group_products": [{"groups": table.layer.groups, "n": table.layer.n, "k": table.layer.k, "kind": table.layer.kind,
+                                "gated": table.layer.gated, "choices": [{"mean_rows": most, "configuration": str(config)}
+                                                                        for most, config in table.choices]} for table in made.groups]}
 
 
 __all__ = ["HELP", "add_arguments", "run"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -14,11 +14,15 @@ from ptxkit.export.kernel import ExportError
 from ptxkit.export.names import identifier
 
 from ..config.dense import DenseConfig
+from ..config.grouped import GroupedConfig
 from ..launch.slabs import slabs
 from ..problem.dense import PLAIN
 from . import text
 from .choices import Layer, Table, model_tables, table
+from .groups import GroupLayer, GroupPlan, GroupTable, group_header, group_plans, group_source, group_tables
 from .plan import Plan, plan
+
+Grouped = Mapping[tuple[GroupLayer, GroupedConfig], Sequence[GroupPlan]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +33,15 @@ class Exported:
     files: tuple[Path, ...]
     tables: tuple[Table, ...]
     configs: tuple[DenseConfig, ...]
+    groups: tuple[GroupTable, ...] = ()
+    group_configs: tuple[GroupedConfig, ...] = ()           # the kernels, in the order of their numbers
 
     def __str__(self) -> str:
         cubins = [file for file in self.files if file.suffix == ".cubin"]
         lines = [f"{file}  {file.stat().st_size:,} bytes" for file in self.files if file.suffix != ".cubin"]
         shown = f"{cubins[0]}" + (f" ... {cubins[-1].name}" if len(cubins) > 1 else "")
-        return "\n".join([*lines, f"{shown}  {sum(file.stat().st_size for file in cubins):,} bytes", *map(str, self.configs)])
+        bytes = sum(file.stat().st_size for file in cubins)
+        return "\n".join([*lines, f"{shown}  {bytes:,} bytes", *map(str, (*self.configs, *self.group_configs))])
 
 
 def product(m: int, layer: Layer, folder: str | PathLike[str], *, name: str = "", card: Card = H200, force: bool = False) -> Exported:
@@ -56,16 +63,17 @@ def product(m: int, layer: Layer, folder: str | PathLike[str], *, name: str = ""
 
 def pack(model: str, folder: str | PathLike[str], *, cards: int | None = None, rows: Sequence[int] = (), by_row: bool = False,
          name: str = "", card: Card = H200, force: bool = False) -> Exported:
-    """Write NAME.h, NAME.c and the cubins of the dense products of a model on one of `cards` cards (None: as many as it is listed for),
-    with the listed numbers of rows and these. `by_row`: fp8 without blocks has scales of rows and columns. Raises ModelError or
-    ExportError."""
-    tables = model_tables(model, cards, card, rows, by_row)
+    """Write NAME.h, NAME.c and the cubins of the products of a model: the dense ones on one of `cards` cards (None: as many as it is listed
+    for), with the listed numbers of rows and these, and the group products of its experts as they are listed. `by_row`: fp8 without blocks
+    has scales of rows and columns. Raises ModelError or ExportError."""
+    tables, groups = model_tables(model, cards, card, rows, by_row), group_tables(model, card)
     name = _named(name or "gemm_" + re.sub(r"\W+", "_", model.lower()) + (f"_tp{cards}" if cards else ""))
     plans = _plans(tables)
-    said = (f"{name}: the dense products of {model}{f' on {cards} cards' if cards else ''}, as ptxkit.gemm.gemm computes them on "
+    grouped = group_plans(groups)
+    said = (f"{name}: the products of {model}{f' on {cards} cards' if cards else ''}, as ptxkit.gemm computes them on "
             f"{card.name}. Written by `ptxkit export gemm`.",)
-    header, functions = text.pack(name, said, tables, card)
-    return _write(folder, name, said, tables, plans, header, functions, force)
+    header, functions = text.pack(name, said, tables, card, group_header(name, groups) if groups else "")
+    return _write(folder, name, said, tables, plans, header, functions, force, groups, grouped)
 
 
 def _named(name: str) -> str:
@@ -85,11 +93,15 @@ def _plans(tables: Sequence[Table]) -> dict[DenseConfig, Plan]:
 
 
 def _write(folder: str | PathLike[str], name: str, said: Sequence[str], tables: Sequence[Table], plans: dict[DenseConfig, Plan],
-           header: str, functions: str, force: bool) -> Exported:
-    alone = len(plans) == 1
-    cubins = {f"{name}.cubin" if alone else f"{name}_{number}.cubin": each.entry.cubin for number, each in enumerate(plans.values())}
-    files = {f"{name}.h": header.encode(), f"{name}.c": text.source(name, said, tables, plans, functions).encode(), **cubins}
-    return Exported(name, write(folder, files, force=force), tuple(tables), tuple(plans))
+           header: str, functions: str, force: bool, groups: Sequence[GroupTable] = (), grouped: Grouped | None = None) -> Exported:
+    kernels = [each for made in (grouped or {}).values() for each in made]
+    entries = [each.entry for each in plans.values()] + [each.entry for each in kernels]
+    codes = list(dict.fromkeys(each.cubin for each in entries))
+    cubins = {f"{name}.cubin" if len(codes) == 1 else f"{name}_{number}.cubin": code for number, code in enumerate(codes)}
+    source = text.source(name, said, tables, plans, functions, group_source(groups, grouped) if grouped else ())
+    files = {f"{name}.h": header.encode(), f"{name}.c": source.encode(), **cubins}
+    return Exported(name, write(folder, files, force=force), tuple(tables), tuple(plans), tuple(groups),
+                    tuple(each.config for each in kernels))
 
 
 __all__ = ["Exported", "pack", "product"]

@@ -27,14 +27,6 @@ static int px_find(const NAME_product *product, const px_table **table)
     return -1;
 }
 
-int NAME_load(void)
-{
-    int i, status = PX_OK;
-    for (i = 0; i < (int)(sizeof px_plans / sizeof *px_plans) && status == PX_OK; ++i)
-        status = px_ready(px_plans[i].kernel);
-    return status;
-}
-
 int NAME_choice(const NAME_product *product)
 {
     const px_table *table = NULL;
@@ -51,11 +43,6 @@ int NAME_workspace(const NAME_product *product, uint64_t *bytes)
     const px_table *table = NULL;
     const int choice = px_find(product, &table);
     return choice < 0 ? (int)PX_WRONG_ARGUMENT : px_needs(&table->layer, &px_plans[choice], product->m, bytes);
-}
-
-int NAME_prepare(void *workspace, uint64_t bytes, void *stream)
-{
-    return px_prepare(px_plans[0].kernel, workspace, bytes, stream);
 }
 
 int NAME_gemm(const NAME_product *product, void *stream)

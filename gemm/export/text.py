@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ptxkit.cards import Card
@@ -25,11 +25,15 @@ WORKSPACE = ("The bytes of workspace that it needs on the device of the thread's
 PREPARE = ("Clears what a workspace must have cleared before its first product. Later products leave it cleared.",)
 
 
-def source(name: str, said: Sequence[str], tables: Sequence[Table], plans: Mapping[DenseConfig, Plan], functions: str) -> str:
-    """The C file."""
+def source(name: str, said: Sequence[str], tables: Sequence[Table], plans: Mapping[DenseConfig, Plan], functions: str,
+           groups: Iterable[str] = ()) -> str:
+    """The C file. `groups` are the plans and tables of group products."""
+    data = [*_plans(plans), *_tables(tables, plans)] if tables else []
+    grouped = list(groups)
+    grouped = [text.part("group", HERE), *grouped] if grouped else []
     numbers = {"COUNTER_BYTES": COUNTER_BYTES, "MIN_STAGES_OF_PART": MIN_STAGES_OF_PART, "COPY_CTAS": CTAS}
     own = "\n".join([f"enum {{ {', '.join(f'PX_{word} = {number}' for word, number in numbers.items())} }};\n",
-                     text.part("gemm", HERE), "/* ---- the kernels ---- */\n", *_plans(plans), *_tables(tables, plans), functions])
+                     text.part("gemm", HERE), "/* ---- the kernels ---- */\n", *data, *grouped, functions])
     return text.source(name, said, SHARED, own)
 
 
@@ -40,13 +44,14 @@ def _plans(plans: Mapping[DenseConfig, Plan]) -> Iterator[str]:
         yield text.kernel_data(f"px_kernel_{number}", f"px_cubin_{number}", plan.entry)
         for name, argument in plan.maps.items():
             yield text.box_data(f"px_{name}_{number}", argument, plan.promotion)
-        yield _arguments(f"px_arguments_{number}", plan.values)
+        yield arguments(f"px_arguments_{number}", plan.values)
         yield from _before(number, plan)
         rows.append(_row(number, plan))
     yield "static px_plan px_plans[] = {\n" + ",\n".join(rows) + "\n};\n"
 
 
-def _arguments(symbol: str, given: Sequence[tuple[str, int]]) -> str:
+def arguments(symbol: str, given: Sequence[tuple[str, int]]) -> str:
+    """Where a kernel's arguments come from, as data."""
     values = ", ".join(f"{{{what}, {constant}u}}" for what, constant in given)
     return f"static const px_argument {symbol}[] = {{{values}}};\n"
 
@@ -57,7 +62,7 @@ def _before(number: int, plan: Plan) -> Iterator[str]:
         name = f"{number}_{place}"
         yield text.cubin_data(f"px_copy_cubin_{name}", copy.entry.cubin)
         yield text.kernel_data(f"px_copy_kernel_{name}", f"px_copy_cubin_{name}", copy.entry)
-        yield _arguments(f"px_copy_arguments_{name}", copy.values)
+        yield arguments(f"px_copy_arguments_{name}", copy.values)
         numbers = (len(copy.values), int(copy.of_b), f"{copy.bytes}u", copy.pitch, copy.ctas)
         rows.append(f"    {{&px_copy_kernel_{name}, px_copy_arguments_{name}, {', '.join(map(str, numbers))}}}")
     if rows:
@@ -151,8 +156,8 @@ def _scale_notes(scales: str) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------- a pack
 
 
-def pack(name: str, said: Sequence[str], tables: Sequence[Table], card: Card) -> tuple[str, str]:
-    """The header of a pack, and its functions in C."""
+def pack(name: str, said: Sequence[str], tables: Sequence[Table], card: Card, groups: str = "") -> tuple[str, str]:
+    """The header of a pack, and its functions in C. `groups` is what the header says of group products."""
     big = name.upper()
     kinds = "\n".join(f"    {big}_{word} = {number}," for number, word in enumerate(KINDS.values())).rstrip(",")
     products = tuple(dict.fromkeys(f"  {table.layer}: M {', '.join(str(most) for most, _ in table.choices)}" for table in tables))
@@ -167,16 +172,19 @@ def pack(name: str, said: Sequence[str], tables: Sequence[Table], card: Card) ->
     chooses = (f"The number of the configuration that a product gets, as ptxkit chooses on {card.name} for the next number of rows in the",
                f"table; -1, with a sentence in {name}_error(), where the pack has none. Needs no driver.")
     runs = "D = A B on `stream` (a CUstream or cudaStream_t) of the thread's current context."
-    declarations = f"""{text.comment(("The products, and up to how many rows each choice is for:", *products))}
-{text.comment(types)}enum {{
+    head = f"""{text.comment(types)}enum {{
 {kinds}
 }};
 
+{text.comment(LOAD_ALL)}int {name}_load(void);
+
+{text.comment(PREPARE)}int {name}_prepare(void *workspace, uint64_t bytes, void *stream);
+"""
+    dense = f"""
+{text.comment(("The products, and up to how many rows each choice is for:", *products))}
 typedef struct {{
 {struct}
 }} {name}_product;
-
-{text.comment(LOAD_ALL)}int {name}_load(void);
 
 {text.comment(chooses)}int {name}_choice(const {name}_product *product);
 
@@ -185,11 +193,34 @@ const char *{name}_configuration(int choice);
 
 {text.comment(WORKSPACE)}int {name}_workspace(const {name}_product *product, uint64_t *bytes);
 
-{text.comment(PREPARE)}int {name}_prepare(void *workspace, uint64_t bytes, void *stream);
-
 {text.comment((runs,))}int {name}_gemm(const {name}_product *product, void *stream);
 """
-    return text.header(name, said, declarations), text.part("pack", HERE).replace("NAME", name)
+    parts = [*(["pack"] if tables else []), *(["group_pack"] if groups else [])]
+    functions = "\n".join([_common(name, bool(tables), bool(groups)), *(text.part(each, HERE).replace("NAME", name) for each in parts)])
+    return text.header(name, said, head + (dense if tables else "") + groups), functions
 
 
-__all__ = ["one", "pack", "source"]
+def _common(name: str, dense: bool, groups: bool) -> str:
+    """Loading and preparing, whatever products there are."""
+    loops = ""
+    for array, of in ((dense, "px_plans[i].kernel"), (groups, "px_group_plans[i].base.kernel")):
+        count = of.partition("[")[0]
+        if array:
+            loops += (f"    for (i = 0; i < (int)(sizeof {count} / sizeof *{count}) && status == PX_OK; ++i)\n"
+                      f"        status = px_ready({of});\n")
+    unused = "" if dense else "    (void)px_run;\n    (void)px_needs;\n"
+    first = "px_plans[0].kernel" if dense else "px_group_plans[0].base.kernel"
+    return f"""int {name}_load(void)
+{{
+    int i, status = PX_OK;
+{unused}{loops}    return status;
+}}
+
+int {name}_prepare(void *workspace, uint64_t bytes, void *stream)
+{{
+    return px_prepare({first}, workspace, bytes, stream);
+}}
+"""
+
+
+__all__ = ["arguments", "one", "pack", "source"]

@@ -20,6 +20,7 @@ from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import DeviceArray, view
 
 from .recorder import CC, STRICT, compiled, said
+from .test_groups import Group
 from .test_pack import Product
 
 pytestmark = [pytest.mark.gpu, pytest.mark.ptxas, pytest.mark.skipif(CC is None, reason="there is no C compiler `cc`")]
@@ -151,18 +152,17 @@ def test_a_product_is_right_and_has_the_bits_of_gemm(tmp_path: Path, case: str) 
     driver.synchronize(0)
     found, same = (out.numpy() for out in outs)
     assert found.tobytes() == same.tobytes()
-    rows = generator.choice(m, min(m, 24), replace=False)
-    left = numbers(host[0], layer.dtype) if layer.layout[0] == "n" else numbers(host[0].T, layer.dtype)
-    right = numbers(host[1].T, layer.dtype) if layer.layout[1] == "t" else numbers(host[1], layer.dtype)
-    left = left[rows]
+    rows, columns = (generator.choice(extent, min(extent, 150), replace=False) for extent in (m, layer.n))
+    left = numbers(host[0][rows] if layer.layout[0] == "n" else host[0][:, rows].T, layer.dtype)
+    right = numbers(host[1][columns].T if layer.layout[1] == "t" else host[1][:, columns], layer.dtype)
     if layer.scales == "tensor":
         left = left * 0.125
     elif layer.scales == "row":
-        left, right = left * host_scales[0][rows, None].astype(np.float64), right * host_scales[1].astype(np.float64)
+        left, right = left * host_scales[0][rows, None].astype(np.float64), right * host_scales[1][columns].astype(np.float64)
     elif layer.scales == "block":
         left = left * np.repeat(host_scales[0].T[rows].astype(np.float64), 128, axis=1)[:, :layer.k]
-        right = right * np.kron(host_scales[1].astype(np.float64), np.ones((128, 128)))[:layer.n, :layer.k].T
-    values = same[rows]
+        right = right * np.repeat(host_scales[1][columns // 128].astype(np.float64), 128, axis=1)[:, :layer.k].T
+    values = same[rows][:, columns]
     values = numbers(values.view(np.uint16), "bf16") if layer.out == "bf16" else values.astype(np.float64)
     bound = (2.0 ** -8 if layer.out == "bf16" else 2.0 ** -12) * (np.abs(left) @ np.abs(right))
     assert (np.abs(values - left @ right) <= bound).all()
@@ -193,3 +193,41 @@ def test_a_pack_runs_each_of_its_products(tmp_path: Path) -> None:
                 assert getattr(library, f"{made.name}_gemm")(ctypes.byref(asked), ctypes.c_void_p(1)) == 0, said(library, made.name)
             driver.synchronize(0)
             assert outs[0].numpy().tobytes() == outs[1].numpy().tobytes(), (layer, m)
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-20b", "kimi-k2"])
+def test_experts_have_the_bits_of_group_gemm(tmp_path: Path, model: str) -> None:
+    """Lengths that differ, some of them 0; the result is that of gemm.group_gemm to the bit, three times in turn."""
+    made = pack(model, tmp_path, card=card_of(0))
+    library = ctypes.CDLL(str(compiled([made.files[1]], tmp_path / "made.so", *STRICT, "-shared", "-fPIC")))
+    generator = np.random.default_rng(5)
+    for table in made.groups:
+        layer = table.layer
+        lines, depth = layer.n * (1 + layer.gated), -(-layer.k // 128)
+        w = device_array(bits(generator, layer.dtype, (layer.groups, lines, layer.k)), layer.dtype)
+        w_scale = device_array(generator.uniform(0.5, 2, (layer.groups, -(-lines // 128), depth)).astype(np.float32))
+        for mean, _ in table.choices[:2]:
+            rows = layer.groups * mean
+            ends = np.sort(generator.integers(0, rows + 1, layer.groups - 1))
+            cu = device_array(np.concatenate([[0], ends, [rows]]).astype(np.int32))
+            x = device_array(bits(generator, layer.dtype, (rows, layer.k)), layer.dtype)
+            x_scale = device_array(generator.uniform(0.5, 2, (depth, -(-rows // 4) * 4)).astype(np.float32))
+            outs = [device_array(np.zeros((rows, layer.n), np.uint16), "bf16") for _ in range(2)]
+            seen = view(x_scale)
+            scales = {"x_scale": seen._replace(shape=(rows, depth), strides=(1, seen.shape[1])), "w_scale": w_scale}
+            gemm.group_gemm(x, w, cu, out=outs[0], stream=1, activation="silu_and_mul" if layer.gated else None,
+                            **(scales if layer.kind == "fp8-block" else {}))
+            asked = Group(type=list(KINDS).index(layer.kind), gated=int(layer.gated), rows=rows, groups=layer.groups, n=layer.n, k=layer.k,
+                          x=x.pointer, w=w.pointer, y=outs[1].pointer, cu_seqlens=cu.pointer, x_scale=x_scale.pointer,
+                          w_scale=w_scale.pointer)
+            needs = ctypes.c_uint64(0)
+            with driver.on(0):
+                assert getattr(library, f"{made.name}_group_workspace")(ctypes.byref(asked), ctypes.byref(needs)) == 0
+                workspace = DeviceArray((max(1, needs.value),), "u8")
+                asked.workspace, asked.workspace_bytes = workspace.pointer, needs.value
+                assert getattr(library, f"{made.name}_prepare")(at(workspace), needs, ctypes.c_void_p(1)) == 0
+                for _ in range(3):
+                    status = getattr(library, f"{made.name}_group_gemm")(ctypes.byref(asked), ctypes.c_void_p(1))
+                    assert status == 0, said(library, made.name)
+            driver.synchronize(0)
+            assert outs[0].numpy().tobytes() == outs[1].numpy().tobytes(), (layer, mean)

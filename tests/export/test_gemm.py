@@ -138,7 +138,7 @@ def hilbert_of_c(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 OFTEN = ("few rows", "tn, f32 result", "blocks of few rows", "blocks of one row, not padded", "stream-K",
-         "split-K through the workspace", "Hilbert", "scales of rows", "copied by threads", "copied before", "turned before")
+         "split-K through the workspace", "Hilbert", "scales of rows", "copied by threads", "turned before")
 
 
 @pytest.mark.parametrize("case", [case if case in OFTEN else pytest.param(case, marks=pytest.mark.sweep) for case in CASES])
