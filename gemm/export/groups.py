@@ -13,7 +13,6 @@ from ptxkit.export import text
 from ptxkit.export.kernel import Argument, Entry, ExportError, entry
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.runtime.launcher import fetch_modes
-from ptxkit.runtime.toolchain import assemble
 from ptxkit.types import TYPES
 
 from ..collective.tensormaps import workspace_bytes
@@ -24,6 +23,7 @@ from ..launch.group_kernels import kernel_of
 from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ..tools import models
 from .choices import KINDS, LINE
+from .plan import assembled
 from .text import arguments
 
 MAPS = ("x", "w", "y", "sfa_map", "sfb_map", "x_tail")
@@ -138,7 +138,7 @@ def group_plans(tables: Sequence[GroupTable]) -> dict[tuple[GroupLayer, GroupedC
 
 def _entry(config: GroupedConfig) -> tuple[Entry, dict[str, Argument], Sequence[Any]]:
     traced = kernel_of(config).trace(**config.parameters)
-    assembly = assemble(traced.ptx(locs=True), traced.module.target[0], lines=traced.positions())
+    assembly = assembled(traced)
     records = traced.copies.records
     read = [parameter for parameter in traced.parameters if parameter.kind != "tensormap" or parameter.name in records]
     made = entry(traced, assembly, parameters=read)

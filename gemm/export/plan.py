@@ -39,6 +39,7 @@ CONSTANTS = {
     "fused_c_pointer": 0, "fused_c_row": 0, "fused_c_batch": 0, "fused_bias": 0, "fused_residual_pointer": 0, "fused_residual_row": 0,
     "fused_residual_batch": 0, "sfa_mn_stride": 0, "sfa_k_stride": 0, "sfb_mn_stride": 0, "sfb_k_stride": 0}
 BLOCK_CONSTANTS = {"sfa_mn_stride": 1, "sfb_k_stride": 1}
+MOST_ARGUMENTS = 64     # PX_MOST_ARGUMENTS of gemm.c
 UNIT = 16               # bytes, at multiples of which lines of tensor copies begin
 
 
@@ -81,7 +82,7 @@ def plan(config: DenseConfig, layer: Layer, m: int = 0) -> Plan:
         raise ExportError(f"{layer}: the choice copies operands before the product ({config}), which an export does for one M: give -m, -n "
                           "and -k")
     traced = kernel_of(config).trace(**config.parameters)
-    assembly = _assembled(traced)
+    assembly = assembled(traced)
     sums = config.sums
     block = isinstance(sums, BlockScaled)
     read = [parameter for parameter in traced.parameters if parameter.kind != "tensormap" or parameter.name in traced.copies.records]
@@ -94,7 +95,10 @@ def plan(config: DenseConfig, layer: Layer, m: int = 0) -> Plan:
                 UNIT if isinstance(sums, BlockScaled) and sums.load != "warp" else 4, _before(config, layer, m))
 
 
-def _assembled(traced: Traced) -> Assembly:
+def assembled(traced: Traced) -> Assembly:
+    """The cubin of a kernel. Raises ExportError where it has more arguments than C has room for."""
+    if len(traced.parameters) > MOST_ARGUMENTS:
+        raise ExportError(f"kernel `{traced.name}` has {len(traced.parameters)} parameters: an export has room for {MOST_ARGUMENTS}")
     return assemble(traced.ptx(locs=True), traced.module.target[0], lines=traced.positions())
 
 
@@ -115,7 +119,7 @@ def _before(config: DenseConfig, layer: Layer, m: int) -> tuple[Before, ...]:
             ("pointer", ""), ("line", "_LINE"), ("inner", "_INNER"))}
         values = [(given[parameter.name], 0) if parameter.name in given else ("PX_COPY", 0) if parameter.name == "to"
                   else ("PX_CONSTANT", {"source_batch": 0, **copy.sizes}[parameter.name]) for parameter in traced.parameters]
-        found.append(Before(entry(traced, _assembled(traced)), tuple(values), copy.name == "b", copy.bytes, copy.sizes["pitch"], copy.ctas))
+        found.append(Before(entry(traced, assembled(traced)), tuple(values), copy.name == "b", copy.bytes, copy.sizes["pitch"], copy.ctas))
     return tuple(found)
 
 
@@ -153,4 +157,4 @@ def _d_unit(config: DenseConfig, layer: Layer) -> int:
     return size * config.store.elements if isinstance(config.store, Direct) else size
 
 
-__all__ = ["Before", "Plan", "plan"]
+__all__ = ["Before", "Plan", "assembled", "plan"]

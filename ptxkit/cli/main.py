@@ -90,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
     command(simulate, "run a kernel or PTX on the CPU device under its checker, in one schedule or many")
     command(debug, "step through a kernel or PTX on the CPU device: breakpoints, registers, tiles, barriers, copies in flight")
     command(explain, "explain an opcode, a matrix descriptor, a tensor map or a swizzle")
-    command(export, "write a kernel for programs without Python: cubin, C header and a C file that launches it", "module:kernel")
+    command(export, "write a kernel for programs without Python: cubin, C header, C file; `export gemm` writes products", "module:kernel")
     command(lift, "turn PTX into ptxkit Python that assembles to the same machine code")
     command(diff, "compare two kernels: instructions, resources, protocol")
     commands.add_parser("gemm", help="run, verify, measure and tune the bundled GEMM kernels")
