@@ -98,6 +98,11 @@ class Recorder:
     def _cuLibraryLoadData(self, place: int, code: int, *options: Any) -> None:
         _put(place, "Q", self.library(_elf(code)))
 
+    @property
+    def loads(self) -> int:
+        """Libraries that were loaded."""
+        return len(self._code)
+
     def library(self, code: bytes) -> int:
         self._code[handle := len(self._code) + 1] = code
         return handle

@@ -6,6 +6,8 @@ import ctypes
 import json
 import struct
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -211,6 +213,25 @@ def test_a_misaligned_pointer_and_a_part_of_a_cluster_are_a_sentence(tmp_path: P
     assert said(library, "broadcast") == "source is at the address 0x1002, which is not a multiple of 4 bytes"
     assert library.broadcast_launch(ctypes.c_void_p(0x1000), ctypes.c_void_p(0x1000), *grid_of(6), None) == 5
     assert said(library, "broadcast").endswith("must be a multiple of the cluster's 4")
+
+
+def test_threads_load_once_and_have_sentences_of_their_own(tmp_path: Path, driver: Path) -> None:
+    recorder = Recorder()
+    library = loaded(vector_add.export(tmp_path).files[2], driver, recorder)
+
+    def launch(number: int) -> str:
+        """Thread `number` gives an address that is wrong by `number` bytes."""
+        address = ctypes.c_void_p(0x1000 + number)
+        for _ in range(20):
+            status = library.vector_add_launch(address, address, address, ctypes.c_uint32(1), *grid_of(1), None)
+            assert status == (5 if number else 0)
+        return said(library, "vector_add")
+
+    with ThreadPoolExecutor(4, initializer=time.sleep, initargs=(0.01,)) as threads:
+        sentences = list(threads.map(launch, range(4)))
+    assert sentences == ["", *(f"a is at the address {0x1000 + number:#x}, which is not a multiple of 4 bytes" for number in (1, 2, 3))]
+    assert len(recorder.launches) == 20
+    assert recorder.loads == 1
 
 
 @pytest.mark.parametrize(("change", "status", "sentence"), [
