@@ -51,7 +51,8 @@ class PartialBoxes:
 
 @dataclass(frozen=True, slots=True)
 class TiledCopy:
-    """Loads one operand's tile: one box for each span of its contiguous extent. With multicast, this CTA loads its part of each box."""
+    """Loads one operand's tile: one box for each span of its contiguous extent. With multicast, this CTA loads its part of each box; of an
+    MN-major tile its spans, or its part of the depth of each where the CTAs cannot share the spans out."""
 
     tensormap: TensorMap
     tile: Tile[Any]
@@ -85,9 +86,11 @@ class TiledCopy:
             start, lines = multicast.own(self.rows or layout.rows)
             self._load_lines(view, start, lines, mn + start, k, barrier, *outer, mask=multicast.mask)
         else:
+            start, lines = self._depth()
             for span, line in self._spans(mn):
-                tensor_copy(view.span(span), self.tensormap, (line, k, *outer), barrier, mask=multicast.mask, policy=self.policy,
-                            hinted=self.hinted)
+                box = view.span(span) if lines == layout.columns else view.span(span).lines(start, lines)
+                tensor_copy(box, self.tensormap, (line, k + start if lines < layout.columns else k, *outer), barrier, mask=multicast.mask,
+                            policy=self.policy, hinted=self.hinted)
 
     def prefetch(self, mn: Reg[u32], k: Any, *outer: Any) -> None:
         """Bring this CTA's part of the tile at row `mn` and depth `k` into the L2. Not for partial boxes."""
@@ -96,8 +99,9 @@ class TiledCopy:
             for _, depth in self._depths(k):
                 tensor_prefetch(self.tensormap, (depth, mn + start, *outer))
         else:
+            start, lines = self._depth()
             for _, line in self._spans(mn):
-                tensor_prefetch(self.tensormap, (line, k, *outer))
+                tensor_prefetch(self.tensormap, (line, k + start if lines < self.tile.layout.columns else k, *outer))
 
     def _load_boxes(self, boxes: PartialBoxes, view: TileView[Any], mn: Reg[u32], k: Reg[u32], barrier: MBarrier, first: Reg[pred] | None,
                     *outer: Any) -> None:
@@ -128,11 +132,22 @@ class TiledCopy:
         for s in range(self.tile.layout.spans):
             yield s, k + s * self.tile.layout.span if s else k
 
+    @property
+    def _by_spans(self) -> bool:
+        """Whether the CTAs that share an MN-major tile load whole spans each."""
+        return self.tile.layout.spans % self.multicast.count == 0
+
     def _spans(self, mn: Reg[u32]) -> Iterator[tuple[Any, Any]]:
-        """The spans of an MN-major tile that this CTA copies, and the row of each."""
-        first, count = self.multicast.own(self.tile.layout.spans)
+        """The spans of an MN-major tile of which this CTA copies something, and the row of each."""
+        spans = self.tile.layout.spans
+        first, count = self.multicast.own(spans) if self._by_spans else (0, spans)
         for span in (first + s for s in range(count)):
             yield span, mn + span * self.tile.layout.span
+
+    def _depth(self) -> tuple[Reg[u32] | int, int]:
+        """Of each such span the lines of K that this CTA copies: the first one, and their number."""
+        depth = self.tile.layout.columns
+        return (0, depth) if self._by_spans else self.multicast.own(depth)
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,9 +288,8 @@ class DenseConfig(TiledConfig):
             return "with StreamK or Hilbert a CTA does not know its first tile in advance: take l2_prefetch_stages=0"
         cluster = self.multicast
         for name, major, extent, by in (("A", operands.a_major, tile.BM, cluster.n), ("B", operands.b_major, tile.BN, cluster.m)):
-            lines = 8 if major == "k" else 64
-            if extent % (lines * by):
-                return f"{by} CTAs cannot share {name} tiles of {extent} lines in parts of {lines}: take a smaller cluster"
+            if major == "k" and extent % (8 * by):          # of an MN-major tile they share the depth, if not the spans
+                return f"{by} CTAs cannot share {name} tiles of {extent} lines in parts of 8: take a smaller cluster"
         return None
 
     def _copies_problem(self) -> str | None:

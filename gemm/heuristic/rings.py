@@ -41,8 +41,8 @@ def fitting(found: Sequence[Structure], seen: Columns, operands: Operands) -> tu
 
 def _shared_out(seen: Columns, operands: Operands) -> Any:
     """Whether the scheduler can share out such tiles of these operands."""
-    lines_a, lines_b = (8 if major == "k" else 64 for major in (operands.a_major, operands.b_major))
-    multicast = (seen.BM % (lines_a * seen.cluster_n) == 0) & (seen.BN % (lines_b * seen.cluster_m) == 0)
+    lines_a, lines_b = (8 if major == "k" else 0 for major in (operands.a_major, operands.b_major))      # 0: any cluster can
+    multicast = (seen.BM % np.maximum(1, lines_a * seen.cluster_n) == 0) & (seen.BN % np.maximum(1, lines_b * seen.cluster_m) == 0)
     streams = (seen.stream == 0) | (operands.accumulator is f32)
     return multicast & streams
 

@@ -123,8 +123,8 @@ REFUSED: tuple[tuple[Callable[[], Any], str], ...] = (
     (lambda: DenseConfig(Operands(b_major="mn"), Tile(128, 72)), "BN is a multiple of 64"),
     (lambda: DenseConfig(stages=5), "4 fit"), (lambda: DenseConfig(stages=1), "2 to 16 stages"),
     (lambda: ClusterShape(3, 1), "m is 1, 2 or 4"), (lambda: ClusterShape(4, 4), "at most 8 CTAs, not 4 x 4"),  # type: ignore[arg-type]
-    (lambda: DenseConfig(Operands(b_major="mn"), Tile(128, 64), scheduler=Static(cluster=ClusterShape(2, 1))),
-     "cannot share B tiles of 64 lines in parts of 64: take a smaller cluster"),
+    (lambda: DenseConfig(tile=Tile(128, 72), scheduler=Static(cluster=ClusterShape(2, 1))),
+     "cannot share B tiles of 72 lines in parts of 8: take a smaller cluster"),
     (lambda: Operands(u8, u8), "u8 times u8 is not multiplied"), (lambda: Operands(out=u8), "the result is"),
     (lambda: Operands(e4m3, e4m3, a_major="mn"), "K-major, since wgmma transposes 16-bit types only"),
     (lambda: Operands(accumulator=f16), "f16 of f16 operands"),

@@ -182,6 +182,14 @@ def test_schedules(config: DenseConfig, schedule: str) -> None:
     run_config(config, 66, 80, config.tile.BK * 5 - 16, seed=1, schedule=schedule)
 
 
+@pytest.mark.parametrize("config", [
+    DenseConfig(Operands(a_major="mn", b_major="mn"), Tile(64, 192), 2, scheduler=Static(cluster=ClusterShape(2, 1))),
+    DenseConfig(Operands(f16, f16, f16, a_major="mn"), Tile(64, 64), 3, scheduler=Static(cluster=ClusterShape(1, 4))),
+    DenseConfig(Operands(a_major="mn", b_major="mn"), Tile(192, 64), 2, scheduler=Static(cluster=ClusterShape(2, 2)))], ids=str)
+def test_ctas_share_the_depth_of_tiles_whose_spans_they_cannot_share_out(config: DenseConfig) -> None:
+    run_config(config, config.tile.BM + 8, config.tile.BN + 16, config.tile.BK * 3 - 16, schedule="random")
+
+
 @settings(deadline=None, max_examples=12)
 @given(st.integers(1, 150), st.integers(1, 18), st.integers(1, 40), st.sampled_from(["f16", "bf16"]),
        st.sampled_from(["f16", "bf16", "f32"]), st.sampled_from([1, 3, 132]), st.integers(0, 2**20))
