@@ -17,7 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ptxkit.runtime import driver, toolchain
+
 FOLDER = Path(__file__).parents[2] / "examples" / "notebooks"
+ASSEMBLER = "13.0"
+"""The release of ptxas whose machine code stands in the notebooks."""
 NOTEBOOKS = tuple(sorted(FOLDER.glob("*.ipynb")))
 
 
@@ -62,6 +66,14 @@ def run(notebook: dict[str, Any]) -> Iterator[Ran]:
         yield Ran(number, cell, written.getvalue(), value)
 
 
+def same_here(cell: dict[str, Any]) -> bool:
+    """Whether a cell gives on this machine what is to be stored: that of a machine without a GPU, with this release of ptxas."""
+    tags = cell["metadata"].get("tags", [])
+    if "gpu" in tags and driver.available("sm_90a"):
+        return False
+    return f"ptxas-{ASSEMBLER}" not in tags or (toolchain.has_ptxas() and toolchain.ptxas().version.startswith(f"{ASSEMBLER}."))
+
+
 def text_of(notebook: dict[str, Any]) -> str:
     return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
@@ -69,7 +81,9 @@ def text_of(notebook: dict[str, Any]) -> str:
 def write(path: Path) -> None:
     notebook = read(path)
     for ran in run(notebook):
-        ran.cell["outputs"], ran.cell["execution_count"] = ran.outputs, ran.number
+        ran.cell["execution_count"] = ran.number
+        if same_here(ran.cell):
+            ran.cell["outputs"] = ran.outputs
     path.write_text(text_of(notebook), encoding="utf-8")
 
 

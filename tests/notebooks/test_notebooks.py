@@ -12,32 +12,21 @@ from typing import Any
 
 import pytest
 
-from ptxkit.runtime import driver, toolchain
-from tests.conftest import why_no_ptxas
+from ptxkit.runtime import toolchain
 from tests.html.pages import read as read_html
-from tests.notebooks.runner import NOTEBOOKS, Ran, read, run, text_of, write
+from tests.notebooks.runner import ASSEMBLER, NOTEBOOKS, Ran, read, run, same_here, text_of, write
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
 ROOT = Path(__file__).parents[2]
-ASSEMBLER = "13.0"
-"""The release of ptxas whose machine code stands in the notebooks."""
 TAGS = {"gpu", f"ptxas-{ASSEMBLER}"}
 ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
-def here(tags: list[str]) -> bool:
-    """Whether a cell with these tags gives on this machine what is stored."""
-    if "gpu" in tags and driver.available("sm_90a"):
-        return False
-    return f"ptxas-{ASSEMBLER}" not in tags or (why_no_ptxas() == "" and toolchain.ptxas().version.startswith(ASSEMBLER))
-
-
 def compare(ran: Ran) -> None:
-    tags = ran.cell["metadata"].get("tags", [])
     if hasattr(ran.value, "_repr_html_"):
         assert len(read_html(ran.value._repr_html_()).text) > 10
-    if here(tags):
+    if same_here(ran.cell):
         assert ran.cell["outputs"] == ran.outputs, f"cell {ran.number}: run `python -m tests.notebooks.runner` and look at the difference"
     assert ran.cell["execution_count"] == ran.number
 
@@ -197,6 +186,17 @@ def test_the_page_names_the_notebooks_and_all_that_they_show() -> None:
     views = {"Rows", "Matrix", "Stop", "Descriptor"}                     # said as views of a session, and as what a trace has
     assert found - views - said == set()
     assert all(f"../examples/notebooks/{path.name}" in page for path in NOTEBOOKS)
+
+
+def test_outputs_of_another_assembler_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> toolchain.Tool:
+        raise toolchain.NoToolError("there is no ptxas")
+
+    monkeypatch.setattr(toolchain, "ptxas", missing)
+    written = tmp_path / NOTEBOOKS[0].name
+    written.write_bytes(NOTEBOOKS[0].read_bytes())
+    write(written)
+    assert written.read_bytes() == NOTEBOOKS[0].read_bytes()
 
 
 def test_the_command_that_writes_outputs_changes_nothing(tmp_path: Path) -> None:
