@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from ptxkit import Ptr, Reg, TensorMap
 from ptxkit.ptx import add, ld, mov
@@ -10,6 +10,7 @@ from ptxkit.ptx import min as min_
 from ptxkit.smem import Tile
 from ptxkit.types import b8, u32, u64
 
+from ..config import budget
 from ..config.grouped import GroupedConfig
 from ..config.parts import Pingpong
 from ..scheduler.grouped import GroupWorkTile
@@ -19,6 +20,7 @@ from .epilogue_ops import Fusion, FusionOperands, Matrix, Strided
 from .epilogue_swap_ab import SwapABStore
 from .gated import GatedMma, GatedSwapABStore
 from .tensormaps import acquire, map_of, maps_of
+from .vector_scales import ScaledMma, VectorScales
 from .warpgroups import MmaThread
 
 
@@ -71,24 +73,28 @@ class UpdatedStore(StagedStore):
 class GroupEpilogue:
     """The epilogue of one mma warpgroup: it scales or gates the sums of a group's tile, and stores only the group's rows.
 
-    `end` is the end of the tile's rows within the group (with `swap_ab`: of its columns). `factor` is the group's scale. With "ptr_array"
-    and a store without a map, the address and number of columns of Y are read for each tile.
+    `end` is the end of the tile's rows within the group (with `swap_ab`: of its columns). `factor` is the group's scale, `vectors` are
+    those of rows of X and of the group's features. With "ptr_array" and a store without a map, the address and number of columns of Y are
+    read for each tile.
     """
 
     def __init__(self, config: GroupedConfig, atom: Mma, n: Reg[u32], out: Strided, mma_thread: MmaThread) -> None:
         operands, swap_ab = config.operands, config.swap_ab
         self.config, self.mma_thread = config, mma_thread
         self.end, self.factor = mov.u32(0), mov.f32(1.0)
-        scaled = operands.scaled
-        gates: Mma = atom
-        if operands.gated and not swap_ab:
-            gates = GatedMma(atom.a, atom.b, atom.n, factor=self.factor if scaled else None)
-        fusion = Fusion(alpha=scaled and not operands.gated)
+        self.scaled = operands.scaled and operands.vectors != "row_column"          # by a factor
+        fusion = Fusion(alpha=self.scaled and not operands.gated)
         reads = FusionOperands(self.factor, self.factor)
         reads.read_scales()
         self.by_address = operands.layout == "ptr_array" and not config.staged
         self.columns = mov.u32(0) if self.by_address else n
         edges = Edges(self.columns, self.end) if swap_ab else Edges(self.end, self.columns)
+        parts: Literal["", "rows", "columns"] = "" if not operands.gated else "rows" if swap_ab else "columns"
+        when = budget.when_scales_are_read(config.tile, config.schedule, parts=2 if parts == "columns" else 1)
+        self.vectors = VectorScales(None, None, mma_thread, config.tile.BN, edges.m, edges.n, when, parts, n)
+        gates: Mma = ScaledMma.of(atom, self.vectors)
+        if parts == "columns":
+            gates = GatedMma(atom.a, atom.b, atom.n, sums=gates, factor=self.factor if self.scaled else None)
         self.fused = Fused(gates, fusion, reads, edges, mma_thread.row, mma_thread.column, config.elements)
         self.out = out
         self.matrix = Matrix(Ptr(mov.u64(0), b8), operands.out, self.columns, out.batch) if self.by_address else out.of(operands.out)
@@ -113,7 +119,7 @@ class GroupEpilogue:
         """The store of tiles whose tokens are columns."""
         kind = GatedSwapABStore if self.config.operands.gated else SwapABStore
         made = kind(self.matrix, self.fused, self.mma_thread.lane, self.mma_thread.warp, self.config.n_granularity)
-        if isinstance(made, GatedSwapABStore) and self.config.operands.scaled:
+        if isinstance(made, GatedSwapABStore) and self.scaled:
             made.factor = self.factor
         return made
 

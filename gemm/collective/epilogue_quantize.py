@@ -64,7 +64,7 @@ class QuantisedStore:
         for m64, fragment in enumerate(acc):
             at_row = row + m64 * ROWS if m64 else row
             kept = self.kept.pop(m64, [])
-            reads = kept + [functools.partial(self._values, fragment, number, at_row, column) for number in range(BN // 8)]
+            reads = kept + [functools.partial(self._values, fragment, m64, number, at_row, column) for number in range(BN // 8)]
             whole = len(reads) // SCALE_EIGHTS * SCALE_EIGHTS
             for first in range(0, whole, SCALE_EIGHTS):
                 self.block([read() for read in reads[first:first + SCALE_EIGHTS]], at_row, column + 8 * (first - len(kept)))
@@ -72,8 +72,8 @@ class QuantisedStore:
             if rest:
                 self.kept[m64] = [self._keep(m64 * len(rest) + number, read()) for number, read in enumerate(rest)]
 
-    def _values(self, fragment: Vec[Any, Any], number: int, row: Reg[u32], column: Reg[u32]) -> list[Reg[f32]]:
-        return self.fused.block(self.fused.mma.block(fragment, number), row, column + 8 * number, None)
+    def _values(self, fragment: Vec[Any, Any], m64: int, number: int, row: Reg[u32], column: Reg[u32]) -> list[Reg[f32]]:
+        return self.fused.block(self.fused.mma.block(fragment, number, m64), row, column + 8 * number, None)
 
     def _keep(self, number: int, four: list[Reg[f32]]) -> Callable[[], list[Reg[f32]]]:
         """Copy four values for the next tile. They may be accumulators, which that tile overwrites."""

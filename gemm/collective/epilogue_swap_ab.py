@@ -44,10 +44,10 @@ class SwapABStore:
 
     def blocks_of(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32]) -> list[Callable[[int], list[Reg[f32]]]]:
         """For each stored m64 block, a function from the number of 8 columns to their results."""
-        return [functools.partial(self._values, part, row, column) for part in acc]
+        return [functools.partial(self._values, part, m64, row, column) for m64, part in enumerate(acc)]
 
-    def _values(self, part: Vec[Any, Any], row: Reg[u32], column: Reg[u32], block: int) -> list[Reg[f32]]:
-        return self.fused.block(self.fused.mma.block(part, block), row, column, None)
+    def _values(self, part: Vec[Any, Any], m64: int, row: Reg[u32], column: Reg[u32], block: int) -> list[Reg[f32]]:
+        return self.fused.block(self.fused.mma.block(part, block, m64), row, column, None)
 
     def block(self, values: list[Reg[f32]], feature: Reg[u32], token: Reg[u32]) -> None:
         """Store a warp's 16 features x 8 tokens, from `feature` and `token` on."""

@@ -62,11 +62,13 @@ def gated(gate: list[Reg[f32]], up: list[Reg[f32]], factor: Reg[f32] | None) -> 
 class GatedMma(Mma):
     """An accumulator with the gate in the first half of its columns and the up projection in the second."""
 
+    sums: Mma | None = None                     # of both halves
     factor: Reg[f32] | None = None
 
     def block(self, acc: Vec[Any, Any], index: int, m64: int = 0) -> list[Reg[f32]]:
         """The gated values of 8 columns, from both halves."""
-        return gated(Mma.block(self, acc, index), Mma.block(self, acc, index + self.n // 16), self.factor)
+        assert self.sums is not None
+        return gated(self.sums.block(acc, index, m64), self.sums.block(acc, index + self.n // 16, m64), self.factor)
 
 
 class GatedSwapABStore(SwapABStore):
@@ -76,11 +78,12 @@ class GatedSwapABStore(SwapABStore):
 
     def blocks_of(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32]) -> list[Callable[[int], list[Reg[f32]]]]:
         """The gated results of each two m64 blocks."""
-        return [functools.partial(self._gated, gate, up) for gate, up in zip(acc[::2], acc[1::2], strict=True)]
+        pairs = enumerate(zip(acc[::2], acc[1::2], strict=True))
+        return [functools.partial(self._gated, gate, up, 2 * number) for number, (gate, up) in pairs]
 
-    def _gated(self, gate: Vec[Any, Any], up: Vec[Any, Any], block: int) -> list[Reg[f32]]:
+    def _gated(self, gate: Vec[Any, Any], up: Vec[Any, Any], m64: int, block: int) -> list[Reg[f32]]:
         mma = self.fused.mma
-        return gated(mma.block(gate, block), mma.block(up, block), self.factor)
+        return gated(mma.block(gate, block, m64), mma.block(up, block, m64 + 1), self.factor)
 
 
 def block_of(feature: Reg[u32], features: Reg[u32], up: bool, step: int) -> Reg[u32]:

@@ -26,9 +26,9 @@ OWN_QUARTER = 3 << 8 | 31   # operand c of shfl.idx: the source keeps the two lo
 When = Literal["before", "after", "parts"]
 
 
-def held(m64_blocks: int, BN: int) -> int:
-    """The registers of a thread for the scales of a tile's rows and columns."""
-    return 2 * m64_blocks + 2 * -(-BN // CHUNK)
+def held(m64_blocks: int, BN: int, parts: int = 1) -> int:
+    """The registers of a thread for the scales of a tile's rows, and of its columns, which are those of so many projections."""
+    return 2 * m64_blocks + parts * 2 * -(-BN // parts // CHUNK)
 
 
 @dataclass(slots=True)
@@ -41,6 +41,9 @@ class VectorScales:
 
     `when` the scales of a tile are read: "before" its products, so that no thread waits for them, or "after" them, where the sums leave too
     few registers; "parts": by the split-K reduction, for the columns that the CTA stores.
+
+    `gated`: the second half of the columns, or every other m64 block of the rows, has the features of the up projection, whose scales
+    follow those of the gate after `features`.
     """
 
     rows: Ptr[f32] | None
@@ -50,6 +53,8 @@ class VectorScales:
     m: Reg[u32]
     n: Reg[u32]
     when: When = "before"
+    gated: Literal["", "rows", "columns"] = ""
+    features: Reg[u32] | None = None
     _rows: list[Reg[f32]] = field(default_factory=list)
     _columns: list[list[Reg[f32]]] = field(default_factory=list)
 
@@ -72,12 +77,22 @@ class VectorScales:
         """Read the scales of the rows from `row` on, and those of `count` columns (0: a tile's) from `column` on."""
         if self.rows is not None:
             first, last = row + self.thread.row, self.m - 1
-            self._rows = [_scale(self.rows, first + at if at else first, last)
-                          for m64 in range(self.thread.m64_blocks) for at in (m64 * ROWS, m64 * ROWS + 8)]
+            projections = 2 if self.gated == "rows" else 1
+            self._rows = [self._scale(self.rows, first, m64 // projections * ROWS + half, last, m64 % projections)
+                          for m64 in range(self.thread.m64_blocks) for half in (0, 8)]
         if self.columns is not None:
             first, last = column + self.thread.lane * 2, self.n - 1
-            self._columns = [[_scale(self.columns, first + at if at else first, last) for at in (chunk, chunk + 1)]
-                             for chunk in range(0, count or self.BN, CHUNK)]
+            self._columns = [[self._scale(self.columns, first, chunk + at, last, up) for at in (0, 1)]
+                             for up in range(self.parts) for chunk in range(0, (count or self.BN) // self.parts, CHUNK)]
+
+    @property
+    def parts(self) -> int:
+        """The projections of which the columns of a tile have features."""
+        return 2 if self.gated == "columns" else 1
+
+    def _scale(self, scales: Ptr[f32], first: Reg[u32], at: int, last: Reg[u32], up: int) -> Reg[f32]:
+        index = min_.u32(first + at if at else first, last)
+        return ld.global_.nc.f32(scales.at(index + self.features if up and self.features is not None else index))
 
     def begin_part(self, row: Reg[u32], column: Reg[u32], part: Reg[u32], blocks: int) -> None:
         """Read those of the rows, and of the columns of one part of the tile, which has this many blocks of 8."""
@@ -89,14 +104,12 @@ class VectorScales:
         if self._rows:
             values = [mul.rn.f32(value, self._rows[2 * m64 + i // 2]) for i, value in enumerate(values)]
         if self._columns:
+            up, block = divmod(block, self.BN // 8 // self.parts) if self.parts > 1 else (0, block)
             chunk, place = divmod(block, BLOCKS)
+            chunk += up * len(self._columns) // 2
             pair: Any = [shfl.sync.idx.b32(scale, 4 * place, OWN_QUARTER, 0xFFFFFFFF) for scale in self._columns[chunk]]
             values = [mul.rn.f32(value, pair[i % 2]) for i, value in enumerate(values)]
         return values
-
-
-def _scale(scales: Ptr[f32], index: Reg[u32], last: Reg[u32]) -> Reg[f32]:
-    return ld.global_.nc.f32(scales.at(min_.u32(index, last)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,6 @@ from .parts import (
     Pingpong,
     Promoted,
     Schedule,
-    Scheduler,
-    SplitK,
     Sums,
     TensorCopies,
     TensorCoreSums,
@@ -124,12 +122,13 @@ def register_problem(tile: Tile, schedule: Schedule, accumulator: type[Scalar] =
     return None
 
 
-def when_scales_are_read(tile: Tile, schedule: Schedule, scheduler: Scheduler, accumulator: type[Scalar] = f32,
-                         copying: bool = False) -> When:
-    """When the scales of a tile's rows and columns are read: before its products where an mma thread has registers for both."""
-    if isinstance(scheduler, SplitK):
+def when_scales_are_read(tile: Tile, schedule: Schedule, accumulator: type[Scalar] = f32, *, copying: bool = False, split: bool = False,
+                         parts: int = 1) -> When:
+    """When the scales of a tile's rows and columns are read: before its products where an mma thread has registers for both. `split`: CTAs
+    share the K of a tile. `parts`: the projections of which its columns have features."""
+    if split:
         return "parts"
-    needs = accumulator_registers(tile, schedule, accumulator) + held(m64_blocks(tile, schedule), tile.BN)
+    needs = accumulator_registers(tile, schedule, accumulator) + held(m64_blocks(tile, schedule), tile.BN, parts)
     return "before" if needs <= mma_registers(schedule, copying) - SPARE_REGISTERS[warpgroups_of(schedule)] else "after"
 
 

@@ -299,7 +299,7 @@ class GroupedConfig(TiledConfig):
     @property
     def update(self) -> dict[str, Any]:
         """The compile-time parameters of `update_tensormaps`."""
-        return {"operands": replace(self.operands, gated=False, scaled=False), "TOKENS": self.tile_tokens * self.along_tokens,
+        return {"operands": replace(self.operands, gated=False, scaled=False, vectors=""), "TOKENS": self.tile_tokens * self.along_tokens,
                 "FEATURES": self.features, "BK": self.tile.BK, "longest_first": self.scheduler.longest_first}
 
     # ------------------------------------------------------------------------------------------- in words

@@ -29,7 +29,8 @@ GroupEnds = Literal["ragged", "tensormap"]
 class GroupOperands:
     """What the problem decides: the element types of X, W and Y, the layout of the groups, and the epilogue.
 
-    `gated`: W has the rows of a gate, then the rows of an up projection, and Y is silu(gate) * up. `scaled`: each group has one scale.
+    `gated`: W has the rows of a gate, then the rows of an up projection, and Y is silu(gate) * up. `scaled`: the epilogue multiplies by
+    scales, one of X and one of each group but for its `vectors`: each row of X, each feature of a group ("column") or both have one.
     `max_groups`: the size of the group table. Results in e4m3 are quantised with one scale for every 128 columns of a row. `scales_apart`:
     the block scales of X or Y of masked groups do not follow one another as the groups' rows do. `gate_step`: with a gate and block scales,
     the number of features is a multiple of it; less than 128 where the up projection begins within a block of scales.
@@ -41,6 +42,7 @@ class GroupOperands:
     layout: Layout = "cu_seqlens"
     gated: bool = False
     scaled: bool = False
+    vectors: Literal["", "row", "column", "row_column"] = ""
     max_groups: int = 256
     scales_apart: bool = False
     gate_step: int = 128
@@ -49,6 +51,10 @@ class GroupOperands:
         chosen("layout", self.layout, get_args(Layout))
         chosen("max_groups", self.max_groups, CAPACITIES)
         chosen("gate_step", self.gate_step, GATE_STEPS)
+        chosen("vectors", self.vectors, ("", "row", "column", "row_column"))
+        if self.vectors and (not self.scaled or self.layout == "ptr_array"):
+            raise ConfigError("scales of rows and features are scales of groups in one matrix: take scaled=True and another layout than "
+                              "ptr_array, or vectors=\"\"")
         if self.gate_step < GATE_STEPS[-1] and not self.gated:
             raise ConfigError("only a gate has a second projection: take gate_step=128")
         if self.scales_apart and self.layout != "masked":

@@ -91,7 +91,7 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
 
     with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as mma_thread:
         mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
-        scales_when = budget.when_scales_are_read(tile, schedule, scheduler, operands.accumulator)
+        scales_when = budget.when_scales_are_read(tile, schedule, operands.accumulator, split=isinstance(scheduler, SplitK))
         vectors = VectorScales.of(fusion, fused, mma_thread, tile.BN, shape.m, shape.n, scales_when)
         epilogue = Fused(ScaledMma.of(atom, vectors), fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row,
                          mma_thread.column, elements_of(store))

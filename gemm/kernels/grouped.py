@@ -8,7 +8,7 @@ from typing import Any
 from ptxkit import Ptr, TensorMap, if_, kernel, role, smem, span, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import elect, prefetch_tensormaps
-from ptxkit.ptx import ld, mov, mul, shfl
+from ptxkit.ptx import mov, shfl
 from ptxkit.types import f32, u32
 
 from ..collective.atoms import Mma
@@ -35,7 +35,7 @@ from ..config.grouped import (
 )
 from ..config.parts import Cooperative, Direct, Pingpong, Staged, Tile
 from ..scheduler.two_kernels import TwoKernelPlan
-from .groups import Groups, GroupScales, GroupWork, RowScales
+from .groups import Groups, GroupScales, GroupWork, RowScales, TileScales
 
 
 @kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]),
@@ -95,7 +95,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, grou
         to_y: Any = QuantisedStore.of(epilogue, out_scale.rows, kept) if operands.quantised else epilogue.store(staging, y)
         mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups)
         order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
-        scale = ld.global_.f32(x_scale) if operands.scaled else epilogue.factor
+        scales = TileScales(epilogue, x_scale, w_scale)
         if pingpong:
             mainloop.position.skip(mma_thread.warpgroup * groups.k_tiles)
         with tiles.work(**({"turn": mma_thread.warpgroup, "turns": 2} if pingpong else {})) as work, span("tile"):
@@ -104,13 +104,13 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, grou
                 to_y.scales = out_scale.of(work, operands)
             row, column = work.row, work.n * (tile.BN * config.passes)
             row = mma_thread.tile_row(row)
-            if operands.scaled:
-                mul.rn.f32(epilogue.factor, scale, w_scale.of(work.group))
+            scales.begin(work.group)
             column = column // 2 if operands.gated else column
             with if_(row < epilogue.end) if mma_thread.shares_rows else nullcontext():
                 for number in range(config.passes):
                     column = column + config.stored_columns if number else column
-                    mainloop.run(work, column, order)
+                    with epilogue.vectors.read(row, column):
+                        mainloop.run(work, column, order)
                     if pingpong:
                         mainloop.position.skip(groups.k_tiles)
                     epilogue.turn_to_group(to_y, work, workspace)

@@ -8,7 +8,7 @@ from typing import Any
 from ptxkit import Ptr, TensorMap, if_, kernel, role, smem, span, tid
 from ptxkit.flow import else_
 from ptxkit.idioms import elect
-from ptxkit.ptx import add, ld, mov, mul, shfl
+from ptxkit.ptx import add, mov, shfl
 from ptxkit.types import f32, u32
 
 from ..collective.atoms import Mma
@@ -36,7 +36,7 @@ from ..config.grouped import (
 )
 from ..config.parts import Cooperative, Direct, Pingpong, Staged, Tile
 from ..scheduler.two_kernels import TwoKernelPlan
-from .groups import Groups, GroupScales, GroupWork
+from .groups import Groups, GroupScales, GroupWork, TileScales
 
 
 @kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]))
@@ -91,15 +91,14 @@ def group_gemm_ptr_array(x: TensorMap, w: TensorMap, y: TensorMap, groups: Group
         to_y: Any = epilogue.swap_ab_store() if config.swap_ab else epilogue.store(staging, y)
         mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups)
         order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
-        scale = ld.global_.f32(x_scale) if operands.scaled else epilogue.factor
+        scales = TileScales(epilogue, x_scale, w_scale)
         has_rows = mma_thread.shares_rows and not config.swap_ab          # each warpgroup has its own rows of a tile
         turn = {"turn": mma_thread.warpgroup, "turns": 2, "skip": mainloop.position.skip} if pingpong else {}
         with tiles.work(**turn) as work, span("tile"):
             epilogue.begin(work, groups.lengths)
             row, column = (work.m * tile.BM, work.row) if config.swap_ab else (work.row, work.n * tile.BN)
             row = mma_thread.tile_row(row)
-            if operands.scaled:
-                mul.rn.f32(epilogue.factor, scale, w_scale.of(work.group))
+            scales.begin(work.group)
             with if_(row < epilogue.end) if has_rows else nullcontext():
                 if config.n_granularity:
                     mainloop.loop.multiply_columns(mainloop.total, work.stages, work.until - work.row, config.n_granularity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxkit import Ptr, TensorMap, if_, kernel, role, smem, span, tid
 from ptxkit.idioms import elect, prefetch_tensormaps
-from ptxkit.ptx import ld, mov, mul, shfl
+from ptxkit.ptx import mov, shfl
 from ptxkit.types import u32
 
 from ..collective.atoms import Mma
@@ -30,7 +30,7 @@ from ..config.grouped import (
 )
 from ..config.parts import Cooperative, Direct, Pingpong, ThreadScaled, Tile
 from ..scheduler.two_kernels import TwoKernelPlan
-from .groups import Groups, GroupScales, GroupWork, RowScales
+from .groups import Groups, GroupScales, GroupWork, RowScales, TileScales
 
 
 @kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]),
@@ -79,26 +79,27 @@ def group_gemm_swap_ab(x: TensorMap, w: TensorMap, x_tail: TensorMap, groups: Gr
         to_y = epilogue.swap_ab_store()
         mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups)
         order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
-        scale = ld.global_.f32(x_scale.pointer) if operands.scaled else epilogue.factor
+        scales = TileScales(epilogue, x_scale.pointer, w_scale)
         if pingpong:
             mainloop.position.skip(mma_thread.warpgroup * groups.k_tiles)
         with tiles.work(**({"turn": mma_thread.warpgroup, "turns": 2} if pingpong else {})) as work, span("tile"):
             epilogue.begin(work, groups.lengths)
             row, column = work.m * tile.BM, work.row
             row = mma_thread.tile_row(row)
-            if operands.scaled:
-                mul.rn.f32(epilogue.factor, scale, w_scale.of(work.group))
+            scales.begin(work.group)
             row = row // 2 if operands.gated else row
-            if isinstance(config.sums, ThreadScaled):
-                kind = GatedTokenScales if operands.gated else TokenScales
-                own = kind(x_scale.of(work, operands), w_scale.of_blocks(work.group), mma_thread.m64_blocks, tile.BN, operands.gate_step)
-                own.row = mma_thread.row
-                own.begin(row, column + mma_thread.column, groups.n, epilogue.end)
-                mainloop.run_scaled(work, own)
-            elif config.n_granularity:
-                mainloop.loop.multiply_columns(mainloop.total, work.stages, work.until - work.row, config.n_granularity)
-            else:
-                mainloop.run(work, column, order)
+            with epilogue.vectors.read(row, column):
+                if isinstance(config.sums, ThreadScaled):
+                    kind = GatedTokenScales if operands.gated else TokenScales
+                    own = kind(x_scale.of(work, operands), w_scale.of_blocks(work.group), mma_thread.m64_blocks, tile.BN,
+                               operands.gate_step)
+                    own.row = mma_thread.row
+                    own.begin(row, column + mma_thread.column, groups.n, epilogue.end)
+                    mainloop.run_scaled(work, own)
+                elif config.n_granularity:
+                    mainloop.loop.multiply_columns(mainloop.total, work.stages, work.until - work.row, config.n_granularity)
+                else:
+                    mainloop.run(work, column, order)
             if pingpong:
                 mainloop.position.skip(groups.k_tiles)
             to_y.tile(mainloop.total, row, column, tile.BN)

@@ -9,9 +9,10 @@ from typing import Any
 
 from ptxkit import Ptr, Reg, if_
 from ptxkit.idioms import cluster_start
-from ptxkit.ptx import bar, griddepcontrol, ld, mul, ret, sub
+from ptxkit.ptx import bar, griddepcontrol, ld, mov, mul, ret, sub
 from ptxkit.types import f32, u32
 
+from ..collective.epilogue_groups import GroupEpilogue
 from ..collective.pipeline import Counts
 from ..collective.tensormaps import COUNTER_WORDS, COUNTERS_WORDS
 from ..collective.thread_scales import ScaleArray
@@ -70,7 +71,7 @@ class RowScales:
 
 @dataclass(frozen=True, slots=True)
 class GroupScales:
-    """The scales of the weights: one for each group, or for each block of a group. Strides are in elements."""
+    """The scales of the weights: one for each group, or for each feature or block of a group. Strides are in elements."""
 
     pointer: Ptr[f32]
     group_stride: Reg[u32]
@@ -89,6 +90,39 @@ class GroupScales:
     def of(self, group: Reg[u32]) -> Reg[f32]:
         """The scale of a group."""
         return ld.global_.f32(self.pointer.at(mul.wide.u32(group, self.group_stride)))
+
+
+class TileScales:
+    """The scales of X and of the weights that the epilogue of a tile multiplies by.
+
+    One of X and one of each group are a factor of all sums. Those of rows of X or of features of a group are vectors.
+    """
+
+    def __init__(self, epilogue: GroupEpilogue, x: Ptr[f32], w: GroupScales) -> None:
+        operands = epilogue.config.operands
+        self.epilogue, self.w, self.scaled = epilogue, w, operands.scaled
+        self.rows, self.features = "row" in operands.vectors, "column" in operands.vectors
+        self.x = ld.global_.f32(x) if self.scaled and not self.rows else epilogue.factor
+        if self.features and not self.rows:
+            mov.f32(epilogue.factor, self.x)
+        if self.rows:
+            self._set(x, of_weights=False)
+
+    def begin(self, group: Reg[u32]) -> None:
+        """Begin a tile of this group."""
+        if self.features:
+            self._set(self.w.pointer.at(mul.wide.u32(group, self.w.group_stride)), of_weights=True)
+        elif self.rows:
+            mov.f32(self.epilogue.factor, self.w.of(group))
+        elif self.scaled:
+            mul.rn.f32(self.epilogue.factor, self.x, self.w.of(group))
+
+    def _set(self, scales: Ptr[f32], *, of_weights: bool) -> None:
+        vectors = self.epilogue.vectors
+        if of_weights == self.epilogue.config.swap_ab:
+            vectors.rows = scales
+        else:
+            vectors.columns = scales
 
 
 class GroupWork:
@@ -177,4 +211,4 @@ class GroupWork:
             griddepcontrol.wait()
 
 
-__all__ = ["GroupScales", "GroupWork", "Groups", "RowScales"]
+__all__ = ["GroupScales", "GroupWork", "Groups", "RowScales", "TileScales"]

@@ -199,9 +199,11 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     lengths. A group may have any length, also 0. Of more than 1024 groups each launch has up to 1024. Rows of `out` outside of all groups
     are not written.
 
-    Scales are float32 on the device: one for x and one for w or for each group. Or they are block scales: x_scale [M, K/128] and w_scale
-    [G, N/128, K/128]. Any strides work; fast are x_scale contiguous along M and w_scale contiguous along K. With block scales or
-    `fast_accum=False` fp8 sums leave the tensor cores after every 128 of K and are added in f32.
+    Scales are float32 on the device: one for x and one for w or for each group. Of fp8 operands x_scale may be [M] or [M, 1], one for each
+    row, and w_scale [G, N], [G, 1, N] or [G, N, 1], one for each feature of a group; these are contiguous, and one of the two may be as
+    before. Or they are block scales of fp8 operands: x_scale [M, K/128] and w_scale [G, N/128, K/128]. Any strides of these work; fast are
+    x_scale contiguous along M and w_scale contiguous along K. With block scales or `fast_accum=False` fp8 sums leave the tensor cores after
+    every 128 of K and are added in f32.
 
     `activation="silu_and_mul"`: w has the rows of the gate, then the rows of the up projection, and out [M, N/2] is
     silu(x gate^T) * (x up^T).
@@ -229,8 +231,9 @@ def group_gemm_masked(x: Any, w: Any, masked_m: Any, *, x_scale: Any = None, w_s
                       config: GroupedConfig | None = None, stream: Any = None) -> Any:
     """out[g, :masked_m[g]] = x[g, :masked_m[g]] @ w[g].T: DeepGEMM's masked layout, x [G, rows, K] and out [G, rows, N].
 
-    masked_m is int32 [G] on the device. Block scales of x are [G, rows, K/128], of out [G, rows, N/128], of any strides: those of DeepGEMM,
-    (rows K/128, 1, rows), are taken as they are. Other rows of `out` are not written. The rest is as in `group_gemm`.
+    masked_m is int32 [G] on the device. Scales of the rows of x are [G, rows] or [G, rows, 1]. Block scales of x are [G, rows, K/128], of
+    out [G, rows, N/128], of any strides: those of DeepGEMM, (rows K/128, 1, rows), are taken as they are. Other rows of `out` are not
+    written. The rest is as in `group_gemm`.
     """
     options = GroupOptions("masked", _gated(activation), mean_tokens, fast_accum, order, batch_invariant)
     return _run(x, w, masked_m, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ptxkit.errors import LaunchError
 from ptxkit.idioms import inverse
@@ -21,6 +21,7 @@ from ..config.parts import BlockScaled, Promoted, Promotion, ScaleLoad, Sums, Te
 from ..scheduler.group_table import Layout
 from ..scheduler.grouped import ORDERS, Order
 from .dense import Lines, check_forwards
+from .scales import check_contiguous_rows, check_contiguous_vector, group_scale_kind, taken_by_groups
 
 OPERANDS = {"bf16": ("bf16",), "f16": ("f16",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("bf16", "f16", "f32")
@@ -89,6 +90,7 @@ class GroupProblem:
         if not self.empty:
             self._operands(x, w, out)
         self.block_scales = self.scaled = self.scale_bulk = False
+        self.vectors: Literal["", "row", "column", "row_column"] = ""
         self.scales_apart = any(map(self._apart, (arrays.x_scale, arrays.out_scale)))
         self._scales(arrays.x_scale, arrays.w_scale)
         if arrays.out_scale is not None:
@@ -179,20 +181,26 @@ class GroupProblem:
             check_dtype(name, scale, ("f32",))
             check_forwards(name, scale)
         depth, lines = -(-self.k // BLOCK), self.n * (2 if self.options.gated else 1)
-        if self.options.gated and self.n % 8 and len(x.shape) > 1:
-            raise LaunchError(f"gate and up have {self.n} features: with block scales their number is a multiple of 8")
-        if len(x.shape) < 2:
-            if math.prod(x.shape) != 1 or (math.prod(w.shape) != 1 and w.shape != (self.groups,)):
-                raise LaunchError(f"x_scale has shape {x.shape} and w_scale {w.shape}: scales are one of x and one of w or of each of "
-                                  f"{self.groups} groups, or blocks: x_scale ({self.rows}, {depth}), w_scale "
-                                  f"({self.groups}, {-(-lines // BLOCK)}, {depth})")
-            self.scaled = True
+        rows = (self.groups, self.pitch) if self.options.layout == "masked" else (self.rows,)
+        asked = rows, self.groups, lines, self.k
+        kind = group_scale_kind(x.shape, w.shape, *asked)
+        self.scaled = kind in ("whole", "row", "column", "row_column")
+        if kind == "whole":
             return
         if self.x.bits != 8:
-            raise LaunchError(f"block scales are those of fp8 operands, x has elements of {self.x.__name__}: pass scales of one element")
-        rows = (self.groups, self.pitch) if self.options.layout == "masked" else (self.rows,)
-        check_shape("x_scale", x, (*rows, depth))
-        check_shape("w_scale", w, (self.groups, -(-lines // BLOCK), depth))
+            raise LaunchError("scales of rows, features and blocks are those of fp8 operands, x has elements of "
+                              f"{self.x.__name__}: pass one of x, and one of w or of each of {self.groups} groups")
+        if kind is None:
+            raise LaunchError(f"x_scale has shape {x.shape} and w_scale has shape {w.shape}: {taken_by_groups(*asked)}")
+        if kind != "block":
+            self.vectors = kind
+            if "row" in kind:
+                check_contiguous_rows("x_scale", x)
+            if "column" in kind:
+                check_contiguous_vector("w_scale", w._replace(shape=w.shape[1:], strides=w.strides[1:]))
+            return
+        if self.options.gated and self.n % 8:
+            raise LaunchError(f"gate and up have {self.n} features: with block scales their number is a multiple of 8")
         self.block_scales = True
         count = self.pitch if self.scales_apart else self.rows
         row, k = x.strides[-2], x.strides[-1] if depth > 1 else -(-count // 4) * 4
@@ -220,8 +228,8 @@ class GroupProblem:
     @property
     def operands(self) -> GroupOperands:
         """The element types, the layout and the epilogue that a configuration must have; and the smallest table that has room."""
-        return GroupOperands(self.x, self.w, self.out, self.options.layout, self.options.gated, self.scaled, self.capacity,
-                             self.scales_apart, self.gate_step)
+        return GroupOperands(self.x, self.w, self.out, self.options.layout, self.options.gated, self.scaled, self.vectors,
+                             self.capacity, self.scales_apart, self.gate_step)
 
     @property
     def as_rows(self) -> bool:

@@ -42,6 +42,29 @@ def taken(m: int, n: int, k: int) -> str:
             f"either may have one element; or a_scale is ({m}, {depth}) and b_scale ({depth}, {-(-n // BLOCK)}) for blocks of {BLOCK}")
 
 
+def group_scale_kind(x: Shape, w: Shape, rows: Shape, groups: int, lines: int, k: int) -> ScaleKind | Literal["block"] | None:
+    """The same of scales of a grouped product of `rows` (masked: groups and their rows), whose groups have weights of lines x K."""
+    depth = -(-k // BLOCK)
+    if x == (*rows, depth) and w == (groups, -(-lines // BLOCK), depth):
+        return "block"
+    one = math.prod(x) == 1 and len(x) < 2
+    each_group = math.prod(w) == 1 or w == (groups,)
+    each_row, each_feature = x in (rows, (*rows, 1)), w in ((groups, lines), (groups, 1, lines), (groups, lines, 1))
+    if one:
+        return "whole" if each_group else "column" if each_feature else None
+    if each_row:
+        return "row" if each_group else "row_column" if each_feature else None
+    return None
+
+
+def taken_by_groups(rows: Shape, groups: int, lines: int, k: int) -> str:
+    """The shapes that are taken, in words."""
+    depth = -(-k // BLOCK)
+    return (f"x_scale has one element, or is {rows} or {(*rows, 1)} for the rows; w_scale has one element or one for each of {groups} "
+            f"groups, or is {(groups, lines)}, {(groups, 1, lines)} or {(groups, lines, 1)} for the features; or both are those of blocks "
+            f"of {BLOCK}, x_scale {(*rows, depth)} and w_scale {(groups, -(-lines // BLOCK), depth)}")
+
+
 def check_contiguous_vector(name: str, scale: ArrayView) -> None:
     """Raise LaunchError unless the scales of rows or of columns are next to each other."""
     if any(stride != 1 and extent > 1 for stride, extent in zip(scale.strides, scale.shape, strict=True)):
@@ -65,4 +88,5 @@ def along_matrices(arrays: Arrays) -> bool:
     return scale_kind(a.shape, b.shape, out.shape[-2], out.shape[-1], arrays.a.shape[-1]) in ("whole", "row", "column", "row_column")
 
 
-__all__ = ["along_matrices", "check_contiguous_rows", "check_contiguous_vector", "scale_kind", "taken"]
+__all__ = ["along_matrices", "check_contiguous_rows", "check_contiguous_vector", "group_scale_kind", "scale_kind",
+           "taken", "taken_by_groups"]

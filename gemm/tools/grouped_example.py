@@ -107,6 +107,10 @@ def _scaled(rng: Any, x: Array, w: Array, scales: str) -> tuple[Array | None, Ar
         w_scale = (rng.random((groups, -(-n // 128), depth)) + 0.5).astype(np.float32)
         whole = np.repeat(np.repeat(w_scale, 128, 1), 128, 2)[:, :n, :k]
         return x_scale, w_scale, exact_x * np.repeat(x_scale, 128, 1)[:, :k], exact_w * whole
+    if scales in ("row", "column", "row_column"):
+        x_scale = (rng.random((rows, 1) if "row" in scales else 1) + 0.5).astype(np.float32)
+        w_scale = (rng.random((groups, n) if "column" in scales else groups) + 0.5).astype(np.float32)
+        return x_scale, w_scale, exact_x * x_scale, exact_w * w_scale.reshape(groups, -1, 1)
     if scales in ("group", "one"):
         x_scale = (rng.random(1) + 0.5).astype(np.float32)
         w_scale = (rng.random(groups if scales == "group" else 1) + 0.5).astype(np.float32)

@@ -48,7 +48,8 @@ def quantised(lengths: list[int], n: int, k: int, dtype: str, scales: str, gated
     if parameters is not None:
         sums = ThreadScaled() if scales == "block" else TensorCoreSums()
         config = made({"schedule": Cooperative(sums=sums), **parameters}, TYPES[dtype], TYPES[dtype], e4m3, gated=gated,
-                      scaled=scales == "group", max_groups=32, layout="masked" if masked else "cu_seqlens")
+                      scaled=scales in ("group", "row_column"), vectors="row_column" if scales == "row_column" else "", max_groups=32,
+                      layout="masked" if masked else "cu_seqlens")
     given_lengths = np.array(lengths if masked else (*starts, sum(lengths)), np.int32)
     shaped = [array if array is None or not masked or array.size == 1 else np.ascontiguousarray(array).reshape(groups, longest, -1)
               for array in (x, out, x_scale, out_scale)]

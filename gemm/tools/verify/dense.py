@@ -32,7 +32,8 @@ from . import guarded, trials
 from .trials import Checked, blockwise, launched, wrong
 
 LOOSE = 0.4                 # of random kinds: extents, addresses and strides that are multiples of nothing
-VECTORS = ("row", "column", "row_column")     # scales, at least one of which has an element for each row of a or each column of b
+VECTORS = ("row", "column", "row_column")
+"""Scales, of which each row of a has one, each column of b, or both."""
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
 
 

@@ -27,6 +27,9 @@ from . import guarded
 from .trials import Checked, blockwise, launched, wrong
 from .trials import run as run_checks
 
+VECTORS = ("row", "column", "row_column")
+"""Scales, of which each row of x has one, each feature of a group, or both."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -90,6 +93,9 @@ class Trial:
                 room = -(-shape[-1] // 4) * 4
                 x_scale = x_scale._replace(strides=(depth * room, 1, room))
             scales = x_scale, array("f32", groups, -(-self.lines // 128), depth)
+        elif self.scales in VECTORS:
+            scales = (array("f32", *shape) if "row" in self.scales else array("f32", 1),
+                      array("f32", groups, self.lines) if "column" in self.scales else array("f32", groups))
         elif self.scales != "none":
             scales = array("f32", 1), array("f32", 1 if self.scales == "one" else groups)
         arrays = GroupArrays(array(word, *shape, self.k), array(word, groups, self.lines, self.k), array("s32", count),
@@ -128,7 +134,7 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
         groups = rng.choice((1, 2, 3, 5, 8, 31, 33, 64, 200, 256, 300, 1000, 1100))
         dtype = rng.choice(("bf16", "f16", "e4m3", "e5m2", "e4m3"))
         fp8 = dtype in EIGHT_BITS
-        scales = rng.choice(("none", "one", "group", "block", "block")) if fp8 else rng.choice(("none", "none", "group"))
+        scales = rng.choice(("none", "one", "group", "block", "block", *VECTORS)) if fp8 else rng.choice(("none", "none", "group"))
         gated = rng.random() < 0.25
         layout: Layout = rng.choice(("cu_seqlens", "cu_seqlens", "cu_seqlens", "masked", "contiguous")) if groups < 64 else "cu_seqlens"
         out, mean = rng.choice(("bf16", "f16", "f32")), rng.choice((1.0, 16.0, 40.0, 128.0, 1000.0))
@@ -176,10 +182,15 @@ def check(torch: Any, trial: Trial, config: GroupedConfig | None = None) -> str 
             masked_scale = guarded.scales(torch, groups, depth, -(-of_group // 4) * 4).transpose(1, 2)[:, :of_group]
             x_scale = masked_scale.reshape(rows, depth)
         w_scale = guarded.scales(torch, groups, -(-trial.lines // 128), depth)
+    elif trial.scales in VECTORS:
+        x_scale = guarded.scales(torch, rows if "row" in trial.scales else 1)
+        masked_scale = x_scale.view(groups, -1) if "row" in trial.scales and trial.layout == "masked" else x_scale
+        w_scale = guarded.scales(torch, groups, trial.lines) if "column" in trial.scales else guarded.scales(torch, groups)
     elif trial.scales != "none":
         x_scale, w_scale = guarded.scales(torch, 1), guarded.scales(torch, 1 if trial.scales == "one" else groups)
+        masked_scale = x_scale
     else:
-        x_scale = w_scale = None
+        x_scale = w_scale = masked_scale = None
     how: dict[str, Any] = {"w_scale": w_scale, "activation": "silu_and_mul" if trial.gated else None, "fast_accum": trial.fast,
                            "config": config or trial.config()}
 
@@ -192,7 +203,7 @@ def check(torch: Any, trial: Trial, config: GroupedConfig | None = None) -> str 
         elif trial.layout == "masked":
             shape = groups, rows // groups, -1
             group_gemm_masked(x.view(shape), w, torch.tensor(trial.lengths, dtype=torch.int32, device="cuda"), out=out.view(shape),
-                              x_scale=masked_scale if trial.scales == "block" else x_scale, mean_tokens=trial.mean, **how)
+                              x_scale=masked_scale, mean_tokens=trial.mean, **how)
         else:
             group_gemm(x, w, _ends(torch, trial.lengths), x_scale=x_scale, out=out, mean_tokens=trial.mean, **how)
 
@@ -203,7 +214,8 @@ def check(torch: Any, trial: Trial, config: GroupedConfig | None = None) -> str 
     for group, (start, length) in enumerate(zip(trial.starts, trial.lengths, strict=True)):
         if length and not sentence:
             own = slice(start, start + length)
-            scales = () if w_scale is None else (x_scale[own] if trial.scales == "block" else x_scale, w_scale[group % len(w_scale)])
+            of_rows = trial.scales == "block" or (trial.scales in VECTORS and len(x_scale) == rows)
+            scales = () if w_scale is None else (x_scale[own] if of_rows else x_scale, w_scale[group % len(w_scale)])
             why = wrong(torch, out[own], *_expected(torch, x[own], w[group], trial.dtype, scales, promoted, trial.gated), trial.out)
             sentence = why and f"group {group}: {why}"
     return sentence
@@ -220,12 +232,13 @@ def _x_scale(torch: Any, rows: int, depth: int) -> Any:
 
 def _expected(torch: Any, x: Any, w: Any, word: str, scales: tuple[Any, ...] = (), promoted: bool = False,
               gated: bool = False) -> tuple[Any, Any]:
-    """A group's product in float64, and the error of its sums. `scales` are those of x and w: one number each, or one of each block."""
+    """A group's product in float64, and the error of its sums. `scales` are those of x and w: one number, one of each row, or one of each
+    block."""
     a, b = x.float().double(), w.float().double()
     if scales and scales[0].dim() == 2:
         a, b = blockwise(x, scales[0], 1, 128), blockwise(w, scales[1], 128, 128)
     elif scales:
-        b = b * (scales[0] * scales[1]).double()
+        a, b = (values * each.double().reshape(-1, 1) for values, each in zip((a, b), scales, strict=True))
     exact, error = a @ b.T, a.abs() @ b.abs().T * accumulation(x.shape[1], word, promoted)
     return silu_and_mul(exact, error, torch.nn.functional.silu) if gated else (exact, error)
 
