@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-k", type=int, default=7168, help="depth (default 7168)")
     parser.add_argument("--dtype", choices=("bf16", "f16", "e4m3", "e5m2"), default="bf16")
     parser.add_argument("--out-dtype", choices=("bf16", "f16", "f32"), default="bf16")
-    parser.add_argument("--scales", choices=("none", "group", "block"), default="none")
+    parser.add_argument("--scales", choices=("none", "group", "row", "column", "row_column", "block"), default="none",
+                        help="of fp8: one of each group; of each row, each feature of a group, or both; of blocks")
     parser.add_argument("--gated", action="store_true", help="silu of the weights' first half times the second")
     shared.add_set(parser)
     parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU, or the CPU device without one")
@@ -133,8 +134,8 @@ def _lengths(options: argparse.Namespace) -> tuple[int, ...]:
 
 def _one(options: argparse.Namespace) -> Case:
     lengths = _lengths(options)
-    if options.scales == "block" and TYPES[options.dtype].bits != 8:
-        raise UsageError("--scales block: block scales are those of e4m3 and e5m2")
+    if options.scales not in ("none", "group") and TYPES[options.dtype].bits != 8:
+        raise UsageError(f"--scales {options.scales}: scales of rows, features and blocks are those of e4m3 and e5m2")
     return Case(len(lengths), max(1, sum(lengths) // len(lengths)), options.n, options.k)
 
 

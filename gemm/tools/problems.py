@@ -30,17 +30,18 @@ def scales_by_rows(rows: int, blocks: int) -> ArrayView:
 
 
 def asked(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str | None = None, layout: str = "nt",
-          batches: int | None = None, shared: str = "", block: bool = False, scaled: bool = False, offset: int = 0,
+          batches: int | None = None, shared: str = "", block: bool = False, scaled: bool = False, offset: int = 0, rowcol: bool = False,
           **options: Any) -> Problem:
     """A product of arrays without memory, as `arrays_asked` makes them."""
-    return Problem(arrays_asked(m, n, k, a, b, out, layout, batches, shared, block, scaled, offset), Options(**options))
+    return Problem(arrays_asked(m, n, k, a, b, out, layout, batches, shared, block, scaled, offset, rowcol), Options(**options))
 
 
 def arrays_asked(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, out: str | None = None, layout: str = "nt",
-                 batches: int | None = None, shared: str = "", block: bool = False, scaled: bool = False, offset: int = 0) -> Arrays:
+                 batches: int | None = None, shared: str = "", block: bool = False, scaled: bool = False, offset: int = 0,
+                 rowcol: bool = False) -> Arrays:
     """The arrays of a product, without their memory. `layout` is BLAS's: A then B, n row-major and t column-major. `shared`: the operand,
-    "a" or "b", of which all products of a batch have the same. `block`: operands have block scales; `scaled`: one scale each. `offset`:
-    elements after an aligned address, at which the arrays begin."""
+    "a" or "b", of which all products of a batch have the same. `block`: operands have block scales; `scaled`: one scale each; `rowcol`: one
+    of each row and column. `offset`: elements after an aligned address, at which the arrays begin."""
     def matrix(rows: int, columns: int, dtype: str, letter: str = "n") -> ArrayView:
         shape, strides = (rows, columns), (columns, 1) if letter == "n" else (1, rows)
         if batches is not None:
@@ -50,6 +51,8 @@ def arrays_asked(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, 
     scales: tuple[ArrayView | None, ...] = (array("f32"),) * 2 if scaled else (None, None)
     if block:
         scales = matrix(m, -(-k // 128), "f32", "t"), matrix(-(-k // 128), -(-n // 128), "f32", "t")
+    if rowcol:
+        scales = array("f32", m, 1), array("f32", 1, n)
     arrays = Arrays(matrix(m, k, a, layout[0]), matrix(k, n, b or a, layout[1]), matrix(m, n, out or a), None, None, None, *scales)
     if shared:
         given: ArrayView = getattr(arrays, shared)
@@ -60,13 +63,14 @@ def arrays_asked(m: int, n: int, k: int, a: str = "bf16", b: str | None = None, 
 def arrays_described(shape: Shape) -> Arrays:
     """The arrays of a shape of the bench, without their memory."""
     return arrays_asked(shape.m, shape.n, shape.k, shape.dtype, out=shape.out, layout=shape.layout, batches=shape.batch, block=shape.block,
-                        scaled=not shape.block and BYTES[shape.dtype] == 1, offset=shape.offset)
+                        scaled=shape.scales == "one" and BYTES[shape.dtype] == 1, offset=shape.offset, rowcol=shape.rowcol)
 
 
 def described(shape: Shape, batch_invariant: bool = False) -> Problem:
     """A shape of the bench as the kernels' problem."""
     return asked(shape.m, shape.n, shape.k, shape.dtype, out=shape.out, layout=shape.layout, batches=shape.batch, block=shape.block,
-                 scaled=not shape.block and BYTES[shape.dtype] == 1, offset=shape.offset, batch_invariant=batch_invariant)
+                 scaled=shape.scales == "one" and BYTES[shape.dtype] == 1, offset=shape.offset, rowcol=shape.rowcol,
+                 batch_invariant=batch_invariant)
 
 
 def chosen(shape: Shape, card: Card = H200, batch_invariant: bool = False) -> DenseConfig | None:

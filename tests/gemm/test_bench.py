@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit.gemm.__main__ import main
+from ptxkit.gemm.tools import problems
 from ptxkit.gemm.tools.bench import baselines, command, figures, operands, report, run, shapes
 from ptxkit.gemm.tools.bench.shapes import PRESETS, Problem, ShapeError, parse
 from ptxkit.measure import files, power, regimes, watch
@@ -40,6 +41,21 @@ def test_the_lists_are_those_that_the_numbers_are_promised_for():
     assert {p.layout for p in PRESETS["layouts"].problems} == set(shapes.LAYOUTS)
     assert all(p.memory_bound for p in PRESETS["memory"].problems)
     assert [p.block for p in PRESETS["fp8"].problems] == [False] * 2 + [True] * 4
+    assert len(PRESETS["rowcol"].problems) == 40
+    assert all(p.rowcol for p in PRESETS["rowcol"].problems)
+
+
+def test_scales_of_a_list_are_replaced_where_it_is_fp8():
+    for scales in shapes.SCALES:
+        assert [p.scales for p in parse("64:e4m3,128:e4m3-block,256:bf16", scales=scales)] == [scales, scales, "one"]
+    assert [p.scales for p in parse("64:e4m3,128:e4m3-rowcol", ["e5m2", "bf16"])] == ["one", "rowcol", "one", "one"]
+
+
+def test_a_shape_with_scales_of_rows_and_columns_is_that_problem():
+    problem = problems.described(shapes.problem("128x256x512:e4m3-rowcol"))
+    assert problem.fusion.scale == "row_column"
+    assert problems.described(shapes.problem("128x256x512:e4m3")).fusion.scale == "whole"
+    assert problems.described(shapes.problem("128x256x512:e4m3-block")).block_scales
 
 
 @pytest.mark.parametrize(("text", "problem"), [
@@ -48,13 +64,15 @@ def test_the_lists_are_those_that_the_numbers_are_promised_for():
     ("128X2112x7168:f16:tn", Problem(128, 2112, 7168, "f16", "tn")),
     ("64x64x128:nn", Problem(64, 64, 128, "bf16", "nn")),
     ("4096x4096x7168:e4m3-block", Problem(4096, 4096, 7168, "e4m3", "nt", True)),
+    ("4096x4096x7168:e4m3-rowcol", Problem(4096, 4096, 7168, "e4m3", "nt", rowcol=True)),
 ])
 def test_a_shape_in_words(text, problem):
     assert shapes.problem(text) == problem
     assert shapes.problem(str(problem)) == problem
 
 
-@pytest.mark.parametrize("text", ["", "3x", "axbxc", "1x2", "1x2x3x4x5", "0x1x2x3", "0x1x1", "16:f64", "16:xx", "nosuch"])
+@pytest.mark.parametrize("text", ["", "3x", "axbxc", "1x2", "1x2x3x4x5", "0x1x2x3", "0x1x1", "16:f64", "16:xx", "nosuch",
+                                  "16:bf16-rowcol", "16:e4m3-rows", "2x16x16x16:e4m3-rowcol"])
 def test_what_is_no_shape_says_so(text):
     with pytest.raises(ShapeError):
         parse(text)
@@ -550,12 +568,13 @@ def torch():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("text", ["256x512x384:bf16:nt", "256x512x384:f16:nn", "264x512x384:bf16:tn", "256x136x384:f16:tt", "1x512x1024",
-                                  "256x512x384:e4m3", "128x256x512:e4m3-block", "5x72x136x384", "12x72x136x384:f16:nn"])
+                                  "256x512x384:e4m3", "256x512x384:e4m3-rowcol", "128x256x512:e4m3-block", "5x72x136x384",
+                                  "12x72x136x384:f16:nn"])
 def test_contestants_agree_with_float32_and_an_error_is_seen(torch, text):
     problem = shapes.problem(text)
     data = operands.make(torch, problem, 2)
-    names = ["ours"] if problem.block else ["ours", "scaled_mm", "cublaslt"] if operands.BYTES[problem.dtype] == 1 else \
-        ["ours", "cublas", "cublaslt"]
+    names = ["ours"] if problem.block else ["ours", "scaled_mm"] if problem.rowcol else \
+        ["ours", "scaled_mm", "cublaslt"] if operands.BYTES[problem.dtype] == 1 else ["ours", "cublas", "cublaslt"]
     for name, make in baselines.baselines(names).items():
         for entry in make(torch, problem, data):
             for one, launch in zip(data, entry.launches, strict=True):

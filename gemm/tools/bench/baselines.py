@@ -89,7 +89,7 @@ def cublaslt(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Ent
     """Every algorithm that the heuristic of cuBLASLt proposes."""
     from .cublaslt import LtError, proposals
 
-    if problem.block:
+    if problem.block or problem.rowcol:
         raise NotImplementedHere("cuBLASLt is asked for products with one scale")
     try:
         found = proposals(torch, problem, sets)
@@ -101,11 +101,11 @@ def cublaslt(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Ent
 
 
 def scaled_mm(torch: Any, problem: Problem, sets: Sequence[Operands], fast: bool = True) -> list[Entry]:
-    """torch._scaled_mm with one scale for each operand and fast accumulation."""
+    """torch._scaled_mm with one scale for each operand, or for each row and column, and fast accumulation."""
     if BYTES[problem.dtype] > 1:
         raise NotImplementedHere("torch._scaled_mm multiplies fp8")
     if problem.block or problem.batch is not None:
-        raise NotImplementedHere("torch._scaled_mm is asked for single products with one scale")
+        raise NotImplementedHere("torch._scaled_mm is asked for single products without block scales")
     if problem.layout != "nt":
         raise NotImplementedHere("torch._scaled_mm takes the layout nt")
     kind = getattr(torch, TORCH_NAMES[problem.out])

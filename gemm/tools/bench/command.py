@@ -17,7 +17,7 @@ from ptxkit.runtime import driver
 from . import report, run
 from .baselines import BUILT_IN, BaselineError, baselines
 from .merged import merged
-from .shapes import BYTES, LAYOUTS, OPERAND_TYPES, PRESETS, Problem, ShapeError, parse
+from .shapes import BYTES, LAYOUTS, OPERAND_TYPES, PRESETS, SCALES, Problem, ShapeError, parse
 
 _PEERS = ("cublas", "cublaslt")
 _PEERS_OF_FP8 = ("scaled_mm", "cublaslt")
@@ -37,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help=f"baselines with commas: {', '.join(BUILT_IN)}, or module:function (default: the preset's)")
     parser.add_argument("--dtype", type=_words, default=[], metavar="TYPES", help=f"instead of the shapes' own: {', '.join(OPERAND_TYPES)}")
     parser.add_argument("--layout", choices=LAYOUTS, help="instead of the shapes' own: A then B, n row-major and t column-major")
+    parser.add_argument("--scales", choices=SCALES, help="of fp8, instead of the shapes' own: one of each operand, of blocks, or of each "
+                        "row and column")
     parser.add_argument("--rounds", type=int, metavar="N", help="interleaved rounds (default 20, sustained 12)")
     parser.add_argument("--again", type=int, metavar="N",
                         help="measure the N worst once more before the least is told (default 10 of random shapes, else 0)")
@@ -68,7 +70,7 @@ def jobs(options: argparse.Namespace) -> list[tuple[str, Problem, tuple[str, ...
     preset = PRESETS.get(options.shapes)
     baselines(options.against or ())                       # a name that is not there is an error before anything runs
     wish = options.regime or (preset.regime if preset else "burst")
-    problems = parse(options.shapes, options.dtype, options.layout)
+    problems = parse(options.shapes, options.dtype, options.layout, options.scales)
     found = []
     for regime in ("burst", "sustained") if wish == "both" else (wish,):
         for problem in problems:
@@ -151,7 +153,7 @@ def _grouped(options: argparse.Namespace) -> int:
     return int(any("wrong" in row for row in results["rows"]))
 
 
-WISHES = ("shapes", "sustained", "regime", "against", "dtype", "layout", "rounds", "seconds", "host", "ceilings", "again",
+WISHES = ("shapes", "sustained", "regime", "against", "dtype", "layout", "scales", "rounds", "seconds", "host", "ceilings", "again",
           "batch_invariant")
 
 

@@ -48,7 +48,7 @@ def worst(rows: Sequence[Mapping[str, Any]], count: int, of: str = "best") -> li
 
 
 def _without_layout(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row.get(name) for name in ("card", "regime", "batch", "m", "n", "k", "dtype", "block"))
+    return tuple(row.get(name) for name in ("card", "regime", "batch", "m", "n", "k", "dtype", "block", "rowcol"))
 
 
 def _ours(row: Mapping[str, Any]) -> float | None:

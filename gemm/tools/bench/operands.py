@@ -76,6 +76,8 @@ def _one(torch: Any, problem: Problem) -> Operands:
     if problem.block:
         blocks = -(-k // 128)
         return Operands(a, b, d, uniform(torch, blocks, m).T, uniform(torch, blocks, -(-n // 128)))
+    if problem.rowcol:
+        return Operands(a, b, d, uniform(torch, m, 1), uniform(torch, 1, n))
     return Operands(a, b, d, torch.tensor(0.75, device="cuda"), torch.tensor(1.25, device="cuda"))
 
 
@@ -145,6 +147,8 @@ def _product(problem: Problem, data: Operands, a: Any, picked: Any, columns: sli
     b = data.b[:, columns].float()
     if not problem.block:
         exact = a @ b
+        if problem.rowcol:
+            return exact * data.a_scale[picked] * data.b_scale[:, columns]
         return exact if data.a_scale is None else exact * (data.a_scale * data.b_scale)
     k, width = b.shape
     scales = data.b_scale[:, columns.start // 128:-(-columns.stop // 128)]

@@ -26,8 +26,8 @@ class ShapeError(PtxkitError, ValueError):
 @dataclass(frozen=True, slots=True)
 class Problem:
     """D[m, n] = A[m, k] B[k, n], or `batch` of them. `layout` is BLAS's: A then B, n row-major and t column-major. `block` says that fp8
-    operands carry scales of 1 x 128 (A) and 128 x 128 (B) blocks instead of one for the whole tensor. A, B and D begin `offset` elements
-    after an aligned address."""
+    operands carry scales of 1 x 128 (A) and 128 x 128 (B) blocks instead of one for the whole tensor, `rowcol` that each row of A and
+    each column of B has one. A, B and D begin `offset` elements after an aligned address."""
 
     m: int
     n: int
@@ -37,14 +37,17 @@ class Problem:
     block: bool = False
     batch: int | None = None
     offset: int = 0
+    rowcol: bool = False
 
     def __post_init__(self) -> None:
         if min(self.m, self.n, self.k, 1 if self.batch is None else self.batch) < 1:
             raise ShapeError(f"{self.extents}: extents are positive")
         if self.offset < 0 or (self.block and self.offset):
             raise ShapeError(f"{self.extents}: an offset is a number of elements, and arrays with block scales have none")
-        if self.block and self.batch is not None:
-            raise ShapeError(f"{self.extents}: block scales are those of a single product")
+        if (self.block or self.rowcol) and self.batch is not None:
+            raise ShapeError(f"{self.extents}: scales of blocks, rows and columns are those of a single product")
+        if self.rowcol and (self.block or BYTES.get(self.dtype) != 1):
+            raise ShapeError(f"{self.extents}: scales of rows and columns are those of fp8 without block scales: take e4m3-rowcol")
         if self.dtype not in OPERAND_TYPES:
             raise ShapeError(f"{self.dtype!r} is no type of operands: there are {', '.join(OPERAND_TYPES)}")
         if self.layout not in LAYOUTS:
@@ -90,7 +93,18 @@ class Problem:
         return "x".join(map(str, (*self.outer, self.m, self.n, self.k)))
 
     def __str__(self) -> str:
-        return f"{self.extents}:{self.dtype}{'-block' if self.block else ''}:{self.layout}" + (f":+{self.offset}" if self.offset else "")
+        kind = "" if self.scales == "one" else f"-{self.scales}"
+        return f"{self.extents}:{self.dtype}{kind}:{self.layout}" + (f":+{self.offset}" if self.offset else "")
+
+    @property
+    def scales(self) -> str:
+        """Those of fp8 operands: "one", "block" or "rowcol"."""
+        return "block" if self.block else "rowcol" if self.rowcol else "one"
+
+    def scaled(self, scales: str) -> Problem:
+        """The same with these scales, if it is fp8."""
+        fp8 = BYTES[self.dtype] == 1
+        return replace(self, block=fp8 and scales == "block", rowcol=fp8 and scales == "rowcol")
 
 
 CUBES = (512, 1024, 2048, 4096, 6144, 8192, 16384)
@@ -122,6 +136,15 @@ def of_layers(shares: Iterable[models.Share]) -> tuple[Problem, ...]:
 
 
 _DENSE = ("cublas", "cublaslt")
+ROWCOL_ROWS = (16, 128, 1024, 8192)
+
+
+def with_rowcol(shares: Iterable[models.Share]) -> tuple[Problem, ...]:
+    """The fp8 layers whose checkpoints have a scale for each row and column, with few and with many rows."""
+    found = [Problem(m, share.n, share.k, "e4m3", rowcol=True) for share in shares if "fp8" in share.types for m in ROWCOL_ROWS]
+    return tuple(dict.fromkeys(found))
+
+
 
 PRESETS: dict[str, Preset] = {
     "burst": Preset((*_cubes(CUBES), Problem(4096, 4096, 1024), *(Problem(m, n, k) for m in ROWS for n, k in WEIGHTS)), "burst", _DENSE,
@@ -135,29 +158,34 @@ PRESETS: dict[str, Preset] = {
     "fp8": Preset((*_cubes((4096, 8192), dtype="e4m3"), *(Problem(*extents, "e4m3", block=True) for extents in (
                       (4096, 4096, 7168), (4096, 24576, 1536), (4096, 7168, 16384), (8192, 8192, 8192)))), "burst", ("scaled_mm", "wgmma"),
                   "e4m3 with one scale, and with block scales"),
+    "rowcol": Preset(with_rowcol(models.every_dense()), "burst", ("scaled_mm",),
+                     "fp8 layers of models with a scale for each row and column, against torch._scaled_mm's row-wise product"),
     "models": Preset(of_layers(models.every_dense()), "burst", (*_DENSE, "scaled_mm"),
                      "the layers of models that people run, with the rows of decoding and of prefill"),
     "quick": Preset((*_cubes((512, 1024, 4096, 8192)), Problem(16, 4096, 7168)), "burst", _DENSE, "five shapes for a first look"),
 }
 
 
-def parse(spec: str, dtypes: Sequence[str] = (), layout: str | None = None) -> tuple[Problem, ...]:
+SCALES = ("one", "block", "rowcol")
+
+
+def parse(spec: str, dtypes: Sequence[str] = (), layout: str | None = None, scales: str | None = None) -> tuple[Problem, ...]:
     """The problems that `--shapes` names: a preset, a file, or with commas shapes, `4096` (a cube), `MxNxK[:dtype][:layout]` or `LxMxNxK`
     (L products), and random ones, `random:SEED:COUNT[:aligned|any8|any][:batched]`.
 
-    `dtypes` and `layout`, if given, replace those of the list. A file has a shape a line (# begins a comment), or is a JSON list of
-    [m, n, k] or of such strings.
+    `dtypes`, `layout` and the `scales` of fp8, if given, replace those of the list. A file has a shape a line (# begins a comment), or is
+    a JSON list of [m, n, k] or of such strings.
     """
     listed = [word for word in spec.split(",") if not word.strip().startswith("random:")]
     found = list(_listed(",".join(listed))) if listed else []
     if layout is not None:
         found = [replace(problem, layout=layout) for problem in found]
     if dtypes:
-        found = [replace(problem, dtype=dtype, block=problem.block and BYTES[dtype] == 1) for dtype in dtypes for problem in found]
+        found = [replace(problem, dtype=dtype, block=False, rowcol=False).scaled(problem.scales) for dtype in dtypes for problem in found]
     for word in spec.split(","):
         if word not in listed:
             found += _from_words(word.strip(), dtypes, layout)
-    unique = list(dict.fromkeys(found))
+    unique = list(dict.fromkeys(found if scales is None else [problem.scaled(scales) for problem in found]))
     if not unique:
         raise ShapeError(f"--shapes {spec}: there is no shape in it")
     return tuple(unique)
@@ -195,7 +223,8 @@ def _from_json(path: Path, text: str) -> Iterator[Problem]:
 
 
 def problem(text: str) -> Problem:
-    """One shape: `4096`, `4096x2112x7168`, `4096x4096x4096:f16:nn`, `4096x4096x7168:e4m3-block`; `16x512x512x128` is 16 products;
+    """One shape: `4096`, `4096x2112x7168`, `4096x4096x4096:f16:nn`, `4096x4096x7168:e4m3-block`, `:e4m3-rowcol`; `16x512x512x128` is 16
+    products;
     the arrays of `1000:+1` begin one element after an aligned address."""
     size, *words = text.split(":")
     parts = size.lower().split("x")
@@ -214,7 +243,10 @@ def problem(text: str) -> Problem:
         elif word.startswith("+") and word[1:].isdigit():
             made = replace(made, offset=int(word))
         else:
-            made = replace(made, dtype=word.removesuffix("-block"), block=word.endswith("-block"))
+            dtype, _, kind = word.partition("-")
+            if kind not in ("", "block", "rowcol"):
+                raise ShapeError(f"{word!r} is no type of operands: there are {', '.join(OPERAND_TYPES)}, and of fp8 -block and -rowcol")
+            made = replace(made, dtype=dtype, block=kind == "block", rowcol=kind == "rowcol")
     return made
 
 
@@ -278,4 +310,4 @@ def _from_words(text: str, dtypes: Sequence[str] = (), layout: str | None = None
     return drawn(seed, count, words[2] if len(words) > 2 else "any8", dtypes, layout, bool(batched))
 
 
-__all__ = ["LAYOUTS", "PRESETS", "Preset", "Problem", "ShapeError", "drawn", "extent", "of_layers", "parse", "problem"]
+__all__ = ["LAYOUTS", "PRESETS", "SCALES", "Preset", "Problem", "ShapeError", "drawn", "extent", "of_layers", "parse", "problem"]
