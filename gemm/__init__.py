@@ -1,6 +1,6 @@
 """Hopper GEMM kernels written with ptxkit: `gemm.gemm(a, b)`, `gemm.hgemm(a, b)` for 16-bit operands, `gemm.Adapter(a, b, out)` for
-the steps of such a call one by one, and `gemm.group_gemm(x, w, cu_seqlens)` for groups of rows with weights of their own. Shapes are tuned
-on their first use in a block `with gemm.tuning():`."""
+the steps of such a call one by one, and `gemm.group_gemm(x, w, cu_seqlens)` for groups of rows with weights of their own.
+`gemm.quantize(x)` makes fp8 operands and their scales. Shapes are tuned on their first use in a block `with gemm.tuning():`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from .launch.dense import gemm, hgemm
     from .launch.grouped import group_gemm, group_gemm_contiguous, group_gemm_masked
     from .launch.ptr_array import group_gemm_pointers
+    from .launch.quantize import quantize
     from .launch.tuning import tuning
 
 _LAZY = {"Adapter": "launch.adapter", "gemm": "launch.dense", "hgemm": "launch.dense", "group_gemm": "launch.grouped",
          "group_gemm_contiguous": "launch.grouped", "group_gemm_masked": "launch.grouped", "group_gemm_pointers": "launch.ptr_array",
-         "tuning": "launch.tuning"}
+         "quantize": "launch.quantize", "tuning": "launch.tuning"}
 
 
 def __getattr__(name: str) -> Any:
@@ -30,4 +31,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Adapter", "gemm", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "group_gemm_pointers", "hgemm", "tuning"]
+__all__ = ["Adapter", "gemm", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "group_gemm_pointers", "hgemm", "quantize",
+           "tuning"]

@@ -1,0 +1,238 @@
+"""`gemm.quantize`: a matrix in fp8 and its scales, as products take them; on the device and on the CPU device."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from ptxkit.cards import H200, Card
+from ptxkit.dsl.kernel import Kernel
+from ptxkit.dsl.parameters import values
+from ptxkit.errors import LaunchError
+from ptxkit.runtime import driver
+from ptxkit.runtime.arrays import ArrayView, marks
+from ptxkit.runtime.launch import check_dtype, check_shape, empty_like_owner, raw_stream, same_device, view
+from ptxkit.types import TYPES
+
+from ..collective.quantizer import LARGEST, VECTOR
+from ..kernels.quantize import (
+    BLOCK,
+    MOST_VECTORS,
+    SEGMENT,
+    STEPS,
+    THREADS,
+    largest_magnitudes,
+    quantize_blocks,
+    quantize_rows,
+    quantize_tensor,
+    tile_rows,
+)
+from ..problem.dense import type_name
+from ..problem.lines import check_forwards
+from .dense import check_out_dtype, compiled
+from .grid import places, scalars
+from .workspace import Workspaces
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptxkit.sim import Report
+
+    Array = np.ndarray[Any, Any]
+
+Kind = Literal["tensor", "row", "1x128", "128x128"]
+SOURCES = ("bf16", "f16", "f32")
+ROW_THREADS = (32, 128, 256, 512)       # that may share a row
+CTAS = 8                                # of an SM, of a matrix with one scale
+_KEPT = 512
+_launches: OrderedDict[Any, Quantiser] = OrderedDict()
+_workspaces = Workspaces(1 << 14)
+
+
+class Step(NamedTuple):
+    """One kernel of a quantiser, its compile-time parameters and its CTAs."""
+
+    kernel: Kernel[...]
+    parameters: dict[str, Any]
+    ctas: int
+
+
+class QuantiseProblem:
+    """One quantiser, checked: everything of it but the pointers."""
+
+    def __init__(self, x: ArrayView, q: ArrayView, scale: ArrayView, kind: Kind) -> None:
+        check_dtype("out", q, tuple(LARGEST))
+        self.m, self.k = _matrix(x)
+        check_shape("out", q, x.shape)
+        check_dtype("out_scale", scale, ("f32",))
+        for name, array in (("x", x), ("out", q), ("out_scale", scale)):
+            check_forwards(name, array)
+            if name != "out_scale" and self.m and self.k > 1 and array.strides[1] != 1:
+                raise LaunchError(f"{name} has strides {array.strides}: its rows must be contiguous; pass a contiguous copy")
+            if max(array.strides, default=0) >= 1 << 32:
+                raise LaunchError(f"{name} has strides {array.strides}: they are less than 2^32; pass a contiguous copy")
+        if self.m > 1 and q.strides[0] < self.k:
+            raise LaunchError(f"the rows of out are {q.strides[0]} elements apart and have {self.k}: they must not overlap")
+        shape = scale_shape(kind, self.m, self.k)
+        if not (scale.shape == shape or (kind == "row" and scale.shape == (self.m,)) or (kind == "tensor" and math.prod(scale.shape) == 1)):
+            raise LaunchError(f"out_scale has shape {scale.shape}: with kind={kind!r} x {x.shape} has scales of shape {shape}")
+        self.kind, self.source, self.out = kind, TYPES[x.dtype], TYPES[q.dtype]
+        self.empty = 0 in shape or (not self.m and kind != "tensor")
+        size, self.vector = self.source.bits // 8, VECTOR * 8 // self.source.bits
+        rows_apart = (x.strides[0] * size, q.strides[0]) if self.m > 1 else (0, 0)
+        self.wide = not (self.k % self.vector or x.pointer % VECTOR or rows_apart[0] % VECTOR
+                         or q.pointer % self.vector or rows_apart[1] % self.vector)
+        steps = scale.strides if len(scale.shape) == 2 else (*scale.strides, 0)[:2] if scale.shape else (0, 0)
+        self.strides = {"x_row": rows_apart[0] // size, "q_row": rows_apart[1], "scale_row": steps[0] if self.m > 1 else 0,
+                        "scale_column": steps[1]}
+
+    @property
+    def tiles(self) -> int:
+        """The tiles of blocks, or of a matrix with one scale."""
+        high, width = (BLOCK, BLOCK) if self.kind == "128x128" else (tile_rows(self.source, 1), SEGMENT)
+        return -(-self.m // high) * -(-self.k // width)
+
+    def steps(self, sms: int) -> list[Step]:
+        """The kernels that are launched, one after another, on a card with so many SMs."""
+        types = {"source": self.source, "out": self.out, "wide": self.wide}
+        if self.kind == "row":
+            threads = next((threads for threads in ROW_THREADS if threads * self.vector * STEPS >= self.k), ROW_THREADS[-1])
+            vectors = max(1, -(-self.k // (threads * self.vector)))
+            held = vectors <= MOST_VECTORS
+            own = {"threads": threads, "vectors": vectors if held else STEPS, "held": held}
+            return [Step(quantize_rows, {**types, **own}, -(-self.m * threads // max(THREADS, threads)))]
+        if self.kind != "tensor":
+            return [Step(quantize_blocks, {**types, "high": BLOCK if self.kind == "128x128" else 1}, self.tiles)]
+        ctas = max(1, min(self.tiles, CTAS * sms))
+        return [Step(each, types, ctas) for each in (largest_magnitudes, quantize_tensor)]
+
+    def arguments(self, x: Any, q: Any, scale: Any, partial: Any) -> dict[str, Any]:
+        """The kernels' arguments by name."""
+        return {"given": {"x": x, "q": q, "scale": scale, "rows": self.m, "columns": self.k, **self.strides}, "partial": partial,
+                "tiles": self.tiles}
+
+
+def _matrix(x: ArrayView) -> tuple[int, int]:
+    if x.dtype not in SOURCES:
+        raise LaunchError(f"x has elements of {x.dtype}: quantize takes {', '.join(SOURCES)}")
+    if len(x.shape) != 2:
+        raise LaunchError(f"x has shape {x.shape}: it is a matrix [M, K]; reshape it, or quantise its matrices one by one")
+    return x.shape[0], x.shape[1]
+
+
+def scale_shape(kind: Kind, m: int, k: int) -> tuple[int, ...]:
+    """The shape of the scales of an M x K matrix."""
+    if kind not in get_args(Kind):
+        raise LaunchError(f"kind={kind!r}: it is {', '.join(get_args(Kind))}")
+    depth = -(-k // BLOCK)
+    shapes: dict[str, tuple[int, ...]] = {"tensor": (1,), "row": (m, 1), "1x128": (m, depth), "128x128": (-(-m // BLOCK), depth)}
+    return shapes[kind]
+
+
+class Quantiser:
+    """A quantiser's launches."""
+
+    __slots__ = ("launches", "like", "ordinal", "partial", "placed")
+
+    def __init__(self, x: ArrayView, q: ArrayView, scale: ArrayView, kind: Kind) -> None:
+        self.ordinal, self.like = same_device([("x", x), ("out", q), ("out_scale", scale)]), x
+        problem = QuantiseProblem(x, q, scale, kind)
+        self.launches, self.partial, self.placed = [], 0, (-1, [])
+        if problem.empty:
+            return
+        named = problem.arguments(x.pointer, q.pointer, scale.pointer, 0)
+        for kernel, parameters, ctas in problem.steps(driver.device(self.ordinal).multiprocessors):
+            made = compiled(kernel, self.ordinal, **parameters)
+            place = places(made.traced).get("partial")
+            self.partial = 4 * ctas if place is not None else 0
+            self.launches.append((made.launcher(pdl=False), (ctas, 1, 1), scalars(made.traced, named), place))
+
+    launches: list[tuple[Callable[..., None], tuple[int, int, int], tuple[Any, ...], int | None]]
+    placed: tuple[int, list[tuple[Callable[..., None], tuple[int, int, int], tuple[Any, ...]]]]
+
+    def run(self, stream: int) -> None:
+        """Launch on a stream."""
+        if self.placed[0] != stream:
+            where = _workspaces.of(self.ordinal, stream, self.partial) if self.partial else 0
+            self.placed = stream, [(launcher, grid, given if place is None else (*given[:place], where, *given[place + 1:]))
+                                   for launcher, grid, given, place in self.launches]
+        for launcher, grid, given in self.placed[1]:
+            launcher(stream, grid, given, ())
+
+
+def quantize(x: Any, kind: Kind = "row", *, dtype: Any = None, out: Any = None, out_scale: Any = None, stream: Any = None) -> Any:
+    """(q, scale): x in fp8, so that x is about q * scale. x is [M, K] with contiguous rows, of bf16, f16 or f32.
+
+    `kind` says what has a scale, float32: "tensor", all of x, scale [1]; "row", each row, [M, 1]; "1x128", each block of 128 columns of a
+    row, [M, K/128]; "128x128", each block of 128 rows and 128 columns, [M/128, K/128]; all rounded up. `gemm.gemm` takes q and scale of
+    activations as a and a_scale, and of a weight [N, K] as `q.T` and, of rows and blocks, `scale.T`.
+
+    A scale is the largest magnitude divided by 448 (`dtype` "e4m3", the default) or 57344 ("e5m2"), in f32. Where that is zero, as of
+    zeros, the scale is 1. q is x / scale in f32, rounded to nearest even. With a NaN, a scale and all that it divides are NaN. With an
+    infinity and no NaN the scale is infinite, infinities become NaN and the rest zeros. A NaN is 0x7F.
+
+    `out` and `out_scale` are written if they are given; `out` may have rows at any distance, `out_scale` any strides that are not negative
+    ("row": also [M]). New scales of "1x128" lie as products read them fastest: contiguous along M, where the library has such views.
+    `stream` None is the current stream of the library of x. Where rows begin at multiples of 16 bytes, x is read once ("tensor" and rows of
+    more than 32,768 elements of 16 bits: twice), 16 bytes a thread; any other x is read element by element.
+    """
+    key = marks(x, out, out_scale) if out is not None and out_scale is not None and dtype is None else None
+    found = _launches.get((key, kind)) if key is not None else None
+    if found is None:
+        seen = view(x, "x")
+        m, k = _matrix(seen)
+        word = type_name(dtype) or "e4m3"
+        if word not in LARGEST:
+            raise LaunchError(f"dtype={dtype!r}: it is {' or '.join(LARGEST)}")
+        if out is not None:
+            check_out_dtype(out, dtype)
+        shape = scale_shape(kind, m, k)
+        out = empty_like_owner(seen, seen.shape, word) if out is None else out
+        out_scale = _new_scales(seen, shape, kind) if out_scale is None else out_scale
+        made = Quantiser(seen, view(out, "out"), view(out_scale, "out_scale"), kind)
+        found = made
+        if key is not None:
+            _launches[key, kind] = made
+            if len(_launches) > _KEPT:
+                _launches.popitem(last=False)
+    found.run(raw_stream(stream, found.like))
+    return out, out_scale
+
+
+def _new_scales(x: ArrayView, shape: tuple[int, ...], kind: Kind) -> Any:
+    """An array for the scales; of blocks of one row contiguous along M, on lines of 16 bytes."""
+    if kind != "1x128":
+        return empty_like_owner(x, shape, "f32")
+    lines = empty_like_owner(x, (shape[1], -(-shape[0] // 4) * 4), "f32")
+    transposed = getattr(lines, "T", None)
+    return empty_like_owner(x, shape, "f32") if transposed is None else transposed[:shape[0]]
+
+
+def simulate(x: Array, kind: Kind = "row", *, out: Array, out_scale: Array, card: Card = H200, schedule: str = "fifo", seed: int = 0,
+             check: bool = True) -> list[Report]:
+    """`gemm.quantize` into NumPy arrays `out` and `out_scale`, executed on the CPU. The reports of its kernels."""
+    import numpy as np
+
+    from ptxkit.sim import run
+
+    from .simulate import _bytes, _view
+
+    problem = QuantiseProblem(_view("x", x, None), _view("out", out, None), _view("out_scale", out_scale, None), kind)
+    if problem.empty:
+        return []
+    steps = problem.steps(card.sms)
+    flat = functools.partial(np.zeros, 16, np.uint8)
+    named = problem.arguments(_bytes(x) if x.size else flat(), _bytes(out) if out.size else flat(), _bytes(out_scale).view(np.float32),
+                              np.zeros(steps[0].ctas, np.uint32))
+    reports = []
+    for kernel, parameters, ctas in steps:
+        traced = kernel.trace(**parameters)
+        own = {parameter.name: named[parameter.name] for parameter in traced.signature if parameter.name in named}
+        reports.append(run(traced, grid=ctas, args=values(traced.signature, (), own), schedule=schedule, seed=seed, check=check))
+    return reports
+
+
+__all__ = ["Kind", "QuantiseProblem", "Quantiser", "quantize", "scale_shape", "simulate"]
