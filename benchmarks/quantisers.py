@@ -3,10 +3,10 @@
     python benchmarks/quantisers.py --json OUT.json
     python benchmarks/quantisers.py --shapes 8192x7168,16384x4096 --kinds row,1x128 --source f32
 
-A quantiser of M x K elements reads them ("tensor" twice), and writes a byte for each and its scales. The copy, torch's, reads half as many
-bytes and writes the other half. Sets of operands are taken in turn, 256 MB together at least. Quantiser and copy are timed in the same
-rounds, in random order; `ratio` is the copy's time over the quantiser's, round by round. Before that its result is compared with torch's
-divisions and conversions, bit for bit. The exit status is 1 if one is wrong, or if there is no GPU.
+A quantiser of M x K elements reads them ("tensor" twice), and writes a byte for each and its scales; "1x128T" is that of the transposed
+matrix. The copy, torch's, reads half as many bytes and writes the other half. Sets of operands are taken in turn, 256 MB together at least.
+Quantiser and copy are timed in the same rounds, in random order; `ratio` is the copy's time over the quantiser's, round by round. Before
+that its result is compared with torch's divisions and conversions, bit for bit. The exit status is 1 if one is wrong or there is no GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ptxkit.measure.timer import TorchTimer
 from ptxkit.runtime import driver
 
 SHAPES = ((1024, 7168), (4096, 4096), (8192, 7168), (16384, 4096), (8192, 14336), (4096, 16384))
-KINDS = ("tensor", "row", "1x128", "128x128")
+KINDS = ("tensor", "row", "1x128", "128x128", "1x128T")
 TORCH = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 TOP = {"e4m3": 448.0, "e5m2": 57344.0}
 LEAST_BYTES = 256_000_000
@@ -38,12 +38,13 @@ WISH = 0.88
 def moved(m: int, k: int, kind: str, size: int) -> int:
     """The bytes that a quantiser moves at least, of elements of `size` bytes."""
     tall, deep = -(-m // 128), -(-k // 128)
-    scales = {"tensor": 1, "row": m, "1x128": m * deep, "128x128": tall * deep}[kind]
+    scales = {"tensor": 1, "row": m, "1x128": m * deep, "128x128": tall * deep, "1x128T": k * tall}[kind]
     return m * k * (size * (2 if kind == "tensor" else 1) + 1) + 4 * scales
 
 
 def expected(torch: Any, x: Any, kind: str, out: str) -> tuple[Any, Any]:
     """q and its scales, by torch; M and K are multiples of 128."""
+    x, kind = (x.T.contiguous(), "1x128") if kind == "1x128T" else (x, kind)
     m, k = x.shape
     blocks = {"tensor": (m, k), "row": (1, k), "1x128": (1, 128), "128x128": (128, 128)}[kind]
     parts = x.float().view(m // blocks[0], blocks[0], k // blocks[1], blocks[1])
@@ -62,14 +63,15 @@ def row(torch: Any, timer: Any, m: int, k: int, kind: str, source: str, out: str
     bytes = moved(m, k, kind, size)
     count = max(-(-LEAST_BYTES // (m * k * (size + 1))), sets_that_are_cold(bytes, driver.device(driver.current_device()).l2_bytes))
     made += [made[0].clone() for _ in range(count - 1)]
-    results = [gemm.quantize(x, kind, dtype=out) for x in made]
+    how: dict[str, Any] = {"kind": kind.removesuffix("T"), "transposed": kind.endswith("T")}
+    results = [gemm.quantize(x, dtype=out, **how) for x in made]
     q, scale = expected(torch, made[0], kind, out)
     found: dict[str, Any] = {"m": m, "k": k, "kind": kind, "source": source, "out": out, "bytes": bytes, "sets": count}
     right = torch.equal(results[-1][0].view(torch.uint8), q.view(torch.uint8)) and torch.equal(results[-1][1].reshape(scale.shape), scale)
     if not right:
         return {**found, "wrong": True}
     pairs = [[torch.empty(bytes // 2, dtype=torch.uint8, device="cuda") for _ in range(2)] for _ in range(count)]
-    entries = [Entry("quantise", [lambda x=x, r=r: gemm.quantize(x, kind, out=r[0], out_scale=r[1])
+    entries = [Entry("quantise", [lambda x=x, r=r: gemm.quantize(x, out=r[0], out_scale=r[1], **how)
                                   for x, r in zip(made, results, strict=True)]),
                Entry("copy", [lambda pair=pair: pair[1].copy_(pair[0]) for pair in pairs])]
     timed = measure(timer, [capture(timer, entry, regime) for entry in entries], regime, rounds)

@@ -112,9 +112,35 @@ class Vectors:
         one = max_.u32(bits >> 16, bits & 0xFFFF)
         return mov.b32(self._values(one)[0])
 
+    def one(self, largest: Any, odd: Reg[u32]) -> Reg[f32]:
+        """The first of two largest magnitudes of 16 bits, or the second where this is odd; or the only one."""
+        bits: Reg[u32] = mov.b32(largest)
+        return self._values(bits if self.source is f32 else bits >> (odd * 16) & 0xFFFF)[0]
+
+    def values(self, words: list[Reg[b32]]) -> list[Reg[f32]]:
+        """The elements of a vector as f32."""
+        return [value for word in words for value in self._values(word)]
+
+    def packed(self, four: list[Reg[f32]]) -> Any:
+        """Four values in fp8 as a word."""
+        narrow: Any = opcode(f"cvt.rn.satfinite.{self.out.__name__}x2.f32")
+        return mov.b32(Vec([narrow(four[e + 1], four[e]) for e in (0, 2)]))
+
+    def store_line(self, words: list[Any], row: Reg[u32], column: Reg[u32], wide: bool) -> None:
+        """Store words of four results of a row of Q, whose rows are the columns of X: 16 bytes or one at a time."""
+        given = self.given
+        place, inside = given.q.at(mul.wide.u32(row, given.q_row)).at(column), row < given.columns
+        for first, word in enumerate(words):
+            if wide and not first % 4:
+                st.global_.v4.b32(place.at(4 * first), Vec(words[first:first + 4]), pred=inside & (column + 4 * first < given.rows))
+            for byte in range(0 if wide else 4):
+                at = 4 * first + byte
+                bits: Reg[u32] = mov.b32(word)
+                st.global_.b8(place.at(at), bits >> 8 * byte if byte else bits, pred=inside & (column + at < given.rows))
+
     def store(self, words: list[Reg[b32]], row: Reg[u32], column: Reg[u32], divisor: Divisor) -> None:
         """Divide a vector and store it."""
-        values = [divisor.quotient(value) for word in words for value in self._values(word)]
+        values = [divisor.quotient(value) for value in self.values(words)]
         narrow: Any = opcode(f"cvt.rn.satfinite.{self.out.__name__}x2.f32")
         pairs = [narrow(values[e + 1], values[e]) for e in range(0, self.count, 2)]
         given = self.given
@@ -129,7 +155,7 @@ class Vectors:
             pair = cvt.u32.u16(mov.b16(pairs[e // 2]))
             st.global_.b8(place.at(e) if e else place, pair >> 8 if e % 2 else pair, pred=inside & (column + e < given.columns))
 
-    def _values(self, word: Reg[b32]) -> list[Reg[f32]]:
+    def _values(self, word: Any) -> list[Reg[f32]]:
         if self.source is f32:
             return [mov.b32(word)]
         if self.source.__name__ == "bf16":

@@ -30,6 +30,7 @@ from ..kernels.quantize import (
     quantize_tensor,
     tile_rows,
 )
+from ..kernels.quantize_transposed import WIDTH, quantize_transposed
 from ..problem.dense import type_name
 from ..problem.lines import check_forwards
 from .dense import check_out_dtype, compiled
@@ -61,43 +62,48 @@ class Step(NamedTuple):
 
 
 class QuantiseProblem:
-    """One quantiser, checked: everything of it but the pointers."""
+    """One quantiser, checked: everything of it but the pointers. `transposed`: q is that of x^T, whose rows have the blocks."""
 
-    def __init__(self, x: ArrayView, q: ArrayView, scale: ArrayView, kind: Kind) -> None:
+    def __init__(self, x: ArrayView, q: ArrayView, scale: ArrayView, kind: Kind, transposed: bool = False) -> None:
         check_dtype("out", q, tuple(LARGEST))
         self.m, self.k = _matrix(x)
-        check_shape("out", q, x.shape)
+        self.transposed = transposed
+        rows, columns = q_shape(kind, self.m, self.k, transposed)
+        check_shape("out", q, (rows, columns))
         check_dtype("out_scale", scale, ("f32",))
         for name, array in (("x", x), ("out", q), ("out_scale", scale)):
             check_forwards(name, array)
-            if name != "out_scale" and self.m and self.k > 1 and array.strides[1] != 1:
+            if name != "out_scale" and self.m * self.k and array.shape[1] > 1 and array.strides[1] != 1:
                 raise LaunchError(f"{name} has strides {array.strides}: its rows must be contiguous; pass a contiguous copy")
             if max(array.strides, default=0) >= 1 << 32:
                 raise LaunchError(f"{name} has strides {array.strides}: they are less than 2^32; pass a contiguous copy")
-        if self.m > 1 and q.strides[0] < self.k:
-            raise LaunchError(f"the rows of out are {q.strides[0]} elements apart and have {self.k}: they must not overlap")
-        shape = scale_shape(kind, self.m, self.k)
+        if rows > 1 and q.strides[0] < columns:
+            raise LaunchError(f"the rows of out are {q.strides[0]} elements apart and have {columns}: they must not overlap")
+        shape = scale_shape(kind, rows, columns)
         if not (scale.shape == shape or (kind == "row" and scale.shape == (self.m,)) or (kind == "tensor" and math.prod(scale.shape) == 1)):
             raise LaunchError(f"out_scale has shape {scale.shape}: with kind={kind!r} x {x.shape} has scales of shape {shape}")
         self.kind, self.source, self.out = kind, TYPES[x.dtype], TYPES[q.dtype]
         self.empty = 0 in shape or (not self.m and kind != "tensor")
         size, self.vector = self.source.bits // 8, VECTOR * 8 // self.source.bits
-        rows_apart = (x.strides[0] * size, q.strides[0]) if self.m > 1 else (0, 0)
-        self.wide = not (self.k % self.vector or x.pointer % VECTOR or rows_apart[0] % VECTOR
-                         or q.pointer % self.vector or rows_apart[1] % self.vector)
+        apart = x.strides[0] if self.m > 1 else 0, q.strides[0] if rows > 1 else 0
+        stored = VECTOR if transposed else self.vector          # results at once
+        self.wide_out = not (columns % stored or q.pointer % stored or apart[1] % stored)
+        self.wide = not (self.k % self.vector or x.pointer % VECTOR or apart[0] * size % VECTOR) and (transposed or self.wide_out)
         steps = scale.strides if len(scale.shape) == 2 else (*scale.strides, 0)[:2] if scale.shape else (0, 0)
-        self.strides = {"x_row": rows_apart[0] // size, "q_row": rows_apart[1], "scale_row": steps[0] if self.m > 1 else 0,
-                        "scale_column": steps[1]}
+        self.strides = {"x_row": apart[0], "q_row": apart[1], "scale_row": steps[0] if rows > 1 else 0, "scale_column": steps[1]}
 
     @property
     def tiles(self) -> int:
         """The tiles of blocks, or of a matrix with one scale."""
-        high, width = (BLOCK, BLOCK) if self.kind == "128x128" else (tile_rows(self.source, 1), SEGMENT)
+        width = WIDTH if self.transposed else BLOCK if self.kind == "128x128" else SEGMENT
+        high = BLOCK if width < SEGMENT else tile_rows(self.source, 1)
         return -(-self.m // high) * -(-self.k // width)
 
     def steps(self, sms: int) -> list[Step]:
         """The kernels that are launched, one after another, on a card with so many SMs."""
         types = {"source": self.source, "out": self.out, "wide": self.wide}
+        if self.transposed:
+            return [Step(quantize_transposed, {**types, "wide_out": self.wide_out}, self.tiles)]
         if self.kind == "row":
             threads = next((threads for threads in ROW_THREADS if threads * self.vector * STEPS >= self.k), ROW_THREADS[-1])
             vectors = max(1, -(-self.k // (threads * self.vector)))
@@ -123,6 +129,13 @@ def _matrix(x: ArrayView) -> tuple[int, int]:
     return x.shape[0], x.shape[1]
 
 
+def q_shape(kind: Kind, m: int, k: int, transposed: bool) -> tuple[int, int]:
+    """The shape of what an M x K matrix is quantised to."""
+    if transposed and kind != "1x128":
+        raise LaunchError(f"transposed=True with kind={kind!r}: only '1x128' has a transposed result")
+    return (k, m) if transposed else (m, k)
+
+
 def scale_shape(kind: Kind, m: int, k: int) -> tuple[int, ...]:
     """The shape of the scales of an M x K matrix."""
     if kind not in get_args(Kind):
@@ -137,9 +150,9 @@ class Quantiser:
 
     __slots__ = ("launches", "like", "ordinal", "partial", "placed")
 
-    def __init__(self, x: ArrayView, q: ArrayView, scale: ArrayView, kind: Kind) -> None:
+    def __init__(self, x: ArrayView, q: ArrayView, scale: ArrayView, kind: Kind, transposed: bool) -> None:
         self.ordinal, self.like = same_device([("x", x), ("out", q), ("out_scale", scale)]), x
-        problem = QuantiseProblem(x, q, scale, kind)
+        problem = QuantiseProblem(x, q, scale, kind, transposed)
         self.launches, self.partial, self.placed = [], 0, (-1, [])
         if problem.empty:
             return
@@ -163,7 +176,8 @@ class Quantiser:
             launcher(stream, grid, given, ())
 
 
-def quantize(x: Any, kind: Kind = "row", *, dtype: Any = None, out: Any = None, out_scale: Any = None, stream: Any = None) -> Any:
+def quantize(x: Any, kind: Kind = "row", *, dtype: Any = None, transposed: bool = False, out: Any = None, out_scale: Any = None,
+             stream: Any = None) -> Any:
     """(q, scale): x in fp8, so that x is about q * scale. x is [M, K] with contiguous rows, of bf16, f16 or f32.
 
     `kind` says what has a scale, float32: "tensor", all of x, scale [1]; "row", each row, [M, 1]; "1x128", each block of 128 columns of a
@@ -174,13 +188,15 @@ def quantize(x: Any, kind: Kind = "row", *, dtype: Any = None, out: Any = None, 
     zeros, the scale is 1. q is x / scale in f32, rounded to nearest even. With a NaN, a scale and all that it divides are NaN. With an
     infinity and no NaN the scale is infinite, infinities become NaN and the rest zeros. A NaN is 0x7F.
 
+    `transposed`, with "1x128": q [K, M] and scale [K, M/128] are those of x.T, as the operands of a weight gradient need them.
+
     `out` and `out_scale` are written if they are given; `out` may have rows at any distance, `out_scale` any strides that are not negative
     ("row": also [M]). New scales of "1x128" lie as products read them fastest: contiguous along M, where the library has such views.
     `stream` None is the current stream of the library of x. Where rows begin at multiples of 16 bytes, x is read once ("tensor" and rows of
     more than 32,768 elements of 16 bits: twice), 16 bytes a thread; any other x is read element by element.
     """
     key = marks(x, out, out_scale) if out is not None and out_scale is not None and dtype is None else None
-    found = _launches.get((key, kind)) if key is not None else None
+    found = _launches.get((key, kind, transposed)) if key is not None else None
     if found is None:
         seen = view(x, "x")
         m, k = _matrix(seen)
@@ -189,13 +205,14 @@ def quantize(x: Any, kind: Kind = "row", *, dtype: Any = None, out: Any = None, 
             raise LaunchError(f"dtype={dtype!r}: it is {' or '.join(LARGEST)}")
         if out is not None:
             check_out_dtype(out, dtype)
-        shape = scale_shape(kind, m, k)
-        out = empty_like_owner(seen, seen.shape, word) if out is None else out
+        wanted = q_shape(kind, m, k, transposed)
+        shape = scale_shape(kind, *wanted)
+        out = empty_like_owner(seen, wanted, word) if out is None else out
         out_scale = _new_scales(seen, shape, kind) if out_scale is None else out_scale
-        made = Quantiser(seen, view(out, "out"), view(out_scale, "out_scale"), kind)
+        made = Quantiser(seen, view(out, "out"), view(out_scale, "out_scale"), kind, transposed)
         found = made
         if key is not None:
-            _launches[key, kind] = made
+            _launches[key, kind, transposed] = made
             if len(_launches) > _KEPT:
                 _launches.popitem(last=False)
     found.run(raw_stream(stream, found.like))
@@ -211,8 +228,8 @@ def _new_scales(x: ArrayView, shape: tuple[int, ...], kind: Kind) -> Any:
     return empty_like_owner(x, shape, "f32") if transposed is None else transposed[:shape[0]]
 
 
-def simulate(x: Array, kind: Kind = "row", *, out: Array, out_scale: Array, card: Card = H200, schedule: str = "fifo", seed: int = 0,
-             check: bool = True) -> list[Report]:
+def simulate(x: Array, kind: Kind = "row", *, out: Array, out_scale: Array, transposed: bool = False, card: Card = H200,
+             schedule: str = "fifo", seed: int = 0, check: bool = True) -> list[Report]:
     """`gemm.quantize` into NumPy arrays `out` and `out_scale`, executed on the CPU. The reports of its kernels."""
     import numpy as np
 
@@ -220,7 +237,7 @@ def simulate(x: Array, kind: Kind = "row", *, out: Array, out_scale: Array, card
 
     from .simulate import _bytes, _view
 
-    problem = QuantiseProblem(_view("x", x, None), _view("out", out, None), _view("out_scale", out_scale, None), kind)
+    problem = QuantiseProblem(_view("x", x, None), _view("out", out, None), _view("out_scale", out_scale, None), kind, transposed)
     if problem.empty:
         return []
     steps = problem.steps(card.sms)
@@ -235,4 +252,4 @@ def simulate(x: Array, kind: Kind = "row", *, out: Array, out_scale: Array, card
     return reports
 
 
-__all__ = ["Kind", "QuantiseProblem", "Quantiser", "quantize", "scale_shape", "simulate"]
+__all__ = ["Kind", "QuantiseProblem", "Quantiser", "q_shape", "quantize", "scale_shape", "simulate"]

@@ -53,12 +53,14 @@ def same(actual: Array, expected: Array) -> bool:
         np.array_equal(np.isnan(actual.astype(np.float32)), missing)
 
 
-def check(x: Array, kind: Kind, out: str, *, q: Array | None = None, scale: Array | None = None, sms: int = 1) -> None:
-    q = np.full(x.shape, np.nan, np.float32).astype(RESULTS[out][0]) if q is None else q
-    scale = np.full(scale_shape(kind, *x.shape), np.nan, np.float32) if scale is None else scale
-    for report in simulate(x, kind, out=q, out_scale=scale, card=H200.with_sms(sms)):
+def check(x: Array, kind: Kind, out: str, *, q: Array | None = None, scale: Array | None = None, sms: int = 1,
+          transposed: bool = False) -> None:
+    shape = x.shape[::-1] if transposed else x.shape
+    q = np.full(shape, np.nan, np.float32).astype(RESULTS[out][0]) if q is None else q
+    scale = np.full(scale_shape(kind, *shape), np.nan, np.float32) if scale is None else scale
+    for report in simulate(x, kind, out=q, out_scale=scale, card=H200.with_sms(sms), transposed=transposed):
         assert report.verdict == "clean", str(report)
-    expected, scales = oracle(x, kind, out)
+    expected, scales = oracle(x.T if transposed else x, kind, out)
     assert same(np.ascontiguousarray(scale).reshape(scales.shape), scales)
     assert same(np.ascontiguousarray(q), expected)
 
@@ -131,6 +133,17 @@ def test_rows_may_lie_anywhere_and_scales_too() -> None:
             assert np.isnan(whole.astype(np.float32)[outside]).all()
 
 
+@pytest.mark.parametrize(("m", "k", "source"), [(128, 64, "bf16"), (5, 8, "f16"), (131, 72, "f32"), (33, 65, "bf16"), (1, 1, "f32")])
+def test_the_transposed_matrix_has_blocks_of_its_own_rows(m: int, k: int, source: str) -> None:
+    x = spread(np.random.default_rng(m), source, m, k)
+    x[m // 2, ::3] = np.inf
+    check(x, "1x128", "e4m3", transposed=True)
+    whole = np.full((k + 1, m + 7), np.nan, np.float32).astype(RESULTS["e5m2"][0])
+    check(np.ones_like(x), "1x128", "e5m2", transposed=True, q=whole[:k, 3:m + 3])
+    assert np.isnan(whole[:, [0, 1, 2, -1]].astype(np.float32)).all()
+    assert np.isnan(whole[k].astype(np.float32)).all()
+
+
 def test_several_tiles_of_a_matrix_with_one_scale() -> None:
     for sms in (1, 2):
         check(spread(np.random.default_rng(1), "f32", 120, 600), "tensor", "e4m3", sms=sms)
@@ -173,7 +186,8 @@ def seen(shape: tuple[int, ...], dtype: str = "bf16", strides: tuple[int, ...] |
     ({"q": seen((64, 16), "e4m3")}, "out has shape"), ({"q": seen((16, 64), "e4m3", (32, 1))}, "rows of out are 32 elements apart"),
     ({"scale": seen((16, 2), "f32")}, r"out_scale has shape \(16, 2\): with kind='row' x \(16, 64\) has scales of shape \(16, 1\)"),
     ({"scale": seen((16, 1), "f16")}, "out_scale has elements of f16"),
-    ({"kind": "column"}, "kind='column': it is tensor, row, 1x128, 128x128")])
+    ({"kind": "column"}, "kind='column': it is tensor, row, 1x128, 128x128"),
+    ({"transposed": True}, "only '1x128' has a transposed result")])
 def test_what_cannot_be_is_refused_in_a_sentence(changes: dict[str, Any], words: str) -> None:
     right: dict[str, Any] = {"x": seen((16, 64)), "q": seen((16, 64), "e4m3"), "scale": seen((16, 1), "f32"), "kind": "row"}
     QuantiseProblem(**right)
@@ -220,6 +234,11 @@ def test_the_card_gives_the_same_bits(kind: Kind) -> None:
             expected, scales = oracle(x, kind, out)
             assert np.array_equal(scale.cpu().numpy(), scales)
             assert same(q.view(torch.uint8).cpu().numpy().view(RESULTS[out][0]), expected), (source, m, k)
+            if kind == "1x128":
+                q, scale = gemm.quantize(bits, kind, dtype=out, transposed=True)
+                expected, scales = oracle(x.T, kind, out)
+                assert np.array_equal(scale.cpu().numpy(), scales)
+                assert same(q.view(torch.uint8).cpu().numpy().view(RESULTS[out][0]), expected), (source, m, k)
 
 
 @pytest.mark.gpu
