@@ -290,7 +290,8 @@ def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, 
     of K and are added in f32, as they always are with block scales.
 
     If `out` is None, it is allocated with the library of a, as `out_dtype` (default: the type of a; bf16 for fp8). `stream` None is that
-    library's current stream.
+    library's current stream. A torch tensor that requires grad is refused while gradients are recorded: ptxkit.torch has operators
+    for it.
 
     A configuration gives the same bits in every run. With `batch_invariant=True` a row of a gives the same bits whatever M, N, the number
     of products and its place among them are: the order of its sums depends on K, the types and the majors alone. K is then never split.

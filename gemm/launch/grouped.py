@@ -205,6 +205,8 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     x_scale contiguous along M and w_scale contiguous along K. With block scales or `fast_accum=False` fp8 sums leave the tensor cores after
     every 128 of K and are added in f32.
 
+    A torch tensor that requires grad is refused while gradients are recorded: ptxkit.torch has operators with them.
+
     `activation="silu_and_mul"`: w has the rows of the gate, then the rows of the up projection, and out [M, N/2] is
     silu(x gate^T) * (x up^T).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ptxkit import Ptr, Reg, ctaid, if_, kernel, nctaid, tid
+from ptxkit.errors import LaunchError
 from ptxkit.flow import for_range
 from ptxkit.fragments import pack, unpack
 from ptxkit.ptx import add, ex2, fma, ld, mov, mul, neg, rcp, st
@@ -41,25 +42,38 @@ def gate_gradient(gradient: Ptr[b16], z: Ptr[f32], out: Ptr[b16], rows: Reg[u32]
 
 
 def of_gate(gradient: Any, z: Any) -> Any:
-    """The gradient of z [M, 2 N] from that of silu(z[:, :N]) * z[:, N:], in the type of the gradient, of 16 bits."""
-    rows, features = gradient.shape
-    out = torch.empty_like(z, dtype=gradient.dtype)
-    if not rows or not features:
-        return out
-    grid = -(-features // (VALUES * THREADS)), min(rows, MOST_ROWS)
-    word = "bf16" if gradient.dtype is torch.bfloat16 else "f16"
-    if gradient.device.type == "cuda":
-        gate_gradient.launch(grid, gradient, z, out, rows, features, type=word)
-    else:
-        cpu.require("gradient")
-        gate_gradient.simulate(grid, *(cpu.array(tensor, "gradient") for tensor in (gradient, z, out)), rows, features, type=word)
+    """The gradient of z [M, 2 N] from that of silu(z[:, :N]) * z[:, N:], in the type of the gradient, of 16 bits: on a GPU."""
+    out, grid, numbers, config = _asked(gradient, z)
+    if grid is not None:
+        gate_gradient.launch(grid, gradient, z, out, *numbers, **config)
     return out
+
+
+def of_gate_on_cpu(gradient: Any, z: Any) -> Any:
+    """The same on the CPU device."""
+    cpu.require("gradient")
+    out, grid, numbers, config = _asked(gradient, z)
+    if grid is not None:
+        gate_gradient.simulate(grid, *(cpu.array(tensor, "gradient") for tensor in (gradient, z, out)), *numbers, **config)
+    return out
+
+
+def _asked(gradient: Any, z: Any) -> tuple[Any, tuple[int, int] | None, tuple[int, int], dict[str, Any]]:
+    """The result, and the launch: its grid (None if it has nothing to do), numbers and configuration."""
+    if not fits(gradient, z):
+        raise LaunchError(f"gradient is {gradient.dtype} {tuple(gradient.shape)} and z {z.dtype} {tuple(z.shape)}: they are [M, N] of 16 "
+                          f"bits and float32 [M, 2 N], row-major without gaps, with N a multiple of {VALUES}")
+    rows, features = gradient.shape
+    grid = (-(-features // (VALUES * THREADS)), min(rows, MOST_ROWS)) if rows and features else None
+    word = "bf16" if gradient.dtype is torch.bfloat16 else "f16"
+    return torch.empty_like(z, dtype=gradient.dtype), grid, (rows, features), {"type": word}
 
 
 def fits(gradient: Any, z: Any) -> bool:
     """Whether the kernel takes these."""
-    return gradient.dtype in (torch.bfloat16, torch.float16) and z.dtype is torch.float32 and gradient.shape[1] % VALUES == 0 \
+    return gradient.ndim == z.ndim == 2 and gradient.dtype in (torch.bfloat16, torch.float16) and z.dtype is torch.float32 \
+        and gradient.shape[1] % VALUES == 0 and z.shape == (gradient.shape[0], 2 * gradient.shape[1]) \
         and gradient.is_contiguous() and z.is_contiguous()
 
 
-__all__ = ["fits", "gate_gradient", "of_gate"]
+__all__ = ["fits", "gate_gradient", "of_gate", "of_gate_on_cpu"]

@@ -67,8 +67,8 @@ OPERATORS = (
              fake.scaled_grouped_gemm, gradients.none_of_scaled, None, ()),
     Operator("weight_gradient", "Tensor a, Tensor b, Tensor offs, ScalarType? out_dtype=None", _weight_gradient, None, _weight_gradient,
              fake.weight_gradient, gradients.save_weight_gradient, gradients.weight_gradient, (0, 1)),
-    Operator("gate_gradient", "Tensor gradient, Tensor z", gate.of_gate, None, gate.of_gate, fake.gate_gradient, gradients.none_of_gate,
-             None, ()),
+    Operator("gate_gradient", "Tensor gradient, Tensor z", gate.of_gate, None, gate.of_gate_on_cpu, fake.gate_gradient,
+             gradients.none_of_gate, None, ()),
 )
 
 _REFUSED = {"SparseCPU": "sparse", "SparseCUDA": "sparse", "SparseCsrCPU": "sparse", "SparseCsrCUDA": "sparse",

@@ -262,6 +262,7 @@ SENTENCES: dict[str, tuple[Any, str]] = {
     "offs": (lambda a: ops.grouped_gemm(a, a[None], offs("cpu", 1, 2, 16)), r"for 1 groups it is \(1,\)"),
     "grouped bias": (lambda a: ops.grouped_gemm(a, a[None], offs("cpu", 16), bias=a[0]), "add it to the result"),
     "gate": (lambda a: ops.gated_gemm(a, a[:, :5]), r"pass a weight w of shape \[2 N, K\] as w\.T"),
+    "gate's gradient": (lambda a: ops.gate_gradient(a, a), r"float32 \[M, 2 N\]"),
     "batches": (lambda a: ops.grouped_gemm(a[None], a[None], offs("cpu", 16)), r"is torch\.ops\.ptxkit\.gemm"),
     "groups of f32": (lambda a: ops.weight_gradient(a.float(), a.float(), offs("cpu", 0, 16)), "both bfloat16 or both float16"),
 }

@@ -1,0 +1,68 @@
+"""What an operator does on the host before a launch, by a driver that does nothing: laws of the warm path, without a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ptxkit.gemm.tools.bench import stub
+from ptxkit.runtime import arrays, launch
+from tests.gemm.test_host import entered
+from tests.torch import wanted
+
+torch = wanted(__name__)
+
+import ptxkit.torch  # noqa: E402, F401
+from ptxkit.torch import operators, products  # noqa: E402
+
+pytestmark = pytest.mark.ptxas
+ops = torch.ops.ptxkit
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A card without memory or work. Tensors of the CPU say that they are on it, and their products take the way of the GPU."""
+    monkeypatch.setattr(arrays, "_TENSORS", set(arrays._TENSORS))
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda tensor: 0)
+    monkeypatch.setitem(launch._CURRENT, "torch", lambda device: 1)
+    with stub.installed() as made:
+        yield made
+
+
+def randn(*shape: int, dtype: Any = torch.bfloat16) -> Any:
+    return torch.randn(shape).to(dtype)
+
+
+def test_a_warm_operator_is_one_function_around_a_warm_call(card: Any) -> None:
+    from ptxkit import gemm
+
+    a, b, out, bias = randn(128, 64), randn(128, 64).T, randn(128, 128), randn(128)
+    for rest, named in (((), {}), ((bias,), {"bias": bias})):
+        products.gemm_out(a, b, *rest, out=out)
+        gemm.gemm(a, b, out, **named)
+        card.calls.clear()
+        plain = entered(lambda named=named: gemm.gemm(a, b, out, **named))
+        ours = entered(lambda rest=rest: products.gemm_out(a, b, *rest, out=out))
+        assert sum(ours.values()) - sum(plain.values()) <= 1 + len(rest)
+        assert not ours.keys() & {"view", "_prepare", "check_out"}
+        assert card.calls == {}
+
+
+def test_every_operator_launches_on_a_card(card: Any) -> None:
+    """The functions of the GPU take what the operators pass."""
+    e4m3, offs = torch.float8_e4m3fn, torch.tensor([3, 16], dtype=torch.int32)
+    a, w, x, experts = randn(16, 32), randn(48, 32), randn(16, 32), randn(2, 48, 32)
+    q, qw, qe, one = randn(16, 128, dtype=e4m3), randn(24, 128, dtype=e4m3), randn(2, 16, 128, dtype=e4m3), torch.ones(1)
+    calls = {"gemm": (a, w.T, randn(48), None, None, 1.0, 0.0, "silu"), "scaled_gemm": (q, qw.T, one, one), "gated_gemm": (a, w.T),
+             "grouped_gemm": (x, experts.mT, offs), "scaled_grouped_gemm": (q, qe.mT, one, one, offs),
+             "gate_gradient": (randn(16, 24), randn(16, 48, dtype=torch.float32))}
+    by_name = {operator.name: operator for operator in operators.OPERATORS}
+    assert by_name.keys() == calls.keys() | {"weight_gradient"}             # which is torch's own kernel, or the products of gemm
+    for name, given in calls.items():
+        made = by_name[name].gpu(*given)
+        into = by_name[name].gpu_out
+        assert (into is None) == (name == "gate_gradient")
+        if into is not None:
+            into(*given, out=made)
