@@ -84,12 +84,18 @@ def gemm(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     if activation is not None:
         z = _ops.gemm(a, b, bias=bias, c=c, alpha=alpha, beta=beta, out_dtype=torch.float32)
         dz = activated(activation, gradient, z)
-    of_bias = _summed(dz, *bias_is) if wanted[2] else None
+    of_bias = _summed(_matrices(a, b, dz), *bias_is) if wanted[2] else None
     of_c = (beta * dz.float()).to(c_is) if wanted[4] else None
     of_a = of_b = None
     if wanted[0] or wanted[1]:
         of_a, of_b = _operands(a, b, packed(dz.to(a.dtype)), alpha, wanted)
     return of_a, of_b, of_bias, of_residual, of_c, None, None, None, None, None
+
+
+def _matrices(a: Any, b: Any, dz: Any) -> Any:
+    """A gradient of a @ b as that of matrices, where a or b is a vector."""
+    dz = dz if b.ndim > 1 else dz[..., None]
+    return dz if a.ndim > 1 else dz[..., None, :]
 
 
 def _summed(dz: Any, shape: Any, dtype: Any) -> Any:
@@ -103,9 +109,7 @@ def _summed(dz: Any, shape: Any, dtype: Any) -> Any:
 
 def _operands(a: Any, b: Any, dz: Any, alpha: float, wanted: Any) -> tuple[Any, Any]:
     """The gradients of a and b. Vectors are matrices of one row or column here."""
-    matrix_a, matrix_b = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
-    dz = dz if b.ndim > 1 else dz[..., None]
-    dz = dz if a.ndim > 1 else dz[..., None, :]
+    matrix_a, matrix_b, dz = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None], _matrices(a, b, dz)
     of_a = dense_product(dz, matrix_b.mT, matrix_a, alpha) if wanted[0] else None
     of_b = None
     if wanted[1] and matrix_b.ndim == 2 and matrix_a.ndim > 2:          # all batches are one product

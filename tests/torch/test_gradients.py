@@ -84,6 +84,19 @@ def test_every_shape(device: str, shapes: Any) -> None:
     law(device, 3, shapes, torch.float16, "nt", {})
 
 
+@pytest.mark.parametrize("shapes", [((16,), (16, 8)), ((8, 16), (16,)), ((16,), (16,))], ids=str)
+def test_a_bias_of_a_vectors_product(device: str, shapes: Any) -> None:
+    """Of the columns and, where the result is one column, of its rows."""
+    (*m, _), (_, *n) = shapes
+    for kind in ((n[0] if n else 1,), (m[0], 1) if m else (1, 1)):
+        a, b, bias = (torch.rand(shape, device=device, requires_grad=True) for shape in (*shapes, kind))      # nothing cancels
+        found = torch.autograd.grad(ops.gemm(a, b, bias).square().sum(), (a, b, bias))
+        exact = [each.detach().cpu().double().requires_grad_() for each in (a, b, bias)]
+        y = (exact[0] if m else exact[0][None]) @ (exact[1] if n else exact[1][:, None]) + exact[2]
+        for one, other in zip(found, torch.autograd.grad(y.square().sum(), exact), strict=True):
+            assert (one.cpu().double() - other).norm() <= 2.0 ** -7 * other.norm()
+
+
 def drawn(seed: int) -> dict[str, Any]:
     """A case at random."""
     chance = random.Random(seed)
