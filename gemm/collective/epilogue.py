@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ptxkit import Ptr, Reg, TensorMap, Vec, if_, laneid, smem
 from ptxkit.layout import Layout
@@ -13,17 +14,23 @@ from ptxkit.ptx import min as min_
 from ptxkit.smem import Tile, TileView
 from ptxkit.types import Scalar, b8, b16, b32, f32, u32, u64
 
-from ..config.parts import Direct, Rows, Staged, Store
+from ..config.parts import Direct, Rows, Staged, Store, Transposed
 from .atoms import ROWS, WARPGROUP, Mma
 from .epilogue_ops import Fusion, FusionOperands, Matrix, apply
 from .warpgroups import MmaThread
 
 BUFFERS = 2                 # staging buffers of a warpgroup by default; each has 64 rows of one swizzle span
+TRANSPOSED_ROWS = 64        # of D, at most, in a buffer of transposed sums
 
 
 def span_bytes(BN: int, out: type[Scalar]) -> int:
     """The width of a store box: the widest swizzle span that divides a tile's row."""
     return next(span for span in (128, 64, 32) if BN * out.bits // 8 % span == 0)
+
+
+def transposed_rows(BN: int) -> int:
+    """The rows of D in a buffer of transposed sums: the most that divide the columns of a tile of D^T."""
+    return next(rows for rows in range(TRANSPOSED_ROWS, 0, -8) if BN % rows == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +128,19 @@ class StagedStore:
     A warpgroup that stores while another one multiplies loses 0.5 %.
     """
 
+    Writer: ClassVar[type[StagedWriter] | type[TransposedWriter]] = StagedWriter
+
     def __init__(self, staging: Tile[Any], d: TensorMap, warpgroup: Reg[u32], thread: Reg[u32], fused: Visitor, *,
                  buffers: int = BUFFERS, together: bool = False) -> None:
         self.layout, self.staging, self.d, self.fused = staging.layout, staging, d, fused
         self.barrier, self.buffers, self.together = warpgroup + 1, buffers, together
         self.leader = thread == 0
         self.view = staging[warpgroup * buffers]
-        self.writer = StagedWriter(self.layout, self.view, thread)
+        self.writer = self.Writer(self.layout, self.view, thread)
 
     def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
         """Store m64 blocks by BN columns to D, from `row` and `column` on."""
-        per_box, at_once = self.layout.columns, self.buffers if self.together else 1
+        per_box, at_once = self.box_columns, self.buffers if self.together else 1
         boxes = [(m64, j) for m64 in range(len(acc)) for j in range(BN // per_box)]
         for first in range(0, len(boxes), at_once):
             under_way = 0 if self.together or (not first and len(boxes) % self.buffers) else 1
@@ -150,11 +159,23 @@ class StagedStore:
             bar.sync(self.barrier, b=WARPGROUP)
             with if_(self.leader):
                 for offset, at_column, at_row in stores:
-                    source: TileView[Any] = TileView(self.layout, self.view.offset + offset, self.view.dynamic, per_box, ROWS)
-                    coordinates = self.coordinates(at_column, at_row, batch)
-                    store: Any = opcode(f"cp.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.tile.bulk_group")
-                    store(self.tensormap(), coordinates, source)
+                    self.copy(offset, at_column, at_row, batch)
                 cp.async_.bulk.commit_group()
+
+    @property
+    def box_columns(self) -> int:
+        """The columns of a tile that a buffer has."""
+        return self.layout.columns
+
+    def copy(self, offset: int, column: Reg[u32], row: Reg[u32], batch: Reg[u32] | None) -> None:
+        """Copy the buffer at `offset` to D. Only the leader calls it."""
+        source: TileView[Any] = TileView(self.layout, self.view.offset + offset, self.view.dynamic, self.layout.columns, ROWS)
+        self.store(source, self.coordinates(column, row, batch))
+
+    def store(self, source: TileView[Any], coordinates: tuple[Any, ...]) -> None:
+        """Copy one box to D. Only the leader calls it."""
+        store: Any = opcode(f"cp.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.tile.bulk_group")
+        store(self.tensormap(), coordinates, source)
 
     def coordinates(self, column: Reg[u32], row: Reg[u32], batch: Reg[u32] | None) -> tuple[Any, ...]:
         """The tensor map's coordinates of the box of 64 rows that begins at this element of D. Only the leader calls it."""
@@ -167,6 +188,61 @@ class StagedStore:
     def tail(self) -> None:
         """Before the warpgroup exits: wait until its stores have completed."""
         cp.async_.bulk.wait_group(0, pred=self.leader)
+
+
+class TransposedWriter:
+    """Writes a warp's 16 of 64 rows of accumulators to shared memory as 16 of 64 columns: a buffer's rows are columns of the tile."""
+
+    def __init__(self, layout: Layout, view: TileView[Any], thread: Reg[u32]) -> None:
+        self.layout = layout
+        warp, lane = thread >> 5, mov.u32(laneid)
+        # stmatrix.trans: lane l addresses row l % 8 of 8 columns of the tile, 8 of the warp's 16 columns of the buffer by l / 8 % 2, and by
+        # l / 16 the first or the second 8 rows. The swizzle XORs the 16-byte column with the row modulo 8. For f32, lane l writes columns
+        # l / 4 and l / 4 + 8 of rows 2 (l % 4) and the next one. A span has the columns of two warps.
+        if layout.type is f32:
+            row, chunk = (lane & 3) * 2, (warp & 1) * 4 + (lane >> 4)
+            address = view.register() + (warp >> 1) * layout.span_stride + row * 128 + ((row ^ chunk) << 4) + ((lane >> 2) & 3) * 4
+            self.addresses = [address, *(xor.b32(address, flip << 4) for flip in (1, 2, 3))]
+        else:
+            row, chunk = lane & 7, warp * 2 + ((lane >> 3) & 1)
+            self.addresses = [view.register() + ((lane >> 4) * 8 + row) * 128 + ((row ^ chunk) << 4)]
+
+    def write(self, blocks: list[list[Reg[f32]]], offset: int) -> None:
+        """Write a thread's four values of each 8 columns of the tile, `offset` bytes after the view."""
+        if self.layout.type is f32:
+            self._f32(blocks, offset)
+        else:
+            self._16(blocks, offset)
+
+    def _16(self, blocks: list[list[Reg[f32]]], offset: int) -> None:
+        """Each stmatrix writes 16 rows x 16 columns of the buffer, the last one 8 rows if their number is odd."""
+        pack = opcode(f"cvt.rn.{self.layout.type.__name__}x2.f32")
+        for i in range(0, len(blocks), 2):
+            packed = Vec([pack(four[2 * half + 1], four[2 * half]) for four in blocks[i:i + 2] for half in range(2)])
+            write: Any = opcode(f"stmatrix.sync.aligned.m8n8.x{len(packed)}.trans.shared::cta.b16")
+            write(smem.SharedAddress(offset + i * 8 * 128, self.addresses[0]), packed)
+
+    def _f32(self, blocks: list[list[Reg[f32]]], offset: int) -> None:
+        """Each st writes 8 columns of 4 rows."""
+        for i, four in enumerate(blocks):
+            for half, below in itertools.product(range(2), range(2)):
+                place = smem.SharedAddress(offset + (8 * i + below) * 128, self.addresses[2 * half + below])
+                st.shared__cta.f32(place, four[2 * half + below])
+
+
+class TransposedStore(StagedStore):
+    """Stores tiles of D^T = B^T A^T to D: m64 blocks are 64 columns of D. `fused.edges` are those of D^T."""
+
+    Writer = TransposedWriter
+
+    @property
+    def box_columns(self) -> int:
+        return self.layout.rows
+
+    def copy(self, offset: int, column: Reg[u32], row: Reg[u32], batch: Reg[u32] | None) -> None:
+        view: TileView[Any] = TileView(self.layout, self.view.offset + offset, self.view.dynamic, self.layout.columns, self.layout.rows)
+        for span in range(self.layout.spans):
+            self.store(view.span(span), self.coordinates(row + span * self.layout.span if span else row, column, batch))
 
 
 class RowStore:
@@ -293,13 +369,15 @@ def allocate_staging(store: Store | None, mma_warpgroups: int, columns: int, out
     """The staging buffers of all mma warpgroups, for tiles with this number of columns. None for direct stores."""
     if not isinstance(store, Staged | Rows):
         return None
+    if isinstance(store, Transposed):
+        return smem.tile(out, (mma_warpgroups * store.buffers, transposed_rows(columns), ROWS), swizzle=128, name=name)
     span, buffers = span_bytes(columns, out), store.buffers if isinstance(store, Staged) else 1
     return smem.tile(out, (mma_warpgroups * buffers, ROWS, span * 8 // out.bits), swizzle=span, name=name)
 
 
 def elements_of(store: Store | None) -> int:
     """The neighbours that an epilogue reads and stores at a time."""
-    return store.elements if isinstance(store, Direct) else 1 if isinstance(store, Rows) else 2
+    return store.elements if isinstance(store, Direct) else 1 if isinstance(store, Rows | Transposed) else 2
 
 
 def tile_store(store: Store | None, staging: Tile[Any] | None, d: TensorMap, out: Matrix, thread: MmaThread, fused: Fused,
@@ -309,8 +387,9 @@ def tile_store(store: Store | None, staging: Tile[Any] | None, d: TensorMap, out
         return RowStore(staging, out, thread.warpgroup, thread.thread, fused)
     if staging is None or not isinstance(store, Staged):
         return DirectStore(out, fused)
-    return StagedStore(staging, d, thread.warpgroup, thread.thread, fused, buffers=store.buffers, together=together)
+    kind = TransposedStore if isinstance(store, Transposed) else StagedStore
+    return kind(staging, d, thread.warpgroup, thread.thread, fused, buffers=store.buffers, together=together)
 
 
-__all__ = ["BUFFERS", "DirectStore", "Edges", "Fused", "RowStore", "StagedStore", "StagedWriter", "Visitor", "allocate_staging",
-           "elements_of", "span_bytes", "tile_store"]
+__all__ = ["BUFFERS", "DirectStore", "Edges", "Fused", "RowStore", "StagedStore", "StagedWriter", "TransposedStore", "Visitor",
+           "allocate_staging", "elements_of", "span_bytes", "tile_store", "transposed_rows"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ptxkit import Ptr, Reg, Vec
@@ -40,6 +40,13 @@ class Fusion:
     @property
     def nothing(self) -> bool:
         return self == PLAIN_SUM
+
+    @property
+    def swapped(self) -> Fusion:
+        """The fusion of D^T = B^T A^T, whose rows are the columns of D."""
+        along: Literal["column", "row"] = "column" if self.bias is None or self.bias_along == "row" else "row"
+        scale: dict[ScaleKind | None, ScaleKind] = {"row": "column", "column": "row"}
+        return replace(self, bias_along=along, scale=scale.get(self.scale, self.scale))
 
 
 PLAIN_SUM = Fusion()

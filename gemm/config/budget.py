@@ -9,7 +9,7 @@ from ptxkit.smem import SHARED_LIMIT
 from ptxkit.types import Scalar, f32
 
 from ..collective.atoms import ROWS, WARPGROUP
-from ..collective.epilogue import BUFFERS, span_bytes
+from ..collective.epilogue import BUFFERS, span_bytes, transposed_rows
 from ..collective.mainloop import REGISTERS
 from ..collective.mainloop_promoted import part_shape
 from ..collective.scale_factors import bulk_count, flat_floats, scale_count
@@ -153,14 +153,16 @@ def deepest_ring(tile: Tile, a: type[Scalar], b: type[Scalar], fixed: int, bytes
     return next((stages for stages in range(most, 0, -1) if bytes(stages) <= SHARED_LIMIT), 0)
 
 
-def staging_bytes(buffers: int, BN: int, out: type[Scalar], schedule: Schedule) -> int:
+def staging_bytes(buffers: int, BN: int, out: type[Scalar], schedule: Schedule, transposed: bool = False) -> int:
     """The bytes of the staging buffers of all mma warpgroups, with `buffers` each."""
-    return buffers * warpgroups_of(schedule) * ROWS * span_bytes(BN, out)
+    each = transposed_rows(BN) * out.bits // 8 if transposed else span_bytes(BN, out)
+    return buffers * warpgroups_of(schedule) * ROWS * each
 
 
-def store_boxes(tile: Tile, columns: int, out: type[Scalar], schedule: Schedule) -> int:
+def store_boxes(tile: Tile, columns: int, out: type[Scalar], schedule: Schedule, transposed: bool = False) -> int:
     """The boxes of a tile that one warpgroup stores."""
-    return m64_blocks(tile, schedule) * columns * out.bits // 8 // span_bytes(columns, out)
+    each = transposed_rows(columns) if transposed else span_bytes(columns, out) * 8 // out.bits
+    return m64_blocks(tile, schedule) * columns // each
 
 
 def buffers_problem(buffers: int, schedule: Schedule) -> str | None:

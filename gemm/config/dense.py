@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ptxkit.layout import Major
@@ -43,6 +43,7 @@ from .parts import (
     TensorCopies,
     ThreadScaled,
     Tile,
+    Transposed,
 )
 from .tiled import TiledConfig
 
@@ -74,6 +75,11 @@ class Operands:
         if self.a.bits != 16 and "mn" in (self.a_major, self.b_major):
             raise ConfigError(f"operands of {a} are K-major, since wgmma transposes 16-bit types only: pass contiguous K")
 
+    @property
+    def swapped(self) -> Operands:
+        """Those of D^T = B^T A^T."""
+        return replace(self, a=self.b, b=self.a, a_major=self.b_major, b_major=self.a_major)
+
 
 @dataclass(frozen=True, slots=True)
 class DenseConfig(TiledConfig):
@@ -81,6 +87,9 @@ class DenseConfig(TiledConfig):
 
     Some fields are derived if they are left out: `tile.BK` 0, `stages` 0 (the deepest ring that shared memory holds), the warpgroups of
     `Cooperative(0)`, `store` None (staged if a tile's row consists of whole 32-byte spans), and the buffers of `Staged(0)`.
+
+    `swap_ab`: the kernel multiplies D^T = B^T A^T and stores D^T transposed. A tile is then BM columns of D by BN rows, and the m and n of
+    its cluster, its order and its copies are those of D^T. `operands`, `fusion` and `loads` are those of D all the same.
     """
 
     operands: Operands = Operands()
@@ -91,13 +100,15 @@ class DenseConfig(TiledConfig):
     store: Staged | Direct | Rows | None = None
     loads: Loads | CopiedLoads = Loads()
     fusion: Fusion = PLAIN_SUM
+    swap_ab: bool = False
 
     def __post_init__(self) -> None:
         self._derive_tile(self.operands.a)
-        whole_spans = self.tile.BN * self.operands.out.bits % 256 == 0 and self.operands.out.bits > 8
+        whole_spans = (self.swap_ab or self.tile.BN * self.operands.out.bits % 256 == 0) and self.operands.out.bits > 8
         if self.store is None:
             self._derive(store=Staged() if whole_spans and not isinstance(self.scheduler, SplitK) else Direct())
-        problem = self._tile_problem() or self._scheduler_problem() or self._copies_problem() or self._epilogue_problem(whole_spans)
+        problem = (self._swapped_problem() if self.swap_ab else None) or self._tile_problem() or self._scheduler_problem() \
+            or self._copies_problem() or self._epilogue_problem(whole_spans)
         if problem:
             raise ConfigError(problem)
         auto = isinstance(self.store, Staged) and not self.store.buffers
@@ -105,7 +116,7 @@ class DenseConfig(TiledConfig):
             self._derive(store=Staged(BUFFERS))
         if not self.stages:
             self._derive(stages=self.stages_that_fit)
-        if auto and budget.promoted(self.sums):
+        if auto and (self.swap_ab or budget.promoted(self.sums)):
             self._derive(store=Staged(max(BUFFERS, min(self.boxes, self.buffers_that_fit))))
         problem = self._budget_problem()
         if problem:
@@ -156,12 +167,12 @@ class DenseConfig(TiledConfig):
     @property
     def boxes(self) -> int:
         """The boxes of a tile that one warpgroup stores."""
-        return budget.store_boxes(self.tile, self.tile.BN, self.operands.out, self.schedule)
+        return budget.store_boxes(self.tile, self.tile.BN, self.operands.out, self.schedule, self.swap_ab)
 
     @property
     def buffers_that_fit(self) -> int:
         """The staging buffers per warpgroup that fit into shared memory next to the ring."""
-        one = budget.staging_bytes(1, self.tile.BN, self.operands.out, self.schedule)
+        one = budget.staging_bytes(1, self.tile.BN, self.operands.out, self.schedule, self.swap_ab)
         return self.buffers + (SHARED_LIMIT - self.smem_bytes) // one
 
     @property
@@ -177,7 +188,7 @@ class DenseConfig(TiledConfig):
     @property
     def fixed_bytes(self) -> int:
         """Shared memory besides the ring: staging, partial sums and mbarriers, with the largest alignment between them."""
-        bytes = self._staging_bytes(self.buffers, self.operands.out)
+        bytes = self._staging_bytes(self.buffers, self.operands.out, self.swap_ab)
         if self.splits_in_cluster:
             bytes += self.splits * columns_per_split(self.tile.BN, self.splits) * 8 * self.tile.BM * 4 + 8
         dynamic = DynamicScheduler.BYTES if isinstance(self.scheduler, Dynamic) else 0
@@ -203,16 +214,25 @@ class DenseConfig(TiledConfig):
         return sharing * (self.multicast.m + self.multicast.n - 1)
 
     @property
+    def multiplied(self) -> Operands:
+        """The operands as the kernel multiplies them."""
+        return self.operands.swapped if self.swap_ab else self.operands
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """The kernel's compile-time parameters."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "swap_ab"}
+        if self.swap_ab:
+            found |= {"operands": self.multiplied, "store": Transposed(self.buffers), "fusion": self.fusion.swapped}
+        return found
 
     # ------------------------------------------------------------------------------------------- in words
 
     def __str__(self) -> str:
         """One line: tile, ring, schedule."""
         tile, loads, sums, order = self.tile, self.loads, self.sums, self.scheduler.order
-        words = [f"{tile.BM}x{tile.BN}x{tile.BK}" + (f" of {loads.a_rows} rows" if loads.a_rows else ""), f"{self.stages} stages",
+        words = [f"{tile.BM}x{tile.BN}x{tile.BK}" + (f" of {loads.a_rows} rows" if loads.a_rows else ""),
+                 *["A and B swapped"] * self.swap_ab, f"{self.stages} stages",
                  "pingpong" if isinstance(self.schedule, Pingpong) else
                  f"{self.warpgroups} mma warpgroup{'s' if self.warpgroups > 1 else ''}"]
         if self.multicast.size > 1:
@@ -251,9 +271,24 @@ class DenseConfig(TiledConfig):
 
     # ------------------------------------------------------------------------------------------- what is refused
 
+    def _swapped_problem(self) -> str | None:
+        """The reason if the kernel cannot multiply B^T by A^T and store D^T transposed."""
+        loads, otherwise = self.loads, "; take swap_ab=False"
+        if isinstance(self.scheduler, SplitK):
+            return "with swap_ab K is not split: take StreamK()" + otherwise
+        if not isinstance(self.store, Staged) or self.operands.out.bits == 8:
+            return "with swap_ab tiles of 16- or 32-bit results are stored transposed, by Staged()" + otherwise
+        if budget.promoted(self.sums):
+            return "with swap_ab sums are not promoted: take TensorCoreSums()" + otherwise
+        if self.fusion.c is not None or self.fusion.residual is not None:
+            return "with swap_ab no C and no residual is added" + otherwise
+        if not isinstance(loads, Loads) or loads.a_rows or loads.b_evict_first or loads.l2_prefetch_stages:
+            return "with swap_ab operands are loaded by tensor copies, without a_rows, b_evict_first and l2_prefetch_stages: take Loads()"
+        return None
+
     def _tile_problem(self) -> str | None:
         """The reason if the tile does not fit the operands, the schedule or the loads."""
-        operands, tile, loads, sums = self.operands, self.tile, self.loads, self.sums
+        operands, tile, loads, sums = self.multiplied, self.tile, self.loads, self.sums
         for name, major, extent in (("BM", operands.a_major, tile.BM), ("BN", operands.b_major, tile.BN)):
             if major == "mn" and extent % 64:
                 return f"{name} is a multiple of 64 for an operand that is contiguous along {name[1]}, not {extent}"
@@ -279,7 +314,7 @@ class DenseConfig(TiledConfig):
 
     def _scheduler_problem(self) -> str | None:
         """The reason if the scheduler does not fit the rest."""
-        scheduler, operands, tile = self.scheduler, self.operands, self.tile
+        scheduler, operands, tile = self.scheduler, self.multiplied, self.tile
         if isinstance(scheduler, SplitK) and isinstance(self.schedule, Pingpong):
             return "pingpong warpgroups work on whole tiles: take Cooperative, or another scheduler than SplitK"
         if isinstance(scheduler, StreamK) and operands.accumulator is not f32:

@@ -24,6 +24,8 @@ def varies(config: DenseConfig | GroupedConfig) -> str | None:
         return f"its stages are {config.tile.BK * bits // 8} bytes of K, not {STAGE_BYTES}"
     if isinstance(config, GroupedConfig) and config.swap_ab:
         return "it multiplies weights by tokens, not tokens by weights"
+    if isinstance(config, DenseConfig) and config.swap_ab:
+        return "it multiplies B^T by A^T, not A by B"
     return None
 
 

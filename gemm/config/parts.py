@@ -200,6 +200,12 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
+class Transposed(Staged):
+    """How the kernel of a configuration with `swap_ab` stores its tiles, which are those of D^T: a buffer has 64 columns of D by some of
+    its rows. `DenseConfig.parameters` makes it of `Staged`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Direct:
     """Tiles are stored to D directly from the registers, predicated at the edges. A store has `elements` neighbours: 1 if D or what is
     added has an odd N, or lines that do not begin at pairs."""
@@ -296,4 +302,4 @@ __all__ = ["L2_FETCH", "MAX_CLUSTER", "MAX_SPLITS", "MAX_STAGES", "ROWS", "Async
            "Cooperative", "CopiedLoads", "Direct", "Dynamic", "ElementCopies", "Hilbert", "L2Fetch", "Loads", "OperandCopies",
            "Pingpong", "Promoted", "Promotion", "Raster", "Rows", "ScaleLoad", "Schedule", "Scheduler", "SplitK", "Staged",
            "Static", "Store", "StreamK", "Sums", "Swizzle", "TensorCopies", "TensorCoreSums", "ThreadScaled", "Tile",
-           "TileOrder", "chosen"]
+           "TileOrder", "Transposed", "chosen"]

@@ -54,9 +54,9 @@ class TiledConfig:
         """The m64 blocks of a tile that one mma warpgroup multiplies."""
         return budget.m64_blocks(self.tile, self.schedule)
 
-    def _staging_bytes(self, buffers: int, out: type[Scalar]) -> int:
+    def _staging_bytes(self, buffers: int, out: type[Scalar], transposed: bool = False) -> int:
         """Shared memory of the staging buffers and of the barrier of pingpong warpgroups."""
-        bytes = budget.staging_bytes(buffers, self.tile.BN, out, self.schedule) if buffers else 0
+        bytes = budget.staging_bytes(buffers, self.tile.BN, out, self.schedule, transposed) if buffers else 0
         return bytes + (PINGPONG_BYTES if isinstance(self.schedule, Pingpong) else 0)
 
     def _promotion_problem(self) -> str | None:

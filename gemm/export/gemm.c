@@ -35,7 +35,7 @@ typedef struct {
     const px_copy *copies;
     uint32_t copies_count;
     const px_box *a, *b, *d, *a_scale;      /* NULL: the kernel copies nothing through such a map */
-    uint32_t bm, bn, bk, cluster_m, cluster_n, splits, panel, along_m, warpgroups, most_rows, a_unit, b_unit, d_unit, scale_unit;
+    uint32_t bm, bn, bk, cluster_m, cluster_n, splits, panel, along_m, warpgroups, most_rows, a_unit, b_unit, d_unit, scale_unit, swap_ab;
     int scheduler, hilbert;
     const char *words;
     int clusters[PX_MOST_DEVICES];          /* that a device holds at once, where that is known */
@@ -109,8 +109,8 @@ static int px_gridded(const px_layer *layer, const px_plan *plan, uint64_t m, ui
     if (plan->most_rows && m > plan->most_rows)
         return px_fail(PX_WRONG_ARGUMENT, "m is %llu, and the largest configuration here is for %u rows: export it for more",
                        (unsigned long long)m, (unsigned)plan->most_rows);
-    grid->m_tiles = px_ceil(m, plan->bm);
-    grid->n_tiles = px_ceil(layer->n, plan->bn);
+    grid->m_tiles = px_ceil(plan->swap_ab ? layer->n : m, plan->bm);
+    grid->n_tiles = px_ceil(plan->swap_ab ? m : layer->n, plan->bn);
     grid->k_tiles = px_ceil(layer->k, plan->bk);
     grid->rows = px_ceil(grid->m_tiles, plan->cluster_m);
     grid->columns = px_ceil(grid->n_tiles, plan->cluster_n);
@@ -374,6 +374,8 @@ static int px_run(const px_layer *layer, px_plan *plan, px_product product, void
         return status;
     for (i = 4; i-- > 0;)
         first = maps[i] ? maps[i] : first;
+    if (plan->swap_ab)                                      /* the kernel's first map is that of b */
+        first = maps[1];
     if (first == NULL) {                                    /* a kernel reads no map that it copies nothing through */
         memset(rooms[0], 0, sizeof rooms[0]);
         first = (void *)(((uintptr_t)rooms[0] + 63) / 64 * 64);

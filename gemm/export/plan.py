@@ -38,6 +38,9 @@ CONSTANTS = {
     "a_source_batch": 0, "b_source_batch": 0, "shape_batches": 1, "out_batch": 0, "fused_alpha": 1.0, "fused_beta": 0.0,
     "fused_c_pointer": 0, "fused_c_row": 0, "fused_c_batch": 0, "fused_bias": 0, "fused_residual_pointer": 0, "fused_residual_row": 0,
     "fused_residual_batch": 0, "sfa_mn_stride": 0, "sfa_k_stride": 0, "sfb_mn_stride": 0, "sfb_k_stride": 0}
+SWAPPED = {"a": "b", "b": "a", "shape_m": "shape_n", "shape_n": "shape_m"}
+"""Which argument of the product a kernel of D^T = B^T A^T has under a name. Its tiles are counted for it."""
+SWAPPED_SCALES = {"fused_a_scale": "fused_b_scale", "fused_b_scale": "fused_a_scale"}
 BLOCK_CONSTANTS = {"sfa_mn_stride": 1, "sfb_k_stride": 1}
 MOST_ARGUMENTS = 64     # PX_MOST_ARGUMENTS of gemm.c
 UNIT = 16               # bytes, at multiples of which lines of tensor copies begin
@@ -87,9 +90,11 @@ def plan(config: DenseConfig, layer: Layer, m: int = 0) -> Plan:
     block = isinstance(sums, BlockScaled)
     read = [parameter for parameter in traced.parameters if parameter.kind != "tensormap" or parameter.name in traced.copies.records]
     made = entry(traced, assembly, parameters=read)
-    maps = {argument.parameter.name: argument for argument in made.arguments if argument.box is not None}
+    names = SWAPPED | (SWAPPED_SCALES if config.fusion.scale != "whole" else {}) if config.swap_ab else {}
+    mapped = [argument for argument in made.arguments if argument.box is not None]
+    maps = {names.get(argument.parameter.name, argument.parameter.name): argument for argument in mapped}
     swizzle = order if isinstance(order, Swizzle) else Swizzle()
-    return Plan(config, made, tuple(_value(parameter, maps, block) for parameter in traced.parameters), maps,
+    return Plan(config, made, tuple(_value(parameter, names, block) for parameter in traced.parameters), maps,
                 fetch_modes(0, config.loads.l2_fetch)[1], _scheduler(config), swizzle.size, swizzle.raster == "along_m",
                 isinstance(order, Hilbert), _units(config), _d_unit(config, layer),
                 UNIT if isinstance(sums, BlockScaled) and sums.load != "warp" else 4, _before(config, layer, m))
@@ -123,8 +128,8 @@ def _before(config: DenseConfig, layer: Layer, m: int) -> tuple[Before, ...]:
     return tuple(found)
 
 
-def _value(parameter: Parameter, maps: dict[str, Argument], block: bool) -> tuple[str, int]:
-    name = parameter.name
+def _value(parameter: Parameter, names: dict[str, str], block: bool) -> tuple[str, int]:
+    name = names.get(parameter.name, parameter.name)
     if parameter.kind == "tensormap":
         return MAPS[name], 0
     if block and name in BLOCK_SOURCES:

@@ -73,7 +73,8 @@ def _row(number: int, plan: Plan) -> str:
     config, tile = plan.config, plan.config.tile
     maps = ", ".join(f"&px_{name}_{number}" if name in plan.maps else "NULL" for name in ("a", "b", "d", "sfa_map"))
     numbers = (tile.BM, tile.BN, tile.BK, config.multicast.m, config.multicast.n, config.splits, plan.panel, int(plan.along_m),
-               config.warpgroups, config.loads.a_rows or 0, *plan.units, plan.d_unit, plan.scale_unit)
+               config.warpgroups, config.loads.a_rows or 0, *plan.units, plan.d_unit, plan.scale_unit,
+               int(config.swap_ab))
     copies = f"px_copies_{number}, {len(plan.copies)}" if plan.copies else "NULL, 0"
     return (f"    {{&px_kernel_{number}, px_arguments_{number}, {len(plan.values)}, {copies}, {maps},\n"
             f'     {", ".join(map(str, numbers))}, {plan.scheduler}, {int(plan.hilbert)}, "{config}", {{0}}}}')

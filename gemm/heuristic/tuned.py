@@ -45,11 +45,12 @@ def shape_of(problem: Problem) -> Shape:
 def knobs(config: DenseConfig, problem: Problem) -> dict[str, Any]:
     """What a table keeps of a configuration, as JSON: tile, stages, schedule, scheduler, store and loads, without what the problem decides
     and what is derived."""
-    usual = problem.aligned(config.loads.align).loads(config.scheduler)
+    usual = problem.aligned(config.loads.align).loads(config.scheduler, config.swap_ab)
     loads = {field.name: getattr(config.loads, field.name) for field in fields(Loads)
              if getattr(config.loads, field.name) != getattr(usual, field.name)}
     found = {"tile": to_json(config.tile), "stages": config.stages, "schedule": named(_bare(config.schedule)),
-             "scheduler": named(config.scheduler), "store": named(config.store), "loads": loads}
+             "scheduler": named(config.scheduler), "store": named(config.store), "loads": loads,
+             **({"swap_ab": True} if config.swap_ab else {})}
     for path in DERIVED:
         shorter = _without(found, path)
         if shorter != found and revive(shorter, problem) == config:
@@ -84,7 +85,7 @@ def _without(found: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 def revive(kept: Knobs, problem: Problem) -> DenseConfig:
     """The configuration of these knobs for a problem, which may have other rows than the one that was tuned. Raises FieldError when it is
     not valid or has an unknown knob."""
-    unknown = kept.keys() - {"tile", "stages", "schedule", "scheduler", "store", "loads"}
+    unknown = kept.keys() - {"tile", "stages", "schedule", "scheduler", "store", "loads", "swap_ab"}
     if unknown:
         raise FieldError(f"a table keeps no {min(unknown)!r} of a configuration")
     schedule: Schedule = from_json(Schedule, kept.get("schedule", "Cooperative"), "schedule")
@@ -93,14 +94,15 @@ def revive(kept: Knobs, problem: Problem) -> DenseConfig:
     scheduler: Scheduler = from_json(Scheduler, kept.get("scheduler", "Static"), "scheduler")
     store: Store | None = from_json(Store, kept["store"], "store") if "store" in kept else None
     given: Loads = from_json(Loads, kept.get("loads", {}), "loads")
-    loads = problem.aligned(given.align).loads(scheduler)
+    swap_ab: bool = from_json(bool, kept.get("swap_ab", False), "swap_ab")
+    loads = problem.aligned(given.align).loads(scheduler, swap_ab)
     if isinstance(loads, Loads):
         loads = replace(loads, **{name: getattr(given, name) for name in kept.get("loads", {})})
     if isinstance(loads, Loads) and loads.a_rows:
         loads = replace(loads, a_rows=-(-problem.m // 8) * 8 if problem.m <= 56 else 0)
     tile: Tile = from_json(Tile, kept.get("tile", {}), "tile")
     return DenseConfig(problem.operands, tile, kept.get("stages", 0), schedule, scheduler, problem.stored(tile, scheduler, store), loads,
-                       problem.fusion)
+                       problem.fusion, swap_ab)
 
 
 def tuned(problem: Problem, card: Card, *, exact: bool = False) -> DenseConfig | None:

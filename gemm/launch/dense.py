@@ -97,6 +97,7 @@ class Plan:
         self.curve = _curve(*self.grid.curve, ordinal) if self.grid.curve else 0
         traced = self.compiled.traced
         seen = problem.aligned(self.config.loads.align)
+        seen = seen.swapped if self.config.swap_ab else seen
         lines = {"a": seen.a_lines, "b": seen.b_lines, "d": problem.d_lines, "sfa_map": problem.s_lines}
         read = [parameter.name for parameter in traced.parameters if parameter.kind == "tensormap"]
         self.maps = Maps(traced.copies.records, {name: lines[name] for name in read}, self.config.loads.l2_fetch)
@@ -149,7 +150,8 @@ class Launch:
         self.settled = True
         self.placed: tuple[tuple[int, int], tuple[Any, ...]] = (-1, -1), ()
         self.launcher, self.grid, self.ordinal = plan.launcher, plan.grid.ctas, plan.ordinal
-        self.pointers = {"a": arrays.a.pointer, "b": arrays.b.pointer, "out": arrays.out.pointer,
+        first, second = ("b", "a") if plan.config.swap_ab else ("a", "b")           # of the kernel's tensor maps
+        self.pointers = {first: getattr(arrays, first).pointer, second: getattr(arrays, second).pointer, "out": arrays.out.pointer,
                          "a_scale": arrays.a_scale.pointer if arrays.a_scale else 0}
         self.plan, self.aligners = plan, plan.aligners
         self.aligned = 0                        # the workspace to whose copies the maps belong

@@ -46,12 +46,14 @@ class Grid:
     divmod: TileDivmod
     curve: tuple[int, int] | None = None        # rows and columns of cluster tiles, for a Hilbert order
     copies: tuple[Copy, ...] = ()               # of operands, in the workspace
+    swap_ab: bool = False                       # whether the kernel multiplies D^T = B^T A^T
 
     @classmethod
     def of(cls, problem: Problem, config: DenseConfig, clusters: int) -> Grid:
         """The grid for a device that holds `clusters` clusters at once."""
         tile, cluster, order = config.tile, config.multicast, config.scheduler.order
-        tiles = -(-problem.m // tile.BM), -(-problem.n // tile.BN), -(-problem.k // tile.BK)
+        m, n = (problem.n, problem.m) if config.swap_ab else (problem.m, problem.n)
+        tiles = -(-m // tile.BM), -(-n // tile.BN), -(-problem.k // tile.BK)
         places = -(-tiles[0] // cluster.m), -(-tiles[1] // cluster.n)
         whole = places[0] * places[1] * (problem.batches or 1)
         spread, streams = config.splits_in_workspace, isinstance(config.scheduler, StreamK)
@@ -75,11 +77,18 @@ class Grid:
         bytes = made[-1].offset + made[-1].bytes if made else bytes
         swizzle = order if isinstance(order, Swizzle) else Swizzle()
         divmod = TileDivmod.of(*places, swizzle.size, swizzle.raster == "along_m")
-        return cls((resident * config.cluster, 1, 1), tiles, bytes, divmod, places if isinstance(order, Hilbert) else None, made)
+        return cls((resident * config.cluster, 1, 1), tiles, bytes, divmod, places if isinstance(order, Hilbert) else None, made,
+                   config.swap_ab)
 
     def arguments(self, problem: Problem, arrays: Arrays, options: Options, pointer: Callable[[str], Any]) -> dict[str, Any]:
         """The arguments of any dense kernel by name, without tensor maps. `pointer` maps a name to an address: the name of an array,
         "workspace", "counters" or "curve"."""
+        if self.swap_ab:
+            problem = problem.swapped
+        # With scales of rows or columns those of the kernel's A are the caller's of B. Two scales are multiplied in the caller's order.
+        vectors = self.swap_ab and problem.fusion.scale != "whole"
+        a_scale, b_scale = ("b_scale", "a_scale") if vectors else ("a_scale", "b_scale")
+
         def strided(name: str, strides: tuple[int, int]) -> dict[str, Any]:
             return {"pointer": pointer(name), "row": strides[0], "batch": strides[1]}
 
@@ -99,7 +108,7 @@ class Grid:
                 "k": problem.k, "a_source": source("a", problem.of_a), "b_source": source("b", problem.of_b),
                 "out": strided("out", out), "workspace": pointer("workspace"), "counters": pointer("counters"),
                 "fused": {"alpha": options.alpha, "beta": options.beta, "c": strided("c", c), "bias": pointer("bias"),
-                          "residual": strided("residual", residual), "a_scale": pointer("a_scale"), "b_scale": pointer("b_scale")},
+                          "residual": strided("residual", residual), "a_scale": pointer(a_scale), "b_scale": pointer(b_scale)},
                 "sfa": scales("a_scale", 0, 1), "sfb": scales("b_scale", 1, 0), "curve": pointer("curve"), "divmod": self.divmod}
 
 

@@ -91,8 +91,14 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     traced = kernel_of(config).trace(marks=marks, **config.parameters)
     records = traced.copies.records
     nothing = TensorMap(np.zeros(16, np.uint8), box=(16,))
-    maps = {"a": copied.get("a", _lines(a, problem.a_major == "k")) if "a" in records else nothing,
-            "b": copied.get("b", _lines(b, problem.b_major == "mn")) if "b" in records else nothing,
+
+    def operand(name: str) -> Array:
+        if name in copied:
+            return copied[name]
+        return _lines(a, problem.a_major == "k") if name == "a" else _lines(b, problem.b_major == "mn")
+
+    first, second = ("b", "a") if config.swap_ab else ("a", "b")
+    maps = {"a": operand(first) if "a" in records else nothing, "b": operand(second) if "b" in records else nothing,
             "d": _lines(out, True) if "d" in records else nothing,
             "sfa_map": _lines(a_scale, False) if "sfa_map" in records and a_scale is not None else nothing}
     named = {**maps, **grid.arguments(problem, arrays, options, pointer)}

@@ -129,6 +129,14 @@ class Problem:
         return made
 
     @property
+    def swapped(self) -> Problem:
+        """The problem of D^T = B^T A^T. D lies where it lay: `d_lines`, `strides` and `store` are those of D."""
+        made = copy.copy(self)
+        made.m, made.n, made.a, made.b, made.of_a, made.of_b = self.n, self.m, self.b, self.a, self.of_b, self.of_a
+        made.fusion = self.fusion.swapped
+        return made
+
+    @property
     def misaligned(self) -> str:
         """The operands that tensor copies cannot load: "", "a", "b" or "ab"."""
         both = ("a", self.of_a), ("b", self.of_b)
@@ -189,12 +197,12 @@ class Problem:
             return BlockScaled(how, "bulk" if self.scale_bulk else "tensor_map" if self.scale_map else "warp")
         return Promoted(how) if self.promote else TensorCoreSums()
 
-    def loads(self, scheduler: Scheduler) -> Loads | CopiedLoads:
+    def loads(self, scheduler: Scheduler, swap_ab: bool = False) -> Loads | CopiedLoads:
         """How operands are read, unless a configuration does it otherwise: with few rows every CTA waits for B, so that it is prefetched,
         and the L2 fetches no more than what is asked for; nor where lines straddle those of the L2."""
         if self.by_threads:
             return CopiedLoads(self.of_a.copies, self.of_b.copies)
-        if self.m > FEW_ROWS:
+        if self.m > FEW_ROWS or swap_ab:
             straddled = (self.a_lines.strides[0] | self.b_lines.strides[0]) % LINE
             return Loads(l2_fetch=LINE) if straddled else Loads()
         first_is_known = not isinstance(scheduler, StreamK) and not isinstance(scheduler.order, Hilbert)

@@ -54,6 +54,7 @@ CHOICES: dict[str, list[Any]] = {
     "sums": [TensorCoreSums(), Promoted()],
     "batched": [False, True],
     "stages": [0, 2],
+    "swap_ab": [False, True],
 }
 # Extents around the choices of the heuristic: below, at and above tiles, a wave and many waves.
 GRID = ((1, 16, 40, 64, 100, 128, 256, 400, 512, 1024, 2048, 4096, 8192), (16, 64, 128, 256, 512, 576, 1024, 2112, 4096, 7168, 24576),
@@ -72,13 +73,13 @@ def build(row: tuple[Any, ...]) -> DenseConfig | None:
     try:
         operands = Operands(a, b, choice["out"], f32, a_major, b_major, choice["batched"])
         return DenseConfig(operands, tile, choice["stages"], schedule, replace(choice["scheduler"], order=choice["order"]),
-                           loads=Loads(a_rows))
+                           loads=Loads(a_rows), swap_ab=choice["swap_ab"])
     except ConfigError:
         return None
 
 
 @functools.cache
-def pairwise(tries: int = 6000) -> tuple[DenseConfig, ...]:
+def pairwise(tries: int = 10_000) -> tuple[DenseConfig, ...]:
     """A greedy cover of the pairs that occur among `tries` random choices: each time the configuration with the most missing ones."""
     sizes = [len(values) for values in CHOICES.values()]
     bits = {pair: 1 << number for number, pair in enumerate(
@@ -120,7 +121,7 @@ def shipped() -> Iterator[DenseConfig]:
 def structure(config: DenseConfig, *, of_types: bool = False) -> tuple[Any, ...]:
     """What decides the code: two configurations of one structure differ in constants, and in types unless `of_types`."""
     scheduler = replace(config.scheduler, order=Swizzle())
-    shared = config.tile.BM, config.tile.BN, config.schedule, scheduler, config.staged, config.loads.a_rows > 0
+    shared = config.tile.BM, config.tile.BN, config.schedule, scheduler, config.staged, config.loads.a_rows > 0, config.swap_ab
     return (*shared, replace(config.operands, accumulator=f32)) if of_types else shared
 
 
@@ -141,6 +142,7 @@ def small(config: DenseConfig) -> tuple[int, int, int]:
     n = max(unit, tile.BN * cluster.n // unit * unit - (unit if unit < tile.BN else 0))
     stages = max(config.stages + 1, config.splits + 1, 2 * MIN_STAGES_OF_PART if isinstance(config.scheduler, StreamK) else 0)
     bulk = isinstance(sums, BlockScaled) and sums.load == "bulk"
+    m, n = (n, m) if config.swap_ab else (m, n)
     return m, n, tile.BK * (-(-stages // ALIGNED) * ALIGNED if bulk else stages) - 16
 
 

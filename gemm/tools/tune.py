@@ -186,7 +186,8 @@ def changed(config: DenseConfig, scheduler: Scheduler, loads: Loads | CopiedLoad
     """The configuration with another scheduler and other loads, and the deepest ring that they leave room for, if there is one."""
     store = Staged() if config.staged else config.store
     try:
-        return [DenseConfig(config.operands, config.tile, 0, config.schedule, scheduler, store, _possible(loads, scheduler), config.fusion)]
+        return [DenseConfig(config.operands, config.tile, 0, config.schedule, scheduler, store, _possible(loads, scheduler), config.fusion,
+                            config.swap_ab)]
     except ConfigError:
         return []
 

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from ptxkit import gemm
-from ptxkit.gemm.config.parts import Dynamic, Hilbert, SplitK, Static, StreamK
+from ptxkit.gemm.config.dense import DenseConfig
+from ptxkit.gemm.config.parts import Dynamic, Hilbert, SplitK, Static, StreamK, Swizzle, Tile
+from ptxkit.gemm.export import choices
 from ptxkit.gemm.export.choices import Layer
 from ptxkit.gemm.export.export import Exported, product
 from ptxkit.gemm.launch import dense
 from ptxkit.gemm.launch.grid import Grid
+from ptxkit.gemm.problem.dense import Problem
 from ptxkit.gemm.scheduler.hilbert import hilbert
 from ptxkit.gemm.tools.bench import stub
 
@@ -144,10 +147,38 @@ OFTEN = ("few rows", "tn, f32 result", "blocks of few rows", "blocks of one row,
 @pytest.mark.parametrize("case", [case if case in OFTEN else pytest.param(case, marks=pytest.mark.sweep) for case in CASES])
 def test_c_launches_what_python_launches(tmp_path: Path, driver: Path, case: str) -> None:
     layer, m, scheduler, gaps = CASES[case]
-    recorder = Recorder()
     exported = product(m, layer, tmp_path)
-    library = loaded(tmp_path / f"{exported.name}.c", driver, recorder)
     assert isinstance(exported.configs[0].scheduler, scheduler), exported.configs[0]
+    same_launches(tmp_path, driver, exported, layer, m, gaps)
+
+
+SWAPPED = {
+    "nt": (Layer("bf16", 1024, 512), Static()), "tn": (Layer("bf16", 1024, 512, layout="tn"), Static(Swizzle("along_n", 3))),
+    "stream-K": (Layer("bf16", 1024, 4096, out="f32"), StreamK()),
+    "Hilbert": (Layer("f16", 1024, 512, "f16", "f16", "f16"), Static(Hilbert())),
+    "scales of rows": (Layer("fp8-row", 1280, 1024, "e4m3", "e4m3", "bf16", scales="row"), Static()),
+    "one scale each": (Layer("fp8", 1280, 1024, "e5m2", "e4m3", "bf16", scales="tensor"), Dynamic()),
+}
+
+
+@pytest.mark.parametrize("case", [case if case in ("tn", "scales of rows") else pytest.param(case, marks=pytest.mark.sweep)
+                                  for case in SWAPPED])
+def test_c_swaps_a_and_b_as_python_does(tmp_path: Path, driver: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a configuration that swaps them as the tuned one."""
+    layer, scheduler = SWAPPED[case]
+
+    def swapped(problem: Problem, *_: Any) -> DenseConfig:
+        return DenseConfig(problem.operands, Tile(128, 192), scheduler=scheduler, fusion=problem.fusion, swap_ab=True)
+
+    monkeypatch.setattr(choices, "tuned", swapped)
+    monkeypatch.setattr(dense, "tuned", swapped)
+    same_launches(tmp_path, driver, product(264, layer, tmp_path), layer, 264, (16, 16, 8))
+
+
+def same_launches(tmp_path: Path, driver: Path, exported: Exported, layer: Layer, m: int, gaps: tuple[int, int, int]) -> None:
+    """C launches what Python launches."""
+    recorder = Recorder()
+    library = loaded(tmp_path / f"{exported.name}.c", driver, recorder)
     with recorder.under_python():
         arrays, lines, scales = operands(layer, m, gaps)
         before, workspace = by_python(recorder, arrays, scales)

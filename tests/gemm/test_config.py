@@ -28,6 +28,7 @@ from ptxkit.gemm.config.parts import (
     ClusterShape,
     ConfigError,
     Cooperative,
+    CopiedLoads,
     Direct,
     Hilbert,
     Loads,
@@ -150,7 +151,18 @@ REFUSED: tuple[tuple[Callable[[], Any], str], ...] = (
     (lambda: DenseConfig(tile=Tile(64, 64), schedule=Cooperative(sums=Promoted("stagger"))), "take two warpgroups"),
     (lambda: DenseConfig(tile=Tile(128, 64, 128), schedule=Cooperative(sums=Promoted())), "take BK=0"),
     (lambda: DenseConfig(stages=3, schedule=Cooperative(sums=Promoted())), "take 4, or BN=128"),
-    (lambda: DenseConfig(Operands(), Tile(128, 128), 2, Cooperative(1, Promoted()), StreamK()), "spills in a ring of 2 stages: take 4"))
+    (lambda: DenseConfig(Operands(), Tile(128, 128), 2, Cooperative(1, Promoted()), StreamK()), "spills in a ring of 2 stages: take 4"),
+    (lambda: DenseConfig(swap_ab=True, store=Direct()), "are stored transposed, by Staged(); take swap_ab=False"),
+    (lambda: DenseConfig(Operands(out=e4m3), swap_ab=True), "16- or 32-bit results are stored transposed"),
+    (lambda: DenseConfig(swap_ab=True, scheduler=SplitK(2)), "K is not split: take StreamK()"),
+    (lambda: DenseConfig(Operands(e4m3, e4m3), Tile(128, 128), schedule=Cooperative(sums=Promoted()), swap_ab=True), "take TensorCoreSums"),
+    (lambda: DenseConfig(Operands(e4m3, e4m3), Tile(128, 128), schedule=Cooperative(sums=BlockScaled()), swap_ab=True), "are not promoted"),
+    (lambda: DenseConfig(swap_ab=True, fusion=Fusion(c=bf16)), "no C and no residual is added"),
+    (lambda: DenseConfig(swap_ab=True, fusion=Fusion(residual=f16)), "no C and no residual is added; take swap_ab=False"),
+    (lambda: DenseConfig(swap_ab=True, tile=Tile(64, 64), loads=Loads(a_rows=8)), "by tensor copies, without a_rows"),
+    (lambda: DenseConfig(swap_ab=True, loads=CopiedLoads()), "are loaded by tensor copies"),
+    (lambda: DenseConfig(swap_ab=True, loads=Loads(b_evict_first=True)), "without a_rows, b_evict_first"),
+    (lambda: DenseConfig(Operands(a_major="mn"), Tile(128, 72), swap_ab=True), "BN is a multiple of 64"))
 
 
 @pytest.mark.pure
@@ -191,7 +203,9 @@ def drawn(rng: random.Random, hint: Any, of: str = "") -> Any:
         return rng.choice(get_args(hint))
     if get_origin(hint) is type:
         return rng.choice((f32, f16) if of == "accumulator" else (f16, bf16, f32, e4m3, e5m2))
-    return None if hint is type(None) else rng.random() < 0.5 if hint is bool else rng.choice(NUMBERS[of])
+    if hint is bool:
+        return rng.random() < (0.1 if of == "swap_ab" else 0.5)
+    return None if hint is type(None) else rng.choice(NUMBERS[of])
 
 
 @functools.cache
@@ -223,7 +237,7 @@ def holds(config: DenseConfig) -> None:
 
 @pytest.mark.pure
 def test_a_fair_share_of_what_is_drawn_is_legal():
-    """5.8 % of them are. Of the flat configuration that this one replaced, drawn in the same way, 0.09 % were."""
+    """4.0 % of them are. Of the flat configuration that this one replaced, drawn in the same way, 0.09 % were."""
     rng = random.Random(0)
     legal, operands = 0, [a for a in (draw_operands(rng) for _ in range(25_000)) if a is not None]
     for each in operands:
@@ -234,7 +248,7 @@ def test_a_fair_share_of_what_is_drawn_is_legal():
             continue
         legal += 1
         holds(config)
-    assert legal > 0.04 * len(operands), legal
+    assert legal > 0.03 * len(operands), legal
 
 
 def draw_operands(rng: random.Random) -> Operands | None:
@@ -260,7 +274,7 @@ def draw_operands(rng: random.Random) -> Operands | None:
     ({"scheduler.order.serpentine": "true"}, DenseConfig(scheduler=Static(Swizzle(serpentine=True)))),
     ({"store": "Direct", "stages": "3"}, DenseConfig(stages=3, store=Direct())),
     ({"store": "None"}, DenseConfig()), ({"loads.b_evict_first": "True"}, DenseConfig(loads=Loads(b_evict_first=True))),
-    ({"operands.out": "f32"}, DenseConfig(Operands(out=f32)))], ids=str)
+    ({"operands.out": "f32"}, DenseConfig(Operands(out=f32))), ({"swap_ab": "true"}, DenseConfig(swap_ab=True))], ids=str)
 def test_fields_are_set_by_path(changes: dict[str, str], wanted: DenseConfig):
     assert DenseConfig().with_(changes) == wanted
     assert DenseConfig(tile=Tile(256, 128)).with_({"tile": repr(Tile()), **changes}) == wanted

@@ -131,10 +131,12 @@ def test_pairs_of_choices(config: DenseConfig) -> None:
     tile = config.tile
     m = config.loads.a_rows or (tile.BM + 8 if tile.BM * tile.BN < 10_000 else 72)
     more = 16 if config.staged or tile.BN < 64 else -16
+    turn = -1 if config.swap_ab else 1
     if isinstance(config.scheduler, StreamK) and not config.operands.batched:                    # one tile in two runs
-        run_config(config, min(m, tile.BM), tile.BN // 16 * 16, tile.BK * 2 * MIN_STAGES_OF_PART - 16, sms=2 * config.cluster)
+        extents = min(m, tile.BM), tile.BN // 16 * 16
+        run_config(config, *extents[::turn], tile.BK * 2 * MIN_STAGES_OF_PART - 16, sms=2 * config.cluster)
         return
-    run_config(config, m, -(-tile.BN // 16) * 16 + more, tile.BK * max(3, config.splits) - 16)
+    run_config(config, *(m, -(-tile.BN // 16) * 16 + more)[::turn], tile.BK * max(3, config.splits) - 16)
 
 
 PARTS = 8

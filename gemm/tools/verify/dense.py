@@ -14,8 +14,9 @@ from ptxkit.errors import LaunchError
 from ptxkit.ptx import mul
 from ptxkit.runtime import driver
 from ptxkit.runtime.launch import view
-from ptxkit.types import f32
+from ptxkit.types import TYPES, bf16, f32
 
+from ...collective.epilogue_ops import Fusion, ScaleKind
 from ...config import budget
 from ...config.dense import DenseConfig, Operands
 from ...config.parts import BlockScaled, Dynamic, Scheduler, SplitK, Static, StreamK, Tile
@@ -169,7 +170,8 @@ def odd(config: DenseConfig) -> list[tuple[int, int, int]]:
     """Shapes for a configuration: less than a tile, a tile for each CTA of a cluster, several tiles and rests."""
     tile = config.tile
     depth = max(config.splits + 1, 3 * MIN_STAGES_OF_PART if isinstance(config.scheduler, StreamK) else 0) * tile.BK
-    return [(8, 16, depth - 16), small(config), (config.loads.a_rows or 3 * tile.BM + 8, 5 * tile.BN // 16 * 16 + 16, 3 * depth)]
+    m, n = config.loads.a_rows or 3 * tile.BM + 8, 5 * tile.BN // 16 * 16 + 16
+    return [(8, 16, depth - 16), small(config), (n - 3, m, 3 * depth) if config.swap_ab else (m, n, 3 * depth)]
 
 
 def operands(torch: Any, case: Case) -> dict[str, Any]:
@@ -274,9 +276,23 @@ def prepared(torch: Any, count: int, seed: int) -> list[tuple[Case, DenseConfig]
 
 
 def structures() -> list[tuple[Case, DenseConfig]]:
-    """Odd shapes for each structure in the shipped tables and for each pair of choices of a configuration."""
+    """Odd shapes for each structure in the shipped tables and for each pair of choices of a configuration; every fusion and kind of scales
+    of whole rows and columns with A and B swapped."""
     rng = random.Random(1)
-    return [(legal(rng, of_config(config, *shape)), config) for config in (*distinct(shipped()), *pairwise()) for shape in odd(config)]
+    plain = [(of_config(config, *shape), config) for config in (*distinct(shipped()), *pairwise()) for shape in odd(config)]
+    return [(legal(rng, case), config) for case, config in (*plain, *_swapped())]
+
+
+def _swapped() -> Iterator[tuple[Case, DenseConfig]]:
+    scales: dict[str, ScaleKind | None] = {"none": None, "one": "whole", "row": "row", "column": "column", "row_column": "row_column"}
+    taken = [fused for fused in FUSIONS if not (fused.c or fused.residual)]
+    for fused, (kind, scale), BN in itertools.product(taken, scales.items(), (48, 104)):
+        word = "bf16" if kind == "none" else "e4m3"
+        activation = _square if fused.activation == "square" else fused.activation or None
+        fusion = Fusion(fused.alpha != 1.0, scale, None, TYPES[fused.bias] if fused.bias else None,
+                        "row" if fused.along == "row" else "column", activation)
+        config = DenseConfig(Operands(TYPES[word], TYPES[word], bf16), Tile(128, BN), fusion=fusion, swap_ab=True)
+        yield Case(151, 200, 136, word, word, "bf16", scales=kind, fused=fused), config
 
 
 SCHEDULERS: tuple[Scheduler, ...] = (Static(), SplitK(3), Dynamic(), StreamK())

@@ -1,0 +1,169 @@
+"""Products with A and B swapped: D^T = B^T A^T on the CPU device, checked, against float64, and what the configuration says of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ptxkit.cards import H200
+from ptxkit.dsl.values import from_json, to_json
+from ptxkit.gemm.collective.epilogue_ops import Fusion
+from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.invariant import varies
+from ptxkit.gemm.config.parts import ClusterShape, Cooperative, Dynamic, Hilbert, Loads, Pingpong, Staged, Static, StreamK, Swizzle, Tile
+from ptxkit.gemm.heuristic.tuned import knobs, revive
+from ptxkit.gemm.launch.grid import kernel_of
+from ptxkit.gemm.launch.simulate import simulate
+from ptxkit.gemm.scheduler.stream_k import MIN_STAGES_OF_PART
+from ptxkit.gemm.tools.problems import asked
+from ptxkit.gemm.tools.verify.dense import FUSIONS, structures
+from ptxkit.types import bf16, e4m3, e5m2, f16, f32
+
+from .test_products import normal, phi, run, run_config
+
+pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
+MAJORS = {"n": "k", "t": "mn"}
+
+
+def swapped(a: Any = bf16, out: Any = bf16, layout: str = "nt", **more: Any) -> DenseConfig:
+    b_major = {"n": "mn", "t": "k"}[layout[1]]
+    operands = Operands(a, a, out, more.pop("accumulator", f32), MAJORS[layout[0]], b_major, more.pop("batched", False))  # type: ignore[arg-type]
+    return DenseConfig(operands, swap_ab=True, **more)
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("out", [bf16, f16, f32])
+def test_layouts(layout: str, out: Any) -> None:
+    """Several tiles along both extents, with rests. Of a transposed A tiles have whole spans of rows, and M is a multiple of 8."""
+    transposed = layout[0] == "t"
+    config = swapped(f16, out, layout, tile=Tile(128, 64 if transposed else 24))
+    run_config(config, 136 if transposed else 51, 200, 136, sms=2)
+
+
+@pytest.mark.parametrize("BN", [8, 16, 40, 88, 104, 144, 176])
+def test_widths(BN: int) -> None:
+    """Buffers of all rows of a tile, of some of them, and of eight; an odd number of blocks of eight, odd M, an N of no whole boxes."""
+    run_config(swapped(tile=Tile(64, BN)), BN + 3, 72, 72)
+
+
+@pytest.mark.parametrize("config", [
+    swapped(tile=Tile(128, 40), schedule=Pingpong()), swapped(out=f32, tile=Tile(64, 40), schedule=Pingpong()),
+    swapped(tile=Tile(192, 40)), swapped(tile=Tile(256, 32)), swapped(tile=Tile(64, 80), store=Staged(1)),
+    swapped(tile=Tile(64, 80), store=Staged(3)), swapped(tile=Tile(128, 48), scheduler=Static(cluster=ClusterShape(2, 1))),
+    swapped(tile=Tile(128, 48), scheduler=Static(cluster=ClusterShape(1, 2))),
+    swapped(tile=Tile(64, 32), scheduler=Static(cluster=ClusterShape(2, 2))),
+    swapped(tile=Tile(64, 32), scheduler=Static(Swizzle("along_n", 2, serpentine=True))), swapped(tile=Tile(64, 32), scheduler=Dynamic()),
+    swapped(tile=Tile(64, 32), scheduler=Static(Hilbert())), swapped(tile=Tile(64, 32), batched=True),
+    swapped(f16, f16, tile=Tile(64, 32)), swapped(e4m3, tile=Tile(64, 32)), swapped(f32, f32, tile=Tile(64, 32))], ids=str)
+def test_choices(config: DenseConfig) -> None:
+    """Two tiles and a rest of each extent."""
+    tile = config.tile
+    run_config(config, tile.BN + 5, tile.BM + 16, 3 * tile.BK - 16)
+
+
+def test_stream_k() -> None:
+    config = swapped(tile=Tile(64, 24), scheduler=StreamK())
+    run_config(config, 23, 64, config.tile.BK * 2 * MIN_STAGES_OF_PART - 16, sms=2)
+
+
+def test_sums_in_f16() -> None:
+    run_config(swapped(f16, f16, tile=Tile(64, 32), accumulator=f16), 35, 72, 136, accumulate="f16")
+
+
+def test_two_types_of_operands() -> None:
+    run_config(DenseConfig(Operands(e5m2, e4m3, bf16), Tile(64, 32), swap_ab=True), 35, 72, 144)
+
+
+BIASES = {"column": (72,), "row": (35, 1)}
+
+
+@pytest.mark.parametrize(("along", "kind", "activation"), [
+    ("column", f32, None), ("column", bf16, "gelu"), ("row", f32, "relu"), ("row", f16, None)])
+def test_bias_alpha_and_activation(along: Any, kind: Any, activation: str | None) -> None:
+    """An odd number of rows: the bias of rows is read element by element."""
+    functions: dict[str | None, Any] = {None: lambda x: x, "relu": lambda x: np.maximum(x, 0), "gelu": lambda x: x * phi(x)}
+    bias = normal(np.random.default_rng(3), kind.__name__, *BIASES[along])
+    config = swapped(tile=Tile(64, 16), fusion=Fusion(alpha=True, bias=kind, bias_along=along, activation=activation))
+    run(35, 72, 40, config=config, bias=bias, alpha=-0.5, activation=activation, added=1e-4,
+        then=lambda x: functions[activation](x + bias.astype(np.float64)))
+
+
+def test_scales_of_whole_operands() -> None:
+    """The same bits as unswapped: alpha and both scales are multiplied in one order."""
+    scales = {"a_scale": np.array([0.7], np.float32), "b_scale": np.array([1.3], np.float32)}
+    fusion = Fusion(alpha=True, scale="whole")
+    upright = DenseConfig(Operands(e4m3, e4m3, f32), Tile(64, 32), fusion=fusion)
+    first, second = (run(35, 48, 144, "e4m3", out="f32", config=config, alpha=1.1, **scales)
+                     for config in (upright, swapped(e4m3, f32, tile=Tile(64, 32), fusion=fusion)))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("kind", ["row", "column", "row_column"])
+def test_scales_of_rows_and_columns(kind: Any) -> None:
+    rng = np.random.default_rng(1)
+    m, n, k = 35, 72, 80
+    a, b = normal(rng, "e4m3", m, k), normal(rng, "e4m3", n, k).T
+    a_scale = (rng.random((m if "row" in kind else 1, 1)) + 0.5).astype(np.float32)
+    b_scale = (rng.random((1, n if "column" in kind else 1)) + 0.5).astype(np.float32)
+    d = np.full((m, n), np.nan, np.float32)
+    config = swapped(e4m3, f32, tile=Tile(64, 24), fusion=Fusion(scale=kind))
+    assert simulate(a, b, d, a_scale=a_scale, b_scale=b_scale, config=config, card=H200.with_sms(2)).verdict == "clean"
+    exact = a.astype(np.float64) * a_scale @ (b.astype(np.float64) * b_scale)
+    np.testing.assert_allclose(d, exact, rtol=1e-3, atol=1e-3)
+
+
+def test_operands_that_are_copied_before() -> None:
+    """`align` names the caller's operands."""
+    rng = np.random.default_rng(4)
+    a, b = normal(rng, "bf16", 35, 37), normal(rng, "bf16", 37, 72)
+    d = np.full((35, 72), np.nan, np.float32)
+    config = swapped(out=f32, layout="nn", tile=Tile(64, 32), loads=Loads(align="a"))
+    assert simulate(a, b, d, config=config, card=H200.with_sms(2)).verdict == "clean"
+    np.testing.assert_allclose(d, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("config", [
+    swapped(tile=Tile(192, 176)), swapped(out=f32, layout="tn", tile=Tile(64, 128), stages=3),
+    swapped(tile=Tile(128, 48), schedule=Pingpong(), scheduler=Static(cluster=ClusterShape(2, 1)))], ids=str)
+def test_the_words_of_a_table_and_of_json_say_it(config: DenseConfig) -> None:
+    layout = ("n" if config.operands.a_major == "k" else "t") + ("t" if config.operands.b_major == "k" else "n")
+    problem = asked(264, 1024, 512, "bf16", out=config.operands.out.__name__, layout=layout)
+    kept = knobs(config, problem)
+    assert kept["swap_ab"] is True
+    assert revive(kept, problem) == config
+    assert from_json(DenseConfig, to_json(config)) == config
+    del kept["swap_ab"]
+    assert not revive(kept, problem).swap_ab
+
+
+def test_an_upright_configuration_says_nothing_of_it() -> None:
+    config = DenseConfig(tile=Tile(128, 128))
+    assert "swap_ab" not in knobs(config, asked(264, 1024, 512))
+    assert "swap_ab" not in config.parameters
+    assert config.parameters["store"] == Staged(2)
+
+
+def test_the_kernel_is_that_of_the_transposed_product() -> None:
+    """It differs from an upright kernel of the exchanged operands in its store alone."""
+    config = DenseConfig(Operands(a_major="mn"), Tile(128, 64), 4, swap_ab=True, fusion=Fusion(bias=f32))
+    found = config.parameters
+    assert found["operands"] == Operands(b_major="mn")
+    assert found["fusion"] == Fusion(bias=f32, bias_along="row")
+    text = kernel_of(config).ptx(**found)
+    assert "stmatrix.sync.aligned.m8n8.x4.trans" in text
+    assert "wgmma.mma_async.sync.aligned.m64n64k16" in text
+
+
+def test_sums_may_be_in_another_order() -> None:
+    assert "B^T by A^T" in str(varies(swapped(tile=Tile(64, 32))))
+
+
+def test_verify_draws_every_fusion_that_is_taken() -> None:
+    drawn = [(case, config) for case, config in structures() if config.swap_ab]
+    assert {case.fused for case, _ in drawn} == {fused for fused in FUSIONS if not (fused.c or fused.residual)}
+    assert {case.scales for case, _ in drawn} == {"none", "one", "row", "column", "row_column"}
+    assert {type(config.schedule) for _, config in drawn} == {Cooperative, Pingpong}
+    assert {type(config.scheduler) for _, config in drawn} == {Static, Dynamic, StreamK}
+    assert {config.operands.out for _, config in drawn} == {bf16, f16, f32}
