@@ -18,8 +18,29 @@ NAMED = 16
 """Named barriers of a CTA."""
 
 
-class Pipeline:
-    """The mbarriers full[stage] and empty[stage] of a ring of `stages`. The stage and the parity are those of `ring`.
+class Stages:
+    """The mbarriers full[stage] and empty[stage] of a ring of `stages`, and how many arrivals end a phase of each."""
+
+    def __init__(self, stages: int, *, producers: int, consumers: int, name: str = "") -> None:
+        self.stages = stages
+        self.full: MBarriers = allocate(stages, name=f"{name}full")
+        self.empty: MBarriers = allocate(stages, name=f"{name}empty")
+        self.counts = (self.full, producers), (self.empty, consumers)
+        """The mbarriers and their arrival counts, for `init_barriers`."""
+
+    def init(self, *more: tuple[MBarriers, int]) -> None:
+        """In one thread: mbarrier.init of these mbarriers and of `more`, and fence.mbarrier_init. A barrier of the block follows."""
+        init_barriers(*self.counts, *more)
+
+    def producer_tail(self, position: Ring) -> None:
+        """Before the producer exits: wait until every stage is empty, in a `ring` over the stages. No CTA may arrive at, or multicast into,
+        one that has exited."""
+        with ring(position, self.stages) as (_, stage, parity):
+            wait(self.empty[stage], parity ^ 1)
+
+
+class Pipeline(Stages):
+    """Stages between producers and consumers of one CTA. The stage and the parity are those of `ring`.
 
     Arrivals of a phase. full: `producers`; with `bytes` that is 1, the arrive.expect_tx of `producer_acquire`, and the copies complete it.
     empty: `consumers`, the number of threads that execute `consumer_release` for a stage.
@@ -31,15 +52,8 @@ class Pipeline:
                  name: str = "") -> None:
         if bytes is not None and producers != 1:
             raise TraceError(f"one thread arms a stage of {bytes} bytes, not {producers}: leave producers= or bytes= out")
-        self.stages, self.bytes, self.generic = stages, bytes, generic
-        self.full: MBarriers = allocate(stages, name=f"{name}full")
-        self.empty: MBarriers = allocate(stages, name=f"{name}empty")
-        self.counts = (self.full, producers), (self.empty, consumers)
-        """The mbarriers and their arrival counts, for `init_barriers`."""
-
-    def init(self, *more: tuple[MBarriers, int]) -> None:
-        """In one thread: mbarrier.init of these mbarriers and of `more`, and fence.mbarrier_init. A bar.sync of the block follows."""
-        init_barriers(*self.counts, *more)
+        super().__init__(stages, producers=producers, consumers=consumers, name=name)
+        self.bytes, self.generic = bytes, generic
 
     def producer_acquire(self, stage: Index, parity: Reg[u32] | int, bytes: Reg[u32] | int | None = None) -> MBarrier:
         """Wait until the stage is empty. Returns full[stage], on which the copies complete.
@@ -66,11 +80,6 @@ class Pipeline:
         if self.generic:
             fence.proxy.async_.shared__cta()
         mbarrier.arrive.shared__cta.b64(self.empty[stage], pred=pred)
-
-    def producer_tail(self, position: Ring) -> None:
-        """Before the producer exits: wait until every stage is empty, in a `ring` over the stages."""
-        with ring(position, self.stages) as (_, stage, parity):
-            wait(self.empty[stage], parity ^ 1)
 
 
 class NamedBarrier:
@@ -128,4 +137,4 @@ def take(count: int) -> int:
     return first
 
 
-__all__ = ["NamedBarrier", "NamedBarriers", "Pipeline"]
+__all__ = ["NamedBarrier", "NamedBarriers", "Pipeline", "Stages"]

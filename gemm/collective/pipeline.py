@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ptxkit import MBarrier, MBarriers, Reg, Ring, ring, smem
-from ptxkit.idioms import init_barriers, remote, wait
+from ptxkit import MBarrier, MBarriers, Reg
+from ptxkit.idioms import remote, wait
+from ptxkit.pipeline import Stages
 from ptxkit.ptx import bar, fence, mbarrier
 from ptxkit.types import pred, u32
 
@@ -20,8 +21,8 @@ Counts = tuple[MBarriers, int]
 """mbarriers, and the arrivals of one phase of each."""
 
 
-class Pipeline:
-    """The mbarriers full[stage] and empty[stage].
+class Pipeline(Stages):
+    """The stages of a producer, for the CTAs of a cluster. `ConsumerSide` is the other side.
 
     Arrivals of a phase. full: 1, the producer's arrive.expect_tx with the bytes of the whole stage, including those that peers multicast;
     and `copying_lanes`, if the lanes of a warp copy into the stage too. empty: one thread of every warpgroup that reads the stage, in every
@@ -34,20 +35,10 @@ class Pipeline:
 
     def __init__(self, stages: int, readers: int, cluster: Cluster | None = None, *, by_warp: bool = False, copying_lanes: int = 0,
                  by_threads: bool = False, tensor_copies: bool = True, name: str = "") -> None:
-        self.stages, self.by_warp, self.copying_lanes = stages, by_warp, copying_lanes
-        self.by_threads, self.tensor_copies = by_threads, tensor_copies
+        self.by_warp, self.copying_lanes, self.by_threads, self.tensor_copies = by_warp, copying_lanes, by_threads, tensor_copies
         self.cluster = cluster or Cluster()
         self.readers = readers * (4 if by_warp else 1)
-        self.full, self.empty = smem.mbarrier(stages, name=f"{name}full"), smem.mbarrier(stages, name=f"{name}empty")
-
-    @property
-    def counts(self) -> tuple[Counts, Counts]:
-        """The mbarriers and their arrival counts."""
-        return (self.full, self.tensor_copies + self.copying_lanes), (self.empty, self.cluster.peers * self.readers)
-
-    def init(self, *more: Counts) -> None:
-        """In one thread: initialise these mbarriers and `more`, then execute the fence for the other CTAs of the cluster."""
-        init_barriers(*self.counts, *more)
+        super().__init__(stages, consumers=self.cluster.peers * self.readers, producers=tensor_copies + copying_lanes, name=name)
 
     def acquire(self, stage: Reg[u32], parity: Reg[u32]) -> None:
         """Wait until the stage is empty."""
@@ -57,11 +48,6 @@ class Pipeline:
         """The producer's arrive.expect_tx of `bytes`. Returns the mbarrier on which the copies complete."""
         mbarrier.arrive.expect_tx.shared__cta.b64(self.full[stage], bytes)
         return self.full[stage]
-
-    def producer_tail(self, position: Ring) -> None:
-        """Wait until every stage is empty: no CTA may arrive at or multicast into a CTA that has exited."""
-        with ring(position, self.stages) as (_, stage, parity):
-            wait(self.empty[stage], parity ^ 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,31 @@
-"""What the caller's code says about its own names: which names a `with` binds, and whether a name is loaded before it is stored again.
+"""What the caller's code says: which names a `with` binds, whether a name is loaded before it is stored again, how a body is left.
 
-The trace sees values and no names. These questions are asked where two names of one value, or a value and its copy, must be told apart.
+The trace sees values and no names. These questions are asked where two names of one value, or a value and its copy, must be told apart, and
+where Python leaves a body that runs on the GPU.
 """
 
 from __future__ import annotations
 
 import dis
+from functools import lru_cache
 from types import CodeType
 
 LEAVES = ("RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 """Instructions after which the next one is not executed."""
 _JUMPS = {*dis.hasjrel, *dis.hasjabs}
+_LEAVING = {dis.opmap[word] for word in ("RETURN_VALUE", "RETURN_CONST", "LOAD_CONST", "POP_TOP", "SWAP", "JUMP_BACKWARD", "NOP")
+            if word in dis.opmap}
+"""What may stand after the call of `__exit__` and its POP_TOP where a body is left by `return`, `break` or `continue`."""
+_PREPARES, _FORWARD, _BACKWARD, _RETURNS, _SAME, _UNCONDITIONAL = (
+    {dis.opmap[word] for word in words if word in dis.opmap} for words in (
+        ("LOAD_CONST", "SWAP", "PRECALL", "NOP", "NOT_TAKEN"), ("JUMP_FORWARD",), ("JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
+        ("RETURN_VALUE", "RETURN_CONST"), ("CALL", "POP_TOP"), LEAVES))
+_left: dict[tuple[int, int], tuple[CodeType, bool]] = {}
+
+
+@lru_cache(maxsize=32)
+def _steps(code: CodeType) -> list[dis.Instruction]:
+    return [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
 
 
 def local(code: CodeType, name: str) -> bool:
@@ -21,8 +36,8 @@ def local(code: CodeType, name: str) -> bool:
 def targets(code: CodeType, at: int) -> set[str]:
     """The names that are bound right after the instruction at an offset: those after `as`, or of an assignment or a `for`."""
     found: set[str] = set()
-    for each in dis.get_instructions(code):
-        if each.offset <= at or each.opname in ("CACHE", "UNPACK_SEQUENCE", "NOP"):
+    for each in _steps(code):
+        if each.offset <= at or each.opname in ("UNPACK_SEQUENCE", "NOP"):
             continue
         _, stored = _moves(each)
         if not stored:
@@ -36,7 +51,7 @@ def loaded(code: CodeType, name: str, after: int, until: int | None = None) -> i
 
     With `until` the ways end after that offset. `name` is `local`.
     """
-    steps = [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
+    steps = _steps(code)
     place = {each.offset: i for i, each in enumerate(steps)}
     lines = [(first, last, line) for first, last, line in code.co_lines()]
     waiting = [i for i, each in enumerate(steps) if each.offset > after][:1]
@@ -72,4 +87,83 @@ def _moves(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, ..
     return (), names if word == "DELETE_FAST" else ()
 
 
-__all__ = ["loaded", "local", "targets"]
+def left_early(code: CodeType, begin: int, at: int) -> bool:
+    """Whether `return`, `break` or `continue` ends a `with` body, and passes over what stands after it.
+
+    `begin` and `at` are the places of the calls of `__enter__` and `__exit__`. After an exception that `__exit__` swallows the code goes on
+    behind the `with`: to that way the one that was taken is compared.
+    """
+    text = code.co_code
+    here = _decoded(text, at)[2] + 2                 # after the POP_TOP of what `__exit__` returns
+    if here >= len(text) or text[here] not in _LEAVING:
+        return False                                 # the usual way, without a look at the rest
+    found = _left.get((id(code), at))
+    if found is None or found[0] is not code:
+        found = _left[id(code), at] = code, _passes_over(code, begin, at)
+    return found[1]
+
+
+def _passes_over(code: CodeType, begin: int, at: int) -> bool:
+    text = code.co_code
+    body = _decoded(text, begin)[2]
+    handlers = [entry for entry in dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]
+                if entry.start <= body < entry.end]
+    if not handlers:
+        return False
+    i = min(handlers, key=lambda entry: entry.end - entry.start).target
+    words = list[str]()
+    while not (words and words[-1].endswith("IF_TRUE")):
+        opcode, argument, i = _decoded(text, i)
+        words.append(dis.opname[opcode])
+        if len(words) > 6 or opcode in _UNCONDITIONAL:
+            return False
+    if "WITH_EXCEPT_START" not in words:
+        return False
+    usual = i + 2 * argument                         # where an exception that was swallowed goes on
+    while dis.opname[text[usual]] in ("POP_TOP", "POP_EXCEPT", "NOT_TAKEN"):
+        usual = _decoded(text, usual)[2]
+    return _parts(text, usual, _decoded(text, _decoded(text, at)[2])[2])
+
+
+def _parts(text: bytes, one: int, other: int) -> bool:
+    """Whether two ways part before both return or meet."""
+    for _ in range(200):
+        one, other = _onward(text, one), _onward(text, other)
+        if one == other:
+            return False
+        (first, _, after), (second, _, then) = _decoded(text, one), _decoded(text, other)
+        if first in _RETURNS and second in _RETURNS:
+            return False
+        if first != second or first not in _SAME:
+            return True
+        one, other = after, then
+    return True
+
+
+def _onward(text: bytes, i: int) -> int:
+    """The first instruction from here on that is no jump and does not only prepare another."""
+    while True:
+        opcode, argument, after = _decoded(text, i)
+        if opcode in _FORWARD:
+            i = after + 2 * argument
+        elif opcode in _BACKWARD:
+            i = after - 2 * argument
+        elif opcode in _PREPARES:
+            i = after
+        else:
+            return i
+
+
+def _decoded(text: bytes, i: int) -> tuple[int, int, int]:
+    """(opcode, argument, the place of the next instruction)."""
+    opcode, argument = text[i], text[i + 1]
+    i += 2
+    while opcode == dis.EXTENDED_ARG:
+        opcode, argument = text[i], argument << 8 | text[i + 1]
+        i += 2
+    while i < len(text) and not text[i]:
+        i += 2                                       # caches
+    return opcode, argument, i
+
+
+__all__ = ["left_early", "loaded", "local", "targets"]

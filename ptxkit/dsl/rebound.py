@@ -15,7 +15,7 @@ from ..errors import TraceError
 from ..grammar import tree
 from ..grammar.errors import Position
 from ..grammar.walk import instructions
-from .bytecode import loaded, local, targets
+from .bytecode import left_early, loaded, local, targets
 from .reg import Negated, Ptr, Reg, Value, Vec
 from .regions import Region, accesses
 from .source import named, outside
@@ -40,6 +40,7 @@ class Names:
         """Raise if a name holds another value now, and the body read the old one. `own` are the registers that the loop gave."""
         given = {reg.name for reg in own}
         for frame, begin, before in self.frames:
+            _stays(frame, begin, region.kind)
             now = _held(frame)
             for path, old in before.items():
                 new = now.get(path, old)
@@ -105,6 +106,7 @@ class Locals:
     def check(self, kind: str) -> None:
         """Raise if a name now holds a value that another name had before, and is read later: `best = x` emits nothing."""
         for frame, begin, before in self.frames:
+            _stays(frame, begin, kind)
             now = frame.f_locals
             for name, old in before.items():
                 new = now.get(name, old)
@@ -129,6 +131,15 @@ def _bits(type_: str) -> str:
 
 def _parts(value: Any) -> list[Any]:
     return list(value) if isinstance(value, Vec) else [value]
+
+
+def _stays(frame: FrameType, begin: int, kind: str) -> None:
+    """Raise where Python leaves the body and passes over what follows."""
+    if left_early(frame.f_code, begin, frame.f_lasti):
+        raise TraceError(
+            f"Python's `return`, `break` or `continue` leaves this `with {kind}` body while tracing, so that what follows is emitted for "
+            "no thread. On the GPU a thread ends with `exit()`, leaves a loop with `loop.break_if(p)` and begins its next iteration with "
+            "`loop.continue_if(p)`; Python's own words stand after the `with`")
 
 
 def caller(depth: int) -> FrameType | None:

@@ -7,6 +7,7 @@ statements of their own. It runs nothing.
 from __future__ import annotations
 
 import dis
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
@@ -25,7 +26,8 @@ class Emitting:
 
 
 _POP, _NAMES = dis.opmap["POP_TOP"], ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")
-_ENDS = tuple(dis.opmap[word] for word in ("LOAD_ATTR", *_NAMES))
+_DROPPED = re.compile(rb"(?=[%b].(?:\0\0)*%b)" % (re.escape(bytes(dis.opmap[word] for word in ("LOAD_ATTR", *_NAMES))),
+                                                     re.escape(bytes((_POP,)))), re.DOTALL)
 _checked: dict[int, CodeType] = {}
 """The functions without a closure that were found right, by the identity of their code."""
 
@@ -76,16 +78,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def _may(code: bytes) -> bool:
     """Whether a value is dropped right after it was loaded. Two bytes are an instruction, and zeros stand between them."""
-    at = code.find(_POP)
-    while at >= 0:
-        if not at % 2:
-            before = at - 2
-            while before > 0 and not code[before]:
-                before -= 2
-            if before >= 0 and code[before] in _ENDS:
-                return True
-        at = code.find(_POP, at + 1)
-    return False
+    return any(found.start() % 2 == 0 for found in _DROPPED.finditer(code))
 
 
 def _read(code: CodeType) -> Iterator[tuple[tuple[str, ...], int]]:

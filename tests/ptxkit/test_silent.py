@@ -321,6 +321,72 @@ def test_what_is_right_is_silent_and_right(kernel: Callable[..., None], expected
         assert stored(run(traced, {"out": 0, "n": n})) == [expected(n)]
 
 
+# --------------------------------------------------------------------------------------------------- Python leaves a body
+
+
+def test_python_leaves_a_body_that_runs_on_the_gpu() -> None:
+    def early(x: Ptr[u32], n: Numbers) -> None:
+        with if_(n == 0):                                                        # wrong
+            return
+        store.global_.u32(x, n)
+
+    def in_a_loop(x: Ptr[u32], n: Numbers) -> None:
+        with for_range(n) as i:                                                  # wrong
+            store.global_.u32(x, i)
+            return
+        store.global_.u32(x, n)
+
+    def skipped(x: Ptr[u32], n: Numbers) -> None:
+        for i in range(3):
+            with if_(n == i):                                                    # wrong
+                continue
+            store.global_.u32(x, n)
+
+    def broken(x: Ptr[u32], n: Numbers) -> None:
+        for _ in range(3):
+            with loop() as spin:                                                 # wrong
+                spin.break_if(n == 0)
+                break
+            store.global_.u32(x, n)
+
+    def other(x: Ptr[u32], n: Numbers) -> None:
+        with if_(n == 0):
+            store.global_.u32(x, n)
+        with else_():                                                            # wrong
+            return
+        store.global_.u32(x, 1)
+
+    for wrong in (early, in_a_loop, skipped, broken, other):
+        refused(wrong, "leaves this `with ", "`exit()`", "`loop.continue_if(p)`")
+
+
+def test_python_may_end_where_the_body_ends() -> None:
+    def helper(n: Numbers, x: Ptr[u32]) -> Numbers:
+        total = mov.u32(0)
+        with if_(n == 0):
+            add.u32(total, total, n)
+            return total
+
+    def kernel(x: Ptr[u32], n: Numbers) -> None:
+        helper(n, x)
+        for i in range(2):
+            if i:
+                with span("last"):
+                    continue
+            with if_(n == i), for_range(n):
+                for each in range(3):
+                    if each == 1:
+                        break
+                    store.global_.u32(x, each)
+            with if_(n == 3):
+                continue
+        with if_(n == 3), ring(2, n):
+            store.global_.u32(x, n)
+            return
+
+    trace(kernel)
+
+
 # --------------------------------------------------------------------------------------------------- reductions of too few threads
 
 
