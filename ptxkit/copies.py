@@ -64,6 +64,9 @@ def _chunks(view: TileView[Any], source: Ptr[Any], stride: Index, thread: Reg[An
     if source.type.bits != layout.type.bits:
         raise TraceError(f"a tile of {layout.type.__name__} is copied from a pointer to elements of its size, not to "
                          f"{source.type.__name__}: `pointer.cast(type)`")
+    if isinstance(stride, int) and stride % elements:
+        raise TraceError(f"lines {stride} elements of {layout.type.__name__} apart do not keep 16 bytes aligned: a stride is a multiple of "
+                         f"{elements} elements")
     line, column = thread // across, (thread % across) * elements
     each = threads // across
     first = view.lines(0, view.outer) if view.outer % 8 == 0 else view

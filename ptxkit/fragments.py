@@ -72,6 +72,9 @@ def load_fragment(view: TileView[Any], row: int, column: int, operand: Literal["
     _of_16_bits(view)
     if operand not in ("a", "b"):
         raise TraceError(f"ldmatrix loads operand 'a' or 'b' of an mma, not {operand!r}: accumulators are not in a tile before the product")
+    if not (type(row) is type(column) is int and 0 <= row <= view.outer - 16 and 0 <= column <= view.inner - 16) or column % 8:
+        raise TraceError(f"a fragment of 16 x 16 at row {row!r}, column {column!r} is not within a tile of {view.outer} x {view.inner}: "
+                         "give ints, and a column in steps of 8")
     lane = ptx.mov.u32(laneid) if lane is None else lane
     builder = current()
     if operand == "a":
@@ -97,6 +100,8 @@ def store_fragment(view: TileView[Any], fragment: Sequence[Reg[f32]] | Vec[f32, 
     if len(values) * 2 != count or count % 16 or column % 16 or column + count > view.layout.columns:
         raise TraceError(f"{len(values)} accumulators are {len(values) * 2} columns: a tile of {view.layout.columns} columns takes them in "
                          f"steps of 16 from column {column}")
+    if view.outer < 64:
+        raise TraceError(f"the accumulators of wgmma have 64 rows, and this tile has {view.outer}: give it 64")
     builder = current()
     lane = builder.memo(("lane",), (thread,), lambda: ptx.mov.u32(laneid))
     rows = builder.memo(("stmatrix row",), (thread, lane), lambda: (thread >> 5) * 16 + (lane & 15))

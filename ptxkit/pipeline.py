@@ -85,7 +85,7 @@ class Pipeline(Stages):
 class NamedBarrier:
     """One of the 16 barriers of a CTA, for `threads` of its threads, in whole warps. Number 0 is that of `bar.sync(0)`.
 
-    Without a `number` it gets the lowest one that no other object has. `barriers(count, threads)` makes several, which a register chooses.
+    Without a `number` it gets the lowest one that no object before it has. `NamedBarriers` are several, which a register chooses.
     """
 
     def __init__(self, threads: int, number: Index | None = None) -> None:
@@ -98,6 +98,8 @@ class NamedBarrier:
         self.number = take(1) if number is None else number.read() if isinstance(number, Special) else number
         if isinstance(self.number, int) and not 0 <= self.number < NAMED:
             raise TraceError(f"a CTA has {NAMED} barriers, 0 to {NAMED - 1}, and this is number {self.number}")
+        if isinstance(self.number, int):
+            builder.module.barriers.add(self.number)
 
     def sync(self) -> None:
         """Wait until all threads have arrived: one bar.sync."""
@@ -129,11 +131,12 @@ class NamedBarriers:
 
 def take(count: int) -> int:
     """The first of `count` neighbouring numbers that no named barrier has. 0 is left to `bar.sync(0)`."""
-    module = current().module
-    first = module.barriers
-    if first + count > NAMED:
-        raise TraceError(f"a CTA has {NAMED} barriers: {first} are taken, number 0 for `bar.sync(0)`, and {count} more are asked for")
-    module.barriers = first + count
+    taken = current().module.barriers
+    first = next((i for i in range(1, NAMED + 1 - count) if taken.isdisjoint(range(i, i + count))), None)
+    if first is None:
+        raise TraceError(f"a CTA has {NAMED} barriers: {len(taken)} are taken, number 0 for `bar.sync(0)`, and {count} more, next to each "
+                         "other, are asked for")
+    taken.update(range(first, first + count))
     return first
 
 

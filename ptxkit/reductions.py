@@ -29,6 +29,7 @@ def warp_reduce(operation: Any, value: Reg[S], *, lanes: int = 32) -> Reg[S]:
         raise TraceError(f"warp_reduce works on groups of 1, 2, 4, 8, 16 or 32 lanes, not {lanes}")
     if not isinstance(value, Reg) or value.type.bits != 32:
         raise TraceError(f"warp_reduce takes a 32-bit register, not {value!r}: `shfl.sync` moves 32 bits")
+    _check_operation(operation)
     _whole(current(), "warp_reduce", 32)
     if lanes == 32 and str(operation) in IN_HARDWARE:
         found: Reg[S] = ptx.opcode(f"redux.sync.{operation}")(value, ALL)
@@ -126,6 +127,11 @@ def _of_block(builder: Builder, operation: Any, value: Reg[S], barrier: int, thr
 def _loaded(value: Reg[Any]) -> str:
     """The type under which a value is loaded."""
     return value.type.__name__ if value.type.__name__ in ("u32", "s32", "f32") else "b32"
+
+
+def _check_operation(operation: Any) -> None:
+    if not callable(operation) or str(operation).partition(".")[0] in ("sub", "div", "rem", "shl", "shr", "setp"):
+        raise TraceError(f"a reduction takes an operation whose order does not matter, as `add.rn.f32` or `max.u32`, not {operation!r}")
 
 
 def _whole(builder: Builder, what: str, threads: int) -> None:

@@ -111,7 +111,7 @@ def _passes_over(code: CodeType, begin: int, at: int) -> bool:
     if not handlers:
         return False
     i = min(handlers, key=lambda entry: entry.end - entry.start).target
-    words = list[str]()
+    words, argument = list[str](), 0
     while not (words and words[-1].endswith("IF_TRUE")):
         opcode, argument, i = _decoded(text, i)
         words.append(dis.opname[opcode])

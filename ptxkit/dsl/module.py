@@ -57,7 +57,7 @@ class ModuleBuilder:
         self.name = name
         self.target = target
         self.block = block
-        self.barriers = 1                                            # named barriers from this number on are free
+        self.barriers = {0}                                          # named barriers that are taken: 0 is that of bar.sync(0)
         self.threads = None if block is None else block[0] * block[1] * block[2]
         self.layers = 1 if block is None else block[1] * block[2]    # threads with the same %tid.x
         self.cluster = cluster

@@ -73,7 +73,7 @@ def check_namesakes(builder: Builder, region: Region, names: Names, values: Mapp
                 f"Write `loop.{name}`; where the first value is meant, give it another name before the loop",
                 Position(named(frame.f_code.co_filename), line))
         registers = {reg.name for reg in _parts(values[name]) if isinstance(reg, Reg)}
-        if registers:
+        if registers and builder.body is builder.main:
             builder.results.append((len(builder.body), registers, name, frame.f_code, frame.f_lasti))
 
 

@@ -23,6 +23,8 @@ def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any])
     mnemonic = signature.form.mnemonic
     if mnemonic == "mapa" or (builder.remote and mnemonic in MOVES):
         _mapped(builder, mnemonic, values)
+    if mnemonic in ("ld", "st"):
+        _vector(signature.opcode, values)
     if mnemonic in ("setp", "set", "min", "max", "div", "rem"):
         check_constants(signature.opcode, (v for p, v in zip(signature.parameters, values, strict=True) if p.name == "b"))
     if mnemonic in ("cp", "st", "red", "tensormap", "prefetch") and "async" in signature.opcode:
@@ -45,6 +47,10 @@ def _mapped(builder: Builder, mnemonic: str, values: Sequence[Any]) -> None:
     """Record the registers that hold an address of mapa. Of the executing CTA's own rank it is an address like any other."""
     result, *sources = values
     if mnemonic == "mapa":
+        rank = sources[-1]
+        if type(rank) is int and 1 < builder.module.cluster_size <= rank:
+            raise TraceError(f"mapa of CTA {rank} in a cluster of {builder.module.cluster_size}: ranks are 0 to "
+                             f"{builder.module.cluster_size - 1}; @kernel(cluster=...) says how many CTAs it has")
         ranks = {str(getattr(source, "name", "")) for source in sources[1:]}
         remote = "%cluster_ctarank" not in ranks | {
             operand.name for i in builder.body if isinstance(i, tree.Instruction) and i.opcode in ("mov.u32", "mov.b32")
@@ -102,6 +108,19 @@ def _aligned(builder: Builder, opcode: str, place: SharedAddress, bytes: int) ->
             f"`{opcode}` needs shared memory aligned to {bytes} bytes: offset {place.offset} is in `{allocation.what}`, which is "
             f"aligned to {allocation.align}: give it align={bytes} and copy at multiples of it"
         )
+
+
+def _vector(opcode: str, values: Sequence[Any]) -> None:
+    """An access lies at a multiple of its own bytes. Only constant places in shared memory can be checked here."""
+    place = next((value for value in values if isinstance(value, SharedAddress)), None)
+    if place is None or place.dynamic is not None:
+        return
+    words = opcode.split(".")
+    count = int(next((word[1:] for word in words if word in ("v2", "v4", "v8")), 1))
+    bytes = count * (TYPES[words[-1]].bits if words[-1] in TYPES else 8) // 8
+    if place.offset % bytes:
+        raise TraceError(f"`{opcode}` at byte {place.offset} of shared memory: {bytes} bytes lie at a multiple of {bytes}, or the hardware "
+                         "traps; use fewer or smaller elements, or another place")
 
 
 def _whole_span(view: TileView[Any], tensormap: TensorMapParameter) -> None:
