@@ -14,6 +14,7 @@ from .dsl.division import fast_div
 from .dsl.label import Label
 from .dsl.rebound import Locals, Names, caller, check_namesakes
 from .dsl.reg import Index, Negated, Ptr, Reg, Special, Vec
+from .dsl.regions import leaves
 from .dsl.trace import Builder
 from .errors import TraceError
 from .grammar import tree
@@ -210,6 +211,8 @@ class _Loop(Block):
         self._body.end(builder, running)
         running._ended = True
         if running._repeat is None:
+            if not leaves(builder.body[self._body.region.start:], top):
+                raise TraceError("this loop never ends: nothing in its body leaves it: write `l.break_if(p)`, or `exit()`")
             builder.branch(top)
         elif builder.body[-1] is not running._repeat:
             raise TraceError("repeat_if(p) is the end of its loop: nothing stands after it")

@@ -182,6 +182,16 @@ class _Paths:
             f"and write it in place, as `{add}(total, total, x)`", self.lines[name])
 
 
+def leaves(body: list[tree.Statement], top: str) -> bool:
+    """Whether control may leave the statements of a loop's body, which goes back to `top`."""
+    within = {statement.name for statement in body if isinstance(statement, tree.Label)} | {top}
+    for each in instructions(body):
+        mnemonic = each.opcode.partition(".")[0]
+        if mnemonic in ("ret", "exit", "trap", "brx", "call") or (mnemonic == "bra" and not within.issuperset(names(each.operands[0]))):
+            return True
+    return False
+
+
 class _Values:
     """What predicates are, by the instructions that make them: two comparisons of the same values are one condition."""
 
@@ -267,4 +277,4 @@ def names(operand: Any) -> Iterator[str]:
         yield from names(operand.operand)
 
 
-__all__ = ["WRITES", "Region", "Regions", "accesses", "check_reads", "names", "writes"]
+__all__ = ["WRITES", "Region", "Regions", "accesses", "check_reads", "leaves", "names", "writes"]

@@ -11,7 +11,7 @@ from ptxkit import Ptr, Reg, Vec, else_, for_range, func, if_, loop, ring, smem,
 from ptxkit.errors import TraceError
 from ptxkit.flow import ring as again
 from ptxkit.idioms import cluster_sync, elect
-from ptxkit.ptx import add, bar, ld, max, mov, wgmma
+from ptxkit.ptx import add, bar, exit, ld, max, mov, wgmma
 from ptxkit.ptx import st as store
 from ptxkit.reductions import block_reduce, warp_reduce
 from ptxkit.types import bf16, u32
@@ -62,6 +62,30 @@ def _without_with() -> dict[str, Callable[..., None]]:
 @pytest.mark.parametrize("wrong", _without_with().values(), ids=_without_with())
 def test_a_block_without_with_is_an_error(wrong: Callable[..., None]) -> None:
     refused(wrong, "stands here without `with`", "write `with ")
+
+
+def test_a_loop_that_nothing_leaves() -> None:
+    def endless(n: Numbers) -> None:
+        with loop():                                                             # wrong
+            add.u32(n, n, 1)
+
+    def inner(n: Numbers) -> None:
+        with loop(), for_range(n) as i:                                          # wrong
+            add.u32(n, n, i)
+
+    for wrong in (endless, inner):
+        refused(wrong, "this loop never ends", "`l.break_if(p)`")
+
+    def right(n: Numbers) -> None:
+        with loop():
+            exit(pred=n == 3)
+        with loop() as outer, loop():
+            outer.break_if(n == 4)
+        with loop() as other:
+            other.continue_if(n == 3)
+            other.break_()
+
+    trace(right)
 
 
 def test_a_block_of_a_device_function() -> None:
