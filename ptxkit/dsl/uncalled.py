@@ -28,6 +28,8 @@ class Emitting:
 _POP, _NAMES = dis.opmap["POP_TOP"], ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")
 _DROPPED = re.compile(rb"(?=[%b].(?:\0\0)*%b)" % (re.escape(bytes(dis.opmap[word] for word in ("LOAD_ATTR", *_NAMES))),
                                                      re.escape(bytes((_POP,)))), re.DOTALL)
+MOST = 400
+"""Functions that are read for one kernel: its own and its helpers, and not all of a library that they come from."""
 _checked: dict[int, CodeType] = {}
 """The functions without a closure that were found right, by the identity of their code."""
 
@@ -36,7 +38,7 @@ def check_called(function: Callable[..., Any]) -> None:
     """Raise for a statement of `function`, or of a function that it names, that is an opcode or an idiom without a call."""
     home = (function.__module__ or "").partition(".")[0]
     waiting, seen = [function], set[int]()
-    while waiting:
+    while waiting and len(seen) < MOST:
         each = waiting.pop()
         if not isinstance(each, FunctionType) or id(each.__code__) in seen or id(each.__code__) in _checked or not _follows(each, home):
             continue
