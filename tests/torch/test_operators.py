@@ -55,6 +55,8 @@ def calls(device: str) -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any], 
         "grouped_gemm, along K": ("grouped_gemm", (randn(16, 32, device=device, grad=True).mT, randn(16, 24, device=device, grad=True),
                                                    ends), {}, (3, 32, 24)),
         "scaled_grouped_gemm": ("scaled_grouped_gemm", (q, qe.mT, one, torch.rand(3, device=device), ends), {}, (16, 16)),
+        "scaled_grouped_gemm, rows and columns": ("scaled_grouped_gemm", (q, qe.mT, rows, torch.rand(3, 16, device=device), ends), {},
+                                                  (16, 16)),
         "scaled_grouped_gemm, blocks": ("scaled_grouped_gemm", (q, qe.mT, rows, torch.rand(3, 1, 1, device=device), starts), {}, (16, 16)),
         "weight_gradient": ("weight_gradient", (x, randn(16, 24, device=device, grad=True), starts), {}, (3, 32, 24)),
     }
@@ -78,6 +80,25 @@ def test_opcheck_of_the_out_variants(device: str, name: str) -> None:
     out = torch.empty(shape, dtype=named.get("out_dtype", torch.bfloat16), device=device)
     found = torch.library.opcheck(getattr(ops, operator).out, given, {**named, "out": out})
     assert set(found.values()) == {"SUCCESS"}
+
+
+def test_scales_are_those_of_rows_columns_and_blocks(device: str) -> None:
+    """In every shape that torch gives them, of a and of weights [K, N] and [G, K, N]."""
+    q, qw, qe = (randn(*shape, device=device, dtype=torch.float8_e4m3fn) for shape in ((16, 256), (24, 256), (2, 24, 256)))
+    ends, a, w, experts = offs(device, 5, 16), q.cpu().double(), qw.cpu().double(), qe.cpu().double()
+    generator = torch.Generator().manual_seed(9)
+    for of_a, of_b, of_groups in (((1,), (1,), (2,)), ((16, 1), (1, 24), (2, 24)), ((16,), (24,), (2, 1, 24)),
+                                  ((16, 2), (2, 1), (2, 2, 1))):
+        s, t, u = (torch.rand(shape, generator=generator) for shape in (of_a, of_b, of_groups))
+        blocks = of_a == (16, 2)
+        scaled_a = a * (s.double().repeat_interleave(128, 1) if blocks else s.double().reshape(-1, 1))
+        exact = scaled_a @ (w * (t.double().T.repeat_interleave(128, 1) if blocks else t.double().reshape(-1, 1))).T
+        near = ops.scaled_gemm(q, qw.T, s.to(device), t.to(device), out_dtype=torch.float32).cpu().double()
+        assert (near - exact).norm() <= 2.0 ** -11 * exact.norm(), of_a
+        weights = experts * (u.double().mT.repeat_interleave(128, 2) if blocks else u.double().reshape(2, -1, 1))
+        exact = torch.cat([scaled_a[:5] @ weights[0].T, scaled_a[5:] @ weights[1].T])
+        near = ops.scaled_grouped_gemm(q, qe.mT, s.to(device), u.to(device), ends, out_dtype=torch.float32).cpu().double()
+        assert (near - exact).norm() <= 2.0 ** -11 * exact.norm(), of_groups
 
 
 def detached(operator: str, given: tuple[Any, ...], named: dict[str, Any], shape: Any) -> Any:
