@@ -213,6 +213,11 @@ class DenseConfig(TiledConfig):
         sharing = 1 if isinstance(self.schedule, Pingpong) else self.warpgroups
         return sharing * (self.multicast.m + self.multicast.n - 1)
 
+    def tiles(self, m: int, n: int) -> tuple[int, int]:
+        """The tiles of an M x N product along BM and along BN."""
+        m, n = (n, m) if self.swap_ab else (m, n)
+        return -(-m // self.tile.BM), -(-n // self.tile.BN)
+
     @property
     def multiplied(self) -> Operands:
         """The operands as the kernel multiplies them."""

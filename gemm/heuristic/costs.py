@@ -34,6 +34,10 @@ RESERVED_BYTES = 1024           # of an SM's shared memory, for each CTA
 SM_REGISTERS = 65_536
 SPARE_REGISTERS = 48            # of an mma thread besides its sums, where a CTA does not claim all of an SM; 26 to 30 without a fusion
 STORES_AT_ONCE = 4              # CTAs of an SM that store as fast as one: a warp of each scheduler issues every few clocks
+SWAPPED = " swapped"            # ends the names of structures with A and B swapped
+SWAPPED_PENALTY = 1.03
+"""How many times as long as its upright counterpart a structure with A and B swapped is taken to need until a fit has seen it. A large one
+keeps the heuristic from choosing it, and `tune` and `sample` still try it."""
 WHOLE_WAVES = 6                 # up to which the last wave counts whole: with more, CTAs drift apart and fill half of it
 
 
@@ -99,7 +103,7 @@ class Costs:
 
 
 def structure(config: DenseConfig | Structure) -> str:
-    """What a factor belongs to: "128x256 cooperative 2x1", "64x128 cooperative split cluster"."""
+    """What a factor belongs to: "128x256 cooperative 2x1", "64x128 cooperative split cluster", "256x144 cooperative 1x1 swapped"."""
     tile, scheduler = config.tile, config.scheduler
     words = [f"{tile.BM}x{tile.BN}", "pingpong" if isinstance(config.schedule, Pingpong) else "cooperative"]
     if isinstance(scheduler, SplitK):
@@ -107,8 +111,15 @@ def structure(config: DenseConfig | Structure) -> str:
     else:
         cluster = shared_by(scheduler)
         words += [f"{cluster.m}x{cluster.n}"] + ["stream"] * isinstance(scheduler, StreamK)
-        words += ["short ring"] * (tile.BM * tile.BN <= 64 * 64 and 0 < config.stages <= max(SHORT_RINGS))
-    return " ".join(words)
+        words += ["short ring"] * (tile.BM * tile.BN <= 64 * 64 and 0 < config.stages <= max(SHORT_RINGS) and not config.swap_ab)
+    return " ".join(words) + SWAPPED * config.swap_ab
+
+
+def factor(factors: Mapping[str, float], name: str) -> float:
+    """The factor of a structure. One with A and B swapped that no fit has seen has that of the upright one, and a penalty."""
+    if name.endswith(SWAPPED) and name not in factors:
+        return factors.get(name.removesuffix(SWAPPED), 1.0) * SWAPPED_PENALTY
+    return factors.get(name, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +147,14 @@ class Sizes:
         return cls(problem.m, problem.n, problem.k, problem.batches or 1, problem.a.bits / 8, problem.out.bits / 8,
                    problem.a_lines.strides[0], problem.b_lines.strides[0], added, *shared)
 
+    def multiplied(self, swapped: Values) -> Sizes:
+        """The problem of D^T = B^T A^T where A and B are swapped."""
+        if not np.any(swapped):
+            return self
+        pairs = (("m", "n"), ("a_pitch", "b_pitch"), ("a_shared", "b_shared"))
+        both = (pair for one, other in pairs for pair in ((one, other), (other, one)))
+        return replace(self, **{name: np.where(swapped > 0, getattr(self, other), getattr(self, name)) for name, other in both})
+
 
 @dataclass(frozen=True, slots=True)
 class Columns:
@@ -157,6 +176,7 @@ class Columns:
     panel: Values
     a_rows: Values
     resident: Values                            # CTAs at work at a time
+    swapped: Values                             # whether A and B are
     factor: Values
     ctas: Values = 1.0                          # of an SM at a time
 
@@ -182,7 +202,7 @@ class Columns:
             rows.append((tile.BM, tile.BN, warpgroups, tile.BM // ROWS // (1 if pingpong else warpgroups), pingpong, cluster.m, cluster.n,
                          split.splits if split else 1, split is not None and split.reduce == "cluster", isinstance(scheduler, StreamK),
                          stages, staged, swizzle.raster == "along_n", swizzle.size, a_rows, resident[one.cluster],
-                         costs.factors.get(structure(one), 1.0)))
+                         one.swap_ab, factor(costs.factors, structure(one))))
         return cls(*np.array(rows, dtype=np.float64).T)
 
     def sharing_sms(self, smem_bytes: Any) -> Columns:
@@ -217,7 +237,8 @@ class Parts:
 
 def estimate(costs: Costs, asked: Sizes, seen: Columns) -> Parts:
     """The clocks of one launch, by configuration."""
-    c = costs
+    c, row_bytes = costs, asked.n * asked.out_size
+    asked = asked.multiplied(seen.swapped)
     depth = np.maximum(1.0, np.ceil(asked.k * asked.size / STAGE_BYTES))
     rows, columns = np.ceil(asked.m / seen.BM), np.ceil(asked.n / seen.BN)
     size = seen.cluster_m * seen.cluster_n
@@ -252,7 +273,7 @@ def estimate(costs: Costs, asked: Sizes, seen: Columns) -> Parts:
     rest, _, _ = stage(last / seen.ctas)
 
     # Work tiles, in waves.
-    straddled = 1.0 + c.straddled_store * (1.0 - np.gcd(np.asarray(asked.n * asked.out_size, dtype=np.int64), LINE) / LINE)
+    straddled = 1.0 + c.straddled_store * (1.0 - np.gcd(np.asarray(row_bytes, dtype=np.int64), LINE) / LINE)
     store = c.epilogue + np.where(seen.staged > 0, c.block, c.block_direct) * seen.blocks * seen.BN / 8 * asked.out_size / 2 * straddled
     pingpong = seen.pingpong > 0
 
@@ -368,4 +389,5 @@ def following(costs: Costs, measured: Card, card: Card) -> Costs:
                    latency=costs.latency * clock, tensor=card.tensor / measured.tensor)
 
 
-__all__ = ["Columns", "Costs", "CostsError", "Parts", "Sizes", "estimate", "fit_path", "following", "of_card", "read", "structure", "write"]
+__all__ = ["SWAPPED", "SWAPPED_PENALTY", "Columns", "Costs", "CostsError", "Parts", "Sizes", "estimate", "factor", "fit_path", "following",
+           "of_card", "read", "structure", "write"]

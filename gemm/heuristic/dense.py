@@ -19,7 +19,7 @@ from ..config.dense import DenseConfig, Operands
 from ..config.parts import ConfigError
 from ..problem.dense import Problem
 from . import copied, rings, waves
-from .costs import Columns, Costs, Parts, Sizes, estimate, of_card, structure
+from .costs import SWAPPED, Columns, Costs, Parts, Sizes, estimate, of_card, structure
 from .space import (
     LEAST_OF_A_SPLIT,
     NARROW,
@@ -31,10 +31,14 @@ from .space import (
     alike,
     of_structure,
     structures,
+    swappable,
 )
 
 MOST_SPLIT_WORK = 1.02
 """Work tiles of a K that is split in the workspace, over the CTAs at work at a time: its CTAs wait for each other."""
+
+SWAPPED_THREE_BLOCKS = False
+"""Whether single products may have tiles of 192 columns with A and B swapped. Nobody has measured that yet."""
 
 NOT_MEASURED = 1.03
 """How many times as long as by the model a structure is taken to need that no fit has seen: the factors of others spread about so much."""
@@ -77,14 +81,19 @@ class Judged:
 def _columns(card: Card) -> tuple[Columns, Any, Costs]:
     """All structures as the model sees them, still without their rings, and which of them the fit has seen."""
     costs = of_card(card)
-    return Columns.of_structures(structures(), card, costs), np.array([structure(one) in costs.factors for one in structures()]), costs
+    names = (structure(one).removesuffix(SWAPPED) for one in structures())
+    return Columns.of_structures(structures(), card, costs), np.array([name in costs.factors for name in names]), costs
 
 
 @functools.lru_cache(64)
-def _candidates(operands: Operands, card: Card) -> tuple[tuple[Structure, ...], Columns, Costs]:
-    """The structures that such operands can have, as the model sees them."""
+def _candidates(operands: Operands, swaps: bool, card: Card) -> tuple[tuple[Structure, ...], Columns, Costs]:
+    """The structures that such operands can have, as the model sees them; with A and B swapped too if the problem can have that."""
     columns, known, costs = _columns(card)
     there, fitting = rings.fitting(structures(), columns, operands)
+    if not swaps:
+        upright = fitting.swapped == 0
+        there[there] = upright
+        fitting = Columns(**{name: getattr(fitting, name)[upright] for name in fitting.__slots__})
     held_back = _of_batches(fitting) & ~known[there]
     held = replace(fitting, factor=np.where(held_back, fitting.factor * NOT_MEASURED, fitting.factor))
     return tuple(itertools.compress(structures(), there)), held, costs
@@ -101,20 +110,22 @@ def by_waves(problem: Problem) -> bool:
 
 def judged(problem: Problem, card: Card = H200) -> Judged:
     """Every structure of a problem without promoted sums, with its estimate by `costs`."""
-    found, columns, costs = _candidates(alike(problem.operands), card)
+    found, columns, costs = _candidates(alike(problem.operands), swappable(problem), card)
     return Judged(problem, found, estimate(costs, Sizes.of(problem), columns), _possible(problem, columns))
 
 
 def _possible(problem: Problem, seen: Columns) -> Any:
     """Whether a configuration makes sense for these extents."""
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
-    tiles = np.ceil(problem.m / seen.BM) * np.ceil(problem.n / seen.BN) * (problem.batches or 1)
+    m, n = (np.where(seen.swapped > 0, *pair) for pair in ((problem.n, problem.m), (problem.m, problem.n)))
+    tiles = np.ceil(m / seen.BM) * np.ceil(n / seen.BN) * (problem.batches or 1)
     split = (depth >= LEAST_OF_A_SPLIT * seen.splits) & ((seen.in_cluster > 0) | (tiles * seen.splits <= MOST_SPLIT_WORK * seen.resident))
     cut = (seen.splits > 1) | (seen.stream > 0)
     many = tiles > seen.resident
     together = np.where(seen.in_cluster > 0, seen.splits, seen.cluster_m * seen.cluster_n)
     long_store = (seen.BM == 128) & (seen.BN == 256) & (seen.stages < 4) & (seen.staged > 0)
-    there = (seen.resident >= together) & (Rows.of(problem).most >= seen.BM) & ~(cut & problem.invariant)
+    few = (Rows.of(problem).most < seen.BM) & (seen.swapped == 0)
+    there = (seen.resident >= together) & ~few & ~(cut & problem.invariant)
     if problem.batches is None:
         there &= ~_of_batches(seen)
     return np.where(seen.splits > 1, split, True) & (many | ~long_store) & there
@@ -122,10 +133,12 @@ def _possible(problem: Problem, seen: Columns) -> Any:
 
 def _of_batches(seen: Columns) -> Any:
     """Structures that only batches may have: they suit products of few rows or columns, many at a time, and are not yet measured for
-    others. Tiles of 192 rows fit 129 to 192 rows; narrow ones leave less of a small product's tile empty. Pingpong stores a tile while the
-    next one is multiplied, and so do several CTAs on an SM, whose waits for copies, products and barriers overlap besides."""
+    others. Tiles of 192 rows fit 129 to 192 rows (columns, with A and B swapped); narrow ones leave less of a small product's tile empty.
+    Pingpong stores a tile while the next one is multiplied, and so do several CTAs on an SM, whose waits for copies, products and barriers
+    overlap besides."""
     narrow = (seen.BN < NARROW) | ((seen.pingpong > 0) & (seen.BN < PINGPONG_FROM))
-    return (seen.BM == THREE_BLOCKS) | narrow | (seen.ctas > 1)
+    three = (seen.BM == THREE_BLOCKS) & ~((seen.swapped > 0) & SWAPPED_THREE_BLOCKS)
+    return three | narrow | (seen.ctas > 1)
 
 
 def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:

@@ -63,6 +63,7 @@ class Structure(NamedTuple):
     scheduler: Scheduler
     store: Staged | None = None
     stages: int = 0                             # 0: the deepest ring
+    swap_ab: bool = False
 
     @property
     def warpgroups(self) -> int:
@@ -138,12 +139,37 @@ def _structures(most: int) -> Iterator[Structure]:
             yield Structure(tile, Cooperative(), SplitK(splits))
             if splits in SPLITS_IN_CLUSTER:
                 yield Structure(tile, Cooperative(), SplitK(splits, "cluster"))
+    if most > ONE_BLOCK:
+        yield from _swapped()
     for BN in (16, 24):
         yield Structure(Tile(64, BN), Cooperative(), Static())
     for BN in (16, 24, 32, 48) if most > ONE_BLOCK else ():
         yield Structure(Tile(64, BN), Pingpong(), Static())
     for BN, stages in itertools.product((16, 24, 32, 48, 64), SHORT_RINGS):
         yield Structure(Tile(64, BN), Cooperative(), Static(), None, stages)
+
+
+def _swapped() -> Iterator[Structure]:
+    """Tiles of BM columns of D by BN rows. The number of rows of D does not bound BM."""
+    for BM, BN in itertools.product((64, 128, THREE_BLOCKS, 256), WIDTHS):
+        if BM == THREE_BLOCKS and BN > 176:
+            continue
+        tile = Tile(BM, BN)
+        for how in (Cooperative(), Pingpong()) if BM <= 128 and BN >= 64 else (Cooperative(),):
+            for cluster in (*CLUSTERS, *LARGE_CLUSTERS) if BN >= 64 else CLUSTERS[:1]:
+                yield Structure(tile, how, Static(cluster=cluster), swap_ab=True)
+                if cluster.size <= 2 and (64 * 128 if cluster.size == 1 else 128 * 128) <= BM * BN and BN in STREAMED:
+                    yield Structure(tile, how, StreamK(cluster=cluster), swap_ab=True)
+            if BM * BN >= 128 * 128 and (BM > 128 or isinstance(how, Pingpong)):
+                yield Structure(tile, how, Static(Swizzle("along_n")), swap_ab=True)
+
+
+def swappable(problem: Problem) -> bool:
+    """Whether structures with A and B swapped are for a problem: more rows than an m64 block has, 16-bit results that tensor copies can
+    store, and no part of an epilogue that such a configuration does not have."""
+    fusion = problem.fusion
+    stored = problem.store is None and problem.out.bits == 16
+    return stored and problem.m > ONE_BLOCK and fusion.c is None and fusion.residual is None and not (problem.promote or problem.invariant)
 
 
 def alike(operands: Operands) -> Operands:
@@ -160,11 +186,11 @@ def configured(one: Structure, operands: Operands, fusion: Fusion, rows: Rows, l
                store: Store | None) -> DenseConfig:
     """The configuration of a structure. `loads`: of a scheduler whose first tile a CTA knows in advance, and of another; `store`: None is
     derived. Raises ConfigError where it is refused."""
-    read = rows.loads(loads[isinstance(one.scheduler, StreamK)])
+    read = loads[1] if one.swap_ab else rows.loads(loads[isinstance(one.scheduler, StreamK)])
     if isinstance(read, Loads) and read.a_rows and (isinstance(one.schedule, Pingpong) or shared_by(one.scheduler).n > 1):
         read = replace(read, a_rows=0)          # whose copies of A are those of whole tiles
     stages = one.stages if one.store is None else SHORTER
-    return DenseConfig(operands, one.tile, stages, one.schedule, one.scheduler, store, read, fusion)
+    return DenseConfig(operands, one.tile, stages, one.schedule, one.scheduler, store, read, fusion, one.swap_ab)
 
 
 def of_structure(one: Structure, problem: Problem) -> DenseConfig:
@@ -180,10 +206,13 @@ def usual_loads(problem: Problem) -> tuple[Usual, Usual]:
 
 def of_problem(problem: Problem) -> list[DenseConfig]:
     """Every configuration for a problem. Batches of few rows have the schedules of many: their tiles are many."""
-    rows, loads, batched = Rows.of(problem), usual_loads(problem), problem.batches is not None
+    rows, loads, batched, swaps = Rows.of(problem), usual_loads(problem), problem.batches is not None, swappable(problem)
     found: dict[DenseConfig, None] = {}
     for one in structures() if batched else structures(rows.most):
-        if rows.most < one.tile.BM or (one.for_small_products and not batched):
+        if one.swap_ab:
+            if not swaps:
+                continue
+        elif rows.most < one.tile.BM or (one.for_small_products and not batched):
             continue
         with suppress(ConfigError):
             found[configured(one, problem.operands, problem.fusion, rows, loads, problem.stored(one.tile, one.scheduler, one.store))] = None
@@ -191,4 +220,4 @@ def of_problem(problem: Problem) -> list[DenseConfig]:
 
 
 __all__ = ["LEAST_OF_A_SPLIT", "NARROW", "ONE_BLOCK", "PINGPONG_FROM", "SHORTER", "SHORT_RINGS", "THREE_BLOCKS", "Rows", "Structure",
-           "alike", "configured", "of_problem", "of_structure", "shared_by", "structures", "usual_loads"]
+           "alike", "configured", "of_problem", "of_structure", "shared_by", "structures", "swappable", "usual_loads"]

@@ -52,8 +52,7 @@ class Grid:
     def of(cls, problem: Problem, config: DenseConfig, clusters: int) -> Grid:
         """The grid for a device that holds `clusters` clusters at once."""
         tile, cluster, order = config.tile, config.multicast, config.scheduler.order
-        m, n = (problem.n, problem.m) if config.swap_ab else (problem.m, problem.n)
-        tiles = -(-m // tile.BM), -(-n // tile.BN), -(-problem.k // tile.BK)
+        tiles = *config.tiles(problem.m, problem.n), -(-problem.k // tile.BK)
         places = -(-tiles[0] // cluster.m), -(-tiles[1] // cluster.n)
         whole = places[0] * places[1] * (problem.batches or 1)
         spread, streams = config.splits_in_workspace, isinstance(config.scheduler, StreamK)

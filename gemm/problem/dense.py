@@ -202,10 +202,10 @@ class Problem:
         and the L2 fetches no more than what is asked for; nor where lines straddle those of the L2."""
         if self.by_threads:
             return CopiedLoads(self.of_a.copies, self.of_b.copies)
-        if self.m > FEW_ROWS or swap_ab:
+        if self.m > FEW_ROWS:
             straddled = (self.a_lines.strides[0] | self.b_lines.strides[0]) % LINE
             return Loads(l2_fetch=LINE) if straddled else Loads()
-        first_is_known = not isinstance(scheduler, StreamK) and not isinstance(scheduler.order, Hilbert)
+        first_is_known = not (swap_ab or isinstance(scheduler, StreamK) or isinstance(scheduler.order, Hilbert))
         return Loads(l2_prefetch_stages=PREFETCH_STAGES if first_is_known else 0, l2_fetch=LINE)
 
     @property

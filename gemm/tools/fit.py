@@ -25,7 +25,7 @@ from ptxkit.errors import PtxkitError
 from ptxkit.measure.figures import quantile
 
 from ..config.dense import DenseConfig
-from ..heuristic.costs import Columns, Costs, Sizes, estimate, fit_path, structure, write
+from ..heuristic.costs import Columns, Costs, Sizes, estimate, factor, fit_path, structure, write
 from ..heuristic.dense import by_waves
 from ..heuristic.tuned import revive
 from ..problem.dense import Problem as Asked
@@ -98,7 +98,7 @@ def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list
     known = {config: place for place, config in enumerate(dict.fromkeys(config for _, config, _, _ in rows))}
     places = np.array([known[config] for _, config, _, _ in rows])
     product = np.array([row[0] for row in rows])
-    table = Columns.of(list(known), card, Costs())
+    table = replace(Columns.of(list(known), card, Costs()), factor=np.ones(len(known)))
     words = np.array([structure(config) for config in known])
     sizes = Sizes(*np.array(asked).T[:, product])
     return Pairs(product, sizes, _masked(table, places), words[places], np.array([row[2] for row in rows]),
@@ -161,8 +161,7 @@ def factors(costs: Costs, some: Pairs, card: Card) -> dict[str, float]:
 
 def regrets(costs: Costs, some: Pairs) -> Any:
     """By product: the time of the configuration that the model takes for the fastest of those measured, over the best one's."""
-    factor = np.array([costs.factors.get(word, 1.0) for word in some.structure])
-    clocks = estimate(costs, some.asked, some.seen).total * factor
+    clocks = estimate(costs, some.asked, some.seen).total * np.array([factor(costs.factors, word) for word in some.structure])
     order = np.lexsort((clocks, some.product))
     first = order[np.unique(some.product[order], return_index=True)[1]]
     return some.us[first] / some.best[first]

@@ -96,7 +96,7 @@ def generated(asked: Asked) -> list[DenseConfig]:
     depth = max(1, -(-asked.k * asked.a.bits // (8 * STAGE_BYTES)))
     for config in of_problem(asked):
         tile, splits = config.tile, config.splits
-        rows, columns = -(-asked.m // tile.BM), -(-asked.n // tile.BN)
+        rows, columns = config.tiles(asked.m, asked.n)
         tiles = rows * columns * (asked.batches or 1)
         mostly_empty = asked.m * asked.n < 0.2 * rows * tile.BM * columns * tile.BN
         if not mostly_empty and (splits == 1 or (LEAST_OF_A_SPLIT * splits <= depth and tiles * splits <= MOST_SPLIT_TILES)):

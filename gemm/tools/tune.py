@@ -75,7 +75,7 @@ def configurations(asked: Asked, card: Card = H200, most: int | None = None) -> 
     full, the fastest by its model first."""
     found = list(candidates(asked, card))
     for config in tuple(found) if not asked.invariant else ():
-        tiles = -(-asked.m // config.tile.BM) * -(-asked.n // config.tile.BN) * (asked.batches or 1)
+        tiles = math.prod(config.tiles(asked.m, asked.n)) * (asked.batches or 1)
         if not isinstance(config.scheduler, SplitK) and tiles % card.sms and 2 * tiles > card.sms:
             found += changed(config, StreamK(config.scheduler.order, config.multicast), config.loads)
     ranked = sorted(found, key=lambda config: clocks(asked, config, card))
@@ -215,7 +215,7 @@ def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Ste
     for regime in wanted:
         best = [config for _, config in halving(right, field.times(regime))]
         again = [*best, *(config for one in best[:2] for config in ways(one))]
-        if problem.count * -(-problem.m // best[0].tile.BM) * -(-problem.n // best[0].tile.BN) > field.card.sms:
+        if problem.count * math.prod(best[0].tiles(problem.m, problem.n)) > field.card.sms:
             again += [config for one in best[:2] for config in orders(one)]
         best = [config for _, config in halving(field.admit(list(dict.fromkeys(again))), field.times(regime))]
         finalists.update(dict.fromkeys(best))

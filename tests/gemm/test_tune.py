@@ -171,7 +171,7 @@ def test_knobs_give_the_configuration_back(text):
     for config in (*found, *(way for first in found[:3] for way in tune.ways(first))):
         kept = knobs(config, asked)
         assert revive(json.loads(json.dumps(kept)), asked) == config
-        assert kept.keys() <= {"tile", "stages", "schedule", "scheduler", "store", "loads"}
+        assert kept.keys() <= {"tile", "stages", "schedule", "scheduler", "store", "loads", "swap_ab"}
     sums = Cooperative(sums=asked.sums())
     plain = DenseConfig(asked.operands, Tile(64, 64), schedule=sums, loads=asked.loads(Static()), fusion=asked.fusion)
     assert knobs(plain, asked) == {"tile": {"BM": 64, "BN": 64}}
