@@ -26,6 +26,7 @@ from .choices import KINDS, LINE
 from .plan import assembled
 from .text import arguments
 
+UNUSED = 17             # numbers of a dense plan (px_plan of gemm.c) that a group plan leaves 0
 MAPS = ("x", "w", "y", "sfa_map", "sfb_map", "x_tail")
 """Of the kernels, in the order of gemm/export/group.c."""
 SOURCES = {"groups_rows": "PXG_ROWS", "groups_lengths": "PXG_LENGTHS", "out_pointer": "PXG_OUT", "out_row": "PXG_OUT_ROW",
@@ -203,7 +204,7 @@ def group_source(tables: Sequence[GroupTable], plans: Mapping[tuple[GroupLayer, 
 def _row(plan: GroupPlan, kernel: str) -> str:
     config, problem = plan.config, plan.problem
     base = (f"{{&pxg_kernel_{kernel}, pxg_arguments_{plan.number}, {len(plan.values)}, NULL, 0, NULL, NULL, NULL, NULL, "
-            f'0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "{config}", {{0}}}}')
+            f'{", ".join("0" * UNUSED)}, "{config}", {{0}}}}')
     maps = ", ".join(f"&pxg_{name}_{plan.number}" if name in plan.maps else "NULL" for name in MAPS)
     ragged = isinstance(config.store, StagedGroups) and config.store.ends == "ragged"
     size = problem.out.bits // 8
