@@ -54,7 +54,8 @@ def _mapped(builder: Builder, mnemonic: str, values: Sequence[Any]) -> None:
         ranks = {str(getattr(source, "name", "")) for source in sources[1:]}
         remote = "%cluster_ctarank" not in ranks | {
             operand.name for i in builder.body if isinstance(i, tree.Instruction) and i.opcode in ("mov.u32", "mov.b32")
-            and i.operands[0].name in ranks and isinstance(operand := i.operands[1], tree.Name)}  # type: ignore[union-attr]
+            and isinstance(written := i.operands[0], tree.Name) and written.name in ranks
+            and isinstance(operand := i.operands[1], tree.Name)}
         if isinstance(result, Reg):
             (builder.remote.add if remote else builder.remote.discard)(result.name)
     elif isinstance(result, Reg):

@@ -43,6 +43,15 @@ def test_structures_of_configurations() -> None:
     assert {f"{config}: {case}": sentence for case, config in trials if (sentence := dense.check(torch, case, config))} == {}
 
 
+def test_a_and_b_swapped() -> None:
+    """Every fusion and kind of scales, and the choices that go with it."""
+    torch.manual_seed(0)
+    trials = [(case, config) for case, config in dense.structures() if config.swap_ab][::3]
+    assert len(trials) > 40
+    assert assembled([config for _, config in trials]) == {}
+    assert {f"{config}: {case}": sentence for case, config in trials if (sentence := dense.check(torch, case, config))} == {}
+
+
 @pytest.mark.parametrize("wrong", ["a factor", "one element", "outside", "not written"])
 def test_a_wrong_kernel_is_caught(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     def product(a: Any, b: Any, out: Any, **_: Any) -> None:

@@ -22,6 +22,7 @@ from ptxkit.gemm.config.parts import (
     Dynamic,
     Promotion,
     ScaleLoad,
+    SplitK,
     Static,
     StreamK,
     Tile,
@@ -252,6 +253,8 @@ def test_which_block_scales_the_producer_can_copy(a: Any, b: Any, copies: tuple[
 
 def test_sums_in_f16() -> None:
     run(70, 48, 160, "f16", out="f16", accumulate="f16")
+    config = DenseConfig(Operands(f16, f16, f16, f16), Tile(64, 48), scheduler=SplitK(2, "cluster"))
+    run_config(config, 70, 48, 160, accumulate="f16")
 
 
 def test_batches_of_any_strides() -> None:
