@@ -101,12 +101,12 @@ def check(torch: Any, case: Case, exact: Case, gradient: Any, y: Any) -> dict[st
             depth = k * max(1, product(dz).numel() // math.prod(shape))
             allowed = like(product(entering) + sums(depth, dtype) * product(dz), shape)
             allowed = allowed + 1.05 * unit(dtype) * (found[name].abs().reshape(shape) + allowed) + 1e-30
-            got = getattr(case, name).grad
+            got = getattr(case, name).grad.cpu()
             errors[name] = far(got.reshape(shape), found[name].reshape(shape), allowed)
         for name, scale in (("bias", 1.0), ("residual", None), ("c", abs(case.beta))):
             if name not in found:
                 continue
-            got, shape = getattr(case, name).grad, getattr(case, name).shape
+            got, shape = getattr(case, name).grad.cpu(), getattr(case, name).shape
             off = dy * 0 if scale is None else scale * (dz_off + 2.0 ** -20 * dz)
             allowed = like(off, shape) + 1.05 * unit(got.dtype) * (found[name].abs() + like(off, shape)) + 1e-30
             errors[name] = far(got, found[name], allowed)

@@ -63,7 +63,7 @@ def law(device: str, seed: int, shapes: Any, dtype: Any, layout: str, fusion: di
         leaf = getattr(case, name)
         if leaf is not None:
             assert (leaf.grad.dtype, leaf.grad.shape) == (leaf.dtype, leaf.shape)
-            leaf.grad = leaf.grad.cpu()
+            assert leaf.grad.device == leaf.device
     errors = check(torch, case, exact, gradient, y.detach().cpu())
     assert max(errors.values()) <= 1, errors
 
@@ -129,7 +129,6 @@ def test_a_gradient_that_is_wrong_is_seen(device: str) -> None:
     y = case.call(ops.gemm)
     gradient = torch.ones_like(y)
     y.backward(gradient)
-    case.a.grad, case.b.grad = case.a.grad.cpu(), case.b.grad.cpu()
     case.b.grad[3, 5] *= 1.05
     errors = check(torch, case, exact, gradient.cpu(), y.detach().cpu())
     assert errors["a"] <= 1
