@@ -18,6 +18,7 @@ __all__ = [
     "check_device",
     "check_dtype",
     "check_shape",
+    "current_stream",
     "device_array",
     "empty_like_owner",
     "raw_stream",
@@ -36,7 +37,7 @@ def raw_stream(stream: Any, like: ArrayView | None = None) -> int:
     use it, it is the legacy stream. Other libraries do not tell their stream: None is an error with them.
     """
     if stream is None:
-        return _current_stream(like)
+        return current_stream(like)
     if isinstance(stream, int):
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
@@ -50,7 +51,8 @@ def raw_stream(stream: Any, like: ArrayView | None = None) -> int:
     raise LaunchError(f"stream={stream!r} is not a stream: pass an object with __cuda_stream__, a CUstream as an integer, or None")
 
 
-def _current_stream(like: ArrayView | None) -> int:
+def current_stream(like: ArrayView | None) -> int:
+    """The CUstream on which the library of this array works now. Raises LaunchError where that library does not tell."""
     if like is None:
         raise LaunchError("no argument is an array, so there is no library whose current stream could be meant: pass stream=")
     current = _CURRENT.get(like.owner)
