@@ -35,9 +35,6 @@ SM_REGISTERS = 65_536
 SPARE_REGISTERS = 48            # of an mma thread besides its sums, where a CTA does not claim all of an SM; 26 to 30 without a fusion
 STORES_AT_ONCE = 4              # CTAs of an SM that store as fast as one: a warp of each scheduler issues every few clocks
 SWAPPED = " swapped"            # ends the names of structures with A and B swapped
-SWAPPED_PENALTY = 1.03
-"""How many times as long as its upright counterpart a structure with A and B swapped is taken to need until a fit has seen it. A large one
-keeps the heuristic from choosing it, and `tune` and `sample` still try it."""
 WHOLE_WAVES = 6                 # up to which the last wave counts whole: with more, CTAs drift apart and fill half of it
 
 
@@ -116,10 +113,8 @@ def structure(config: DenseConfig | Structure) -> str:
 
 
 def factor(factors: Mapping[str, float], name: str) -> float:
-    """The factor of a structure. One with A and B swapped that no fit has seen has that of the upright one, and a penalty."""
-    if name.endswith(SWAPPED) and name not in factors:
-        return factors.get(name.removesuffix(SWAPPED), 1.0) * SWAPPED_PENALTY
-    return factors.get(name, 1.0)
+    """The factor of a structure. One with A and B swapped that no fit has seen has that of the upright one."""
+    return factors.get(name, factors.get(name.removesuffix(SWAPPED), 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,5 +384,5 @@ def following(costs: Costs, measured: Card, card: Card) -> Costs:
                    latency=costs.latency * clock, tensor=card.tensor / measured.tensor)
 
 
-__all__ = ["SWAPPED", "SWAPPED_PENALTY", "Columns", "Costs", "CostsError", "Parts", "Sizes", "estimate", "factor", "fit_path", "following",
+__all__ = ["SWAPPED", "Columns", "Costs", "CostsError", "Parts", "Sizes", "estimate", "factor", "fit_path", "following",
            "of_card", "read", "structure", "write"]

@@ -37,9 +37,6 @@ from .space import (
 MOST_SPLIT_WORK = 1.02
 """Work tiles of a K that is split in the workspace, over the CTAs at work at a time: its CTAs wait for each other."""
 
-SWAPPED_THREE_BLOCKS = False
-"""Whether single products may have tiles of 192 columns with A and B swapped. Nobody has measured that yet."""
-
 NOT_MEASURED = 1.03
 """How many times as long as by the model a structure is taken to need that no fit has seen: the factors of others spread about so much."""
 
@@ -94,7 +91,7 @@ def _candidates(operands: Operands, swaps: bool, card: Card) -> tuple[tuple[Stru
         upright = fitting.swapped == 0
         there[there] = upright
         fitting = Columns(**{name: getattr(fitting, name)[upright] for name in fitting.__slots__})
-    held_back = _of_batches(fitting) & ~known[there]
+    held_back = (_of_batches(fitting) | (fitting.BM == THREE_BLOCKS)) & ~known[there]
     held = replace(fitting, factor=np.where(held_back, fitting.factor * NOT_MEASURED, fitting.factor))
     return tuple(itertools.compress(structures(), there)), held, costs
 
@@ -133,12 +130,10 @@ def _possible(problem: Problem, seen: Columns) -> Any:
 
 def _of_batches(seen: Columns) -> Any:
     """Structures that only batches may have: they suit products of few rows or columns, many at a time, and are not yet measured for
-    others. Tiles of 192 rows fit 129 to 192 rows (columns, with A and B swapped); narrow ones leave less of a small product's tile empty.
-    Pingpong stores a tile while the next one is multiplied, and so do several CTAs on an SM, whose waits for copies, products and barriers
-    overlap besides."""
+    others. Narrow ones leave less of a small product's tile empty. Pingpong stores a tile while the next one is multiplied, and so do
+    several CTAs on an SM, whose waits for copies, products and barriers overlap besides."""
     narrow = (seen.BN < NARROW) | ((seen.pingpong > 0) & (seen.BN < PINGPONG_FROM))
-    three = (seen.BM == THREE_BLOCKS) & ~((seen.swapped > 0) & SWAPPED_THREE_BLOCKS)
-    return three | narrow | (seen.ctas > 1)
+    return narrow | (seen.ctas > 1)
 
 
 def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:

@@ -288,10 +288,11 @@ def test_what_is_chosen_for_random_batches_can_be_launched(card):
 
 
 def test_only_batches_get_tiles_that_are_not_measured_for_single_products():
-    own = {config.tile.BM for config in candidates(asked(154, 1048, 1768), H200)}
-    batched = {config.tile.BM for config in candidates(asked(154, 1048, 1768, batches=42), H200)}
-    assert batched - own == {192}
-    assert heuristic(asked(154, 1048, 1768, batches=42), H200).tile.BM == 192       # of which 80 % are full, and 60 % of 256 rows
+    own = {config.tile.BN for config in candidates(asked(154, 1048, 1768), H200)}
+    batched = {config.tile.BN for config in candidates(asked(154, 1048, 1768, batches=42), H200)}
+    assert batched - own == {16, 24}
+    chosen = heuristic(asked(154, 1048, 1768, batches=42), H200)
+    assert 154 / (chosen.tile.BN if chosen.swap_ab else chosen.tile.BM) >= 0.8      # so much of a tile's rows is full
     assert not by_waves(asked(16, 512, 512, batches=64))
     assert heuristic(asked(16, 16, 64, batches=4096), H200).tile.BN == 16
 
