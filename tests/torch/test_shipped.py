@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +14,47 @@ from tests.torch import wanted
 
 torch = wanted(__name__)
 
-from ptxkit.torch import GatedMLP, Linear, cpu_device  # noqa: E402
+import ptxkit.torch  # noqa: E402, F401
+from tests.torch import packaged  # noqa: E402
 
-ops, nn = torch.ops.ptxkit, torch.nn
+ops = torch.ops.ptxkit
 
 
 def model(device: str) -> Any:
-    torch.manual_seed(1)
-    made = {"device": device, "dtype": torch.bfloat16}
-    return nn.Sequential(Linear(64, 96, **made), nn.GELU(), Linear(96, 64, **made), GatedMLP(64, 96, **made))
+    return packaged.model(torch, "ptxkit", device)
 
 
 def package(device: str, folder: Path) -> None:
-    layers, x = model(device), torch.randn(16, 64, dtype=torch.bfloat16, device=device)
-    with torch.no_grad():
-        program = torch.export.export(layers, (x,), dynamic_shapes=({0: torch.export.Dim("rows", min=2, max=1024)},))
-        kept = torch._inductor.aoti_compile_and_package(program, package_path=str(folder / "layers.pt2"))
-        loaded = torch._inductor.aoti_load_package(kept)
-        for rows in (16, 40):
-            x = torch.randn(rows, 64, dtype=torch.bfloat16, device=device)
-            found, expected = loaded(x).double(), layers(x).double()
-            assert (found - expected).norm() <= 2.0 ** -7 * expected.norm()         # inductor's gelu rounds otherwise
+    """A package of ptxkit's layers runs as the layers do. Where it kills a process, one of torch's layers says whose fault it is."""
+    done = packaged.alone("ptxkit", device, folder)
+    judge(done, lambda: packaged.alone("torch", device, folder))
+
+
+def judge(done: Any, control: Callable[[], Any]) -> None:
+    if done.returncode < 0 and (other := control()).returncode < 0:
+        pytest.skip(f"torch {torch.__version__} is killed by signal {-other.returncode} on a package of its own nn.Linear, too: the fault "
+                    f"is not of ptxkit's operators:\n{other.stderr[-2000:]}")
+    assert done.returncode == 0, f"status {done.returncode} after {done.stdout.split()}:\n{done.stderr[-4000:]}"
+    assert done.stdout.splitlines()[-1] == "as eager"
+
+
+def test_a_process_that_is_killed_is_a_failure_or_a_skip_with_a_reason() -> None:
+    def ended(how: str) -> Any:
+        return subprocess.run([sys.executable, "-X", "faulthandler", "-c", how], capture_output=True, text=True, check=False)
+
+    killed, failed, good = ended("import os; os.kill(os.getpid(), 11)"), ended("raise SystemExit(3)"), ended("print('as eager')")
+    judge(good, lambda: killed)
+    for done, control in ((killed, good), (failed, killed), (failed, good)):
+        with pytest.raises(AssertionError, match=r"Segmentation fault|status 3"):
+            judge(done, lambda control=control: control)
+    with pytest.raises(pytest.skip.Exception, match=r"of its own nn\.Linear"):
+        judge(killed, lambda: killed)
 
 
 @pytest.mark.sweep          # a C++ compiler takes a minute and a half
 @pytest.mark.timeout(600)
 def test_an_aotinductor_package_runs_on_the_cpu_device(tmp_path: Path) -> None:
-    with cpu_device():
-        package("cpu", tmp_path)
+    package("cpu", tmp_path)
 
 
 @pytest.mark.gpu
