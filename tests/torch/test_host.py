@@ -25,9 +25,11 @@ ops = torch.ops.ptxkit
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A card without memory or work. Tensors of the CPU say that they are on it, and their products take the way of the GPU."""
-    monkeypatch.setattr(arrays, "_TENSORS", set(arrays._TENSORS))
+    monkeypatch.setattr(arrays, "_TENSORS", set())
+    monkeypatch.setattr(arrays, "_TORCH", {})               # the two are filled together
     monkeypatch.setattr(torch.Tensor, "get_device", lambda tensor: 0)
     monkeypatch.setitem(launch._CURRENT, "torch", lambda device: 1)
+    arrays.view(torch.empty(1))
     with stub.installed() as made:
         yield made
 
