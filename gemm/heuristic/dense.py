@@ -78,8 +78,8 @@ class Judged:
 def _columns(card: Card) -> tuple[Columns, Any, Costs]:
     """All structures as the model sees them, still without their rings, and which of them the fit has seen."""
     costs = of_card(card)
-    names = (structure(one).removesuffix(SWAPPED) for one in structures())
-    return Columns.of_structures(structures(), card, costs), np.array([name in costs.factors for name in names]), costs
+    known = [bool({name := structure(one), name.removesuffix(SWAPPED)} & costs.factors.keys()) for one in structures()]
+    return Columns.of_structures(structures(), card, costs), np.array(known), costs
 
 
 @functools.lru_cache(64)

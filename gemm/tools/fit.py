@@ -25,7 +25,7 @@ from ptxkit.errors import PtxkitError
 from ptxkit.measure.figures import quantile
 
 from ..config.dense import DenseConfig
-from ..heuristic.costs import Columns, Costs, Sizes, estimate, factor, fit_path, structure, write
+from ..heuristic.costs import Columns, Costs, Sizes, estimate, factor, fit_path, of_card, structure, write
 from ..heuristic.dense import by_waves
 from ..heuristic.tuned import revive
 from ..problem.dense import Problem as Asked
@@ -83,7 +83,7 @@ def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list
     names: list[str] = []
     for part, row in ((kind, one) for record in records for kind in record["parts"] for one in kind["rows"]):
         problem = described(parsed(row["shape"]))
-        if by_waves(problem):
+        if by_waves(problem) or not row["us"]:
             continue
         times = {place: _time(us) for place, *us in row["us"]}
         again = [_time(us) for _, *us in row["us"] if len(us) > 2]
@@ -198,7 +198,8 @@ def command(options: argparse.Namespace) -> int:
     everything, names = pairs(records, card)
     held = everything.product % 2 == 1
     train, test = everything.where(~held), everything.where(held)
-    costs = fitted(train, card, turns=options.turns)
+    known = of_card(card) if fit_path(card.name).is_file() else Costs()
+    costs = fitted(train, card, start=replace(known, factors={}), turns=options.turns)
     said = {"fitted": list(told(costs, train)), "held out": list(told(costs, test))}
     for which, lines in said.items():
         for line in lines:

@@ -336,8 +336,9 @@ def _measure(field: Bench, kept: dict[str, Any], seed: int, until: float, per_sh
             if config not in known:
                 known[config] = len(kept["configs"])
                 kept["configs"].append({**knobs(config, asked), "m": problem.m})
-        kept["rows"].append({"shape": str(problem), "cublas_us": found["cublas"],
-                             "us": [[known[config], *(round(value, 3) for value in seen)] for config, seen in found["times"].items()]})
+        if found["times"]:
+            kept["rows"].append({"shape": str(problem), "cublas_us": found["cublas"],
+                                 "us": [[known[config], *(round(value, 3) for value in seen)] for config, seen in found["times"].items()]})
         kept["wrong"] = sorted({*kept["wrong"], *found["wrong"]})
 
 
