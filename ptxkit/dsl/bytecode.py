@@ -90,9 +90,12 @@ def _moves(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, ..
 def left_early(code: CodeType, begin: int, at: int) -> bool:
     """Whether `return`, `break` or `continue` ends a `with` body, and passes over what stands after it.
 
-    `begin` and `at` are the places of the calls of `__enter__` and `__exit__`. After an exception that `__exit__` swallows the code goes on
-    behind the `with`: to that way the one that was taken is compared.
+    `begin` and `at` are the places of the calls of `__enter__` and `__exit__`: one place in a frame that only calls the code with the
+    `with`, and so cannot leave it. After an exception that `__exit__` swallows the code goes on behind the `with`: to that way the one that
+    was taken is compared.
     """
+    if begin == at:
+        return False
     text = code.co_code
     here = _decoded(text, at)[2] + 2                 # after the POP_TOP of what `__exit__` returns
     if here >= len(text) or text[here] not in _LEAVING:

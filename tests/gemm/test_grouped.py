@@ -165,7 +165,7 @@ def test_scales_of_four_stages_are_copied_at_once_into_a_ring_of_any_number(stag
     assert report.verdict == "clean", report.findings
 
 
-@pytest.mark.parametrize(("step", "tile"), [(16, 192), (8, 48), (64, 128)])
+@pytest.mark.parametrize(("step", "tile"), [pytest.param(16, 192, marks=pytest.mark.sweep), (8, 48), (64, 128)])
 def test_a_tile_multiplies_as_many_columns_as_it_has_tokens(step, tile):
     """Every number of them, in tiles that share a group's tokens evenly; copies load no more than a step or 32 rows too many."""
     parameters = {"tile": Tile(128, tile), "tokens": SwapAB(step, True), "scheduler": DynamicGroups(True, order=Swizzle(size=1))}

@@ -140,7 +140,7 @@ def test_results_may_have_any_address_and_pitch():
 def test_what_is_verified_on_a_card_has_every_layout_of_scales_and_results():
     """Random trials are launches that the library takes, and none of the kinds is missing."""
     seen = set()
-    for trial in trials(160, 3):
+    for trial in trials(240, 9):
         problem, config = trial.problem(), trial.config()
         for each in config.kernels if config is not None else ():
             assert (each.elements == 1) == problem.by_element

@@ -124,11 +124,11 @@ def polls(config: DenseConfig) -> bool:
     return isinstance(config.scheduler, Dynamic | StreamK) or config.splits_in_workspace
 
 
-@pytest.mark.parametrize("config", [pytest.param(config, marks=[pytest.mark.sweep] if i % 2 else [], id=name(config))
+@pytest.mark.parametrize("config", [pytest.param(config, marks=[pytest.mark.sweep] if i % 3 else [], id=name(config))
                                     for i, config in enumerate(pairwise())])
 def test_pairs_of_choices(config: DenseConfig) -> None:
-    """Every pair of choices, half of them with the sweep: more stages than a short ring has, two tiles along M and N where little is stored
-    straight from registers."""
+    """Every pair of choices, two thirds of them with the sweep: more stages than a short ring has, two tiles along M and N where little is
+    stored straight from registers."""
     tile = config.tile
     m = config.loads.a_rows or (tile.BM + 8 if tile.BM * tile.BN < 10_000 else 72)
     more = 16 if config.staged or tile.BN < 64 else -16

@@ -517,7 +517,8 @@ def test_the_page_shows_rows_of_sms_and_roles(shown: Timeline, tmp_path: Any) ->
     assert text.count("<title>stage: ") == 2 * 3
     assert "<script" not in text
     assert "the CPU device" in text
-    assert shown._repr_html_() in text
+    cell = shown._repr_html_()
+    assert all(word in cell for word in ("SM 1 CTA 1 consumer", "<title>load: ", "<title>stage: ", "the CPU device"))
 
 
 def test_sums_are_those_of_the_spans(shown: Timeline) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -382,6 +383,28 @@ def test_python_leaves_a_body_that_runs_on_the_gpu() -> None:
 
     for wrong in (early, in_a_loop, skipped, broken, other):
         refused(wrong, "leaves this `with ", "`exit()`", "`loop.continue_if(p)`")
+
+
+def test_a_body_ends_in_a_helper_that_a_with_begins() -> None:
+    """The frame around the helper stands at one place all the time: it does not leave the helper's bodies."""
+    @contextmanager
+    def entered(x: Ptr[u32], n: Numbers) -> Iterator[None]:
+        with if_(n == 0):
+            store.global_.u32(x, n)
+        with if_(n == 1):
+            store.global_.u32(x, 2)
+        yield
+
+    def kernel(x: Ptr[u32], n: Numbers) -> None:
+        with loop() as more:
+            more.break_if(n == 0)
+            with entered(x, n):
+                pass
+            with entered(x, n):
+                words = 3
+                store.global_.u32(x, words)
+
+    assert stored(run(trace(kernel), {"x": 0, "n": 0})) == []
 
 
 def test_python_may_end_where_the_body_ends() -> None:

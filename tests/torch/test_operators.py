@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from typing import Any
 
 import pytest
@@ -151,7 +152,7 @@ def test_compiled_for_dynamic_shapes_as_eager(device: str) -> None:
     """One graph, without a break, serves every number of rows."""
     torch._dynamo.reset()
     model = Layers().to(device)
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    counter = importlib.import_module("torch._dynamo.testing").CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=counter)
     for rows in (32, 8, 48):
         x = randn(rows, 16, device=device, dtype=torch.float32)

@@ -86,7 +86,11 @@ def stubbed() -> Iterator[stub.Driver]:
         made.results["cuEventElapsedTime"] = lambda start, end: (0.5,)
         made.results["cuEventQuery"] = lambda event: ()
         made.results["cuDeviceGetUuid"] = lambda handle: (None,)
-        yield made
-        gc.collect()                                            # what is left is given back to this driver
+        gc.freeze()                                             # a collection then looks at what the test has made, and at nothing older
+        try:
+            yield made
+            gc.collect()                                        # what is left is given back to this driver
+        finally:
+            gc.unfreeze()
     for cached in (timer._hold, timer.own_stream):
         cached.cache_clear()
