@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import zlib
 
 import pytest
 
@@ -43,7 +44,21 @@ def why_no_ptxas() -> str:
     return ""
 
 
+def thin_out(items: list[pytest.Item]) -> None:
+    """Of a test that is `thinned(n)` the first case stays, and about one in n of the others, whatever their parameters are."""
+    met: set[str] = set()
+    for item in items:
+        marker = item.get_closest_marker("thinned")
+        if marker is not None:
+            test = item.nodeid.partition("[")[0]
+            if test in met and zlib.crc32(item.nodeid.encode()) % marker.args[0]:
+                item.add_marker(pytest.mark.sweep)
+            met.add(test)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    thin_out(items)
     sweeps, foreign = ("sweep" in (config.option.markexpr or ""), "foreign" in (config.option.markexpr or ""))
     for item in items:
         if item.get_closest_marker("foreign") and not foreign:

@@ -144,6 +144,7 @@ STRUCTURES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("number", range(len(STRUCTURES)))
 def test_structures(number: int) -> None:
     config, product = STRUCTURES[number]

@@ -73,6 +73,7 @@ def test_every_tile_that_the_heuristic_chooses_from(tiles, what, part):
         assert report.verdict in verdicts, (tile, report.findings)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", [("bf16", "none"), ("e4m3", "group"), ("e4m3", "block"), ("e5m2", "block")], ids=str)
 @pytest.mark.parametrize("gated", [False, True])
 def test_contiguous_groups(kind, gated):

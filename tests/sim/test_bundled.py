@@ -98,6 +98,7 @@ def test_configurations(config: DenseConfig) -> None:
             sms=ctas_of(config), scale=2)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("config", [
     DenseConfig(Operands(), Tile(128, 64), 2), DenseConfig(Operands(), Tile(128, 64), 2, scheduler=OVER_M),

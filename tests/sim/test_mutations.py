@@ -67,6 +67,7 @@ def sweeping(request: pytest.FixtureRequest) -> None:
         pytest.skip("with -m sweep")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_caught(name: str) -> None:
     mutant = MUTANTS[name]
@@ -113,6 +114,7 @@ def survivors(name: str, schedules: Callable[[int], list[tuple[str, int]]], numb
     return left
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_every_synchronising_instruction_is_needed(name: str) -> None:
     """Each is deleted in its turn: an error, unless it is known to be superfluous."""
