@@ -87,6 +87,7 @@ def test_the_budget_is_the_plan_of_the_trace(config: DenseConfig):
             replace(config, stages=config.stages_that_fit + 1)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.ptxas
 @pytest.mark.parametrize("config", pairwise()[::8], ids=name)
 def test_configurations_assemble_without_spills_and_with_setmaxnreg(config: DenseConfig):

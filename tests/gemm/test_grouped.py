@@ -75,7 +75,7 @@ def test_many_random_groups(launch, dtype, scaled, out):
     assert report.verdict == "clean"
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("what", "parameters"), [
     ({"lengths": [0, 1, 7, 65, 20], "n": 136, "k": 128},
      {"tile": Tile(128, 32), "tokens": SwapAB(), "scheduler": StaticGroups(cluster=ClusterShape(1, 2))}),
@@ -136,7 +136,7 @@ def test_kinds_are_right_in_every_schedule(what, parameters):
     assert report.verdict == "clean", report.findings
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("cluster", [ClusterShape(1, 2), ClusterShape(2, 1), ClusterShape(1, 4), ClusterShape(2, 2)], ids=str)
 @pytest.mark.parametrize(("order", "seed"), [("fifo", 0), ("random", 1), ("random", 2)])
 def test_the_ctas_of_a_cluster_draw_their_tickets_together(cluster, order, seed):

@@ -100,7 +100,7 @@ def test_results_have_scales_of_their_own(kind, parameters):
     hold(found)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("gated", "tile"), [
     (False, {"tile": Tile(128, 64)}), (False, {"tile": Tile(192, 64), "schedule.sums": BlockScaled(load="bulk")}),
     (False, {"tile": Tile(192, 128), "schedule.sums": BlockScaled(load="bulk")}),
@@ -117,7 +117,7 @@ def test_results_of_block_scales(gated, tile):
     hold(found)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("scales", ["block", "group"])
 @pytest.mark.parametrize("mean", [3, 16, 48, 96, 192, 512])
 def test_what_the_heuristic_chooses_is_right(scales, mean):

@@ -95,6 +95,7 @@ def test_a_product_of_broken_tiles_is_refused_with_the_nearest_ones(rung):
     assert "take 256 or 512" in str(BY_NAME["hilbert"].problem(300, 256, 64))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.ptxas
 @by_name
 def test_a_step_assembles_without_spills_and_with_setmaxnreg(rung):

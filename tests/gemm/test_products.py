@@ -149,7 +149,7 @@ def gotten() -> tuple[DenseConfig, ...]:
     return distinct((*shipped(), *picked()))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.sweep] if part % 2 else []) for part in range(PARTS)])
 def test_what_users_get(part: int) -> None:
     """Every structure in the shipped tables or picked by the heuristic over a grid of shapes: half of them, the others with the sweep."""
@@ -219,7 +219,7 @@ PROMOTED: tuple[tuple[Tile, Promotion], ...] = (
     (Tile(256, 128), "stagger"), (Tile(128, 256), "stagger"))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("tile", "how"), PROMOTED, ids=str)
 def test_block_scales(tile: Tile, how: Promotion) -> None:
     """Tiles that lie in one block of columns, and tiles that straddle two; scales of any strides."""
@@ -230,7 +230,7 @@ def test_block_scales(tile: Tile, how: Promotion) -> None:
     run(130, 336, 368, "e4m3", out="f32", a_scale=np.asfortranarray(a), b_scale=np.asfortranarray(b), verdicts=DYNAMIC)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("load", ["tensor_map", "bulk"])
 @pytest.mark.parametrize(("tile", "how"), PROMOTED, ids=str)
 def test_block_scales_that_the_producer_copies(tile: Tile, how: Promotion, load: ScaleLoad) -> None:
