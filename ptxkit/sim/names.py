@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ..grammar import forms, tree
@@ -22,20 +23,17 @@ class Scope:
         self.labels: dict[str, object] = {}
 
     def find(self, name: str) -> Any:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.outer
-        return None
+        return next((scope.names[name] for scope in self.outwards() if name in scope.names), None)
 
     def label(self, name: str) -> object | None:
+        return next((scope.labels[name] for scope in self.outwards() if name in scope.labels), None)
+
+    def outwards(self) -> Iterator[Scope]:
+        """This one and those around it, the innermost first."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.labels:
-                return scope.labels[name]
+            yield scope
             scope = scope.outer
-        return None
 
 
 _WORDS = ("label", "function", "literal")
