@@ -77,19 +77,19 @@ def array(dtype: str, *shape: int) -> DeviceArray:
 def installed(card: Card = H200) -> Iterator[Driver]:
     """The library with this driver, and afterwards as it was: with nothing kept of what was loaded meanwhile."""
     made = Driver(card)
-    before = driver._api, launcher._entry
+    before = driver._api, launcher._entry, driver._abandoned
     address = ctypes.cast(ctypes.CDLL(None).pthread_equal, ctypes.c_void_p).value
 
     def entry(name: str, version: int, prototype: Any) -> Any:
         return prototype(address)
 
     _forget()
-    driver._api, launcher._entry = (lambda: made), entry  # type: ignore[assignment]
+    driver._api, launcher._entry, driver._abandoned = (lambda: made), entry, set()  # type: ignore[assignment]
     try:
         yield made
     finally:
         _forget()
-        driver._api, launcher._entry = before
+        driver._api, launcher._entry, driver._abandoned = before
 
 
 def _forget() -> None:
