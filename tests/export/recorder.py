@@ -216,11 +216,21 @@ def driver_library(folder: Path) -> Path:
     return compiled([Path(__file__).with_name("libcuda.c")], folder / "libcuda.so.1", "-shared", "-fPIC")
 
 
-def loaded(source: Path, driver: Path, recorder: Recorder) -> ctypes.CDLL:
-    """An export, compiled strictly, in this process, with the stub as its driver."""
+_attached: dict[Path, Recorder] = {}
+"""The recorder that each stub calls, for as long as it may be called."""
+
+
+def attach(recorder: Recorder, driver: Path) -> None:
+    """What is asked of the stub is from now on asked of this recorder."""
     stubbed = ctypes.CDLL(str(driver))
     for place, name in enumerate(FUNCTIONS):
         stubbed.stub_set(place, recorder.callbacks[name])
+    _attached[driver] = recorder
+
+
+def loaded(source: Path, driver: Path, recorder: Recorder) -> ctypes.CDLL:
+    """An export, compiled strictly, in this process, with the stub as its driver."""
+    attach(recorder, driver)
     made = compiled([source], source.with_suffix(".so"), *STRICT, "-shared", "-fPIC", f'-DPTXKIT_LIBCUDA="{driver}"')
     return ctypes.CDLL(str(made))
 

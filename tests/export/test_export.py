@@ -28,7 +28,7 @@ from ptxkit.ptx import griddepcontrol, st
 from ptxkit.runtime.compiled import Compiled
 from ptxkit.types import b32, bf16, e4m3, f16, f32, f64, s16, s32, s64, u8, u32, u64
 
-from .recorder import CC, CXX, STRICT, Launched, Recorder, compiled, driver_library, loaded, said
+from .recorder import CC, CXX, STRICT, Launched, Recorder, attach, compiled, driver_library, loaded, said
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.skipif(CC is None, reason="there is no C compiler `cc`"), pytest.mark.timeout(120)]
 STREAM = 0x5000
@@ -175,10 +175,17 @@ def test_a_kernel_without_parameters(tmp_path: Path, driver: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory, driver: Path) -> tuple[Recorder, ctypes.CDLL]:
-    """An export with tensor maps, under a recorder."""
+def copying(tmp_path_factory: pytest.TempPathFactory, driver: Path) -> ctypes.CDLL:
+    """An export with tensor maps."""
+    return loaded(tma_copy.export(tmp_path_factory.mktemp("copy")).files[2], driver, Recorder())
+
+
+@pytest.fixture
+def copy(copying: ctypes.CDLL, driver: Path) -> tuple[Recorder, ctypes.CDLL]:
+    """The export under a recorder of the test's own."""
     recorder = Recorder()
-    return recorder, loaded(tma_copy.export(tmp_path_factory.mktemp("copy")).files[2], driver, recorder)
+    attach(recorder, driver)
+    return recorder, copying
 
 
 GOOD: tuple[Any, ...] = (0x1000, (64, 32), (32, 1), (1, 1, 1))
