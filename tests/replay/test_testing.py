@@ -62,8 +62,8 @@ def pytest_of(folder: Path, *options: str) -> str:
     (folder / "test_kernels.py").write_text(TESTS)
     environment = {name: value for name, value in os.environ.items() if name not in IN_CI} | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "ptxkit.testing", "-p", "no:cacheprovider", "-p", "no:randomly",
-                           "--rootdir", str(folder), "--basetemp", str(folder / "temporary"), *options], cwd=folder, env=environment, capture_output=True, text=True,
-                          check=False)
+                           "--rootdir", str(folder), "--basetemp", str(folder / "temporary"), *options], cwd=folder,
+                          env=environment, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
