@@ -1,6 +1,7 @@
 """Hopper GEMM kernels written with ptxkit: `gemm.gemm(a, b)`, `gemm.hgemm(a, b)` for 16-bit operands, `gemm.Adapter(a, b, out)` for
 the steps of such a call one by one, and `gemm.group_gemm(x, w, cu_seqlens)` for groups of rows with weights of their own.
-`gemm.quantize(x)` makes fp8 operands and their scales. Shapes are tuned on their first use in a block `with gemm.tuning():`."""
+`gemm.quantize(x)` makes fp8 operands and their scales, `gemm.combine(y, place, weights)` sums chosen rows. Shapes are tuned on their
+first use in a block `with gemm.tuning():`."""
 
 from __future__ import annotations
 
@@ -11,15 +12,16 @@ if __name__ == "gemm":
 
 if TYPE_CHECKING:
     from .launch.adapter import Adapter
+    from .launch.combine import combine
     from .launch.dense import gemm, hgemm
     from .launch.grouped import group_gemm, group_gemm_contiguous, group_gemm_masked
     from .launch.ptr_array import group_gemm_pointers
     from .launch.quantize import quantize
     from .launch.tuning import tuning
 
-_LAZY = {"Adapter": "launch.adapter", "gemm": "launch.dense", "hgemm": "launch.dense", "group_gemm": "launch.grouped",
-         "group_gemm_contiguous": "launch.grouped", "group_gemm_masked": "launch.grouped", "group_gemm_pointers": "launch.ptr_array",
-         "quantize": "launch.quantize", "tuning": "launch.tuning"}
+_LAZY = {"Adapter": "launch.adapter", "combine": "launch.combine", "gemm": "launch.dense", "hgemm": "launch.dense",
+         "group_gemm": "launch.grouped", "group_gemm_contiguous": "launch.grouped", "group_gemm_masked": "launch.grouped",
+         "group_gemm_pointers": "launch.ptr_array", "quantize": "launch.quantize", "tuning": "launch.tuning"}
 
 
 def __getattr__(name: str) -> Any:
@@ -31,5 +33,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Adapter", "gemm", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "group_gemm_pointers", "hgemm", "quantize",
-           "tuning"]
+__all__ = ["Adapter", "combine", "gemm", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "group_gemm_pointers", "hgemm",
+           "quantize", "tuning"]

@@ -71,6 +71,23 @@ def grouped(x: Any, w: Any, lengths: Any, out: Any, *, activation: str | None = 
                     check=bool(_uses.checking), **arrays))
 
 
+def combined(y: Any, place: Any, weights: Any, starts: Any, out: Any) -> None:
+    """`gemm.combine(y, place, weights, starts=starts, out=out)` on the CPU device."""
+    from ptxkit.gemm.launch.combine import simulate
+
+    refuse_gradients(("y", y), ("weights", weights), ("out", out))
+    given, of_starts = (None if each is None else array(each, name) for each, name in ((weights, "weights"), (starts, "starts")))
+    _judge(simulate(array(y, "y"), array(place, "place"), given, starts=of_starts, out=array(out, "out"), check=bool(_uses.checking)))
+
+
+def products_of_rows(a: Any, first: Any, b: Any, second: Any, out: Any) -> None:
+    """The products of pairs of rows on the CPU device."""
+    from ptxkit.gemm.launch.combine import simulate_products
+
+    arrays = [array(each, name) for each, name in ((a, "a"), (first, "first"), (b, "b"), (second, "second"))]
+    _judge(simulate_products(*arrays, out=array(out, "out"), check=bool(_uses.checking)))
+
+
 def _judge(report: Any) -> None:
     if report.verdict == "error":
         raise LaunchError(f"the kernel failed on the CPU device: {report}")
@@ -95,4 +112,4 @@ def _numpy_types() -> dict[Any, Any]:
     return {getattr(torch, name): getattr(ml_dtypes, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
 
 
-__all__ = ["array", "cpu_device", "dense", "grouped", "require"]
+__all__ = ["array", "combined", "cpu_device", "dense", "grouped", "products_of_rows", "require"]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
 
-from . import cpu, fake, gate, gradients, products
+from . import combine, cpu, fake, gate, gradients, products
 from .framework import torch
 from .weight_gradient import weight_gradient
 
@@ -69,6 +69,10 @@ OPERATORS = (
              fake.weight_gradient, gradients.save_weight_gradient, gradients.weight_gradient, (0, 1)),
     Operator("gate_gradient", "Tensor gradient, Tensor z", gate.of_gate, None, gate.of_gate_on_cpu, fake.gate_gradient,
              gradients.none_of_gate, None, ()),
+    Operator("combine", "Tensor y, Tensor place, Tensor? weights=None, Tensor? starts=None, Tensor? back=None, ScalarType? out_dtype=None",
+             combine.combine, _into(combine.combine), combine.combine_on_cpu, combine.combine_fake, combine.save, combine.gradient, ()),
+    Operator("row_products", "Tensor a, Tensor first, Tensor b, Tensor second", combine.products, None, combine.products_on_cpu,
+             combine.products_fake, combine.none_of_products, None, ()),
 )
 
 _REFUSED = {"SparseCPU": "sparse", "SparseCUDA": "sparse", "SparseCsrCPU": "sparse", "SparseCsrCUDA": "sparse",

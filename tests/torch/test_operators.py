@@ -40,6 +40,7 @@ def calls(device: str) -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any], 
         randn(3, 16, 128, device=device, dtype=e4m3)
     one, ends, starts = torch.tensor([0.5], device=device), offs(device, 4, 4, 16), offs(device, 0, 4, 4, 16)
     rows, blocks = torch.rand(16, 1, device=device), torch.rand(1, 1, device=device)
+    place = offs(device, *(15, 3, -1, 0, 3, 16, 7, 7, 7, 1, 2, 9, 4, 5, 6)).view(5, 3)
     return {
         "gemm": ("gemm", (a, w.T), {}, (16, 24)),
         "gemm, all fused": ("gemm", (a, w.T), {"bias": bias, "residual": c, "c": c, "beta": 0.5, "activation": "silu",
@@ -60,6 +61,9 @@ def calls(device: str) -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any], 
                                                   (16, 16)),
         "scaled_grouped_gemm, blocks": ("scaled_grouped_gemm", (q, qe.mT, rows, torch.rand(3, 1, 1, device=device), starts), {}, (16, 16)),
         "weight_gradient": ("weight_gradient", (x, randn(16, 24, device=device, grad=True), starts), {}, (3, 32, 24)),
+        "combine": ("combine", (x, place, randn(5, 3, device=device, dtype=torch.float32, grad=True)), {}, (5, 32)),
+        "combine, of rows of any number": ("combine", (x, place.view(-1)), {"starts": starts, "out_dtype": torch.float32}, (3, 32)),
+        "row_products": ("row_products", (x.detach(), place.view(-1), a.detach(), place.view(-1)), {}, (15,)),
     }
 
 
@@ -124,7 +128,7 @@ def test_shapes_without_memory_are_those_with_memory(device: str, name: str) -> 
     fake = getattr(ops, operator)(*map(meta, given), **{key: meta(value) for key, value in named.items()})
     assert (tuple(real.shape), real.dtype, real.stride()) == (shape, fake.dtype, fake.stride())
     assert fake.shape == real.shape
-    if operator not in ("weight_gradient", "gate_gradient"):
+    if operator not in ("weight_gradient", "gate_gradient", "row_products"):
         out = torch.empty_like(real)
         getattr(ops, operator)(*given, **named, out=out)
         assert torch.equal(out, real)
@@ -286,6 +290,10 @@ SENTENCES: dict[str, tuple[Any, str]] = {
     "gate": (lambda a: ops.gated_gemm(a, a[:, :5]), r"pass a weight w of shape \[2 N, K\] as w\.T"),
     "gate's gradient": (lambda a: ops.gate_gradient(a, a), r"float32 \[M, 2 N\]"),
     "batches": (lambda a: ops.grouped_gemm(a[None], a[None], offs("cpu", 16)), r"is torch\.ops\.ptxkit\.gemm"),
+    "place": (lambda a: ops.combine(a, offs("cpu", 1, 2)), r"place \[T, choices of a row\]"),
+    "place in 64 bits": (lambda a: ops.combine(a, offs("cpu", 1, 2)[:, None].long()), "place has elements of s64"),
+    "weights": (lambda a: ops.combine(a, offs("cpu", 1, 2)[:, None], torch.ones(2)), "weights has shape"),
+    "back": (lambda a: ops.combine(a, offs("cpu", 1)[:, None], back=offs("cpu", 1)), r"it is int32 \[16, choices of a row of y\]"),
     "groups of f32": (lambda a: ops.weight_gradient(a.float(), a.float(), offs("cpu", 0, 16)), "both bfloat16 or both float16"),
 }
 

@@ -1,0 +1,118 @@
+"""A mixture of experts: rows of tokens through the experts that a router chooses, and the weighted sum of what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+from ptxkit.errors import LaunchError
+
+from .framework import torch
+
+_nn: Any = torch.nn
+_ops: Any = torch.ops.ptxkit
+Softmax = Literal["before", "after"]
+
+
+class Routing(NamedTuple):
+    """Which rows experts work on, as int32 on the device. A slot is a row of what the experts are given: expert after expert, and those of
+    one expert in the order of the tokens. The choices of experts are numbered token after token."""
+
+    offs: Any
+    """[experts + 1]: the first slot of each expert, and the end of the last."""
+    choice: Any
+    """[tokens * top_k]: the choice of each slot."""
+    slot: Any
+    """[tokens, top_k]: the slot of each choice, and -1 where it is that of no expert."""
+
+
+def by_expert(experts: Any, count: int) -> Routing:
+    """The routing of choices [tokens, top_k] among `count` experts. It is made on the device, and nothing waits for it. Choices of no
+    expert, below 0 or not below `count`, have slots before or after those of all experts, which nothing computes."""
+    flat = experts.reshape(-1).int()
+    ordered, choice = flat.sort(stable=True)
+    numbers = torch.arange(flat.shape[0], dtype=torch.int32, device=flat.device)
+    offs = torch.searchsorted(ordered, torch.arange(count + 1, dtype=torch.int32, device=flat.device), out_int32=True)
+    slot = torch.zeros_like(numbers).scatter(0, choice, numbers)
+    return Routing(offs, choice.int(), torch.where((flat >= 0) & (flat < count), slot, -1).view(experts.shape))
+
+
+class MoE(_nn.Module):  # type: ignore[misc]
+    """The `top_k` experts of each token, each down(silu(gate(x)) * up(x)), summed with the weights of a router.
+
+    `router` is [experts, features]; `gate_up` has the rows of each expert's gate, then those of its up projection: [experts, 2 hidden,
+    features]; `down` is [experts, features, hidden]. There are no biases. The router's logits are float32. `softmax` "after" makes weights
+    of the logits that were chosen, "before" of all of them, and with `normalise` divides those that were chosen by their sum.
+
+    A token's sum has the order of its choices, forward and backward, so that the same input gives the same bits. No token is dropped, and
+    an expert may have none. Nothing waits for the device. The parameters are float16 or bfloat16, or float32 under torch.autocast, and
+    `features` and `hidden` are multiples of 8. A subclass may have another `route`.
+    """
+
+    def __init__(self, features: int, hidden: int, experts: int, top_k: int, *, softmax: Softmax = "after", normalise: bool = False,
+                 device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        if not 1 <= top_k <= experts:
+            raise LaunchError(f"top_k={top_k} of {experts} experts: a token has at least one of them and at most all")
+        if softmax not in get_args(Softmax):
+            raise LaunchError(f"softmax={softmax!r}: it is \"before\" or \"after\" the choice of experts")
+        if normalise and softmax == "after":
+            raise LaunchError("normalise=True: the softmax after the choice of experts has the sum 1; leave it out, or take "
+                              "softmax=\"before\"")
+        self.features, self.hidden, self.experts, self.top_k = features, hidden, experts, top_k
+        self.softmax, self.normalise = softmax, normalise
+        self.router = _nn.Parameter(torch.empty(experts, features, device=device, dtype=dtype))
+        self.gate_up = _nn.Parameter(torch.empty(experts, 2 * hidden, features, device=device, dtype=dtype))
+        self.down = _nn.Parameter(torch.empty(experts, features, hidden, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Parameters as `torch.nn.Linear` begins with them: uniform within 1 / sqrt(K)."""
+        for weight in (self.router, self.gate_up, self.down):
+            bound = weight.shape[-1] ** -0.5 if weight.shape[-1] else 0.0
+            _nn.init.uniform_(weight, -bound, bound)
+
+    @classmethod
+    def of(cls, router: Any, gate: Any, up: Any, down: Any, top_k: int, **options: Any) -> MoE:
+        """The layer of these weights, which are copied: router [experts, features], gate and up [experts, hidden, features] and down
+        [experts, features, hidden], or a sequence of matrices, one of each expert."""
+        gate, up, down = (torch.stack([*each]) if isinstance(each, Sequence) else each for each in (gate, up, down))
+        fits = gate.ndim == 3 and router.ndim == 2 and gate.shape == up.shape and down.shape == gate.mT.shape \
+            and router.shape == (gate.shape[0], gate.shape[2])
+        if not fits:
+            raise LaunchError(f"router is {tuple(router.shape)}, gate {tuple(gate.shape)}, up {tuple(up.shape)} and down "
+                              f"{tuple(down.shape)}: they are [experts, features], twice [experts, hidden, features] and [experts, "
+                              "features, hidden]")
+        experts, hidden, features = gate.shape
+        made = cls(features, hidden, experts, top_k, device="meta", **options)
+        made.router = _nn.Parameter(router.detach().clone())
+        made.gate_up = _nn.Parameter(torch.cat([gate.detach(), up.detach()], dim=1))
+        made.down = _nn.Parameter(down.detach().clone())
+        return made
+
+    def route(self, rows: Any) -> tuple[Any, Any]:
+        """The weights of each token's experts, float32 [tokens, top_k], and their numbers. Those of no expert, such as -1, add nothing."""
+        logits = _ops.gemm(rows, self.router.t(), out_dtype=torch.float32)
+        if self.softmax == "after":
+            chosen, experts = logits.topk(self.top_k, dim=-1)
+            return chosen.softmax(-1), experts
+        weights, experts = logits.softmax(-1).topk(self.top_k, dim=-1)
+        return weights / weights.sum(-1, keepdim=True) if self.normalise else weights, experts
+
+    def forward(self, x: Any) -> Any:
+        """x [..., features] gives [..., features]."""
+        rows = x.reshape(-1, self.features)
+        weights, experts = self.route(rows)
+        routing = by_expert(experts, self.experts)
+        own = _ops.combine(rows, (routing.choice // self.top_k)[:, None], back=routing.slot)
+        hidden = _ops.grouped_gemm(own, self.gate_up.mT, routing.offs, activation="silu_and_mul")
+        given = _ops.grouped_gemm(hidden, self.down.mT, routing.offs)
+        return _ops.combine(given, routing.slot, weights, back=routing.choice[:, None]).view(x.shape)
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"features={self.features}, hidden={self.hidden}, experts={self.experts}, top_k={self.top_k}, softmax={self.softmax!r}" + \
+            ", normalise=True" * self.normalise
+
+
+__all__ = ["MoE", "Routing", "by_expert"]

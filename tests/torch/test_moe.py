@@ -1,0 +1,190 @@
+"""Sums of chosen rows, and the layer of experts: beside plain torch in float64 of the same rounded operands."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from ptxkit.errors import LaunchError
+from tests.torch import wanted
+
+torch = wanted(__name__)
+
+from ptxkit.torch import MoE  # noqa: E402
+from ptxkit.torch.moe import by_expert  # noqa: E402
+from tests.torch.test_modules import beside, trained  # noqa: E402
+
+ops, nn = torch.ops.ptxkit, torch.nn
+
+
+def plain_combine(y: Any, place: Any, weights: Any, starts: Any) -> Any:
+    """What a combine is, in the type of y."""
+    rows = [y[p] if 0 <= p < len(y) else torch.zeros_like(y[0]) for p in place.reshape(-1).tolist()]
+    rows = rows if weights is None else [w * row for w, row in zip(weights.reshape(-1), rows, strict=True)]
+    begins = starts.tolist() if starts is not None else range(0, place.numel() + 1, place.shape[1])
+    return torch.stack([torch.stack([torch.zeros_like(y[0]), *rows[a:b]]).sum(0) for a, b in itertools.pairwise(begins)])
+
+
+@pytest.mark.parametrize("case", ["plain", "weighted", "ragged", "back"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_a_combine_and_its_gradients(device: str, case: str, dtype: Any) -> None:
+    """Rows that several choices take, or none, and choices of no row."""
+    generator, chance = torch.Generator().manual_seed(1), random.Random(case)
+    y = torch.randn(9, 24, generator=generator).to(dtype)
+    place = torch.tensor([chance.randrange(-2, 11) for _ in range(15)], dtype=torch.int32).view(5, 3)
+    weights = torch.randn(5, 3, generator=generator) if case != "plain" else None
+    starts = torch.tensor([0, 4, 4, 14], dtype=torch.int32) if case == "ragged" else None
+    back = None
+    if case == "back":
+        taken = [[e for e, p in enumerate(place.reshape(-1).tolist()) if p == row] for row in range(9)]
+        back = torch.tensor([(each + [-1] * 15)[:max(map(len, taken))] for each in taken], dtype=torch.int32)
+    if starts is not None:
+        place, weights = place.reshape(-1), weights.reshape(-1)
+    exact = [each.double().requires_grad_() for each in (y, weights) if each is not None]
+    leaves = [each.to(device, copy=True).requires_grad_() for each in (y, weights) if each is not None]
+    z = plain_combine(exact[0], place, exact[1] if weights is not None else None, starts)
+    on = [None if each is None else each.to(device) for each in (place, starts, back)]
+    found = ops.combine(leaves[0], on[0], leaves[1] if weights is not None else None, on[1], on[2], torch.float32)
+    dz = torch.randn(z.shape, generator=generator)
+    pairs = zip((found, *torch.autograd.grad(found, leaves, dz.to(device), retain_graph=True)),
+                (z, *torch.autograd.grad(z, exact, dz.double(), retain_graph=True)), strict=True)
+    for one, other in pairs:
+        assert (one.cpu().double() - other).norm() <= (2.0 ** -8 if dtype is torch.bfloat16 else 2.0 ** -22) * other.norm()
+
+
+def test_a_second_derivative_of_a_combine(device: str) -> None:
+    generator = torch.Generator().manual_seed(2)
+    y, weights = torch.randn(6, 16, generator=generator), torch.randn(4, 2, generator=generator)
+    place = torch.tensor([[0, 3], [3, 5], [-1, 2], [1, 1]], dtype=torch.int32)
+    found = []
+    for leaves, call in (([y.to(device), weights.to(device)], lambda y, w: ops.combine(y, place.to(device), w)),
+                         ([y.double(), weights.double()], lambda y, w: plain_combine(y, place, w, None))):
+        leaves = [each.clone().requires_grad_() for each in leaves]
+        first = torch.autograd.grad(call(*leaves).square().sum(), leaves, create_graph=True)
+        found.append([each.cpu().double() for each in torch.autograd.grad(sum(each.square().sum() for each in first), leaves)])
+    for one, other in zip(*found, strict=True):
+        assert (one - other).norm() <= 1e-5 * other.norm()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_slots_are_those_of_each_expert_in_the_order_of_tokens(seed: int) -> None:
+    chance = random.Random(seed)
+    experts = torch.tensor([[chance.randrange(-1, 6) for _ in range(3)] for _ in range(11)])
+    routing = by_expert(experts, 5)
+    flat, offs = experts.reshape(-1), routing.offs.tolist()
+    for expert in range(5):
+        own = routing.choice[offs[expert]:offs[expert + 1]].tolist()
+        assert own == [e for e, each in enumerate(flat.tolist()) if each == expert]
+    for e, (expert, slot) in enumerate(zip(flat.tolist(), routing.slot.reshape(-1).tolist(), strict=True)):
+        assert slot == -1 if expert in (-1, 5) else int(routing.choice[slot]) == e
+
+
+class Plain(nn.Module):
+    """What a MoE computes, out of torch's operators, in the type of its parameters."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.options = layer.softmax, layer.top_k, layer.normalise
+        for name, parameter in layer.named_parameters():
+            self.register_parameter(name, nn.Parameter(parameter.detach().double().cpu()))
+
+    def forward(self, x: Any) -> Any:
+        (softmax, top_k, normalise), rows = self.options, x.reshape(-1, x.shape[-1])
+        logits = rows @ self.router.T
+        if softmax == "after":
+            chosen, experts = logits.topk(top_k)
+            weights = chosen.softmax(-1)
+        else:
+            weights, experts = logits.softmax(-1).topk(top_k)
+            weights = weights / weights.sum(-1, keepdim=True) if normalise else weights
+        gates, ups = torch.einsum("tk,enk->ten", rows, self.gate_up).chunk(2, -1)
+        given = torch.einsum("teh,ekh->tek", nn.functional.silu(gates) * ups, self.down)
+        return (given.gather(1, experts[..., None].expand(-1, -1, x.shape[-1])) * weights[..., None]).sum(1).view(x.shape)
+
+
+LAYERS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "two of four": ({"experts": 4, "top_k": 2}, (19, 16)),
+    "one": ({"experts": 3, "top_k": 1, "softmax": "before"}, (2, 5, 16)),
+    "all": ({"experts": 3, "top_k": 3, "softmax": "before"}, (7, 16)),
+    "before": ({"experts": 5, "top_k": 3, "softmax": "before", "normalise": True}, (9, 16)),
+    "one token": ({"experts": 8, "top_k": 2}, (16,)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_is_that_of_torch(device: str, name: str) -> None:
+    """Forward, and the gradients of x and of every parameter. Some experts have no token."""
+    options, shape = LAYERS[name]
+    torch.manual_seed(3)
+    layer = MoE(16, 24, **options, device=device, dtype=torch.bfloat16)
+    with torch.no_grad():
+        layer.router.mul_(4)
+        if options["top_k"] < options["experts"]:
+            layer.router[-1] = 0                                    # its logit is 0, below that of others
+            layer.router[0] = -layer.router[1]
+    x, gradient = (torch.randn(shape).to(torch.bfloat16) for _ in range(2))
+    found = trained(layer, x.to(device), gradient.to(device))
+    beside(found, trained(Plain(layer), x.double(), gradient.double()), 2.0 ** -6.5)
+
+
+def test_the_same_bits_each_time_and_for_a_token_alone(device: str) -> None:
+    torch.manual_seed(4)
+    layer, x = MoE(16, 24, 4, 2, device=device, dtype=torch.bfloat16), torch.randn(12, 16).to(device, torch.bfloat16)
+    first = trained(layer, x, torch.ones_like(x))
+    layer.zero_grad()
+    second = trained(layer, x, torch.ones_like(x))
+    assert all(torch.equal(one, second[name]) for name, one in first.items())
+    assert torch.equal(layer(x[:0]), x[:0])
+
+
+def test_a_compiled_layer_is_the_eager_one(device: str) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(5)
+    layer = MoE(16, 24, 4, 2, device=device)
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
+    with torch.autocast(device, torch.bfloat16):
+        for tokens in (6, 11):
+            x = torch.randn(tokens, 16, device=device)
+            found = []
+            for call in (layer, compiled):
+                layer.zero_grad()
+                y = call(x)
+                y.square().sum().backward()
+                found.append({"y": y.detach(), **{name: each.grad for name, each in layer.named_parameters()}})
+            beside(found[1], {name: each.double() for name, each in found[0].items()}, 2.0 ** -7)
+
+
+def test_choices_of_no_expert_add_nothing(device: str) -> None:
+    """A subclass may drop some, and then no row that nothing wrote is read."""
+    class Dropping(MoE):
+        def route(self, rows: Any) -> tuple[Any, Any]:
+            weights, experts = super().route(rows)
+            return weights, torch.where(torch.arange(len(rows), device=rows.device)[:, None] % 2 == 0, experts, -1)
+
+    torch.manual_seed(6)
+    layer, x = Dropping(16, 24, 3, 2, device=device, dtype=torch.bfloat16), torch.randn(8, 16).to(device, torch.bfloat16)
+    found = trained(layer, x, torch.ones_like(x))
+    layer.__class__ = MoE
+    layer.zero_grad()
+    kept = trained(layer, x[::2], torch.ones_like(x[::2]))
+    assert torch.equal(found["y"][::2], kept["y"])
+    assert found["y"][1::2].abs().max() == 0
+    for name in ("gate_up", "down"):
+        assert torch.equal(found[name], kept[name])
+
+
+def test_a_layer_of_given_weights() -> None:
+    gate, up, down, router = (torch.randn(*shape) for shape in ((3, 24, 16), (3, 24, 16), (3, 16, 24), (3, 16)))
+    layer = MoE.of(router, gate, list(up), down, 2, softmax="before")
+    assert torch.equal(layer.gate_up[1], torch.cat([gate[1], up[1]]))
+    assert list(layer.state_dict()) == ["router", "gate_up", "down"]
+    assert MoE(16, 24, 3, 2).load_state_dict(layer.state_dict()).missing_keys == []
+    assert str(layer) == "MoE(features=16, hidden=24, experts=3, top_k=2, softmax='before')"
+    for call, sentence in ((lambda: MoE.of(router, gate, up, up, 2), "they are"), (lambda: MoE(16, 24, 3, 4), "at most all"),
+                           (lambda: MoE(16, 24, 3, 2, softmax="never"), "before"),
+                           (lambda: MoE(16, 24, 3, 2, normalise=True), "has the sum 1")):
+        with pytest.raises(LaunchError, match=sentence):
+            call()
