@@ -136,7 +136,7 @@ def test_kinds_are_right_in_every_schedule(what, parameters):
     assert report.verdict == "clean", report.findings
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("cluster", [ClusterShape(1, 2), ClusterShape(2, 1), ClusterShape(1, 4), ClusterShape(2, 2)], ids=str)
 @pytest.mark.parametrize(("order", "seed"), [("fifo", 0), ("random", 1), ("random", 2)])
 def test_the_ctas_of_a_cluster_draw_their_tickets_together(cluster, order, seed):
@@ -259,6 +259,7 @@ def test_only_the_second_kernel_waits_for_the_one_before_at_its_end():
             assert any("ret;" in line for line in lines[waits[0]:copies[0]])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("groups", "capacity", "layout"), [(60, 64, "masked"), (128, 128, "cu_seqlens"), (256, 256, "cu_seqlens"),
                                                             (900, 1024, "masked")])
 def test_many_groups(groups, capacity, layout):

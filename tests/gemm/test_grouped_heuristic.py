@@ -74,7 +74,7 @@ def test_every_tile_that_the_heuristic_chooses_from(tiles, what, part):
         assert report.verdict in verdicts, (tile, report.findings)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", [("bf16", "none"), ("e4m3", "group"), ("e4m3", "block"), ("e5m2", "block")], ids=str)
 @pytest.mark.parametrize("gated", [False, True])
 def test_contiguous_groups(kind, gated):
@@ -262,6 +262,7 @@ def test_nothing_that_the_heuristic_chooses_spills(kind):
         assert not spilled(chosen_for(*kind, mean)), mean
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.ptxas
 @pytest.mark.parametrize("most", ROWS, ids=str)
 def test_tiles_of_matrices_of_each_group_do_not_spill(most):

@@ -123,7 +123,7 @@ LINES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 """Depths whose scales of w lie on no 16-byte lines, and gates whose up projection begins within a block of scales."""
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("what", "parameters"), LINES, ids=str)
 def test_any_depth_and_any_gate_has_block_scales(what, parameters):
     lengths = [3, 0, 20] if what["n"] < 200 else [3, 0, 70, 130]

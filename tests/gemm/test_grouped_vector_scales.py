@@ -42,6 +42,7 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 ONE = [("warpgroups share", "row"), ("gated", "column"), ("swap AB", "row"), ("swap AB, gated", "column")]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("which", "kind"), [(which, "row_column") for which in WAYS] + ONE)
 def test_every_way_to_compute_a_tile(which: str, kind: str) -> None:
     parameters, more = WAYS[which]

@@ -235,6 +235,7 @@ class Tokens:
 MEANS = (1, 6, 12, 30, 60, 100, 150, 400)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("dtype", "gated", "block", "more"), [
     ("bf16", False, False, {}), ("f16", True, False, {}), ("e4m3", False, False, {}), ("e4m3", False, False, {"fast_accum": False}),
     ("e4m3", False, True, {}), ("e4m3", True, True, {})])

@@ -124,6 +124,7 @@ def polls(config: DenseConfig) -> bool:
     return isinstance(config.scheduler, Dynamic | StreamK) or config.splits_in_workspace
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("config", [pytest.param(config, marks=[pytest.mark.sweep] if i % 3 else [], id=name(config))
                                     for i, config in enumerate(pairwise())])
 def test_pairs_of_choices(config: DenseConfig) -> None:
