@@ -317,7 +317,8 @@ class GroupedConfig(TiledConfig):
                  f"{loads.l2_prefetch_stages} stages prefetched" if loads.l2_prefetch_stages else "",
                  f"L2 by {loads.l2_fetch} bytes" if loads.l2_fetch != L2_FETCH else "", "" if self.staged else "direct stores",
                  "swap AB" if self.swap_ab else "", "dynamic" if self.dynamic else getattr(scheduler, "find", "").replace("linear", ""),
-                 "gated" if self.operands.gated else "", "quantised" if self.operands.quantised else "",
+                 "gathered" if self.operands.gathered else "", "gated" if self.operands.gated else "",
+                 "quantised" if self.operands.quantised else "",
                  "weights evict first" if loads.weights_evict_first else "",
                  "scales through shared memory" if isinstance(sums, BlockScaled) else "",
                  "partial boxes" if self.tokens.partial_boxes else "",
@@ -404,6 +405,10 @@ class GroupedConfig(TiledConfig):
             return f"a thread cannot hold the block scales of {tile.BN} tokens: take BN=128"
         if operands.layout == "contiguous" and (self.cluster > 1 or CONTIGUOUS_ROWS % self.tile_tokens or self.updates_maps):
             return (f"contiguous groups need tiles of a divisor of {CONTIGUOUS_ROWS} tokens, no clusters, and no map for each group")
+        apart = self.swap_ab or self.tokens.partial_boxes or self.cluster > 1
+        if operands.gathered and (apart or scaled or self.updates_maps or self.plan):
+            return ("gathered rows need tokens as rows, without partial boxes, clusters, block scales, maps of each group and a second "
+                    "kernel: take TokensAsRows()")
         if operands.layout == "ptr_array" and (self.cluster > 1 or scaled):
             return "ptr_array groups have no clusters and no block scales"
         return None

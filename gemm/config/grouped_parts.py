@@ -33,7 +33,8 @@ class GroupOperands:
     scales, one of X and one of each group but for its `vectors`: each row of X, each feature of a group ("column") or both have one.
     `max_groups`: the size of the group table. Results in e4m3 are quantised with one scale for every 128 columns of a row. `scales_apart`:
     the block scales of X or Y of masked groups do not follow one another as the groups' rows do. `gate_step`: with a gate and block scales,
-    the number of features is a multiple of it; less than 128 where the up projection begins within a block of scales.
+    the number of features is a multiple of it; less than 128 where the up projection begins within a block of scales. `gathered`: the rows
+    of X are given by their numbers.
     """
 
     x: type[Scalar] = bf16
@@ -46,6 +47,7 @@ class GroupOperands:
     max_groups: int = 256
     scales_apart: bool = False
     gate_step: int = 128
+    gathered: bool = False
 
     def __post_init__(self) -> None:
         chosen("layout", self.layout, get_args(Layout))
@@ -61,6 +63,9 @@ class GroupOperands:
             raise ConfigError("only the scales of masked groups lie apart: take scales_apart=False")
         if self.gated and self.layout == "ptr_array":
             raise ConfigError("groups with matrices of their own have no gate: multiply gate and up as two groups, or take another layout")
+        if self.gathered and (self.layout != "cu_seqlens" or self.gate_step < GATE_STEPS[-1]):
+            raise ConfigError("gathered rows are those of groups with offsets, without block scales: take "
+                              "layout=\"cu_seqlens\" and gate_step=128")
         if self.quantised and (self.layout == "ptr_array" or self.out is not e4m3):
             raise ConfigError("results are quantised to e4m3, where tokens are rows of one matrix")
 

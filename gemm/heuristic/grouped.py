@@ -21,6 +21,7 @@ from ..scheduler.group_table import COUNTED
 from ..scheduler.tile_cost import OnHost, TileCost
 from ..scheduler.two_kernels import TwoKernelPlan
 from .group_tile import LONGEST_FIRST, GroupTile, in_this_order, swapped
+from .grouped_gathered import gathered
 from .grouped_rows import tokens_as_rows
 from .grouped_tiles import (
     FEW,
@@ -81,6 +82,10 @@ def heuristic(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
     """The configuration for a problem on a card."""
     if problem.options.layout == "contiguous":
         return _contiguous(problem, card)
+    if problem.gathered:
+        tile = gathered(problem, card, problem.mean * ROOM, one_tile=single(problem))
+        tile = replace(tile, store=Direct(1)) if problem.by_element else tile
+        return tile.config(problem.operands, problem.sums, loads_of(problem), False, order=problem.options.order)
     chosen = (_quantised if problem.quantised else _promoted if problem.promote else _plain)(problem, card)
     if isinstance(chosen, GroupTile):
         return _configured(chosen, problem)

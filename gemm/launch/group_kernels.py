@@ -12,6 +12,7 @@ from ..config.grouped import GroupedConfig, StagedGroups, StaticGroups
 from ..config.parts import BlockScaled, ThreadScaled
 from ..kernels.grouped import group_gemm
 from ..kernels.grouped_blockscaled import group_gemm_blockscaled
+from ..kernels.grouped_gathered import group_gemm_gathered
 from ..kernels.grouped_ptr_array import group_gemm_ptr_array
 from ..kernels.grouped_swap_ab import group_gemm_swap_ab
 
@@ -20,6 +21,8 @@ def kernel_of(config: GroupedConfig) -> Kernel[...]:
     """The kernel that a configuration specialises."""
     if config.operands.layout == "ptr_array":
         return group_gemm_ptr_array
+    if config.operands.gathered:
+        return group_gemm_gathered
     if config.swap_ab:
         return group_gemm_swap_ab
     return group_gemm_blockscaled if isinstance(config.sums, BlockScaled | ThreadScaled) else group_gemm

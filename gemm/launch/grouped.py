@@ -26,7 +26,7 @@ from ..kernels.clear_groups import clear_groups
 from ..kernels.update_tensormaps import update_tensormaps
 from ..problem.dense import type_name
 from ..problem.group_parts import parts
-from ..problem.grouped import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, misfit
+from ..problem.grouped import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, gathered_rows, misfit
 from ..scheduler.grouped import Order
 from .dense import LOADS, Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
@@ -34,8 +34,8 @@ from .group_kernels import kernel_of, records_of_templates
 from .workspace import Workspaces
 
 _KEPT = 512
-ADDRESSES = {"lengths": ("groups_lengths",), "out": ("out_pointer",), "x_scale": ("x_scale", "x_scale_pointer"),
-             "w_scale": ("w_scale_pointer",), "out_scale": ("out_scale_pointer",)}
+ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "lengths": ("groups_lengths",), "out": ("out_pointer",),
+             "x_scale": ("x_scale", "x_scale_pointer"), "w_scale": ("w_scale_pointer",), "out_scale": ("out_scale_pointer",)}
 """The kernels' parameters that are addresses of arrays."""
 
 _workspaces = Workspaces()
@@ -191,7 +191,7 @@ class GroupLaunches:
 def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
                out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
                order: Order | None = None, batch_invariant: bool = False, check_lengths: bool = False,
-               config: GroupedConfig | None = None, stream: Any = None) -> Any:
+               gather: Any = None, config: GroupedConfig | None = None, stream: Any = None) -> Any:
     """out[cu[g]:cu[g + 1]] = x[cu[g]:cu[g + 1]] @ w[g].T for every group, in one launch. Returns `out`, [M, N].
 
     Operands: x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 and e5m2 in any combination. cu_seqlens is int32
@@ -218,13 +218,17 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     give a wrong result, but nothing outside of `out` is written. `check_lengths` reads the lengths back first, which waits for the device,
     and raises an error for such lengths.
 
+    With `gather`, int32 [M] on the device, row i of the product is row gather[i] of x, which has any number of rows: tokens are not copied
+    to their experts first. Numbers below 0 and not below len(x) stand for rows of zeros. Scales of rows belong to the rows of out. There
+    are no block scales then.
+
     With `batch_invariant=True` a row of x gives the same bits whatever the lengths, the number of groups and its place are: the order of
     its sums depends on K and the types alone.
     """
     if check_lengths:
-        check(cu_seqlens, view(x, "x").shape[0])
+        check(cu_seqlens, view(x if gather is None else gather, "x").shape[0])
     options = GroupOptions("cu_seqlens", _gated(activation), mean_tokens, fast_accum, order, batch_invariant)
-    return _run(x, w, cu_seqlens, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
+    return _run(x, w, cu_seqlens, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream, gather)
 
 
 def group_gemm_masked(x: Any, w: Any, masked_m: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
@@ -273,11 +277,11 @@ def _gated(activation: str | None) -> bool:
 
 
 def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, out_dtype: Any, options: GroupOptions,
-         config: GroupedConfig | None, stream: Any) -> Any:
+         config: GroupedConfig | None, stream: Any, gather: Any = None) -> Any:
     """A launch is known by what tells its arrays from others, where their library says that (`marks`), else by views of them."""
     if getattr(x, "requires_grad", False) or getattr(w, "requires_grad", False) or getattr(out, "requires_grad", False):
         refuse_gradients(("x", x), ("w", w), ("out", out))
-    key: Any = marks(x, w, lengths, out, *scales) if out is not None and out_dtype is None else None
+    key: Any = marks(x, w, lengths, out, *scales, gather) if out is not None and out_dtype is None else None
     if key is not None:
         key = key, options, config
     found = _launches.get(key) if key is not None else None
@@ -286,11 +290,13 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
         if out is None:
             _, _, n, _, _ = extents(seen_x, seen_w, options)
             word = type_name(out_dtype) or ("e4m3" if scales[2] is not None else "bf16" if TYPES[seen_x.dtype].bits == 8 else seen_x.dtype)
-            out = empty_like_owner(seen_x, (*seen_x.shape[:-1], n), word)
+            rows = seen_x.shape[:-1] if gather is None else (gathered_rows(view(gather, "gather"), options),)
+            out = empty_like_owner(seen_x, (*rows, n), word)
         else:
             check_out_dtype(out, out_dtype)
-        seen_scales = [None if scale is None else view(scale, name) for name, scale in zip(GroupArrays._fields[4:], scales, strict=True)]
-        arrays = GroupArrays(seen_x, seen_w, view(lengths, NAMES[options.layout]), view(out, "out"), *seen_scales)
+        rest = [None if array is None else view(array, name)
+                for name, array in zip(GroupArrays._fields[4:], (*scales, gather), strict=True)]
+        arrays = GroupArrays(seen_x, seen_w, view(lengths, NAMES[options.layout]), view(out, "out"), *rest)
         key = (arrays, options, config) if key is None else key
         found = _launches.get(key)
         if found is None:

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array | None = None, w_scale: Array | None = None,
              out_scale: Array | None = None, layout: Layout = "cu_seqlens", gated: bool = False, mean_tokens: float | None = None,
              fast_accum: bool | None = None, batch_invariant: bool = False, dtype: str | None = None, out_dtype: str | None = None,
-             config: GroupedConfig | None = None, card: Card = H200, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
+             gather: Array | None = None, config: GroupedConfig | None = None, card: Card = H200, schedule: str = "fifo", seed: int = 0,
+             check: bool = True) -> Report:
     """`gemm.group_gemm` with the configuration for `card`, executed on the CPU.
 
     Arrays are float16, float32, ml_dtypes' bfloat16 and float8, or unsigned integers with the bits of `dtype` (x, w) and `out_dtype`
@@ -46,7 +47,7 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
 
     options = GroupOptions(layout, gated, mean_tokens, fast_accum, None, batch_invariant)
     given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale,
-                                     "out_scale": out_scale}
+                                     "out_scale": out_scale, "gather": gather}
     arrays = _views(given, dtype, out_dtype)
     problem = GroupProblem(arrays, options)
     if problem.empty:
@@ -93,6 +94,7 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
     assert x is not None
     assert w is not None
     assert out is not None
+    x = x if x.size else np.zeros((1, *x.shape[1:]), x.dtype)       # of which nothing is read
     product, operands = kernel_of(config), config.operands
     traced = product.trace(**config.parameters)
     records = traced.copies.records
@@ -103,9 +105,11 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
 
     def pointer(name: str) -> Any:
         array = given.get(name)
-        if name == "lengths":
+        if name in ("lengths", "gather"):
             assert array is not None
             return array.view(np.uint32)
+        if name == "x":
+            return _bytes(x)
         if name.endswith("_scale"):
             return np.zeros(1, np.float32) if array is None else _bytes(array).view(array.dtype)
         if name == "workspace":
@@ -167,9 +171,10 @@ def _first_kernel(problem: GroupProblem, first: GroupedConfig, lengths: Any, fla
 
 
 def described(x: Array, w: Array, lengths: Array, out: Array, x_scale: Array | None, w_scale: Array | None,
-              options: GroupOptions) -> GroupProblem:
+              options: GroupOptions, gather: Array | None = None) -> GroupProblem:
     """The problem of these arrays."""
-    given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale}
+    given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale,
+                                     "gather": gather}
     return GroupProblem(_views(given, None, None), options)
 
 
@@ -177,10 +182,11 @@ def _views(given: dict[str, Array | None], dtype: str | None, out_dtype: str | N
     """The arrays as the device adapter would see them."""
     words = {"x": dtype, "w": dtype}
     views = {name: _view(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items()
-             if array is not None and name != "lengths"}
-    lengths = given["lengths"]
-    assert lengths is not None
-    views["lengths"] = views["x"]._replace(shape=lengths.shape, strides=(1,), dtype=_INTEGERS.get(lengths.dtype.name, "s64"))
+             if array is not None and name not in ("lengths", "gather")}
+    for name in ("lengths", "gather"):
+        array = given.get(name)
+        if array is not None:
+            views[name] = views["x"]._replace(shape=array.shape, strides=(1,), dtype=_INTEGERS.get(array.dtype.name, "s64"))
     return GroupArrays(**views)
 
 

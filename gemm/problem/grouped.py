@@ -25,6 +25,8 @@ from .scales import check_contiguous_rows, check_contiguous_vector, group_scale_
 
 OPERANDS = {"bf16": ("bf16",), "f16": ("f16",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("bf16", "f16", "f32")
+CHUNK = 16
+"""Bytes that a thread copies at once of a gathered row."""
 MOST_ROWS = (1 << 31) - 1024
 """Coordinates of tensor copies, up to a tile behind the last row, have 32 bits."""
 NAMES: dict[Layout, str] = {"cu_seqlens": "cu_seqlens", "masked": "masked_m", "contiguous": "m_indices", "ptr_array": "sizes"}
@@ -32,7 +34,7 @@ NAMES: dict[Layout, str] = {"cu_seqlens": "cu_seqlens", "masked": "masked_m", "c
 
 
 class GroupArrays(NamedTuple):
-    """x [M, K] (masked: [G, rows, K]), w [G, N, K], lengths [G + 1] (masked: [G]), out [M, N]."""
+    """x [M, K] (masked: [G, rows, K]), w [G, N, K], lengths [G + 1] (masked: [G]), out [M, N]. With gather [M] x is [rows, K]."""
 
     x: ArrayView
     w: ArrayView
@@ -41,6 +43,7 @@ class GroupArrays(NamedTuple):
     x_scale: ArrayView | None = None
     w_scale: ArrayView | None = None
     out_scale: ArrayView | None = None
+    gather: ArrayView | None = None
 
     def named(self) -> list[tuple[str, ArrayView]]:
         """Those that are given, by name."""
@@ -65,7 +68,9 @@ class GroupProblem:
     def __init__(self, arrays: GroupArrays, options: GroupOptions = GroupOptions()) -> None:
         x, w, out = arrays.x, arrays.w, arrays.out
         self.options = options
-        self.groups, self.rows, self.n, self.k, self.pitch = extents(x, w, options)
+        self.groups, self.x_rows, self.n, self.k, self.pitch = extents(x, w, options)
+        self.gathered = arrays.gather is not None
+        self.rows = self.x_rows if arrays.gather is None else gathered_rows(arrays.gather, options)
         if self.rows >= MOST_ROWS:
             raise LaunchError(f"x has {self.rows} rows: a launch has fewer than {MOST_ROWS}; launch parts of them")
         if x.dtype not in OPERANDS:
@@ -76,7 +81,7 @@ class GroupProblem:
         if out.dtype == "e4m3" and not self.quantised:
             raise LaunchError("out has elements of e4m3: give out_scale as well, float32 [M, N / 128], for the scale of every 128 columns")
         check_dtype("out", out, ("e4m3",) if self.quantised else RESULTS)
-        check_shape("out", out, (*x.shape[:-1], self.n))
+        check_shape("out", out, (self.rows, self.n) if self.gathered else (*x.shape[:-1], self.n))
         self.x, self.w, self.out = TYPES[x.dtype], TYPES[w.dtype], TYPES[out.dtype]
         self._lengths(arrays.lengths)
         if options.order is not None and options.order not in ORDERS:
@@ -165,7 +170,9 @@ class GroupProblem:
             raise LaunchError(f"the rows of out are {out.strides[-2]} elements apart: rows of {self.n} would overlap")
         row = w.strides[1] * size if w.shape[1] > 1 else self.k * size
         group = w.strides[0] * size if self.groups > 1 else w.shape[1] * row
-        self.x_lines = Lines((self.k, self.rows), (x.strides[-2] * size if self.rows > 1 else self.k * size,))
+        self.x_lines = Lines((self.k, self.x_rows), (x.strides[-2] * size if self.x_rows > 1 else self.k * size,))
+        if self.gathered and self.x_rows * self.x_lines.strides[0] // CHUNK >= (1 << 32) - 1:
+            raise LaunchError(f"x has shape {x.shape} and strides {x.strides}: gathered rows begin within 64 GiB; gather from parts of it")
         self.y_lines = Lines((self.n, self.rows), (out.strides[-2] * result if self.rows > 1 else self.n * result,))
         if self.options.gated:
             self.w_lines = Lines((self.k, self.n, 2, self.groups), (row, self.n * row, group))
@@ -201,6 +208,9 @@ class GroupProblem:
             return
         if self.options.gated and self.n % 8:
             raise LaunchError(f"gate and up have {self.n} features: with block scales their number is a multiple of 8")
+        if self.gathered:
+            raise LaunchError("gather: the kernels of gathered rows have no block scales; take scales of rows and features, or gather the "
+                              "rows and their scales before")
         self.block_scales = True
         count = self.pitch if self.scales_apart else self.rows
         row, k = x.strides[-2], x.strides[-1] if depth > 1 else -(-count // 4) * 4
@@ -229,12 +239,12 @@ class GroupProblem:
     def operands(self) -> GroupOperands:
         """The element types, the layout and the epilogue that a configuration must have; and the smallest table that has room."""
         return GroupOperands(self.x, self.w, self.out, self.options.layout, self.options.gated, self.scaled, self.vectors,
-                             self.capacity, self.scales_apart, self.gate_step)
+                             self.capacity, self.scales_apart, self.gate_step, self.gathered)
 
     @property
     def as_rows(self) -> bool:
         """Whether tokens must be rows of a tile, however few there are."""
-        return self.options.batch_invariant or self.by_element
+        return self.options.batch_invariant or self.by_element or self.gathered
 
     @property
     def gate_step(self) -> int:
@@ -288,7 +298,9 @@ class GroupProblem:
         groups = {"lengths": pointer("lengths"), "count": self.groups, "rows": self.rows, "pitch": self.pitch, "n": self.n,
                   "weight_tiles": -(-self.n // config.features), "k_tiles": -(-self.k // config.tile.BK),
                   "weights_divmod": inverse(self.weight_work_tiles(config))}
-        return {"groups": groups, "out": {"pointer": pointer("out"), "row": self.out_row, "batch": 0},
+        gathered = {"x": {"pointer": pointer("x"), "numbers": pointer("gather"), "pitch": self.x_lines.strides[0] // CHUNK,
+                          "rows": self.x_rows, "depth": self.k * self.x.bits // 8}} if self.gathered else {}
+        return {**gathered, "groups": groups, "out": {"pointer": pointer("out"), "row": self.out_row, "batch": 0},
                 "x_scale": x_scale,
                 "w_scale": {"pointer": pointer("w_scale"), "group_stride": w_strides[0], "mn_stride": w_strides[1],
                             "k_stride": w_strides[2]},
@@ -328,6 +340,17 @@ class GroupProblem:
         return min(-(-wanted // size), max(1, ctas // size)) * size
 
 
+def gathered_rows(gather: ArrayView, options: GroupOptions) -> int:
+    """The rows of a product, of which these are the numbers in x. Raises LaunchError."""
+    if options.layout != "cu_seqlens":
+        raise LaunchError(f"gather: the rows of {options.layout} groups are where they are; take group_gemm with cu_seqlens")
+    check_dtype("gather", gather, ("s32", "u32"))
+    if len(gather.shape) != 1:
+        raise LaunchError(f"gather has shape {gather.shape}: it is int32 [M], for each row of out the number of its row of x")
+    check_contiguous("gather", gather)
+    return gather.shape[0]
+
+
 def extents(x: ArrayView, w: ArrayView, options: GroupOptions) -> tuple[int, int, int, int, int]:
     """(groups, rows of x, N, K, rows from a masked group to the next)."""
     masked = options.layout == "masked"
@@ -358,4 +381,4 @@ def misfit(ends: Sequence[int], rows: int) -> str | None:
     return None
 
 
-__all__ = ["NAMES", "GroupArrays", "GroupOptions", "GroupProblem", "extents", "misfit"]
+__all__ = ["NAMES", "GroupArrays", "GroupOptions", "GroupProblem", "extents", "gathered_rows", "misfit"]

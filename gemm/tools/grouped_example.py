@@ -23,13 +23,15 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
             scales: str = "none", gated: bool = False, layout: Layout = "cu_seqlens", pad: int = 3,
             configure: Callable[[GroupProblem], GroupedConfig] | None = None, mean_tokens: float | None = None,
             fast_accum: bool | None = None, card: Card = H200.with_sms(4), schedule: str = "fifo", seed: int = 0,
-            check: bool = True, ends: Sequence[int] | None = None, apart: int = 0) -> tuple[float, Any, GroupedConfig]:
+            check: bool = True, ends: Sequence[int] | None = None, apart: int = 0,
+            gather: bool = False) -> tuple[float, Any, GroupedConfig]:
     """(largest error as a share of what is allowed, the checker's report, the configuration).
 
     The share is infinite when an element of a group is missing, or a row outside of all groups was written. `n` counts the rows of
     a group's weights. `configure` makes the configuration, else the heuristic does. `ends` replaces the offsets that the kernel gets and
     leaves nothing to compare with. An empty contiguous group leaves a block of rows that have no group. `apart`: the block scales of
     masked groups lie as DeepGEMM lays them out, along the rows, and each group's have room for a multiple of this many rows.
+    `gather`: the rows of x are chosen from fewer, of which some are chosen by nobody and hold NaN; a few numbers are of no row.
     """
     from ..heuristic.grouped import heuristic
     from ..launch.simulate_grouped import described, simulate
@@ -51,18 +53,23 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
         for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
             given[start:start + length] = group
     shaped: list[Any] = [x, y, x_scale]
+    numbers = None
+    if gather:
+        shaped[0], numbers = _scattered(rng, x)
+        exact_x[numbers < 0] = 0
     if masked:
         shaped = [array if array is None or array.size == 1 else np.ascontiguousarray(array).reshape(groups, longest, array.shape[-1])
                   for array in shaped]
         if apart:
             shaped[2] = _apart(shaped[2], apart)
     options = GroupOptions(layout, gated, mean_tokens, fast_accum)
-    problem = described(shaped[0], w, given, shaped[1], shaped[2], w_scale, options)
+    problem = described(shaped[0], w, given, shaped[1], shaped[2], w_scale, options, numbers)
     config = None
     if not problem.empty:
         config = heuristic(problem, card) if configure is None else configure(problem)
     report = simulate(shaped[0], w, given, shaped[1], x_scale=shaped[2], w_scale=w_scale, layout=layout, gated=gated,
-                      mean_tokens=mean_tokens, fast_accum=fast_accum, config=config, card=card, schedule=schedule, seed=seed, check=check)
+                      mean_tokens=mean_tokens, fast_accum=fast_accum, gather=numbers, config=config, card=card, schedule=schedule,
+                      seed=seed, check=check)
     written = shaped[1].reshape(rows, columns).astype(np.float64)
     if ends is not None:
         return 0.0, report, config  # type: ignore[return-value]
@@ -74,6 +81,15 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     if not np.isnan(written[outside]).all():
         raise AssertionError(f"{int((~np.isnan(written[outside])).sum())} elements outside of the groups were written")
     return share, report, config  # type: ignore[return-value]
+
+
+def _scattered(rng: Any, x: Array) -> tuple[Array, Array]:
+    """An array that has these rows anywhere, among rows of NaN, and their numbers in it. One in eight has no row: its number is -1."""
+    numbers = rng.permutation(2 * len(x) + 1)[:len(x)].astype(np.int32)
+    spread = np.full((2 * len(x) + 1, x.shape[1]), np.nan, np.float32).astype(x.dtype)
+    spread[numbers] = x
+    numbers[rng.random(len(x)) < 0.125] = -1
+    return spread, numbers
 
 
 def _apart(scales: Array, unit: int) -> Array:

@@ -11,7 +11,7 @@ from ptxkit.gemm.launch.combine import products_of_rows as launch_products
 
 from . import cpu
 from .framework import torch
-from .views import dtype_of, views, word_of
+from .views import dtype_of, refuse_back, views, word_of
 
 _ops: Any = torch.ops.ptxkit
 
@@ -46,9 +46,8 @@ def combine_fake(y: Any, place: Any, weights: Any = None, starts: Any = None, ba
 
 def _result(y: Any, place: Any, starts: Any, back: Any, out_dtype: Any, out: Any) -> Any:
     """Memory for the sums, or `out`; checked as far as `ptxkit.gemm` does not."""
-    if back is not None and (back.ndim != 2 or back.dtype is not torch.int32 or back.shape[0] != y.shape[0]):
-        raise LaunchError(f"back is {back.dtype} {tuple(back.shape)}: it is int32 [{y.shape[0]}, choices of a row of y], the numbers of "
-                          "the choices that take each row of y, -1 for none")
+    if back is not None:
+        refuse_back(y, back)
     if out is not None:
         if out_dtype is not None and out.dtype is not out_dtype:
             raise LaunchError(f"out has elements of {out.dtype} and out_dtype says {out_dtype}: give one of them")
@@ -95,7 +94,7 @@ def gradient(ctx: Any, dout: Any) -> tuple[Any, ...]:
     """The gradients of `combine`: of y and of the weights."""
     y, place, weights, starts, back = ctx.saved_tensors
     dout = dout.contiguous()
-    of_y = _of_rows(dout, ctx.rows, dtype_of(ctx.dtype), place, weights, starts, back) if ctx.wanted[0] else None
+    of_y = of_rows(dout, ctx.rows, dtype_of(ctx.dtype), place, weights, starts, back) if ctx.wanted[0] else None
     of_weights = None
     if ctx.wanted[2]:
         row = _row_of(torch.arange(place.numel(), dtype=torch.int32, device=place.device), place, starts)
@@ -110,7 +109,7 @@ def _row_of(choice: Any, place: Any, starts: Any) -> Any:
     return torch.searchsorted(starts, choice, right=True, out_int32=True) - 1
 
 
-def _of_rows(dout: Any, rows: Any, dtype: Any, place: Any, weights: Any, starts: Any, back: Any) -> Any:
+def of_rows(dout: Any, rows: Any, dtype: Any, place: Any, weights: Any = None, starts: Any = None, back: Any = None) -> Any:
     """The gradient of y: a combine of the rows of `dout`, by the choices that take each row of y, in their order."""
     if back is not None:
         own = None if weights is None else weights.reshape(-1)[back.clamp(min=0)]
@@ -136,5 +135,5 @@ def none_of_products(ctx: Any, *given: Any) -> None:
     raise LaunchError("row_products has no gradient: it is a part of that of combine")
 
 
-__all__ = ["combine", "combine_fake", "combine_on_cpu", "dot", "gradient", "none_of_products", "products", "products_fake",
+__all__ = ["combine", "combine_fake", "combine_on_cpu", "dot", "gradient", "none_of_products", "of_rows", "products", "products_fake",
            "products_on_cpu", "save"]

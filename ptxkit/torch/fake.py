@@ -16,7 +16,7 @@ from ptxkit.gemm.problem.matmul import products, result_shape
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 from .framework import torch
-from .products import group_scale, refuse_gated, refuse_groups, result_dtype
+from .products import group_scale, refuse_gated, refuse_gather, refuse_groups, result_dtype
 from .views import views, word_of
 
 
@@ -69,7 +69,7 @@ def scaled_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, ou
 
 
 def _groups(a: Any, b: Any, offs: Any, bias: Any, out_dtype: Any, activation: str | None, options: dict[str, Any], out: Any,
-            **scales: Any) -> Any:
+            **rest: Any) -> Any:
     """The result of a product of groups, checked."""
     refuse_groups(a, b, offs, bias, activation)
     if activation not in (None, "silu_and_mul"):
@@ -77,8 +77,9 @@ def _groups(a: Any, b: Any, offs: Any, bias: Any, out_dtype: Any, activation: st
     dtype = result_dtype(a, out_dtype)
     if b.ndim == 2:
         return weight_gradient(a.mT, b, torch.nn.functional.pad(offs, (1, 0)), dtype) if out is None else out
-    seen = views({"x": a, "w": b.mT, "lengths": offs, "out": out, **scales})
-    shape = a.shape[0], b.shape[2] // (1 if activation is None else 2)
+    seen = views({"x": a, "w": b.mT, "lengths": offs, "out": out, **rest})
+    rows = a if rest.get("gather") is None else rest["gather"]
+    shape = rows.shape[0], b.shape[2] // (1 if activation is None else 2)
     if seen is not None:
         groups = seen["w"].shape[0]
         if seen["w"].strides[-1] != 1:                                  # is copied
@@ -90,9 +91,11 @@ def _groups(a: Any, b: Any, offs: Any, bias: Any, out_dtype: Any, activation: st
 
 
 def grouped_gemm(a: Any, b: Any, offs: Any, bias: Any = None, out_dtype: Any = None, activation: str | None = None,
-                 batch_invariant: bool = False, clear_rest: bool = False, *, out: Any = None) -> Any:
+                 batch_invariant: bool = False, clear_rest: bool = False, gather: Any = None, back: Any = None, *,
+                 out: Any = None) -> Any:
     """`grouped_gemm` of tensors without memory."""
-    return _groups(a, b, offs, bias, out_dtype, activation, {"batch_invariant": batch_invariant}, out)
+    refuse_gather(a, b, gather, back)
+    return _groups(a, b, offs, bias, out_dtype, activation, {"batch_invariant": batch_invariant}, out, gather=gather)
 
 
 def scaled_grouped_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any, bias: Any = None, out_dtype: Any = None,

@@ -10,7 +10,7 @@ from typing import Any
 
 from ptxkit.errors import LaunchError
 
-from . import gate
+from . import combine, gate
 from .framework import torch
 
 _ops: Any = torch.ops.ptxkit
@@ -123,16 +123,16 @@ def _operands(a: Any, b: Any, dz: Any, alpha: float, wanted: Any) -> tuple[Any, 
 
 
 def save_grouped(ctx: Any, a: Any, b: Any, offs: Any, bias: Any = None, out_dtype: Any = None, activation: str | None = None,
-                 *rest: Any) -> None:
+                 batch_invariant: bool = False, clear_rest: bool = False, gather: Any = None, back: Any = None) -> None:
     """Keep what the gradients of `grouped_gemm` need."""
     refuse(a, "grouped_gemm")
     ctx.activation = activation
-    ctx.save_for_backward(a, b, offs)
+    ctx.save_for_backward(a, b, offs, gather, back)
 
 
 def grouped(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     """The gradients of `grouped_gemm`: of a and b. Rows of a outside of all groups have zeros."""
-    a, b, offs = ctx.saved_tensors
+    a, b, offs, gather, back = ctx.saved_tensors
     of_a = of_b = None
     if b.ndim == 2:
         dz = packed(gradient.to(a.dtype))
@@ -140,18 +140,22 @@ def grouped(ctx: Any, gradient: Any) -> tuple[Any, ...]:
             of_a = _ops.grouped_gemm(b, dz.mT, offs, clear_rest=True).mT
         if ctx.wanted[1]:
             of_b = _ops.grouped_gemm(a.mT, dz, offs, clear_rest=True)
-        return of_a, of_b, None, None, None, None, None, None
+        return of_a, of_b, *(None,) * 8
     dz = gradient
     if ctx.activation is not None:
-        dz = of_gate(gradient, _ops.grouped_gemm(a, b, offs, out_dtype=torch.float32, clear_rest=True), a.dtype)
+        dz = of_gate(gradient, _ops.grouped_gemm(a, b, offs, out_dtype=torch.float32, clear_rest=True, gather=gather), a.dtype)
     dz = packed(dz.to(a.dtype))
     if ctx.wanted[0]:
         of_a = _ops.grouped_gemm(dz, b.mT, offs, clear_rest=True)
+        if gather is not None:
+            of_a = combine.of_rows(of_a, a.shape[0], a.dtype, gather[:, None], back=back)
     if ctx.wanted[1]:
+        if gather is not None:
+            a = _ops.combine(a, gather[:, None], back=back)
         starts = offs if offs.shape[0] == b.shape[0] + 1 else torch.nn.functional.pad(offs, (1, 0))
         turned = b.stride(-2) == 1 and b.shape[-2] > 1
         of_b = _ops.weight_gradient(dz, a, starts).mT if turned else _ops.weight_gradient(a, dz, starts)
-    return of_a, of_b, None, None, None, None, None, None
+    return of_a, of_b, *(None,) * 8
 
 
 def of_gate(gradient: Any, z: Any, dtype: Any) -> Any:

@@ -45,12 +45,13 @@ class MoE(_nn.Module):  # type: ignore[misc]
     of the logits that were chosen, "before" of all of them, and with `normalise` divides those that were chosen by their sum.
 
     A token's sum has the order of its choices, forward and backward, so that the same input gives the same bits. No token is dropped, and
-    an expert may have none. Nothing waits for the device. The parameters are float16 or bfloat16, or float32 under torch.autocast, and
+    an expert may have none. With `gather` the first product reads tokens where they are; without, they are copied to their experts first.
+    Nothing waits for the device. The parameters are float16 or bfloat16, or float32 under torch.autocast, and
     `features` and `hidden` are multiples of 8. A subclass may have another `route`.
     """
 
     def __init__(self, features: int, hidden: int, experts: int, top_k: int, *, softmax: Softmax = "after", normalise: bool = False,
-                 device: Any = None, dtype: Any = None) -> None:
+                 gather: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         if not 1 <= top_k <= experts:
             raise LaunchError(f"top_k={top_k} of {experts} experts: a token has at least one of them and at most all")
@@ -60,7 +61,7 @@ class MoE(_nn.Module):  # type: ignore[misc]
             raise LaunchError("normalise=True: the softmax after the choice of experts has the sum 1; leave it out, or take "
                               "softmax=\"before\"")
         self.features, self.hidden, self.experts, self.top_k = features, hidden, experts, top_k
-        self.softmax, self.normalise = softmax, normalise
+        self.softmax, self.normalise, self.gather = softmax, normalise, gather
         self.router = _nn.Parameter(torch.empty(experts, features, device=device, dtype=dtype))
         self.gate_up = _nn.Parameter(torch.empty(experts, 2 * hidden, features, device=device, dtype=dtype))
         self.down = _nn.Parameter(torch.empty(experts, features, hidden, device=device, dtype=dtype))
@@ -104,15 +105,19 @@ class MoE(_nn.Module):  # type: ignore[misc]
         rows = x.reshape(-1, self.features)
         weights, experts = self.route(rows)
         routing = by_expert(experts, self.experts)
-        own = _ops.combine(rows, (routing.choice // self.top_k)[:, None], back=routing.slot)
-        hidden = _ops.grouped_gemm(own, self.gate_up.mT, routing.offs, activation="silu_and_mul")
+        token, gate_up = routing.choice // self.top_k, self.gate_up.mT
+        if self.gather:
+            hidden = _ops.grouped_gemm(rows, gate_up, routing.offs, activation="silu_and_mul", gather=token, back=routing.slot)
+        else:
+            own = _ops.combine(rows, token[:, None], back=routing.slot)
+            hidden = _ops.grouped_gemm(own, gate_up, routing.offs, activation="silu_and_mul")
         given = _ops.grouped_gemm(hidden, self.down.mT, routing.offs)
         return _ops.combine(given, routing.slot, weights, back=routing.choice[:, None]).view(x.shape)
 
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"features={self.features}, hidden={self.hidden}, experts={self.experts}, top_k={self.top_k}, softmax={self.softmax!r}" + \
-            ", normalise=True" * self.normalise
+            ", normalise=True" * self.normalise + ", gather=False" * (not self.gather)
 
 
 __all__ = ["MoE", "Routing", "by_expert"]

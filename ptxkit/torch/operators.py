@@ -59,7 +59,8 @@ OPERATORS = (
              products.scaled_gemm_on_cpu, fake.scaled_gemm, gradients.none_of_scaled, None, ()),
     Operator("gated_gemm", "Tensor a, Tensor b, ScalarType? out_dtype=None", products.gated_gemm, _into(products.gated_gemm),
              products.gated_gemm_on_cpu, fake.gated_gemm, gradients.save_gated, gradients.gated, (0, 1)),
-    Operator("grouped_gemm", f"Tensor a, Tensor b, Tensor offs, Tensor? bias=None, ScalarType? out_dtype=None, {_GROUPS}",
+    Operator("grouped_gemm", f"Tensor a, Tensor b, Tensor offs, Tensor? bias=None, ScalarType? out_dtype=None, {_GROUPS}, "
+             "Tensor? gather=None, Tensor? back=None",
              products.grouped_gemm, _into(products.grouped_gemm), products.grouped_gemm_on_cpu, fake.grouped_gemm, gradients.save_grouped,
              gradients.grouped, (0, 1)),
     Operator("scaled_grouped_gemm", f"{_SCALED}, Tensor offs, Tensor? bias=None, ScalarType? out_dtype=None, bool use_fast_accum=False, "

@@ -18,6 +18,7 @@ from ptxkit.gemm.problem.matmul import result_shape
 
 from . import cpu
 from .framework import torch
+from .views import refuse_back
 from .weight_gradient import weight_gradient
 
 _log = logging.getLogger("ptxkit")
@@ -136,11 +137,12 @@ def weights(b: Any) -> Any:
 def _groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, out_dtype: Any, activation: str | None, clear_rest: bool,
             **more: Any) -> Any:
     """A product of groups by `launch`, into `out` or new memory."""
+    rows = a if more.get("gather") is None else more["gather"]
     if b.ndim == 2:
         return weight_gradient(a.mT, b, torch.nn.functional.pad(offs, (1, 0)), result_dtype(a, out_dtype), out)
     if out is None:
         new = a.new_zeros if clear_rest else a.new_empty
-        out = new((a.shape[0], b.shape[2] // (1 if activation is None else 2)), dtype=result_dtype(a, out_dtype))
+        out = new((rows.shape[0], b.shape[2] // (1 if activation is None else 2)), dtype=result_dtype(a, out_dtype))
     else:
         check_out(out, out_dtype)
         out.zero_() if clear_rest else None
@@ -159,11 +161,13 @@ def _on_cpu(x: Any, w: Any, lengths: Any, *, out: Any, **more: Any) -> None:
 def grouped(launch: Callable[..., Any]) -> Callable[..., Any]:
     """`grouped_gemm` by `launch`."""
     def grouped_gemm(a: Any, b: Any, offs: Any, bias: Any = None, out_dtype: Any = None, activation: str | None = None,
-                     batch_invariant: bool = False, clear_rest: bool = False, *, out: Any = None) -> Any:
+                     batch_invariant: bool = False, clear_rest: bool = False, gather: Any = None, back: Any = None, *,
+                     out: Any = None) -> Any:
         if launch is _on_cpu:
             cpu.require()
         refuse_groups(a, b, offs, bias, activation)
-        return _groups(launch, a, b, offs, out, out_dtype, activation, clear_rest, batch_invariant=batch_invariant)
+        refuse_gather(a, b, gather, back)
+        return _groups(launch, a, b, offs, out, out_dtype, activation, clear_rest, batch_invariant=batch_invariant, gather=gather)
 
     return grouped_gemm
 
@@ -233,10 +237,21 @@ def refuse_groups(a: Any, b: Any, offs: Any, bias: Any, activation: str | None) 
                           f"({b.shape[0] + 1},) that begins with 0")
 
 
+def refuse_gather(a: Any, b: Any, gather: Any, back: Any) -> None:
+    """Raise LaunchError for numbers of rows that no product of groups takes, as far as `ptxkit.gemm` does not."""
+    if gather is None and back is not None:
+        raise LaunchError("back says which rows of gather take each row of a: give gather as well")
+    if gather is not None and (b.ndim == 2 or gather.ndim != 1):
+        raise LaunchError(f"gather has shape {tuple(gather.shape)} and b {tuple(b.shape)}: it is int32 [M], the row of a for each row of "
+                          "the result of weights [G, K, N]")
+    if back is not None:
+        refuse_back(a, back)
+
+
 gated_gemm, gated_gemm_on_cpu = gated(_on_gpu), gated(_on_cpu)
 grouped_gemm, scaled_grouped_gemm = grouped(_on_gpu), scaled_grouped(_on_gpu)
 grouped_gemm_on_cpu, scaled_grouped_gemm_on_cpu = grouped(_on_cpu), scaled_grouped(_on_cpu)
 
 __all__ = ["check_out", "cu_seqlens", "empty", "gated_gemm", "gated_gemm_on_cpu", "gemm", "gemm_on_cpu", "gemm_out", "group_scale",
-           "grouped_gemm", "grouped_gemm_on_cpu", "refuse_gated", "refuse_groups", "result_dtype", "scaled_gemm", "scaled_gemm_on_cpu",
-           "scaled_gemm_out", "scaled_grouped_gemm", "scaled_grouped_gemm_on_cpu", "weights"]
+           "grouped_gemm", "grouped_gemm_on_cpu", "refuse_gated", "refuse_gather", "refuse_groups", "result_dtype", "scaled_gemm",
+           "scaled_gemm_on_cpu", "scaled_gemm_out", "scaled_grouped_gemm", "scaled_grouped_gemm_on_cpu", "weights"]

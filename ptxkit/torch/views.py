@@ -62,6 +62,13 @@ def refuse_layout(tensor: Any, name: str) -> None:
         raise LaunchError(f"{name} is a quantised tensor ({tensor.dtype}): a product takes plain ones; pass {name}.dequantize()")
 
 
+def refuse_back(rows: Any, back: Any) -> None:
+    """Raise LaunchError unless `back` may say which choices take each of these rows."""
+    if back.ndim != 2 or back.dtype is not torch.int32 or back.shape[0] != rows.shape[0]:
+        raise LaunchError(f"back is {back.dtype} {tuple(back.shape)}: it is int32 [{rows.shape[0]}, choices of a row], the numbers of the "
+                          "choices that take each row, -1 for none")
+
+
 def same_device(named: dict[str, Any]) -> None:
     """Raise LaunchError unless all tensors are on one device."""
     (first, one), *others = named.items()
@@ -70,4 +77,4 @@ def same_device(named: dict[str, Any]) -> None:
             raise LaunchError(f"{name} is on {tensor.device} and {first} on {one.device}: a product has one device; move one of them")
 
 
-__all__ = ["dtype_of", "known", "numbers", "refuse_layout", "same_device", "view", "views", "word_of"]
+__all__ = ["dtype_of", "known", "numbers", "refuse_back", "refuse_layout", "same_device", "view", "views", "word_of"]

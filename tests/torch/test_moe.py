@@ -109,6 +109,7 @@ LAYERS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "two of four": ({"experts": 4, "top_k": 2}, (19, 16)),
     "one": ({"experts": 3, "top_k": 1, "softmax": "before"}, (2, 5, 16)),
     "all": ({"experts": 3, "top_k": 3, "softmax": "before"}, (7, 16)),
+    "copied": ({"experts": 4, "top_k": 2, "gather": False}, (19, 16)),
     "before": ({"experts": 5, "top_k": 3, "softmax": "before", "normalise": True}, (9, 16)),
     "one token": ({"experts": 8, "top_k": 2}, (16,)),
 }
@@ -155,6 +156,28 @@ def test_a_compiled_layer_is_the_eager_one(device: str) -> None:
                 y.square().sum().backward()
                 found.append({"y": y.detach(), **{name: each.grad for name, each in layer.named_parameters()}})
             beside(found[1], {name: each.double() for name, each in found[0].items()}, 2.0 ** -7)
+
+
+def test_gathered_rows_are_copied_ones(device: str) -> None:
+    """The same bits as of a product of rows that were copied first, forward and backward; with `back` and without."""
+    generator = torch.Generator().manual_seed(7)
+    x, w, dy = ((torch.randn(shape, generator=generator) / 2).to(device, torch.bfloat16) for shape in ((9, 32), (3, 48, 32), (20, 24)))
+    gather = torch.randint(-1, 10, (20,), generator=generator, dtype=torch.int32)
+    offs, back = torch.tensor([4, 4, 18], dtype=torch.int32, device=device), torch.full((9, 20), -1, dtype=torch.int32)
+    for row in range(9):
+        own = (gather == row).nonzero().view(-1)
+        back[row, :len(own)] = own.int()
+    gather, back, found = gather.to(device), back.to(device), []
+    for how in (None, back, "copied"):
+        leaves = [each.clone().requires_grad_() for each in (x, w)]
+        rows, more = leaves[0], {"gather": gather, "back": None if how is None else back}
+        if how == "copied":
+            rows, more = ops.combine(rows, gather[:, None]), {}
+        y = ops.grouped_gemm(rows, leaves[1].mT, offs, activation="silu_and_mul", clear_rest=True, **more)
+        found.append((y.detach(), *torch.autograd.grad(y, leaves, dy)))
+    for one, other, copied in zip(*found, strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(one, copied)
 
 
 def test_choices_of_no_expert_add_nothing(device: str) -> None:

@@ -328,8 +328,34 @@ def quantised(torch: Any, seed: int) -> str | None:
     return None
 
 
+def gathered(torch: Any, seed: int) -> str | None:
+    """Rows of x anywhere, among rows of NaN that no number names; some numbers are of no row."""
+    rng = random.Random(seed)
+    word, gated = rng.choice(("bf16", "f16", "e4m3")), rng.random() < 0.5
+    lengths, n, k = _lengths(rng, rng.choice((1, 7, 40, 300))), 8 * rng.randint(1, 60), 16 * rng.randint(1, 60)
+    rows, total, mean = sum(lengths) + 3, 2 * sum(lengths) + 8, rng.choice((None, 4.0, 40.0, 192.0, 1000.0))
+    x, w = guarded.normal(torch, (total, k), word), guarded.normal(torch, (len(lengths), n * (1 + gated), k), word)
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randperm(total, generator=generator)[:rows]
+    unnamed = torch.ones(total, dtype=torch.bool)
+    unnamed[numbers] = False
+    x.view(torch.uint8)[unnamed.cuda()] = 0xFF
+    numbers[torch.rand(rows, generator=generator) < 0.125] = -1
+    numbers = numbers.int().cuda()
+    given = torch.where((numbers < 0)[:, None], 0, x.float()[numbers.clamp(min=0).long()])
+    out, sentence = launched(torch, lambda out: group_gemm(x, w, _ends(torch, lengths), gather=numbers, out=out, mean_tokens=mean,
+                                                           activation="silu_and_mul" if gated else None),
+                             lambda: guarded.array(torch, (rows, n), "bf16"), lambda out: [out[:sum(lengths)]], "the groups")
+    for group, (start, length) in enumerate(zip(itertools.accumulate((0, *lengths)), lengths, strict=False)):
+        if length and not sentence:
+            own = slice(start, start + length)
+            sentence = wrong(torch, out[own], *_expected(torch, given[own], w[group], word, gated=gated), "bf16")
+    return sentence and f"gathered, seed {seed}: {word}, {'gated, ' if gated else ''}{len(lengths)} groups, N {n}, K {k}: {sentence}"
+
+
 def run(count: int, seed: int) -> dict[str, Any]:
-    """Check `count` random launches, replays, groups with matrices of their own and quantised results; {"trials", "failures", ...}."""
+    """Check `count` random launches, replays, groups with matrices of their own, gathered rows and quantised results; {"trials",
+    "failures", ...}."""
     def checks(torch: Any) -> Iterator[Checked]:
         chosen = trials(count, seed)
         assemble([config for config in (trial.config() for trial in chosen) if config is not None], print)
@@ -338,8 +364,9 @@ def run(count: int, seed: int) -> dict[str, Any]:
         yield from (({}, sentence) for sentence in replay(torch, seed))
         yield from (({}, pointers(torch, seed + each)) for each in range(24))
         yield from (({}, quantised(torch, seed + each)) for each in range(6))
+        yield from (({}, gathered(torch, seed + each)) for each in range(12))
 
     return run_checks(seed, "trials", checks)
 
 
-__all__ = ["Trial", "check", "pointers", "quantised", "replay", "run", "trials"]
+__all__ = ["Trial", "check", "gathered", "pointers", "quantised", "replay", "run", "trials"]

@@ -1,0 +1,179 @@
+"""The layer of experts of models that people run, beside its two products alone and beside separate kernels, in bf16 on a Hopper GPU.
+
+    python benchmarks/moe_layer.py -o OUT.json
+    python benchmarks/moe_layer.py --only qwen3 --seconds 300
+
+Each row has the experts that one card has and tokens whose choices are all of these. Timed in the same rounds, in random order, as graphs:
+`products`: gate and up, and down, of rows that were gathered beforehand. `layer`: MoE.forward, from the router's product to the sums.
+`experts`: the same from the router's choices on, with the first product gathering its rows. `copied`: with the rows copied by a combine
+first. `separate`: index_select, the two products and a combine. Ratios are medians of the rounds: `over_products` is the layer's time over
+that of the products (wished: at most 1.12), and `separate_over` that of the separate kernels over that of `experts` (wished: at least
+1.10). Results are compared before: `copied` has the bits of `separate`, and `experts`, whose tiles may be others, is near them. The exit
+status is 1 if they are not, or without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ptxkit import gemm
+from ptxkit.gemm.tools.models import every_grouped
+from ptxkit.measure.files import write_json
+from ptxkit.measure.regimes import REGIMES, Entry, capture, measure, sets_that_are_cold
+from ptxkit.measure.timer import TorchTimer
+from ptxkit.runtime import driver
+
+TOP = {"deepseek-v3": 8, "kimi-k2": 8, "glm-4.5": 8, "qwen3-235b": 8, "qwen3-30b-a3b": 8, "qwen3.5-35b-a3b": 8, "gpt-oss-120b": 4,
+       "gpt-oss-20b": 4, "llama-4": 1, "mixtral-8x7b": 2}
+"""The experts that each model chooses for a token."""
+SKEW = 0.5
+"""The spread of the experts' logits, beside that of a token's own, which is 1."""
+NEAR = 2.0**-8
+"""How far, of the norm, the sums of other tiles may be."""
+MOST_BYTES = 24 << 30
+"""Of weights: no more operand sets than fit."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The experts of a card, and the tokens of a call: `experts` times `mean` rows in all."""
+
+    name: str
+    experts: int
+    top_k: int
+    mean: int
+    features: int
+    hidden: int
+
+    @property
+    def tokens(self) -> int:
+        """As many as have the expected rows."""
+        return max(1, round(self.experts * self.mean / self.top_k))
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all experts."""
+        return 6 * self.experts * self.features * self.hidden
+
+
+def layers(only: str = "") -> Iterator[Layer]:
+    """Those of the models, for each number of rows."""
+    for model, experts in every_grouped():
+        if only in model and experts.name.startswith("gate_up"):
+            for mean in experts.rows:
+                yield Layer(f"{model} {experts.name}", experts.groups, min(TOP[model], experts.groups), mean, experts.k, experts.n // 2)
+
+
+def entries(torch: Any, layer: Layer, made: Sequence[Any], x: Any, chosen: Any, weights: Any) -> dict[str, list[Callable[[], Any]]]:
+    """What is timed: for each of the layers that were made, a call of each way."""
+    from ptxkit.torch.moe import by_expert
+
+    routing = by_expert(chosen, layer.experts)
+    token = routing.choice // layer.top_k
+    long, gathered = token.long(), x[token.long()]
+    options = {"device": "cuda", "dtype": torch.bfloat16}
+    hidden, given = torch.empty(len(token), layer.hidden, **options), torch.empty(len(token), layer.features, **options)
+
+    def products(own: Any, rows: Any, offs: Any, gather: Any = None) -> None:
+        gemm.group_gemm(rows, own.gate_up, offs, out=hidden, activation="silu_and_mul", gather=gather)
+        gemm.group_gemm(hidden, own.down, offs, out=given)
+
+    def summed(own: Any, how: str) -> Any:
+        found = by_expert(chosen, layer.experts)
+        numbers = found.choice // layer.top_k
+        if how == "experts":
+            products(own, x, found.offs, numbers)
+        elif how == "copied":
+            products(own, gemm.combine(x, numbers[:, None]), found.offs)
+        else:
+            products(own, x.index_select(0, numbers), found.offs)
+        return gemm.combine(given, found.slot, weights)
+
+    assert torch.equal(gathered, x.index_select(0, long))
+    return {"products": [lambda own=own: products(own, gathered, routing.offs) for own in made],
+            "layer": [lambda own=own: own(x) for own in made],
+            **{how: [lambda own=own, how=how: summed(own, how) for own in made] for how in ("experts", "copied", "separate")}}
+
+
+def row(torch: Any, timer: Any, layer: Layer, rounds: int) -> dict[str, Any]:
+    """One layer: medians in microseconds, and median ratios."""
+    from ptxkit.torch import MoE
+
+    regime = REGIMES["burst"]
+    count = max(1, min(sets_that_are_cold(layer.weight_bytes, driver.device(driver.current_device()).l2_bytes),
+                       MOST_BYTES // layer.weight_bytes))
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    made = [MoE(layer.features, layer.hidden, layer.experts, layer.top_k, device="cuda", dtype=torch.bfloat16) for _ in range(count)]
+    x = torch.randn(layer.tokens, layer.features, device="cuda", generator=generator).bfloat16()
+    logits = torch.randn(layer.tokens, layer.experts, device="cuda", generator=generator)
+    logits += SKEW * torch.randn(layer.experts, device="cuda", generator=generator)
+    best, chosen = logits.topk(layer.top_k)
+    with torch.no_grad():
+        calls = entries(torch, layer, made, x, chosen, best.softmax(-1))
+        found = {**asdict(layer), "tokens": layer.tokens, "sets": count}
+        results = {name: calls[name][0]() for name in ("experts", "copied", "separate")}
+        off = (results["experts"].float() - results["separate"].float()).norm() / results["separate"].float().norm()
+        if not torch.equal(results["copied"], results["separate"]) or float(off) > NEAR:
+            return {**found, "wrong": True}
+        timed = measure(timer, [capture(timer, Entry(name, each), regime) for name, each in calls.items()], regime, rounds)
+    us = {name: one.us for name, one in zip(calls, timed, strict=True)}
+
+    def ratio(one: str, other: str) -> float:
+        return statistics.median(a / b for a, b in zip(us[one], us[other], strict=True))
+
+    return {**found, "us": {name: statistics.median(each) for name, each in us.items()}, "over_products": ratio("layer", "products"),
+            "experts_over_products": ratio("experts", "products"), "separate_over": ratio("separate", "experts"),
+            "copied_over": ratio("copied", "experts")}
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Geometric means, and what was worst."""
+    right = [row for row in rows if "wrong" not in row]
+    if not right:
+        return {}
+    return {"rows": len(right), "separate_over": math.exp(statistics.fmean(math.log(row["separate_over"]) for row in right)),
+            "most_over_products": max(row["over_products"] for row in right)}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python benchmarks/moe_layer.py", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="models whose name has this in it")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=480.0, help="begin no other layer after so long")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the results there")
+    options = parser.parse_args(arguments)
+    if not driver.available():
+        print("no layer was measured: there is no GPU", file=sys.stderr)
+        return 1
+    import torch  # pyright: ignore[reportMissingImports]
+
+    timer, begin, rows, every = TorchTimer(torch), time.monotonic(), [], list(layers(options.only))
+    for layer in every:
+        if time.monotonic() - begin > options.seconds:
+            break
+        rows.append(row(torch, timer, layer, options.rounds))
+        last = rows[-1]
+        print(f"{layer.name}, {layer.experts} x {layer.mean}: " + (
+            "WRONG" if "wrong" in last else f"{last['us']['layer']:.1f} us, {last['over_products']:.3f} of its products, separate kernels "
+            f"{last['separate_over']:.3f}"), flush=True)
+        torch.cuda.empty_cache()
+    results = {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "layers": len(every), "rows": rows,
+               "summary": summary(rows)}
+    if options.output:
+        write_json(options.output, results)
+    print(json.dumps(results["summary"], indent=1))
+    return int(any("wrong" in row for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,127 @@
+"""A grouped product of rows of X anywhere: Y[start:end] = X[numbers[start:end]] W[group]^T for every group. Tokens are rows of a tile."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+from ptxkit import Ptr, Ring, TensorMap, if_, kernel, role, smem, span, tid
+from ptxkit.flow import else_
+from ptxkit.idioms import elect, prefetch_tensormaps
+from ptxkit.ptx import mov, shfl
+from ptxkit.types import f32, u32
+
+from ..collective.atoms import Mma
+from ..collective.epilogue import allocate_staging
+from ..collective.epilogue_groups import GroupEpilogue
+from ..collective.epilogue_ops import Strided
+from ..collective.epilogue_quantize import QuantisedStore
+from ..collective.gather import THREADS, WARPS, Gathered, GatherProducer, RowGather, WeightsProducer
+from ..collective.group_producer import weights_copy
+from ..collective.mainloop_promoted import MmaMainloop
+from ..collective.ordered_barrier import OrderedSequence
+from ..collective.pipeline import Pipeline
+from ..collective.tiled import Multicast, TiledMma
+from ..collective.warpgroups import mma_threads, producer_warpgroup
+from ..config import budget
+from ..config.grouped import (
+    DynamicGroups,
+    GroupedConfig,
+    GroupLoads,
+    GroupOperands,
+    StagedGroups,
+    StaticGroups,
+    TokensAsRows,
+)
+from ..config.parts import Cooperative, Direct, Pingpong, Staged, Tile
+from .groups import Groups, GroupScales, GroupWork, RowScales, TileScales
+
+
+@kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]))
+def group_gemm_gathered(w: TensorMap, y: TensorMap, x: Gathered, groups: Groups, out: Strided, x_scale: Ptr[f32], w_scale: GroupScales,
+                        out_scale: RowScales, workspace: Ptr[u32], *, operands: GroupOperands = GroupOperands(gathered=True),
+                        tokens: TokensAsRows = TokensAsRows(), tile: Tile = Tile(128, 256, 64), stages: int = 3,
+                        schedule: Cooperative | Pingpong = Cooperative(2), scheduler: StaticGroups | DynamicGroups = StaticGroups(),
+                        store: StagedGroups | Direct = StagedGroups(2), loads: GroupLoads = GroupLoads(), plan: None = None) -> None:
+    """Y [M, N] in tiles of BM tokens x BN features, stages of BK.
+
+    Roles. Warpgroup 0 is the producer: a thread of warp 0 fills the ring with weights by tensor copies, and takes the work tiles from the
+    counter of a dynamic scheduler; warps 1 to 3 copy the rows of X. The mma warpgroups multiply and store, as in `group_gemm`.
+
+    Arrivals of a phase. full[stage]: 1, the producer's arrive.expect_tx, and 96, each copying thread's once its cp.async have landed.
+    empty[stage]: one thread of each warpgroup that reads the stage. An mma warpgroup executes a proxy fence between the wait for a stage
+    and its products. See also `OrderedSequence` and `DynamicScheduler`, whose slots the copying warps read as well.
+
+    Nothing is read for rows past the end of a group's last tile: they are zeros, and stores end with the group.
+    """
+    config = GroupedConfig(operands, tokens, tile, stages, schedule, scheduler, store, loads)
+    pingpong, mma_warpgroups = isinstance(schedule, Pingpong), config.warpgroups
+    atom = Mma(operands.x, operands.w, tile.BN)
+    a_tile, b_tile = (smem.tile(type_, (stages, lines, tile.BK), name=name)
+                      for type_, lines, name in ((operands.x, tile.BM, "A"), (operands.w, tile.BN, "B")))
+    staging = allocate_staging(Staged(config.buffers) if config.staged else None, mma_warpgroups, config.stored_columns, operands.out,
+                               "Y staging")
+    kept = smem.array(f32, config.kept_bytes // 4, name="kept for the next tile") if config.kept_bytes else None
+    pipeline = Pipeline(stages, 1 if pingpong else mma_warpgroups, by_threads=True, copying_lanes=THREADS)
+    turns = OrderedSequence.allocate() if pingpong else None
+    tiles = GroupWork(config, groups, workspace, 4 * mma_warpgroups + WARPS)
+
+    thread = mov.u32(tid.x)
+    warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)           # uniform across the warp, and ptxas can see it
+    with if_(thread == 0):
+        prefetch_tensormaps(w, *([y] if staging is not None else []))
+        pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []), *tiles.counts)
+    tiles.start(thread, lambda: weights_copy(config, w, b_tile, Multicast()))
+
+    with producer_warpgroup(thread, mma_warpgroups):
+        with if_(thread < 32), if_(elect()):
+            role("producer")
+            weights = WeightsProducer(config, pipeline, w, b_tile)
+            with tiles.work(draws=True) as work:
+                for number in range(config.passes):
+                    column = work.n * config.features
+                    weights.load(work, column + number * config.stored_columns if number else column)
+            weights.tail()
+        with if_(thread >= 32):
+            role("rows")
+            rows = GatherProducer(pipeline, RowGather(a_tile, x, thread - 32), Ring(stages))
+            with tiles.work() as work:
+                rows.rows.begin(work.row, work.until)
+                for _ in range(config.passes):
+                    rows.load(work)
+            rows.tail()
+
+    with mma_threads(thread, warpgroup, mma_warpgroups, config.m64_blocks, schedule) as mma_thread:
+        mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
+        epilogue = GroupEpilogue(config, atom, groups.n, out, mma_thread)
+        to_y: Any = QuantisedStore.of(epilogue, out_scale.rows, kept) if operands.quantised else epilogue.store(staging, y)
+        mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups)
+        order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
+        scales = TileScales(epilogue, x_scale, w_scale)
+        if pingpong:
+            mainloop.position.skip(mma_thread.warpgroup * groups.k_tiles)
+        with tiles.work(**({"turn": mma_thread.warpgroup, "turns": 2} if pingpong else {})) as work, span("tile"):
+            epilogue.begin(work, groups.lengths)
+            if isinstance(to_y, QuantisedStore):
+                to_y.scales = out_scale.of(work, operands)
+            row, column = work.row, work.n * (tile.BN * config.passes)
+            row = mma_thread.tile_row(row)
+            scales.begin(work.group)
+            column = column // 2 if operands.gated else column
+            with if_(row < epilogue.end) if mma_thread.shares_rows else nullcontext():
+                for number in range(config.passes):
+                    column = column + config.stored_columns if number else column
+                    with epilogue.vectors.read(row, column):
+                        mainloop.run(work, column, order)
+                    if pingpong:
+                        mainloop.position.skip(groups.k_tiles)
+                    to_y.tile(mainloop.total, row, column, config.stored_columns)
+            if mma_thread.shares_rows:
+                with else_():
+                    for _ in range(config.passes):
+                        mainloop.skip(work, mma_thread.warpgroup + 1)
+        to_y.tail()
+        mainloop.tail()
+
+
+__all__ = ["group_gemm_gathered"]
