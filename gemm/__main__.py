@@ -11,6 +11,7 @@ from typing import Any
 
 from ptxkit.dsl.values import FieldError
 from ptxkit.errors import LaunchError, PtxkitError
+from ptxkit.files import write_whole
 
 LAYOUTS = ("nt", "nn", "tn", "tt")
 
@@ -125,7 +126,7 @@ def _write(results: dict[str, Any], path: str | None) -> None:
     if path == "-":
         print(json.dumps(results, indent=1))
     elif path:
-        Path(path).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write_whole(Path(path), (json.dumps(results, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Kind = Literal["language", "protocol", "advice"]
 Severity = Literal["error", "review", "info"]
@@ -51,7 +51,18 @@ class Finding:
 
 
 class PtxkitError(Exception):
-    """The root of every error that this project raises on purpose."""
+    """The root of every error that this project raises on purpose. It can be pickled: another process gets it with the same text."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(kind: type[PtxkitError], args: tuple[Any, ...], fields: dict[str, Any]) -> PtxkitError:
+    """An error with these fields. Its constructor is not called: it takes other arguments than the text."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
 
 
 class ParseError(PtxkitError, ValueError):

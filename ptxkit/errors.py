@@ -46,12 +46,19 @@ class CheckError(PtxkitError):
 class AssembleError(PtxkitError):
     """ptxas or the driver's assembler refused the PTX.
 
-    `findings` are its messages at Python lines where the line map knows them; `log` is what it wrote, unchanged.
+    `findings` are its messages at Python lines where the line map knows them; `log` is what it wrote, unchanged. The text of the error has
+    the first of them.
     """
 
+    MOST_LINES, MOST_CHARACTERS = 100, 2000
+    """Of the text: lines, and characters of one."""
+
     def __init__(self, log: str, findings: Sequence[Finding] = (), *, summary: str = "the assembler refused this PTX") -> None:
-        lines = [str(finding) for finding in findings] or [log.strip()]
-        super().__init__("\n".join([summary, *filter(None, lines)]))
+        lines = [str(finding) for finding in findings[:self.MOST_LINES]] or log.strip().split("\n", self.MOST_LINES)[:self.MOST_LINES]
+        lines = [line if len(line) <= self.MOST_CHARACTERS else f"{line[:self.MOST_CHARACTERS]}..." for line in lines if line]
+        if (more := (len(findings) or log.strip().count("\n") + 1) - self.MOST_LINES) > 0:
+            lines.append(f"... and {more:,} more")
+        super().__init__("\n".join([summary, *lines]))
         self.log = log
         self.findings = tuple(findings)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,15 +20,19 @@ Check = Literal["off", "warn", "error"]
 KEEPABLE = ("ptx", "cubin", "sass", "log")
 CHECKS = ("off", "warn", "error")
 LEVELS = ("debug", "info", "warning", "error")
-VARIABLES = ("PTXKIT_CACHE_DIR", "PTXKIT_CHECK", "PTXKIT_KEEP", "PTXKIT_KEEP_DIR", "PTXKIT_LOG", "PTXKIT_PTXAS", "PTXKIT_PTX_MB",
-             "PTXKIT_TABLE", "PTXKIT_TUNE")
+VARIABLES = ("PTXKIT_CACHE_DIR", "PTXKIT_CACHE_MB", "PTXKIT_CHECK", "PTXKIT_KEEP", "PTXKIT_KEEP_DIR", "PTXKIT_LOG", "PTXKIT_PTXAS",
+             "PTXKIT_PTX_MB", "PTXKIT_TABLE", "PTXKIT_TUNE")
+DEFAULT_MB = 2048
+MOST_MB = 1_000_000
+"""A million million bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The environment's wishes.
 
-    `cache_dir`: where cubins are kept, None for `off`. `ptxas`: an executable, `"driver"` for the driver's own
+    `cache_dir`: where cubins are kept, None for `off`, and where there is no home directory. `cache_mb`: how many million bytes they may
+    have in all; those that were not used for longest are removed. `ptxas`: an executable, `"driver"` for the driver's own
     assembler, None to look for one. `keep`: which products of an assembly are also written to `keep_dir`.
     `ptx_mb`: how many million bytes a PTX file may have.
     `log`: the level at which the logger "ptxkit" is written to stderr, None for silence. `table`: a table of tuned configurations that
@@ -34,6 +40,7 @@ class Settings:
     """
 
     cache_dir: Path | None
+    cache_mb: int = DEFAULT_MB
     keep: frozenset[str] = frozenset()
     keep_dir: Path = Path("ptxkit-keep")
     ptxas: Path | Literal["driver"] | None = None
@@ -46,11 +53,8 @@ class Settings:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
-        """The settings in `environment`; an empty variable counts as absent. Raises SettingsError."""
+        """The settings in `environment`; an empty variable counts as absent, and `unknown` ones are ignored. Raises SettingsError."""
         given = {name: value.strip() for name, value in environment.items() if name in _READ and value.strip()}
-        unknown = sorted(name for name in environment if name.startswith("PTXKIT_") and name not in VARIABLES)
-        if unknown:
-            raise SettingsError(f"{unknown[0]} is not a variable that ptxkit knows; there are {', '.join(VARIABLES)}")
         check = given.get("PTXKIT_CHECK", "warn")
         if check not in CHECKS:
             raise _wrong("PTXKIT_CHECK", check, CHECKS)
@@ -60,13 +64,14 @@ class Settings:
         return cls(
             cache_dir=_cache_dir(given),
             keep=_keep(given.get("PTXKIT_KEEP", "")),
-            keep_dir=Path(given.get("PTXKIT_KEEP_DIR", "ptxkit-keep")).expanduser(),
+            cache_mb=_mb("PTXKIT_CACHE_MB", given, DEFAULT_MB),
+            keep_dir=_keep_dir(given),
             ptxas=_ptxas(given.get("PTXKIT_PTXAS")),
             check=check,  # type: ignore[arg-type]  # compared with CHECKS above
             log=log.lower() if log else None,
             color="NO_COLOR" not in given,
-            ptx_mb=_ptx_mb(given.get("PTXKIT_PTX_MB", "64")),
-            table=Path(given["PTXKIT_TABLE"]).expanduser().absolute() if "PTXKIT_TABLE" in given else None,
+            ptx_mb=_mb("PTXKIT_PTX_MB", given, 64),
+            table=_path("PTXKIT_TABLE", given["PTXKIT_TABLE"])[0] if "PTXKIT_TABLE" in given else None,
             tune=_tune(given.get("PTXKIT_TUNE", "0")),
         )
 
@@ -75,7 +80,7 @@ _READ = frozenset((*VARIABLES, "NO_COLOR", "XDG_CACHE_HOME"))
 
 
 def _wrong(variable: str, value: str, legal: tuple[str, ...]) -> SettingsError:
-    return SettingsError(f"{variable}={value!r} is not legal: it is one of {', '.join(legal)}")
+    return SettingsError(f"{variable}={_cut(value)} is not legal: it is one of {', '.join(legal)}")
 
 
 def _cache_dir(given: Mapping[str, str]) -> Path | None:
@@ -83,34 +88,77 @@ def _cache_dir(given: Mapping[str, str]) -> Path | None:
     if wish == "off":
         return None
     if wish is None:
-        return Path(given.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ptxkit"
-    path = Path(wish).expanduser()
-    if path.exists() and not path.is_dir():
-        raise SettingsError(f"PTXKIT_CACHE_DIR={wish!r} is a file: give a directory, which ptxkit makes when it is missing, or off")
-    return path.absolute()
+        base = Path(given["XDG_CACHE_HOME"]) if os.path.isabs(given.get("XDG_CACHE_HOME", "")) else _user_cache()
+        return base and base / "ptxkit"
+    path, status = _path("PTXKIT_CACHE_DIR", wish)
+    if status is not None and not stat.S_ISDIR(status.st_mode):
+        raise SettingsError(f"PTXKIT_CACHE_DIR={_cut(wish)} is a file: give a directory, which ptxkit makes when it is missing, or off")
+    return path
+
+
+def _user_cache() -> Path | None:
+    """`.cache` in the home directory: that of HOME, else that of the system's table of users. None where neither has one."""
+    home = os.environ.get("HOME", "") if os.name == "posix" else os.path.expanduser("~")
+    if not os.path.isabs(home):
+        try:
+            import pwd
+
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except (ImportError, KeyError):
+            return None
+    return Path(home, ".cache") if os.path.isabs(home) else None
+
+
+def _path(variable: str, wish: str) -> tuple[Path, os.stat_result | None]:
+    """The path that a variable gives, and what is there. Raises SettingsError for one that no file can have."""
+    try:
+        path = Path(wish).expanduser().absolute()
+        try:
+            return path, path.stat()
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return path, None
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a home directory that is not there
+        said = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
+        raise SettingsError(f"{variable}={_cut(wish)} is no path ({said}): give one that can be, or unset it") from None
+
+
+def _cut(wish: str) -> str:
+    """A value as a message shows it."""
+    return repr(wish) if len(wish) <= 80 else f"{wish[:60]!r}... ({len(wish):,} characters)"
+
+
+def _keep_dir(given: Mapping[str, str]) -> Path:
+    if "PTXKIT_KEEP_DIR" not in given:
+        return Path("ptxkit-keep")
+    path, status = _path("PTXKIT_KEEP_DIR", given["PTXKIT_KEEP_DIR"])
+    if status is not None and not stat.S_ISDIR(status.st_mode):
+        raise SettingsError(f"PTXKIT_KEEP_DIR={_cut(given['PTXKIT_KEEP_DIR'])} is a file: give a directory")
+    return path
 
 
 def _keep(wish: str) -> frozenset[str]:
     kept = frozenset(word.strip() for word in wish.split(",") if word.strip())
     for word in sorted(kept - set(KEEPABLE)):
-        raise SettingsError(f"PTXKIT_KEEP={wish!r} names {word!r}: it is a comma-separated list of {', '.join(KEEPABLE)}")
+        raise SettingsError(f"PTXKIT_KEEP={_cut(wish)} names {_cut(word)}: it is a comma-separated list of {', '.join(KEEPABLE)}")
     return kept
 
 
-def _ptx_mb(wish: str) -> int:
-    if not (wish.isascii() and wish.isdigit() and int(wish) > 0):
-        raise SettingsError(f"PTXKIT_PTX_MB={wish!r} is not legal: it is a whole number of million bytes from 1 on, such as 64")
+def _mb(variable: str, given: Mapping[str, str], default: int) -> int:
+    wish = given.get(variable, str(default))
+    if not (wish.isascii() and wish.isdigit() and len(wish) <= len(str(MOST_MB)) and 0 < int(wish) <= MOST_MB):
+        raise SettingsError(f"{variable}={_cut(wish)} is not legal: it is a whole number of million bytes from 1 to {MOST_MB:,}, "
+                            f"such as {default}")
     return int(wish)
 
 
 def _tune(wish: str) -> bool | Path:
     if wish.lower() in ("0", "off", "1", "on"):
         return wish.lower() in ("1", "on")
-    path = Path(wish).expanduser()
-    if path.suffix != ".json" and not path.is_dir():
-        raise SettingsError(f"PTXKIT_TUNE={wish!r} is not legal: it is 1 (what is tuned is kept in the cache directory), 0, or the table "
-                            "to keep it in, a .json file or a folder")
-    return path.absolute()
+    path, status = _path("PTXKIT_TUNE", wish)
+    if path.suffix != ".json" and not (status is not None and stat.S_ISDIR(status.st_mode)):
+        raise SettingsError(f"PTXKIT_TUNE={_cut(wish)} is not legal: it is 1 (what is tuned is kept in the cache directory), 0, or the "
+                            "table to keep it in, a .json file or a folder")
+    return path
 
 
 def _ptxas(wish: str | None) -> Path | Literal["driver"] | None:
@@ -118,15 +166,25 @@ def _ptxas(wish: str | None) -> Path | Literal["driver"] | None:
         return None
     if wish == "driver":
         return "driver"
-    path = Path(wish).expanduser()
-    if not path.is_file() or not os.access(path, os.X_OK):
-        raise SettingsError(f"PTXKIT_PTXAS={wish!r} is not an executable file: give the path of a ptxas, or driver")
-    return path.absolute()
+    path, status = _path("PTXKIT_PTXAS", wish)
+    if status is None or not stat.S_ISREG(status.st_mode) or not os.access(path, os.X_OK):
+        raise SettingsError(f"PTXKIT_PTXAS={_cut(wish)} is not an executable file: give the path of a ptxas, or driver")
+    return path
+
+
+def unknown(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each PTXKIT_* variable that has no meaning."""
+    said = []
+    for name in sorted(name for name in environment if name.startswith("PTXKIT_") and name not in VARIABLES):
+        near = difflib.get_close_matches(name, VARIABLES, 1)
+        said.append(f"{_cut(name)[1:-1]} is not a variable that ptxkit knows and is ignored; "
+                    + (f"did you mean {near[0]}?" if near else f"there are {', '.join(VARIABLES)}"))
+    return tuple(said)
 
 
 @cache
 def settings() -> Settings:
-    """This process's settings, from its environment at the first call. PTXKIT_LOG takes effect then."""
+    """This process's settings, from its environment at the first call. PTXKIT_LOG takes effect then, and unknown variables are told."""
     found = Settings.read(os.environ)
     if found.log is not None:
         handler = logging.StreamHandler(sys.stderr)
@@ -134,4 +192,6 @@ def settings() -> Settings:
         logger = logging.getLogger("ptxkit")
         logger.addHandler(handler)
         logger.setLevel(found.log.upper())
+    for sentence in unknown(os.environ):
+        logging.getLogger("ptxkit").warning("%s", sentence)
     return found

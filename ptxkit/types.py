@@ -154,6 +154,13 @@ else:
 
 ScalarType: TypeAlias = type[Scalar]
 
+
+
+def is_scalar(hint: Any) -> bool:
+    """Whether it is a scalar type."""
+    return isinstance(hint, type) and issubclass(hint, Scalar)
+
+
 TYPES: dict[str, ScalarType] = {
     t.__name__: t
     for t in (pred, b8, b16, b32, b64, b128, u8, s8, e4m3, e5m2, u16, s16, f16, bf16, u16x2, s16x2, e4m3x2, e5m2x2,

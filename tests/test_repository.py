@@ -29,8 +29,8 @@ FRAMEWORKS = {"torch": "ptxkit/torch/"}
 
 LAYERS = (
     ("html",),
-    ("dsl.source", "dsl.bytecode", "errors", "types", "settings", "sass", "runtime.diagnostics"),
-    ("dsl.ambient", "dsl.names", "dsl.label", "dsl.values", "dsl.signs", "layout", "cards"),
+    ("dsl.source", "dsl.bytecode", "errors", "types", "files", "once", "settings", "sass", "runtime.diagnostics"),
+    ("dsl.ambient", "dsl.author", "dsl.names", "dsl.label", "dsl.values", "dsl.signs", "layout", "cards"),
     ("cli.errors", "cli.files", "cli.configuration", "cli.source", "cli.output"),
     ("dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),
     ("dsl.rebound", "dsl.trace", "dsl.coordinates", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),

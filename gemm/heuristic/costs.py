@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ptxkit.cards import CARDS, Card, known
+from ptxkit.files import write_whole
 from ptxkit.smem import SHARED_LIMIT
 
 from ..collective.atoms import WARPGROUP
@@ -359,7 +360,7 @@ def write(path: Path, costs: Costs, about: Mapping[str, Any]) -> None:
     lines = [f'"{name}": {json.dumps(value)}' for name, value in about.items()]
     lines += [f'"constants": {json.dumps(constants)}', '"factors": {\n  ' + ",\n  ".join(
         f"{json.dumps(name)}: {value}" for name, value in factors.items()) + "\n }"]
-    path.write_text("{\n " + ",\n ".join(lines) + "\n}\n", encoding="utf-8")
+    write_whole(path, ("{\n " + ",\n ".join(lines) + "\n}\n").encode())
 
 
 @functools.lru_cache(16)

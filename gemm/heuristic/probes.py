@@ -7,14 +7,15 @@ import logging
 from pathlib import Path
 
 from ptxkit.cards import Card, known, of_device, read_probe
+from ptxkit.files import folder_of
 from ptxkit.settings import settings
 from ptxkit.tuning.names import file_name
 
 
 def probe_path(device: str) -> Path | None:
-    """Where the measurement of a card of this name is kept; None when the cache is off."""
-    directory = settings().cache_dir
-    return None if directory is None else directory / "cards" / file_name(device)
+    """Where the measurement of a card of this name is kept; None when the cache is off, or is not this user's own."""
+    folder = folder_of(settings().cache_dir, "cards")
+    return folder and folder / file_name(device)
 
 
 def card(name: str, sms: int, memory_gbs: float = 0.0, clock_mhz: float = 0.0, l2_mib: float = 0.0) -> Card:

@@ -28,6 +28,7 @@ from typing import Any
 from ptxkit import __version__
 from ptxkit.cards import Card, known
 from ptxkit.errors import PtxkitError
+from ptxkit.files import folder_of, make_folder
 from ptxkit.measure.files import write_aside
 from ptxkit.settings import settings
 from ptxkit.tuning.locks import locked
@@ -94,7 +95,7 @@ class Table:
 
     def write(self, path: Path) -> None:
         """Sorted by kind and size, an entry a line, so that a table can be read and compared. Written aside, then put in place."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, settings().cache_dir)
         kinds = []
         for kind, shapes in sorted(self.entries.items()):
             ordered = sorted(shapes.items(), key=lambda item: (len(extents(item[0])), extents(item[0])))
@@ -125,9 +126,9 @@ def extents(shape: str) -> Shape:
 
 
 def user_path(card: Card) -> Path | None:
-    """Where the tuner keeps its table; None when the cache is off."""
-    directory = settings().cache_dir
-    return None if directory is None else directory / "tuned" / own_name(card)
+    """Where the tuner keeps its table; None when the cache is off, or is not this user's own."""
+    folder = folder_of(settings().cache_dir, "tuned")
+    return folder and folder / own_name(card)
 
 
 def within(path: Path, card: Card) -> Path:
@@ -233,7 +234,7 @@ def keep(card: Card, kind: str, shape: Shape, entry: Mapping[str, Any], path: Pa
     if path is None:
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, settings().cache_dir)
         with locked(path):
             table = _to_add_to(path, card)
             if table is not None:

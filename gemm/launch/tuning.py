@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from ptxkit.cards import Card
 from ptxkit.errors import PtxkitError
+from ptxkit.files import make_folder
 from ptxkit.runtime import driver
 from ptxkit.settings import settings
 from ptxkit.tuning.locks import locked
@@ -161,7 +162,7 @@ def _turn(path: Path | None, problem: Problem, seconds: float) -> Iterator[None]
         yield
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, settings().cache_dir)
     except OSError:                             # `table.keep` says it
         yield
         return

@@ -13,6 +13,7 @@ import numpy as np
 
 from ptxkit.cards import Card
 from ptxkit.errors import PtxkitError
+from ptxkit.files import write_whole
 from ptxkit.runtime import driver
 from ptxkit.types import TYPES
 
@@ -113,7 +114,7 @@ def _finish(options: argparse.Namespace, results: dict[str, Any]) -> int:
         if options.json == "-":
             print(text)
         else:
-            Path(options.json).write_text(text + "\n", encoding="utf-8")
+            write_whole(Path(options.json), (text + "\n").encode())
     for failure in failures:
         print(f"wrong: {failure}", file=sys.stderr)
     for text in results.get("lines", ()) if options.json != "-" else ():

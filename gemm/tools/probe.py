@@ -16,11 +16,13 @@ import numpy as np
 
 from ptxkit.cards import Card, Probe
 from ptxkit.errors import PtxkitError
+from ptxkit.files import make_folder
 from ptxkit.measure.files import write_aside
 from ptxkit.measure.power import Reader, Sampler
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import DeviceArray, device_array
 from ptxkit.runtime.launch import LEGACY_STREAM
+from ptxkit.settings import settings
 from ptxkit.types import bf16
 
 from ..heuristic import probes
@@ -77,7 +79,7 @@ def measured(ordinal: int) -> Probe:
 
 def keep(probe: Probe, path: Path, device: str) -> None:
     """Written aside, then put in place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, settings().cache_dir)
     write_aside(path, json.dumps({"device": device, **asdict(probe)}, indent=1) + "\n")
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptxkit.errors import LaunchError
+from ptxkit.files import write_whole
 from ptxkit.runtime import driver
 from ptxkit.timeline import Overhead, Timeline
 
@@ -77,7 +78,7 @@ def command(options: argparse.Namespace) -> int:
         text = json.dumps({"date": time.strftime("%Y-%m-%d"), "command": invocation(), "device": card_of_record(timeline, gpu),
                            "product": str(product), "config": str(config),
                            "marks": {name: row(each) for name, each in found.items()}}, indent=1)
-        print(text) if options.json == "-" else Path(options.json).write_text(text + "\n", encoding="utf-8")
+        print(text) if options.json == "-" else write_whole(Path(options.json), (text + "\n").encode())
     return 0
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 
 from ..dsl.tensormap import TensorMap
 from ..errors import NoToolError, PtxkitError
+from ..files import temporary_folder
 from ..grammar import parse
 from ..proof.launch import Launch, own
 from ..runtime.toolchain import ptxas
@@ -168,8 +168,8 @@ def _ptx(source: str) -> str:
     """The PTX that nvcc makes of TileLang's CUDA C."""
     from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH  # pyright: ignore[reportMissingImports]
 
-    with tempfile.TemporaryDirectory(prefix="ptxkit-") as folder:
-        (file := Path(folder) / "kernel.cu").write_text(source, encoding="utf-8")
+    with temporary_folder() as folder:
+        (file := folder / "kernel.cu").write_text(source, encoding="utf-8")
         command = [str(_nvcc()), "-ptx", "-arch=sm_90a", "-std=c++20", "-w", f"-I{TILELANG_TEMPLATE_PATH}", f"-I{CUTLASS_INCLUDE_DIR}",
                    str(file), "-o", f"{folder}/kernel.ptx"]
         try:

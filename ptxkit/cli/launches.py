@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import write_whole
 from . import output
 from .errors import UsageError
 from .files import is_file, read_ptx
@@ -163,11 +164,9 @@ def write_files(options: argparse.Namespace, spec: Spec, arrays: Mapping[str, An
 def _save(path: Path, array: Any) -> None:
     import numpy as np
 
-    from ..proof.spec_file import write_atomically
-
     made = io.BytesIO()
     np.save(made, array, allow_pickle=False)
-    _write(str(path), lambda: write_atomically(path, made.getvalue()))
+    _write(str(path), lambda: write_whole(path, made.getvalue()))
 
 
 def _write(name: str, write: Any) -> None:

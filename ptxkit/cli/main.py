@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     from ..export import command as export
     from ..inspect import command as inspect
     from ..lift import command as lift
-    from . import assemble, debug, doctor, emit, simulate
+    from . import assemble, cache, debug, doctor, emit, simulate
 
     made = argparse.ArgumentParser(prog="ptxkit", description="Write, assemble and look at PTX kernels.",
                                    epilog="Exit status: 0 fine, 1 a finding of severity error or a failure, 2 usage.")
@@ -94,5 +94,6 @@ def parser() -> argparse.ArgumentParser:
     command(lift, "turn PTX into ptxkit Python that assembles to the same machine code")
     command(diff, "compare two kernels: instructions, resources, protocol")
     commands.add_parser("gemm", help="run, verify, measure and tune the bundled GEMM kernels")
+    command(cache, "show where assembled kernels are kept, how many there are and their limit; --clear removes them")
     command(doctor, "say what this machine has, and what to do about what it lacks")
     return made

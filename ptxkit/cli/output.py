@@ -9,19 +9,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..files import write_whole
 from ..grammar.errors import Finding
 from ..settings import settings
 from .errors import UsageError
 
 
 def write(output: str, data: bytes) -> None:
-    """To the file, or to stdout for `-`."""
+    """To the file, which is written whole or left as it was, or to stdout for `-`."""
     if output == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         return
     try:
-        Path(output).write_bytes(data)
+        write_whole(Path(output), data)
     except OSError as error:
         raise cannot_write(output, error) from None
 

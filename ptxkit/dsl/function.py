@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin
 
 from ..errors import TraceError
 from ..grammar import tree
 from ..grammar.errors import Position
-from ..types import ScalarType
+from ..types import ScalarType, is_scalar
 from .ambient import current, tracing
+from .author import by_name, hints_of, plain_function
 from .module import ModuleBuilder
 from .names import identifier
 from .reg import Reg
@@ -25,10 +26,22 @@ R = TypeVar("R", covariant=True)
 class Func(Generic[P, R]):
     """A device function. It is traced once per module and called with `call.uni`. Parameters and the result are `Reg[...]`."""
 
+    decorated_as = "@func"
+
     def __init__(self, function: Callable[P, R]) -> None:
+        function = plain_function(function, "@func")
         self.function: Callable[..., R] = function
         self.__name__ = self.name = identifier(function.__name__, "rename it")
         self.__doc__ = function.__doc__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return by_name(self, self.function, f"@func `{self.name}`")
+
+    def __copy__(self) -> Func[P, R]:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Func[P, R]:
+        return self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         builder = current()
@@ -55,12 +68,12 @@ class Func(Generic[P, R]):
 
     def _types(self) -> tuple[list[str], list[ScalarType], list[ScalarType]]:
         """The parameters' names, their types, and the result type as () or (type,)."""
-        hints = get_type_hints(self.function)
+        hints = hints_of(self.function, f"@func `{self.name}`")
         names = list(inspect.signature(self.function).parameters)
         annotated = [hints.get(name) for name in names]
         if hints.get("return") not in (None, type(None)):
             annotated.append(hints["return"])
-        types: list[ScalarType] = [get_args(hint)[0] for hint in annotated if get_origin(hint) is Reg]
+        types: list[ScalarType] = [get_args(hint)[0] for hint in annotated if get_origin(hint) is Reg and is_scalar(get_args(hint)[0])]
         if len(types) != len(annotated):
             raise TraceError(f"@func `{self.name}` takes and returns Reg[...] values (or returns None)")
         return names, types[:len(names)], types[len(names):]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 
 from ..errors import LaunchError, TraceError
 from ..grammar import tree
 from ..grammar.errors import Position
+from ..once import Once, ReenteredError
 from ..smem import SharedPlan
 from . import raw
-from .ambient import tracing
+from .ambient import tracing, tracing_now
+from .author import by_name, hints_of, plain_function
 from .module import ModuleBuilder
 from .names import identifier, symbol
 from .parameters import Parameter, Record, argument, declared, described, flat, values
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 _NO_DWARF = (tree.Section(".debug_abbrev", ()), tree.Section(".debug_info", ()))
 """ptxas refuses the debug target without these sections. It makes the line table itself."""
+_TARGET = re.compile(r"sm_\d+[a-z]?\s*(,|$)")
 OPTIONS = ("block", "cluster", "directives", "max_registers", "min_ctas", "smem", "target")
 """Options of @kernel that a call may give by mistake."""
 EVENTS = 4096
@@ -71,11 +75,15 @@ class Kernel(Traceable, Generic[P]):
     `.assemble(**config)` the result of ptxas. `.launch(grid, *args, stream=None, **config)` runs the kernel. A grid counts CTAs.
     """
 
+    decorated_as = "@kernel"
+
     def __init__(self, function: Callable[P, None], *, target: str, block: Dim | None, cluster: Dim, min_ctas: int | None,
                  max_registers: int | None, smem: str | None, name: str | None, module: raw.Module | None = None,
                  directives: Directives = "") -> None:
         if smem not in (None, "static", "dynamic"):
             raise TraceError(f"smem is 'static', 'dynamic' or None (by size), not {smem!r}")
+        _check_options(target, min_ctas, max_registers, name, module)
+        function = plain_function(function, "@kernel")
         self.function = function
         self._call: Callable[..., Any] = function
         self.name = symbol(name) if name else identifier(function.__name__, "give @kernel(name=...)")
@@ -92,17 +100,29 @@ class Kernel(Traceable, Generic[P]):
         self.__name__ = self.name
         self.__module__ = function.__module__ or "__main__"          # code that `exec` runs may have none
         signature = inspect.signature(function)
+        if starred := [p.name for p in signature.parameters.values() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]:
+            raise TraceError(f"kernel `{self.name}` takes any number of `{starred[0]}`, and PTX declares each parameter of a kernel: "
+                             "name them")
         self._defaults = {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
         self._positional = tuple(identifier(p.name, "rename it") for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
         for taken in self._defaults.keys() & {"card", "locs", "marks", "pdl", "stream"}:
             raise TraceError(f"a compile-time parameter cannot be called `{taken}`: it is an option of .ptx or .launch")
-        self._traced: dict[tuple[Any, Any], Traced] = {}
-        self._compiled: dict[tuple[Any, Any], Compiled] = {}
+        self._traced = Once[Traced]()
+        self._compiled = Once["Compiled"]()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
         raise TraceError(
             f"a kernel is not called but launched: {self.name}.launch(grid, ...); code shared by kernels is a plain function or a @func"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return by_name(self, self.function, f"kernel `{self.name}`")
+
+    def __copy__(self) -> Kernel[P]:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Kernel[P]:
+        return self
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self._positional)})>"
@@ -131,9 +151,15 @@ class Kernel(Traceable, Generic[P]):
         full = self.config(config)
         chosen = _marks(marks)
         key = chosen, _key(full)
-        if key not in self._traced:
-            self._traced[key] = self._trace(full, chosen)
-        return self._traced[key]
+        if key in self._traced.results:
+            return self._traced.results[key]
+        if (outer := tracing_now()) is not None and outer.module.name == self.name:
+            raise TraceError(f"kernel `{self.name}` is traced within its own trace, which would never end: code that kernels share is a "
+                             "plain function or a @func")
+        try:
+            return self._traced.get(key, lambda: self._trace(full, chosen))
+        except ReenteredError:
+            raise TraceError(f"kernel `{self.name}` is traced within its own trace, by way of another kernel's") from None
 
     def ptx(self, *, locs: bool = False, **config: Any) -> str:
         """The PTX text for this configuration; `locs` keeps `.file` and `.loc`."""
@@ -182,11 +208,11 @@ class Kernel(Traceable, Generic[P]):
     def compile(self, *, marks: Selection = False, **config: Any) -> Compiled:
         """The kernel, loaded on the current device and ready to launch. It is kept per configuration."""
         key = _marks(marks), _key(self.config(config))
-        if key not in self._compiled:
-            from ..runtime.compiled import Compiled
+        if key in self._compiled.results:
+            return self._compiled.results[key]
+        from ..runtime.compiled import Compiled
 
-            self._compiled[key] = Compiled(self.trace(marks=marks, **config))
-        return self._compiled[key]
+        return self._compiled.get(key, lambda: Compiled(self.trace(marks=marks, **config)))
 
     def launch(self, grid: int | tuple[int, ...], *args: Any, stream: Any = None, pdl: bool = False, **config: Any) -> None:
         """Launch on `grid` CTAs. Arrays are taken by protocol (torch, CuPy, device_array). A tensor map may be a plain array.
@@ -359,7 +385,7 @@ class Kernel(Traceable, Generic[P]):
         return _Part(module, entry, parameters, block, cluster)
 
     def _parameters(self) -> tuple[Parameter | Record, ...]:
-        hints = get_type_hints(self.function, include_extras=True)
+        hints = hints_of(self.function, f"kernel `{self.name}`")
         here = Position(named(self.function.__code__.co_filename), self.function.__code__.co_firstlineno)
         return tuple(described(name, hints.get(name), self.name, here) for name in self._positional)
 
@@ -412,16 +438,28 @@ def _marks(marks: Selection) -> tuple[str, ...] | bool:
 
 def _dims(given: Dim, config: Mapping[str, Any], what: str, here: Position) -> tuple[int, int, int]:
     value = given(config) if callable(given) else given
-    dims = (value,) if isinstance(value, int) else tuple(value)
+    dims = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, (tuple, list)) else ()
     if not 1 <= len(dims) <= 3 or any(not isinstance(d, int) or d < 1 for d in dims):
         raise TraceError(f"{what} is one to three positive extents, not {value!r}", None if callable(given) else here)
     return (*dims, 1, 1)[:3]  # type: ignore[return-value]
 
 
-def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1, min_ctas: int | None = 1,
+def _check_options(target: object, min_ctas: object, max_registers: object, name: object, module: object) -> None:
+    if not isinstance(target, str) or not _TARGET.match(target):
+        raise TraceError(f'target is the operand of .target, such as "sm_90a", not {target!r}')
+    for option, value in (("min_ctas", min_ctas), ("max_registers", max_registers)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+            raise TraceError(f"{option} is a positive number or None, not {value!r}")
+    if name is not None and not isinstance(name, str):
+        raise TraceError(f"name is a text, not {name!r}")
+    if module is not None and not isinstance(module, raw.Module):
+        raise TraceError(f"module is a ptxkit.Module, not {module!r}")
+
+
+def kernel(function: None = None, /, *, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1, min_ctas: int | None = 1,
            max_registers: int | None = None, smem: str | None = None, name: str | None = None,
            module: raw.Module | None = None, directives: Directives = "") -> Callable[[Callable[P, None]], Kernel[P]]:
-    """Make a function a kernel.
+    """Make a function a kernel: `@kernel(block=128)` stands above it. Raises TraceError for what is no plain function.
 
     `block` (threads) and `cluster` (CTAs) are an int, up to three extents, or a function of the configuration. The register cap that
     setmaxnreg needs is derived from `block` and `min_ctas` (CTAs per SM); `max_registers` sets it directly. `smem` forces "static" or
@@ -429,6 +467,9 @@ def kernel(*, target: str = "sm_90a", block: Dim | None = None, cluster: Dim = 1
     `directives` are PTX directives without an option here, or a function from the configuration to them. `target` is the operand of PTX's
     `.target`, such as "sm_90a, texmode_independent". With "sm_90a, debug" ptxas does not optimise, and a debugger shows Python's lines.
     """
+
+    if function is not None:
+        raise TraceError("@kernel takes options: write @kernel(block=128), or @kernel() for a kernel whose launch says its block")
 
     def decorate(function: Callable[P, None]) -> Kernel[P]:
         return Kernel(function, target=target, block=block, cluster=cluster, min_ctas=min_ctas, max_registers=max_registers,

@@ -9,13 +9,14 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from ..errors import TraceError
 from ..grammar import tree
 from ..grammar.errors import Position
-from ..types import ScalarType, u64
+from ..types import ScalarType, is_scalar, u64
 from . import raw
+from .author import hints_of
 from .reg import Ptr, Reg
 from .tensormap import TensorMap, TensorMapParameter
 from .trace import Builder
@@ -64,7 +65,7 @@ def described(name: str, hint: Any, where: str, here: Position) -> Parameter | R
     if (made := given(name, hint)) is not None:
         return made
     if is_dataclass(hint) and isinstance(hint, type):
-        hints = get_type_hints(hint, include_extras=True)
+        hints = hints_of(hint, f"the dataclass `{hint.__name__}`, parameter `{name}` of kernel `{where}`")
         return Record(name, hint, tuple((field.name, described(f"{name}_{field.name}", hints[field.name], where, here))
                                         for field in fields(hint)))
     if get_origin(hint) in (Union, types.UnionType):                        # `Reg[u32] | int`: a record that host code makes too
@@ -73,9 +74,9 @@ def described(name: str, hint: Any, where: str, here: Position) -> Parameter | R
     origin, args = get_origin(hint), get_args(hint)
     if hint is TensorMap:
         return Parameter(name, "tensormap", None)
-    if origin is Ptr and args:
+    if origin is Ptr and args and is_scalar(args[0]):
         return Parameter(name, "pointer", args[0])
-    if origin is Reg and args and args[0].bits in (8, 16, 32, 64):
+    if origin is Reg and args and is_scalar(args[0]) and args[0].bits in (8, 16, 32, 64):
         return Parameter(name, "scalar", args[0])
     raise TraceError(f"parameter `{name}` of kernel `{where}` is annotated {hint!r}: write TensorMap, Ptr[type], Reg[type], or a dataclass "
                      "of these", here)

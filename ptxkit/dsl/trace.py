@@ -101,6 +101,9 @@ class Builder:
     def own(self, reg: Reg[Any]) -> None:
         """Raise unless `reg` was made by this trace."""
         if reg.builder is not self:
+            if reg.builder.name == self.name:
+                raise TraceError(f"{reg!r} is of an earlier trace of `{self.name}`, in another configuration or by another kernel of that "
+                                 "name: make registers in the function itself, and keep none outside of it")
             raise TraceError(f"{reg!r} belongs to the trace of `{reg.builder.name}`, not to `{self.name}`: pass it as a parameter")
 
     def population(self) -> int | None:

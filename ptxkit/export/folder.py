@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..files import write_whole
 from .kernel import ExportError
 
 
@@ -25,7 +26,7 @@ def write(folder: str | os.PathLike[str], contents: Mapping[str, bytes], *, forc
         place.mkdir(parents=True, exist_ok=True)
         for name, path in paths.items():
             made.append(path.with_name(f".{name}.{os.getpid()}"))
-            made[-1].write_bytes(contents[name])
+            write_whole(made[-1], contents[name])
         for aside, path in zip(made, paths.values(), strict=True):
             os.replace(aside, path)
     except OSError as error:

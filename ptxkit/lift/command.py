@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import tempfile
 from pathlib import Path
 
+from ..cli import output
 from ..cli.files import read_ptx
-from ..cli.output import cannot_write
 from .module import lifted
 
 
@@ -28,24 +26,5 @@ def run(options: argparse.Namespace) -> int:
     text = made.text
     if options.json:
         text = json.dumps({"source": name, "entries": list(made.kernels), "python": text}, indent=2) + "\n"
-    if options.output == "-":
-        print(text, end="")
-        return 0
-    try:
-        _replace(Path(options.output), text)
-    except OSError as error:
-        raise cannot_write(options.output, error) from None
+    output.write(options.output, text.encode("utf-8", "surrogateescape"))
     return 0
-
-
-def _replace(path: Path, text: str) -> None:
-    """Writes the whole file, or leaves the old one."""
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-        os.chmod(partial, 0o644)
-        os.replace(partial, path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise

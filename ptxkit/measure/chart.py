@@ -8,6 +8,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from ..errors import PtxkitError
+from ..files import write_whole
 
 COLOURS = ("#76b900", "#5b6b7b", "#9fb3c8", "#c98b2b", "#b04a5a", "#7a5aa6", "#3f8f8f")
 _BAR, _GAP, _LEFT, _WIDTH = 13, 12, 210, 620
@@ -24,7 +25,7 @@ class PlotError(PtxkitError, ValueError):
 def draw(path: Path, rows: Sequence[Mapping[str, Any]], value: Value, unit: str, title: str = "") -> None:
     """A group of bars a row."""
     if path.suffix == ".svg":
-        path.write_text(svg(rows, value, unit, title), encoding="utf-8")
+        write_whole(path, svg(rows, value, unit, title).encode())
         return
     try:
         import matplotlib as mpl  # pyright: ignore[reportMissingImports]

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from ..files import write_whole
 
 
 def write_aside(path: Path, text: str) -> None:
     """Writes another file, then replaces this one by it. What cannot be written leaves nothing behind."""
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".aside-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(aside, 0o644)
-        os.replace(aside, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(aside)
-        raise
+    write_whole(path, text.encode())
 
 
 def write_json(path: Path, results: Mapping[str, Any]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..files import write_whole
 from .generators import is_array
 from .spec import Map, Spec, SpecError
 
@@ -24,7 +24,7 @@ def write_spec(spec: Spec, path: Path) -> None:
         return os.path.relpath(name, path.parent)
 
     lines = _lines(spec, moved, lambda name: os.path.relpath(spec.folder / name, path.parent))
-    write_atomically(path, ("\n".join(lines) + "\n").encode())
+    write_whole(path, ("\n".join(lines) + "\n").encode())
 
 
 def read_spec(path: Path) -> Spec:
@@ -39,21 +39,6 @@ def read_spec(path: Path) -> Spec:
         return _spec(data, path.parent)
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from None
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """The whole file, or nothing: it is written aside and moved."""
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(aside, 0o666 & ~mask)
-        os.replace(aside, path)
-    except BaseException:
-        os.unlink(aside)
-        raise
 
 
 # ---------------------------------------------------------------------------------------------------- to TOML

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import write_whole
 from .choices import Choices
 from .outcome import Outcome, Trial
 from .policies import Replaying
@@ -79,5 +80,5 @@ class Replay:
 
 def _written(path: str | os.PathLike[str], text: str) -> Path:
     made = Path(path)
-    made.write_text(text, encoding="utf-8")
+    write_whole(made, text.encode())
     return made

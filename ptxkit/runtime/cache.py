@@ -2,7 +2,8 @@
 
 The name of an entry is the sha256 of everything that determines its bytes. An entry is written to another file and moved into place by one
 `os.replace`. A reader therefore sees a whole entry or none, and two writers of one key write the same bytes. The cache stores and returns
-only whole cubins: an assembler with a full disk may have left a part of one.
+only whole cubins: an assembler with a full disk may have left a part of one. It is used only while nobody else can write to its directory.
+Entries that were not used for longest are removed when all of them are larger than its limit.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import hashlib
 import logging
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import PtxkitError
+from ..files import ASIDE, OLD_S, is_private, make_private, read_regular, strange
 from ..sass.cubin import require_whole
-from ..settings import settings
+from ..settings import DEFAULT_MB, settings
 
 _LOG = logging.getLogger("ptxkit")
 _MAGIC = b"ptxkit-cubin-1\n"
@@ -46,29 +50,48 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class _File:
+    """A file of the cache: when it was last used, in ns, its bytes, and its place."""
+
+    used: int
+    bytes: int
+    path: Path
+
+    @property
+    def is_entry(self) -> bool:
+        return not self.path.name.startswith(ASIDE)
+
+
+@dataclass(frozen=True, slots=True)
 class Cache:
-    """A directory of entries."""
+    """A directory of entries of at most `limit` bytes in all."""
 
     directory: Path
+    limit: int = DEFAULT_MB * 1_000_000
 
     def get(self, name: str, entries: Collection[str] = ()) -> Entry | None:
         """The entry with that name, or None. A file that is not a whole cubin with these kernel entries is removed."""
         path = self._path(name)
-        try:
-            if not path.is_file():  # reading a pipe or a device would never end
-                return None
-            data = path.read_bytes()
-        except OSError:
+        found = read_regular(path, self.limit) if self.usable(path.parent.name) else None
+        if found is None:
             return None
+        data, status = found
         try:
+            if why := strange(status):
+                raise PtxkitError(f"it {why}")
             entry = _unpack(data)
             require_whole(entry.cubin, "what it holds", entries)
         except PtxkitError as error:
             _LOG.warning("cache entry %s is damaged (%s); it is made again", path, error)
-            with contextlib.suppress(OSError):
-                path.unlink()
+            _remove(path)
             return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # the time of its last use
         return entry
+
+    def usable(self, *below: str) -> bool:
+        """Whether nobody else can write to the directory and to these folders in it. If others can, that is logged once."""
+        return is_private(self.directory, *below)
 
     def put(self, name: str, entry: Entry) -> None:
         """Store the entry. If the directory cannot be written, it only logs that: the cache only saves time.
@@ -76,39 +99,80 @@ class Cache:
         Raises PtxkitError for bytes that are not a whole cubin.
         """
         require_whole(entry.cubin, "what is to be kept in the cache")
-        path = self._path(name)
+        path, data = self._path(name), _pack(entry)
+        if len(data) > self.limit or not self.usable(path.parent.name):
+            return
         aside = None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".aside-")
+            self._make_room(path)
+            handle, aside = tempfile.mkstemp(dir=path.parent, prefix=ASIDE)
             with os.fdopen(handle, "wb") as file:
-                file.write(_pack(entry))
+                file.write(data)
             os.replace(aside, path)
+        except FileNotFoundError:
+            return  # another process has cleared the cache meanwhile
         except OSError as error:
             _LOG.warning("cannot write to the cache: %s", error)
             if aside is not None:
                 with contextlib.suppress(OSError):
                     os.unlink(aside)
+            return
+        self._wrote(len(data))
+
+    def _make_room(self, path: Path) -> None:
+        """Make the folder of an entry. What stands in the way, there or in the entry's own place, is removed."""
+        if path.parent.is_symlink() or (path.parent.exists() and not path.parent.is_dir()):
+            path.parent.unlink()
+        make_private(self.directory, path.parent.name)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+
+    def _wrote(self, size: int) -> None:
+        """Count what this process has written. The whole directory is looked at when it first writes, and after each 1/64 of the limit."""
+        written = _written.get(self.directory)
+        if written is None or written + size > self.limit // 64:
+            self.trim()
+            written = -size
+        _written[self.directory] = written + size
+
+    def trim(self) -> None:
+        """Remove entries, those first that were not used for longest, until 63/64 of the limit hold the rest; and what killed processes
+        left more than an hour ago."""
+        left = []
+        for file in sorted(self._files(), key=lambda file: file.used):
+            if not file.is_entry and file.used < time.time_ns() - OLD_S * 1e9:
+                _remove(file.path)
+            else:
+                left.append(file)
+        total = sum(file.bytes for file in left)
+        for file in left:
+            if total <= self.limit - self.limit // 64:
+                break
+            if file.is_entry:
+                _remove(file.path)
+                total -= file.bytes
 
     def clear(self) -> int:
-        """Remove every entry. Returns their number."""
-        removed = 0
-        for path in self._entries():
-            with contextlib.suppress(OSError):
-                path.unlink()
-                removed += 1
-        return removed
+        """Remove every entry, and what killed processes left. Returns the number of entries."""
+        files = list(self._files())
+        for file in files:
+            _remove(file.path)
+        return sum(file.is_entry for file in files)
 
     def size(self) -> tuple[int, int]:
-        """The number of entries and their bytes."""
-        sizes = []
-        for path in self._entries():
-            with contextlib.suppress(OSError):
-                sizes.append(path.stat().st_size)
-        return len(sizes), sum(sizes)
+        """The number of entries, and their bytes with those that killed processes left."""
+        files = list(self._files())
+        return sum(file.is_entry for file in files), sum(file.bytes for file in files)
 
-    def _entries(self) -> list[Path]:
-        return list(self.directory.glob("??/*.cubin"))
+    def _files(self) -> Iterator[_File]:
+        """The entries, and what writers have left beside them. Links are not followed."""
+        for folder in _scanned(self.directory):
+            if folder.is_dir(follow_symlinks=False):
+                for file in _scanned(folder.path):
+                    if file.name.startswith(ASIDE) or (file.name.endswith(".cubin") and len(folder.name) == 2):
+                        with contextlib.suppress(OSError):
+                            status = file.stat(follow_symlinks=False)
+                            yield _File(status.st_mtime_ns, status.st_size, Path(file.path))
 
     def _path(self, name: str) -> Path:
         return self.directory / name[:2] / f"{name}.cubin"
@@ -117,7 +181,24 @@ class Cache:
 def cache() -> Cache | None:
     """The cache of the settings; None if it is off."""
     directory = settings().cache_dir
-    return None if directory is None else Cache(directory)
+    return None if directory is None else Cache(directory, settings().cache_mb * 1_000_000)
+
+
+_written: dict[Path, int] = {}
+"""The bytes that this process has written to a cache since it looked at all of it."""
+
+
+def _scanned(folder: Path | str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _pack(entry: Entry) -> bytes:

@@ -34,12 +34,12 @@ class Resources:
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _PROPERTIES = re.compile(r"Function properties for '?([^\s':]+)")
-_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_USED = re.compile(r"[Uu]sed (\d+) registers(.*)")
-_SHARED = re.compile(r"(\d+) bytes smem")
-_BARRIERS = re.compile(r"used (\d+) barriers")
-_CONSTANT = re.compile(r"(\d+) bytes cmem\[(\d+)\]")
-_CUMULATIVE = re.compile(r"(\d+) bytes cumulative stack size")
+_STACK = re.compile(r"(\d{1,15}) bytes stack frame, (\d{1,15}) bytes spill stores, (\d{1,15}) bytes spill loads")
+_USED = re.compile(r"[Uu]sed (\d{1,15}) registers(.*)")
+_SHARED = re.compile(r"(\d{1,15}) bytes smem")
+_BARRIERS = re.compile(r"used (\d{1,15}) barriers")
+_CONSTANT = re.compile(r"(\d{1,15}) bytes cmem\[(\d{1,15})\]")
+_CUMULATIVE = re.compile(r"(\d{1,15}) bytes cumulative stack size")
 
 
 def resources(log: str) -> dict[str, Resources]:
@@ -72,7 +72,7 @@ def _entry(name: str, said: str, frame: tuple[int, int, int]) -> Resources:
 
 _MESSAGE = re.compile(r"^(?:ptxas\s*)?(?:[^,:;]+, line \d+; )?\s*(?P<severity>info|warning|error|fatal)\s*:\s*"
                       r"(?:\((?P<code>C\d+)\)\s*)?(?P<text>.*)$")
-_NUMBER = re.compile(r"(?P<before>, line |(?:around|at) line )(?P<line>\d+)\b")
+_NUMBER = re.compile(r"(?P<before>, line |(?:around|at) line )(?P<line>\d{1,15})\b")
 _FUNCTION = re.compile(r"(?:in|for) (?:the )?function '?([\w$.]+?)'?\.?(?:\s|$)")
 _ROUTINE = re.compile(r"\d+ bytes [gc]mem|Compiling entry|Function properties|[Uu]sed \d+ registers|Compile time|Ptx assembly aborted")
 

@@ -6,15 +6,20 @@ import contextlib
 import functools
 import hashlib
 import logging
+import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import AssembleError, Finding, NoToolError, Position, PtxkitError
+from ..errors import AssembleError, Finding, NoToolError, Position, PtxkitError, SettingsError
+from ..files import read_regular, temporary_folder, write_whole
+from ..once import Once
 from ..sass import hints
 from ..sass.cubin import require_whole
 from ..settings import settings
@@ -26,6 +31,14 @@ _LOG = logging.getLogger("ptxkit")
 # A malformed operand can make ptxas crash, run for minutes or take all memory (measured, 13.0).
 TIMEOUT_S = 600.0
 MEMORY_BYTES = 16 << 30
+VERSION_S = 60.0
+LINGER_S = 5.0
+"""For so long what a tool has started may write on after the tool has ended."""
+LOG_BYTES = 16 << 20
+"""Most of a log that is kept: what ptxas says of about 80,000 entries."""
+OUTPUT_BYTES = 1 << 30
+"""Most machine code as text."""
+CUBIN_BYTES = 4 << 30
 
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _DEBUG = re.compile(r"^[ \t]*\.target\b[^\n/]*\bdebug\b", re.MULTILINE)
@@ -133,11 +146,13 @@ def _tool(name: str, path: Path | None = None) -> Tool:
         raise NoToolError(f"{name} was not found: `pip install ptxkit[toolchain]` (or `pip install {_WHEELS[name]}`), or put the CUDA "
                           f"toolkit's bin directory on PATH{', or set PTXKIT_PTXAS to it' if name == 'ptxas' else ''}")
     try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
-    except (OSError, subprocess.SubprocessError) as error:
+        code, said, _ = _run([str(path), "--version"], VERSION_S)
+    except (OSError, AssembleError) as error:
         raise NoToolError(f"{path} does not run: {error}") from error
+    if code != 0:
+        raise NoToolError(f"{path} does not run: `--version` ended with {_ended(code)}")
     version = _VERSION.search(said)
-    if version is None:
+    if version is None or len(version[1]) > 40:
         raise NoToolError(f"{path} does not answer `--version` as {name} does: it said {said.strip()[:80]!r}")
     return Tool(name, path, version.group(1))
 
@@ -182,21 +197,28 @@ def assemble(ptx: str, target: str = "sm_90a", *, lines: Mapping[int, Position] 
     store, entries = cache.cache(), defined_entries(ptx)
     entry = store.get(name, entries) if store else None
     if entry is None:
-        text, every = hints.take(ptx)
-        cubin, log = _assemble(tool, text, flags, entries, lines)
-        if every is not None and target.startswith("sm_90"):
-            cubin = hints.spaced(cubin, every)
-        if store:
-            ordinal = {number: index for index, number in enumerate(numbers, 1)}
-            store.put(name, cache.Entry(cubin, renumber(log, ordinal)))
-    else:
-        cubin, log = entry.cubin, renumber(entry.log, dict(enumerate(numbers, 1)))
+        def made() -> cache.Entry:
+            text, every = hints.take(ptx)
+            cubin, log = _assemble(tool, text, flags, entries, lines)
+            if every is not None and target.startswith("sm_90"):
+                cubin = hints.spaced(cubin, every)
+            found = cache.Entry(cubin, renumber(log, {number: index for index, number in enumerate(numbers, 1)}))
+            if store:
+                store.put(name, found)
+            return found
+
+        entry = _assembling.get((name, tool.path), made)
+    cubin, log = entry.cubin, renumber(entry.log, dict(enumerate(numbers, 1)))
     found = findings(log, ptx, lines)
     for finding in found:
         _LOG.info("%s", finding)
     assembly = Assembly(cubin, log, resources(log), found, tool, target)
     _keep(name, ptx, assembly)
     return assembly
+
+
+_assembling = Once[cache.Entry](keep=False)
+"""Modules that threads assemble at this time."""
 
 
 def defined_entries(ptx: str) -> tuple[str, ...]:
@@ -208,21 +230,45 @@ def _assemble(tool: Tool, ptx: str, flags: tuple[str, ...], entries: Collection[
               lines: Mapping[int, Position] | None) -> tuple[bytes, str]:
     with _file("kernel.ptx", ptx.encode()) as source:
         made = source.with_name("kernel.cubin")
-        code, log = _run([str(tool.path), *flags, str(source), "-o", str(made)])
+        code, log, left_out = _run([str(tool.path), *flags, str(source), "-o", str(made)])
         log = log.replace(str(source), "kernel.ptx")
+        if left_out:
+            log += f"\n... ({left_out:,} further bytes of this log are left out)\n"
         if code == 0:
             return _made(tool, made, entries, log), log
     found = tuple(finding for finding in findings(log, ptx, lines) if finding.severity == "error")
     if code < 0:
-        crash = f"ptxas {tool.version} was killed by signal {-code}: a fault of ptxas that illegal operands can cause"
-        fix = "check the kernel against the instruction table, or leave instructions out until it assembles"
-        found = (*found, Finding("ptxas-crash", crash, fix))
+        found = (*found, _killed(tool, -code))
     raise AssembleError(log, found, summary=f"ptxas {tool.version} refused this PTX")
+
+
+def _killed(tool: Tool, number: int) -> Finding:
+    """What a signal means that has ended ptxas."""
+    said = f"ptxas {tool.version} was killed by signal {number}"
+    if number in _LIMITS:
+        what, fix = _LIMITS[number]
+        return Finding("ptxas-limit", f"{said}: {what}", fix)
+    return Finding("ptxas-crash", f"{said}: a fault of ptxas that illegal operands can cause",
+                   "check the kernel against the instruction table, or leave instructions out until it assembles")
+
+
+def _ended(code: int) -> str:
+    return f"exit status {code}" if code >= 0 else f"signal {-code}"
+
+
+_LIMITS = {int(getattr(signal, name)): says for name, says in {
+    "SIGXFSZ": ("it would have written a larger file than it may", "raise the limit on files, `ulimit -f`, or empty the disk of TMPDIR"),
+    "SIGXCPU": ("it used more processor time than it may", "raise the limit, `ulimit -t`"),
+    "SIGKILL": ("somebody stopped it; the system does so when memory runs out", "give it more memory, or split the module"),
+    "SIGTERM": ("somebody stopped it", "assemble again"),
+}.items() if hasattr(signal, name)}
+"""Signals that are no fault of ptxas: what happened, and the way out."""
 
 
 def _made(tool: Tool, path: Path, entries: Collection[str], log: str) -> bytes:
     """The cubin that ptxas reports to have made. If the disk is full, ptxas 13.0 writes only a part and reports success (measured)."""
-    cubin = path.read_bytes() if path.exists() else b""
+    found = read_regular(path, CUBIN_BYTES)
+    cubin = b"" if found is None else found[0]
     try:
         require_whole(cubin, f"what it left ({len(cubin):,} bytes)", entries)
     except PtxkitError as error:
@@ -236,7 +282,7 @@ def _file(name: str, data: bytes) -> Iterator[Path]:
     """A file with this content in its own temporary folder. Raises AssembleError if it cannot be written."""
     with contextlib.ExitStack() as folders:
         try:
-            path = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="ptxkit-")), name)
+            path = folders.enter_context(temporary_folder()) / name
             path.write_bytes(data)
         except OSError as error:
             raise AssembleError("", summary=f"cannot write a temporary file ({error}): TMPDIR names another folder") from error
@@ -247,25 +293,65 @@ def disassemble(cubin: bytes, *, lines: bool = False) -> str:
     """The machine code of a cubin as nvdisasm writes it. `lines` adds source lines. Raises NoToolError."""
     tool = nvdisasm()
     with _file("kernel.cubin", cubin) as path:
-        code, said = _run([str(tool.path), "-c", *(["-g"] if lines else []), str(path)])
+        code, said, left_out = _run([str(tool.path), "-c", *(["-g"] if lines else []), str(path)], most=OUTPUT_BYTES)
     if code != 0:
         raise AssembleError(said, summary=f"nvdisasm {tool.version} refused this cubin")
+    if left_out:
+        raise AssembleError("", summary=f"nvdisasm {tool.version} wrote {OUTPUT_BYTES + left_out:,} bytes of machine code, and "
+                            f"{OUTPUT_BYTES:,} are the limit: disassemble a cubin with fewer entries")
     return said
 
 
-def _run(command: list[str]) -> tuple[int, str]:
-    """Run a tool. Returns its exit status and output. Time is limited, and on Linux memory too."""
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace") as process:
-        _bound_memory(process.pid)
-        try:
-            said, _ = process.communicate(timeout=TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            tool = Path(command[0]).name
-            raise AssembleError("", summary=f"{tool} did not finish in {TIMEOUT_S:.0f} s and was stopped") from None
-    return process.returncode, said
+def _run(command: list[str], timeout_s: float | None = None, most: int | None = None) -> tuple[int, str, int]:
+    """Run a tool. Returns its exit status, the first `most` bytes of its output as text, and how many were left out.
+
+    Time is limited, and on Linux memory too. What the tool has started ends with it. Raises AssembleError after `timeout_s`.
+    """
+    limit = TIMEOUT_S if timeout_s is None else timeout_s
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
+                               process_group=0 if os.name == "posix" else None)
+    _bound_memory(process.pid)
+    output = _Output(process, LOG_BYTES if most is None else most)
+    try:
+        code = process.wait(limit)
+        output.join(LINGER_S)
+    except subprocess.TimeoutExpired:
+        raise AssembleError("", summary=f"{Path(command[0]).name} did not finish in {limit:.0f} s and was stopped") from None
+    finally:
+        if process.returncode is None or output.is_alive():
+            _stop(process)
+            output.join(LINGER_S)
+    return code, output.text(), output.left_out
+
+
+class _Output(threading.Thread):
+    """Reads what a process writes until nobody can write any more, and keeps the beginning."""
+
+    def __init__(self, process: subprocess.Popen[bytes], most: int) -> None:
+        super().__init__(name="ptxkit-output", daemon=True)
+        assert process.stdout is not None
+        self.pipe, self.most, self.kept, self.left_out = process.stdout, most, bytearray(), 0
+        self.start()
+
+    def run(self) -> None:
+        with self.pipe:
+            while data := self.pipe.read(1 << 16):
+                taken = data[:self.most - len(self.kept)]
+                self.kept += taken
+                self.left_out += len(data) - len(taken)
+
+    def text(self) -> str:
+        return bytes(self.kept).decode(errors="replace").replace("\r\n", "\n")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and all that it has started, where they still run."""
+    if os.name == "posix":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    elif process.poll() is None:
+        process.kill()
+    process.wait()
 
 
 def _bound_memory(pid: int) -> None:
@@ -287,12 +373,14 @@ def _keep(name: str, ptx: str, assembly: Assembly) -> None:
     entry = next(iter(assembly.resources), "module")
     stem = f"{entry[:80]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     folder = settings().keep_dir
-    folder.mkdir(parents=True, exist_ok=True)
-    if "ptx" in wishes:
-        (folder / f"{stem}.ptx").write_text(ptx, encoding="utf-8")
-    if "cubin" in wishes:
-        (folder / f"{stem}.cubin").write_bytes(assembly.cubin)
-    if "sass" in wishes:
-        (folder / f"{stem}.sass").write_text(disassemble(assembly.cubin, lines=True), encoding="utf-8")
-    if "log" in wishes:
-        (folder / f"{stem}.log").write_text(assembly.log, encoding="utf-8")
+    made: dict[str, Callable[[], bytes]] = {
+        "ptx": lambda: ptx.encode("utf-8", "surrogateescape"), "cubin": lambda: assembly.cubin,
+        "sass": lambda: disassemble(assembly.cubin, lines=True).encode(), "log": lambda: assembly.log.encode()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for kind, data in made.items():
+            if kind in wishes:
+                write_whole(folder / f"{stem}.{kind}", data())
+    except OSError as error:
+        raise SettingsError(f"PTXKIT_KEEP asks for files in {folder}, which cannot be written ({error.strerror or error}): set "
+                            "PTXKIT_KEEP_DIR to a folder of yours") from None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..files import write_whole
 from .buffer import CPU, Array, Plan, Slice, is_point
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ class Timeline:
         """Write a trace that Perfetto (ui.perfetto.dev) shows: a process is an SM, a thread a warp. `sms`: of so many SMs, None of all."""
         from .perfetto import traced
 
-        Path(path).write_text(json.dumps(traced(self, sms)), encoding="utf-8")
+        write_whole(Path(path), json.dumps(traced(self, sms)).encode())
 
     def page(self, path: str | Path, *, sms: int = 2, every_warp: bool = False, window: tuple[float, float] | None = None) -> None:
         """Write a picture as an HTML page: the rows of the first `sms` SMs, one for each CTA and role (its first warp), or one for every
@@ -221,7 +222,7 @@ class Timeline:
         """
         from .page import made
 
-        Path(path).write_text(made(self, sms, every_warp, window), encoding="utf-8")
+        write_whole(Path(path), made(self, sms, every_warp, window).encode())
 
     def _repr_html_(self) -> str:
         from .page import cell

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..cards import Card
 from ..errors import NoToolError
+from ..files import folder_of, make_folder
 from ..measure.files import rounded, write_aside
 from ..runtime import toolchain
 from ..runtime.cache import strip_lines
@@ -42,8 +43,8 @@ _LOG = logging.getLogger("ptxkit")
 def path_of(card: Card, wish: str | Path | None = None) -> Path | None:
     """The file of a card: in the cache directory, at the path that is wished, or in that folder. None when the cache is off."""
     if wish is None:
-        folder = settings().cache_dir
-        return None if folder is None else folder / "kernels" / own_name(card)
+        folder = folder_of(settings().cache_dir, "kernels")
+        return folder and folder / own_name(card)
     path = Path(wish).expanduser().absolute()
     return path if path.suffix == ".json" else path / own_name(card)
 
@@ -115,7 +116,7 @@ def keep(path: Path | None, card: Card, name: str, kernel: Kernel[...], point: P
     entry = {"kernel": f"{kernel.__module__}.{kernel.name}", "point": [[key, spelled(value)] for key, value in point],
              "ptx": text_hash(kernel, point), "version": __version__, "assembler": assembler(), "when": int(time.time()), **about}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, settings().cache_dir)
         with locked(path):
             if _is_anothers(path, card):
                 return

@@ -15,6 +15,7 @@ from ..cards import Card
 from ..dsl.source import named
 from ..dsl.tensormap import TensorMap
 from ..errors import AssembleError, OpcodeError, PtxkitError, TraceError
+from ..files import make_folder
 from ..measure import regimes
 from ..measure.contest import sampled
 from ..measure.device import Arguments, Device, Given, Grid, Lost, Where, WrongRun, arguments_of, device_of, is_array, sets_of
@@ -24,6 +25,7 @@ from ..measure.proved import Check, Proof
 from ..measure.regimes import Captured, Entry, Regime
 from ..measure.timer import Launch
 from ..measure.watch import Step
+from ..settings import settings
 from . import results
 from .assembly import Progress, assembling
 from .locks import locked
@@ -318,7 +320,7 @@ def _turn(path: Path | None, name: str, seconds: float | None) -> Iterator[None]
         yield
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, settings().cache_dir)
     except OSError:                                 # `results.keep` says it
         yield
         return

@@ -268,7 +268,7 @@ def test_a_full_disk_or_a_home_that_cannot_be_written_is_one_warning_and_nothing
         raise OSError(number, os.strerror(number))
 
     other = (2048, *SHAPE[1:])
-    monkeypatch.setattr(files, "tempfile", SimpleNamespace(mkstemp=refuse))
+    monkeypatch.setattr(files, "write_whole", refuse)
     for shape in (SHAPE, other):
         with gemm.tuning(timer=favourite(third(shape))):
             assert used(operands(*shape)) == third(shape)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
-import stat
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,13 +54,6 @@ def test_a_damaged_entry_is_none(tmp_path: Path, damage: Callable[[bytes], bytes
     path.write_bytes(damage(path.read_bytes()))
     assert store.get(name) is None
     assert not path.exists()
-
-
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a directory that cannot be written to")
-def test_a_read_only_directory_costs_only_time(tmp_path: Path) -> None:
-    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    Cache(tmp_path).put(key(PTX), Entry(small(b"cubin"), "log"))
-    assert Cache(tmp_path).get(key(PTX)) is None
 
 
 def test_a_directory_that_cannot_be_made_costs_only_time(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_kernel_that_there_is_not_is_usage(module: Path, capsys: pytest.Captur
 
 def test_every_command_is_held_to_the_rule() -> None:
     commands = set(re.findall(r"^    (\w+)", parser().format_help(), re.MULTILINE)) - {"command"}
-    assert commands == {*SOURCES, "explain", "doctor", "gemm"}
+    assert commands == {*SOURCES, "cache", "explain", "doctor", "gemm"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["sing"], ["emit"], ["emit", "a:b", "--loud"]])

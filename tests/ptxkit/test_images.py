@@ -107,7 +107,7 @@ def test_a_configuration_out_of_the_cache_is_not_traced(store, monkeypatch) -> N
     refuse = pytest.MonkeyPatch()
     refuse.setattr(Kernel, "_trace", lambda *given: (_ for _ in ()).throw(TraceError("it is traced")))
     try:
-        kernel_of(config)._traced.clear()
+        kernel_of(config)._traced.results.clear()
         assert run() == first
         for path in store.rglob("*.cubin"):                     # what is damaged is made again
             path.write_bytes(path.read_bytes()[:-9])

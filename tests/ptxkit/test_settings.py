@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ptxkit.errors import SettingsError
-from ptxkit.settings import Settings, settings
+from ptxkit.settings import DEFAULT_MB, VARIABLES, Settings, settings
 
 
 def test_defaults() -> None:
@@ -47,13 +47,19 @@ def test_every_variable(tmp_path: Path) -> None:
     ("PTXKIT_KEEP", "ptx,elf", "ptx, cubin, sass, log"),
     ("PTXKIT_PTXAS", "/no/such/ptxas", "path of a ptxas, or driver"),
     ("PTXKIT_CACHE_DIR", sys.executable, "directory"),
-    ("PTXKIT_CACHE", "off", "PTXKIT_CACHE_DIR"),
     ("PTXKIT_TUNE", "perhaps", "0, or the table to keep it in"),
 ])
 def test_a_wrong_value_names_the_legal_ones(variable: str, value: str, named: str) -> None:
     with pytest.raises(SettingsError, match=variable) as caught:
         Settings.read({variable: value})
     assert named in str(caught.value)
+
+
+def test_every_variable_is_on_its_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
+    rows = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert rows == sorted((*VARIABLES, "NO_COLOR"), key=[*VARIABLES, "NO_COLOR"].index)
+    assert f"| {DEFAULT_MB} |" in page
 
 
 def test_read_once() -> None:

@@ -13,7 +13,6 @@ import pytest
 import ptxkit.tuning.results as results
 from ptxkit import Ptr, kernel
 from ptxkit.cards import H100, H200
-from ptxkit.measure import files
 from ptxkit.ptx import mov, st
 from ptxkit.types import f32
 
@@ -127,7 +126,7 @@ def test_what_cannot_be_written_leaves_the_file_as_it_was(tmp_path, monkeypatch,
     def refuse(*given):
         raise interruption
 
-    monkeypatch.setattr(files.os, "replace", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
     for interruption in (OSError(28, os.strerror(28)), KeyboardInterrupt()):
         if isinstance(interruption, KeyboardInterrupt):
             with pytest.raises(KeyboardInterrupt):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ptxkit.files import write_whole
 from ptxkit.measure import chart
 from ptxkit.measure.chart import PlotError
 
@@ -25,7 +26,7 @@ def plot(path: Path, results: Mapping[str, Any]) -> None:
     if not rows:
         raise PlotError(f"--plot {path}: nothing was measured")
     if path.suffix == ".svg" and (len(rows) >= scatter.MANY or "runs" in results):
-        path.write_text(scatter.svg(scatter.points(rows), str(results.get("device", {}).get("name", ""))), encoding="utf-8")
+        write_whole(path, scatter.svg(scatter.points(rows), str(results.get("device", {}).get("name", ""))).encode())
         return
     chart.draw(path, rows, _tflops, "TFLOP/s", str(results.get("device", {}).get("name", "")))
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from ptxkit.errors import PtxkitError
+from ptxkit.files import write_whole
 
 from .record import Fingerprints, Record, take
 
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output == "-":
         print(made.text(), end="")
     elif options.output:
-        Path(options.output).write_text(made.text(), encoding="utf-8")
+        write_whole(Path(options.output), made.text().encode())
     for kind, distinct in made.distinct.items():
         print(f"{kind}: {distinct} kernels of {made.drawn[kind]} problems, {made.refused[kind]} of them refused", file=sys.stderr)
     print(f"{len(made.problems)} problems in {time.perf_counter() - begin:.0f} s, ptxas {made.ptxas}", file=sys.stderr)

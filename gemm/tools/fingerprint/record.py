@@ -14,7 +14,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-import tempfile
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptxkit.errors import AssembleError, PtxkitError
+from ptxkit.files import temporary_folder, write_whole
 
 from . import sass
 from .draw import draw
@@ -106,8 +106,8 @@ def take(seed: int, wanted: Mapping[str, int], *, other: Fingerprints | None = N
     from ptxkit.runtime.toolchain import ptxas
 
     made = Fingerprints(seed, ptxas().version)
-    with tempfile.TemporaryDirectory(prefix="ptxkit-") as folder, multiprocessing.get_context("spawn").Pool(
-            jobs, _begin, (folder, str(keep) if keep else ""), CHUNKS_PER_PROCESS) as pool:
+    with temporary_folder() as folder, multiprocessing.get_context("spawn").Pool(
+            jobs, _begin, (str(folder), str(keep) if keep else ""), CHUNKS_PER_PROCESS) as pool:
         for kind in KINDS:
             problems = None if other is None else other.drawn[kind]
             size = max(1, min(CHUNK, wanted[kind] if problems is None else problems))
@@ -281,10 +281,7 @@ def _leave(name: str, record: Record) -> None:
 def _write(path: Path, data: bytes) -> None:
     """Aside, then in place: another process sees the whole file or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".aside-")
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    os.replace(aside, path)
+    write_whole(path, data)
 
 
 __all__ = ["Fingerprints", "Found", "Record", "take"]

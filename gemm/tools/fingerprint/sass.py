@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 import struct
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ptxkit.errors import AssembleError
+from ptxkit.files import temporary_folder
 from ptxkit.runtime.toolchain import nvdisasm
 from ptxkit.sass import cubin
 
@@ -75,8 +74,8 @@ def disassembled(codes: Sequence[bytes]) -> list[list[str]]:
     """The instructions of each piece of machine code, one a line. One process reads all of them, since it takes 0.25 s to start."""
     if not codes:
         return []
-    with tempfile.TemporaryDirectory(prefix="ptxkit-") as folder:
-        path = Path(folder, "code.bin")
+    with temporary_folder() as folder:
+        path = folder / "code.bin"
         path.write_bytes(b"".join(codes))
         done = subprocess.run([nvdisasm().path, "--binary", ARCHITECTURE, path], capture_output=True, text=True, check=False)
     if done.returncode:

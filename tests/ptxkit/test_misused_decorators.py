@@ -1,0 +1,155 @@
+"""@kernel and @func on what they are not for, and annotations that cannot be read: one sentence at the author's line."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from ptxkit import Ptr, Reg, func, kernel
+from ptxkit.errors import TraceError
+from ptxkit.ptx import add, mov, st
+from ptxkit.types import u32
+
+pytestmark = pytest.mark.pure
+
+
+def plain(out: Ptr[u32]) -> None:
+    st.global_.u32(out, 1)
+
+
+def refused(make: Callable[[], Any], *words: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        make()
+    said = str(caught.value)
+    assert said.startswith(f"{__file__}:"), said
+    assert "\n" not in said
+    for word in words:
+        assert word in said, said
+
+
+def test_without_parentheses() -> None:
+    refused(lambda: kernel(plain), "@kernel takes options: write @kernel(block=128), or @kernel()")  # type: ignore[call-overload,arg-type]
+    refused(lambda: kernel("sm_90a"), "@kernel takes options")  # type: ignore[arg-type]
+
+
+async def waits(out: Ptr[u32]) -> None:
+    pass
+
+
+def generates(out: Ptr[u32]) -> Any:
+    yield out
+
+
+@pytest.mark.parametrize("decorator", [kernel(block=32), func])
+def test_what_is_no_plain_function(decorator: Callable[[Any], Any]) -> None:
+    class Kind:
+        pass
+
+    for given, word in ((kernel(block=32)(plain), "`plain` is a @kernel already"), (func(plain), "`plain` is a @func already"),
+                        (Kind, "`Kind` is a class"), (3, "3 is none"), (None, "None is none"), (len, "is none"),
+                        (functools.partial(plain), "is none"), (classmethod(plain), "this is a classmethod"),
+                        (property(plain), "this is a property"), (waits, "`waits` is a coroutine"),
+                        (generates, "`generates` is a generator"), (Kind(), "is none: write `def`")):
+        refused(lambda given=given: decorator(given), word)
+    assert decorator(staticmethod(plain)).function is plain
+
+
+@pytest.mark.parametrize(("options", "word"), [
+    ({"block": "32"}, "block is one to three positive extents, not '32'"), ({"block": 32.0}, "not 32.0"),
+    ({"block": (32, None)}, "block is"),
+    ({"cluster": None}, "cluster is one to three positive extents, not None"), ({"target": 90}, 'such as "sm_90a", not 90'),
+    ({"target": ""}, "not ''"), ({"name": 3}, "name is a text, not 3"), ({"module": 3}, "module is a ptxkit.Module, not 3"),
+    ({"min_ctas": "2"}, "min_ctas is a positive number or None, not '2'"), ({"max_registers": -1}, "max_registers is"),
+    ({"max_registers": True}, "not True")])
+def test_options_that_cannot_be(options: dict[str, Any], word: str) -> None:
+    refused(lambda: kernel(**{"block": 32, **options})(plain).ptx(), word)
+
+
+def test_any_number_of_parameters() -> None:
+    def several(*out: Ptr[u32]) -> None: ...
+    def named(**out: Ptr[u32]) -> None: ...
+
+    for function in (several, named):
+        refused(lambda function=function: kernel(block=32)(function), "takes any number of `out`")
+
+
+# --------------------------------------------------------------------------------------------------- traces within traces
+
+
+def test_a_trace_within_itself() -> None:
+    @kernel(block=32)
+    def once(out: Ptr[u32]) -> None:
+        once.ptx()
+
+    @kernel(block=32)
+    def deeper(out: Ptr[u32], *, N: int = 3) -> None:
+        deeper.ptx(N=N + 1)
+
+    refused(once.ptx, "kernel `once` is traced within its own trace", "@func")
+    refused(deeper.ptx, "kernel `deeper` is traced within its own trace")
+
+
+def test_a_register_of_another_configuration() -> None:
+    kept: list[Any] = []
+
+    @kernel(block=32)
+    def leaks(out: Ptr[u32], *, N: int = 1) -> None:
+        kept.append(mov.u32(5))
+        add.u32(kept[0], N)
+
+    @kernel(block=32)
+    def other(out: Ptr[u32]) -> None:
+        add.u32(kept[0], 1)
+
+    leaks.ptx()
+    refused(lambda: leaks.ptx(N=2), "is of an earlier trace of `leaks`", "keep none outside of it")
+    refused(other.ptx, "belongs to the trace of `leaks`, not to `other`")
+
+
+# --------------------------------------------------------------------------------------------------- annotations
+
+
+def test_a_type_that_is_imported_in_a_function() -> None:
+    from ptxkit.types import f64 as near
+    from ptxkit.types import f64 as used
+
+    @kernel(block=32)
+    def lost(out: Ptr[near]) -> None:
+        pass
+
+    @kernel(block=32)
+    def found(out: Ptr[used]) -> None:
+        assert used.bits == 64
+
+    @func
+    def helper(x: Reg[near]) -> None: ...
+
+    @kernel(block=32)
+    def calls(x: Reg[u32]) -> None:
+        helper(x)  # type: ignore[arg-type]
+
+    @dataclass
+    class Record:
+        out: Ptr[near]
+
+    def taken(record: Any) -> None: ...
+
+    taken.__annotations__["record"] = Record
+    refused(lost.ptx, "kernel `lost`: the annotation `Ptr[near]` of `out` names `near`", "at the top level of the module")
+    refused(calls.ptx, "@func `helper`: the annotation `Reg[near]` of `x` names `near`")
+    refused(kernel(block=32)(taken).ptx, "the dataclass `Record`, parameter `record` of kernel `taken`: the annotation `Ptr[near]`")
+    assert ".param .u64" in found.ptx()
+
+
+@pytest.mark.parametrize(("hint", "word"), [
+    ("Ptr[u32", "SyntaxError"), ("1/0", "ZeroDivisionError"), ("Ptr.nothing", "AttributeError"), ("Reg[int]", "is annotated"),
+    ("Ptr[int]", "is annotated"), ("int", "is annotated"), ("Reg", "is annotated"), ("3", "is annotated"), (3, "is annotated")])
+def test_annotations_that_mean_nothing(hint: Any, word: str) -> None:
+    def odd(out: Any) -> None: ...
+
+    odd.__annotations__["out"] = hint
+    refused(kernel(block=32)(odd).ptx, word)
