@@ -57,7 +57,7 @@ def dense(a: Any, b: Any, out: Any, **more: Any) -> None:
     require()
     refuse_gradients(("a", a), ("b", b), ("out", out), *more.items())
     arrays = {name: array(value, name) if isinstance(value, torch.Tensor) else value for name, value in more.items()}
-    _judge(simulate(array(a, "a"), array(b, "b"), array(out, "out"), check=bool(_uses.checking), **arrays))
+    judge(simulate(array(a, "a"), array(b, "b"), array(out, "out"), check=checks(), **arrays))
 
 
 def grouped(x: Any, w: Any, lengths: Any, out: Any, *, activation: str | None = None, **more: Any) -> None:
@@ -67,8 +67,8 @@ def grouped(x: Any, w: Any, lengths: Any, out: Any, *, activation: str | None = 
     require()
     refuse_gradients(("a", x), ("b", w), ("out", out))
     arrays = {name: array(value, name) if isinstance(value, torch.Tensor) else value for name, value in more.items()}
-    _judge(simulate(array(x, "a"), array(w, "b"), array(lengths, "offs"), array(out, "out"), gated=activation is not None,
-                    check=bool(_uses.checking), **arrays))
+    judge(simulate(array(x, "a"), array(w, "b"), array(lengths, "offs"), array(out, "out"), gated=activation is not None,
+                   check=checks(), **arrays))
 
 
 def combined(y: Any, place: Any, weights: Any, starts: Any, out: Any) -> None:
@@ -77,7 +77,7 @@ def combined(y: Any, place: Any, weights: Any, starts: Any, out: Any) -> None:
 
     refuse_gradients(("y", y), ("weights", weights), ("out", out))
     given, of_starts = (None if each is None else array(each, name) for each, name in ((weights, "weights"), (starts, "starts")))
-    _judge(simulate(array(y, "y"), array(place, "place"), given, starts=of_starts, out=array(out, "out"), check=bool(_uses.checking)))
+    judge(simulate(array(y, "y"), array(place, "place"), given, starts=of_starts, out=array(out, "out"), check=checks()))
 
 
 def products_of_rows(a: Any, first: Any, b: Any, second: Any, out: Any) -> None:
@@ -85,10 +85,16 @@ def products_of_rows(a: Any, first: Any, b: Any, second: Any, out: Any) -> None:
     from ptxkit.gemm.launch.combine import simulate_products
 
     arrays = [array(each, name) for each, name in ((a, "a"), (first, "first"), (b, "b"), (second, "second"))]
-    _judge(simulate_products(*arrays, out=array(out, "out"), check=bool(_uses.checking)))
+    judge(simulate_products(*arrays, out=array(out, "out"), check=checks()))
 
 
-def _judge(report: Any) -> None:
+def checks() -> bool:
+    """Whether a block asked for the checker."""
+    return bool(_uses.checking)
+
+
+def judge(report: Any) -> None:
+    """Raise LaunchError if a kernel failed."""
     if report.verdict == "error":
         raise LaunchError(f"the kernel failed on the CPU device: {report}")
 
@@ -112,4 +118,4 @@ def _numpy_types() -> dict[Any, Any]:
     return {getattr(torch, name): getattr(ml_dtypes, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
 
 
-__all__ = ["array", "combined", "cpu_device", "dense", "grouped", "products_of_rows", "require"]
+__all__ = ["array", "checks", "combined", "cpu_device", "dense", "grouped", "judge", "products_of_rows", "require"]

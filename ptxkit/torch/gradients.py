@@ -141,6 +141,12 @@ def grouped(ctx: Any, gradient: Any) -> tuple[Any, ...]:
         if ctx.wanted[1]:
             of_b = _ops.grouped_gemm(a.mT, dz, offs, clear_rest=True)
         return of_a, of_b, *(None,) * 8
+    return *_of_groups(ctx, a, b, offs, gradient, gather, back), *(None,) * 8
+
+
+def _of_groups(ctx: Any, a: Any, b: Any, offs: Any, gradient: Any, gather: Any = None, back: Any = None) -> tuple[Any, Any]:
+    """The gradients of a and b, whose groups are rows of a."""
+    of_a = of_b = None
     dz = gradient
     if ctx.activation is not None:
         dz = of_gate(gradient, _ops.grouped_gemm(a, b, offs, out_dtype=torch.float32, clear_rest=True, gather=gather), a.dtype)
@@ -155,7 +161,30 @@ def grouped(ctx: Any, gradient: Any) -> tuple[Any, ...]:
         starts = offs if offs.shape[0] == b.shape[0] + 1 else torch.nn.functional.pad(offs, (1, 0))
         turned = b.stride(-2) == 1 and b.shape[-2] > 1
         of_b = _ops.weight_gradient(dz, a, starts).mT if turned else _ops.weight_gradient(a, dz, starts)
-    return of_a, of_b, *(None,) * 8
+    return of_a, of_b
+
+
+def save_quantized(ctx: Any, a: Any, b: Any, offs: Any, out_dtype: Any = None, activation: str | None = None, *rest: Any) -> None:
+    """Keep what the gradients of `quantized_grouped_gemm` need."""
+    refuse(a, "quantized_grouped_gemm")
+    ctx.activation = activation
+    ctx.save_for_backward(a, b, offs)
+
+
+def quantized(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+    """The gradients of `quantized_grouped_gemm`: those of `grouped_gemm` of the dequantised operands."""
+    a, b, offs = ctx.saved_tensors
+    x, w = _ops.rounded_to_blocks(a, "1x128"), _ops.rounded_to_blocks(b.mT, "128x128")
+    return *_of_groups(ctx, x, w.mT, offs, gradient), *(None,) * 5
+
+
+def save_nothing(ctx: Any, *given: Any) -> None:
+    """Keep nothing."""
+
+
+def straight_through(ctx: Any, gradient: Any) -> tuple[Any, None]:
+    """The gradient of `rounded_to_blocks`: that of its result."""
+    return gradient, None
 
 
 def of_gate(gradient: Any, z: Any, dtype: Any) -> Any:
@@ -209,5 +238,5 @@ def none_of_gate(ctx: Any, *given: Any) -> None:
     raise LaunchError("gate_gradient has no gradient: it is a part of that of gated_gemm and grouped_gemm")
 
 
-__all__ = ["activated", "gated", "gemm", "grouped", "none_of_gate", "none_of_scaled", "save_gated", "save_gemm", "save_grouped",
-           "save_weight_gradient", "weight_gradient"]
+__all__ = ["activated", "gated", "gemm", "grouped", "none_of_gate", "none_of_scaled", "quantized", "save_gated", "save_gemm",
+           "save_grouped", "save_nothing", "save_quantized", "save_weight_gradient", "straight_through", "weight_gradient"]

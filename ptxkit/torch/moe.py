@@ -12,6 +12,7 @@ from .framework import torch
 _nn: Any = torch.nn
 _ops: Any = torch.ops.ptxkit
 Softmax = Literal["before", "after"]
+Quantisation = Literal["blocks"]
 
 
 class Routing(NamedTuple):
@@ -46,12 +47,14 @@ class MoE(_nn.Module):  # type: ignore[misc]
 
     A token's sum has the order of its choices, forward and backward, so that the same input gives the same bits. No token is dropped, and
     an expert may have none. With `gather` the first product reads tokens where they are; without, they are copied to their experts first.
+    With `quantize` "blocks" the operands of both products are quantised to e4m3 on the way, activations with a scale for each 1 x 128 and
+    weights for each 128 x 128, and gradients are those of the dequantised operands, in the parameters' type; rows are copied then.
     Nothing waits for the device. The parameters are float16 or bfloat16, or float32 under torch.autocast, and
     `features` and `hidden` are multiples of 8. A subclass may have another `route`.
     """
 
     def __init__(self, features: int, hidden: int, experts: int, top_k: int, *, softmax: Softmax = "after", normalise: bool = False,
-                 gather: bool = True, device: Any = None, dtype: Any = None) -> None:
+                 gather: bool = True, quantize: Quantisation | None = None, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         if not 1 <= top_k <= experts:
             raise LaunchError(f"top_k={top_k} of {experts} experts: a token has at least one of them and at most all")
@@ -61,7 +64,9 @@ class MoE(_nn.Module):  # type: ignore[misc]
             raise LaunchError("normalise=True: the softmax after the choice of experts has the sum 1; leave it out, or take "
                               "softmax=\"before\"")
         self.features, self.hidden, self.experts, self.top_k = features, hidden, experts, top_k
-        self.softmax, self.normalise, self.gather = softmax, normalise, gather
+        if quantize not in (None, *get_args(Quantisation)):
+            raise LaunchError(f"quantize={quantize!r}: it is \"blocks\", e4m3 with scales of 1 x 128 and 128 x 128, or None")
+        self.softmax, self.normalise, self.gather, self.quantize = softmax, normalise, gather and quantize is None, quantize
         self.router = _nn.Parameter(torch.empty(experts, features, device=device, dtype=dtype))
         self.gate_up = _nn.Parameter(torch.empty(experts, 2 * hidden, features, device=device, dtype=dtype))
         self.down = _nn.Parameter(torch.empty(experts, features, hidden, device=device, dtype=dtype))
@@ -106,18 +111,20 @@ class MoE(_nn.Module):  # type: ignore[misc]
         weights, experts = self.route(rows)
         routing = by_expert(experts, self.experts)
         token, gate_up = routing.choice // self.top_k, self.gate_up.mT
+        product = _ops.grouped_gemm if self.quantize is None else _ops.quantized_grouped_gemm
         if self.gather:
-            hidden = _ops.grouped_gemm(rows, gate_up, routing.offs, activation="silu_and_mul", gather=token, back=routing.slot)
+            hidden = product(rows, gate_up, routing.offs, activation="silu_and_mul", gather=token, back=routing.slot)
         else:
             own = _ops.combine(rows, token[:, None], back=routing.slot)
-            hidden = _ops.grouped_gemm(own, gate_up, routing.offs, activation="silu_and_mul")
-        given = _ops.grouped_gemm(hidden, self.down.mT, routing.offs)
+            hidden = product(own, gate_up, routing.offs, activation="silu_and_mul")
+        given = product(hidden, self.down.mT, routing.offs)
         return _ops.combine(given, routing.slot, weights, back=routing.choice[:, None]).view(x.shape)
 
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"features={self.features}, hidden={self.hidden}, experts={self.experts}, top_k={self.top_k}, softmax={self.softmax!r}" + \
-            ", normalise=True" * self.normalise + ", gather=False" * (not self.gather)
+            ", normalise=True" * self.normalise + ", gather=False" * (not self.gather and self.quantize is None) + \
+            f", quantize={self.quantize!r}" * (self.quantize is not None)
 
 
 __all__ = ["MoE", "Routing", "by_expert"]

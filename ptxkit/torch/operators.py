@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
 
-from . import combine, cpu, fake, gate, gradients, products
+from . import combine, cpu, fake, gate, gradients, products, quantized
 from .framework import torch
 from .weight_gradient import weight_gradient
 
@@ -66,6 +66,11 @@ OPERATORS = (
     Operator("scaled_grouped_gemm", f"{_SCALED}, Tensor offs, Tensor? bias=None, ScalarType? out_dtype=None, bool use_fast_accum=False, "
              f"{_GROUPS}", products.scaled_grouped_gemm, _into(products.scaled_grouped_gemm), products.scaled_grouped_gemm_on_cpu,
              fake.scaled_grouped_gemm, gradients.none_of_scaled, None, ()),
+    Operator("quantized_grouped_gemm", f"Tensor a, Tensor b, Tensor offs, ScalarType? out_dtype=None, {_GROUPS}",
+             quantized.quantized_grouped_gemm, _into(quantized.quantized_grouped_gemm), quantized.quantized_grouped_gemm_on_cpu,
+             quantized.grouped_fake, gradients.save_quantized, gradients.quantized, (0, 1)),
+    Operator("rounded_to_blocks", "Tensor x, str kind", quantized.rounded_to_blocks, None, quantized.rounded_to_blocks_on_cpu,
+             quantized.rounded_fake, gradients.save_nothing, gradients.straight_through, ()),
     Operator("weight_gradient", "Tensor a, Tensor b, Tensor offs, ScalarType? out_dtype=None", _weight_gradient, None, _weight_gradient,
              fake.weight_gradient, gradients.save_weight_gradient, gradients.weight_gradient, (0, 1)),
     Operator("gate_gradient", "Tensor gradient, Tensor z", gate.of_gate, None, gate.of_gate_on_cpu, fake.gate_gradient,

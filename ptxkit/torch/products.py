@@ -134,7 +134,7 @@ def weights(b: Any) -> Any:
     return turned.contiguous()
 
 
-def _groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, out_dtype: Any, activation: str | None, clear_rest: bool,
+def of_groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, out_dtype: Any, activation: str | None, clear_rest: bool,
             **more: Any) -> Any:
     """A product of groups by `launch`, into `out` or new memory."""
     rows = a if more.get("gather") is None else more["gather"]
@@ -150,11 +150,13 @@ def _groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, out
     return out
 
 
-def _on_gpu(x: Any, w: Any, lengths: Any, **more: Any) -> None:
+def launch_on_gpu(x: Any, w: Any, lengths: Any, **more: Any) -> None:
+    """A product of groups on a GPU."""
     launch_grouped(x, w, lengths, **more)
 
 
-def _on_cpu(x: Any, w: Any, lengths: Any, *, out: Any, **more: Any) -> None:
+def launch_on_cpu(x: Any, w: Any, lengths: Any, *, out: Any, **more: Any) -> None:
+    """The same on the CPU device."""
     cpu.grouped(x, w, lengths, out, **more)
 
 
@@ -163,11 +165,11 @@ def grouped(launch: Callable[..., Any]) -> Callable[..., Any]:
     def grouped_gemm(a: Any, b: Any, offs: Any, bias: Any = None, out_dtype: Any = None, activation: str | None = None,
                      batch_invariant: bool = False, clear_rest: bool = False, gather: Any = None, back: Any = None, *,
                      out: Any = None) -> Any:
-        if launch is _on_cpu:
+        if launch is launch_on_cpu:
             cpu.require()
         refuse_groups(a, b, offs, bias, activation)
         refuse_gather(a, b, gather, back)
-        return _groups(launch, a, b, offs, out, out_dtype, activation, clear_rest, batch_invariant=batch_invariant, gather=gather)
+        return of_groups(launch, a, b, offs, out, out_dtype, activation, clear_rest, batch_invariant=batch_invariant, gather=gather)
 
     return grouped_gemm
 
@@ -175,7 +177,7 @@ def grouped(launch: Callable[..., Any]) -> Callable[..., Any]:
 def gated(launch: Callable[..., Any]) -> Callable[..., Any]:
     """`gated_gemm` by `launch`: a product of one group, since the kernels of groups have the gate in their epilogue."""
     def gated_gemm(a: Any, b: Any, out_dtype: Any = None, *, out: Any = None) -> Any:
-        if launch is _on_cpu:
+        if launch is launch_on_cpu:
             cpu.require()
         refuse_gated(a, b)
         shape = *a.shape[:-1], b.shape[1] // 2
@@ -205,12 +207,12 @@ def scaled_grouped(launch: Callable[..., Any]) -> Callable[..., Any]:
     def scaled_grouped_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any, bias: Any = None, out_dtype: Any = None,
                             use_fast_accum: bool = False, activation: str | None = None, batch_invariant: bool = False,
                             clear_rest: bool = False, *, out: Any = None) -> Any:
-        if launch is _on_cpu:
+        if launch is launch_on_cpu:
             cpu.require()
         refuse_groups(a, b, offs, bias, activation)
         if b.ndim == 2:
             raise LaunchError(f"b has shape {tuple(b.shape)}: scaled groups have weights [G, K, N]; groups along K are grouped_gemm's")
-        return _groups(launch, a, b, offs, out, out_dtype, activation, clear_rest, x_scale=scale_a, w_scale=group_scale(scale_b),
+        return of_groups(launch, a, b, offs, out, out_dtype, activation, clear_rest, x_scale=scale_a, w_scale=group_scale(scale_b),
                        fast_accum=use_fast_accum, batch_invariant=batch_invariant)
 
     return scaled_grouped_gemm
@@ -248,10 +250,11 @@ def refuse_gather(a: Any, b: Any, gather: Any, back: Any) -> None:
         refuse_back(a, back)
 
 
-gated_gemm, gated_gemm_on_cpu = gated(_on_gpu), gated(_on_cpu)
-grouped_gemm, scaled_grouped_gemm = grouped(_on_gpu), scaled_grouped(_on_gpu)
-grouped_gemm_on_cpu, scaled_grouped_gemm_on_cpu = grouped(_on_cpu), scaled_grouped(_on_cpu)
+gated_gemm, gated_gemm_on_cpu = gated(launch_on_gpu), gated(launch_on_cpu)
+grouped_gemm, scaled_grouped_gemm = grouped(launch_on_gpu), scaled_grouped(launch_on_gpu)
+grouped_gemm_on_cpu, scaled_grouped_gemm_on_cpu = grouped(launch_on_cpu), scaled_grouped(launch_on_cpu)
 
 __all__ = ["check_out", "cu_seqlens", "empty", "gated_gemm", "gated_gemm_on_cpu", "gemm", "gemm_on_cpu", "gemm_out", "group_scale",
-           "grouped_gemm", "grouped_gemm_on_cpu", "refuse_gated", "refuse_gather", "refuse_groups", "result_dtype", "scaled_gemm",
-           "scaled_gemm_on_cpu", "scaled_gemm_out", "scaled_grouped_gemm", "scaled_grouped_gemm_on_cpu", "weights"]
+           "grouped_gemm", "grouped_gemm_on_cpu", "launch_on_cpu", "launch_on_gpu", "of_groups", "refuse_gated", "refuse_gather",
+           "refuse_groups", "result_dtype", "scaled_gemm", "scaled_gemm_on_cpu", "scaled_gemm_out", "scaled_grouped_gemm",
+           "scaled_grouped_gemm_on_cpu", "weights"]

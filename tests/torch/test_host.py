@@ -87,12 +87,13 @@ def test_every_operator_launches_on_a_card(card: Any) -> None:
     calls = {"gemm": (a, w.T, randn(48), None, None, 1.0, 0.0, "silu"), "scaled_gemm": (q, qw.T, one, one), "gated_gemm": (a, w.T),
              "grouped_gemm": (x, experts.mT, offs), "scaled_grouped_gemm": (q, qe.mT, one, one, offs),
              "gate_gradient": (randn(16, 24), randn(16, 48, dtype=torch.float32)), "combine": (x, offs[:, None], torch.ones(2, 1)),
-             "row_products": (x, offs, x, offs)}
+             "quantized_grouped_gemm": (randn(16, 128), randn(2, 128, 128).mT, offs, None, "silu_and_mul"),
+             "rounded_to_blocks": (randn(16, 128), "1x128"), "row_products": (x, offs, x, offs)}
     by_name = {operator.name: operator for operator in operators.OPERATORS}
     assert by_name.keys() == calls.keys() | {"weight_gradient"}             # which is torch's own kernel, or the products of gemm
     for name, given in calls.items():
         made = by_name[name].gpu(*given)
         into = by_name[name].gpu_out
-        assert (into is None) == (name in ("gate_gradient", "row_products"))
+        assert (into is None) == (name in ("gate_gradient", "row_products", "rounded_to_blocks"))
         if into is not None:
             into(*given, out=made)

@@ -211,3 +211,51 @@ def test_a_layer_of_given_weights() -> None:
                            (lambda: MoE(16, 24, 3, 2, normalise=True), "has the sum 1")):
         with pytest.raises(LaunchError, match=sentence):
             call()
+
+
+def dequantised(x: Any, tall: int) -> Any:
+    """A matrix quantised to e4m3 in blocks of `tall` x 128 by torch, in float64."""
+    rows, columns = x.shape
+    padded = nn.functional.pad(x.float(), (0, -columns % 128, 0, -rows % tall))
+    parts = padded.unflatten(1, (-1, 128)).unflatten(0, (-1, tall))
+    scale = parts.abs().amax((1, 3), keepdim=True) / 448
+    scale = torch.where(scale == 0, 1.0, scale)
+    return ((parts / scale).to(torch.float8_e4m3fn).double() * scale.double()).flatten(2, 3).flatten(0, 1)[:rows, :columns]
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_quantised_products_are_those_of_dequantised_operands(device: str, gated: bool) -> None:
+    """Forward and backward. The weights of a group have blocks of their own, also where its rows are no multiple of 128."""
+    generator = torch.Generator().manual_seed(8)
+    x, w, dy = ((torch.randn(shape, generator=generator) / 4).to(torch.bfloat16) for shape in ((20, 144), (2, 32, 144),
+                                                                                               (20, 16 if gated else 32)))
+    offs, leaves = torch.tensor([0, 7, 20], dtype=torch.int32, device=device), [x.to(device, copy=True), w.to(device, copy=True)]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    y = ops.quantized_grouped_gemm(leaves[0], leaves[1].mT, offs, activation="silu_and_mul" if gated else None)
+    exact = [dequantised(x, 1).requires_grad_(), torch.stack([dequantised(each, 128) for each in w]).requires_grad_()]
+    z = torch.cat([exact[0][a:b] @ exact[1][g].T for g, (a, b) in enumerate(((0, 7), (7, 20)))])
+    if gated:
+        gates, ups = z.chunk(2, -1)
+        z = nn.functional.silu(gates) * ups
+    found = (y, *torch.autograd.grad(y, leaves, dy.to(device)))
+    for one, other in zip(found, (z, *torch.autograd.grad(z, exact, dy.double())), strict=True):
+        assert one.dtype is torch.bfloat16
+        assert (one.detach().cpu().double() - other).norm() <= 2.0 ** -7 * other.norm()
+
+
+def test_a_quantised_layer_is_near_the_one_that_is_not(device: str) -> None:
+    torch.manual_seed(9)
+    layer, x = MoE(64, 32, 2, 1, softmax="before", quantize="blocks", device=device), torch.randn(6, 64, device=device)
+    assert str(layer) == "MoE(features=64, hidden=32, experts=2, top_k=1, softmax='before', quantize='blocks')"
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    with torch.autocast(device, torch.bfloat16):
+        found = trained(compiled, x, torch.ones_like(x))
+    exact = trained(Plain(layer), x.double().cpu(), torch.ones_like(x).double().cpu())
+    exact = {name: exact[name.removeprefix("_orig_mod.")] for name in found}
+    beside(found, exact, 0.1)
+    with pytest.raises(AssertionError):
+        beside(found, exact, 2.0 ** -7)                            # it was quantised
+    with pytest.raises(LaunchError, match="1 x 128 and 128 x 128"):
+        MoE(128, 64, 3, 2, quantize="rows")

@@ -64,14 +64,17 @@ def calls(device: str) -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any], 
         "weight_gradient": ("weight_gradient", (x, randn(16, 24, device=device, grad=True), starts), {}, (3, 32, 24)),
         "combine": ("combine", (x, place, randn(5, 3, device=device, dtype=torch.float32, grad=True)), {}, (5, 32)),
         "combine, of rows of any number": ("combine", (x, place.view(-1)), {"starts": starts, "out_dtype": torch.float32}, (3, 32)),
+        "quantized_grouped_gemm": ("quantized_grouped_gemm", (x, experts[:1].mT, offs(device, 0, 16)), {}, (16, 48)),
+        "rounded_to_blocks": ("rounded_to_blocks", (randn(2, 8, 32, device=device, grad=True), "1x128"), {}, (2, 8, 32)),
         "row_products": ("row_products", (x.detach(), place.view(-1), a.detach(), place.view(-1)), {}, (15,)),
     }
 
 
 NAMES = tuple(calls("cpu"))
+SIMULATED_LONG = ("quantized_grouped_gemm", "rounded_to_blocks")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.sweep) if name in SIMULATED_LONG else name for name in NAMES])
 def test_opcheck(device: str, name: str) -> None:
     operator, given, named, _ = calls(device)[name]
     fp8 = any(isinstance(each, torch.Tensor) and each.dtype is torch.float8_e4m3fn for each in given)
@@ -129,7 +132,7 @@ def test_shapes_without_memory_are_those_with_memory(device: str, name: str) -> 
     fake = getattr(ops, operator)(*map(meta, given), **{key: meta(value) for key, value in named.items()})
     assert (tuple(real.shape), real.dtype, real.stride()) == (shape, fake.dtype, fake.stride())
     assert fake.shape == real.shape
-    if operator not in ("weight_gradient", "gate_gradient", "row_products"):
+    if operator not in ("weight_gradient", "gate_gradient", "row_products", "rounded_to_blocks"):
         out = torch.empty_like(real)
         getattr(ops, operator)(*given, **named, out=out)
         assert torch.equal(out, real)
@@ -264,7 +267,7 @@ def test_the_cpu_device_runs_the_kernels_under_its_checker() -> None:
     assert report.verdict == "clean"
     assert torch.equal(y, own)
     with pytest.raises(LaunchError, match="failed on the CPU device"):
-        cpu._judge(report.__class__(findings=[Finding("data-race", "two warps write one word", "add a barrier")]))
+        cpu.judge(report.__class__(findings=[Finding("data-race", "two warps write one word", "add a barrier")]))
 
 
 SENTENCES: dict[str, tuple[Any, str]] = {
@@ -292,6 +295,10 @@ SENTENCES: dict[str, tuple[Any, str]] = {
     "gate's gradient": (lambda a: ops.gate_gradient(a, a), r"float32 \[M, 2 N\]"),
     "gather": (lambda a: ops.grouped_gemm(a, a[None], offs("cpu", 2), gather=offs("cpu", 1, 2)[None]), r"gather has shape \(1, 2\)"),
     "back of nothing": (lambda a: ops.grouped_gemm(a, a[None], offs("cpu", 16), back=offs("cpu", 1)[None]), "give gather as well"),
+    "quantised along K": (lambda a: ops.quantized_grouped_gemm(a, a, offs("cpu", 16)), "groups along K are grouped_gemm's"),
+    "quantised fp8": (lambda a: ops.quantized_grouped_gemm(a.to(torch.float8_e4m3fn), a[None], offs("cpu", 16)),
+                      "are scaled_grouped_gemm's"),
+    "rounded": (lambda a: ops.rounded_to_blocks(a, "row"), "1x128 or 128x128"),
     "batches": (lambda a: ops.grouped_gemm(a[None], a[None], offs("cpu", 16)), r"is torch\.ops\.ptxkit\.gemm"),
     "place": (lambda a: ops.combine(a, offs("cpu", 1, 2)), r"place \[T, choices of a row\]"),
     "place in 64 bits": (lambda a: ops.combine(a, offs("cpu", 1, 2)[:, None].long()), "place has elements of s64"),
