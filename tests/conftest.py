@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import zlib
+from collections.abc import Iterator
 
 import pytest
+
+from tests import browser as browsers
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,6 +47,21 @@ def why_no_ptxas() -> str:
     return ""
 
 
+def why_no_browser() -> str:
+    """Why no page can be opened here; empty when it can, and when TESTS_REQUIRE=browser makes the tests fail instead."""
+    if browsers.executable() is not None or "browser" in os.environ.get("TESTS_REQUIRE", "").split(","):
+        return ""
+    return f"none of {', '.join(browsers.NAMES)} is on PATH"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[browsers.Browser]:
+    """A headless Chromium, which all tests of this process share."""
+    running = browsers.Browser()
+    yield running
+    running.close()
+
+
 def thin_out(items: list[pytest.Item]) -> None:
     """Of a test that is `thinned(n)` the first case stays, and about one in n of the others, whatever their parameters are."""
     met: set[str] = set()
@@ -65,6 +83,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="other compilers' kernels: make test-foreign"))
         if item.get_closest_marker("sweep") and not sweeps:
             item.add_marker(pytest.mark.skip(reason="one of many cases: with -m sweep"))
-        for marker, why in (("gpu", why_no_gpu), ("ptxas", why_no_ptxas)):
+        for marker, why in (("gpu", why_no_gpu), ("ptxas", why_no_ptxas), ("browser", why_no_browser)):
             if item.get_closest_marker(marker) and why():
                 item.add_marker(pytest.mark.skip(reason=why()))
