@@ -1,0 +1,133 @@
+"""The kernels of the gallery beside a copy of as many bytes and beside torch.compile or a library.
+
+    python benchmarks/gallery.py -o OUT.json
+    python benchmarks/gallery.py --kernel softmax --kernel rotary --shapes 0,2 -o OUT.json
+
+Operands that are not in the L2: sets of them are taken in turn, 256 MB together at least. Kernel, copy and library are timed in the same
+rounds, in random order. The copy, torch's, reads half as many bytes as the kernel must move and writes the other half; `of_copy` is its
+time over the kernel's, and `of_library` the library's, round by round. A result is compared with float64 first. The exit status is 1 if one
+is wrong or there is no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))                        # `examples` is no package that is installed
+
+from examples.host.gallery import GALLERY  # noqa: E402
+from examples.host.problem import Problem  # noqa: E402
+from ptxkit.measure.files import write_json  # noqa: E402
+from ptxkit.measure.regimes import REGIMES, Entry, capture, measure, sets_that_are_cold  # noqa: E402
+from ptxkit.measure.timer import TorchTimer  # noqa: E402
+from ptxkit.runtime import driver  # noqa: E402
+
+LEAST_BYTES = 256_000_000
+
+
+def tensors(torch: Any, problem: Problem) -> dict[str, Any]:
+    """The operands on the GPU, in torch's types."""
+    views = {"bf16": ("int16", torch.bfloat16), "e4m3": ("uint8", torch.float8_e4m3fn)}
+    found = {}
+    for name, (kind, bits) in problem.operands.items():
+        if kind in views:
+            found[name] = torch.from_numpy(bits.view(views[kind][0])).cuda().view(views[kind][1])
+        else:
+            found[name] = torch.from_numpy(bits).cuda()
+    return found
+
+
+def values(torch: Any, problem: Problem, arrays: dict[str, Any]) -> dict[str, Any]:
+    """The bits of tensors, as NumPy has them in the problem."""
+    return {name: array.view(torch.uint8).cpu().numpy().view(problem.operands[name][1].dtype).reshape(array.shape)
+            for name, array in arrays.items()}
+
+
+def work(problem: Problem, arrays: dict[str, Any]) -> Any:
+    """A function that launches all steps on these arrays."""
+    steps = problem.steps(arrays)
+
+    def launch() -> None:
+        for step in steps:
+            step.launch()
+
+    return launch
+
+
+def row(torch: Any, timer: Any, name: str, shape: tuple[Any, ...], rounds: int) -> dict[str, Any]:
+    """One kernel and shape."""
+    regime, problem = REGIMES["burst"], GALLERY[name].problem(*shape)
+    found: dict[str, Any] = {"kernel": name, "shape": list(shape), "bytes": problem.bytes}
+    one = tensors(torch, problem)
+    work(problem, one)()
+    torch.cuda.synchronize()
+    found["share_of_bound"] = problem.share(values(torch, problem, one))
+    if not found["share_of_bound"] <= 1:
+        return {**found, "wrong": True}
+    least = max(1, sum(array.numel() * array.element_size() for array in one.values()))
+    count = max(-(-LEAST_BYTES // least), sets_that_are_cold(least, driver.device(driver.current_device()).l2_bytes))
+    sets = [one, *({key: array.clone() for key, array in one.items()} for _ in range(count - 1))]
+    entries = [Entry("ours", [work(problem, arrays) for arrays in sets])]
+    pairs = [[torch.empty(problem.bytes // 2, dtype=torch.uint8, device="cuda") for _ in range(2)] for _ in range(count)]
+    entries.append(Entry("copy", [lambda pair=pair: pair[1].copy_(pair[0]) for pair in pairs]))
+    if problem.library:
+        entries.append(Entry("library", [problem.library(torch, arrays) for arrays in sets]))
+    timed = dict(zip(("ours", "copy", "library"), measure(timer, [capture(timer, entry, regime) for entry in entries], regime, rounds),
+                     strict=False))
+    ours = timed["ours"].us
+    found |= {"sets": count, "us": {which: one.median for which, one in timed.items()}, "library": problem.library_name,
+              "gbs": 1e-3 * problem.bytes / timed["ours"].median}
+    if problem.operations:
+        found["tflops"] = 1e-6 * problem.operations / timed["ours"].median
+    for which, one in timed.items():
+        if which != "ours":
+            found[f"of_{which}"] = statistics.median(theirs / own for own, theirs in zip(ours, one.us, strict=True))
+    return found
+
+
+def said(found: dict[str, Any]) -> str:
+    """A line for people."""
+    what = f"{found['kernel']} {'x'.join(map(str, found['shape']))}: "
+    if "wrong" in found:
+        return f"{what}WRONG, {found['share_of_bound']:.3g} of what rounding allows"
+    rate = f"{found['tflops']:.1f} TFLOP/s" if "tflops" in found else f"{found['gbs']:.0f} GB/s, {found['of_copy']:.3f} of a copy's rate"
+    beside = f", {found['of_library']:.3f} of {found['library']}'s" if "of_library" in found else ""
+    return f"{what}{found['us']['ours']:.1f} us, {rate}{beside}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python benchmarks/gallery.py", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kernel", action="append", choices=tuple(GALLERY), help="once for each kernel; all without it")
+    parser.add_argument("--shapes", type=lambda text: [int(word) for word in text.split(",")], help="which of each kernel's shapes, from 0")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("-o", "--json", type=Path, metavar="FILE", help="write the results there")
+    options = parser.parse_args(arguments)
+    if not driver.available():
+        print("no kernel was measured: there is no GPU", file=sys.stderr)
+        return 1
+    import torch  # pyright: ignore[reportMissingImports]
+
+    timer, rows = TorchTimer(torch), []
+    for name in options.kernel or GALLERY:
+        for index, shape in enumerate(GALLERY[name].large):
+            if options.shapes is None or index in options.shapes:
+                rows.append(row(torch, timer, name, shape, options.rounds))
+                print(said(rows[-1]), flush=True)
+                torch.compiler.reset()
+                torch.cuda.empty_cache()
+    if options.json:
+        write_json(options.json, {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "regime": "burst",
+                                  "rounds": options.rounds, "rows": rows})
+    return int(any("wrong" in one for one in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

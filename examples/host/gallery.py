@@ -1,0 +1,54 @@
+"""The kernels of the gallery: where each is, shapes that show it right on the CPU device, and shapes that are timed."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from examples.host.problem import Problem
+
+Shape = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of the gallery. `small` and `large` are arguments of the module's `problem`.
+
+    `narrow` says why the machine code has accesses of global memory of less than 16 bytes: {access: reason}.
+    """
+
+    module: str
+    small: tuple[Shape, ...]
+    large: tuple[Shape, ...]
+    narrow: Mapping[str, str] = field(default_factory=dict)
+    verdict: str = "clean"
+    bound: str = "memory"
+
+    def problem(self, *arguments: Any) -> Problem:
+        """A problem of these arguments."""
+        found: Problem = import_module(f"examples.{self.module}").problem(*arguments)
+        return found
+
+
+ROWS = ((16_384, 1024), (16_384, 2048), (16_384, 4096), (16_384, 8192), (8192, 16_384))
+
+
+def norms(kind: str, residual: bool) -> Kernel:
+    """A norm. The small rows are of a warp, of a few warps, and of many."""
+    return Kernel("rows.norms", ((9, 520, kind, residual), (2, 2056, kind, residual), (1, 8192, kind, residual)),
+                  tuple((*shape, kind, residual) for shape in ROWS))
+
+
+GALLERY = {
+    "softmax": Kernel("rows.softmax", ((9, 520), (1, 8), (2, 2056), (1, 16_384), (17, 1024)), ROWS),
+    "rms_norm": norms("rms", False),
+    "add_rms_norm": norms("rms", True),
+    "layer_norm": norms("layer", False),
+    "add_layer_norm": norms("layer", True),
+    "rotary": Kernel("rows.rotary", ((5, 6, 64), (7, 9, 128), (3, 1, 256)), ((16_384, 32, 128), (16_384, 16, 64), (8192, 40, 128)),
+                     {"LDG.E": "the position of the token"}),
+    "quantise": Kernel("rows.quantise", ((3, 768), (1, 128), (65, 256)), ROWS,
+                       {"STG.E.64": "eight e4m3 for 16 bytes of bf16", "STG.E": "the scale of a block"}),
+    "transpose": Kernel("layouts.transpose", ((72, 136), (64, 64), (8, 200)), ((4096, 4096), (8192, 8192), (16_384, 4096), (8200, 4104))),
+}

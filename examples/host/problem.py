@@ -1,0 +1,132 @@
+"""A problem of the gallery: operands, the launches that solve it, and what float64 says about the result.
+
+The same problem is simulated, launched and timed. Arrays hold the bits of their type: bf16 as uint16, e4m3 as uint8.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ptxkit import Kernel, device_array
+from ptxkit.runtime import driver
+
+Array = np.ndarray[Any, Any]
+DTYPES = {"bf16": np.uint16, "f32": np.float32, "e4m3": np.uint8, "u8": np.uint8, "s8": np.int8, "u32": np.uint32, "s32": np.int32}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch: a kernel, its grid in CTAs, its arguments and its configuration."""
+
+    kernel: Kernel[...]
+    grid: int | tuple[int, ...]
+    args: tuple[Any, ...]
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def launch(self) -> None:
+        """On the GPU, on the current stream of the arrays' library."""
+        self.kernel.launch(self.grid, *self.args, **self.config)
+
+    def simulate(self, **how: Any) -> Any:
+        """On the CPU device. Returns its report."""
+        return self.kernel.simulate(self.grid, *self.args, **how, **self.config)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Operands by name, as (type, array). `steps` makes the launches for arrays of any library, by the same names.
+
+    `right` has the float64 result of each output, and the error that rounding allows. `bytes` are those that must move, `operations` the
+    multiplications and additions. `library` takes torch and its tensors and returns a function that does the same work; `library_name`
+    says which. `prepare` makes tensors of a library's own from the tensors, once.
+    """
+
+    operands: Mapping[str, tuple[str, Array]]
+    steps: Callable[[Mapping[str, Any]], list[Step]]
+    right: Mapping[str, tuple[Array, Any]]
+    bytes: int
+    operations: int = 0
+    library: Callable[[Any, Mapping[str, Any]], Callable[[], Any]] | None = None
+    library_name: str = "torch.compile"
+    decode: Mapping[str, Callable[[Array, Mapping[str, Array]], Array]] = field(default_factory=dict)
+    """How the bits of an output become values, where `wide` does not say it."""
+
+    def share(self, arrays: Mapping[str, Array]) -> float:
+        """The largest error of any output, as a share of what is allowed: right up to 1."""
+        return max(self._share(name, arrays) for name in self.right)
+
+    def _share(self, name: str, arrays: Mapping[str, Array]) -> float:
+        exact, allowed = self.right[name]
+        kind = self.operands[name][0]
+        found = self.decode[name](arrays[name], arrays) if name in self.decode else wide(kind, arrays[name])
+        error = np.abs(found - exact)
+        allowed = np.broadcast_to(np.asarray(allowed, np.float64), error.shape)
+        return float(np.max(np.where(error == 0, 0.0, error / np.maximum(allowed, np.finfo(np.float64).tiny)), initial=0.0))
+
+
+def wide(kind: str, bits: Array) -> Array:
+    """The values of an array's bits, in float64."""
+    if kind == "bf16":
+        bits = (bits.astype(np.uint32) << 16).view(np.float32)
+    if kind == "e4m3":
+        exponent, mantissa = (bits >> 3) & 15, (bits & 7).astype(np.float64)
+        value = np.where(exponent == 0, mantissa * 2.0**-9, (1 + mantissa / 8) * 2.0 ** (exponent.astype(np.float64) - 7))
+        return np.where(bits & 127 == 127, np.nan, np.where(bits >> 7, -value, value))
+    return bits.astype(np.float64)
+
+
+def narrow(values: Array) -> Array:
+    """The bits of bf16 nearest to float32 values."""
+    word = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((word + 0x7FFF + ((word >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def normal(seed: int, *shape: int, kind: str = "bf16") -> Array:
+    """Normal values, as bits of bf16 or as f32."""
+    values = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+    return narrow(values) if kind == "bf16" else values
+
+
+def poison(kind: str, *shape: int) -> Array:
+    """An output before the launch: NaN, or all bits set, so that a kernel that writes nothing is wrong."""
+    if kind == "f32":
+        return np.full(shape, np.nan, np.float32)
+    return np.full(shape, 0xFF if kind != "bf16" else 0x7FFF, np.uint8 if kind in ("e4m3", "u8") else np.uint16).astype(DTYPES[kind])
+
+
+def ulps(values: Array, kind: str = "bf16") -> Array:
+    """Half a unit in the last place of bf16 or f32 at each value: what one rounding adds."""
+    bits = {"bf16": 8, "f32": 24}[kind]
+    found: Array = np.exp2(np.floor(np.log2(np.maximum(np.abs(values), 2.0**-120)))) * 2.0**-bits
+    return found
+
+
+def simulated(problem: Problem, **how: Any) -> tuple[float, list[Any]]:
+    """The largest share of the allowed error on the CPU device, and the reports."""
+    arrays = {name: np.array(bits) for name, (_, bits) in problem.operands.items()}
+    reports = [step.simulate(**how) for step in problem.steps(arrays)]
+    return problem.share(arrays), reports
+
+
+def launched(problem: Problem) -> float:
+    """The largest share of the allowed error on the GPU."""
+    arrays = {name: device_array(bits, kind) if kind in ("bf16", "e4m3") else device_array(bits)
+              for name, (kind, bits) in problem.operands.items()}
+    for step in problem.steps(arrays):
+        step.launch()
+    return problem.share({name: array.numpy().view(problem.operands[name][1].dtype) for name, array in arrays.items()})
+
+
+def report(name: str, gpu: Problem, small: Problem) -> str:
+    """Run the first on a GPU or the second on the CPU device, and say in one line how near to float64 it came."""
+    if driver.available("sm_90a"):
+        share, where = launched(gpu), ""
+    else:
+        share, reports = simulated(small)
+        assert all(one.verdict in ("clean", "incomplete") for one in reports), reports
+        where = ", on the CPU device: there is no Hopper GPU"
+    assert share <= 1, share
+    return f"{name}: within {share:.2g} of what rounding allows{where}"

@@ -1,0 +1,96 @@
+"""Every kernel of the gallery: right and certified on the CPU device, right on a GPU, and good machine code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from examples.host.gallery import GALLERY, Shape
+from examples.host.problem import Problem, launched, narrow, simulated, wide
+
+ROOT = Path(__file__).parents[2]
+CASES = [pytest.param(name, shape, id=f"{name}-{'x'.join(map(str, shape))}") for name, kernel in GALLERY.items() for shape in kernel.small]
+GLOBAL = re.compile(r"\b((?:LDG|STG)\.E\S*)")
+
+
+def of(problem: Problem) -> dict[str, np.ndarray]:
+    return {name: np.array(bits) for name, (_, bits) in problem.operands.items()}
+
+
+@pytest.mark.parametrize(("name", "shape"), CASES)
+def test_a_kernel_is_right_and_certified(name: str, shape: Shape) -> None:
+    share, reports = simulated(GALLERY[name].problem(*shape))
+    assert share <= 1
+    assert {report.verdict for report in reports} == {GALLERY[name].verdict}, reports
+    if GALLERY[name].verdict == "clean":
+        assert all(report.every_schedule for report in reports), reports
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_a_wrong_result_is_noticed(name: str) -> None:
+    problem = GALLERY[name].problem(*GALLERY[name].small[0])
+    assert not problem.share(of(problem)) <= 1                                     # what the outputs hold before the launch
+
+
+@pytest.mark.parametrize(("name", "shape", "way_out"), [
+    ("softmax", (2, 1001), "a row has a multiple of 8 elements, 8 to 32,768, .*, not 1,001: pad it, or split it"),
+    ("softmax", (1, 32_776), "not 32,776"), ("rotary", (2, 2, 96), "a head has 64, 128 or 256 elements, .*, not 96"),
+    ("quantise", (2, 192), "columns are whole blocks of 128, not 192: `ptxkit.gemm.quantize` takes any number"),
+    ("transpose", (8, 12), "rows and columns are multiples of 8, .*, not 8 x 12")])
+def test_a_shape_that_is_not_taken_is_refused(name: str, shape: tuple[int, ...], way_out: str) -> None:
+    steps = import_module(f"examples.{GALLERY[name].module}").steps
+    given = [np.zeros(shape, np.uint16), *(np.zeros(1, np.uint16) for _ in range(len(signature(steps).parameters) - 1))]
+    with pytest.raises(ValueError, match=way_out):
+        steps(*given)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "shape"), CASES)
+def test_a_kernel_is_right_on_the_gpu(name: str, shape: Shape) -> None:
+    assert launched(GALLERY[name].problem(*shape)) <= 1
+
+
+def kernels(name: str) -> Iterator[tuple[str, str, int]]:
+    """Name, machine code and spilled bytes of what the last small problem launches."""
+    problem = GALLERY[name].problem(*GALLERY[name].small[-1])
+    for step in problem.steps(of(problem)):
+        (resources,) = step.kernel.assemble(**step.config).resources.values()
+        yield resources.name, step.kernel.sass(**step.config), resources.spill_stores + resources.spill_loads + resources.stack
+
+
+@pytest.mark.ptxas
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("name", GALLERY)
+def test_the_machine_code_spills_nothing_and_has_accesses_of_16_bytes(name: str) -> None:
+    for kernel, sass, spilled in kernels(name):
+        assert spilled == 0, kernel
+        found = {access.replace(".NA", "").replace(".CONSTANT", "") for access in GLOBAL.findall(sass)}
+        assert {access for access in found if not access.endswith(".128")} <= GALLERY[name].narrow.keys(), kernel
+
+
+@pytest.mark.parametrize("kind", ["bf16", "e4m3"])
+def test_bits_and_values_agree(kind: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    if kind == "bf16":
+        values = np.random.default_rng(0).standard_normal(5000, dtype=np.float32) * 2.0 ** np.arange(-25, 25).repeat(100).astype(np.float32)
+        assert np.array_equal(narrow(values), values.astype(ml_dtypes.bfloat16).view(np.uint16))
+        assert np.array_equal(wide("bf16", narrow(values)), values.astype(ml_dtypes.bfloat16).astype(np.float64))
+    else:
+        bits = np.arange(256, dtype=np.uint8)
+        assert np.array_equal(wide("e4m3", bits), bits.view(ml_dtypes.float8_e4m3fn).astype(np.float64), equal_nan=True)
+
+
+def test_the_page_lists_every_kernel() -> None:
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"\]\(\.\./examples/(\w+/\w+)\.py\)", page))
+    files = {path.relative_to(ROOT / "examples").with_suffix("").as_posix() for folder in ("rows", "layouts", "sums", "products")
+             for path in (ROOT / "examples" / folder).glob("*.py")}
+    assert files - listed == set()
+    assert {kernel.module.replace(".", "/") for kernel in GALLERY.values()} <= listed
+    assert all(f"`{name}`" in page for name in GALLERY)
