@@ -82,7 +82,7 @@ class GroupEpilogue:
         operands, swap_ab = config.operands, config.swap_ab
         self.config, self.mma_thread = config, mma_thread
         self.end, self.factor = mov.u32(0), mov.f32(1.0)
-        self.scaled = operands.scaled and operands.vectors != "row_column"          # by a factor
+        self.scaled = operands.scaled and operands.vectors not in ("row_column", "weight")      # by a factor
         fusion = Fusion(alpha=self.scaled and not operands.gated)
         reads = FusionOperands(self.factor, self.factor)
         reads.read_scales()

@@ -21,6 +21,7 @@ MIN_BOX_ROWS = 32
 
 Granularity = Literal[0, 8, 16, 32, 64]
 TailRows = Literal[0, 8, 16, 32]
+Vectors = Literal["", "row", "column", "row_column", "weight"]
 Find = Literal["linear", "search", "across"]
 GroupEnds = Literal["ragged", "tensormap"]
 
@@ -30,7 +31,8 @@ class GroupOperands:
     """What the problem decides: the element types of X, W and Y, the layout of the groups, and the epilogue.
 
     `gated`: W has the rows of a gate, then the rows of an up projection, and Y is silu(gate) * up. `scaled`: the epilogue multiplies by
-    scales, one of X and one of each group but for its `vectors`: each row of X, each feature of a group ("column") or both have one.
+    scales, one of X and one of each group but for its `vectors`: each row of X, each feature of a group ("column") or both have one; or
+    nothing but each row of Y has a "weight".
     `max_groups`: the size of the group table. Results in e4m3 are quantised with one scale for every 128 columns of a row. `scales_apart`:
     the block scales of X or Y of masked groups do not follow one another as the groups' rows do. `gate_step`: with a gate and block scales,
     the number of features is a multiple of it; less than 128 where the up projection begins within a block of scales. `gathered`: the rows
@@ -43,7 +45,7 @@ class GroupOperands:
     layout: Layout = "cu_seqlens"
     gated: bool = False
     scaled: bool = False
-    vectors: Literal["", "row", "column", "row_column"] = ""
+    vectors: Vectors = ""
     max_groups: int = 256
     scales_apart: bool = False
     gate_step: int = 128
@@ -53,10 +55,13 @@ class GroupOperands:
         chosen("layout", self.layout, get_args(Layout))
         chosen("max_groups", self.max_groups, CAPACITIES)
         chosen("gate_step", self.gate_step, GATE_STEPS)
-        chosen("vectors", self.vectors, ("", "row", "column", "row_column"))
+        chosen("vectors", self.vectors, get_args(Vectors))
         if self.vectors and (not self.scaled or self.layout == "ptr_array"):
             raise ConfigError("scales of rows and features are scales of groups in one matrix: take scaled=True and another layout than "
                               "ptr_array, or vectors=\"\"")
+        if self.vectors == "weight" and self.gated:
+            raise ConfigError("weights of rows multiply sums, and a gate comes after them: weigh the rows of the next product, or take "
+                              "gated=False")
         if self.gate_step < GATE_STEPS[-1] and not self.gated:
             raise ConfigError("only a gate has a second projection: take gate_step=128")
         if self.scales_apart and self.layout != "masked":
@@ -172,4 +177,4 @@ class GroupLoads:
 
 
 __all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "GATE_STEPS", "MIN_BOX_ROWS", "DynamicGroups", "GroupLoads", "GroupOperands", "StagedGroups",
-           "StaticGroups", "SwapAB", "TokensAsRows"]
+           "StaticGroups", "SwapAB", "TokensAsRows", "Vectors"]

@@ -95,13 +95,15 @@ class GroupScales:
 class TileScales:
     """The scales of X and of the weights that the epilogue of a tile multiplies by.
 
-    One of X and one of each group are a factor of all sums. Those of rows of X or of features of a group are vectors.
+    One of X and one of each group are a factor of all sums. Those of rows of X or of features of a group are vectors, and so are weights of
+    rows, which come without other scales.
     """
 
     def __init__(self, epilogue: GroupEpilogue, x: Ptr[f32], w: GroupScales) -> None:
         operands = epilogue.config.operands
         self.epilogue, self.w, self.scaled = epilogue, w, operands.scaled
-        self.rows, self.features = "row" in operands.vectors, "column" in operands.vectors
+        self.weighted = operands.vectors == "weight"
+        self.rows, self.features = self.weighted or "row" in operands.vectors, "column" in operands.vectors
         self.x = ld.global_.f32(x) if self.scaled and not self.rows else epilogue.factor
         if self.features and not self.rows:
             mov.f32(epilogue.factor, self.x)
@@ -112,9 +114,9 @@ class TileScales:
         """Begin a tile of this group."""
         if self.features:
             self._set(self.w.pointer.at(mul.wide.u32(group, self.w.group_stride)), of_weights=True)
-        elif self.rows:
+        elif self.rows and not self.weighted:
             mov.f32(self.epilogue.factor, self.w.of(group))
-        elif self.scaled:
+        elif self.scaled and not self.weighted:
             mul.rn.f32(self.epilogue.factor, self.x, self.w.of(group))
 
     def _set(self, scales: Ptr[f32], *, of_weights: bool) -> None:

@@ -191,7 +191,7 @@ class GroupLaunches:
 def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
                out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
                order: Order | None = None, batch_invariant: bool = False, check_lengths: bool = False,
-               gather: Any = None, config: GroupedConfig | None = None, stream: Any = None) -> Any:
+               gather: Any = None, weights: Any = None, config: GroupedConfig | None = None, stream: Any = None) -> Any:
     """out[cu[g]:cu[g + 1]] = x[cu[g]:cu[g + 1]] @ w[g].T for every group, in one launch. Returns `out`, [M, N].
 
     Operands: x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 and e5m2 in any combination. cu_seqlens is int32
@@ -222,12 +222,18 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     to their experts first. Numbers below 0 and not below len(x) stand for rows of zeros. Scales of rows belong to the rows of out. There
     are no block scales then.
 
+    With `weights`, float32 [M] on the device, row i of out is multiplied by weights[i] in f32, before it is rounded: those of a router in
+    the last product of a mixture of experts. They come without scales of operands and without a gate.
+
     With `batch_invariant=True` a row of x gives the same bits whatever the lengths, the number of groups and its place are: the order of
     its sums depends on K and the types alone.
     """
     if check_lengths:
         check(cu_seqlens, view(x if gather is None else gather, "x").shape[0])
-    options = GroupOptions("cu_seqlens", _gated(activation), mean_tokens, fast_accum, order, batch_invariant)
+    if weights is not None and (x_scale is not None or w_scale is not None):
+        raise LaunchError("weights: with scales of operands multiply x_scale, of rows, by them instead")
+    options = GroupOptions("cu_seqlens", _gated(activation), mean_tokens, fast_accum, order, batch_invariant, weights is not None)
+    x_scale = weights if x_scale is None else x_scale
     return _run(x, w, cu_seqlens, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream, gather)
 
 

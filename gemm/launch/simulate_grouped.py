@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array | None = None, w_scale: Array | None = None,
              out_scale: Array | None = None, layout: Layout = "cu_seqlens", gated: bool = False, mean_tokens: float | None = None,
              fast_accum: bool | None = None, batch_invariant: bool = False, dtype: str | None = None, out_dtype: str | None = None,
-             gather: Array | None = None, config: GroupedConfig | None = None, card: Card = H200, schedule: str = "fifo", seed: int = 0,
-             check: bool = True) -> Report:
+             gather: Array | None = None, weights: Array | None = None, config: GroupedConfig | None = None, card: Card = H200,
+             schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
     """`gemm.group_gemm` with the configuration for `card`, executed on the CPU.
 
     Arrays are float16, float32, ml_dtypes' bfloat16 and float8, or unsigned integers with the bits of `dtype` (x, w) and `out_dtype`
@@ -45,7 +45,8 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     """
     from ptxkit.sim import Report
 
-    options = GroupOptions(layout, gated, mean_tokens, fast_accum, None, batch_invariant)
+    options = GroupOptions(layout, gated, mean_tokens, fast_accum, None, batch_invariant, weights is not None)
+    x_scale = x_scale if weights is None else weights
     given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale,
                                      "out_scale": out_scale, "gather": gather}
     arrays = _views(given, dtype, out_dtype)
@@ -60,7 +61,10 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
         more: dict[str, Any] = {"layout": layout, "gated": gated, "mean_tokens": problem.mean, "fast_accum": fast_accum, "config": config,
                                 "batch_invariant": batch_invariant, "dtype": dtype, "out_dtype": out_dtype, "card": card,
                                 "schedule": schedule, "seed": seed, "check": check}
-        return _worst([simulate(**_part(given, first, count, layout), **more) for first, count in spans(problem.groups)])
+        of_parts = [_part(given, first, count, layout) for first, count in spans(problem.groups)]
+        if weights is not None:
+            of_parts = [{**part, "x_scale": None, "weights": weights} for part in of_parts]
+        return _worst([simulate(**part, **more) for part in of_parts])
     config = config or heuristic(problem, card)
     ctas = problem.grid(config, card.sms)
     how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
 from ptxkit.idioms import inverse
@@ -17,6 +17,7 @@ from ptxkit.types import TYPES
 from ..collective.atoms import ROWS
 from ..collective.thread_scales import BLOCK
 from ..config.grouped import CAPACITIES, GroupedConfig, GroupOperands, StagedGroups
+from ..config.grouped_parts import Vectors
 from ..config.parts import BlockScaled, Promoted, Promotion, ScaleLoad, Sums, TensorCoreSums, ThreadScaled
 from ..scheduler.group_table import Layout
 from ..scheduler.grouped import ORDERS, Order
@@ -60,6 +61,8 @@ class GroupOptions:
     fast_accum: bool | None = None
     order: Order | None = None
     batch_invariant: bool = False
+    weighted: bool = False
+    """Whether x_scale are weights of the rows of out."""
 
 
 class GroupProblem:
@@ -95,7 +98,7 @@ class GroupProblem:
         if not self.empty:
             self._operands(x, w, out)
         self.block_scales = self.scaled = self.scale_bulk = False
-        self.vectors: Literal["", "row", "column", "row_column"] = ""
+        self.vectors: Vectors = ""
         self.scales_apart = any(map(self._apart, (arrays.x_scale, arrays.out_scale)))
         self._scales(arrays.x_scale, arrays.w_scale)
         if arrays.out_scale is not None:
@@ -180,6 +183,9 @@ class GroupProblem:
             self.w_lines = Lines((self.k, self.n, self.groups), (row, group))
 
     def _scales(self, x: ArrayView | None, w: ArrayView | None) -> None:
+        if self.options.weighted:
+            self._weights(x, w)
+            return
         if x is None and w is None:
             return
         if x is None or w is None:
@@ -221,6 +227,16 @@ class GroupProblem:
             span = 1 + sum((extent - 1) * stride for extent, stride in zip(w.shape, w.strides, strict=True))
             if w.pointer % 16 == 0 and span < 1 << 31:
                 self.w_s_lines = Lines((span,), ())
+
+    def _weights(self, weights: ArrayView | None, w_scale: ArrayView | None) -> None:
+        if weights is None or w_scale is not None:
+            raise LaunchError("weights: with scales of operands multiply x_scale, of rows, by them instead")
+        if self.options.gated:
+            raise LaunchError("weights: they multiply sums, and a gate comes after them; weigh the rows of the next product")
+        check_dtype("weights", weights, ("f32",))
+        check_shape("weights", weights, (self.rows,))
+        check_contiguous("weights", weights)
+        self.scaled, self.vectors = True, "weight"
 
     def _out_scale(self, scale: ArrayView) -> None:
         if self.n % BLOCK:
