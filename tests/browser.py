@@ -20,7 +20,8 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions",
-           "--disable-background-networking", "--no-first-run", "--hide-scrollbars", "--force-device-scale-factor=1", "--remote-debugging-pipe")
+           "--disable-background-networking", "--no-first-run", "--hide-scrollbars", "--force-device-scale-factor=1",
+           "--remote-debugging-pipe")
 TIMEOUT_S = 60.0
 _PIPES = ("import os,sys;a,b=int(sys.argv[1]),int(sys.argv[2]);a,b=[__import__('fcntl').fcntl(f,0,10) for f in (a,b)];"
           "os.dup2(a,3);os.dup2(b,4);os.execv(sys.argv[3],sys.argv[3:])")
