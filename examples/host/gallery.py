@@ -51,4 +51,13 @@ GALLERY = {
     "quantise": Kernel("rows.quantise", ((3, 768), (1, 128), (65, 256)), ROWS,
                        {"STG.E.64": "eight e4m3 for 16 bytes of bf16", "STG.E": "the scale of a block"}),
     "transpose": Kernel("layouts.transpose", ((72, 136), (64, 64), (8, 200)), ((4096, 4096), (8192, 8192), (16_384, 4096), (8200, 4104))),
+    "topk": Kernel("rows.topk", ((9, 100, 5), (3, 4, 4), (2, 1024, 32)), ((65_536, 256, 8), (65_536, 128, 4), (65_536, 64, 6)),
+                   {"STG.E": "k results of a row, from neighbouring lanes"}),
+    "reduction": Kernel("sums.reduction", ((70_001,), (3,), (1000,)), ((1 << 28,), (1 << 26,), ((1 << 24) + 3,)),
+                        {"LDG.E": "the last values, and the sums of chunks", "STG.E": "a sum"}),
+    "scan": Kernel("sums.scan", ((20_001,), (3,), (4096,)), ((1 << 26,), (1 << 28,), ((1 << 24) + 3,)),
+                   dict.fromkeys(("LDG.E", "STG.E", "LDG.E.64.STRONG.GPU", "STG.E.64", "STG.E.64.STRONG.GPU"),
+                                 "the last tile, tickets and states"), verdict="incomplete"),
+    "histogram": Kernel("sums.histogram", ((30_001,), (7,), (40_000, "same")), ((1 << 28,), (1 << 28, "same"), (1 << 26,)),
+                        {"LDG.E.U8": "the last 15 bytes"}),
 }

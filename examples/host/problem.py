@@ -14,7 +14,8 @@ from ptxkit import Kernel, device_array
 from ptxkit.runtime import driver
 
 Array = np.ndarray[Any, Any]
-DTYPES = {"bf16": np.uint16, "f32": np.float32, "e4m3": np.uint8, "u8": np.uint8, "s8": np.int8, "u32": np.uint32, "s32": np.int32}
+DTYPES = {"bf16": np.uint16, "f32": np.float32, "e4m3": np.uint8, "u8": np.uint8, "s8": np.int8, "u32": np.uint32, "s32": np.int32,
+          "u64": np.uint64}
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Problem:
         found = self.decode[name](arrays[name], arrays) if name in self.decode else wide(kind, arrays[name])
         error = np.abs(found - exact)
         allowed = np.broadcast_to(np.asarray(allowed, np.float64), error.shape)
-        return float(np.max(np.where(error == 0, 0.0, error / np.maximum(allowed, np.finfo(np.float64).tiny)), initial=0.0))
+        return float(np.max(np.where(error == 0, 0.0, error / np.maximum(allowed, 2.0**-200)), initial=0.0))
 
 
 def wide(kind: str, bits: Array) -> Array:
