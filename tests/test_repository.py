@@ -24,7 +24,7 @@ LINKS = {"gemm": "../gemm", "grammar": "../grammar"}
 """How the folders beside ptxkit are found in it."""
 UPWARD = {"ptxkit/cli/main.py": "ptxkit.gemm.__main__"}
 """The one arrow from the command line to the kernels."""
-FRAMEWORKS = {"torch": "ptxkit/torch/"}
+FRAMEWORKS = {"torch": "ptxkit/torch/", "jax": "ptxkit/jax/"}
 """Adapters above everything, kernels included, by the framework that they alone import when they are loaded. Nobody imports them."""
 
 LAYERS = (
@@ -45,7 +45,7 @@ LAYERS = (
     ("debugger",),
     ("adapters", "timeline", "export"),
     ("dsl.stubs", "lift", "diff", "cli", "testing", "__main__"),
-    ("torch",),
+    ("torch", "jax"),
 )
 """The rooms of ptxkit, lowest first, and the modules of the rooms that have more than one layer.
 
@@ -314,7 +314,7 @@ def loaded_by(program: str) -> set[str]:
     return set(done.stdout.split())
 
 
-HEAVY = {"numpy", "lark", "cuda", "torch", "rich", "subprocess"}
+HEAVY = {"numpy", "lark", "cuda", "torch", "jax", "rich", "subprocess"}
 
 
 def test_importing_ptxkit_loads_nothing_heavy() -> None:

@@ -167,13 +167,13 @@ class Launch:
             placed = self.placed
             if placed[0] != (stream, workspace):
                 place = workspace or _workspaces.of(self.ordinal, stream, self.workspace_bytes)
-                placed = self.placed = (stream, workspace), self._in(place)
+                placed = self.placed = (stream, workspace), self.placed_in(place)
             scalars = placed[1]
             if self.aligners:
                 self._align(stream, scalars[self.counters])
         self.launcher(stream, self.grid, scalars, self.maps)
 
-    def _in(self, place: int) -> tuple[Any, ...]:
+    def placed_in(self, place: int) -> tuple[Any, ...]:
         """The arguments with a workspace: counters first, partial sums after them."""
         placed = list(self.scalars)
         placed[self.counters] = place

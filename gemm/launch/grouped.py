@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -135,6 +136,10 @@ def workspace(ordinal: int, stream: int, config: GroupedConfig) -> int:
     return _workspaces.of(ordinal, stream, workspace_bytes(config.operands.max_groups, config.operands.layout))
 
 
+Placed = tuple[Launcher, Extent, tuple[Any, ...], tuple[EncodedTensorMap, ...]]
+"""A launch: the kernel, its grid, its scalars and its tensor maps."""
+
+
 class GroupLaunch:
     """A plan with pointers: all that a repeated call needs."""
 
@@ -150,7 +155,7 @@ class GroupLaunch:
                         for each in plan.kernels]
         first = plan.kernels[0]
         self.update = tuple(plan.problem.update_arguments(pointer).values())[:-1] if first.updater is not None else ()
-        self.placed: tuple[int, list[tuple[Launcher, Extent, tuple[Any, ...], tuple[EncodedTensorMap, ...]]]] = (-1, [])
+        self.placed: tuple[int, list[Placed]] = (-1, [])
 
     def run(self, stream: int) -> None:
         """Launch on a stream."""
@@ -160,12 +165,16 @@ class GroupLaunch:
         for launcher, grid, passed, maps in placed[1]:
             launcher(stream, grid, passed, maps)
 
-    def _on(self, stream: int) -> list[tuple[Launcher, Extent, tuple[Any, ...], tuple[EncodedTensorMap, ...]]]:
+    def _on(self, stream: int) -> list[Placed]:
         """The launches on a stream, with its workspace."""
+        return self.placed_in(lambda config: workspace(self.plan.ordinal, stream, config))
+
+    def placed_in(self, place_of: Callable[[GroupedConfig], int]) -> list[Placed]:
+        """The launches with the workspaces at these addresses."""
         plan, found = self.plan, []
         for each, maps, passed, templates in self.kernels:
             if each.config.needs_workspace:
-                place, at = workspace(plan.ordinal, stream, each.config), each.workspace
+                place, at = place_of(each.config), each.workspace
                 passed = (*passed[:at], place, *passed[at + 1:])
                 if each.updater is not None:
                     blocks = warps(plan.problem.groups, each.config.operands.layout)
@@ -306,7 +315,7 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
         key = (arrays, options, config) if key is None else key
         found = _launches.get(key)
         if found is None:
-            found = _launches[key] = _prepare(arrays, options, config), seen_x
+            found = _launches[key] = prepare(arrays, options, config), seen_x
             if len(_launches) > _KEPT:
                 _launches.popitem(last=False)
     launch, like = found
@@ -315,8 +324,9 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
     return out
 
 
-def _prepare(arrays: GroupArrays, options: GroupOptions,
-             config: GroupedConfig | None) -> GroupLaunch | GroupLaunches | ClearedGroups | None:
+def prepare(arrays: GroupArrays, options: GroupOptions,
+            config: GroupedConfig | None) -> GroupLaunch | GroupLaunches | ClearedGroups | None:
+    """The launch of these arrays; None if nothing is to be written."""
     named = arrays.named()
     ordinal = same_device(named)
     apart = arrays.out.pointer % 16 > 0
@@ -328,7 +338,7 @@ def _prepare(arrays: GroupArrays, options: GroupOptions,
         if problem.empty:
             return ClearedGroups(problem, arrays, ordinal) if problem.clears else None
         if problem.in_parts:
-            launches = [_prepare(*part, config) for part in parts(arrays, options, problem.groups, problem.mean)]
+            launches = [prepare(*part, config) for part in parts(arrays, options, problem.groups, problem.mean)]
             return GroupLaunches([launch for launch in launches if isinstance(launch, GroupLaunch)])
         for each in config.kernels if config is not None else ():
             _check_config(each, problem)
@@ -360,5 +370,5 @@ def _check_config(config: GroupedConfig, problem: GroupProblem) -> None:
         raise LaunchError(f"this config has room for {config.operands.max_groups} groups, w has {problem.groups}")
 
 
-__all__ = ["GroupLaunch", "GroupPlan", "check", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "updater",
+__all__ = ["GroupLaunch", "GroupPlan", "check", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "prepare", "updater",
            "workspace"]

@@ -39,7 +39,15 @@ _Status = ctypes.c_int
 _ENCODE = ctypes.CFUNCTYPE(_Status, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, *[ctypes.c_void_p] * 5, *[ctypes.c_int] * 4)
 _REPLACE = ctypes.CFUNCTYPE(_Status, ctypes.c_void_p, ctypes.c_void_p)
 _LAUNCH = ctypes.CFUNCTYPE(_Status, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_FILL = ctypes.CFUNCTYPE(_Status, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
 _GET_DEVICE = ctypes.CFUNCTYPE(_Status, ctypes.c_void_p)
+
+
+def addresses() -> tuple[int, int, int]:
+    """The addresses of the driver's functions that launch, point a tensor map at another array, and fill lines with a byte."""
+    found = (_entry("cuLaunchKernelEx", 11060, _LAUNCH), _entry("cuTensorMapReplaceAddress", 12000, _REPLACE),
+             _entry("cuMemsetD2D8Async", 3020, _FILL))
+    return tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in found)  # type: ignore[return-value]
 
 
 @functools.cache
@@ -56,9 +64,9 @@ _put = struct.Struct("128s").pack_into
 
 
 class EncodedTensorMap:
-    """A tensor map as the hardware reads it: 128 bytes at `address`, aligned to 64. Each launch copies it."""
+    """A tensor map of the array at `pointer`, as the hardware reads it: 128 bytes at `address`, aligned to 64. Each launch copies it."""
 
-    __slots__ = ("_buffer", "_image", "address", "fields")
+    __slots__ = ("_buffer", "_image", "address", "fields", "pointer")
 
     def __init__(self, fields: TensorMapFields, image: bytes = b"") -> None:
         self._buffer = _Room()
@@ -66,6 +74,7 @@ class EncodedTensorMap:
         offset = -start % 64
         self.address = start + offset
         self.fields = fields
+        self.pointer = 0
         self._image = image
         if image:
             _put(self._buffer, offset, image)
@@ -79,6 +88,7 @@ class EncodedTensorMap:
                 status = replace(self.address, pointer)
         if status:
             raise LaunchError(_unencodable(self.fields, pointer, status))
+        self.pointer = pointer
 
     def at(self, pointer: int) -> EncodedTensorMap:
         """A map of another array with the same shape, strides and alignment. It takes an eighth of the time of encoding one."""
@@ -102,6 +112,7 @@ def encode_tiled(fields: TensorMapFields, pointer: int) -> EncodedTensorMap:
             status = encode(made.address, *_arguments(fields)(pointer))
     if status:
         raise LaunchError(_unencodable(fields, pointer, status))
+    made.pointer = pointer
     return made
 
 
@@ -221,6 +232,10 @@ class Launcher:
                     status = self._launch(*self._passed)
         if status:
             raise LaunchError(self._refused(status, grid))
+
+    def config(self, grid: Extent) -> ctypes.Structure:
+        """The CUlaunchConfig of a launch on this grid, without a stream. It points into this object."""
+        return _Config(*grid, *self.block, self.shared, None, self._config.attributes, self._config.count)
 
     def _current(self) -> bool:
         """Whether this thread has a context of the device."""

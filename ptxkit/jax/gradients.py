@@ -1,0 +1,208 @@
+"""The products with their gradients, out of the products themselves: they can be differentiated again.
+
+What a fusion adds after the product is differentiated in float32. Where that needs what the activation was applied to, the product is
+computed again with a float32 result: nothing is kept for it but the operands.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ptxkit.errors import LaunchError
+
+from .framework import jax, jnp
+from .primitive import multiply
+from .product import Product
+
+Operands = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """What is static of a dense product. `out`: ptxkit's name of the result's type."""
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    activation: str | None = None
+    out: str = "f32"
+    batch_invariant: bool = False
+    transpose_a: bool = False
+    transpose_b: bool = False
+    fast_accum: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """What is static of a product of groups."""
+
+    gated: bool = False
+    out: str = "f32"
+    batch_invariant: bool = False
+    clears: bool = True
+    transpose_b: bool = False
+    fast_accum: bool | None = None
+
+
+def _differentiable(function: Any, forward: Any, backward: Any, *static: int) -> Any:
+    made = jax.custom_vjp(function, nondiff_argnums=static)
+    made.defvjp(forward, backward)
+    return made
+
+
+def _dense(how: Dense, operands: Operands) -> Any:
+    options = {name: getattr(how, name) for name in ("alpha", "beta", "activation", "fast_accum", "batch_invariant")}
+    turned = frozenset(name for name, there in (("a", how.transpose_a), ("b", how.transpose_b)) if there)
+    return multiply(Product("dense", (), how.out, tuple(options.items()), turned), **operands)
+
+
+def _groups(how: Groups, operands: Operands, offs: Any) -> Any:
+    options = {"gated": how.gated, "fast_accum": how.fast_accum, "batch_invariant": how.batch_invariant}
+    turned = set() if how.transpose_b else {"w"}                # the kernels have weights [G, N, K]
+    scale = operands.get("w_scale")
+    if scale is not None and scale.ndim == 3:                   # blocks [G, N/128, K/128], columns [G, N, 1]
+        turned.add("w_scale")
+    product = Product("groups", (), how.out, tuple(options.items()), frozenset(turned), how.clears)
+    return multiply(product, lengths=offs, **operands)
+
+
+# -------------------------------------------------------------------------------------------------------------- dense
+
+
+def _dense_forward(how: Dense, operands: Operands) -> tuple[Any, Operands]:
+    return dense(how, operands), operands
+
+
+def _dense_backward(how: Dense, operands: Operands, gradient: Any) -> tuple[Operands]:
+    a, b = operands["a"], operands["b"]
+    dz, found = gradient, {}
+    if how.activation is not None:
+        inner = {name: operand for name, operand in operands.items() if name != "residual"}
+        z = dense(replace(how, activation=None, out="f32"), inner)
+        dz = _activated(how.activation, gradient.astype(jnp.float32), z)
+    if "residual" in operands:
+        found["residual"] = gradient.astype(operands["residual"].dtype)
+    if "c" in operands:
+        found["c"] = (how.beta * dz.astype(jnp.float32)).astype(operands["c"].dtype)
+    if "bias" in operands:
+        found["bias"] = _of_bias(dz, operands["bias"])
+    dz = dz.astype(a.dtype)
+    plain = Dense(alpha=how.alpha, batch_invariant=how.batch_invariant)
+    if how.transpose_a:
+        found["a"] = _like(a, plain, b, dz, how.transpose_b, True)
+    else:
+        found["a"] = _like(a, plain, dz, b, False, not how.transpose_b)
+    if how.transpose_b:
+        found["b"] = _like(b, plain, dz, a, True, how.transpose_a)
+    elif a.ndim > 2 and b.ndim == 2 and not how.transpose_a:               # all batches are one product
+        found["b"] = _like(b, plain, a.reshape(-1, a.shape[-1]), dz.reshape(-1, dz.shape[-1]), True, False)
+    else:
+        found["b"] = _like(b, plain, a, dz, not how.transpose_a, False)
+    return ({name: found[name] for name in operands},)
+
+
+def _like(operand: Any, plain: Dense, a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> Any:
+    """A product with the shape and type of an operand: summed over batches that the operand has not."""
+    def product(out: Any) -> Any:
+        how = replace(plain, out=_WORDS[jnp.dtype(out).name], transpose_a=transpose_a, transpose_b=transpose_b)
+        return dense(how, {"a": a, "b": b})
+
+    batches = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if batches == operand.shape[:-2]:
+        return product(operand.dtype)
+    return _summed(product(jnp.float32), operand.shape).astype(operand.dtype)
+
+
+_WORDS = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+
+
+def _summed(found: Any, shape: tuple[int, ...]) -> Any:
+    """The sum over extents that were broadcast from this shape."""
+    missing = found.ndim - len(shape)
+    found = found.sum(tuple(range(missing))) if missing else found
+    axes = tuple(axis for axis, (extent, had) in enumerate(zip(shape, found.shape, strict=True)) if extent != had)
+    return found.sum(axes, keepdims=True) if axes else found
+
+
+def _of_bias(dz: Any, bias: Any) -> Any:
+    rows = bias.ndim == 2 and not (bias.shape[0] == 1 and bias.shape[1] == dz.shape[-1])
+    kept = dz.ndim - (2 if rows else 1)
+    total = dz.astype(jnp.float32).sum(tuple(axis for axis in range(dz.ndim) if axis != kept))
+    return total.reshape(bias.shape).astype(bias.dtype)
+
+
+def _activated(activation: str, gradient: Any, z: Any) -> Any:
+    """The gradient of z, in float32, from that of activation(z)."""
+    if activation == "relu":
+        return jnp.where(z > 0, gradient, 0)
+    function = {"gelu": functools.partial(jax.nn.gelu, approximate=False), "silu": jax.nn.silu}[activation]
+    return jax.vjp(function, z)[1](gradient)[0]
+
+
+# ------------------------------------------------------------------------------------------------------------- groups
+
+
+def _groups_forward(how: Groups, operands: Operands, offs: Any) -> tuple[Any, tuple[Operands, Any]]:
+    return groups(how, operands, offs), (operands, offs)
+
+
+def _groups_backward(how: Groups, kept: tuple[Operands, Any], gradient: Any) -> tuple[Operands, Any]:
+    """Rows of x outside of all groups have zeros."""
+    operands, offs = kept
+    x, w = operands["x"], operands["w"]
+    dz = gradient
+    if how.gated:
+        z = groups(replace(how, gated=False, out="f32", clears=True), operands, offs)
+        _, back = jax.vjp(lambda z: jax.nn.silu(z[:, :z.shape[1] // 2]) * z[:, z.shape[1] // 2:], z)
+        (dz,) = back(gradient.astype(jnp.float32))
+    dz, word = dz.astype(x.dtype), _WORDS[x.dtype.name]
+    dx = groups(Groups(out=word, batch_invariant=how.batch_invariant, transpose_b=not how.transpose_b), {"x": dz, "w": w}, offs)
+    dw = along_k(word, dz, x, offs) if how.transpose_b else along_k(word, x, dz, offs)
+    return {"x": dx, "w": dw}, _none(offs)
+
+
+def _none(offs: Any) -> Any:
+    """The gradient of integers."""
+    return np.zeros(offs.shape, jax.dtypes.float0)
+
+
+def _along_k(out: str, a: Any, b: Any, offs: Any) -> Any:
+    return multiply(Product("groups_along_k", (), out), a=a, b=b, lengths=offs)
+
+
+def _along_k_forward(out: str, a: Any, b: Any, offs: Any) -> tuple[Any, tuple[Any, Any, Any]]:
+    return along_k(out, a, b, offs), (a, b, offs)
+
+
+def _along_k_backward(out: str, kept: tuple[Any, Any, Any], gradient: Any) -> tuple[Any, Any, Any]:
+    a, b, offs = kept
+    dz, word = gradient.astype(a.dtype), _WORDS[a.dtype.name]
+    of_a = groups(Groups(out=word, transpose_b=True), {"x": b, "w": dz}, offs)
+    return of_a, groups(Groups(out=word), {"x": a, "w": dz}, offs), _none(offs)
+
+
+# ------------------------------------------------------------------------------------------------------ no gradients
+
+
+def _refused(what: str, instead: str) -> Any:
+    def forward(*given: Any) -> Any:
+        raise LaunchError(f"{what} has no gradients: multiply dequantised operands with {instead}, or put jax.lax.stop_gradient around its "
+                          "operands")
+
+    return forward
+
+
+def _no_backward(*given: Any) -> Any:
+    raise AssertionError("the forward pass is refused")
+
+
+dense = _differentiable(_dense, _dense_forward, _dense_backward, 0)
+groups = _differentiable(_groups, _groups_forward, _groups_backward, 0)
+along_k = _differentiable(_along_k, _along_k_forward, _along_k_backward, 0)
+scaled = _differentiable(_dense, _refused("scaled_gemm", "gemm"), _no_backward, 0)
+scaled_groups = _differentiable(_groups, _refused("scaled_grouped_gemm", "grouped_gemm"), _no_backward, 0)
+
+__all__ = ["Dense", "Groups", "along_k", "dense", "groups", "scaled", "scaled_groups"]

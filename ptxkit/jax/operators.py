@@ -1,0 +1,159 @@
+"""The products of `ptxkit.gemm` as functions of jax arrays. docs/jax.md shows how each is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptxkit.errors import LaunchError
+from ptxkit.gemm.collective.epilogue_ops import ACTIVATIONS
+from ptxkit.gemm.problem.dense import type_name
+
+from . import gradients
+from .framework import jax, jnp
+from .gradients import Dense, Groups
+from .product import word_of
+
+
+def gemm(a: Any, b: Any, bias: Any = None, *, residual: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
+         activation: str | None = None, out_dtype: Any = None, batch_invariant: bool = False, transpose_a: bool = False,
+         transpose_b: bool = False) -> Any:
+    """activation(alpha a @ b + beta c + bias) + residual, as `gemm.gemm`, with gradients of all arrays.
+
+    a [..., M, K] and b [..., K, N], or vectors, of float16, bfloat16 or float32 (multiplied as tf32). With `transpose_a` a is
+    [..., K, M], with `transpose_b` b is [..., N, K]: nothing is copied, where XLA copies `w.T`. `bias` has N elements, or shape (M, 1); c
+    and residual have the shape of the result. alpha, beta and the rest are static. The result has the type of a unless `out_dtype` is
+    given. jax.vmap adds a batch.
+    """
+    how = Dense(_number("alpha", alpha), _number("beta", beta), _named(activation), _result(a, out_dtype), batch_invariant, transpose_a,
+                transpose_b)
+    return _dense(gradients.dense, how, {"a": a, "b": b, "bias": bias, "residual": residual, "c": c})
+
+
+def scaled_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, *, out_dtype: Any = None, use_fast_accum: bool = False,
+                residual: Any = None, activation: str | None = None, batch_invariant: bool = False, transpose_a: bool = False,
+                transpose_b: bool = False) -> Any:
+    """activation(scales a @ b + bias) + residual of float8_e4m3fn and float8_e5m2 operands. There are no gradients.
+
+    Scales are float32: one element each; rows [M] or [M, 1] and columns [N] or [1, N], of which one may have one element; or blocks,
+    scale_a [M, K/128] and scale_b [K/128, N/128], also with `transpose_a` and `transpose_b`. The kernels read operands along K, so XLA is
+    asked for a and b in that order. The result is bfloat16 unless `out_dtype` is given. The rest is as in `gemm`.
+    """
+    how = Dense(1.0, 0.0, _named(activation), _result(a, out_dtype), batch_invariant, transpose_a, transpose_b, use_fast_accum)
+    return _dense(gradients.scaled, how, {"a": a, "b": b, "bias": bias, "residual": residual, "a_scale": scale_a, "b_scale": scale_b})
+
+
+def grouped_gemm(a: Any, b: Any, offs: Any, *, out_dtype: Any = None, activation: str | None = None, batch_invariant: bool = False,
+                 clear_rest: bool = True, transpose_b: bool = False) -> Any:
+    """Rows of each group of a [M, K] by weights b [G, K, N] of their own, as `gemm.group_gemm`, with gradients of a and b.
+
+    offs is int32 [G], where each group ends, or [G + 1] that begins with where the first one begins. With `transpose_b` b is [G, N, K]. The
+    kernels read weights along K: XLA is asked for b in that order. `activation="silu_and_mul"` takes twice as many columns of b, the gate
+    and then the up projection. Rows outside of all groups are 0; with `clear_rest=False` they are not written, and anything may be there.
+    """
+    how = Groups(_silu_and_mul(activation), _result(a, out_dtype), batch_invariant, clear_rest, transpose_b)
+    return _groups(gradients.groups, how, {"x": a, "w": b}, offs)
+
+
+def scaled_grouped_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any, *, out_dtype: Any = None, use_fast_accum: bool = False,
+                        activation: str | None = None, batch_invariant: bool = False, clear_rest: bool = True,
+                        transpose_b: bool = False) -> Any:
+    """`grouped_gemm` of float8_e4m3fn and float8_e5m2 operands. There are no gradients.
+
+    Scales are float32: one element for a, and one for b or for each group; rows [M] and columns [G, N] or [G, 1, N]; or blocks, scale_a
+    [M, K/128] and scale_b [G, K/128, N/128], also with `transpose_b`.
+    """
+    how = Groups(_silu_and_mul(activation), _result(a, out_dtype), batch_invariant, clear_rest, transpose_b, use_fast_accum)
+    return _groups(gradients.scaled_groups, how, {"x": a, "w": b, "x_scale": scale_a, "w_scale": scale_b}, offs)
+
+
+def weight_gradient(a: Any, b: Any, offs: Any, *, out_dtype: Any = None) -> Any:
+    """out[g] = a[offs[g]:offs[g + 1]].T @ b[offs[g]:offs[g + 1]]: a [T, M] and b [T, N] give [G, M, N], with gradients of a and b.
+
+    offs is int32 [G + 1]. A group may have any length, also 0. On a GPU it is XLA's product of groups.
+    """
+    a, b, offs = jnp.asarray(a), jnp.asarray(b), jnp.asarray(offs)
+    if a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[0]:
+        raise LaunchError(f"a has shape {a.shape} and b {b.shape}: groups along K are rows of both, as many in a as in b")
+    if offs.ndim != 1 or not offs.shape[0]:
+        raise LaunchError(f"offs has shape {offs.shape}: it is int32 [G + 1], where each group begins, and the end of the last")
+    return gradients.along_k(_result(a, out_dtype), *varying_alike(a, b, offs))
+
+
+# ----------------------------------------------------------------------------------------------------------- arguments
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, jax.errors.JAXTypeError):
+        raise LaunchError(f"{name} is {type(value).__name__}: it is a number that is known when the product is traced; multiply the result "
+                          "by an array, or name the argument in static_argnames") from None
+
+
+def _named(activation: str | None) -> str | None:
+    if activation is not None and activation not in ACTIVATIONS:
+        raise LaunchError(f"activation={activation!r}: it is one of {', '.join(ACTIVATIONS)}; apply another function to the result")
+    return activation
+
+
+def _result(a: Any, out_dtype: Any) -> str:
+    """ptxkit's name of the result's type: the one asked for, that of the operands, or bfloat16 for fp8."""
+    dtype = jnp.asarray(a).dtype
+    if out_dtype is not None:
+        return str(type_name(jnp.dtype(out_dtype)))
+    return "bf16" if dtype.itemsize == 1 else word_of(dtype, "a")
+
+
+def _silu_and_mul(activation: str | None) -> bool:
+    if activation not in (None, "silu_and_mul"):
+        raise LaunchError(f"activation={activation!r}: it is 'silu_and_mul' or None")
+    return activation is not None
+
+
+def _dense(product: Any, how: Dense, named: dict[str, Any]) -> Any:
+    """A dense product. Vectors are matrices of one row or column within."""
+    given = {name: jnp.asarray(operand) for name, operand in named.items() if operand is not None}
+    a, b = given["a"], given["b"]
+    for name, operand, turned in (("a", a, how.transpose_a), ("b", b, how.transpose_b)):
+        if not operand.ndim:
+            raise LaunchError(f"{name} is a number: it must be a vector, a matrix, or a batch of matrices")
+        if turned and operand.ndim == 1:
+            raise LaunchError(f"{name} is a vector, and transpose_{name} says that its extents are exchanged: leave it out")
+    row, column = a.ndim == 1, b.ndim == 1
+    given["a"], given["b"] = a[None] if row else a, b[:, None] if column else b
+    axes = tuple(axis for axis, there in ((-2, row), (-1, column)) if there)
+    for name in {"residual", "c"} & given.keys() if axes else ():
+        given[name] = jnp.expand_dims(given[name], axes)
+    out = product(how, dict(zip(given, varying_alike(*given.values()), strict=True)))
+    return jnp.squeeze(out, axes) if axes else out
+
+
+def _groups(product: Any, how: Groups, named: dict[str, Any], offs: Any) -> Any:
+    given, offs = {name: jnp.asarray(operand) for name, operand in named.items()}, jnp.asarray(offs)
+    x, w = given["x"], given["w"]
+    if x.ndim != 2 or w.ndim != 3:
+        raise LaunchError(f"a has shape {x.shape} and b {w.shape}: groups of rows are a [M, K] and b [G, K, N]; a batch of products is "
+                          "ptxkit.jax.gemm, groups along K are ptxkit.jax.weight_gradient")
+    if offs.shape not in ((w.shape[0],), (w.shape[0] + 1,)):
+        raise LaunchError(f"offs has shape {offs.shape}: for {w.shape[0]} groups it is ({w.shape[0]},), where each group ends, or "
+                          f"({w.shape[0] + 1},) that begins with where the first one begins")
+    starts = offs if offs.shape[0] == w.shape[0] + 1 else jnp.pad(offs, (1, 0))
+    *arrays, starts = varying_alike(*given.values(), starts)
+    return product(how, dict(zip(given, arrays, strict=True)), starts)
+
+
+def varying_alike(*operands: Any) -> tuple[Any, ...]:
+    """The operands, within shard_map all varying over the mesh axes that one of them varies over: so the gradient of one that does not is
+    summed over them."""
+    varying = [_varying(operand) for operand in operands]
+    every = frozenset().union(*varying)
+    return tuple(jax.lax.pcast(operand, tuple(sorted(every - own, key=str)), to="varying") if every - own else operand
+                 for operand, own in zip(operands, varying, strict=True))
+
+
+def _varying(operand: Any) -> frozenset[Any]:
+    seen = jax.typeof(operand)
+    return frozenset(seen.mat.varying if hasattr(seen, "mat") else seen.vma)
+
+
+__all__ = ["gemm", "grouped_gemm", "scaled_gemm", "scaled_grouped_gemm", "weight_gradient"]

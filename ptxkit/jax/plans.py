@@ -1,0 +1,141 @@
+"""Plans for the handler in C: the launches of a product, with the places where the addresses of its buffers go."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from ptxkit.dsl.arguments import FORMATS
+from ptxkit.errors import LaunchError
+from ptxkit.gemm.launch.steps import FillStep, KernelStep, Step, Steps, of_dense, of_groups
+from ptxkit.gemm.problem.dense import Arrays, Options
+from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions
+from ptxkit.runtime import driver
+from ptxkit.runtime.launcher import EncodedTensorMap, addresses
+from ptxkit.types import TYPES
+
+from .product import Call, read
+
+MOST_BUFFERS, MOST_ARGUMENTS, MOST_MAPS = 16, 96, 8         # of handler.c
+NUMBER, ADDRESS, MAP, FIXED_MAP = range(4)
+ROOM = 1 << 40
+FIRST = 0x5E00_0000_0000
+"""Buffer i of a plan is at FIRST + i ROOM, where no process on Linux has memory: an address between tells its buffer."""
+
+
+class _Argument(ctypes.Structure):
+    """jx_argument of handler.c."""
+
+    _fields_ = (("kind", ctypes.c_int32), ("buffer", ctypes.c_int32), ("value", ctypes.c_uint64), ("map", ctypes.c_void_p))
+
+
+class _Step(ctypes.Structure):
+    """jx_step of handler.c."""
+
+    _fields_ = (("config", ctypes.c_void_p), ("kernel", ctypes.c_void_p), ("arguments", ctypes.c_void_p), ("count", ctypes.c_int32),
+                ("buffer", ctypes.c_int32), *((name, ctypes.c_uint64) for name in ("offset", "pitch", "width", "height")))
+
+
+class _Plan(ctypes.Structure):
+    """jx_plan of handler.c."""
+
+    _fields_ = (("steps", ctypes.c_void_p), ("count", ctypes.c_int32), ("buffers", ctypes.c_int32), ("workspace_bytes", ctypes.c_uint64),
+                *((name, ctypes.c_void_p) for name in ("launch", "replace", "fill")))
+
+
+class Plan:
+    """The steps of a product on a device, as handler.c reads them at `address`. It lives as long as the process."""
+
+    def __init__(self, found: Steps, buffers: int, apart: Sequence[int]) -> None:
+        self.workspace_bytes, self._apart, self._kept = found.workspace_bytes, tuple(apart), []
+        self._count = buffers + bool(found.workspace_bytes)
+        steps = (_Step * max(1, len(found.steps)))(*(self._step(step) for step in found.steps))
+        self._plan = _Plan(ctypes.addressof(steps), len(found.steps), self._count, found.workspace_bytes, *addresses())
+        self._kept += [steps, found]
+        self.address = ctypes.addressof(self._plan)
+
+    _kept: list[Any]
+
+    def _step(self, step: Step) -> _Step:
+        if isinstance(step, FillStep):
+            placed = self._placed(step.start)
+            assert placed is not None, "what is cleared belongs to a buffer"
+            return _Step(None, None, None, 0, placed[0], placed[1], step.pitch, step.width, step.height)
+        config, arguments = step.launcher.config(step.grid), self._arguments(step)
+        self._kept += [config, arguments]
+        handle = ctypes.c_void_p(int(step.launcher.kernel.handle))
+        return _Step(ctypes.addressof(config), handle, ctypes.addressof(arguments), len(step.launcher.parameters))
+
+    def _arguments(self, step: KernelStep) -> Any:
+        words, numbers, maps = step.launcher.parameters, iter(step.scalars), iter(step.maps)
+        if len(words) > MOST_ARGUMENTS or words.count("tensormap") > MOST_MAPS:
+            raise LaunchError(f"kernel `{step.launcher.kernel.name}` has {len(words)} parameters: the handler of ptxkit.jax has room for "
+                              f"{MOST_ARGUMENTS}, of them {MOST_MAPS} tensor maps")
+        found = [self._map(next(maps)) if word == "tensormap" else self._number(word, next(numbers)) for word in words]
+        return (_Argument * len(found))(*found)
+
+    def _number(self, word: str, value: Any) -> _Argument:
+        placed = self._placed(value) if word == "u64" else None
+        if placed is not None:
+            return _Argument(ADDRESS, *placed, None)
+        return _Argument(NUMBER, 0, int.from_bytes(struct.pack("<" + FORMATS[word], value), "little"), None)
+
+    def _map(self, made: EncodedTensorMap) -> _Argument:
+        self._kept.append(made)
+        placed = self._placed(made.pointer)
+        return _Argument(FIXED_MAP, 0, 0, made.address) if placed is None else _Argument(MAP, *placed, made.address)
+
+    def _placed(self, address: int) -> tuple[int, int] | None:
+        """The buffer that an address belongs to, and the bytes after its start, as 64 bits; None where it belongs to none."""
+        buffer, past = divmod(address - FIRST + ROOM // 2, ROOM)
+        if not 0 <= buffer < self._count:
+            return None
+        return buffer, (past - ROOM // 2 - self._apart[buffer]) % (1 << 64)
+
+
+def places(apart: Sequence[int]) -> list[int]:
+    """Addresses that tell buffers apart, with this rest modulo 16."""
+    return [FIRST + number * ROOM + rest for number, rest in enumerate(apart)]
+
+
+@functools.cache
+def plan(text: str, device: int, apart: tuple[int, ...]) -> Plan:
+    """The plan of a product in words on a device, for buffers whose addresses have these rests modulo 16."""
+    call = read(text)
+    found = places(apart)
+    with driver.on(device):
+        steps = of_call(call, device, found)
+        return Plan(steps, len(call.arrays), apart)
+
+
+def of_call(call: Call, device: int, pointers: Sequence[int]) -> Steps:
+    """The steps of a product with its buffers, and then its workspace, at these addresses."""
+    seen, workspace = call.named(pointers[:len(call.arrays)], device), pointers[len(call.arrays)]
+    if call.kind == "dense":
+        found = of_dense(Arrays(**seen), Options(**call.options), workspace)
+    elif call.kind == "groups":
+        found = of_groups(GroupArrays(**seen), GroupOptions("cu_seqlens", **call.options), workspace)
+    else:
+        raise LaunchError("groups along K have no kernel of their own on a GPU")
+    if not call.clears:
+        return found
+    out = seen["out"]
+    width = out.shape[-1] * TYPES[out.dtype].bits // 8
+    lines = FillStep(out.pointer, width, width, out.shape[0])
+    return Steps((lines, *found.steps), found.workspace_bytes)
+
+
+_lock = threading.Lock()
+
+
+def known(text: str, device: int = 0, apart: Sequence[int] = (0,) * MOST_BUFFERS) -> Plan:
+    """The plan, made once. Any thread may ask."""
+    with _lock:
+        return plan(text, device, tuple(apart))
+
+
+__all__ = ["FIRST", "ROOM", "Plan", "known", "of_call", "places", "plan"]

@@ -1,0 +1,132 @@
+"""A product as a primitive of jax: its result when it is traced, its batches, and the calls that XLA makes for it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from . import cpu, handler, plans
+from .framework import batching, core, ffi, jax, jnp, mlir
+from .product import Product, by_columns, check, words
+
+_product: Any = core.Primitive("ptxkit_product")
+
+
+def multiply(product: Product, **operands: Any) -> Any:
+    """The product of these operands, of which those that are None are left out."""
+    given = {name: jnp.asarray(operand) for name, operand in operands.items() if operand is not None}
+    product = replace(product, names=tuple(given))
+    shape, dtype, multiplies = check(product, [jax.typeof(operand) for operand in given.values()])
+    return _product.bind(*given.values(), product=product) if multiplies else jnp.zeros(shape, dtype)
+
+
+def _traced(*avals: Any, product: Product) -> Any:
+    """The result's type. Within shard_map it varies as the operands do; on a mesh with explicit axes it is whole on each device."""
+    shape, dtype, _ = check(product, avals)
+    whole = jax.sharding.NamedSharding(avals[0].sharding.mesh, jax.sharding.PartitionSpec(*(None,) * len(shape)))
+    return avals[0].update(shape=shape, dtype=dtype, weak_type=False, sharding=whole)
+
+
+@functools.cache
+def _compiled(product: Product) -> Any:
+    return jax.jit(functools.partial(_product.bind, product=product))
+
+
+# ------------------------------------------------------------------------------------------------------------ lowering
+
+
+def _minor_to_major(product: Product, name: str, aval: Any) -> tuple[int, ...]:
+    order = list(reversed(range(len(aval.shape))))
+    if by_columns(product, name, aval.dtype, aval.shape):
+        order[:2] = order[1::-1]
+    return tuple(order)
+
+
+def _call(context: Any, operands: Sequence[Any], product: Product, said: str, workspace: int) -> Any:
+    results = [*context.avals_out, *([jax.core.ShapedArray((workspace,), jnp.uint8)] if workspace else [])]
+    layouts = [_minor_to_major(product, name, aval) for name, aval in zip(product.names, context.avals_in, strict=True)]
+    rule = ffi.ffi_lowering(handler.NAME, operand_layouts=layouts)
+    return list(rule(context.replace(avals_out=results), *operands, call=said))[:1]
+
+
+def _on_cpu(context: Any, *operands: Any, product: Product) -> Any:
+    said = words(product, context.avals_in, checked=cpu.checked())
+    handler.register("cpu")
+    return _call(context, operands, product, said, 0)
+
+
+def _on_gpu(context: Any, *operands: Any, product: Product) -> Any:
+    if product.kind == "groups_along_k":
+        return mlir.lower_fun(functools.partial(_along_k, product), multiple_results=False)(context, *operands)
+    said = words(product, context.avals_in)
+    handler.register("CUDA")
+    return _call(context, operands, product, said, plans.known(said).workspace_bytes)
+
+
+def _along_k(product: Product, a: Any, b: Any, lengths: Any) -> Any:
+    """Groups along K by XLA: no kernel of ptxkit is made for them. Rows before the first group are a group that is dropped."""
+    sizes = jnp.concatenate([lengths[:1], jnp.diff(lengths)])
+    dims = jax.lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), [0], [])
+    dtype = jax.dtypes.canonicalize_dtype(check(product, [jax.typeof(each) for each in (a, b, lengths)])[1])
+    return jax.lax.ragged_dot_general(a, b, sizes, dims, preferred_element_type=jnp.float32)[1:].astype(dtype)
+
+
+# ------------------------------------------------------------------------------------------------------------ batching
+
+
+def _batched(operands: Sequence[Any], dims: Sequence[Any], *, product: Product) -> tuple[Any, int]:
+    """A dense product has batches of its own; of the others each is a product after the one before."""
+    given = {name: operand if dim is None else jnp.moveaxis(operand, dim, 0)
+             for name, operand, dim in zip(product.names, operands, dims, strict=True)}
+    along = {name for name, dim in zip(product.names, dims, strict=True) if dim is not None}
+    scales = {name for name in ("a_scale", "b_scale") if name in given}
+    if product.kind != "dense" or scales & along or any(given[name].size > 1 for name in scales):
+        return _one_by_one(given, along, product), 0
+    return _as_batch(given, along, product), 0
+
+
+def _one_by_one(given: dict[str, Any], along: set[str], product: Product) -> Any:
+    fixed = {name: operand for name, operand in given.items() if name not in along}
+
+    def one(some: dict[str, Any]) -> Any:
+        every = fixed | some
+        return _product.bind(*(every[name] for name in product.names), product=product)
+
+    return jax.lax.map(one, {name: given[name] for name in along})
+
+
+def _as_batch(given: dict[str, Any], along: set[str], product: Product) -> Any:
+    """One product with another batch extent before the others. A bias of each batch is added as c is."""
+    count = given[next(iter(along))].shape[0]
+    if not along & {"a", "b"}:
+        given["a"] = jnp.broadcast_to(given["a"], (count, *given["a"].shape))
+        along = along | {"a"}
+    ranks = {name: given[name].ndim - (name in along) for name in ("a", "b")}
+    for name in along & {"a", "b"}:
+        missing = max(ranks.values()) - ranks[name]
+        given[name] = given[name].reshape((count, *(1,) * missing, *given[name].shape[1:]))
+    one = {name: jax.typeof(given[name]) for name in ("a", "b")}
+    shape, *_ = check(Product("dense", ("a", "b"), "f32", turned=product.turned), tuple(one.values()))
+    for name in {"c", "residual"} & given.keys() - along:
+        given[name] = jnp.broadcast_to(given[name], shape)
+    if "bias" in along:
+        bias = given.pop("bias").astype(jnp.float32)
+        last = bias.shape[1:] if bias.ndim == 3 else (1, *bias.shape[1:])
+        added = jnp.broadcast_to(bias.reshape((count, *(1,) * (len(shape) - 3), *last)), shape)
+        options = dict(product.options)
+        if "c" in given and options.get("beta"):
+            added = added + options["beta"] * given["c"].astype(jnp.float32)
+        given["c"], options["beta"] = added, 1.0
+        product = replace(product, options=tuple(options.items()))
+    return multiply(product, **given)
+
+
+_product.def_impl(lambda *operands, product: _compiled(product)(*operands))
+_product.def_abstract_eval(_traced)
+batching.primitive_batchers[_product] = _batched
+mlir.register_lowering(_product, _on_cpu, platform="cpu")
+mlir.register_lowering(_product, _on_gpu, platform="cuda")
+
+__all__ = ["multiply"]

@@ -1,0 +1,155 @@
+"""A product as a value: what XLA knows of it when it is traced, and what it says of it to the handler that runs it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ptxkit.dsl.arguments import WORDS
+from ptxkit.errors import LaunchError
+from ptxkit.gemm.launch.dense import as_one
+from ptxkit.gemm.problem.dense import Arrays, Options, Problem
+from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from ptxkit.gemm.problem.matmul import products, result_shape
+from ptxkit.runtime.arrays import NUMPY_NAMES, ArrayView, contiguous_strides
+from ptxkit.types import TYPES
+
+from .framework import jnp
+
+Kind = Literal["dense", "groups", "groups_along_k"]
+DENSE, GROUPS = ("a", "b", "c", "bias", "residual", "a_scale", "b_scale"), ("x", "w", "lengths", "x_scale", "w_scale")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What is static of a product. Its operands are arrays with these names, as `ptxkit.gemm` has them.
+
+    Those in `turned` are given with their last two extents exchanged. `options` are those of `ptxkit.gemm`, by name. `clears`: the result
+    is 0 where nothing is written.
+    """
+
+    kind: Kind
+    names: tuple[str, ...]
+    out: str
+    options: tuple[tuple[str, Any], ...] = ()
+    turned: frozenset[str] = frozenset()
+    clears: bool = False
+
+
+def word_of(dtype: Any, name: str) -> str:
+    """ptxkit's name of a type of jax. Raises LaunchError for a type that no kernel has."""
+    word = WORDS.get(jnp.dtype(dtype).name)
+    if word is None:
+        raise LaunchError(f"{name} has elements of {jnp.dtype(dtype).name}: a product has float16, bfloat16, float32, float8_e4m3fn or "
+                          "float8_e5m2")
+    return word
+
+
+def dtype_of(word: str) -> Any:
+    """The type of jax that ptxkit calls so."""
+    return jnp.dtype(getattr(jnp, NUMPY_NAMES[word]))
+
+
+def by_columns(product: Product, name: str, dtype: Any, shape: Sequence[int]) -> bool:
+    """Whether the kernels read this operand column by column, as it is given: XLA then lays it out so. The kernels of groups and of fp8
+    read lines along K, block scales of a lie along M and those of b along K."""
+    if len(shape) < 2 or product.kind == "groups_along_k":
+        return False
+    fp8 = jnp.dtype(dtype).itemsize == 1
+    if name in ("w", "w_scale"):
+        return name in product.turned
+    if name in ("a_scale", "x_scale", "b_scale"):
+        return 1 not in shape
+    return fp8 and name in ("a", "b") and (name == "a") == (name in product.turned)
+
+
+def view(product: Product, name: str, shape: Sequence[int], dtype: Any, pointer: int = 0, device: int = 0) -> ArrayView:
+    """An operand as a launch sees it."""
+    shape = tuple(shape)
+    if by_columns(product, name, dtype, shape):
+        *outer, row, column = contiguous_strides((*shape[:-2], shape[-1], shape[-2]))
+        strides = (*outer, column, row)
+    else:
+        strides = contiguous_strides(shape)
+    if name in product.turned:
+        shape, strides = (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2])
+    return ArrayView(pointer, shape, strides, word_of(dtype, name), device, "jax")
+
+
+def views(product: Product, avals: Sequence[Any]) -> dict[str, ArrayView]:
+    """The operands and the result as a launch sees them, in the order of the handler's buffers."""
+    found = {name: view(product, name, aval.shape, aval.dtype) for name, aval in zip(product.names, avals, strict=True)}
+    if product.kind == "dense":
+        shape = result_shape(found["a"], found["b"])
+    elif product.kind == "groups":
+        shape = (found["x"].shape[0], found["w"].shape[1] // (2 if dict(product.options).get("gated") else 1))
+    else:
+        shape = (found["lengths"].shape[0] - 1, found["a"].shape[1], found["b"].shape[1])
+    found["out"] = ArrayView(0, shape, contiguous_strides(shape), product.out, 0, "jax")
+    return found
+
+
+def check(product: Product, avals: Sequence[Any]) -> tuple[tuple[int, ...], Any, bool]:
+    """The shape and type of the result, and whether there is anything to multiply. Raises the LaunchError that a launch would."""
+    seen = views(product, avals)
+    options, depth = dict(product.options), 0
+    if product.kind == "dense":
+        for part in products(Arrays(**seen)):
+            depth = Problem(as_one(part, None), Options(**options)).k
+    elif product.kind == "groups":
+        depth = GroupProblem(GroupArrays(**seen), GroupOptions("cu_seqlens", **options)).k
+    else:
+        _check_along_k(seen)
+        depth = seen["a"].shape[0]
+    return seen["out"].shape, dtype_of(product.out), bool(depth and math.prod(seen["out"].shape))
+
+
+def _check_along_k(seen: dict[str, ArrayView]) -> None:
+    a, b, lengths = seen["a"], seen["b"], seen["lengths"]
+    if a.dtype != b.dtype or a.dtype not in ("bf16", "f16", "f32"):
+        raise LaunchError(f"a has elements of {a.dtype} and b of {b.dtype}: groups along K are both bfloat16, both float16 or both float32")
+    if lengths.dtype != "s32":
+        raise LaunchError(f"offs has elements of {lengths.dtype}: it must be int32")
+
+
+def words(product: Product, avals: Sequence[Any], *, checked: bool = False) -> str:
+    """The product in words, for the handler. They hold in any process."""
+    arrays = [(name, seen.shape, seen.strides, seen.dtype) for name, seen in views(product, avals).items()]
+    return json.dumps({"kind": product.kind, "arrays": arrays, "options": dict(product.options), "clears": product.clears,
+                       "checked": checked})
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What the words of a product say."""
+
+    kind: Kind
+    arrays: tuple[ArrayView, ...]
+    names: tuple[str, ...]
+    options: dict[str, Any]
+    clears: bool
+    checked: bool
+
+    def named(self, pointers: Sequence[int], device: int = 0) -> dict[str, ArrayView]:
+        """The arrays at these addresses."""
+        return {name: array._replace(pointer=pointer, device=device)
+                for name, array, pointer in zip(self.names, self.arrays, pointers, strict=True)}
+
+
+def read(text: str) -> Call:
+    """What `words` has written."""
+    said = json.loads(text)
+    arrays = tuple(ArrayView(0, tuple(shape), tuple(strides), word, 0, "jax") for _, shape, strides, word in said["arrays"])
+    return Call(said["kind"], arrays, tuple(name for name, *_ in said["arrays"]), said["options"], said["clears"], said["checked"])
+
+
+def nbytes(array: ArrayView) -> int:
+    """The bytes of an array without gaps."""
+    return math.prod(array.shape) * TYPES[array.dtype].bits // 8
+
+
+__all__ = ["DENSE", "GROUPS", "Call", "Kind", "Product", "by_columns", "check", "dtype_of", "nbytes", "read", "view", "views", "word_of",
+           "words"]

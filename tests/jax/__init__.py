@@ -1,0 +1,28 @@
+"""The functions of jax. Each test runs on the CPU device and, where there is a GPU, on it.
+
+Without jax they are skipped, by name; with TESTS_REQUIRE=jax in the environment they fail instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import pytest
+
+DEVICES = 2                     # of the CPU platform, for shard_map
+
+
+def wanted(module: str) -> Any:
+    """jax, with two devices on the CPU; the module that asks is skipped without it."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if not re.search("xla_force_host_platform_device_count", flags):
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={DEVICES}".strip()
+    try:
+        import jax
+    except ImportError:
+        if "jax" in os.environ.get("TESTS_REQUIRE", "").split(","):
+            raise
+        pytest.skip(f"{module} needs jax: pip install 'ptxkit[jax]'", allow_module_level=True)
+    return jax

@@ -1,0 +1,142 @@
+"""What is wrong is said in one sentence, when the product is traced where that is possible."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ptxkit.errors import LaunchError, PtxkitError
+from ptxkit.settings import Settings
+from tests.conftest import why_no_gpu
+from tests.jax import wanted
+
+jax = wanted(__name__)
+
+import jax.numpy as jnp  # noqa: E402
+
+from ptxkit.jax import cpu, cpu_device, gemm, grouped_gemm, handler, plans, scaled_gemm, scaled_grouped_gemm, weight_gradient  # noqa: E402
+from tests.jax.test_dense import drawn  # noqa: E402
+
+A, W = drawn(0, (8, 16), jnp.bfloat16), drawn(1, (16, 24), jnp.bfloat16)
+X, E, OFFS = drawn(2, (8, 16), jnp.bfloat16), drawn(3, (2, 24, 16), jnp.bfloat16), jnp.asarray([3, 8], jnp.int32)
+Q, ONE = drawn(4, (8, 128), jnp.float8_e4m3fn), jnp.ones(1)
+WRONG: dict[str, tuple[Any, str]] = {
+    "shapes": (lambda: gemm(A, W.T), r"a has shape \(8, 16\) and b \(24, 16\): a is \[M, K\] and b \[K, N\]"),
+    "types": (lambda: gemm(A, W.astype(jnp.float16)), "a has elements of bf16 and b of f16"),
+    "complex": (lambda: gemm(A.astype(jnp.complex64), W), "a has elements of complex64: a product has float16"),
+    "a number": (lambda: gemm(jnp.ones(()), W), "a is a number"),
+    "a turned vector": (lambda: gemm(A[0], W, transpose_a=True), "a is a vector, and transpose_a says"),
+    "bias": (lambda: gemm(A, W, jnp.ones(3)), r"bias has shape \(3,\): it is \(24,\)"),
+    "residual": (lambda: gemm(A, W, residual=A), r"residual has shape \(8, 16\)"),
+    "activation": (lambda: gemm(A, W, activation="tanh"), "activation='tanh': it is one of relu, gelu, silu; apply"),
+    "alpha": (lambda: jax.jit(lambda alpha: gemm(A, W, alpha=alpha))(2.0), "alpha is .*Tracer: it is a number that is known"),
+    "out_dtype": (lambda: gemm(A, W, out_dtype=jnp.int8), "out_dtype"),
+    "scales": (lambda: scaled_gemm(Q, Q.T, jnp.ones(3), ONE), r"a_scale has shape \(3,\)"),
+    "no fp8 and scales of rows": (lambda: scaled_gemm(A, W, jnp.ones(8), ONE), "are those of fp8 operands"),
+    "a gradient of fp8": (lambda: jax.grad(lambda q: scaled_gemm(q, Q.T, ONE, ONE).astype(jnp.float32).sum())(Q),
+                          "scaled_gemm has no gradients: multiply dequantised operands with gemm"),
+    "a gradient of fp8 groups": (lambda: jax.grad(lambda q: scaled_grouped_gemm(q, Q[None], ONE, ONE, OFFS[1:], transpose_b=True).astype(
+        jnp.float32).sum())(Q), "scaled_grouped_gemm has no gradients"),
+    "groups of matrices": (lambda: grouped_gemm(X, E[0], OFFS), r"groups of rows are a \[M, K\] and b \[G, K, N\]"),
+    "too few offs": (lambda: grouped_gemm(X, E, OFFS[:1], transpose_b=True), r"offs has shape \(1,\): for 2 groups it is \(2,\)"),
+    "offs of another type": (lambda: grouped_gemm(X, E, OFFS.astype(jnp.float32), transpose_b=True), "it must be int32"),
+    "groups' activation": (lambda: grouped_gemm(X, E, OFFS, activation="silu"), "it is 'silu_and_mul' or None"),
+    "groups of f32": (lambda: grouped_gemm(X.astype(jnp.float32), E.astype(jnp.float32), OFFS, transpose_b=True), "x has elements of f32"),
+    "rows along K": (lambda: weight_gradient(X, X[:3], OFFS), "as many in a as in b"),
+    "offs along K": (lambda: weight_gradient(X, X, OFFS.astype(jnp.float32)), "offs has elements of f32: it must be int32"),
+    "fp8 along K": (lambda: weight_gradient(Q, Q, OFFS), "are both bfloat16"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_one_sentence(case: str) -> None:
+    call, sentence = WRONG[case]
+    with cpu_device(), pytest.raises(LaunchError, match=sentence) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+def test_arrays_on_the_cpu_are_refused_outside_of_blocks() -> None:
+    compiled = jax.jit(gemm)
+    with jax.default_device(jax.devices("cpu")[0]):
+        a, w = jnp.asarray(A), jnp.asarray(W)
+        with cpu_device():
+            gemm(a, w)
+            compiled(a, w)
+        for run in (gemm, compiled):
+            with pytest.raises(LaunchError, match=r"on the CPU: .* inside `with ptxkit\.jax\.cpu_device\(\):`"):
+                run(a, w)
+
+
+KINDS = (ValueError, jax.errors.JaxRuntimeError)       # of a program that runs within the call, and of one that does not
+
+
+def test_a_failure_on_the_cpu_device_is_xlas_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(text: str, pointers: Any) -> None:
+        raise LaunchError("the kernel failed")
+
+    monkeypatch.setattr(cpu, "run", fails)
+    with jax.default_device(jax.devices("cpu")[0]), cpu_device(), pytest.raises(KINDS, match="the kernel failed"):
+        gemm(A, W).block_until_ready()
+
+
+# ----------------------------------------------------------------------------------------------------------- the C file
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(handler, "settings", lambda: Settings(tmp_path / "cache"))
+    return tmp_path / "cache" / "jax"
+
+
+def test_the_c_file_is_built_once_and_without_warnings(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler, "FLAGS", (*handler.FLAGS, "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"))
+    path = handler.build(cache)
+    assert [each.name for each in cache.iterdir()] == [path.name]
+    assert (cache.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o700)
+    assert ctypes.CDLL(str(path)).ptxkit_jax_cuda
+    built: list[Path] = []
+    monkeypatch.setattr(handler, "_compile", lambda compiler, include, path: built.append(path))
+    assert (handler.build(cache), built) == (path, [])
+    path.chmod(0o722)                                       # others may have written to it
+    assert (handler.build(cache), built) == (path, [path])
+
+
+@pytest.mark.parametrize(("given", "sentence"), [
+    ("", "ptxkit.jax compiles a C file at its first use, and cc, gcc and clang are not there: install a C compiler, or name one in CC"),
+    ("no-compiler -m64", "ptxkit.jax compiles a C file at its first use, and CC='no-compiler -m64' is no command: install a C compiler, or "
+                         "name one in CC")])
+def test_a_missing_compiler_is_one_sentence(cache: Path, monkeypatch: pytest.MonkeyPatch, given: str, sentence: str) -> None:
+    monkeypatch.setenv("CC", given)
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(LaunchError) as error:
+        handler.build(cache)
+    assert str(error.value) == sentence
+    assert not cache.exists()
+
+
+def test_a_compiler_that_fails_is_one_sentence(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = tmp_path / "handler.c"
+    source.write_text("int f(void) { return nothing; }\n")
+    monkeypatch.setattr(handler, "SOURCE", source)
+    with pytest.raises(LaunchError, match=r"does not compile the C file of ptxkit\.jax: .*nothing.*; name another compiler in CC") as error:
+        handler.build(cache)
+    assert "\n" not in str(error.value)
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.skipif(not why_no_gpu(), reason="there is a driver")
+def test_without_a_driver_a_gpus_product_is_one_sentence() -> None:
+    """When it is lowered for a GPU; and from the C file, where a program that was compiled elsewhere runs."""
+    with pytest.raises(PtxkitError) as error:
+        jax.export.export(jax.jit(gemm), platforms=["cuda"])(A, W)
+    assert "\n" not in str(error.value)
+    said, message = b'{"kind": "dense", "arrays": [], "options": {}, "clears": false, "checked": false}', ctypes.create_string_buffer(2048)
+    apart, found = (ctypes.c_uint8 * plans.MOST_BUFFERS)(), ctypes.c_void_p()
+    assert handler.prepare(ctypes.cast(said, ctypes.c_void_p), len(said), 0, ctypes.cast(apart, ctypes.c_void_p), ctypes.byref(found),
+                           ctypes.cast(message, ctypes.c_void_p)) == 1
+    assert message.value.decode() == str(error.value)
