@@ -45,20 +45,21 @@ PAGES: dict[str, tuple[str, str, str]] = {
              "export.export export.choices tools.samples tools.verify.guarded tools.verify.trials tools.verify.dense "
              "tools.reference"),
     "group": ("Grouped GEMM", "ptxkit.gemm",
-              "launch.grouped launch.ptr_array launch.simulate_grouped launch.group_kernels problem.grouped config.grouped_parts "
-              "config.grouped heuristic.grouped heuristic.ptr_array kernels.grouped kernels.grouped_swap_ab kernels.grouped_blockscaled "
-              "kernels.grouped_ptr_array kernels.groups kernels.update_tensormaps "
+              "launch.grouped launch.grouped_k launch.ptr_array launch.simulate_grouped launch.simulate_grouped_k launch.group_kernels "
+              "problem.grouped problem.grouped_k config.grouped_parts config.grouped config.grouped_k heuristic.grouped "
+              "heuristic.grouped_k heuristic.ptr_array kernels.grouped kernels.grouped_swap_ab kernels.grouped_blockscaled "
+              "kernels.grouped_ptr_array kernels.grouped_k kernels.groups kernels.update_tensormaps "
               "export.groups tools.verify.grouped"),
     "collective": ("What GEMM kernels are made of", "ptxkit.gemm",
                    "collective.atoms collective.tiled collective.cluster collective.pipeline collective.ordered_barrier "
-                   "collective.warpgroups collective.producer collective.group_producer collective.mainloop collective.mainloop_promoted "
-                   "collective.scale_factors collective.thread_scales collective.epilogue collective.epilogue_ops "
-                   "collective.epilogue_groups collective.epilogue_quantize collective.epilogue_swap_ab collective.gated "
-                   "collective.split_k collective.stream_k collective.tensormaps"),
+                   "collective.warpgroups collective.producer collective.group_producer collective.depth_producer collective.mainloop "
+                   "collective.mainloop_promoted collective.scale_factors collective.thread_scales collective.epilogue "
+                   "collective.epilogue_ops collective.epilogue_groups collective.epilogue_quantize collective.epilogue_swap_ab "
+                   "collective.gated collective.split_k collective.stream_k collective.tensormaps"),
     "scheduler": ("Tile schedulers", "ptxkit.gemm",
                   "scheduler.work scheduler.dense scheduler.tile_order scheduler.hilbert scheduler.persistent scheduler.dynamic "
-                  "scheduler.stream_k scheduler.grouped scheduler.group_table scheduler.fast_divmod scheduler.tile_cost "
-                  "scheduler.two_kernels"),
+                  "scheduler.stream_k scheduler.grouped scheduler.grouped_k scheduler.group_table scheduler.fast_divmod "
+                  "scheduler.tile_cost scheduler.two_kernels"),
 }
 """Title, package and modules of each page; `.` is the package itself."""
 

@@ -76,6 +76,17 @@ class Fused:
                      column < self.edges.n, batch)
 
 
+@dataclass(frozen=True, slots=True)
+class PlainSums:
+    """Stores the accumulators of a tile as they are."""
+
+    mma: Mma
+
+    def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None) -> list[Reg[f32]]:
+        """The values."""
+        return values
+
+
 class StagedWriter:
     """Writes a warp's 16 of 64 rows of accumulators to swizzled rows in shared memory."""
 
@@ -188,6 +199,14 @@ class StagedStore:
     def tail(self) -> None:
         """Before the warpgroup exits: wait until its stores have completed."""
         cp.async_.bulk.wait_group(0, pred=self.leader)
+
+
+class AddingStore(StagedStore):
+    """Adds f32 accumulators to D: as `StagedStore`, but for copies that add. An element is read and written in the L2."""
+
+    def store(self, source: TileView[Any], coordinates: tuple[Any, ...]) -> None:
+        add_box: Any = opcode(f"cp.reduce.async.bulk.tensor.{len(coordinates)}d.global.shared::cta.add.tile.bulk_group")
+        add_box(self.tensormap(), coordinates, source)
 
 
 class TransposedWriter:
@@ -391,5 +410,29 @@ def tile_store(store: Store | None, staging: Tile[Any] | None, d: TensorMap, out
     return kind(staging, d, thread.warpgroup, thread.thread, fused, buffers=store.buffers, together=together)
 
 
-__all__ = ["BUFFERS", "DirectStore", "Edges", "Fused", "RowStore", "StagedStore", "StagedWriter", "TransposedStore", "Visitor",
-           "allocate_staging", "elements_of", "span_bytes", "tile_store", "transposed_rows"]
+def sums_store(staging: Tile[Any] | None, d: TensorMap, thread: MmaThread, sums: PlainSums, buffers: int, *, adds: bool) -> StagedStore:
+    """The store of sums of warpgroups that share a tile; it `adds` them to D, or replaces what is there."""
+    assert staging is not None
+    kind = AddingStore if adds else StagedStore
+    return kind(staging, d, thread.warpgroup, thread.thread, sums, buffers=buffers, together=True)
+
+
+__all__ = [
+    "BUFFERS",
+    "AddingStore",
+    "DirectStore",
+    "Edges",
+    "Fused",
+    "PlainSums",
+    "RowStore",
+    "StagedStore",
+    "StagedWriter",
+    "TransposedStore",
+    "Visitor",
+    "allocate_staging",
+    "elements_of",
+    "span_bytes",
+    "sums_store",
+    "tile_store",
+    "transposed_rows",
+]

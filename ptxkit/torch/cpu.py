@@ -71,6 +71,15 @@ def grouped(x: Any, w: Any, lengths: Any, out: Any, *, activation: str | None = 
                    check=checks(), **arrays))
 
 
+def grouped_k(a: Any, b: Any, lengths: Any, out: Any, *, accumulate: bool) -> None:
+    """`gemm.group_gemm_k(a, b, lengths, out=out, accumulate=accumulate)` on the CPU device."""
+    from ptxkit.gemm.launch.simulate_grouped_k import simulate
+
+    require()
+    refuse_gradients(("a", a), ("b", b), ("out", out))
+    judge(simulate(array(a, "a"), array(b, "b"), array(lengths, "offs"), array(out, "out"), accumulate=accumulate, check=checks()))
+
+
 def combined(y: Any, place: Any, weights: Any, starts: Any, out: Any) -> None:
     """`gemm.combine(y, place, weights, starts=starts, out=out)` on the CPU device."""
     from ptxkit.gemm.launch.combine import simulate
@@ -118,4 +127,4 @@ def _numpy_types() -> dict[Any, Any]:
     return {getattr(torch, name): getattr(ml_dtypes, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
 
 
-__all__ = ["array", "checks", "combined", "cpu_device", "dense", "grouped", "judge", "products_of_rows", "require"]
+__all__ = ["array", "checks", "combined", "cpu_device", "dense", "grouped", "grouped_k", "judge", "products_of_rows", "require"]

@@ -17,7 +17,8 @@ from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 from .framework import torch
 from .products import group_scale, refuse_gated, refuse_gather, refuse_groups, result_dtype
-from .views import views, word_of
+from .views import numbers, views, word_of
+from .weight_gradient import refuse_shape, refuse_sums
 
 
 def _shape(a: Any, b: Any) -> tuple[Any, ...]:
@@ -121,11 +122,26 @@ def gate_gradient(gradient: Any, z: Any) -> Any:
     return torch.empty_like(z, dtype=gradient.dtype)
 
 
-def weight_gradient(a: Any, b: Any, offs: Any, out_dtype: Any = None) -> Any:
+def weight_gradient(a: Any, b: Any, offs: Any, out_dtype: Any = None, *, out: Any = None) -> Any:
     """`weight_gradient` of tensors without memory."""
-    views({"a": a, "b": b, "offs": offs})
+    shape = _along_k(a, b, offs, out)
+    return a.new_empty(shape, dtype=result_dtype(a, out_dtype)) if out is None else out
+
+
+def accumulate(out: Any, a: Any, b: Any, offs: Any) -> None:
+    """`weight_gradient_` of tensors without memory."""
+    refuse_sums(out)
+    _along_k(a, b, offs, out)
+
+
+def _along_k(a: Any, b: Any, offs: Any, out: Any) -> tuple[Any, ...]:
+    """The shape of a product with groups along K, checked."""
+    seen = views({"a": a, "b": b, "offs": offs, "out": out})
     torch._check(a.shape[0] == b.shape[0], lambda: f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}: as many rows in a as in b")
-    return a.new_empty((offs.shape[0] - 1, a.shape[1], b.shape[1]), dtype=result_dtype(a, out_dtype))
+    shape = offs.shape[0] - 1, a.shape[1], b.shape[1]
+    if seen is not None and out is not None:
+        refuse_shape(seen["out"], numbers(shape))
+    return shape
 
 
-__all__ = ["gate_gradient", "gated_gemm", "gemm", "grouped_gemm", "scaled_gemm", "scaled_grouped_gemm", "weight_gradient"]
+__all__ = ["accumulate", "gate_gradient", "gated_gemm", "gemm", "grouped_gemm", "scaled_gemm", "scaled_grouped_gemm", "weight_gradient"]

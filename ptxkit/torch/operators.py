@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from ptxkit.errors import LaunchError
 
 from . import combine, cpu, fake, gate, gradients, products, quantized
+from . import weight_gradient as along_k
 from .framework import torch
-from .weight_gradient import weight_gradient
 
 _DENSE = "Tensor? residual=None, Tensor? c=None, float alpha=1.0, float beta=0.0, str? activation=None, ScalarType? out_dtype=None, " \
          "bool batch_invariant=False"
@@ -37,10 +37,37 @@ class Operator(NamedTuple):
     """The places of the arguments that autocast casts."""
 
 
-def _weight_gradient(a: Any, b: Any, offs: Any, out_dtype: Any = None) -> Any:
-    if a.device.type == "cpu":
-        cpu.require()
-    return weight_gradient(a, b, offs, products.result_dtype(a, out_dtype))
+class InPlace(NamedTuple):
+    """An operator that changes its first argument and returns nothing. It has no gradients: a launch refuses what requires grad."""
+
+    name: str
+    arguments: str
+    gpu: Callable[..., None]
+    cpu: Callable[..., None]
+    fake: Callable[..., None]
+    casts: tuple[int, ...]
+
+
+def _weight_gradient(launch: Callable[..., None]) -> Callable[..., Any]:
+    """`weight_gradient` by `launch`."""
+    def weight_gradient(a: Any, b: Any, offs: Any, out_dtype: Any = None, *, out: Any = None) -> Any:
+        if launch is along_k.on_cpu:
+            cpu.require()
+        if out is not None:
+            products.check_out(out, out_dtype)
+        return along_k.weight_gradient(launch, a, b, offs, products.result_dtype(a, out_dtype), out)
+
+    return weight_gradient
+
+
+def _accumulate(launch: Callable[..., None]) -> Callable[..., None]:
+    """`weight_gradient_` by `launch`."""
+    def accumulate(out: Any, a: Any, b: Any, offs: Any) -> None:
+        if launch is along_k.on_cpu:
+            cpu.require()
+        along_k.accumulate(launch, out, a, b, offs)
+
+    return accumulate
 
 
 def _into(function: Callable[..., Any]) -> Callable[..., None]:
@@ -71,14 +98,20 @@ OPERATORS = (
              quantized.grouped_fake, gradients.save_quantized, gradients.quantized, (0, 1)),
     Operator("rounded_to_blocks", "Tensor x, str kind", quantized.rounded_to_blocks, None, quantized.rounded_to_blocks_on_cpu,
              quantized.rounded_fake, gradients.save_nothing, gradients.straight_through, ()),
-    Operator("weight_gradient", "Tensor a, Tensor b, Tensor offs, ScalarType? out_dtype=None", _weight_gradient, None, _weight_gradient,
-             fake.weight_gradient, gradients.save_weight_gradient, gradients.weight_gradient, (0, 1)),
+    Operator("weight_gradient", "Tensor a, Tensor b, Tensor offs, ScalarType? out_dtype=None", _weight_gradient(along_k.on_gpu),
+             _into(_weight_gradient(along_k.on_gpu)), _weight_gradient(along_k.on_cpu), fake.weight_gradient,
+             gradients.save_weight_gradient, gradients.weight_gradient, (0, 1)),
     Operator("gate_gradient", "Tensor gradient, Tensor z", gate.of_gate, None, gate.of_gate_on_cpu, fake.gate_gradient,
              gradients.none_of_gate, None, ()),
     Operator("combine", "Tensor y, Tensor place, Tensor? weights=None, Tensor? starts=None, Tensor? back=None, ScalarType? out_dtype=None",
              combine.combine, _into(combine.combine), combine.combine_on_cpu, combine.combine_fake, combine.save, combine.gradient, ()),
     Operator("row_products", "Tensor a, Tensor first, Tensor b, Tensor second", combine.products, None, combine.products_on_cpu,
              combine.products_fake, combine.none_of_products, None, ()),
+)
+
+IN_PLACE = (
+    InPlace("weight_gradient_", "Tensor(a!) out, Tensor a, Tensor b, Tensor offs", _accumulate(along_k.on_gpu),
+            _accumulate(along_k.on_cpu), fake.accumulate, (1, 2)),
 )
 
 _REFUSED = {"SparseCPU": "sparse", "SparseCUDA": "sparse", "SparseCsrCPU": "sparse", "SparseCsrCUDA": "sparse",
@@ -93,6 +126,8 @@ def define() -> None:
         _library = torch.library.Library("ptxkit", "DEF")
         for operator in OPERATORS:
             _define(operator)
+        for in_place in IN_PLACE:
+            _define_in_place(in_place)
 
 
 def _define(operator: Operator) -> None:
@@ -106,6 +141,15 @@ def _define(operator: Operator) -> None:
         _library.impl(f"{name}.out", torch.library.fallthrough_kernel, "Autograd")      # a launch refuses what requires grad
     _library.impl(name, differentiable(getattr(torch.ops.ptxkit, name).default, operator), "Autograd", with_keyset=True)
     for device in ("CUDA", "CPU") if operator.casts else ():
+        _library.impl(name, _autocast(getattr(torch.ops.ptxkit, name).default, device, operator.casts), f"Autocast{device}")
+
+
+def _define_in_place(operator: InPlace) -> None:
+    name = operator.name
+    _library.define(f"{name}({operator.arguments}) -> ()", tags=(torch.Tag.pt2_compliant_tag,))
+    _implement(name, operator.gpu, operator.cpu, operator.fake)
+    _library.impl(name, torch.library.fallthrough_kernel, "Autograd")
+    for device in ("CUDA", "CPU"):
         _library.impl(name, _autocast(getattr(torch.ops.ptxkit, name).default, device, operator.casts), f"Autocast{device}")
 
 
@@ -169,4 +213,4 @@ def _autocast(operator: Any, device: str, places: tuple[int, ...]) -> Callable[.
     return autocast
 
 
-__all__ = ["OPERATORS", "Operator", "define"]
+__all__ = ["IN_PLACE", "OPERATORS", "InPlace", "Operator", "define"]

@@ -1,7 +1,7 @@
 """What the operators do with tensors that have memory: on a GPU the calls of `ptxkit.gemm`, on the CPU those of the CPU device.
 
 Nothing here looks at a tensor that `ptxkit.gemm` looks at itself, nothing waits for a device, and nothing but results is allocated. The
-exceptions are named in docs/torch.md: grouped weights that no kernel reads as they lie are copied, and `weight_gradient`.
+exceptions are named in docs/torch.md: grouped weights and operands with groups along K that no kernel reads as they lie are copied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ptxkit.gemm.problem.matmul import result_shape
 from . import cpu
 from .framework import torch
 from .views import refuse_back
-from .weight_gradient import weight_gradient
+from .weight_gradient import on_cpu, on_gpu, weight_gradient
 
 _log = logging.getLogger("ptxkit")
 _copied: set[tuple[Any, ...]] = set()
@@ -139,7 +139,8 @@ def of_groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, o
     """A product of groups by `launch`, into `out` or new memory."""
     rows = a if more.get("gather") is None else more["gather"]
     if b.ndim == 2:
-        return weight_gradient(a.mT, b, torch.nn.functional.pad(offs, (1, 0)), result_dtype(a, out_dtype), out)
+        along_k = on_cpu if launch is launch_on_cpu else on_gpu
+        return weight_gradient(along_k, a.mT, b, torch.nn.functional.pad(offs, (1, 0)), result_dtype(a, out_dtype), out)
     if out is None:
         new = a.new_zeros if clear_rest else a.new_empty
         out = new((rows.shape[0], b.shape[2] // (1 if activation is None else 2)), dtype=result_dtype(a, out_dtype))

@@ -13,7 +13,7 @@ from tests.torch import wanted
 torch = wanted(__name__)
 
 import ptxkit.torch  # noqa: E402, F401
-from ptxkit.torch.weight_gradient import by_torch  # noqa: E402
+from ptxkit.torch import weight_gradient as module  # noqa: E402
 from tests.torch.oracle import far, sums, unit  # noqa: E402
 
 ops = torch.ops.ptxkit
@@ -122,16 +122,43 @@ def test_groups_along_k_and_their_gradients(device: str) -> None:
             assert (one.detach().cpu().double() - other).norm() <= 2.0 ** -8 * other.norm()
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_groups_are_filled_up_for_torchs_kernel(device: str, seed: int) -> None:
-    """Groups of any length reach it as multiples of 8 rows, rows of no group nowhere."""
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("extents", [(16, 24), (13, 24), (7, 9)], ids=str)
+@pytest.mark.parametrize("seed", range(2))
+def test_groups_along_k_of_any_length(device: str, seed: int, extents: tuple[int, int], dtype: Any) -> None:
+    """Into new memory, into out of any strides, and added to what is there; rows of no group are NaN."""
     generator = torch.Generator().manual_seed(seed)
     starts = lengths(seed, 5, 50)
-    a, b = (torch.randn(50, n, generator=generator).to(torch.bfloat16) for n in (16, 24))
-    got = by_torch(a.to(device), b.to(device), torch.tensor(starts, dtype=torch.int32, device=device)).cpu().double()
+    inside = torch.arange(50)[:, None]
+    inside = (inside >= starts[0]) & (inside < starts[-1])
+    a, b = (torch.where(inside, torch.randn(50, n, generator=generator), torch.nan).to(dtype) for n in extents)
+    on_device, offs = (a.to(device), b.to(device)), torch.tensor(starts, dtype=torch.int32, device=device)
+    before = torch.randn(5, *extents, generator=generator)
+    added, apart = before.to(device, copy=True), torch.empty(5, *extents[::-1], device=device).mT
+    ops.weight_gradient_(added, *on_device, offs)
+    ops.weight_gradient(*on_device, offs, out_dtype=torch.float32, out=apart)
+    other = before.mT.contiguous().mT.to(device)                # which the kernel cannot add to
+    ops.weight_gradient_(other, *on_device, offs)
+    got = ops.weight_gradient(*on_device, offs)
+    assert got.dtype is dtype
     for group, (start, end) in enumerate(itertools.pairwise(starts)):
         exact, size = a[start:end].double().T @ b[start:end].double(), a[start:end].double().T.abs() @ b[start:end].double().abs()
-        assert far(got[group], exact, 1.02 * unit(torch.bfloat16) * exact.abs() + sums(end - start, torch.bfloat16) * size + 1e-30) <= 1
+        sum_ = sums(end - start, dtype) * size + 1e-30
+        assert far(got[group].cpu(), exact, 1.02 * unit(dtype) * exact.abs() + sum_) <= 1
+        assert far(apart[group].cpu(), exact, 1.02 * unit(torch.float32) * exact.abs() + sum_) <= 1
+        for result in (added, other):
+            total = exact + before[group].double()
+            assert far(result[group].cpu(), total, 2 * unit(torch.float32) * (total.abs() + exact.abs()) + sum_) <= 1
+
+
+def test_a_copy_for_groups_along_k_is_said_once_a_shape(device: str, caplog: pytest.LogCaptureFixture) -> None:
+    module._copied.clear()
+    a, offs = torch.ones(16, 24, dtype=torch.bfloat16, device=device), torch.tensor([0, 16], dtype=torch.int32, device=device)
+    for _ in range(2):
+        assert torch.equal(ops.weight_gradient(a, a, offs), ops.weight_gradient(a.mT.contiguous().mT, a, offs))
+    assert [record.message for record in caplog.records] == [
+        "weight_gradient copies a of shape (16, 24) with strides (1, 16): its kernel reads rows that are contiguous and begin at multiples "
+        "of 8 elements"]
 
 
 def test_what_is_wrong_in_a_group_is_seen() -> None:

@@ -83,12 +83,35 @@ def test_opcheck(device: str, name: str) -> None:
     assert set(found.values()) == {"SUCCESS"}
 
 
-@pytest.mark.parametrize("name", ["gemm, all fused", "scaled_gemm", "grouped_gemm"])
+@pytest.mark.parametrize("name", ["gemm, all fused", "scaled_gemm", "grouped_gemm", "weight_gradient"])
 def test_opcheck_of_the_out_variants(device: str, name: str) -> None:
     operator, given, named, shape = detached(*calls(device)[name])
     out = torch.empty(shape, dtype=named.get("out_dtype", torch.bfloat16), device=device)
     found = torch.library.opcheck(getattr(ops, operator).out, given, {**named, "out": out})
     assert set(found.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("columns", [24, 13])
+def test_opcheck_of_a_gradient_that_is_added(device: str, columns: int) -> None:
+    a, b, out = randn(16, 32, device=device), randn(16, columns, device=device), torch.ones(3, 32, columns, device=device)
+    found = torch.library.opcheck(ops.weight_gradient_.default, (out, a, b, offs(device, 0, 4, 4, 16)))
+    assert set(found.values()) == {"SUCCESS"}
+
+
+def test_a_gradient_is_added_in_a_graph_and_under_autocast(device: str) -> None:
+    torch._dynamo.reset()
+    a, b, starts = randn(16, 32, device=device), randn(16, 24, device=device), offs(device, 0, 4, 4, 16)
+    product, out = ops.weight_gradient(a, b, starts, out_dtype=torch.float32), torch.ones(3, 32, 24, device=device)
+
+    def call(out: Any, a: Any, b: Any) -> Any:
+        ops.weight_gradient_(out, a, b, starts)
+        return out * 2
+
+    assert torch.equal(torch.compile(call, fullgraph=True, dynamic=True, backend="aot_eager")(out, a, b), (product + 1) * 2)
+    assert torch.equal(out, product + 1)
+    with torch.autocast(device, torch.bfloat16):
+        ops.weight_gradient_(out, a.float(), b.float(), starts)
+    assert torch.equal(out, product + 1 + product)
 
 
 def test_scales_are_those_of_rows_columns_and_blocks(device: str) -> None:
@@ -132,7 +155,7 @@ def test_shapes_without_memory_are_those_with_memory(device: str, name: str) -> 
     fake = getattr(ops, operator)(*map(meta, given), **{key: meta(value) for key, value in named.items()})
     assert (tuple(real.shape), real.dtype, real.stride()) == (shape, fake.dtype, fake.stride())
     assert fake.shape == real.shape
-    if operator not in ("weight_gradient", "gate_gradient", "row_products", "rounded_to_blocks"):
+    if operator not in ("gate_gradient", "row_products", "rounded_to_blocks"):
         out = torch.empty_like(real)
         getattr(ops, operator)(*given, **named, out=out)
         assert torch.equal(out, real)
@@ -304,6 +327,10 @@ SENTENCES: dict[str, tuple[Any, str]] = {
     "place in 64 bits": (lambda a: ops.combine(a, offs("cpu", 1, 2)[:, None].long()), "place has elements of s64"),
     "weights": (lambda a: ops.combine(a, offs("cpu", 1, 2)[:, None], torch.ones(2)), "weights has shape"),
     "back": (lambda a: ops.combine(a, offs("cpu", 1)[:, None], back=offs("cpu", 1)), r"it is int32 \[16, choices of a row\]"),
+    "sums in 16 bits": (lambda a: ops.weight_gradient_(a[None].clone(), a, a, offs("cpu", 0, 16)), "adds in float32"),
+    "sums of another shape": (lambda a: ops.weight_gradient_(a.float()[None], a, a[:, :8], offs("cpu", 0, 16)), r"give \(1, 16, 8\)"),
+    "sums in grad mode": (lambda a: ops.weight_gradient_(a.float()[None], a.clone().requires_grad_(), a, offs("cpu", 0, 16)),
+                          r"import ptxkit\.torch"),
     "groups of f32": (lambda a: ops.weight_gradient(a.float(), a.float(), offs("cpu", 0, 16)), "both bfloat16 or both float16"),
 }
 

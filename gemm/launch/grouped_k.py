@@ -1,0 +1,189 @@
+"""`gemm.group_gemm_k`: products with groups along K; checks arguments, chooses a configuration, encodes tensor maps and launches."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import fields
+from typing import Any
+
+from ptxkit.errors import LaunchError, PtxkitError
+from ptxkit.runtime.arrays import ArrayView, marks
+from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
+from ptxkit.runtime.launcher import Launcher
+
+from ..collective.tensormaps import COUNTERS_WORDS
+from ..config.grouped_k import GroupedKConfig
+from ..config.parts import L2_FETCH
+from ..heuristic.grouped_k import heuristic
+from ..kernels.grouped_k import group_gemm_k as kernel
+from ..problem.dense import type_name
+from ..problem.grouped_k import ArraysAlongK, ProblemAlongK, extents, parts
+from .dense import Maps, Zeros, card_of, check_out_dtype, compiled
+from .grid import places, scalars
+from .workspace import Workspaces
+
+_KEPT = 512
+_workspaces = Workspaces()
+_plans: dict[tuple[Any, ...], Plan] = {}
+_launches: OrderedDict[Any, tuple[Any, ArrayView]] = OrderedDict()
+
+
+class Plan:
+    """A configuration loaded on a device for arrays of these shapes: everything of a launch except the pointers."""
+
+    __slots__ = ("config", "grid", "launcher", "maps", "offsets", "ordinal", "problem", "traced", "workspace")
+
+    def __init__(self, problem: ProblemAlongK, ordinal: int, config: GroupedKConfig | None) -> None:
+        card = card_of(ordinal)
+        self.problem, self.ordinal = problem, ordinal
+        self.config = config or heuristic(problem, card)
+        made = compiled(kernel, ordinal, **self.config.parameters)
+        self.traced = made.traced
+        self.launcher: Launcher = made.launcher(pdl=True)
+        self.grid = problem.grid(self.config, min(card.sms, made.max_clusters() * self.config.cluster)), 1, 1
+        sources = problem.sources(self.config)
+        self.offsets = {name: offset for name, (_, offset) in sources.items()}
+        lines = {name: seen for name, (seen, _) in sources.items()} | {"d": problem.d_lines}
+        self.maps = Maps(made.traced.copies.records, lines, L2_FETCH)
+        self.workspace = places(made.traced)["workspace"]
+
+
+class Launch:
+    """A plan with pointers: all that a repeated call needs."""
+
+    __slots__ = ("maps", "passed", "placed", "plan")
+
+    def __init__(self, plan: Plan, arrays: ArraysAlongK) -> None:
+        def pointer(name: str) -> int:
+            return getattr(arrays, name).pointer if name != "workspace" else 0
+
+        for name, offset in plan.offsets.items():
+            if offset > pointer(name):
+                raise LaunchError(f"the rows of {name} are {offset // plan.config.tile.BK:,} bytes apart, and the address "
+                                  f"{plan.config.tile.BK} rows before {name} is negative: pass a copy without gaps")
+        self.plan = plan
+        self.maps = plan.maps.at(arrays.a.pointer - plan.offsets["a"], arrays.b.pointer - plan.offsets["b"], arrays.out.pointer)
+        self.passed = scalars(plan.traced, plan.problem.arguments(plan.config, pointer))
+        self.placed: tuple[int, tuple[Any, ...]] = (-1, ())
+
+    def run(self, stream: int) -> None:
+        """Launch on a stream."""
+        if self.placed[0] != stream:
+            at, plan = self.plan.workspace, self.plan
+            place = _workspaces.of(plan.ordinal, stream, 4 * COUNTERS_WORDS) if plan.config.dynamic else 0
+            self.placed = stream, (*self.passed[:at], place, *self.passed[at + 1:])
+        self.plan.launcher(stream, self.plan.grid, self.placed[1], self.maps)
+
+
+class Launches:
+    """Launches that have some of the groups each, one after another."""
+
+    __slots__ = ("launches",)
+
+    def __init__(self, launches: list[Any]) -> None:
+        self.launches = launches
+
+    def run(self, stream: int) -> None:
+        """Launch all of them on a stream."""
+        for each in self.launches:
+            if each is not None:
+                each.run(stream)
+
+
+def group_gemm_k(a: Any, b: Any, cu_seqlens: Any, *, out: Any = None, out_dtype: Any = None, accumulate: bool = False,
+                 config: GroupedKConfig | None = None, stream: Any = None) -> Any:
+    """out[g] = a[cu[g]:cu[g + 1]].T @ b[cu[g]:cu[g + 1]] for every group, in one launch. Returns `out`, [G, M, N].
+
+    It is the gradient of grouped weights: with a = dY [rows, N] and b = X [rows, K] it gives those of w [G, N, K].
+
+    Operands: a [rows, M] and b [rows, N], both bf16 or both f16, with contiguous rows that begin at multiples of 16 bytes. cu_seqlens is
+    int32 [G + 1] on the device. Only the kernel reads it, nothing is copied to the host, and a captured launch may be replayed with other
+    lengths. A group may have any length; that of an empty one is zeros. Rows outside of all groups are not multiplied: they may be NaN.
+    Of more than 1024 groups each launch has up to 1024. Lengths that decrease or exceed `rows` give a wrong result, but nothing outside of
+    `out` is written.
+
+    out is bf16, f16 or f32 (default: the type of a), with rows of multiples of 16 bytes. With `accumulate=True` the products are added to
+    `out`, which is f32 and must be given: out += products. Groups without rows are left as they are. Every element gets one addition in
+    f32, so the same arrays give the same bits. Subnormal numbers count as zeros in this addition.
+
+    A torch tensor that requires grad is refused while gradients are recorded: ptxkit.torch has operators with them.
+    """
+    refuse_gradients(("a", a), ("b", b), ("out", out))
+    key: Any = marks(a, b, cu_seqlens, out) if out is not None and out_dtype is None else None
+    key = None if key is None else (key, accumulate, config)
+    found = _launches.get(key) if key is not None else None
+    if found is None:
+        seen_a, seen_b, lengths = view(a, "a"), view(b, "b"), view(cu_seqlens, "cu_seqlens")
+        out = _out(seen_a, seen_b, lengths, out, out_dtype, accumulate)
+        arrays = ArraysAlongK(seen_a, seen_b, lengths, view(out, "out"))
+        key = (arrays, accumulate, config) if key is None else key
+        found = _launches.get(key)
+        if found is None:
+            found = _launches[key] = _prepare(arrays, accumulate, config), seen_a
+            if len(_launches) > _KEPT:
+                _launches.popitem(last=False)
+    launch, like = found
+    if launch is not None:
+        launch.run(raw_stream(stream, like))
+    return out
+
+
+def can_implement(a: Any, b: Any, cu_seqlens: Any, out: Any, *, accumulate: bool = False,
+                  config: GroupedKConfig | None = None) -> str | None:
+    """None, or the reason if `group_gemm_k` does not take these arrays. Needs no GPU."""
+    try:
+        arrays = ArraysAlongK(view(a, "a"), view(b, "b"), view(cu_seqlens, "cu_seqlens"), view(out, "out"))
+        problem = ProblemAlongK(arrays, accumulate)
+        if config is not None:
+            check_config(config, problem)
+    except PtxkitError as error:
+        return str(error)
+    return None
+
+
+def _out(a: ArrayView, b: ArrayView, lengths: ArrayView, out: Any, out_dtype: Any, accumulate: bool) -> Any:
+    """The given result, or a new one."""
+    if out is not None:
+        check_out_dtype(out, out_dtype)
+        return out
+    if accumulate:
+        raise LaunchError("accumulate=True adds to out, and there is none: give out, float32 [groups, M, N]")
+    groups, _, m, n = extents(a, b, lengths)
+    return empty_like_owner(a, (groups, m, n), type_name(out_dtype) or a.dtype)
+
+
+def _prepare(arrays: ArraysAlongK, accumulate: bool, config: GroupedKConfig | None) -> Any:
+    """The launch of these arrays; None if nothing changes."""
+    named = arrays.named()
+    ordinal = same_device(named)
+    shapes = (tuple((array.shape, array.strides, array.dtype) for _, array in named), accumulate, ordinal, config)
+    plan = _plans.get(shapes)
+    if plan is None or any(array.pointer % 16 for name, array in named if name != "lengths"):
+        problem = ProblemAlongK(arrays, accumulate)
+        if problem.empty or (not problem.rows and accumulate):
+            return None
+        if not problem.rows:
+            return Zeros(arrays.out)
+        if problem.in_parts:
+            return Launches([_prepare(part, accumulate, config) for part in parts(arrays, problem.groups)])
+        if config is not None:
+            check_config(config, problem)
+        plan = _plans[shapes] = Plan(problem, ordinal, config)
+        if len(_plans) > _KEPT:
+            del _plans[next(iter(_plans))]
+    return Launch(plan, arrays)
+
+
+def check_config(config: GroupedKConfig, problem: ProblemAlongK) -> None:
+    """Raise LaunchError unless the caller's configuration fits the problem."""
+    needs = problem.operands
+    for field in fields(needs):
+        given, wanted = getattr(config.operands, field.name), getattr(needs, field.name)
+        if given != wanted and field.name != "max_groups":
+            words = [getattr(value, "__name__", str(value)) for value in (given, wanted)]
+            raise LaunchError(f"this config is not for this problem: its {field.name} is {words[0]}, the arguments need {words[1]}")
+    if problem.groups > config.operands.max_groups and not problem.in_parts:
+        raise LaunchError(f"this config has room for {config.operands.max_groups} groups, cu_seqlens has {problem.groups}")
+
+
+__all__ = ["Launch", "Plan", "can_implement", "check_config", "group_gemm_k"]
