@@ -9,10 +9,11 @@ from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
 
-for name in ("gemm", "grammar"):
+for name in ("attention", "gemm", "grammar"):
     if not HERE.joinpath("ptxkit", name, "__init__.py").is_file():
         raise SystemExit(f"ptxkit/{name} is no link to the folder {name}, so the package would lack ptxkit.{name}: "
-                         "run `git config core.symlinks true`, delete ptxkit/gemm and ptxkit/grammar, and check them out again")
+                         "run `git config core.symlinks true`, "
+                         "delete ptxkit/attention, ptxkit/gemm and ptxkit/grammar, and check them out again")
 
 
 class BuildWithPage(build_py):

@@ -91,8 +91,8 @@ _NAMES = {
     ".tuning.space": "Space",
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
-_ROOMS = ("check", "copies", "diff", "dsl", "errors", "explain", "flow", "fragments", "gemm", "grammar", "idioms", "inspect", "layout",
-          "lift", "measure", "pipeline", "ptx", "reductions", "runtime", "sass", "sim", "smem", "timeline", "tuning", "types")
+_ROOMS = ("attention", "check", "copies", "diff", "dsl", "errors", "explain", "flow", "fragments", "gemm", "grammar", "idioms", "inspect",
+          "layout", "lift", "measure", "pipeline", "ptx", "reductions", "runtime", "sass", "sim", "smem", "timeline", "tuning", "types")
 _MODULES = {"debug": ".dsl.debug", **{name: f".{name}" for name in _ROOMS}}
 
 

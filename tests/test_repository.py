@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[1]
 if (ROOT / "PKG-INFO").exists():
     pytest.skip("an unpacked source distribution: these are the rules of a checkout", allow_module_level=True)
 
-PACKAGES = ("grammar", "ptxkit", "gemm")
-"""The folders of the one package: ptxkit.grammar, ptxkit itself, ptxkit.gemm. Each may import itself and those before it."""
-LINKS = {"gemm": "../gemm", "grammar": "../grammar"}
+PACKAGES = ("grammar", "ptxkit", "gemm", "attention")
+"""The folders of the one package: ptxkit.grammar, ptxkit itself, and those that use it. Each may import itself and those before it."""
+LINKS = {"attention": "../attention", "gemm": "../gemm", "grammar": "../grammar"}
 """How the folders beside ptxkit are found in it."""
 UPWARD = {"ptxkit/cli/main.py": "ptxkit.gemm.__main__"}
 """The one arrow from the command line to the kernels."""

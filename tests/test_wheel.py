@@ -24,7 +24,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".hypothesis", ".*_cache", "__pycache__", "build", "dist", "*.egg-info", "ptxkit-keep")
 STRANGERS = {name: {f"{name}/__init__.py": f"WHO = 'another {name}'\n", f"{name}/read.py": "", f"{name}/__main__.py": "print(1)\n"}
-             for name in ("grammar", "gemm")}
+             for name in ("grammar", "gemm", "attention")}
 """Files of packages that have names of ours, and modules of those names."""
 PTX = """.version 8.0
 .target sm_90a
@@ -146,7 +146,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
     """One stranger is there before ptxkit, the other comes after it. Dependencies are those of the tests' own environment."""
     folder, empty = tmp_path_factory.mktemp("installed"), tmp_path_factory.mktemp("empty")
     python = make_environment(folder / "venv", with_pip=False)
-    for wheel in (stranger("gemm", folder), built.wheel, stranger("grammar", folder)):
+    for wheel in (stranger("gemm", folder), stranger("attention", folder), built.wheel, stranger("grammar", folder)):
         call(built.python, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", python, "install", "--no-deps", "--no-index",
              wheel, cwd=empty)
     dependencies = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
@@ -166,7 +166,8 @@ def test_a_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
     assert {name: data for name, data in made.items() if name.startswith("ptxkit/")} == ours | page
     assert {"ptxkit/py.typed", "ptxkit/ptx.pyi", "ptxkit/gemm/py.typed", "ptxkit/gemm/cards/h200.json",
             "ptxkit/gemm/cards/fits/h100-80gb-hbm3.json", "ptxkit/grammar/py.typed",
-            "ptxkit/grammar/readers/ptx.lark", "ptxkit/gemm/kernels/dense.py", "ptxkit/grammar/isa/wgmma.py"} <= ours.keys()
+            "ptxkit/grammar/readers/ptx.lark", "ptxkit/gemm/kernels/dense.py", "ptxkit/attention/py.typed",
+            "ptxkit/attention/kernels/forward.py", "ptxkit/grammar/isa/wgmma.py"} <= ours.keys()
 
 
 def test_a_source_distribution_makes_the_same_wheel(built: Built) -> None:

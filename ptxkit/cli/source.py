@@ -99,7 +99,7 @@ def author_line(error: BaseException) -> str | None:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     if not frames or Path(frames[-1].filename).is_relative_to(sys.prefix) or Path(frames[-1].filename).is_relative_to(sys.base_prefix):
         return None
-    ours = [Path(__file__).parents[1], *(Path(__file__).parents[2] / name for name in ("gemm", "grammar"))]
+    ours = [Path(__file__).parents[1], *(Path(__file__).parents[2] / name for name in ("attention", "gemm", "grammar"))]
     if any(Path(frames[-1].filename).resolve().is_relative_to(folder) for folder in ours):
         return None
     return f"{frames[-1].filename}:{frames[-1].lineno}"

@@ -200,7 +200,7 @@ def _kind(type_: type) -> int:
         found = _VALUE
     elif issubclass(type_, dict):
         found = _MAPPING
-    elif (module.startswith("ptxkit.") and not module.startswith("ptxkit.gemm.")) or not hasattr(type_, "__dict__") \
+    elif (module.startswith("ptxkit.") and not module.startswith(("ptxkit.gemm.", "ptxkit.attention."))) or not hasattr(type_, "__dict__") \
             or module in sys.stdlib_module_names or not type_.__dictoffset__ \
             or getattr(getattr(type_, "__dataclass_params__", None), "frozen", False):
         found = _NOTHING

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
-_KERNELS = _PACKAGE + "gemm" + os.sep           # uses this package like user code, although it lies in its folder
+_KERNELS = tuple(_PACKAGE + name + os.sep for name in ("gemm", "attention"))
+"""They use this package like user code, although they lie in its folder."""
 _CONTEXTLIB = sys.modules["contextlib"].__file__ if "contextlib" in sys.modules else None
 
 
 def user_position() -> Position | None:
-    """File and line of the innermost frame outside this package; None if there is none. `ptxkit.gemm` counts as outside."""
+    """File and line of the innermost frame outside this package; None if there is none. `ptxkit.gemm` and
+    `ptxkit.attention` count as outside."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
@@ -57,7 +59,7 @@ _files: set[str] = set()
 
 
 def outside(filename: str) -> bool:
-    """Whether a file is the user's. `ptxkit.gemm` is, and `contextlib` is not."""
+    """Whether a file is the user's. `ptxkit.gemm` and `ptxkit.attention` are, and `contextlib` is not."""
     return (not filename.startswith(_PACKAGE) or filename.startswith(_KERNELS)) and filename != _CONTEXTLIB
 
 

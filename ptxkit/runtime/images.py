@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 SOURCES = (".py", ".lark")
-FOLDERS = ("", "dsl", "grammar", "gemm")
+FOLDERS = ("", "dsl", "grammar", "gemm", "attention")
 """Of the package, whose sources decide what a kernel of it is; "" is the package's own folder without those within."""
 FORMAT = "image-1"
 

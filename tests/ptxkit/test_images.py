@@ -178,7 +178,7 @@ def test_the_assembler_is_known_without_running_it(store, monkeypatch, tmp_path)
 @pytest.mark.pure
 def test_the_sources_of_kernels_decide(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(images, "ROOT", tmp_path)
-    for folder in ("dsl", "grammar", "gemm/kernels", "sim"):
+    for folder in ("dsl", "grammar", "gemm/kernels", "attention/kernels", "sim"):
         (tmp_path / folder).mkdir(parents=True)
 
     def stamp() -> str:
@@ -187,8 +187,8 @@ def test_the_sources_of_kernels_decide(tmp_path, monkeypatch) -> None:
 
     seen = [stamp()]
     try:
-        for path, counts in (("smem.py", True), ("gemm/kernels/dense.py", True), ("grammar/ptx.lark", True), ("sim/run.py", False),
-                             ("gemm/kernels/note.md", False)):
+        for path, counts in (("smem.py", True), ("gemm/kernels/dense.py", True), ("attention/kernels/forward.py", True),
+                             ("grammar/ptx.lark", True), ("sim/run.py", False), ("gemm/kernels/note.md", False)):
             Path(tmp_path, path).write_text("x", encoding="utf-8")
             assert (stamp() != seen[-1]) == counts, path
             seen.append(stamp())

@@ -1,0 +1,103 @@
+"""The online softmax of a warpgroup's 64 rows of scores, in registers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ptxkit import Reg, Vec
+from ptxkit.fragments import rows_of
+from ptxkit.ptx import add, ex2, fma, lg2, mov, mul, opcode, rcp, selp, setp
+from ptxkit.ptx import max as max_
+from ptxkit.reductions import warp_reduce
+from ptxkit.types import Scalar, f32, s32
+
+LN2 = math.log(2)
+CHAINS = 2                  # independent chains of maxima and of sums for each row: they hide the latency of max and add
+
+
+def over_row(operation: Any, value: Reg[f32]) -> Reg[f32]:
+    """Reduce over the four lanes that hold a row of the accumulators."""
+    return warp_reduce(operation, value, lanes=4)
+
+
+class OnlineSoftmax:
+    """The maximum and the sum of a thread's two rows, r and r + 8, over the keys so far. The sum is over the thread's own columns.
+
+    `scale` is that of the scores times log2 e, positive: exp(x) = exp2(x log2 e), and the scale costs nothing in the fma that subtracts the
+    maximum.
+    """
+
+    def __init__(self, scale: Reg[f32]) -> None:
+        self.scale = scale
+        self.negated = mul.rn.f32(scale, -1.0)
+        self.top, self.total = [mov.f32(-math.inf) for _ in range(2)], [mov.f32(0.0) for _ in range(2)]
+
+    def reset(self) -> None:
+        """Begin with other rows."""
+        for top, total in zip(self.top, self.total, strict=True):
+            mov.f32(top, -math.inf)
+            mov.f32(total, 0.0)
+
+    def weigh(self, scores: Vec[f32, Any]) -> list[Reg[f32]]:
+        """Turn scores into weights, in place. Returns the factors by which earlier outputs of the two rows are scaled to the new maxima.
+
+        Of the first keys the factor is 0. Every row has a key among them that is not masked, so a maximum is never -inf from then on.
+        """
+        factors = []
+        for own, top, total in zip(rows_of(scores), self.top, self.total, strict=True):
+            highest = max_.f32(top, over_row(max_.f32, _chained(max_.f32, list(own))))
+            minus = mul.rn.f32(highest, self.negated)
+            factor = ex2.approx.ftz.f32(fma.rn.f32(top, self.scale, minus))
+            mov.f32(top, highest)
+            for score in own:
+                ex2.approx.ftz.f32(score, fma.rn.f32(score, self.scale, minus))
+            fma.rn.f32(total, total, factor, _chained(add.rn.f32, list(own)))
+            factors.append(factor)
+        return factors
+
+    def finish(self) -> tuple[list[Reg[f32]], list[Reg[f32]]]:
+        """The factors that normalise the two rows, and the natural logarithms of their sums of exponentials."""
+        factors, logarithms = [], []
+        for top, total in zip(self.top, self.total, strict=True):
+            whole = over_row(add.rn.f32, total)
+            factors.append(rcp.approx.ftz.f32(whole))
+            logarithms.append(mul.rn.f32(fma.rn.f32(top, self.scale, lg2.approx.ftz.f32(whole)), LN2))
+        return factors, logarithms
+
+
+def rescale(output: Vec[f32, Any], factors: list[Reg[f32]]) -> None:
+    """Scale a thread's two rows of the output, in place."""
+    for held, factor in zip(rows_of(output), factors, strict=True):
+        for value in held:
+            mul.rn.f32(value, value, factor)
+
+
+def pack_weights(type: type[Scalar], scores: Vec[f32, Any], weights: list[Vec[Any, Any]]) -> None:
+    """The weights as operand A of the second product, in place: registers in the order of `ptxkit.fragments.operands_a`."""
+    pack = opcode(f"cvt.rn.{type.__name__}x2.f32")
+    values = list(scores)
+    for number, word in enumerate(word for fragment in weights for word in fragment):
+        pack(word, values[2 * number + 1], values[2 * number])
+
+
+def mask_columns(scores: Vec[f32, Any], limits: list[Reg[s32]]) -> None:
+    """Set to -inf the scores of columns at or past each row's limit, counted from the thread's first column of the tile."""
+    for own, limit in zip(rows_of(scores), limits, strict=True):
+        for number, score in enumerate(own):
+            column = number // 2 * 8 + number % 2
+            selp.f32(score, score, -math.inf, setp.gt.s32(limit, column))
+
+
+def _chained(operation: Any, values: list[Reg[f32]]) -> Reg[f32]:
+    """The reduction of values in `CHAINS` interleaved chains."""
+    chains = values[:CHAINS]
+    for number, value in enumerate(values[CHAINS:]):
+        chains[number % CHAINS] = operation(chains[number % CHAINS], value)
+    found = chains[0]
+    for other in chains[1:]:
+        found = operation(found, other)
+    return found
+
+
+__all__ = ["OnlineSoftmax", "mask_columns", "pack_weights", "rescale"]

@@ -1,0 +1,1 @@
+"""Attention kernels, one a file, read from top to bottom."""

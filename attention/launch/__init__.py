@@ -1,0 +1,1 @@
+"""One launch of attention, on a GPU or on the CPU device."""

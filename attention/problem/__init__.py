@@ -1,0 +1,1 @@
+"""What arrays ask for."""

@@ -1,0 +1,211 @@
+"""The forward kernel on the CPU device: within the derived bound of float64, and proven for every schedule."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ptxkit
+from ptxkit import attention
+from ptxkit.attention.config.forward import HEADS, ForwardConfig
+from ptxkit.attention.heuristic import heuristic
+from ptxkit.attention.kernels.forward import forward
+from ptxkit.attention.launch.simulate import simulate
+from ptxkit.attention.problem.forward import Arrays, Options, Problem
+from ptxkit.attention.tools.reference import expected, narrowed, widened
+from ptxkit.cards import H200
+from ptxkit.errors import LaunchError
+from ptxkit.gemm.config.parts import ConfigError
+from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.toolchain import disassemble
+from ptxkit.types import TYPES, f16
+
+from .cases import NAN, Case
+
+SMALL = ForwardConfig(64, 128, 48, buffers=1, lse=True)
+
+
+def shipped() -> list[ForwardConfig]:
+    """What the heuristic gives for every head dim, mask, packing and type."""
+    found = []
+    for head in HEADS:
+        for causal in (False, True):
+            for type_ in ("bf16", "f16"):
+                for packed in (False, True):
+                    q = ArrayView(0, (4096, 4, head) if packed else (1, 4, 4096, head),
+                                  (4 * head, head, 1) if packed else (4 * 4096 * head, 4096 * head, head, 1), type_, 0, "other")
+                    lse = ArrayView(0, (4, 4096) if packed else (1, 4, 4096), (4096, 1) if packed else (16384, 4096, 1), "f32", 0, "other")
+                    cu = ArrayView(0, (3,), (1,), "s32", 0, "other") if packed else None
+                    found.append(heuristic(Problem.of(Arrays(q, q, q, q, lse, cu), Options(causal))))
+    return found
+
+
+CASES: list[tuple[Case, bool, ForwardConfig]] = [
+    (Case(1, 2, 1, 200, 150, 64), False, SMALL),
+    (Case(1, 2, 1, 130, 300, 64, growth=6), True, replace(SMALL, causal=True)),
+    (Case(2, 2, 2, 70, 33, 64, axes=(0, 2, 1, 3), growth=0.1), False, replace(SMALL, overlap=False)),
+    (Case(1, 3, 3, 257, 130, 64, axes=(2, 0, 1, 3)), True, replace(SMALL, BM=192, causal=True, pingpong=False)),
+    (Case(1, 1, 1, 100, 161, 128, growth=4), True, ForwardConfig(128, 128, 80, causal=True, lse=True)),
+    (Case(1, 1, 1, 1, 16, 128), False, ForwardConfig(128, 128, 16, stages=3, lse=True)),
+    (Case(1, 1, 1, 129, 70, 256), True, ForwardConfig(256, 128, 32, causal=True, lse=True, pingpong=False)),
+    (Case(1, 2, 1, 130, 100, 64, type="f16"), True, replace(SMALL, type=f16, causal=True, stages=1)),
+]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("case", "causal", "config"), CASES, ids=[str(config) for *_, config in CASES])
+def test_attention_is_softmax(case: Case, causal: bool, config: ForwardConfig) -> None:
+    report = case.run(causal=causal, config=config)
+    assert report.verdict == "clean", report
+    assert report.every_schedule, report
+    assert max(case.shares(causal=causal)) <= 1
+
+
+@pytest.mark.pure
+@pytest.mark.thinned(6)
+@pytest.mark.parametrize("config", [config for config in shipped() if not config.packed], ids=str)
+def test_a_shipped_configuration_is_certified(config: ForwardConfig) -> None:
+    """Two tiles of queries, and more keys than the ring has stages."""
+    case = Case(1, 2, 1, config.BM + 9, config.BN * 3 - 7, config.head, type=config.type.__name__)
+    report = case.run(causal=config.causal, config=config)
+    assert (report.verdict, report.every_schedule) == ("clean", True), report
+    assert max(case.shares(causal=config.causal)) <= 1
+
+
+@pytest.mark.pure
+def test_other_schedules_leave_the_same_memory() -> None:
+    grid, named, chosen = CASES[1][0].proof(causal=True, config=CASES[1][2])
+    proof = ptxkit.prove(forward, grid, *(named[name] for name in forward.arguments), schedules=["fifo", ("random", 3)], **chosen)
+    assert (proof.verdict, proof.proven, proof.difference) == ("clean", True, None), proof
+
+
+@pytest.mark.pure
+def test_a_scale_is_that_of_the_scores() -> None:
+    case = Case(1, 1, 1, 64, 64, 64)
+    case.run(scale=0.5, config=SMALL)
+    assert max(case.shares(scale=0.5)) <= 1
+    assert max(case.shares()) > 10                   # the bound can fail
+
+
+@pytest.mark.pure
+@pytest.mark.filterwarnings("ignore:invalid value")        # numbers of the sequence that is not finite
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", [(70, 1, 0, 130, 33), (0,) * 34 + (40, 20)])
+def test_packed_sequences_keep_apart(lengths: tuple[int, ...], causal: bool) -> None:
+    """The last sequence is not finite, rows after it belong to none and are not written."""
+    heads, kv_heads, spare = 2, 1, 5
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    rows = int(starts[-1]) + spare
+    generator = np.random.default_rng(1)
+    q, k, v = (narrowed(generator.standard_normal((rows, h, 64)), "bf16") for h in (heads, kv_heads, kv_heads))
+    k[starts[-2]:], v[starts[-2]:] = 0x7F80, 0x7FC0
+    out, lse = np.full(q.shape, NAN["bf16"], np.uint16), np.full((heads, rows), np.nan, np.float32)
+    config = replace(SMALL, packed=True, causal=causal)
+    report = simulate(q, k, v, out, cu_seqlens=starts, lse=lse, is_causal=causal, enable_gqa=True, dtype="bf16", config=config,
+                      card=H200.with_sms(3))
+    assert (report.verdict, report.every_schedule) == ("clean", True), report
+    for start, end in itertools.pairwise(starts[:-1]):
+        if start < end:
+            own = [widened(x[start:end], "bf16").swapaxes(0, 1) for x in (q, k, v)]
+            right = expected(*own, "bf16", causal=causal)
+            assert (np.abs(widened(out[start:end], "bf16").swapaxes(0, 1) - right.out) <= right.out_bound).all()
+            assert (np.abs(lse[:, start:end] - right.lse) <= right.lse_bound).all()
+    assert (out[starts[-1]:] == NAN["bf16"]).all()
+    assert np.isnan(lse[:, starts[-1]:]).all()
+
+
+@pytest.mark.pure
+def test_offsets_past_the_rows_are_cut_off() -> None:
+    q = narrowed(np.random.default_rng(2).standard_normal((40, 1, 64)), "bf16")
+    out = np.full(q.shape, NAN["bf16"], np.uint16)
+    simulate(q, q, q, out, cu_seqlens=np.array([0, 30, 99], np.int32), dtype="bf16", config=replace(SMALL, packed=True, lse=False))
+    last = widened(q[30:], "bf16").swapaxes(0, 1)
+    right = expected(last, last, last, "bf16")
+    assert (np.abs(widened(out[30:], "bf16").swapaxes(0, 1) - right.out) <= right.out_bound).all()
+
+
+@pytest.mark.pure
+def test_no_keys_give_zeros_and_minus_infinity() -> None:
+    q, none = np.ones((1, 1, 4, 64), np.float16), np.ones((1, 1, 0, 64), np.float16)
+    out, lse = np.full_like(q, np.nan), np.full((1, 1, 4), np.nan, np.float32)
+    simulate(q, none, none, out, lse=lse)
+    assert not out.any()
+    assert (lse == -np.inf).all()
+
+
+@pytest.mark.pure
+def test_no_static_rule_has_anything_to_say() -> None:
+    for config in (CASES[1][2], replace(SMALL, packed=True)):
+        assert forward.check(**config.parameters) == ()
+
+
+@pytest.mark.ptxas
+@pytest.mark.thinned(4)
+@pytest.mark.parametrize("config", shipped(), ids=str)
+def test_a_shipped_configuration_has_no_spills_and_no_serialised_wgmma(config: ForwardConfig) -> None:
+    """C7510 and its kin would be findings, and so would a dropped setmaxnreg."""
+    assembly = forward.assemble(**config.parameters)
+    (entry,) = assembly.resources.values()
+    assert (entry.spills, entry.stack, assembly.findings) == (0, 0, ())
+    waits = [line for line in disassemble(assembly.cubin).splitlines() if "WARPGROUP.DEPBAR" in line]
+    assert len(waits) == 4                          # as written: after the first scores, two in the loop, and at the end
+
+
+def arrays(**changed: Any) -> Arrays:
+    """Views of a call that is right but for what is changed: shapes as tuples, or whole views."""
+    made = {}
+    for name in ("q", "k", "v", "out"):
+        shape = changed.get(name, (1, 4, 100, 64))
+        if not isinstance(shape, ArrayView):
+            shape = ArrayView(0, shape, tuple(int(np.prod(shape[i + 1:])) for i in range(len(shape))), "bf16", 0, "other")
+        made[name] = shape
+    return Arrays(**made, lse=changed.get("lse"), cu_seqlens=changed.get("cu_seqlens"))
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("changed", "options", "words"), [
+    ({"q": (1, 4, 100, 80), "out": (1, 4, 100, 80), "k": (1, 4, 9, 80), "v": (1, 4, 9, 80)}, Options(), "64, 128 and 256"),
+    ({"k": (1, 2, 100, 64), "v": (1, 2, 100, 64)}, Options(), "enable_gqa=True"),
+    ({"k": (1, 3, 100, 64), "v": (1, 3, 100, 64)}, Options(gqa=True), "divide those of q"),
+    ({"k": (1, 4, 90, 64)}, Options(), "one shape"),
+    ({"q": (4, 100, 64)}, Options(), "without cu_seqlens"),
+    ({"q": (2, 4, 100, 64), "out": (2, 4, 100, 64)}, Options(), "same batches"),
+    ({"out": (1, 4, 99, 64)}, Options(), "that of q"),
+    ({"v": ArrayView(0, (1, 4, 100, 64), (25600, 6400, 64, 1), "f32", 0, "other")}, Options(), "all bf16 or all f16"),
+    ({"q": ArrayView(0, (1, 4, 100, 64), (26000, 6500, 65, 1), "bf16", 0, "other")}, Options(), "multiples of 16 bytes"),
+    ({"q": ArrayView(8, (1, 4, 100, 64), (25600, 6400, 64, 1), "bf16", 0, "other")}, Options(), "begins at address 0x8"),
+    ({}, Options(scale=0.0), "positive and finite"),
+    ({"lse": ArrayView(0, (4, 100), (100, 1), "f32", 0, "other")}, Options(), "f32 of shape"),
+])
+def test_what_is_not_taken_is_one_sentence(changed: dict[str, Any], options: Options, words: str) -> None:
+    Problem.of(arrays(), Options())
+    with pytest.raises(LaunchError, match=words) as raised:
+        Problem.of(arrays(**changed), options)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("given", "words"), [
+    ({"head": 96}, "64, 128 or 256"), ({"BM": 64}, "128 or 192"), ({"BN": 40}, "multiple of 16"), ({"stages": 9}, "shared memory"),
+    ({"head": 64, "BN": 256, "buffers": 1}, "registers"), ({"type": TYPES["f32"]}, "bf16 or f16"), ({"buffers": 0}, "at least one")])
+def test_a_configuration_that_cannot_be_says_why(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        ForwardConfig(**given)
+
+
+@pytest.mark.pure
+def test_shared_memory_is_what_the_kernel_takes() -> None:
+    for config in (SMALL, *shipped()[::5]):
+        assert forward.trace(**config.parameters).shared.total <= config.smem_bytes
+        assert config.smem_bytes - forward.trace(**config.parameters).shared.total < 64
+
+
+@pytest.mark.pure
+def test_the_package_is_its_function() -> None:
+    for call in (attention, attention.attention):
+        with pytest.raises(Exception, match="q is"):
+            call(1, 2, 3)
