@@ -35,14 +35,16 @@ test-foreign: $(FOREIGN)/.ready
 scoreboard: $(FOREIGN)/.ready
 	$(FOREIGN)/bin/python -m benchmarks.scoreboard
 
-docs: $(demo_ready)
+docs: $(test_ready)
 	$(PY) docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 bench: $(demo_ready)
 	$(PY) -m ptxkit.gemm bench
 
 clean:
-	rm -rf $(VENV) $(FOREIGN) build dist docs/api *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FOREIGN) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

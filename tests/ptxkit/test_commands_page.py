@@ -1,4 +1,4 @@
-"""The README's section on commands shows what they print."""
+"""docs/commands.md shows what commands print."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 from ptxkit.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-SECTION = re.search(r"^## Commands\n(.*?)^## ", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
-assert SECTION is not None
-SHOWN = [(step, output) for block in re.findall(r"^```text\n(.*?)^```$", SECTION[1], re.M | re.S)
+PAGE = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+SHOWN = [(step, output) for block in re.findall(r"^```text\n(.*?)^```$", PAGE, re.M | re.S)
          for step, output in re.findall(r"^\$ ([^\n]*)\n((?:(?!\$ )[^\n]*\n)*)", block, re.M)]
 
 
