@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ptxkit.errors import LaunchError, PtxkitError
+from ptxkit.gemm.tools.bench import stub
 from ptxkit.settings import Settings
 from tests.conftest import why_no_gpu
 from tests.jax import wanted
@@ -18,7 +19,7 @@ jax = wanted(__name__)
 
 import jax.numpy as jnp  # noqa: E402
 
-from ptxkit.jax import cpu, cpu_device, gemm, grouped_gemm, handler, plans, scaled_gemm, scaled_grouped_gemm, weight_gradient  # noqa: E402
+from ptxkit.jax import cpu, cpu_device, gemm, grouped_gemm, handler, plans, product, scaled_gemm, scaled_grouped_gemm, weight_gradient  # noqa: E402
 from tests.jax.test_dense import drawn  # noqa: E402
 
 A, W = drawn(0, (8, 16), jnp.bfloat16), drawn(1, (16, 24), jnp.bfloat16)
@@ -140,3 +141,30 @@ def test_without_a_driver_a_gpus_product_is_one_sentence() -> None:
     assert handler.prepare(ctypes.cast(said, ctypes.c_void_p), len(said), 0, ctypes.cast(apart, ctypes.c_void_p), ctypes.byref(found),
                            ctypes.cast(message, ctypes.c_void_p)) == 1
     assert message.value.decode() == str(error.value)
+    assert called_on_the_cpu(A, W).endswith(str(error.value))
+
+
+def called_on_the_cpu(a: Any, w: Any, workspace: int = 0) -> str:
+    """What the handler of a GPU answers where XLA has no stream of one."""
+    target, out = "ptxkit_jax_product_of_a_gpu", jax.ShapeDtypeStruct((a.shape[0], w.shape[1]), a.dtype)
+    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler.load().ptxkit_jax_cuda), platform="cpu")
+    said = product.words(product.Product("dense", ("a", "b"), "bf16"), (a, w))
+    results = [out, *([jax.ShapeDtypeStruct((workspace,), jnp.uint8)] if workspace else [])]
+    with jax.default_device(jax.devices("cpu")[0]), pytest.raises(KINDS) as error:
+        jax.block_until_ready(jax.jit(lambda a, w: jax.ffi.ffi_call(target, results)(a, w, call=said))(jnp.asarray(a), jnp.asarray(w)))
+    return str(error.value).split("\n-----")[0]
+
+
+@pytest.mark.ptxas
+def test_the_handler_of_a_gpu_has_a_plan_before_it_has_a_stream() -> None:
+    """By a driver that does nothing: a product without a workspace comes as far as XLA's stream, one with it says what it lacks."""
+    deep, narrow = drawn(5, (8, 32768), jnp.bfloat16), drawn(6, (32768, 128), jnp.bfloat16)
+    with stub.installed():
+        plans.plan.cache_clear()
+        assert "GPU context is not available" in called_on_the_cpu(A, W)
+        lacks = called_on_the_cpu(deep, narrow)
+        needs = plans.known(product.words(product.Product("dense", ("a", "b"), "bf16"), (deep, narrow))).workspace_bytes
+        assert f"this product needs a workspace of {needs} bytes on device 0 and has 0: it was compiled for another device" in lacks
+        assert f"and has {needs - 1}:" in called_on_the_cpu(deep, narrow, needs - 1)
+        assert "GPU context is not available" in called_on_the_cpu(deep, narrow, needs)
+    plans.plan.cache_clear()
