@@ -13,7 +13,9 @@ import pytest
 from ptxkit.runtime import driver
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem != "__init__")
+PARALLEL = ("expert_parallel", "tensor_parallel")
+"""Of several processes, in tests/torch/test_parallel.py."""
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in ("__init__", *PARALLEL))
 
 pytestmark = pytest.mark.timeout(120)
 

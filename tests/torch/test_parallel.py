@@ -1,0 +1,64 @@
+"""The examples of several GPUs: two processes, each compared with one device. What docs/parallel.md shows is printed."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.test_docs import ROOT, blocks
+from tests.test_export_page import agrees
+from tests.test_prove_page import shown
+from tests.torch import wanted
+
+torch = wanted(__name__)
+
+PAGE = ROOT / "docs" / "parallel.md"
+STEPS = [step for block in blocks(PAGE) if block.language == "text" for step in shown(block.text)]
+
+pytestmark = [pytest.mark.timeout(200),
+              pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")]
+
+
+def ran(*arguments: str) -> Any:
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+
+
+@pytest.mark.parametrize(("command", "output"), STEPS, ids=[command.split()[2] for command, _ in STEPS])
+def test_a_command_prints_what_the_page_shows(command: str, output: str) -> None:
+    python, *arguments = shlex.split(command)
+    assert python == "python"
+    done = ran(*arguments)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert agrees(output.splitlines(), done.stdout.splitlines()), done.stdout
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["tensor_parallel", "expert_parallel"])
+def test_two_gpus(name: str) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip(f"torch sees {torch.cuda.device_count()} GPU")
+    done = ran("-m", f"examples.{name}", "--repeats", "3")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert all("as on one, gradients too" in line for line in done.stdout.splitlines())
+
+
+@pytest.mark.skipif(torch.cuda.device_count() >= 99, reason="there are as many GPUs")
+def test_too_few_gpus_are_one_sentence() -> None:
+    done = ran("-m", "examples.tensor_parallel", "--processes", "99")
+    assert done.returncode == 1
+    assert done.stderr.strip() == (f"99 processes need as many GPUs, and torch sees {torch.cuda.device_count()}: give --processes, or "
+                                   "--cpu for small shapes on the CPU device")
+
+
+def test_a_wrong_part_is_noticed() -> None:
+    """By the comparison with one device, of which all the examples' lines depend."""
+    from examples.ranks import apart, worst
+
+    one = torch.ones(4)
+    assert apart(one, one) == 0
+    with pytest.raises(AssertionError, match=r"'y': 0\.5"):
+        worst({"y": apart(one * 1.5, one)}, 2.0 ** -7, one.device)
