@@ -69,10 +69,20 @@ class Launch:
     def run(self, stream: int) -> None:
         """Launch on a stream."""
         if self.placed[0] != stream:
-            at, plan = self.plan.workspace, self.plan
-            place = _workspaces.of(plan.ordinal, stream, 4 * COUNTERS_WORDS) if plan.config.dynamic else 0
-            self.placed = stream, (*self.passed[:at], place, *self.passed[at + 1:])
+            bytes = self.workspace_bytes
+            self.placed = stream, self.placed_in(_workspaces.of(self.plan.ordinal, stream, bytes) if bytes else 0)
         self.plan.launcher(stream, self.plan.grid, self.placed[1], self.maps)
+
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of counters, which are zeros between launches."""
+        return 4 * COUNTERS_WORDS if self.plan.config.dynamic else 0
+
+    def placed_in(self, place: int) -> tuple[Any, ...]:
+        """The arguments with a workspace."""
+        at = self.plan.workspace
+        return (*self.passed[:at], place, *self.passed[at + 1:])
 
 
 class Launches:
@@ -119,7 +129,7 @@ def group_gemm_k(a: Any, b: Any, cu_seqlens: Any, *, out: Any = None, out_dtype:
         key = (arrays, accumulate, config) if key is None else key
         found = _launches.get(key)
         if found is None:
-            found = _launches[key] = _prepare(arrays, accumulate, config), seen_a
+            found = _launches[key] = prepare(arrays, accumulate, config), seen_a
             if len(_launches) > _KEPT:
                 _launches.popitem(last=False)
     launch, like = found
@@ -152,7 +162,7 @@ def _out(a: ArrayView, b: ArrayView, lengths: ArrayView, out: Any, out_dtype: An
     return empty_like_owner(a, (groups, m, n), type_name(out_dtype) or a.dtype)
 
 
-def _prepare(arrays: ArraysAlongK, accumulate: bool, config: GroupedKConfig | None) -> Any:
+def prepare(arrays: ArraysAlongK, accumulate: bool, config: GroupedKConfig | None) -> Any:
     """The launch of these arrays; None if nothing changes."""
     named = arrays.named()
     ordinal = same_device(named)
@@ -165,7 +175,7 @@ def _prepare(arrays: ArraysAlongK, accumulate: bool, config: GroupedKConfig | No
         if not problem.rows:
             return Zeros(arrays.out)
         if problem.in_parts:
-            return Launches([_prepare(part, accumulate, config) for part in parts(arrays, problem.groups)])
+            return Launches([prepare(part, accumulate, config) for part in parts(arrays, problem.groups)])
         if config is not None:
             check_config(config, problem)
         plan = _plans[shapes] = Plan(problem, ordinal, config)
@@ -186,4 +196,4 @@ def check_config(config: GroupedKConfig, problem: ProblemAlongK) -> None:
         raise LaunchError(f"this config has room for {config.operands.max_groups} groups, cu_seqlens has {problem.groups}")
 
 
-__all__ = ["Launch", "Plan", "can_implement", "check_config", "group_gemm_k"]
+__all__ = ["Launch", "Plan", "can_implement", "check_config", "group_gemm_k", "prepare"]

@@ -15,8 +15,9 @@ from ptxkit.runtime.launcher import EncodedTensorMap, Extent, Launcher
 from ..collective.tensormaps import workspace_bytes
 from ..problem.dense import Arrays, Options, Problem
 from ..problem.grouped import GroupArrays, GroupOptions
+from ..problem.grouped_k import ArraysAlongK
 from ..problem.matmul import products
-from . import grouped
+from . import grouped, grouped_k
 from .dense import Launch, Plan, Zeros, as_one, card_of
 from .grid import COUNTER_BYTES, scalars
 from .slabs import slabs
@@ -101,10 +102,25 @@ def of_groups(arrays: GroupArrays, options: GroupOptions, workspace: int) -> Ste
     return _cleared(found, workspace, bytes, bytes)
 
 
+def of_groups_along_k(arrays: ArraysAlongK, workspace: int) -> Steps:
+    """The steps of `gemm.group_gemm_k` on these arrays with a workspace at this address."""
+    launch = grouped_k.prepare(arrays, False, None)
+    found: list[Step] = []
+    bytes = 0
+    for each in launch.launches if isinstance(launch, grouped_k.Launches) else [launch]:
+        if isinstance(each, Zeros):
+            found += [FillStep(*fill) for fill in each.fills()]
+        elif each is not None:
+            bytes = max(bytes, each.workspace_bytes)
+            place = workspace if each.workspace_bytes else 0
+            found.append(KernelStep(each.plan.launcher, each.plan.grid, each.placed_in(place), each.maps))
+    return _cleared(found, workspace, bytes, bytes)
+
+
 def _cleared(found: list[Step], workspace: int, bytes: int, counters: int) -> Steps:
     """The steps after the workspace's counters are cleared."""
     first = [FillStep(workspace, counters, min(counters, bytes), 1)] if bytes else []
     return Steps((*first, *found), bytes)
 
 
-__all__ = ["FillStep", "KernelStep", "Step", "Steps", "of_dense", "of_groups"]
+__all__ = ["FillStep", "KernelStep", "Step", "Steps", "of_dense", "of_groups", "of_groups_along_k"]

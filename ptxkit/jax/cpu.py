@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -53,6 +52,7 @@ def run(text: str, pointers: Sequence[int]) -> None:
 def _run(call: Call, arrays: dict[str, Any]) -> None:
     from ptxkit.gemm.launch.simulate import simulate
     from ptxkit.gemm.launch.simulate_grouped import simulate as simulate_groups
+    from ptxkit.gemm.launch.simulate_grouped_k import simulate as simulate_along_k
 
     if call.clears:
         arrays["out"][...] = 0
@@ -61,9 +61,7 @@ def _run(call: Call, arrays: dict[str, Any]) -> None:
     elif call.kind == "dense":
         _judge(simulate(**arrays, **call.options, check=call.checked))
     else:
-        a, b, out = (arrays[name] for name in ("a", "b", "out"))
-        for group, (start, end) in enumerate(itertools.pairwise(arrays["lengths"].tolist())):
-            _judge(simulate(a[start:end].T, b[start:end], out[group], check=call.checked))
+        _judge(simulate_along_k(**arrays, check=call.checked))
 
 
 def _judge(report: Any) -> None:

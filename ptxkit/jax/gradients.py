@@ -19,6 +19,7 @@ from .primitive import multiply
 from .product import Product
 
 Operands = dict[str, Any]
+ROWS = 8                        # elements, of which rows of groups along K have multiples
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,10 @@ def _none(offs: Any) -> Any:
 
 
 def _along_k(out: str, a: Any, b: Any, offs: Any) -> Any:
-    return multiply(Product("groups_along_k", (), out), a=a, b=b, lengths=offs)
+    """Rows whose columns are no multiple of 8 are padded for the kernel."""
+    (_, m), (_, n) = a.shape, b.shape
+    a, b = (jnp.pad(each, ((0, 0), (0, -each.shape[1] % ROWS))) if each.shape[1] % ROWS else each for each in (a, b))
+    return multiply(Product("groups_along_k", (), out), a=a, b=b, lengths=offs)[:, :m, :n]
 
 
 def _along_k_forward(out: str, a: Any, b: Any, offs: Any) -> tuple[Any, tuple[Any, Any, Any]]:

@@ -69,7 +69,8 @@ def scaled_grouped_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any, *
 def weight_gradient(a: Any, b: Any, offs: Any, *, out_dtype: Any = None) -> Any:
     """out[g] = a[offs[g]:offs[g + 1]].T @ b[offs[g]:offs[g + 1]]: a [T, M] and b [T, N] give [G, M, N], with gradients of a and b.
 
-    offs is int32 [G + 1]. A group may have any length, also 0. On a GPU it is XLA's product of groups.
+    float16 or bfloat16. offs is int32 [G + 1]. A group may have any length, also 0. The kernel reads rows of multiples of 8 elements:
+    others are padded by XLA.
     """
     a, b, offs = jnp.asarray(a), jnp.asarray(b), jnp.asarray(offs)
     if a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[0]:

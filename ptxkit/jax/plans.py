@@ -11,9 +11,10 @@ from typing import Any
 
 from ptxkit.dsl.arguments import FORMATS
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.launch.steps import FillStep, KernelStep, Step, Steps, of_dense, of_groups
+from ptxkit.gemm.launch.steps import FillStep, KernelStep, Step, Steps, of_dense, of_groups, of_groups_along_k
 from ptxkit.gemm.problem.dense import Arrays, Options
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions
+from ptxkit.gemm.problem.grouped_k import ArraysAlongK
 from ptxkit.runtime import driver
 from ptxkit.runtime.launcher import EncodedTensorMap, addresses
 from ptxkit.types import TYPES
@@ -120,7 +121,7 @@ def of_call(call: Call, device: int, pointers: Sequence[int]) -> Steps:
     elif call.kind == "groups":
         found = of_groups(GroupArrays(**seen), GroupOptions("cu_seqlens", **call.options), workspace)
     else:
-        raise LaunchError("groups along K have no kernel of their own on a GPU")
+        found = of_groups_along_k(ArraysAlongK(**seen), workspace)
     if not call.clears:
         return found
     out = seen["out"]

@@ -58,19 +58,9 @@ def _on_cpu(context: Any, *operands: Any, product: Product) -> Any:
 
 
 def _on_gpu(context: Any, *operands: Any, product: Product) -> Any:
-    if product.kind == "groups_along_k":
-        return mlir.lower_fun(functools.partial(_along_k, product), multiple_results=False)(context, *operands)
     said = words(product, context.avals_in)
     handler.register("CUDA")
     return _call(context, operands, product, said, plans.known(said).workspace_bytes)
-
-
-def _along_k(product: Product, a: Any, b: Any, lengths: Any) -> Any:
-    """Groups along K by XLA: no kernel of ptxkit is made for them. Rows before the first group are a group that is dropped."""
-    sizes = jnp.concatenate([lengths[:1], jnp.diff(lengths)])
-    dims = jax.lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), [0], [])
-    dtype = jax.dtypes.canonicalize_dtype(check(product, [jax.typeof(each) for each in (a, b, lengths)])[1])
-    return jax.lax.ragged_dot_general(a, b, sizes, dims, preferred_element_type=jnp.float32)[1:].astype(dtype)
 
 
 # ------------------------------------------------------------------------------------------------------------ batching

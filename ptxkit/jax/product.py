@@ -13,6 +13,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.gemm.launch.dense import as_one
 from ptxkit.gemm.problem.dense import Arrays, Options, Problem
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from ptxkit.gemm.problem.grouped_k import ArraysAlongK, ProblemAlongK
 from ptxkit.gemm.problem.matmul import products, result_shape
 from ptxkit.runtime.arrays import NUMPY_NAMES, ArrayView, contiguous_strides
 from ptxkit.types import TYPES
@@ -102,17 +103,8 @@ def check(product: Product, avals: Sequence[Any]) -> tuple[tuple[int, ...], Any,
     elif product.kind == "groups":
         depth = GroupProblem(GroupArrays(**seen), GroupOptions("cu_seqlens", **options)).k
     else:
-        _check_along_k(seen)
-        depth = seen["a"].shape[0]
+        depth = ProblemAlongK(ArraysAlongK(**seen)).rows
     return seen["out"].shape, dtype_of(product.out), bool(depth and math.prod(seen["out"].shape))
-
-
-def _check_along_k(seen: dict[str, ArrayView]) -> None:
-    a, b, lengths = seen["a"], seen["b"], seen["lengths"]
-    if a.dtype != b.dtype or a.dtype not in ("bf16", "f16", "f32"):
-        raise LaunchError(f"a has elements of {a.dtype} and b of {b.dtype}: groups along K are both bfloat16, both float16 or both float32")
-    if lengths.dtype != "s32":
-        raise LaunchError(f"offs has elements of {lengths.dtype}: it must be int32")
 
 
 def words(product: Product, avals: Sequence[Any], *, checked: bool = False) -> str:

@@ -19,6 +19,7 @@ def wanted(module: str) -> Any:
     flags = os.environ.get("XLA_FLAGS", "")
     if not re.search("xla_force_host_platform_device_count", flags):
         os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={DEVICES}".strip()
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")          # other tests of the process need a GPU's memory, too
     try:
         import jax
     except ImportError:

@@ -112,7 +112,7 @@ def test_second_derivatives(device: Any) -> None:
 def test_the_checker_watches_where_it_is_asked_to() -> None:
     a, b = drawn(0, (8, 64), jnp.bfloat16), drawn(1, (64, 16), jnp.bfloat16)
     plain = jax.jit(gemm)
-    with cpu_device():
+    with jax.default_device(jax.devices("cpu")[0]), cpu_device():
         assert r'checked\22: false' in plain.lower(a, b).as_text()
         with cpu_device(check=True):
             assert r'checked\22: true' in plain.lower(a, b).as_text()

@@ -48,8 +48,8 @@ WRONG: dict[str, tuple[Any, str]] = {
     "groups' activation": (lambda: grouped_gemm(X, E, OFFS, activation="silu"), "it is 'silu_and_mul' or None"),
     "groups of f32": (lambda: grouped_gemm(X.astype(jnp.float32), E.astype(jnp.float32), OFFS, transpose_b=True), "x has elements of f32"),
     "rows along K": (lambda: weight_gradient(X, X[:3], OFFS), "as many in a as in b"),
-    "offs along K": (lambda: weight_gradient(X, X, OFFS.astype(jnp.float32)), "offs has elements of f32: it must be int32"),
-    "fp8 along K": (lambda: weight_gradient(Q, Q, OFFS), "are both bfloat16"),
+    "offs along K": (lambda: weight_gradient(X, X, OFFS.astype(jnp.float32)), "cu_seqlens has elements of f32: it must be int32"),
+    "fp8 along K": (lambda: weight_gradient(Q, Q, OFFS), "a has elements of e4m3"),
 }
 
 

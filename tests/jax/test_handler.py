@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ptxkit.dsl.arguments import FORMATS
-from ptxkit.gemm.launch import dense, grouped
+from ptxkit.gemm.launch import dense, grouped, grouped_k
 from ptxkit.gemm.launch.steps import FillStep
 from ptxkit.gemm.tools.bench import stub
 from ptxkit.runtime import launcher
@@ -153,6 +153,22 @@ def test_the_handler_launches_what_group_gemm_launches(noted: Noted, gated: bool
     assert found[0] == ("fill", out.pointer, 2 * out.shape[1], 0, 2 * out.shape[1], 100, STREAM)
     assert noted.launches
     assert [each for each in found if each[0] != "fill"] == noted.launches
+
+
+@pytest.mark.ptxas
+def test_the_handler_launches_what_group_gemm_k_launches(noted: Noted) -> None:
+    from ptxkit import gemm
+
+    given = {"a": array("a", (100, 64), BF16), "b": array("b", (100, 96), BF16), "lengths": array("lengths", (4,), S32)}
+    out = array("out", (3, 64, 96), F32)
+    noted.words = iter([("f32",) * 0] * 9)
+    gemm.group_gemm_k(*given.values(), out=out, stream=STREAM)
+    ((_, (workspace, _)),) = grouped_k._workspaces._made.items() or ((0, (0x7E00_0000_0000, 0)),)
+    found, plan = run(noted, "groups_along_k", given, {}, out, workspace)
+    gemm.group_gemm_k(*given.values(), out=out, stream=STREAM)
+    assert noted.launches
+    assert [each for each in found if each[0] != "fill"] == noted.launches
+    assert bool(plan.workspace_bytes) == bool(grouped_k._workspaces._made)
 
 
 def test_a_refused_step_is_told(noted: Noted) -> None:

@@ -19,7 +19,7 @@ from ptxkit.cards import H200, Card
 from ptxkit.runtime import driver, launcher
 from ptxkit.runtime.arrays import DeviceArray, contiguous_strides
 
-from ...launch import dense, grouped, ptr_array
+from ...launch import dense, grouped, grouped_k, ptr_array
 
 PAGE = 1 << 21
 _BASE = 0x7F00_0000_0000
@@ -96,9 +96,10 @@ def _forget() -> None:
     """Drops what belongs to a device."""
     for cached in (driver.device_count, driver.device, driver._primary_context, dense.card_of, dense.compiled, dense._curve):
         cached.cache_clear()
-    for kept in (dense._plans, dense._launches, grouped._plans, grouped._launches, ptr_array._launches):
+    for kept in (dense._plans, dense._launches, grouped._plans, grouped._launches, grouped_k._plans, grouped_k._launches,
+                 ptr_array._launches):
         kept.clear()
-    for workspaces in (dense._workspaces, grouped._workspaces):
+    for workspaces in (dense._workspaces, grouped._workspaces, grouped_k._workspaces):
         workspaces._made.clear()
 
 
