@@ -1,18 +1,20 @@
-"""Make the pages of the site's api/ from docstrings, and docs/isa.md from the instruction table: `make docs`.
+"""Make the pages of the site's api/ from docstrings, docs/isa.md from the instruction table, and figures from records: `make docs`.
 
-The pages of api/ are made while the site is built (docs/hooks.py) and are in no folder; docs/isa.md is in the repository, and `--check`
-says whether it is out of date.
+The pages of api/ are made while the site is built (docs/hooks.py) and are in no folder; docs/isa.md, the marked
+figures of pages and docs/random.svg (docs/figures.py) are in the repository, and `--check` says whether they are out of date.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import importlib.util
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -303,23 +305,43 @@ class _Decoded:
 # --------------------------------------------------------------------------------------------------- the command
 
 
-def outdated() -> bool:
-    """Whether docs/isa.md is missing or says other than the table does."""
-    return not ISA.exists() or ISA.read_text(encoding="utf-8") != coverage()
+@cache
+def figures() -> ModuleType:
+    """docs/figures.py as a module."""
+    spec = importlib.util.spec_from_file_location("ptxkit_docs_figures", ROOT / "docs" / "figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def expected() -> dict[Path, str]:
+    """What is made of what stands in the repository: the page of the ISA, the plot, and pages with marked figures."""
+    made = figures()
+    pages = {path: made.filled(path.read_text(encoding="utf-8"), path.name) for path in made.pages() if path != ISA}
+    return {ISA: coverage(), made.PLOT: made.random_plot()} | pages
+
+
+def outdated() -> list[Path]:
+    """The files that are missing, or say other than the table and the records do."""
+    return [path for path, text in expected().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
 
 
 def write() -> None:
-    """docs/isa.md."""
-    ISA.write_text(coverage(), encoding="utf-8")
+    """What is out of date."""
+    for path in outdated():
+        path.write_text(expected()[path], encoding="utf-8")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write docs/isa.md from the instruction table.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when docs/isa.md is out of date")
+    parser = argparse.ArgumentParser(description="Write docs/isa.md, docs/random.svg, and the figures of pages.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when something is out of date")
     if parser.parse_args().check:
-        if outdated():
-            print("docs/isa.md is out of date: run `make docs`", file=sys.stderr)
-        return int(outdated())
+        wrong = outdated()
+        for path in wrong:
+            print(f"{path.relative_to(ROOT)} is out of date: run `make docs`", file=sys.stderr)
+        return int(bool(wrong))
     write()
     return 0
 

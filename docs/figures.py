@@ -1,0 +1,223 @@
+"""Measured figures of the pages, from the records in benchmarks/results: `make docs` writes them, `--check` of docs/generate.py compares.
+
+A page has `<!-- figure: NAME -->` before a figure and `<!-- /figure -->` after it; what stands between is made here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+RANDOM, BURST, BURST_F16 = "2026-11-26-h100-random", "2026-11-23-h200-burst", "2026-11-22-h200-burst-f16"
+SUSTAINED, FP8, ROWS, GROUPED = ("2026-11-21-h200-sustained", "2026-11-22-h200-fp8", "2026-11-26-h100-fp8-rows", "2026-11-24-h200-grouped")
+PLOT = ROOT / "docs" / "random.svg"
+
+MARK = re.compile(r"(<!-- figure: (?P<name>[\w.-]+) -->)(?P<text>.*?)(<!-- /figure -->)", re.S)
+Figure = Callable[[], str]
+
+
+@cache
+def record(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+# --------------------------------------------------------------------------------------------------- random products
+
+KINDS = {
+    "aligned": ("random:1201:90:aligned", "N, K multiples of 64", "#3a7d00"),
+    "any8": ("random:1202:90:any8", "N, K multiples of 8", "#1f6fb4"),
+    "batched": ("random:1203:60:any8:batched", "the same, batches of 2 to 128", "#7a5aa6"),
+    "e4m3": ("random:1204:50 --dtype e4m3", "e4m3, one scale, multiples of 16", "#c96a00"),
+    "tf32": ("random:1205:40 --dtype f32", "tf32, multiples of 4", "#b04a5a"),
+    "any": ("random:1206:40:any", "any N, K and base address", "#555555"),
+}
+"""The run, what its products are, and their colour in the plot."""
+
+
+def ratios(run: str, column: int = 3) -> list[float]:
+    """How much longer the better library takes (column 2: cuBLAS), product by product."""
+    return [row[column] for row in record(RANDOM)["runs"][run] if row[column] is not None]
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Between the two nearest values, by their distances."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    return ordered[low] + (ordered[min(low + 1, len(ordered) - 1)] - ordered[low]) * (place - low)
+
+
+def random_table() -> str:
+    lines = header("products | n | better library: geometric mean | 5th percentile | least | below 0.95 | cuBLAS: geometric mean")
+    for run, title in [*((run, title) for run, title, _ in KINDS.values()), ("burst", "the 43 shapes below")]:
+        best, cublas = ratios(run), ratios(run, 2)
+        lines.append(f"| {title} | {len(best)} | {geometric_mean(best):.3f} | {percentile(best, 0.05):.3f} | {min(best):.3f} | "
+                     f"{sum(ratio < 0.95 for ratio in best)} | {f'{geometric_mean(cublas):.3f} ' if cublas else ''}|")
+    return block(lines)
+
+
+def random_mean(kind: str) -> Figure:
+    return lambda: f"{geometric_mean(ratios(KINDS[kind][0])):.2f}"
+
+
+def random_least(kind: str) -> Figure:
+    return lambda: f"{min(ratios(KINDS[kind][0])):.2f}"
+
+
+def random_plot() -> str:
+    """Each random product as a dot: how many operations it has, and how much longer the better library takes."""
+    points = [(2 * math.prod(map(int, row[0].partition(":")[0].split("x"))), row[3], colour)
+              for run, _, colour in KINDS.values() for row in record(RANDOM)["runs"][run]]
+    left, top, width, height = 62, 40, 640, 300
+    smallest, largest = math.log10(min(work for work, *_ in points)), math.log10(max(work for work, *_ in points))
+    low, high = math.log2(0.5), math.log2(4)
+
+    def x(work: float) -> float:
+        return left + width * (math.log10(work) - smallest) / (largest - smallest)
+
+    def y(ratio: float) -> float:
+        return top + height * (high - math.log2(min(max(ratio, 0.5), 4))) / (high - low)
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 18} {top + height + 62}" font-family="sans-serif" '
+             'font-size="12"><rect width="100%" height="100%" fill="#fff"/>']
+    for ratio in (0.5, 0.7, 1, 1.4, 2, 2.8, 4):
+        parts.append(f'<path d="M{left} {y(ratio):.0f}h{width}" stroke="{"#222" if ratio == 1 else "#ddd"}"/>'
+                     f'<text x="{left - 6}" y="{y(ratio) + 4:.0f}" text-anchor="end">{"≥ " * (ratio == 4)}{ratio}x</text>')
+    for power in range(math.ceil(smallest), math.floor(largest) + 1):
+        parts.append(f'<path d="M{x(10 ** power):.0f} {top}v{height}" stroke="#eee"/>'
+                     f'<text x="{x(10 ** power):.0f}" y="{top + height + 16}" text-anchor="middle">10^{power}</text>')
+    for colour in dict.fromkeys(colour for *_, colour in points):
+        dots = "".join(f"M{x(work):.0f} {y(ratio):.0f}h0" for work, ratio, own in points if own == colour)
+        parts.append(f'<path d="{dots}" stroke="{colour}" stroke-width="5" stroke-linecap="round" opacity=".75"/>')
+    for place, (_, title, colour) in enumerate(KINDS.values()):
+        across, down = left + 215 * (place % 3), 12 + 16 * (place // 3)
+        parts.append(f'<circle cx="{across}" cy="{down}" r="4" fill="{colour}"/><text x="{across + 8}" y="{down + 4}">{title}</text>')
+    device = f"{len(points)} random products on an {record(RANDOM)['device']['name']}, {record(RANDOM)['date']}"
+    parts.append(f'<text x="{left + width / 2}" y="{top + height + 34}" text-anchor="middle">operations of a product (2 M N K)</text>'
+                 f'<text x="{left + width / 2}" y="{top + height + 52}" text-anchor="middle" fill="#555">time of the better library over '
+                 f'that of ptxkit: {device}</text></svg>')
+    return "".join(parts) + "\n"
+
+
+# --------------------------------------------------------------------------------------------------- shapes that were tuned for
+
+
+def digits(value: float) -> str:
+    """Four digits, or all before the point."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def extents(row: Any) -> str:
+    return f"{row['m']} x {row['n']} x {row['k']}"
+
+
+def burst_table() -> str:
+    lines = header("M x N x K | us | TFLOP/s | GB/s | cuBLAS us | cuBLASLt us | best / ours | read / ours")
+    for row in record(BURST)["rows"]:
+        seen, found = row["contestants"], row["ratios"]
+        ours = seen["ours"]
+        read = f"{found['read']['ratio']:.3f}" if "read" in found else ""
+        lines.append(f"| {extents(row)} | {digits(ours['us'])} ({digits(ours['p10'])} - {digits(ours['p90'])}) | "
+                     f"{digits(ours['tflops'])} | {digits(ours['gbs'])} | {digits(seen['cublas']['us'])} | "
+                     f"{digits(seen['cublaslt']['us'])} | {found['best']['ratio']:.3f} | {read} |")
+    return block(lines)
+
+
+def sustained_table() -> str:
+    lines = header("M x N x K | TFLOP/s | cuBLAS | cuBLAS / ours | wgmma / ours | MHz | W")
+    for row in record(SUSTAINED)["rows"]:
+        ours, found, work = row["contestants"]["ours"], row["ratios"], 2 * row["m"] * row["n"] * row["k"] / 1e6
+        lines.append(f"| {extents(row)} | {ours['tflops']:.1f} | {work / row['contestants']['cublas']['us']:.1f} | "
+                     f"{found['cublas']['ratio']:.3f} | {found['wgmma']['ratio']:.3f} | {row['mhz']} | {row['watts']:.0f} |")
+    return block(lines)
+
+
+def fp8_table() -> str:
+    lines = header("M x N x K | scales | TFLOP/s | torch._scaled_mm (fast accumulation) | ratio | of wgmma alone")
+    for row in record(FP8)["rows"]:
+        seen, found = row["contestants"], row["ratios"]
+        work = 2 * row["m"] * row["n"] * row["k"] / 1e6
+        beside = f"{work / seen['scaled_mm']['us']:.0f} | {found['scaled_mm']['ratio']:.3f}" if "scaled_mm" in seen else " | "
+        lines.append(f"| {extents(row)} | {'blocks' if row['block'] else 'one'} | {seen['ours']['tflops']:.0f} | "
+                     f"{beside} | {found['wgmma']['ratio']:.3f} |")
+    return block(lines)
+
+
+def summed(name: str, kind: str, against: str, which: str) -> Figure:
+    """A figure of a record's own summary."""
+    return lambda: f"{record(name)['summary'][kind][against][which]:.3f}"
+
+
+# --------------------------------------------------------------------------------------------------- group products
+
+PEERS = ("deep_gemm", "deep_gemm_masked", "hpc_ops")
+
+
+def grouped_mean(*kinds: str, skewed: bool | None = None, without: str = "") -> Figure:
+    """The geometric mean of the better of DeepGEMM and hpc-ops, over ours, of cases of these kinds."""
+    def of() -> str:
+        found = [min(row["contestants"][peer]["us"] for peer in PEERS if peer in row["contestants"]) / row["contestants"]["ours"]["us"]
+                 for row in record(GROUPED)["rows"] if (not kinds or row["kind"] in kinds) and row["kind"] != without
+                 and (skewed is None or row["skewed"] == skewed) and any(peer in row["contestants"] for peer in PEERS)]
+        return f"{geometric_mean(found):.2f}"
+    return of
+
+
+def grouped_torch(which: str) -> Figure:
+    return lambda: f"{record(GROUPED)['summary']['bf16']['of torch._grouped_mm'][which]:.2f}"
+
+
+def rows_mean() -> str:
+    return f"{geometric_mean(row[3] for row in record(ROWS)['rows']):.3f}"
+
+
+def header(titles: str) -> list[str]:
+    """The first two lines of a table."""
+    return [f"| {titles} |", "|---" * (titles.count("|") + 1) + "|"]
+
+
+def block(lines: Iterable[str]) -> str:
+    return "\n\n" + "\n".join(lines) + "\n\n"
+
+
+FIGURES: dict[str, Figure] = {
+    "random.table": random_table,
+    **{f"random.{kind}": random_mean(kind) for kind in KINDS},
+    **{f"random.{kind}.least": random_least(kind) for kind in KINDS},
+    "burst.table": burst_table,
+    "burst.mean": summed(BURST, "burst bf16", "best", "geometric_mean"),
+    "burst.least": summed(BURST, "burst bf16", "best", "least"),
+    "burst-f16.mean": summed(BURST_F16, "burst f16", "best", "geometric_mean"),
+    "burst-f16.least": summed(BURST_F16, "burst f16", "best", "least"),
+    "sustained.table": sustained_table,
+    "sustained.mean": summed(SUSTAINED, "sustained bf16", "cublas", "geometric_mean"),
+    "fp8.table": fp8_table,
+    "fp8-rows.mean": rows_mean,
+    "grouped.mean": grouped_mean(),
+    "grouped.without-fp8": grouped_mean(without="fp8"),
+    **{f"grouped.{kind}.{name}": grouped_mean(kind, skewed=skewed) for kind in ("bf16", "fp8", "fp8-block")
+       for name, skewed in (("alike", False), ("skewed", True))},
+    "grouped.torch": grouped_torch("mean"),
+    "grouped.torch.least": grouped_torch("least"),
+}
+
+
+def filled(text: str, place: str = "a page") -> str:
+    """A page with its figures as the records have them. Raises ValueError for a name that is no figure."""
+    def figure(found: re.Match[str]) -> str:
+        if found["name"] not in FIGURES:
+            raise ValueError(f"{place}: `{found['name']}` is no figure of docs/figures.py; figures are {', '.join(FIGURES)}")
+        return f"{found[1]}{FIGURES[found['name']]()}{found[4]}"
+    return MARK.sub(figure, text)
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
