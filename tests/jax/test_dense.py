@@ -54,7 +54,7 @@ def law(shapes: Any, dtype: Any, fusion: dict[str, Any], turned: str = "") -> No
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32], ids=["bf16", "f16", "f32"])
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 def test_every_layout(device: Any, dtype: Any, turned: str) -> None:
     law(((40, 24), (24, 48)), dtype, {}, turned)
 
@@ -141,7 +141,7 @@ def wide(scale: Any, shape: tuple[int, int]) -> Any:
 
 @pytest.mark.parametrize("kind", ["whole", "row", "block"])
 @pytest.mark.parametrize("given", ["w.T", "transpose_b"])
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 def test_scales(device: Any, kind: str, given: str) -> None:
     a, scale_a = quantised((24, 256), "a" if kind == "block" else kind)
     w, scale_w = quantised((144, 256), "b" if kind == "block" else kind)
