@@ -1,5 +1,5 @@
 """A mixture-of-experts layer: route, group GEMM of gate and up with silu-and-mul, group GEMM down, combine. On the GPU with torch, in f16
-and in fp8 with block scales, else with NumPy on the CPU device."""
+and in fp8 with block scales, else with NumPy on the CPU device. `ptxkit.torch.MoE` is such a layer with gradients."""
 from __future__ import annotations
 
 import importlib.util
@@ -11,6 +11,7 @@ import numpy as np
 
 from ptxkit import gemm
 from ptxkit.cards import H200
+from ptxkit.gemm.launch.combine import simulate as simulate_combine
 from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.runtime import driver
 
@@ -18,8 +19,13 @@ Array = np.ndarray[Any, Any]
 TOP = 2                                                      # experts of each token
 
 
-def on_cpu(x: Array, router: Array, gate_up: Array, down: Array, multiply: Callable[[Array, Array, Array, bool], Array]) -> Array:
-    """x [T, K] through TOP of E experts. router [E, K], gate_up [E, 2H, K], down [E, K, H]; multiply(x, w, ends, gated)."""
+Multiply = Callable[[Array, Array, Array, Array | None], Array]
+Combine = Callable[[Array, Array, Array], Array]
+
+
+def on_cpu(x: Array, router: Array, gate_up: Array, down: Array, multiply: Multiply, combine: Combine) -> Array:
+    """x [T, K] through TOP of E experts. router [E, K], gate_up [E, 2H, K], down [E, K, H]. multiply(x, w, ends, token): the rows of x that
+    `token` names, with a gate; or without `token` all of them, without a gate."""
     logits = x.astype(np.float32) @ router.astype(np.float32).T
     experts = np.argsort(-logits, axis=1, kind="stable")[:, :TOP]
     weights = np.exp(np.take_along_axis(logits, experts, 1))
@@ -27,44 +33,42 @@ def on_cpu(x: Array, router: Array, gate_up: Array, down: Array, multiply: Calla
     flat = experts.reshape(-1)
     order = np.argsort(flat, kind="stable")                  # the rows of one expert after another
     ends = np.searchsorted(flat[order], np.arange(len(router) + 1)).astype(np.int32)
-    hidden = multiply(x[order // TOP], gate_up, ends, True)
-    back = np.empty((len(flat), x.shape[1]), np.float32)
-    back[order] = multiply(hidden, down, ends, False)
-    combined: Array = (back.reshape(len(x), TOP, -1) * weights[..., None]).sum(1)
-    return combined
+    slot = np.empty(len(flat), np.int32)                     # the row of each choice among those of the experts
+    slot[order] = np.arange(len(flat), dtype=np.int32)
+    hidden = multiply(x, gate_up, ends, (order // TOP).astype(np.int32))
+    return combine(multiply(hidden, down, ends, None), slot.reshape(len(x), TOP), weights)
 
 
-def on_gpu(torch: Any, x: Any, router: Any, layer: Callable[[Any, Any], Any]) -> Any:
-    """The same; layer(rows, ends) does the products. Nothing of it waits for the GPU, so it could be captured into a graph."""
+def on_gpu(torch: Any, x: Any, router: Any, layer: Callable[[Any, Any, Any], Any]) -> Any:
+    """The same; layer(x, token, ends) does the products. Nothing of it waits for the GPU, so it could be captured into a graph."""
     logits, experts = (x.float() @ router.float().T).topk(TOP)
     flat, order = experts.reshape(-1).sort(stable=True)
     ends = torch.searchsorted(flat, torch.arange(len(router) + 1, device="cuda"), out_int32=True)
-    back = torch.empty((len(flat), x.shape[1]), device="cuda", dtype=torch.float32)
-    back[order] = layer(x[order // TOP], ends)
-    return (back.view(len(x), TOP, -1) * logits.softmax(1)[..., None]).sum(1)
+    slot = torch.empty(len(flat), device="cuda", dtype=torch.int32)
+    slot[order] = torch.arange(len(flat), device="cuda", dtype=torch.int32)
+    return gemm.combine(layer(x, (order // TOP).int(), ends), slot.view(-1, TOP), logits.softmax(1))
 
 
-def in_f16(gate_up: Any, down: Any) -> Callable[[Any, Any], Any]:
-    """Both products of all experts."""
-    def layer(rows: Any, ends: Any) -> Any:
-        hidden = gemm.group_gemm(rows, gate_up, ends, activation="silu_and_mul")
+def in_f16(gate_up: Any, down: Any) -> Callable[[Any, Any, Any], Any]:
+    """Both products of all experts. The first one reads the tokens where they are."""
+    def layer(x: Any, token: Any, ends: Any) -> Any:
+        hidden = gemm.group_gemm(x, gate_up, ends, activation="silu_and_mul", gather=token)
         return gemm.group_gemm(hidden, down, ends, out_dtype="f32")
 
     return layer
 
 
-def in_fp8(torch: Any, gate_up: Any, down: Any) -> Callable[[Any, Any], Any]:
+def in_fp8(torch: Any, gate_up: Any, down: Any) -> Callable[[Any, Any, Any], Any]:
     """The same in e4m3: the first product leaves its result with the scales that the second one reads."""
-    def blocks(a: Any, lines: int) -> tuple[Any, Any]:
-        """Values, and the scale of each block of `lines` x 128."""
-        parts = a.float().unflatten(-1, (-1, 128)).unflatten(-3, (-1, lines))
-        scale = parts.abs().amax((-3, -1)).clamp(min=1e-10) / 448
-        return (parts / scale[..., None, :, None]).view(a.shape).to(torch.float8_e4m3fn), scale
+    def blocks(w: Any) -> tuple[Any, Any]:
+        """Weights, and the scale of each block of 128 x 128."""
+        q, scale = gemm.quantize(w.view(-1, w.shape[-1]), "128x128")
+        return q.view(w.shape), scale.view(len(w), -1, scale.shape[1])
 
-    (gate_up, gate_up_scale), (down, down_scale) = blocks(gate_up, 128), blocks(down, 128)
+    (gate_up, gate_up_scale), (down, down_scale) = blocks(gate_up), blocks(down)
 
-    def layer(rows: Any, ends: Any) -> Any:
-        rows, scale = blocks(rows, 1)
+    def layer(x: Any, token: Any, ends: Any) -> Any:
+        rows, scale = gemm.quantize(gemm.combine(x, token[:, None]), "1x128")
         hidden_scale = torch.empty((down.shape[2] // 128, len(rows)), device="cuda").T
         hidden = gemm.group_gemm(rows, gate_up, ends, x_scale=scale, w_scale=gate_up_scale, activation="silu_and_mul",
                                  out_scale=hidden_scale)
@@ -73,16 +77,26 @@ def in_fp8(torch: Any, gate_up: Any, down: Any) -> Callable[[Any, Any], Any]:
     return layer
 
 
-def simulated(x: Array, w: Array, ends: Array, gated: bool) -> Array:
+def simulated(x: Array, w: Array, ends: Array, token: Array | None) -> Array:
     """One group product on the CPU device."""
-    out = np.zeros((len(x), w.shape[1] // 2 if gated else w.shape[1]), np.float16)
-    report = simulate(np.ascontiguousarray(x), w, ends, out, gated=gated, card=H200.with_sms(2))
+    gated = token is not None
+    out = np.zeros((int(ends[-1]), w.shape[1] // 2 if gated else w.shape[1]), np.float16)
+    report = simulate(x, w, ends, out, gated=gated, gather=token, card=H200.with_sms(2))
     assert report.verdict in ("clean", "incomplete"), report    # of tiles drawn by ticket the checker vouches for what was executed
     return out
 
 
-def exact(x: Array, w: Array, ends: Array, gated: bool) -> Array:
-    """The same in double precision."""
+def combined(y: Array, slot: Array, weights: Array) -> Array:
+    """The sums of each token's rows on the CPU device."""
+    out = np.zeros((len(slot), y.shape[1]), np.float32)
+    report = simulate_combine(y, slot, weights, out=out)
+    assert report.verdict == "clean", report
+    return out
+
+
+def exact(x: Array, w: Array, ends: Array, token: Array | None) -> Array:
+    """A group product in double precision."""
+    gated, x = token is not None, x if token is None else x[token]
     found = np.concatenate([x[a:b].astype(np.float64) @ w[g].astype(np.float64).T
                             for g, (a, b) in enumerate(itertools.pairwise(ends))])
     gate, up = np.split(found, 2, axis=1) if gated else (found, found)
@@ -104,7 +118,7 @@ def check() -> str:
     gpu = driver.available("sm_90a") and importlib.util.find_spec("torch") is not None
     shape = (512, 16, 1024, 512) if gpu else (12, 4, 64, 32)
     arrays = layer(*shape)
-    right = on_cpu(*arrays, exact)
+    right = on_cpu(*arrays, exact, lambda y, slot, weights: (y[slot] * weights[..., None]).sum(1))
     if gpu:
         import torch  # pyright: ignore[reportMissingImports]
 
@@ -112,7 +126,7 @@ def check() -> str:
         found = {name: on_gpu(torch, x, router, products).cpu().numpy()
                  for name, products in (("f16", in_f16(*weights)), ("fp8", in_fp8(torch, *weights)))}
     else:
-        found = {"f16": on_cpu(*arrays, simulated)}
+        found = {"f16": on_cpu(*arrays, simulated, combined)}
     errors = {name: np.abs(each - right).max() / np.abs(right).max() for name, each in found.items()}
     # Both products round to f16 at least once: 2^-11 of each of two steps, on sums of values of about the same size. In fp8 x, the hidden
     # values and the weights are rounded to 2^-4 each; of this data that makes at most 0.09 of the largest result.

@@ -318,7 +318,7 @@ class GroupedConfig(TiledConfig):
                  f"L2 by {loads.l2_fetch} bytes" if loads.l2_fetch != L2_FETCH else "", "" if self.staged else "direct stores",
                  "swap AB" if self.swap_ab else "", "dynamic" if self.dynamic else getattr(scheduler, "find", "").replace("linear", ""),
                  "gathered" if self.operands.gathered else "", "gated" if self.operands.gated else "",
-                 "quantised" if self.operands.quantised else "",
+                 "quantised" if self.operands.quantised else "", {"rows": "scattered", "add": "added"}.get(self.operands.scatter, ""),
                  "weights evict first" if loads.weights_evict_first else "",
                  "scales through shared memory" if isinstance(sums, BlockScaled) else "",
                  "partial boxes" if self.tokens.partial_boxes else "",
@@ -335,7 +335,8 @@ class GroupedConfig(TiledConfig):
     @property
     def _can_stage(self) -> bool:
         """Whether results have 16 or 32 bits and the rows of a stored tile are whole 32-byte spans."""
-        return not self.swap_ab and self.operands.out.bits > 8 and self.stored_columns * self.operands.out.bits % 256 == 0 \
+        whole = self.stored_columns * self.operands.out.bits % 256 == 0
+        return not self.swap_ab and not self.operands.scatter and self.operands.out.bits > 8 and whole \
             and (not self.operands.gated or self.tile.BN * self.operands.out.bits % 512 == 0)
 
     def _tile_problem(self) -> str | None:
@@ -409,6 +410,9 @@ class GroupedConfig(TiledConfig):
         if operands.gathered and (apart or scaled or self.updates_maps or self.plan):
             return ("gathered rows need tokens as rows, without partial boxes, clusters, block scales, maps of each group and a second "
                     "kernel: take TokensAsRows()")
+        if operands.scatter and (self.swap_ab or self.staged or scaled or self.plan):
+            return ("rows of results go by number from tokens as rows, by direct stores, without block scales and a second kernel: take "
+                    "TokensAsRows() and Direct()")
         if operands.layout == "ptr_array" and (self.cluster > 1 or scaled):
             return "ptr_array groups have no clusters and no block scales"
         return None

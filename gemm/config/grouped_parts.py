@@ -22,6 +22,7 @@ MIN_BOX_ROWS = 32
 Granularity = Literal[0, 8, 16, 32, 64]
 TailRows = Literal[0, 8, 16, 32]
 Vectors = Literal["", "row", "column", "row_column", "weight"]
+Scatter = Literal["", "rows", "add"]
 Find = Literal["linear", "search", "across"]
 GroupEnds = Literal["ragged", "tensormap"]
 
@@ -36,7 +37,7 @@ class GroupOperands:
     `max_groups`: the size of the group table. Results in e4m3 are quantised with one scale for every 128 columns of a row. `scales_apart`:
     the block scales of X or Y of masked groups do not follow one another as the groups' rows do. `gate_step`: with a gate and block scales,
     the number of features is a multiple of it; less than 128 where the up projection begins within a block of scales. `gathered`: the rows
-    of X are given by their numbers.
+    of X are given by their numbers. `scatter`: so are those of Y, to which results are stored ("rows") or added ("add").
     """
 
     x: type[Scalar] = bf16
@@ -50,6 +51,7 @@ class GroupOperands:
     scales_apart: bool = False
     gate_step: int = 128
     gathered: bool = False
+    scatter: Scatter = ""
 
     def __post_init__(self) -> None:
         chosen("layout", self.layout, get_args(Layout))
@@ -71,6 +73,10 @@ class GroupOperands:
         if self.gathered and (self.layout != "cu_seqlens" or self.gate_step < GATE_STEPS[-1]):
             raise ConfigError("gathered rows are those of groups with offsets, without block scales: take "
                               "layout=\"cu_seqlens\" and gate_step=128")
+        chosen("scatter", self.scatter, get_args(Scatter))
+        if self.scatter and (self.layout != "cu_seqlens" or self.gathered or self.quantised or self.gate_step < GATE_STEPS[-1]):
+            raise ConfigError("rows of results go by number in products of groups with offsets, without gathered rows, quantised "
+                              "results and block scales: take scatter=\"\"")
         if self.quantised and (self.layout == "ptr_array" or self.out is not e4m3):
             raise ConfigError("results are quantised to e4m3, where tokens are rows of one matrix")
 
@@ -176,5 +182,5 @@ class GroupLoads:
             raise ConfigError(f"0 to {MAX_STAGES} stages of weights are prefetched, not l2_prefetch_stages={self.l2_prefetch_stages}")
 
 
-__all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "GATE_STEPS", "MIN_BOX_ROWS", "DynamicGroups", "GroupLoads", "GroupOperands", "StagedGroups",
-           "StaticGroups", "SwapAB", "TokensAsRows", "Vectors"]
+__all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "GATE_STEPS", "MIN_BOX_ROWS", "DynamicGroups", "GroupLoads", "GroupOperands", "Scatter",
+           "StagedGroups", "StaticGroups", "SwapAB", "TokensAsRows", "Vectors"]

@@ -90,7 +90,7 @@ def heuristic(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
     if isinstance(chosen, GroupTile):
         return _configured(chosen, problem)
     config = _configured(chosen.tile, problem)
-    if problem.options.layout not in COUNTED:
+    if problem.options.layout not in COUNTED or problem.scatter:
         return config
     other = _second(problem, chosen, tiles_of(problem, card), card)
     if other is None:
@@ -120,8 +120,8 @@ def _configured(tile: GroupTile, problem: GroupProblem, loads: GroupLoads | None
     """
     few, deep = problem.mean <= PREFILL, problem.k * problem.x.bits >= TAIL_DEPTH * 8
     loads = loads or loads_of(problem)
-    if problem.by_element:
-        tile = replace(tile, store=Direct(1))
+    if problem.by_element or problem.scatter:
+        tile = replace(tile, store=Direct(1 if problem.by_element else 2))
     return tile.config(problem.operands, problem.sums, loads, few, TAIL_ROWS if deep else 0, problem.options.order)
 
 

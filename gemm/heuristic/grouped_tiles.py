@@ -126,7 +126,7 @@ def tiles_of(problem: GroupProblem, card: Card = H200) -> CostedTiles:
     tiles = _promoted(problem) if problem.promote else _plain(problem)
     if straddles(problem):
         tiles = tuple(replace(each, cost=each.cost * longer(each.tile, problem, card)) for each in (*tiles, *_sharing(problem)))
-    if problem.by_element:                                      # whose stores spill registers of pingpong warpgroups
+    if problem.by_element or problem.scatter:                   # whose stores spill registers of pingpong warpgroups
         tiles = tuple(each for each in tiles if not isinstance(each.tile.schedule, Pingpong))
     if problem.as_rows:
         tiles = tuple(each for each in tiles if not each.tile.swap_ab)

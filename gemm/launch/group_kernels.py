@@ -14,6 +14,7 @@ from ..kernels.grouped import group_gemm
 from ..kernels.grouped_blockscaled import group_gemm_blockscaled
 from ..kernels.grouped_gathered import group_gemm_gathered
 from ..kernels.grouped_ptr_array import group_gemm_ptr_array
+from ..kernels.grouped_scattered import group_gemm_scattered
 from ..kernels.grouped_swap_ab import group_gemm_swap_ab
 
 
@@ -23,6 +24,8 @@ def kernel_of(config: GroupedConfig) -> Kernel[...]:
         return group_gemm_ptr_array
     if config.operands.gathered:
         return group_gemm_gathered
+    if config.operands.scatter:
+        return group_gemm_scattered
     if config.swap_ab:
         return group_gemm_swap_ab
     return group_gemm_blockscaled if isinstance(config.sums, BlockScaled | ThreadScaled) else group_gemm

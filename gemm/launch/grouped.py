@@ -7,7 +7,7 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal
 
 from ptxkit.errors import LaunchError
 from ptxkit.runtime import driver
@@ -35,8 +35,9 @@ from .group_kernels import kernel_of, records_of_templates
 from .workspace import Workspaces
 
 _KEPT = 512
-ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "lengths": ("groups_lengths",), "out": ("out_pointer",),
-             "x_scale": ("x_scale", "x_scale_pointer"), "w_scale": ("w_scale_pointer",), "out_scale": ("out_scale_pointer",)}
+ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "scatter": ("scatter_numbers",), "lengths": ("groups_lengths",),
+             "out": ("out_pointer",), "x_scale": ("x_scale", "x_scale_pointer"), "w_scale": ("w_scale_pointer",),
+             "out_scale": ("out_scale_pointer",)}
 """The kernels' parameters that are addresses of arrays."""
 
 _workspaces = Workspaces()
@@ -200,7 +201,8 @@ class GroupLaunches:
 def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
                out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
                order: Order | None = None, batch_invariant: bool = False, check_lengths: bool = False,
-               gather: Any = None, weights: Any = None, config: GroupedConfig | None = None, stream: Any = None) -> Any:
+               gather: Any = None, weights: Any = None, scatter: Any = None, combine: Literal["atomic"] | None = None,
+               config: GroupedConfig | None = None, stream: Any = None) -> Any:
     """out[cu[g]:cu[g + 1]] = x[cu[g]:cu[g + 1]] @ w[g].T for every group, in one launch. Returns `out`, [M, N].
 
     Operands: x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 and e5m2 in any combination. cu_seqlens is int32
@@ -234,6 +236,11 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     With `weights`, float32 [M] on the device, row i of out is multiplied by weights[i] in f32, before it is rounded: those of a router in
     the last product of a mixture of experts. They come without scales of operands and without a gate.
 
+    With `scatter`, int32 [M] on the device, row i of the product is written to out[scatter[i]]: `out`, [R, N], is given then. Numbers below
+    0 and not below R are written nowhere; where two rows have the same number, one of them is left. With `combine="atomic"` rows are added
+    to what out has, by atomic additions in no particular order, which differ in their last bits from run to run; `gemm.combine` adds rows
+    in a fixed order. There are neither gathered rows, quantised results nor block scales then.
+
     With `batch_invariant=True` a row of x gives the same bits whatever the lengths, the number of groups and its place are: the order of
     its sums depends on K and the types alone.
     """
@@ -241,9 +248,12 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
         check(cu_seqlens, view(x if gather is None else gather, "x").shape[0])
     if weights is not None and (x_scale is not None or w_scale is not None):
         raise LaunchError("weights: with scales of operands multiply x_scale, of rows, by them instead")
-    options = GroupOptions("cu_seqlens", _gated(activation), mean_tokens, fast_accum, order, batch_invariant, weights is not None)
+    options = GroupOptions("cu_seqlens", _gated(activation), mean_tokens, fast_accum, order, batch_invariant, weights is not None,
+                           _adds(combine))
+    if scatter is not None and out is None:
+        raise LaunchError("scatter: give out, [rows, N], whose rows the numbers name")
     x_scale = weights if x_scale is None else x_scale
-    return _run(x, w, cu_seqlens, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream, gather)
+    return _run(x, w, cu_seqlens, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream, (gather, scatter))
 
 
 def group_gemm_masked(x: Any, w: Any, masked_m: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
@@ -291,12 +301,18 @@ def _gated(activation: str | None) -> bool:
     return activation is not None
 
 
+def _adds(combine: str | None) -> bool:
+    if combine not in (None, "atomic"):
+        raise LaunchError(f"combine={combine!r}: it is 'atomic', which adds rows in no particular order, or None")
+    return combine is not None
+
+
 def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, out_dtype: Any, options: GroupOptions,
-         config: GroupedConfig | None, stream: Any, gather: Any = None) -> Any:
+         config: GroupedConfig | None, stream: Any, numbers: tuple[Any, Any] = (None, None)) -> Any:
     """A launch is known by what tells its arrays from others, where their library says that (`marks`), else by views of them."""
     if getattr(x, "requires_grad", False) or getattr(w, "requires_grad", False) or getattr(out, "requires_grad", False):
         refuse_gradients(("x", x), ("w", w), ("out", out))
-    key: Any = marks(x, w, lengths, out, *scales, gather) if out is not None and out_dtype is None else None
+    key: Any = marks(x, w, lengths, out, *scales, *numbers) if out is not None and out_dtype is None else None
     if key is not None:
         key = key, options, config
     found = _launches.get(key) if key is not None else None
@@ -305,12 +321,12 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
         if out is None:
             _, _, n, _, _ = extents(seen_x, seen_w, options)
             word = type_name(out_dtype) or ("e4m3" if scales[2] is not None else "bf16" if TYPES[seen_x.dtype].bits == 8 else seen_x.dtype)
-            rows = seen_x.shape[:-1] if gather is None else (gathered_rows(view(gather, "gather"), options),)
+            rows = seen_x.shape[:-1] if numbers[0] is None else (gathered_rows(view(numbers[0], "gather"), options),)
             out = empty_like_owner(seen_x, (*rows, n), word)
         else:
             check_out_dtype(out, out_dtype)
         rest = [None if array is None else view(array, name)
-                for name, array in zip(GroupArrays._fields[4:], (*scales, gather), strict=True)]
+                for name, array in zip(GroupArrays._fields[4:], (*scales, *numbers), strict=True)]
         arrays = GroupArrays(seen_x, seen_w, view(lengths, NAMES[options.layout]), view(out, "out"), *rest)
         key = (arrays, options, config) if key is None else key
         found = _launches.get(key)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array | None = None, w_scale: Array | None = None,
              out_scale: Array | None = None, layout: Layout = "cu_seqlens", gated: bool = False, mean_tokens: float | None = None,
              fast_accum: bool | None = None, batch_invariant: bool = False, dtype: str | None = None, out_dtype: str | None = None,
-             gather: Array | None = None, weights: Array | None = None, config: GroupedConfig | None = None, card: Card = H200,
-             schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
+             gather: Array | None = None, weights: Array | None = None, scatter: Array | None = None, add: bool = False,
+             config: GroupedConfig | None = None, card: Card = H200, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
     """`gemm.group_gemm` with the configuration for `card`, executed on the CPU.
 
     Arrays are float16, float32, ml_dtypes' bfloat16 and float8, or unsigned integers with the bits of `dtype` (x, w) and `out_dtype`
@@ -45,10 +45,10 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     """
     from ptxkit.sim import Report
 
-    options = GroupOptions(layout, gated, mean_tokens, fast_accum, None, batch_invariant, weights is not None)
+    options = GroupOptions(layout, gated, mean_tokens, fast_accum, None, batch_invariant, weights is not None, add)
     x_scale = x_scale if weights is None else weights
     given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale,
-                                     "out_scale": out_scale, "gather": gather}
+                                     "out_scale": out_scale, "gather": gather, "scatter": scatter}
     arrays = _views(given, dtype, out_dtype)
     problem = GroupProblem(arrays, options)
     if problem.empty:
@@ -60,7 +60,7 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     if problem.in_parts:
         more: dict[str, Any] = {"layout": layout, "gated": gated, "mean_tokens": problem.mean, "fast_accum": fast_accum, "config": config,
                                 "batch_invariant": batch_invariant, "dtype": dtype, "out_dtype": out_dtype, "card": card,
-                                "schedule": schedule, "seed": seed, "check": check}
+                                "schedule": schedule, "seed": seed, "check": check, "add": add}
         of_parts = [_part(given, first, count, layout) for first, count in spans(problem.groups)]
         if weights is not None:
             of_parts = [{**part, "x_scale": None, "weights": weights} for part in of_parts]
@@ -109,7 +109,7 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
 
     def pointer(name: str) -> Any:
         array = given.get(name)
-        if name in ("lengths", "gather"):
+        if name in ("lengths", "gather", "scatter"):
             assert array is not None
             return array.view(np.uint32)
         if name == "x":
@@ -186,14 +186,15 @@ def _views(given: dict[str, Array | None], dtype: str | None, out_dtype: str | N
     """The arrays as the device adapter would see them."""
     words = {"x": dtype, "w": dtype}
     views = {name: _view(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items()
-             if array is not None and name not in ("lengths", "gather")}
-    for name in ("lengths", "gather"):
+             if array is not None and name not in _NUMBERS}
+    for name in _NUMBERS:
         array = given.get(name)
         if array is not None:
             views[name] = views["x"]._replace(shape=array.shape, strides=(1,), dtype=_INTEGERS.get(array.dtype.name, "s64"))
     return GroupArrays(**views)
 
 
+_NUMBERS = ("lengths", "gather", "scatter")
 _INTEGERS = {"int32": "s32", "uint32": "u32"}
 
 

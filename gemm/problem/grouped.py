@@ -17,7 +17,7 @@ from ptxkit.types import TYPES
 from ..collective.atoms import ROWS
 from ..collective.thread_scales import BLOCK
 from ..config.grouped import CAPACITIES, GroupedConfig, GroupOperands, StagedGroups
-from ..config.grouped_parts import Vectors
+from ..config.grouped_parts import Scatter, Vectors
 from ..config.parts import BlockScaled, Promoted, Promotion, ScaleLoad, Sums, TensorCoreSums, ThreadScaled
 from ..scheduler.group_table import Layout
 from ..scheduler.grouped import ORDERS, Order
@@ -35,7 +35,8 @@ NAMES: dict[Layout, str] = {"cu_seqlens": "cu_seqlens", "masked": "masked_m", "c
 
 
 class GroupArrays(NamedTuple):
-    """x [M, K] (masked: [G, rows, K]), w [G, N, K], lengths [G + 1] (masked: [G]), out [M, N]. With gather [M] x is [rows, K]."""
+    """x [M, K] (masked: [G, rows, K]), w [G, N, K], lengths [G + 1] (masked: [G]), out [M, N]. With gather [M] x is [rows, K], with
+    scatter [M] out is [rows, N]."""
 
     x: ArrayView
     w: ArrayView
@@ -45,6 +46,7 @@ class GroupArrays(NamedTuple):
     w_scale: ArrayView | None = None
     out_scale: ArrayView | None = None
     gather: ArrayView | None = None
+    scatter: ArrayView | None = None
 
     def named(self) -> list[tuple[str, ArrayView]]:
         """Those that are given, by name."""
@@ -62,7 +64,9 @@ class GroupOptions:
     order: Order | None = None
     batch_invariant: bool = False
     weighted: bool = False
-    """Whether x_scale are weights of the rows of out."""
+    """Whether x_scale are weights of the rows of the product."""
+    add: bool = False
+    """Whether the rows of the product are added to those of out."""
 
 
 class GroupProblem:
@@ -84,7 +88,10 @@ class GroupProblem:
         if out.dtype == "e4m3" and not self.quantised:
             raise LaunchError("out has elements of e4m3: give out_scale as well, float32 [M, N / 128], for the scale of every 128 columns")
         check_dtype("out", out, ("e4m3",) if self.quantised else RESULTS)
-        check_shape("out", out, (self.rows, self.n) if self.gathered else (*x.shape[:-1], self.n))
+        self.scatter: Scatter = "" if arrays.scatter is None else "add" if options.add else "rows"
+        self.out_rows = out.shape[0] if self.scatter else self.rows
+        check_shape("out", out, (None if self.scatter else self.rows, self.n) if self.gathered or self.scatter else (*x.shape[:-1], self.n))
+        self._scatter(arrays.scatter)
         self.x, self.w, self.out = TYPES[x.dtype], TYPES[w.dtype], TYPES[out.dtype]
         self._lengths(arrays.lengths)
         if options.order is not None and options.order not in ORDERS:
@@ -165,11 +172,14 @@ class GroupProblem:
             raise LaunchError(f"out has strides {out.strides} at address {out.pointer:#x}: rows of quantised results begin at multiples of "
                               "16 bytes")
         self.by_element = bool(self.n % 8 or out.pointer % 16 or (self.rows > 1 and out.strides[-2] * result % 16))
+        if self.by_element and self.options.add and result < 4:
+            raise LaunchError(f"out has {self.n} columns of {out.dtype}, at strides {out.strides}: atomic additions of 16 bits need rows "
+                              "of a multiple of 8 that begin at multiples of 16 bytes; take a float32 result")
         for name, array in (("x", x), ("out", out)):
             if len(array.shape) == 3 and array.shape[0] > 1 and array.strides[0] != array.shape[1] * array.strides[1]:
                 raise LaunchError(f"the groups of {name} are {array.strides[0]} elements apart: masked groups follow one another without "
                                   f"gaps, {array.shape[1] * array.strides[1]} apart")
-        if self.rows > 1 and out.strides[-2] < self.n:
+        if self.out_rows > 1 and out.strides[-2] < self.n:
             raise LaunchError(f"the rows of out are {out.strides[-2]} elements apart: rows of {self.n} would overlap")
         row = w.strides[1] * size if w.shape[1] > 1 else self.k * size
         group = w.strides[0] * size if self.groups > 1 else w.shape[1] * row
@@ -214,6 +224,8 @@ class GroupProblem:
             return
         if self.options.gated and self.n % 8:
             raise LaunchError(f"gate and up have {self.n} features: with block scales their number is a multiple of 8")
+        if self.scatter:
+            raise LaunchError("scatter: the kernel of scattered rows has no block scales; combine the rows of the result instead")
         if self.gathered:
             raise LaunchError("gather: the kernels of gathered rows have no block scales; take scales of rows and features, or gather the "
                               "rows and their scales before")
@@ -227,6 +239,19 @@ class GroupProblem:
             span = 1 + sum((extent - 1) * stride for extent, stride in zip(w.shape, w.strides, strict=True))
             if w.pointer % 16 == 0 and span < 1 << 31:
                 self.w_s_lines = Lines((span,), ())
+
+    def _scatter(self, scatter: ArrayView | None) -> None:
+        if scatter is None:
+            if self.options.add:
+                raise LaunchError('combine="atomic" adds rows to those of out by number: give scatter as well')
+            return
+        if self.options.layout != "cu_seqlens" or self.gathered or self.quantised:
+            raise LaunchError("scatter: the kernel of scattered rows has groups with offsets, neither gathered rows nor quantised results")
+        check_dtype("scatter", scatter, ("s32", "u32"))
+        check_shape("scatter", scatter, (self.rows,))
+        check_contiguous("scatter", scatter)
+        if not self.k:
+            raise LaunchError("K = 0 leaves nothing to scatter: clear the rows of out without a gemm")
 
     def _weights(self, weights: ArrayView | None, w_scale: ArrayView | None) -> None:
         if weights is None or w_scale is not None:
@@ -255,12 +280,12 @@ class GroupProblem:
     def operands(self) -> GroupOperands:
         """The element types, the layout and the epilogue that a configuration must have; and the smallest table that has room."""
         return GroupOperands(self.x, self.w, self.out, self.options.layout, self.options.gated, self.scaled, self.vectors,
-                             self.capacity, self.scales_apart, self.gate_step, self.gathered)
+                             self.capacity, self.scales_apart, self.gate_step, self.gathered, self.scatter)
 
     @property
     def as_rows(self) -> bool:
         """Whether tokens must be rows of a tile, however few there are."""
-        return self.options.batch_invariant or self.by_element or self.gathered
+        return self.options.batch_invariant or self.by_element or self.gathered or bool(self.scatter)
 
     @property
     def gate_step(self) -> int:
@@ -316,7 +341,8 @@ class GroupProblem:
                   "weights_divmod": inverse(self.weight_work_tiles(config))}
         gathered = {"x": {"pointer": pointer("x"), "numbers": pointer("gather"), "pitch": self.x_lines.strides[0] // CHUNK,
                           "rows": self.x_rows, "depth": self.k * self.x.bits // 8}} if self.gathered else {}
-        return {**gathered, "groups": groups, "out": {"pointer": pointer("out"), "row": self.out_row, "batch": 0},
+        scattered = {"scatter": {"numbers": pointer("scatter"), "rows": self.out_rows}} if self.scatter else {}
+        return {**gathered, **scattered, "groups": groups, "out": {"pointer": pointer("out"), "row": self.out_row, "batch": 0},
                 "x_scale": x_scale,
                 "w_scale": {"pointer": pointer("w_scale"), "group_stride": w_strides[0], "mn_stride": w_strides[1],
                             "k_stride": w_strides[2]},
