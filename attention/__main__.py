@@ -1,0 +1,29 @@
+"""`python -m ptxkit.attention bench` and `verify`: attention beside other libraries, and against float64."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ptxkit.errors import PtxkitError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: right; 1: wrong or failed; 2: usage."""
+    from .tools import bench, verify
+
+    parser = argparse.ArgumentParser(prog="python -m ptxkit.attention", description="Hopper attention kernels written with ptxkit.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    bench.add_arguments(commands.add_parser("bench", help="12 shapes beside torch's backends, interleaved (needs torch and a GPU)"))
+    verify.add_arguments(commands.add_parser("verify", help="random problems against float64, with guard bands (needs torch)"))
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except PtxkitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
