@@ -130,7 +130,7 @@ def _ours(torch: Any, sets: list[Any], causal: bool) -> Entry:
     def launch(q: Any, k: Any, v: Any, out: Any) -> None:
         attention(q, k, v, is_causal=causal, out=out)
 
-    launches: list[Launch] = [partial(launch, *three, out) for three, out in zip(sets, outs, strict=True)]
+    launches: list[Launch] = [partial(launch, q, k, v, out) for (q, k, v), out in zip(sets, outs, strict=True)]
     return Entry("ours", launches, keeps=(lambda: outs[0],))
 
 

@@ -97,6 +97,14 @@ def products_of_rows(a: Any, first: Any, b: Any, second: Any, out: Any) -> None:
     judge(simulate_products(*arrays, out=array(out, "out"), check=checks()))
 
 
+def attended(q: Any, k: Any, v: Any, out: Any, **more: Any) -> None:
+    """`ptxkit.attention(q, k, v, out=out, ...)` on the CPU device."""
+    from ptxkit.attention.launch.simulate import simulate
+
+    arrays = {name: array(value, name) if isinstance(value, torch.Tensor) else value for name, value in more.items()}
+    judge(simulate(array(q, "q"), array(k, "k"), array(v, "v"), array(out, "out"), check=checks(), **arrays))
+
+
 def checks() -> bool:
     """Whether a block asked for the checker."""
     return bool(_uses.checking)
@@ -127,4 +135,4 @@ def _numpy_types() -> dict[Any, Any]:
     return {getattr(torch, name): getattr(ml_dtypes, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
 
 
-__all__ = ["array", "checks", "combined", "cpu_device", "dense", "grouped", "grouped_k", "judge", "products_of_rows", "require"]
+__all__ = ["array", "attended", "checks", "combined", "cpu_device", "dense", "grouped", "grouped_k", "judge", "products_of_rows", "require"]

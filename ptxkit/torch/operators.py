@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
 
-from . import combine, cpu, fake, gate, gradients, products, quantized
+from . import attention, combine, cpu, fake, gate, gradients, products, quantized
 from . import weight_gradient as along_k
 from .framework import torch
 
@@ -128,6 +128,7 @@ def define() -> None:
             _define(operator)
         for in_place in IN_PLACE:
             _define_in_place(in_place)
+        attention.define(_library)
 
 
 def _define(operator: Operator) -> None:

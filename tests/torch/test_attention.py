@@ -1,0 +1,78 @@
+"""torch.ops.ptxkit.attention beside torch's own attention: results, gradients, fake tensors, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ptxkit.errors import LaunchError
+from tests.torch import wanted
+
+torch = wanted(__name__)
+
+import ptxkit.torch  # noqa: E402, F401
+
+ops: Any = torch.ops.ptxkit
+sdpa = torch.nn.functional.scaled_dot_product_attention
+
+
+def operands(device: str, heads: int = 2, kv_heads: int = 2, rows: int = 40, keys: int = 40, *, grad: bool = False) -> list[Any]:
+    generator = torch.Generator().manual_seed(3)
+    shapes = (1, heads, rows, 64), (1, kv_heads, keys, 64), (1, kv_heads, keys, 64)
+    return [torch.randn(shape, generator=generator).to(device, torch.bfloat16).requires_grad_(grad) for shape in shapes]
+
+
+def close(ours: Any, right: Any) -> bool:
+    return bool(torch.allclose(ours.float().cpu(), right.float().cpu(), atol=0.02, rtol=0.02))
+
+
+def test_it_is_torchs_attention(device: str) -> None:
+    q, k, v = operands(device, 4, 2, 50, 33)
+    found = ops.attention(q, k, v, scale=0.2, enable_gqa=True)
+    wide = [x.float().repeat_interleave(2, 1) for x in (k, v)]
+    assert close(found, sdpa(q.float(), *wide, scale=0.2))
+    out, lse = ops.attention_lse(q, k, v, scale=0.2, enable_gqa=True)
+    assert torch.equal(out, found)
+    assert close(lse, (0.2 * q.float() @ wide[0].mT).logsumexp(-1))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_gradients_are_those_of_torch(device: str, kv_heads: int) -> None:
+    ours, theirs = (operands(device, 2, kv_heads, grad=True) for _ in range(2))
+    weight = torch.randn(1, 2, 40, 64, generator=torch.Generator().manual_seed(4)).to(device)
+    (ops.attention(*ours, is_causal=True, enable_gqa=kv_heads == 1).float() * weight).sum().backward()
+    q, k, v = theirs
+    wide = [x.float().repeat_interleave(2 // kv_heads, 1) for x in (k, v)]
+    (sdpa(q.float(), *wide, is_causal=True) * weight).sum().backward()
+    for own, right in zip(ours, theirs, strict=True):
+        assert own.grad is not None
+        assert float((own.grad - right.grad).abs().max()) <= 0.03 * float(right.grad.abs().max())
+
+
+def test_what_has_no_gradient_is_one_sentence(device: str) -> None:
+    q, k, v = operands(device, keys=30, grad=True)
+    with pytest.raises(LaunchError, match="as many queries as keys"):
+        ops.attention(q, k, v, is_causal=True)
+    packed = [x[0].transpose(0, 1) for x in operands(device, grad=True)]
+    starts = torch.tensor([0, 40], dtype=torch.int32, device=device)
+    with pytest.raises(LaunchError, match="packed sequences have no gradient"):
+        ops.attention(*packed, cu_seqlens=starts)
+    with torch.no_grad():
+        assert close(ops.attention(*packed, cu_seqlens=starts).transpose(0, 1), sdpa(*(x.float() for x in operands(device)))[0])
+
+
+def test_fake_tensors_have_the_shape_and_the_refusals() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q, k = torch.empty(2, 4, 100, 128, dtype=torch.float16), torch.empty(2, 2, 70, 128, dtype=torch.float16)
+        out, lse = ops.attention_lse(q, k, k, enable_gqa=True)
+        assert (out.shape, out.dtype, lse.shape, lse.dtype) == (q.shape, q.dtype, (2, 4, 100), torch.float32)
+        with pytest.raises(LaunchError, match="enable_gqa=True"):
+            ops.attention(q, k, k)
+
+
+def test_outside_of_the_cpu_device_tensors_of_the_cpu_are_refused() -> None:
+    with pytest.raises(LaunchError, match="cpu_device"):
+        ops.attention(*operands("cpu"))
