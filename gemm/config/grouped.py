@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from math import gcd
 from typing import Any, ClassVar
 
+from ptxkit.layout import Major
 from ptxkit.smem import SHARED_LIMIT
 from ptxkit.types import Scalar
 
@@ -37,6 +38,7 @@ from .grouped_parts import (
 from .parts import L2_FETCH, MAX_STAGES, BlockScaled, ConfigError, Cooperative, Direct, Pingpong, Promoted, ThreadScaled, Tile
 from .tiled import TiledConfig
 
+MN_SPAN = 64                # elements of 16 bits in 128 bytes: the columns of MN-major weights that one copy loads
 MAX_COLUMN_SCALES = 8
 """The most scales of columns that a thread holds."""
 
@@ -120,6 +122,16 @@ class GroupedConfig(TiledConfig):
     def b(self) -> type[Scalar]:
         """The element type of B."""
         return self.operands.x if self.swap_ab else self.operands.w
+
+    @property
+    def a_major(self) -> Major:
+        """The major of tiles of A."""
+        return self.operands.w_major if self.swap_ab else "k"
+
+    @property
+    def b_major(self) -> Major:
+        """The major of tiles of B."""
+        return "k" if self.swap_ab else self.operands.w_major
 
     @property
     def n_granularity(self) -> int:
@@ -358,6 +370,9 @@ class GroupedConfig(TiledConfig):
         for name, extent, by in (("A", tile.BM, self.scheduler.cluster.n), ("B", tile.BN, self.scheduler.cluster.m)):
             if extent % (8 * by):
                 return f"{by} CTAs cannot share {name} tiles of {extent} lines in parts of 8: take a smaller cluster"
+        lines = tile.BM if self.swap_ab else tile.BN
+        if self.operands.w_major == "mn" and lines % MN_SPAN:
+            return f"tiles of weights that are contiguous along N have a multiple of {MN_SPAN} features, not {lines}"
         return self._token_problem()
 
     def _token_problem(self) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from ptxkit.layout import Major
 from ptxkit.types import Scalar, bf16, e4m3
 
 from ..scheduler.group_table import Layout
@@ -38,6 +39,7 @@ class GroupOperands:
     the block scales of X or Y of masked groups do not follow one another as the groups' rows do. `gate_step`: with a gate and block scales,
     the number of features is a multiple of it; less than 128 where the up projection begins within a block of scales. `gathered`: the rows
     of X are given by their numbers. `scatter`: so are those of Y, to which results are stored ("rows") or added ("add").
+    `w_major`: "mn" if the weights of a group are contiguous along N instead of K, with 16 bits.
     """
 
     x: type[Scalar] = bf16
@@ -52,6 +54,7 @@ class GroupOperands:
     gate_step: int = 128
     gathered: bool = False
     scatter: Scatter = ""
+    w_major: Major = "k"
 
     def __post_init__(self) -> None:
         chosen("layout", self.layout, get_args(Layout))
@@ -77,6 +80,10 @@ class GroupOperands:
         if self.scatter and (self.layout != "cu_seqlens" or self.gathered or self.quantised or self.gate_step < GATE_STEPS[-1]):
             raise ConfigError("rows of results go by number in products of groups with offsets, without gathered rows, quantised "
                               "results and block scales: take scatter=\"\"")
+        chosen("w_major", self.w_major, get_args(Major))
+        if self.w_major == "mn" and (self.w.bits != 16 or self.gated or self.layout == "ptr_array"):
+            raise ConfigError("weights that are contiguous along N have 16 bits, no gate and one matrix for all groups, since wgmma "
+                              "transposes 16-bit types only: take w_major=\"k\"")
         if self.quantised and (self.layout == "ptr_array" or self.out is not e4m3):
             raise ConfigError("results are quantised to e4m3, where tokens are rows of one matrix")
 

@@ -57,8 +57,9 @@ def group_gemm_gathered(w: TensorMap, y: TensorMap, x: Gathered, groups: Groups,
     config = GroupedConfig(operands, tokens, tile, stages, schedule, scheduler, store, loads)
     pingpong, mma_warpgroups = isinstance(schedule, Pingpong), config.warpgroups
     atom = Mma(operands.x, operands.w, tile.BN)
-    a_tile, b_tile = (smem.tile(type_, (stages, lines, tile.BK), name=name)
-                      for type_, lines, name in ((operands.x, tile.BM, "A"), (operands.w, tile.BN, "B")))
+    a_tile, b_tile = (smem.tile(type_, (stages, lines, tile.BK), major=major, name=name)
+                      for type_, lines, major, name in ((operands.x, tile.BM, config.a_major, "A"),
+                                                        (operands.w, tile.BN, config.b_major, "B")))
     staging = allocate_staging(Staged(config.buffers) if config.staged else None, mma_warpgroups, config.stored_columns, operands.out,
                                "Y staging")
     kept = smem.array(f32, config.kept_bytes // 4, name="kept for the next tile") if config.kept_bytes else None

@@ -50,8 +50,9 @@ def group_gemm_scattered(x: TensorMap, w: TensorMap, x_tail: TensorMap, groups: 
     pingpong, mma_warpgroups = isinstance(schedule, Pingpong), config.warpgroups
     cluster = Cluster(scheduler.cluster.m, scheduler.cluster.n)
     atom = Mma(operands.x, operands.w, tile.BN)
-    a_tile, b_tile = (smem.tile(type_, (stages, lines, tile.BK), name=name)
-                      for type_, lines, name in ((operands.x, tile.BM, "A"), (operands.w, tile.BN, "B")))
+    a_tile, b_tile = (smem.tile(type_, (stages, lines, tile.BK), major=major, name=name)
+                      for type_, lines, major, name in ((operands.x, tile.BM, config.a_major, "A"),
+                                                        (operands.w, tile.BN, config.b_major, "B")))
     pipeline = Pipeline(stages, 1 if pingpong else mma_warpgroups, cluster)
     turns = OrderedSequence.allocate() if pingpong else None
     tiles = GroupWork(config, groups, workspace, 4 * mma_warpgroups)

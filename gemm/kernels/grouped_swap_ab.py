@@ -51,8 +51,9 @@ def group_gemm_swap_ab(x: TensorMap, w: TensorMap, x_tail: TensorMap, groups: Gr
     pingpong, mma_warpgroups = isinstance(schedule, Pingpong), config.warpgroups
     cluster = Cluster(scheduler.cluster.m, scheduler.cluster.n)
     atom = Mma(operands.w, operands.x, tile.BN)
-    a_tile, b_tile = (smem.tile(type_, (stages, lines, tile.BK), name=name)
-                      for type_, lines, name in ((operands.w, tile.BM, "A"), (operands.x, tile.BN, "B")))
+    a_tile, b_tile = (smem.tile(type_, (stages, lines, tile.BK), major=major, name=name)
+                      for type_, lines, major, name in ((operands.w, tile.BM, config.a_major, "A"),
+                                                        (operands.x, tile.BN, config.b_major, "B")))
     pipeline = Pipeline(stages, 1 if pingpong else mma_warpgroups, cluster)
     turns = OrderedSequence.allocate() if pingpong else None
     tiles = GroupWork(config, groups, workspace, 4 * mma_warpgroups)

@@ -205,7 +205,8 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
                config: GroupedConfig | None = None, stream: Any = None) -> Any:
     """out[cu[g]:cu[g + 1]] = x[cu[g]:cu[g + 1]] @ w[g].T for every group, in one launch. Returns `out`, [M, N].
 
-    Operands: x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 and e5m2 in any combination. cu_seqlens is int32
+    Operands: x [M, K] and w [G, N, K], both with contiguous K, of bf16 or f16, or of e4m3 and e5m2 in any combination. w of 16 bits may be
+    contiguous along N instead, as a transposed view of [G, K, N], where there is no gate. cu_seqlens is int32
     [G + 1] on the device. Only the kernel reads it, nothing is copied to the host, and a captured launch may be replayed with other
     lengths. A group may have any length, also 0. Of more than 1024 groups each launch has up to 1024. Rows of `out` outside of all groups
     are not written.

@@ -127,8 +127,8 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
     other = TensorMap(seen, box=(1, 16 // out.itemsize)) if config.updates_maps else TensorMap(flat_x[0, :16 // x.itemsize],
                                                                                                     box=(16 // x.itemsize,))
     nothing = TensorMap(flat_x[0, :16 // x.itemsize], box=(16 // x.itemsize,))
-    maps: dict[str, Any] = {"x": _lines(flat_x, True), "w": _lines(halves, True), "y": other, "sfa_map": nothing, "sfb_map": nothing,
-                            "x_tail": nothing}
+    maps: dict[str, Any] = {"x": _lines(flat_x, True), "w": _lines(halves, problem.w_major == "k"), "y": other,
+                            "sfa_map": nothing, "sfb_map": nothing, "x_tail": nothing}
     if "y" in records:
         lines, y_offset = problem.stored(config)
         maps["y"] = _described(flat_out, records["y"], lines, -y_offset)

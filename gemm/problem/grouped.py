@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
 from ptxkit.idioms import inverse
+from ptxkit.layout import Major
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.runtime.launch import check_aligned, check_contiguous, check_dtype, check_shape
 from ptxkit.types import TYPES
@@ -100,6 +101,7 @@ class GroupProblem:
         if mean is not None and not mean > 0:
             raise LaunchError(f"mean_tokens={mean}: it is the expected number of rows of a group, more than 0; None is rows / groups")
         self.mean = float(mean) if mean is not None else self.rows / max(1, self.groups)
+        self.w_major: Major = "mn" if along_n(w, options) else "k"
         self.by_element = False                                 # whether rows of out begin anywhere, or N is no multiple of 8
         self.x_lines = self.w_lines = self.y_lines = self.s_lines = self.w_s_lines = Lines((), ())
         if not self.empty:
@@ -159,13 +161,15 @@ class GroupProblem:
             bytes = TYPES[array.dtype].bits // 8
             check_aligned(name, array, bytes if name == "out" else 16)
             check_forwards(name, array)
-            if array.shape[-1] > 1 and array.strides[-1] != 1:
+            lying = name == "w" and self.w_major == "mn"        # with another contiguous extent than the last
+            if array.shape[-1] > 1 and array.strides[-1] != 1 and not lying:
                 raise LaunchError(f"{name} has strides {array.strides}: its last extent must be contiguous; pass a contiguous copy")
             if name == "out":
                 continue
-            for axis in range(len(array.shape) - 1):
-                if array.shape[axis] > 1 and array.strides[axis] * bytes % 16:
-                    raise LaunchError(f"{name} has strides {array.strides}: all but the last are multiples of {16 // bytes} (16 bytes)")
+            for axis in range(len(array.shape)):
+                if axis != len(array.shape) - 1 - lying and array.shape[axis] > 1 and array.strides[axis] * bytes % 16:
+                    which = "contiguous one" if lying else "last"
+                    raise LaunchError(f"{name} has strides {array.strides}: all but the {which} are multiples of {16 // bytes} (16 bytes)")
         if self.k * size % 16:
             raise LaunchError(f"K = {self.k}: group_gemm needs rows of x and w of a multiple of 16 bytes, {16 // size} elements; pad them")
         if self.quantised and (out.pointer % 16 or out.strides[-2] % 16):
@@ -187,7 +191,10 @@ class GroupProblem:
         if self.gathered and self.x_rows * self.x_lines.strides[0] // CHUNK >= (1 << 32) - 1:
             raise LaunchError(f"x has shape {x.shape} and strides {x.strides}: gathered rows begin within 64 GiB; gather from parts of it")
         self.y_lines = Lines((self.n, self.rows), (out.strides[-2] * result if self.rows > 1 else self.n * result,))
-        if self.options.gated:
+        if self.w_major == "mn":
+            row = w.strides[2] * size
+            self.w_lines = Lines((self.n, self.k, self.groups), (row, w.strides[0] * size if self.groups > 1 else self.k * row))
+        elif self.options.gated:
             self.w_lines = Lines((self.k, self.n, 2, self.groups), (row, self.n * row, group))
         else:
             self.w_lines = Lines((self.k, self.n, self.groups), (row, group))
@@ -280,7 +287,8 @@ class GroupProblem:
     def operands(self) -> GroupOperands:
         """The element types, the layout and the epilogue that a configuration must have; and the smallest table that has room."""
         return GroupOperands(self.x, self.w, self.out, self.options.layout, self.options.gated, self.scaled, self.vectors,
-                             self.capacity, self.scales_apart, self.gate_step, self.gathered, self.scatter)
+                             self.capacity, self.scales_apart, self.gate_step, self.gathered, self.scatter,
+                             self.w_major)
 
     @property
     def as_rows(self) -> bool:
@@ -393,6 +401,12 @@ def gathered_rows(gather: ArrayView, options: GroupOptions) -> int:
     return gather.shape[0]
 
 
+def along_n(w: ArrayView, options: GroupOptions) -> bool:
+    """Whether the weights are read as they lie, contiguous along N: w [groups, N, K] is then a transposed view of [groups, K, N]."""
+    (_, n, k), (_, line, element) = w.shape, w.strides
+    return k > 1 and element != 1 and (line == 1 or n == 1) and TYPES[w.dtype].bits == 16 and not options.gated
+
+
 def extents(x: ArrayView, w: ArrayView, options: GroupOptions) -> tuple[int, int, int, int, int]:
     """(groups, rows of x, N, K, rows from a masked group to the next)."""
     masked = options.layout == "masked"
@@ -423,4 +437,4 @@ def misfit(ends: Sequence[int], rows: int) -> str | None:
     return None
 
 
-__all__ = ["NAMES", "GroupArrays", "GroupOptions", "GroupProblem", "extents", "gathered_rows", "misfit"]
+__all__ = ["NAMES", "GroupArrays", "GroupOptions", "GroupProblem", "along_n", "extents", "gathered_rows", "misfit"]

@@ -16,7 +16,7 @@ from ptxkit.gemm.problem.matmul import products, result_shape
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 from .framework import torch
-from .products import group_scale, refuse_gated, refuse_gather, refuse_groups, result_dtype
+from .products import group_scale, lies_along_n, refuse_gated, refuse_gather, refuse_groups, result_dtype
 from .views import numbers, views, word_of
 from .weight_gradient import refuse_shape, refuse_sums
 
@@ -83,7 +83,7 @@ def _groups(a: Any, b: Any, offs: Any, bias: Any, out_dtype: Any, activation: st
     shape = rows.shape[0], b.shape[2] // (1 if activation is None else 2)
     if seen is not None:
         groups = seen["w"].shape[0]
-        if seen["w"].strides[-1] != 1:                                  # is copied
+        if seen["w"].strides[-1] != 1 and (activation is not None or not lies_along_n(b)):     # is copied
             seen["w"] = seen["w"]._replace(strides=contiguous_strides(seen["w"].shape))
         seen["lengths"] = seen["lengths"]._replace(shape=(groups + 1,))
         seen["out"] = _result(seen["x"], shape, dtype, seen.get("out"))

@@ -121,10 +121,16 @@ def cu_seqlens(offs: Any, groups: int) -> Any:
     return offs if offs.shape[0] == groups + 1 else torch.nn.functional.pad(offs, (1, 0))
 
 
-def weights(b: Any) -> Any:
-    """Weights [G, K, N] as the kernels read them: [G, N, K] with contiguous K. Others are copied, which is said once a shape."""
+def lies_along_n(b: Any) -> bool:
+    """Whether the kernels read weights [G, K, N] that are contiguous along N as they lie: their rows begin at multiples of 16 bytes."""
+    return b.dtype.itemsize == 2 and b.stride(-1) == 1 and not any(b.stride(axis) % 8 for axis in (0, 1) if b.shape[axis] > 1)
+
+
+def weights(b: Any, *, along_n: bool = False) -> Any:
+    """Weights [G, K, N] as the kernels read them: [G, N, K] with contiguous K, or `along_n` with contiguous N. Others are copied, which is
+    said once a shape."""
     turned = b.mT
-    if turned.stride(-1) == 1 or turned.shape[-1] == 1:
+    if turned.stride(-1) == 1 or turned.shape[-1] == 1 or (along_n and lies_along_n(b) and b.data_ptr() % 16 == 0):
         return turned
     kind = tuple(b.shape), b.stride(), b.dtype
     if kind not in _copied:
@@ -147,7 +153,7 @@ def of_groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, o
     else:
         check_out(out, out_dtype)
         out.zero_() if clear_rest else None
-    launch(a, weights(b), cu_seqlens(offs, b.shape[0]), out=out, activation=activation, **more)
+    launch(a, weights(b, along_n=activation is None), cu_seqlens(offs, b.shape[0]), out=out, activation=activation, **more)
     return out
 
 
@@ -256,6 +262,6 @@ grouped_gemm, scaled_grouped_gemm = grouped(launch_on_gpu), scaled_grouped(launc
 grouped_gemm_on_cpu, scaled_grouped_gemm_on_cpu = grouped(launch_on_cpu), scaled_grouped(launch_on_cpu)
 
 __all__ = ["check_out", "cu_seqlens", "empty", "gated_gemm", "gated_gemm_on_cpu", "gemm", "gemm_on_cpu", "gemm_out", "group_scale",
-           "grouped_gemm", "grouped_gemm_on_cpu", "launch_on_cpu", "launch_on_gpu", "of_groups", "refuse_gated", "refuse_gather",
-           "refuse_groups", "result_dtype", "scaled_gemm", "scaled_gemm_on_cpu", "scaled_gemm_out", "scaled_grouped_gemm",
+           "grouped_gemm", "grouped_gemm_on_cpu", "launch_on_cpu", "launch_on_gpu", "lies_along_n", "of_groups", "refuse_gated",
+           "refuse_gather", "refuse_groups", "result_dtype", "scaled_gemm", "scaled_gemm_on_cpu", "scaled_gemm_out", "scaled_grouped_gemm",
            "scaled_grouped_gemm_on_cpu", "weights"]

@@ -252,10 +252,27 @@ def test_a_copy_of_grouped_weights_is_said_once_a_shape(device: str, caplog: pyt
     a, w, ends = randn(16, 32, device=device), randn(2, 48, 32, device=device), offs(device, 5, 16)
     read, copied = w.mT, w.mT.contiguous()
     for _ in range(2):
-        assert torch.equal(ops.grouped_gemm(a, read, ends), ops.grouped_gemm(a, copied, ends))
+        one, other = (ops.grouped_gemm(a, weights, ends, activation="silu_and_mul") for weights in (read, copied))
+        assert torch.equal(one, other)
     assert [record.message for record in caplog.records] == [
         "grouped_gemm copies b of shape (2, 32, 48) with strides (1536, 48, 1): its kernels read weights that are contiguous along K, such "
         "as w.mT of w [G, N, K]"]
+
+
+def test_weights_that_are_contiguous_along_n_are_read_as_they_lie(device: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Those of the gradient of tokens, too; but not rows that begin at no multiple of 16 bytes."""
+    from ptxkit.torch import products
+
+    products._copied.clear()
+    a, ends = randn(16, 32, device=device, grad=True), offs(device, 5, 16)
+    for features in (48, 44):
+        w = randn(2, features, 32, device=device)
+        along_n = w.mT.contiguous()
+        assert torch.equal(ops.grouped_gemm(a, w.mT, ends), ops.grouped_gemm(a, along_n, ends))
+        if features == 48:
+            found = [torch.autograd.grad(ops.grouped_gemm(a, weights, ends).sum(), a)[0] for weights in (w.mT, along_n)]
+            assert torch.equal(*found)
+        assert len(caplog.records) == (features == 44)
 
 
 def test_an_inference_graph_and_vmap(device: str) -> None:
