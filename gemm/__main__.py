@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ptxkit.cli.guard import Parser, guarded
+from ptxkit.cli.numbers import count, positive
 from ptxkit.dsl.values import FieldError
-from ptxkit.errors import LaunchError, PtxkitError
+from ptxkit.errors import LaunchError
 from ptxkit.files import write_whole
 
 LAYOUTS = ("nt", "nn", "tn", "tt")
@@ -18,12 +20,13 @@ LAYOUTS = ("nt", "nn", "tn", "tt")
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m ptxkit.gemm") -> int:
     """0: right; 1: wrong, an error or incomplete verdict, or failed; 2: usage, or a configuration that cannot be."""
-    options = _parser(prog).parse_args(arguments)
-    try:
+    arguments = sys.argv[1:] if arguments is None else arguments
+
+    def run() -> int:
+        options = _parser(prog).parse_args(arguments)
         return int(options.run(options))
-    except PtxkitError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+
+    return guarded(run, arguments, "error: ")
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
@@ -34,24 +37,24 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     from .tools.bench import command as bench
     from .tools.fingerprint import command as fingerprint
 
-    parser = argparse.ArgumentParser(prog=prog, description="Hopper GEMM kernels written with ptxkit.")
+    parser = Parser(prog=prog, description="Hopper GEMM kernels written with ptxkit.")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", aliases=["hgemm"], help="D = A B of 16-bit, 8-bit or tf32 operands: run, check, time")
     for name in "mnk":
-        run.add_argument(f"-{name}", type=_extent, default=4096, help=f"{name.upper()} (default 4096)")
+        run.add_argument(f"-{name}", type=positive, default=4096, help=f"{name.upper()} (default 4096)")
     types = ("bf16", "f16", "f32", "e4m3", "e5m2")
     run.add_argument("--dtype", choices=types, default="bf16", help="type of A and B (default bf16; f32 is multiplied as tf32)")
     run.add_argument("--b-dtype", choices=types, help="type of B, where 8-bit types differ")
     run.add_argument("--out-dtype", choices=types, help="type of D (default: that of A; bf16 for 8-bit types)")
-    run.add_argument("--batch", type=_extent, metavar="L", help="so many products in one launch")
+    run.add_argument("--batch", type=positive, metavar="L", help="so many products in one launch")
     run.add_argument("--layout", choices=LAYOUTS, default="nt",
                      help="A then B: n row-major, t column-major; nt (default) has K contiguous in both")
     run.add_argument("--check", action=argparse.BooleanOptionalAction, default=True,
                      help="compare with a reference; on the CPU device also run the checker")
-    run.add_argument("--repeat", type=_extent, default=20, help="timed launches (default 20)")
+    run.add_argument("--repeat", type=positive, default=20, help="timed launches (default 20)")
     run.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU if there is one, else the CPU device")
     run.add_argument("--schedule", default="fifo", help="of the CPU device: fifo, random, adversarial or a named adversary")
-    run.add_argument("--seed", type=int, default=0, help="of --schedule random")
+    run.add_argument("--seed", type=count, default=0, help="of --schedule random")
     options.add_card(run, "on the CPU device, ")
     options.add_set(run)
     run.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -69,20 +72,13 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     ladder.add_arguments(commands.add_parser("ladder", help="from CUDA cores to the fastest kernel, step by step, checked and measured"))
     fingerprint.add_arguments(commands.add_parser("fingerprint", help=fingerprint.HELP))
     verify = commands.add_parser("verify", help="products of every kind on the GPU against float64, with guard bands")
-    verify.add_argument("--cases", type=_extent, default=400, help="of fixed and random shapes (default 400)")
+    verify.add_argument("--cases", type=positive, default=400, help="of fixed and random shapes (default 400)")
     verify.add_argument("--configs", action=argparse.BooleanOptionalAction, default=True,
                         help="also every structure of the shipped tables, and every pair of choices of a configuration")
-    verify.add_argument("--seed", type=int, default=0)
+    verify.add_argument("--seed", type=count, default=0)
     verify.add_argument("--json", metavar="FILE", help="write the results there (- for stdout)")
     verify.set_defaults(run=_verify)
     return parser
-
-
-def _extent(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
 
 
 def _run(options: argparse.Namespace) -> int:

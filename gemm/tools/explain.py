@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ptxkit.cards import Card
+from ptxkit.cli.numbers import count, positive
 
 from ..config.dense import DenseConfig
 from ..heuristic.costs import Columns, Parts, Sizes, estimate, of_card
@@ -85,14 +86,14 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, and `run` for the command line."""
     for name in "mnk":
-        parser.add_argument(f"-{name}", type=int, required=True, help=name.upper())
+        parser.add_argument(f"-{name}", type=positive, required=True, help=name.upper())
     parser.add_argument("--dtype", choices=TYPES, default="bf16", help="type of A and B (default bf16)")
     parser.add_argument("--out-dtype", choices=TYPES, help="type of D (default: that of A; bf16 for 8-bit types)")
     parser.add_argument("--layout", choices=LAYOUTS, default="nt", help="A then B: n row-major, t column-major (default nt)")
-    parser.add_argument("--batch", type=int, metavar="L", help="so many products in one launch")
+    parser.add_argument("--batch", type=positive, metavar="L", help="so many products in one launch")
     parser.add_argument("--shared", choices=("a", "b"), help="with --batch: the operand that is the same for all products")
     parser.add_argument("--batch-invariant", action="store_true", help="the order of sums depends on K and the layout alone")
-    parser.add_argument("--most", type=int, default=12, metavar="N", help="show N candidates (default 12)")
+    parser.add_argument("--most", type=count, default=12, metavar="N", help="show N candidates (default 12)")
     shared.add_card(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.set_defaults(run=command)

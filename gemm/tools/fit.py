@@ -21,6 +21,7 @@ import numpy as np
 
 from ptxkit.cards import Card
 from ptxkit.cards import named as card_named
+from ptxkit.cli.numbers import positive
 from ptxkit.errors import PtxkitError
 from ptxkit.measure.figures import quantile
 
@@ -183,7 +184,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, and `run` for the command line."""
     parser.add_argument("data", nargs="+", type=Path, metavar="DATA", help="records of `sample`, of one card")
     parser.add_argument("--card", required=True, metavar="NAME", help="the card of the records, such as h100")
-    parser.add_argument("--turns", type=int, default=12, help="turns through the constants (default 12)")
+    parser.add_argument("--turns", type=positive, default=12, help="turns through the constants (default 12)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to keep them (default: with the shipped ones)")
     parser.set_defaults(run=command)
 

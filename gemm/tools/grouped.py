@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ptxkit.cards import Card
+from ptxkit.cli.numbers import count, positive, seconds
 from ptxkit.errors import PtxkitError
 from ptxkit.files import write_whole
 from ptxkit.runtime import driver
@@ -33,10 +34,10 @@ class UsageError(PtxkitError, ValueError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, and `run` for the command line."""
-    parser.add_argument("--groups", type=int, default=8, help="number of groups (default 8)")
+    parser.add_argument("--groups", type=positive, default=8, help="number of groups (default 8)")
     parser.add_argument("--tokens", default="64", help="rows of each group: a number, or one for each group with commas (default 64)")
-    parser.add_argument("-n", type=int, default=4096, help="rows of each group's weights (default 4096)")
-    parser.add_argument("-k", type=int, default=7168, help="depth (default 7168)")
+    parser.add_argument("-n", type=positive, default=4096, help="rows of each group's weights (default 4096)")
+    parser.add_argument("-k", type=positive, default=7168, help="depth (default 7168)")
     parser.add_argument("--dtype", choices=("bf16", "f16", "e4m3", "e5m2"), default="bf16")
     parser.add_argument("--out-dtype", choices=("bf16", "f16", "f32"), default="bf16")
     parser.add_argument("--scales", choices=("none", "group", "row", "column", "row_column", "block"), default="none",
@@ -46,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU, or the CPU device without one")
     shared.add_card(parser, f"on the CPU device, which has {SIMULATED_SMS} of its SMs, ")
     parser.add_argument("--schedule", default="fifo", help="of the CPU device")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--verify", type=int, metavar="COUNT", help="random launches on the GPU against float64 instead")
+    parser.add_argument("--seed", type=count, default=0)
+    parser.add_argument("--verify", type=count, metavar="COUNT", help="random launches on the GPU against float64 instead")
     parser.add_argument("--sweep", action="store_true", help="every candidate configuration of the cases instead, on the GPU")
     parser.add_argument("--compare", action="store_true", help="the cases, other libraries and the card's ceilings instead")
     parser.add_argument("--against", default="torch", help="of --compare: torch,deep_gemm,deep_gemm_masked,hpc_ops or module:function "
@@ -59,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variants", default="", help="of --compare: ours with changes as well: linear, search, across, dynamic, ragged, "
                         "tensormap, with block scales shared or overlap; any settings as of --set: "
                         "\"tile.BN=128+scheduler=DynamicGroups,tile.BM=64\"; tiles: each tile that is chosen from")
-    parser.add_argument("--rounds", type=int, help="of --compare")
+    parser.add_argument("--rounds", type=positive, help="of --compare")
     parser.add_argument("--table", metavar="FILE", type=Path, help="print what --compare wrote there as Markdown instead")
-    parser.add_argument("--seconds", type=float, default=240.0, help="of --sweep: begin no further case after that long")
+    parser.add_argument("--seconds", type=seconds, default=240.0, help="of --sweep: begin no further case after that long")
     parser.add_argument("--json", metavar="FILE", nargs="?", const="-", help="write the results there (- for stdout)")
     parser.set_defaults(run=command)
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ptxkit.cards import Card
+from ptxkit.cli.numbers import count, positive
 from ptxkit.runtime import driver
 from ptxkit.types import f32
 
@@ -113,8 +114,8 @@ def on_gpu(torch: Any, dtype: str, layout: str, k: int) -> Multiply:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, and `run` for the command line."""
-    parser.add_argument("--count", type=int, default=24, metavar="N", help="configurations of each extents and type (default 24)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=positive, default=24, metavar="N", help="configurations of each extents and type (default 24)")
+    parser.add_argument("--seed", type=count, default=0)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.set_defaults(run=command)
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ptxkit.cli.numbers import count, seconds
 from ptxkit.errors import PtxkitError
 from ptxkit.measure.watch import GiveUp, Step, alive, watched
 from ptxkit.runtime import driver, images
@@ -344,8 +345,8 @@ def _measure(field: Bench, kept: dict[str, Any], seed: int, until: float, per_sh
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, and `run` for the command line."""
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=300.0, metavar="S", help="of all measurements together (default 300)")
+    parser.add_argument("--seed", type=count, default=1)
+    parser.add_argument("--seconds", type=seconds, default=300.0, metavar="S", help="of all measurements together (default 300)")
     parser.add_argument("--part", dest="parts", action="append", choices=[part.name for part in PARTS],
                         help="only this kind of product; again for more")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the record, JSON compressed by gzip")

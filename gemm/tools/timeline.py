@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ptxkit.cli.numbers import positive
 from ptxkit.errors import LaunchError
 from ptxkit.files import write_whole
 from ptxkit.runtime import driver
@@ -41,15 +42,15 @@ Selection = bool | tuple[str, ...]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name in "mnk":
-        parser.add_argument(f"-{name}", type=int, default=4096, help=f"{name.upper()} (default 4096)")
+        parser.add_argument(f"-{name}", type=positive, default=4096, help=f"{name.upper()} (default 4096)")
     parser.add_argument("--dtype", choices=("bf16", "f16", "f32", "e4m3", "e5m2"), default="bf16", help="type of A and B (default bf16)")
     parser.add_argument("--layout", choices=("nt", "nn", "tn", "tt"), default="nt", help="A then B: n row-major, t column-major")
     parser.add_argument("--marks", action="append", metavar="NAMES", help="names of marks with commas, or all; again to compare "
                         f"(default {', '.join(EACH)}); pages and traces show the last")
-    parser.add_argument("--rounds", type=int, default=20, help="rounds of launches without marks and with each (default 20)")
+    parser.add_argument("--rounds", type=positive, default=20, help="rounds of launches without marks and with each (default 20)")
     parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU, else the CPU device")
     parser.add_argument("--page", metavar="FILE.html", help="write a picture there")
-    parser.add_argument("--sms", type=int, default=2, help="SMs that the picture and the trace show (default 2)")
+    parser.add_argument("--sms", type=positive, default=2, help="SMs that the picture and the trace show (default 2)")
     parser.add_argument("--trace", metavar="FILE.json", help="write a trace for Perfetto there")
     parser.add_argument("--json", metavar="FILE", help="write overheads and sums there (- for stdout)")
     shared.add_card(parser, "on the CPU device, ")

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from ptxkit.cards import H200, Card
+from ptxkit.cli.numbers import count, positive, seconds
 from ptxkit.errors import PtxkitError
 from ptxkit.measure import power, regimes
 from ptxkit.measure.regimes import Captured, Entry, Regime
@@ -281,20 +282,20 @@ def _short(value: Any) -> Any:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, and `run` for the command line."""
     for name in "mnk":
-        parser.add_argument(f"-{name}", type=int, help=f"{name.upper()} of one problem")
-    parser.add_argument("--batch", type=int, metavar="L", help="so many products in one launch")
+        parser.add_argument(f"-{name}", type=positive, help=f"{name.upper()} of one problem")
+    parser.add_argument("--batch", type=positive, metavar="L", help="so many products in one launch")
     parser.add_argument("--shapes", metavar="SPEC", help="instead: a preset of the bench, a file, or MxNxK and LxMxNxK with commas")
     parser.add_argument("--model", metavar="NAME", help=f"instead: the dense layers of a model: {', '.join(models.MODELS)}")
-    parser.add_argument("--tp", type=int, metavar="CARDS", help="with --model, so many cards share its layers (default: as it is listed)")
+    parser.add_argument("--tp", type=positive, metavar="CARDS", help="with --model, so many cards share its layers (default: as listed)")
     parser.add_argument("--dtype", action="append", choices=OPERAND_TYPES, help="type of A and B; again for more (default bf16)")
     parser.add_argument("--layout", choices=LAYOUTS, help="A then B, n row-major and t column-major (default: the shapes' own, nt)")
     parser.add_argument("--batch-invariant", action="store_true", help="among configurations whose sums depend on K and the layout alone")
     parser.add_argument("--regime", choices=("auto", "burst", "warm", "sustained", "both"), default="auto",
                         help="auto (default): burst, and sustained too for products that take long")
-    parser.add_argument("--seconds", type=float, metavar="S", help="begin no further problem after that long")
-    parser.add_argument("--each", type=float, metavar="S",
+    parser.add_argument("--seconds", type=seconds, metavar="S", help="begin no further problem after that long")
+    parser.add_argument("--each", type=seconds, metavar="S",
                         help="tune as on first use, S seconds a shape, without torch: for many shapes; those that are tuned are left alone")
-    parser.add_argument("--most", type=int, default=MOST, metavar="N", help=f"at most N configurations a problem (default {MOST})")
+    parser.add_argument("--most", type=count, default=MOST, metavar="N", help=f"at most N configurations a problem (default {MOST})")
     parser.add_argument("--table", "--output", dest="table", type=Path, metavar="FILE",
                         help="the table to add to, or a folder with one for each card (default: that of PTXKIT_TUNE, or this card's in the "
                              "cache directory); PTXKIT_TABLE uses it")

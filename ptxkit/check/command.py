@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
+import sys
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cli.errors import UsageError
 from ..cli.files import is_file, read_ptx
 from ..cli.output import write
 from ..cli.source import kernel_of, refuse_config
+from ..errors import PtxkitError
 from ..grammar.errors import Finding, Position
 from . import check, check_text
 from .found import Findings
@@ -27,37 +29,66 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", help="judge for this target, whatever the PTX says: sm_90a")
 
 
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A source with its findings, as lines of text and as JSON."""
+
+    name: str
+    shown: str
+    found: Findings
+    lines: list[str]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {severity: sum(finding.severity == severity for finding in self.found) for severity in SEVERITIES}
+
+    def row(self) -> dict[str, Any]:
+        return {"source": self.shown, "counts": self.counts, "findings": [_row(finding, self.shown) for finding in self.found]}
+
+    def text(self) -> str:
+        said = [f"{count} {SEVERITIES[severity][count > 1]}" for severity, count in self.counts.items() if count]
+        return "\n".join([*self.lines, f"{self.shown}: {', '.join(said) or 'no findings'}"])
+
+
 def run(options: argparse.Namespace) -> int:
-    """Prints every finding; 1 when one is an error."""
-    name: str = options.source
+    """Prints every finding of every source; 1 when one is an error, or when one of several sources cannot be read."""
     if options.json and options.sarif == "-":
         raise UsageError("--json and --sarif - both write to stdout: name a file")
+    names: list[str] = options.sources
+    checked, failed = [], {}
+    for name in names:
+        try:
+            checked.append(_checked(options, name))
+        except PtxkitError as error:
+            if len(names) == 1:
+                raise
+            failed[name] = str(error)
+            print(f"ptxkit: {error}", file=sys.stderr)
+        if checked and checked[-1].name == name and not options.json and options.sarif != "-":
+            print(checked[-1].text())
+    if options.sarif:
+        logs = [sarif(each.found, each.name, is_file=is_file(each.name)) for each in checked]
+        joined = {**logs[0], "runs": [made for log in logs for made in log["runs"]]} if logs else {}
+        write(options.sarif, (json.dumps(joined, indent=1) + "\n").encode())
+    if options.json:
+        rows = [each.row() for each in checked]
+        many = {"sources": rows, "errors": failed,
+                "counts": {severity: sum(row["counts"][severity] for row in rows) for severity in SEVERITIES}}
+        print(json.dumps(rows[0] if len(names) == 1 else many, indent=2))
+    bad = any(each.counts["error"] or (options.strict and each.counts["review"]) for each in checked)
+    return int(bad or bool(failed))
+
+
+def _checked(options: argparse.Namespace, name: str) -> _Checked:
     if is_file(name):
         refuse_config(name, options.config, "PTX text")
         shown = "<stdin>" if name == "-" else name
         found = check_text(read_ptx(name), strict=options.strict, target=options.target, protocols=not options.language)
-        lines = [_line(finding, shown) for finding in found]
-    else:
-        shown = name
-        kernel, config = kernel_of(name, options.config)
-        every = kernel.check(**config) if not options.strict else check(kernel.trace(**config), strict=True)
-        found = Findings(finding for finding in every if finding.kind == "language" or not options.language)
-        lines = [str(finding) for finding in found]
-    counts = {severity: sum(finding.severity == severity for finding in found) for severity in SEVERITIES}
-    status = 1 if counts["error"] or (options.strict and counts["review"]) else 0
-    if options.sarif:
-        made = json.dumps(sarif(found, name, is_file=is_file(name)), indent=1) + "\n"
-        write(options.sarif, made.encode())
-        if options.sarif == "-":
-            return status
-    if options.json:
-        print(json.dumps({"source": shown, "counts": counts, "findings": [_row(finding, shown) for finding in found]}, indent=2))
-    else:
-        for line in lines:
-            print(line)
-        said = [f"{count} {SEVERITIES[severity][count > 1]}" for severity, count in counts.items() if count]
-        print(f"{shown}: {', '.join(said) or 'no findings'}")
-    return status
+        return _Checked(name, shown, found, [_line(finding, shown) for finding in found])
+    kernel, config = kernel_of(name, options.config)
+    every = kernel.check(**config) if not options.strict else check(kernel.trace(**config), strict=True)
+    found = Findings(finding for finding in every if finding.kind == "language" or not options.language)
+    return _Checked(name, name, found, [str(finding) for finding in found])
 
 
 def _line(finding: Finding, name: str) -> str:

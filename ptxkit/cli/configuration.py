@@ -10,8 +10,9 @@ import ast
 import inspect
 from collections.abc import Sequence
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
+from ..dsl.author import hints_of
 from ..dsl.values import changed, parsed, records
 from ..errors import PtxkitError, TraceError
 from ..types import TYPES
@@ -55,12 +56,24 @@ def _with_field(name: str, before: Any, fields: str, value: str) -> Any:
 
 def _whole(kernel: Kernel[Any], name: str, before: Any, value: str) -> Any:
     """The value of the whole parameter. For a dataclass it is named; else it is a Python literal, a scalar type by its name, or text."""
-    hint = get_type_hints(kernel.function).get(name)
+    hint = hints_of(kernel.function, f"kernel `{kernel.name}`").get(name)
     if not records(hint) and is_dataclass(before):
         hint = type(before)  # the annotation says less than the default
     if records(hint):
         return parsed(hint, value, name)
     try:
-        return ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return TYPES.get(value, value)
+        made = ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        made = TYPES.get(value, value)
+    plain = hint if hint in _PLAIN else type(before) if hint is None and type(before) in _PLAIN else None
+    if plain is bool and made in (0, 1):
+        return bool(made)
+    if plain is not None and type(made) not in _PLAIN[plain] and not (hint is None and made is None):
+        if plain is str:
+            return value
+        raise ValueError(f"`{name}` is {'an' if plain is int else 'a'} {plain.__name__}, not {value!r:.60}")
+    return made
+
+
+_PLAIN: dict[Any, tuple[type, ...]] = {int: (int,), bool: (bool,), float: (float, int), str: (str,)}
+"""Types of Python that a parameter may have, and the types of what may be written for it."""

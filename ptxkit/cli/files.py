@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import sys
-from pathlib import Path
 
 from ..settings import settings
 from .errors import FileError
 
+_NAME = re.compile(r"(?:^|\.)kernel(?:\(|$)")
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\v\f\r")
 
 
 def is_file(source: str) -> bool:
-    """Whether the command line names a file to read; "-" is stdin."""
-    return source == "-" or os.path.isfile(source)
+    """Whether the command line names a file to read, a pipe or a device included; "-" is stdin."""
+    return source == "-" or (os.path.exists(source) and not os.path.isdir(source))
 
 
 def no_file(source: str) -> FileError:
@@ -26,19 +28,49 @@ def no_file(source: str) -> FileError:
 
 def read_ptx(name: str) -> str:
     """The text of a PTX file; "-" is stdin. Comments and strings may have characters of any encoding that extends ASCII."""
+    return decoded(read_source(name), name)
+
+
+def read_source(name: str) -> bytes:
+    """The bytes of a file of PTX or machine code; "-" is stdin. It is read once: it may be a pipe."""
+    if name.endswith((".py", ".pyw")):
+        raise FileError(f"{name} is Python, not PTX: {kernels_in(name)}")
+    if name.endswith((".cu", ".cuh")):
+        raise FileError(f"{name} is CUDA C++, not PTX: `nvcc -ptx` makes PTX of it")
     limit = settings().ptx_mb * 1_000_000
     try:
         if name == "-":
-            piped = getattr(sys.stdin, "buffer", None)  # a program may have put a text stream in its place
-            data = sys.stdin.read().encode("utf-8", "surrogateescape") if piped is None else piped.read(limit + 1)
+            data = _stdin(limit)
         else:
-            with Path(name).open("rb") as file:
+            with open(name, "rb") as file:
                 data = file.read(limit + 1)
+                if data.startswith(b"\x7fELF"):
+                    data += file.read()
     except OSError as error:
         raise FileError(f"cannot read {name}: {error.strerror}") from None
-    if len(data) > limit:
+    if len(data) > limit and not data.startswith(b"\x7fELF"):
         raise FileError(f"{name} has more than {settings().ptx_mb} MB: PTXKIT_PTX_MB raises that limit")
-    return decoded(data, name)
+    return data
+
+
+def _stdin(limit: int) -> bytes:
+    if sys.stdin is None:
+        raise FileError("cannot read -: stdin is closed")
+    piped = getattr(sys.stdin, "buffer", None)  # a program may have put a text stream in its place
+    data: bytes = sys.stdin.read().encode("utf-8", "surrogateescape") if piped is None else piped.read(limit + 1)
+    return data
+
+
+def kernels_in(name: str) -> str:
+    """How to name the kernels of a Python file, which is not run: those with the decorator `kernel`."""
+    try:
+        with open(name, "rb") as file:
+            body = ast.parse(file.read(1 << 24)).body
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        body = []
+    found = [each.name for each in body if isinstance(each, ast.FunctionDef)
+             for decorator in each.decorator_list if _NAME.search(ast.unparse(decorator))]
+    return f"name a kernel, as {name}:{found[0] if found else 'KERNEL'}" + (f"; it has {', '.join(found)}" if len(found) > 1 else "")
 
 
 def decoded(data: bytes, name: str) -> str:

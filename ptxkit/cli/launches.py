@@ -14,6 +14,7 @@ from ..files import write_whole
 from . import output
 from .errors import UsageError
 from .files import is_file, read_ptx
+from .numbers import count, positive
 from .source import kernel_of, refuse_config
 
 if TYPE_CHECKING:
@@ -41,14 +42,14 @@ def launch_arguments(parser: argparse.ArgumentParser) -> None:
     add("--grid", metavar="4x2", help="CTAs")
     add("--block", metavar="128", help="threads, where the PTX does not say them (.reqntid; else .maxntid)")
     add("--cluster", metavar="2", help="CTAs of a cluster, where the PTX does not say them")
-    add("--smem", type=_count, metavar="BYTES", help="dynamic shared memory; static memory is taken from the PTX")
+    add("--smem", type=count, metavar="BYTES", help="dynamic shared memory; static memory is taken from the PTX")
     add("--arg", action="append", type=_argument, default=[], dest="arguments", metavar="[NAME=]VALUE",
         help="the next parameter, or the one of that name: a number, an array, or the name of an array; repeatable")
     add("--tensormap", action="append", type=_tensormap, dest="arguments", metavar="NAME=ARRAY,box=64x64[,swizzle=128]",
         help="the tensor map of that name, or the next: an array or the name of one, then box, swizzle, element_strides, fill=nan, "
              "interleave; repeatable")
     add("--schedule", metavar="NAME", help="one schedule by name (fifo)")
-    add("--seed", type=_count, metavar="N", help="its seed (0)")
+    add("--seed", type=count, metavar="N", help="its seed (0)")
     add("--replay", metavar="F.json", help="run under the choices that --keep has written, instead of a schedule")
     add("--max-steps", type=positive, metavar="N", help="end after so many warp instructions")
     for way in ("reads", "writes"):
@@ -123,18 +124,6 @@ def _tensormap(text: str) -> tuple[str, Map]:
         return found[1], map_of(found[2])
     except SpecError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"a whole number, not {text!r}")
-    return int(text)
-
-
-def positive(text: str) -> int:
-    if not _count(text):
-        raise argparse.ArgumentTypeError("at least 1")
-    return int(text)
 
 
 # ------------------------------------------------------------------------------------------------------ what is written

@@ -1,20 +1,16 @@
 """The command `ptxkit`: emit, assemble, inspect, check, simulate, debug and export kernels; doctor looks at the machine.
 
-Data goes to stdout, messages to stderr. Exit status: 0 fine, 1 a finding of severity error or a failure, 2 usage.
+Data goes to stdout, messages to stderr. Exit status: 0 fine, 1 a finding of severity error or a failure, 2 usage and wrong settings.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import AssembleError, CheckError, PtxkitError
-from .errors import UsageError
-from .output import finding_row, show_json
-from .source import author_line
+from .guard import Parser, guarded
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,35 +20,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ..gemm.__main__ import main as gemm
 
         return gemm(["export", *arguments[2:]] if arguments[0] == "export" else arguments[1:], prog="ptxkit gemm")
+    return guarded(lambda: _run(arguments), arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
-    try:
-        status: int = options.run(options)
-        sys.stdout.flush()
-    except UsageError as error:
-        print(f"ptxkit: {error}", file=sys.stderr)
-        return 2
-    except (AssembleError, CheckError) as error:
-        if options.json:
-            show_json({"error": str(error).splitlines()[0], "findings": [finding_row(finding) for finding in error.findings]})
-        print(f"ptxkit: {error}", file=sys.stderr)
-        return 1
-    except PtxkitError as error:
-        if options.json:
-            show_json({"error": str(error)})
-        print(f"ptxkit: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # the reader of stdout has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    except Exception as error:  # of an author's function, while it is traced
-        place = author_line(error)
-        if place is None:
-            raise
-        print(f"ptxkit: {place}: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    return status
+    return int(options.run(options))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     from ..lift import command as lift
     from . import assemble, cache, debug, doctor, emit, simulate
 
-    made = argparse.ArgumentParser(prog="ptxkit", description="Write, assemble and look at PTX kernels.",
+    made = Parser(prog="ptxkit", description="Write, assemble and look at PTX kernels.",
                                    epilog="Exit status: 0 fine, 1 a finding of severity error or a failure, 2 usage.")
     made.add_argument("--version", action="version", version=f"ptxkit {__version__}")
     commands = made.add_subparsers(required=True, metavar="command")
@@ -77,7 +50,9 @@ def parser() -> argparse.ArgumentParser:
         under.add_argument("--json", action="store_true", help="write JSON")
         if source:
             files = " or a PTX file, - for stdin" if "FILE" in source else ""
-            under.add_argument("source", metavar=source, help=f"module:attribute or file.py:attribute of a kernel{files}")
+            many = module is check
+            under.add_argument("sources" if many else "source", nargs="+" if many else None, metavar=source,
+                               help=f"module:attribute or file.py:attribute of a kernel{files}{'; repeatable' if many else ''}")
             under.add_argument("--set", action="append", default=[], metavar="K=V", dest="config",
                                help="a compile-time parameter, or one field of it as name.field=value; repeatable")
         module.arguments(under)
@@ -86,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     command(emit, "write a kernel's PTX", "module:kernel")
     command(assemble, "assemble with ptxas and report resources and findings", "FILE|module:kernel")
     command(inspect, "show what a kernel, PTX or a cubin is made of: resources, descriptors, copies, barriers", "FILE|module:kernel")
-    command(check, "check a kernel without running it: is it legal PTX, and does its synchronisation hold", "FILE|module:kernel")
+    command(check, "check kernels without running them: is it legal PTX, and does its synchronisation hold", "FILE|module:kernel")
     command(simulate, "run a kernel or PTX on the CPU device under its checker, in one schedule or many")
     command(debug, "step through a kernel or PTX on the CPU device: breakpoints, registers, tiles, barriers, copies in flight")
     command(explain, "explain an opcode, a matrix descriptor, a tensor map or a swizzle")

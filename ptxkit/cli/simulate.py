@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import output
 from .errors import UsageError
-from .launches import ARRAYS, from_file, launch_arguments, positive, spec_of, writable, write_files
+from .launches import ARRAYS, from_file, launch_arguments, spec_of, writable, write_files
+from .numbers import positive
 
 if TYPE_CHECKING:
     from ..proof.result import Proof, Run

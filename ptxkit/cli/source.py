@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import PtxkitError
 from .configuration import configured
 from .errors import FileError, UsageError
-from .files import is_file, no_file
+from .files import is_file, kernels_in, no_file
 
 if TYPE_CHECKING:
     from ..dsl.kernel import Kernel
@@ -24,7 +24,10 @@ def kernel_of(source: str, pairs: Sequence[str] = ()) -> tuple[Kernel[Any], dict
     """The kernel at `module:attribute` or `file.py:attribute`, and its full configuration after `--set`."""
     place, colon, attribute = source.rpartition(":")
     if not colon:
-        raise UsageError(f"{source} is a file, not module:kernel") if is_file(source) else no_file(source)
+        if not is_file(source):
+            raise no_file(source)
+        way_out = f": {kernels_in(source)}" if source.endswith(".py") else ""
+        raise UsageError(f"{source} is a file, not module:kernel{way_out}")
     if not (place.endswith(".py") or all(part.isidentifier() for part in place.split("."))):
         raise UsageError(f"{place!r} is neither the name of a module nor a .py file")
     kernel = _attribute(place, attribute)

@@ -6,13 +6,13 @@ import argparse
 import json
 import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 
-from ..cli.errors import FileError
-from ..cli.files import is_file, read_ptx
+from ..cli.files import decoded, is_file, read_source
+from ..cli.numbers import count
 from ..cli.source import kernel_of
 from ..errors import AssembleError, NoToolError, PtxkitError
 from ..runtime.diagnostics import Resources
+from ..sass.cubin import is_elf
 from .compare import Difference, diff
 from .program import Program, of_module, of_sass
 
@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(side.lower(), metavar=side,
                             help="a PTX file, - for stdin, a cubin, or module:attribute or file.py:attribute of a kernel")
     parser.add_argument("-e", "--entry", metavar="ENTRY", help="compare this entry alone")
-    parser.add_argument("--context", type=int, default=2, metavar="N", help="how many equal instructions to show around a difference (2)")
+    parser.add_argument("--context", type=count, default=2, metavar="N", help="how many equal instructions to show around a difference (2)")
     parser.add_argument("--no-resources", action="store_true", help="do not assemble: no registers, spills and shared memory")
 
 
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"ptxkit: {note}", file=sys.stderr)
     if options.entry is not None:
         made = [_only(program, options.entry) for program in made]
-    found = diff(made[0], made[1], context=max(0, options.context))
+    found = diff(made[0], made[1], context=options.context)
     if options.json:
         print(json.dumps({"same": found.same, **asdict(found)}, indent=2))
     else:
@@ -47,20 +47,10 @@ def run(options: argparse.Namespace) -> int:
 def _read(source: str) -> str | bytes:
     """The PTX text or the cubin of one side."""
     if is_file(source):
-        return _cubin(source) or read_ptx(source)
+        data = read_source(source)
+        return data if is_elf(data) else decoded(data, source)
     kernel, config = kernel_of(source)
     return kernel.ptx(**config)
-
-
-def _cubin(source: str) -> bytes:
-    """The file's bytes when it is machine code, else no bytes."""
-    if source == "-":
-        return b""
-    try:
-        with Path(source).open("rb") as file:
-            return Path(source).read_bytes() if file.read(4) == b"\x7fELF" else b""
-    except OSError as error:
-        raise FileError(f"cannot read {source}: {error.strerror}") from None
 
 
 def _only(program: Program, entry: str) -> Program:

@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 from bisect import bisect_right
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _KERNELS = tuple(_PACKAGE + name + os.sep for name in ("gemm", "attention"))
 """They use this package like user code, although they lie in its folder."""
+_COMMAND = _PACKAGE + os.path.join("cli", "guard.py")
+_PYTHON = str(Path(os.__file__).parent) + os.sep
 _CONTEXTLIB = sys.modules["contextlib"].__file__ if "contextlib" in sys.modules else None
 
 
@@ -26,7 +29,9 @@ def user_position() -> Position | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
-        if (not filename.startswith(_PACKAGE) or filename.startswith(_KERNELS)) and filename != _CONTEXTLIB:
+        if filename == _COMMAND:
+            return None  # what started the command is nobody's kernel
+        if outside(filename) and not _of_python(filename):
             return Position(named(filename), line_of(frame))
         frame = frame.f_back
     return None
@@ -56,6 +61,13 @@ def _cell(filename: str) -> str | None:
 
 _files: set[str] = set()
 """Sources that are no cells."""
+
+
+@cache
+def _of_python(filename: str) -> bool:
+    """Whether a file is one of Python itself, such as a pool of threads or the loader of modules."""
+    installed = "site-packages" in filename or "dist-packages" in filename
+    return filename.startswith("<frozen ") or (filename.startswith(_PYTHON) and not installed)
 
 
 def outside(filename: str) -> bool:

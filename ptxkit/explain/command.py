@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..cli.errors import UsageError
+from ..cli.numbers import positive
 from ..errors import PtxkitError
 
 
@@ -19,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tensormap", nargs="+", metavar="K=V", help="explain a tensor map by its fields: type=bf16 dims=4096,4096 "
                                                                       "box=64,128 swizzle=128; or 128 bytes as hexadecimal digits")
     parser.add_argument("--swizzle", metavar="SPAN", help="draw a swizzle: 128B, 64B, 32B or none")
-    parser.add_argument("--rows", type=int, default=8, help="rows that --swizzle draws (8)")
+    parser.add_argument("--rows", type=positive, default=8, help="rows that --swizzle draws (8)")
 
 
 def run(options: argparse.Namespace) -> int:

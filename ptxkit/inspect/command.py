@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cli import output
-from ..cli.files import is_file, read_ptx
+from ..cli.files import decoded, is_file, read_source
 from ..cli.source import kernel_of, refuse_config
 from ..errors import AssembleError, NoToolError, Position, PtxkitError
 
@@ -94,24 +94,18 @@ def _of_file(source: str, path: Path) -> Subject:
     from ..grammar.errors import ParseError
     from ..sass.cubin import is_elf, read
 
-    if source != "-":
+    data, name = read_source(source), "<stdin>" if source == "-" else source
+    if is_elf(data):
+        cubin = read(data, name)
+        text, module = cubin.ptx, None
         try:
-            with path.open("rb") as file:
-                head = file.read(4)
-            data = path.read_bytes() if is_elf(head) else b""
-        except OSError as error:
-            raise PtxkitError(f"cannot read {source}: {error.strerror}") from None
-        if data:
-            cubin = read(data, source)
-            text, module = cubin.ptx, None
-            try:
-                module = parse(text) if text is not None else None
-            except ParseError as error:
-                print(f"ptxkit: the PTX in {source} is left out: {error}", file=sys.stderr)
-            return Subject(source, module, text if module else None, None, cubin.target, cubin=cubin, code=data, near=path.parent)
-    text = read_ptx(source).encode("utf-8", "replace").decode("utf-8")  # characters of another encoding are replaced
+            module = parse(text) if text is not None else None
+        except ParseError as error:
+            print(f"ptxkit: the PTX in {name} is left out: {error}", file=sys.stderr)
+        return Subject(name, module, text if module else None, None, cubin.target, cubin=cubin, code=data, near=path.parent)
+    text = decoded(data, source).encode("utf-8", "replace").decode("utf-8")  # characters of another encoding are replaced
     module = parse(text)
-    return Subject("<stdin>" if source == "-" else source, module, text, None, module.target[0] if module.target else "sm_90a",
+    return Subject(name, module, text, None, module.target[0] if module.target else "sm_90a",
                    near=None if source == "-" else path.parent)
 
 

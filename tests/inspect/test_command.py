@@ -286,7 +286,7 @@ def test_a_cubin_with_and_without_its_ptx(tmp_path: Path, capsys: Printed, monke
     assert main(["inspect", str(path), "--view", "html"]) == 0
     checked(capsys.readouterr().out, 0)
     monkeypatch.undo()
-    code, _ = toolchain._run([str(toolchain.ptxas().path), "-lineinfo", "-arch=sm_90a", str(source), "-o", str(path)])
+    code, *_ = toolchain._run([str(toolchain.ptxas().path), "-lineinfo", "-arch=sm_90a", str(source), "-o", str(path)])
     assert code == 0
     data = inspected(capsys, str(path))
     assert {entry["name"]: len(entry["descriptors"]) for entry in data["entries"]} == {"specialised": 13, "multicast": 0}

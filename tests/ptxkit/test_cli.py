@@ -236,7 +236,7 @@ def test_a_wrong_setting_and_a_closed_pipe_from_outside() -> None:
     environment = {**os.environ, "PTXKIT_CHECK": "perhaps"}
     command = [sys.executable, "-m", "ptxkit", "doctor"]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "off, warn, error" in done.stderr
     piped = subprocess.run(f"{sys.executable} -m ptxkit doctor | true", shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
     assert "Traceback" not in piped.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ptxkit.cli.numbers import count, positive, seconds
 from ptxkit.measure import files, watch
 from ptxkit.measure.regimes import REGIMES
 from ptxkit.runtime import driver
@@ -39,10 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layout", choices=LAYOUTS, help="instead of the shapes' own: A then B, n row-major and t column-major")
     parser.add_argument("--scales", choices=SCALES, help="of fp8, instead of the shapes' own: one of each operand, of blocks, or of each "
                         "row and column")
-    parser.add_argument("--rounds", type=int, metavar="N", help="interleaved rounds (default 20, sustained 12)")
-    parser.add_argument("--again", type=int, metavar="N",
+    parser.add_argument("--rounds", type=positive, metavar="N", help="interleaved rounds (default 20, sustained 12)")
+    parser.add_argument("--again", type=count, metavar="N",
                         help="measure the N worst once more before the least is told (default 10 of random shapes, else 0)")
-    parser.add_argument("--seconds", type=float, metavar="S", help="begin no further measurement after that long")
+    parser.add_argument("--seconds", type=seconds, metavar="S", help="begin no further measurement after that long")
     parser.add_argument("--host", action=argparse.BooleanOptionalAction, default=True,
                         help="also measure what import and calls cost the host")
     parser.add_argument("--ceilings", action=argparse.BooleanOptionalAction, default=True,

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from ptxkit.cli.numbers import count, positive
 from ptxkit.errors import PtxkitError
 from ptxkit.files import write_whole
 
@@ -19,10 +20,10 @@ HELP = "hashes of the machine code of the kernels that random problems get, to c
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, help="of the problems (default 0, or that of the other file)")
-    parser.add_argument("--dense", type=int, default=500, metavar="N", help="distinct kernels of dense products (default 500)")
-    parser.add_argument("--grouped", type=int, default=500, metavar="N", help="distinct kernels of group products (default 500)")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default 2)")
+    parser.add_argument("--seed", type=count, help="of the problems (default 0, or that of the other file)")
+    parser.add_argument("--dense", type=count, default=500, metavar="N", help="distinct kernels of dense products (default 500)")
+    parser.add_argument("--grouped", type=count, default=500, metavar="N", help="distinct kernels of group products (default 500)")
+    parser.add_argument("--jobs", type=positive, default=2, metavar="N", help="processes (default 2)")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write the fingerprints (- for stdout)")
     parser.add_argument("--compare", metavar="OTHER.json", help="draw the problems of that file and say what differs; 1 if any")
     parser.add_argument("--keep", metavar="DIR", help="keep normalised machine code there, and find that of the other file")

@@ -1,0 +1,149 @@
+"""How a command ends: what it raises becomes one sentence on stderr, and an exit status. Streams may be closed or full.
+
+Exit status: what the command returns; 1 a failure, or output that cannot be written; 2 usage, and settings that are not legal; 130 after
+Ctrl-C; 141 when the reader of stdout has gone, as of a program that SIGPIPE ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TextIO
+
+from ..errors import AssembleError, CheckError, PtxkitError, SettingsError
+from ..settings import settings
+from .errors import UsageError
+from .output import finding_row, show_json
+from .source import author_line
+
+FAILED, USAGE, INTERRUPTED, PIPE = 1, 2, 130, 141
+_STDOUT = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EAGAIN)
+
+
+class UsageExit(SystemExit):
+    """argparse has refused a command line, and has said so on stderr."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(USAGE)
+        self.message = message
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of a command line whose refusal can be told as JSON, too."""
+
+    def error(self, message: str) -> NoReturn:
+        with contextlib.suppress(OSError):
+            self.print_usage(sys.stderr)
+        _say(f"{self.prog}: error: {message}")
+        raise UsageExit(message)
+
+
+def guarded(run: Callable[[], int], arguments: Sequence[str], prefix: str = "ptxkit: ") -> int:
+    """The exit status of `run`. With --json among the arguments, an error is also a JSON object on stdout: `error`, and `findings`."""
+    _replace_closed()
+    try:
+        try:
+            status = _told(run, _wants_json(arguments), prefix)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _drop(sys.stdout)
+        return PIPE
+    except OSError as error:
+        _drop(sys.stdout)
+        _say(f"{prefix}cannot write to stdout: {error.strerror or error}")
+        return FAILED
+    return status
+
+
+def _told(run: Callable[[], int], as_json: bool, prefix: str) -> int:
+    def failed(said: str, status: int, **more: Any) -> int:
+        if as_json:
+            show_json({"error": said.splitlines()[0], **more})
+        _say(prefix + said)
+        return status
+
+    try:
+        settings()
+        return run()
+    except UsageExit as end:
+        if as_json:
+            show_json({"error": end.message})
+        raise
+    except (UsageError, SettingsError) as error:
+        return failed(str(error), USAGE)
+    except (AssembleError, CheckError) as error:
+        return failed(str(error), FAILED, findings=[finding_row(finding) for finding in error.findings])
+    except PtxkitError as error:
+        return failed(str(error), FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # of an author's function, while it is traced; of a stream; or a fault of ptxkit
+        if place := author_line(error):
+            return failed(f"{place}: {_named(error)}", FAILED)
+        if isinstance(error, OSError) and error.filename is None and error.errno in _STDOUT:
+            raise
+        if isinstance(error, OSError) and error.strerror:
+            return failed(f"{error.strerror}: {error.filename}" if error.filename else error.strerror, FAILED)
+        logging.getLogger("ptxkit").debug("a fault of ptxkit", exc_info=error)
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return failed(f"a fault of ptxkit at {where.filename}:{where.lineno}: {_named(error)} (PTXKIT_LOG=debug shows how it came about)",
+                      FAILED)
+
+
+def _named(error: BaseException) -> str:
+    said = str(error)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether stdout is to be JSON: --json alone, or with - as its file."""
+    for at, word in enumerate(arguments):
+        if word == "--json":
+            following = arguments[at + 1] if at + 1 < len(arguments) else "-"
+            if following.startswith("-") or arguments[0] not in ("bench", "ladder", "timeline", "verify", "grouped"):
+                return True
+        elif word == "--json=-":
+            return True
+    return False
+
+
+def _say(text: str) -> None:
+    """On stderr, if that takes it."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        _drop(sys.stderr)
+
+
+def _replace_closed() -> None:
+    """Open what this process was started without: no file of its own gets that number. Reading stdin and writing to stdout then fail."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            try:
+                os.fstat(number)
+            except OSError:
+                opened = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
+                if opened != number:
+                    os.dup2(opened, number)
+                    os.close(opened)
+            setattr(sys, name, open(number, mode, closefd=False, encoding="utf-8", errors="backslashreplace"))  # noqa: SIM115
+
+
+def _drop(stream: TextIO) -> None:
+    """What is still to be written to a stream goes nowhere, so that Python does not try it again when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+__all__ = ["Parser", "UsageExit", "guarded"]
