@@ -13,7 +13,7 @@ import pytest
 
 from ptxkit.cli.main import main
 from ptxkit.debugger.terminal import GROUPS, Terminal
-from tests.ptxkit.test_readme import agrees
+from tests.ptxkit.test_commands_page import agrees
 from tests.test_docs import blocks, run
 from tests.test_prove_page import edited, shown
 

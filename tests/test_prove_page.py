@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ptxkit.cli.main import main
-from tests.ptxkit.test_readme import agrees
+from tests.ptxkit.test_commands_page import agrees
 from tests.test_docs import blocks, run
 
 ROOT = Path(__file__).parents[1]

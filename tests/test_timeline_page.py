@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ptxkit.cli.main import main
-from tests.ptxkit.test_readme import agrees
+from tests.ptxkit.test_commands_page import agrees
 from tests.test_docs import blocks, possible, run
 from tests.test_prove_page import shown
 

@@ -30,7 +30,7 @@ TABLE_WARP = 1
 @kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]),
         cluster=lambda config: config["scheduler"].cluster.size)
 def group_gemm_k(a: TensorMap, b: TensorMap, d: TensorMap, groups: GroupsAlongK, workspace: Ptr[u32], *,
-                 operands: OperandsAlongK = OperandsAlongK(), tile: Tile = Tile(128, 256, 64), stages: int = 4,
+                 operands: OperandsAlongK = OperandsAlongK(), tile: Tile = Tile(128, 256, 64), stages: int = 3,
                  schedule: Cooperative = Cooperative(2), scheduler: StaticDepths | DynamicDepths = StaticDepths(),
                  store: Staged = Staged(2)) -> None:
     """D [groups, M, N] in tiles of BM x BN, stages of BK rows of A [rows, M] and B [rows, N].

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ptxkit.cli.main import main
-from tests.ptxkit.test_readme import agrees
+from tests.ptxkit.test_commands_page import agrees
 from tests.test_prove_page import ROOT, edited, steps
 
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]
