@@ -108,7 +108,7 @@ _H200_FIT = Fit("NVIDIA H200", l2=100.0, memory=3280.0, prologue=5300.0, stage_1
 
 H200 = Card("NVIDIA H200", 132, ((1, 132), (2, 132), (3, 117), (4, 120), (6, 102), (8, 120)), memory_gbs=4800, clock_mhz=1980, l2_mib=50,
             shared_bytes=232_448, fit=_H200_FIT, memory_gib=141)
-"""Clusters and fit were measured on this card (docs/performance.md): some 900 launches of 43 shapes."""
+"""Clusters and fit were measured on this card (docs/experiments.md): some 900 launches of 43 shapes."""
 
 H100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gbs=3350, memory_gib=80)
 """SMs, clusters and clocks are those of an H200. The constants in gemm/cards/fits were measured on it, those of `fit` were not."""

@@ -33,7 +33,7 @@ class ScaleLines:
     `bulk` its bulk copies load scales that are contiguous along K: four stages' scales of every block that the tile may touch. With `flat`
     the tensor map has one dimension, all of the array: its copies load the 16 bytes around one scale of every such block, whatever the
     strides. Otherwise another warp of the producer warpgroup copies them. On an H200 this costs 14 % of a large product for scales of
-    rows, and 4 % for scales of blocks (docs/performance.md).
+    rows, and 4 % for scales of blocks (docs/experiments.md).
 
     A copy begins at a multiple of 16 bytes. If tiles may begin at any line, a tile's lines come in `parts`: one or two copies, which begin
     `shift` lines before the tile, at a multiple of ALIGNED lines.
