@@ -9,14 +9,17 @@ FOREIGN ?= .venv-foreign
 PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 ifdef PY
-demo_ready test_ready :=
+python_ready :=
+demo_ready :=
+test_ready :=
 else
 PY = $(VENV)/bin/python
+python_ready = $(VENV)/bin/python
 demo_ready = $(VENV)/.demo-ready
 test_ready = $(VENV)/.test-ready
 endif
 
-.PHONY: demo test test-foreign scoreboard lint docs bench clean
+.PHONY: demo test test-foreign scoreboard lint docs bench dist clean
 
 demo: $(demo_ready)
 	$(PY) -m ptxkit.gemm run -m 512 -n 512 -k 512
@@ -39,6 +42,10 @@ docs: $(test_ready)
 	$(PY) docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 	@echo "site/index.html"
+
+# The source distribution and the wheel, built of the last commit in a clean folder and tried; RELEASE=1 refuses what is not to be published.
+dist: $(python_ready)
+	$(PY) -m tests.distributions $(if $(RELEASE),--release)
 
 bench: $(demo_ready)
 	$(PY) -m ptxkit.gemm bench

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ptxkit import __version__
+from tests.distributions import version_of
+
 ROOT = Path(__file__).parents[1]
 HOOKS = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
 
@@ -45,6 +48,16 @@ def test_the_hook_of_the_subject(length: int, status: int, tmp_path: Path) -> No
     assert subprocess.run(f"{entry} {message}", shell=True, check=False).returncode == status
 
 
+@pytest.mark.parametrize("target", ["demo", "test", "lint", "docs", "bench", "dist"])
+def test_a_target_uses_an_environment_that_is_there(target: str) -> None:
+    """`PY=` names it, and nothing is set up."""
+    done = subprocess.run(["make", "--dry-run", target, "PY=/a/python"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert any(line.split()[0] == "/a/python" or "/a/python -m" in line for line in lines)
+    assert not any("venv" in line or "pip" in line for line in lines)
+
+
 @pytest.mark.parametrize("name", ["bug_report", "feature", "performance"])
 def test_a_template_has_a_name_and_says_what_it_is_for(name: str) -> None:
     text = (ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.md").read_text(encoding="utf-8")
@@ -54,4 +67,14 @@ def test_a_template_has_a_name_and_says_what_it_is_for(name: str) -> None:
 def test_the_changelog_has_the_version_and_what_is_not_released() -> None:
     titles = re.findall(r"^## \[([^]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
     assert titles[0] == "Unreleased"
-    assert tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"] in titles
+    assert __version__ in titles
+
+
+def test_the_version_is_in_one_place() -> None:
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert about["project"]["dynamic"] == ["version"]
+    assert about["tool"]["setuptools"]["dynamic"] == {"version": {"attr": "ptxkit.__version__"}}
+    assert version_of(ROOT) == __version__
+    wrong = [path for name in ("ptxkit", "grammar", "gemm", "attention", "docs") for path in (ROOT / name).rglob("*.*")
+             if path.suffix in (".py", ".pyi", ".md", ".toml") and f'"{__version__}"' in path.read_text(encoding="utf-8")]
+    assert wrong == [ROOT / "ptxkit" / "__init__.py"]

@@ -7,12 +7,11 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
-import venv
 import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
@@ -20,6 +19,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.distributions import (
+    Refused,
+    build,
+    call,
+    contents,
+    environment,
+    example,
+    expected,
+    install,
+    make_environment,
+    project,
+    unpack_sdist,
+    version_of,
+)
 
 ROOT = Path(__file__).parents[1]
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".hypothesis", ".*_cache", "__pycache__", "build", "dist", "*.egg-info", "ptxkit-keep")
@@ -66,55 +80,20 @@ class Installed:
         return subprocess.run([program, *command[1:]], cwd=self.empty, env=environment(), capture_output=True, text=True, check=False)
 
 
-def environment() -> dict[str, str]:
-    """This process's, without what leads Python elsewhere."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-
-
-def call(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run([str(part) for part in command], cwd=cwd, env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-    return done.stdout
-
-
-def make_environment(folder: Path, *, with_pip: bool) -> Path:
-    venv.create(folder, with_pip=with_pip, symlinks=True)
-    return folder / "bin" / "python"
-
-
-def build(python: Path, tree: Path, folder: Path, kind: str) -> Path:
-    """The wheel or the sdist that the build backend makes of a folder."""
-    folder.mkdir(exist_ok=True)
-    script = f"from setuptools import build_meta; print('made', build_meta.build_{kind}({str(folder)!r}))"
-    return folder / call(python, "-c", script, cwd=tree).splitlines()[-1].removeprefix("made ")
-
-
-def unpack(sdist: Path, folder: Path) -> Path:
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))    # Python 3.11.4 has it
-    (tree,) = folder.iterdir()
-    return tree
-
-
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    folder = tmp_path_factory.mktemp("built")
+    folder = tmp_path_factory.mktemp("built in a földer")
     python = make_environment(folder / "builder", with_pip=True)
-    needs = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
-    fetched = subprocess.run([python, "-m", "pip", "install", "--quiet", "--retries", "1", "--disable-pip-version-check", *needs],
-                             cwd=folder, env=environment(), capture_output=True, text=True, check=False)
-    if fetched.returncode != 0:
-        pytest.skip(f"pip cannot install {', '.join(needs)}, which builds the wheel: {fetched.stderr.strip().splitlines()[-1]}")
+    needs = project(ROOT)["build-system"]["requires"]
+    try:
+        install(python, *needs, cwd=folder)
+    except Refused as error:
+        pytest.skip(f"pip cannot install {', '.join(needs)}, which builds the wheel: {str(error).strip().splitlines()[-1]}")
     shutil.copytree(ROOT, folder / "tree", symlinks=True, ignore=NOT_COPIED)
     sdist = build(python, folder / "tree", folder / "dist", "sdist")
     wheel = build(python, folder / "tree", folder / "dist", "wheel")
-    again = build(python, unpack(sdist, folder / "unpacked"), folder / "again", "wheel")
+    again = build(python, unpack_sdist(sdist, folder / "unpacked"), folder / "again", "wheel")
     return Built(wheel, sdist, again, python)
-
-
-def contents(wheel: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(wheel) as archive:
-        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
 
 
 def sources() -> dict[str, bytes]:
@@ -144,7 +123,7 @@ def stranger(name: str, folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """One stranger is there before ptxkit, the other comes after it. Dependencies are those of the tests' own environment."""
-    folder, empty = tmp_path_factory.mktemp("installed"), tmp_path_factory.mktemp("empty")
+    folder, empty = tmp_path_factory.mktemp("installed in a földer"), tmp_path_factory.mktemp("an empty földer")
     python = make_environment(folder / "venv", with_pip=False)
     for wheel in (stranger("gemm", folder), stranger("attention", folder), built.wheel, stranger("grammar", folder)):
         call(built.python, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", python, "install", "--no-deps", "--no-index",
@@ -188,10 +167,10 @@ def test_a_source_distribution_holds_the_tests_and_what_they_read(built: Built) 
 
 def test_no_wheel_is_made_of_links_that_are_text_files(built: Built, tmp_path: Path) -> None:
     """So git leaves them where it may not make links."""
-    tree = unpack(built.sdist, tmp_path / "unpacked")
+    tree = unpack_sdist(built.sdist, tmp_path / "unpacked")
     shutil.rmtree(tree / "ptxkit" / "gemm")
     (tree / "ptxkit" / "gemm").write_text("../gemm", encoding="utf-8")
-    with pytest.raises(AssertionError, match=r"ptxkit/gemm is no link to the folder gemm, so the package would lack ptxkit\.gemm: run"):
+    with pytest.raises(Refused, match=r"ptxkit/gemm is no link to the folder gemm, so the package would lack ptxkit\.gemm: run"):
         build(built.python, tree, tmp_path / "dist", "wheel")
 
 
@@ -215,6 +194,43 @@ def test_doctor(installed: Installed) -> None:
     states = {check["name"]: check["state"] for check in said["checks"]}
     assert states["python"] == "ok"
     assert "broken" not in states.values()
+
+
+def test_the_kernel_of_the_readme(installed: Installed, tmp_path: Path) -> None:
+    page, file = (ROOT / "README.md").read_text(encoding="utf-8"), tmp_path / "saxpy.py"
+    file.write_text(example(page), encoding="utf-8")
+    done = installed.run("python", str(file))
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected(page), "")
+    done = installed.run("ptxkit", "check", f"{file}:saxpy", "--json")
+    assert (done.returncode, json.loads(done.stdout)["findings"], done.stderr) == (0, [], expected(page))
+
+
+def test_the_version_is_that_of_the_package(installed: Installed, built: Built) -> None:
+    assert installed.run("ptxkit", "--version").stdout == f"ptxkit {version_of(ROOT)}\n"
+    assert built.wheel.name.startswith(f"ptxkit-{version_of(ROOT)}-")
+    assert built.sdist.name == f"ptxkit-{version_of(ROOT)}.tar.gz"
+
+
+def test_extras_are_those_that_messages_and_pages_name(built: Built) -> None:
+    (about,) = (data.decode() for name, data in contents(built.wheel).items() if name.endswith(".dist-info/METADATA"))
+    extras = set(re.findall(r"^Provides-Extra: (.+)$", about, re.M))
+    assert {"toolchain", "torch", "jax", "cli", "plot", "dtypes", "notebook"} == extras
+    texts = [data.decode() for name, data in sources().items() if name.endswith(".py")]
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))]
+    named = {extra for text in (*texts, *pages) for extra in re.findall(r"ptxkit\[(\w+)\]", text)}
+    assert extras >= named
+    table = dict(re.findall(r"^\| `\[(\w+)\]` \| (.+) \|$", pages[0], re.M))
+    assert table.keys() == extras, "the README says what each is for"
+
+
+@pytest.mark.parametrize(("framework", "oldest"), [("torch", "2.11"), ("jax", "0.10")])
+def test_an_adapter_without_its_framework_names_the_extra(installed: Installed, framework: str, oldest: str) -> None:
+    program = (f"import sys; sys.modules[{framework!r}] = None\n"
+               f"try:\n    import ptxkit.{framework}\nexcept ImportError as error:\n    print(error)")
+    due = f"ptxkit.{framework} needs {framework} {oldest} or newer: `pip install 'ptxkit[{framework}]'`\n"
+    assert installed.run("python", "-c", program).stdout == due
+    (need,) = project(ROOT)["project"]["optional-dependencies"][framework][:1]    # type: ignore[index]
+    assert need == f"{framework}>={oldest}"
 
 
 def test_emit(installed: Installed) -> None:

@@ -116,7 +116,7 @@ def plot(path: Path, results: Mapping[str, Any]) -> None:
     try:
         import matplotlib as mpl  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ReportError(f"--plot {path}: drawing needs matplotlib (`pip install ptxkit[plot]`)") from None
+        raise ReportError(f"--plot {path}: drawing needs matplotlib (`pip install 'ptxkit[plot]'`)") from None
     mpl.use("Agg")
     import matplotlib.pyplot as plt  # pyright: ignore[reportMissingImports]
 

@@ -140,7 +140,7 @@ def _numpy(word: str) -> Any:
     try:
         import ml_dtypes  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise LaunchError(f"the CPU device needs the package ml_dtypes to make {word}: pip install ptxkit[dtypes], or take f16") from None
+        raise LaunchError(f"the CPU device needs the package ml_dtypes to make {word}: pip install 'ptxkit[dtypes]', or take f16") from None
     return getattr(ml_dtypes, {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}[word])
 
 

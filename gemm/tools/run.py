@@ -248,7 +248,7 @@ def _float8(dtype: str) -> Any:
     try:
         import ml_dtypes
     except ImportError:
-        raise LaunchError(f"NumPy needs the package ml_dtypes for {dtype}: `pip install ptxkit[dtypes]`") from None
+        raise LaunchError(f"NumPy needs the package ml_dtypes for {dtype}: `pip install 'ptxkit[dtypes]'`") from None
     return getattr(ml_dtypes, {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}[dtype])
 
 

@@ -109,17 +109,18 @@ def _cache() -> Check:
     while not folder.exists() and folder.parent != folder:
         folder = folder.parent
     if not os.access(folder, os.W_OK):
-        fix = "set PTXKIT_CACHE_DIR to a directory of yours, or to off"
-        return Check("cache", "broken", f"{store.directory} cannot be written to", fix)
+        fix = "each process assembles its kernels again: set PTXKIT_CACHE_DIR to a directory of yours, or to off"
+        return Check("cache", "missing", f"{store.directory} cannot be written to", fix)
     entries, size = store.size()
     return Check("cache", "ok", f"{store.directory}: {entries} kernels, {size / 2**20:.1f} MiB")
 
 
 def _extras() -> Iterator[Check]:
-    extras = (("rich", "cli", "coloured tables"), ("matplotlib", "plot", "plots"), ("ml_dtypes", "dtypes", "bf16 and fp8 in NumPy"))
+    extras = (("rich", "cli", "coloured tables"), ("matplotlib", "plot", "plots"), ("ml_dtypes", "dtypes", "bf16 and fp8 in NumPy"),
+              ("torch", "torch", "operators and layers of ptxkit.torch"), ("jax", "jax", "functions of ptxkit.jax"))
     for module, extra, use in extras:
         if importlib.util.find_spec(module) is None:
-            yield Check(module, "missing", f"optional: {use}", f"pip install ptxkit[{extra}]")
+            yield Check(module, "missing", f"optional: {use}", f"pip install 'ptxkit[{extra}]'")
         else:
             yield Check(module, "ok", f"{_version(module)}: {use}")
     kept = ", ".join(sorted(settings().keep))

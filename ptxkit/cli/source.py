@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -77,9 +78,13 @@ def _import(place: str) -> Any:
 
 
 def _imported(place: str, run: Callable[[], Any]) -> Any:
-    """What `run` imports. An exception of the author's module is told in a sentence with the line that raised it."""
+    """What `run` imports. What the author's module prints goes to stderr: stdout is for the command's data.
+
+    An exception of that module is told in a sentence with the line that raised it.
+    """
     try:
-        return run()
+        with contextlib.redirect_stdout(sys.stderr):
+            return run()
     except PtxkitError:
         raise  # it has the author's line
     except ModuleNotFoundError as error:

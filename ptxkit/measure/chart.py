@@ -30,7 +30,7 @@ def draw(path: Path, rows: Sequence[Mapping[str, Any]], value: Value, unit: str,
     try:
         import matplotlib as mpl  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise PlotError(f"--plot {path}: only .svg can be drawn without matplotlib (`pip install ptxkit[plot]`)") from None
+        raise PlotError(f"--plot {path}: only .svg can be drawn without matplotlib (`pip install 'ptxkit[plot]'`)") from None
     mpl.use("Agg")
     _drawn(path, rows, value, f"{unit}, median and 10th to 90th percentile. {title}")
 

@@ -112,12 +112,19 @@ class Cache:
         except FileNotFoundError:
             return  # another process has cleared the cache meanwhile
         except OSError as error:
-            _LOG.warning("cannot write to the cache: %s", error)
+            self._tell(error)
             if aside is not None:
                 with contextlib.suppress(OSError):
                     os.unlink(aside)
             return
         self._wrote(len(data))
+
+    def _tell(self, error: OSError) -> None:
+        """Log why the directory cannot be written to, once a process."""
+        if self.directory not in _told:
+            _told.add(self.directory)
+            _LOG.warning("cannot write to the cache: %s: each process assembles its kernels again; "
+                         "set PTXKIT_CACHE_DIR to a directory of yours, or to off", error)
 
     def _make_room(self, path: Path) -> None:
         """Make the folder of an entry. What stands in the way, there or in the entry's own place, is removed."""
@@ -183,6 +190,9 @@ def cache() -> Cache | None:
     directory = settings().cache_dir
     return None if directory is None else Cache(directory, settings().cache_mb * 1_000_000)
 
+
+_told: set[Path] = set()
+"""The directories of which it has been said that they cannot be written to."""
 
 _written: dict[Path, int] = {}
 """The bytes that this process has written to a cache since it looked at all of it."""

@@ -98,7 +98,8 @@ def _cupy_dtype(dtype: str) -> Any:
     try:
         import ml_dtypes
     except ImportError:
-        raise LaunchError(f"CuPy needs the package ml_dtypes for {name}: `pip install ptxkit[dtypes]`, or pass the result (out=)") from None
+        raise LaunchError(f"CuPy needs the package ml_dtypes for {name}: `pip install 'ptxkit[dtypes]'`, or pass the result (out=)"
+                          ) from None
     return getattr(ml_dtypes, name)
 
 

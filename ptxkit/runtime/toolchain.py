@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import AssembleError, Finding, NoToolError, Position, PtxkitError, SettingsError
@@ -66,8 +66,8 @@ class Tool:
 class Assembly:
     """The result of ptxas for a module: the cubin, the log, each entry's resources, and remarks as findings."""
 
-    cubin: bytes
-    log: str
+    cubin: bytes = field(repr=False)
+    log: str = field(repr=False)
     resources: Mapping[str, Resources]
     findings: tuple[Finding, ...]
     tool: Tool
@@ -143,7 +143,7 @@ def has_ptxas() -> bool:
 def _tool(name: str, path: Path | None = None) -> Tool:
     path = path or _in_wheel(name) or _in_path(name)
     if path is None:
-        raise NoToolError(f"{name} was not found: `pip install ptxkit[toolchain]` (or `pip install {_WHEELS[name]}`), or put the CUDA "
+        raise NoToolError(f"{name} was not found: `pip install 'ptxkit[toolchain]'` (or `pip install {_WHEELS[name]}`), or put the CUDA "
                           f"toolkit's bin directory on PATH{', or set PTXKIT_PTXAS to it' if name == 'ptxas' else ''}")
     try:
         code, said, _ = _run([str(path), "--version"], VERSION_S)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch as _torch  # pyright: ignore[reportMissingImports]
+try:
+    import torch as _torch  # pyright: ignore[reportMissingImports]
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError("ptxkit.torch needs torch 2.11 or newer: `pip install 'ptxkit[torch]'`", name="torch") from None
 
 torch: Any = _torch
 

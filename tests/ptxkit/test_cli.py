@@ -226,7 +226,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads(capsys.readouterr().out)
     assert status == (0 if data["ok"] else 1)
     checks = {check["name"]: check for check in data["checks"]}
-    assert {"python", "ptxas", "nvdisasm", "cuobjdump", "driver", "cache", "rich", "matplotlib", "ml_dtypes"} <= set(checks)
+    assert {"python", "ptxas", "nvdisasm", "cuobjdump", "driver", "cache", "rich", "matplotlib", "ml_dtypes", "torch", "jax"} <= set(checks)
     assert all(check["fix"] for check in checks.values() if check["state"] != "ok")
     assert main(["doctor"]) == status
     assert "ptxas" in capsys.readouterr().out

@@ -88,6 +88,8 @@ def test_a_clean_kernel_has_no_findings_and_its_resources() -> None:
     assert entry.registers > 8
     assert (entry.spills, entry.stack, entry.shared) == (0, 0, 0)
     assert assembly.tool.release >= (12, 0)
+    assert "ELF" not in repr(assembly), "a terminal shows what it uses"
+    assert "Resources(" in repr(assembly)
 
 
 @pytest.mark.ptxas
@@ -215,7 +217,7 @@ def test_no_ptxas(environment: pytest.MonkeyPatch) -> None:
     environment.setattr(toolchain, "_in_wheel", lambda name: None)
     environment.setattr(toolchain, "_in_path", lambda name: None)
     try:
-        with pytest.raises(NoToolError, match=r"pip install ptxkit\[toolchain\].*PTXKIT_PTXAS"):
+        with pytest.raises(NoToolError, match=r"pip install 'ptxkit\[toolchain\]'.*PTXKIT_PTXAS"):
             toolchain.assemble(planted.CLEAN)
         with pytest.raises(NoToolError, match="nvidia-cuda-nvdisasm"):
             toolchain.disassemble(b"")

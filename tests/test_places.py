@@ -1,0 +1,248 @@
+"""The kernel that the README shows runs wherever Python does.
+
+It is run from a folder with a space, in a home that is read-only, without write access to the cache, in a thread, after a fork, in the
+cells of IPython, from stdin and in an interactive Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import io
+import json
+import linecache
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ptxkit.errors import TraceError
+from ptxkit.runtime import toolchain
+from tests.distributions import example, expected
+from tests.ptxkit.other_user import as_other
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
+PROGRAM, PRINTS = example(PAGE), expected(PAGE)
+WRONG = "@kernel(block=32)\ndef wrong(out: Ptr[f32]) -> None:\n    st.global_.f32(out, 'a word')\n\n\nwrong.ptx()\n"
+
+pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
+posix = pytest.mark.skipif(os.name != "posix", reason="forks, users and permissions are POSIX's")
+
+
+def ran(*arguments: str, cwd: Path, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT), *(path for path in sys.path if path)])
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, input=stdin, capture_output=True, text=True, encoding="utf-8", check=False,
+                          env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1", **environment})
+
+
+def proven() -> str:
+    """What the program prints, here."""
+    with contextlib.redirect_stdout(io.StringIO()) as written:
+        exec(compile(PROGRAM, "saxpy.py", "exec", dont_inherit=True), {"__name__": "__main__"})
+    return written.getvalue()
+
+
+# --------------------------------------------------------------------------------------------------- folders
+
+
+@pytest.mark.ptxas
+def test_paths_with_spaces(tmp_path: Path) -> None:
+    """The program, the home, the cache, temporary files and ptxas itself are in folders whose names need quotes."""
+    home, temporary, kept = (tmp_path / name for name in ("my höme", "my temporary 'files'", "what is $kept"))
+    for folder in (home, temporary):
+        folder.mkdir()
+    (home / "my saxpy.py").write_text(PROGRAM, encoding="utf-8")
+    tool = home / "my ptxas"
+    tool.symlink_to(toolchain.ptxas().path)
+    places = {"HOME": str(home), "TMPDIR": str(temporary), "PTXKIT_CACHE_DIR": str(home / "my cache"), "PTXKIT_PTXAS": str(tool),
+              "PTXKIT_KEEP": "ptx,cubin,log", "PTXKIT_KEEP_DIR": str(kept)}
+    done = ran("-m", "ptxkit", "assemble", "my saxpy.py:saxpy", "-o", "a cubin", "--json", cwd=home, **places)
+    assert (done.returncode, done.stderr) == (0, PRINTS)
+    assert json.loads(done.stdout)["ptxas"]
+    assert (home / "a cubin").read_bytes().startswith(b"\x7fELF")
+    assert list(temporary.iterdir()) == []
+    assert len(list((home / "my cache").rglob("*.cubin"))) == 1
+    assert {path.suffix for path in kept.iterdir()} == {".ptx", ".cubin", ".log"}
+
+
+AS_OTHER = """
+import contextlib, io, logging
+from pathlib import Path
+from ptxkit import Ptr, kernel, settings
+from ptxkit.cli.main import main
+from ptxkit.ptx import st
+from ptxkit.runtime import cache
+from ptxkit.types import u32
+
+def use(place, number):
+    settings.settings.cache_clear()
+    said, names = io.StringIO(), {"__name__": "__main__"}
+    with contextlib.redirect_stdout(io.StringIO()) as written:
+        exec(compile(sys.argv[1], "saxpy.py", "exec"), names)
+
+        @kernel(block=32)
+        def other(out: Ptr[u32]) -> None:
+            st.global_.u32(out, number)
+
+        print(names["saxpy"].assemble().resources["saxpy"].registers > 0, other.assemble().cubin[:4])
+        print("doctor", main(["doctor"]), "cannot be written to" in written.getvalue())
+    print(place, written.getvalue().splitlines()[:3] + written.getvalue().splitlines()[-1:])
+
+os.environ["PTXKIT_CACHE_DIR"] = "off"
+with contextlib.redirect_stdout(io.StringIO()):
+    use("preparation", 0)                   # everything is imported while it can be read
+sys.stdout.flush()
+"""
+
+
+@posix
+@pytest.mark.ptxas
+def test_a_home_and_a_cache_that_cannot_be_written_to() -> None:
+    program = """
+for number, (name, value) in enumerate([("HOME", sys.argv[2] + "/home"), ("PTXKIT_CACHE_DIR", sys.argv[2] + "/cache")], 1):
+    os.environ.pop("PTXKIT_CACHE_DIR")
+    os.environ[name] = value
+    os.environ.setdefault("PTXKIT_CACHE_DIR", "")
+    use(name, number)
+"""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for each in ("home", "cache"):
+            (folder / each).mkdir(mode=0o755)
+            (folder / each).chmod(0o555)
+        shutil.copy(toolchain.ptxas().path, folder / "ptxas")
+        done = as_other(AS_OTHER, program, PROGRAM, folder, PTXKIT_PTXAS=str(folder / "ptxas"), PATH=os.environ["PATH"])
+        assert done.returncode == 0, done.stderr
+        due = [*PRINTS.splitlines(), r"True b'\x7fELF'", "doctor 0 True"]
+        assert done.stdout.splitlines() == [f"HOME {due}", f"PTXKIT_CACHE_DIR {due}"]
+        first, second = done.stderr.splitlines()
+        assert first.startswith("cannot write to the cache: ")
+        assert str(folder / "home") in first
+        assert str(folder / "cache") in second
+        assert [path for each in ("home", "cache") for path in (folder / each).iterdir()] == []
+
+
+# --------------------------------------------------------------------------------------------------- threads and forks
+
+
+def test_a_thread_that_is_not_the_main_one() -> None:
+    said: list[str] = []
+    thread = threading.Thread(target=lambda: said.append(proven()))
+    thread.start()
+    thread.join()
+    assert said == [PRINTS]
+
+
+def exit_of(work: Callable[[], bool]) -> int:
+    """The status of a fork of this process that ends with 0 if `work` holds there."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@posix
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_after_a_fork() -> None:
+    """The child of a process that has used it, and a child of that one."""
+    assert proven() == PRINTS
+    assert exit_of(lambda: proven() == PRINTS) == 0
+    assert exit_of(lambda: exit_of(lambda: proven() == PRINTS) == 0) == 0
+    assert exit_of(lambda: proven() == "") == 1, "the test can fail"
+
+
+@posix
+@pytest.mark.ptxas
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_workers_that_are_forks_assemble() -> None:
+    toolchain.assemble(texts(1)[0])
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(registers, texts(4), chunksize=1) == [registers(text) for text in texts(4)]
+
+
+def texts(count: int) -> list[str]:
+    body = "ld.param.u64 %rd0, [out]; cvta.to.global.u64 %rd1, %rd0; st.global.u32 [%rd1], {number}; ret;"
+    head = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 out) {{ .reg .b64 %rd<2>; " + body + " }}\n"
+    return [head.format(number=number) for number in range(1, count + 1)]
+
+
+def registers(text: str) -> int:
+    return toolchain.assemble(text).resources["k"].registers
+
+
+# --------------------------------------------------------------------------------------------------- interactive
+
+
+class Shell:
+    """What a shell of IPython does with a cell, as far as tracebacks and tools can see it.
+
+    A cell is a file `<ipython-input-NUMBER-HASH>` of `linecache`; its statements are compiled one at a time.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.numbers: dict[str, int] = {}
+        self.compile = SimpleNamespace(format_code_name=self.label)
+
+    def label(self, file: str) -> tuple[str, str] | None:
+        return ("Cell", f"In[{self.numbers[file]}]") if file in self.numbers else None
+
+    def run_cell(self, text: str) -> str:
+        """What the cell prints."""
+        number = len(self.numbers) + 1
+        file = f"<ipython-input-{number}-{hashlib.sha1(text.encode()).hexdigest()[:12]}>"
+        self.numbers[file] = number
+        linecache.cache[file] = len(text), None, text.splitlines(True), file
+        with contextlib.redirect_stdout(io.StringIO()) as written:
+            for statement in ast.parse(text).body:
+                exec(compile(ast.Module([statement], []), file, "exec", dont_inherit=True), self.names)
+        return written.getvalue()
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    made = Shell()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: made))
+    yield made
+    for file in made.numbers:
+        linecache.cache.pop(file, None)
+
+
+def test_cells_of_ipython(shell: Shell) -> None:
+    assert shell.run_cell(PROGRAM) == PRINTS
+    assert '.file 1 "In[1]"' in shell.run_cell("print(saxpy.ptx(locs=True))")
+    with pytest.raises(TraceError, match=r"^In\[3\]:3: `st\.global\.f32` operand `b`"):
+        shell.run_cell(WRONG)
+    assert shell.run_cell(PROGRAM.replace("fma.rn", "fma.rz")) == PRINTS, "a cell may be run again"
+    assert "fma.rz.f32" in shell.run_cell("print(saxpy.ptx())")
+
+
+@pytest.mark.parametrize("arguments", [["-"], ["-i"], ["-c", PROGRAM]], ids=["stdin", "interactive", "argument"])
+def test_a_program_without_a_file(arguments: list[str], tmp_path: Path) -> None:
+    typed = PROGRAM.replace("\n\n\n@", "\n\n@").replace("\n\n\nx", "\n\nx") if arguments == ["-i"] else PROGRAM
+    done = ran(*arguments, cwd=tmp_path, stdin="" if arguments[0] == "-c" else typed)
+    assert (done.returncode, done.stdout) == (0, PRINTS), done.stderr
+    assert "Error" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistake_in_stdin_has_its_line(tmp_path: Path) -> None:
+    done = ran("-", cwd=tmp_path, stdin=PROGRAM + WRONG)
+    line = PROGRAM.count("\n") + 3
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"ptxkit.errors.TraceError: <stdin>:{line}: `st.global.f32` operand `b` takes ")
