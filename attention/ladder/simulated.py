@@ -42,9 +42,10 @@ class Outcome:
         return f"{self.rung.step:>4}  {self.rung.name:<13} {mask:<6} {self.rows} rows, {self.seconds:.1f} s: {numbers}; verdict: {report}"
 
 
-def small(rung: Rung, BN: int = 32) -> int:
-    """Rows of a small head: two tiles of queries, and for the rings more blocks of keys than they have stages."""
-    return 4 * rung.BM if rung.step == 0 else max(2 * rung.BM, 4 * BN)
+def small(rung: Rung, causal: bool = False, BN: int = 32) -> int:
+    """Rows of a small head: more blocks of keys than a ring has stages, and under a mask two tiles of queries, which see different keys."""
+    tiles = 2 if causal or not rung.step else 1
+    return tiles * rung.BM if not rung.step else max(tiles * rung.BM, 4 * BN)
 
 
 def run(rung: Rung, rows: int, causal: bool = False, *, heads: int = 1, HEAD: int = 64, BN: int = 32, grown: float = 3.0,
@@ -75,7 +76,7 @@ def ladder(say: Callable[[str], None], rungs: Sequence[Rung] = RUNGS) -> int:
     failed = 0
     for rung in rungs:
         for causal in (False, True):
-            outcome = run(rung, small(rung), causal)
+            outcome = run(rung, small(rung, causal), causal)
             say(str(outcome))
             failed += not outcome.fine
     say(f"{len(rungs)} steps executed on the CPU device, not a GPU: {failed or 'none'} failed")

@@ -20,10 +20,16 @@ def right(outcome: simulated.Outcome) -> None:
 
 
 @pytest.mark.pure
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @by_name
-def test_a_step_is_right_and_certified(rung: Rung, causal: bool) -> None:
-    right(simulated.run(rung, simulated.small(rung), causal))
+def test_a_step_is_right_and_certified(rung: Rung) -> None:
+    right(simulated.run(rung, simulated.small(rung)))
+
+
+@pytest.mark.pure
+@pytest.mark.thinned(3)
+@by_name
+def test_a_step_with_a_causal_mask_is_right_and_certified(rung: Rung) -> None:
+    right(simulated.run(rung, simulated.small(rung, True), True))
 
 
 @pytest.mark.pure
@@ -31,7 +37,7 @@ def test_a_step_is_right_and_certified(rung: Rung, causal: bool) -> None:
 @by_name
 def test_several_heads_of_another_size_in_another_schedule(rung: Rung) -> None:
     """Falling keys too: the first block has the largest scores, and nothing is rescaled after it."""
-    right(simulated.run(rung, simulated.small(rung, 64), True, heads=2, HEAD=128, BN=64, grown=0.3, schedule="random", seed=1))
+    right(simulated.run(rung, simulated.small(rung, True, 64), True, heads=2, HEAD=128, BN=64, grown=0.3, schedule="random", seed=1))
 
 
 @pytest.mark.pure
@@ -41,6 +47,7 @@ def test_a_shape_that_is_not_whole_tiles_is_refused() -> None:
             rung.require(4097, 128)
         assert rung.name in str(rung.problem(4097, 128))
         assert rung.problem(4096, 128) is None
+    assert "take 64 or 128" in str(BY_NAME["tensor_cores"].problem(100, 32))
     assert "take 96 or 104" in str(BY_NAME["loop"].problem(100, 128))
 
 
@@ -59,3 +66,20 @@ def test_a_wrong_or_unwritten_element_is_noticed(monkeypatch: pytest.MonkeyPatch
         outcome = simulated.run(rung, 8)
         assert not outcome.fine
         assert "WRONG" in str(outcome)
+
+
+@pytest.mark.thinned(6)
+@pytest.mark.ptxas
+@by_name
+def test_a_step_assembles_without_spills_and_with_setmaxnreg(rung: Rung) -> None:
+    for causal, marks in ((False, False), (True, True)):
+        assembly = rung.kernel.assemble(causal=causal, marks=marks)
+        used = assembly.resources[rung.name]
+        assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0)
+        assert assembly.findings == ()                                      # among them that ptxas serialises wgmma
+        assert used.registers == 168 or rung.step < 4
+    sass = rung.kernel.sass()
+    assert ("USETMAXREG.TRY_ALLOC" in sass and "USETMAXREG.DEALLOC" in sass) == (rung.step >= 4)
+    assert ("HGMMA.64x128x16.F32.BF16" in sass) == (rung.step >= 1)
+    assert ("UTMALDG" in sass) == (rung.step >= 2)
+    assert ("BAR.ARV" in sass) == (rung.step >= 5)
