@@ -39,6 +39,8 @@ SPECIAL_SINCE: Mapping[str, Since] = {
     "%aggr_smem_size": Since((8, 1), "sm_90"), "%current_graph_exec": Since((8, 0)),
     **{f"%{name}": Since((7, 6), "sm_80") for name in _RESERVED},
 }
+RESERVED = frozenset(("WARP_SZ", "function_name", "inlined_at"))
+"""A constant and two words of `.loc`, which are no names."""
 
 
 def readable_whole(name: str, bits: int) -> bool:

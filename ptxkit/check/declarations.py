@@ -11,7 +11,7 @@ from ..grammar import tree
 from ..grammar.errors import Finding
 from ..grammar.features import FEATURES, NEWEST, VERSIONS, Since
 from ..grammar.operands import width
-from ..grammar.special import SPECIAL_BASES
+from ..grammar.special import RESERVED, SPECIAL_BASES
 from .places import NOWHERE, Place, finding
 
 # The lowest .version that ptxas 13.0 takes with a .target (asked of it), and of those that it has no more what the manual says.
@@ -24,8 +24,6 @@ TARGETS = {
     "120a": (8, 7), "120f": (8, 8), "121": (8, 8), "121a": (8, 8), "121f": (8, 8),
 }
 OPTIONS = ("debug", "texmode_unified", "texmode_independent")
-RESERVED = frozenset(("WARP_SZ", "function_name", "inlined_at"))
-"""A constant and two words of `.loc`, which are no names."""
 OPAQUE = ("texref", "samplerref", "surfref")
 MOST_NUMBER = (1 << 32) - 1
 """The most that an alignment, a count of registers or a directive's number may be."""

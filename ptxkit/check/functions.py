@@ -8,7 +8,8 @@ from dataclasses import replace
 from ..grammar import tree
 from ..grammar.errors import Finding, Severity
 from ..grammar.features import FEATURES, LARGE_PARAMETERS, NEWEST
-from .declarations import ARGUMENT_ALIGNMENT, MOST_NUMBER, OPAQUE, RESERVED, Given, aligned, alignment, bytes_of, named
+from ..grammar.special import RESERVED
+from .declarations import ARGUMENT_ALIGNMENT, MOST_NUMBER, OPAQUE, Given, aligned, alignment, bytes_of, named
 from .names import Scope
 from .places import Place, finding
 

@@ -14,7 +14,7 @@ from ..grammar.features import NEWEST
 from ..grammar.gc_pause import gc_pause
 from ..grammar.lazy import template_body
 from ..grammar.operands import width
-from ..grammar.special import SPECIAL_SINCE
+from ..grammar.special import RESERVED, SPECIAL_SINCE
 from . import declarations, functions, initial, kinds, sections, taken
 from .budget import Budget
 from .kinds import Kinds
@@ -201,7 +201,7 @@ class _Module:
     def _labels(self, body: tuple[tree.Statement, ...], scope: Scope) -> Iterator[Finding]:
         for name, statement in scope.take_labels(body):
             yield self._duplicate(name, self._at(statement))
-        for word in declarations.RESERVED & scope.labels.keys():
+        for word in RESERVED & scope.labels.keys():
             yield finding("declaration", f"`{word}` is a word of PTX, so no label can have that name", "take another name", NOWHERE,
                           "error", "language", word)
 

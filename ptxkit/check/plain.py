@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..grammar import tree
 from ..grammar.lazy import ANY, ANY_CALLEE, ANY_LABEL, ANY_PARAMETER, DIGITS, Template, TemplateBody
-from ..grammar.special import SPECIAL
+from ..grammar.special import RESERVED, SPECIAL
 from . import declarations, functions
 from .kinds import Kinds
 from .names import Declared, Scope, match_type, names_in
@@ -97,7 +97,7 @@ class Judge:
             if found is None:
                 return False
             labels, targets = found
-        if not declarations.RESERVED.isdisjoint(labels):
+        if not RESERVED.isdisjoint(labels):
             return False
         outer = self.module.outer
         names = [variable.name for variable in variables]

@@ -8,6 +8,7 @@ device is synchronised, and a failed check ends the context with an assertion er
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from typing import Any
 
 from .. import ptx
@@ -100,13 +101,14 @@ def _word(conversion: str, length: str, kind: str, value: Any) -> Reg[Any]:
 
 
 def _text(builder: Builder, text: str) -> Reg[u64]:
-    """The generic address of a string in global memory. Equal strings are stored once."""
+    """The generic address of a string in global memory. Equal strings of a module are one variable."""
     data = (*text.encode(), 0)
     initializer = tree.Aggregate(tuple(tree.Integer(byte) for byte in data))
     variables = builder.module.variables
     found = next((v for v in variables if v.initializer == initializer), None)
     if found is None:
-        found = tree.Variable("global", "b8", f"$text_{len(variables)}", align=1, shape=(len(data),), initializer=initializer)
+        name = f"$text_{sha256(bytes(data)).hexdigest()[:16]}"                  # the same in each entry of a module
+        found = tree.Variable("global", "b8", name, align=1, shape=(len(data),), initializer=initializer)
         variables.append(found)
     made = builder.register(u64)
     builder.emit("mov.u64", (made.operand(), tree.Name(found.name)))
@@ -122,11 +124,11 @@ def _call(builder: Builder, name: str, arguments: tuple[Reg[Any], ...]) -> None:
                                  tuple(tree.Variable("param", type, word) for type, word in returns), linkage="extern")
         builder.module.functions = {name: declared, **builder.module.functions}
     outer, builder.body = builder.body, []
-    sent = [tree.Variable("param", type, f"argument{i}") for i, (type, _) in enumerate(parameters)]
-    received = [tree.Variable("param", type, "result") for type, _ in returns]
+    sent = [tree.Variable("param", type, builder.free(f"argument{i}", name)) for i, (type, _) in enumerate(parameters)]
+    received = [tree.Variable("param", type, builder.free("result", name)) for type, _ in returns]
     for variable, value in zip(sent, arguments, strict=True):
         builder.emit(f"st.param.{variable.type}", (tree.Address(tree.Name(variable.name)), value.operand()))
-    operands: list[tree.Operand] = [tree.Arguments((tree.Name("result"),))] if received else []
+    operands: list[tree.Operand] = [tree.Arguments((tree.Name(received[0].name),))] if received else []
     operands += [tree.Name(name), tree.Arguments(tuple(tree.Name(variable.name) for variable in sent))]
     builder.emit("call.uni", tuple(operands))
     block, builder.body = builder.body, outer

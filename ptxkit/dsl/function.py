@@ -69,7 +69,7 @@ class Func(Generic[P, R]):
     def _types(self) -> tuple[list[str], list[ScalarType], list[ScalarType]]:
         """The parameters' names, their types, and the result type as () or (type,)."""
         hints = hints_of(self.function, f"@func `{self.name}`")
-        names = list(inspect.signature(self.function).parameters)
+        names = [identifier(name, "rename the parameter") for name in inspect.signature(self.function).parameters]
         annotated = [hints.get(name) for name in names]
         if hints.get("return") not in (None, type(None)):
             annotated.append(hints["return"])
@@ -81,7 +81,11 @@ class Func(Generic[P, R]):
     def _trace(self, module: ModuleBuilder, names: list[str], types: list[ScalarType], results: list[ScalarType]) -> tree.Function:
         here = Position(named(self.function.__code__.co_filename), self.function.__code__.co_firstlineno)
         builder = Builder(module, self.name, here)
+        builder.parameters.update(f"{self.name}_{name}" for name in (*names, "result"))
         parameters = [tree.Variable("param", f"b{t.bits}", f"{self.name}_{n}") for n, t in zip(names, types, strict=True)]
+        if results and "result" in names:
+            raise TraceError(f"@func `{self.name}`: its parameter `result` and its result are both `{self.name}_result` in PTX: rename the "
+                             "parameter", here)
         returns = [tree.Variable("param", f"b{t.bits}", f"{self.name}_result") for t in results]
         frame = f"{self.name}_marks"
         if module.marks is not None:
@@ -104,16 +108,16 @@ class Func(Generic[P, R]):
 
     def _call(self, builder: Builder, args: tuple[Any, ...], types: list[ScalarType], results: list[ScalarType]) -> Reg[Any] | None:
         outer, builder.body = builder.body, []
-        sent = [tree.Variable("param", f"b{t.bits}", f"argument{i}") for i, t in enumerate(types)]
-        received = [tree.Variable("param", f"b{t.bits}", "result") for t in results]
+        sent = [tree.Variable("param", f"b{t.bits}", builder.free(f"argument{i}", self.name)) for i, t in enumerate(types)]
+        received = [tree.Variable("param", f"b{t.bits}", builder.free("result", self.name)) for t in results]
         marks, frames = builder.marks, list[tree.Variable]()
         if marks is not None:
             frames = [tree.Variable("local", "b8", "marks", align=8, shape=(24,))]
-            sent.append(tree.Variable("param", "b64", "argument_marks"))
+            sent.append(tree.Variable("param", "b64", builder.free("argument_marks", self.name)))
             args = (*args, marks.saved("marks"))
         for variable, value in zip(sent, args, strict=True):
             builder.emit(f"st.param.{variable.type}", (tree.Address(tree.Name(variable.name)), value.operand()))
-        call: list[tree.Operand] = [tree.Arguments((tree.Name("result"),))] if results else []
+        call: list[tree.Operand] = [tree.Arguments((tree.Name(received[0].name),))] if results else []
         call.append(tree.Name(self.name))
         if sent:
             call.append(tree.Arguments(tuple(tree.Name(v.name) for v in sent)))

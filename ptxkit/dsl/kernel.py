@@ -20,6 +20,7 @@ from .module import ModuleBuilder
 from .names import identifier, symbol
 from .parameters import Parameter, Record, argument, declared, described, flat, values
 from .rules import check_barriers, check_setmaxnreg, entry_registers
+from .scopes import check_module, check_parameters, shared_functions
 from .source import named
 from .trace import Builder
 from .traced import Traceable, Traced
@@ -51,6 +52,10 @@ _NO_DWARF = (tree.Section(".debug_abbrev", ()), tree.Section(".debug_info", ()))
 _TARGET = re.compile(r"sm_\d+[a-z]?\s*(,|$)")
 OPTIONS = ("block", "cluster", "directives", "max_registers", "min_ctas", "smem", "target")
 """Options of @kernel that a call may give by mistake."""
+TAKEN = {"card": "simulate", "check": "simulate", "events": "simulate", "force": "export", "grid": "launch", "limits": "simulate",
+         "locs": "ptx", "marks": "simulate", "max_steps": "simulate", "name": "export", "pdl": "launch", "previous": "simulate",
+         "rounds": "timeline", "seed": "simulate", "stream": "launch"}
+"""Names that a configuration cannot have, each with a method that has such an option. `schedule` is none: a wrong one is refused."""
 EVENTS = 4096
 """Events of marks that a warp has room for in each of its roles, unless the launch says otherwise."""
 Dim = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
@@ -105,8 +110,8 @@ class Kernel(Traceable, Generic[P]):
                              "name them")
         self._defaults = {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
         self._positional = tuple(identifier(p.name, "rename it") for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
-        for taken in self._defaults.keys() & {"card", "locs", "marks", "pdl", "stream"}:
-            raise TraceError(f"a compile-time parameter cannot be called `{taken}`: it is an option of .ptx or .launch")
+        for taken in sorted(self._defaults.keys() & TAKEN):
+            raise TraceError(f"a compile-time parameter cannot be called `{taken}`: it is an option of {self.name}.{TAKEN[taken]}")
         self._traced = Once[Traced]()
         self._compiled = Once["Compiled"]()
 
@@ -331,9 +336,10 @@ class Kernel(Traceable, Generic[P]):
         builders = [module, *(other.module for other in others.values() if isinstance(other, _Part))]
         items: list[tree.Item] = [*module.file_directives(), *raw.declarations(self._module.declarations)]
         for builder in builders:
-            items += builder.variables
+            items += [variable for variable in builder.variables if variable not in items]
             items += [memory] if (memory := builder.shared.variable()) is not None else []
-        items += {f.name: f for builder in builders for f in builder.functions.values()}.values()
+        here = self._here()
+        items += shared_functions(builders, self.name, here).values()
         for member in self._module.members:
             made = part if member is self else others[member]
             items.append(made.entry if isinstance(made, _Part) else made)
@@ -342,6 +348,7 @@ class Kernel(Traceable, Generic[P]):
         if "debug" in self._modes and not any(isinstance(item, tree.Section) for item in items):
             items += _NO_DWARF
         whole = tree.Module(version, (self.target, *self._modes), 64, tuple(items))
+        check_module(whole, {builder.shared.symbol: builder.name for builder in builders if builder.shared.allocations}, self.name, here)
         return Traced(self.name, whole, part.signature, part.block, part.cluster, module.shared, module.copies, module.files, config,
                       bool(module.setmaxnreg), None if module.marks is None else module.marks.named(self.name))
 
@@ -350,8 +357,7 @@ class Kernel(Traceable, Generic[P]):
         return self._part(self.config({}))
 
     def _part(self, config: dict[str, Any], marks: tuple[str, ...] | bool = False) -> _Part:
-        code = self.function.__code__
-        here = Position(named(code.co_filename), code.co_firstlineno)
+        here = self._here()
         block = None if self._block is None else _dims(self._block, config, "block", here)
         cluster = _dims(self._cluster, config, "cluster", here)
         of_block, of_cluster = (None if callable(each) else here for each in (self._block, self._cluster))
@@ -367,6 +373,7 @@ class Kernel(Traceable, Generic[P]):
         module.joined = self._module.joined
         builder = Builder(module, self.name, here)
         parameters = self._parameters()
+        builder.parameters.update(parameter.name for parameter in flat(parameters))
         with tracing(builder):
             if marks:
                 from .marks import begun
@@ -386,8 +393,14 @@ class Kernel(Traceable, Generic[P]):
 
     def _parameters(self) -> tuple[Parameter | Record, ...]:
         hints = hints_of(self.function, f"kernel `{self.name}`")
-        here = Position(named(self.function.__code__.co_filename), self.function.__code__.co_firstlineno)
-        return tuple(described(name, hints.get(name), self.name, here) for name in self._positional)
+        here = self._here()
+        parameters = tuple(described(name, hints.get(name), self.name, here) for name in self._positional)
+        check_parameters(parameters, self._positional, self.name, here)
+        return parameters
+
+    def _here(self) -> Position:
+        code = self.function.__code__
+        return Position(named(code.co_filename), code.co_firstlineno)
 
     def _said(self, block: tuple[int, int, int] | None, cluster: tuple[int, int, int],
               config: dict[str, Any]) -> tuple[tree.Directive, ...]:

@@ -17,6 +17,7 @@ from ..grammar.errors import Position
 from ..types import ScalarType, is_scalar, u64
 from . import raw
 from .author import hints_of
+from .names import identifier, symbol
 from .reg import Ptr, Reg
 from .tensormap import TensorMap, TensorMapParameter
 from .trace import Builder
@@ -66,8 +67,8 @@ def described(name: str, hint: Any, where: str, here: Position) -> Parameter | R
         return made
     if is_dataclass(hint) and isinstance(hint, type):
         hints = hints_of(hint, f"the dataclass `{hint.__name__}`, parameter `{name}` of kernel `{where}`")
-        return Record(name, hint, tuple((field.name, described(f"{name}_{field.name}", hints[field.name], where, here))
-                                        for field in fields(hint)))
+        names = [identifier(field.name, f"rename the field of `{hint.__name__}`") for field in fields(hint)]
+        return Record(name, hint, tuple((field, described(f"{name}_{field}", hints[field], where, here)) for field in names))
     if get_origin(hint) in (Union, types.UnionType):                        # `Reg[u32] | int`: a record that host code makes too
         on_device = [arm for arm in get_args(hint) if get_origin(arm) in (Ptr, Reg)]
         hint = on_device[0] if len(on_device) == 1 else hint
@@ -119,6 +120,7 @@ def given(name: str, hint: Any) -> Parameter | None:
             return Parameter(name, "pointer", type_, tree.Variable("param", "u64", name))
         return Parameter(name, "scalar", of, tree.Variable("param", of.__name__, name))
     variable = raw.parameter(text[0])
+    symbol(variable.name)
     if variable.shape:
         map_ = variable.type == "b8" and variable.shape == (128,) and (variable.align or 0) >= 64
         return Parameter(variable.name, "tensormap" if map_ else "bytes", None, variable)

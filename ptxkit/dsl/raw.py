@@ -248,6 +248,7 @@ class Function:
         builder = Builder(module, self.name, Position(named(code.co_filename), code.co_firstlineno))
         returns, returned = _formals(builder, self.head.returns)
         parameters, given = _formals(builder, self.head.parameters)
+        builder.parameters.update(variable.name for variable in (*returns, *parameters))
         with tracing(builder):
             self.function(*returned, *given)
             body = builder.finish()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import TraceError
 from ..grammar import tree
 from ..grammar.errors import Position
-from ..grammar.special import SPECIAL
+from ..grammar.special import RESERVED, SPECIAL
 from ..grammar.walk import instructions
 from ..types import Scalar
 from .blocks import check_entered
@@ -60,6 +60,8 @@ class Builder:
         self._labels: dict[str, Position | None] = {}
         self._branches: dict[str, Position | None] = {}
         self._given: set[str] = set()
+        self.parameters: set[str] = set()
+        """The names of the PTX parameters."""
         self._label_count = 0
         self.unentered: dict[int, tuple[Block, Position | None]] = {}
         """The blocks that were made and not entered yet, and where."""
@@ -86,12 +88,18 @@ class Builder:
         self._counts[register_type] = index + 1
         return Reg(self, f"{_PREFIX[register_type]}{index}", type)
 
+    def free(self, name: str, callee: str) -> str:
+        """The name, or one like it, for a variable of a call's scope. It hides no parameter or named register, and not the callee."""
+        while name in self.parameters or name in self._named or name == callee:
+            name += "_"
+        return name
+
     def counts(self) -> dict[str, int]:
         """The number of registers made so far, by register type."""
         return dict(self._counts)
 
     def _under(self, name: str, type: type[S]) -> Reg[S]:
-        if not SYMBOL.fullmatch(name) or name == "_" or {name, f"{name}.x"} & SPECIAL.keys():
+        if not SYMBOL.fullmatch(name) or name == "_" or name in RESERVED or {name, f"{name}.x"} & SPECIAL.keys():
             raise TraceError(f"a register cannot be called {name!r}: write a name of PTX, as \"%r1\" or \"total\"")
         if name in self._named or any(_index(name, prefix) < self._counts.get(type_, 0) for type_, prefix in _PREFIX.items()):
             raise TraceError(f"`{self.name}` has a register `{name}` already: name registers before others are made")
@@ -149,7 +157,7 @@ class Builder:
 
     def given_label(self, name: str) -> str:
         """A label name that the author chose. No label made later gets it."""
-        if not SYMBOL.fullmatch(name):
+        if not SYMBOL.fullmatch(name) or name in RESERVED:
             raise TraceError(f"a label cannot be called {name!r}: write a name of PTX, as \"$L1\" or \"done\"")
         self._given.add(name)
         return name
