@@ -45,17 +45,17 @@ class Descriptor(Value):
         """Whether the operand is MN-major: wgmma's imm-trans."""
         return self.layout.major == "mn"
 
-    def problem(self, rows: int, type: ScalarType) -> str | None:
-        """The reason if an instruction cannot read `rows` rows of 32 bytes, with elements of `type`, from here; else None."""
+    def problem(self, rows: int, type: ScalarType, bytes: int = 32) -> str | None:
+        """The reason if an instruction cannot read `rows` rows of `bytes`, with elements of `type`, from here; else None."""
         layout = self.layout
-        depth = 256 // type.bits
+        depth = 8 * bytes // type.bits
         if layout.type.__name__ not in (type.__name__, f"b{type.bits}", {"tf32": "f32"}.get(type.__name__)):
             return f"reads {type.__name__}, the tile has {layout.type.__name__}"
         if (self.rows is not None and rows > self.rows) or depth > self.columns:
             have = "any" if self.rows is None else str(max(self.rows, 0))
             return f"reads {rows} rows x {depth} of depth, the tile has {have} x {max(self.columns, 0)} from there on"
         inner = (depth if layout.major == "k" else rows) * layout.element_bytes
-        if layout.swizzle > 16 and self.within and self.within + inner > layout.span_bytes:
+        if layout.swizzle > 16 and (self.within or layout.major == "k") and self.within + inner > layout.span_bytes:
             return (f"reads {inner} contiguous bytes from byte {self.within} of a {layout.span_bytes}-byte span, and would go on in the "
                     f"wrong one: start at a multiple of {layout.span if layout.major == 'mn' else depth} elements")
         return None

@@ -168,7 +168,10 @@ def _setmaxnreg(builder: Builder, signature: forms.Signature, values: Sequence[A
 
 
 def _operands_of_mma(signature: forms.Signature, values: Sequence[Any]) -> None:
-    """The descriptors' tiles must hold what the instruction reads: 64 rows of A, and the shape's number of columns of B."""
+    """The descriptors' tiles must hold what the instruction reads: 64 rows of A, and the shape's number of columns of B.
+
+    A row has 32 bytes, and 64 in B of a sparse product.
+    """
     columns = re.search(r"\.m64n(\d+)k", signature.opcode)
     a_type, b_type = (TYPES.get(name) for name in signature.opcode.split(".")[-2:])
     if columns is None or a_type is None or b_type is None:
@@ -176,7 +179,8 @@ def _operands_of_mma(signature: forms.Signature, values: Sequence[Any]) -> None:
     for parameter, value in zip(signature.parameters, values, strict=True):
         if isinstance(value, Descriptor):
             is_a = parameter.name.startswith("a")
-            problem = value.problem(64 if is_a else int(columns[1]), a_type if is_a else b_type)
+            bytes = 64 if ".sp." in signature.opcode and not is_a else 32
+            problem = value.problem(64 if is_a else int(columns[1]), a_type if is_a else b_type, bytes)
             if problem:
                 raise TraceError(f"`{signature.opcode}`: operand `{parameter.name}` {problem}")
 

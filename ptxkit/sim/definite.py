@@ -58,7 +58,8 @@ def followed(program: Program) -> frozenset[int]:
         if op.index in program.undefined:
             chosen[op.routine.name] |= writes
         if op.tokens[:2] == ["wgmma", "mma_async"]:
-            chosen[op.routine.name] |= bits(index for name in ("d", "a") if op.operand(name) is not None for index in op.registers(name))
+            chosen[op.routine.name] |= bits(index for name in ("d", "a", "sp_meta") if op.operand(name) is not None
+                                            for index in op.registers(name))
     found: set[int] = set()
     for name, listed in ops.items():
         known, before = chosen[name], -1

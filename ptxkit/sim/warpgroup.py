@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import Fault
+from .errors import Fault, UnsupportedError
 from .formats import decode
 from .tasks import Region
 from .values import DTYPES, Array, spread
@@ -32,7 +32,10 @@ MODE_SPAN = {0: 16, 1: 128, 2: 64, 3: 32}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one wgmma instruction multiplies; `d` "f32", "f16" or "s32", `registers` those of D."""
+    """What one wgmma instruction multiplies; `d` "f32", "f16" or "s32", `registers` those of D. `k` counts the elements of B.
+
+    `selector` is that of a sparse A, which holds k / 2 elements a row; None if A is dense.
+    """
 
     op: Op
     n: int
@@ -47,17 +50,24 @@ class Shape:
     saturate: bool
     registers: tuple[int, ...]
     from_registers: bool
+    selector: int | None = None
+
+    @property
+    def depth(self) -> int:
+        """Bytes of a row of B."""
+        return 32 if self.selector is None else 64
 
 
 @dataclass(slots=True, eq=False)
 class Product:
-    """One issued operation. Per warp: the descriptor or registers of A, and D's registers unless D is already in flight."""
+    """One issued operation. Per warp: the descriptor or registers of A, its metadata, and D's registers unless D is already in flight."""
 
     shape: Shape
     b: int
     accumulate: bool
     a: list[Any] = field(default_factory=lambda: [None] * 4)
     d: list[Any] = field(default_factory=lambda: [None] * 4)
+    metadata: list[Any] = field(default_factory=lambda: [None] * 4)
     came: int = 0
     shadow: Any = None
 
@@ -103,7 +113,7 @@ class Warpgroup:
 
     # ------------------------------------------------------------------------------------------------ issuing
 
-    def issue(self, f: Fragment, shape: Shape, a: Any, b: Any, accumulate: Any) -> Product:
+    def issue(self, f: Fragment, shape: Shape, a: Any, b: Any, accumulate: Any, metadata: Any = None) -> Product:
         quarter = f.warp.index & 3
         at = self.issued[quarter]
         self.issued[quarter] += 1
@@ -117,7 +127,7 @@ class Warpgroup:
         if product.shape is not shape or product.b != b or product.accumulate != accumulate:
             raise Fault("wgmma-rendezvous", f"{f.warp!r} issues `{shape.op.opcode}` with other operands or at another place than the "
                         "other warps of its warpgroup", "all four warps issue the same wgmma in the same order", shape.op)
-        product.a[quarter] = a
+        product.a[quarter], product.metadata[quarter] = a, metadata
         flying = self.open[quarter]
         if shape.registers not in flying:
             first, last = shape.registers[0], shape.registers[-1] + 1
@@ -196,11 +206,13 @@ class Warpgroup:
     def _multiply(self, products: Sequence[Product]) -> None:
         first = products[0]
         shape = first.shape
-        b = self._operand([p.b for p in products], shape.n, shape.k, shape.b, shape.trans_b)
+        b = self._operand([p.b for p in products], shape.n, shape.b, shape.trans_b, shape.depth)
         if shape.from_registers:
             a = np.concatenate([_fragment_a(p.a, shape) for p in products], axis=1)
         else:
-            a = self._operand([p.a[0] for p in products], 64, shape.k, shape.a, shape.trans_a)
+            a = self._operand([p.a[0] for p in products], 64, shape.a, shape.trans_a)
+        if shape.selector is not None:
+            a = expanded(a, np.concatenate([chunk_indices(p.metadata, p.shape) for p in products], axis=1), shape)
         kind = np.float64 if shape.d == "s32" else np.float32
         result = _product(a.astype(kind, copy=False), b.astype(kind, copy=False))
         if shape.scale_a * shape.scale_b < 0:
@@ -235,9 +247,9 @@ class Warpgroup:
 
     # ------------------------------------------------------------------------------------------------ operands
 
-    def _operand(self, descriptors: list[int], extent: int, k: int, type: str, transposed: int) -> Array:
-        """The (extent, k) elements behind descriptors of neighbouring depth, as float32."""
-        index, base = chunks(tuple(descriptors), extent, transposed)
+    def _operand(self, descriptors: list[int], extent: int, type: str, transposed: int, depth: int = 32) -> Array:
+        """The (extent, depth) elements behind descriptors of neighbouring depth, as float32. `depth` is in bytes, for each descriptor."""
+        index, base = chunks(tuple(descriptors), extent, transposed, depth)
         try:
             found = self.cta.chunks[index + base] if base + int(index.max()) < len(self.cta.chunks) else None
         except IndexError:
@@ -253,10 +265,10 @@ class Warpgroup:
         shape = product.shape
         start = self.cta.start
         found = []
-        for descriptor, extent, transposed in ((None if shape.from_registers else product.a[0], 64, shape.trans_a),
-                                               (product.b, shape.n, shape.trans_b)):
+        for descriptor, extent, transposed, depth in ((None if shape.from_registers else product.a[0], 64, shape.trans_a, 32),
+                                                      (product.b, shape.n, shape.trans_b, shape.depth)):
             if descriptor is not None:
-                index, base = chunks((descriptor,), extent, transposed)
+                index, base = chunks((descriptor,), extent, transposed, depth)
                 found.append(Region(self.cta.cluster.shared, (index.reshape(-1) + base) * 16 + start, 16))
         return found
 
@@ -283,22 +295,24 @@ def _continues(first: Product, then: Product) -> bool:
 
 def _form(shape: Shape) -> tuple[Any, ...]:
     return (shape.n, shape.d, shape.a, shape.b, shape.scale_a, shape.scale_b, shape.trans_a, shape.trans_b, shape.from_registers,
-            shape.registers)
+            shape.selector is None, shape.registers)
 
 
 @lru_cache(maxsize=4096)
-def chunks(descriptors: tuple[int, ...], extent: int, transposed: int) -> tuple[Array, int]:
+def chunks(descriptors: tuple[int, ...], extent: int, transposed: int, depth: int = 32) -> tuple[Array, int]:
     """The 16-byte chunks behind descriptors: (indices, what to add to them). Equal up to a base that is a multiple of 1,024 bytes.
 
-    K-major: (extent, 2 per descriptor). MN-major: (16 per descriptor, extent / 8).
+    `depth` is in bytes: 32, and 64 for B of a sparse product. K-major: (extent, depth / 16 per descriptor). MN-major: (depth / 2 per
+    descriptor, extent / 8).
     """
     starts = [(d & 0x3FFF) << 4 for d in descriptors]
     base = min(starts) & ~1023
-    return _pattern(tuple((d & ~0x3FFF) | (s - base) >> 4 for d, s in zip(descriptors, starts, strict=True)), extent, transposed), base >> 4
+    moved = tuple((d & ~0x3FFF) | (s - base) >> 4 for d, s in zip(descriptors, starts, strict=True))
+    return _pattern(moved, extent, transposed, depth), base >> 4
 
 
 @lru_cache(maxsize=1024)
-def _pattern(descriptors: tuple[int, ...], extent: int, transposed: int) -> Array:
+def _pattern(descriptors: tuple[int, ...], extent: int, transposed: int, depth: int) -> Array:
     parts = []
     for descriptor in descriptors:
         start = (descriptor & 0x3FFF) << 4
@@ -306,15 +320,18 @@ def _pattern(descriptors: tuple[int, ...], extent: int, transposed: int) -> Arra
         stride = (descriptor >> 32 & 0x3FFF) << 4
         phase = descriptor >> 49 & 7
         span = MODE_SPAN[descriptor >> 62]
+        if span == 32 and depth == 64 and not transposed:
+            raise UnsupportedError("the simulator does not execute a sparse wgmma whose K-major B has a swizzle of 32 bytes: 64 bytes of "
+                                   "a row are in two spans; give the tile a swizzle of 64 or 128 bytes")
         if transposed:
-            k, x = np.meshgrid(np.arange(16), np.arange(extent // 8), indexing="ij")
+            k, x = np.meshgrid(np.arange(depth // 2), np.arange(extent // 8), indexing="ij")
             across = span // 16
             if span == 16:
                 places = x * stride + k // 8 * leading + k % 8 * 16
             else:
                 places = x // across * leading + x % across * 16 + k // 8 * stride + k % 8 * span
         else:
-            x, j = np.meshgrid(np.arange(extent), np.arange(2), indexing="ij")
+            x, j = np.meshgrid(np.arange(extent), np.arange(depth // 16), indexing="ij")
             places = x // 8 * stride + x % 8 * span + j * (leading if span == 16 else 16)
         places = places + start
         places ^= ((places >> 7) - phase & span // 16 - 1) << 4
@@ -361,3 +378,47 @@ def _fragment_a(given: list[Any], shape: Shape) -> Array:
             words[warp, i >> 1, i & 1] = spread(value, 32).reshape(8, 4)
     rows = np.ascontiguousarray(words.transpose(0, 2, 3, 1, 4)).reshape(64, 8).view(DTYPES[8])
     return decode(rows, shape.a)
+
+
+# ------------------------------------------------------------------------------------------------ sparse A
+
+WIDE = ("f16", "bf16", "tf32")
+"""Types of A whose metadata two lanes of four have: those that the selector says."""
+
+
+def chunk_indices(metadata: Sequence[Any], shape: Shape) -> Array:
+    """The four bits of each chunk of A, as (64, chunks), from the words of four warps. A chunk is 4 elements along K, or 2 of tf32.
+
+    Types of 16 and 32 bits: lane 4r + 2s + h has, if s is the selector, the four chunks of half h of K: of row r in bits 0 to 15, of row
+    r + 8 in bits 16 to 31. Types of 8 bits: lane 4r + 2h + e has the eight chunks of half h of K of row 8e + r.
+    """
+    words = np.stack([spread(word, 32) for word in metadata]).astype(np.uint32).reshape(4, 8, 2, 2)
+    nibbles = words[..., None] >> np.arange(0, 32, 4, dtype=np.uint32) & 15
+    if shape.a in WIDE:
+        chosen = nibbles[:, :, shape.selector].reshape(4, 8, 2, 2, 4)                # warp, r, h, row half, chunk
+        return chosen.transpose(0, 3, 1, 2, 4).reshape(64, 8)
+    return nibbles.transpose(0, 3, 1, 2, 4).reshape(64, 16)
+
+
+def selected(shape: Shape) -> int:
+    """The lanes of a warp whose metadata is used, as a mask."""
+    return 0xFFFFFFFF if shape.a not in WIDE else 0x33333333 << 2 * (shape.selector or 0)
+
+
+def expanded(a: Array, indices: Array, shape: Shape) -> Array:
+    """The dense A: the elements that are stored, at the places in their chunks that the metadata says, and zeros."""
+    chunk, kept = (2, 1) if shape.a == "tf32" else (4, 2)
+    if kept == 1:
+        places = (indices >> 3)[..., None]
+        wrong = ~np.isin(indices, (0b0100, 0b1110))
+    else:
+        places = np.stack([indices & 3, indices >> 2], axis=-1)
+        wrong = places[..., 0] >= places[..., 1]
+    if wrong.any():
+        row, at = (int(i) for i in np.argwhere(wrong)[0])
+        legal = "0b0100 or 0b1110" if kept == 1 else "two indices, the lower one in the low bits"
+        raise Fault("wgmma-metadata", f"the metadata of `{shape.op.opcode}` for row {row}, chunk {at} is {int(indices[row, at]):#06b}, and "
+                    f"must be {legal}", "prepare it with the values of A, and let the selected lanes hold it", shape.op)
+    found = np.zeros((64, indices.shape[1], chunk), a.dtype)
+    np.put_along_axis(found, places.astype(np.intp), a.reshape(64, -1, kept), axis=-1)
+    return found.reshape(64, -1)

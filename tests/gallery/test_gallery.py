@@ -54,6 +54,7 @@ def test_a_wrong_result_is_noticed(name: str) -> None:
     ("topk", (2, 1028), "finds 1 to 32 of them, not 1 of 1,028: pad the row with -inf"),
     ("f32", (4, 6), "N and K multiples of 4, .*, not 4 x 6 and 1 x 1"),
     ("int8", (4, 24), "K is a multiple of 16 and N of 8, .*, not 24 and 1"),
+    ("sparse", (4, 12), "K is a multiple of 16 and N of 8, .*, not 24 and 1"),
     ("w4a16", (17, 128), "M is 1 to 16, N a multiple of 64 and K of 128, not 17, 1 and 128: `ptxkit.gemm.gemm` takes more rows"),
     ("transpose", (8, 12), "rows and columns are multiples of 8, .*, not 8 x 12")])
 def test_a_shape_that_is_not_taken_is_refused(name: str, shape: tuple[int, ...], way_out: str) -> None:
@@ -107,6 +108,37 @@ def test_packed_weights_are_the_operands_of_mma() -> None:
         found[16 * tile + 8 * half + lane // 4, 64 * block + 16 * (lane % 4) + 4 * word + 2 * pair + element] = (
             words[tile, block, lane, word] >> 4 * i & 15)
     assert np.array_equal(found, q)
+
+
+def test_compressed_values_are_at_the_places_that_the_metadata_says() -> None:
+    module = import_module("examples.products.sparse")
+    a = module.prune(np.random.default_rng(0).integers(0, 1 << 16, (150, 80)).astype(np.uint16))
+    a[::3, 8:12], a[1, 4:8], a[2, 4:8] = 0, (0, 0, 0, 7), (0x8000, 0, 5, 0)               # no value, one, and one beside -0
+    kept, metadata = module.compress(a)
+    found = np.zeros_like(a)
+    for row, chunk in np.ndindex(150, 20):
+        stage, group, warp, eight, r = chunk // 16, row % 128 // 64, row % 64 // 16, row % 16 // 8, row % 8
+        selector, half = chunk % 16 // 8, chunk % 8 // 4
+        bits = metadata[row // 128, stage, 128 * group + 32 * warp + 4 * r + 2 * selector + half] >> (16 * eight + 4 * (chunk % 4)) & 15
+        assert bits & 3 < bits >> 2
+        found[row, 4 * chunk + (bits & 3)], found[row, 4 * chunk + (bits >> 2)] = kept[row, 2 * chunk:2 * chunk + 2]
+    assert np.array_equal(found & 0x7FFF == 0, a & 0x7FFF == 0)
+    assert np.array_equal(found[a & 0x7FFF != 0], a[a & 0x7FFF != 0])
+    assert metadata.shape == (2, 2, 256)
+    assert set(metadata[:, 1, 2::4].ravel().tolist()) == {0x44444444}   # columns 96 to 111 are past K
+
+
+def test_what_is_not_sparse_is_refused() -> None:
+    module = import_module("examples.products.sparse")
+    a = np.zeros((3, 32), np.uint16)
+    a[2, 20:23] = 1
+    with pytest.raises(ValueError, match=r"row 2 has 3 values that are not zero in columns 20 to 23, .*: `prune` drops the smaller ones"):
+        module.compress(a)
+    with pytest.raises(ValueError, match=r"K is a multiple of 16, .*, not 24: pad it with zeros"):
+        module.compress(a[:, :24])
+    kept, metadata = module.compress(module.prune(a))
+    with pytest.raises(ValueError, match=r"kept 3 x 16 goes with b \[N, 32\], d \[3, N\] and metadata \[2, 1, 256\], not with \[8, 48\]"):
+        module.steps(kept, metadata, np.zeros((8, 48), np.uint16), np.zeros((3, 8), np.uint16))
 
 
 @pytest.mark.parametrize("kind", ["bf16", "e4m3"])

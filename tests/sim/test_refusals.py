@@ -26,7 +26,6 @@ LINES = (
     "sured.b.add.1d.u32.clamp [%rd1, {%r2}], %r3",
     "txq.width.b32 %r1, [%rd1]",
     "mma.sp.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r3, %r4}, {%f1, %f2, %f3, %f4}, %r5, 0",
-    "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f1, %f2, %f3, %f4}, %rd1, %rd2, %r1, 0, 1, 1, 1, 0, 0",
     "multimem.red.add.u32 [%rd1], %r1",
 )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..definite import bits
 from ..values import Array
-from ..warpgroup import MODE_SPAN, Product, Warpgroup, WGroup, chunks
+from ..warpgroup import MODE_SPAN, Product, Warpgroup, WGroup, chunks, selected
 from .agents import WARP_WORDS
 from .clocks import GLOBAL, SEEN, SHARED, Lanes, View
 from .registers import RegisterRules, name_of
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from ..program import Op
 
 
-Operands = tuple[int, int, tuple[int, str]]
-"""Of a wgmma: the registers of D and of A as sets of bits, and the shape that D has."""
+Operands = tuple[int, int, tuple[int, str], int]
+"""Of a wgmma: the registers of D and of A as sets of bits, the shape that D has, and the metadata's register as a set of bits.
+
+The manual wants fences and waits for the registers of D and A. Metadata is read when the instruction is issued, as descriptors are.
+"""
 
 
 class Quarter:
@@ -60,7 +63,7 @@ class Reading:
 
     __slots__ = ("agents", "keys", "version")
 
-    def __init__(self, keys: list[tuple[int, int, int, int]]) -> None:
+    def __init__(self, keys: list[tuple[int, int, int, int, int]]) -> None:
         self.keys = keys
         self.agents: tuple[tuple[int, int], ...] = ()
         self.version = -1
@@ -106,7 +109,7 @@ class ProductRules(RegisterRules):
         group = f.warp.group
         number = group.committed[f.warp.index & 3]
         operands = self._operands(op, product)
-        if q.last != (number, operands, f.stack) or (operands[0] | operands[1]) & q.accessed:
+        if q.last != (number, operands, f.stack) or (operands[0] | operands[1] | operands[3]) & q.accessed:
             self._issued_registers(f, op, q, number, operands, product)
         shadow: Shadow = f.cta.cluster.shared.shadow[1]
         read: Reading | None = product.shadow
@@ -117,7 +120,7 @@ class ProductRules(RegisterRules):
             self.accesses += len(read.keys)
 
     def _issued_registers(self, f: Fragment, op: Op, q: Quarter, number: int, operands: Operands, product: Product) -> None:
-        d, a, shape = operands
+        d, a, shape, metadata = operands
         wrong = not q.fenced or (d | a) & q.accessed or q.a & d or (q.shapes and self._other_shape(q, d, shape))
         if wrong:
             self.report("wgmma-fence", op, f"{f.warp!r} executes `{op.opcode}` on registers that it has accessed since its last wgmma.fence"
@@ -125,18 +128,20 @@ class ProductRules(RegisterRules):
         q.add(number, d, a, shape)
         q.last = None if wrong else (number, operands, f.stack)
         state = self.registers_of(f, op)
-        if (d | a) & state.any:
+        if (d | a | metadata) & state.any:
             if product.accumulate and d & state.any:
                 self.report("wgmma-uninitialised", op, f"`{op.opcode}` of {f.warp!r} adds to accumulators that nothing has written")
             if a & state.any:
                 self._decides(f, op, state, op.registers("a"), f.mask)
+            if metadata & state.any:
+                self._decides(f, op, state, op.registers("sp_meta"), f.mask & selected(product.shape))
             state.wrote(d, f.mask)
 
     def _operands(self, op: Op, product: Product) -> Operands:
         found = self._named_by.get(op.index)
         if found is None:
-            found = self._named_by[op.index] = (bits(op.registers("d")), bits(op.registers("a")) if op.operand("a") is not None else 0,
-                                                (product.shape.n, product.shape.d))
+            d, a, metadata = (bits(op.registers(name)) if op.operand(name) is not None else 0 for name in ("d", "a", "sp_meta"))
+            found = self._named_by[op.index] = (d, a, (product.shape.n, product.shape.d), metadata)
         return found
 
     def _other_shape(self, q: Quarter, d: int, shape: tuple[int, str]) -> bool:
@@ -203,12 +208,12 @@ class ProductRules(RegisterRules):
         if wrong:
             self.report("descriptor-layout", op, f"`{op.opcode}` of {f.warp!r} reads {wrong}", other=site)
 
-    def _descriptors(self, product: Product, start: int) -> list[tuple[int, int, int, int]]:
-        """(descriptor, extent, whether it is transposed, where the CTA's shared memory begins) of the operands in shared memory."""
+    def _descriptors(self, product: Product, start: int) -> list[tuple[int, int, int, int, int]]:
+        """(descriptor, extent, transposed, bytes along K, where the memory of its CTA begins) of each operand in shared memory."""
         shape = product.shape
         given = next(a for a in product.a if a is not None)
-        found = [] if shape.from_registers else [(given, 64, shape.trans_a, start)]
-        return [*found, (product.b, shape.n, shape.trans_b, start)]
+        found = [] if shape.from_registers else [(given, 64, shape.trans_a, 32, start)]
+        return [*found, (product.b, shape.n, shape.trans_b, shape.depth, start)]
 
     def wgmma_fence(self, f: Fragment, op: Op) -> None:
         q = self._quarter(f)
@@ -237,8 +242,8 @@ class ProductRules(RegisterRules):
 
 
 @lru_cache(maxsize=4096)
-def _chunks(descriptor: int, extent: int, transposed: int, start: int) -> tuple[Array, int, int]:
+def _chunks(descriptor: int, extent: int, transposed: int, depth: int, start: int) -> tuple[Array, int, int]:
     """The 16-byte chunks of the cluster's shared memory that a descriptor names, the first and the last of them."""
-    index, base = chunks((descriptor,), extent, transposed)
+    index, base = chunks((descriptor,), extent, transposed, depth)
     found: Array = index.reshape(-1) + (base + (start >> 4))
     return found, int(found.min()), int(found.max())

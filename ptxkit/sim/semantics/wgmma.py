@@ -23,7 +23,7 @@ def _whole(f: Any, mask: int, op: Op) -> Warpgroup:
     return group
 
 
-@action("wgmma.mma_async")
+@action("wgmma.mma_async", "wgmma.mma_async.sp")
 def mma_async(op: Op) -> Run:
     tokens = op.tokens
     shape_at = next(i for i, t in enumerate(tokens) if t.startswith("m64"))
@@ -36,14 +36,20 @@ def mma_async(op: Op) -> Run:
 
     from_registers = op.operand("a") is not None
     shape = Shape(op, n, k, d_type, a_type, b_type, immediate("imm_scale_a", 1), immediate("imm_scale_b", 1),
-                  immediate("imm_trans_a", 0), immediate("imm_trans_b", 0), op.has("satfinite"), op.registers("d"), from_registers)
+                  immediate("imm_trans_a", 0), immediate("imm_trans_b", 0), op.has("satfinite"), op.registers("d"), from_registers,
+                  immediate("sp_sel", 0) if op.has("sp") else None)
 
     def run(f: Any, mask: int, a: Any, b: Any, accumulate: Any, *immediates: Any) -> None:
         product = _whole(f, mask, op).issue(f, shape, a, b, accumulate)
         if f.machine.watch is not None:
             f.machine.watch.wgmma_issue(f, op, product)
 
-    return run
+    def sparse(f: Any, mask: int, a: Any, b: Any, metadata: Any, _: Any, accumulate: Any, *immediates: Any) -> None:
+        product = _whole(f, mask, op).issue(f, shape, a, b, accumulate, metadata)
+        if f.machine.watch is not None:
+            f.machine.watch.wgmma_issue(f, op, product)
+
+    return run if shape.selector is None else sparse
 
 
 @action("wgmma.fence")
