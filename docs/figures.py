@@ -17,6 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 RANDOM, BURST, BURST_F16 = "2026-11-26-h100-random", "2026-11-23-h200-burst", "2026-11-22-h200-burst-f16"
+EARLIER = "2026-11-25-h200-h100-random"
 SUSTAINED, FP8, ROWS, GROUPED = ("2026-11-21-h200-sustained", "2026-11-22-h200-fp8", "2026-11-26-h100-fp8-rows", "2026-11-24-h200-grouped")
 PLOT = ROOT / "docs" / "random.svg"
 
@@ -40,6 +41,7 @@ KINDS = {
     "any": ("random:1206:40:any", "any N, K and base address", "#555555"),
 }
 """The run, what its products are, and their colour in the plot."""
+H200 = "NVIDIA H200"
 
 
 def ratios(run: str, column: int = 3) -> list[float]:
@@ -64,6 +66,31 @@ def random_table() -> str:
     return block(lines)
 
 
+def earlier(card: str) -> dict[str, list[tuple[int, float]]]:
+    """Random products with the kernels before, by kind: the operations of each, and how much longer the better library takes."""
+    found: dict[str, list[tuple[int, float]]] = {"aligned": [], "any8": []}
+    for shape, us, _, *libraries, _ in record(EARLIER)["cards"][card]["rows"]:
+        lengths = [int(length) for length in shape.partition(":")[0].split("x")]
+        kind = "aligned" if all(length % 64 == 0 for length in lengths[-2:]) else "any8"
+        found[kind].append((2 * math.prod(lengths), min(libraries) / us))
+    return found
+
+
+def earlier_table() -> str:
+    lines = header("products | n | better library: geometric mean | 5th percentile | least | below 0.95 | "
+                   "an H100 in the same week (M over 64)")
+    same_week = earlier("NVIDIA H100 80GB HBM3")
+    for kind, points in earlier(H200).items():
+        best, other = [ratio for _, ratio in points], [ratio for _, ratio in same_week[kind]]
+        lines.append(f"| {KINDS[kind][1]} | {len(best)} | {geometric_mean(best):.3f} | {percentile(best, 0.05):.3f} | {min(best):.3f} | "
+                     f"{sum(ratio < 0.95 for ratio in best)} | {geometric_mean(other):.3f} (n = {len(other)}) |")
+    return block(lines)
+
+
+def earlier_mean(kind: str) -> Figure:
+    return lambda: f"{geometric_mean(ratio for _, ratio in earlier(H200)[kind]):.2f}"
+
+
 def random_mean(kind: str) -> Figure:
     return lambda: f"{geometric_mean(ratios(KINDS[kind][0])):.2f}"
 
@@ -73,22 +100,24 @@ def random_least(kind: str) -> Figure:
 
 
 def random_plot() -> str:
-    """Each random product as a dot: how many operations it has, and how much longer the better library takes."""
+    """Each random product as a dot, or as a ring: how many operations it has, and how much longer the better library takes."""
     points = [(2 * math.prod(map(int, row[0].partition(":")[0].split("x"))), row[3], colour)
               for run, _, colour in KINDS.values() for row in record(RANDOM)["runs"][run]]
+    rings = [(work, ratio, KINDS[kind][2]) for kind, found in earlier(H200).items() for work, ratio in found]
     left, top, width, height = 62, 40, 640, 300
-    smallest, largest = math.log10(min(work for work, *_ in points)), math.log10(max(work for work, *_ in points))
-    low, high = math.log2(0.5), math.log2(4)
+    works = [math.log10(work) for work, *_ in (*points, *rings)]
+    smallest, largest = min(works), max(works)
+    low, high = math.log2(0.4), math.log2(4)
 
     def x(work: float) -> float:
         return left + width * (math.log10(work) - smallest) / (largest - smallest)
 
     def y(ratio: float) -> float:
-        return top + height * (high - math.log2(min(max(ratio, 0.5), 4))) / (high - low)
+        return top + height * (high - math.log2(min(max(ratio, 0.4), 4))) / (high - low)
 
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 18} {top + height + 62}" font-family="sans-serif" '
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 18} {top + height + 98}" font-family="sans-serif" '
              'font-size="12"><rect width="100%" height="100%" fill="#fff"/>']
-    for ratio in (0.5, 0.7, 1, 1.4, 2, 2.8, 4):
+    for ratio in (0.4, 0.5, 0.7, 1, 1.4, 2, 2.8, 4):
         parts.append(f'<path d="M{left} {y(ratio):.0f}h{width}" stroke="{"#222" if ratio == 1 else "#ddd"}"/>'
                      f'<text x="{left - 6}" y="{y(ratio) + 4:.0f}" text-anchor="end">{"≥ " * (ratio == 4)}{ratio}x</text>')
     for power in range(math.ceil(smallest), math.floor(largest) + 1):
@@ -97,13 +126,18 @@ def random_plot() -> str:
     for colour in dict.fromkeys(colour for *_, colour in points):
         dots = "".join(f"M{x(work):.0f} {y(ratio):.0f}h0" for work, ratio, own in points if own == colour)
         parts.append(f'<path d="{dots}" stroke="{colour}" stroke-width="5" stroke-linecap="round" opacity=".75"/>')
+    for work, ratio, colour in rings:
+        parts.append(f'<circle cx="{x(work):.0f}" cy="{y(ratio):.0f}" r="3" fill="none" stroke="{colour}"/>')
     for place, (_, title, colour) in enumerate(KINDS.values()):
         across, down = left + 215 * (place % 3), 12 + 16 * (place // 3)
         parts.append(f'<circle cx="{across}" cy="{down}" r="4" fill="{colour}"/><text x="{across + 8}" y="{down + 4}">{title}</text>')
-    device = f"{len(points)} random products on an {record(RANDOM)['device']['name']}, {record(RANDOM)['date']}"
-    parts.append(f'<text x="{left + width / 2}" y="{top + height + 34}" text-anchor="middle">operations of a product (2 M N K)</text>'
-                 f'<text x="{left + width / 2}" y="{top + height + 52}" text-anchor="middle" fill="#555">time of the better library over '
-                 f'that of ptxkit: {device}</text></svg>')
+    captions = ("operations of a product (2 M N K)", "time of the better library over that of ptxkit",
+                f"dots: {len(points)} random products on an {record(RANDOM)['device']['name']}, {record(RANDOM)['date']}",
+                f"rings: {len(rings)} on an {H200}, {record(EARLIER)['date']}, with the kernels before")
+    for line, caption in enumerate(captions):
+        parts.append(f'<text x="{left + width / 2}" y="{top + height + 34 + 18 * line}" text-anchor="middle" '
+                     f'fill="{"#555" if line else "#000"}">{caption}</text>')
+    parts.append("</svg>")
     return "".join(parts) + "\n"
 
 
@@ -190,6 +224,8 @@ def block(lines: Iterable[str]) -> str:
 
 FIGURES: dict[str, Figure] = {
     "random.table": random_table,
+    "random.h200.table": earlier_table,
+    **{f"random.h200.{kind}": earlier_mean(kind) for kind in ("aligned", "any8")},
     **{f"random.{kind}": random_mean(kind) for kind in KINDS},
     **{f"random.{kind}.least": random_least(kind) for kind in KINDS},
     "burst.table": burst_table,
