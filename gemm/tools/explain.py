@@ -101,9 +101,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> int:
     """0: explained."""
-    if min(options.m, options.n, options.k, options.batch or 1) < 1:
-        print("error: extents are positive", file=sys.stderr)
-        return 2
     if options.shared and options.batch is None:
         print("error: --shared is of a batch: give --batch too", file=sys.stderr)
         return 2

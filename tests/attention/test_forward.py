@@ -56,6 +56,7 @@ CASES: list[tuple[Case, bool, ForwardConfig]] = [
 ]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.pure
 @pytest.mark.parametrize(("case", "causal", "config"), CASES, ids=[str(config) for *_, config in CASES])
 def test_attention_is_softmax(case: Case, causal: bool, config: ForwardConfig) -> None:
@@ -144,7 +145,7 @@ def test_no_static_rule_has_anything_to_say() -> None:
 
 
 @pytest.mark.ptxas
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("config", shipped(), ids=str)
 def test_a_shipped_configuration_has_no_spills_and_no_serialised_wgmma(config: ForwardConfig) -> None:
     """C7510 and its kin would be findings, and so would a dropped setmaxnreg."""

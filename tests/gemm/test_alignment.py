@@ -106,6 +106,7 @@ def drawn(number: int) -> dict[str, Any]:
             "seed": number, "fused": rng.choice(("", "", "c", "residual", "bias", "rows"))}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("number", range(8))
 def test_random_products(number: int) -> None:
     check(**drawn(number))
@@ -144,7 +145,7 @@ STRUCTURES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 )
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("number", range(len(STRUCTURES)))
 def test_structures(number: int) -> None:
     config, product = STRUCTURES[number]

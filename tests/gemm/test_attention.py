@@ -61,6 +61,7 @@ def test_attention_is_softmax(queries: int, tiles: int, growth: tuple[float, flo
     assert example.share_of_bound(given, example.simulated(*given)) <= 1
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.pure
 @pytest.mark.parametrize("seed", range(4))
 def test_every_schedule_gives_the_same_bits(seed: int) -> None:

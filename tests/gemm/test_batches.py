@@ -297,7 +297,7 @@ def test_only_batches_get_tiles_that_are_not_measured_for_single_products():
     assert heuristic(asked(16, 16, 64, batches=4096), H200).tile.BN == 16
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("scheduler", "tile", "schedule"), [
     (SplitK(2, "cluster"), Tile(64, 64), Cooperative()), (SplitK(4, "cluster"), Tile(128, 32), Cooperative()),
     (SplitK(3), Tile(64, 32), Cooperative()), (Static(), Tile(192, 64), Cooperative()), (Static(), Tile(64, 16), Pingpong()),

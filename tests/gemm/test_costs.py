@@ -180,4 +180,6 @@ def test_explain_tells_the_choice_and_its_parts(capsys):
     assert times == sorted(times)
     assert main(["explain", "-m", "16", "-n", "4096", "-k", "7168", "--card", "h100"]) == 0
     assert "the model of waves" in capsys.readouterr().out
-    assert main(["explain", "-m", "0", "-n", "1", "-k", "1"]) == 2
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", "-m", "0", "-n", "1", "-k", "1"])
+    assert ended.value.code == 2

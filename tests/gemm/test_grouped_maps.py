@@ -89,6 +89,7 @@ OWN_MATRICES = [{"tile": Tile(64, 64)}, {"tile": Tile(128, 32), "scheduler": Sta
                 {**_SWAPPED, "tile": Tile(128, 64), "scheduler": DynamicGroups(True, 1, Swizzle(size=1))}]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("parameters", OWN_MATRICES, ids=str)
 def test_groups_with_matrices_of_their_own(parameters):
     """Depths differ: of warpgroups that take turns each passes by the stages that the other one has."""
@@ -96,7 +97,7 @@ def test_groups_with_matrices_of_their_own(parameters):
     own_matrices(((3, 72, 64), (70, 40, 136), (0, 8, 64), (65, 136, 8), (1, 264, 200), (200, 72, 192)), config=config)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("most", ROWS, ids=str)
 def test_every_tile_of_groups_with_matrices_of_their_own(most):
     """Of few groups, and of so many that some CTAs begin with the shortest."""

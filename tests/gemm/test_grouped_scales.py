@@ -31,6 +31,7 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"tile": Tile(64, 16), "tokens": SwapAB()})
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("parameters", WAYS, ids=str)
 def test_scales_of_masked_groups_may_lie_as_deep_gemm_lays_them_out(parameters):
     """Each group's along its rows, in lines of a multiple of 16 bytes: taken as they are, in every way that scales are loaded."""

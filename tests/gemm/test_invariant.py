@@ -115,7 +115,7 @@ def place(source: random.Random, batched: bool) -> tuple[int, int, int | None, t
     return m, n, batch, (source.randrange(batch or 1), source.randrange(m - 5), 8 * source.randrange(n // 8))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("dtype", "layout", "more"), [
     ("bf16", "nt", {}), ("f16", "nn", {}), ("bf16", "tt", {}), ("f32", "nt", {}), ("e4m3", "nt", {}), ("e4m3", "nt", {"fast_accum": False}),
     ("e4m3", "nt", {"block": True}), ("bf16", "nt", {"k": 371}), ("e4m3", "nt", {"k": 701}),
@@ -235,7 +235,7 @@ class Tokens:
 MEANS = (1, 6, 12, 30, 60, 100, 150, 400)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("dtype", "gated", "block", "more"), [
     ("bf16", False, False, {}), ("f16", True, False, {}), ("e4m3", False, False, {}), ("e4m3", False, False, {"fast_accum": False}),
     ("e4m3", False, True, {}), ("e4m3", True, True, {})])

@@ -34,6 +34,7 @@ def one_tile(rung):
     return rows * rung.cluster, columns, depth
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.pure
 @by_name
 def test_a_step_is_right_and_clean(rung):

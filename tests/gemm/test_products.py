@@ -124,7 +124,7 @@ def polls(config: DenseConfig) -> bool:
     return isinstance(config.scheduler, Dynamic | StreamK) or config.splits_in_workspace
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("config", [pytest.param(config, marks=[pytest.mark.sweep] if i % 3 else [], id=name(config))
                                     for i, config in enumerate(pairwise())])
 def test_pairs_of_choices(config: DenseConfig) -> None:
@@ -150,7 +150,7 @@ def gotten() -> tuple[DenseConfig, ...]:
     return distinct((*shipped(), *picked()))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.sweep] if part % 2 else []) for part in range(PARTS)])
 def test_what_users_get(part: int) -> None:
     """Every structure in the shipped tables or picked by the heuristic over a grid of shapes: half of them, the others with the sweep."""
@@ -178,6 +178,7 @@ def test_all_that_users_get(request: pytest.FixtureRequest) -> None:
         run_config(config, m if config.loads.a_rows else m + config.tile.BM, n + 16, k)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("config", [
     DenseConfig(Operands(f16, f16, f16, b_major="mn"), Tile(64, 128), 2, scheduler=Static(cluster=ClusterShape(2, 2))),
@@ -220,7 +221,7 @@ PROMOTED: tuple[tuple[Tile, Promotion], ...] = (
     (Tile(256, 128), "stagger"), (Tile(128, 256), "stagger"))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("tile", "how"), PROMOTED, ids=str)
 def test_block_scales(tile: Tile, how: Promotion) -> None:
     """Tiles that lie in one block of columns, and tiles that straddle two; scales of any strides."""
@@ -231,7 +232,7 @@ def test_block_scales(tile: Tile, how: Promotion) -> None:
     run(130, 336, 368, "e4m3", out="f32", a_scale=np.asfortranarray(a), b_scale=np.asfortranarray(b), verdicts=DYNAMIC)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("load", ["tensor_map", "bulk"])
 @pytest.mark.parametrize(("tile", "how"), PROMOTED, ids=str)
 def test_block_scales_that_the_producer_copies(tile: Tile, how: Promotion, load: ScaleLoad) -> None:

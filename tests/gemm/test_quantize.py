@@ -71,7 +71,7 @@ def spread(rng: np.random.Generator, source: str, m: int, k: int) -> Array:
     return made.astype(SOURCES[source])
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("m", "k"), [(5, 256), (3, 77), pytest.param(130, 136, marks=pytest.mark.sweep), (1, 1), (2, 1040)])
@@ -86,6 +86,7 @@ def test_random_matrices(m: int, k: int, source: str, kind: Kind, out: str, seed
     check(spread(np.random.default_rng(seed), source, m, k), kind, out)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_values_that_are_not_usual(source: str, kind: Kind) -> None:
@@ -134,6 +135,7 @@ def test_rows_may_lie_anywhere_and_scales_too() -> None:
             assert np.isnan(whole.astype(np.float32)[outside]).all()
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("m", "k", "source"), [(128, 64, "bf16"), (5, 8, "f16"), (131, 72, "f32"), (33, 65, "bf16"), (1, 1, "f32")])
 def test_the_transposed_matrix_has_blocks_of_its_own_rows(m: int, k: int, source: str) -> None:
     x = spread(np.random.default_rng(m), source, m, k)

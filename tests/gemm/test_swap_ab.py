@@ -53,6 +53,7 @@ def test_widths(BN: int) -> None:
     run_config(swapped(tile=Tile(64, BN)), BN + 3, 72, 72)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("config", [
     swapped(tile=Tile(128, 40), schedule=Pingpong()), swapped(out=f32, tile=Tile(64, 40), schedule=Pingpong()),
     swapped(tile=Tile(192, 40)), swapped(tile=Tile(256, 32)), swapped(tile=Tile(64, 80), store=Staged(1)),

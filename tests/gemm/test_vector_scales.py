@@ -89,7 +89,7 @@ ONE = [(which, kind) for which in ("staged", "split in a cluster") for kind in (
 SMALL = 10_000              # elements of a tile, above which D has less than one: the simulator takes a second for as many
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("which", "kind"), BOTH + ONE)
 def test_powers_of_two_scale_exactly(which: str, kind: str) -> None:
     """Whatever the structure, D is that of the product without scales times them, bit for bit: once, each with its own row and column."""

@@ -90,6 +90,7 @@ def ctas_of(config: DenseConfig) -> int:
     return max(config.cluster, config.splits)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("config", CONFIGURATIONS, ids=str)
 def test_configurations(config: DenseConfig) -> None:
     """Two tiles of a CTA where it is persistent, tails in all three extents."""
@@ -98,7 +99,7 @@ def test_configurations(config: DenseConfig) -> None:
             sms=ctas_of(config), scale=2)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("config", [
     DenseConfig(Operands(), Tile(128, 64), 2), DenseConfig(Operands(), Tile(128, 64), 2, scheduler=OVER_M),

@@ -67,7 +67,7 @@ def sweeping(request: pytest.FixtureRequest) -> None:
         pytest.skip("with -m sweep")
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_caught(name: str) -> None:
     mutant = MUTANTS[name]
@@ -85,6 +85,7 @@ def test_a_mutant_is_caught(name: str) -> None:
     assert any(caught(mutant, one) for one in seen), [str(one) for one in seen]
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_change_that_is_no_mistake_is_left_alone(name: str) -> None:
     variant = VARIANTS[name]
@@ -115,7 +116,7 @@ def survivors(name: str, schedules: Callable[[int], list[tuple[str, int]]], numb
     return left
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_every_synchronising_instruction_is_needed(name: str) -> None:
     """Each is deleted in its turn: an error, unless it is known to be superfluous."""

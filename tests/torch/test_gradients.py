@@ -74,6 +74,7 @@ def test_every_layout(device: str, dtype: Any, layout: str) -> None:
     law(device, 1, ((40, 24), (24, 48)), dtype, layout, {})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("fusion", FUSIONS, ids=str)
 def test_every_fusion(device: str, fusion: dict[str, Any]) -> None:
     law(device, 2, ((40, 24), (24, 48)), torch.bfloat16, "nt", fusion)
@@ -112,6 +113,7 @@ def drawn(seed: int) -> dict[str, Any]:
     return {"shapes": shapes, "dtype": chance.choice(TYPES), "layout": chance.choice(("nn", "nt", "tn", "tt")), "fusion": fusion}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_cases_at_random(device: str, seed: int) -> None:
     law(device, 100 + seed, **drawn(seed))

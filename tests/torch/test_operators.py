@@ -74,6 +74,7 @@ NAMES = tuple(calls("cpu"))
 SIMULATED_LONG = ("quantized_grouped_gemm", "rounded_to_blocks")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.sweep) if name in SIMULATED_LONG else name for name in NAMES])
 def test_opcheck(device: str, name: str) -> None:
     operator, given, named, _ = calls(device)[name]

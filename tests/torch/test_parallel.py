@@ -27,6 +27,7 @@ def ran(*arguments: str) -> Any:
     return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("command", "output"), STEPS, ids=[command.split()[2] for command, _ in STEPS])
 def test_a_command_prints_what_the_page_shows(command: str, output: str) -> None:
     python, *arguments = shlex.split(command)
