@@ -13,6 +13,10 @@ class ShapeError(PtxkitError, ValueError):
     """Attention that a step cannot compute: the steps need whole tiles."""
 
 
+HEAD, KEYS = 128, 128
+"""The head dim and the keys of a block on a card."""
+
+
 @dataclass(frozen=True)
 class Rung:
     """A kernel with the arguments (q, k, v, o, rows) and the compile-time parameters HEAD, BN and causal.

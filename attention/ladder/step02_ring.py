@@ -19,7 +19,7 @@ STAGES = 2
 def copied_ahead(q: TensorMap, k: TensorMap, v: TensorMap, o: Ptr[bf16], rows: Reg[u32], *, HEAD: int = 128, BN: int = 128,
                  causal: bool = False) -> None:
     """One thread starts the copy of a block while the block before it is multiplied. A copy in flight takes no registers and no other
-    instructions; the hardware writes the swizzle.
+    instructions; the hardware writes the swizzle. The price is shared memory: 144 KiB, so an SM holds one CTA, and holds two of step 1.
 
     landed: 1 arrival, thread 0's arrive.expect_tx of Q. full[stage]: 1, thread 0's arrive.expect_tx of a block of keys and values. All
     threads wait for both. Named barrier 0: the 128 threads, when a stage has been read and may be filled again.

@@ -102,13 +102,13 @@ def _row(torch: Any, index: int, options: Mapping[str, Any], step: Step) -> dict
         entry = make()
         entry.launches[0]()
         alive(torch)
-        shares[entry.name] = _share(torch, sets[0], entry.keeps[0](), causal, options["dtype"])
+        shares[entry.name] = share_of_bound(torch, sets[0], entry.keeps[0](), causal, options["dtype"])
         step.touch()
         return capture(timer, entry, regime)
 
     timer = TorchTimer(torch)
-    makers: dict[str, Callable[[], Entry]] = {"ours": partial(_ours, torch, sets, causal)}
-    makers |= {name: partial(_torchs, torch, name, sets, causal) for name in options["against"].split(",") if name}
+    makers: dict[str, Callable[[], Entry]] = {"ours": partial(ours, torch, sets, causal)}
+    makers |= {name: partial(torchs, torch, name, sets, causal) for name in options["against"].split(",") if name}
     graphs, left_out = prepared(makers, prepare, lambda: alive(torch))
     timed = {one.captured.entry.name: one for one in measure(timer, graphs, regime, options["rounds"], seed=index)}
     operations = 4 * batches * HEADS * length * length * head / (2 if causal else 1)
@@ -116,13 +116,14 @@ def _row(torch: Any, index: int, options: Mapping[str, Any], step: Step) -> dict
               "tflops": {name: 1e-6 * operations / one.median for name, one in timed.items()},
               "wrong": not shares.get("ours", math.nan) <= 1}
     if "ours" in timed:
-        ours = timed["ours"].us
-        found["of"] = {name: statistics.median(theirs / own for own, theirs in zip(ours, one.us, strict=True))
+        own_us = timed["ours"].us
+        found["of"] = {name: statistics.median(theirs / own for own, theirs in zip(own_us, one.us, strict=True))
                        for name, one in timed.items() if name != "ours"}
     return found
 
 
-def _ours(torch: Any, sets: list[Any], causal: bool) -> Entry:
+def ours(torch: Any, sets: list[Any], causal: bool) -> Entry:
+    """`ptxkit.attention` on sets of (q, k, v), each [batches, heads, rows, head dim]. Keeps the first result."""
     from ..launch.forward import attention
 
     outs = [torch.full_like(q, math.nan) for q, _, _ in sets]
@@ -134,7 +135,8 @@ def _ours(torch: Any, sets: list[Any], causal: bool) -> Entry:
     return Entry("ours", launches, keeps=(lambda: outs[0],))
 
 
-def _torchs(torch: Any, name: str, sets: list[Any], causal: bool) -> Entry:
+def torchs(torch: Any, name: str, sets: list[Any], causal: bool) -> Entry:
+    """torch's scaled_dot_product_attention with one of `BACKENDS`. Keeps the last result."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     last: list[Any] = []
@@ -146,7 +148,7 @@ def _torchs(torch: Any, name: str, sets: list[Any], causal: bool) -> Entry:
     return Entry(name, [partial(launch, *three) for three in sets], keeps=(lambda: last[0],))
 
 
-def _share(torch: Any, three: Any, out: Any, causal: bool, type: str) -> float:
+def share_of_bound(torch: Any, three: Any, out: Any, causal: bool, type: str) -> float:
     """The largest error in the first head, as a share of its bound: see `reference.expected`, with the errors of scores in f32 as the
     largest |q| |k| has them."""
     q, k, v = (x[0, 0].double() for x in three)
@@ -192,4 +194,4 @@ def _results(torch: Any, rows: list[dict[str, Any]], options: Mapping[str, Any])
             "dtype": options["dtype"], "regime": options["regime"], "rounds": options["rounds"], "rows": rows, "summary": _summary(rows)}
 
 
-__all__ = ["SHAPES", "add_arguments", "run", "said", "worker"]
+__all__ = ["BACKENDS", "HEADS", "SHAPES", "TOKENS", "add_arguments", "ours", "run", "said", "share_of_bound", "torchs", "worker"]

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ptxkit.attention.ladder import simulated
+from ptxkit.attention import __main__ as command
+from ptxkit.attention.ladder import report, simulated, worker
+from ptxkit.attention.ladder.clocks import PHASES, of_tiles
 from ptxkit.attention.ladder.rung import Rung, ShapeError
-from ptxkit.attention.ladder.rungs import BY_NAME, RUNGS
+from ptxkit.attention.ladder.rungs import BY_NAME, NAMES, RUNGS
+from ptxkit.attention.tools.bench import BACKENDS
+from ptxkit.gemm.tools.bench import stub
+from ptxkit.measure.watch import Step
+from ptxkit.runtime import driver
+from ptxkit.timeline.launched import Buffer
+
+from .cases import Case
 
 by_name = pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 
@@ -83,3 +94,124 @@ def test_a_step_assembles_without_spills_and_with_setmaxnreg(rung: Rung) -> None
     assert ("HGMMA.64x128x16.F32.BF16" in sass) == (rung.step >= 1)
     assert ("UTMALDG" in sass) == (rung.step >= 2)
     assert ("BAR.ARV" in sass) == (rung.step >= 5)
+
+
+def phases(timeline: Any) -> dict[str, float]:
+    return of_tiles((track.cta, track.role, track.clocks_of) for track in timeline.tracks)
+
+
+@pytest.mark.pure
+@pytest.mark.thinned(6)
+@by_name
+def test_a_step_with_marks_is_right_and_accounts_for_its_tiles(rung: Rung) -> None:
+    rows = simulated.small(rung)
+    outcome = simulated.run(rung, rows, marks=True)
+    right(outcome)
+    timeline = outcome.report.timeline
+    assert timeline is not None
+    assert timeline.notes() == []
+    found = phases(timeline)
+    assert found["tiles"] == rows // rung.BM
+    there = {"load": rung.step >= 1, "products": True, "softmax": rung.step >= 1, "turn": rung.step >= 5, "store": True}
+    assert {phase: found[phase] > 0 for phase in PHASES} == there
+    if rung.step >= 3:
+        (consumer, *_), (producer, *_) = timeline.of_role("consumer"), timeline.of_role("producer")
+        blocks = rows // 32
+        assert len(producer.clocks_of("load")) == 2 * blocks
+        assert len(consumer.clocks_of("store")) == 1
+
+
+@pytest.mark.pure
+def test_the_clocks_of_the_final_kernel_are_all_of_its_tiles() -> None:
+    case = Case(1, 1, 1, 128, 96, 64)
+    grid, named, parameters = case.proof()
+    timeline = worker.forward.simulate(grid, **named, **parameters, marks=True).timeline
+    assert timeline is not None
+    found = phases(timeline)
+    assert found["tiles"] == 1
+    (tile,) = timeline.of_role("consumer")[0].clocks_of("tile")
+    assert sum(found[phase] for phase in PHASES) == tile
+    assert min(found["load"], found["products"], found["softmax"], found["store"]) > 0
+
+
+@pytest.mark.pure
+def test_no_stores_are_no_tiles() -> None:
+    assert of_tiles([]) == {"tiles": 0.0}
+
+
+@pytest.mark.pure
+def test_launches_with_marks_have_the_arguments_that_the_kernels_take() -> None:
+    with stub.installed() as calls:
+        launched = worker._marked_final([stub.array("bf16", 1, 2, 256, 128) for _ in range(4)], True)
+        rung = BY_NAME["pingpong"]
+        arrays = [stub.array("bf16", 2, 256, 128) for _ in range(4)]
+        step = rung.kernel.compile(marks=True), rung.grid(2, 256), rung.arguments(*arrays), {}
+        for compiled, grid, arguments, named in (launched, step):
+            compiled(grid, *arguments, **named, **Buffer(compiled, grid, 8).arguments)
+        assert calls.calls["cuLibraryLoadData"] == 2
+
+
+# --------------------------------------------------------------------------------------------------- the command
+
+def timed() -> dict[str, Any]:
+    """What the worker writes for a mask, of invented times: every step is twice as fast as the one before, step 0 in rounds of its own."""
+    times = {name: [1000.0 / 2 ** i, 1010.0 / 2 ** i, 1020.0 / 2 ** i] for i, name in enumerate((*NAMES, *BACKENDS))}
+    times["loop"] = [5000.0, 5000.0]
+    del times["copied_ahead"]
+    results: dict[str, dict[str, Any]] = {name: {"us": us[1], "p10": us[0], "p90": us[-1], "tflops": 1e5 / us[1]}
+                                          for name, us in times.items()}
+    worker.compare(results, times)
+    results["pingpong"]["clocks"] = {**dict.fromkeys(PHASES, 1234.0), "tiles": 2.0}
+    return {"mask": "causal", "length": 4096, "heads": 64, "head": 128, "regime": "burst", "rounds": 3, "mhz": 1700.0, "watts": 500.0,
+            "results": results, "left_out": {"copied_ahead": "it hangs"}}
+
+
+@pytest.mark.pure
+def test_steps_are_compared_with_the_step_before_the_final_kernel_and_torch() -> None:
+    results = timed()["results"]
+    assert results["pingpong"]["gain"] == {"ratio": 2.0, "p10": 2.0, "p90": 2.0, "over": "two_consumers"}
+    assert results["specialised"]["gain"]["over"] == "tensor_cores"                      # the step between them was left out
+    assert results["tensor_cores"]["gain"] == {"ratio": pytest.approx(5000 / 505), "over": "loop"}       # not of the same rounds
+    assert results["overlapped"]["of"]["ours"]["ratio"] == 0.5
+    assert set(results["ours"]["of"]) == set(BACKENDS)
+
+
+@pytest.mark.pure
+def test_the_table_has_every_contestant() -> None:
+    found = timed()
+    json.dumps(found)
+    text = report.table({"masks": [found], "device": {"name": "a card", "multiprocessors": 132, "driver": "13.0", "torch": "2"}})
+    assert "causal, 64 heads of 4096 x 128, bf16; a card, 132 SMs" in text
+    assert "1700 MHz" in text
+    for name in (*NAMES, *BACKENDS):
+        (line,) = [line for line in text.splitlines() if name in line.split()[:2]]
+        assert ("left out: it hangs" in line) == (name == "copied_ahead")
+        assert ("1,234" in line) == (name == "pingpong")
+
+
+@pytest.mark.pure
+def test_without_a_gpu_the_command_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.setattr("ptxkit.attention.ladder.command.RUNGS", [BY_NAME["loop"]])
+    monkeypatch.setattr(driver, "available", lambda target: False)
+    assert command.main(["ladder"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("right; verdict: clean") == 2
+    assert "not a GPU: none failed" in out
+    assert "there is no Hopper GPU here" in err
+    assert command.main(["ladder", "-o", str(tmp_path / "x.json")]) == 1
+    assert "need a Hopper GPU" in capsys.readouterr().err
+    assert not (tmp_path / "x.json").exists()
+    monkeypatch.setattr(driver, "probe", lambda: None)
+    assert command.main(["ladder", "--device", "gpu", "--length", "4097"]) == 1
+    assert "works on whole tiles" in capsys.readouterr().err
+
+
+@pytest.mark.gpu
+def test_the_ladder_on_a_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    given = {"masks": ["full", "causal"], "length": 1024, "heads": 8, "rounds": 3, "json": str(tmp_path / "found.json"), "command": "",
+             "kept": str(tmp_path / "kept.json")}
+    assert worker.worker(given, Step()) == 0
+    for found in json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))["masks"]:
+        assert set(NAMES) <= set(found["results"])
+        assert all(found["results"][name]["clocks"]["tiles"] > 0 for name in NAMES)

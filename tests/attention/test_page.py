@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from ptxkit.attention import attention
+from ptxkit.attention.ladder.rungs import RUNGS
 from tests.test_docs import blocks, run
 
 from .test_forward import shipped
@@ -31,3 +33,9 @@ def test_the_table_of_configurations_is_the_heuristics() -> None:
     for config in shipped():
         mask = "full" if not config.causal and not config.packed else "causal or packed"
         assert shown.get((config.head, mask), shown.get((config.head, "both"))) == (config.BM, config.BN, config.warpgroups)
+
+
+def test_the_page_names_every_step_of_the_ladder() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for rung in RUNGS:
+        assert f"| {rung.step} | [{Path(sys.modules[rung.kernel.__module__].__file__ or '').name}](../attention/ladder/" in page
