@@ -1,5 +1,5 @@
 """Attention kernels for Hopper written with ptxkit: `ptxkit.attention(q, k, v)`, or `attention.attention(q, k, v)`, is the function; the
-package can be called because that is what it is for."""
+package can be called because that is what it is for. `ptxkit.attention_decode` is decode over a paged cache."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ if __name__ == "attention":
     raise ImportError("the package `attention` is called `ptxkit.attention`: write `from ptxkit import attention`")
 
 if TYPE_CHECKING:
+    from .launch.decode import attention_decode
     from .launch.forward import attention
 
-_LAZY = {"attention": "launch.forward"}
+_LAZY = {"attention": "launch.forward", "attention_decode": "launch.decode"}
 
 
 class _Callable(ModuleType):
@@ -37,4 +38,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["attention"]
+__all__ = ["attention", "attention_decode"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ptxkit.types import TYPES
 
+from .config.decode import BLOCK, RESIDENT, WARPS
 from .config.forward import ForwardConfig
+from .problem.decode import MOST, DecodeProblem
 from .problem.forward import Problem
 
 TILES = {64: (192, 128, 1), 128: (128, 128, 2), 256: (128, 64, 2)}
@@ -12,6 +14,10 @@ TILES = {64: (192, 128, 1), 128: (128, 128, 2), 256: (128, 64, 2)}
 WIDE = {128: (128, 176, 1)}
 """The same without a mask: blocks need not end at a diagonal, and longer ones spend less on maxima, rescaling and barriers."""
 L2_SHARE = 0.6              # of the L2, for the keys and values of the heads that are worked on together
+
+LEAST_KEYS = 2 * WARPS * BLOCK      # of a part of a sequence: two blocks for each warp
+MOST_WAVES = 8                      # parts of a sequence where one part each fills the card
+GOOD = 0.9                          # of the best use of the card: fewer parts leave less to combine
 
 
 def heuristic(problem: Problem) -> ForwardConfig:
@@ -32,4 +38,17 @@ def section(problem: Problem, l2_bytes: int) -> int:
     return max(1, min(fitting, problem.heads * problem.batches))
 
 
-__all__ = ["heuristic", "section"]
+def splits(problem: DecodeProblem, sms: int) -> int:
+    """The CTAs that share the keys of a sequence, from the most keys that it may have: the fewest whose waves fill the card well."""
+    places = sms * RESIDENT
+    most = max(1, min(problem.keys // LEAST_KEYS, max(MOST_WAVES, places // max(1, problem.units)), MOST))
+
+    def use(count: int) -> float:
+        ctas = problem.units * count
+        return ctas / (-(-ctas // places) * places)
+
+    best = max(use(count) for count in range(1, most + 1))
+    return next(count for count in range(1, most + 1) if use(count) >= GOOD * best)
+
+
+__all__ = ["heuristic", "section", "splits"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import sim, smem
+    from .attention.launch.decode import attention_decode
     from .dsl import debug
     from .dsl.descriptor import TensorMapFields
     from .dsl.function import func
@@ -60,14 +61,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Kernel", "Layout", "MBarrier", "MBarriers", "NamedBarrier", "NamedBarriers", "Pipeline", "Ptr", "PtxkitError", "Reg", "Ring",
-    "Shared", "Space", "Special", "TensorMap", "TensorMapFields", "Tile", "Traced", "Vec", "assemble", "autotune", "clock", "clock64",
-    "cluster_ctaid", "cluster_ctarank", "cluster_nctaid", "cluster_nctarank", "clusterid", "ctaid", "debug", "device_array",
-    "dynamic_smem_size", "else_", "for_range", "func", "globaltimer", "if_", "join", "kernel", "label", "laneid", "lanemask_eq",
-    "lanemask_ge", "lanemask_gt", "lanemask_le", "lanemask_lt", "link", "loop", "mark", "nclusterid", "nctaid", "nsmid", "ntid",
-    "nwarpid", "prove", "ring", "role", "sim", "sink", "smem", "smid", "span", "tid", "total_smem_size", "warpid",
+    "Shared", "Space", "Special", "TensorMap", "TensorMapFields", "Tile", "Traced", "Vec", "assemble", "attention_decode", "autotune",
+    "clock", "clock64", "cluster_ctaid", "cluster_ctarank", "cluster_nctaid", "cluster_nctarank", "clusterid", "ctaid", "debug",
+    "device_array", "dynamic_smem_size", "else_", "for_range", "func", "globaltimer", "if_", "join", "kernel", "label", "laneid",
+    "lanemask_eq", "lanemask_ge", "lanemask_gt", "lanemask_le", "lanemask_lt", "link", "loop", "mark", "nclusterid", "nctaid", "nsmid",
+    "ntid", "nwarpid", "prove", "ring", "role", "sim", "sink", "smem", "smid", "span", "tid", "total_smem_size", "warpid",
 ]
 
 _NAMES = {
+    ".attention.launch.decode": "attention_decode",
     ".dsl.descriptor": "TensorMapFields",
     ".dsl.function": "func",
     ".dsl.kernel": "Kernel kernel",

@@ -1,0 +1,42 @@
+"""Softmax over parts of the keys, put together: each part has a maximum, and a sum of weights and of weighted values relative to it."""
+
+from __future__ import annotations
+
+from ptxkit import Ptr, Reg
+from ptxkit.ptx import add, ex2, fma, lg2, mov, mul, opcode, rcp, selp, setp, st, sub
+from ptxkit.ptx import max as max_
+from ptxkit.types import Scalar, b8, b16, f32, u32
+
+from .softmax import LN2
+
+LEAST = -3.4028234663852886e38           # the least finite f32: a maximum of no keys is -inf, and -inf - -inf is NaN
+
+
+class Merge:
+    """The parts of one row so far. Maxima are exponents of 2; parts are added in the order of the calls."""
+
+    def __init__(self) -> None:
+        self.top, self.total, self.value = mov.f32(LEAST), mov.f32(0.0), mov.f32(0.0)
+
+    def raise_to(self, top: Reg[f32]) -> None:
+        """See a part's maximum. All are seen before the first is added."""
+        max_.f32(self.top, self.top, top)
+
+    def add(self, top: Reg[f32], total: Reg[f32], value: Reg[f32]) -> None:
+        """Add a part. One without keys has a factor of 0."""
+        factor = ex2.approx.ftz.f32(sub.rn.f32(top, self.top))
+        fma.rn.f32(self.total, total, factor, self.total)
+        fma.rn.f32(self.value, value, factor, self.value)
+
+    def store(self, type: type[Scalar], out: Ptr[b8], column: Reg[u32], lse: Ptr[f32] | None) -> None:
+        """Store an output, and from column 0 the log-sum-exp: 0 and -inf where there is no key."""
+        share = selp.f32(0.0, rcp.approx.ftz.f32(self.total), setp.eq.f32(self.total, 0.0))
+        value = mul.rn.f32(self.value, share)
+        word: Reg[b16] = mov.b16(opcode(f"cvt.rn.{type.__name__}.f32")(value))
+        st.global_.b16(out.cast(b16).at(column), word)
+        if lse is not None:
+            logarithm = mul.rn.f32(add.rn.f32(self.top, lg2.approx.ftz.f32(self.total)), LN2)
+            st.global_.f32(lse, logarithm, pred=column == 0)
+
+
+__all__ = ["LEAST", "Merge"]

@@ -1,0 +1,71 @@
+"""Decode on the CPU device: runs the same kernels as on a GPU, on NumPy arrays, and reports what the checker found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ptxkit.cards import H200, Card
+
+from ..kernels.decode import combine, decode
+from ..problem.decode import DecodeArrays, DecodeProblem
+from .decode_grid import DecodeGrid
+from .simulate import _bytes, _view
+
+if TYPE_CHECKING:
+    from ptxkit.dsl.kernel import Kernel
+    from ptxkit.sim import Report
+
+Array = np.ndarray[Any, Any]
+
+
+def simulate_decode(q: Array, k_cache: Array, v_cache: Array, page_table: Array, lengths: Array, out: Array, *,
+                    scale: float | None = None, lse: Array | None = None, dtype: str | None = None, splits: int | None = None,
+                    card: Card = H200, schedule: str = "fifo", seed: int = 0, check: bool = True) -> list[Report]:
+    """`out[...]`, and `lse[...]` if it is given, are those of `ptxkit.attention_decode(q, ...)`, executed on the CPU. Returns the report of
+    each launch.
+
+    Arrays are float16, ml_dtypes' bfloat16, or uint16 with the bits of `dtype`. `splits` None is chosen for `card`. `schedule`, `seed` and
+    `check` are passed to `ptxkit.sim.run`.
+    """
+    from ptxkit.sim.limits import UNLIMITED
+
+    return [kernel.simulate(grid, **named, **chosen, schedule=schedule, seed=seed, check=check, max_steps=UNLIMITED)
+            for kernel, grid, named, chosen in decode_launches(q, k_cache, v_cache, page_table, lengths, out, scale=scale, lse=lse,
+                                                              dtype=dtype, splits=splits, card=card)]
+
+
+def decode_launches(q: Array, k_cache: Array, v_cache: Array, page_table: Array, lengths: Array, out: Array, *,
+                    scale: float | None = None, lse: Array | None = None, dtype: str | None = None, splits: int | None = None,
+                    card: Card = H200) -> list[tuple[Kernel[...], tuple[int, int, int], dict[str, Any], Mapping[str, Any]]]:
+    """The kernel, the grid, the arguments and the compile-time parameters of each launch of a call, as `ptxkit.prove` takes them."""
+    given = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table, "lengths": lengths, "out": out, "lse": lse}
+    arrays = DecodeArrays(**{name: None if array is None else _view(array, dtype) for name, array in given.items()})  # type: ignore[arg-type]
+    problem = DecodeProblem.of(arrays, scale)
+    if problem.empty:
+        return []
+    grid = DecodeGrid(problem, card.sms, splits)
+    memory = {name: _bytes(array) for name, array in given.items() if array is not None and array.dtype.itemsize == 2}
+    memory["lse"] = np.zeros(1, np.float32) if lse is None else lse.reshape(-1)
+    memory["page_table"], memory["lengths"] = _words(page_table), lengths
+    rows = grid.splits * problem.batches * problem.heads if grid.config.split else 1
+    parts = {name: np.full(count, np.nan, np.float32) for name, count in (("values", rows * problem.head), ("tops", rows),
+                                                                         ("totals", rows))}
+    of_decode, of_combine = grid.arguments(memory.__getitem__, parts)
+    found: list[tuple[Any, ...]] = [(decode, grid.ctas[0], of_decode, grid.config.parameters)]
+    if grid.config.split:
+        found.append((combine, grid.ctas[1], of_combine, grid.config.combining))
+    return found
+
+
+def _words(table: Array) -> Array:
+    """The memory of the page table from its first element to its last, as an array of u32 that shares it."""
+    if not table.size:
+        return np.zeros(1, np.uint32)
+    extent = sum((n - 1) * s for n, s in zip(table.shape, table.strides, strict=True)) // table.itemsize + 1
+    return np.lib.stride_tricks.as_strided(table.view(np.uint32)[0], (extent,), (table.itemsize,))
+
+
+__all__ = ["decode_launches", "simulate_decode"]

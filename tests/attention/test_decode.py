@@ -1,0 +1,218 @@
+"""Decode on the CPU device: within the derived bound of float64, certified for every schedule, and only a sequence's own keys are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ptxkit.attention.config.decode import HEADS, RESIDENT, WARPS, DecodeConfig
+from ptxkit.attention.heuristic import LEAST_KEYS, splits
+from ptxkit.attention.kernels.decode import combine, decode
+from ptxkit.attention.launch.simulate_decode import decode_launches, simulate_decode
+from ptxkit.attention.problem.decode import DecodeArrays, DecodeProblem
+from ptxkit.attention.tools.reference import expected, narrowed, widened
+from ptxkit.errors import LaunchError
+from ptxkit.gemm.config.parts import ConfigError
+from ptxkit.runtime.arrays import ArrayView
+from ptxkit.types import TYPES
+
+from .cases import NAN
+
+
+@dataclass
+class Decode:
+    """Arrays of bits. Sequences have random pages; what no sequence has, in pages and of the table, is poisoned, and so are the outputs."""
+
+    lengths: tuple[int, ...]
+    heads: int
+    kv_heads: int
+    head: int = 64
+    page: int = 16
+    type: str = "bf16"
+    table: int = 0                  # pages of a row of the table: as many as the longest sequence needs, and these
+    growth: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        generator = np.random.default_rng(self.seed)
+        needed = [-(-length // self.page) for length in self.lengths]
+        pages, width, batches = sum(needed) + 3, max(needed) + self.table, len(self.lengths)
+        order = generator.permutation(pages)
+        self.page_table = np.full((batches, width), 1 << 30, np.int32)
+        self.q = narrowed(generator.standard_normal((batches, self.heads, self.head)), self.type)
+        self.k_cache, self.v_cache = (np.full((pages, self.page, self.kv_heads, self.head), NAN[self.type], np.uint16) for _ in range(2))
+        self.own: list[tuple[Any, Any]] = []
+        for batch, (length, count) in enumerate(zip(self.lengths, needed, strict=True)):
+            own, order = order[:count], order[count:]
+            self.page_table[batch, :count] = own
+            growth = np.linspace(1, self.growth, length)[:, None, None]
+            k, v = (narrowed(generator.standard_normal((length, self.kv_heads, self.head)) * by, self.type) for by in (growth, 1))
+            for position in range(length):
+                place = own[position // self.page], position % self.page
+                self.k_cache[place], self.v_cache[place] = k[position], v[position]
+            self.own.append((k, v))
+        self.out, self.lse = np.full(self.q.shape, NAN[self.type], np.uint16), np.full(self.q.shape[:2], np.nan, np.float32)
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        return self.q, self.k_cache, self.v_cache, self.page_table, np.array(self.lengths, np.int32), self.out
+
+    def run(self, **more: Any) -> list[Any]:
+        lengths = more.pop("lengths", self.arrays[4])
+        return simulate_decode(*self.arrays[:4], lengths, self.out, lse=self.lse, dtype=self.type, **more)
+
+    def share(self, scale: float | None = None) -> float:
+        """The largest error of out and lse, as a share of its bound; NaN where an element was not stored."""
+        worst = 0.0
+        for batch, (k, v) in enumerate(self.own):
+            out = widened(self.out[batch], self.type)[:, None]
+            if not len(k):
+                worst = max(worst, 0.0 if not out.any() and (self.lse[batch] == -np.inf).all() else np.inf)
+                continue
+            q = widened(self.q[batch], self.type)[:, None]
+            right = expected(q, *(widened(x, self.type).swapaxes(0, 1) for x in (k, v)), self.type, scale=scale)
+            for error in (np.abs(out - right.out) / right.out_bound, np.abs(self.lse[batch][:, None] - right.lse) / right.lse_bound):
+                worst = float(error.max()) if not error.max() <= worst else worst
+        return worst
+
+
+CASES = {
+    "one split, an empty sequence": (((80, 0), 2, 1), {}, 1),
+    "pages of 64": (((150, 65), 8, 1), {"page": 64, "growth": 5}, 2),
+    "head 128": (((90,), 2, 2), {"head": 128, "growth": 0.2}, 2),
+    "two slices of a group": (((40,), 20, 1), {"type": "f16"}, 3),
+}
+GROUPS = [(heads, kv_heads, page, head) for heads, kv_heads in ((2, 2), (8, 2), (8, 1)) for page in (16, 64) for head in (64, 128)]
+
+
+def right(case: Decode, splits: int | None, **more: Any) -> None:
+    reports = case.run(splits=splits, **more)
+    for report in reports:
+        assert (report.verdict, report.every_schedule) == ("clean", True), report
+    assert case.share(more.get("scale")) <= 1
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("name", CASES)
+def test_decode_is_softmax_over_the_sequences_own_keys(name: str) -> None:
+    given, named, splits = CASES[name]
+    right(Decode(*given, **named), splits)
+
+
+@pytest.mark.pure
+@pytest.mark.thinned(12)
+@pytest.mark.parametrize(("heads", "kv_heads", "page", "head"), GROUPS)
+def test_groups_pages_and_heads(heads: int, kv_heads: int, page: int, head: int) -> None:
+    """Sequences with more blocks than a CTA has warps, one that ends with a page, and one without keys."""
+    right(Decode((3 * page + 17, 2 * page, 0), heads, kv_heads, head, page, seed=heads), None, schedule="random", seed=page)
+
+
+@pytest.mark.pure
+def test_a_scale_is_that_of_the_scores() -> None:
+    case = Decode((20,), 1, 1)
+    right(case, 1, scale=0.5)
+    assert case.share() > 10                         # the bound can fail
+
+
+@pytest.mark.pure
+def test_lengths_and_pages_past_the_arrays_are_cut_off() -> None:
+    """The CPU device refuses a load outside an array: these loads would be. Row 0 of the table has no spare page; row 1 names none."""
+    case = Decode((32, 16), 2, 1)
+    case.page_table[1] = -1, 1 << 30
+    last = case.k_cache[-1], case.v_cache[-1]
+    for cache in last:
+        cache[...] = narrowed(np.random.default_rng(7).standard_normal(cache.shape), "bf16")
+    case.own[1] = last[0].repeat(2, 0), last[1].repeat(2, 0)
+    right(case, 2, lengths=np.array([99, (1 << 31) - 1], np.int32))
+    case.own = [(case.k_cache[:0], case.v_cache[:0])] * 2
+    right(case, 1, lengths=np.array([-1, -(1 << 31)], np.int32))
+
+
+@pytest.mark.pure
+def test_without_the_limits_loads_outside_are_seen() -> None:
+    case = Decode((16,), 1, 1)
+    case.page_table[0] = 99
+    ((kernel, grid, named, chosen),) = decode_launches(*case.arrays, dtype="bf16", splits=1)
+    named["table"]["last"] = 99
+    assert kernel.simulate(grid, **named, **chosen).verdict == "error"
+
+
+@pytest.mark.pure
+def test_any_strides_of_16_bytes_and_no_pages_at_all() -> None:
+    case = Decode((40, 9), 4, 2)
+    for name in ("k_cache", "v_cache"):                                      # heads before keys, as some serving engines have them
+        setattr(case, name, np.ascontiguousarray(getattr(case, name).swapaxes(1, 2)).swapaxes(1, 2))
+    case.q = np.ascontiguousarray(case.q.swapaxes(0, 1)).swapaxes(0, 1)
+    case.page_table = np.hstack([case.page_table, case.page_table])[:, :case.page_table.shape[1]]
+    right(case, 2)
+    case.k_cache, case.v_cache, case.own = case.k_cache[:0], case.v_cache[:0], [(case.k_cache[0, :0], case.v_cache[0, :0])] * 2
+    right(case, None)
+
+
+def views(**changed: Any) -> DecodeArrays:
+    """Views of a call that is right but for what is changed: shapes as tuples, or whole views."""
+    made = {}
+    for name, shape, type_ in (("q", (3, 8, 64), "bf16"), ("k_cache", (9, 16, 2, 64), "bf16"), ("v_cache", (9, 16, 2, 64), "bf16"),
+                               ("page_table", (3, 5), "s32"), ("lengths", (3,), "s32"), ("out", (3, 8, 64), "bf16"),
+                               ("lse", (3, 8), "f32")):
+        given = changed.get(name, shape)
+        if not isinstance(given, ArrayView):
+            given = ArrayView(0, given, tuple(int(np.prod(given[i + 1:])) for i in range(len(given))), type_, 0, "other")
+        made[name] = given
+    return DecodeArrays(**made)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("changed", "words"), [
+    ({"q": (3, 8, 96)}, "64 and 128"), ({"q": (3, 64)}, r"q has shape \(3, 64\): attention_decode takes \[B, H, D\]"),
+    ({"k_cache": (9, 24, 2, 64), "v_cache": (9, 24, 2, 64)}, "multiple of 16"), ({"v_cache": (8, 16, 2, 64)}, "one shape"),
+    ({"k_cache": (9, 16, 3, 64), "v_cache": (9, 16, 3, 64)}, "divide those of q"), ({"out": (3, 4, 64)}, "that of q"),
+    ({"page_table": (2, 5)}, "page_table is s32"), ({"lengths": ArrayView(0, (3,), (1,), "s64", 0, "other")}, "lengths is s64"),
+    ({"k_cache": ArrayView(0, (9, 16, 2, 64), (2176, 136, 68, 1), "bf16", 0, "other")}, "multiples of 16 bytes"),
+    ({"q": ArrayView(8, (3, 8, 64), (512, 64, 1), "bf16", 0, "other")}, "begins at address 0x8"), ({"lse": (8, 3)}, "f32 of shape"),
+    ({"q": ArrayView(0, (3, 8, 64), (512, 64, 1), "f32", 0, "other")}, "all bf16 or all f16"),
+])
+def test_what_is_not_taken_is_one_sentence(changed: dict[str, Any], words: str) -> None:
+    DecodeProblem.of(views())
+    with pytest.raises(LaunchError, match=words) as raised:
+        DecodeProblem.of(views(**changed))
+    assert "\n" not in str(raised.value)
+    with pytest.raises(LaunchError, match="positive and finite"):
+        DecodeProblem.of(views(), 0.0)
+
+
+@pytest.mark.pure
+def test_a_configuration_that_cannot_be_says_why() -> None:
+    for given, words in (({"head": 256}, "64 or 128"), ({"page": 8}, "multiple of 16"), ({"type": TYPES["f32"]}, "bf16 or f16")):
+        with pytest.raises(ConfigError, match=words):
+            DecodeConfig(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.pure
+def test_splits_fill_the_card_and_leave_each_warp_its_blocks() -> None:
+    for batches, kv_heads, max_pages in ((1, 8, 256), (1, 1, 4096), (64, 8, 256), (33, 2, 64), (1, 1, 1), (300, 8, 8)):
+        problem = DecodeProblem.of(views(q=(batches, 8, 64), out=(batches, 8, 64), lse=(batches, 8), lengths=(batches,),
+                                         page_table=(batches, max_pages), k_cache=(9, 16, kv_heads, 64), v_cache=(9, 16, kv_heads, 64)))
+        count, places = splits(problem, 132), 132 * RESIDENT
+        assert count == 1 or count * LEAST_KEYS <= problem.keys
+        ctas = problem.units * count
+        assert ctas / (-(-ctas // places) * places) > 0.8 or count == max(1, problem.keys // LEAST_KEYS)
+
+
+@pytest.mark.pure
+def test_no_static_rule_has_anything_to_say() -> None:
+    config = DecodeConfig(64, 64, split=True, lse=True)
+    assert decode.check(**config.parameters) == ()
+    assert combine.check(**config.combining) == ()
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("head", HEADS)
+def test_no_configuration_spills(head: int) -> None:
+    for split in (False, True):
+        (entry,) = decode.assemble(**DecodeConfig(head, split=split, lse=True).parameters).resources.values()
+        assert (entry.spills, entry.stack) == (0, 0)
+        assert entry.registers * WARPS * 32 * RESIDENT <= 65536
