@@ -58,6 +58,9 @@ PAGES: dict[str, tuple[str, str, str]] = {
                    "collective.mainloop_promoted collective.scale_factors collective.thread_scales collective.epilogue "
                    "collective.epilogue_ops collective.epilogue_groups collective.epilogue_quantize collective.epilogue_swap_ab "
                    "collective.gated collective.split_k collective.stream_k collective.tensormaps"),
+    "attention": ("Attention", "ptxkit.attention",
+                  "launch.forward launch.decode launch.simulate launch.simulate_decode problem.forward problem.decode config.forward "
+                  "config.decode heuristic kernels.forward kernels.decode tools.reference"),
     "scheduler": ("Tile schedulers", "ptxkit.gemm",
                   "scheduler.work scheduler.dense scheduler.tile_order scheduler.hilbert scheduler.persistent scheduler.dynamic "
                   "scheduler.stream_k scheduler.grouped scheduler.grouped_k scheduler.group_table scheduler.fast_divmod "
