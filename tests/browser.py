@@ -180,11 +180,11 @@ class Page:
         return dict(found)
 
     def hover(self, selector: str) -> None:
-        box = self.box(selector)
+        box = self._shown(selector)
         self._mouse("mouseMoved", box["left"] + min(box["width"] / 2, 200), box["top"] + box["height"] / 2)
 
     def click(self, selector: str) -> None:
-        box = self.box(selector)
+        box = self._shown(selector)
         at = box["left"] + min(box["width"] / 2, 200), box["top"] + box["height"] / 2
         self._mouse("mouseMoved", *at)
         for kind in ("mousePressed", "mouseReleased"):
@@ -206,6 +206,12 @@ class Page:
     def screenshot(self, path: Path) -> Path:
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
         return path
+
+    def _shown(self, selector: str) -> dict[str, float]:
+        """The box, once it has been scrolled to."""
+        self.box(selector)
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block:'nearest',inline:'nearest'}})")
+        return self.box(selector)
 
     def _mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)

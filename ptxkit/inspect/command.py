@@ -36,7 +36,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is inspected: PTX (its tree and text) with the author's lines, or a cubin, or both. `near` is the folder of its file."""
+    """What is inspected: PTX (its tree and text) with the author's lines, or a cubin, or both. `near` is the folder of its file.
+
+    `own` is the file of a kernel.
+    """
 
     name: str
     module: tree.Module | None
@@ -47,6 +50,7 @@ class Subject:
     cubin: Cubin | None = None
     code: bytes | None = None
     near: Path | None = None
+    own: str = ""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -86,7 +90,8 @@ def _subject(options: argparse.Namespace) -> Subject:
         return _of_file(source, Path(source))
     found, config = kernel_of(source, options.config)
     traced = found.trace(**config)
-    return Subject(traced.name, traced.numbered()[0], traced.ptx(locs=True), traced.positions(), found.target, traced)
+    return Subject(traced.name, traced.numbered()[0], traced.ptx(locs=True), traced.positions(), found.target, traced,
+                   own=found.function.__code__.co_filename)
 
 
 def _of_file(source: str, path: Path) -> Subject:
@@ -180,7 +185,7 @@ def _data(options: argparse.Namespace, subject: Subject, entries: Sequence[Entry
 
 def _page(options: argparse.Namespace, subject: Subject, entries: Sequence[EntryFacts], assembly: Assembly | None) -> str:
     from ..check.places import Places
-    from ..sass import listing
+    from ..sass import control, listing
     from .linked import linked
     from .page import Listing, page, sources
 
@@ -201,7 +206,8 @@ def _page(options: argparse.Namespace, subject: Subject, entries: Sequence[Entry
     found = sources(authors, subject.near)
     unread = sorted({position.file for position in authors.values() if position.file} - set(found))
     said += [f"not found here: {', '.join(unread)}"] if unread else []
-    return page(subject.name, entries, Listing(subject.text, machine, authors, found, tuple(said)))
+    issues = control.issues(machine, listing.texts(code)) if code is not None else ()
+    return page(subject.name, entries, Listing(subject.text, machine, authors, found, tuple(said), issues, subject.own, entries))
 
 
 def _authors(module: tree.Module, places: Any) -> dict[int, Position]:

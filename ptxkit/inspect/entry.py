@@ -22,6 +22,7 @@ from . import banks, flight, protocol
 from .descriptors import Descriptors
 from .facts import DescriptorFact, EntryFacts, NoteFact, ParameterFact, SharedFact
 from .resources import count_instructions, in_effect, instructions_of, reached
+from .roles import roles
 from .words import address
 
 BOUNDS = ("reqntid", "maxntid", "minnctapersm", "maxnreg", "reqnctapercluster", "maxclusterrank", "explicitcluster", "blocksareclusters")
@@ -48,7 +49,7 @@ def facts(module: tree.Module, places: Places, traced: Traced | None = None, res
             continue
         analysis = Analysis(part, entry, places, traced if traced is not None and traced.name == entry.name else None)
         found.append(EntryFacts(
-            entry.name, **common, named=protocol.named(analysis), wgmma=shapes(part, entry),  # type: ignore[arg-type]
+            entry.name, **common, roles=roles(analysis), named=protocol.named(analysis), wgmma=shapes(part, entry),  # type: ignore[arg-type]
             flight=flight.flight(analysis.routine, analysis.values), descriptors=descriptors(analysis), copies=protocol.copies(analysis),
             barriers=protocol.barriers(analysis), banks=banks.conflicts(analysis), missing=tuple(missing)))
     return tuple(found)

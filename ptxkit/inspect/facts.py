@@ -106,10 +106,19 @@ class BarrierFact:
 
 @dataclass(frozen=True, slots=True)
 class NamedFact:
-    """A barrier of the CTA by its number, and the instructions on it: opcode, threads that they name, threads that come, line."""
+    """A barrier of the CTA by its number, and the instructions on it: opcode, threads that they name, threads that come, line, author."""
 
     number: int | None
-    uses: tuple[tuple[str, int | None, str, int | None], ...]
+    uses: tuple[tuple[str, int | None, str, int | None, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFact:
+    """What warps are for: "setup", "producer", "mma warpgroups" or "other warps", and the PTX lines that these `threads` execute."""
+
+    name: str
+    threads: str
+    lines: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +171,7 @@ class EntryFacts:
     hint: str = ""
     mix: Mapping[str, int] = field(default_factory=dict)
     shared: tuple[SharedFact, ...] = ()
+    roles: tuple[RoleFact, ...] = ()
     named: tuple[NamedFact, ...] = ()
     wgmma: Mapping[str, int] = field(default_factory=dict)
     flight: FlightFact | None = None

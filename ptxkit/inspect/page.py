@@ -1,60 +1,25 @@
-"""The page of `inspect --view html`: the tables, and Python | PTX | SASS side by side, linked line by line. One file, no server."""
+"""The page of `inspect --view html`: source, PTX and machine code side by side, linked line by line, and tables. One file, no server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
 from ..errors import Position
-from ..sass.listing import MachineLine
+from .classes import CLASSES
 from .facts import EntryFacts
+from .panes import STRIPES, Listing, panes
+from .script import SCRIPT
 from .sections import Section, sections
+from .shared_map import drawn
+from .style import STYLE
 
 SUFFIXES = frozenset((".py", ".cu", ".cuh", ".h", ".hpp", ".hh", ".c", ".cc", ".cpp", ".cxx", ".inl", ".ptx"))
 """Files that a PTX text may name and that the page then shows: sources, nothing else of the machine."""
-
-_STYLE = """
-:root{color-scheme:light dark;--line:#8883;--mark:#fd08;--dim:#8889}
-body{font:14px/1.45 system-ui,sans-serif;margin:1rem}
-h1{font-size:1.3rem;margin:.2rem 0}h2{font-size:1.1rem;margin:1.2rem 0 .3rem}
-table{border-collapse:collapse;margin:.2rem 0 .6rem}td,th{padding:.1rem .7rem .1rem 0;text-align:left;vertical-align:top}
-th{font-weight:600;color:var(--dim)}td{font-variant-numeric:tabular-nums}
-details{margin:.15rem 0}summary{cursor:pointer;font-weight:600}
-p.said{margin:.1rem 0;color:var(--dim)}
-.panes{display:grid;grid-auto-columns:minmax(0,1fr);grid-auto-flow:column;gap:.6rem;height:88vh;margin-top:.6rem}
-.pane{overflow:auto;border:1px solid var(--line);font:12px/1.5 ui-monospace,monospace}
-.pane h3{font:600 13px system-ui,sans-serif;margin:0;padding:.25rem .5rem;position:sticky;top:0;
-background:Canvas;border-bottom:1px solid var(--line)}
-.pane h4{font:600 12px system-ui,sans-serif;margin:0;padding:.2rem .5rem;color:var(--dim)}
-.r{white-space:pre;padding:0 .5rem}.r a{color:var(--dim);text-decoration:none;display:inline-block;min-width:3.2em;text-align:right;
-margin-right:1em}.r:target,.r.on{background:var(--mark)}
-"""
-
-_SCRIPT = """
-const rows=[...document.querySelectorAll('.r[data-p]')],by=new Map();
-for(const r of rows)for(const p of r.dataset.p.split(' ')){if(!by.has(p))by.set(p,[]);by.get(p).push(r)}
-function show(lines,from){for(const r of document.querySelectorAll('.on'))r.classList.remove('on');const seen=new Set();
-for(const p of lines)for(const r of by.get(p)||[]){r.classList.add('on');const pane=r.closest('.pane');
-if(!seen.has(pane)){seen.add(pane);if(pane!==from)pane.scrollTop=r.offsetTop-pane.offsetTop-pane.clientHeight/3}}}
-document.addEventListener('click',e=>{const r=e.target.closest('.r[data-p]');
-if(r){e.preventDefault();show(r.dataset.p.split(' '),r.closest('.pane'));return}
-const a=e.target.closest('a[data-l]');
-if(a){e.preventDefault();show([a.dataset.l],null);document.querySelector('.panes').scrollIntoView()}});
-if(/^#p\\d+$/.test(location.hash))show([location.hash.slice(2)],null);
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What stands side by side. `ptx` is None for a cubin without PTX; `authors` are source positions by PTX line; `said` stands above."""
-
-    ptx: str | None
-    machine: tuple[MachineLine, ...]
-    authors: Mapping[int, Position]
-    sources: Mapping[str, str]
-    said: tuple[str, ...] = ()
+PLACES = ("line", "where", "first PTX line")
+"""The heads of columns whose cells are links to the panes."""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
 def sources(authors: Mapping[int, Position], near: Path | None) -> dict[str, str]:
@@ -76,89 +41,119 @@ def sources(authors: Mapping[int, Position], near: Path | None) -> dict[str, str
 
 def page(name: str, entries: Sequence[EntryFacts], listing: Listing) -> str:
     """The whole page."""
-    body = [f"<h1>{escape(name)}</h1>", *(f'<p class="said">{escape(said)}</p>' for said in listing.said)]
-    lines = listing.ptx.count("\n") + 1 if listing.ptx is not None else 0
-    for entry in entries:
-        body.append(f"<h2>{escape(entry.name)}</h2>")
-        for section in sections(entry):
-            body += _table(section, lines)
-    body.append('<div class="panes">')
-    body += _panes(listing)
-    body.append("</div>")
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    tables = [(entry, [(f"t{number}-{place}", section) for place, section in enumerate(sections(entry))])
+              for number, entry in enumerate(entries)]
+    body = ['<div class="first">', *_header(name, entries, listing), f'<main class="panes">{"".join(panes(listing))}</main>',
+            *_contents(tables), "</div>",
+            *_tables(name, tables, listing.lines)]
     return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-            f"<title>{escape(name)}</title>\n<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(body)
-            + f"\n<script>{_SCRIPT}</script>\n</body></html>\n")
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n<link rel="icon" href="data:,">'
+            f"<title>{escape(name)}</title>\n<style>{STYLE}</style></head>\n<body>\n" + "\n".join(body)
+            + f"\n<script>{SCRIPT}</script>\n</body></html>\n")
 
 
-def _table(section: Section, lines: int) -> Iterator[str]:
-    yield f"<details open><summary>{escape(section.title)}</summary>"
+# ------------------------------------------------------------------------------------------------ the head
+
+
+def _header(name: str, entries: Sequence[EntryFacts], listing: Listing) -> Iterator[str]:
+    yield f'<header><div class="top"><h1>{escape(name)}</h1>'
+    yield f'<p class="facts">{_facts(entries, listing)}</p>'
+    yield ('<span class="find"><input type="search" placeholder="Search  /" aria-label="search"><label><input type="checkbox" id="only">'
+           'only</label><output></output></span><label class="follow"><input type="checkbox" id="follow">follow</label>'
+           '<button type="button" id="theme" title="light or dark">&#9680;</button></div>')
+    yield f'<div class="legend">{"".join(_legend(entries, listing))}</div>'
+    yield from (f'<p class="said">{escape(said)}</p>' for said in listing.said)
+    yield "</header>"
+
+
+def _facts(entries: Sequence[EntryFacts], listing: Listing) -> str:
+    """The figures that one looks for first."""
+    if len(entries) != 1:
+        return f"<b>{len(entries)}</b> entries" if entries else "no entries"
+    entry, found = entries[0], list[tuple[str, str]]()
+    used = entry.resources
+    block = entry.bounds.get("reqntid") or entry.bounds.get("maxntid")
+    if block:
+        threads = 1
+        for extent in block:
+            threads *= extent
+        found.append((f"{threads:,}", "threads"))
+    if used is not None:
+        found += [(str(used.registers), "registers"), (f"{used.spills:,}", "bytes spilled")]
+    shared = [part.bytes for part in entry.shared if not part.within and part.bytes is not None]
+    if shared:
+        found.append((f"{sum(shared):,}", "bytes shared"))
+    if entry.counts.get("instructions"):
+        found.append((f"{entry.counts['instructions']:,}", "PTX"))
+    if listing.machine:
+        found.append((f"{sum(line.offset is not None for line in listing.machine):,}", "SASS"))
+    return " ".join(f"<span><b>{number}</b> {word}</span>" for number, word in found)
+
+
+def _legend(entries: Sequence[EntryFacts], listing: Listing) -> Iterator[str]:
+    """Buttons that show only the rows of a class of instructions or of a role."""
+    for letter, word in CLASSES.items():
+        yield f'<button type="button" aria-pressed="false" data-only="{letter}"><b class="{letter}">&#9632;</b> {word}</button>'
+    roles = dict.fromkeys(role.name for entry in entries for role in entry.roles)
+    yield from (f'<button type="button" aria-pressed="false" data-only="{STRIPES[role]}"><b class="stripe {STRIPES[role]}"></b> '
+                f"{escape(role)}</button>" for role in roles)
+    if len(entries) > 1 and listing.ptx is not None:
+        options = "".join(f"<option>{escape(entry.name)}</option>" for entry in entries)
+        yield f'<select aria-label="entry" id="entry">{options}</select>'
+
+
+# ------------------------------------------------------------------------------------------------ the tables
+
+Tables = Sequence[tuple[EntryFacts, Sequence[tuple[str, Section]]]]
+
+
+def _contents(tables: Tables) -> Iterator[str]:
+    """The tables by name, at the lower edge of the first screen."""
+    links = (f'<a href="#{anchor}">{escape(_capital(section.title))}</a>' for _, found in tables[:1] for anchor, section in found)
+    more = f'<a href="#e1">{len(tables) - 1} more entries</a>' if len(tables) > 1 else ""
+    yield f'<nav class="contents" aria-label="tables">{"".join(links)}{more}</nav>'
+
+
+def _tables(name: str, tables: Tables, lines: int) -> Iterator[str]:
+    for number, (entry, found) in enumerate(tables):
+        yield f'<section class="tables" id="e{number}">'
+        if len(tables) > 1 or entry.name != name:
+            yield f"<h2>{escape(entry.name)}</h2>"
+        for anchor, section in found:
+            yield from _table(anchor, section, lines, drawn(entry) if section.title == "shared memory" else "")
+        yield "</section>"
+
+
+def _table(anchor: str, section: Section, lines: int, picture: str) -> Iterator[str]:
+    count = f" <span>{len(section.rows)}</span>" if any(section.heads) and section.rows else ""
+    yield f'<details id="{anchor}"><summary>{escape(_capital(section.title))}{count}</summary>{picture}'
     if section.rows:
         yield "<table>"
         if any(section.heads):
             yield f"<tr>{''.join(f'<th>{escape(head)}</th>' for head in section.heads)}</tr>"
+        at = next((place for place, head in enumerate(section.heads) if head in PLACES), 0)
         for number, row in enumerate(section.rows):
-            line = section.lines[number] if number < len(section.lines) else None
             cells = [escape(cell) for cell in row]
-            if line is not None and 1 <= line <= lines:
-                at = next((place for place, head in enumerate(section.heads) if head in ("line", "where")), 0)
-                cells[at] = f'<a href="#p{line}" data-l="{line}">{cells[at] or line}</a>'
+            known = section.lines[number] if number < len(section.lines) else ()
+            cells[at] = _places(row[at], known, lines)
             yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
         yield "</table>"
     yield from (f'<p class="said">{escape(said)}</p>' for said in section.after)
     yield "</details>"
 
 
-def _panes(listing: Listing) -> Iterator[str]:
-    known = listing.ptx.count("\n") + 1 if listing.ptx is not None else 0
-    machine: dict[int, str] = {}
-    for number, line in enumerate(listing.machine):
-        for at in line.ptx_lines:
-            machine.setdefault(at, f"s{number}")
-    files = {file: index for index, file in enumerate(listing.sources)}
-    if files:
-        yield '<div class="pane"><h3>Source</h3>'
-        for file, index in files.items():
-            yield from _source(file, index, listing)
-        yield "</div>"
-    if listing.ptx is not None:
-        yield '<div class="pane"><h3>PTX</h3>'
-        for number, text in enumerate(listing.ptx.split("\n"), 1):
-            to = machine.get(number) or _author(listing, number, files) or f"p{number}"
-            yield f'<div class="r" id="p{number}" data-p="{number}"><a href="#{to}">{number}</a>{escape(text)}</div>'
-        yield "</div>"
-    if listing.machine:
-        yield '<div class="pane"><h3>SASS</h3>'
-        function = ""
-        for number, line in enumerate(listing.machine):
-            if line.function != function:
-                function = line.function
-                yield f"<h4>{escape(function)}</h4>"
-            ptx = [str(at) for at in line.ptx_lines if at <= known]
-            data, to = (f' data-p="{" ".join(ptx)}"', f"p{ptx[0]}") if ptx else ("", f"s{number}")
-            place = "" if line.offset is None else f"{line.offset:04x}"
-            yield f'<div class="r" id="s{number}"{data}><a href="#{to}">{place}</a>{escape(line.text)}</div>'
-        yield "</div>"
+def _capital(title: str) -> str:
+    return title if title.startswith("mbar") else title[:1].upper() + title[1:]
 
 
-def _author(listing: Listing, number: int, files: Mapping[str, int]) -> str:
-    """The anchor of the source line that a PTX line comes from, "" without one."""
-    author = listing.authors.get(number)
-    if author is None or author.file is None or author.file not in files or author.line > listing.sources[author.file].count("\n") + 1:
-        return ""
-    return f"f{files[author.file]}-{author.line}"
+def _places(cell: str, known: Sequence[int | None], lines: int) -> str:
+    """The cell with links to the PTX lines of the places that it names."""
+    words = cell.split(", ") if len(known) > 1 else [cell]
+    if len(words) != len(known):
+        return escape(cell)
+    return ", ".join(f'<a href="#p{line}" data-l="{line}">{escape(word) or line}</a>' if line is not None and 1 <= line <= lines
+                     else escape(word) for word, line in zip(words, known, strict=True))
 
 
-def _source(file: str, index: int, listing: Listing) -> Iterator[str]:
-    """A file's lines, those that the PTX comes from linked."""
-    made: dict[int, list[int]] = {}
-    for number, position in listing.authors.items():
-        if position.file == file:
-            made.setdefault(position.line, []).append(number)
-    yield f"<h4>{escape(file)}</h4>"
-    for number, text in enumerate(listing.sources[file].split("\n"), 1):
-        ptx = made.get(number)
-        data = f' data-p="{" ".join(map(str, ptx))}"' if ptx else ""
-        to = f"p{ptx[0]}" if ptx else f"f{index}-{number}"
-        yield f'<div class="r" id="f{index}-{number}"{data}><a href="#{to}">{number}</a>{escape(text)}</div>'
+__all__ = ["SUFFIXES", "Listing", "page", "sources"]

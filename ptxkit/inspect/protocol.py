@@ -100,12 +100,12 @@ def _multicast(analysis: Analysis, site: Site) -> str:
 
 def named(analysis: Analysis) -> tuple[NamedFact, ...]:
     """The barriers of the CTA by number, which may differ from warp to warp; None where it is not known."""
-    found: dict[int | None, list[tuple[str, int | None, str, int | None]]] = {}
+    found: dict[int | None, list[tuple[str, int | None, str, int | None, str]]] = {}
     for site in analysis.sites:
         if {"cta.barrier", "cta.arrive"} & set(site.sync):
             count = analysis.constant(site, "b") if site.value("b") is not None else None
             for number, who in _numbers(analysis, site).items():
-                found.setdefault(number, []).append((site.opcode, count, who, site.place.line))
+                found.setdefault(number, []).append((site.opcode, count, who, site.place.line, author(site)))
     return tuple(NamedFact(number, tuple(uses)) for number, uses in sorted(found.items(), key=lambda pair: (pair[0] is None, pair[0] or 0)))
 
 

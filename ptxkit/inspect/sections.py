@@ -14,7 +14,7 @@ WIDTH = 118
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table. `lines` are the PTX lines that its rows are about, None for a row about none; `after` sentences below.
+    """A table. `lines` are the PTX lines that each row is about, in the order of the places that its cell names; `after` sentences below.
 
     The cells of one that is `prose` are sentences: a terminal shows them below each other.
     """
@@ -22,7 +22,7 @@ class Section:
     title: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    lines: tuple[int | None, ...] = ()
+    lines: tuple[tuple[int | None, ...], ...] = ()
     after: tuple[str, ...] = field(default=())
     prose: bool = False
 
@@ -43,8 +43,8 @@ class Entries(tuple[EntryFacts, ...]):
 
 def sections(entry: EntryFacts) -> list[Section]:
     """The tables that have something to say."""
-    found = [*_summary(entry), *_declared(entry), *_instructions(entry), *_descriptors(entry.descriptors), *_copies(entry.copies),
-             *_barriers(entry.barriers), *_named(entry), *_banks(entry), *_notes(entry)]
+    found = [*_summary(entry), *_declared(entry), *_instructions(entry), *_roles(entry), *_descriptors(entry.descriptors),
+             *_copies(entry.copies), *_barriers(entry.barriers), *_named(entry), *_banks(entry), *_notes(entry)]
     if entry.missing:
         found.append(Section("not known", ("",), tuple((said,) for said in entry.missing)))
     return found
@@ -102,6 +102,12 @@ def _instructions(entry: EntryFacts) -> Iterator[Section]:
                       after=(said,) if said else ())
 
 
+def _roles(entry: EntryFacts) -> Iterator[Section]:
+    if entry.roles:
+        rows = tuple((role.name, role.threads, f"{len(role.lines):,}", str(role.lines[0])) for role in entry.roles)
+        yield Section("roles", ("role", "threads", "PTX lines", "first PTX line"), rows, tuple((role.lines[0],) for role in entry.roles))
+
+
 def _many(count: int, word: str) -> str:
     return f"{count} {word}{'s' if count != 1 else ''}"
 
@@ -114,7 +120,7 @@ def _descriptors(found: Sequence[DescriptorFact]) -> Iterator[Section]:
         said = f"{unknown} of {len(found)} are not put together in this text: loaded, or made where it cannot be followed"
         after = (said,) if unknown else ()
         yield Section("matrix descriptors", ("line", "of", "address", "leading", "stride", "swizzle", "major"), rows,
-                      tuple(d.line for d in found), after)
+                      tuple((d.line,) for d in found), after)
 
 
 def _copies(found: Sequence[CopyFact]) -> Iterator[Section]:
@@ -124,7 +130,7 @@ def _copies(found: Sequence[CopyFact]) -> Iterator[Section]:
         after = ("a box is in the tensor map, which the host encodes: the PTX does not say it",) if any(
             c.dimensions and not c.box for c in found) else ()
         yield Section("copies (TMA)", ("line", "what", "tensor map", "box", "bytes", "shared memory", "barrier", "multicast", "by"), rows,
-                      tuple(c.line for c in found), after)
+                      tuple((c.line,) for c in found), after)
 
 
 def _box(copy: CopyFact) -> str:
@@ -139,7 +145,7 @@ def _barriers(found: Sequence[BarrierFact]) -> Iterator[Section]:
     if not found:
         return
     rows: list[tuple[str, ...]] = []
-    lines: list[int | None] = []
+    lines: list[tuple[int | None, ...]] = []
     for barrier in found:
         name = f"{barrier.name}{f'[{barrier.count}]' if (barrier.count or 1) > 1 else ''}"
         alike: dict[tuple[str, str, str, str, str], dict[str, int | None]] = {}
@@ -150,7 +156,7 @@ def _barriers(found: Sequence[BarrierFact]) -> Iterator[Section]:
             alike.setdefault(row, {}).setdefault(_line(use.line, use.author), use.line)
         for alike_row, places in alike.items():
             rows.append((name, *alike_row, ", ".join(places)))
-            lines.append(next(iter(places.values())))
+            lines.append(tuple(places.values()))
             name = ""
     yield Section("mbarriers", ("barrier", "what", "by", "count or parity", "bytes", "", "line"), tuple(rows), tuple(lines))
 
@@ -164,15 +170,15 @@ def _amount(barrier: BarrierFact, use: UseFact) -> str:
 
 
 def _named(entry: EntryFacts) -> Iterator[Section]:
-    alike: dict[tuple[str, ...], list[int | None]] = {}
+    alike: dict[tuple[str, ...], dict[str, int | None]] = {}
     for barrier in entry.named:
-        for opcode, count, who, line in barrier.uses:
+        for opcode, count, who, line, author in barrier.uses:
             row = ("?" if barrier.number is None else str(barrier.number), opcode, "all" if count is None else str(count), who)
-            alike.setdefault(row, []).append(line)
+            alike.setdefault(row, {}).setdefault(_line(line, author), line)
     if alike:
-        rows = tuple((*row, ", ".join(str(line) for line in lines if line is not None)) for row, lines in alike.items())
+        rows = tuple((*row, ", ".join(filter(None, places))) for row, places in alike.items())
         yield Section("barriers of the CTA", ("number", "instruction", "threads", "by", "line"), rows,
-                      tuple(lines[0] for lines in alike.values()))
+                      tuple(tuple(places.values()) for places in alike.values()))
 
 
 def _banks(entry: EntryFacts) -> Iterator[Section]:
@@ -188,13 +194,13 @@ def _banks(entry: EntryFacts) -> Iterator[Section]:
     after = (f"{banks.known} of {banks.accesses} loads and stores of shared memory have addresses that are known: "
              f"{banks.known - len(banks.conflicts)} without conflicts",)
     yield Section("shared-memory bank conflicts", ("line", "instruction", "warp", "", "for example", "") if rows else (), rows,
-                  tuple(lines[0] for lines in alike.values()), after)
+                  tuple((lines[0],) for lines in alike.values()), after)
 
 
 def _notes(entry: EntryFacts) -> Iterator[Section]:
     if entry.notes:
         yield Section("ptxas says", ("rule", "where", "what", "remedy"), tuple((n.rule, n.place, n.message, n.remedy) for n in entry.notes),
-                      tuple(n.line for n in entry.notes), prose=True)
+                      tuple((n.line,) for n in entry.notes), prose=True)
 
 
 def _line(line: int | None, author: str) -> str:
