@@ -13,8 +13,10 @@ import pytest
 
 from examples.host.gallery import GALLERY, Shape
 from examples.host.problem import Problem, launched, narrow, simulated, wide
+from tests.test_docs import blocks, run
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "gallery.md"
 CASES = [pytest.param(name, shape, id=f"{name}-{'x'.join(map(str, shape))}") for name, kernel in GALLERY.items() for shape in kernel.small]
 CASES += [pytest.param(name, shape, id=f"{name}-{'x'.join(map(str, shape))}", marks=pytest.mark.sweep)
           for name, kernel in GALLERY.items() for shape in kernel.more]
@@ -153,11 +155,20 @@ def test_bits_and_values_agree(kind: str) -> None:
         assert np.array_equal(wide("e4m3", bits), bits.view(ml_dtypes.float8_e4m3fn).astype(np.float64), equal_nan=True)
 
 
+def test_what_the_page_shows_is_printed() -> None:
+    found, names = blocks(PAGE), {"__name__": "page"}
+    assert [block.language for block in found] == ["python", "text"] * 2
+    for block, shown in zip(found[::2], found[1::2], strict=True):
+        assert run(block, PAGE, names).strip() == shown.text.strip(), f"docs/gallery.md:{block.line + 1}"
+
+
 def test_the_page_lists_every_kernel() -> None:
-    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     listed = set(re.findall(r"\]\(\.\./examples/(\w+/\w+)\.py\)", page))
     files = {path.relative_to(ROOT / "examples").with_suffix("").as_posix() for folder in ("rows", "layouts", "sums", "products")
              for path in (ROOT / "examples" / folder).glob("*.py")}
     assert files - listed == set()
     assert {kernel.module.replace(".", "/") for kernel in GALLERY.values()} <= listed
-    assert all(f"`{name}`" in page for name in GALLERY)
+    rows = re.findall(r"^\| [^|]+ \| (`[^|]+`): \[", page, re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(GALLERY)
+    assert "](docs/gallery.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
