@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ptxkit.attention.ladder.rung import Rung, ShapeError
 from ptxkit.attention.ladder.rungs import BY_NAME, NAMES, RUNGS
 from ptxkit.attention.tools.bench import BACKENDS
 from ptxkit.gemm.tools.bench import stub
+from ptxkit.measure.power import Reader
 from ptxkit.measure.watch import Step
 from ptxkit.runtime import driver
 from ptxkit.timeline.launched import Buffer
@@ -215,3 +217,71 @@ def test_the_ladder_on_a_gpu(tmp_path: Path) -> None:
     for found in json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))["masks"]:
         assert set(NAMES) <= set(found["results"])
         assert all(found["results"][name]["clocks"]["tiles"] > 0 for name in NAMES)
+
+
+class Clock:
+    """A card that does at once what it is given, and says that each launch took 10 us."""
+
+    class Event:
+        def record(self) -> None: ...
+        def synchronize(self) -> None: ...
+        def elapsed_time(self, end: Any) -> float:
+            return 0.01
+
+    class Graph:
+        def replay(self) -> None: ...
+
+    def __init__(self, torch: Any) -> None: ...
+    def event(self) -> Clock.Event:
+        return self.Event()
+
+    def aside(self) -> Any:
+        return contextlib.nullcontext()
+
+    def graph(self, launches: Any) -> Clock.Graph:
+        return self.Graph()
+
+    def hold(self) -> None: ...
+    def synchronize(self) -> None: ...
+
+
+@pytest.mark.pure
+def test_the_worker_leaves_out_what_is_wrong_and_what_cannot_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                                                 capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    three = tuple(torch.randn(1, 2, 128, 64, generator=torch.Generator().manual_seed(i)).to(torch.bfloat16) for i in range(3))
+
+    def entry(name: str, causal: bool) -> worker.Entry:
+        if name == "cudnn":
+            raise RuntimeError("No available kernel.\nAborting execution.")
+        out = torch.nn.functional.scaled_dot_product_attention(*(x.double() for x in three), is_causal=causal).to(torch.bfloat16)
+        if name == "pingpong":
+            out[0, 0, 5, 7] += 1
+        return worker.Entry(name, [lambda: None], keeps=(lambda: out,))
+
+    class Cuda:
+        def synchronize(self) -> None: ...
+        def empty_cache(self) -> None: ...
+
+    monkeypatch.setattr(torch, "cuda", Cuda())
+    for name, made in {"library": lambda: torch, "device": lambda _: {"name": "a card", "multiprocessors": 1, "driver": "1", "torch": "2"},
+                       "reader": lambda _: Reader(), "TorchTimer": Clock, "_sets": lambda *_: [three],
+                       "_rung": lambda torch, rung, sets, causal: entry(rung.name, causal),
+                       "ours": lambda torch, sets, causal: entry("ours", causal),
+                       "torchs": lambda torch, name, sets, causal: entry(name, causal),
+                       "clocks": lambda torch, name, *_: {**dict.fromkeys(PHASES, 7.0), "tiles": 1.0}}.items():
+        monkeypatch.setattr(worker, name, made)
+    given = {"masks": ["full", "causal"], "length": 128, "heads": 2, "rounds": 2, "json": str(tmp_path / "found.json"), "command": "",
+             "kept": str(tmp_path / "kept.json")}
+    assert worker.worker(given, Step()) == 1
+    found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    assert [one["mask"] for one in found["masks"]] == ["full", "causal"]
+    for one in found["masks"]:
+        assert set(one["left_out"]) == {"pingpong", "cudnn"}
+        assert "times its bound" in one["left_out"]["pingpong"]
+        assert one["left_out"]["cudnn"] == "RuntimeError: No available kernel."
+        assert set(one["results"]) == {*NAMES, "flash"} - {"pingpong"}
+        assert all(seen["us"] > 0 and seen["share_of_bound"] <= 1 for seen in one["results"].values())
+        assert one["results"]["overlapped"]["gain"]["over"] == "two_consumers"
+        assert all(one["results"][name]["clocks"]["softmax"] == 7 for name in NAMES if name != "pingpong")
+    assert capsys.readouterr().out.count("left out: Wrong: an error is") == 2
