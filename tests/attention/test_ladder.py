@@ -39,7 +39,7 @@ def test_a_step_is_right_and_certified(rung: Rung) -> None:
 
 
 @pytest.mark.pure
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @by_name
 def test_a_step_with_a_causal_mask_is_right_and_certified(rung: Rung) -> None:
     right(simulated.run(rung, simulated.small(rung, True), True))
@@ -125,7 +125,7 @@ def test_a_step_with_marks_is_right_and_accounts_for_its_tiles(rung: Rung) -> No
 
 @pytest.mark.pure
 def test_the_clocks_of_the_final_kernel_are_all_of_its_tiles() -> None:
-    case = Case(1, 1, 1, 128, 96, 64)
+    case = Case(1, 1, 1, 128, 48, 64)
     grid, named, parameters = case.proof()
     timeline = worker.forward.simulate(grid, **named, **parameters, marks=True).timeline
     assert timeline is not None
@@ -271,7 +271,7 @@ def test_the_worker_leaves_out_what_is_wrong_and_what_cannot_run(monkeypatch: py
                        "torchs": lambda torch, name, sets, causal: entry(name, causal),
                        "clocks": lambda torch, name, *_: {**dict.fromkeys(PHASES, 7.0), "tiles": 1.0}}.items():
         monkeypatch.setattr(worker, name, made)
-    given = {"masks": ["full", "causal"], "length": 128, "heads": 2, "rounds": 2, "json": str(tmp_path / "found.json"), "command": "",
+    given = {"masks": ["full", "causal"], "length": 128, "heads": 2, "rounds": 1, "json": str(tmp_path / "found.json"), "command": "",
              "kept": str(tmp_path / "kept.json")}
     assert worker.worker(given, Step()) == 1
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
