@@ -177,8 +177,7 @@ class Cta:
         found |= {"%cluster_ctarank": self.rank, "%cluster_nctarank": ctas, "%is_explicit_cluster": machine.explicit_cluster,
                   "%nwarpid": 64, "%smid": self.index % machine.resident, "%nsmid": machine.resident, "%gridid": 1,
                   "%dynamic_smem_size": machine.dynamic_smem, "%total_smem_size": total, "%aggr_smem_size": total,
-                  "%reserved_smem_offset_begin": 0, "%reserved_smem_offset_end": RESERVED_SHARED, "%reserved_smem_offset_cap": 0,
-                  "%reserved_smem_offset_0": 0, "%reserved_smem_offset_1": 0, "%current_graph_exec": 0}
+                  "%reserved_smem_offset_begin": 0, "%reserved_smem_offset_end": RESERVED_SHARED, "%current_graph_exec": 0}
         found |= {name: 0 for name in SPECIAL if name.endswith(".w")}
         found |= {f"%envreg{n}": 0 for n in range(32)} | {f"%pm{n}": 0 for n in range(8)} | {f"%pm{n}_64": 0 for n in range(8)}
         return found

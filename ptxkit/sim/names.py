@@ -36,6 +36,8 @@ class Scope:
             scope = scope.outer
 
 
+_SYSTEM = frozenset(f"%reserved_smem_offset_{place}" for place in ("cap", "0", "1"))
+"""Special registers without a value that any launch here would give. The others have one, or the certificate counts them as unknown."""
 _WORDS = ("label", "function", "literal")
 """The kinds of operands that name something which is no operand elsewhere."""
 
@@ -120,6 +122,9 @@ class Names:
             return SymbolValue(found) if isinstance(found, Symbol) else found
         if name == "WARP_SZ":
             return Immediate(32)
+        if name in _SYSTEM:
+            raise UnsupportedError(f"`{name}` says where the system keeps data of its own in shared memory, as cooperative groups read it: "
+                                   "the simulator has none there; keep such data in shared memory that the kernel declares")
         if name in SPECIAL:
             return SpecialRegister(name)
         if name in VECTORS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ptxkit.grammar import forms, parse
+from ptxkit.grammar.special import SPECIAL
 from ptxkit.sim import UnsupportedError, run
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(60)]
@@ -28,6 +29,7 @@ LINES = (
     "mma.sp.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r3, %r4}, {%f1, %f2, %f3, %f4}, %r5, 0",
     "multimem.red.add.u32 [%rd1], %r1",
 )
+SYSTEM = ("%reserved_smem_offset_0", "%reserved_smem_offset_1", "%reserved_smem_offset_cap")
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.partition(" ")[0])
@@ -36,3 +38,22 @@ def test_an_instruction_is_refused_by_name(line: str) -> None:
     assert forms.lookup(opcode)
     with pytest.raises(UnsupportedError, match=opcode.replace(".", r"\.")):
         run(parse(f"{HEAD}{line};\nret;\n}}\n"), "kernel", grid=1, block=128, args=(0,))
+
+
+def _reads(name: str) -> str:
+    kind = SPECIAL[name]
+    register = {"u32": "%r1", "u64": "%rd1", "pred": "%p1"}[kind]
+    return f"mov.{kind} {register}, {name};\n"
+
+
+def test_special_registers_have_a_value() -> None:
+    moves = "".join(_reads(name) for name in SPECIAL if name not in SYSTEM)
+    assert not run(parse(f"{HEAD}{moves}ret;\n}}\n"), "kernel", grid=1, block=128, args=(0,)).findings
+
+
+@pytest.mark.parametrize("name", SYSTEM)
+def test_a_special_register_without_a_value_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"`{name}` says where the system keeps data") as caught:
+        run(parse(f"{HEAD}{_reads(name)}ret;\n}}\n"), "kernel", grid=1, block=128, args=(0,))
+    assert str(caught.value).startswith("line 7: ")
+    assert str(caught.value).endswith("keep such data in shared memory that the kernel declares")
