@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from .dsl.allocation import Allocation, called
 from .dsl.ambient import current
 from .dsl.descriptor import Descriptor, step, template
 from .dsl.reg import Index, Reg, Special, Value
@@ -23,17 +23,6 @@ SHARED_LIMIT = 232_448
 """Bytes of shared memory that one CTA of sm_90 may use (227 KiB)."""
 STATIC_LIMIT = 49_152
 """Bytes of shared memory that a CTA may declare statically. A larger plan is dynamic, and the launch asks for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """One row of the plan: bytes `offset` to `offset + bytes` of the CTA's shared memory."""
-
-    name: str
-    offset: int
-    bytes: int
-    align: int
-    what: str
 
 
 class SharedPlan:
@@ -61,15 +50,19 @@ class SharedPlan:
         """Whether the launch must ask for the memory (over 48 KiB, or the kernel says so)."""
         return self.total > STATIC_LIMIT if self._dynamic is None else self._dynamic
 
-    def allocate(self, bytes: int, align: int, what: str, name: str | None) -> Allocation:
+    def allocate(self, bytes: int, align: int, what: str, name: str | None, element: str = "") -> Allocation:
         offset = -(-self.total // align) * align
-        allocation = Allocation(name or f"#{len(self.allocations)}", offset, bytes, align, what)
+        allocation = Allocation(name or f"#{len(self.allocations)}", offset, bytes, align, what, element, user_position())
         self.allocations.append(allocation)
         if self.total > self.limit:
             raise TraceError(f"shared memory over the limit of {self.limit:,} bytes per CTA:\n{self.table()}")
         if self._dynamic is False and self.total > STATIC_LIMIT:
             raise TraceError(f"static shared memory over {STATIC_LIMIT:,} bytes; leave `smem=` out to make it dynamic:\n{self.table()}")
         return allocation
+
+    def said(self, allocation: Allocation) -> str:
+        """What a sentence calls an allocation."""
+        return called(allocation, self.allocations)
 
     def table(self) -> str:
         """The plan as text: offset, bytes and purpose of each allocation."""
@@ -456,7 +449,8 @@ def tile(type: type[S], shape: tuple[int, ...], *, major: Major = "k", swizzle: 
     swizzled = f"swizzle {layout.swizzle}" if layout.swizzle > 16 else "no swizzle"
     what = f"tile {' x '.join(map(str, shape))} {type.__name__}, {major}-major, {swizzled}"
     plan = current().shared
-    allocation = plan.allocate(made.stage_bytes * stages, layout.alignment, what, name)
+    element = f"{type.__name__}[{', '.join(map(str, shape))}]"
+    allocation = plan.allocate(made.stage_bytes * stages, layout.alignment, what, name, element)
     made.offset = allocation.offset
     plan.contents.append((allocation, made))
     return made
@@ -468,7 +462,7 @@ def array(type: type[S], count: int, *, align: int = 16, name: str | None = None
         raise TraceError(f"an array has at least one element and a power-of-two alignment, not {count} and {align}")
     size = max(1, type.bits // 8)
     plan = current().shared
-    allocation = plan.allocate(count * size, max(align, size), f"array {count} {type.__name__}", name)
+    allocation = plan.allocate(count * size, max(align, size), f"array {count} {type.__name__}", name, f"{type.__name__}[{count}]")
     made = Shared(type, allocation.offset, count=count)
     plan.contents.append((allocation, made))
     return made
@@ -479,7 +473,7 @@ def mbarrier(count: int, *, name: str | None = None, check: bool = True) -> MBar
     if count < 1:
         raise TraceError(f"mbarrier({count}): ask for at least one")
     plan = current().shared
-    allocation = plan.allocate(8 * count, 8, f"mbarrier x {count}", name)
+    allocation = plan.allocate(8 * count, 8, f"mbarrier x {count}", name, f"mbarrier[{count}]")
     barriers = MBarriers(allocation.offset, count, name or f"mbarriers at {allocation.offset}", check)
     plan.barriers.append(barriers)
     return barriers

@@ -54,7 +54,7 @@ def shared(made: SharedPlan) -> Iterator[str]:
     kind = "dynamic" if made.dynamic else "static"
     yield title(f"{made.total:,} of {made.limit:,} bytes of shared memory, {kind}")
     if made.allocations:
-        rows = [(f"{each.offset:,}", f"{each.bytes:,}", each.name, each.what) for each in made.allocations]
+        rows = [(f"{each.offset:,}", f"{each.bytes:,}", made.said(each), each.what) for each in made.allocations]
         yield _bar(made)
         yield table(("offset", "bytes", "name", "what"), rows, numbers=(0, 1))
 
@@ -64,7 +64,7 @@ def _bar(made: SharedPlan) -> str:
     scale = (PLAN - 2) / max(made.total, 1)
     for number, each in enumerate(made.allocations):
         wide = max(each.bytes * scale, 1.5)
-        words = f"{each.name}: bytes {each.offset:,} to {each.offset + each.bytes - 1:,}, {each.what}"
+        words = f"{made.said(each)}: bytes {each.offset:,} to {each.offset + each.bytes - 1:,}, {each.what}"
         parts.append(f'<rect x="{each.offset * scale:.1f}" y="1" width="{wide:.1f}" height="18" fill="{colour(number % GROUPS)}" '
                      f'stroke="currentColor" stroke-opacity=".5" stroke-width=".7"><title>{escape(words)}</title></rect>')
         if 6.2 * len(each.name) + 8 < wide:

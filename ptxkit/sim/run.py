@@ -252,7 +252,8 @@ def _names(program: Program, traced: Traced | None) -> Any:
                     return f"{barriers.name}[{index}]"
             for a in traced.shared.allocations:
                 if a.offset <= offset - base < a.offset + a.bytes:
-                    return a.name + (f"+{offset - base - a.offset}" if offset - base > a.offset else "")
+                    said, within = traced.shared.said(a), offset - base - a.offset
+                    return said if not within else f"{said}+{within}" if said == a.name else f"{said} (+{within})"
         for address, symbol in symbols:
             if address <= offset < address + symbol.size:
                 return symbol.name + (f"+{offset - address}" if offset > address else "")
