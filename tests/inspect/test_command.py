@@ -24,6 +24,7 @@ from ptxkit.types import u32
 from .subjects import CORPUS, PARTS, kernels
 
 Printed = pytest.CaptureFixture[str]
+PARTS_OF_KERNELS = 5
 
 
 def inspected(capsys: Printed, *arguments: str, status: int = 0) -> dict[str, Any]:
@@ -77,9 +78,13 @@ def test_a_part_of_a_program_is_no_error(tmp_path: Path, capsys: Printed) -> Non
 
 
 @pytest.mark.ptxas
-def test_kernels(capsys: Printed) -> None:
-    assert len(kernels()) >= 5
-    for name, source in kernels().items():
+@pytest.mark.thinned(4)
+@pytest.mark.parametrize("part", range(PARTS_OF_KERNELS))
+def test_kernels(part: int, capsys: Printed) -> None:
+    """Every fifth kernel from this one on, so that the parts run beside each other."""
+    chosen = list(kernels().items())[part::PARTS_OF_KERNELS]
+    assert len(chosen) >= 5
+    for name, source in chosen:
         data = inspected(capsys, source)
         entry, = data["entries"]
         assert entry["resources"]["registers"] > 0, name
