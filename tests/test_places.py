@@ -12,20 +12,20 @@ import hashlib
 import io
 import json
 import linecache
-import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ptxkit.cli.main import main
 from ptxkit.errors import TraceError
 from ptxkit.runtime import toolchain
 from tests.distributions import example, expected
@@ -145,8 +145,16 @@ def test_a_thread_that_is_not_the_main_one() -> None:
     assert said == [PRINTS]
 
 
-def exit_of(work: Callable[[], bool]) -> int:
-    """The status of a fork of this process that ends with 0 if `work` holds there."""
+FORKS = """
+import contextlib, io, multiprocessing, os, sys
+from ptxkit.runtime import toolchain
+
+def proven():
+    with contextlib.redirect_stdout(io.StringIO()) as written:
+        exec(compile(sys.argv[1], "saxpy.py", "exec"), {"__name__": "__main__"})
+    return written.getvalue()
+
+def exit_of(work):
     child = os.fork()
     if child == 0:
         try:
@@ -155,34 +163,39 @@ def exit_of(work: Callable[[], bool]) -> int:
             os._exit(2)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
+def registers(number):
+    text = sys.argv[2].replace("NUMBER", str(number))
+    return toolchain.assemble(text).resources["k"].registers
 
-@posix
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_after_a_fork() -> None:
-    """The child of a process that has used it, and a child of that one."""
-    assert proven() == PRINTS
-    assert exit_of(lambda: proven() == PRINTS) == 0
-    assert exit_of(lambda: exit_of(lambda: proven() == PRINTS) == 0) == 0
-    assert exit_of(lambda: proven() == "") == 1, "the test can fail"
+here = proven()
+child = exit_of(lambda: proven() == here)
+grandchild = exit_of(lambda: exit_of(lambda: proven() == here) == 0)
+wrong = exit_of(lambda: proven() == "")
+print(here, child, grandchild, wrong, flush=True)
+first = registers(5)
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(first > 0 and pool.map(registers, range(6, 10), chunksize=1) == [first] * 4)
+"""
+STORE = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd0, [out];
+    cvta.to.global.u64 %rd1, %rd0;
+    st.global.u32 [%rd1], NUMBER;
+    ret;
+}
+"""
 
 
 @posix
 @pytest.mark.ptxas
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_workers_that_are_forks_assemble() -> None:
-    toolchain.assemble(texts(1)[0])
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        assert pool.map(registers, texts(4), chunksize=1) == [registers(text) for text in texts(4)]
-
-
-def texts(count: int) -> list[str]:
-    body = "ld.param.u64 %rd0, [out]; cvta.to.global.u64 %rd1, %rd0; st.global.u32 [%rd1], {number}; ret;"
-    head = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 out) {{ .reg .b64 %rd<2>; " + body + " }}\n"
-    return [head.format(number=number) for number in range(1, count + 1)]
-
-
-def registers(text: str) -> int:
-    return toolchain.assemble(text).resources["k"].registers
+def test_after_a_fork(tmp_path: Path) -> None:
+    """The child of a process that has used it, a child of that one, and workers that assemble."""
+    done = ran("-c", FORKS, PROGRAM, STORE, cwd=tmp_path, PTXKIT_CACHE_DIR="off")
+    assert (done.returncode, done.stdout) == (0, f"{PRINTS} 0 0 1\nTrue\n"), done.stderr
 
 
 # --------------------------------------------------------------------------------------------------- interactive
@@ -230,6 +243,17 @@ def test_cells_of_ipython(shell: Shell) -> None:
         shell.run_cell(WRONG)
     assert shell.run_cell(PROGRAM.replace("fma.rn", "fma.rz")) == PRINTS, "a cell may be run again"
     assert "fma.rz.f32" in shell.run_cell("print(saxpy.ptx())")
+
+
+@pytest.mark.ptxas
+def test_commands_where_stdout_takes_text_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a notebook, whose stdout has no buffer of bytes."""
+    (tmp_path / "one.ptx").write_text(STORE.replace("NUMBER", "7"), encoding="utf-8")
+    with contextlib.redirect_stdout(io.StringIO()) as written:
+        assert main(["inspect", str(tmp_path / "one.ptx"), "--view", "html"]) == 0
+        assert main(["assemble", str(tmp_path / "one.ptx"), "-o", "-"]) == 2
+    assert written.getvalue().startswith("<!doctype html>")
+    assert capsys.readouterr().err == "ptxkit: this stdout takes text, not machine code: name a file with -o\n"
 
 
 @pytest.mark.parametrize("arguments", [["-"], ["-i"], ["-c", PROGRAM]], ids=["stdin", "interactive", "argument"])

@@ -18,13 +18,26 @@ from .errors import UsageError
 def write(output: str, data: bytes) -> None:
     """To the file, which is written whole or left as it was, or to stdout for `-`."""
     if output == "-":
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
+        _to_stdout(data)
         return
     try:
         write_whole(Path(output), data)
     except OSError as error:
         raise cannot_write(output, error) from None
+
+
+def _to_stdout(data: bytes) -> None:
+    """A stdout that takes text alone, as that of a notebook, gets text, and refuses machine code."""
+    sys.stdout.flush()
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is not None:
+        stream.write(data)
+        return
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise UsageError("this stdout takes text, not machine code: name a file with -o") from None
+    sys.stdout.write(text)
 
 
 def cannot_write(output: str, error: OSError) -> UsageError:

@@ -48,7 +48,7 @@ def register(platform: str) -> None:
 @functools.cache
 def load() -> Any:
     """The library, connected with what answers it."""
-    folder = folder_of(settings().cache_dir, "jax")
+    folder = kept_in()
     if folder is not None:
         library = ctypes.CDLL(str(build(folder)))
     else:
@@ -57,6 +57,18 @@ def load() -> Any:
     library.ptxkit_jax_connect(prepare, simulate)
     atexit.register(library.ptxkit_jax_close)
     return library
+
+
+def kept_in() -> Path | None:
+    """The folder of the cache directory for the library. None where there is none that can be written to."""
+    folder = folder_of(settings().cache_dir, "jax")
+    if folder is None:
+        return None
+    try:
+        make_folder(folder, settings().cache_dir)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def build(folder: Path) -> Path:

@@ -120,6 +120,22 @@ def test_a_missing_compiler_is_one_sentence(cache: Path, monkeypatch: pytest.Mon
     assert not cache.exists()
 
 
+def test_where_the_cache_cannot_be_written_to_the_library_is_not_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert handler.kept_in() == cache
+    monkeypatch.setattr(handler.os, "access", lambda folder, mode: (folder, mode) != (cache, os.W_OK))
+    assert handler.kept_in() is None
+
+    def refused(folder: Path, below: Path | None) -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.undo()
+    monkeypatch.setattr(handler, "settings", lambda: Settings(cache.parent))
+    monkeypatch.setattr(handler, "make_folder", refused)
+    assert handler.kept_in() is None
+    monkeypatch.setattr(handler, "settings", lambda: Settings(None))
+    assert handler.kept_in() is None
+
+
 def test_a_compiler_that_fails_is_one_sentence(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     source = tmp_path / "handler.c"
     source.write_text("int f(void) { return nothing; }\n")
