@@ -115,7 +115,7 @@ def machine(name: str) -> tuple[list[str], bytes]:
 
 
 @pytest.mark.ptxas
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_a_page_holds_together(name: str, folder: Path) -> None:
     text = written(name, folder).read_text(encoding="utf-8")
