@@ -147,6 +147,13 @@ def test_another_figure_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.pure
+def test_the_readme_is_short_and_shows_what_it_says() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert page.count("\n") <= 150
+    assert re.findall(r"^!\[[^]]+]\(([^)]+)\)$", page, re.M) == ["docs/inspect.png", "docs/replay.png", "docs/random.svg"]
+
+
+@pytest.mark.pure
 def test_the_plot_has_each_random_product_of_both_cards() -> None:
     made = generator().figures()
     dots, rings = re.findall(r"M\d+ \d+h0", made.random_plot()), re.findall(r'<circle [^>]* r="3"', made.random_plot())
