@@ -1,4 +1,4 @@
-"""`python -m ptxkit.attention bench`, `verify` and `ladder`: beside other libraries, against float64, and step by step."""
+"""`python -m ptxkit.attention bench`, `bench-decode`, `verify` and `ladder`: beside other libraries, against float64, and step by step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from ptxkit.errors import PtxkitError
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: right; 1: wrong or failed; 2: usage."""
     from .ladder import command as ladder
-    from .tools import bench, verify
+    from .tools import bench, bench_decode, verify
 
     parser = argparse.ArgumentParser(prog="python -m ptxkit.attention", description="Hopper attention kernels written with ptxkit.")
     commands = parser.add_subparsers(dest="command", required=True)
     bench.add_arguments(commands.add_parser("bench", help="12 shapes beside torch's backends, interleaved (needs torch and a GPU)"))
     verify.add_arguments(commands.add_parser("verify", help="random problems against float64, with guard bands (needs torch)"))
     ladder.add_arguments(commands.add_parser("ladder", help="from a loop to the final kernel, step by step, checked and measured"))
+    bench_decode.add_arguments(commands.add_parser("bench-decode", help="decode beside a read of the same bytes (needs torch and a GPU)"))
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options))

@@ -105,6 +105,16 @@ def attended(q: Any, k: Any, v: Any, out: Any, **more: Any) -> None:
     judge(simulate(array(q, "q"), array(k, "k"), array(v, "v"), array(out, "out"), check=checks(), **arrays))
 
 
+def decoded(operands: dict[str, Any], out: Any, **more: Any) -> None:
+    """`ptxkit.attention_decode(..., out=out)` on the CPU device."""
+    from ptxkit.attention.launch.simulate_decode import simulate_decode
+
+    options = {name: array(value, name) if isinstance(value, torch.Tensor) else value for name, value in more.items()}
+    arrays: dict[str, Any] = {name: array(value, name) for name, value in operands.items()}
+    for report in simulate_decode(**arrays, out=array(out, "out"), check=checks(), **options):
+        judge(report)
+
+
 def checks() -> bool:
     """Whether a block asked for the checker."""
     return bool(_uses.checking)
@@ -135,4 +145,5 @@ def _numpy_types() -> dict[Any, Any]:
     return {getattr(torch, name): getattr(ml_dtypes, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
 
 
-__all__ = ["array", "attended", "checks", "combined", "cpu_device", "dense", "grouped", "grouped_k", "judge", "products_of_rows", "require"]
+__all__ = ["array", "attended", "checks", "combined", "cpu_device", "decoded", "dense", "grouped", "grouped_k", "judge",
+           "products_of_rows", "require"]

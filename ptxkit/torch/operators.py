@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
 
-from . import attention, combine, cpu, fake, gate, gradients, products, quantized
+from . import attention, attention_decode, combine, cpu, fake, gate, gradients, products, quantized
 from . import weight_gradient as along_k
 from .framework import torch
 
@@ -129,6 +129,7 @@ def define() -> None:
         for in_place in IN_PLACE:
             _define_in_place(in_place)
         attention.define(_library)
+        attention_decode.define(_library)
 
 
 def _define(operator: Operator) -> None:

@@ -8,14 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ptxkit import attention_decode
+from ptxkit.attention import __main__ as command
 from ptxkit.attention.config.decode import HEADS, RESIDENT, WARPS, DecodeConfig
 from ptxkit.attention.heuristic import LEAST_KEYS, splits
 from ptxkit.attention.kernels.decode import combine, decode
+from ptxkit.attention.launch import decode as launch
 from ptxkit.attention.launch.simulate_decode import decode_launches, simulate_decode
 from ptxkit.attention.problem.decode import DecodeArrays, DecodeProblem
+from ptxkit.attention.tools import bench_decode
 from ptxkit.attention.tools.reference import expected, narrowed, widened
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.config.parts import ConfigError
+from ptxkit.gemm.tools.bench import stub
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import TYPES
 
@@ -216,3 +221,44 @@ def test_no_configuration_spills(head: int) -> None:
         (entry,) = decode.assemble(**DecodeConfig(head, split=split, lse=True).parameters).resources.values()
         assert (entry.spills, entry.stack) == (0, 0)
         assert entry.registers * WARPS * 32 * RESIDENT <= 65536
+
+
+@pytest.mark.pure
+def test_the_streaming_read_reads_all_of_both_arrays() -> None:
+    """The xor of a thread's words is stored where it is `UNLIKELY`: each word that is made so must be seen."""
+    words = 2 * bench_decode.PIECE // 4
+    for array, place in ((0, 0), (0, words - 1), (1, words // 2), (1, words - 1)):
+        given, sink = [np.zeros(words, np.uint32) for _ in range(2)], np.zeros(1, np.uint32)
+        given[array][place] = bench_decode.UNLIKELY
+        bench_decode.streaming_read.simulate(2, *given, sink, 2, check=False)
+        assert sink[0] == bench_decode.UNLIKELY
+
+
+@pytest.mark.pure
+def test_the_bench_says_a_share_of_the_read(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"shape": 0, "bytes": 1_000_000, "us": {"ours": 2.0, "read": 1.0}, "of_read": 0.5}
+    assert bench_decode.said(row) == "1 x 4096 keys in pages of 16: ours 2.0 us, read 1.0 us, 500 GB/s; 0.500 of a streaming read"
+    assert bench_decode.said({"shape": 7, "wrong": True}).startswith("64 x 16384 keys in pages of 64: WRONG")
+    assert command.main(["bench-decode", "--shapes", "8"]) == 2
+    assert "shapes are 0 to 7" in capsys.readouterr().err
+
+
+@pytest.mark.ptxas
+def test_a_repeated_call_asks_the_driver_for_nothing_but_the_launches() -> None:
+    with stub.installed() as card:
+        launch._launches.clear()
+        launch._plans.clear()
+        given = [stub.array("bf16", 2, 8, 64), *[stub.array("bf16", 9, 16, 2, 64)] * 2, stub.array("s32", 2, 64), stub.array("s32", 2)]
+        out, workspace = stub.array("bf16", 2, 8, 64), stub.array("f32", 4 * 2 * 8 * 66)
+        for _ in range(2):
+            card.calls.clear()
+            assert attention_decode(*given, out=out, splits=4, workspace=workspace) is out
+        assert card.calls == {}
+        with pytest.raises(LaunchError, match="at least 5,280 elements"):
+            attention_decode(*given, out=out, splits=5, workspace=workspace)
+        with pytest.raises(LaunchError, match="takes workspace="):
+            attention_decode(*given, out=out, splits=4, stream=0)
+        with pytest.raises(LaunchError, match="splits is 0"):
+            attention_decode(*given, out=out, splits=0)
+        launch._launches.clear()
+        launch._plans.clear()
