@@ -25,6 +25,7 @@ def test_the_examples_are_these() -> None:
                         "warp_reduction"]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.pure
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("ptxas", ["found", "driver"])

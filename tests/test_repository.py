@@ -338,14 +338,6 @@ def test_ruff() -> None:
     run("ruff", "check", "--no-fix", ".")
 
 
-def test_mypy() -> None:
-    run("mypy", "--no-error-summary")
-
-
-def test_basedpyright() -> None:
-    run("basedpyright", "--level", "error")
-
-
 def tracked() -> list[Path]:
     """The files of the repository; in a copy without git, those that its packages and tests hold."""
     done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)

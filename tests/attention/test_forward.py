@@ -92,6 +92,7 @@ def test_a_scale_is_that_of_the_scores() -> None:
     assert max(case.shares()) > 10                   # the bound can fail
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.pure
 @pytest.mark.filterwarnings("ignore:invalid value")        # numbers of the sequence that is not finite
 @pytest.mark.parametrize("causal", [False, True])
@@ -145,7 +146,7 @@ def test_no_static_rule_has_anything_to_say() -> None:
 
 
 @pytest.mark.ptxas
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(20)
 @pytest.mark.parametrize("config", shipped(), ids=str)
 def test_a_shipped_configuration_has_no_spills_and_no_serialised_wgmma(config: ForwardConfig) -> None:
     """C7510 and its kin would be findings, and so would a dropped setmaxnreg."""

@@ -26,7 +26,7 @@ def instructions(word: str, divide: str, by: int) -> int:
     return len(re.findall(r"^\s+/\*[0-9a-f]{4}\*/\s+(?!NOP)\S", text, re.M))
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(40)
 @pytest.mark.parametrize("word", TAKES)
 def test_ptxas_makes_as_many_instructions_of_a_division_by_any_constant(word: str) -> None:
     if toolchain.ptxas().version.split(".")[0] != "13":

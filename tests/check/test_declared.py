@@ -51,6 +51,7 @@ PLANTED = (
 )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.ptxas
 @judged_by_13_0
 @pytest.mark.timeout(120)

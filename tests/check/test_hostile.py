@@ -179,7 +179,7 @@ def growth(make: Callable[[int], str], sizes: tuple[int, int] = SIZES) -> float:
     return calls(large) / calls(small) / (len(large) / len(small))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @pytest.mark.pure
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("shape", SHAPES)

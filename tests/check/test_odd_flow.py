@@ -46,6 +46,7 @@ def test_a_loop_of_the_entry_under_a_predicate_that_nothing_writes(body: str) ->
     assert bool(check_text(text)) == ("@" in body)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("first", range(0, 400, 50))
 def test_a_check_ends(first: int) -> None:
     for seed in range(first, first + 50):

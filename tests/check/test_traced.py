@@ -68,6 +68,7 @@ def of_text(traced: Traced) -> tuple[Finding, ...]:
     return _check(grammar.parse(traced.ptx(locs=True)), traced.positions(), traced, False, protocols=True)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("traces", [bundled, lifted, mistaken])
 def test_every_statement_has_the_place_that_it_has_in_the_text(traces: Any) -> None:
     count = 0

@@ -50,6 +50,7 @@ class Counts(Observer):
         return sum(self.machine.counts[ops[index].block] for index in indices)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_session_is_the_run_of_its_schedule(name: str) -> None:
     for schedule, seed in SCHEDULES[SMALL.index(name) % 3::2]:
@@ -155,6 +156,7 @@ def test_conditions_and_skips() -> None:
 # ----------------------------------------------------------------------------------------------------- schedules by hand
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ["exchange", "mail", "tma_copy", "publish", "nvcc.around", "nvcc.last_block"])
 def test_a_schedule_by_hand_is_saved_and_repeated(name: str, tmp_path: Any) -> None:
     """The replay executes the same instructions in the same order."""

@@ -45,7 +45,7 @@ def copied(a: TensorMap, row: Reg[u32], column: Reg[u32], *, TYPE: Any = TYPES["
     bar.sync(0)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("seed", range(24))
 def test_a_tile_is_what_was_copied(seed: int) -> None:
     """For any type, shape, order and swizzle, at any place of an array; by the tile's name and, as a box, by its address."""

@@ -144,6 +144,7 @@ OFTEN = ("few rows", "tn, f32 result", "blocks of few rows", "blocks of one row,
          "split-K through the workspace", "Hilbert", "scales of rows", "copied by threads", "turned before")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", [case if case in OFTEN else pytest.param(case, marks=pytest.mark.sweep) for case in CASES])
 def test_c_launches_what_python_launches(tmp_path: Path, driver: Path, case: str) -> None:
     """With gaps between lines Python might choose otherwise, and is told what to take."""

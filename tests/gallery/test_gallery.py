@@ -27,6 +27,7 @@ def of(problem: Problem) -> dict[str, np.ndarray]:
     return {name: np.array(bits) for name, (_, bits) in problem.operands.items()}
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(("name", "shape"), CASES)
 def test_a_kernel_is_right_and_certified(name: str, shape: Shape) -> None:
     share, reports = simulated(GALLERY[name].problem(*shape))

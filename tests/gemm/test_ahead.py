@@ -67,7 +67,7 @@ def first_ones(asked: Any, loaded: Any) -> None:
         assert found[:len(mine)] == mine[:len(found)]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(20)
 @pytest.mark.parametrize(("config", "shape"), [
     (DenseConfig(tile=Tile(64, 32), loads=Loads(b_evict_first=True, l2_prefetch_stages=4)), (40, 160, 640)),
     (DenseConfig(tile=Tile(64, 48), scheduler=SplitK(8, "cluster"), loads=Loads(8, l2_prefetch_stages=4)), (5, 96, 1024)),

@@ -145,7 +145,7 @@ STRUCTURES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 )
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("number", range(len(STRUCTURES)))
 def test_structures(number: int) -> None:
     config, product = STRUCTURES[number]
@@ -154,6 +154,7 @@ def test_structures(number: int) -> None:
     check(**{"m": 70, "n": 67, "k": 102, "config": made, **product})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("align", "word", "layout", "more"), [
     ("ab", "bf16", "nt", {}), ("ab", "f16", "tt", {"offsets": (1, 3, 0, 0)}), ("b", "bf16", "nn", {"pads": (2, 0, 0, 0)}),
     ("ab", "f32", "nn", {}), ("ab", "e4m3", "tn", {"k": 131}), ("ab", "bf16", "nt", {"batches": 2})])
@@ -203,6 +204,7 @@ def test_without_the_readers_fence_the_checker_objects(monkeypatch: pytest.Monke
 ELEMENTS = CopiedLoads(ElementCopies(), ElementCopies())
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.ptxas
 @pytest.mark.parametrize("config", [
     DenseConfig(Operands(), Tile(128, 256), loads=ELEMENTS, store=Rows()),

@@ -199,6 +199,7 @@ def cases(source: np.random.Generator) -> dict[str, dict]:
     }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("which", cases(np.random.default_rng(1)))
 def test_a_batch_that_is_one_product_is_computed_as_one(which):
     """The extents of the product, and its values either way: by the choice, and by a configuration for a batch, which keeps it one."""

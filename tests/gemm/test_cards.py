@@ -46,6 +46,7 @@ def problems(seed: int, count: int) -> Iterator[Problem]:
         yield asked(m, n, k, "e4m3" if eight else "bf16", out="bf16", **how)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("card", [*CARDS.values(), *PARTS, *FEW], ids=lambda card: f"{card.name}-{card.sms}")
 def test_what_is_chosen_can_be_launched_and_uses_the_card(card: Card) -> None:
     """A grid is as many CTAs as are at work at a time, or as there is work for; those that wait for each other are all at work."""

@@ -74,6 +74,7 @@ def test_the_heuristic_returns_legal_configurations(shape, dtype, out, layout, c
     assert clocks(product, config, card) <= least * NOT_MEASURED / WORTH_SPLITTING
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.pure
 @pytest.mark.parametrize("config", pairwise(), ids=name)
 def test_the_budget_is_the_plan_of_the_trace(config: DenseConfig):
@@ -87,7 +88,7 @@ def test_the_budget_is_the_plan_of_the_trace(config: DenseConfig):
             replace(config, stages=config.stages_that_fit + 1)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.ptxas
 @pytest.mark.parametrize("config", pairwise()[::8], ids=name)
 def test_configurations_assemble_without_spills_and_with_setmaxnreg(config: DenseConfig):

@@ -136,6 +136,7 @@ def test_a_run_is_deterministic_and_compares(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.ptxas
+@pytest.mark.sweep
 def test_a_kernel_that_differs_is_assembled_again():
     """As if ptxas had made another program at the first try; what it never makes stays different."""
     old = take(2, SMALL, jobs=1)

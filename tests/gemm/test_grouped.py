@@ -75,7 +75,7 @@ def test_many_random_groups(launch, dtype, scaled, out):
     assert report.verdict == "clean"
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize(("what", "parameters"), [
     ({"lengths": [0, 1, 7, 65, 20], "n": 136, "k": 128},
      {"tile": Tile(128, 32), "tokens": SwapAB(), "scheduler": StaticGroups(cluster=ClusterShape(1, 2))}),
@@ -194,7 +194,7 @@ KERNELS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 """Kernels, and what else than the number of tiles or of their steps the cost of their tiles goes by."""
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=8)
 @given(lengths(128), st.sampled_from([(1, 1), (3, 2), (4, 3), (1, 3), (5, 1)]), st.sampled_from([None, 0, 1, 40]),
        st.sampled_from(["cu_seqlens", "masked"]), st.permutations(KERNELS), st.integers(0, 99))
 def test_each_group_is_one_of_two_kernels(each, times, between, layout, kernels, seed):
@@ -261,7 +261,7 @@ def test_only_the_second_kernel_waits_for_the_one_before_at_its_end():
             assert any("ret;" in line for line in lines[waits[0]:copies[0]])
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(40)
 @pytest.mark.parametrize(("groups", "capacity", "layout"), [(60, 64, "masked"), (128, 128, "cu_seqlens"), (256, 256, "cu_seqlens"),
                                                             (900, 1024, "masked")])
 def test_many_groups(groups, capacity, layout):

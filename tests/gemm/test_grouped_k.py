@@ -81,7 +81,7 @@ def config(source: str, out: str, tile: Tile, *, cluster: ClusterShape = WHOLE, 
 @pytest.mark.parametrize("cluster", [WHOLE, ClusterShape(2, 1), ClusterShape(1, 2)], ids=str)
 @pytest.mark.parametrize("tile", [Tile(128, 128), Tile(128, 256), Tile(256, 128), Tile(64, 64)], ids=lambda tile: f"{tile.BM}x{tile.BN}")
 @pytest.mark.parametrize("out", ["bf16", "f16", "f32", "accumulated"])
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(16)
 def test_the_kernel_is_right_and_clean(out: str, tile: Tile, cluster: ClusterShape) -> None:
     """Groups that end within a stage, before, behind and among rows of NaN; one is empty, and one is a whole stage."""
     adds, word = out == "accumulated", "f32" if out == "accumulated" else out

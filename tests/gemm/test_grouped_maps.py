@@ -97,7 +97,7 @@ def test_groups_with_matrices_of_their_own(parameters):
     own_matrices(((3, 72, 64), (70, 40, 136), (0, 8, 64), (65, 136, 8), (1, 264, 200), (200, 72, 192)), config=config)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(20)
 @pytest.mark.parametrize("most", ROWS, ids=str)
 def test_every_tile_of_groups_with_matrices_of_their_own(most):
     """Of few groups, and of so many that some CTAs begin with the shortest."""

@@ -101,7 +101,7 @@ def test_results_have_scales_of_their_own(kind, parameters):
     hold(found)
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(20)
 @pytest.mark.parametrize(("gated", "tile"), [
     (False, {"tile": Tile(128, 64)}), (False, {"tile": Tile(192, 64), "schedule.sums": BlockScaled(load="bulk")}),
     (False, {"tile": Tile(192, 128), "schedule.sums": BlockScaled(load="bulk")}),
@@ -118,7 +118,7 @@ def test_results_of_block_scales(gated, tile):
     hold(found)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("scales", ["block", "group"])
 @pytest.mark.parametrize("mean", [3, 16, 48, 96, 192, 512])
 def test_what_the_heuristic_chooses_is_right(scales, mean):
@@ -127,7 +127,7 @@ def test_what_the_heuristic_chooses_is_right(scales, mean):
         hold(quantised(lengths, 256, 512, "e4m3", scales, gated, mean=mean)[1])
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("costed", [*QUANTISED, QUANTISED_PINGPONG], ids=lambda costed: str(costed.tile))
 def test_every_tile_that_is_chosen_from_where_sums_stay_in_the_tensor_cores(costed):
     tile = costed.tile

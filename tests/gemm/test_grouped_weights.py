@@ -21,6 +21,7 @@ ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("dtype", "settings"), [
     ("bf16", {"tile": Tile(64, 64)}), ("f16", {"tile": Tile(64, 32), "tokens": SwapAB(16)}),
     ("bf16", {"tile": Tile(64, 64), "schedule": Pingpong()}), ("e4m3", {"tile": Tile(128, 64)}), ("f16", None)])

@@ -115,7 +115,7 @@ def place(source: random.Random, batched: bool) -> tuple[int, int, int | None, t
     return m, n, batch, (source.randrange(batch or 1), source.randrange(m - 5), 8 * source.randrange(n // 8))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize(("dtype", "layout", "more"), [
     ("bf16", "nt", {}), ("f16", "nn", {}), ("bf16", "tt", {}), ("f32", "nt", {}), ("e4m3", "nt", {}), ("e4m3", "nt", {"fast_accum": False}),
     ("e4m3", "nt", {"block": True}), ("bf16", "nt", {"k": 371}), ("e4m3", "nt", {"k": 701}),

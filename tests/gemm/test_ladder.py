@@ -42,6 +42,7 @@ def test_a_step_is_right_and_clean(rung):
     right(simulated.run(rung, *one_tile(rung)))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.pure
 @pytest.mark.parametrize("rung", PERSISTENT, ids=lambda rung: rung.name)
 @pytest.mark.parametrize(("resident", "schedule", "seed"), [(2, "random", 1), (3, "adversarial", 0)])

@@ -124,7 +124,7 @@ def polls(config: DenseConfig) -> bool:
     return isinstance(config.scheduler, Dynamic | StreamK) or config.splits_in_workspace
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("config", [pytest.param(config, marks=[pytest.mark.sweep] if i % 3 else [], id=name(config))
                                     for i, config in enumerate(pairwise())])
 def test_pairs_of_choices(config: DenseConfig) -> None:
@@ -141,7 +141,7 @@ def test_pairs_of_choices(config: DenseConfig) -> None:
     run_config(config, *(m, -(-tile.BN // 16) * 16 + more)[::turn], tile.BK * max(3, config.splits) - 16)
 
 
-PARTS = 8
+PARTS = 16
 
 
 @functools.cache
@@ -221,7 +221,7 @@ PROMOTED: tuple[tuple[Tile, Promotion], ...] = (
     (Tile(256, 128), "stagger"), (Tile(128, 256), "stagger"))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("tile", "how"), PROMOTED, ids=str)
 def test_block_scales(tile: Tile, how: Promotion) -> None:
     """Tiles that lie in one block of columns, and tiles that straddle two; scales of any strides."""
@@ -289,6 +289,7 @@ FUSIONS: dict[str, tuple[dict[str, Any], Callable[[Array, dict[str, Any]], Array
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize(("BN", "out"), [(64, "bf16"), (56, "f32")])
 def test_fusions(fusion: str, BN: int, out: str) -> None:

@@ -71,7 +71,7 @@ def spread(rng: np.random.Generator, source: str, m: int, k: int) -> Array:
     return made.astype(SOURCES[source])
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("m", "k"), [(5, 256), (3, 77), pytest.param(130, 136, marks=pytest.mark.sweep), (1, 1), (2, 1040)])

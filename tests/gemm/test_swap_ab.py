@@ -38,6 +38,7 @@ def swapped(a: Any = bf16, out: Any = bf16, layout: str = "nt", **more: Any) -> 
     return DenseConfig(operands, swap_ab=True, **more)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("out", [bf16, f16, f32])
 def test_layouts(layout: str, out: Any) -> None:

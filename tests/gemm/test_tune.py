@@ -161,7 +161,7 @@ def test_the_fastest_right_configuration_wins(monkeypatch, text):
 # The configurations.
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("text", SHAPES)
 def test_knobs_give_the_configuration_back(text):
     asked = described(problem(text))

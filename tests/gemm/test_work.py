@@ -32,7 +32,7 @@ def test_each_tile_is_drawn_once(config: DenseConfig, orders: tuple[str, ...]) -
     run_config(config, 60, 80, config.tile.BK, sms=3)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(("config", "orders"), [
     (DenseConfig(Operands(out=f32), Tile(64, 32), 2, scheduler=StreamK()), ORDERS),
     (DenseConfig(Operands(f16, f16, f16, batched=True), Tile(128, 24), 3, scheduler=StreamK()), ORDERS[:1]),

@@ -30,6 +30,7 @@ def assembled(text: str, folder: Path, *flags: str) -> bytes:
     return made.read_bytes()
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.ptxas
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_the_written_form_is_the_same_program(path: Path, tmp_path: Path) -> None:

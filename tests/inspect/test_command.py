@@ -41,6 +41,7 @@ def assembled(path: Path) -> toolchain.Assembly:
 # ------------------------------------------------------------------------------------------------ facts
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.ptxas
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_the_corpus(path: Path, capsys: Printed) -> None:

@@ -112,6 +112,7 @@ MOSTLY = {"LDG": "ld", "STG": "st", "ATOMG": "atom", "BAR": "bar", "MUFU": "."}
 LINKED = [path for path in FILES if path.stem in ("atomics", "debug", "low_precision", "tma", "triton_matmul", "wgmma")]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("path", LINKED, ids=lambda path: path.stem)
 def test_each_instruction_comes_from_a_line_of_its_kind(path: Path) -> None:
     made, module = assembled(path), parse(path.read_text())

@@ -115,7 +115,7 @@ def machine(name: str) -> tuple[list[str], bytes]:
 
 
 @pytest.mark.ptxas
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_a_page_holds_together(name: str, folder: Path) -> None:
     text = written(name, folder).read_text(encoding="utf-8")
@@ -141,6 +141,7 @@ def test_a_page_holds_together(name: str, folder: Path) -> None:
             assert int(row.anchor[1:]) in ends.ptx, "a link leads to a line of the same origin"
 
 
+@pytest.mark.thinned(9)
 @pytest.mark.ptxas
 @pytest.mark.parametrize("name", ["gemm", "tile_gemm", "triton_matmul"])
 def test_lines_of_one_origin_have_one_colour(name: str, folder: Path) -> None:

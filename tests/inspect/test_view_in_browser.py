@@ -43,7 +43,7 @@ def source_row(page: Page, text: str) -> str:
     return f"#{found[0]}"
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(20)
 @pytest.mark.parametrize("name", ["tile_gemm", "gemm", "wgmma"])
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (700, 900)])
 def test_the_first_screen_has_all_panes(name: str, width: int, height: int, browser: Browser, folder: Path) -> None:

@@ -51,6 +51,7 @@ def whole(path: Path) -> Lifted:
     return lifted(path.read_text(), source=path.name)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.ptxas
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_every_entry_comes_back_as_the_same_machine_code(path: Path, tmp_path: Path) -> None:
@@ -257,6 +258,7 @@ OURS = [*(path for path in sorted((ROOT / "examples").glob("*.py")) if "@kernel"
         *sorted((ROOT / "ptxkit" / "gemm" / "kernels").glob("dense*.py"))]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.pure
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_our_own_kernels_have_their_loops_and_ifs_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

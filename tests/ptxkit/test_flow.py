@@ -290,7 +290,7 @@ class Model:
 
 
 @given(programs())
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 def test_programs_do_what_python_does_and_reused_addresses_are_never_stale(program: Program) -> None:
     """Addresses are computed once per region and reused; every use must still see the variable's value of that moment."""
 

@@ -40,7 +40,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(30)
 @pytest.mark.parametrize("part", range(6))
 def test_every_name_is_found_whatever_was_imported_first(part: int) -> None:
     begun = sorted({"types", *BEGUN[part::6]})

@@ -51,7 +51,7 @@ def same(launch: Trial, schedule: str, seed: int, check: bool = True) -> Choices
 
 
 @given(st.integers(0, 10_000), st.sampled_from(list(SCHEDULES)), st.integers(0, 50))
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 def test_a_recorded_schedule_is_repeated_exactly(program_seed: int, schedule: str, seed: int) -> None:
     same(trial_of(program_seed), schedule, seed)
 

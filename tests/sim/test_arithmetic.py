@@ -35,6 +35,7 @@ def _type(case: Case) -> str:
     return bindings.get("type") or ("b32" if case.opcode.endswith("b32") else "pred" if case.opcode.endswith("pred") else "")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("start", range(0, len(CASES), CHUNK))
 def test_every_instruction_gives_what_the_oracle_says(start: int) -> None:
     batch = Batch(CASES[start:start + CHUNK], start, 64)

@@ -90,7 +90,7 @@ def ctas_of(config: DenseConfig) -> int:
     return max(config.cluster, config.splits)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("config", CONFIGURATIONS, ids=str)
 def test_configurations(config: DenseConfig) -> None:
     """Two tiles of a CTA where it is persistent, tails in all three extents."""
@@ -99,7 +99,7 @@ def test_configurations(config: DenseConfig) -> None:
             sms=ctas_of(config), scale=2)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("config", [
     DenseConfig(Operands(), Tile(128, 64), 2), DenseConfig(Operands(), Tile(128, 64), 2, scheduler=OVER_M),
@@ -160,7 +160,7 @@ def random_product(config: DenseConfig, m: int, n: int, k: int, sms: int, schedu
 arguments = (configs, small, eights, eights, st.sampled_from([1, 2, 4, 132]), st.sampled_from(list(SCHEDULES)), st.integers(0, 99))
 
 
-@settings(deadline=None, max_examples=25, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@settings(deadline=None, max_examples=10, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(*arguments)
 def test_any_product(config: DenseConfig, m: int, n: int, k: int, sms: int, schedule: str, seed: int) -> None:
     random_product(config, m, n, k, sms, schedule, seed)

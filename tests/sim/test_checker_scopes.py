@@ -39,6 +39,7 @@ done:"""
 ST, LD = "st.{}.global.u32 [%rd0+4096], 1;", "ld.{}.global.u32 %r9, [%rd0+4096];"
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("release", "acquire", "after", "right"), [
     (ST.format("release.gpu"), LD.format("acquire.gpu"), "", True),
     (ST.format("release.sys"), LD.format("acquire.gpu"), "", True),

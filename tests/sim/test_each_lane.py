@@ -110,6 +110,7 @@ def run(text: str, schedule: str) -> sim.Report:
     return sim.run(HEAD + text, "k", grid=1, block=64, args=[np.zeros(64, np.uint32)], schedule=schedule, seed=1)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_ordered_is_clean(name: str) -> None:
     for schedule in ("fifo", "adversarial"):

@@ -24,6 +24,7 @@ ARRAYS: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32":
                           "e5m2": ml_dtypes.float8_e5m2, "s8": np.int8, "u8": np.uint8}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_descriptors(case: tuple[str, str, int, str]) -> None:
     name, major, _, operand = case

@@ -125,6 +125,7 @@ def test_a_copy_publishes_its_own_destination() -> None:
 
 # --------------------------------------------------------------------------------------------------- scopes
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("fence", "clusters", "ctas"), [
     ("fence.acq_rel.cta;", False, False), ("fence.acq_rel.cluster;", True, False), ("fence.acq_rel.gpu;", True, True),
     ("fence.sc.cta;", False, False), ("fence.sc.gpu;", True, True), ("membar.cta;", False, False), ("membar.gl;", True, True),

@@ -45,6 +45,7 @@ def test_every_probe_has_a_name_of_its_own_and_waits_that_end() -> None:
 
 
 @pytest.mark.ptxas
+@pytest.mark.sweep
 @pytest.mark.timeout(120)
 def test_the_probes_are_ptx(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--dry"]) == 0

@@ -264,6 +264,7 @@ cvt.u64.u32 %rd1, %r1; add.u64 %rd0, %rd0, %rd1; st.global.u32 [%rd0], %r7;
 ADD = "atom.add.acq_rel.cta.shared.u32 %r4, [count], 1;\n"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("arrive", "right"), [
     (f"{ADD}setp.eq.u32 %p1, %r4, 63;", True), (f"{ADD.replace('acq_rel', 'relaxed')}setp.eq.u32 %p1, %r4, 63;", False),
     (f"fence.acq_rel.cta;\n{ADD.replace('acq_rel', 'relaxed')}fence.acq_rel.cta;\nsetp.eq.u32 %p1, %r4, 63;", True),

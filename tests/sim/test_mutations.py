@@ -67,7 +67,7 @@ def sweeping(request: pytest.FixtureRequest) -> None:
         pytest.skip("with -m sweep")
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_caught(name: str) -> None:
     mutant = MUTANTS[name]
@@ -95,7 +95,7 @@ def test_a_change_that_is_no_mistake_is_left_alone(name: str) -> None:
     assert seen.verdict in SUBJECTS[variant.subject].right, str(seen)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_the_original_is_left_alone(name: str) -> None:
     subject = SUBJECTS[name]
@@ -116,7 +116,7 @@ def survivors(name: str, schedules: Callable[[int], list[tuple[str, int]]], numb
     return left
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_every_synchronising_instruction_is_needed(name: str) -> None:
     """Each is deleted in its turn: an error, unless it is known to be superfluous."""
@@ -132,6 +132,7 @@ SMALL = ("bulk_sum", "exchange", "gather", "mail", "named", "outputs", "publish"
          "nvcc.last_block", "nvcc.total")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_small_mistakes_anywhere(name: str) -> None:
     """A third of what the operators make of a kernel, each under one schedule."""

@@ -88,6 +88,7 @@ class Anew(products.Quarter):
         pass
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ["P5:staged_mma", "P4.half:staged_mma", "W2:tile_gemm", "W5.warp:staged_mma", "W8.step:tile_gemm",
                                   "B22.warp:tile_gemm", "W13:tile_gemm", "staged_mma", "tile_gemm"])
 @pytest.mark.parametrize("schedule", ["fifo", "random"])

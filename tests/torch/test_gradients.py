@@ -113,7 +113,7 @@ def drawn(seed: int) -> dict[str, Any]:
     return {"shapes": shapes, "dtype": chance.choice(TYPES), "layout": chance.choice(("nn", "nt", "tn", "tt")), "fusion": fusion}
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("seed", range(8))
 def test_cases_at_random(device: str, seed: int) -> None:
     law(device, 100 + seed, **drawn(seed))

@@ -69,6 +69,7 @@ def lengths(seed: int, groups: int, rows: int) -> list[int]:
     return cuts if seed % 2 else [0, *cuts[1:]]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
 @pytest.mark.parametrize("layout", ["nt", "nn"])
@@ -122,6 +123,7 @@ def test_groups_along_k_and_their_gradients(device: str) -> None:
             assert (one.detach().cpu().double() - other).norm() <= 2.0 ** -8 * other.norm()
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("extents", [(16, 24), (13, 24), (7, 9)], ids=str)
 @pytest.mark.parametrize("seed", range(2))

@@ -115,6 +115,7 @@ LAYERS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_is_that_of_torch(device: str, name: str) -> None:
     """Forward, and the gradients of x and of every parameter. Some experts have no token."""

@@ -74,7 +74,7 @@ NAMES = tuple(calls("cpu"))
 SIMULATED_LONG = ("quantized_grouped_gemm", "rounded_to_blocks")
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.sweep) if name in SIMULATED_LONG else name for name in NAMES])
 def test_opcheck(device: str, name: str) -> None:
     operator, given, named, _ = calls(device)[name]
@@ -145,6 +145,7 @@ def test_every_operator_has_a_case() -> None:
     assert {operator for operator, *_ in calls("cpu").values()} == {operator.name for operator in OPERATORS}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_shapes_without_memory_are_those_with_memory(device: str, name: str) -> None:
     operator, given, named, shape = detached(*calls(device)[name])
