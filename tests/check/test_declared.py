@@ -25,6 +25,7 @@ def differences(family: declared.Family, count: int) -> list[declared.Verdict]:
     return [verdict for verdict in verdicts if not verdict.agrees]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.ptxas
 @judged_by_13_0
 @pytest.mark.timeout(120)

@@ -153,7 +153,7 @@ def test_a_fit_finds_what_made_the_times_and_its_regret_is_that_of_the_choice(tm
     assert len(names) == len(set(some.product.tolist()))
     assert np.all(fit.regrets(true, some) == 1.0)                       # who knows the truth chooses the best
     weights = some.weights()
-    found = fit.fitted(some, H200, turns=4)
+    found = fit.fitted(some, H200, turns=2)
     assert fit.loss(found, some, weights, H200.clock_mhz) < 0.5 * fit.loss(Costs(), some, weights, H200.clock_mhz)
     assert np.log(fit.regrets(found, some)).mean() <= np.log(fit.regrets(Costs(), some)).mean() + 1e-9
     backwards = dataclasses.replace(true, factors={word: 1 / us for word, us in zip(some.structure, some.us, strict=True)})

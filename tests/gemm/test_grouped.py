@@ -136,7 +136,7 @@ def test_kinds_are_right_in_every_schedule(what, parameters):
     assert report.verdict == "clean", report.findings
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(30)
 @pytest.mark.parametrize("cluster", [ClusterShape(1, 2), ClusterShape(2, 1), ClusterShape(1, 4), ClusterShape(2, 2)], ids=str)
 @pytest.mark.parametrize(("order", "seed"), [("fifo", 0), ("random", 1), ("random", 2)])
 def test_the_ctas_of_a_cluster_draw_their_tickets_together(cluster, order, seed):
@@ -160,6 +160,7 @@ def test_depths_of_any_number_of_stages_follow_each_other_in_the_ring(stages, de
         assert report.verdict == "clean", (scales, report.findings)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_scales_of_four_stages_are_copied_at_once_into_a_ring_of_any_number(stages):
     configure = with_defaults({"tile": Tile(64, 128), "stages": stages, "schedule.sums": BlockScaled(load="bulk")})

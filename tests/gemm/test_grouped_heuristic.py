@@ -49,7 +49,7 @@ BLOCKS = (*(each.tile for each in PROMOTED), *SINGLE_PROMOTED, *(FEW_PROMOTED.si
           replace(WIDE, promotion="stagger"), WIDE)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.sweep) for part in range(1, 6))])
 @pytest.mark.parametrize(("tiles", "what"), [(FAST, {"scales": "group"}), (FAST, {"dtype": "f16"}), (FAST, {"dtype": "bf16", "out": "f32"}),
                                              (GATED, {"scales": "group", "gated": True}), (GATED, {"dtype": "bf16", "gated": True}),

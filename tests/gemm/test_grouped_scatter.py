@@ -36,6 +36,7 @@ def run(x: Array, w: Array, out: Array, scatter: Array, settings: dict[str, Any]
     return simulate(x, w, ENDS, out, scatter=scatter, add=add, weights=weights, config=config, card=H200.with_sms(2))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("dtype", "out_dtype", "n", "settings"), [
     ("bfloat16", "bfloat16", 72, {"tile": Tile(64, 64)}), ("float16", "float32", 72, {"tile": Tile(64, 64), "schedule": Pingpong()}),
     ("float16", "float16", 37, {"tile": Tile(128, 64), "store": Direct(1)}), ("bfloat16", "float32", 72, None)])

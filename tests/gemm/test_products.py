@@ -124,7 +124,7 @@ def polls(config: DenseConfig) -> bool:
     return isinstance(config.scheduler, Dynamic | StreamK) or config.splits_in_workspace
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("config", [pytest.param(config, marks=[pytest.mark.sweep] if i % 3 else [], id=name(config))
                                     for i, config in enumerate(pairwise())])
 def test_pairs_of_choices(config: DenseConfig) -> None:
@@ -232,7 +232,7 @@ def test_block_scales(tile: Tile, how: Promotion) -> None:
     run(130, 336, 368, "e4m3", out="f32", a_scale=np.asfortranarray(a), b_scale=np.asfortranarray(b), verdicts=DYNAMIC)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(40)
 @pytest.mark.parametrize("load", ["tensor_map", "bulk"])
 @pytest.mark.parametrize(("tile", "how"), PROMOTED, ids=str)
 def test_block_scales_that_the_producer_copies(tile: Tile, how: Promotion, load: ScaleLoad) -> None:

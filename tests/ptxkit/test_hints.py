@@ -61,6 +61,7 @@ def test_a_run_yields_at_every_eighth_and_keeps_its_factor_in_between(name: str)
     assert not any("RR" in word for word in without), "ptxas spaces them itself now: the pragma may go"
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.ptxas
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_but_the_hints_changes(name: str) -> None:

@@ -116,7 +116,7 @@ def survivors(name: str, schedules: Callable[[int], list[tuple[str, int]]], numb
     return left
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(16)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_every_synchronising_instruction_is_needed(name: str) -> None:
     """Each is deleted in its turn: an error, unless it is known to be superfluous."""

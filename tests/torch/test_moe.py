@@ -224,6 +224,7 @@ def dequantised(x: Any, tall: int) -> Any:
     return ((parts / scale).to(torch.float8_e4m3fn).double() * scale.double()).flatten(2, 3).flatten(0, 1)[:rows, :columns]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("gated", [False, True])
 def test_quantised_products_are_those_of_dequantised_operands(device: str, gated: bool) -> None:
     """Forward and backward. The weights of a group have blocks of their own, also where its rows are no multiple of 128."""

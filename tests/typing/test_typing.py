@@ -68,7 +68,7 @@ def differences(text: str, wanted: set[int], reported: dict[int, str]) -> list[s
     return missed + extra
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(40)
 @pytest.mark.parametrize("check", [mypy, basedpyright])
 def test_reports_exactly_what_is_wrong(check: Callable[[list[Path], Path], Reports], tmp_path: Path) -> None:
     """Every planted error and nothing else; nothing in legal code; of random calls those that the trace refuses."""
